@@ -1,0 +1,370 @@
+/*
+ * onebit.h - compressed allreduce with error feedback, and the optimizers that need it.
+ *
+ * Copyright 2026 The onebit authors
+ * SPDX-License-Identifier: Apache-2.0
+ *
+ * The whole C contract of libonebit; onebit_mpi.h adds the functions that name an MPI type. Valid C11 and C++17.
+ *
+ * Read in this order: Status, Communicator, Allreduce (all that most programs need), then Error state, Optimizer.
+ *
+ * Words used throughout
+ *   collective   every rank of the communicator calls it, in the same order. A collective call that fails on one
+ *                rank fails on every rank, with one status and a message that names the rank and what was wrong.
+ *   local        concerns the calling rank alone.
+ *   transactional  a call that fails leaves the handle's error state as it was.
+ *   count        a number of elements, never of bytes.
+ * Thread safety: different handles may be used from different threads (over MPI only with MPI_THREAD_MULTIPLE). One
+ * handle belongs to one thread at a time: a second thread gets ONEBIT_ERROR_BUSY at once and disturbs nothing.
+ * Handles are numbers in disguise: they are never dereferenced and never reused, so that a destroyed one is always
+ * recognised (ONEBIT_ERROR_INVALID_HANDLE).
+ *
+ * Papers: [1-bit Adam] arXiv 2102.02888; [EF] Zheng et al., NeurIPS 2019.
+ */
+#ifndef ONEBIT_ONEBIT_H
+#define ONEBIT_ONEBIT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define ONEBIT_VERSION_MAJOR 0
+#define ONEBIT_VERSION_MINOR 1
+#define ONEBIT_VERSION_PATCH 0
+
+#if defined(__GNUC__)
+#define ONEBIT_API __attribute__((visibility("default")))
+#else
+#define ONEBIT_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#define ONEBIT_NOEXCEPT noexcept
+#else
+#define ONEBIT_NOEXCEPT
+#endif
+
+/* ------------------------------------------------------------------------------------------------- Status ---- */
+
+typedef enum onebit_status {
+    ONEBIT_SUCCESS = 0,
+    ONEBIT_ERROR_INVALID_ARGUMENT = 1, /* NULL, misaligned, out of range, or not as documented */
+    ONEBIT_ERROR_INVALID_HANDLE = 2,   /* NULL, destroyed, or never a handle of this type */
+    ONEBIT_ERROR_MISMATCH = 3,         /* the ranks passed different counts, types or settings */
+    ONEBIT_ERROR_NONFINITE = 4,        /* a NaN or an infinity in some rank's values */
+    ONEBIT_ERROR_BUSY = 5,             /* in use by another thread, or a started operation is not finished */
+    ONEBIT_ERROR_BAD_STATE = 6,        /* a saved state is truncated, corrupt or of another shape */
+    ONEBIT_ERROR_IO = 7,               /* a file could not be read or written */
+    ONEBIT_ERROR_UNSUPPORTED = 8,      /* valid, but not in this build or this version */
+    ONEBIT_ERROR_OUT_OF_MEMORY = 9,
+    ONEBIT_ERROR_TRANSPORT = 10,       /* MPI reported an error, or a peer is gone; the handle is broken */
+    ONEBIT_ERROR_TIMEOUT = 11,         /* a peer did not answer in time; the handle is broken */
+    ONEBIT_ERROR_INTERNAL = 12         /* a bug in onebit: please report it */
+} onebit_status_t;
+
+/* The constant's name, e.g. "ONEBIT_ERROR_BUSY"; "unknown status" for any other value. Local; never NULL. */
+ONEBIT_API const char* onebit_status_string(onebit_status_t status) ONEBIT_NOEXCEPT;
+
+/* What went wrong in this thread's last onebit call that failed; "" if none did. The text belongs to the library and
+ * lasts until this thread's next failing call. Local; never NULL. */
+ONEBIT_API const char* onebit_last_error(void) ONEBIT_NOEXCEPT;
+
+/* The library's version, "MAJOR.MINOR.PATCH". Local; never NULL. */
+ONEBIT_API const char* onebit_version(void) ONEBIT_NOEXCEPT;
+
+/* ------------------------------------------------------------------------------------------- Communicator ---- */
+
+/* A group of ranks and the way they talk. Made from an MPI communicator (onebit_mpi.h) or in one process (below). The
+ * environment is read when one is created (README.md, "Environment"). */
+typedef struct onebit_comm_opaque* onebit_comm_t;
+
+/* Creates `ranks` communicators whose ranks are threads of this process: rank r is used from one thread, through
+ * comms[r]. For tests and for programs that are parallel within one process. Local; does not block.
+ *   ranks  at least 1
+ *   comms  [out] array of `ranks` handles; the caller destroys each
+ * INVALID_ARGUMENT, OUT_OF_MEMORY; also INVALID_ARGUMENT for an environment variable with an impossible value. */
+ONEBIT_API onebit_status_t onebit_comm_create_loopback(int ranks, onebit_comm_t* comms) ONEBIT_NOEXCEPT;
+
+/* This rank's number, 0 to size - 1, and the number of ranks. Local. INVALID_ARGUMENT, INVALID_HANDLE. */
+ONEBIT_API onebit_status_t onebit_comm_rank(onebit_comm_t comm, int* rank) ONEBIT_NOEXCEPT;
+ONEBIT_API onebit_status_t onebit_comm_size(onebit_comm_t comm, int* size) ONEBIT_NOEXCEPT;
+
+/* Releases the handle; NULL is accepted. What was created from it stays usable until it is destroyed itself.
+ * Collective over MPI (MPI_Comm_free), to be called before MPI_Finalize; local in one process. INVALID_HANDLE. */
+ONEBIT_API onebit_status_t onebit_comm_destroy(onebit_comm_t comm) ONEBIT_NOEXCEPT;
+
+/* ---------------------------------------------------------------------------------------------- Allreduce ---- */
+
+/* A persistent allreduce: planned once, run many times, as MPI_Allreduce_init and FFTW plans are. It averages `count`
+ * elements over the ranks, sending one bit for each instead of 32, and carries what each message could not express
+ * into the next call (error feedback, at the worker and at the server) [1-bit Adam, section 4; EF]. */
+typedef struct onebit_allreduce_opaque* onebit_allreduce_t;
+
+typedef enum onebit_datatype {
+    ONEBIT_FLOAT32 = 0,
+    ONEBIT_FLOAT16 = 1, /* reserved: ONEBIT_ERROR_UNSUPPORTED in this version */
+    ONEBIT_BFLOAT16 = 2 /* reserved: ONEBIT_ERROR_UNSUPPORTED in this version */
+} onebit_datatype_t;
+
+typedef enum onebit_memory {
+    ONEBIT_MEMORY_HOST = 0,
+    ONEBIT_MEMORY_CUDA = 1 /* reserved: ONEBIT_ERROR_UNSUPPORTED in this version */
+} onebit_memory_t;
+
+typedef enum onebit_algorithm {
+    ONEBIT_ALGORITHM_AUTO = 0,  /* the library chooses and says why (onebit_allreduce_get_info) */
+    ONEBIT_ALGORITHM_DENSE = 1, /* exact average, nothing compressed; the error state is neither used nor changed */
+    ONEBIT_ALGORITHM_FLAT = 2   /* compressed: every rank serves one chunk, two exchanges in all */
+} onebit_algorithm_t;
+
+typedef enum onebit_codec {
+    ONEBIT_CODEC_SIGN = 0 /* one sign bit per element and a scale (docs/WIRE_FORMAT.md) */
+} onebit_codec_t;
+
+/* The magnitude that stands for a group's elements. */
+typedef enum onebit_scale {
+    ONEBIT_SCALE_L2 = 0, /* root mean square: the papers' choice, keeps the energy */
+    ONEBIT_SCALE_L1 = 1  /* mean magnitude: the least-squares optimum for a sign code, never a divergence */
+} onebit_scale_t;
+
+/* The elements that share a scale. */
+typedef enum onebit_group {
+    ONEBIT_GROUP_BLOCK = 0, /* 4096 elements: 0.8 % more bytes, far less error where magnitudes differ */
+    ONEBIT_GROUP_TENSOR = 1 /* the worker's whole buffer, and each server chunk: the papers' choice */
+} onebit_group_t;
+
+/* What each call makes sure of before it touches the error state. */
+typedef enum onebit_check {
+    ONEBIT_CHECK_FULL = 0, /* every argument and every value, agreed between the ranks: one more read of the input and
+                              one more message of 16 bytes per peer; the call is transactional */
+    ONEBIT_CHECK_NONE = 1  /* nothing: the caller guarantees valid pointers and finite values on every rank */
+} onebit_check_t;
+
+typedef struct onebit_allreduce_config {
+    size_t size;                  /* sizeof(onebit_allreduce_config_t) */
+    uint32_t version;             /* ONEBIT_ALLREDUCE_CONFIG_VERSION */
+    uint32_t threads;             /* of OpenMP, this rank's own; 0: ONEBIT_THREADS, else 1 */
+    uint64_t count;               /* elements, at least the number of ranks; the same on every rank */
+    onebit_datatype_t datatype;   /* the same on every rank, as is all that follows */
+    onebit_memory_t memory;       /* where the caller's buffers lie */
+    onebit_algorithm_t algorithm;
+    onebit_codec_t codec;
+    onebit_scale_t scale;
+    onebit_group_t group;
+    onebit_check_t check;
+} onebit_allreduce_config_t;
+
+#define ONEBIT_ALLREDUCE_CONFIG_VERSION 1
+/* The defaults for `count_` elements; change members by name afterwards. */
+#define ONEBIT_ALLREDUCE_CONFIG_INIT(count_)                                                            \
+    {                                                                                                   \
+        sizeof(onebit_allreduce_config_t), ONEBIT_ALLREDUCE_CONFIG_VERSION, 0, (count_), ONEBIT_FLOAT32, \
+            ONEBIT_MEMORY_HOST, ONEBIT_ALGORITHM_AUTO, ONEBIT_CODEC_SIGN, ONEBIT_SCALE_L1,               \
+            ONEBIT_GROUP_BLOCK, ONEBIT_CHECK_FULL                                                       \
+    }
+
+/* Plans an allreduce and allocates all that it will ever use: at most 4d + 4d/n bytes of error state and d/2 bytes of
+ * workspace for d elements and n ranks, plus less than 1 MiB. Collective; blocks.
+ *   config     read, not kept
+ *   allreduce  [out] the handle; set to NULL on failure
+ * INVALID_ARGUMENT (among them count 0 and count < ranks), INVALID_HANDLE, MISMATCH, UNSUPPORTED, OUT_OF_MEMORY,
+ * TRANSPORT, TIMEOUT. */
+ONEBIT_API onebit_status_t onebit_allreduce_create(onebit_comm_t comm, const onebit_allreduce_config_t* config,
+                                                   onebit_allreduce_t* allreduce) ONEBIT_NOEXCEPT;
+
+/* recvbuf = average over the ranks of sendbuf, the same bits on every rank. Collective; blocks; transactional.
+ *   sendbuf  [in] count elements, aligned to the element's size, host memory; the caller's
+ *   recvbuf  [out] count elements, likewise; either == sendbuf (in place) or not overlapping it. A call that fails
+ *            before the exchange leaves it as it was.
+ * INVALID_ARGUMENT, INVALID_HANDLE, NONFINITE, MISMATCH, BUSY, TRANSPORT, TIMEOUT. */
+ONEBIT_API onebit_status_t onebit_allreduce_run(onebit_allreduce_t allreduce, const void* sendbuf,
+                                                void* recvbuf) ONEBIT_NOEXCEPT;
+
+/* The same in three parts, so that the caller can compute meanwhile. start returns at once; the buffers belong to the
+ * operation until it is finished. Errors of start's arguments and values are reported, on every rank, by the test or
+ * wait that finishes the operation; start itself returns only INVALID_HANDLE and BUSY.
+ * test does a slice of work, never waits, and sets *done to 1 when the operation is finished (and then returns its
+ * status), else to 0. wait finishes it. With nothing started both return SUCCESS, test with *done = 1, as MPI does.
+ * Hosts make progress only inside test and wait. Handles in flight at the same time don't disturb each other.
+ * start and the finishing call are collective. */
+ONEBIT_API onebit_status_t onebit_allreduce_start(onebit_allreduce_t allreduce, const void* sendbuf,
+                                                  void* recvbuf) ONEBIT_NOEXCEPT;
+ONEBIT_API onebit_status_t onebit_allreduce_test(onebit_allreduce_t allreduce, int* done) ONEBIT_NOEXCEPT;
+ONEBIT_API onebit_status_t onebit_allreduce_wait(onebit_allreduce_t allreduce) ONEBIT_NOEXCEPT;
+
+/* Takes effect with the next call: dense in the warm-up stage, compressed afterwards, through one handle. Local, but
+ * to be called on every rank: ranks that differ get MISMATCH from the next call (with ONEBIT_CHECK_FULL).
+ * INVALID_ARGUMENT, INVALID_HANDLE, BUSY. */
+ONEBIT_API onebit_status_t onebit_allreduce_set_algorithm(onebit_allreduce_t allreduce,
+                                                          onebit_algorithm_t algorithm) ONEBIT_NOEXCEPT;
+
+/* Declares which elements are ever nonzero. A sign code cannot say zero: an element outside the mask has no part in
+ * any scale, its error stays zero and its compressed result is exactly zero, whatever the input. Zeroes those
+ * elements' errors. Collective; blocks; transactional.
+ *   mask  [in] ceil(count / 32) words, element 32 w + i in bit i of word w, 1: takes part; NULL: all take part. The
+ *         same on every rank. Copied.
+ * INVALID_HANDLE, MISMATCH, BUSY, OUT_OF_MEMORY, TRANSPORT, TIMEOUT. */
+ONEBIT_API onebit_status_t onebit_allreduce_set_mask(onebit_allreduce_t allreduce,
+                                                     const uint32_t* mask) ONEBIT_NOEXCEPT;
+
+typedef struct onebit_allreduce_info {
+    size_t size;                 /* [in] sizeof(onebit_allreduce_info_t) */
+    uint32_t version;            /* [in] ONEBIT_ALLREDUCE_INFO_VERSION */
+    uint32_t threads;            /* of OpenMP */
+    uint64_t calls;              /* finished with success */
+    uint64_t bytes_sent;         /* by this rank to others, in all, whatever for: data, agreement, saving */
+    uint64_t last_bytes_sent;    /* by the last call that finished with success */
+    uint64_t dense_bytes;        /* what a float32 ring allreduce would send per call: 2 (n-1)/n * 4 * count */
+    uint64_t state_bytes;        /* allocated for the error state */
+    uint64_t workspace_bytes;    /* allocated for all else */
+    onebit_algorithm_t algorithm; /* what the next call will use; never AUTO */
+    char transport[16];          /* "loopback", "mpi" */
+    char kernels[16];            /* "reference", "sse4", "avx2", "avx512", ... */
+    char reason[128];            /* why this algorithm */
+} onebit_allreduce_info_t;
+
+#define ONEBIT_ALLREDUCE_INFO_VERSION 1
+#define ONEBIT_ALLREDUCE_INFO_INIT {sizeof(onebit_allreduce_info_t), ONEBIT_ALLREDUCE_INFO_VERSION}
+
+/* Fills *info. Local; does not block. INVALID_ARGUMENT, INVALID_HANDLE, BUSY (another thread is in a call). */
+ONEBIT_API onebit_status_t onebit_allreduce_get_info(onebit_allreduce_t allreduce,
+                                                     onebit_allreduce_info_t* info) ONEBIT_NOEXCEPT;
+
+/* Releases the handle and all it owns; NULL is accepted. Collective over MPI (MPI_Comm_free), before MPI_Finalize.
+ * INVALID_HANDLE; BUSY while a started operation is not finished (nothing is released then). */
+ONEBIT_API onebit_status_t onebit_allreduce_destroy(onebit_allreduce_t allreduce) ONEBIT_NOEXCEPT;
+
+/* -------------------------------------------------------------------------------------------- Error state ---- */
+
+/* The state is what has not been delivered yet: the worker error (count elements, every rank) and the server error
+ * (this rank's chunk). Training that is resumed without it loses that much of its gradient. */
+
+/* Sets both errors to zero. Local, but to be called on every rank. INVALID_HANDLE, BUSY. */
+ONEBIT_API onebit_status_t onebit_allreduce_reset(onebit_allreduce_t allreduce) ONEBIT_NOEXCEPT;
+
+/* Copies the errors out. Local. Where `worker` is not NULL, count floats are written to it; where `server` is not NULL,
+ * as many floats as *server_count says afterwards. server_begin, server_count (each may be NULL): this rank's chunk, in
+ * elements. INVALID_HANDLE, BUSY. */
+ONEBIT_API onebit_status_t onebit_allreduce_get_error(onebit_allreduce_t allreduce, float* worker, float* server,
+                                                      uint64_t* server_begin,
+                                                      uint64_t* server_count) ONEBIT_NOEXCEPT;
+
+/* The saved state as bytes, for a checkpoint of the caller's own: self-describing, checked when it is loaded, of the
+ * same meaning on every ISA (docs/WIRE_FORMAT.md, "Saved state"). state_size and pack are local; unpack is collective,
+ * blocks and is transactional: if any rank's bytes don't fit, no rank's state changes.
+ *   buffer  host memory, any alignment; `bytes` of it, for pack at least what state_size said
+ * INVALID_ARGUMENT, INVALID_HANDLE, BUSY; unpack also BAD_STATE, TRANSPORT, TIMEOUT. */
+ONEBIT_API onebit_status_t onebit_allreduce_state_size(onebit_allreduce_t allreduce, uint64_t* bytes) ONEBIT_NOEXCEPT;
+ONEBIT_API onebit_status_t onebit_allreduce_pack_state(onebit_allreduce_t allreduce, void* buffer,
+                                                       uint64_t bytes) ONEBIT_NOEXCEPT;
+ONEBIT_API onebit_status_t onebit_allreduce_unpack_state(onebit_allreduce_t allreduce, const void* buffer,
+                                                         uint64_t bytes) ONEBIT_NOEXCEPT;
+
+/* The same to and from files, one per rank: PREFIX.RANK-of-SIZE.onebit. A save that fails or is interrupted never
+ * harms the files of an earlier one: each rank writes a temporary file, and all are renamed once all are on disk. The
+ * next call after a load continues exactly, bit for bit. Collective; block; transactional.
+ * As for unpack, and IO. */
+ONEBIT_API onebit_status_t onebit_allreduce_save(onebit_allreduce_t allreduce, const char* prefix) ONEBIT_NOEXCEPT;
+ONEBIT_API onebit_status_t onebit_allreduce_load(onebit_allreduce_t allreduce, const char* prefix) ONEBIT_NOEXCEPT;
+
+/* ---------------------------------------------------------------------------------------------- Optimizer ---- */
+
+/* Adam and 1-bit Adam over a list of tensors. Parameters must be equal on every rank at the start and then stay so. */
+typedef struct onebit_optimizer_opaque* onebit_optimizer_t;
+
+typedef enum onebit_optimizer_kind {
+    ONEBIT_OPTIMIZER_ADAM = 0,       /* gradients averaged exactly, every step */
+    ONEBIT_OPTIMIZER_ONEBIT_ADAM = 1 /* the same until the freeze, compressed momentum afterwards [1-bit Adam, alg. 1] */
+} onebit_optimizer_kind_t;
+
+/* One tensor. Host memory, aligned to 4 bytes, contiguous, the caller's; the pointers must stay valid. An array of
+ * these is stepped through by its first element's `size`. */
+typedef struct onebit_tensor {
+    size_t size;       /* sizeof(onebit_tensor_t) */
+    uint32_t version;  /* ONEBIT_TENSOR_VERSION */
+    uint64_t count;    /* elements, at least 1 */
+    float* parameters; /* read and written by each step */
+    const float* gradients; /* read by each step */
+    const char* name;  /* for messages; may be NULL; copied */
+} onebit_tensor_t;
+
+#define ONEBIT_TENSOR_VERSION 1
+#define ONEBIT_TENSOR_INIT(parameters_, gradients_, count_) \
+    {sizeof(onebit_tensor_t), ONEBIT_TENSOR_VERSION, (count_), (parameters_), (gradients_), NULL}
+
+/* freeze_step: never by itself (onebit_optimizer_freeze still works); by the paper's rule [1-bit Adam, section 7.1]:
+ * after lr_warmup_steps, when |v_t|_1 / |v_(t - 1/(1-beta2))|_1 lies between 0.96 and 1/0.96. */
+#define ONEBIT_FREEZE_NEVER UINT64_MAX
+#define ONEBIT_FREEZE_AUTO 0
+
+typedef struct onebit_optimizer_config {
+    size_t size;                  /* sizeof(onebit_optimizer_config_t) */
+    uint32_t version;             /* ONEBIT_OPTIMIZER_CONFIG_VERSION */
+    onebit_optimizer_kind_t kind;
+    double lr;                    /* learning rate, >= 0 */
+    double beta1, beta2;          /* in [0, 1) */
+    double eps;                   /* > 0 */
+    double weight_decay;          /* decoupled: x -= lr * (m / (sqrt(v) + eps) + weight_decay * x); >= 0 */
+    int bias_correction;          /* 1: m and v as Adam corrects them; 0: not, as DeepSpeed's 1-bit Adam */
+    uint32_t threads;             /* of OpenMP, this rank's own; 0: ONEBIT_THREADS, else 1 */
+    uint64_t freeze_step;         /* last warm-up step T_w >= 1, or one of the two above */
+    uint64_t lr_warmup_steps;     /* no automatic freeze before this step */
+    onebit_scale_t scale;         /* of the compression stage */
+    onebit_group_t group;
+} onebit_optimizer_config_t;
+
+#define ONEBIT_OPTIMIZER_CONFIG_VERSION 1
+#define ONEBIT_OPTIMIZER_CONFIG_INIT(kind_, lr_)                                                            \
+    {                                                                                                       \
+        sizeof(onebit_optimizer_config_t), ONEBIT_OPTIMIZER_CONFIG_VERSION, (kind_), (lr_), 0.9, 0.999, 1e-8, \
+            0.0, 1, 0, ONEBIT_FREEZE_AUTO, 0, ONEBIT_SCALE_L1, ONEBIT_GROUP_BLOCK                            \
+    }
+
+/* Registers the tensors and allocates the optimizer's state. Collective; blocks.
+ *   tensors      [in] array of num_tensors; read, not kept; the same counts in the same order on every rank; in all at
+ *                least as many elements as ranks
+ *   optimizer    [out] the handle; set to NULL on failure
+ * INVALID_ARGUMENT, INVALID_HANDLE, MISMATCH, UNSUPPORTED, OUT_OF_MEMORY, TRANSPORT, TIMEOUT. */
+ONEBIT_API onebit_status_t onebit_optimizer_create(onebit_comm_t comm, const onebit_optimizer_config_t* config,
+                                                   const onebit_tensor_t* tensors, size_t num_tensors,
+                                                   onebit_optimizer_t* optimizer) ONEBIT_NOEXCEPT;
+
+/* One step with the gradients as they now are. Collective; blocks. A rank's NaN or infinity gives NONFINITE on every
+ * rank and changes nothing. INVALID_HANDLE, NONFINITE, MISMATCH (lr or stage differ), BUSY, TRANSPORT, TIMEOUT. */
+ONEBIT_API onebit_status_t onebit_optimizer_step(onebit_optimizer_t optimizer) ONEBIT_NOEXCEPT;
+
+/* The learning rate from the next step on. Local, to be called on every rank. INVALID_ARGUMENT, INVALID_HANDLE, BUSY. */
+ONEBIT_API onebit_status_t onebit_optimizer_set_lr(onebit_optimizer_t optimizer, double lr) ONEBIT_NOEXCEPT;
+
+/* Ends the warm-up by hand: the next step is the first compressed one. Local, to be called on every rank, after at
+ * least one step. INVALID_ARGUMENT (no step yet, already frozen, or kind ADAM), INVALID_HANDLE, BUSY. */
+ONEBIT_API onebit_status_t onebit_optimizer_freeze(onebit_optimizer_t optimizer) ONEBIT_NOEXCEPT;
+
+typedef struct onebit_optimizer_info {
+    size_t size;                 /* [in] sizeof(onebit_optimizer_info_t) */
+    uint32_t version;            /* [in] ONEBIT_OPTIMIZER_INFO_VERSION */
+    int frozen;                  /* 1 in the compression stage */
+    uint64_t steps;              /* finished with success */
+    uint64_t freeze_step;        /* the last warm-up step; 0 while warming up */
+    uint64_t count;              /* elements in all tensors */
+    uint64_t masked;             /* elements whose variance was zero at the freeze: they no longer move */
+    uint64_t warmup_bytes_sent;  /* by this rank in the warm-up stage */
+    uint64_t compressed_bytes_sent; /* by this rank in the compression stage */
+    uint64_t state_bytes;        /* allocated in all: moments, error state, workspace */
+} onebit_optimizer_info_t;
+
+#define ONEBIT_OPTIMIZER_INFO_VERSION 1
+#define ONEBIT_OPTIMIZER_INFO_INIT {sizeof(onebit_optimizer_info_t), ONEBIT_OPTIMIZER_INFO_VERSION}
+
+/* Fills *info. Local. INVALID_ARGUMENT, INVALID_HANDLE, BUSY. */
+ONEBIT_API onebit_status_t onebit_optimizer_get_info(onebit_optimizer_t optimizer,
+                                                     onebit_optimizer_info_t* info) ONEBIT_NOEXCEPT;
+
+/* Releases the handle and its state, not the tensors; NULL is accepted. Collective over MPI. INVALID_HANDLE, BUSY. */
+ONEBIT_API onebit_status_t onebit_optimizer_destroy(onebit_optimizer_t optimizer) ONEBIT_NOEXCEPT;
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+
+#endif /* ONEBIT_ONEBIT_H */
