@@ -224,7 +224,11 @@ typedef struct onebit_allreduce_info {
 } onebit_allreduce_info_t;
 
 #define ONEBIT_ALLREDUCE_INFO_VERSION 1
-#define ONEBIT_ALLREDUCE_INFO_INIT {sizeof(onebit_allreduce_info_t), ONEBIT_ALLREDUCE_INFO_VERSION}
+#define ONEBIT_ALLREDUCE_INFO_INIT                                                                         \
+    {                                                                                                      \
+        sizeof(onebit_allreduce_info_t), ONEBIT_ALLREDUCE_INFO_VERSION, 0, 0, 0, 0, 0, 0, 0,               \
+            ONEBIT_ALGORITHM_AUTO, {0}, {0}, {0}                                                           \
+    }
 
 /* Fills *info. Local; does not block. INVALID_ARGUMENT, INVALID_HANDLE, BUSY (another thread is in a call). */
 ONEBIT_API onebit_status_t onebit_allreduce_get_info(onebit_allreduce_t allreduce,
@@ -354,7 +358,8 @@ typedef struct onebit_optimizer_info {
 } onebit_optimizer_info_t;
 
 #define ONEBIT_OPTIMIZER_INFO_VERSION 1
-#define ONEBIT_OPTIMIZER_INFO_INIT {sizeof(onebit_optimizer_info_t), ONEBIT_OPTIMIZER_INFO_VERSION}
+#define ONEBIT_OPTIMIZER_INFO_INIT \
+    {sizeof(onebit_optimizer_info_t), ONEBIT_OPTIMIZER_INFO_VERSION, 0, 0, 0, 0, 0, 0, 0, 0}
 
 /* Fills *info. Local. INVALID_ARGUMENT, INVALID_HANDLE, BUSY. */
 ONEBIT_API onebit_status_t onebit_optimizer_get_info(onebit_optimizer_t optimizer,

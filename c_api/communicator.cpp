@@ -1,0 +1,45 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/communicator.hpp"
+
+#include <vector>
+
+#include "c_api/guard.hpp"
+#include "transport/loopback.hpp"
+
+using onebit::Communicator;
+using onebit::Status;
+
+onebit_status_t onebit_comm_create_loopback(int ranks, onebit_comm_t* comms) noexcept {
+    return onebit::guard([&] {
+        if (ranks < 1) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "ranks: %d is less than 1", ranks);
+        if (comms == nullptr) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "comms is NULL");
+        std::vector<std::unique_ptr<Communicator>> made;
+        for (auto& transport : onebit::make_loopback_transports(ranks)) {
+            made.emplace_back();
+            ONEBIT_RETURN_IF_ERROR(Communicator::create_local(std::move(transport), &made.back()));
+        }
+        for (std::size_t r = 0; r < made.size(); ++r) onebit::put_output(std::move(made[r]), &comms[r]);
+        return Status();
+    });
+}
+
+onebit_status_t onebit_comm_rank(onebit_comm_t comm, int* rank) noexcept {
+    return onebit::guard_object<Communicator>(comm, [&](const Communicator& communicator) {
+        if (rank == nullptr) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "rank is NULL");
+        *rank = communicator.rank();
+        return Status();
+    });
+}
+
+onebit_status_t onebit_comm_size(onebit_comm_t comm, int* size) noexcept {
+    return onebit::guard_object<Communicator>(comm, [&](const Communicator& communicator) {
+        if (size == nullptr) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "size is NULL");
+        *size = communicator.size();
+        return Status();
+    });
+}
+
+onebit_status_t onebit_comm_destroy(onebit_comm_t comm) noexcept {
+    return onebit::guard_destroy<Communicator>(comm, [](const Communicator&) { return Status(); });
+}

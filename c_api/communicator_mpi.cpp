@@ -1,0 +1,18 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include <onebit/onebit_mpi.h>
+
+#include "c_api/guard.hpp"
+#include "transport/mpi.hpp"
+
+onebit_status_t onebit_comm_create_mpi(MPI_Comm mpi_comm, onebit_comm_t* comm) noexcept {
+    return onebit::guard([&] {
+        ONEBIT_RETURN_IF_ERROR(onebit::prepare_output(comm, "comm"));
+        std::unique_ptr<onebit::Transport> transport;
+        ONEBIT_RETURN_IF_ERROR(onebit::make_mpi_transport(mpi_comm, &transport));
+        std::unique_ptr<onebit::Communicator> communicator;
+        ONEBIT_RETURN_IF_ERROR(onebit::Communicator::create(std::move(transport), &communicator));
+        onebit::put_output(std::move(communicator), comm);
+        return onebit::Status();
+    });
+}

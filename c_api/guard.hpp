@@ -1,0 +1,81 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <onebit/onebit.h>
+
+#include <utility>
+
+#include "c_api/handle_table.hpp"
+#include "core/status.hpp"
+
+namespace onebit {
+
+/// Hands a Status to a C caller: keeps its message for onebit_last_error and returns its code.
+onebit_status_t report(const Status& status) noexcept;
+
+/// The one way from C into the library: no exception leaves it.
+template <typename Body>
+onebit_status_t guard(const Body& body) noexcept {
+    return report(catch_exceptions(body));
+}
+
+/// Finds the object of a handle, makes sure that this thread alone uses it, and calls body(object).
+template <typename Object, typename Body>
+Status with_object(const void* handle, const Body& body) {
+    const char* name = kHandleName<Object>;
+    if (handle == nullptr) return Status::error(ONEBIT_ERROR_INVALID_HANDLE, "%s is NULL", name);
+    const std::shared_ptr<Entry<Object>> entry = HandleTable<Object>::instance().find(handle);
+    if (entry == nullptr) {
+        return Status::error(ONEBIT_ERROR_INVALID_HANDLE, "%s is destroyed, or not a handle of this type", name);
+    }
+    const std::unique_lock lock(entry->in_use, std::try_to_lock);
+    if (!lock.owns_lock()) return Status::error(ONEBIT_ERROR_BUSY, "%s is in use by another thread", name);
+    return body(*entry->object);
+}
+
+/// The same behind the guard: a whole C function on a handle.
+template <typename Object, typename Body>
+onebit_status_t guard_object(const void* handle, const Body& body) noexcept {
+    return guard([&] { return with_object<Object>(handle, body); });
+}
+
+/// Destroys a handle (NULL: nothing to do) unless check(object) objects.
+template <typename Object, typename Check>
+onebit_status_t guard_destroy(const void* handle, const Check& check) noexcept {
+    return guard([&] {
+        if (handle == nullptr) return Status();
+        return with_object<Object>(handle, [&](Object& object) {
+            ONEBIT_RETURN_IF_ERROR(check(object));
+            HandleTable<Object>::instance().remove(handle);  // the entry goes when this call lets go of it
+            return Status();
+        });
+    });
+}
+
+/// For a create function: where to put the handle, and what to say if there is no such place.
+template <typename Handle>
+Status prepare_output(Handle* handle, const char* name) {
+    if (handle == nullptr) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "%s is NULL", name);
+    *handle = nullptr;
+    return {};
+}
+
+template <typename Handle, typename Object>
+void put_output(std::unique_ptr<Object> object, Handle* handle) {
+    *handle = static_cast<Handle>(HandleTable<Object>::instance().add(std::move(object)));
+}
+
+/// Whether a caller's info struct is one that this library can fill.
+template <typename Info>
+Status check_info(const Info* info, unsigned version) {
+    if (info == nullptr) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "info is NULL");
+    if (info->size != sizeof(Info) || info->version != version) {
+        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT,
+                             "info: size %zu, version %u; this library has size %zu, version %u (use the _INIT macro)",
+                             info->size, info->version, sizeof(Info), version);
+    }
+    return {};
+}
+
+}  // namespace onebit

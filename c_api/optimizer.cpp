@@ -1,0 +1,46 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "optim/optimizer.hpp"
+
+#include "c_api/guard.hpp"
+
+using onebit::Optimizer;
+using onebit::Status;
+
+onebit_status_t onebit_optimizer_create(onebit_comm_t comm, const onebit_optimizer_config_t* config,
+                                        const onebit_tensor_t* tensors, size_t num_tensors,
+                                        onebit_optimizer_t* optimizer) noexcept {
+    return onebit::guard([&] {
+        const Status output = onebit::prepare_output(optimizer, "optimizer");
+        return onebit::with_object<onebit::Communicator>(comm, [&](onebit::Communicator& communicator) {
+            std::unique_ptr<Optimizer> made;
+            ONEBIT_RETURN_IF_ERROR(onebit::make_optimizer(communicator, config, tensors, num_tensors, output, &made));
+            onebit::put_output(std::move(made), optimizer);
+            return Status();
+        });
+    });
+}
+
+onebit_status_t onebit_optimizer_step(onebit_optimizer_t optimizer) noexcept {
+    return onebit::guard_object<Optimizer>(optimizer, [](Optimizer& o) { return o.step(); });
+}
+
+onebit_status_t onebit_optimizer_set_lr(onebit_optimizer_t optimizer, double lr) noexcept {
+    return onebit::guard_object<Optimizer>(optimizer, [&](Optimizer& o) { return o.set_lr(lr); });
+}
+
+onebit_status_t onebit_optimizer_freeze(onebit_optimizer_t optimizer) noexcept {
+    return onebit::guard_object<Optimizer>(optimizer, [](Optimizer& o) { return o.freeze(); });
+}
+
+onebit_status_t onebit_optimizer_get_info(onebit_optimizer_t optimizer, onebit_optimizer_info_t* info) noexcept {
+    return onebit::guard_object<Optimizer>(optimizer, [&](const Optimizer& o) {
+        ONEBIT_RETURN_IF_ERROR(onebit::check_info(info, ONEBIT_OPTIMIZER_INFO_VERSION));
+        o.fill_info(info);
+        return Status();
+    });
+}
+
+onebit_status_t onebit_optimizer_destroy(onebit_optimizer_t optimizer) noexcept {
+    return onebit::guard_destroy<Optimizer>(optimizer, [](const Optimizer&) { return Status(); });
+}

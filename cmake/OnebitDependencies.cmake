@@ -1,0 +1,28 @@
+# Copyright 2026 The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+#
+# Finds what the library needs; nothing is downloaded. Sets ONEBIT_MPIEXEC_FLAGS: what this MPI's mpirun needs so that
+# tests may have more ranks than cores, as root too.
+
+if(NOT ONEBIT_MPI STREQUAL "auto")
+    find_program(MPI_C_COMPILER mpicc.${ONEBIT_MPI} REQUIRED)
+    find_program(MPIEXEC_EXECUTABLE mpirun.${ONEBIT_MPI} REQUIRED)
+endif()
+find_package(MPI REQUIRED COMPONENTS C)
+
+execute_process(COMMAND ${MPIEXEC_EXECUTABLE} --version OUTPUT_VARIABLE mpiexec_version ERROR_QUIET)
+set(ONEBIT_MPIEXEC_FLAGS "")
+if(mpiexec_version MATCHES "Open MPI|OpenRTE")
+    list(APPEND ONEBIT_MPIEXEC_FLAGS --oversubscribe)
+    execute_process(COMMAND id -u OUTPUT_VARIABLE user_id OUTPUT_STRIP_TRAILING_WHITESPACE)
+    if(user_id EQUAL 0)
+        list(APPEND ONEBIT_MPIEXEC_FLAGS --allow-run-as-root)
+    endif()
+endif()
+
+find_package(PkgConfig REQUIRED)
+pkg_check_modules(HWY REQUIRED IMPORTED_TARGET libhwy)
+pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
+if(ONEBIT_OPENMP)
+    find_package(OpenMP REQUIRED COMPONENTS CXX)
+endif()

@@ -1,0 +1,19 @@
+# Copyright 2026 The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+#
+# onebit_options: how every target of this project is compiled.
+
+add_library(onebit_options INTERFACE)
+target_compile_features(onebit_options INTERFACE cxx_std_20)
+target_compile_options(onebit_options INTERFACE
+    -ffp-contract=off # the same bits on every ISA: no multiply-add that rounds once where another rounds twice
+    -fno-math-errno
+    -Wall -Wextra -Wshadow -Wno-unknown-pragmas # OpenMP pragmas where OpenMP is off
+    $<$<BOOL:${ONEBIT_WERROR}>:-Werror>)
+if(ONEBIT_SANITIZE)
+    target_compile_options(onebit_options INTERFACE -fsanitize=${ONEBIT_SANITIZE} -fno-omit-frame-pointer
+        -fno-sanitize-recover=undefined)
+    target_link_options(onebit_options INTERFACE -fsanitize=${ONEBIT_SANITIZE})
+endif()
+# MPI's C interface only: its C++ one is gone from the standard, and full of warnings.
+target_compile_definitions(onebit_options INTERFACE OMPI_SKIP_MPICXX MPICH_SKIP_MPICXX)

@@ -1,0 +1,141 @@
+// onebit.hpp - a thin C++17 layer over onebit.h: handles that destroy themselves, errors as exceptions.
+//
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Each class owns one C handle; get() gives it for everything that has no method here. The meaning of each call, its
+// blocking behaviour and its errors are those of the C function named like it (onebit.h). Over MPI, make the
+// communicator with onebit_comm_create_mpi (onebit_mpi.h) and hand it to Communicator's constructor.
+#ifndef ONEBIT_ONEBIT_HPP
+#define ONEBIT_ONEBIT_HPP
+
+#include <onebit/onebit.h>
+
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace onebit {
+
+/// A call that failed: what() is onebit_last_error's text behind the status' name.
+class Error : public std::runtime_error {
+  public:
+    explicit Error(onebit_status_t status)
+        : std::runtime_error(std::string(onebit_status_string(status)) + ": " + onebit_last_error()), status_(status) {}
+    onebit_status_t status() const noexcept { return status_; }
+
+  private:
+    onebit_status_t status_;
+};
+
+/// Throws Error unless the status is a success.
+inline void check(onebit_status_t status) {
+    if (status != ONEBIT_SUCCESS) throw Error(status);
+}
+
+/// A C handle and the function that destroys it. Movable, not copyable.
+template <typename Handle, onebit_status_t (*destroy)(Handle)>
+class UniqueHandle {
+  public:
+    UniqueHandle() = default;
+    explicit UniqueHandle(Handle handle) noexcept : handle_(handle) {}
+    UniqueHandle(UniqueHandle&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+    UniqueHandle& operator=(UniqueHandle&& other) noexcept {
+        std::swap(handle_, other.handle_);
+        return *this;
+    }
+    ~UniqueHandle() { destroy(handle_); }
+
+    Handle get() const noexcept { return handle_; }
+
+  private:
+    Handle handle_ = nullptr;
+};
+
+class Communicator {
+  public:
+    /// Takes over a handle, e.g. from onebit_comm_create_mpi.
+    explicit Communicator(onebit_comm_t handle) noexcept : handle_(handle) {}
+
+    /// Communicators whose ranks are threads of this process.
+    static std::vector<Communicator> loopback(int ranks) {
+        std::vector<onebit_comm_t> handles(ranks > 0 ? static_cast<std::size_t>(ranks) : 0);
+        check(onebit_comm_create_loopback(ranks, handles.data()));
+        return std::vector<Communicator>(std::make_move_iterator(handles.begin()), std::make_move_iterator(handles.end()));
+    }
+
+    int rank() const {
+        int rank = 0;
+        check(onebit_comm_rank(get(), &rank));
+        return rank;
+    }
+    int size() const {
+        int size = 0;
+        check(onebit_comm_size(get(), &size));
+        return size;
+    }
+    onebit_comm_t get() const noexcept { return handle_.get(); }
+
+  private:
+    UniqueHandle<onebit_comm_t, onebit_comm_destroy> handle_;
+};
+
+class Allreduce {
+  public:
+    Allreduce(const Communicator& communicator, const onebit_allreduce_config_t& config) {
+        onebit_allreduce_t handle = nullptr;
+        check(onebit_allreduce_create(communicator.get(), &config, &handle));
+        handle_ = UniqueHandle<onebit_allreduce_t, onebit_allreduce_destroy>(handle);
+    }
+
+    void run(const void* sendbuf, void* recvbuf) { check(onebit_allreduce_run(get(), sendbuf, recvbuf)); }
+    /// In place.
+    void run(void* buffer) { run(buffer, buffer); }
+    void start(const void* sendbuf, void* recvbuf) { check(onebit_allreduce_start(get(), sendbuf, recvbuf)); }
+    bool test() {
+        int done = 0;
+        check(onebit_allreduce_test(get(), &done));
+        return done != 0;
+    }
+    void wait() { check(onebit_allreduce_wait(get())); }
+    void set_algorithm(onebit_algorithm_t algorithm) { check(onebit_allreduce_set_algorithm(get(), algorithm)); }
+    void save(const std::string& prefix) { check(onebit_allreduce_save(get(), prefix.c_str())); }
+    void load(const std::string& prefix) { check(onebit_allreduce_load(get(), prefix.c_str())); }
+    onebit_allreduce_info_t info() const {
+        onebit_allreduce_info_t info = ONEBIT_ALLREDUCE_INFO_INIT;
+        check(onebit_allreduce_get_info(get(), &info));
+        return info;
+    }
+    onebit_allreduce_t get() const noexcept { return handle_.get(); }
+
+  private:
+    UniqueHandle<onebit_allreduce_t, onebit_allreduce_destroy> handle_;
+};
+
+class Optimizer {
+  public:
+    Optimizer(const Communicator& communicator, const onebit_optimizer_config_t& config,
+              const std::vector<onebit_tensor_t>& tensors) {
+        onebit_optimizer_t handle = nullptr;
+        check(onebit_optimizer_create(communicator.get(), &config, tensors.data(), tensors.size(), &handle));
+        handle_ = UniqueHandle<onebit_optimizer_t, onebit_optimizer_destroy>(handle);
+    }
+
+    void step() { check(onebit_optimizer_step(get())); }
+    void set_lr(double lr) { check(onebit_optimizer_set_lr(get(), lr)); }
+    void freeze() { check(onebit_optimizer_freeze(get())); }
+    onebit_optimizer_info_t info() const {
+        onebit_optimizer_info_t info = ONEBIT_OPTIMIZER_INFO_INIT;
+        check(onebit_optimizer_get_info(get(), &info));
+        return info;
+    }
+    onebit_optimizer_t get() const noexcept { return handle_.get(); }
+
+  private:
+    UniqueHandle<onebit_optimizer_t, onebit_optimizer_destroy> handle_;
+};
+
+}  // namespace onebit
+
+#endif  // ONEBIT_ONEBIT_HPP

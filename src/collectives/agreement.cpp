@@ -1,0 +1,128 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/agreement.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "collectives/wait.hpp"
+
+namespace onebit {
+
+Status plan_all_gather(Transport& transport, int tag, void* all, std::size_t bytes, std::unique_ptr<Exchange>* exchange) {
+    std::vector<Part> sends;
+    std::vector<Part> receives;
+    auto* base = static_cast<char*>(all);
+    const int rank = transport.rank();
+    for (int peer = 0; peer < transport.size(); ++peer) {
+        if (peer == rank) continue;
+        sends.push_back({peer, base + bytes * static_cast<std::size_t>(rank), bytes});
+        receives.push_back({peer, base + bytes * static_cast<std::size_t>(peer), bytes});
+    }
+    return transport.plan_exchange(std::move(sends), std::move(receives), tag, exchange);
+}
+
+Agreement::Agreement(int rank, int size)
+    : rank_(static_cast<std::size_t>(rank)),
+      tickets_(static_cast<std::size_t>(size)),
+      reasons_(static_cast<std::size_t>(size)) {}
+
+Status Agreement::create(Transport& transport, int tag, std::unique_ptr<Agreement>* agreement) {
+    std::unique_ptr<Agreement> made(new Agreement(transport.rank(), transport.size()));
+    ONEBIT_RETURN_IF_ERROR(
+        plan_all_gather(transport, tag, made->tickets_.data(), sizeof(Ticket), &made->ticket_exchange_));
+    ONEBIT_RETURN_IF_ERROR(
+        plan_all_gather(transport, tag + 1, made->reasons_.data(), sizeof(Reason), &made->reason_exchange_));
+    *agreement = std::move(made);
+    return {};
+}
+
+void Agreement::begin(const Status& own, std::uint32_t word, std::uint64_t value, std::array<const char*, 2> what) {
+    what_ = what;
+    tickets_[rank_] = {static_cast<std::uint32_t>(own.code()), word, value};
+    Reason& reason = reasons_[rank_];
+    const std::size_t length = std::min(own.message().size(), reason.size() - 1);
+    std::memcpy(reason.data(), own.message().data(), length);
+    reason[length] = '\0';
+    phase_ = Phase::kSendTickets;
+}
+
+Status Agreement::advance(Step* step) {
+    if (phase_ == Phase::kSendTickets) {
+        ONEBIT_RETURN_IF_ERROR(ticket_exchange_->start());
+        phase_ = Phase::kAwaitTickets;
+    }
+    bool done = false;
+    if (phase_ == Phase::kAwaitTickets) {
+        ONEBIT_RETURN_IF_ERROR(ticket_exchange_->test(&done));
+        if (done) return judge(step);
+    } else {
+        ONEBIT_RETURN_IF_ERROR(reason_exchange_->test(&done));
+        if (done) return verdict();
+    }
+    *step = Step::kWait;
+    return {};
+}
+
+/// All tickets are here, the same on every rank, so all ranks take the same way from here.
+Status Agreement::judge(Step* step) {
+    const bool all_ready = std::all_of(tickets_.begin(), tickets_.end(),
+                                       [](const Ticket& ticket) { return ticket.status == ONEBIT_SUCCESS; });
+    if (!all_ready) {
+        ONEBIT_RETURN_IF_ERROR(reason_exchange_->start());
+        phase_ = Phase::kAwaitReasons;
+        *step = Step::kAgain;
+        return {};
+    }
+    for (std::size_t r = 1; r < tickets_.size(); ++r) {
+        if (tickets_[r].word != tickets_[0].word) {
+            return Status::error(ONEBIT_ERROR_MISMATCH, "the ranks disagree on %s: rank 0 has %u, rank %zu has %u", what_[0],
+                                 tickets_[0].word, r, tickets_[r].word);
+        }
+        if (tickets_[r].value != tickets_[0].value) {
+            return Status::error(ONEBIT_ERROR_MISMATCH, "the ranks disagree on %s: rank 0 has %llx, rank %zu has %llx",
+                                 what_[1], static_cast<unsigned long long>(tickets_[0].value), r,
+                                 static_cast<unsigned long long>(tickets_[r].value));
+        }
+    }
+    *step = Step::kDone;
+    return {};
+}
+
+Status Agreement::verdict() const {
+    const auto culprit = std::find_if(tickets_.begin(), tickets_.end(),
+                                      [](const Ticket& ticket) { return ticket.status != ONEBIT_SUCCESS; });
+    const auto rank = static_cast<std::size_t>(culprit - tickets_.begin());
+    return Status::error(static_cast<onebit_status_t>(culprit->status), "rank %zu: %s", rank, reasons_[rank].data());
+}
+
+namespace {
+
+/// Tags of the exchanges planned on the spot; those of an allreduce are in allreduce.cpp.
+enum Tag : int { kAgreeTag = 100, kGatherTag = 102 };
+
+}  // namespace
+
+Status agree(Transport& transport, double timeout, const Status& own) {
+    std::unique_ptr<Agreement> agreement;
+    ONEBIT_RETURN_IF_ERROR(Agreement::create(transport, kAgreeTag, &agreement));
+    agreement->begin(own, 0, 0, {});
+    return wait_until_done("agreement", timeout, [&](bool* done) {
+        Step step = Step::kDone;
+        ONEBIT_RETURN_IF_ERROR(agreement->advance(&step));
+        *done = step == Step::kDone;
+        return Status();
+    });
+}
+
+Status agree_and_gather(Transport& transport, double timeout, const Status& own, const void* mine, std::size_t bytes,
+                        void* all) {
+    ONEBIT_RETURN_IF_ERROR(agree(transport, timeout, own));
+    std::memcpy(static_cast<char*>(all) + bytes * static_cast<std::size_t>(transport.rank()), mine, bytes);
+    std::unique_ptr<Exchange> exchange;
+    ONEBIT_RETURN_IF_ERROR(plan_all_gather(transport, kGatherTag, all, bytes, &exchange));
+    ONEBIT_RETURN_IF_ERROR(exchange->start());
+    return wait_until_done("gather", timeout, [&](bool* done) { return exchange->test(done); });
+}
+
+}  // namespace onebit

@@ -1,0 +1,275 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/allreduce.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <utility>
+
+#include "collectives/wait.hpp"
+#include "core/hash.hpp"
+
+namespace onebit {
+namespace {
+
+/// The exchanges of one channel.
+enum Tag : int { kAgreementTag = 0, kFlatTag = 2 };
+
+/// Values looked at between two looks at the network.
+constexpr std::size_t kCheckedPerSlice = SliceCursor::kSliceBlocks * kBlockElements;
+
+bool breaks_handle(onebit_status_t code) {
+    return code == ONEBIT_ERROR_TRANSPORT || code == ONEBIT_ERROR_TIMEOUT || code == ONEBIT_ERROR_INTERNAL;
+}
+
+}  // namespace
+
+// -------------------------------------------------------------------------------------------------- creation ----
+
+Status Allreduce::create(Communicator& communicator, const onebit_allreduce_config_t* config, const Status& own,
+                         std::unique_ptr<Allreduce>* allreduce) {
+    Plan plan;
+    ONEBIT_RETURN_IF_ERROR(make_plan(communicator, config, own, &plan));
+    std::unique_ptr<Transport> channel;
+    ONEBIT_RETURN_IF_ERROR(communicator.transport().duplicate(&channel));
+    const double timeout = communicator.environment().timeout;
+    std::unique_ptr<Allreduce> made(new Allreduce(std::move(plan), std::move(channel), timeout));
+    const Status allocated = catch_exceptions([&] { return made->allocate(communicator.environment()); });
+    ONEBIT_RETURN_IF_ERROR(agree(*made->channel_, timeout, allocated));
+    *allreduce = std::move(made);
+    return {};
+}
+
+Status Allreduce::allocate(const Environment& environment) {
+    ONEBIT_RETURN_IF_ERROR(make_codec({plan_.codec, plan_.scale, plan_.group, plan_.threads, environment.kernels}, &codec_));
+    ONEBIT_RETURN_IF_ERROR(Agreement::create(*channel_, kAgreementTag, &agreement_));
+    ONEBIT_RETURN_IF_ERROR(DenseAllreduce::create(*channel_, plan_.count, plan_.threads, &dense_));
+    dense_stages_ = stages_of(*dense_);
+    if (plan_.compressed) {
+        ONEBIT_RETURN_IF_ERROR(FlatAllreduce::create(*channel_, *codec_, plan_.count, kFlatTag, &flat_));
+        flat_stages_ = stages_of(*flat_);
+    }
+    return {};
+}
+
+/// A call is: check, agree, then the algorithm's own stages.
+std::vector<Stage> Allreduce::stages_of(const Algorithm& algorithm) {
+    std::vector<Stage> stages;
+    if (plan_.check == ONEBIT_CHECK_FULL) {
+        stages.push_back({"check values", [this](Step* step) { return check_values(step); }});
+        stages.push_back({"agree", [this](Step* step) { return agreement_->advance(step); }});
+    }
+    stages.insert(stages.end(), algorithm.stages().begin(), algorithm.stages().end());
+    return stages;
+}
+
+Allreduce::~Allreduce() {
+    // Messages of an operation that broke may still arrive: what they would be written to must stay.
+    if (!broken_.ok() && in_flight_) (void)flat_.release();
+}
+
+// ------------------------------------------------------------------------------------------------- operation ----
+
+Status Allreduce::run(const void* input, void* output) {
+    ONEBIT_RETURN_IF_ERROR(begin(input, output, true));
+    return wait();
+}
+
+Status Allreduce::start(const void* input, void* output) { return begin(input, output, false); }
+
+Status Allreduce::begin(const void* input, void* output, bool may_block) {
+    ONEBIT_RETURN_IF_ERROR(check_idle());
+    own_status_ = check_operands(input, output);
+    if (plan_.check == ONEBIT_CHECK_NONE) ONEBIT_RETURN_IF_ERROR(own_status_);
+    operands_ = {static_cast<const float*>(input), static_cast<float*>(output), may_block};
+    algorithm().set_operands(operands_);
+    checked_ = 0;
+    bytes_before_ = channel_->bytes_sent();
+    runner_.start(plan_.algorithm == ONEBIT_ALGORITHM_DENSE ? dense_stages_ : flat_stages_);
+    in_flight_ = true;
+    return {};
+}
+
+Status Allreduce::test(bool* done) {
+    *done = !in_flight_;
+    if (!in_flight_) return {};
+    Step step = Step::kDone;
+    const Status status = advance(&step);
+    *done = !in_flight_ || !status.ok();
+    return status;
+}
+
+Status Allreduce::wait() {
+    Waiter waiter(timeout_);
+    while (in_flight_) {
+        Step step = Step::kDone;
+        ONEBIT_RETURN_IF_ERROR(advance(&step));
+        if (step != Step::kWait) {
+            waiter.progress();
+        } else if (!waiter.keep_waiting()) {
+            const Status status = Status::error(ONEBIT_ERROR_TIMEOUT,
+                                                "no answer from a peer for %g seconds (ONEBIT_TIMEOUT) in stage '%s'",
+                                                timeout_, runner_.stage_name());
+            broken_ = status;
+            return status;
+        }
+    }
+    return {};
+}
+
+/// One step of the operation in flight; ends it when all stages are done or one failed.
+Status Allreduce::advance(Step* step) {
+    ONEBIT_RETURN_IF_ERROR(broken_);
+    const Status status = runner_.advance(step);
+    if (!status.ok() || runner_.finished()) finish(status);
+    return status;
+}
+
+void Allreduce::finish(const Status& status) {
+    if (breaks_handle(status.code())) {
+        broken_ = status;
+        return;  // still in flight, for ever: the destructor must know
+    }
+    in_flight_ = false;
+    if (!status.ok()) return;
+    ++calls_;
+    last_bytes_sent_ = channel_->bytes_sent() - bytes_before_;
+}
+
+// ----------------------------------------------------------------------------------------------------- checks ----
+
+Status Allreduce::check_idle() const {
+    if (!broken_.ok()) {
+        return Status::error(broken_.code(), "the handle is broken, destroy it; what broke it: %s",
+                             broken_.message().c_str());
+    }
+    return check_finished();
+}
+
+Status Allreduce::check_finished() const {
+    if (!in_flight_) return {};
+    return Status::error(ONEBIT_ERROR_BUSY, "a started operation is not finished: call onebit_allreduce_wait first");
+}
+
+Status Allreduce::check_destroyable() const { return broken_.ok() ? check_finished() : Status(); }
+
+Status Allreduce::check_has_state() const {
+    ONEBIT_RETURN_IF_ERROR(check_idle());
+    if (flat_ != nullptr) return {};
+    return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "the handle was created dense (%s): it has no error state",
+                         plan_.reason.c_str());
+}
+
+Status Allreduce::check_operands(const void* input, const void* output) const {
+    const std::pair<const void*, const char*> buffers[] = {{input, "sendbuf"}, {output, "recvbuf"}};
+    for (const auto& [buffer, name] : buffers) {
+        if (buffer == nullptr) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "%s is NULL", name);
+        if (reinterpret_cast<std::uintptr_t>(buffer) % alignof(float) != 0) {
+            return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "%s = %p is not aligned to %zu bytes", name, buffer,
+                                 alignof(float));
+        }
+    }
+    const auto first = reinterpret_cast<std::uintptr_t>(input);
+    const auto second = reinterpret_cast<std::uintptr_t>(output);
+    const std::uintptr_t distance = first > second ? first - second : second - first;
+    if (distance != 0 && distance < plan_.count * sizeof(float)) {
+        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "sendbuf and recvbuf overlap without being the same");
+    }
+    return {};
+}
+
+/// Looks for a NaN or an infinity, then says to the others what was found.
+Status Allreduce::check_values(Step* step) {
+    if (own_status_.ok() && checked_ < plan_.count) {
+        const std::size_t length = std::min(kCheckedPerSlice, plan_.count - checked_);
+        const std::size_t bad = codec_->first_nonfinite(operands_.input + checked_, length);
+        if (bad < length) {
+            own_status_ = Status::error(ONEBIT_ERROR_NONFINITE, "sendbuf[%zu] is %g", checked_ + bad,
+                                        static_cast<double>(operands_.input[checked_ + bad]));
+        }
+        checked_ += length;
+        *step = Step::kAgain;
+        return {};
+    }
+    agreement_->begin(own_status_, static_cast<std::uint32_t>(plan_.algorithm), calls_,
+                      {"the algorithm (1 dense, 2 flat)", "the number of calls so far"});
+    *step = Step::kDone;
+    return {};
+}
+
+Status Allreduce::agree_now(const Status& own, std::uint32_t word, std::uint64_t value,
+                            std::array<const char*, 2> what) {
+    agreement_->begin(own, word, value, what);
+    const Status status = wait_until_done("agreement", timeout_, [&](bool* done) {
+        Step step = Step::kDone;
+        ONEBIT_RETURN_IF_ERROR(agreement_->advance(&step));
+        *done = step == Step::kDone;
+        return Status();
+    });
+    if (breaks_handle(status.code()) && own.ok()) broken_ = status;
+    return status;
+}
+
+// --------------------------------------------------------------------------------------------------- settings ----
+
+Algorithm& Allreduce::algorithm() {
+    if (plan_.algorithm == ONEBIT_ALGORITHM_DENSE) return *dense_;
+    return *flat_;
+}
+
+Status Allreduce::set_algorithm(onebit_algorithm_t algorithm) {
+    ONEBIT_RETURN_IF_ERROR(check_idle());
+    if (algorithm != ONEBIT_ALGORITHM_DENSE && algorithm != ONEBIT_ALGORITHM_FLAT) {
+        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "algorithm: %d is not ONEBIT_ALGORITHM_DENSE or _FLAT",
+                             static_cast<int>(algorithm));
+    }
+    if (algorithm == ONEBIT_ALGORITHM_FLAT && flat_ == nullptr) {
+        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT,
+                             "the handle was created dense (%s) and has no error state: create it with "
+                             "config.algorithm = ONEBIT_ALGORITHM_FLAT",
+                             plan_.reason.c_str());
+    }
+    plan_.algorithm = algorithm;
+    plan_.reason = "asked for by onebit_allreduce_set_algorithm";
+    return {};
+}
+
+Status Allreduce::set_mask(const std::uint32_t* mask) {
+    ONEBIT_RETURN_IF_ERROR(check_idle());
+    AlignedBuffer<std::uint32_t> words;
+    const Status own = catch_exceptions([&] {
+        if (flat_ == nullptr) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "the handle was created dense: no mask");
+        if (mask == nullptr) return Status();
+        words = AlignedBuffer<std::uint32_t>(ceil_divide(plan_.count, kWordElements));
+        std::copy_n(mask, words.size(), words.data());
+        if (const std::size_t rest = plan_.count % kWordElements; rest > 0) words[words.size() - 1] &= (1U << rest) - 1;
+        return Status();
+    });
+    ONEBIT_RETURN_IF_ERROR(agree_now(own, 0, hash_bytes(words.data(), words.bytes()), {"", "the mask (its hash)"}));
+    flat_->set_mask(std::move(words));
+    return {};
+}
+
+Status Allreduce::reset() {
+    ONEBIT_RETURN_IF_ERROR(check_idle());
+    if (flat_ == nullptr) return {};
+    flat_->worker().reset();
+    flat_->server().reset();
+    return {};
+}
+
+void Allreduce::fill_info(onebit_allreduce_info_t* info) const {
+    info->threads = plan_.threads;
+    info->calls = calls_;
+    info->bytes_sent = channel_->bytes_sent();
+    info->last_bytes_sent = last_bytes_sent_;
+    info->dense_bytes = ring_bytes(plan_.count, channel_->size());
+    info->state_bytes = flat_ == nullptr ? 0 : flat_->worker().state_bytes() + flat_->server().state_bytes();
+    info->workspace_bytes = agreement_->bytes() + (flat_ == nullptr ? 0 : flat_->workspace_bytes());
+    info->algorithm = plan_.algorithm;
+    std::snprintf(info->transport, sizeof(info->transport), "%s", channel_->name());
+    std::snprintf(info->kernels, sizeof(info->kernels), "%s", codec_->kernels());
+    std::snprintf(info->reason, sizeof(info->reason), "%s", plan_.reason.c_str());
+}
+
+}  // namespace onebit

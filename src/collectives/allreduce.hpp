@@ -1,0 +1,97 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "collectives/agreement.hpp"
+#include "collectives/communicator.hpp"
+#include "collectives/dense.hpp"
+#include "collectives/flat.hpp"
+#include "collectives/plan.hpp"
+#include "collectives/stages.hpp"
+
+namespace onebit {
+
+/// A persistent allreduce: a plan, a channel, the algorithms that the plan may use, and the operation in flight.
+/// onebit.h says what each call means; a method here is one call of the C API. Used by one thread at a time.
+class Allreduce {
+  public:
+    /// `own`: what is already wrong on this rank, if anything.
+    static Status create(Communicator& communicator, const onebit_allreduce_config_t* config, const Status& own,
+                         std::unique_ptr<Allreduce>* allreduce);
+    ~Allreduce();
+    Allreduce(const Allreduce&) = delete;
+    Allreduce& operator=(const Allreduce&) = delete;
+
+    Status run(const void* input, void* output);
+    Status start(const void* input, void* output);
+    Status test(bool* done);
+    Status wait();
+
+    /// BUSY while a started operation is not finished; what broke the handle, if it is broken.
+    Status check_idle() const;
+    /// check_idle, and INVALID_ARGUMENT where the handle is dense and so has no error state.
+    Status check_has_state() const;
+    /// BUSY while a started operation is not finished, unless it never will be.
+    Status check_destroyable() const;
+
+    Status set_algorithm(onebit_algorithm_t algorithm);
+    Status set_mask(const std::uint32_t* mask);
+    Status reset();
+    void fill_info(onebit_allreduce_info_t* info) const;
+
+    /// The error state, for a handle that can compress; NULL for a dense one.
+    FlatAllreduce* flat() { return flat_.get(); }
+    const FlatAllreduce* flat() const { return flat_.get(); }
+
+    const Plan& plan() const { return plan_; }
+    Transport& channel() { return *channel_; }
+    const Transport& channel() const { return *channel_; }
+    double timeout() const { return timeout_; }
+
+    /// Every rank comes with its own status, and two words that must be the same everywhere, and leaves with the common
+    /// verdict. Collective; blocks.
+    Status agree_now(const Status& own, std::uint32_t word = 0, std::uint64_t value = 0,
+                     std::array<const char*, 2> what = {});
+
+  private:
+    Allreduce(Plan plan, std::unique_ptr<Transport> channel, double timeout)
+        : plan_(std::move(plan)), channel_(std::move(channel)), timeout_(timeout) {}
+
+    Status allocate(const Environment& environment);
+    std::vector<Stage> stages_of(const Algorithm& algorithm);
+    Algorithm& algorithm();
+    Status begin(const void* input, void* output, bool may_block);
+    Status check_finished() const;
+    Status check_operands(const void* input, const void* output) const;
+    Status check_values(Step* step);
+    Status advance(Step* step);
+    void finish(const Status& status);
+
+    Plan plan_;
+    std::unique_ptr<Transport> channel_;
+    double timeout_;
+    std::unique_ptr<Codec> codec_;
+    std::unique_ptr<Agreement> agreement_;
+    std::unique_ptr<DenseAllreduce> dense_;
+    std::unique_ptr<FlatAllreduce> flat_;
+    std::vector<Stage> dense_stages_;
+    std::vector<Stage> flat_stages_;
+
+    // The operation in flight.
+    bool in_flight_ = false;
+    StageRunner runner_;
+    Operands operands_;
+    Status own_status_;
+    std::size_t checked_ = 0;  ///< values looked at so far
+    std::uint64_t bytes_before_ = 0;
+
+    Status broken_;  ///< what made the handle unusable, if anything did
+    std::uint64_t calls_ = 0;
+    std::uint64_t last_bytes_sent_ = 0;
+};
+
+}  // namespace onebit

@@ -1,0 +1,52 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/dense.hpp"
+
+#include <algorithm>
+
+#include "core/parallel.hpp"
+#include "core/partition.hpp"
+
+namespace onebit {
+
+DenseAllreduce::DenseAllreduce(int ranks, std::size_t count, unsigned threads)
+    : count_(count), share_(1.0F / static_cast<float>(ranks)), threads_(threads) {
+    stages_ = {
+        {"start the sum", [this](Step* step) { return start_sum(step); }},
+        {"finish the sum", [this](Step* step) { return finish_sum(step); }},
+        {"divide", [this](Step* step) { return divide(step); }},
+    };
+}
+
+Status DenseAllreduce::create(Transport& transport, std::size_t count, unsigned threads,
+                              std::unique_ptr<DenseAllreduce>* algorithm) {
+    std::unique_ptr<DenseAllreduce> made(new DenseAllreduce(transport.size(), count, threads));
+    ONEBIT_RETURN_IF_ERROR(transport.plan_sum(count, &made->sum_));
+    *algorithm = std::move(made);
+    return {};
+}
+
+Status DenseAllreduce::start_sum(Step* step) {
+    *step = Step::kDone;
+    return sum_->start(operands_.input, operands_.output, operands_.may_block);
+}
+
+Status DenseAllreduce::finish_sum(Step* step) {
+    bool done = false;
+    ONEBIT_RETURN_IF_ERROR(sum_->test(&done));
+    *step = done ? Step::kDone : Step::kWait;
+    return {};
+}
+
+Status DenseAllreduce::divide(Step* step) {
+    *step = Step::kDone;
+    if (share_ == 1.0F) return {};
+    parallel_for(0, ceil_divide(count_, kBlockElements), threads_, [this](std::size_t block) {
+        float* const output = operands_.output;
+        const std::size_t end = std::min((block + 1) * kBlockElements, count_);
+        for (std::size_t i = block * kBlockElements; i < end; ++i) output[i] *= share_;
+    });
+    return {};
+}
+
+}  // namespace onebit

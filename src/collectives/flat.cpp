@@ -1,0 +1,153 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/flat.hpp"
+
+#include <numeric>
+
+namespace onebit {
+
+FlatAllreduce::FlatAllreduce(const Codec& codec, std::size_t count, std::size_t rank, std::size_t ranks)
+    : codec_(codec), rank_(rank), chunks_(partition(count, ranks)), own_{chunks_[rank]} {
+    worker_ = codec.make_feedback(chunks_);
+    server_ = codec.make_feedback(own_);
+
+    const std::size_t own_words = codec.message_words(own_chunk());
+    const std::size_t all_words =
+        std::accumulate(chunks_.begin(), chunks_.end(), std::size_t{0},
+                        [&](std::size_t words, const Chunk& chunk) { return words + codec.message_words(chunk); });
+    outgoing_ = AlignedBuffer<std::uint32_t>(all_words);
+    incoming_ = AlignedBuffer<std::uint32_t>(own_words * ranks);
+    std::uint32_t* next = outgoing_.data();
+    for (std::size_t j = 0; j < ranks; ++j) {
+        to_be_averaged_.push_back(incoming_.data() + j * own_words);
+        worker_messages_.push_back(j == rank ? incoming_.data() + j * own_words : next);
+        results_.push_back(next);
+        next += codec.message_words(chunks_[j]);
+    }
+
+    stages_ = {
+        {"encode chunks", [this](Step* step) { return encode_chunks(step); }},
+        {"send chunks", [this](Step* step) { return send_chunks(step); }},
+        {"receive chunks", [this](Step* step) { return receive_chunks(step); }},
+        {"average and encode", [this](Step* step) { return average_and_encode(step); }},
+        {"send result", [this](Step* step) { return send_result(step); }},
+        {"receive results", [this](Step* step) { return receive_results(step); }},
+        {"decode results", [this](Step* step) { return decode_results(step); }},
+    };
+}
+
+Status FlatAllreduce::create(Transport& transport, const Codec& codec, std::size_t count, int tag,
+                             std::unique_ptr<FlatAllreduce>* algorithm) {
+    std::unique_ptr<FlatAllreduce> made(new FlatAllreduce(codec, count, static_cast<std::size_t>(transport.rank()),
+                                                          static_cast<std::size_t>(transport.size())));
+    ONEBIT_RETURN_IF_ERROR(made->plan_exchanges(transport, tag));
+    *algorithm = std::move(made);
+    return {};
+}
+
+Status FlatAllreduce::plan_exchanges(Transport& transport, int tag) {
+    const std::size_t own_bytes = codec_.message_words(own_chunk()) * sizeof(std::uint32_t);
+    std::vector<Part> send_chunks;
+    std::vector<Part> receive_chunks;
+    std::vector<Part> send_result;
+    std::vector<Part> receive_results;
+    for (std::size_t j = 0; j < chunks_.size(); ++j) {
+        if (j == rank_) continue;
+        const int peer = static_cast<int>(j);
+        const std::size_t bytes = codec_.message_words(chunks_[j]) * sizeof(std::uint32_t);
+        send_chunks.push_back({peer, worker_messages_[j], bytes});
+        receive_chunks.push_back({peer, const_cast<std::uint32_t*>(to_be_averaged_[j]), own_bytes});
+        send_result.push_back({peer, results_[rank_], own_bytes});
+        receive_results.push_back({peer, results_[j], bytes});
+    }
+    ONEBIT_RETURN_IF_ERROR(
+        transport.plan_exchange(std::move(send_chunks), std::move(receive_chunks), tag, &exchange_chunks_));
+    return transport.plan_exchange(std::move(send_result), std::move(receive_results), tag + 1, &exchange_results_);
+}
+
+// ---------------------------------------------------------------------------------------------------- stages ----
+
+Status FlatAllreduce::encode_chunks(Step* step) {
+    Slice slice;
+    if (cursor_.next(chunks_, &slice)) {
+        codec_.encode(operands_.input, *worker_, slice, worker_messages_[slice.chunk.index]);
+        *step = Step::kAgain;
+        return {};
+    }
+    codec_.seal(*worker_, worker_messages_);
+    cursor_.restart();
+    *step = Step::kDone;
+    return {};
+}
+
+Status FlatAllreduce::send_chunks(Step* step) {
+    *step = Step::kDone;
+    return exchange_chunks_->start();
+}
+
+Status FlatAllreduce::receive_chunks(Step* step) {
+    bool done = false;
+    ONEBIT_RETURN_IF_ERROR(exchange_chunks_->test(&done));
+    *step = done ? Step::kDone : Step::kWait;
+    return {};
+}
+
+Status FlatAllreduce::average_and_encode(Step* step) {
+    Slice slice;
+    if (cursor_.next(own_, &slice)) {
+        codec_.average_encode(to_be_averaged_, *server_, slice, results_[rank_]);
+        *step = Step::kAgain;
+        return {};
+    }
+    codec_.seal(*server_, std::span(&results_[rank_], 1));
+    cursor_.restart();
+    *step = Step::kDone;
+    return {};
+}
+
+Status FlatAllreduce::send_result(Step* step) {
+    *step = Step::kDone;
+    return exchange_results_->start();
+}
+
+Status FlatAllreduce::receive_results(Step* step) {
+    bool done = false;
+    ONEBIT_RETURN_IF_ERROR(exchange_results_->test(&done));
+    *step = done ? Step::kDone : Step::kWait;
+    if (!done) return {};
+    for (const Chunk& chunk : chunks_) {  // everybody sees the same messages, so everybody comes to the same verdict
+        if (!codec_.is_finite(results_[chunk.index], chunk)) {
+            return Status::error(ONEBIT_ERROR_NONFINITE,
+                                 "the error feedback has overflowed in the chunk of rank %zu (elements %zu to %zu): the "
+                                 "values are too large for float32; reset the state or load an earlier one",
+                                 chunk.index, chunk.begin, chunk.begin + chunk.count - 1);
+        }
+    }
+    return {};
+}
+
+Status FlatAllreduce::decode_results(Step* step) {
+    Slice slice;
+    if (cursor_.next(chunks_, &slice)) {
+        codec_.decode(results_[slice.chunk.index], slice, mask_.view(), operands_.output);
+        *step = Step::kAgain;
+        return {};
+    }
+    cursor_.restart();
+    *step = Step::kDone;
+    return {};
+}
+
+// --------------------------------------------------------------------------------------------------- the mask ----
+
+void FlatAllreduce::set_mask(AlignedBuffer<std::uint32_t> mask) {
+    worker_->set_mask(mask.view());
+    server_->set_mask(mask.view());
+    mask_ = std::move(mask);
+}
+
+std::size_t FlatAllreduce::workspace_bytes() const {
+    return outgoing_.bytes() + incoming_.bytes() + mask_.bytes() + worker_->workspace_bytes() + server_->workspace_bytes();
+}
+
+}  // namespace onebit

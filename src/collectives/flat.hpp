@@ -1,0 +1,76 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "collectives/algorithm.hpp"
+#include "compress/codec.hpp"
+#include "core/aligned_buffer.hpp"
+#include "transport/transport.hpp"
+
+namespace onebit {
+
+/// The flat compressed allreduce with error feedback [1-bit Adam, section 4; EF].
+///
+/// The buffer is cut into one chunk per rank; rank j serves chunk j. Each rank, as a worker, encodes its values plus its
+/// worker error and sends every chunk's message to the rank that serves it. Each rank, as a server, averages the messages
+/// for its chunk in rank order, adds its server error, encodes the result and sends that one message to everybody. All
+/// decode the same messages, so all hold the same bits. Two exchanges; 2 (n-1)/n * d/8 bytes sent, plus scales.
+///
+/// Buffers: `incoming_` has n messages for the own chunk. `outgoing_` has one message for each chunk: in the first
+/// exchange what this rank sends (all but its own, which is encoded straight into `incoming_`), in the second what it
+/// receives, its own result among them; the first is complete before the second begins.
+class FlatAllreduce final : public Algorithm {
+  public:
+    /// Allocates all that it ever uses. Local. `tag` and `tag` + 1 are its own on this channel.
+    static Status create(Transport& transport, const Codec& codec, std::size_t count, int tag,
+                         std::unique_ptr<FlatAllreduce>* algorithm);
+
+    std::span<const Stage> stages() const override { return stages_; }
+    void set_operands(const Operands& operands) override { operands_ = operands; }
+    std::size_t workspace_bytes() const override;
+
+    Feedback& worker() { return *worker_; }
+    Feedback& server() { return *server_; }
+    const Feedback& worker() const { return *worker_; }
+    const Feedback& server() const { return *server_; }
+    const Chunk& own_chunk() const { return chunks_[rank_]; }
+
+    /// Replaces the mask (empty: all elements take part; else one bit for each) and zeroes the errors outside it.
+    void set_mask(AlignedBuffer<std::uint32_t> mask);
+
+  private:
+    FlatAllreduce(const Codec& codec, std::size_t count, std::size_t rank, std::size_t ranks);
+    Status plan_exchanges(Transport& transport, int tag);
+
+    Status encode_chunks(Step* step);
+    Status send_chunks(Step* step);
+    Status receive_chunks(Step* step);
+    Status average_and_encode(Step* step);
+    Status send_result(Step* step);
+    Status receive_results(Step* step);
+    Status decode_results(Step* step);
+
+    const Codec& codec_;
+    std::size_t rank_;
+    std::vector<Chunk> chunks_;
+    std::vector<Chunk> own_;  ///< the chunk that this rank serves, alone
+    Operands operands_;
+    std::unique_ptr<Feedback> worker_;
+    std::unique_ptr<Feedback> server_;
+    AlignedBuffer<std::uint32_t> mask_;
+    AlignedBuffer<std::uint32_t> outgoing_;
+    AlignedBuffer<std::uint32_t> incoming_;
+    std::vector<std::uint32_t*> worker_messages_;         ///< by chunk: where this rank encodes it
+    std::vector<std::uint32_t*> results_;                 ///< by chunk: where its average arrives
+    std::vector<const std::uint32_t*> to_be_averaged_;    ///< by rank: its message for the own chunk
+    std::unique_ptr<Exchange> exchange_chunks_;
+    std::unique_ptr<Exchange> exchange_results_;
+    SliceCursor cursor_;
+    std::vector<Stage> stages_;
+};
+
+}  // namespace onebit

@@ -1,0 +1,141 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/plan.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+
+#include "collectives/fingerprint.hpp"
+
+namespace onebit {
+namespace {
+
+/// A member of the config that must be the same on every rank, and its greatest valid value.
+struct Field {
+    NamedValue value;
+    std::uint64_t most;
+};
+
+std::array<Field, 8> fields_of(const onebit_allreduce_config_t& config) {
+    return {{
+        {{"config.count", config.count}, UINT64_MAX},
+        {{"config.datatype", static_cast<std::uint32_t>(config.datatype)}, ONEBIT_BFLOAT16},
+        {{"config.memory", static_cast<std::uint32_t>(config.memory)}, ONEBIT_MEMORY_CUDA},
+        {{"config.algorithm", static_cast<std::uint32_t>(config.algorithm)}, ONEBIT_ALGORITHM_FLAT},
+        {{"config.codec", static_cast<std::uint32_t>(config.codec)}, ONEBIT_CODEC_SIGN},
+        {{"config.scale", static_cast<std::uint32_t>(config.scale)}, ONEBIT_SCALE_L1},
+        {{"config.group", static_cast<std::uint32_t>(config.group)}, ONEBIT_GROUP_TENSOR},
+        {{"config.check", static_cast<std::uint32_t>(config.check)}, ONEBIT_CHECK_NONE},
+    }};
+}
+
+/// What can be wrong with one rank's config whatever the others say.
+Status check_form(const onebit_allreduce_config_t* config) {
+    if (config == nullptr) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "config is NULL");
+    if (config->size != sizeof(onebit_allreduce_config_t) || config->version != ONEBIT_ALLREDUCE_CONFIG_VERSION) {
+        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT,
+                             "config: size %zu, version %u; this library has size %zu, version %d (use "
+                             "ONEBIT_ALLREDUCE_CONFIG_INIT)",
+                             config->size, config->version, sizeof(onebit_allreduce_config_t),
+                             ONEBIT_ALLREDUCE_CONFIG_VERSION);
+    }
+    for (const Field& field : fields_of(*config)) {
+        if (field.value.value > field.most) {
+            return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "%s: %d is not one of its constants", field.value.name,
+                                 static_cast<int>(field.value.value));
+        }
+    }
+    if (config->threads > 1024) {
+        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "config.threads: %u is more than 1024", config->threads);
+    }
+    return {};
+}
+
+/// What all ranks see alike, once they are known to have the same config.
+Status check_meaning(const onebit_allreduce_config_t& config, int ranks) {
+    if (config.count < static_cast<std::uint64_t>(ranks)) {
+        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "config.count: %llu, less than the number of ranks, %d",
+                             static_cast<unsigned long long>(config.count), ranks);
+    }
+    if (config.count > SIZE_MAX / 16) {
+        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "config.count: %llu elements don't fit into memory",
+                             static_cast<unsigned long long>(config.count));
+    }
+    if (config.datatype != ONEBIT_FLOAT32) {
+        return Status::error(ONEBIT_ERROR_UNSUPPORTED, "config.datatype: only ONEBIT_FLOAT32 in this version");
+    }
+    if (config.memory != ONEBIT_MEMORY_HOST) {
+        return Status::error(ONEBIT_ERROR_UNSUPPORTED, "config.memory: only ONEBIT_MEMORY_HOST in this version");
+    }
+    return {};
+}
+
+/// Below this many elements the compressed form's three small messages take longer than MPI's own dense sum.
+/// Measured with bench/osu_onebit_allreduce -f (docs/ARCHITECTURE.md, "Choosing").
+constexpr std::uint64_t kLeastCompressed = 16384;
+
+/// What AUTO becomes.
+void choose_algorithm(const onebit_allreduce_config_t& config, const Communicator& communicator, Plan* plan) {
+    const std::string& forced = communicator.environment().algorithm;
+    char reason[128];
+    if (config.algorithm != ONEBIT_ALGORITHM_AUTO) {
+        plan->algorithm = config.algorithm;
+        std::snprintf(reason, sizeof(reason), "asked for by config.algorithm");
+    } else if (!forced.empty()) {
+        plan->algorithm = forced == "dense" ? ONEBIT_ALGORITHM_DENSE : ONEBIT_ALGORITHM_FLAT;
+        std::snprintf(reason, sizeof(reason), "forced by ONEBIT_ALGORITHM=%s", forced.c_str());
+    } else if (communicator.size() == 1) {
+        plan->algorithm = ONEBIT_ALGORITHM_DENSE;
+        std::snprintf(reason, sizeof(reason), "one rank: nothing to send");
+    } else if (config.count < kLeastCompressed) {
+        plan->algorithm = ONEBIT_ALGORITHM_DENSE;
+        std::snprintf(reason, sizeof(reason), "%llu elements, fewer than %llu: latency outweighs bytes",
+                      static_cast<unsigned long long>(config.count), static_cast<unsigned long long>(kLeastCompressed));
+    } else {
+        plan->algorithm = ONEBIT_ALGORITHM_FLAT;
+        std::snprintf(reason, sizeof(reason), "%llu elements: 1 bit each beats 32", static_cast<unsigned long long>(config.count));
+    }
+    plan->compressed = plan->algorithm != ONEBIT_ALGORITHM_DENSE;
+    plan->reason = reason;
+}
+
+}  // namespace
+
+const char* algorithm_name(onebit_algorithm_t algorithm) {
+    switch (algorithm) {
+        case ONEBIT_ALGORITHM_AUTO: return "auto";
+        case ONEBIT_ALGORITHM_DENSE: return "dense";
+        case ONEBIT_ALGORITHM_FLAT: return "flat";
+    }
+    return "unknown";
+}
+
+Status make_plan(Communicator& communicator, const onebit_allreduce_config_t* config, const Status& own, Plan* plan) {
+    const Status form = own.ok() ? check_form(config) : own;
+    onebit_allreduce_config_t chosen = ONEBIT_ALLREDUCE_CONFIG_INIT(0);
+    if (form.ok()) {
+        choose_algorithm(*config, communicator, plan);
+        chosen = *config;
+        chosen.algorithm = plan->algorithm;  // the environment may differ between ranks: compare the choice
+    }
+    std::array<NamedValue, 8> values{};
+    std::ranges::transform(fields_of(chosen), values.begin(), &Field::value);
+    ONEBIT_RETURN_IF_ERROR(compare_across_ranks(communicator, form, values));
+    ONEBIT_RETURN_IF_ERROR(check_meaning(*config, communicator.size()));
+
+    plan->count = config->count;
+    plan->codec = config->codec;
+    plan->scale = config->scale;
+    plan->group = config->group;
+    plan->check = config->check;
+    plan->threads = config->threads != 0 ? config->threads : communicator.environment().threads;
+    if (communicator.environment().log && communicator.rank() == 0) {
+        std::fprintf(stderr, "onebit: allreduce of %llu elements over %d ranks (%s): %s, because %s\n",
+                     static_cast<unsigned long long>(plan->count), communicator.size(), communicator.transport().name(),
+                     algorithm_name(plan->algorithm), plan->reason.c_str());
+    }
+    return {};
+}
+
+}  // namespace onebit

@@ -1,0 +1,86 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <onebit/onebit.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/partition.hpp"
+#include "core/status.hpp"
+
+namespace onebit {
+
+/// What an encoder could not express so far, for some consecutive chunks of the buffer: the worker error (all chunks)
+/// or the server error (the rank's own). Owned by an allreduce, understood only by the codec that made it.
+class Feedback {
+  public:
+    virtual ~Feedback() = default;
+
+    /// Forgets the error.
+    virtual void reset() = 0;
+    /// Copies the error out and in; as many elements as the chunks have.
+    virtual void get_error(float* error) const = 0;
+    virtual void set_error(const float* error) = 0;
+    /// From now on only elements whose bit is 1 take part (empty: all); zeroes the others' error. The words cover the
+    /// whole buffer and are not copied.
+    virtual void set_mask(std::span<const std::uint32_t> mask) = 0;
+
+    virtual std::size_t state_bytes() const = 0;
+    virtual std::size_t workspace_bytes() const = 0;
+};
+
+/// Turns values into messages of a fixed size and back, carrying the error in a Feedback. A message is an array of
+/// 32-bit words and stands for one chunk. All verbs work on a Slice, so that an algorithm can look after the network
+/// between two of them; slices of one message may come in any order, each once.
+class Codec {
+  public:
+    virtual ~Codec() = default;
+
+    virtual const char* kernels() const = 0;
+    virtual std::size_t message_words(const Chunk& chunk) const = 0;
+    virtual std::unique_ptr<Feedback> make_feedback(std::span<const Chunk> chunks) const = 0;
+
+    /// Index of the first NaN or infinity in values[0 .. count), count if there is none.
+    virtual std::size_t first_nonfinite(const float* values, std::size_t count) const = 0;
+
+    /// Worker: encodes values + error into the message and keeps the new error.
+    /// `values` is the whole buffer; the slice says which part.
+    virtual void encode(const float* values, Feedback& worker, const Slice& slice, std::uint32_t* message) const = 0;
+
+    /// Server: averages one message per rank, in rank order, adds the error, encodes that and keeps the new error.
+    virtual void average_encode(std::span<const std::uint32_t* const> messages, Feedback& server, const Slice& slice,
+                                std::uint32_t* message) const = 0;
+
+    /// Completes the messages of all the feedback's chunks once every slice is encoded: writes what is known only then
+    /// (a scale that covers several slices).
+    virtual void seal(Feedback& feedback, std::span<std::uint32_t* const> messages) const = 0;
+
+    /// Expands a message into `values`, the whole buffer. Elements outside the mask become zero.
+    virtual void decode(const std::uint32_t* message, const Slice& slice, std::span<const std::uint32_t> mask,
+                        float* values) const = 0;
+
+    /// False if the message says infinity or NaN: the sender's error has overflowed.
+    virtual bool is_finite(const std::uint32_t* message, const Chunk& chunk) const = 0;
+};
+
+struct CodecConfig {
+    onebit_codec_t codec = ONEBIT_CODEC_SIGN;
+    onebit_scale_t scale = ONEBIT_SCALE_L1;
+    onebit_group_t group = ONEBIT_GROUP_BLOCK;
+    unsigned threads = 1;
+    std::string kernels;  ///< by name; "" = the best this machine has
+};
+
+/// Makes the codec from its row in the registry; INVALID_ARGUMENT where the codec or the kernels are unknown.
+Status make_codec(const CodecConfig& config, std::unique_ptr<Codec>* codec);
+
+/// INVALID_ARGUMENT, naming those there are, unless kernels of this name run on this machine ("" always does).
+Status check_kernels(const std::string& name);
+
+}  // namespace onebit

@@ -1,0 +1,106 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// The sign codec, element by element, as docs/WIRE_FORMAT.md words it. What every other version is compared with,
+// bit for bit; also what runs where no vector instructions are known.
+
+#include <bit>
+#include <cmath>
+
+#include "compress/sign/kernels.hpp"
+#include "core/partition.hpp"
+
+namespace onebit {
+namespace {
+
+bool bit_at(const std::uint32_t* words, std::size_t i) { return (words[i / 32] >> (i % 32) & 1) != 0; }
+
+void put_bit(std::uint32_t* words, std::size_t i, bool bit) {
+    if (i % 32 == 0) words[i / 32] = 0;
+    words[i / 32] |= static_cast<std::uint32_t>(bit) << (i % 32);
+}
+
+/// +s for x >= 0 (both zeros), else -s.
+float signed_scale(float x, float s) { return x >= 0 ? s : -s; }
+
+/// A sum in 32 lanes, combined in a fixed tree: the same result whatever the vector length.
+class LaneSum {
+  public:
+    explicit LaneSum(onebit_scale_t scale) : squares_(scale == ONEBIT_SCALE_L2) {}
+
+    void add(std::size_t i, float x) { lanes_[i % kLanes] += squares_ ? x * x : std::fabs(x); }
+
+    float total() {
+        for (std::size_t half = kLanes / 2; half > 0; half /= 2) {
+            for (std::size_t k = 0; k < half; ++k) lanes_[k] += lanes_[k + half];
+        }
+        return lanes_[0];
+    }
+
+  private:
+    bool squares_;
+    float lanes_[kLanes] = {};
+};
+
+/// The step that worker and server share: corrects `value` by the error of the last message, stores and encodes it.
+void correct_and_encode(std::size_t i, float value, float* corrected, float old_scale, const std::uint32_t* valid,
+                        LaneSum& sum, std::uint32_t* bits) {
+    const float error = corrected[i] - signed_scale(corrected[i], old_scale);
+    const float c = valid == nullptr || bit_at(valid, i) ? value + error : 0.0F;
+    corrected[i] = c;
+    sum.add(i, c);
+    put_bit(bits, i, c >= 0);
+}
+
+float encode(const float* values, float* corrected, float old_scale, const std::uint32_t* valid, std::size_t count,
+             onebit_scale_t scale, std::uint32_t* bits) {
+    LaneSum sum(scale);
+    for (std::size_t i = 0; i < count; ++i) {
+        correct_and_encode(i, values[i], corrected, old_scale, valid, sum, bits);
+    }
+    return sum.total();
+}
+
+float average_encode(const std::uint32_t* const* messages, std::size_t ranks, std::size_t first_word,
+                     std::size_t scale_word, float share, float* corrected, float old_scale,
+                     const std::uint32_t* valid, std::size_t count, onebit_scale_t scale, std::uint32_t* bits) {
+    LaneSum sum(scale);
+    for (std::size_t i = 0; i < count; ++i) {
+        float value = 0;
+        for (std::size_t r = 0; r < ranks; ++r) {
+            const float magnitude = std::bit_cast<float>(messages[r][scale_word]) * share;
+            value += bit_at(messages[r] + first_word, i) ? magnitude : -magnitude;
+        }
+        correct_and_encode(i, value, corrected, old_scale, valid, sum, bits);
+    }
+    return sum.total();
+}
+
+void decode(const std::uint32_t* bits, float scale, const std::uint32_t* valid, std::size_t count, bool /*streaming*/,
+            float* values) {
+    for (std::size_t i = 0; i < count; ++i) {
+        const float value = bit_at(bits, i) ? scale : -scale;
+        values[i] = valid == nullptr || bit_at(valid, i) ? value : 0.0F;
+    }
+}
+
+bool all_finite(const float* values, std::size_t count) {
+    for (std::size_t i = 0; i < count; ++i) {
+        if (!std::isfinite(values[i])) return false;
+    }
+    return true;
+}
+
+}  // namespace
+
+const SignKernels& reference_sign_kernels() {
+    static constexpr SignKernels kKernels = {
+        "reference",
+#define ONEBIT_SIGN_KERNEL(result, kernel, parameters) kernel,
+#include "compress/sign/kernels.def"
+#undef ONEBIT_SIGN_KERNEL
+    };
+    return kKernels;
+}
+
+}  // namespace onebit

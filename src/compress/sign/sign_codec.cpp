@@ -1,0 +1,256 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "compress/sign/sign_codec.hpp"
+
+#include <bit>
+#include <cmath>
+#include <memory>
+
+#include "core/parallel.hpp"
+
+namespace onebit {
+namespace {
+
+// Words travel as they lie in memory; the wire is little-endian.
+static_assert(std::endian::native == std::endian::little);
+
+/// Results of at least this many elements are stored past the caches: 4 MiB is more than a core's own cache, and the
+/// store then doesn't read the lines that it overwrites.
+constexpr std::size_t kStreamingElements = std::size_t{1} << 20;
+
+std::size_t elements_in_block(const Chunk& chunk, std::size_t block) {
+    return std::min(kBlockElements, chunk.count - block * kBlockElements);
+}
+
+float error_of(float corrected, float scale) { return corrected - (corrected >= 0 ? scale : -scale); }
+
+/// A block's sum in double, for the rare block whose float sum overflowed or lost its smallest terms. In 32 lanes too,
+/// so that a GPU can add the same way.
+double sum_in_double(const float* values, std::size_t count, onebit_scale_t scale) {
+    double lanes[kLanes] = {};
+    for (std::size_t i = 0; i < count; ++i) {
+        const double x = values[i];
+        lanes[i % kLanes] += scale == ONEBIT_SCALE_L2 ? x * x : std::fabs(x);
+    }
+    for (std::size_t half = kLanes / 2; half > 0; half /= 2) {
+        for (std::size_t k = 0; k < half; ++k) lanes[k] += lanes[k + half];
+    }
+    return lanes[0];
+}
+
+/// Below this a float sum of squares may have lost terms to underflow.
+constexpr float kLeastTrustedSum = 0x1p-80F;
+
+}  // namespace
+
+// ---------------------------------------------------------------------------------------------- SignFeedback ----
+
+SignFeedback::SignFeedback(std::span<const Chunk> all_chunks, onebit_group_t group)
+    : chunks(all_chunks.begin(), all_chunks.end()), group_(group) {
+    std::size_t elements = 0;
+    std::size_t blocks = 0;
+    for (const Chunk& chunk : chunks) {
+        first_block_.push_back(blocks);
+        elements += chunk.count;
+        blocks += chunk.blocks();
+    }
+    corrected = AlignedBuffer<float>(elements);
+    scales = AlignedBuffer<float>(group == ONEBIT_GROUP_BLOCK ? blocks : 1);
+    sums = AlignedBuffer<double>(blocks);
+    valid_count_ = elements;
+}
+
+template <typename Visit>
+void SignFeedback::for_each_block(const Visit& visit) const {
+    for (const Chunk& chunk : chunks) {
+        for (std::size_t block = 0; block < chunk.blocks(); ++block) visit(chunk, block);
+    }
+}
+
+void SignFeedback::reset() {
+    corrected.fill_zero();
+    scales.fill_zero();
+}
+
+void SignFeedback::get_error(float* error) const {
+    for_each_block([&](const Chunk& chunk, std::size_t block) {
+        const float scale = scales[group_ == ONEBIT_GROUP_BLOCK ? block_index(chunk, block) : 0];
+        const std::size_t first = element_index(chunk, block);
+        const std::uint32_t* mask = valid(chunk, block);
+        for (std::size_t i = 0; i < elements_in_block(chunk, block); ++i) {
+            const bool takes_part = mask == nullptr || (mask[i / 32] >> (i % 32) & 1) != 0;
+            error[first + i] = takes_part ? error_of(corrected[first + i], scale) : 0.0F;
+        }
+    });
+}
+
+void SignFeedback::set_error(const float* error) {
+    for_each_block([&](const Chunk& chunk, std::size_t block) {
+        const std::size_t first = element_index(chunk, block);
+        const std::uint32_t* mask = valid(chunk, block);
+        for (std::size_t i = 0; i < elements_in_block(chunk, block); ++i) {
+            const bool takes_part = mask == nullptr || (mask[i / 32] >> (i % 32) & 1) != 0;
+            corrected[first + i] = takes_part ? error[first + i] : 0.0F;
+        }
+    });
+    scales.fill_zero();  // corrected - 0 * sgn(corrected) is the error itself
+}
+
+void SignFeedback::set_mask(std::span<const std::uint32_t> mask) {
+    get_error(corrected.data());  // element by element, so in place
+    mask_ = mask;
+    set_error(corrected.data());
+    valid_count_ = 0;
+    for_each_block([&](const Chunk& chunk, std::size_t block) { valid_count_ += valid_count(chunk, block); });
+}
+
+std::size_t SignFeedback::valid_count(const Chunk& chunk, std::size_t block) const {
+    const std::size_t elements = elements_in_block(chunk, block);
+    const std::uint32_t* words = valid(chunk, block);
+    if (words == nullptr) return elements;
+    std::size_t count = 0;
+    for (std::size_t w = 0; w < elements / 32; ++w) count += static_cast<std::size_t>(std::popcount(words[w]));
+    if (const std::size_t rest = elements % 32; rest > 0) {
+        count += static_cast<std::size_t>(std::popcount(words[elements / 32] & ((1U << rest) - 1)));
+    }
+    return count;
+}
+
+// ------------------------------------------------------------------------------------------------- SignCodec ----
+
+std::size_t SignCodec::scale_words(const Chunk& chunk) const {
+    return group_ == ONEBIT_GROUP_BLOCK ? chunk.blocks() : (chunk.count > 0 ? 1 : 0);
+}
+
+std::size_t SignCodec::message_words(const Chunk& chunk) const { return chunk.words() + scale_words(chunk); }
+
+std::unique_ptr<Feedback> SignCodec::make_feedback(std::span<const Chunk> chunks) const {
+    return std::make_unique<SignFeedback>(chunks, group_);
+}
+
+std::size_t SignCodec::first_nonfinite(const float* values, std::size_t count) const {
+    for (std::size_t begin = 0; begin < count; begin += kBlockElements) {
+        const std::size_t elements = std::min(kBlockElements, count - begin);
+        if (kernels_.all_finite(values + begin, elements)) continue;
+        std::size_t i = begin;
+        while (std::isfinite(values[i])) ++i;
+        return i;
+    }
+    return count;
+}
+
+void SignCodec::encode(const float* values, Feedback& worker, const Slice& slice, std::uint32_t* message) const {
+    auto& feedback = static_cast<SignFeedback&>(worker);
+    const Chunk& chunk = slice.chunk;
+    parallel_for(slice.first_block, slice.end_block, threads_, [&](std::size_t block) {
+        const float sum = kernels_.encode(values + chunk.begin + block * kBlockElements,
+                                          feedback.corrected.data() + feedback.element_index(chunk, block),
+                                          feedback.scale_of_block(chunk, block), feedback.valid(chunk, block),
+                                          elements_in_block(chunk, block), scale_,
+                                          message + block * kBlockElements / kWordElements);
+        finish_block(feedback, chunk, block, sum, message);
+    });
+}
+
+void SignCodec::average_encode(std::span<const std::uint32_t* const> messages, Feedback& server, const Slice& slice,
+                               std::uint32_t* message) const {
+    auto& feedback = static_cast<SignFeedback&>(server);
+    const Chunk& chunk = slice.chunk;
+    const float share = 1.0F / static_cast<float>(messages.size());
+    parallel_for(slice.first_block, slice.end_block, threads_, [&](std::size_t block) {
+        const std::size_t first_word = block * kBlockElements / kWordElements;
+        const float sum = kernels_.average_encode(
+            messages.data(), messages.size(), first_word, scale_word(chunk, block), share,
+            feedback.corrected.data() + feedback.element_index(chunk, block), feedback.scale_of_block(chunk, block),
+            feedback.valid(chunk, block), elements_in_block(chunk, block), scale_, message + first_word);
+        finish_block(feedback, chunk, block, sum, message);
+    });
+}
+
+void SignCodec::finish_block(SignFeedback& feedback, const Chunk& chunk, std::size_t block, float float_sum,
+                             std::uint32_t* message) const {
+    double sum = float_sum;
+    if (!std::isfinite(float_sum) || float_sum < kLeastTrustedSum) {
+        sum = sum_in_double(feedback.corrected.data() + feedback.element_index(chunk, block),
+                            elements_in_block(chunk, block), scale_);
+    }
+    if (group_ == ONEBIT_GROUP_TENSOR) {
+        feedback.sums[feedback.block_index(chunk, block)] = sum;  // the scale waits for all blocks: seal
+        return;
+    }
+    const float scale = scale_for(sum, feedback.valid_count(chunk, block));
+    feedback.scale_of_block(chunk, block) = scale;
+    message[scale_word(chunk, block)] = std::bit_cast<std::uint32_t>(scale);
+}
+
+void SignCodec::seal(Feedback& sealed, std::span<std::uint32_t* const> messages) const {
+    if (group_ == ONEBIT_GROUP_BLOCK) return;
+    auto& feedback = static_cast<SignFeedback&>(sealed);
+    double sum = 0;
+    for (const double block_sum : feedback.sums.view()) sum += block_sum;
+    const float scale = scale_for(sum, feedback.valid_count());
+    feedback.scales[0] = scale;
+    for (std::size_t j = 0; j < messages.size(); ++j) {
+        const Chunk& chunk = feedback.chunks[j];
+        if (chunk.count > 0) messages[j][chunk.words()] = std::bit_cast<std::uint32_t>(scale);
+    }
+}
+
+void SignCodec::decode(const std::uint32_t* message, const Slice& slice, std::span<const std::uint32_t> mask,
+                       float* values) const {
+    const Chunk& chunk = slice.chunk;
+    const bool streaming = chunk.count >= kStreamingElements;
+    parallel_for(slice.first_block, slice.end_block, threads_, [&](std::size_t block) {
+        const std::size_t first = chunk.begin + block * kBlockElements;
+        kernels_.decode(message + block * kBlockElements / kWordElements,
+                        std::bit_cast<float>(message[scale_word(chunk, block)]),
+                        mask.empty() ? nullptr : mask.data() + first / kWordElements, elements_in_block(chunk, block),
+                        streaming, values + first);
+    });
+}
+
+bool SignCodec::is_finite(const std::uint32_t* message, const Chunk& chunk) const {
+    for (std::size_t s = 0; s < scale_words(chunk); ++s) {
+        if (!std::isfinite(std::bit_cast<float>(message[chunk.words() + s]))) return false;
+    }
+    return true;
+}
+
+std::size_t SignCodec::scale_word(const Chunk& chunk, std::size_t block) const {
+    return chunk.words() + (group_ == ONEBIT_GROUP_BLOCK ? block : 0);
+}
+
+float SignCodec::scale_for(double sum, std::size_t elements) const {
+    if (elements == 0) return 0;
+    const double mean = sum / static_cast<double>(elements);
+    return static_cast<float>(scale_ == ONEBIT_SCALE_L2 ? std::sqrt(mean) : mean);
+}
+
+// -------------------------------------------------------------------------------------------------- creation ----
+
+namespace {
+
+const SignKernels* find_kernels(const std::string& name) {
+    for (const SignKernels* kernels : available_sign_kernels()) {
+        if (name.empty() || name == kernels->name) return kernels;
+    }
+    return nullptr;
+}
+
+}  // namespace
+
+Status check_kernels(const std::string& name) {
+    if (find_kernels(name) != nullptr) return {};
+    std::string names;
+    for (const SignKernels* kernels : available_sign_kernels()) names += std::string(" ") + kernels->name;
+    return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "ONEBIT_KERNELS=%s: this machine has%s", name.c_str(),
+                         names.c_str());
+}
+
+Status make_sign_codec(const CodecConfig& config, std::unique_ptr<Codec>* codec) {
+    ONEBIT_RETURN_IF_ERROR(check_kernels(config.kernels));
+    *codec = std::make_unique<SignCodec>(*find_kernels(config.kernels), config.scale, config.group, config.threads);
+    return {};
+}
+
+}  // namespace onebit

@@ -1,0 +1,97 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "compress/codec.hpp"
+#include "compress/sign/kernels.hpp"
+#include "core/aligned_buffer.hpp"
+
+namespace onebit {
+
+/// The sign codec's error, in the one-pass form: `corrected` holds c, the corrected values as they were last encoded,
+/// `scales` what they were encoded with. The error itself, c - scale * sgn(c), is only ever formed in registers, so an
+/// encode reads 8 bytes and writes 4 per element where a stored residual would need 20.
+class SignFeedback final : public Feedback {
+  public:
+    SignFeedback(std::span<const Chunk> chunks, onebit_group_t group);
+
+    void reset() override;
+    void get_error(float* error) const override;
+    void set_error(const float* error) override;
+    void set_mask(std::span<const std::uint32_t> mask) override;
+    std::size_t state_bytes() const override { return corrected.bytes() + scales.bytes(); }
+    std::size_t workspace_bytes() const override { return sums.bytes(); }
+
+    /// Where block `block` of a chunk lies in `sums`, and in `scales` for ONEBIT_GROUP_BLOCK.
+    std::size_t block_index(const Chunk& chunk, std::size_t block) const {
+        return first_block_[chunk.index - chunks.front().index] + block;
+    }
+    /// Where element 0 of block `block` of a chunk lies in `corrected`.
+    std::size_t element_index(const Chunk& chunk, std::size_t block) const {
+        return chunk.begin - chunks.front().begin + block * kBlockElements;
+    }
+    float& scale_of_block(const Chunk& chunk, std::size_t block) {
+        return scales[group_ == ONEBIT_GROUP_BLOCK ? block_index(chunk, block) : 0];
+    }
+    /// Mask words of a block; NULL where all elements take part.
+    const std::uint32_t* valid(const Chunk& chunk, std::size_t block) const {
+        return mask_.empty() ? nullptr : mask_.data() + (chunk.begin + block * kBlockElements) / kWordElements;
+    }
+    /// Elements that take part, in a block and in all chunks.
+    std::size_t valid_count(const Chunk& chunk, std::size_t block) const;
+    std::size_t valid_count() const { return valid_count_; }
+
+    std::vector<Chunk> chunks;
+    AlignedBuffer<float> corrected;
+    AlignedBuffer<float> scales;  ///< one per block, or one
+    AlignedBuffer<double> sums;   ///< one per block, of the message being encoded
+
+  private:
+    template <typename Visit>
+    void for_each_block(const Visit& visit) const;
+
+    onebit_group_t group_;
+    std::vector<std::size_t> first_block_;
+    std::span<const std::uint32_t> mask_;
+    std::size_t valid_count_ = 0;
+};
+
+/// One bit per element: message = sign words, then one scale per block, or one (docs/WIRE_FORMAT.md). Holds no state.
+class SignCodec final : public Codec {
+  public:
+    SignCodec(const SignKernels& kernels, onebit_scale_t scale, onebit_group_t group, unsigned threads)
+        : kernels_(kernels), scale_(scale), group_(group), threads_(threads) {}
+
+    const char* kernels() const override { return kernels_.name; }
+    std::size_t message_words(const Chunk& chunk) const override;
+    std::unique_ptr<Feedback> make_feedback(std::span<const Chunk> chunks) const override;
+    std::size_t first_nonfinite(const float* values, std::size_t count) const override;
+    void encode(const float* values, Feedback& worker, const Slice& slice, std::uint32_t* message) const override;
+    void average_encode(std::span<const std::uint32_t* const> messages, Feedback& server, const Slice& slice,
+                        std::uint32_t* message) const override;
+    void seal(Feedback& feedback, std::span<std::uint32_t* const> messages) const override;
+    void decode(const std::uint32_t* message, const Slice& slice, std::span<const std::uint32_t> mask,
+                float* values) const override;
+    bool is_finite(const std::uint32_t* message, const Chunk& chunk) const override;
+
+  private:
+    std::size_t scale_words(const Chunk& chunk) const;
+    /// Which word of a chunk's message holds the scale of this block.
+    std::size_t scale_word(const Chunk& chunk, std::size_t block) const;
+    float scale_for(double sum, std::size_t elements) const;
+    void finish_block(SignFeedback& feedback, const Chunk& chunk, std::size_t block, float sum,
+                      std::uint32_t* message) const;
+
+    const SignKernels& kernels_;
+    onebit_scale_t scale_;
+    onebit_group_t group_;
+    unsigned threads_;
+};
+
+Status make_sign_codec(const CodecConfig& config, std::unique_ptr<Codec>* codec);
+
+}  // namespace onebit

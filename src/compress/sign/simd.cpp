@@ -1,0 +1,306 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// The sign codec's kernels in Highway, compiled once per instruction set. Everything is done in groups of 32 elements:
+// one word of signs, one element for each of the 32 lanes of a reproducible sum, a whole number of vector registers on
+// every ISA. The result is reference.cpp's bit for bit: the same operations in the same order, no fused multiply-add.
+
+#include <hwy/cache_control.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+#include <vector>
+
+#include "compress/sign/kernels.hpp"
+#include "core/partition.hpp"
+
+// Vectors of unknown length don't fit the fixed 32 lanes; such machines have a fixed-length ISA besides. Machines with
+// SSSE3 alone are no longer met.
+#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "compress/sign/simd.cpp"
+#include <hwy/foreach_target.h>  // must come before highway.h
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace onebit {
+namespace HWY_NAMESPACE {
+
+// The fallback for machines without vectors would only be a slower reference.
+#if HWY_TARGET != HWY_EMU128 && HWY_TARGET != HWY_SCALAR
+
+namespace hn = hwy::HWY_NAMESPACE;
+using Tag = hn::CappedTag<float, kLanes>;
+using BitsTag = hn::RebindToUnsigned<Tag>;
+using Vector = hn::Vec<Tag>;
+using Mask = hn::Mask<Tag>;
+
+constexpr std::size_t kVectorLanes = hn::MaxLanes(Tag());
+constexpr std::size_t kRegisters = kLanes / kVectorLanes;
+constexpr std::size_t kBlockSignBytes = kBlockElements / 8;
+
+/// 32 floats: element k of a group in lane k.
+using Group = std::array<Vector, kRegisters>;
+
+alignas(64) constexpr std::uint32_t kLaneBit[kLanes] = {
+    1U << 0,  1U << 1,  1U << 2,  1U << 3,  1U << 4,  1U << 5,  1U << 6,  1U << 7,  1U << 8,  1U << 9,  1U << 10,
+    1U << 11, 1U << 12, 1U << 13, 1U << 14, 1U << 15, 1U << 16, 1U << 17, 1U << 18, 1U << 19, 1U << 20, 1U << 21,
+    1U << 22, 1U << 23, 1U << 24, 1U << 25, 1U << 26, 1U << 27, 1U << 28, 1U << 29, 1U << 30, 1U << 31};
+
+/// Lanes of register k whose bit in the group's word is 1.
+HWY_INLINE Mask mask_of(std::uint32_t word, std::size_t k) {
+    const BitsTag d;
+    return hn::RebindMask(Tag(), hn::TestBit(hn::Set(d, word), hn::Load(d, kLaneBit + k * kVectorLanes)));
+}
+
+/// Writes the four bytes of sign bits of a group; the store may touch up to seven bytes more.
+HWY_INLINE void store_signs(const Group& group, std::uint8_t* bytes) {
+    const Tag d;
+    const Vector zero = hn::Zero(d);
+    if constexpr (kVectorLanes >= 8) {
+        for (std::size_t k = 0; k < kRegisters; ++k) {
+            hn::StoreMaskBits(d, hn::Ge(group[k], zero), bytes + k * kVectorLanes / 8);
+        }
+    } else {  // four lanes make half a byte
+        for (std::size_t k = 0; k < kRegisters; k += 2) {
+            std::uint8_t low[8];
+            std::uint8_t high[8];
+            hn::StoreMaskBits(d, hn::Ge(group[k], zero), low);
+            hn::StoreMaskBits(d, hn::Ge(group[k + 1], zero), high);
+            bytes[k / 2] = static_cast<std::uint8_t>((low[0] & 15U) | (high[0] & 15U) << 4);
+        }
+    }
+}
+
+/// Combines the lanes in the reference's tree.
+HWY_INLINE float total_of(const Group& sum) {
+    const Tag d;
+    alignas(64) float lanes[kLanes];
+    for (std::size_t k = 0; k < kRegisters; ++k) hn::Store(sum[k], d, lanes + k * kVectorLanes);
+    for (std::size_t half = kLanes / 2; half > 0; half /= 2) {
+        for (std::size_t i = 0; i < half; ++i) lanes[i] += lanes[i + half];
+    }
+    return lanes[0];
+}
+
+/// Corrects the values by the error of the last message, stores them and adds them to the sum: the heart of encode
+/// and average_encode. `group` holds the values, then what is to be encoded.
+template <bool kMasked, onebit_scale_t kScale>
+HWY_INLINE void correct(Group& group, float* HWY_RESTRICT corrected, Vector old_scale, std::uint32_t valid, Group& sum) {
+    const Tag d;
+    const Vector zero = hn::Zero(d);
+    const Vector minus_old_scale = hn::Neg(old_scale);
+    for (std::size_t k = 0; k < kRegisters; ++k) {
+        const Vector old = hn::Load(d, corrected + k * kVectorLanes);
+        const Vector error = hn::Sub(old, hn::IfThenElse(hn::Ge(old, zero), old_scale, minus_old_scale));
+        Vector c = hn::Add(group[k], error);
+        if constexpr (kMasked) c = hn::IfThenElseZero(mask_of(valid, k), c);
+        hn::Store(c, d, corrected + k * kVectorLanes);
+        sum[k] = hn::Add(sum[k], kScale == ONEBIT_SCALE_L2 ? hn::Mul(c, c) : hn::Abs(c));
+        group[k] = c;
+    }
+}
+
+/// Runs over the block's groups: `load(group_index)` gives the values to be corrected and encoded. The last group of a
+/// short block goes through a padded copy in which the padding is masked.
+template <bool kMasked, onebit_scale_t kScale, typename Load>
+HWY_INLINE float encode_groups(const Load& load, float* HWY_RESTRICT corrected, float old_scale,
+                               const std::uint32_t* valid, std::size_t count, std::uint32_t* bits) {
+    const Tag d;
+    const Vector scale = hn::Set(d, old_scale);
+    Group sum;
+    for (Vector& s : sum) s = hn::Zero(d);
+    std::uint8_t signs[kBlockSignBytes + 8];
+
+    const std::size_t whole = count / kLanes;
+    for (std::size_t g = 0; g < whole; ++g) {
+        Group group = load(g);
+        correct<kMasked, kScale>(group, corrected + g * kLanes, scale, kMasked ? valid[g] : 0, sum);
+        store_signs(group, signs + g * 4);
+    }
+    std::memcpy(bits, signs, whole * 4);
+
+    if (const std::size_t rest = count % kLanes; rest > 0) {
+        const std::uint32_t present = (1U << rest) - 1;
+        alignas(64) float padded[kLanes] = {};
+        std::memcpy(padded, corrected + whole * kLanes, rest * sizeof(float));
+        Group group = load(whole);
+        correct<true, kScale>(group, padded, scale, kMasked ? valid[whole] & present : present, sum);
+        std::memcpy(corrected + whole * kLanes, padded, rest * sizeof(float));
+        store_signs(group, signs);
+        std::uint32_t word = 0;
+        std::memcpy(&word, signs, sizeof(word));
+        bits[whole] = word & present;
+    }
+    return total_of(sum);
+}
+
+/// encode_groups for the mask and the scale asked for.
+template <typename Load>
+HWY_INLINE float encode_with(const Load& load, float* corrected, float old_scale, const std::uint32_t* valid,
+                             std::size_t count, onebit_scale_t scale, std::uint32_t* bits) {
+    if (scale == ONEBIT_SCALE_L2) {
+        return valid == nullptr ? encode_groups<false, ONEBIT_SCALE_L2>(load, corrected, old_scale, valid, count, bits)
+                                : encode_groups<true, ONEBIT_SCALE_L2>(load, corrected, old_scale, valid, count, bits);
+    }
+    return valid == nullptr ? encode_groups<false, ONEBIT_SCALE_L1>(load, corrected, old_scale, valid, count, bits)
+                            : encode_groups<true, ONEBIT_SCALE_L1>(load, corrected, old_scale, valid, count, bits);
+}
+
+float encode(const float* values, float* corrected, float old_scale, const std::uint32_t* valid, std::size_t count,
+             onebit_scale_t scale, std::uint32_t* bits) {
+    const auto load = [&](std::size_t g) HWY_ATTR {
+        const Tag d;
+        Group group;
+        const float* from = values + g * kLanes;
+        alignas(64) float padded[kLanes];
+        if (HWY_UNLIKELY(count - g * kLanes < kLanes)) {  // the caller's buffer ends within this group
+            std::memset(padded, 0, sizeof(padded));
+            std::memcpy(padded, from, (count - g * kLanes) * sizeof(float));
+            from = padded;
+        }
+        for (std::size_t k = 0; k < kRegisters; ++k) group[k] = hn::LoadU(d, from + k * kVectorLanes);
+        return group;
+    };
+    return encode_with(load, corrected, old_scale, valid, count, scale, bits);
+}
+
+float average_encode(const std::uint32_t* const* messages, std::size_t ranks, std::size_t first_word,
+                     std::size_t scale_word, float share, float* corrected, float old_scale,
+                     const std::uint32_t* valid, std::size_t count, onebit_scale_t scale, std::uint32_t* bits) {
+    const auto load = [&](std::size_t g) HWY_ATTR {
+        const Tag d;
+        Group group;
+        for (Vector& v : group) v = hn::Zero(d);
+        for (std::size_t r = 0; r < ranks; ++r) {
+            const std::uint32_t word = messages[r][first_word + g];
+            const Vector plus = hn::Set(d, std::bit_cast<float>(messages[r][scale_word]) * share);
+            const Vector minus = hn::Neg(plus);
+            for (std::size_t k = 0; k < kRegisters; ++k) {
+                group[k] = hn::Add(group[k], hn::IfThenElse(mask_of(word, k), plus, minus));
+            }
+        }
+        return group;
+    };
+    return encode_with(load, corrected, old_scale, valid, count, scale, bits);
+}
+
+template <bool kMasked, bool kStreaming>
+HWY_INLINE void decode_groups(const std::uint32_t* bits, float scale, const std::uint32_t* valid, std::size_t groups,
+                              float* HWY_RESTRICT values) {
+    const Tag d;
+    const Vector plus = hn::Set(d, scale);
+    const Vector minus = hn::Neg(plus);
+    for (std::size_t g = 0; g < groups; ++g) {
+        for (std::size_t k = 0; k < kRegisters; ++k) {
+            Vector v = hn::IfThenElse(mask_of(bits[g], k), plus, minus);
+            if constexpr (kMasked) v = hn::IfThenElseZero(mask_of(valid[g], k), v);
+            float* to = values + g * kLanes + k * kVectorLanes;
+            if constexpr (kStreaming) {
+                hn::Stream(v, d, to);
+            } else {
+                hn::StoreU(v, d, to);
+            }
+        }
+    }
+}
+
+void decode(const std::uint32_t* bits, float scale, const std::uint32_t* valid, std::size_t count, bool streaming,
+            float* values) {
+    const std::size_t whole = count / kLanes;
+    const bool aligned = reinterpret_cast<std::uintptr_t>(values) % (kVectorLanes * sizeof(float)) == 0;
+    if (streaming && aligned) {
+        valid == nullptr ? decode_groups<false, true>(bits, scale, valid, whole, values)
+                         : decode_groups<true, true>(bits, scale, valid, whole, values);
+        hwy::FlushStream();
+    } else {
+        valid == nullptr ? decode_groups<false, false>(bits, scale, valid, whole, values)
+                         : decode_groups<true, false>(bits, scale, valid, whole, values);
+    }
+    if (const std::size_t rest = count % kLanes; rest > 0) {
+        alignas(64) float padded[kLanes];
+        const std::uint32_t all = ~0U;
+        decode_groups<true, false>(bits + whole, scale, valid == nullptr ? &all : valid + whole, 1, padded);
+        std::memcpy(values + whole * kLanes, padded, rest * sizeof(float));
+    }
+}
+
+bool all_finite(const float* values, std::size_t count) {
+    const BitsTag d;
+    const auto magnitude = hn::Set(d, 0x7fffffffU);
+    std::array<hn::Vec<BitsTag>, kRegisters> largest;
+    for (auto& v : largest) v = hn::Zero(d);
+    const std::size_t whole = count / kLanes;
+    for (std::size_t g = 0; g < whole; ++g) {
+        for (std::size_t k = 0; k < kRegisters; ++k) {
+            const auto bits = hn::BitCast(d, hn::LoadU(Tag(), values + g * kLanes + k * kVectorLanes));
+            largest[k] = hn::Max(largest[k], hn::And(bits, magnitude));
+        }
+    }
+    // As integers, infinity and every NaN are at least 0x7f800000, everything finite is below.
+    std::uint32_t worst = 0;
+    for (const auto& v : largest) worst = std::max(worst, hn::GetLane(hn::MaxOfLanes(d, v)));
+    for (std::size_t i = whole * kLanes; i < count; ++i) {
+        worst = std::max(worst, std::bit_cast<std::uint32_t>(values[i]) & 0x7fffffffU);
+    }
+    return worst < 0x7f800000U;
+}
+
+constexpr SignKernels make_table(const char* name) {
+    return {
+        name,
+#define ONEBIT_SIGN_KERNEL(result, kernel, parameters) kernel,
+#include "compress/sign/kernels.def"
+#undef ONEBIT_SIGN_KERNEL
+    };
+}
+
+#endif  // a target with vectors
+
+}  // namespace HWY_NAMESPACE
+}  // namespace onebit
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+
+namespace onebit {
+namespace {
+
+/// What was compiled above and runs here, best first. Static: made once, never changed.
+std::vector<const SignKernels*> list_kernels() {
+    std::vector<const SignKernels*> list;
+    [[maybe_unused]] const std::int64_t supported = hwy::SupportedTargets();
+#define ONEBIT_ADD_TARGET(target, space, name)                     \
+    if ((supported & (target)) != 0) {                             \
+        static constexpr SignKernels kTable = space::make_table(name); \
+        list.push_back(&kTable);                                   \
+    }
+#if HWY_TARGETS & HWY_AVX3
+    ONEBIT_ADD_TARGET(HWY_AVX3, N_AVX3, "avx512")
+#endif
+#if HWY_TARGETS & HWY_AVX2
+    ONEBIT_ADD_TARGET(HWY_AVX2, N_AVX2, "avx2")
+#endif
+#if HWY_TARGETS & HWY_SSE4
+    ONEBIT_ADD_TARGET(HWY_SSE4, N_SSE4, "sse4")
+#endif
+#if HWY_TARGETS & HWY_NEON
+    ONEBIT_ADD_TARGET(HWY_NEON, N_NEON, "neon")
+#endif
+#undef ONEBIT_ADD_TARGET
+    list.push_back(&reference_sign_kernels());
+    return list;
+}
+
+}  // namespace
+
+std::span<const SignKernels* const> available_sign_kernels() {
+    static const std::vector<const SignKernels*> kList = list_kernels();
+    return kList;
+}
+
+}  // namespace onebit
+#endif  // HWY_ONCE

@@ -1,0 +1,77 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+namespace onebit {
+
+/// Elements that share one 32-bit word of signs on the wire.
+inline constexpr std::size_t kWordElements = 32;
+/// Elements of a block: the unit of work, of reproducible sums, and of ONEBIT_GROUP_BLOCK's scales.
+inline constexpr std::size_t kBlockElements = 4096;
+
+constexpr std::size_t ceil_divide(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
+
+/// The elements [begin, begin + count) of the whole buffer that one rank serves. Its blocks are counted from its own
+/// beginning; the last one may be short.
+struct Chunk {
+    std::size_t index = 0;
+    std::size_t begin = 0;
+    std::size_t count = 0;
+
+    std::size_t words() const { return ceil_divide(count, kWordElements); }
+    std::size_t blocks() const { return ceil_divide(count, kBlockElements); }
+};
+
+/// Splits `count` elements into `ranks` consecutive chunks of whole words that differ by one word at most. (Padding to
+/// a multiple of ranks * 32 instead would blow a short tensor up 64 times at 256 ranks.)
+inline std::vector<Chunk> partition(std::size_t count, std::size_t ranks) {
+    const std::size_t words = ceil_divide(count, kWordElements);
+    std::vector<Chunk> chunks(ranks);
+    std::size_t word = 0;
+    for (std::size_t j = 0; j < ranks; ++j) {
+        const std::size_t next = word + words / ranks + (j < words % ranks ? 1 : 0);
+        const std::size_t begin = std::min(word * kWordElements, count);
+        chunks[j] = {j, begin, std::min(next * kWordElements, count) - begin};
+        word = next;
+    }
+    return chunks;
+}
+
+/// Some blocks of a chunk: what an algorithm works on between two looks at the network.
+struct Slice {
+    Chunk chunk;
+    std::size_t first_block = 0;
+    std::size_t end_block = 0;
+};
+
+/// Walks all blocks of some chunks, a slice at a time.
+class SliceCursor {
+  public:
+    /// 512 Ki elements: some 100 microseconds of work, so that test() returns soon, and enough for several threads.
+    static constexpr std::size_t kSliceBlocks = 128;
+
+    void restart() { chunk_ = block_ = 0; }
+
+    /// The next slice of the chunks; false when there is none left.
+    bool next(const std::vector<Chunk>& chunks, Slice* slice) {
+        while (chunk_ < chunks.size() && block_ == chunks[chunk_].blocks()) {
+            ++chunk_;
+            block_ = 0;
+        }
+        if (chunk_ == chunks.size()) return false;
+        const std::size_t end = std::min(block_ + kSliceBlocks, chunks[chunk_].blocks());
+        *slice = {chunks[chunk_], block_, end};
+        block_ = end;
+        return true;
+    }
+
+  private:
+    std::size_t chunk_ = 0;
+    std::size_t block_ = 0;
+};
+
+}  // namespace onebit

@@ -1,0 +1,27 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace onebit {
+
+/// When 1-bit Adam's warm-up ends by itself [1-bit Adam, section 7.1]: once the learning rate has warmed up and the
+/// variance has settled, |v_t|_1 / |v_(t - delta)|_1 within 0.96 to 1/0.96, delta = 1/(1 - beta2) steps. (The paper gives
+/// the lower bound only: a variance that is still growing would pass it at once.)
+class AutomaticFreeze {
+  public:
+    AutomaticFreeze(double beta2, std::uint64_t lr_warmup_steps);
+
+    /// To be told |v_t|_1 after every warm-up step t = 1, 2, ...; true if t is to be the last one.
+    bool observe(std::uint64_t step, double variance_norm);
+
+  private:
+    std::uint64_t delta_;
+    std::uint64_t lr_warmup_steps_;
+    std::vector<double> norms_;  ///< of the last delta steps; step t at t mod delta
+};
+
+}  // namespace onebit

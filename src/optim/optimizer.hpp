@@ -1,0 +1,30 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <onebit/onebit.h>
+
+#include <memory>
+
+#include "collectives/communicator.hpp"
+#include "core/status.hpp"
+#include "optim/tensors.hpp"
+
+namespace onebit {
+
+/// An optimizer over a caller's tensors; onebit.h says what each call means. Used by one thread at a time.
+class Optimizer {
+  public:
+    virtual ~Optimizer() = default;
+
+    virtual Status step() = 0;
+    virtual Status set_lr(double lr) = 0;
+    virtual Status freeze() = 0;
+    virtual void fill_info(onebit_optimizer_info_t* info) const = 0;
+};
+
+/// Makes the optimizer of the config's kind. `own`: what is already wrong on this rank, if anything. Collective; blocks.
+Status make_optimizer(Communicator& communicator, const onebit_optimizer_config_t* config, const onebit_tensor_t* tensors,
+                      std::size_t num_tensors, const Status& own, std::unique_ptr<Optimizer>* optimizer);
+
+}  // namespace onebit

@@ -1,0 +1,247 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Ranks as threads. A send is a pointer left in the hub; the receiver copies from it when it next looks. Everything
+// happens under the hub's one lock: plain, and quick enough for tests and for parallelism within a process.
+
+#include "transport/loopback.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <mutex>
+
+namespace onebit {
+namespace {
+
+/// A message that waits for its receiver; belongs to the sender's exchange.
+struct Posted {
+    int from = 0;
+    int to = 0;
+    int tag = 0;
+    const void* data = nullptr;
+    std::size_t bytes = 0;
+    bool taken = false;
+};
+
+/// A rank's part in the dense sum in progress. Rank r adds up segment r for everybody, so that nobody writes what
+/// another still reads, in place or not.
+struct SumState {
+    std::vector<const float*> inputs;
+    std::vector<float*> outputs;
+    int joined = 0;
+    int added = 0;
+    int left = 0;
+};
+
+/// What all ranks of one channel share.
+struct Hub {
+    explicit Hub(int n) : ranks(n), gone(static_cast<std::size_t>(n), false), duplicated(gone.size(), 0) {}
+
+    const int ranks;
+    std::mutex mutex;
+    std::vector<Posted*> posted;
+    std::deque<SumState> sums;       ///< in the order in which they were begun
+    std::size_t first_sum = 0;       ///< number of the sum at the front
+    std::vector<bool> gone;          ///< ranks that have destroyed their end
+    std::vector<std::size_t> duplicated;  ///< how many duplicates each rank has taken
+    std::vector<std::shared_ptr<Hub>> duplicates;
+};
+
+Status peer_is_gone(int peer) {
+    return Status::error(ONEBIT_ERROR_TRANSPORT, "loopback: rank %d has left the communicator", peer);
+}
+
+class LoopbackExchange final : public Exchange {
+  public:
+    LoopbackExchange(std::shared_ptr<Hub> hub, int rank, std::vector<Part> sends, std::vector<Part> receives, int tag,
+                     std::uint64_t& bytes_sent)
+        : hub_(std::move(hub)), rank_(rank), tag_(tag), receives_(std::move(receives)), bytes_sent_(bytes_sent) {
+        for (const Part& part : sends) posts_.push_back({rank, part.peer, tag, part.data, part.bytes, true});
+        received_.assign(receives_.size(), true);
+    }
+
+    ~LoopbackExchange() override {
+        const std::lock_guard lock(hub_->mutex);
+        std::erase_if(hub_->posted, [this](const Posted* post) {
+            return post >= posts_.data() && post < posts_.data() + posts_.size();
+        });
+    }
+
+    Status start() override {
+        const std::lock_guard lock(hub_->mutex);
+        for (Posted& post : posts_) {
+            post.taken = false;
+            hub_->posted.push_back(&post);
+            bytes_sent_ += post.bytes;
+        }
+        received_.assign(receives_.size(), false);
+        return {};
+    }
+
+    Status test(bool* done) override {
+        const std::lock_guard lock(hub_->mutex);
+        *done = true;
+        for (std::size_t i = 0; i < receives_.size(); ++i) {
+            if (!received_[i]) ONEBIT_RETURN_IF_ERROR(try_receive(i));
+            if (!received_[i]) *done = false;
+        }
+        for (const Posted& post : posts_) {
+            if (post.taken) continue;
+            if (hub_->gone[static_cast<std::size_t>(post.to)]) return peer_is_gone(post.to);
+            *done = false;
+        }
+        return {};
+    }
+
+  private:
+    /// Takes the oldest matching message, if it has come.
+    Status try_receive(std::size_t i) {
+        const Part& part = receives_[i];
+        const auto match = std::find_if(hub_->posted.begin(), hub_->posted.end(), [&](const Posted* post) {
+            return post->from == part.peer && post->to == rank_ && post->tag == tag_;
+        });
+        if (match == hub_->posted.end()) {
+            return hub_->gone[static_cast<std::size_t>(part.peer)] ? peer_is_gone(part.peer) : Status();
+        }
+        if ((*match)->bytes != part.bytes) {
+            return Status::error(ONEBIT_ERROR_TRANSPORT, "loopback: rank %d sent %zu bytes where %zu were expected",
+                                 part.peer, (*match)->bytes, part.bytes);
+        }
+        std::memcpy(part.data, (*match)->data, part.bytes);
+        (*match)->taken = true;
+        hub_->posted.erase(match);
+        received_[i] = true;
+        return {};
+    }
+
+    std::shared_ptr<Hub> hub_;
+    int rank_;
+    int tag_;
+    std::vector<Posted> posts_;
+    std::vector<Part> receives_;
+    std::vector<bool> received_;
+    std::uint64_t& bytes_sent_;
+};
+
+class LoopbackSum final : public Sum {
+  public:
+    LoopbackSum(std::shared_ptr<Hub> hub, int rank, std::size_t count, std::uint64_t& bytes_sent)
+        : hub_(std::move(hub)), rank_(static_cast<std::size_t>(rank)), count_(count), bytes_sent_(bytes_sent) {}
+
+    Status start(const float* input, float* output, bool /*may_block*/) override {
+        const std::lock_guard lock(hub_->mutex);
+        const auto ranks = static_cast<std::size_t>(hub_->ranks);
+        number_ = next_++;
+        while (hub_->first_sum + hub_->sums.size() <= number_) {
+            hub_->sums.push_back({std::vector<const float*>(ranks), std::vector<float*>(ranks), 0, 0, 0});
+        }
+        SumState& state = current();
+        state.inputs[rank_] = input;
+        state.outputs[rank_] = output;
+        ++state.joined;
+        added_ = finished_ = false;
+        bytes_sent_ += ring_bytes(count_, hub_->ranks);
+        return {};
+    }
+
+    Status test(bool* done) override {
+        const std::lock_guard lock(hub_->mutex);
+        *done = finished_;
+        if (finished_) return {};
+        SumState& state = current();
+        if (state.joined < hub_->ranks) return missing_rank(state);
+        if (!added_) add_segment(state);
+        if (state.added < hub_->ranks) return {};
+        *done = finished_ = true;
+        if (++state.left == hub_->ranks) {  // the last one; sums end in the order in which they began
+            hub_->sums.pop_front();
+            ++hub_->first_sum;
+        }
+        return {};
+    }
+
+  private:
+    SumState& current() { return hub_->sums[number_ - hub_->first_sum]; }
+
+    Status missing_rank(const SumState& state) const {
+        for (std::size_t r = 0; r < state.outputs.size(); ++r) {
+            if (state.outputs[r] == nullptr && hub_->gone[r]) return peer_is_gone(static_cast<int>(r));
+        }
+        return {};
+    }
+
+    void add_segment(SumState& state) {
+        const auto ranks = static_cast<std::size_t>(hub_->ranks);
+        for (std::size_t i = count_ * rank_ / ranks; i < count_ * (rank_ + 1) / ranks; ++i) {
+            float sum = 0;
+            for (const float* input : state.inputs) sum += input[i];
+            for (float* output : state.outputs) output[i] = sum;
+        }
+        added_ = true;
+        ++state.added;
+    }
+
+    std::shared_ptr<Hub> hub_;
+    std::size_t rank_;
+    std::size_t count_;
+    std::uint64_t& bytes_sent_;
+    std::size_t next_ = 0;
+    std::size_t number_ = 0;
+    bool added_ = false;
+    bool finished_ = true;
+};
+
+class LoopbackTransport final : public Transport {
+  public:
+    LoopbackTransport(std::shared_ptr<Hub> hub, int rank) : hub_(std::move(hub)), rank_(rank) {}
+
+    ~LoopbackTransport() override {
+        const std::lock_guard lock(hub_->mutex);
+        hub_->gone[static_cast<std::size_t>(rank_)] = true;
+    }
+
+    const char* name() const override { return "loopback"; }
+    int rank() const override { return rank_; }
+    int size() const override { return hub_->ranks; }
+
+    Status duplicate(std::unique_ptr<Transport>* channel) override {
+        const std::lock_guard lock(hub_->mutex);
+        const std::size_t number = hub_->duplicated[static_cast<std::size_t>(rank_)]++;
+        if (number == hub_->duplicates.size()) hub_->duplicates.push_back(std::make_shared<Hub>(hub_->ranks));
+        std::shared_ptr<Hub>& hub = hub_->duplicates[number];
+        *channel = std::make_unique<LoopbackTransport>(hub, rank_);
+        const bool taken_by_all = std::all_of(hub_->duplicated.begin(), hub_->duplicated.end(),
+                                              [number](std::size_t taken) { return taken > number; });
+        if (taken_by_all) hub.reset();
+        return {};
+    }
+
+    Status plan_exchange(std::vector<Part> sends, std::vector<Part> receives, int tag,
+                         std::unique_ptr<Exchange>* exchange) override {
+        drop_empty(sends);
+        drop_empty(receives);
+        *exchange = std::make_unique<LoopbackExchange>(hub_, rank_, std::move(sends), std::move(receives), tag, bytes_sent_);
+        return {};
+    }
+
+    Status plan_sum(std::size_t count, std::unique_ptr<Sum>* sum) override {
+        *sum = std::make_unique<LoopbackSum>(hub_, rank_, count, bytes_sent_);
+        return {};
+    }
+
+  private:
+    std::shared_ptr<Hub> hub_;
+    int rank_;
+};
+
+}  // namespace
+
+std::vector<std::unique_ptr<Transport>> make_loopback_transports(int ranks) {
+    auto hub = std::make_shared<Hub>(ranks);
+    std::vector<std::unique_ptr<Transport>> transports;
+    for (int rank = 0; rank < ranks; ++rank) transports.push_back(std::make_unique<LoopbackTransport>(hub, rank));
+    return transports;
+}
+
+}  // namespace onebit

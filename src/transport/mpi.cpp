@@ -1,0 +1,190 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Persistent point-to-point messages on a duplicated communicator. Neither MPI makes progress by itself: test() must be
+// called. A channel is a communicator of its own, so that operations in flight together can't take each other's
+// messages, whatever order the ranks advance them in.
+
+#include "transport/mpi.hpp"
+
+#include <algorithm>
+#include <limits>
+
+namespace onebit {
+namespace {
+
+Status check(int code, const char* call) {
+    if (code == MPI_SUCCESS) return {};
+    char text[MPI_MAX_ERROR_STRING] = {};
+    int length = 0;
+    MPI_Error_string(code, text, &length);
+    return Status::error(ONEBIT_ERROR_TRANSPORT, "%s: %s", call, text);
+}
+
+bool mpi_is_up() {
+    int initialized = 0;
+    int finalized = 0;
+    MPI_Initialized(&initialized);
+    MPI_Finalized(&finalized);
+    return initialized != 0 && finalized == 0;
+}
+
+class MpiExchange final : public Exchange {
+  public:
+    explicit MpiExchange(std::uint64_t& bytes_sent) : bytes_sent_(bytes_sent) {}
+
+    ~MpiExchange() override {
+        // A request that a dead peer left active can be neither freed nor waited for: it is abandoned.
+        if (active_ || !mpi_is_up()) return;
+        for (MPI_Request& request : requests_) MPI_Request_free(&request);
+    }
+
+    Status plan(MPI_Comm comm, const std::vector<Part>& sends, const std::vector<Part>& receives, int tag) {
+        requests_.reserve(sends.size() + receives.size());
+        for (const Part& part : receives) ONEBIT_RETURN_IF_ERROR(add(MPI_Recv_init, "MPI_Recv_init", comm, part, tag));
+        for (const Part& part : sends) {
+            ONEBIT_RETURN_IF_ERROR(add(MPI_Send_init, "MPI_Send_init", comm, part, tag));
+            bytes_per_start_ += part.bytes;
+        }
+        return {};
+    }
+
+    Status start() override {
+        if (requests_.empty()) return {};
+        active_ = true;
+        bytes_sent_ += bytes_per_start_;
+        return check(MPI_Startall(static_cast<int>(requests_.size()), requests_.data()), "MPI_Startall");
+    }
+
+    Status test(bool* done) override {
+        *done = true;
+        if (!active_) return {};
+        int flag = 0;
+        ONEBIT_RETURN_IF_ERROR(check(
+            MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &flag, MPI_STATUSES_IGNORE), "MPI_Testall"));
+        *done = flag != 0;
+        active_ = !*done;
+        return {};
+    }
+
+  private:
+    template <typename Init>
+    Status add(Init init, const char* call, MPI_Comm comm, const Part& part, int tag) {
+        // Words, so that a message may be four times as long as a count of bytes could say.
+        const std::size_t words = part.bytes / sizeof(std::uint32_t);
+        if (part.bytes % sizeof(std::uint32_t) != 0 || words > std::numeric_limits<int>::max()) {
+            return Status::error(ONEBIT_ERROR_UNSUPPORTED, "mpi: a message of %zu bytes", part.bytes);
+        }
+        MPI_Request request = MPI_REQUEST_NULL;
+        ONEBIT_RETURN_IF_ERROR(
+            check(init(part.data, static_cast<int>(words), MPI_UINT32_T, part.peer, tag, comm, &request), call));
+        requests_.push_back(request);
+        return {};
+    }
+
+    std::vector<MPI_Request> requests_;
+    std::uint64_t bytes_per_start_ = 0;
+    std::uint64_t& bytes_sent_;
+    bool active_ = false;
+};
+
+class MpiSum final : public Sum {
+  public:
+    MpiSum(MPI_Comm comm, int ranks, std::size_t count, std::uint64_t& bytes_sent)
+        : comm_(comm), ranks_(ranks), count_(count), bytes_sent_(bytes_sent) {
+        requests_.reserve(count / kPieceElements + 1);
+    }
+
+    Status start(const float* input, float* output, bool may_block) override {
+        requests_.clear();
+        bytes_sent_ += ring_bytes(count_, ranks_);
+        for (std::size_t begin = 0; begin < count_; begin += kPieceElements) {
+            const int elements = static_cast<int>(std::min(kPieceElements, count_ - begin));
+            const void* from = input == output ? MPI_IN_PLACE : static_cast<const void*>(input + begin);
+            if (may_block) {  // the blocking form is the better tuned one in both MPIs
+                ONEBIT_RETURN_IF_ERROR(
+                    check(MPI_Allreduce(from, output + begin, elements, MPI_FLOAT, MPI_SUM, comm_), "MPI_Allreduce"));
+                continue;
+            }
+            requests_.push_back(MPI_REQUEST_NULL);
+            ONEBIT_RETURN_IF_ERROR(check(
+                MPI_Iallreduce(from, output + begin, elements, MPI_FLOAT, MPI_SUM, comm_, &requests_.back()), "MPI_Iallreduce"));
+        }
+        return {};
+    }
+
+    Status test(bool* done) override {
+        int flag = 1;
+        ONEBIT_RETURN_IF_ERROR(check(
+            MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &flag, MPI_STATUSES_IGNORE), "MPI_Testall"));
+        *done = flag != 0;
+        return {};
+    }
+
+  private:
+    /// MPI counts are ints.
+    static constexpr std::size_t kPieceElements = std::size_t{1} << 30;
+
+    MPI_Comm comm_;
+    int ranks_;
+    std::size_t count_;
+    std::uint64_t& bytes_sent_;
+    std::vector<MPI_Request> requests_;
+};
+
+class MpiTransport final : public Transport {
+  public:
+    explicit MpiTransport(MPI_Comm comm) : comm_(comm) {
+        MPI_Comm_rank(comm, &rank_);
+        MPI_Comm_size(comm, &size_);
+    }
+
+    ~MpiTransport() override {
+        if (mpi_is_up()) MPI_Comm_free(&comm_);
+    }
+
+    const char* name() const override { return "mpi"; }
+    int rank() const override { return rank_; }
+    int size() const override { return size_; }
+
+    Status duplicate(std::unique_ptr<Transport>* channel) override { return make_mpi_transport(comm_, channel); }
+
+    Status plan_exchange(std::vector<Part> sends, std::vector<Part> receives, int tag,
+                         std::unique_ptr<Exchange>* exchange) override {
+        drop_empty(sends);
+        drop_empty(receives);
+        auto planned = std::make_unique<MpiExchange>(bytes_sent_);
+        ONEBIT_RETURN_IF_ERROR(planned->plan(comm_, sends, receives, tag));
+        *exchange = std::move(planned);
+        return {};
+    }
+
+    Status plan_sum(std::size_t count, std::unique_ptr<Sum>* sum) override {
+        *sum = std::make_unique<MpiSum>(comm_, size_, count, bytes_sent_);
+        return {};
+    }
+
+  private:
+    MPI_Comm comm_;
+    int rank_ = 0;
+    int size_ = 0;
+};
+
+}  // namespace
+
+Status make_mpi_transport(MPI_Comm comm, std::unique_ptr<Transport>* transport) {
+    if (!mpi_is_up()) {
+        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "mpi_comm: MPI is not initialised, or already finalised");
+    }
+    if (comm == MPI_COMM_NULL) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "mpi_comm is MPI_COMM_NULL");
+    int is_inter = 0;
+    ONEBIT_RETURN_IF_ERROR(check(MPI_Comm_test_inter(comm, &is_inter), "MPI_Comm_test_inter"));
+    if (is_inter != 0) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "mpi_comm is an intercommunicator");
+    MPI_Comm duplicate = MPI_COMM_NULL;
+    ONEBIT_RETURN_IF_ERROR(check(MPI_Comm_dup(comm, &duplicate), "MPI_Comm_dup"));
+    ONEBIT_RETURN_IF_ERROR(check(MPI_Comm_set_errhandler(duplicate, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler"));
+    *transport = std::make_unique<MpiTransport>(duplicate);
+    return {};
+}
+
+}  // namespace onebit

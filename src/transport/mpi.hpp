@@ -1,0 +1,17 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <mpi.h>
+
+#include <memory>
+
+#include "transport/transport.hpp"
+
+namespace onebit {
+
+/// A transport over a duplicate of `comm`, on host memory. Collective; blocks. INVALID_ARGUMENT where MPI is not
+/// initialised or `comm` is not an intracommunicator.
+Status make_mpi_transport(MPI_Comm comm, std::unique_ptr<Transport>* transport);
+
+}  // namespace onebit

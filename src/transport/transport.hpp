@@ -1,0 +1,79 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "core/status.hpp"
+
+namespace onebit {
+
+/// One message of an exchange: `bytes` at `data`, to or from `peer`.
+struct Part {
+    int peer = 0;
+    void* data = nullptr;
+    std::size_t bytes = 0;
+};
+
+/// A fixed pattern of messages, planned once and started many times; at most one start is in flight. Ranks plan
+/// matching patterns: for every send a receive of the same size, tag and order. The buffers must outlive it.
+class Exchange {
+  public:
+    virtual ~Exchange() = default;
+    /// Posts all messages; does not block.
+    virtual Status start() = 0;
+    /// Sets *done once all have been sent and received; makes progress, does not block.
+    virtual Status test(bool* done) = 0;
+};
+
+/// A dense sum over the ranks, planned for a number of floats; at most one start is in flight.
+class Sum {
+  public:
+    virtual ~Sum() = default;
+    /// output = sum over the ranks of input; in place where they are the same. `may_block`: the caller is going to wait
+    /// anyway, so the quickest form may be taken.
+    virtual Status start(const float* input, float* output, bool may_block) = 0;
+    virtual Status test(bool* done) = 0;
+};
+
+/// Ranks and the way bytes travel between them; no arithmetic but a dense sum. One object is one channel: messages of
+/// different channels never meet. Used by one thread at a time.
+class Transport {
+  public:
+    virtual ~Transport() = default;
+
+    virtual const char* name() const = 0;
+    virtual int rank() const = 0;
+    virtual int size() const = 0;
+
+    /// A new channel between the same ranks. Collective; may block.
+    virtual Status duplicate(std::unique_ptr<Transport>* channel) = 0;
+
+    /// Parts of zero bytes are left out. `tag`: distinguishes the exchanges of one channel.
+    virtual Status plan_exchange(std::vector<Part> sends, std::vector<Part> receives, int tag,
+                                 std::unique_ptr<Exchange>* exchange) = 0;
+    virtual Status plan_sum(std::size_t count, std::unique_ptr<Sum>* sum) = 0;
+
+    /// Bytes that this rank has sent to others through this channel. A dense sum counts as what a ring would send.
+    std::uint64_t bytes_sent() const { return bytes_sent_; }
+
+  protected:
+    /// Leaves out empty parts, as every transport does first.
+    static void drop_empty(std::vector<Part>& parts) {
+        std::erase_if(parts, [](const Part& part) { return part.bytes == 0; });
+    }
+
+    /// For the operations to count what they send.
+    std::uint64_t bytes_sent_ = 0;
+};
+
+/// What each rank of a ring allreduce of `count` floats sends: twice its own share of all but one n-th.
+inline std::uint64_t ring_bytes(std::size_t count, int ranks) {
+    const auto n = static_cast<std::uint64_t>(ranks);
+    return 2 * (n - 1) * count * sizeof(float) / n;
+}
+
+}  // namespace onebit
