@@ -70,18 +70,16 @@ onebit_status_t onebit_allreduce_reset(onebit_allreduce_t allreduce) noexcept {
 onebit_status_t onebit_allreduce_get_error(onebit_allreduce_t allreduce, float* worker, float* server,
                                            uint64_t* server_begin, uint64_t* server_count) noexcept {
     return onebit::guard_object<Allreduce>(allreduce, [&](const Allreduce& a) {
-        ONEBIT_RETURN_IF_ERROR(a.check_has_state());
-        if (worker != nullptr) a.flat()->worker().get_error(worker);
-        if (server != nullptr) a.flat()->server().get_error(server);
-        if (server_begin != nullptr) *server_begin = a.flat()->own_chunk().begin;
-        if (server_count != nullptr) *server_count = a.flat()->own_chunk().count;
+        ONEBIT_RETURN_IF_ERROR(a.get_error(worker, server));
+        if (server_begin != nullptr) *server_begin = a.server_chunk().begin;
+        if (server_count != nullptr) *server_count = a.server_chunk().count;
         return Status();
     });
 }
 
 onebit_status_t onebit_allreduce_state_size(onebit_allreduce_t allreduce, uint64_t* bytes) noexcept {
     return onebit::guard_object<Allreduce>(allreduce, [&](const Allreduce& a) {
-        ONEBIT_RETURN_IF_ERROR(a.check_has_state());
+        ONEBIT_RETURN_IF_ERROR(a.check_idle());
         if (bytes == nullptr) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "bytes is NULL");
         *bytes = onebit::state_size(a);
         return Status();

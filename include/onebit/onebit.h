@@ -246,8 +246,8 @@ ONEBIT_API onebit_status_t onebit_allreduce_destroy(onebit_allreduce_t allreduce
 /* Sets both errors to zero. Local, but to be called on every rank. INVALID_HANDLE, BUSY. */
 ONEBIT_API onebit_status_t onebit_allreduce_reset(onebit_allreduce_t allreduce) ONEBIT_NOEXCEPT;
 
-/* Copies the errors out. Local. Where `worker` is not NULL, count floats are written to it; where `server` is not NULL,
- * as many floats as *server_count says afterwards. server_begin, server_count (each may be NULL): this rank's chunk, in
+/* Copies the errors out; those of a handle that is dense for good are zero, its server chunk empty. Local. Where `worker` is not NULL, count floats are written to it; where `server` is not NULL,
+ * as many floats as *server_count says. server_begin, server_count (each may be NULL): this rank's chunk, in
  * elements. INVALID_HANDLE, BUSY. */
 ONEBIT_API onebit_status_t onebit_allreduce_get_error(onebit_allreduce_t allreduce, float* worker, float* server,
                                                       uint64_t* server_begin,

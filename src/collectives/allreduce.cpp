@@ -153,13 +153,6 @@ Status Allreduce::check_finished() const {
 
 Status Allreduce::check_destroyable() const { return broken_.ok() ? check_finished() : Status(); }
 
-Status Allreduce::check_has_state() const {
-    ONEBIT_RETURN_IF_ERROR(check_idle());
-    if (flat_ != nullptr) return {};
-    return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "the handle was created dense (%s): it has no error state",
-                         plan_.reason.c_str());
-}
-
 Status Allreduce::check_operands(const void* input, const void* output) const {
     const std::pair<const void*, const char*> buffers[] = {{input, "sendbuf"}, {output, "recvbuf"}};
     for (const auto& [buffer, name] : buffers) {
@@ -255,6 +248,17 @@ Status Allreduce::reset() {
     if (flat_ == nullptr) return {};
     flat_->worker().reset();
     flat_->server().reset();
+    return {};
+}
+
+Status Allreduce::get_error(float* worker, float* server) const {
+    ONEBIT_RETURN_IF_ERROR(check_idle());
+    if (flat_ == nullptr) {
+        if (worker != nullptr) std::fill_n(worker, plan_.count, 0.0F);
+        return {};
+    }
+    if (worker != nullptr) flat_->worker().get_error(worker);
+    if (server != nullptr) flat_->server().get_error(server);
     return {};
 }
 

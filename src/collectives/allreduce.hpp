@@ -33,8 +33,6 @@ class Allreduce {
 
     /// BUSY while a started operation is not finished; what broke the handle, if it is broken.
     Status check_idle() const;
-    /// check_idle, and INVALID_ARGUMENT where the handle is dense and so has no error state.
-    Status check_has_state() const;
     /// BUSY while a started operation is not finished, unless it never will be.
     Status check_destroyable() const;
 
@@ -43,9 +41,14 @@ class Allreduce {
     Status reset();
     void fill_info(onebit_allreduce_info_t* info) const;
 
-    /// The error state, for a handle that can compress; NULL for a dense one.
+    /// The error state, for a handle that can compress; NULL for a dense one, whose error is always zero.
     FlatAllreduce* flat() { return flat_.get(); }
     const FlatAllreduce* flat() const { return flat_.get(); }
+    /// The chunk whose server error this rank has; empty for a dense handle.
+    Chunk server_chunk() const { return flat_ == nullptr ? Chunk() : flat_->own_chunk(); }
+
+    /// Copies the errors to where a pointer is not NULL: plan().count and server_chunk().count floats.
+    Status get_error(float* worker, float* server) const;
 
     const Plan& plan() const { return plan_; }
     Transport& channel() { return *channel_; }

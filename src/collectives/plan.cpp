@@ -31,7 +31,7 @@ std::array<Field, 8> fields_of(const onebit_allreduce_config_t& config) {
 }
 
 /// What can be wrong with one rank's config whatever the others say.
-Status check_form(const onebit_allreduce_config_t* config) {
+Status check_form(const onebit_allreduce_config_t* config, int ranks) {
     if (config == nullptr) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "config is NULL");
     if (config->size != sizeof(onebit_allreduce_config_t) || config->version != ONEBIT_ALLREDUCE_CONFIG_VERSION) {
         return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT,
@@ -49,24 +49,26 @@ Status check_form(const onebit_allreduce_config_t* config) {
     if (config->threads > 1024) {
         return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "config.threads: %u is more than 1024", config->threads);
     }
+    if (config->count < static_cast<std::uint64_t>(ranks)) {
+        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "config.count: %llu is less than the number of ranks, %d",
+                             static_cast<unsigned long long>(config->count), ranks);
+    }
+    if (config->count > SIZE_MAX / 8) {
+        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "config.count: %llu elements don't fit into memory",
+                             static_cast<unsigned long long>(config->count));
+    }
     return {};
 }
 
-/// What all ranks see alike, once they are known to have the same config.
-Status check_meaning(const onebit_allreduce_config_t& config, int ranks) {
-    if (config.count < static_cast<std::uint64_t>(ranks)) {
-        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "config.count: %llu, less than the number of ranks, %d",
-                             static_cast<unsigned long long>(config.count), ranks);
-    }
-    if (config.count > SIZE_MAX / 16) {
-        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "config.count: %llu elements don't fit into memory",
-                             static_cast<unsigned long long>(config.count));
-    }
+/// What this version can't do, seen alike by all ranks once they are known to have the same config.
+Status check_supported(const onebit_allreduce_config_t& config) {
     if (config.datatype != ONEBIT_FLOAT32) {
-        return Status::error(ONEBIT_ERROR_UNSUPPORTED, "config.datatype: only ONEBIT_FLOAT32 in this version");
+        return Status::error(ONEBIT_ERROR_UNSUPPORTED, "config.datatype: %s is reserved, this version has ONEBIT_FLOAT32 only",
+                             config.datatype == ONEBIT_FLOAT16 ? "ONEBIT_FLOAT16" : "ONEBIT_BFLOAT16");
     }
     if (config.memory != ONEBIT_MEMORY_HOST) {
-        return Status::error(ONEBIT_ERROR_UNSUPPORTED, "config.memory: only ONEBIT_MEMORY_HOST in this version");
+        return Status::error(ONEBIT_ERROR_UNSUPPORTED,
+                             "config.memory: ONEBIT_MEMORY_CUDA is reserved, this version has ONEBIT_MEMORY_HOST only");
     }
     return {};
 }
@@ -112,7 +114,7 @@ const char* algorithm_name(onebit_algorithm_t algorithm) {
 }
 
 Status make_plan(Communicator& communicator, const onebit_allreduce_config_t* config, const Status& own, Plan* plan) {
-    const Status form = own.ok() ? check_form(config) : own;
+    const Status form = own.ok() ? check_form(config, communicator.size()) : own;
     onebit_allreduce_config_t chosen = ONEBIT_ALLREDUCE_CONFIG_INIT(0);
     if (form.ok()) {
         choose_algorithm(*config, communicator, plan);
@@ -122,7 +124,7 @@ Status make_plan(Communicator& communicator, const onebit_allreduce_config_t* co
     std::array<NamedValue, 8> values{};
     std::ranges::transform(fields_of(chosen), values.begin(), &Field::value);
     ONEBIT_RETURN_IF_ERROR(compare_across_ranks(communicator, form, values));
-    ONEBIT_RETURN_IF_ERROR(check_meaning(*config, communicator.size()));
+    ONEBIT_RETURN_IF_ERROR(check_supported(*config));
 
     plan->count = config->count;
     plan->codec = config->codec;

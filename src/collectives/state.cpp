@@ -26,15 +26,19 @@ struct Header {
     std::uint32_t rank;
     std::uint32_t ranks;
     std::uint64_t count;
+    std::uint64_t worker_count;  ///< count, or 0 where nothing is ever compressed
     std::uint64_t server_begin;
     std::uint64_t server_count;
     std::uint64_t payload_hash;
 };
-static_assert(sizeof(Header) == 64);
+static_assert(sizeof(Header) == 72);
+
+/// A handle that is dense for good has no error, and saves none.
+std::size_t worker_count(const Allreduce& allreduce) { return allreduce.flat() == nullptr ? 0 : allreduce.plan().count; }
 
 Header header_of(const Allreduce& allreduce) {
     const Plan& plan = allreduce.plan();
-    const Chunk& chunk = allreduce.flat()->own_chunk();
+    const Chunk chunk = allreduce.server_chunk();
     return {kMagic,
             kStateVersion,
             static_cast<std::uint32_t>(plan.codec),
@@ -43,6 +47,7 @@ Header header_of(const Allreduce& allreduce) {
             static_cast<std::uint32_t>(allreduce.channel().rank()),
             static_cast<std::uint32_t>(allreduce.channel().size()),
             plan.count,
+            worker_count(allreduce),
             chunk.begin,
             chunk.count,
             0};
@@ -62,6 +67,7 @@ Status compare(const Header& saved, const Header& own) {
     if (saved.codec != own.codec) return differs("codec", saved.codec, own.codec);
     if (saved.scale != own.scale) return differs("scale", saved.scale, own.scale);
     if (saved.group != own.group) return differs("group", saved.group, own.group);
+    if (saved.worker_count != own.worker_count) return differs("worker count", saved.worker_count, own.worker_count);
     if (saved.server_begin != own.server_begin) return differs("server begin", saved.server_begin, own.server_begin);
     if (saved.server_count != own.server_count) return differs("server count", saved.server_count, own.server_count);
     return {};
@@ -69,7 +75,6 @@ Status compare(const Header& saved, const Header& own) {
 
 /// What this rank can say about the bytes alone.
 Status check_bytes(const Allreduce& allreduce, const void* buffer, std::size_t bytes) {
-    if (buffer == nullptr) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "buffer is NULL");
     Header header{};
     if (bytes < sizeof(header)) {
         return Status::error(ONEBIT_ERROR_BAD_STATE, "the saved state is truncated: %zu bytes, not even a header", bytes);
@@ -102,22 +107,20 @@ Status check_prefix(const char* prefix) {
 }  // namespace
 
 std::size_t state_size(const Allreduce& allreduce) {
-    if (allreduce.flat() == nullptr) return 0;
-    return sizeof(Header) + (allreduce.plan().count + allreduce.flat()->own_chunk().count) * sizeof(float);
+    return sizeof(Header) + (worker_count(allreduce) + allreduce.server_chunk().count) * sizeof(float);
 }
 
 Status pack_state(const Allreduce& allreduce, void* buffer, std::size_t bytes) {
-    ONEBIT_RETURN_IF_ERROR(allreduce.check_has_state());
+    ONEBIT_RETURN_IF_ERROR(allreduce.check_idle());
     if (buffer == nullptr) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "buffer is NULL");
     if (bytes < state_size(allreduce)) {
         return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "bytes: %zu, but the state has %zu", bytes,
                              state_size(allreduce));
     }
-    const FlatAllreduce& flat = *allreduce.flat();
-    const std::size_t count = allreduce.plan().count;
-    std::vector<float> errors(count + flat.own_chunk().count);  // `buffer` may have any alignment
-    flat.worker().get_error(errors.data());
-    flat.server().get_error(errors.data() + count);
+    std::vector<float> errors((state_size(allreduce) - sizeof(Header)) / sizeof(float));  // `buffer` may have any alignment
+    if (!errors.empty()) {
+        ONEBIT_RETURN_IF_ERROR(allreduce.get_error(errors.data(), errors.data() + worker_count(allreduce)));
+    }
 
     Header header = header_of(allreduce);
     header.payload_hash = hash_bytes(errors.data(), errors.size() * sizeof(float));
@@ -127,22 +130,24 @@ Status pack_state(const Allreduce& allreduce, void* buffer, std::size_t bytes) {
 }
 
 Status unpack_state(Allreduce& allreduce, const void* buffer, std::size_t bytes) {
-    ONEBIT_RETURN_IF_ERROR(allreduce.check_has_state());
+    ONEBIT_RETURN_IF_ERROR(allreduce.check_idle());
     std::vector<float> errors;
     const Status own = catch_exceptions([&] {
+        if (buffer == nullptr) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "buffer is NULL");
         ONEBIT_RETURN_IF_ERROR(check_bytes(allreduce, buffer, bytes));
         errors.resize((bytes - sizeof(Header)) / sizeof(float));
         std::memcpy(errors.data(), static_cast<const std::byte*>(buffer) + sizeof(Header), errors.size() * sizeof(float));
         return Status();
     });
     ONEBIT_RETURN_IF_ERROR(allreduce.agree_now(own));
+    if (errors.empty()) return {};
     allreduce.flat()->worker().set_error(errors.data());
-    allreduce.flat()->server().set_error(errors.data() + allreduce.plan().count);
+    allreduce.flat()->server().set_error(errors.data() + worker_count(allreduce));
     return {};
 }
 
 Status save_state(Allreduce& allreduce, const char* prefix) {
-    ONEBIT_RETURN_IF_ERROR(allreduce.check_has_state());
+    ONEBIT_RETURN_IF_ERROR(allreduce.check_idle());
     std::string name;
     std::string temporary;
     const Status written = catch_exceptions([&] {
@@ -162,7 +167,7 @@ Status save_state(Allreduce& allreduce, const char* prefix) {
 }
 
 Status load_state(Allreduce& allreduce, const char* prefix) {
-    ONEBIT_RETURN_IF_ERROR(allreduce.check_has_state());
+    ONEBIT_RETURN_IF_ERROR(allreduce.check_idle());
     std::vector<std::byte> bytes;
     const Status own = catch_exceptions([&] {
         ONEBIT_RETURN_IF_ERROR(check_prefix(prefix));

@@ -184,9 +184,9 @@ Status Adam::set_lr(double lr) {
 void Adam::fill_info(onebit_optimizer_info_t* info) const {
     onebit_allreduce_info_t exchange = ONEBIT_ALLREDUCE_INFO_INIT;
     allreduce_->fill_info(&exchange);
-    info->frozen = frozen() ? 1 : 0;
+    info->frozen = frozen() || freeze_requested_ ? 1 : 0;
     info->steps = steps_;
-    info->freeze_step = freeze_step_;
+    info->freeze_step = freeze_requested_ ? steps_ : freeze_step_;
     info->count = tensors_.count();
     info->masked = masked_;
     info->warmup_bytes_sent = frozen() ? warmup_bytes_sent_ : exchange.bytes_sent;

@@ -1,0 +1,291 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// How fast the sign codec's kernels are, on one core, and how close to what memory allows:
+//
+//     taskset -c 1 kernel_benchmark                     Google Benchmark, every kernel and instruction set
+//     taskset -c 1 kernel_benchmark --ratio             a table of medians and their ratios
+//     taskset -c 1 kernel_benchmark --benchmark_filter=encode --elements 4194304
+//
+// Each kernel runs as the codec runs it: block by block over arrays far larger than the caches, with the scales that
+// its last run gave. Its rival is the memory floor of its access pattern (memory_floor.hpp) over arrays of the same
+// size and kind (2 MiB-aligned, huge pages). Floor and kernel take turns in one process, so that neighbours' noise hits
+// both; of_floor = median time of the floor / median time of the kernel, 1 being the best that can be hoped for.
+// With arrays that fit into a cache the ratios mean little: each pass finds what the one before left there.
+
+#include <benchmark/benchmark.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <functional>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "compress/sign/kernels.hpp"
+#include "core/aligned_buffer.hpp"
+#include "core/partition.hpp"
+#include "memory_floor.hpp"
+
+namespace onebit::bench {
+
+namespace {
+
+// Ranks whose bits the server's kernel averages.
+constexpr std::size_t kRanks = 4;
+
+// What all kernels work on. A pass leaves the arrays fit for the next one.
+struct Arena {
+    explicit Arena(std::size_t elements)
+        : count(ceil_divide(elements, kBlockElements) * kBlockElements),
+          values(count),
+          corrected(count),
+          output(count),
+          bits(count / kWordElements),
+          scales(count / kBlockElements) {
+        std::mt19937 generator(20260000U);
+        std::normal_distribution<float> gaussian;
+        // One Gaussian block after another would take longer to make than to measure: a few thousand, repeated.
+        const std::size_t period = std::min<std::size_t>(count, 1U << 20U);
+        for (std::size_t i = 0; i < period; ++i) values[i] = gaussian(generator);
+        for (std::size_t i = period; i < count; ++i) values[i] = values[i - period];
+        for (AlignedBuffer<std::uint32_t>& message : messages) {
+            message = AlignedBuffer<std::uint32_t>(bits.size() + scales.size());
+            for (std::size_t w = 0; w < bits.size(); ++w) message[w] = static_cast<std::uint32_t>(generator());
+            for (std::size_t w = bits.size(); w < message.size(); ++w) message[w] = std::bit_cast<std::uint32_t>(0.8F);
+        }
+    }
+
+    std::size_t count;
+    AlignedBuffer<float> values;
+    AlignedBuffer<float> corrected; // the kernels' error buffer
+    AlignedBuffer<float> output;    // decode's, and the floors' y
+    AlignedBuffer<std::uint32_t> bits;
+    AlignedBuffer<float> scales;
+    std::array<AlignedBuffer<std::uint32_t>, kRanks> messages; // the ranks' sign words, then their blocks' scales
+};
+
+struct Case {
+    std::string name;
+    Floor floor;
+    double bytes_per_element; // read and written
+    std::function<void(const SignKernels&)> pass;
+};
+
+// The scale that a block's sum stands for, as the codec forms it; near enough for a benchmark.
+float scale_of(float sum, onebit_scale_t scale) {
+    const float mean = sum / static_cast<float>(kBlockElements);
+    return scale == ONEBIT_SCALE_L2 ? std::sqrt(mean) : mean;
+}
+
+// One function per row of kernels.def, by name: a row without one doesn't compile.
+
+void add_encode(Arena& arena, std::vector<Case>& cases) {
+    for (const onebit_scale_t scale : {ONEBIT_SCALE_L1, ONEBIT_SCALE_L2}) {
+        const char* const suffix = scale == ONEBIT_SCALE_L1 ? "l1" : "l2";
+        cases.push_back({std::string("encode/") + suffix, Floor::kAxpy, 12.125, [&arena, scale](const SignKernels& k) {
+                             for (std::size_t b = 0; b < arena.scales.size(); ++b) {
+                                 const std::size_t i = b * kBlockElements;
+                                 const float sum =
+                                     k.encode(arena.values.data() + i, arena.corrected.data() + i, arena.scales[b],
+                                              nullptr, kBlockElements, scale, arena.bits.data() + i / kWordElements);
+                                 arena.scales[b] = scale_of(sum, scale);
+                             }
+                         }});
+    }
+}
+
+void add_average_encode(Arena& arena, std::vector<Case>& cases) {
+    const double bytes = 8 + static_cast<double>(kRanks + 1) / 8;
+    cases.push_back({"average_encode/ranks:4", Floor::kScale, bytes, [&arena](const SignKernels& k) {
+                         std::array<const std::uint32_t*, kRanks> messages{};
+                         for (std::size_t r = 0; r < kRanks; ++r) messages[r] = arena.messages[r].data();
+                         for (std::size_t b = 0; b < arena.scales.size(); ++b) {
+                             const std::size_t i = b * kBlockElements;
+                             const float sum = k.average_encode(
+                                 messages.data(), kRanks, i / kWordElements, arena.bits.size() + b,
+                                 1.0F / static_cast<float>(kRanks), arena.corrected.data() + i, arena.scales[b],
+                                 nullptr, kBlockElements, ONEBIT_SCALE_L1, arena.bits.data() + i / kWordElements);
+                             arena.scales[b] = scale_of(sum, ONEBIT_SCALE_L1);
+                         }
+                     }});
+}
+
+void add_decode(Arena& arena, std::vector<Case>& cases) {
+    for (const bool streaming : {false, true}) {
+        const char* const suffix = streaming ? "streaming" : "cached";
+        cases.push_back(
+            {std::string("decode/") + suffix, Floor::kFill, 4.125, [&arena, streaming](const SignKernels& k) {
+                 for (std::size_t i = 0; i < arena.count; i += kBlockElements) {
+                     k.decode(arena.messages[0].data() + i / kWordElements, 0.5F, nullptr, kBlockElements, streaming,
+                              arena.output.data() + i);
+                 }
+             }});
+    }
+}
+
+void add_all_finite(Arena& arena, std::vector<Case>& cases) {
+    cases.push_back({"all_finite", Floor::kRead, 4, [&arena](const SignKernels& k) {
+                         bool finite = true;
+                         for (std::size_t i = 0; i < arena.count; i += kBlockElements) {
+                             finite = k.all_finite(arena.values.data() + i, kBlockElements) && finite;
+                         }
+                         benchmark::DoNotOptimize(finite);
+                     }});
+}
+
+std::vector<Case> make_cases(Arena& arena) {
+    std::vector<Case> cases;
+#define ONEBIT_SIGN_KERNEL(result, kernel, parameters) add_##kernel(arena, cases);
+#include "compress/sign/kernels.def"
+#undef ONEBIT_SIGN_KERNEL
+    return cases;
+}
+
+template <class Work>
+double seconds(const Work& work) {
+    const auto begin = std::chrono::steady_clock::now();
+    work();
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+double median(std::vector<double> times) {
+    std::sort(times.begin(), times.end());
+    const std::size_t half = times.size() / 2;
+    return times.size() % 2 == 1 ? times[half] : (times[half - 1] + times[half]) / 2;
+}
+
+// The times of one floor's candidates.
+class FloorTimes {
+  public:
+    FloorTimes(Floor floor, Arena& arena) : candidates_(floor_candidates(floor)), arena_(arena) {
+        times_.resize(candidates_.size());
+    }
+
+    // Times every candidate once.
+    void measure() {
+        for (std::size_t c = 0; c < candidates_.size(); ++c) {
+            times_[c].push_back(seconds([&] {
+                float result = candidates_[c].run(arena_.values.data(), arena_.output.data(), arena_.count);
+                benchmark::DoNotOptimize(result);
+            }));
+        }
+    }
+
+    std::pair<const char*, double> best() const {
+        std::pair<const char*, double> best{candidates_[0].name, median(times_[0])};
+        for (std::size_t c = 1; c < candidates_.size(); ++c) {
+            if (const double time = median(times_[c]); time < best.second) best = {candidates_[c].name, time};
+        }
+        return best;
+    }
+
+  private:
+    std::span<const FloorCandidate> candidates_;
+    Arena& arena_;
+    std::vector<std::vector<double>> times_;
+};
+
+void run_benchmark(benchmark::State& state, const Case& kernel, const SignKernels& table, Arena& arena) {
+    FloorTimes floor(kernel.floor, arena);
+    std::vector<double> times;
+    kernel.pass(table); // the error buffer's first use
+    for ([[maybe_unused]] auto _ : state) {
+        floor.measure();
+        times.push_back(seconds([&] { kernel.pass(table); }));
+        state.SetIterationTime(times.back());
+    }
+    const double typical = median(times);
+    state.counters["GB/s"] = kernel.bytes_per_element * static_cast<double>(arena.count) / typical / 1e9;
+    state.counters["of_floor"] = floor.best().second / typical;
+}
+
+void run_google_benchmark(int argc, char** argv, Arena& arena, const std::vector<Case>& cases) {
+    for (const Case& kernel : cases) {
+        for (const SignKernels* table : available_sign_kernels()) {
+            benchmark::RegisterBenchmark((kernel.name + "/" + table->name).c_str(), run_benchmark, kernel,
+                                         std::cref(*table), std::ref(arena))
+                ->UseManualTime()
+                ->Unit(benchmark::kMillisecond);
+        }
+    }
+    benchmark::Initialize(&argc, argv);
+    if (benchmark::ReportUnrecognizedArguments(argc, argv)) std::exit(EXIT_FAILURE);
+    benchmark::RunSpecifiedBenchmarks();
+    benchmark::Shutdown();
+}
+
+void print_row(const std::string& kernel, const char* what, double time, double bytes, double floor) {
+    std::printf("%-26s%-18s%10.2f%10.2f%10.3f\n", kernel.c_str(), what, time * 1e3, bytes / time / 1e9, floor / time);
+}
+
+// Every kernel beside its floor, `rounds` times in turn: all instruction sets but the reference, which is no rival.
+void print_ratios(const std::vector<Case>& cases, Arena& arena, std::size_t rounds) {
+    std::printf("# %zu float32 elements, %zu rounds in turn, one core; medians; of_floor = floor's ms / kernel's ms\n",
+                arena.count, rounds);
+    std::printf("%-26s%-18s%10s%10s%10s\n", "# Kernel", "Target", "ms", "GB/s", "of_floor");
+    const std::span<const SignKernels* const> available = available_sign_kernels();
+    const auto tables = available.first(std::max<std::size_t>(available.size() - 1, 1));
+    for (const Case& kernel : cases) {
+        FloorTimes floor(kernel.floor, arena);
+        std::vector<std::vector<double>> times(tables.size());
+        for (std::size_t round = 0; round <= rounds; ++round) {
+            if (round == 0) { // warms up, and is forgotten
+                kernel.pass(*tables[0]);
+                continue;
+            }
+            floor.measure();
+            for (std::size_t t = 0; t < tables.size(); ++t) {
+                times[t].push_back(seconds([&] { kernel.pass(*tables[t]); }));
+            }
+        }
+        const auto [name, floor_time] = floor.best();
+        const double elements = static_cast<double>(arena.count);
+        print_row(kernel.name, name, floor_time, std::floor(kernel.bytes_per_element) * elements, floor_time);
+        for (std::size_t t = 0; t < tables.size(); ++t) {
+            print_row(kernel.name, tables[t]->name, median(times[t]), kernel.bytes_per_element * elements, floor_time);
+        }
+        std::fflush(stdout);
+    }
+}
+
+} // namespace
+
+} // namespace onebit::bench
+
+int main(int argc, char** argv) {
+    std::size_t elements = std::size_t{1} << 26;
+    std::size_t rounds = 21;
+    bool ratio = false;
+    std::string only;
+    CLI::App app(
+        "The sign codec's kernels against the memory floor, on one core. Also takes Google Benchmark's options.",
+        "kernel_benchmark");
+    app.allow_extras();
+    app.add_option("--elements", elements, "Float32 elements, rounded up to whole blocks (default 2^26)")
+        ->check(CLI::Range(std::size_t{1}, std::size_t{1} << 36));
+    app.add_flag("--ratio", ratio, "Print a table of medians and of_floor instead of running Google Benchmark");
+    app.add_option("--rounds", rounds, "With --ratio: measurements of each (default 21)")
+        ->check(CLI::Range(std::size_t{1}, std::size_t{1000000}));
+    app.add_option("--kernel", only, "With --ratio: only kernels whose name contains this");
+    CLI11_PARSE(app, argc, argv);
+
+    onebit::bench::Arena arena(elements);
+    std::vector<onebit::bench::Case> cases = onebit::bench::make_cases(arena);
+    if (ratio) {
+        std::erase_if(cases, [&](const auto& kernel) { return kernel.name.find(only) == std::string::npos; });
+        onebit::bench::print_ratios(cases, arena, rounds);
+        return 0;
+    }
+    std::vector<std::string> rest = app.remaining();
+    std::vector<char*> arguments = {argv[0]};
+    for (std::string& argument : rest) arguments.push_back(argument.data());
+    onebit::bench::run_google_benchmark(static_cast<int>(arguments.size()), arguments.data(), arena, cases);
+    return 0;
+}

@@ -1,0 +1,278 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Latency of onebit_allreduce_run for a range of message sizes, measured and printed as the OSU micro-benchmarks
+// measure and print MPI_Allreduce, so that what people know how to read, plot and parse stays the same:
+//
+//     mpirun -n 4 osu_onebit_allreduce -m 4:64M -f -c
+//
+// With --full each iteration also times a dense float32 MPI_Allreduce of the same size. The two take turns, and the one
+// that goes first changes from iteration to iteration, so that whatever else the machine does hits both alike. The
+// dense call sums where onebit averages: the division is not charged to it.
+
+#include <mpi.h>
+#include <onebit/onebit.h>
+#include <onebit/onebit_mpi.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <iostream>
+#include <numeric>
+#include <random>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "osu_options.hpp"
+#include "osu_report.hpp"
+#include "osu_support.hpp"
+#include "osu_validation.hpp"
+
+namespace {
+
+using onebit::bench::FloatBuffer;
+using onebit::bench::OsuOptions;
+using onebit::bench::OsuReport;
+using onebit::bench::OsuRow;
+using onebit::bench::Ranks;
+using onebit::bench::require_success;
+
+struct Buffers {
+    FloatBuffer send;
+    FloatBuffer receive;
+};
+
+// The time of each timed call on this rank, in microseconds.
+struct Times {
+    std::vector<double> compressed;
+    std::vector<double> dense; // empty without --full
+};
+
+void fill_gaussian(FloatBuffer& buffer, std::size_t count, int rank) {
+    std::mt19937_64 generator(20260000U + static_cast<unsigned>(rank));
+    std::normal_distribution<float> gaussian;
+    for (std::size_t i = 0; i < count; ++i) buffer[i] = gaussian(generator);
+}
+
+onebit_allreduce_t create_allreduce(const Ranks& ranks, onebit_comm_t comm, const OsuOptions& options,
+                                    std::size_t count) {
+    onebit_allreduce_config_t config = ONEBIT_ALLREDUCE_CONFIG_INIT(count);
+    config.threads = options.threads;
+    config.algorithm = options.algorithm;
+    config.scale = options.scale;
+    config.group = options.group;
+    config.check = options.check;
+    onebit_allreduce_t allreduce = nullptr;
+    require_success(ranks, onebit_allreduce_create(comm, &config, &allreduce), "onebit_allreduce_create");
+    return allreduce;
+}
+
+onebit_allreduce_info_t get_info(const Ranks& ranks, onebit_allreduce_t allreduce) {
+    onebit_allreduce_info_t info = ONEBIT_ALLREDUCE_INFO_INIT;
+    require_success(ranks, onebit_allreduce_get_info(allreduce, &info), "onebit_allreduce_get_info");
+    return info;
+}
+
+void dense_allreduce(const Ranks& ranks, Buffers& buffers, std::size_t count) {
+    MPI_Allreduce(buffers.send.data(), buffers.receive.data(), static_cast<int>(count), MPI_FLOAT, MPI_SUM, ranks.comm);
+}
+
+template <class Call>
+double time_us(const Ranks& ranks, Call&& call) {
+    MPI_Barrier(ranks.comm);
+    const double begin = MPI_Wtime();
+    call();
+    return (MPI_Wtime() - begin) * 1e6;
+}
+
+Times measure(const Ranks& ranks, const OsuOptions& options, onebit_allreduce_t allreduce, Buffers& buffers,
+              std::size_t bytes) {
+    const std::size_t count = bytes / sizeof(float);
+    const std::size_t warmup = warmup_for(options, bytes);
+    const std::size_t iterations = iterations_for(options, bytes);
+    const auto compressed = [&] {
+        require_success(ranks, onebit_allreduce_run(allreduce, buffers.send.data(), buffers.receive.data()),
+                        "onebit_allreduce_run");
+    };
+    const auto dense = [&] { dense_allreduce(ranks, buffers, count); };
+    Times times;
+    times.compressed.reserve(iterations);
+    if (options.full) times.dense.reserve(iterations);
+    for (std::size_t i = 0; i < warmup + iterations; ++i) {
+        const bool dense_first = options.full && i % 2 == 1;
+        double dense_us = dense_first ? time_us(ranks, dense) : 0.0;
+        const double compressed_us = time_us(ranks, compressed);
+        if (options.full && !dense_first) dense_us = time_us(ranks, dense);
+        if (i < warmup) continue;
+        times.compressed.push_back(compressed_us);
+        if (options.full) times.dense.push_back(dense_us);
+    }
+    return times;
+}
+
+double mean(const std::vector<double>& values) {
+    return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+}
+
+double reduce(const Ranks& ranks, double value, MPI_Op operation) {
+    double result = 0;
+    MPI_Reduce(&value, &result, 1, MPI_DOUBLE, operation, 0, ranks.comm);
+    return result;
+}
+
+// Of the slowest rank's time in each iteration: a collective takes as long as its last rank. On rank 0.
+double median_of_slowest(const Ranks& ranks, const std::vector<double>& times) {
+    std::vector<double> slowest(times.size());
+    MPI_Reduce(times.data(), slowest.data(), static_cast<int>(times.size()), MPI_DOUBLE, MPI_MAX, 0, ranks.comm);
+    std::sort(slowest.begin(), slowest.end());
+    const std::size_t half = slowest.size() / 2;
+    return slowest.size() % 2 == 1 ? slowest[half] : (slowest[half - 1] + slowest[half]) / 2;
+}
+
+// Fills in what the times say; complete on rank 0.
+void summarize(const Ranks& ranks, const Times& times, OsuRow& row) {
+    const double average = mean(times.compressed);
+    row.iterations = times.compressed.size();
+    row.average_us = reduce(ranks, average, MPI_SUM) / ranks.size;
+    row.minimum_us = reduce(ranks, average, MPI_MIN);
+    row.maximum_us = reduce(ranks, average, MPI_MAX);
+    if (times.dense.empty()) return;
+    row.dense_us = reduce(ranks, mean(times.dense), MPI_SUM) / ranks.size;
+    row.median_us = median_of_slowest(ranks, times.compressed);
+    row.dense_median_us = median_of_slowest(ranks, times.dense);
+}
+
+// How far one call that starts with a zero error state is from the exact average: |onebit - dense|_2 / |dense|_2.
+double relative_error(const Ranks& ranks, onebit_allreduce_t allreduce, Buffers& buffers, std::size_t count) {
+    FloatBuffer average(count);
+    require_success(ranks, onebit_allreduce_reset(allreduce), "onebit_allreduce_reset");
+    require_success(ranks, onebit_allreduce_run(allreduce, buffers.send.data(), average.data()),
+                    "onebit_allreduce_run");
+    dense_allreduce(ranks, buffers, count);
+    double error = 0;
+    double norm = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+        const double exact = static_cast<double>(buffers.receive[i]) / ranks.size;
+        const double difference = static_cast<double>(average[i]) - exact;
+        error += difference * difference;
+        norm += exact * exact;
+    }
+    return std::sqrt(error / norm);
+}
+
+const char* algorithm_name(onebit_algorithm_t algorithm) {
+    switch (algorithm) {
+        case ONEBIT_ALGORITHM_DENSE:
+            return "dense";
+        case ONEBIT_ALGORITHM_FLAT:
+            return "flat";
+        default:
+            return "unknown";
+    }
+}
+
+std::string describe_settings(const Ranks& ranks, const OsuOptions& options, const onebit_allreduce_info_t& info) {
+    std::ostringstream text;
+    text << "Ranks: " << ranks.size << ", transport: " << info.transport << ", kernels: " << info.kernels
+         << ", threads: " << info.threads << ", scale: " << (options.scale == ONEBIT_SCALE_L1 ? "l1" : "l2")
+         << ", group: " << (options.group == ONEBIT_GROUP_BLOCK ? "block" : "tensor")
+         << ", check: " << (options.check == ONEBIT_CHECK_FULL ? "full" : "none");
+    return text.str();
+}
+
+// One size: plan, time, check, print. True if valid.
+bool benchmark_size(const Ranks& ranks, onebit_comm_t comm, const OsuOptions& options, const OsuReport& report,
+                    Buffers& buffers, std::size_t bytes, std::string& last_plan) {
+    const std::size_t count = bytes / sizeof(float);
+    onebit_allreduce_t allreduce = create_allreduce(ranks, comm, options, count);
+    if (options.full) {
+        // The choice depends on the size, and a speedup near 1 means another thing where nothing was compressed.
+        const onebit_allreduce_info_t info = get_info(ranks, allreduce);
+        if (last_plan.empty()) report.comment(describe_settings(ranks, options, info));
+        const std::string plan = algorithm_name(info.algorithm);
+        if (plan != last_plan) {
+            report.comment("From " + std::to_string(bytes) + " bytes: " + plan + " (" + info.reason + ")");
+        }
+        last_plan = plan;
+    }
+    OsuRow row;
+    row.bytes = bytes;
+    summarize(ranks, measure(ranks, options, allreduce, buffers, bytes), row);
+    if (options.full) {
+        row.wire_bytes = get_info(ranks, allreduce).last_bytes_sent;
+        row.relative_error = relative_error(ranks, allreduce, buffers, count);
+    }
+    if (options.validation) row.valid = validate_allreduce(ranks, allreduce, buffers.send.data(), count);
+    report.row(row);
+    require_success(ranks, onebit_allreduce_destroy(allreduce), "onebit_allreduce_destroy");
+    return row.valid;
+}
+
+// MIN, 2 MIN, 4 MIN, ... up to MAX; those that onebit cannot do are named in one comment.
+std::vector<std::size_t> message_sizes(const Ranks& ranks, const OsuOptions& options, const OsuReport& report) {
+    std::vector<std::size_t> sizes;
+    std::size_t last_skipped = 0;
+    for (std::size_t bytes = options.min_bytes; bytes <= options.max_bytes; bytes *= 2) {
+        const std::size_t count = bytes / sizeof(float);
+        if (bytes % sizeof(float) == 0 && count >= static_cast<std::size_t>(ranks.size)) {
+            sizes.push_back(bytes);
+        } else {
+            last_skipped = bytes;
+        }
+    }
+    if (last_skipped != 0) {
+        std::string range = std::to_string(options.min_bytes);
+        if (last_skipped != options.min_bytes) range += " to " + std::to_string(last_skipped);
+        report.comment("Skipped: " + range + " bytes (onebit needs whole float32 elements, at least one for each of " +
+                       std::to_string(ranks.size) + " ranks)");
+    }
+    return sizes;
+}
+
+bool benchmark(const Ranks& ranks, const OsuOptions& options) {
+    const OsuReport report(ranks.rank == 0, options.full, options.validation);
+    report.header();
+    onebit_comm_t comm = nullptr;
+    require_success(ranks, onebit_comm_create_mpi(ranks.comm, &comm), "onebit_comm_create_mpi");
+    const std::vector<std::size_t> sizes = message_sizes(ranks, options, report);
+    bool valid = true;
+    if (!sizes.empty()) {
+        const std::size_t largest = sizes.back() / sizeof(float);
+        Buffers buffers{FloatBuffer(largest), FloatBuffer(largest)};
+        fill_gaussian(buffers.send, largest, ranks.rank);
+        std::string last_plan;
+        for (const std::size_t bytes : sizes) {
+            valid = benchmark_size(ranks, comm, options, report, buffers, bytes, last_plan) && valid;
+        }
+    }
+    require_success(ranks, onebit_comm_destroy(comm), "onebit_comm_destroy");
+    return valid;
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+    int provided = 0;
+    MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided);
+    Ranks ranks;
+    MPI_Comm_rank(ranks.comm, &ranks.rank);
+    MPI_Comm_size(ranks.comm, &ranks.size);
+    try {
+        OsuOptions options;
+        std::ostringstream unheard;
+        const bool talks = ranks.rank == 0;
+        std::optional<int> exit_status =
+            onebit::bench::parse_options(argc, argv, options, talks ? std::cout : unheard, talks ? std::cerr : unheard);
+        if (!exit_status) exit_status = benchmark(ranks, options) ? EXIT_SUCCESS : EXIT_FAILURE;
+        std::cout.flush();
+        MPI_Finalize();
+        return *exit_status;
+    } catch (const std::exception& error) {
+        std::fprintf(stderr, "osu_onebit_allreduce: rank %d: %s\n", ranks.rank, error.what());
+        MPI_Abort(ranks.comm, EXIT_FAILURE);
+    }
+    return EXIT_FAILURE;
+}

@@ -1,0 +1,160 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+
+#include "osu_options.hpp"
+
+#include <CLI/CLI.hpp>
+#include <charconv>
+#include <climits>
+#include <limits>
+#include <ostream>
+
+namespace onebit::bench {
+
+namespace {
+
+constexpr std::size_t kLargeMessage = 8192;       // OMB: larger ones get fewer iterations
+constexpr std::size_t kMaxIterations = 100000000; // each one's time is kept, and they are reduced in one message
+// MPI 3.1 counts elements in an int; the dense rival could go no further.
+constexpr std::size_t kMaxBytes = std::size_t{INT_MAX} * sizeof(float);
+
+std::size_t require_bytes(const std::string& option, const std::string& text) {
+    const std::optional<std::size_t> bytes = parse_bytes(text);
+    if (!bytes || *bytes == 0) {
+        throw CLI::ValidationError(option,
+                                   "'" + text + "' is not a size: a positive number of bytes, K, M or G after it");
+    }
+    return *bytes;
+}
+
+// MAX, MIN:MAX or MIN:, as OMB has them.
+void read_message_size(const std::string& text, OsuOptions& options) {
+    const std::string name = "--message-size";
+    const std::size_t colon = text.find(':');
+    if (colon == std::string::npos) {
+        options.max_bytes = require_bytes(name, text);
+    } else {
+        if (colon > 0) options.min_bytes = require_bytes(name, text.substr(0, colon));
+        if (colon + 1 < text.size()) options.max_bytes = require_bytes(name, text.substr(colon + 1));
+        if (text.size() == 1) throw CLI::ValidationError(name, "':' gives neither MIN nor MAX");
+    }
+    if (options.max_bytes > kMaxBytes) {
+        throw CLI::ValidationError(name, "MAX is more than " + std::to_string(kMaxBytes) +
+                                             " bytes, the most elements that MPI_Allreduce can count");
+    }
+    if (options.min_bytes > options.max_bytes) {
+        throw CLI::ValidationError(name, "MIN (" + std::to_string(options.min_bytes) + ") is more than MAX (" +
+                                             std::to_string(options.max_bytes) + ")");
+    }
+}
+
+// The options that are words, before they become the C API's constants.
+struct Words {
+    std::string message_size;
+    std::string mem_limit;
+    std::string scale = "l1";
+    std::string group = "block";
+    std::string algorithm = "auto";
+    std::string check = "full";
+};
+
+void add_options(CLI::App& app, OsuOptions& options, Words& words) {
+    app.set_help_flag("-h,--help", "Print this help and exit");
+    app.set_version_flag("-v,--version", std::string("osu_onebit_allreduce ") + onebit_version());
+    app.add_option("-m,--message-size", words.message_size,
+                   "[MIN:]MAX  Message sizes in bytes, powers of two times MIN (default 4:1M); K, M, G allowed");
+    app.add_option("-i,--iterations", options.iterations,
+                   "Timed calls for every size (default 1000 up to 8192 bytes, 100 above)")
+        ->check(CLI::Range(std::size_t{1}, kMaxIterations));
+    app.add_option("-x,--warmup", options.warmup, "Untimed calls before them (default 200 up to 8192 bytes, 10 above)");
+    app.add_flag("-f,--full", options.full,
+                 "Also minimum, maximum and iterations, and the dense MPI_Allreduce measured in the same run");
+    app.add_flag("-c,--validation", options.validation,
+                 "Check the results after each size; exit status 1 if one fails");
+    app.add_option("-M,--mem-limit", words.mem_limit, "SIZE  The largest message allowed (default 512M)");
+    app.add_option("--scale", words.scale, "l1 or l2 (default l1)")->check(CLI::IsMember({"l1", "l2"}));
+    app.add_option("--group", words.group, "Elements that share a scale: block or tensor (default block)")
+        ->check(CLI::IsMember({"block", "tensor"}));
+    app.add_option("--algorithm", words.algorithm, "auto, dense or flat (default auto: the library's choice)")
+        ->check(CLI::IsMember({"auto", "dense", "flat"}));
+    app.add_option("--check", words.check, "What each call makes sure of: full or none (default full)")
+        ->check(CLI::IsMember({"full", "none"}));
+    app.add_option("--threads", options.threads, "OpenMP threads of each rank (default ONEBIT_THREADS, else 1)")
+        ->check(CLI::Range(1, 4096));
+}
+
+void read_words(const Words& words, OsuOptions& options) {
+    if (!words.message_size.empty()) read_message_size(words.message_size, options);
+    if (!words.mem_limit.empty()) options.mem_limit = require_bytes("--mem-limit", words.mem_limit);
+    options.scale = words.scale == "l2" ? ONEBIT_SCALE_L2 : ONEBIT_SCALE_L1;
+    options.group = words.group == "tensor" ? ONEBIT_GROUP_TENSOR : ONEBIT_GROUP_BLOCK;
+    if (words.algorithm == "dense") options.algorithm = ONEBIT_ALGORITHM_DENSE;
+    if (words.algorithm == "flat") options.algorithm = ONEBIT_ALGORITHM_FLAT;
+    options.check = words.check == "none" ? ONEBIT_CHECK_NONE : ONEBIT_CHECK_FULL;
+}
+
+} // namespace
+
+std::size_t iterations_for(const OsuOptions& options, std::size_t bytes) {
+    return options.iterations.value_or(bytes > kLargeMessage ? 100 : 1000);
+}
+
+std::size_t warmup_for(const OsuOptions& options, std::size_t bytes) {
+    return options.warmup.value_or(bytes > kLargeMessage ? 10 : 200);
+}
+
+std::optional<std::size_t> parse_bytes(const std::string& text) {
+    std::size_t number = 0;
+    const char* const end = text.data() + text.size();
+    const auto [rest, error] = std::from_chars(text.data(), end, number);
+    if (error != std::errc{}) return std::nullopt;
+    if (rest == end) return number;
+    if (rest + 1 != end) return std::nullopt;
+    unsigned shift = 0;
+    switch (*rest) {
+        case 'k':
+        case 'K':
+            shift = 10;
+            break;
+        case 'm':
+        case 'M':
+            shift = 20;
+            break;
+        case 'g':
+        case 'G':
+            shift = 30;
+            break;
+        default:
+            return std::nullopt;
+    }
+    if (number > std::numeric_limits<std::size_t>::max() >> shift) return std::nullopt;
+    return number << shift;
+}
+
+std::optional<int> parse_options(int argc, const char* const* argv, OsuOptions& options, std::ostream& out,
+                                 std::ostream& err) {
+    CLI::App app(
+        "Latency of onebit's compressed allreduce, in the manner of the OSU micro-benchmarks. Run it under mpirun.",
+        "osu_onebit_allreduce");
+    Words words;
+    add_options(app, options, words);
+    try {
+        app.parse(argc, argv);
+        read_words(words, options);
+    } catch (const CLI::ParseError& error) {
+        return app.exit(error, out, err) == 0 ? 0 : 1;
+    }
+    if (options.min_bytes > options.mem_limit) {
+        err << "--mem-limit: even the smallest message, " << options.min_bytes << " bytes, is above the limit of "
+            << options.mem_limit << " bytes\n";
+        return 1;
+    }
+    if (options.max_bytes > options.mem_limit) {
+        err << "# warning: messages end at " << options.mem_limit << " bytes, the memory limit (--mem-limit), not at "
+            << options.max_bytes << "\n";
+        options.max_bytes = options.mem_limit;
+    }
+    return std::nullopt;
+}
+
+} // namespace onebit::bench

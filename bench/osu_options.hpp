@@ -1,0 +1,45 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// The command line of osu_onebit_allreduce: the options of OMB's osu_allreduce that make sense here, and onebit's own.
+#pragma once
+
+#include <onebit/onebit.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <iosfwd>
+#include <optional>
+#include <string>
+
+namespace onebit::bench {
+
+struct OsuOptions {
+    std::size_t min_bytes = 4;
+    std::size_t max_bytes = std::size_t{1} << 20;
+    std::size_t mem_limit = std::size_t{512} << 20; // of one buffer, as in OMB: it caps max_bytes
+    std::optional<std::size_t> iterations;          // given: for every size
+    std::optional<std::size_t> warmup;
+    bool full = false;
+    bool validation = false;
+    onebit_scale_t scale = ONEBIT_SCALE_L1;
+    onebit_group_t group = ONEBIT_GROUP_BLOCK;
+    onebit_algorithm_t algorithm = ONEBIT_ALGORITHM_AUTO;
+    onebit_check_t check = ONEBIT_CHECK_FULL;
+    std::uint32_t threads = 0; // 0: the library's default
+};
+
+// OMB's counts: more for messages up to 8192 bytes than above, unless the user gave a number.
+std::size_t iterations_for(const OsuOptions& options, std::size_t bytes);
+std::size_t warmup_for(const OsuOptions& options, std::size_t bytes);
+
+// Reads a number of bytes: digits, then nothing or one of K, M and G (powers of 1024, either case).
+std::optional<std::size_t> parse_bytes(const std::string& text);
+
+// Fills `options` from the command line. Returns the exit status the program must end with at once (0 after --help and
+// --version), or nothing if it should go on. Every rank gets the same arguments; only the one that passes streams
+// talks.
+std::optional<int> parse_options(int argc, const char* const* argv, OsuOptions& options, std::ostream& out,
+                                 std::ostream& err);
+
+} // namespace onebit::bench

@@ -1,0 +1,83 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// The table that osu_onebit_allreduce prints. OMB's layout, so that what reads osu_allreduce reads this: lines that
+// are no data begin with '#', the size stands left in 10 characters, every further column right in 18 (the iterations
+// in 12). OMB's columns come first and in OMB's order; onebit's own, with --full, follow them.
+#pragma once
+
+#include <onebit/onebit.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <string>
+
+namespace onebit::bench {
+
+struct OsuRow {
+    std::size_t bytes = 0;
+    std::size_t iterations = 0;
+    double average_us = 0; // of the compressed call: over iterations, then over ranks
+    double minimum_us = 0; // of the ranks' averages, as OMB has them
+    double maximum_us = 0;
+    bool valid = true;
+    // The rest is printed with --full only. Medians are of each iteration's slowest rank.
+    double dense_us = 0;
+    double median_us = 0;
+    double dense_median_us = 0;
+    std::uint64_t wire_bytes = 0;
+    double relative_error = 0;
+};
+
+class OsuReport {
+  public:
+    // Prints nothing unless `enabled`: only one rank talks.
+    OsuReport(bool enabled, bool full, bool validation) : enabled_(enabled), full_(full), validation_(validation) {}
+
+    void header() const {
+        if (!enabled_) return;
+        std::printf("\n# OSU onebit Allreduce Latency Test v%s\n", onebit_version());
+        std::printf("%-10s%18s", "# Size", "Avg Latency(us)");
+        if (full_) std::printf("%18s%18s%12s", "Min Latency(us)", "Max Latency(us)", "Iterations");
+        if (validation_) std::printf("%18s", "Validation");
+        if (full_) {
+            std::printf("%18s%18s%18s%18s%18s%18s", "Dense(us)", "Median(us)", "DenseMedian(us)", "Speedup",
+                        "WireBytes", "RelError");
+        }
+        end_line();
+    }
+
+    void row(const OsuRow& row) const {
+        if (!enabled_) return;
+        std::printf("%-10zu%18.2f", row.bytes, row.average_us);
+        if (full_) std::printf("%18.2f%18.2f%12zu", row.minimum_us, row.maximum_us, row.iterations);
+        if (validation_) std::printf("%18s", row.valid ? "Pass" : "Fail");
+        if (full_) {
+            std::printf("%18.2f%18.2f%18.2f%18.2f%18llu%18.4f", row.dense_us, row.median_us, row.dense_median_us,
+                        row.dense_median_us / row.median_us, static_cast<unsigned long long>(row.wire_bytes),
+                        row.relative_error);
+        }
+        end_line();
+    }
+
+    // A line that readers of the table skip.
+    void comment(const std::string& text) const {
+        if (!enabled_) return;
+        std::printf("# %s", text.c_str());
+        end_line();
+    }
+
+  private:
+    // A run may be watched through a pipe, or killed half-way: every line is out at once.
+    static void end_line() {
+        std::printf("\n");
+        std::fflush(stdout);
+    }
+
+    bool enabled_;
+    bool full_;
+    bool validation_;
+};
+
+} // namespace onebit::bench

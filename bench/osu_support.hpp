@@ -1,0 +1,56 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the parts of osu_onebit_allreduce share.
+#pragma once
+
+#include <mpi.h>
+#include <onebit/onebit.h>
+
+#include <cstddef>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <new>
+
+namespace onebit::bench {
+
+struct Ranks {
+    MPI_Comm comm = MPI_COMM_WORLD;
+    int rank = 0;
+    int size = 1;
+};
+
+// A benchmark has nothing to save: it names the rank, the call and the reason, and ends all ranks.
+inline void require_success(const Ranks& ranks, onebit_status_t status, const char* call) {
+    if (status == ONEBIT_SUCCESS) return;
+    std::fprintf(stderr, "osu_onebit_allreduce: rank %d: %s: %s: %s\n", ranks.rank, call, onebit_status_string(status),
+                 onebit_last_error());
+    std::fflush(stderr);
+    MPI_Abort(ranks.comm, EXIT_FAILURE);
+}
+
+// Page-aligned floats, as OMB's buffers are. Zeroed, so that no page is touched for the first time in a timed call.
+class FloatBuffer {
+  public:
+    explicit FloatBuffer(std::size_t count) {
+        const std::size_t bytes = (count * sizeof(float) / kPage + 1) * kPage;
+        data_.reset(static_cast<float*>(std::aligned_alloc(kPage, bytes)));
+        if (!data_) throw std::bad_alloc();
+        for (std::size_t i = 0; i < count; ++i) data_[i] = 0.0F;
+    }
+
+    float* data() { return data_.get(); }
+    const float* data() const { return data_.get(); }
+    float& operator[](std::size_t i) { return data_[i]; }
+    float operator[](std::size_t i) const { return data_[i]; }
+
+  private:
+    static constexpr std::size_t kPage = 4096;
+    struct Free {
+        void operator()(float* pointer) const { std::free(pointer); }
+    };
+    std::unique_ptr<float[], Free> data_;
+};
+
+} // namespace onebit::bench

@@ -1,0 +1,90 @@
+#!/usr/bin/env bash
+# Copyright 2026 The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+
+# Installs the Debian packages that the named groups need, if any is missing. Says nothing when all are there.
+
+set -euo pipefail
+
+usage() {
+    cat <<'END'
+usage: scripts/packages.sh GROUP...
+
+Installs, by apt, what is missing of the Debian packages of the groups:
+  build    compiler, CMake and the libraries that onebit is built with
+  openmpi  Open MPI
+  mpich    MPICH
+  test     for the tests
+  bench    for the benchmarks
+  text     for the example that trains a language model
+Run it as root, or as a user who may use sudo.
+END
+}
+
+die() {
+    echo "packages.sh: $*" >&2
+    exit 1
+}
+
+packages_of() {
+    case $1 in
+        build) echo g++ cmake ninja-build pkg-config libhwy-dev libxxhash-dev ;;
+        openmpi) echo libopenmpi-dev openmpi-bin ;;
+        mpich) echo libmpich-dev mpich ;;
+        test) echo catch2 python3 ;;
+        bench) echo libbenchmark-dev libcli11-dev ;;
+        text) echo bible-kjv bible-kjv-text libcli11-dev ;;
+        *) die "there is no group \"$1\" (see --help)" ;;
+    esac
+}
+
+is_installed() {
+    local status
+    status=$(dpkg-query --show --showformat='${db:Status-Status}' "$1" 2>/dev/null) || return 1
+    [[ $status == *installed && $status != *not-installed ]]
+}
+
+# Runs apt-get as root, quietly: its output is shown only if it fails.
+apt() {
+    local -a as_root=()
+    local log
+    if ((EUID != 0)); then as_root=(sudo); fi
+    log=$(mktemp)
+    if ! "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq "$@" >"$log" 2>&1 </dev/null; then
+        cat "$log" >&2
+        rm -f "$log"
+        die "\"apt-get $*\" failed: apt's messages are above"
+    fi
+    rm -f "$log"
+}
+
+main() {
+    local group list package
+    local -a missing=()
+    if (($# == 0)); then
+        usage >&2
+        exit 1
+    fi
+    for group in "$@"; do
+        if [[ $group == -h || $group == --help ]]; then
+            usage
+            exit 0
+        fi
+    done
+    command -v dpkg-query >/dev/null || die "this is no Debian: install by other means what CONTRIBUTING.md lists"
+    for group in "$@"; do
+        list=$(packages_of "$group") # not in the for: set -e would not see it fail there
+        for package in $list; do
+            if ! is_installed "$package"; then missing+=("$package"); fi
+        done
+    done
+    if ((${#missing[@]} == 0)); then return; fi
+    if ((EUID != 0)) && ! command -v sudo >/dev/null; then
+        die "to be installed: ${missing[*]}. Become root, or install sudo, and run this again"
+    fi
+    echo "Installing ${missing[*]}"
+    apt update
+    apt install --yes --no-install-recommends "${missing[@]}"
+}
+
+main "$@"

@@ -1,0 +1,33 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+
+// The headers are valid C++17, their functions noexcept, and C and C++ agree about the structs.
+#include <onebit/onebit.h>
+#include <onebit/onebit_mpi.h>
+
+#include <type_traits>
+
+static_assert(noexcept(onebit_allreduce_run(nullptr, nullptr, nullptr)), "a C entry never throws");
+static_assert(noexcept(onebit_comm_create_mpi(MPI_COMM_NULL, nullptr)), "a C entry never throws");
+static_assert(std::is_trivially_copyable<onebit_allreduce_config_t>::value, "plain data");
+static_assert(std::is_standard_layout<onebit_optimizer_config_t>::value, "plain data");
+static_assert(std::is_standard_layout<onebit_tensor_t>::value, "plain data");
+static_assert(!std::is_same<onebit_comm_t, onebit_allreduce_t>::value, "handles of one type are not another's");
+static_assert(!std::is_convertible<onebit_optimizer_t, onebit_allreduce_t>::value, "nor convertible");
+static_assert(ONEBIT_FREEZE_NEVER == UINT64_MAX && ONEBIT_FREEZE_AUTO == 0, "the two special freeze steps");
+// Enumerators are part of the ABI.
+static_assert(ONEBIT_SUCCESS == 0 && ONEBIT_ERROR_INVALID_ARGUMENT == 1 && ONEBIT_ERROR_INTERNAL == 12, "ABI");
+static_assert(ONEBIT_ALGORITHM_AUTO == 0 && ONEBIT_ALGORITHM_DENSE == 1 && ONEBIT_ALGORITHM_FLAT == 2, "ABI");
+static_assert(ONEBIT_SCALE_L2 == 0 && ONEBIT_SCALE_L1 == 1, "ABI");
+static_assert(ONEBIT_GROUP_BLOCK == 0 && ONEBIT_GROUP_TENSOR == 1, "ABI");
+
+extern "C" int onebit_header_test_cpp(void) {
+    const onebit_allreduce_config_t config = ONEBIT_ALLREDUCE_CONFIG_INIT(7);
+    const onebit_optimizer_config_t adam = ONEBIT_OPTIMIZER_CONFIG_INIT(ONEBIT_OPTIMIZER_ADAM, 0.5);
+    const onebit_optimizer_info_t info = ONEBIT_OPTIMIZER_INFO_INIT;
+    float parameter = 0, gradient = 0;
+    const onebit_tensor_t tensor = ONEBIT_TENSOR_INIT(&parameter, &gradient, 1);
+    const bool good = config.count == 7 && config.check == ONEBIT_CHECK_FULL && adam.lr == 0.5 &&
+                      info.size == sizeof info && tensor.gradients == &gradient && tensor.name == nullptr;
+    return good ? 0 : 1;
+}

@@ -1,0 +1,285 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Creation with bad, unsupported or disagreeing settings, and handles that are none.
+#include <functional>
+#include <thread>
+
+#include "support/handles.hpp"
+
+using namespace onebit_test;
+
+namespace {
+
+using Spoil = std::function<void(onebit_allreduce_config_t&)>;
+
+// `spoil` is applied on the ranks that `where` names; creation fails on all of them and gives NULL.
+void expect_create_fails(onebit_comm_t comm, RankLog& log, onebit_status_t status, const std::string& needles,
+                         bool spoil_here, const Spoil& spoil) {
+    log.context("needles " + needles);
+    onebit_allreduce_config_t config = flat_config(1000);
+    if (spoil_here) spoil(config);
+    onebit_allreduce_t handle = reinterpret_cast<onebit_allreduce_t>(&config);
+    ONEBIT_EXPECT_FAILURE(log, status, needles, onebit_allreduce_create(comm, &config, &handle));
+    ONEBIT_EXPECT(log, handle == nullptr);
+}
+
+void expect_works(onebit_comm_t comm, RankLog& log) { // whatever failed before, the communicator is as good as new
+    log.context("afterwards");
+    Allreduce reduce(comm, flat_config(1000), log);
+    const std::vector<float> output = reduce.run_steps(1, 0, 1);
+    ONEBIT_EXPECT(log, log.same_on_all(output.data(), output.size() * sizeof(float)));
+}
+
+struct BadMember {
+    const char* name;
+    Spoil spoil;
+};
+
+const std::vector<BadMember>& bad_members() {
+    using Config = onebit_allreduce_config_t;
+    static const std::vector<BadMember> members = {
+        {"size", [](Config& c) { c.size = 0; }},
+        {"size", [](Config& c) { c.size -= 1; }},
+        {"size", [](Config& c) { c.size += 1024; }},
+        {"version", [](Config& c) { c.version = 0; }},
+        {"version", [](Config& c) { c.version = 2; }},
+        {"count", [](Config& c) { c.count = 0; }},
+        {"datatype", [](Config& c) { c.datatype = static_cast<onebit_datatype_t>(3); }},
+        {"memory", [](Config& c) { c.memory = static_cast<onebit_memory_t>(2); }},
+        {"algorithm", [](Config& c) { c.algorithm = static_cast<onebit_algorithm_t>(3); }},
+        {"codec", [](Config& c) { c.codec = static_cast<onebit_codec_t>(1); }},
+        {"scale", [](Config& c) { c.scale = static_cast<onebit_scale_t>(2); }},
+        {"group", [](Config& c) { c.group = static_cast<onebit_group_t>(2); }},
+        {"check", [](Config& c) { c.check = static_cast<onebit_check_t>(2); }},
+        {"check", [](Config& c) { c.check = static_cast<onebit_check_t>(0x40000000); }},
+    };
+    return members;
+}
+
+} // namespace
+
+TEST_CASE("creation: bad members", "[bad input]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        for (const BadMember& member : bad_members()) {
+            const std::string name = member.name;
+            expect_create_fails(comm, log, ONEBIT_ERROR_INVALID_ARGUMENT, name, true, member.spoil);
+            for (int faulty = 0; faulty < log.size(); ++faulty)
+                expect_create_fails(comm, log, ONEBIT_ERROR_INVALID_ARGUMENT, name + ";rank " + std::to_string(faulty),
+                                    log.rank() == faulty, member.spoil);
+        }
+        expect_works(comm, log);
+    });
+}
+
+TEST_CASE("creation: fewer elements than ranks", "[bad input]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    if (n < 2) { // count 0 is tested elsewhere
+        SUCCEED();
+        return;
+    }
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        const std::uint64_t few = static_cast<std::uint64_t>(log.size()) - 1;
+        expect_create_fails(comm, log, ONEBIT_ERROR_INVALID_ARGUMENT, "count", true,
+                            [few](onebit_allreduce_config_t& config) { config.count = few; });
+        expect_works(comm, log);
+    });
+}
+
+TEST_CASE("creation: what is reserved is unsupported", "[bad input]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        using Config = onebit_allreduce_config_t;
+        const onebit_status_t status = ONEBIT_ERROR_UNSUPPORTED;
+        expect_create_fails(comm, log, status, "float16", true, [](Config& c) { c.datatype = ONEBIT_FLOAT16; });
+        expect_create_fails(comm, log, status, "bfloat16", true, [](Config& c) { c.datatype = ONEBIT_BFLOAT16; });
+        expect_create_fails(comm, log, status, "cuda", true, [](Config& c) { c.memory = ONEBIT_MEMORY_CUDA; });
+        expect_works(comm, log);
+    });
+}
+
+TEST_CASE("creation: ranks that disagree", "[bad input]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    if (n < 2) { // needs two ranks
+        SUCCEED();
+        return;
+    }
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        using Config = onebit_allreduce_config_t;
+        const std::vector<BadMember> members = {
+            {"count", [](Config& c) { c.count = 1001; }},
+            {"count", [](Config& c) { c.count = 1000 + (std::uint64_t{1} << 32); }}, // equal in its low half
+            {"algorithm", [](Config& c) { c.algorithm = ONEBIT_ALGORITHM_DENSE; }},
+            {"scale", [](Config& c) { c.scale = ONEBIT_SCALE_L2; }},
+            {"group", [](Config& c) { c.group = ONEBIT_GROUP_TENSOR; }},
+            {"check", [](Config& c) { c.check = ONEBIT_CHECK_NONE; }},
+        };
+        for (const BadMember& member : members)
+            for (int odd_one = 0; odd_one < log.size(); ++odd_one)
+                expect_create_fails(comm, log, ONEBIT_ERROR_MISMATCH, std::string("rank;") + member.name,
+                                    log.rank() == odd_one, member.spoil);
+        // A rank that alone asks for what isn't supported may be told either; all ranks are told the same.
+        Config config = flat_config(1000);
+        if (log.last_rank()) config.datatype = ONEBIT_BFLOAT16;
+        onebit_allreduce_t handle = nullptr;
+        const onebit_status_t status = onebit_allreduce_create(comm, &config, &handle);
+        ONEBIT_EXPECT(log, status == ONEBIT_ERROR_MISMATCH || status == ONEBIT_ERROR_UNSUPPORTED);
+        ONEBIT_EXPECT(log, log.same_on_all(&status, sizeof status));
+        ONEBIT_EXPECT(log, handle == nullptr);
+        // The number of threads is each rank's own.
+        config = flat_config(1000);
+        config.threads = log.rank() == 0 ? 1 : 2;
+        Allreduce reduce(comm, config, log);
+        expect_works(comm, log);
+    });
+}
+
+TEST_CASE("creation: NULL arguments on one rank", "[bad input]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        const onebit_allreduce_config_t config = flat_config(1000);
+        const std::string who = "rank " + std::to_string(log.size() - 1);
+        onebit_allreduce_t handle = reinterpret_cast<onebit_allreduce_t>(&handle);
+        ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_INVALID_ARGUMENT, who + ";config;null",
+                              onebit_allreduce_create(comm, log.last_rank() ? nullptr : &config, &handle));
+        ONEBIT_EXPECT(log, handle == nullptr);
+        ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_INVALID_ARGUMENT, who + ";allreduce;null",
+                              onebit_allreduce_create(comm, &config, log.last_rank() ? nullptr : &handle));
+        ONEBIT_EXPECT(log, handle == nullptr);
+        expect_works(comm, log);
+    });
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) // they end the process at such a request
+TEST_CASE("creation: more than there is memory", "[bad input]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        for (int bits : {56, 60}) {
+            expect_create_fails(comm, log, ONEBIT_ERROR_OUT_OF_MEMORY, "", true,
+                                [bits](onebit_allreduce_config_t& config) { config.count = std::uint64_t{1} << bits; });
+        }
+        onebit_allreduce_config_t config = flat_config(UINT64_MAX); // sizes in bytes don't fit into 64 bits
+        onebit_allreduce_t handle = nullptr;
+        const onebit_status_t status = onebit_allreduce_create(comm, &config, &handle);
+        ONEBIT_EXPECT(log, status == ONEBIT_ERROR_OUT_OF_MEMORY || status == ONEBIT_ERROR_INVALID_ARGUMENT);
+        ONEBIT_EXPECT(log, log.same_on_all(&status, sizeof status));
+        ONEBIT_EXPECT(log, handle == nullptr);
+        expect_works(comm, log);
+    });
+}
+#endif
+
+namespace {
+
+// Every function of an allreduce handle says INVALID_HANDLE; none touches anything.
+void expect_no_handle(onebit_allreduce_t handle, RankLog& log) {
+    float in[8] = {}, out[8] = {};
+    int done = 7;
+    std::uint64_t bytes = 7;
+    onebit_allreduce_info_t info = ONEBIT_ALLREDUCE_INFO_INIT;
+    const onebit_status_t none = ONEBIT_ERROR_INVALID_HANDLE;
+    ONEBIT_EXPECT_STATUS(log, none, onebit_allreduce_run(handle, in, out));
+    ONEBIT_EXPECT(log, onebit_last_error()[0] != '\0');
+    ONEBIT_EXPECT_STATUS(log, none, onebit_allreduce_start(handle, in, out));
+    ONEBIT_EXPECT_STATUS(log, none, onebit_allreduce_test(handle, &done));
+    ONEBIT_EXPECT_STATUS(log, none, onebit_allreduce_wait(handle));
+    ONEBIT_EXPECT_STATUS(log, none, onebit_allreduce_set_algorithm(handle, ONEBIT_ALGORITHM_FLAT));
+    ONEBIT_EXPECT_STATUS(log, none, onebit_allreduce_set_mask(handle, nullptr));
+    ONEBIT_EXPECT_STATUS(log, none, onebit_allreduce_get_info(handle, &info));
+    ONEBIT_EXPECT_STATUS(log, none, onebit_allreduce_reset(handle));
+    ONEBIT_EXPECT_STATUS(log, none, onebit_allreduce_get_error(handle, in, out, &bytes, &bytes));
+    ONEBIT_EXPECT_STATUS(log, none, onebit_allreduce_state_size(handle, &bytes));
+    ONEBIT_EXPECT_STATUS(log, none, onebit_allreduce_pack_state(handle, in, sizeof in));
+    ONEBIT_EXPECT_STATUS(log, none, onebit_allreduce_unpack_state(handle, in, sizeof in));
+    ONEBIT_EXPECT_STATUS(log, none, onebit_allreduce_save(handle, "/tmp/onebit-none"));
+    ONEBIT_EXPECT_STATUS(log, none, onebit_allreduce_load(handle, "/tmp/onebit-none"));
+    if (handle != nullptr) ONEBIT_EXPECT_STATUS(log, none, onebit_allreduce_destroy(handle));
+}
+
+} // namespace
+
+TEST_CASE("handles that are NULL, destroyed, of another type or none at all", "[bad input]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        onebit_allreduce_t destroyed = nullptr;
+        const onebit_allreduce_config_t config = flat_config(1000);
+        ONEBIT_EXPECT_OK(log, onebit_allreduce_create(comm, &config, &destroyed));
+        ONEBIT_EXPECT_OK(log, onebit_allreduce_destroy(destroyed));
+        Allreduce newer(comm, config, log); // must not take the destroyed one's place
+        ONEBIT_EXPECT(log, newer.get() != destroyed);
+        double local = 0;
+        log.context("NULL");
+        expect_no_handle(nullptr, log);
+        log.context("destroyed");
+        expect_no_handle(destroyed, log);
+        log.context("a communicator");
+        expect_no_handle(reinterpret_cast<onebit_allreduce_t>(comm), log);
+        log.context("a stack address");
+        expect_no_handle(reinterpret_cast<onebit_allreduce_t>(&local), log);
+        log.context("a wild number");
+        expect_no_handle(reinterpret_cast<onebit_allreduce_t>(std::uintptr_t{1}), log);
+        expect_no_handle(reinterpret_cast<onebit_allreduce_t>(~std::uintptr_t{0}), log);
+        log.context("");
+        ONEBIT_EXPECT_OK(log, onebit_allreduce_destroy(nullptr));
+
+        int value = -1;
+        onebit_allreduce_t created = newer.get();
+        const onebit_comm_t wrong = reinterpret_cast<onebit_comm_t>(newer.get());
+        for (onebit_comm_t bad : {static_cast<onebit_comm_t>(nullptr), wrong}) {
+            ONEBIT_EXPECT_STATUS(log, ONEBIT_ERROR_INVALID_HANDLE, onebit_comm_rank(bad, &value));
+            ONEBIT_EXPECT_STATUS(log, ONEBIT_ERROR_INVALID_HANDLE, onebit_comm_size(bad, &value));
+            ONEBIT_EXPECT_STATUS(log, ONEBIT_ERROR_INVALID_HANDLE, onebit_allreduce_create(bad, &config, &created));
+            ONEBIT_EXPECT(log, created == nullptr);
+        }
+        ONEBIT_EXPECT_STATUS(log, ONEBIT_ERROR_INVALID_HANDLE, onebit_comm_destroy(wrong));
+        ONEBIT_EXPECT_STATUS(log, ONEBIT_ERROR_INVALID_ARGUMENT, onebit_comm_rank(comm, nullptr));
+        ONEBIT_EXPECT_STATUS(log, ONEBIT_ERROR_INVALID_ARGUMENT, onebit_comm_size(comm, nullptr));
+        ONEBIT_EXPECT_OK(log, onebit_comm_destroy(nullptr));
+        newer.run_steps(1, 0, 1); // and nothing of it has harmed the one that is real
+    });
+}
+
+TEST_CASE("a communicator knows its ranks, and what came of it outlives it", "[comm]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        int rank = -1, size = -1;
+        ONEBIT_EXPECT_OK(log, onebit_comm_rank(comm, &rank));
+        ONEBIT_EXPECT_OK(log, onebit_comm_size(comm, &size));
+        ONEBIT_EXPECT(log, rank == log.rank() && size == log.size());
+        Allreduce reduce(comm, flat_config(777), log);
+        ONEBIT_EXPECT_OK(log, onebit_comm_destroy(comm));
+        log.comm_is_gone();
+        ONEBIT_EXPECT_STATUS(log, ONEBIT_ERROR_INVALID_HANDLE, onebit_comm_rank(comm, &rank));
+        ONEBIT_EXPECT_STATUS(log, ONEBIT_ERROR_INVALID_HANDLE, onebit_comm_destroy(comm));
+        const std::vector<float> output = reduce.run_steps(1, 0, 3);
+        ONEBIT_EXPECT(log, log.same_on_all(output.data(), output.size() * sizeof(float)));
+    });
+}
+
+TEST_CASE("statuses have names, messages belong to their thread", "[status]") {
+    CHECK(std::string(onebit_status_string(ONEBIT_SUCCESS)) == "ONEBIT_SUCCESS");
+    CHECK(std::string(onebit_status_string(ONEBIT_ERROR_BUSY)) == "ONEBIT_ERROR_BUSY");
+    CHECK(std::string(onebit_status_string(ONEBIT_ERROR_INTERNAL)) == "ONEBIT_ERROR_INTERNAL");
+    CHECK(std::string(onebit_status_string(static_cast<onebit_status_t>(13))) == "unknown status");
+    CHECK(std::string(onebit_version()) == "0.1.0");
+
+    onebit_comm_t comms[2] = {};
+    CHECK(onebit_comm_create_loopback(0, comms) == ONEBIT_ERROR_INVALID_ARGUMENT);
+    CHECK(holds(onebit_last_error(), "ranks"));
+    CHECK(onebit_comm_create_loopback(-3, comms) == ONEBIT_ERROR_INVALID_ARGUMENT);
+    CHECK(onebit_comm_create_loopback(2, nullptr) == ONEBIT_ERROR_INVALID_ARGUMENT);
+    const std::string message = onebit_last_error();
+    CHECK(holds(message, "comms"));
+    std::string fresh = "?", after_failure;
+    std::thread([&] {
+        fresh = onebit_last_error();
+        (void)onebit_allreduce_wait(nullptr);
+        after_failure = onebit_last_error();
+    }).join();
+    CHECK(fresh.empty());
+    CHECK_FALSE(after_failure.empty());
+    CHECK(onebit_last_error() == message); // another thread's failure is not ours
+    CHECK(onebit_allreduce_destroy(nullptr) == ONEBIT_SUCCESS);
+    CHECK(onebit_last_error() == message); // nor does a success clear it
+}

@@ -1,0 +1,154 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+
+// What error feedback is for: nothing is lost. What went in has come out or lies in the errors, however many steps.
+// And the dense mode, which shares the handle.
+#include <algorithm>
+
+#include "support/handles.hpp"
+
+using namespace onebit_test;
+
+namespace {
+
+// Over the steps: sum of the results + mean worker error + server errors == sum of the averaged inputs.
+void check_conservation(onebit_comm_t comm, RankLog& log, std::uint64_t count, Mode mode, Kind kind) {
+    constexpr int steps = 200;
+    log.context(mode.name() + " " + name_of(kind));
+    Allreduce reduce(comm, flat_config(count, mode), log);
+    std::vector<double> balance(count, 0.0);
+    double largest = 0;
+    for (std::uint64_t t = 0; t < steps; ++t) {
+        for (int r = 0; r < log.size(); ++r) {
+            const std::vector<float> data = make_data(kind, count, 21, r, t);
+            for (std::uint64_t i = 0; i < count; ++i) balance[i] += static_cast<double>(data[i]) / log.size();
+        }
+        const std::vector<float> output = reduce.run(make_data(kind, count, 21, log.rank(), t));
+        for (std::uint64_t i = 0; i < count; ++i) {
+            balance[i] -= output[i];
+            largest = std::max(largest, std::fabs(static_cast<double>(output[i])));
+        }
+    }
+    const Errors errors = reduce.errors();
+    for (const auto& worker : log.gather_floats(errors.worker)) {
+        for (std::uint64_t i = 0; i < count; ++i) {
+            balance[i] -= static_cast<double>(worker[i]) / log.size();
+            largest = std::max(largest, std::fabs(static_cast<double>(worker[i])));
+        }
+    }
+    std::uint64_t at = 0;
+    for (const auto& server : log.gather_floats(errors.server)) {
+        for (float e : server) {
+            balance[at++] -= e;
+            largest = std::max(largest, std::fabs(static_cast<double>(e)));
+        }
+    }
+    ONEBIT_EXPECT(log, at == count);
+    double lost = 0;
+    for (double b : balance) lost = std::max(lost, std::fabs(b));
+    // About ten roundings of 2^-24 in a step, of values that can be a few times the largest one seen at the end.
+    log.expect(lost <= steps * 3e-7 * largest, "lost " + std::to_string(lost) + " of " + std::to_string(largest),
+               __FILE__, __LINE__);
+    ONEBIT_EXPECT(log, largest > 0.1);
+}
+
+// The exact average: float sums of n terms.
+void check_dense(const std::vector<float>& output, std::uint64_t seed, std::uint64_t step, RankLog& log) {
+    const std::size_t count = output.size();
+    std::vector<double> mean(count, 0.0), magnitude(count, 0.0);
+    for (int r = 0; r < log.size(); ++r) {
+        const std::vector<float> data = make_data(Kind::gaussian, count, seed, r, step);
+        for (std::size_t i = 0; i < count; ++i) {
+            mean[i] += static_cast<double>(data[i]) / log.size();
+            magnitude[i] += std::fabs(static_cast<double>(data[i])) / log.size();
+        }
+    }
+    std::size_t wrong = 0;
+    for (std::size_t i = 0; i < count; ++i)
+        if (!(std::fabs(output[i] - mean[i]) <= 6e-8 * (log.size() + 2) * magnitude[i])) ++wrong;
+    log.expect(wrong == 0, std::to_string(wrong) + " elements are not the average", __FILE__, __LINE__);
+    ONEBIT_EXPECT(log, log.same_on_all(output.data(), count * sizeof(float)));
+}
+
+} // namespace
+
+TEST_CASE("error feedback loses nothing in 200 steps", "[allreduce]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        for (const Mode& mode : all_modes()) check_conservation(comm, log, 1009, mode, Kind::gaussian);
+        // The L2 scale is no contraction on such data (ALGORITHMS.md, section 1); the L1 scale never diverges.
+        check_conservation(comm, log, 1009, {ONEBIT_SCALE_L1, ONEBIT_GROUP_TENSOR}, Kind::heavy_tailed);
+    });
+}
+
+TEST_CASE("dense allreduce is the average", "[allreduce]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        const std::uint64_t ranks = static_cast<std::uint64_t>(log.size());
+        for (std::uint64_t count : {ranks, std::uint64_t{33}, std::uint64_t{4097}, std::uint64_t{100003}}) {
+            log.context("count " + std::to_string(count));
+            onebit_allreduce_config_t config = flat_config(count);
+            config.algorithm = ONEBIT_ALGORITHM_DENSE;
+            Allreduce reduce(comm, config, log);
+            check_dense(reduce.run(make_data(Kind::gaussian, count, 31, log.rank(), 0)), 31, 0, log);
+            Buffer data(count, true);
+            data.set(make_data(Kind::gaussian, count, 31, log.rank(), 1));
+            ONEBIT_EXPECT_OK(log, onebit_allreduce_run(reduce.get(), data.data(), data.data()));
+            check_dense(data.get(), 31, 1, log);
+            ONEBIT_EXPECT(log, data.guards_intact());
+            for (float e : reduce.errors().worker)
+                if (e != 0) ONEBIT_EXPECT(log, e == 0);
+            ONEBIT_EXPECT(log, reduce.info().algorithm == ONEBIT_ALGORITHM_DENSE);
+        }
+    });
+}
+
+TEST_CASE("a dense call between compressed ones leaves the error alone", "[allreduce]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        constexpr std::uint64_t count = 5000;
+        Allreduce reduce(comm, flat_config(count), log), twin(comm, flat_config(count), log);
+        reduce.run_steps(41, 0, 3);
+        twin.run_steps(41, 0, 3);
+        const Errors before = reduce.errors();
+        ONEBIT_EXPECT_OK(log, onebit_allreduce_set_algorithm(reduce.get(), ONEBIT_ALGORITHM_DENSE));
+        ONEBIT_EXPECT(log, reduce.info().algorithm == ONEBIT_ALGORITHM_DENSE);
+        check_dense(reduce.run(make_data(Kind::gaussian, count, 42, log.rank(), 0)), 42, 0, log);
+        ONEBIT_EXPECT(log, reduce.errors().same_as(before));
+        ONEBIT_EXPECT_OK(log, onebit_allreduce_set_algorithm(reduce.get(), ONEBIT_ALGORITHM_FLAT));
+        ONEBIT_EXPECT(log, reduce.info().algorithm == ONEBIT_ALGORITHM_FLAT);
+        ONEBIT_EXPECT(log, same_bits(reduce.run_steps(41, 3, 2), twin.run_steps(41, 3, 2)));
+        ONEBIT_EXPECT(log, reduce.errors().same_as(twin.errors()));
+    });
+}
+
+TEST_CASE("checked and unchecked calls give the same bits", "[allreduce]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        onebit_allreduce_config_t config = flat_config(6001);
+        Allreduce checked(comm, config, log);
+        config.check = ONEBIT_CHECK_NONE;
+        config.threads = 2; // nor does the number of threads matter
+        Allreduce unchecked(comm, config, log);
+        ONEBIT_EXPECT(log, same_bits(checked.run_steps(51, 0, 5), unchecked.run_steps(51, 0, 5)));
+        ONEBIT_EXPECT(log, checked.errors().same_as(unchecked.errors()));
+    });
+}
+
+TEST_CASE("AUTO chooses, says what and why, and is one of the two", "[allreduce]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        for (std::uint64_t count : {std::uint64_t{64}, std::uint64_t{200000}}) {
+            const onebit_allreduce_config_t config = ONEBIT_ALLREDUCE_CONFIG_INIT(count);
+            Allreduce reduce(comm, config, log), dense(comm, flat_config(count), log),
+                flat(comm, flat_config(count), log);
+            const onebit_allreduce_info_t info = reduce.info();
+            ONEBIT_EXPECT(log, info.algorithm == ONEBIT_ALGORITHM_DENSE || info.algorithm == ONEBIT_ALGORITHM_FLAT);
+            ONEBIT_EXPECT(log, info.reason[0] != '\0');
+            ONEBIT_EXPECT(log, log.same_on_all(&info.algorithm, sizeof info.algorithm));
+            ONEBIT_EXPECT_OK(log, onebit_allreduce_set_algorithm(dense.get(), ONEBIT_ALGORITHM_DENSE));
+            Allreduce& same = info.algorithm == ONEBIT_ALGORITHM_DENSE ? dense : flat;
+            ONEBIT_EXPECT(log, same_bits(reduce.run_steps(61, 0, 2), same.run_steps(61, 0, 2)));
+        }
+    });
+}

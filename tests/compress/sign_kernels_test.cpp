@@ -1,0 +1,171 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Every kernel of every instruction set that this machine has against the scalar reference: the same bits.
+
+#include "compress/sign/kernels.hpp"
+
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "core/aligned_buffer.hpp"
+#include "core/partition.hpp"
+
+namespace onebit {
+namespace {
+
+constexpr std::size_t kCounts[] = {1, 31, 32, 33, 63, 64, 100, 1000, 4095, 4096};
+constexpr onebit_scale_t kScales[] = {ONEBIT_SCALE_L1, ONEBIT_SCALE_L2};
+
+/// Values of every kind that a sign or a sum could get wrong.
+std::vector<float> awkward_values(std::size_t count, unsigned seed) {
+    std::mt19937 random(seed);
+    std::normal_distribution<float> gaussian;
+    std::vector<float> values(count);
+    for (float& value : values) {
+        value = gaussian(random);
+        switch (random() % 16) {
+            case 0: value = 0.0F; break;
+            case 1: value = -0.0F; break;
+            case 2: value *= 1e-25F; break;
+            case 3: value *= 1e-42F; break;  // subnormal
+            case 4: value *= 1e15F; break;
+            default: break;
+        }
+    }
+    return values;
+}
+
+std::vector<std::uint32_t> random_words(std::size_t count, unsigned seed) {
+    std::mt19937 random(seed);
+    std::vector<std::uint32_t> words(ceil_divide(count, kWordElements));
+    for (auto& word : words) word = static_cast<std::uint32_t>(random());
+    return words;
+}
+
+/// What a kernel leaves behind; guards catch what it writes too far.
+struct Outcome {
+    explicit Outcome(const std::vector<float>& start) : corrected(start.size() + 64), bits(start.size() / 32 + 3, 0xdeadbeef) {
+        std::copy(start.begin(), start.end(), corrected.data());
+        std::fill(corrected.data() + start.size(), corrected.data() + corrected.size(), 77.0F);
+    }
+    bool operator==(const Outcome& other) const {
+        return std::memcmp(&sum, &other.sum, sizeof(sum)) == 0 && bits == other.bits &&
+               std::memcmp(corrected.data(), other.corrected.data(), corrected.bytes()) == 0;
+    }
+    float sum = 0;
+    AlignedBuffer<float> corrected;
+    std::vector<std::uint32_t> bits;
+};
+
+/// Calls body(kernels, count, scale, mask, description) for every case.
+template <typename Body>
+void for_each_case(const Body& body) {
+    REQUIRE(available_sign_kernels().size() >= 2);  // else nothing would be compared
+    for (const SignKernels* kernels : available_sign_kernels()) {
+        for (const std::size_t count : kCounts) {
+            for (const onebit_scale_t scale : kScales) {
+                for (const bool masked : {false, true}) {
+                    const auto mask = random_words(count, 5);
+                    CAPTURE(kernels->name, count, scale, masked);
+                    body(*kernels, count, scale, masked ? mask.data() : nullptr);
+                }
+            }
+        }
+    }
+}
+
+TEST_CASE("encode gives the reference's bits on every instruction set", "[kernels]") {
+    for_each_case([](const SignKernels& kernels, std::size_t count, onebit_scale_t scale, const std::uint32_t* mask) {
+        std::vector<float> shifted = awkward_values(count + 1, 1);  // + 1: a float's own alignment, no vector's
+        const auto start = awkward_values(count, 2);
+        Outcome expected(start);
+        Outcome actual(start);
+        for (int step = 0; step < 3; ++step) {
+            const float old_scale = static_cast<float>(step) * 0.3F;
+            expected.sum = reference_sign_kernels().encode(shifted.data() + 1, expected.corrected.data(), old_scale, mask,
+                                                           count, scale, expected.bits.data());
+            actual.sum = kernels.encode(shifted.data() + 1, actual.corrected.data(), old_scale, mask, count, scale,
+                                        actual.bits.data());
+            CHECK(actual == expected);
+        }
+    });
+}
+
+TEST_CASE("average_encode gives the reference's bits on every instruction set", "[kernels]") {
+    for (const std::size_t ranks : {1, 2, 3, 4, 7}) {
+        for_each_case([&](const SignKernels& kernels, std::size_t count, onebit_scale_t scale, const std::uint32_t* mask) {
+            constexpr std::size_t kFirstWord = 3;
+            std::vector<std::vector<std::uint32_t>> messages;
+            std::vector<const std::uint32_t*> pointers;
+            for (std::size_t r = 0; r < ranks; ++r) {
+                messages.push_back(random_words(count + kFirstWord * 32, 10 + static_cast<unsigned>(r)));
+                const float rank_scale = 0.1F + static_cast<float>(r);
+                std::memcpy(&messages.back()[0], &rank_scale, sizeof(rank_scale));
+                pointers.push_back(messages.back().data());
+            }
+            const float share = 1.0F / static_cast<float>(ranks);
+            Outcome expected(awkward_values(count, 3));
+            Outcome actual(awkward_values(count, 3));
+            expected.sum = reference_sign_kernels().average_encode(pointers.data(), ranks, kFirstWord, 0, share,
+                                                                   expected.corrected.data(), 0.4F, mask, count, scale,
+                                                                   expected.bits.data());
+            actual.sum = kernels.average_encode(pointers.data(), ranks, kFirstWord, 0, share, actual.corrected.data(), 0.4F,
+                                                mask, count, scale, actual.bits.data());
+            CHECK(actual == expected);
+        });
+    }
+}
+
+TEST_CASE("decode gives the reference's bits on every instruction set", "[kernels]") {
+    for (const bool streaming : {false, true}) {
+        for (const std::size_t misalignment : {0, 1, 16}) {
+            for_each_case([&](const SignKernels& kernels, std::size_t count, onebit_scale_t, const std::uint32_t* mask) {
+                const auto bits = random_words(count, 4);
+                AlignedBuffer<float> expected(count + 64);
+                AlignedBuffer<float> actual(count + 64);
+                reference_sign_kernels().decode(bits.data(), 1.25F, mask, count, streaming, expected.data() + misalignment);
+                kernels.decode(bits.data(), 1.25F, mask, count, streaming, actual.data() + misalignment);
+                CHECK(std::memcmp(actual.data(), expected.data(), actual.bytes()) == 0);
+            });
+        }
+    }
+}
+
+TEST_CASE("all_finite finds every NaN and infinity, wherever it is", "[kernels]") {
+    const float bad_values[] = {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::quiet_NaN(),
+                                std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity()};
+    for (const SignKernels* kernels : available_sign_kernels()) {
+        for (const std::size_t count : kCounts) {
+            CAPTURE(kernels->name, count);
+            std::vector<float> values(count, std::numeric_limits<float>::max());
+            values.front() = -std::numeric_limits<float>::max();
+            CHECK(kernels->all_finite(values.data(), count));
+            for (const std::size_t at : {std::size_t{0}, count / 2, count - 1}) {
+                for (const float bad : bad_values) {
+                    auto spoiled = values;
+                    spoiled[at] = bad;
+                    CHECK_FALSE(kernels->all_finite(spoiled.data(), count));
+                }
+            }
+        }
+    }
+}
+
+TEST_CASE("every kernel of the list is there for every instruction set", "[kernels]") {
+    for (const SignKernels* kernels : available_sign_kernels()) {
+        CAPTURE(kernels->name);
+#define ONEBIT_SIGN_KERNEL(result, kernel, parameters) CHECK(kernels->kernel != nullptr);
+#include "compress/sign/kernels.def"
+#undef ONEBIT_SIGN_KERNEL
+    }
+    CHECK(std::string(available_sign_kernels().back()->name) == "reference");
+}
+
+}  // namespace
+}  // namespace onebit

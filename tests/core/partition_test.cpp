@@ -1,0 +1,49 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "core/partition.hpp"
+
+#include <catch2/catch.hpp>
+
+namespace onebit {
+namespace {
+
+TEST_CASE("chunks cover the buffer, in order, balanced to a word", "[partition]") {
+    for (const std::size_t count : {1, 2, 31, 32, 33, 63, 64, 65, 4095, 4096, 4097, 100003}) {
+        for (const std::size_t ranks : {1, 2, 3, 4, 7, 256}) {
+            CAPTURE(count, ranks);
+            const auto chunks = partition(count, ranks);
+            REQUIRE(chunks.size() == ranks);
+            std::size_t next = 0;
+            std::size_t fewest = SIZE_MAX;
+            std::size_t most = 0;
+            for (std::size_t j = 0; j < ranks; ++j) {
+                CHECK(chunks[j].index == j);
+                CHECK(chunks[j].begin == next);
+                if (next < count) CHECK(next % kWordElements == 0);
+                next += chunks[j].count;
+                fewest = std::min(fewest, chunks[j].words());
+                most = std::max(most, chunks[j].words());
+            }
+            CHECK(next == count);
+            CHECK(most - fewest <= 1);
+        }
+    }
+}
+
+TEST_CASE("a cursor visits every block of every chunk once, in order", "[partition]") {
+    const auto chunks = partition(3'000'017, 3);
+    SliceCursor cursor;
+    for (int round = 0; round < 2; ++round) {
+        std::vector<std::size_t> visited(chunks.size(), 0);
+        for (Slice slice; cursor.next(chunks, &slice);) {
+            CHECK(slice.first_block == visited[slice.chunk.index]);
+            CHECK(slice.end_block > slice.first_block);
+            visited[slice.chunk.index] = slice.end_block;
+        }
+        for (const Chunk& chunk : chunks) CHECK(visited[chunk.index] == chunk.blocks());
+        cursor.restart();
+    }
+}
+
+}  // namespace
+}  // namespace onebit

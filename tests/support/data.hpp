@@ -1,0 +1,79 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Deterministic test data: the same values for the same (seed, rank, step) on every machine and in every process, so
+// that any rank can make any other rank's input for itself. Own generator, as <random>'s distributions differ between
+// standard libraries.
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace onebit_test {
+
+class Random {
+  public:
+    Random(std::uint64_t seed, int rank, std::uint64_t step) : state_(seed * 0x9e3779b97f4a7c15ULL) {
+        state_ = next() ^ (static_cast<std::uint64_t>(rank) + 1) * 0xd1342543de82ef95ULL;
+        state_ = next() ^ (step + 1) * 0xaf251af3b0f025b5ULL;
+    }
+
+    std::uint64_t next() { // SplitMix64
+        state_ += 0x9e3779b97f4a7c15ULL;
+        std::uint64_t z = state_;
+        z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
+        z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
+        return z ^ (z >> 31);
+    }
+
+    double uniform() { return (static_cast<double>(next() >> 11) + 0.5) * 0x1p-53; } // in (0, 1)
+
+    double gaussian() { // Box and Muller's pair, one kept for the next call
+        if (has_spare_) {
+            has_spare_ = false;
+            return spare_;
+        }
+        const double radius = std::sqrt(-2 * std::log(uniform()));
+        const double angle = 6.283185307179586 * uniform();
+        spare_ = radius * std::sin(angle);
+        has_spare_ = true;
+        return radius * std::cos(angle);
+    }
+
+  private:
+    std::uint64_t state_;
+    double spare_ = 0;
+    bool has_spare_ = false;
+};
+
+enum class Kind {
+    gaussian,     // sigma 1
+    heavy_tailed, // one element in a hundred a hundred times larger
+    zeros,        // exact zeros and negative zeros among Gaussian values
+    tiny,         // about 1e-25: a square is no float any more
+    huge          // about 1e30: nor is its square
+};
+
+inline const char* name_of(Kind kind) {
+    const char* const names[] = {"gaussian", "heavy-tailed", "zeros", "tiny", "huge"};
+    return names[static_cast<int>(kind)];
+}
+
+inline std::vector<float> make_data(Kind kind, std::size_t count, std::uint64_t seed, int rank, std::uint64_t step) {
+    Random random(seed * 8 + static_cast<std::uint64_t>(kind), rank, step);
+    std::vector<float> data(count);
+    for (float& x : data) {
+        double value = random.gaussian();
+        const double choice = random.uniform();
+        if (kind == Kind::heavy_tailed && choice < 0.01) value *= 100;
+        if (kind == Kind::zeros && choice < 0.4) value = choice < 0.2 ? 0.0 : -0.0;
+        if (kind == Kind::tiny) value *= 1e-25;
+        if (kind == Kind::huge) value *= 1e30;
+        x = static_cast<float>(value);
+    }
+    return data;
+}
+
+} // namespace onebit_test

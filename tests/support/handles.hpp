@@ -1,0 +1,147 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+
+// What the collective tests share: handles that destroy themselves, buffers with guards around them, snapshots of the
+// error state. Public C API only.
+#pragma once
+
+#include <onebit/onebit.h>
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "oracle/oracle.hpp"
+#include "support/data.hpp"
+#include "support/ranks.hpp"
+
+namespace onebit_test {
+
+struct Mode {
+    onebit_scale_t scale;
+    onebit_group_t group;
+    oracle::Scale oracle_scale() const { return scale == ONEBIT_SCALE_L2 ? oracle::Scale::l2 : oracle::Scale::l1; }
+    oracle::Group oracle_group() const {
+        return group == ONEBIT_GROUP_BLOCK ? oracle::Group::block : oracle::Group::tensor;
+    }
+    std::string name() const {
+        return std::string(scale == ONEBIT_SCALE_L2 ? "L2" : "L1") +
+               (group == ONEBIT_GROUP_BLOCK ? " block" : " tensor");
+    }
+};
+
+inline const std::vector<Mode>& all_modes() {
+    static const std::vector<Mode> modes = {{ONEBIT_SCALE_L2, ONEBIT_GROUP_BLOCK},
+                                            {ONEBIT_SCALE_L2, ONEBIT_GROUP_TENSOR},
+                                            {ONEBIT_SCALE_L1, ONEBIT_GROUP_BLOCK},
+                                            {ONEBIT_SCALE_L1, ONEBIT_GROUP_TENSOR}};
+    return modes;
+}
+inline Mode default_mode() {
+    return {ONEBIT_SCALE_L1, ONEBIT_GROUP_BLOCK};
+}
+
+inline onebit_allreduce_config_t flat_config(std::uint64_t count, Mode mode = default_mode()) {
+    onebit_allreduce_config_t config = ONEBIT_ALLREDUCE_CONFIG_INIT(count);
+    config.algorithm = ONEBIT_ALGORITHM_FLAT;
+    config.scale = mode.scale;
+    config.group = mode.group;
+    return config;
+}
+
+inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+    return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
+}
+
+// `count` floats between guards that nobody may touch; begins on 64 bytes, or 4 bytes past that.
+class Buffer {
+  public:
+    explicit Buffer(std::size_t count, bool misaligned = false)
+        : storage_(count + 2 * guard_ + 16, guard_value_), count_(count) {
+        const std::size_t address = reinterpret_cast<std::uintptr_t>(storage_.data()) / sizeof(float);
+        offset_ = guard_ + (16 - (address + guard_) % 16) % 16 + (misaligned ? 1 : 0);
+    }
+    Buffer(const Buffer&) = delete;
+    Buffer& operator=(const Buffer&) = delete;
+
+    float* data() { return storage_.data() + offset_; }
+    void set(const std::vector<float>& values) { std::memcpy(data(), values.data(), count_ * sizeof(float)); }
+    std::vector<float> get() { return {data(), data() + count_}; }
+    bool guards_intact() const {
+        for (std::size_t i = 0; i < storage_.size(); ++i)
+            if ((i < offset_ || i >= offset_ + count_) && storage_[i] != guard_value_) return false;
+        return true;
+    }
+
+  private:
+    static constexpr std::size_t guard_ = 32;
+    static constexpr float guard_value_ = -12345.5f;
+    std::vector<float> storage_;
+    std::size_t count_, offset_ = 0;
+};
+
+struct Errors {
+    std::vector<float> worker, server;
+    std::uint64_t begin = 0;
+    bool same_as(const Errors& other) const {
+        return same_bits(worker, other.worker) && same_bits(server, other.server) && begin == other.begin;
+    }
+};
+
+// An allreduce handle; creation and destruction are collective.
+class Allreduce {
+  public:
+    Allreduce(onebit_comm_t comm, const onebit_allreduce_config_t& config, RankLog& log)
+        : log_(log), count_(config.count) {
+        ONEBIT_EXPECT_OK(log_, onebit_allreduce_create(comm, &config, &handle_));
+    }
+    ~Allreduce() { ONEBIT_EXPECT_OK(log_, onebit_allreduce_destroy(handle_)); }
+    Allreduce(const Allreduce&) = delete;
+    Allreduce& operator=(const Allreduce&) = delete;
+
+    onebit_allreduce_t get() const { return handle_; }
+
+    std::vector<float> run(const std::vector<float>& input) {
+        std::vector<float> output(input.size(), NAN);
+        ONEBIT_EXPECT_OK(log_, onebit_allreduce_run(handle_, input.data(), output.data()));
+        return output;
+    }
+    // This rank's share of `steps` calls on Gaussian data, so that the error state is of some substance.
+    std::vector<float> run_steps(std::uint64_t seed, std::uint64_t first, std::uint64_t steps) {
+        std::vector<float> output;
+        for (std::uint64_t t = first; t < first + steps; ++t)
+            output = run(make_data(Kind::gaussian, count_, seed, log_.rank(), t));
+        return output;
+    }
+    Errors errors() {
+        Errors errors;
+        std::uint64_t server_count = 0;
+        ONEBIT_EXPECT_OK(log_, onebit_allreduce_get_error(handle_, nullptr, nullptr, &errors.begin, &server_count));
+        errors.worker.assign(count_, NAN);
+        errors.server.assign(server_count, NAN);
+        ONEBIT_EXPECT_OK(
+            log_, onebit_allreduce_get_error(handle_, errors.worker.data(), errors.server.data(), nullptr, nullptr));
+        return errors;
+    }
+    onebit_allreduce_info_t info() {
+        onebit_allreduce_info_t info = ONEBIT_ALLREDUCE_INFO_INIT;
+        ONEBIT_EXPECT_OK(log_, onebit_allreduce_get_info(handle_, &info));
+        return info;
+    }
+    Bytes packed() {
+        std::uint64_t bytes = 0;
+        ONEBIT_EXPECT_OK(log_, onebit_allreduce_state_size(handle_, &bytes));
+        Bytes state(bytes);
+        ONEBIT_EXPECT_OK(log_, onebit_allreduce_pack_state(handle_, state.data(), bytes));
+        return state;
+    }
+
+  private:
+    RankLog& log_;
+    std::uint64_t count_;
+    onebit_allreduce_t handle_ = nullptr;
+};
+
+} // namespace onebit_test

@@ -1,0 +1,96 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// What only the in-process transport can show: peers that leave, messages that don't fit, and calls nobody answers.
+
+#include "transport/loopback.hpp"
+
+#include <onebit/onebit.h>
+
+#include <array>
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+namespace onebit {
+namespace {
+
+TEST_CASE("a peer that has left is an error, not a hang", "[loopback]") {
+    auto transports = make_loopback_transports(2);
+    int value = 0;
+    std::unique_ptr<Exchange> exchange;
+    REQUIRE(transports[0]->plan_exchange({}, {{1, &value, sizeof(value)}}, 0, &exchange).ok());
+    REQUIRE(exchange->start().ok());
+    bool done = true;
+    REQUIRE(exchange->test(&done).ok());
+    CHECK_FALSE(done);
+    transports[1].reset();
+    const Status status = exchange->test(&done);
+    CHECK(status.code() == ONEBIT_ERROR_TRANSPORT);
+    CHECK_THAT(status.message(), Catch::Contains("rank 1"));
+}
+
+TEST_CASE("a message of another length than expected is an error", "[loopback]") {
+    auto transports = make_loopback_transports(2);
+    std::array<int, 2> sent{};
+    int received = 0;
+    std::unique_ptr<Exchange> send;
+    std::unique_ptr<Exchange> receive;
+    REQUIRE(transports[0]->plan_exchange({{1, sent.data(), sizeof(sent)}}, {}, 0, &send).ok());
+    REQUIRE(transports[1]->plan_exchange({}, {{0, &received, sizeof(received)}}, 0, &receive).ok());
+    REQUIRE(send->start().ok());
+    REQUIRE(receive->start().ok());
+    bool done = false;
+    CHECK(receive->test(&done).code() == ONEBIT_ERROR_TRANSPORT);
+}
+
+TEST_CASE("channels and tags keep messages apart", "[loopback]") {
+    auto transports = make_loopback_transports(2);
+    std::unique_ptr<Transport> channels[2];
+    for (int r = 0; r < 2; ++r) REQUIRE(transports[static_cast<std::size_t>(r)]->duplicate(&channels[r]).ok());
+    int values[3] = {10, 20, 30};
+    int received[3] = {};
+    std::vector<std::unique_ptr<Exchange>> exchanges(6);
+    Transport* const from[3] = {transports[0].get(), transports[0].get(), channels[0].get()};
+    Transport* const to[3] = {transports[1].get(), transports[1].get(), channels[1].get()};
+    const int tags[3] = {0, 1, 0};
+    for (std::size_t i = 0; i < 3; ++i) {
+        REQUIRE(from[i]->plan_exchange({{1, &values[i], sizeof(int)}}, {}, tags[i], &exchanges[i]).ok());
+        REQUIRE(to[i]->plan_exchange({}, {{0, &received[i], sizeof(int)}}, tags[i], &exchanges[3 + i]).ok());
+    }
+    for (const std::size_t i : {2, 1, 0, 3, 4, 5}) REQUIRE(exchanges[i]->start().ok());
+    for (const auto& exchange : exchanges) {
+        bool done = false;
+        CHECK(exchange->test(&done).ok());
+    }
+    CHECK((received[0] == 10 && received[1] == 20 && received[2] == 30));
+}
+
+TEST_CASE("a call that no peer answers ends with TIMEOUT and names the stage", "[loopback]") {
+    setenv("ONEBIT_TIMEOUT", "0.2", 1);
+    onebit_comm_t comms[2] = {};
+    REQUIRE(onebit_comm_create_loopback(2, comms) == ONEBIT_SUCCESS);
+    unsetenv("ONEBIT_TIMEOUT");
+    onebit_allreduce_t allreduce = nullptr;
+    onebit_allreduce_config_t config = ONEBIT_ALLREDUCE_CONFIG_INIT(100);
+    CHECK(onebit_allreduce_create(comms[0], &config, &allreduce) == ONEBIT_ERROR_TIMEOUT);
+    CHECK_THAT(std::string(onebit_last_error()), Catch::Contains("ONEBIT_TIMEOUT"));
+    for (onebit_comm_t comm : comms) CHECK(onebit_comm_destroy(comm) == ONEBIT_SUCCESS);
+}
+
+TEST_CASE("impossible environment variables are refused by name", "[loopback]") {
+    const std::pair<const char*, const char*> variables[] = {{"ONEBIT_TIMEOUT", "soon"},  {"ONEBIT_THREADS", "0"},
+                                                             {"ONEBIT_KERNELS", "mmx"},   {"ONEBIT_ALGORITHM", "magic"},
+                                                             {"ONEBIT_THREADS", "2 cores"}, {"ONEBIT_LOG", "loud"}};
+    for (const auto& [name, value] : variables) {
+        setenv(name, value, 1);
+        onebit_comm_t comm = nullptr;
+        CHECK(onebit_comm_create_loopback(1, &comm) == ONEBIT_ERROR_INVALID_ARGUMENT);
+        CHECK_THAT(std::string(onebit_last_error()), Catch::Contains(name) && Catch::Contains(value));
+        unsetenv(name);
+    }
+}
+
+}  // namespace
+}  // namespace onebit
