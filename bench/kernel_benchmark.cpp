@@ -118,16 +118,12 @@ void add_average_encode(Arena& arena, std::vector<Case>& cases) {
 }
 
 void add_decode(Arena& arena, std::vector<Case>& cases) {
-    for (const bool streaming : {false, true}) {
-        const char* const suffix = streaming ? "streaming" : "cached";
-        cases.push_back(
-            {std::string("decode/") + suffix, Floor::kFill, 4.125, [&arena, streaming](const SignKernels& k) {
-                 for (std::size_t i = 0; i < arena.count; i += kBlockElements) {
-                     k.decode(arena.messages[0].data() + i / kWordElements, 0.5F, nullptr, kBlockElements, streaming,
-                              arena.output.data() + i);
-                 }
-             }});
-    }
+    cases.push_back({"decode", Floor::kFill, 4.125, [&arena](const SignKernels& k) {
+                         for (std::size_t i = 0; i < arena.count; i += kBlockElements) {
+                             k.decode(arena.messages[0].data() + i / kWordElements, 0.5F, nullptr, kBlockElements,
+                                      arena.output.data() + i);
+                         }
+                     }});
 }
 
 void add_all_finite(Arena& arena, std::vector<Case>& cases) {

@@ -172,7 +172,8 @@ typedef struct onebit_allreduce_config {
 ONEBIT_API onebit_status_t onebit_allreduce_create(onebit_comm_t comm, const onebit_allreduce_config_t* config,
                                                    onebit_allreduce_t* allreduce) ONEBIT_NOEXCEPT;
 
-/* recvbuf = average over the ranks of sendbuf, the same bits on every rank. Collective; blocks; transactional.
+/* recvbuf = average over the ranks of sendbuf, the same bits on every rank; compressed, also the same whatever the ISA, the
+ * MPI and the number of threads (dense, the order of summation is MPI's). Collective; blocks; transactional.
  *   sendbuf  [in] count elements, aligned to the element's size, host memory; the caller's
  *   recvbuf  [out] count elements, likewise; either == sendbuf (in place) or not overlapping it. A call that fails
  *            before the exchange leaves it as it was.
@@ -185,7 +186,8 @@ ONEBIT_API onebit_status_t onebit_allreduce_run(onebit_allreduce_t allreduce, co
  * wait that finishes the operation; start itself returns only INVALID_HANDLE and BUSY.
  * test does a slice of work, never waits, and sets *done to 1 when the operation is finished (and then returns its
  * status), else to 0. wait finishes it. With nothing started both return SUCCESS, test with *done = 1, as MPI does.
- * Hosts make progress only inside test and wait. Handles in flight at the same time don't disturb each other.
+ * Hosts make progress only inside test and wait. Handles in flight at the same time don't disturb each other,
+ * but a wait advances its own handle alone: finish them in the same order on every rank, or poll all with test.
  * start and the finishing call are collective. */
 ONEBIT_API onebit_status_t onebit_allreduce_start(onebit_allreduce_t allreduce, const void* sendbuf,
                                                   void* recvbuf) ONEBIT_NOEXCEPT;

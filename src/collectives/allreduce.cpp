@@ -83,7 +83,7 @@ Status Allreduce::begin(const void* input, void* output, bool may_block) {
     if (plan_.check == ONEBIT_CHECK_NONE) ONEBIT_RETURN_IF_ERROR(own_status_);
     operands_ = {static_cast<const float*>(input), static_cast<float*>(output), may_block};
     algorithm().set_operands(operands_);
-    checked_ = 0;
+    unchecked_ = plan_.count;
     bytes_before_ = channel_->bytes_sent();
     runner_.start(plan_.algorithm == ONEBIT_ALGORITHM_DENSE ? dense_stages_ : flat_stages_);
     in_flight_ = true;
@@ -171,16 +171,17 @@ Status Allreduce::check_operands(const void* input, const void* output) const {
     return {};
 }
 
-/// Looks for a NaN or an infinity, then says to the others what was found.
+/// Looks for a NaN or an infinity, then says to the others what was found. From the end to the beginning: what it read
+/// last is still in the cache when the encoder, which begins at the beginning, needs it.
 Status Allreduce::check_values(Step* step) {
-    if (own_status_.ok() && checked_ < plan_.count) {
-        const std::size_t length = std::min(kCheckedPerSlice, plan_.count - checked_);
-        const std::size_t bad = codec_->first_nonfinite(operands_.input + checked_, length);
+    if (own_status_.ok() && unchecked_ > 0) {
+        const std::size_t length = std::min(kCheckedPerSlice, unchecked_);
+        unchecked_ -= length;
+        const std::size_t bad = codec_->first_nonfinite(operands_.input + unchecked_, length);
         if (bad < length) {
-            own_status_ = Status::error(ONEBIT_ERROR_NONFINITE, "sendbuf[%zu] is %g", checked_ + bad,
-                                        static_cast<double>(operands_.input[checked_ + bad]));
+            own_status_ = Status::error(ONEBIT_ERROR_NONFINITE, "sendbuf[%zu] is %g", unchecked_ + bad,
+                                        static_cast<double>(operands_.input[unchecked_ + bad]));
         }
-        checked_ += length;
         *step = Step::kAgain;
         return {};
     }

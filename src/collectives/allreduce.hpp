@@ -89,7 +89,7 @@ class Allreduce {
     StageRunner runner_;
     Operands operands_;
     Status own_status_;
-    std::size_t checked_ = 0;  ///< values looked at so far
+    std::size_t unchecked_ = 0;  ///< values that check_values has yet to look at
     std::uint64_t bytes_before_ = 0;
 
     Status broken_;  ///< what made the handle unusable, if anything did

@@ -55,6 +55,13 @@ inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) 
     return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
 }
 
+// Equal to the rounding of a sum of a few numbers of about 1.
+inline bool nearly_same(const std::vector<float>& a, const std::vector<float>& b) {
+    bool near = a.size() == b.size();
+    for (std::size_t i = 0; near && i < a.size(); ++i) near = std::fabs(a[i] - b[i]) <= 1e-6F;
+    return near;
+}
+
 // `count` floats between guards that nobody may touch; begins on 64 bytes, or 4 bytes past that.
 class Buffer {
   public:

@@ -14,10 +14,6 @@ namespace {
 // Words travel as they lie in memory; the wire is little-endian.
 static_assert(std::endian::native == std::endian::little);
 
-/// Results of at least this many elements are stored past the caches: 4 MiB is more than a core's own cache, and the
-/// store then doesn't read the lines that it overwrites.
-constexpr std::size_t kStreamingElements = std::size_t{1} << 20;
-
 std::size_t elements_in_block(const Chunk& chunk, std::size_t block) {
     return std::min(kBlockElements, chunk.count - block * kBlockElements);
 }
@@ -199,13 +195,12 @@ void SignCodec::seal(Feedback& sealed, std::span<std::uint32_t* const> messages)
 void SignCodec::decode(const std::uint32_t* message, const Slice& slice, std::span<const std::uint32_t> mask,
                        float* values) const {
     const Chunk& chunk = slice.chunk;
-    const bool streaming = chunk.count >= kStreamingElements;
     parallel_for(slice.first_block, slice.end_block, threads_, [&](std::size_t block) {
         const std::size_t first = chunk.begin + block * kBlockElements;
         kernels_.decode(message + block * kBlockElements / kWordElements,
                         std::bit_cast<float>(message[scale_word(chunk, block)]),
                         mask.empty() ? nullptr : mask.data() + first / kWordElements, elements_in_block(chunk, block),
-                        streaming, values + first);
+                        values + first);
     });
 }
 
