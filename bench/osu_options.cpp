@@ -52,7 +52,7 @@ void read_message_size(const std::string& text, OsuOptions& options) {
 struct Words {
     std::string message_size;
     std::string mem_limit;
-    std::string scale = "l1";
+    std::string scale = "l2";
     std::string group = "block";
     std::string algorithm = "auto";
     std::string check = "full";
@@ -72,7 +72,7 @@ void add_options(CLI::App& app, OsuOptions& options, Words& words) {
     app.add_flag("-c,--validation", options.validation,
                  "Check the results after each size; exit status 1 if one fails");
     app.add_option("-M,--mem-limit", words.mem_limit, "SIZE  The largest message allowed (default 512M)");
-    app.add_option("--scale", words.scale, "l1 or l2 (default l1)")->check(CLI::IsMember({"l1", "l2"}));
+    app.add_option("--scale", words.scale, "l1 or l2 (default l2)")->check(CLI::IsMember({"l1", "l2"}));
     app.add_option("--group", words.group, "Elements that share a scale: block or tensor (default block)")
         ->check(CLI::IsMember({"block", "tensor"}));
     app.add_option("--algorithm", words.algorithm, "auto, dense or flat (default auto: the library's choice)")

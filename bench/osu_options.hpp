@@ -22,7 +22,7 @@ struct OsuOptions {
     std::optional<std::size_t> warmup;
     bool full = false;
     bool validation = false;
-    onebit_scale_t scale = ONEBIT_SCALE_L1;
+    onebit_scale_t scale = ONEBIT_SCALE_L2;
     onebit_group_t group = ONEBIT_GROUP_BLOCK;
     onebit_algorithm_t algorithm = ONEBIT_ALGORITHM_AUTO;
     onebit_check_t check = ONEBIT_CHECK_FULL;

@@ -87,11 +87,12 @@ onebit_status_t onebit_allreduce_state_size(onebit_allreduce_t allreduce, uint64
 }
 
 onebit_status_t onebit_allreduce_pack_state(onebit_allreduce_t allreduce, void* buffer, uint64_t bytes) noexcept {
-    return onebit::guard_object<Allreduce>(
-        allreduce, [&](const Allreduce& a) { return onebit::pack_state(a, buffer, bytes); });
+    return onebit::guard_object<Allreduce>(allreduce,
+                                           [&](const Allreduce& a) { return onebit::pack_state(a, buffer, bytes); });
 }
 
-onebit_status_t onebit_allreduce_unpack_state(onebit_allreduce_t allreduce, const void* buffer, uint64_t bytes) noexcept {
+onebit_status_t onebit_allreduce_unpack_state(onebit_allreduce_t allreduce, const void* buffer,
+                                              uint64_t bytes) noexcept {
     return onebit::guard_object<Allreduce>(allreduce,
                                            [&](Allreduce& a) { return onebit::unpack_state(a, buffer, bytes); });
 }

@@ -47,7 +47,7 @@ onebit_status_t guard_destroy(const void* handle, const Check& check) noexcept {
         if (handle == nullptr) return Status();
         return with_object<Object>(handle, [&](Object& object) {
             ONEBIT_RETURN_IF_ERROR(check(object));
-            HandleTable<Object>::instance().remove(handle);  // the entry goes when this call lets go of it
+            HandleTable<Object>::instance().remove(handle); // the entry goes when this call lets go of it
             return Status();
         });
     });
@@ -78,4 +78,4 @@ Status check_info(const Info* info, unsigned version) {
     return {};
 }
 
-}  // namespace onebit
+} // namespace onebit

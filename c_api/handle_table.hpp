@@ -19,7 +19,7 @@ namespace onebit {
 template <typename Object>
 struct Entry {
     std::unique_ptr<Object> object;
-    std::mutex in_use;  ///< held by the thread that is in a call
+    std::mutex in_use; ///< held by the thread that is in a call
 };
 
 /// Shared by the tables of all types, so that no handle is valid as two of them.
@@ -73,4 +73,4 @@ inline constexpr const char* kHandleName<Allreduce> = "allreduce";
 template <>
 inline constexpr const char* kHandleName<Optimizer> = "optimizer";
 
-}  // namespace onebit
+} // namespace onebit

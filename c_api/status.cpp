@@ -10,7 +10,7 @@ namespace {
 
 thread_local std::string last_error;
 
-}  // namespace
+} // namespace
 
 onebit_status_t report(const Status& status) noexcept {
     if (status.ok()) return ONEBIT_SUCCESS;
@@ -28,25 +28,40 @@ std::uintptr_t next_handle_number() {
     return next.fetch_add(2);
 }
 
-}  // namespace onebit
+} // namespace onebit
 
-const char* onebit_last_error(void) noexcept { return onebit::last_error.c_str(); }
+const char* onebit_last_error(void) noexcept {
+    return onebit::last_error.c_str();
+}
 
 const char* onebit_status_string(onebit_status_t status) noexcept {
     switch (status) {
-        case ONEBIT_SUCCESS: return "ONEBIT_SUCCESS";
-        case ONEBIT_ERROR_INVALID_ARGUMENT: return "ONEBIT_ERROR_INVALID_ARGUMENT";
-        case ONEBIT_ERROR_INVALID_HANDLE: return "ONEBIT_ERROR_INVALID_HANDLE";
-        case ONEBIT_ERROR_MISMATCH: return "ONEBIT_ERROR_MISMATCH";
-        case ONEBIT_ERROR_NONFINITE: return "ONEBIT_ERROR_NONFINITE";
-        case ONEBIT_ERROR_BUSY: return "ONEBIT_ERROR_BUSY";
-        case ONEBIT_ERROR_BAD_STATE: return "ONEBIT_ERROR_BAD_STATE";
-        case ONEBIT_ERROR_IO: return "ONEBIT_ERROR_IO";
-        case ONEBIT_ERROR_UNSUPPORTED: return "ONEBIT_ERROR_UNSUPPORTED";
-        case ONEBIT_ERROR_OUT_OF_MEMORY: return "ONEBIT_ERROR_OUT_OF_MEMORY";
-        case ONEBIT_ERROR_TRANSPORT: return "ONEBIT_ERROR_TRANSPORT";
-        case ONEBIT_ERROR_TIMEOUT: return "ONEBIT_ERROR_TIMEOUT";
-        case ONEBIT_ERROR_INTERNAL: return "ONEBIT_ERROR_INTERNAL";
+        case ONEBIT_SUCCESS:
+            return "ONEBIT_SUCCESS";
+        case ONEBIT_ERROR_INVALID_ARGUMENT:
+            return "ONEBIT_ERROR_INVALID_ARGUMENT";
+        case ONEBIT_ERROR_INVALID_HANDLE:
+            return "ONEBIT_ERROR_INVALID_HANDLE";
+        case ONEBIT_ERROR_MISMATCH:
+            return "ONEBIT_ERROR_MISMATCH";
+        case ONEBIT_ERROR_NONFINITE:
+            return "ONEBIT_ERROR_NONFINITE";
+        case ONEBIT_ERROR_BUSY:
+            return "ONEBIT_ERROR_BUSY";
+        case ONEBIT_ERROR_BAD_STATE:
+            return "ONEBIT_ERROR_BAD_STATE";
+        case ONEBIT_ERROR_IO:
+            return "ONEBIT_ERROR_IO";
+        case ONEBIT_ERROR_UNSUPPORTED:
+            return "ONEBIT_ERROR_UNSUPPORTED";
+        case ONEBIT_ERROR_OUT_OF_MEMORY:
+            return "ONEBIT_ERROR_OUT_OF_MEMORY";
+        case ONEBIT_ERROR_TRANSPORT:
+            return "ONEBIT_ERROR_TRANSPORT";
+        case ONEBIT_ERROR_TIMEOUT:
+            return "ONEBIT_ERROR_TIMEOUT";
+        case ONEBIT_ERROR_INTERNAL:
+            return "ONEBIT_ERROR_INTERNAL";
     }
     return "unknown status";
 }
@@ -55,5 +70,6 @@ const char* onebit_status_string(onebit_status_t status) noexcept {
 #define ONEBIT_TEXT(x) ONEBIT_TEXT_OF(x)
 
 const char* onebit_version(void) noexcept {
-    return ONEBIT_TEXT(ONEBIT_VERSION_MAJOR) "." ONEBIT_TEXT(ONEBIT_VERSION_MINOR) "." ONEBIT_TEXT(ONEBIT_VERSION_PATCH);
+    return ONEBIT_TEXT(ONEBIT_VERSION_MAJOR) "." ONEBIT_TEXT(ONEBIT_VERSION_MINOR) "." ONEBIT_TEXT(
+        ONEBIT_VERSION_PATCH);
 }

@@ -16,7 +16,8 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <memory>
+#include <exception>
+#include <onebit/onebit.hpp>
 #include <optional>
 #include <vector>
 
@@ -26,23 +27,6 @@
 #include "lm/text.hpp"
 
 namespace {
-
-// The one way out of every error. It ends all ranks, because the others may be waiting for this one.
-void check(onebit_status_t status, const char* what) {
-    if (status == ONEBIT_SUCCESS) return;
-    std::fprintf(stderr, "train_lm: %s: %s: %s\n", what, onebit_status_string(status), onebit_last_error());
-    MPI_Abort(MPI_COMM_WORLD, EXIT_FAILURE);
-}
-
-// Handles that release themselves.
-struct Destroy {
-    void operator()(onebit_comm_t comm) const { check(onebit_comm_destroy(comm), "destroying the communicator"); }
-    void operator()(onebit_optimizer_t optimizer) const {
-        check(onebit_optimizer_destroy(optimizer), "destroying the optimizer");
-    }
-};
-using Communicator = std::unique_ptr<onebit_comm_opaque, Destroy>;
-using Optimizer = std::unique_ptr<onebit_optimizer_opaque, Destroy>;
 
 struct Ranks {
     int rank;
@@ -61,10 +45,10 @@ const char* name_of(onebit_optimizer_kind_t kind) {
     return kind == ONEBIT_OPTIMIZER_ADAM ? "dense Adam" : "1-bit Adam";
 }
 
-Communicator make_communicator() {
+onebit::Communicator make_communicator() {
     onebit_comm_t comm;
-    check(onebit_comm_create_mpi(MPI_COMM_WORLD, &comm), "creating the communicator");
-    return Communicator(comm);
+    onebit::check(onebit_comm_create_mpi(MPI_COMM_WORLD, &comm));
+    return onebit::Communicator(comm);
 }
 
 std::uint64_t lr_warmup_steps(const lm::Options& options) {
@@ -78,8 +62,8 @@ double learning_rate(const lm::Options& options, std::uint64_t step) {
     return options.lr * (steps - double(step) + 1) / (steps - warmup);
 }
 
-Optimizer make_optimizer(onebit_comm_t comm, onebit_optimizer_kind_t kind, const lm::Options& options,
-                         lm::Model& model) {
+onebit::Optimizer make_optimizer(const onebit::Communicator& comm, onebit_optimizer_kind_t kind,
+                                 const lm::Options& options, lm::Model& model) {
     std::vector<onebit_tensor_t> tensors;
     for (lm::Parameters& p : model.parameters()) {
         onebit_tensor_t tensor = ONEBIT_TENSOR_INIT(p.values.data(), p.gradients.data(), p.values.size());
@@ -91,15 +75,7 @@ Optimizer make_optimizer(onebit_comm_t comm, onebit_optimizer_kind_t kind, const
     config.lr_warmup_steps = lr_warmup_steps(options);
     config.scale = options.scale.value_or(config.scale);
     config.group = options.group.value_or(config.group);
-    onebit_optimizer_t optimizer;
-    check(onebit_optimizer_create(comm, &config, tensors.data(), tensors.size(), &optimizer), "creating the optimizer");
-    return Optimizer(optimizer);
-}
-
-onebit_optimizer_info_t info_of(const Optimizer& optimizer) {
-    onebit_optimizer_info_t info = ONEBIT_OPTIMIZER_INFO_INIT;
-    check(onebit_optimizer_get_info(optimizer.get(), &info), "reading the optimizer's counters");
-    return info;
+    return {comm, config, tensors};
 }
 
 std::uint64_t bytes_sent(const onebit_optimizer_info_t& info) {
@@ -127,14 +103,14 @@ double held_out_loss(lm::Model& model, lm::Bytes text, const lm::Options& option
     return sum_over_ranks(sum) / double(count);
 }
 
-Outcome train(onebit_optimizer_kind_t kind, onebit_comm_t comm, lm::Bytes text, const lm::Options& options,
-              Ranks ranks) {
+Outcome train(onebit_optimizer_kind_t kind, const onebit::Communicator& comm, lm::Bytes text,
+              const lm::Options& options, Ranks ranks) {
     const lm::Bytes training = text.first(lm::held_out_begin(text.size()));
     const std::size_t shard_bytes = training.size() / ranks.size;
     lm::Sampler sampler(training.subspan(shard_bytes * ranks.rank, shard_bytes), options.shape.context + 1,
                         options.seed + ranks.rank);
     lm::Model model(options.shape, options.batch, options.seed);
-    const Optimizer optimizer = make_optimizer(comm, kind, options, model);
+    onebit::Optimizer optimizer = make_optimizer(comm, kind, options, model);
     lm::Progress progress(options.progress, ranks.rank, name_of(kind), options.steps, options.log_every);
 
     std::vector<const std::uint8_t*> examples(options.batch);
@@ -144,18 +120,18 @@ Outcome train(onebit_optimizer_kind_t kind, onebit_comm_t comm, lm::Bytes text, 
     for (std::uint64_t step = 1; step <= options.steps; ++step) {
         sampler.next(examples);
         loss += double(model.loss_and_gradients(examples));
-        check(onebit_optimizer_set_lr(optimizer.get(), learning_rate(options, step)), "setting the learning rate");
-        check(onebit_optimizer_step(optimizer.get()), "stepping the optimizer");
+        optimizer.set_lr(learning_rate(options, step));
+        optimizer.step();
         if (progress.wanted(step)) {
             const double mean = sum_over_ranks(loss) / double(ranks.size) / double(step - shown);
-            progress.show(step, mean, bytes_sent(info_of(optimizer)));
+            progress.show(step, mean, bytes_sent(optimizer.info()));
             loss = 0;
             shown = step;
         }
     }
     const double seconds = MPI_Wtime() - begin;
     const double judged = held_out_loss(model, text.subspan(training.size()), options, ranks);
-    return {kind, judged, seconds, info_of(optimizer)};
+    return {kind, judged, seconds, optimizer.info()};
 }
 
 void print_introduction(const lm::Options& options, Ranks ranks, std::size_t text_bytes) {
@@ -237,10 +213,10 @@ int run(int argc, char** argv) {
     if (text.empty()) return EXIT_FAILURE;
 
     if (ranks.rank == 0) print_introduction(options, ranks, text.size());
-    const Communicator comm = make_communicator();
+    const onebit::Communicator comm = make_communicator();
     std::vector<Outcome> outcomes;
     for (const onebit_optimizer_kind_t kind : options.algorithms) {
-        outcomes.push_back(train(kind, comm.get(), text, options, ranks));
+        outcomes.push_back(train(kind, comm, text, options, ranks));
     }
     if (ranks.rank == 0) {
         print_table(outcomes, ranks);
@@ -253,7 +229,13 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
     MPI_Init(&argc, &argv);
-    const int exit_code = run(argc, argv);
-    MPI_Finalize();
-    return exit_code;
+    try {
+        const int exit_code = run(argc, argv);
+        MPI_Finalize();
+        return exit_code;
+    } catch (const std::exception& e) {
+        std::fprintf(stderr, "train_lm: %s\n", e.what());
+        MPI_Abort(MPI_COMM_WORLD, EXIT_FAILURE); // all ranks: the others may be waiting for this one
+    }
+    return EXIT_FAILURE;
 }

@@ -21,7 +21,7 @@ END
 
 readonly ranks=4
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-readonly root build=$root/build/release
+readonly root build=$root/build/quickstart
 step="starting"
 hint=""
 
@@ -36,30 +36,10 @@ explain_failure() {
     if ((code != 0)); then echo "quickstart.sh: failed at: $step. $hint" >&2; fi
 }
 
-# Runs a command whose output is of interest only if it fails.
-quietly() {
-    local log
-    log=$(mktemp)
-    if ! "$@" >"$log" 2>&1; then
-        tail -n 40 "$log" >&2
-        echo "quickstart.sh: the whole output is in $log" >&2
-        return 1
-    fi
-    rm -f "$log"
-}
-
 # The text alone: bible prints "Gen1:1 In the beginning ...", one verse a line.
 make_bible() {
     bible -f 'Gen1:1-Rev22:21' | sed 's/^[^ ]* //' >"$1.part"
     mv "$1.part" "$1"
-}
-
-# The library and the example alone, so that a new user needs no more packages than they do. A build folder that is
-# there already keeps what its owner chose.
-configure() {
-    local -a only_examples=()
-    if [[ ! -f $build/CMakeCache.txt ]]; then only_examples=(-D ONEBIT_TESTS=OFF -D ONEBIT_BENCH=OFF); fi
-    quietly cmake --preset release "${only_examples[@]}"
 }
 
 train() {
@@ -95,16 +75,18 @@ main() {
         [[ -f $text && -r $text ]]
     fi
     cd "$root"
+    # shellcheck source=scripts/quietly.sh
+    source scripts/quietly.sh
 
     announce "Installing what is missing" "Run it as root or with sudo, and check that apt can reach a Debian mirror."
     scripts/packages.sh build openmpi text
 
-    announce "Building onebit into build/release" "If an older build is in the way, remove build/release and try again."
-    configure
-    quietly cmake --build --preset release --target train_lm
+    announce "Building onebit into build/quickstart" "If an older build is in the way, remove build/quickstart and try again."
+    quietly cmake --preset quickstart
+    quietly cmake --build --preset quickstart --target train_lm
 
     if [[ -z $text ]]; then
-        announce "Writing the King James Bible to build/release/text.txt" "Give a TEXT_FILE of your own instead."
+        announce "Writing the King James Bible to build/quickstart/text.txt" "Give a TEXT_FILE of your own instead."
         text=$build/text.txt
         make_bible "$text"
     fi

@@ -123,13 +123,15 @@ typedef enum onebit_codec {
 
 /* The magnitude that stands for a group's elements. */
 typedef enum onebit_scale {
-    ONEBIT_SCALE_L2 = 0, /* root mean square: the papers' choice, keeps the energy */
-    ONEBIT_SCALE_L1 = 1  /* mean magnitude: the least-squares optimum for a sign code, never a divergence */
+    ONEBIT_SCALE_L2 = 0, /* root mean square, the default: the papers' choice, and the better one where it was measured
+                            (docs/ARCHITECTURE.md, "Defaults") */
+    ONEBIT_SCALE_L1 = 1  /* mean magnitude: the least-squares optimum for a sign code; leaves an error smaller than the
+                            values whatever they are, where L2 may not if a few are far larger than the rest */
 } onebit_scale_t;
 
 /* The elements that share a scale. */
 typedef enum onebit_group {
-    ONEBIT_GROUP_BLOCK = 0, /* 4096 elements: 0.8 % more bytes, far less error where magnitudes differ */
+    ONEBIT_GROUP_BLOCK = 0, /* 4096 elements, the default: 0.8 % more bytes, far less error where magnitudes differ */
     ONEBIT_GROUP_TENSOR = 1 /* the worker's whole buffer, and each server chunk: the papers' choice */
 } onebit_group_t;
 
@@ -159,7 +161,7 @@ typedef struct onebit_allreduce_config {
 #define ONEBIT_ALLREDUCE_CONFIG_INIT(count_)                                                            \
     {                                                                                                   \
         sizeof(onebit_allreduce_config_t), ONEBIT_ALLREDUCE_CONFIG_VERSION, 0, (count_), ONEBIT_FLOAT32, \
-            ONEBIT_MEMORY_HOST, ONEBIT_ALGORITHM_AUTO, ONEBIT_CODEC_SIGN, ONEBIT_SCALE_L1,               \
+            ONEBIT_MEMORY_HOST, ONEBIT_ALGORITHM_AUTO, ONEBIT_CODEC_SIGN, ONEBIT_SCALE_L2,               \
             ONEBIT_GROUP_BLOCK, ONEBIT_CHECK_FULL                                                       \
     }
 
@@ -323,7 +325,7 @@ typedef struct onebit_optimizer_config {
 #define ONEBIT_OPTIMIZER_CONFIG_INIT(kind_, lr_)                                                            \
     {                                                                                                       \
         sizeof(onebit_optimizer_config_t), ONEBIT_OPTIMIZER_CONFIG_VERSION, (kind_), (lr_), 0.9, 0.999, 1e-8, \
-            0.0, 1, 0, ONEBIT_FREEZE_AUTO, 0, ONEBIT_SCALE_L1, ONEBIT_GROUP_BLOCK                            \
+            0.0, 1, 0, ONEBIT_FREEZE_AUTO, 0, ONEBIT_SCALE_L2, ONEBIT_GROUP_BLOCK                            \
     }
 
 /* Registers the tensors and allocates the optimizer's state. Collective; blocks.

@@ -5,12 +5,14 @@
 //
 // Each class owns one C handle; get() gives it for everything that has no method here. The meaning of each call, its
 // blocking behaviour and its errors are those of the C function named like it (onebit.h). Over MPI, make the
-// communicator with onebit_comm_create_mpi (onebit_mpi.h) and hand it to Communicator's constructor.
+// communicator with onebit_comm_create_mpi (onebit_mpi.h) and hand it to Communicator's constructor. Destructors ignore
+// errors; over MPI destruction is collective, so a program that catches an Error on one rank alone should MPI_Abort.
 #ifndef ONEBIT_ONEBIT_HPP
 #define ONEBIT_ONEBIT_HPP
 
 #include <onebit/onebit.h>
 
+#include <iterator>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -62,7 +64,8 @@ class Communicator {
     static std::vector<Communicator> loopback(int ranks) {
         std::vector<onebit_comm_t> handles(ranks > 0 ? static_cast<std::size_t>(ranks) : 0);
         check(onebit_comm_create_loopback(ranks, handles.data()));
-        return std::vector<Communicator>(std::make_move_iterator(handles.begin()), std::make_move_iterator(handles.end()));
+        return std::vector<Communicator>(std::make_move_iterator(handles.begin()),
+                                         std::make_move_iterator(handles.end()));
     }
 
     int rank() const {
@@ -136,6 +139,6 @@ class Optimizer {
     UniqueHandle<onebit_optimizer_t, onebit_optimizer_destroy> handle_;
 };
 
-}  // namespace onebit
+} // namespace onebit
 
-#endif  // ONEBIT_ONEBIT_HPP
+#endif // ONEBIT_ONEBIT_HPP

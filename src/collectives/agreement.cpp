@@ -9,7 +9,8 @@
 
 namespace onebit {
 
-Status plan_all_gather(Transport& transport, int tag, void* all, std::size_t bytes, std::unique_ptr<Exchange>* exchange) {
+Status plan_all_gather(Transport& transport, int tag, void* all, std::size_t bytes,
+                       std::unique_ptr<Exchange>* exchange) {
     std::vector<Part> sends;
     std::vector<Part> receives;
     auto* base = static_cast<char*>(all);
@@ -76,8 +77,8 @@ Status Agreement::judge(Step* step) {
     }
     for (std::size_t r = 1; r < tickets_.size(); ++r) {
         if (tickets_[r].word != tickets_[0].word) {
-            return Status::error(ONEBIT_ERROR_MISMATCH, "the ranks disagree on %s: rank 0 has %u, rank %zu has %u", what_[0],
-                                 tickets_[0].word, r, tickets_[r].word);
+            return Status::error(ONEBIT_ERROR_MISMATCH, "the ranks disagree on %s: rank 0 has %u, rank %zu has %u",
+                                 what_[0], tickets_[0].word, r, tickets_[r].word);
         }
         if (tickets_[r].value != tickets_[0].value) {
             return Status::error(ONEBIT_ERROR_MISMATCH, "the ranks disagree on %s: rank 0 has %llx, rank %zu has %llx",
@@ -101,7 +102,7 @@ namespace {
 /// Tags of the exchanges planned on the spot; those of an allreduce are in allreduce.cpp.
 enum Tag : int { kAgreeTag = 100, kGatherTag = 102 };
 
-}  // namespace
+} // namespace
 
 Status agree(Transport& transport, double timeout, const Status& own) {
     std::unique_ptr<Agreement> agreement;
@@ -125,4 +126,4 @@ Status agree_and_gather(Transport& transport, double timeout, const Status& own,
     return wait_until_done("gather", timeout, [&](bool* done) { return exchange->test(done); });
 }
 
-}  // namespace onebit
+} // namespace onebit

@@ -45,8 +45,8 @@ class Agreement {
 
     std::size_t rank_;
     Phase phase_ = Phase::kSendTickets;
-    std::vector<Ticket> tickets_;  ///< by rank
-    std::vector<Reason> reasons_;  ///< by rank
+    std::vector<Ticket> tickets_; ///< by rank
+    std::vector<Reason> reasons_; ///< by rank
     std::array<const char*, 2> what_{};
     std::unique_ptr<Exchange> ticket_exchange_;
     std::unique_ptr<Exchange> reason_exchange_;
@@ -61,6 +61,7 @@ Status agree_and_gather(Transport& transport, double timeout, const Status& own,
                         void* all);
 
 /// Sends and receives of an all-gather: `bytes` for each rank, in rank order at `all`.
-Status plan_all_gather(Transport& transport, int tag, void* all, std::size_t bytes, std::unique_ptr<Exchange>* exchange);
+Status plan_all_gather(Transport& transport, int tag, void* all, std::size_t bytes,
+                       std::unique_ptr<Exchange>* exchange);
 
-}  // namespace onebit
+} // namespace onebit

@@ -13,7 +13,7 @@ namespace onebit {
 struct Operands {
     const float* input = nullptr;
     float* output = nullptr;
-    bool may_block = false;  ///< the caller is going to wait anyway
+    bool may_block = false; ///< the caller is going to wait anyway
 };
 
 /// One way of averaging over the ranks, written once over Transport and Codec. Everything is planned and allocated when
@@ -27,4 +27,4 @@ class Algorithm {
     virtual std::size_t workspace_bytes() const = 0;
 };
 
-}  // namespace onebit
+} // namespace onebit

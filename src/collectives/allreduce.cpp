@@ -22,7 +22,7 @@ bool breaks_handle(onebit_status_t code) {
     return code == ONEBIT_ERROR_TRANSPORT || code == ONEBIT_ERROR_TIMEOUT || code == ONEBIT_ERROR_INTERNAL;
 }
 
-}  // namespace
+} // namespace
 
 // -------------------------------------------------------------------------------------------------- creation ----
 
@@ -41,7 +41,8 @@ Status Allreduce::create(Communicator& communicator, const onebit_allreduce_conf
 }
 
 Status Allreduce::allocate(const Environment& environment) {
-    ONEBIT_RETURN_IF_ERROR(make_codec({plan_.codec, plan_.scale, plan_.group, plan_.threads, environment.kernels}, &codec_));
+    ONEBIT_RETURN_IF_ERROR(
+        make_codec({plan_.codec, plan_.scale, plan_.group, plan_.threads, environment.kernels}, &codec_));
     ONEBIT_RETURN_IF_ERROR(Agreement::create(*channel_, kAgreementTag, &agreement_));
     ONEBIT_RETURN_IF_ERROR(DenseAllreduce::create(*channel_, plan_.count, plan_.threads, &dense_));
     dense_stages_ = stages_of(*dense_);
@@ -75,7 +76,9 @@ Status Allreduce::run(const void* input, void* output) {
     return wait();
 }
 
-Status Allreduce::start(const void* input, void* output) { return begin(input, output, false); }
+Status Allreduce::start(const void* input, void* output) {
+    return begin(input, output, false);
+}
 
 Status Allreduce::begin(const void* input, void* output, bool may_block) {
     ONEBIT_RETURN_IF_ERROR(check_idle());
@@ -128,7 +131,7 @@ Status Allreduce::advance(Step* step) {
 void Allreduce::finish(const Status& status) {
     if (breaks_handle(status.code())) {
         broken_ = status;
-        return;  // still in flight, for ever: the destructor must know
+        return; // still in flight, for ever: the destructor must know
     }
     in_flight_ = false;
     if (!status.ok()) return;
@@ -151,7 +154,9 @@ Status Allreduce::check_finished() const {
     return Status::error(ONEBIT_ERROR_BUSY, "a started operation is not finished: call onebit_allreduce_wait first");
 }
 
-Status Allreduce::check_destroyable() const { return broken_.ok() ? check_finished() : Status(); }
+Status Allreduce::check_destroyable() const {
+    return broken_.ok() ? check_finished() : Status();
+}
 
 Status Allreduce::check_operands(const void* input, const void* output) const {
     const std::pair<const void*, const char*> buffers[] = {{input, "sendbuf"}, {output, "recvbuf"}};
@@ -232,7 +237,8 @@ Status Allreduce::set_mask(const std::uint32_t* mask) {
     ONEBIT_RETURN_IF_ERROR(check_idle());
     AlignedBuffer<std::uint32_t> words;
     const Status own = catch_exceptions([&] {
-        if (flat_ == nullptr) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "the handle was created dense: no mask");
+        if (flat_ == nullptr)
+            return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "the handle was created dense: no mask");
         if (mask == nullptr) return Status();
         words = AlignedBuffer<std::uint32_t>(ceil_divide(plan_.count, kWordElements));
         std::copy_n(mask, words.size(), words.data());
@@ -277,4 +283,4 @@ void Allreduce::fill_info(onebit_allreduce_info_t* info) const {
     std::snprintf(info->reason, sizeof(info->reason), "%s", plan_.reason.c_str());
 }
 
-}  // namespace onebit
+} // namespace onebit

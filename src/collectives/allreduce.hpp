@@ -89,12 +89,12 @@ class Allreduce {
     StageRunner runner_;
     Operands operands_;
     Status own_status_;
-    std::size_t unchecked_ = 0;  ///< values that check_values has yet to look at
+    std::size_t unchecked_ = 0; ///< values that check_values has yet to look at
     std::uint64_t bytes_before_ = 0;
 
-    Status broken_;  ///< what made the handle unusable, if anything did
+    Status broken_; ///< what made the handle unusable, if anything did
     std::uint64_t calls_ = 0;
     std::uint64_t last_bytes_sent_ = 0;
 };
 
-}  // namespace onebit
+} // namespace onebit

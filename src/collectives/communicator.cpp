@@ -13,7 +13,7 @@ Status read_and_check_environment(Environment* environment) {
     return check_kernels(environment->kernels);
 }
 
-}  // namespace
+} // namespace
 
 Status Communicator::create(std::unique_ptr<Transport> transport, std::unique_ptr<Communicator>* communicator) {
     std::unique_ptr<Communicator> made(new Communicator(std::move(transport)));
@@ -30,4 +30,4 @@ Status Communicator::create_local(std::unique_ptr<Transport> transport, std::uni
     return {};
 }
 
-}  // namespace onebit
+} // namespace onebit

@@ -31,4 +31,4 @@ class Communicator {
     Environment environment_;
 };
 
-}  // namespace onebit
+} // namespace onebit

@@ -49,4 +49,4 @@ Status DenseAllreduce::divide(Step* step) {
     return {};
 }
 
-}  // namespace onebit
+} // namespace onebit

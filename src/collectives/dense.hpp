@@ -35,4 +35,4 @@ class DenseAllreduce final : public Algorithm {
     std::vector<Stage> stages_;
 };
 
-}  // namespace onebit
+} // namespace onebit

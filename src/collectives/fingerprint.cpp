@@ -22,7 +22,7 @@ std::string text_of(std::uint64_t value, bool is_double) {
     return text;
 }
 
-}  // namespace
+} // namespace
 
 NamedValue NamedValue::of_double(const char* name, double value) {
     return {name, std::bit_cast<std::uint64_t>(value), true};
@@ -33,8 +33,8 @@ Status compare_across_ranks(Communicator& communicator, const Status& own, std::
     std::vector<std::uint64_t> mine;
     for (const NamedValue& value : values) mine.push_back(value.value);
     std::vector<std::uint64_t> all(n * static_cast<std::size_t>(communicator.size()));
-    ONEBIT_RETURN_IF_ERROR(agree_and_gather(communicator.transport(), communicator.environment().timeout, own, mine.data(),
-                                            n * sizeof(std::uint64_t), all.data()));
+    ONEBIT_RETURN_IF_ERROR(agree_and_gather(communicator.transport(), communicator.environment().timeout, own,
+                                            mine.data(), n * sizeof(std::uint64_t), all.data()));
     for (std::size_t i = 0; i < n; ++i) {
         for (std::size_t r = 1; r * n < all.size(); ++r) {
             if (all[r * n + i] == all[i]) continue;
@@ -46,4 +46,4 @@ Status compare_across_ranks(Communicator& communicator, const Status& own, std::
     return {};
 }
 
-}  // namespace onebit
+} // namespace onebit

@@ -14,7 +14,7 @@ namespace onebit {
 struct NamedValue {
     const char* name;
     std::uint64_t value;
-    bool is_double = false;  ///< the bits of a double
+    bool is_double = false; ///< the bits of a double
 
     static NamedValue of_double(const char* name, double value);
 };
@@ -23,4 +23,4 @@ struct NamedValue {
 /// rank's error where `own` isn't a success everywhere. Collective; blocks. The number of values is the same on all.
 Status compare_across_ranks(Communicator& communicator, const Status& own, std::span<const NamedValue> values);
 
-}  // namespace onebit
+} // namespace onebit

@@ -115,12 +115,13 @@ Status FlatAllreduce::receive_results(Step* step) {
     ONEBIT_RETURN_IF_ERROR(exchange_results_->test(&done));
     *step = done ? Step::kDone : Step::kWait;
     if (!done) return {};
-    for (const Chunk& chunk : chunks_) {  // everybody sees the same messages, so everybody comes to the same verdict
+    for (const Chunk& chunk : chunks_) { // everybody sees the same messages, so everybody comes to the same verdict
         if (!codec_.is_finite(results_[chunk.index], chunk)) {
-            return Status::error(ONEBIT_ERROR_NONFINITE,
-                                 "the error feedback has overflowed in the chunk of rank %zu (elements %zu to %zu): the "
-                                 "values are too large for float32; reset the state or load an earlier one",
-                                 chunk.index, chunk.begin, chunk.begin + chunk.count - 1);
+            return Status::error(
+                ONEBIT_ERROR_NONFINITE,
+                "the error feedback has overflowed in the chunk of rank %zu (elements %zu to %zu): the "
+                "values are too large for float32; reset the state or load an earlier one",
+                chunk.index, chunk.begin, chunk.begin + chunk.count - 1);
         }
     }
     return {};
@@ -147,7 +148,8 @@ void FlatAllreduce::set_mask(AlignedBuffer<std::uint32_t> mask) {
 }
 
 std::size_t FlatAllreduce::workspace_bytes() const {
-    return outgoing_.bytes() + incoming_.bytes() + mask_.bytes() + worker_->workspace_bytes() + server_->workspace_bytes();
+    return outgoing_.bytes() + incoming_.bytes() + mask_.bytes() + worker_->workspace_bytes() +
+           server_->workspace_bytes();
 }
 
-}  // namespace onebit
+} // namespace onebit

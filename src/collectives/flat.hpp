@@ -15,10 +15,11 @@ namespace onebit {
 
 /// The flat compressed allreduce with error feedback [1-bit Adam, section 4; EF].
 ///
-/// The buffer is cut into one chunk per rank; rank j serves chunk j. Each rank, as a worker, encodes its values plus its
-/// worker error and sends every chunk's message to the rank that serves it. Each rank, as a server, averages the messages
-/// for its chunk in rank order, adds its server error, encodes the result and sends that one message to everybody. All
-/// decode the same messages, so all hold the same bits. Two exchanges; 2 (n-1)/n * d/8 bytes sent, plus scales.
+/// The buffer is cut into one chunk per rank; rank j serves chunk j. Each rank, as a worker, encodes its values plus
+/// its worker error and sends every chunk's message to the rank that serves it. Each rank, as a server, averages the
+/// messages for its chunk in rank order, adds its server error, encodes the result and sends that one message to
+/// everybody. All decode the same messages, so all hold the same bits. Two exchanges; 2 (n-1)/n * d/8 bytes sent, plus
+/// scales.
 ///
 /// Buffers: `incoming_` has n messages for the own chunk. `outgoing_` has one message for each chunk: in the first
 /// exchange what this rank sends (all but its own, which is encoded straight into `incoming_`), in the second what it
@@ -57,20 +58,20 @@ class FlatAllreduce final : public Algorithm {
     const Codec& codec_;
     std::size_t rank_;
     std::vector<Chunk> chunks_;
-    std::vector<Chunk> own_;  ///< the chunk that this rank serves, alone
+    std::vector<Chunk> own_; ///< the chunk that this rank serves, alone
     Operands operands_;
     std::unique_ptr<Feedback> worker_;
     std::unique_ptr<Feedback> server_;
     AlignedBuffer<std::uint32_t> mask_;
     AlignedBuffer<std::uint32_t> outgoing_;
     AlignedBuffer<std::uint32_t> incoming_;
-    std::vector<std::uint32_t*> worker_messages_;         ///< by chunk: where this rank encodes it
-    std::vector<std::uint32_t*> results_;                 ///< by chunk: where its average arrives
-    std::vector<const std::uint32_t*> to_be_averaged_;    ///< by rank: its message for the own chunk
+    std::vector<std::uint32_t*> worker_messages_;      ///< by chunk: where this rank encodes it
+    std::vector<std::uint32_t*> results_;              ///< by chunk: where its average arrives
+    std::vector<const std::uint32_t*> to_be_averaged_; ///< by rank: its message for the own chunk
     std::unique_ptr<Exchange> exchange_chunks_;
     std::unique_ptr<Exchange> exchange_results_;
     SliceCursor cursor_;
     std::vector<Stage> stages_;
 };
 
-}  // namespace onebit
+} // namespace onebit

@@ -63,7 +63,8 @@ Status check_form(const onebit_allreduce_config_t* config, int ranks) {
 /// What this version can't do, seen alike by all ranks once they are known to have the same config.
 Status check_supported(const onebit_allreduce_config_t& config) {
     if (config.datatype != ONEBIT_FLOAT32) {
-        return Status::error(ONEBIT_ERROR_UNSUPPORTED, "config.datatype: %s is reserved, this version has ONEBIT_FLOAT32 only",
+        return Status::error(ONEBIT_ERROR_UNSUPPORTED,
+                             "config.datatype: %s is reserved, this version has ONEBIT_FLOAT32 only",
                              config.datatype == ONEBIT_FLOAT16 ? "ONEBIT_FLOAT16" : "ONEBIT_BFLOAT16");
     }
     if (config.memory != ONEBIT_MEMORY_HOST) {
@@ -96,19 +97,23 @@ void choose_algorithm(const onebit_allreduce_config_t& config, const Communicato
                       static_cast<unsigned long long>(config.count), static_cast<unsigned long long>(kLeastCompressed));
     } else {
         plan->algorithm = ONEBIT_ALGORITHM_FLAT;
-        std::snprintf(reason, sizeof(reason), "%llu elements: 1 bit each beats 32", static_cast<unsigned long long>(config.count));
+        std::snprintf(reason, sizeof(reason), "%llu elements: 1 bit each beats 32",
+                      static_cast<unsigned long long>(config.count));
     }
     plan->compressed = plan->algorithm != ONEBIT_ALGORITHM_DENSE;
     plan->reason = reason;
 }
 
-}  // namespace
+} // namespace
 
 const char* algorithm_name(onebit_algorithm_t algorithm) {
     switch (algorithm) {
-        case ONEBIT_ALGORITHM_AUTO: return "auto";
-        case ONEBIT_ALGORITHM_DENSE: return "dense";
-        case ONEBIT_ALGORITHM_FLAT: return "flat";
+        case ONEBIT_ALGORITHM_AUTO:
+            return "auto";
+        case ONEBIT_ALGORITHM_DENSE:
+            return "dense";
+        case ONEBIT_ALGORITHM_FLAT:
+            return "flat";
     }
     return "unknown";
 }
@@ -119,7 +124,7 @@ Status make_plan(Communicator& communicator, const onebit_allreduce_config_t* co
     if (form.ok()) {
         choose_algorithm(*config, communicator, plan);
         chosen = *config;
-        chosen.algorithm = plan->algorithm;  // the environment may differ between ranks: compare the choice
+        chosen.algorithm = plan->algorithm; // the environment may differ between ranks: compare the choice
     }
     std::array<NamedValue, 8> values{};
     std::ranges::transform(fields_of(chosen), values.begin(), &Field::value);
@@ -140,4 +145,4 @@ Status make_plan(Communicator& communicator, const onebit_allreduce_config_t* co
     return {};
 }
 
-}  // namespace onebit
+} // namespace onebit

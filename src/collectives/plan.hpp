@@ -15,14 +15,14 @@ namespace onebit {
 /// All that is decided about an allreduce before anything is allocated; the same on every rank, but for the threads.
 struct Plan {
     std::uint64_t count = 0;
-    onebit_algorithm_t algorithm = ONEBIT_ALGORITHM_FLAT;  ///< never AUTO
-    bool compressed = true;                                ///< whether FLAT will ever be asked for
+    onebit_algorithm_t algorithm = ONEBIT_ALGORITHM_FLAT; ///< never AUTO
+    bool compressed = true;                               ///< whether FLAT will ever be asked for
     onebit_codec_t codec = ONEBIT_CODEC_SIGN;
-    onebit_scale_t scale = ONEBIT_SCALE_L1;
+    onebit_scale_t scale = ONEBIT_SCALE_L2;
     onebit_group_t group = ONEBIT_GROUP_BLOCK;
     onebit_check_t check = ONEBIT_CHECK_FULL;
     unsigned threads = 1;
-    std::string reason;  ///< why this algorithm
+    std::string reason; ///< why this algorithm
 };
 
 /// Turns a caller's config into a plan. Collective; blocks. `own`: what is already wrong on this rank, if anything, so
@@ -32,4 +32,4 @@ Status make_plan(Communicator& communicator, const onebit_allreduce_config_t* co
 /// "auto", "dense", "flat".
 const char* algorithm_name(onebit_algorithm_t algorithm);
 
-}  // namespace onebit
+} // namespace onebit

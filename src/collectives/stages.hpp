@@ -11,9 +11,9 @@ namespace onebit {
 
 /// What a stage says when it returns.
 enum class Step {
-    kDone,   ///< go on with the next stage
-    kAgain,  ///< a slice is done; there is more to do in this stage at once
-    kWait,   ///< nothing to do until a peer's message comes
+    kDone,  ///< go on with the next stage
+    kAgain, ///< a slice is done; there is more to do in this stage at once
+    kWait,  ///< nothing to do until a peer's message comes
 };
 
 /// A named stage of an algorithm. Called until it says kDone. It never blocks and never allocates.
@@ -50,4 +50,4 @@ class StageRunner {
     std::size_t current_ = 0;
 };
 
-}  // namespace onebit
+} // namespace onebit

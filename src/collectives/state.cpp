@@ -26,7 +26,7 @@ struct Header {
     std::uint32_t rank;
     std::uint32_t ranks;
     std::uint64_t count;
-    std::uint64_t worker_count;  ///< count, or 0 where nothing is ever compressed
+    std::uint64_t worker_count; ///< count, or 0 where nothing is ever compressed
     std::uint64_t server_begin;
     std::uint64_t server_count;
     std::uint64_t payload_hash;
@@ -34,7 +34,9 @@ struct Header {
 static_assert(sizeof(Header) == 72);
 
 /// A handle that is dense for good has no error, and saves none.
-std::size_t worker_count(const Allreduce& allreduce) { return allreduce.flat() == nullptr ? 0 : allreduce.plan().count; }
+std::size_t worker_count(const Allreduce& allreduce) {
+    return allreduce.flat() == nullptr ? 0 : allreduce.plan().count;
+}
 
 Header header_of(const Allreduce& allreduce) {
     const Plan& plan = allreduce.plan();
@@ -77,7 +79,8 @@ Status compare(const Header& saved, const Header& own) {
 Status check_bytes(const Allreduce& allreduce, const void* buffer, std::size_t bytes) {
     Header header{};
     if (bytes < sizeof(header)) {
-        return Status::error(ONEBIT_ERROR_BAD_STATE, "the saved state is truncated: %zu bytes, not even a header", bytes);
+        return Status::error(ONEBIT_ERROR_BAD_STATE, "the saved state is truncated: %zu bytes, not even a header",
+                             bytes);
     }
     std::memcpy(&header, buffer, sizeof(header));
     ONEBIT_RETURN_IF_ERROR(compare(header, header_of(allreduce)));
@@ -104,7 +107,7 @@ Status check_prefix(const char* prefix) {
     return {};
 }
 
-}  // namespace
+} // namespace
 
 std::size_t state_size(const Allreduce& allreduce) {
     return sizeof(Header) + (worker_count(allreduce) + allreduce.server_chunk().count) * sizeof(float);
@@ -117,7 +120,8 @@ Status pack_state(const Allreduce& allreduce, void* buffer, std::size_t bytes) {
         return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "bytes: %zu, but the state has %zu", bytes,
                              state_size(allreduce));
     }
-    std::vector<float> errors((state_size(allreduce) - sizeof(Header)) / sizeof(float));  // `buffer` may have any alignment
+    std::vector<float> errors((state_size(allreduce) - sizeof(Header)) /
+                              sizeof(float)); // `buffer` may have any alignment
     if (!errors.empty()) {
         ONEBIT_RETURN_IF_ERROR(allreduce.get_error(errors.data(), errors.data() + worker_count(allreduce)));
     }
@@ -136,7 +140,8 @@ Status unpack_state(Allreduce& allreduce, const void* buffer, std::size_t bytes)
         if (buffer == nullptr) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "buffer is NULL");
         ONEBIT_RETURN_IF_ERROR(check_bytes(allreduce, buffer, bytes));
         errors.resize((bytes - sizeof(Header)) / sizeof(float));
-        std::memcpy(errors.data(), static_cast<const std::byte*>(buffer) + sizeof(Header), errors.size() * sizeof(float));
+        std::memcpy(errors.data(), static_cast<const std::byte*>(buffer) + sizeof(Header),
+                    errors.size() * sizeof(float));
         return Status();
     });
     ONEBIT_RETURN_IF_ERROR(allreduce.agree_now(own));
@@ -180,4 +185,4 @@ Status load_state(Allreduce& allreduce, const char* prefix) {
     return unpack_state(allreduce, bytes.data(), bytes.size());
 }
 
-}  // namespace onebit
+} // namespace onebit

@@ -26,4 +26,4 @@ Status unpack_state(Allreduce& allreduce, const void* buffer, std::size_t bytes)
 Status save_state(Allreduce& allreduce, const char* prefix);
 Status load_state(Allreduce& allreduce, const char* prefix);
 
-}  // namespace onebit
+} // namespace onebit

@@ -46,10 +46,10 @@ Status wait_until_done(const char* what, double timeout, const Test& test) {
         ONEBIT_RETURN_IF_ERROR(test(&done));
         if (done) return {};
         if (!waiter.keep_waiting()) {
-            return Status::error(ONEBIT_ERROR_TIMEOUT, "%s: no answer from a peer for %g seconds (ONEBIT_TIMEOUT)", what,
-                                 timeout);
+            return Status::error(ONEBIT_ERROR_TIMEOUT, "%s: no answer from a peer for %g seconds (ONEBIT_TIMEOUT)",
+                                 what, timeout);
         }
     }
 }
 
-}  // namespace onebit
+} // namespace onebit

@@ -71,10 +71,10 @@ class Codec {
 
 struct CodecConfig {
     onebit_codec_t codec = ONEBIT_CODEC_SIGN;
-    onebit_scale_t scale = ONEBIT_SCALE_L1;
+    onebit_scale_t scale = ONEBIT_SCALE_L2;
     onebit_group_t group = ONEBIT_GROUP_BLOCK;
     unsigned threads = 1;
-    std::string kernels;  ///< by name; "" = the best this machine has
+    std::string kernels; ///< by name; "" = the best this machine has
 };
 
 /// Makes the codec from its row in the registry; INVALID_ARGUMENT where the codec or the kernels are unknown.
@@ -83,4 +83,4 @@ Status make_codec(const CodecConfig& config, std::unique_ptr<Codec>* codec);
 /// INVALID_ARGUMENT, naming those there are, unless kernels of this name run on this machine ("" always does).
 Status check_kernels(const std::string& name);
 
-}  // namespace onebit
+} // namespace onebit

@@ -15,13 +15,14 @@ constexpr Row kRegistry[] = {
     {ONEBIT_CODEC_SIGN, make_sign_codec},
 };
 
-}  // namespace
+} // namespace
 
 Status make_codec(const CodecConfig& config, std::unique_ptr<Codec>* codec) {
     for (const Row& row : kRegistry) {
         if (row.codec == config.codec) return row.make(config, codec);
     }
-    return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "config.codec: %d is not a codec", static_cast<int>(config.codec));
+    return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "config.codec: %d is not a codec",
+                         static_cast<int>(config.codec));
 }
 
-}  // namespace onebit
+} // namespace onebit

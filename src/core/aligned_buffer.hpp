@@ -49,4 +49,4 @@ class AlignedBuffer {
     std::size_t count_ = 0;
 };
 
-}  // namespace onebit
+} // namespace onebit

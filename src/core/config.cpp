@@ -27,7 +27,7 @@ Status read_number(const char* name, double least, double most, double* number) 
     return {};
 }
 
-}  // namespace
+} // namespace
 
 Status read_environment(Environment* environment) {
     environment->kernels = variable("ONEBIT_KERNELS");
@@ -46,4 +46,4 @@ Status read_environment(Environment* environment) {
     return {};
 }
 
-}  // namespace onebit
+} // namespace onebit

@@ -11,14 +11,14 @@ namespace onebit {
 /// The environment variables that onebit knows, read when a communicator is created and nowhere else.
 /// README.md, "Environment", describes each; `config.cpp` has one row for each.
 struct Environment {
-    std::string kernels;    ///< ONEBIT_KERNELS: name of the kernels to use; "" = the best this machine has
-    std::string algorithm;  ///< ONEBIT_ALGORITHM: "", "dense" or "flat": what AUTO becomes
-    unsigned threads = 1;   ///< ONEBIT_THREADS: OpenMP threads where a config says 0
-    double timeout = 600;   ///< ONEBIT_TIMEOUT: seconds without an answer from a peer; 0 = wait for ever
-    bool log = false;       ///< ONEBIT_LOG: 1 = rank 0 writes each choice and its reason to stderr
+    std::string kernels;   ///< ONEBIT_KERNELS: name of the kernels to use; "" = the best this machine has
+    std::string algorithm; ///< ONEBIT_ALGORITHM: "", "dense" or "flat": what AUTO becomes
+    unsigned threads = 1;  ///< ONEBIT_THREADS: OpenMP threads where a config says 0
+    double timeout = 600;  ///< ONEBIT_TIMEOUT: seconds without an answer from a peer; 0 = wait for ever
+    bool log = false;      ///< ONEBIT_LOG: 1 = rank 0 writes each choice and its reason to stderr
 };
 
 /// Reads the environment. INVALID_ARGUMENT with the variable's name where a value is impossible.
 Status read_environment(Environment* environment);
 
-}  // namespace onebit
+} // namespace onebit

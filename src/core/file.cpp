@@ -35,7 +35,7 @@ class File {
     int descriptor_;
 };
 
-}  // namespace
+} // namespace
 
 Status write_file(const std::string& name, std::span<const std::byte> bytes) {
     const File file(name, O_WRONLY | O_CREAT | O_TRUNC);
@@ -62,7 +62,7 @@ Status read_file(const std::string& name, std::vector<std::byte>* bytes) {
         const ssize_t got = read(file.get(), bytes->data() + filled, bytes->size() - filled);
         if (got < 0 && errno == EINTR) continue;
         if (got < 0) return io_error("read", name);
-        if (got == 0) break;  // it shrank meanwhile: the caller sees that it is truncated
+        if (got == 0) break; // it shrank meanwhile: the caller sees that it is truncated
         filled += static_cast<std::size_t>(got);
     }
     bytes->resize(filled);
@@ -73,8 +73,8 @@ Status replace_file(const std::string& temporary, const std::string& name) {
     if (std::rename(temporary.c_str(), name.c_str()) != 0) return io_error("rename a temporary file to", name);
     const std::filesystem::path folder = std::filesystem::path(name).parent_path();
     const File directory(folder.empty() ? "." : folder.string(), O_RDONLY | O_DIRECTORY);
-    if (directory.is_open()) fsync(directory.get());  // best effort: not every file system can
+    if (directory.is_open()) fsync(directory.get()); // best effort: not every file system can
     return {};
 }
 
-}  // namespace onebit
+} // namespace onebit

@@ -18,4 +18,4 @@ Status read_file(const std::string& name, std::vector<std::byte>* bytes);
 /// Gives `temporary` the name `name`, replacing what had it, in one step that a crash can't halve.
 Status replace_file(const std::string& temporary, const std::string& name);
 
-}  // namespace onebit
+} // namespace onebit

@@ -6,6 +6,8 @@
 
 namespace onebit {
 
-std::uint64_t hash_bytes(const void* data, std::size_t bytes) { return XXH3_64bits(data, bytes); }
+std::uint64_t hash_bytes(const void* data, std::size_t bytes) {
+    return XXH3_64bits(data, bytes);
+}
 
-}  // namespace onebit
+} // namespace onebit

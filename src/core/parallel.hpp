@@ -20,4 +20,4 @@ void parallel_for(std::size_t begin, std::size_t end, [[maybe_unused]] unsigned 
     for (std::size_t i = begin; i < end; ++i) body(i);
 }
 
-}  // namespace onebit
+} // namespace onebit

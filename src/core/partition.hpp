@@ -13,7 +13,9 @@ inline constexpr std::size_t kWordElements = 32;
 /// Elements of a block: the unit of work, of reproducible sums, and of ONEBIT_GROUP_BLOCK's scales.
 inline constexpr std::size_t kBlockElements = 4096;
 
-constexpr std::size_t ceil_divide(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
+constexpr std::size_t ceil_divide(std::size_t a, std::size_t b) {
+    return (a + b - 1) / b;
+}
 
 /// The elements [begin, begin + count) of the whole buffer that one rank serves. Its blocks are counted from its own
 /// beginning; the last one may be short.
@@ -74,4 +76,4 @@ class SliceCursor {
     std::size_t block_ = 0;
 };
 
-}  // namespace onebit
+} // namespace onebit

@@ -30,4 +30,4 @@ Status status_of_current_exception() {
     }
 }
 
-}  // namespace onebit
+} // namespace onebit

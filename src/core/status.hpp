@@ -46,11 +46,11 @@ Status catch_exceptions(Body&& body) {
     }
 }
 
-}  // namespace onebit
+} // namespace onebit
 
 /// Leaves the enclosing function with the status of `expression` unless it is a success.
-#define ONEBIT_RETURN_IF_ERROR(expression)                            \
-    do {                                                              \
-        ::onebit::Status status_of_expression_ = (expression);        \
+#define ONEBIT_RETURN_IF_ERROR(expression)                             \
+    do {                                                               \
+        ::onebit::Status status_of_expression_ = (expression);         \
         if (!status_of_expression_.ok()) return status_of_expression_; \
     } while (false)

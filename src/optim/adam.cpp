@@ -30,7 +30,7 @@ onebit_allreduce_config_t allreduce_config(const onebit_optimizer_config_t& conf
     return exchange;
 }
 
-}  // namespace
+} // namespace
 
 // -------------------------------------------------------------------------------------------------- creation ----
 
@@ -134,7 +134,7 @@ Status Adam::begin_compression() {
         if (v_[i] > 0) {
             mask[i / kWordElements] |= 1U << (i % kWordElements);
         } else {
-            m_[i] = 0;  // where v has underflowed, m may be left over
+            m_[i] = 0; // where v has underflowed, m may be left over
             ++masked;
         }
     }
@@ -194,4 +194,4 @@ void Adam::fill_info(onebit_optimizer_info_t* info) const {
     info->state_bytes = m_.bytes() + v_.bytes() + average_.bytes() + exchange.state_bytes + exchange.workspace_bytes;
 }
 
-}  // namespace onebit
+} // namespace onebit

@@ -18,7 +18,8 @@ namespace onebit {
 /// Warm-up, step t <= T_w: g = exact average of the gradients; m, v and x as in Adam.
 /// At T_w: v is frozen. Elements whose v is zero have never had a gradient; a sign code can't say zero, so they are
 /// masked: their m and error stay zero from here on.
-/// Compression, t > T_w: m_i = beta1 m + (1 - beta1) g_i on each rank; m = compressed average of m_i; x with the frozen v.
+/// Compression, t > T_w: m_i = beta1 m + (1 - beta1) g_i on each rank; m = compressed average of m_i; x with the frozen
+/// v.
 ///
 /// With bias correction m is divided by 1 - beta1^t and v by 1 - beta2^min(t, T_w), the value it was frozen at.
 class Adam final : public Optimizer {
@@ -32,7 +33,8 @@ class Adam final : public Optimizer {
     void fill_info(onebit_optimizer_info_t* info) const override;
 
   private:
-    Adam(const onebit_optimizer_config_t& config, TensorSet tensors, std::unique_ptr<Allreduce> allreduce, unsigned threads);
+    Adam(const onebit_optimizer_config_t& config, TensorSet tensors, std::unique_ptr<Allreduce> allreduce,
+         unsigned threads);
 
     bool frozen() const { return freeze_step_ > 0; }
     Status warmup_step();
@@ -50,11 +52,11 @@ class Adam final : public Optimizer {
 
     AlignedBuffer<float> m_;
     AlignedBuffer<float> v_;
-    AlignedBuffer<float> average_;  ///< gradients, in the warm-up only
+    AlignedBuffer<float> average_; ///< gradients, in the warm-up only
     std::optional<AutomaticFreeze> automatic_freeze_;
 
     std::uint64_t steps_ = 0;
-    std::uint64_t freeze_step_ = 0;   ///< T_w; 0 while warming up
+    std::uint64_t freeze_step_ = 0; ///< T_w; 0 while warming up
     bool freeze_requested_ = false;
     std::uint64_t masked_ = 0;
     std::uint64_t warmup_bytes_sent_ = 0;
@@ -64,4 +66,4 @@ class Adam final : public Optimizer {
 Status make_adam(Communicator& communicator, const onebit_optimizer_config_t& config, TensorSet tensors,
                  std::unique_ptr<Optimizer>* optimizer);
 
-}  // namespace onebit
+} // namespace onebit

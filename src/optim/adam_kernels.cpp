@@ -25,4 +25,4 @@ void update_parameters(float* parameters, const float* m, const float* v, std::s
     }
 }
 
-}  // namespace onebit
+} // namespace onebit

@@ -6,8 +6,8 @@
 
 namespace onebit {
 
-/// The element-wise parts of Adam, as its paper words them; one pass each. The fused passes of 1-bit Adam (encode inside
-/// the moment update, decode inside the parameter update) will join them here.
+/// The element-wise parts of Adam, as its paper words them; one pass each. The fused passes of 1-bit Adam (encode
+/// inside the moment update, decode inside the parameter update) will join them here.
 
 struct AdamBetas {
     float beta1 = 0;
@@ -34,4 +34,4 @@ void update_momentum(const float* gradients, float* m, std::size_t count, const 
 /// x -= lr (m / (sqrt(v) + eps) + weight_decay x).
 void update_parameters(float* parameters, const float* m, const float* v, std::size_t count, const AdamUpdate& update);
 
-}  // namespace onebit
+} // namespace onebit

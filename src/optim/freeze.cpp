@@ -13,7 +13,7 @@ constexpr double kSettled = 0.96;
 /// Bounds the history for a beta2 next to 1.
 constexpr double kMostDelta = 1e6;
 
-}  // namespace
+} // namespace
 
 AutomaticFreeze::AutomaticFreeze(double beta2, std::uint64_t lr_warmup_steps)
     : delta_(static_cast<std::uint64_t>(std::clamp(std::round(1 / (1 - beta2)), 1.0, kMostDelta))),
@@ -22,11 +22,11 @@ AutomaticFreeze::AutomaticFreeze(double beta2, std::uint64_t lr_warmup_steps)
 
 bool AutomaticFreeze::observe(std::uint64_t step, double variance_norm) {
     double& slot = norms_[step % delta_];
-    const double before = slot;  // of step - delta
+    const double before = slot; // of step - delta
     slot = variance_norm;
     if (step <= delta_ || step < lr_warmup_steps_ || before <= 0) return false;
     const double ratio = variance_norm / before;
     return ratio >= kSettled && ratio <= 1 / kSettled;
 }
 
-}  // namespace onebit
+} // namespace onebit

@@ -9,8 +9,8 @@
 namespace onebit {
 
 /// When 1-bit Adam's warm-up ends by itself [1-bit Adam, section 7.1]: once the learning rate has warmed up and the
-/// variance has settled, |v_t|_1 / |v_(t - delta)|_1 within 0.96 to 1/0.96, delta = 1/(1 - beta2) steps. (The paper gives
-/// the lower bound only: a variance that is still growing would pass it at once.)
+/// variance has settled, |v_t|_1 / |v_(t - delta)|_1 within 0.96 to 1/0.96, delta = 1/(1 - beta2) steps. (The paper
+/// gives the lower bound only: a variance that is still growing would pass it at once.)
 class AutomaticFreeze {
   public:
     AutomaticFreeze(double beta2, std::uint64_t lr_warmup_steps);
@@ -21,7 +21,7 @@ class AutomaticFreeze {
   private:
     std::uint64_t delta_;
     std::uint64_t lr_warmup_steps_;
-    std::vector<double> norms_;  ///< of the last delta steps; step t at t mod delta
+    std::vector<double> norms_; ///< of the last delta steps; step t at t mod delta
 };
 
-}  // namespace onebit
+} // namespace onebit

@@ -85,10 +85,11 @@ Status agree_on_config(Communicator& communicator, const Status& own, const oneb
     return compare_across_ranks(communicator, own, values);
 }
 
-}  // namespace
+} // namespace
 
-Status make_optimizer(Communicator& communicator, const onebit_optimizer_config_t* config, const onebit_tensor_t* tensors,
-                      std::size_t num_tensors, const Status& own, std::unique_ptr<Optimizer>* optimizer) {
+Status make_optimizer(Communicator& communicator, const onebit_optimizer_config_t* config,
+                      const onebit_tensor_t* tensors, std::size_t num_tensors, const Status& own,
+                      std::unique_ptr<Optimizer>* optimizer) {
     TensorSet set;
     const Status checked = catch_exceptions([&] {
         ONEBIT_RETURN_IF_ERROR(own);
@@ -101,4 +102,4 @@ Status make_optimizer(Communicator& communicator, const onebit_optimizer_config_
     return find_row(checked_config.kind)->make(communicator, checked_config, std::move(set), optimizer);
 }
 
-}  // namespace onebit
+} // namespace onebit

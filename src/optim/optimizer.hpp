@@ -23,8 +23,10 @@ class Optimizer {
     virtual void fill_info(onebit_optimizer_info_t* info) const = 0;
 };
 
-/// Makes the optimizer of the config's kind. `own`: what is already wrong on this rank, if anything. Collective; blocks.
-Status make_optimizer(Communicator& communicator, const onebit_optimizer_config_t* config, const onebit_tensor_t* tensors,
-                      std::size_t num_tensors, const Status& own, std::unique_ptr<Optimizer>* optimizer);
+/// Makes the optimizer of the config's kind. `own`: what is already wrong on this rank, if anything. Collective;
+/// blocks.
+Status make_optimizer(Communicator& communicator, const onebit_optimizer_config_t* config,
+                      const onebit_tensor_t* tensors, std::size_t num_tensors, const Status& own,
+                      std::unique_ptr<Optimizer>* optimizer);
 
-}  // namespace onebit
+} // namespace onebit

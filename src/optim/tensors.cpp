@@ -19,13 +19,13 @@ Status check_pointer(const void* pointer, const std::string& tensor, const char*
         return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "%s: %s is NULL", tensor.c_str(), member);
     }
     if (reinterpret_cast<std::uintptr_t>(pointer) % alignof(float) != 0) {
-        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "%s: %s = %p is not aligned to %zu bytes", tensor.c_str(), member,
-                             pointer, alignof(float));
+        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "%s: %s = %p is not aligned to %zu bytes", tensor.c_str(),
+                             member, pointer, alignof(float));
     }
     return {};
 }
 
-}  // namespace
+} // namespace
 
 Status TensorSet::create(const onebit_tensor_t* tensors, std::size_t num_tensors, TensorSet* set) {
     if (tensors == nullptr) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "tensors is NULL");
@@ -35,7 +35,8 @@ Status TensorSet::create(const onebit_tensor_t* tensors, std::size_t num_tensors
         const std::string name = "tensors[" + std::to_string(i) + "]";
         if (tensor.size != sizeof(onebit_tensor_t) || tensor.version != ONEBIT_TENSOR_VERSION) {
             return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "%s: size %zu, version %u; this library has %zu and %d",
-                                 name.c_str(), tensor.size, tensor.version, sizeof(onebit_tensor_t), ONEBIT_TENSOR_VERSION);
+                                 name.c_str(), tensor.size, tensor.version, sizeof(onebit_tensor_t),
+                                 ONEBIT_TENSOR_VERSION);
         }
         if (tensor.count == 0 || tensor.count > SIZE_MAX / 64) {
             return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "%s: count is %llu", name_of(tensor, i).c_str(),
@@ -66,4 +67,4 @@ void TensorSet::gather_gradients(float* fused, unsigned threads) const {
     });
 }
 
-}  // namespace onebit
+} // namespace onebit

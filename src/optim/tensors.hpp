@@ -54,4 +54,4 @@ class TensorSet {
     std::size_t count_ = 0;
 };
 
-}  // namespace onebit
+} // namespace onebit

@@ -41,10 +41,10 @@ struct Hub {
     const int ranks;
     std::mutex mutex;
     std::vector<Posted*> posted;
-    std::deque<SumState> sums;       ///< in the order in which they were begun
-    std::size_t first_sum = 0;       ///< number of the sum at the front
-    std::vector<bool> gone;          ///< ranks that have destroyed their end
-    std::vector<std::size_t> duplicated;  ///< how many duplicates each rank has taken
+    std::deque<SumState> sums;           ///< in the order in which they were begun
+    std::size_t first_sum = 0;           ///< number of the sum at the front
+    std::vector<bool> gone;              ///< ranks that have destroyed their end
+    std::vector<std::size_t> duplicated; ///< how many duplicates each rank has taken
     std::vector<std::shared_ptr<Hub>> duplicates;
 };
 
@@ -154,7 +154,7 @@ class LoopbackSum final : public Sum {
         if (!added_) add_segment(state);
         if (state.added < hub_->ranks) return {};
         *done = finished_ = true;
-        if (++state.left == hub_->ranks) {  // the last one; sums end in the order in which they began
+        if (++state.left == hub_->ranks) { // the last one; sums end in the order in which they began
             hub_->sums.pop_front();
             ++hub_->first_sum;
         }
@@ -221,7 +221,8 @@ class LoopbackTransport final : public Transport {
                          std::unique_ptr<Exchange>* exchange) override {
         drop_empty(sends);
         drop_empty(receives);
-        *exchange = std::make_unique<LoopbackExchange>(hub_, rank_, std::move(sends), std::move(receives), tag, bytes_sent_);
+        *exchange =
+            std::make_unique<LoopbackExchange>(hub_, rank_, std::move(sends), std::move(receives), tag, bytes_sent_);
         return {};
     }
 
@@ -235,7 +236,7 @@ class LoopbackTransport final : public Transport {
     int rank_;
 };
 
-}  // namespace
+} // namespace
 
 std::vector<std::unique_ptr<Transport>> make_loopback_transports(int ranks) {
     auto hub = std::make_shared<Hub>(ranks);
@@ -244,4 +245,4 @@ std::vector<std::unique_ptr<Transport>> make_loopback_transports(int ranks) {
     return transports;
 }
 
-}  // namespace onebit
+} // namespace onebit

@@ -12,4 +12,4 @@ namespace onebit {
 /// Transports whose ranks are threads of this process; element r of the result is rank r's.
 std::vector<std::unique_ptr<Transport>> make_loopback_transports(int ranks);
 
-}  // namespace onebit
+} // namespace onebit

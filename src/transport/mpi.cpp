@@ -60,8 +60,9 @@ class MpiExchange final : public Exchange {
         *done = true;
         if (!active_) return {};
         int flag = 0;
-        ONEBIT_RETURN_IF_ERROR(check(
-            MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &flag, MPI_STATUSES_IGNORE), "MPI_Testall"));
+        ONEBIT_RETURN_IF_ERROR(
+            check(MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &flag, MPI_STATUSES_IGNORE),
+                  "MPI_Testall"));
         *done = flag != 0;
         active_ = !*done;
         return {};
@@ -101,22 +102,24 @@ class MpiSum final : public Sum {
         for (std::size_t begin = 0; begin < count_; begin += kPieceElements) {
             const int elements = static_cast<int>(std::min(kPieceElements, count_ - begin));
             const void* from = input == output ? MPI_IN_PLACE : static_cast<const void*>(input + begin);
-            if (may_block) {  // the blocking form is the better tuned one in both MPIs
+            if (may_block) { // the blocking form is the better tuned one in both MPIs
                 ONEBIT_RETURN_IF_ERROR(
                     check(MPI_Allreduce(from, output + begin, elements, MPI_FLOAT, MPI_SUM, comm_), "MPI_Allreduce"));
                 continue;
             }
             requests_.push_back(MPI_REQUEST_NULL);
-            ONEBIT_RETURN_IF_ERROR(check(
-                MPI_Iallreduce(from, output + begin, elements, MPI_FLOAT, MPI_SUM, comm_, &requests_.back()), "MPI_Iallreduce"));
+            ONEBIT_RETURN_IF_ERROR(
+                check(MPI_Iallreduce(from, output + begin, elements, MPI_FLOAT, MPI_SUM, comm_, &requests_.back()),
+                      "MPI_Iallreduce"));
         }
         return {};
     }
 
     Status test(bool* done) override {
         int flag = 1;
-        ONEBIT_RETURN_IF_ERROR(check(
-            MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &flag, MPI_STATUSES_IGNORE), "MPI_Testall"));
+        ONEBIT_RETURN_IF_ERROR(
+            check(MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &flag, MPI_STATUSES_IGNORE),
+                  "MPI_Testall"));
         *done = flag != 0;
         return {};
     }
@@ -170,7 +173,7 @@ class MpiTransport final : public Transport {
     int size_ = 0;
 };
 
-}  // namespace
+} // namespace
 
 Status make_mpi_transport(MPI_Comm comm, std::unique_ptr<Transport>* transport) {
     if (!mpi_is_up()) {
@@ -187,4 +190,4 @@ Status make_mpi_transport(MPI_Comm comm, std::unique_ptr<Transport>* transport) 
     return {};
 }
 
-}  // namespace onebit
+} // namespace onebit

@@ -14,4 +14,4 @@ namespace onebit {
 /// initialised or `comm` is not an intracommunicator.
 Status make_mpi_transport(MPI_Comm comm, std::unique_ptr<Transport>* transport);
 
-}  // namespace onebit
+} // namespace onebit

@@ -76,4 +76,4 @@ inline std::uint64_t ring_bytes(std::size_t count, int ranks) {
     return 2 * (n - 1) * count * sizeof(float) / n;
 }
 
-}  // namespace onebit
+} // namespace onebit

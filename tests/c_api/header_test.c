@@ -74,7 +74,7 @@ static void check_macros(void) {
     check(config.count == 12345 && config.datatype == ONEBIT_FLOAT32 && config.memory == ONEBIT_MEMORY_HOST,
           "allreduce config: data");
     check(config.algorithm == ONEBIT_ALGORITHM_AUTO && config.codec == ONEBIT_CODEC_SIGN, "allreduce config: method");
-    check(config.scale == ONEBIT_SCALE_L1 && config.group == ONEBIT_GROUP_BLOCK, "allreduce config: scale");
+    check(config.scale == ONEBIT_SCALE_L2 && config.group == ONEBIT_GROUP_BLOCK, "allreduce config: scale");
     check(config.check == ONEBIT_CHECK_FULL, "allreduce config: check");
     check(info.size == sizeof info && info.version == 1 && info.calls == 0 && info.reason[0] == 0, "allreduce info");
     check(adam.size == sizeof adam && adam.version == 1, "optimizer config: head");
@@ -82,7 +82,7 @@ static void check_macros(void) {
     check(adam.beta1 == 0.9 && adam.beta2 == 0.999 && adam.eps == 1e-8, "optimizer config: moments");
     check(adam.weight_decay == 0.0 && adam.bias_correction == 1 && adam.threads == 0, "optimizer config: decay");
     check(adam.freeze_step == ONEBIT_FREEZE_AUTO && adam.lr_warmup_steps == 0, "optimizer config: freeze");
-    check(adam.scale == ONEBIT_SCALE_L1 && adam.group == ONEBIT_GROUP_BLOCK, "optimizer config: scale");
+    check(adam.scale == ONEBIT_SCALE_L2 && adam.group == ONEBIT_GROUP_BLOCK, "optimizer config: scale");
     check(adam_info.size == sizeof adam_info && adam_info.version == 1 && adam_info.steps == 0, "optimizer info");
     check(tensor.size == sizeof tensor && tensor.version == 1 && tensor.count == 3, "tensor: head");
     check(tensor.parameters == parameters && tensor.gradients == gradients && tensor.name == NULL, "tensor: pointers");

@@ -226,7 +226,7 @@ TEST_CASE("a state of another shape is refused", "[state]") {
             {"world size", log.size() == 1 ? 2 : 1, count, default_mode()},
             {"count + 1", log.size(), count + 1, default_mode()}, // as many words
             {"count / 2", log.size(), count / 2, default_mode()},
-            {"scale", log.size(), count, {ONEBIT_SCALE_L2, ONEBIT_GROUP_BLOCK}},
+            {"scale", log.size(), count, {ONEBIT_SCALE_L1, ONEBIT_GROUP_BLOCK}},
             {"group", log.size(), count, {ONEBIT_SCALE_L1, ONEBIT_GROUP_TENSOR}},
         };
         for (const Other& other : others) {

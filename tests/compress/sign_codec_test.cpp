@@ -14,7 +14,8 @@
 namespace onebit {
 namespace {
 
-std::unique_ptr<Codec> codec_with(unsigned threads, const std::string& kernels, onebit_scale_t scale, onebit_group_t group) {
+std::unique_ptr<Codec> codec_with(unsigned threads, const std::string& kernels, onebit_scale_t scale,
+                                  onebit_group_t group) {
     std::unique_ptr<Codec> codec;
     REQUIRE(make_codec({ONEBIT_CODEC_SIGN, scale, group, threads, kernels}, &codec).ok());
     return codec;
@@ -90,5 +91,5 @@ TEST_CASE("unknown kernels are refused with the names of those there are", "[cod
     CHECK_THAT(status.message(), Catch::Contains("mmx") && Catch::Contains("reference"));
 }
 
-}  // namespace
-}  // namespace onebit
+} // namespace
+} // namespace onebit

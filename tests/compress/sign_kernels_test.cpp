@@ -3,8 +3,6 @@
 //
 // Every kernel of every instruction set that this machine has against the scalar reference: the same bits.
 
-#include "compress/sign/kernels.hpp"
-
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <cstring>
@@ -13,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "compress/sign/kernels.hpp"
 #include "core/aligned_buffer.hpp"
 #include "core/partition.hpp"
 
@@ -30,12 +29,23 @@ std::vector<float> awkward_values(std::size_t count, unsigned seed) {
     for (float& value : values) {
         value = gaussian(random);
         switch (random() % 16) {
-            case 0: value = 0.0F; break;
-            case 1: value = -0.0F; break;
-            case 2: value *= 1e-25F; break;
-            case 3: value *= 1e-42F; break;  // subnormal
-            case 4: value *= 1e15F; break;
-            default: break;
+            case 0:
+                value = 0.0F;
+                break;
+            case 1:
+                value = -0.0F;
+                break;
+            case 2:
+                value *= 1e-25F;
+                break;
+            case 3:
+                value *= 1e-42F;
+                break; // subnormal
+            case 4:
+                value *= 1e15F;
+                break;
+            default:
+                break;
         }
     }
     return values;
@@ -50,7 +60,8 @@ std::vector<std::uint32_t> random_words(std::size_t count, unsigned seed) {
 
 /// What a kernel leaves behind; guards catch what it writes too far.
 struct Outcome {
-    explicit Outcome(const std::vector<float>& start) : corrected(start.size() + 64), bits(start.size() / 32 + 3, 0xdeadbeef) {
+    explicit Outcome(const std::vector<float>& start)
+        : corrected(start.size() + 64), bits(start.size() / 32 + 3, 0xdeadbeef) {
         std::copy(start.begin(), start.end(), corrected.data());
         std::fill(corrected.data() + start.size(), corrected.data() + corrected.size(), 77.0F);
     }
@@ -66,7 +77,7 @@ struct Outcome {
 /// Calls body(kernels, count, scale, mask, description) for every case.
 template <typename Body>
 void for_each_case(const Body& body) {
-    REQUIRE(available_sign_kernels().size() >= 2);  // else nothing would be compared
+    REQUIRE(available_sign_kernels().size() >= 2); // else nothing would be compared
     for (const SignKernels* kernels : available_sign_kernels()) {
         for (const std::size_t count : kCounts) {
             for (const onebit_scale_t scale : kScales) {
@@ -82,14 +93,14 @@ void for_each_case(const Body& body) {
 
 TEST_CASE("encode gives the reference's bits on every instruction set", "[kernels]") {
     for_each_case([](const SignKernels& kernels, std::size_t count, onebit_scale_t scale, const std::uint32_t* mask) {
-        std::vector<float> shifted = awkward_values(count + 1, 1);  // + 1: a float's own alignment, no vector's
+        std::vector<float> shifted = awkward_values(count + 1, 1); // + 1: a float's own alignment, no vector's
         const auto start = awkward_values(count, 2);
         Outcome expected(start);
         Outcome actual(start);
         for (int step = 0; step < 3; ++step) {
             const float old_scale = static_cast<float>(step) * 0.3F;
-            expected.sum = reference_sign_kernels().encode(shifted.data() + 1, expected.corrected.data(), old_scale, mask,
-                                                           count, scale, expected.bits.data());
+            expected.sum = reference_sign_kernels().encode(shifted.data() + 1, expected.corrected.data(), old_scale,
+                                                           mask, count, scale, expected.bits.data());
             actual.sum = kernels.encode(shifted.data() + 1, actual.corrected.data(), old_scale, mask, count, scale,
                                         actual.bits.data());
             CHECK(actual == expected);
@@ -99,7 +110,8 @@ TEST_CASE("encode gives the reference's bits on every instruction set", "[kernel
 
 TEST_CASE("average_encode gives the reference's bits on every instruction set", "[kernels]") {
     for (const std::size_t ranks : {1, 2, 3, 4, 7}) {
-        for_each_case([&](const SignKernels& kernels, std::size_t count, onebit_scale_t scale, const std::uint32_t* mask) {
+        for_each_case([&](const SignKernels& kernels, std::size_t count, onebit_scale_t scale,
+                          const std::uint32_t* mask) {
             constexpr std::size_t kFirstWord = 3;
             std::vector<std::vector<std::uint32_t>> messages;
             std::vector<const std::uint32_t*> pointers;
@@ -115,8 +127,8 @@ TEST_CASE("average_encode gives the reference's bits on every instruction set", 
             expected.sum = reference_sign_kernels().average_encode(pointers.data(), ranks, kFirstWord, 0, share,
                                                                    expected.corrected.data(), 0.4F, mask, count, scale,
                                                                    expected.bits.data());
-            actual.sum = kernels.average_encode(pointers.data(), ranks, kFirstWord, 0, share, actual.corrected.data(), 0.4F,
-                                                mask, count, scale, actual.bits.data());
+            actual.sum = kernels.average_encode(pointers.data(), ranks, kFirstWord, 0, share, actual.corrected.data(),
+                                                0.4F, mask, count, scale, actual.bits.data());
             CHECK(actual == expected);
         });
     }
@@ -165,5 +177,5 @@ TEST_CASE("every kernel of the list is there for every instruction set", "[kerne
     CHECK(std::string(available_sign_kernels().back()->name) == "reference");
 }
 
-}  // namespace
-}  // namespace onebit
+} // namespace
+} // namespace onebit

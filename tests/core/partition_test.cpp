@@ -45,5 +45,5 @@ TEST_CASE("a cursor visits every block of every chunk once, in order", "[partiti
     }
 }
 
-}  // namespace
-}  // namespace onebit
+} // namespace
+} // namespace onebit

@@ -154,7 +154,7 @@ TEST_CASE("optimizer creation: fewer elements than ranks, ranks that disagree", 
             {"bias_correction", [](Arguments& a) { a.config.bias_correction = 0; }},
             {"freeze_step", [](Arguments& a) { a.config.freeze_step = 7; }},
             {"lr_warmup_steps", [](Arguments& a) { a.config.lr_warmup_steps = 7; }},
-            {"scale", [](Arguments& a) { a.config.scale = ONEBIT_SCALE_L2; }},
+            {"scale", [](Arguments& a) { a.config.scale = ONEBIT_SCALE_L1; }},
             {"group", [](Arguments& a) { a.config.group = ONEBIT_GROUP_TENSOR; }},
         };
         for (const BadCreation& creation : cases)

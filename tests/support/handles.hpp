@@ -40,7 +40,7 @@ inline const std::vector<Mode>& all_modes() {
     return modes;
 }
 inline Mode default_mode() {
-    return {ONEBIT_SCALE_L1, ONEBIT_GROUP_BLOCK};
+    return {ONEBIT_SCALE_L2, ONEBIT_GROUP_BLOCK};
 }
 
 inline onebit_allreduce_config_t flat_config(std::uint64_t count, Mode mode = default_mode()) {

@@ -80,9 +80,9 @@ TEST_CASE("a call that no peer answers ends with TIMEOUT and names the stage", "
 }
 
 TEST_CASE("impossible environment variables are refused by name", "[loopback]") {
-    const std::pair<const char*, const char*> variables[] = {{"ONEBIT_TIMEOUT", "soon"},  {"ONEBIT_THREADS", "0"},
-                                                             {"ONEBIT_KERNELS", "mmx"},   {"ONEBIT_ALGORITHM", "magic"},
-                                                             {"ONEBIT_THREADS", "2 cores"}, {"ONEBIT_LOG", "loud"}};
+    const std::pair<const char*, const char*> variables[] = {
+        {"ONEBIT_TIMEOUT", "soon"},    {"ONEBIT_THREADS", "0"},       {"ONEBIT_KERNELS", "mmx"},
+        {"ONEBIT_ALGORITHM", "magic"}, {"ONEBIT_THREADS", "2 cores"}, {"ONEBIT_LOG", "loud"}};
     for (const auto& [name, value] : variables) {
         setenv(name, value, 1);
         onebit_comm_t comm = nullptr;
@@ -92,5 +92,5 @@ TEST_CASE("impossible environment variables are refused by name", "[loopback]") 
     }
 }
 
-}  // namespace
-}  // namespace onebit
+} // namespace
+} // namespace onebit

@@ -27,4 +27,4 @@ const SignKernels& reference_sign_kernels();
 /// All that run on this machine, best first; the last is the reference.
 std::span<const SignKernels* const> available_sign_kernels();
 
-}  // namespace onebit
+} // namespace onebit

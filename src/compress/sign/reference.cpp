@@ -13,7 +13,9 @@
 namespace onebit {
 namespace {
 
-bool bit_at(const std::uint32_t* words, std::size_t i) { return (words[i / 32] >> (i % 32) & 1) != 0; }
+bool bit_at(const std::uint32_t* words, std::size_t i) {
+    return (words[i / 32] >> (i % 32) & 1) != 0;
+}
 
 void put_bit(std::uint32_t* words, std::size_t i, bool bit) {
     if (i % 32 == 0) words[i / 32] = 0;
@@ -21,7 +23,9 @@ void put_bit(std::uint32_t* words, std::size_t i, bool bit) {
 }
 
 /// +s for x >= 0 (both zeros), else -s.
-float signed_scale(float x, float s) { return x >= 0 ? s : -s; }
+float signed_scale(float x, float s) {
+    return x >= 0 ? s : -s;
+}
 
 /// A sum in 32 lanes, combined in a fixed tree: the same result whatever the vector length.
 class LaneSum {
@@ -62,8 +66,8 @@ float encode(const float* values, float* corrected, float old_scale, const std::
 }
 
 float average_encode(const std::uint32_t* const* messages, std::size_t ranks, std::size_t first_word,
-                     std::size_t scale_word, float share, float* corrected, float old_scale,
-                     const std::uint32_t* valid, std::size_t count, onebit_scale_t scale, std::uint32_t* bits) {
+                     std::size_t scale_word, float share, float* corrected, float old_scale, const std::uint32_t* valid,
+                     std::size_t count, onebit_scale_t scale, std::uint32_t* bits) {
     LaneSum sum(scale);
     for (std::size_t i = 0; i < count; ++i) {
         float value = 0;
@@ -90,7 +94,7 @@ bool all_finite(const float* values, std::size_t count) {
     return true;
 }
 
-}  // namespace
+} // namespace
 
 const SignKernels& reference_sign_kernels() {
     static constexpr SignKernels kKernels = {
@@ -102,4 +106,4 @@ const SignKernels& reference_sign_kernels() {
     return kKernels;
 }
 
-}  // namespace onebit
+} // namespace onebit

@@ -18,7 +18,9 @@ std::size_t elements_in_block(const Chunk& chunk, std::size_t block) {
     return std::min(kBlockElements, chunk.count - block * kBlockElements);
 }
 
-float error_of(float corrected, float scale) { return corrected - (corrected >= 0 ? scale : -scale); }
+float error_of(float corrected, float scale) {
+    return corrected - (corrected >= 0 ? scale : -scale);
+}
 
 /// A block's sum in double, for the rare block whose float sum overflowed or lost its smallest terms. In 32 lanes too,
 /// so that a GPU can add the same way.
@@ -37,7 +39,7 @@ double sum_in_double(const float* values, std::size_t count, onebit_scale_t scal
 /// Below this a float sum of squares may have lost terms to underflow.
 constexpr float kLeastTrustedSum = 0x1p-80F;
 
-}  // namespace
+} // namespace
 
 // ---------------------------------------------------------------------------------------------- SignFeedback ----
 
@@ -89,11 +91,11 @@ void SignFeedback::set_error(const float* error) {
             corrected[first + i] = takes_part ? error[first + i] : 0.0F;
         }
     });
-    scales.fill_zero();  // corrected - 0 * sgn(corrected) is the error itself
+    scales.fill_zero(); // corrected - 0 * sgn(corrected) is the error itself
 }
 
 void SignFeedback::set_mask(std::span<const std::uint32_t> mask) {
-    get_error(corrected.data());  // element by element, so in place
+    get_error(corrected.data()); // element by element, so in place
     mask_ = mask;
     set_error(corrected.data());
     valid_count_ = 0;
@@ -118,7 +120,9 @@ std::size_t SignCodec::scale_words(const Chunk& chunk) const {
     return group_ == ONEBIT_GROUP_BLOCK ? chunk.blocks() : (chunk.count > 0 ? 1 : 0);
 }
 
-std::size_t SignCodec::message_words(const Chunk& chunk) const { return chunk.words() + scale_words(chunk); }
+std::size_t SignCodec::message_words(const Chunk& chunk) const {
+    return chunk.words() + scale_words(chunk);
+}
 
 std::unique_ptr<Feedback> SignCodec::make_feedback(std::span<const Chunk> chunks) const {
     return std::make_unique<SignFeedback>(chunks, group_);
@@ -139,11 +143,11 @@ void SignCodec::encode(const float* values, Feedback& worker, const Slice& slice
     auto& feedback = static_cast<SignFeedback&>(worker);
     const Chunk& chunk = slice.chunk;
     parallel_for(slice.first_block, slice.end_block, threads_, [&](std::size_t block) {
-        const float sum = kernels_.encode(values + chunk.begin + block * kBlockElements,
-                                          feedback.corrected.data() + feedback.element_index(chunk, block),
-                                          feedback.scale_of_block(chunk, block), feedback.valid(chunk, block),
-                                          elements_in_block(chunk, block), scale_,
-                                          message + block * kBlockElements / kWordElements);
+        const float sum =
+            kernels_.encode(values + chunk.begin + block * kBlockElements,
+                            feedback.corrected.data() + feedback.element_index(chunk, block),
+                            feedback.scale_of_block(chunk, block), feedback.valid(chunk, block),
+                            elements_in_block(chunk, block), scale_, message + block * kBlockElements / kWordElements);
         finish_block(feedback, chunk, block, sum, message);
     });
 }
@@ -171,7 +175,7 @@ void SignCodec::finish_block(SignFeedback& feedback, const Chunk& chunk, std::si
                             elements_in_block(chunk, block), scale_);
     }
     if (group_ == ONEBIT_GROUP_TENSOR) {
-        feedback.sums[feedback.block_index(chunk, block)] = sum;  // the scale waits for all blocks: seal
+        feedback.sums[feedback.block_index(chunk, block)] = sum; // the scale waits for all blocks: seal
         return;
     }
     const float scale = scale_for(sum, feedback.valid_count(chunk, block));
@@ -232,7 +236,7 @@ const SignKernels* find_kernels(const std::string& name) {
     return nullptr;
 }
 
-}  // namespace
+} // namespace
 
 Status check_kernels(const std::string& name) {
     if (find_kernels(name) != nullptr) return {};
@@ -248,4 +252,4 @@ Status make_sign_codec(const CodecConfig& config, std::unique_ptr<Codec>* codec)
     return {};
 }
 
-}  // namespace onebit
+} // namespace onebit

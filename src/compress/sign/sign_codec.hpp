@@ -47,8 +47,8 @@ class SignFeedback final : public Feedback {
 
     std::vector<Chunk> chunks;
     AlignedBuffer<float> corrected;
-    AlignedBuffer<float> scales;  ///< one per block, or one
-    AlignedBuffer<double> sums;   ///< one per block, of the message being encoded
+    AlignedBuffer<float> scales; ///< one per block, or one
+    AlignedBuffer<double> sums;  ///< one per block, of the message being encoded
 
   private:
     template <typename Visit>
@@ -94,4 +94,4 @@ class SignCodec final : public Codec {
 
 Status make_sign_codec(const CodecConfig& config, std::unique_ptr<Codec>* codec);
 
-}  // namespace onebit
+} // namespace onebit

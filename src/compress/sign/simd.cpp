@@ -22,7 +22,7 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "compress/sign/simd.cpp"
-#include <hwy/foreach_target.h>  // must come before highway.h
+#include <hwy/foreach_target.h> // must come before highway.h
 #include <hwy/highway.h>
 
 HWY_BEFORE_NAMESPACE();
@@ -73,7 +73,7 @@ HWY_INLINE void store_signs(const Group& group, std::uint8_t* bytes) {
         for (std::size_t k = 0; k < kRegisters; ++k) {
             hn::StoreMaskBits(d, hn::Ge(group[k], zero), bytes + k * kVectorLanes / 8);
         }
-    } else {  // four lanes make half a byte
+    } else { // four lanes make half a byte
         for (std::size_t k = 0; k < kRegisters; k += 2) {
             std::uint8_t low[8];
             std::uint8_t high[8];
@@ -98,7 +98,8 @@ HWY_INLINE float total_of(const Group& sum) {
 /// Corrects the values by the error of the last message, stores them and adds them to the sum: the heart of encode
 /// and average_encode. `group` holds the values, then what is to be encoded.
 template <bool kMasked, onebit_scale_t kScale>
-HWY_INLINE void correct(Group& group, float* HWY_RESTRICT corrected, Vector old_scale, std::uint32_t valid, Group& sum) {
+HWY_INLINE void correct(Group& group, float* HWY_RESTRICT corrected, Vector old_scale, std::uint32_t valid,
+                        Group& sum) {
     const Tag d;
     const Vector zero = hn::Zero(d);
     const Vector minus_old_scale = hn::Neg(old_scale);
@@ -168,7 +169,7 @@ float encode(const float* values, float* corrected, float old_scale, const std::
         const float* from = values + g * kLanes;
         prefetch_ahead(from);
         alignas(64) float padded[kLanes];
-        if (HWY_UNLIKELY(count - g * kLanes < kLanes)) {  // the caller's buffer ends within this group
+        if (HWY_UNLIKELY(count - g * kLanes < kLanes)) { // the caller's buffer ends within this group
             std::memset(padded, 0, sizeof(padded));
             std::memcpy(padded, from, (count - g * kLanes) * sizeof(float));
             from = padded;
@@ -180,8 +181,8 @@ float encode(const float* values, float* corrected, float old_scale, const std::
 }
 
 float average_encode(const std::uint32_t* const* messages, std::size_t ranks, std::size_t first_word,
-                     std::size_t scale_word, float share, float* corrected, float old_scale,
-                     const std::uint32_t* valid, std::size_t count, onebit_scale_t scale, std::uint32_t* bits) {
+                     std::size_t scale_word, float share, float* corrected, float old_scale, const std::uint32_t* valid,
+                     std::size_t count, onebit_scale_t scale, std::uint32_t* bits) {
     const auto load = [&](std::size_t g) HWY_ATTR {
         const Tag d;
         Group group;
@@ -261,10 +262,10 @@ constexpr SignKernels make_table(const char* name) {
     };
 }
 
-#endif  // a target with vectors
+#endif // a target with vectors
 
-}  // namespace HWY_NAMESPACE
-}  // namespace onebit
+} // namespace HWY_NAMESPACE
+} // namespace onebit
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
@@ -276,10 +277,10 @@ namespace {
 std::vector<const SignKernels*> list_kernels() {
     std::vector<const SignKernels*> list;
     [[maybe_unused]] const std::int64_t supported = hwy::SupportedTargets();
-#define ONEBIT_ADD_TARGET(target, space, name)                     \
-    if ((supported & (target)) != 0) {                             \
+#define ONEBIT_ADD_TARGET(target, space, name)                         \
+    if ((supported & (target)) != 0) {                                 \
         static constexpr SignKernels kTable = space::make_table(name); \
-        list.push_back(&kTable);                                   \
+        list.push_back(&kTable);                                       \
     }
 #if HWY_TARGETS & HWY_AVX3
     ONEBIT_ADD_TARGET(HWY_AVX3, N_AVX3, "avx512")
@@ -298,12 +299,12 @@ std::vector<const SignKernels*> list_kernels() {
     return list;
 }
 
-}  // namespace
+} // namespace
 
 std::span<const SignKernels* const> available_sign_kernels() {
     static const std::vector<const SignKernels*> kList = list_kernels();
     return kList;
 }
 
-}  // namespace onebit
-#endif  // HWY_ONCE
+} // namespace onebit
+#endif // HWY_ONCE
