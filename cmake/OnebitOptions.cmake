@@ -10,10 +10,9 @@ target_compile_options(onebit_options INTERFACE
     -fno-math-errno
     -Wall -Wextra -Wshadow -Wno-unknown-pragmas # OpenMP pragmas where OpenMP is off
     $<$<BOOL:${ONEBIT_WERROR}>:-Werror>)
-if(ONEBIT_SANITIZE)
-    target_compile_options(onebit_options INTERFACE -fsanitize=${ONEBIT_SANITIZE} -fno-omit-frame-pointer
-        -fno-sanitize-recover=undefined)
-    target_link_options(onebit_options INTERFACE -fsanitize=${ONEBIT_SANITIZE})
+if(ONEBIT_SANITIZE) # for every target, also those that only link the library
+    add_compile_options(-fsanitize=${ONEBIT_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=undefined)
+    add_link_options(-fsanitize=${ONEBIT_SANITIZE})
 endif()
 # MPI's C interface only: its C++ one is gone from the standard, and full of warnings.
 target_compile_definitions(onebit_options INTERFACE OMPI_SKIP_MPICXX MPICH_SKIP_MPICXX)

@@ -40,13 +40,15 @@
 #ifdef __cplusplus
 extern "C" {
 #define ONEBIT_NOEXCEPT noexcept
+#define ONEBIT_ENUM_INT : int /* as in C: any int may come in, and is checked */
 #else
 #define ONEBIT_NOEXCEPT
+#define ONEBIT_ENUM_INT
 #endif
 
 /* ------------------------------------------------------------------------------------------------- Status ---- */
 
-typedef enum onebit_status {
+typedef enum onebit_status ONEBIT_ENUM_INT {
     ONEBIT_SUCCESS = 0,
     ONEBIT_ERROR_INVALID_ARGUMENT = 1, /* NULL, misaligned, out of range, or not as documented */
     ONEBIT_ERROR_INVALID_HANDLE = 2,   /* NULL, destroyed, or never a handle of this type */
@@ -100,29 +102,29 @@ ONEBIT_API onebit_status_t onebit_comm_destroy(onebit_comm_t comm) ONEBIT_NOEXCE
  * into the next call (error feedback, at the worker and at the server) [1-bit Adam, section 4; EF]. */
 typedef struct onebit_allreduce_opaque* onebit_allreduce_t;
 
-typedef enum onebit_datatype {
+typedef enum onebit_datatype ONEBIT_ENUM_INT {
     ONEBIT_FLOAT32 = 0,
     ONEBIT_FLOAT16 = 1, /* reserved: ONEBIT_ERROR_UNSUPPORTED in this version */
     ONEBIT_BFLOAT16 = 2 /* reserved: ONEBIT_ERROR_UNSUPPORTED in this version */
 } onebit_datatype_t;
 
-typedef enum onebit_memory {
+typedef enum onebit_memory ONEBIT_ENUM_INT {
     ONEBIT_MEMORY_HOST = 0,
     ONEBIT_MEMORY_CUDA = 1 /* reserved: ONEBIT_ERROR_UNSUPPORTED in this version */
 } onebit_memory_t;
 
-typedef enum onebit_algorithm {
+typedef enum onebit_algorithm ONEBIT_ENUM_INT {
     ONEBIT_ALGORITHM_AUTO = 0,  /* the library chooses and says why (onebit_allreduce_get_info) */
     ONEBIT_ALGORITHM_DENSE = 1, /* exact average, nothing compressed; the error state is neither used nor changed */
     ONEBIT_ALGORITHM_FLAT = 2   /* compressed: every rank serves one chunk, two exchanges in all */
 } onebit_algorithm_t;
 
-typedef enum onebit_codec {
+typedef enum onebit_codec ONEBIT_ENUM_INT {
     ONEBIT_CODEC_SIGN = 0 /* one sign bit per element and a scale (docs/WIRE_FORMAT.md) */
 } onebit_codec_t;
 
 /* The magnitude that stands for a group's elements. */
-typedef enum onebit_scale {
+typedef enum onebit_scale ONEBIT_ENUM_INT {
     ONEBIT_SCALE_L2 = 0, /* root mean square, the default: the papers' choice, and the better one where it was measured
                             (docs/ARCHITECTURE.md, "Defaults") */
     ONEBIT_SCALE_L1 = 1  /* mean magnitude: the least-squares optimum for a sign code; leaves an error smaller than the
@@ -130,13 +132,13 @@ typedef enum onebit_scale {
 } onebit_scale_t;
 
 /* The elements that share a scale. */
-typedef enum onebit_group {
+typedef enum onebit_group ONEBIT_ENUM_INT {
     ONEBIT_GROUP_BLOCK = 0, /* 4096 elements, the default: 0.8 % more bytes, far less error where magnitudes differ */
     ONEBIT_GROUP_TENSOR = 1 /* the worker's whole buffer, and each server chunk: the papers' choice */
 } onebit_group_t;
 
 /* What each call makes sure of before it touches the error state. */
-typedef enum onebit_check {
+typedef enum onebit_check ONEBIT_ENUM_INT {
     ONEBIT_CHECK_FULL = 0, /* every argument and every value, agreed between the ranks: one more read of the input and
                               one more message of 16 bytes per peer; the call is transactional */
     ONEBIT_CHECK_NONE = 1  /* nothing: the caller guarantees valid pointers and finite values on every rank */
@@ -280,7 +282,7 @@ ONEBIT_API onebit_status_t onebit_allreduce_load(onebit_allreduce_t allreduce, c
 /* Adam and 1-bit Adam over a list of tensors. Parameters must be equal on every rank at the start and then stay so. */
 typedef struct onebit_optimizer_opaque* onebit_optimizer_t;
 
-typedef enum onebit_optimizer_kind {
+typedef enum onebit_optimizer_kind ONEBIT_ENUM_INT {
     ONEBIT_OPTIMIZER_ADAM = 0,       /* gradients averaged exactly, every step */
     ONEBIT_OPTIMIZER_ONEBIT_ADAM = 1 /* the same until the freeze, compressed momentum afterwards [1-bit Adam, alg. 1] */
 } onebit_optimizer_kind_t;
