@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/communicator.hpp"
 
+#include <algorithm>
 #include <vector>
 
 #include "c_api/guard.hpp"
@@ -14,6 +15,7 @@ onebit_status_t onebit_comm_create_loopback(int ranks, onebit_comm_t* comms) noe
     return onebit::guard([&] {
         if (ranks < 1) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "ranks: %d is less than 1", ranks);
         if (comms == nullptr) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "comms is NULL");
+        std::fill_n(comms, ranks, nullptr);
         std::vector<std::unique_ptr<Communicator>> made;
         for (auto& transport : onebit::make_loopback_transports(ranks)) {
             made.emplace_back();

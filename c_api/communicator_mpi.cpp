@@ -7,11 +7,11 @@
 
 onebit_status_t onebit_comm_create_mpi(MPI_Comm mpi_comm, onebit_comm_t* comm) noexcept {
     return onebit::guard([&] {
-        ONEBIT_RETURN_IF_ERROR(onebit::prepare_output(comm, "comm"));
+        const onebit::Status output = onebit::prepare_output(comm, "comm");
         std::unique_ptr<onebit::Transport> transport;
         ONEBIT_RETURN_IF_ERROR(onebit::make_mpi_transport(mpi_comm, &transport));
         std::unique_ptr<onebit::Communicator> communicator;
-        ONEBIT_RETURN_IF_ERROR(onebit::Communicator::create(std::move(transport), &communicator));
+        ONEBIT_RETURN_IF_ERROR(onebit::Communicator::create(std::move(transport), output, &communicator));
         onebit::put_output(std::move(communicator), comm);
         return onebit::Status();
     });

@@ -20,18 +20,26 @@ onebit_status_t guard(const Body& body) noexcept {
     return report(catch_exceptions(body));
 }
 
-/// Finds the object of a handle, makes sure that this thread alone uses it, and calls body(object).
+/// Finds the object of a handle, makes sure that this thread alone uses it, and calls body(its owner).
 template <typename Object, typename Body>
-Status with_object(const void* handle, const Body& body) {
+Status with_owner(const void* handle, const Body& body) {
     const char* name = kHandleName<Object>;
     if (handle == nullptr) return Status::error(ONEBIT_ERROR_INVALID_HANDLE, "%s is NULL", name);
     const std::shared_ptr<Entry<Object>> entry = HandleTable<Object>::instance().find(handle);
-    if (entry == nullptr) {
+    const auto gone = [&] {
         return Status::error(ONEBIT_ERROR_INVALID_HANDLE, "%s is destroyed, or not a handle of this type", name);
-    }
+    };
+    if (entry == nullptr) return gone();
     const std::unique_lock lock(entry->in_use, std::try_to_lock);
     if (!lock.owns_lock()) return Status::error(ONEBIT_ERROR_BUSY, "%s is in use by another thread", name);
-    return body(*entry->object);
+    if (entry->object == nullptr) return gone(); // destroyed between the look-up and the lock
+    return body(entry->object);
+}
+
+/// The same with the object itself.
+template <typename Object, typename Body>
+Status with_object(const void* handle, const Body& body) {
+    return with_owner<Object>(handle, [&](std::unique_ptr<Object>& owner) { return body(*owner); });
 }
 
 /// The same behind the guard: a whole C function on a handle.
@@ -45,9 +53,10 @@ template <typename Object, typename Check>
 onebit_status_t guard_destroy(const void* handle, const Check& check) noexcept {
     return guard([&] {
         if (handle == nullptr) return Status();
-        return with_object<Object>(handle, [&](Object& object) {
-            ONEBIT_RETURN_IF_ERROR(check(object));
-            HandleTable<Object>::instance().remove(handle); // the entry goes when this call lets go of it
+        return with_owner<Object>(handle, [&](std::unique_ptr<Object>& owner) {
+            ONEBIT_RETURN_IF_ERROR(check(*owner));
+            HandleTable<Object>::instance().remove(handle);
+            owner.reset();
             return Status();
         });
     });

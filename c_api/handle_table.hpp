@@ -18,8 +18,8 @@ namespace onebit {
 /// What a C handle stands for.
 template <typename Object>
 struct Entry {
-    std::unique_ptr<Object> object;
-    std::mutex in_use; ///< held by the thread that is in a call
+    std::unique_ptr<Object> object; ///< gone once the handle is destroyed
+    std::mutex in_use;              ///< held by the thread that is in a call
 };
 
 /// Shared by the tables of all types, so that no handle is valid as two of them.
@@ -28,7 +28,7 @@ std::uintptr_t next_handle_number();
 /// Gives C handles their meaning. A handle is a number that is never given twice, dressed up as a pointer, so that a
 /// destroyed handle, or one of another type, is recognised without touching memory that may be gone.
 ///
-/// These tables are the library's only globals: a C caller has only the handle to find its object by.
+/// These tables and their counter are the library's only mutable globals: a C caller has only the handle to find its object by.
 template <typename Object>
 class HandleTable {
   public:

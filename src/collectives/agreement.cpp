@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "collectives/wait.hpp"
 
@@ -59,7 +60,10 @@ Status Agreement::advance(Step* step) {
         if (done) return judge(step);
     } else {
         ONEBIT_RETURN_IF_ERROR(reason_exchange_->test(&done));
-        if (done) return verdict();
+        if (done) {
+            decide(first_failure(), step);
+            return {};
+        }
     }
     *step = Step::kWait;
     return {};
@@ -69,61 +73,53 @@ Status Agreement::advance(Step* step) {
 Status Agreement::judge(Step* step) {
     const bool all_ready = std::all_of(tickets_.begin(), tickets_.end(),
                                        [](const Ticket& ticket) { return ticket.status == ONEBIT_SUCCESS; });
-    if (!all_ready) {
-        ONEBIT_RETURN_IF_ERROR(reason_exchange_->start());
-        phase_ = Phase::kAwaitReasons;
-        *step = Step::kAgain;
+    if (all_ready) {
+        decide(compare(), step);
         return {};
     }
+    phase_ = Phase::kAwaitReasons;
+    *step = Step::kAgain;
+    return reason_exchange_->start();
+}
+
+void Agreement::decide(Status verdict, Step* step) {
+    verdict_ = std::move(verdict);
+    phase_ = Phase::kDecided;
+    *step = Step::kDone;
+}
+
+Status Agreement::compare() const {
     for (std::size_t r = 1; r < tickets_.size(); ++r) {
         if (tickets_[r].word != tickets_[0].word) {
             return Status::error(ONEBIT_ERROR_MISMATCH, "the ranks disagree on %s: rank 0 has %u, rank %zu has %u",
                                  what_[0], tickets_[0].word, r, tickets_[r].word);
         }
         if (tickets_[r].value != tickets_[0].value) {
-            return Status::error(ONEBIT_ERROR_MISMATCH, "the ranks disagree on %s: rank 0 has %llx, rank %zu has %llx",
+            return Status::error(ONEBIT_ERROR_MISMATCH, "the ranks disagree on %s: rank 0 has %llu, rank %zu has %llu",
                                  what_[1], static_cast<unsigned long long>(tickets_[0].value), r,
                                  static_cast<unsigned long long>(tickets_[r].value));
         }
     }
-    *step = Step::kDone;
     return {};
 }
 
-Status Agreement::verdict() const {
+Status Agreement::first_failure() const {
     const auto culprit = std::find_if(tickets_.begin(), tickets_.end(),
                                       [](const Ticket& ticket) { return ticket.status != ONEBIT_SUCCESS; });
     const auto rank = static_cast<std::size_t>(culprit - tickets_.begin());
     return Status::error(static_cast<onebit_status_t>(culprit->status), "rank %zu: %s", rank, reasons_[rank].data());
 }
 
-namespace {
-
-/// Tags of the exchanges planned on the spot; those of an allreduce are in allreduce.cpp.
-enum Tag : int { kAgreeTag = 100, kGatherTag = 102 };
-
-} // namespace
-
-Status agree(Transport& transport, double timeout, const Status& own) {
-    std::unique_ptr<Agreement> agreement;
-    ONEBIT_RETURN_IF_ERROR(Agreement::create(transport, kAgreeTag, &agreement));
-    agreement->begin(own, 0, 0, {});
-    return wait_until_done("agreement", timeout, [&](bool* done) {
+Status decide_now(Agreement& agreement, double timeout, const Status& own, std::uint32_t word, std::uint64_t value,
+                  std::array<const char*, 2> what) {
+    agreement.begin(own, word, value, what);
+    ONEBIT_RETURN_IF_ERROR(wait_until_done("agreement", timeout, [&](bool* done) {
         Step step = Step::kDone;
-        ONEBIT_RETURN_IF_ERROR(agreement->advance(&step));
-        *done = step == Step::kDone;
-        return Status();
-    });
+        const Status status = agreement.advance(&step);
+        *done = agreement.decided();
+        return status;
+    }));
+    return agreement.verdict();
 }
 
-Status agree_and_gather(Transport& transport, double timeout, const Status& own, const void* mine, std::size_t bytes,
-                        void* all) {
-    ONEBIT_RETURN_IF_ERROR(agree(transport, timeout, own));
-    std::memcpy(static_cast<char*>(all) + bytes * static_cast<std::size_t>(transport.rank()), mine, bytes);
-    std::unique_ptr<Exchange> exchange;
-    ONEBIT_RETURN_IF_ERROR(plan_all_gather(transport, kGatherTag, all, bytes, &exchange));
-    ONEBIT_RETURN_IF_ERROR(exchange->start());
-    return wait_until_done("gather", timeout, [&](bool* done) { return exchange->test(done); });
-}
-
-} // namespace onebit
+}  // namespace onebit

@@ -24,8 +24,13 @@ class Agreement {
     /// MISMATCH.
     void begin(const Status& own, std::uint32_t word, std::uint64_t value, std::array<const char*, 2> what);
 
-    /// A stage: fails, on every rank alike, with the first failing rank's status or with MISMATCH.
+    /// A stage, done when the verdict is known. Fails only if the transport does.
     Status advance(Step* step);
+
+    /// The verdict, the same on every rank: the first failing rank's status, or MISMATCH, or success.
+    const Status& verdict() const { return verdict_; }
+    /// False while messages are under way: what they are written to must then not be freed.
+    bool decided() const { return phase_ == Phase::kDecided; }
 
     /// Once agreed: bytes allocated.
     std::size_t bytes() const { return tickets_.size() * sizeof(Ticket) + reasons_.size() * sizeof(Reason); }
@@ -37,28 +42,28 @@ class Agreement {
         std::uint64_t value;
     };
     using Reason = std::array<char, 256>;
-    enum class Phase { kSendTickets, kAwaitTickets, kAwaitReasons };
+    enum class Phase { kSendTickets, kAwaitTickets, kAwaitReasons, kDecided };
 
     explicit Agreement(int rank, int size);
     Status judge(Step* step);
-    Status verdict() const;
+    Status compare() const;
+    Status first_failure() const;
+    void decide(Status verdict, Step* step);
 
     std::size_t rank_;
     Phase phase_ = Phase::kSendTickets;
     std::vector<Ticket> tickets_; ///< by rank
     std::vector<Reason> reasons_; ///< by rank
     std::array<const char*, 2> what_{};
+    Status verdict_;
     std::unique_ptr<Exchange> ticket_exchange_;
     std::unique_ptr<Exchange> reason_exchange_;
 };
 
-/// An agreement on the spot: every rank comes with its own status, and leaves with the common one. Blocks.
-Status agree(Transport& transport, double timeout, const Status& own);
-
-/// The same, and `bytes` of every rank are gathered, in rank order, in `all` (size * bytes). `bytes` is the same on
-/// every rank and a multiple of 4.
-Status agree_and_gather(Transport& transport, double timeout, const Status& own, const void* mine, std::size_t bytes,
-                        void* all);
+/// Begins an agreement and waits for its verdict. Where the verdict doesn't come (TIMEOUT, TRANSPORT), decided() stays
+/// false. Blocks.
+Status decide_now(Agreement& agreement, double timeout, const Status& own, std::uint32_t word = 0,
+                  std::uint64_t value = 0, std::array<const char*, 2> what = {});
 
 /// Sends and receives of an all-gather: `bytes` for each rank, in rank order at `all`.
 Status plan_all_gather(Transport& transport, int tag, void* all, std::size_t bytes,

@@ -31,11 +31,11 @@ Status Allreduce::create(Communicator& communicator, const onebit_allreduce_conf
     Plan plan;
     ONEBIT_RETURN_IF_ERROR(make_plan(communicator, config, own, &plan));
     std::unique_ptr<Transport> channel;
-    ONEBIT_RETURN_IF_ERROR(communicator.transport().duplicate(&channel));
+    ONEBIT_RETURN_IF_ERROR(communicator.open_channel(&channel));
     const double timeout = communicator.environment().timeout;
     std::unique_ptr<Allreduce> made(new Allreduce(std::move(plan), std::move(channel), timeout));
     const Status allocated = catch_exceptions([&] { return made->allocate(communicator.environment()); });
-    ONEBIT_RETURN_IF_ERROR(agree(*made->channel_, timeout, allocated));
+    ONEBIT_RETURN_IF_ERROR(communicator.agree(allocated));
     *allreduce = std::move(made);
     return {};
 }
@@ -58,15 +58,17 @@ std::vector<Stage> Allreduce::stages_of(const Algorithm& algorithm) {
     std::vector<Stage> stages;
     if (plan_.check == ONEBIT_CHECK_FULL) {
         stages.push_back({"check values", [this](Step* step) { return check_values(step); }});
-        stages.push_back({"agree", [this](Step* step) { return agreement_->advance(step); }});
+        stages.push_back({"agree", [this](Step* step) { return agree_to_go(step); }});
     }
     stages.insert(stages.end(), algorithm.stages().begin(), algorithm.stages().end());
     return stages;
 }
 
 Allreduce::~Allreduce() {
-    // Messages of an operation that broke may still arrive: what they would be written to must stay.
-    if (!broken_.ok() && in_flight_) (void)flat_.release();
+    if (broken_.ok()) return;
+    // Messages of the operation that broke may still arrive: what they are written to must stay.
+    (void)flat_.release();
+    (void)agreement_.release();
 }
 
 // ------------------------------------------------------------------------------------------------- operation ----
@@ -123,13 +125,14 @@ Status Allreduce::wait() {
 /// One step of the operation in flight; ends it when all stages are done or one failed.
 Status Allreduce::advance(Step* step) {
     ONEBIT_RETURN_IF_ERROR(broken_);
+    refused_ = false;
     const Status status = runner_.advance(step);
     if (!status.ok() || runner_.finished()) finish(status);
     return status;
 }
 
 void Allreduce::finish(const Status& status) {
-    if (breaks_handle(status.code())) {
+    if (!refused_ && breaks_handle(status.code())) {
         broken_ = status;
         return; // still in flight, for ever: the destructor must know
     }
@@ -190,23 +193,27 @@ Status Allreduce::check_values(Step* step) {
         *step = Step::kAgain;
         return {};
     }
-    agreement_->begin(own_status_, static_cast<std::uint32_t>(plan_.algorithm), calls_,
-                      {"the algorithm (1 dense, 2 flat)", "the number of calls so far"});
+    // A dense sum that may block is another MPI collective than one that may not: they must not meet.
+    const bool blocking_sum = plan_.algorithm == ONEBIT_ALGORITHM_DENSE && operands_.may_block;
+    agreement_->begin(own_status_, static_cast<std::uint32_t>(plan_.algorithm) + (blocking_sum ? 10 : 0), calls_,
+                      {"the algorithm (1 dense by start, 11 dense by run, 2 flat)", "the number of calls so far"});
     *step = Step::kDone;
     return {};
 }
 
+/// Goes on only if all ranks are ready.
+Status Allreduce::agree_to_go(Step* step) {
+    ONEBIT_RETURN_IF_ERROR(agreement_->advance(step));
+    if (*step != Step::kDone) return {};
+    refused_ = !agreement_->verdict().ok();
+    return agreement_->verdict();
+}
+
 Status Allreduce::agree_now(const Status& own, std::uint32_t word, std::uint64_t value,
                             std::array<const char*, 2> what) {
-    agreement_->begin(own, word, value, what);
-    const Status status = wait_until_done("agreement", timeout_, [&](bool* done) {
-        Step step = Step::kDone;
-        ONEBIT_RETURN_IF_ERROR(agreement_->advance(&step));
-        *done = step == Step::kDone;
-        return Status();
-    });
-    if (breaks_handle(status.code()) && own.ok()) broken_ = status;
-    return status;
+    const Status verdict = decide_now(*agreement_, timeout_, own, word, value, what);
+    if (!agreement_->decided()) broken_ = verdict;
+    return verdict;
 }
 
 // --------------------------------------------------------------------------------------------------- settings ----
@@ -245,8 +252,10 @@ Status Allreduce::set_mask(const std::uint32_t* mask) {
         if (const std::size_t rest = plan_.count % kWordElements; rest > 0) words[words.size() - 1] &= (1U << rest) - 1;
         return Status();
     });
-    ONEBIT_RETURN_IF_ERROR(agree_now(own, 0, hash_bytes(words.data(), words.bytes()), {"", "the mask (its hash)"}));
+    const std::uint64_t hash = hash_bytes(words.data(), words.bytes());
+    ONEBIT_RETURN_IF_ERROR(agree_now(own, 0, hash, {"", "the mask (its hash)"}));
     flat_->set_mask(std::move(words));
+    mask_hash_ = hash;
     return {};
 }
 
@@ -267,6 +276,12 @@ Status Allreduce::get_error(float* worker, float* server) const {
     if (worker != nullptr) flat_->worker().get_error(worker);
     if (server != nullptr) flat_->server().get_error(server);
     return {};
+}
+
+void Allreduce::set_state(const float* worker, const float* server, std::uint64_t calls) {
+    flat_->worker().set_error(worker);
+    flat_->server().set_error(server);
+    calls_ = calls;
 }
 
 void Allreduce::fill_info(onebit_allreduce_info_t* info) const {

@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
+#include <cstdint>
 #include <memory>
-#include <span>
 #include <vector>
 
 #include "collectives/agreement.hpp"
@@ -41,19 +42,22 @@ class Allreduce {
     Status reset();
     void fill_info(onebit_allreduce_info_t* info) const;
 
-    /// The error state, for a handle that can compress; NULL for a dense one, whose error is always zero.
-    FlatAllreduce* flat() { return flat_.get(); }
-    const FlatAllreduce* flat() const { return flat_.get(); }
+    /// Whether the handle can compress. One that can't is dense for good: its error is always zero.
+    bool compresses() const { return flat_ != nullptr; }
     /// The chunk whose server error this rank has; empty for a dense handle.
     Chunk server_chunk() const { return flat_ == nullptr ? Chunk() : flat_->own_chunk(); }
 
     /// Copies the errors to where a pointer is not NULL: plan().count and server_chunk().count floats.
     Status get_error(float* worker, float* server) const;
+    /// Replaces the state of a handle that compresses: errors, and the number of calls that led to them.
+    void set_state(const float* worker, const float* server, std::uint64_t calls);
+    std::uint64_t calls() const { return calls_; }
+    /// Of the mask's words, as set_mask agreed on it; 0 where there was none yet.
+    std::uint64_t mask_hash() const { return mask_hash_; }
 
     const Plan& plan() const { return plan_; }
     Transport& channel() { return *channel_; }
     const Transport& channel() const { return *channel_; }
-    double timeout() const { return timeout_; }
 
     /// Every rank comes with its own status, and two words that must be the same everywhere, and leaves with the common
     /// verdict. Collective; blocks.
@@ -71,6 +75,7 @@ class Allreduce {
     Status check_finished() const;
     Status check_operands(const void* input, const void* output) const;
     Status check_values(Step* step);
+    Status agree_to_go(Step* step);
     Status advance(Step* step);
     void finish(const Status& status);
 
@@ -90,10 +95,12 @@ class Allreduce {
     Operands operands_;
     Status own_status_;
     std::size_t unchecked_ = 0; ///< values that check_values has yet to look at
+    bool refused_ = false; ///< the ranks agreed not to go on: an error that breaks nothing
     std::uint64_t bytes_before_ = 0;
 
     Status broken_; ///< what made the handle unusable, if anything did
     std::uint64_t calls_ = 0;
+    std::uint64_t mask_hash_ = 0;
     std::uint64_t last_bytes_sent_ = 0;
 };
 

@@ -2,7 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/communicator.hpp"
 
-#include "collectives/agreement.hpp"
+#include <cstring>
+#include <vector>
+
+#include "collectives/wait.hpp"
 #include "compress/codec.hpp"
 
 namespace onebit {
@@ -13,21 +16,69 @@ Status read_and_check_environment(Environment* environment) {
     return check_kernels(environment->kernels);
 }
 
+/// Exchanges of the communicator's own channel.
+enum Tag : int { kAgreementTag = 0, kGatherTag = 2 };
+
 } // namespace
 
-Status Communicator::create(std::unique_ptr<Transport> transport, std::unique_ptr<Communicator>* communicator) {
+Status Communicator::create_local(std::unique_ptr<Transport> transport, std::unique_ptr<Communicator>* communicator) {
     std::unique_ptr<Communicator> made(new Communicator(std::move(transport)));
-    const Status own = read_and_check_environment(&made->environment_);
-    ONEBIT_RETURN_IF_ERROR(agree(*made->transport_, made->environment_.timeout, own));
+    ONEBIT_RETURN_IF_ERROR(Agreement::create(*made->transport_, kAgreementTag, &made->agreement_));
+    ONEBIT_RETURN_IF_ERROR(read_and_check_environment(&made->environment_));
     *communicator = std::move(made);
     return {};
 }
 
-Status Communicator::create_local(std::unique_ptr<Transport> transport, std::unique_ptr<Communicator>* communicator) {
+Status Communicator::create(std::unique_ptr<Transport> transport, const Status& own,
+                            std::unique_ptr<Communicator>* communicator) {
     std::unique_ptr<Communicator> made(new Communicator(std::move(transport)));
-    ONEBIT_RETURN_IF_ERROR(read_and_check_environment(&made->environment_));
+    ONEBIT_RETURN_IF_ERROR(Agreement::create(*made->transport_, kAgreementTag, &made->agreement_));
+    const Status checked = catch_exceptions([&] {
+        ONEBIT_RETURN_IF_ERROR(own);
+        return read_and_check_environment(&made->environment_);
+    });
+    ONEBIT_RETURN_IF_ERROR(made->agree(checked));
     *communicator = std::move(made);
     return {};
+}
+
+Communicator::~Communicator() {
+    if (!broken_.ok()) (void)agreement_.release(); // messages may still arrive: what they are written to must stay
+}
+
+Status Communicator::agree(const Status& own) {
+    ONEBIT_RETURN_IF_ERROR(broken_);
+    Status verdict = decide_now(*agreement_, environment_.timeout, own);
+    return agreement_->decided() ? verdict : remember(verdict);
+}
+
+Status Communicator::agree_and_gather(const Status& own, const void* mine, std::size_t bytes, void* all) {
+    const auto ranks = static_cast<std::size_t>(size());
+    auto gathered = std::make_unique<std::vector<std::byte>>(bytes * ranks);
+    std::memcpy(gathered->data() + bytes * static_cast<std::size_t>(rank()), mine, bytes);
+    std::unique_ptr<Exchange> exchange;
+    ONEBIT_RETURN_IF_ERROR(plan_all_gather(*transport_, kGatherTag, gathered->data(), bytes, &exchange));
+    ONEBIT_RETURN_IF_ERROR(agree(own));
+    ONEBIT_RETURN_IF_ERROR(exchange->start());
+    const Status status =
+        wait_until_done("gather", environment_.timeout, [&](bool* done) { return exchange->test(done); });
+    if (!status.ok()) {
+        (void)gathered.release(); // as in the destructor
+        return remember(status);
+    }
+    std::memcpy(all, gathered->data(), bytes * ranks);
+    return {};
+}
+
+Status Communicator::open_channel(std::unique_ptr<Transport>* channel) {
+    ONEBIT_RETURN_IF_ERROR(broken_);
+    return transport_->duplicate(channel);
+}
+
+Status Communicator::remember(const Status& status) {
+    broken_ = Status::error(status.code(), "the communicator is broken, destroy it; what broke it: %s",
+                            status.message().c_str());
+    return status;
 }
 
 } // namespace onebit

@@ -4,6 +4,7 @@
 
 #include <memory>
 
+#include "collectives/agreement.hpp"
 #include "core/config.hpp"
 #include "transport/transport.hpp"
 
@@ -13,22 +14,42 @@ namespace onebit {
 /// open channels of their own and so outlive it.
 class Communicator {
   public:
-    /// Reads the environment; collective over the transport's ranks, so that a bad variable on one fails on all.
-    static Status create(std::unique_ptr<Transport> transport, std::unique_ptr<Communicator>* communicator);
+    /// Reads the environment; collective over the transport's ranks, so that a bad variable, or `own`, on one fails on all.
+    static Status create(std::unique_ptr<Transport> transport, const Status& own,
+                         std::unique_ptr<Communicator>* communicator);
 
     /// The same without a word to the others, for ranks that share one environment.
     static Status create_local(std::unique_ptr<Transport> transport, std::unique_ptr<Communicator>* communicator);
 
-    Transport& transport() { return *transport_; }
+    const Transport& transport() const { return *transport_; }
     const Environment& environment() const { return environment_; }
+    /// Every rank comes with its own status and leaves with the common one. Collective; blocks.
+    Status agree(const Status& own);
+
+    /// The same, and `bytes` of every rank are gathered, in rank order, in `all` (size() * bytes). `bytes` is the same on
+    /// every rank and a multiple of 4.
+    Status agree_and_gather(const Status& own, const void* mine, std::size_t bytes, void* all);
+
+    /// A new channel between the same ranks. Collective; blocks, over MPI without a timeout.
+    Status open_channel(std::unique_ptr<Transport>* channel);
+
     int rank() const { return transport_->rank(); }
     int size() const { return transport_->size(); }
+
+    ~Communicator();
+    Communicator(const Communicator&) = delete;
+    Communicator& operator=(const Communicator&) = delete;
 
   private:
     explicit Communicator(std::unique_ptr<Transport> transport) : transport_(std::move(transport)) {}
 
+    /// Keeps what made the communicator unusable: an exchange that did not finish would meet the next one.
+    Status remember(const Status& status);
+
     std::unique_ptr<Transport> transport_;
     Environment environment_;
+    std::unique_ptr<Agreement> agreement_;
+    Status broken_;
 };
 
 } // namespace onebit

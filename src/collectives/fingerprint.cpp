@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "collectives/agreement.hpp"
 
 namespace onebit {
 namespace {
@@ -33,8 +32,7 @@ Status compare_across_ranks(Communicator& communicator, const Status& own, std::
     std::vector<std::uint64_t> mine;
     for (const NamedValue& value : values) mine.push_back(value.value);
     std::vector<std::uint64_t> all(n * static_cast<std::size_t>(communicator.size()));
-    ONEBIT_RETURN_IF_ERROR(agree_and_gather(communicator.transport(), communicator.environment().timeout, own,
-                                            mine.data(), n * sizeof(std::uint64_t), all.data()));
+    ONEBIT_RETURN_IF_ERROR(communicator.agree_and_gather(own, mine.data(), n * sizeof(std::uint64_t), all.data()));
     for (std::size_t i = 0; i < n; ++i) {
         for (std::size_t r = 1; r * n < all.size(); ++r) {
             if (all[r * n + i] == all[i]) continue;

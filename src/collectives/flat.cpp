@@ -116,13 +116,13 @@ Status FlatAllreduce::receive_results(Step* step) {
     *step = done ? Step::kDone : Step::kWait;
     if (!done) return {};
     for (const Chunk& chunk : chunks_) { // everybody sees the same messages, so everybody comes to the same verdict
-        if (!codec_.is_finite(results_[chunk.index], chunk)) {
-            return Status::error(
-                ONEBIT_ERROR_NONFINITE,
-                "the error feedback has overflowed in the chunk of rank %zu (elements %zu to %zu): the "
-                "values are too large for float32; reset the state or load an earlier one",
-                chunk.index, chunk.begin, chunk.begin + chunk.count - 1);
-        }
+        if (codec_.is_finite(results_[chunk.index], chunk)) continue;
+        worker_->reset();
+        server_->reset();
+        return Status::error(ONEBIT_ERROR_NONFINITE,
+                             "the sum of values and error overflowed float32 in the chunk of rank %zu (elements %zu to "
+                             "%zu); the error state has been reset",
+                             chunk.index, chunk.begin, chunk.begin + chunk.count - 1);
     }
     return {};
 }

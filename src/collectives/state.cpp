@@ -3,8 +3,9 @@
 #include "collectives/state.hpp"
 
 #include <array>
-#include <cstdio>
 #include <cstring>
+#include <memory>
+#include <string>
 #include <vector>
 
 #include "core/file.hpp"
@@ -29,13 +30,15 @@ struct Header {
     std::uint64_t worker_count; ///< count, or 0 where nothing is ever compressed
     std::uint64_t server_begin;
     std::uint64_t server_count;
-    std::uint64_t payload_hash;
+    std::uint64_t calls;     ///< that led to this state: the files of one save have the same
+    std::uint64_t mask_hash; ///< of the mask that was in force; 0 without one
+    std::uint64_t checksum;  ///< checksum_of
 };
-static_assert(sizeof(Header) == 72);
+static_assert(sizeof(Header) == 88);
 
 /// A handle that is dense for good has no error, and saves none.
 std::size_t worker_count(const Allreduce& allreduce) {
-    return allreduce.flat() == nullptr ? 0 : allreduce.plan().count;
+    return allreduce.compresses() ? allreduce.plan().count : 0;
 }
 
 Header header_of(const Allreduce& allreduce) {
@@ -52,7 +55,15 @@ Header header_of(const Allreduce& allreduce) {
             worker_count(allreduce),
             chunk.begin,
             chunk.count,
+            allreduce.calls(),
+            allreduce.mask_hash(),
             0};
+}
+
+/// Over the floats and the header before it: the hash of a header that has the floats' hash in the checksum's place.
+std::uint64_t checksum_of(Header header, const std::vector<float>& errors) {
+    header.checksum = hash_bytes(errors.data(), errors.size() * sizeof(float));
+    return hash_bytes(&header, sizeof(header));
 }
 
 Status differs(const char* what, std::uint64_t saved, std::uint64_t own) {
@@ -70,35 +81,45 @@ Status compare(const Header& saved, const Header& own) {
     if (saved.scale != own.scale) return differs("scale", saved.scale, own.scale);
     if (saved.group != own.group) return differs("group", saved.group, own.group);
     if (saved.worker_count != own.worker_count) return differs("worker count", saved.worker_count, own.worker_count);
+    if (saved.mask_hash != own.mask_hash) return differs("mask (hash)", saved.mask_hash, own.mask_hash);
     if (saved.server_begin != own.server_begin) return differs("server begin", saved.server_begin, own.server_begin);
     if (saved.server_count != own.server_count) return differs("server count", saved.server_count, own.server_count);
     return {};
 }
 
-/// What this rank can say about the bytes alone.
-Status check_bytes(const Allreduce& allreduce, const void* buffer, std::size_t bytes) {
-    Header header{};
-    if (bytes < sizeof(header)) {
-        return Status::error(ONEBIT_ERROR_BAD_STATE, "the saved state is truncated: %zu bytes, not even a header",
-                             bytes);
+/// Makes sure that the bytes are a whole state of this handle, and copies its parts out.
+Status parse(const Allreduce& allreduce, const void* buffer, std::size_t bytes, Header* header,
+             std::vector<float>* errors) {
+    if (bytes < sizeof(Header)) {
+        return Status::error(ONEBIT_ERROR_BAD_STATE, "the saved state is truncated: %zu bytes, not even a header", bytes);
     }
-    std::memcpy(&header, buffer, sizeof(header));
-    ONEBIT_RETURN_IF_ERROR(compare(header, header_of(allreduce)));
+    std::memcpy(header, buffer, sizeof(Header));
+    ONEBIT_RETURN_IF_ERROR(compare(*header, header_of(allreduce)));
     if (bytes != state_size(allreduce)) {
         return Status::error(ONEBIT_ERROR_BAD_STATE, "the saved state is %s: %zu bytes where %zu are needed",
                              bytes < state_size(allreduce) ? "truncated" : "too long", bytes, state_size(allreduce));
     }
-    const auto* payload = static_cast<const std::byte*>(buffer) + sizeof(header);
-    if (hash_bytes(payload, bytes - sizeof(header)) != header.payload_hash) {
+    errors->resize((bytes - sizeof(Header)) / sizeof(float));
+    std::memcpy(errors->data(), static_cast<const std::byte*>(buffer) + sizeof(Header), bytes - sizeof(Header));
+    if (checksum_of(*header, *errors) != header->checksum) {
         return Status::error(ONEBIT_ERROR_BAD_STATE, "the saved state is corrupt: its checksum is wrong");
     }
     return {};
 }
 
+/// The second half of loading, once each rank knows what it has. Collective.
+Status agree_and_set(Allreduce& allreduce, const Status& own, const Header& header, const std::vector<float>& errors) {
+    ONEBIT_RETURN_IF_ERROR(
+        allreduce.agree_now(own, 0, header.calls, {"", "when the state was saved (number of calls before)"}));
+    if (!errors.empty()) {
+        allreduce.set_state(errors.data(), errors.data() + worker_count(allreduce), header.calls);
+    }
+    return {};
+}
+
 std::string file_name(const Allreduce& allreduce, const char* prefix) {
-    char suffix[48];
-    std::snprintf(suffix, sizeof(suffix), ".%d-of-%d.onebit", allreduce.channel().rank(), allreduce.channel().size());
-    return std::string(prefix) + suffix;
+    return std::string(prefix) + "." + std::to_string(allreduce.channel().rank()) + "-of-" +
+           std::to_string(allreduce.channel().size()) + ".onebit";
 }
 
 Status check_prefix(const char* prefix) {
@@ -120,14 +141,12 @@ Status pack_state(const Allreduce& allreduce, void* buffer, std::size_t bytes) {
         return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "bytes: %zu, but the state has %zu", bytes,
                              state_size(allreduce));
     }
-    std::vector<float> errors((state_size(allreduce) - sizeof(Header)) /
-                              sizeof(float)); // `buffer` may have any alignment
+    std::vector<float> errors((state_size(allreduce) - sizeof(Header)) / sizeof(float)); // `buffer` may be misaligned
     if (!errors.empty()) {
         ONEBIT_RETURN_IF_ERROR(allreduce.get_error(errors.data(), errors.data() + worker_count(allreduce)));
     }
-
     Header header = header_of(allreduce);
-    header.payload_hash = hash_bytes(errors.data(), errors.size() * sizeof(float));
+    header.checksum = checksum_of(header, errors);
     std::memcpy(buffer, &header, sizeof(header));
     std::memcpy(static_cast<std::byte*>(buffer) + sizeof(header), errors.data(), errors.size() * sizeof(float));
     return {};
@@ -135,54 +154,44 @@ Status pack_state(const Allreduce& allreduce, void* buffer, std::size_t bytes) {
 
 Status unpack_state(Allreduce& allreduce, const void* buffer, std::size_t bytes) {
     ONEBIT_RETURN_IF_ERROR(allreduce.check_idle());
+    Header header{};
     std::vector<float> errors;
     const Status own = catch_exceptions([&] {
         if (buffer == nullptr) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "buffer is NULL");
-        ONEBIT_RETURN_IF_ERROR(check_bytes(allreduce, buffer, bytes));
-        errors.resize((bytes - sizeof(Header)) / sizeof(float));
-        std::memcpy(errors.data(), static_cast<const std::byte*>(buffer) + sizeof(Header),
-                    errors.size() * sizeof(float));
-        return Status();
+        return parse(allreduce, buffer, bytes, &header, &errors);
     });
-    ONEBIT_RETURN_IF_ERROR(allreduce.agree_now(own));
-    if (errors.empty()) return {};
-    allreduce.flat()->worker().set_error(errors.data());
-    allreduce.flat()->server().set_error(errors.data() + worker_count(allreduce));
-    return {};
-}
-
-Status save_state(Allreduce& allreduce, const char* prefix) {
-    ONEBIT_RETURN_IF_ERROR(allreduce.check_idle());
-    std::string name;
-    std::string temporary;
-    const Status written = catch_exceptions([&] {
-        ONEBIT_RETURN_IF_ERROR(check_prefix(prefix));
-        name = file_name(allreduce, prefix);
-        temporary = name + ".tmp";
-        std::vector<std::byte> bytes(state_size(allreduce));
-        ONEBIT_RETURN_IF_ERROR(pack_state(allreduce, bytes.data(), bytes.size()));
-        return write_file(temporary, bytes);
-    });
-    const Status all_written = allreduce.agree_now(written);
-    if (!all_written.ok()) {
-        if (!temporary.empty()) std::remove(temporary.c_str());
-        return all_written;
-    }
-    return allreduce.agree_now(replace_file(temporary, name));
+    return agree_and_set(allreduce, own, header, errors);
 }
 
 Status load_state(Allreduce& allreduce, const char* prefix) {
     ONEBIT_RETURN_IF_ERROR(allreduce.check_idle());
-    std::vector<std::byte> bytes;
+    Header header{};
+    std::vector<float> errors;
     const Status own = catch_exceptions([&] {
         ONEBIT_RETURN_IF_ERROR(check_prefix(prefix));
         const std::string name = file_name(allreduce, prefix);
-        ONEBIT_RETURN_IF_ERROR(read_file(name, &bytes));
-        const Status whole = check_bytes(allreduce, bytes.data(), bytes.size());
+        std::vector<std::byte> bytes;
+        ONEBIT_RETURN_IF_ERROR(read_file(name, state_size(allreduce) + 1, &bytes)); // + 1: enough to see it is too long
+        const Status whole = parse(allreduce, bytes.data(), bytes.size(), &header, &errors);
         return whole.ok() ? whole : Status::error(whole.code(), "%s: %s", name.c_str(), whole.message().c_str());
     });
-    ONEBIT_RETURN_IF_ERROR(allreduce.agree_now(own));
-    return unpack_state(allreduce, bytes.data(), bytes.size());
+    return agree_and_set(allreduce, own, header, errors);
+}
+
+Status save_state(Allreduce& allreduce, const char* prefix) {
+    ONEBIT_RETURN_IF_ERROR(allreduce.check_idle());
+    std::unique_ptr<ReplacedFile> file;
+    const Status written = catch_exceptions([&] {
+        ONEBIT_RETURN_IF_ERROR(check_prefix(prefix));
+        std::vector<std::byte> bytes(state_size(allreduce));
+        ONEBIT_RETURN_IF_ERROR(pack_state(allreduce, bytes.data(), bytes.size()));
+        file = std::make_unique<ReplacedFile>(file_name(allreduce, prefix));
+        return file->write(bytes);
+    });
+    ONEBIT_RETURN_IF_ERROR(allreduce.agree_now(written));
+    ONEBIT_RETURN_IF_ERROR(allreduce.agree_now(file->replace())); // if any rank could not, every rank goes back
+    file->keep();
+    return {};
 }
 
 } // namespace onebit

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstddef>
-#include <string>
 
 #include "collectives/allreduce.hpp"
 #include "core/status.hpp"

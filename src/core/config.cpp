@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/config.hpp"
 
-#include <cmath>
+#include <charconv>
 #include <cstdlib>
+#include <system_error>
 
 namespace onebit {
 namespace {
@@ -14,14 +15,16 @@ std::string variable(const char* name) {
 }
 
 /// Parses a number in [least, most]; leaves *number alone where the variable is not set.
-Status read_number(const char* name, double least, double most, double* number) {
+template <typename Number>
+Status read_number(const char* name, Number least, Number most, Number* number) {
     const std::string text = variable(name);
     if (text.empty()) return {};
-    char* end = nullptr;
-    const double value = std::strtod(text.c_str(), &end);
-    if (*end != '\0' || !std::isfinite(value) || value < least || value > most) {
+    Number value{};
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    // Written so that a NaN fails too.
+    if (error != std::errc() || end != text.data() + text.size() || !(value >= least && value <= most)) {
         return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "environment: %s=%s is not a number from %g to %g", name,
-                             text.c_str(), least, most);
+                             text.c_str(), static_cast<double>(least), static_cast<double>(most));
     }
     *number = value;
     return {};
@@ -36,12 +39,10 @@ Status read_environment(Environment* environment) {
         return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "environment: ONEBIT_ALGORITHM=%s is not dense or flat",
                              environment->algorithm.c_str());
     }
-    double threads = environment->threads;
-    double log = 0;
-    ONEBIT_RETURN_IF_ERROR(read_number("ONEBIT_THREADS", 1, 1024, &threads));
-    ONEBIT_RETURN_IF_ERROR(read_number("ONEBIT_TIMEOUT", 0, 1e9, &environment->timeout));
-    ONEBIT_RETURN_IF_ERROR(read_number("ONEBIT_LOG", 0, 1, &log));
-    environment->threads = static_cast<unsigned>(threads);
+    unsigned log = 0;
+    ONEBIT_RETURN_IF_ERROR(read_number("ONEBIT_THREADS", 1U, 1024U, &environment->threads));
+    ONEBIT_RETURN_IF_ERROR(read_number("ONEBIT_TIMEOUT", 0.0, 1e9, &environment->timeout));
+    ONEBIT_RETURN_IF_ERROR(read_number("ONEBIT_LOG", 0U, 1U, &log));
     environment->log = log > 0;
     return {};
 }

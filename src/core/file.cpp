@@ -6,10 +6,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <filesystem>
 
 namespace onebit {
 namespace {
@@ -37,26 +37,14 @@ class File {
 
 } // namespace
 
-Status write_file(const std::string& name, std::span<const std::byte> bytes) {
-    const File file(name, O_WRONLY | O_CREAT | O_TRUNC);
-    if (!file.is_open()) return io_error("create", name);
-    while (!bytes.empty()) {
-        const ssize_t written = write(file.get(), bytes.data(), bytes.size());
-        if (written < 0 && errno == EINTR) continue;
-        if (written < 0) return io_error("write", name);
-        bytes = bytes.subspan(static_cast<std::size_t>(written));
-    }
-    return fsync(file.get()) == 0 ? Status() : io_error("write", name);
-}
-
-Status read_file(const std::string& name, std::vector<std::byte>* bytes) {
+Status read_file(const std::string& name, std::size_t most, std::vector<std::byte>* bytes) {
     const File file(name, O_RDONLY);
     struct stat information {};
     if (!file.is_open() || fstat(file.get(), &information) != 0) return io_error("read", name);
     if (!S_ISREG(information.st_mode)) {
         return Status::error(ONEBIT_ERROR_IO, "can't read %s: not a regular file", name.c_str());
     }
-    bytes->resize(static_cast<std::size_t>(information.st_size));
+    bytes->resize(std::min(most, static_cast<std::size_t>(information.st_size)));
     std::size_t filled = 0;
     while (filled < bytes->size()) {
         const ssize_t got = read(file.get(), bytes->data() + filled, bytes->size() - filled);
@@ -69,12 +57,49 @@ Status read_file(const std::string& name, std::vector<std::byte>* bytes) {
     return {};
 }
 
-Status replace_file(const std::string& temporary, const std::string& name) {
-    if (std::rename(temporary.c_str(), name.c_str()) != 0) return io_error("rename a temporary file to", name);
-    const std::filesystem::path folder = std::filesystem::path(name).parent_path();
-    const File directory(folder.empty() ? "." : folder.string(), O_RDONLY | O_DIRECTORY);
+ReplacedFile::ReplacedFile(const std::string& name)
+    : name_(name),
+      new_name_(name + ".new"),
+      previous_name_(name + ".previous"),
+      folder_(name.find('/') == std::string::npos ? "." : name.substr(0, name.rfind('/') + 1)) {}
+
+Status ReplacedFile::write(std::span<const std::byte> bytes) {
+    const File file(new_name_, O_WRONLY | O_CREAT | O_TRUNC);
+    if (!file.is_open()) return io_error("create", new_name_);
+    step_ = Step::kWritten;
+    while (!bytes.empty()) {
+        const ssize_t written = ::write(file.get(), bytes.data(), bytes.size());
+        if (written < 0 && errno == EINTR) continue;
+        if (written < 0) return io_error("write", new_name_);
+        bytes = bytes.subspan(static_cast<std::size_t>(written));
+    }
+    return fsync(file.get()) == 0 ? Status() : io_error("write", new_name_);
+}
+
+Status ReplacedFile::replace() {
+    struct stat information {};
+    had_earlier_ = lstat(name_.c_str(), &information) == 0;
+    if (had_earlier_ && !S_ISREG(information.st_mode)) {
+        return Status::error(ONEBIT_ERROR_IO, "can't replace %s: not a regular file", name_.c_str());
+    }
+    if (had_earlier_ && std::rename(name_.c_str(), previous_name_.c_str()) != 0) return io_error("replace", name_);
+    step_ = Step::kMovedAway;
+    if (std::rename(new_name_.c_str(), name_.c_str()) != 0) return io_error("replace", name_);
+    step_ = Step::kReplaced;
+    const File directory(folder_, O_RDONLY | O_DIRECTORY);
     if (directory.is_open()) fsync(directory.get()); // best effort: not every file system can
     return {};
+}
+
+void ReplacedFile::keep() {
+    step_ = Step::kKept;
+    if (had_earlier_) std::remove(previous_name_.c_str());
+}
+
+ReplacedFile::~ReplacedFile() {
+    if (step_ == Step::kNothing || step_ == Step::kKept) return;
+    std::remove(step_ == Step::kReplaced ? name_.c_str() : new_name_.c_str());
+    if (step_ != Step::kWritten && had_earlier_) std::rename(previous_name_.c_str(), name_.c_str());
 }
 
 } // namespace onebit

@@ -17,7 +17,6 @@ class [[nodiscard]] Status {
 
     /// An error with a printf-style message.
     [[gnu::format(printf, 2, 3)]] static Status error(onebit_status_t code, const char* format, ...);
-    static Status with_message(onebit_status_t code, std::string message) { return {code, std::move(message)}; }
 
     bool ok() const { return code_ == ONEBIT_SUCCESS; }
     onebit_status_t code() const { return code_; }
@@ -30,13 +29,10 @@ class [[nodiscard]] Status {
     std::string message_;
 };
 
-/// Runs `body` (which returns a Status) and turns an exception, an allocation that failed say, into a Status.
-template <typename Body>
-Status catch_exceptions(Body&& body);
-
 /// The Status for the exception in flight; to be called from a catch block.
 Status status_of_current_exception();
 
+/// Runs `body`, which returns a Status, and turns an exception, an allocation that failed say, into one.
 template <typename Body>
 Status catch_exceptions(Body&& body) {
     try {

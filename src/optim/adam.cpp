@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "optim/adam.hpp"
 
-#include <algorithm>
 #include <bit>
 #include <cmath>
 
@@ -34,11 +33,9 @@ onebit_allreduce_config_t allreduce_config(const onebit_optimizer_config_t& conf
 
 // -------------------------------------------------------------------------------------------------- creation ----
 
-Adam::Adam(const onebit_optimizer_config_t& config, TensorSet tensors, std::unique_ptr<Allreduce> allreduce,
-           unsigned threads)
+Adam::Adam(const onebit_optimizer_config_t& config, TensorSet tensors, unsigned threads)
     : config_(config),
       tensors_(std::move(tensors)),
-      allreduce_(std::move(allreduce)),
       threads_(threads),
       betas_(betas_of(config)),
       m_(tensors_.count()),
@@ -47,6 +44,9 @@ Adam::Adam(const onebit_optimizer_config_t& config, TensorSet tensors, std::uniq
     if (config.kind == ONEBIT_OPTIMIZER_ONEBIT_ADAM && config.freeze_step == ONEBIT_FREEZE_AUTO) {
         automatic_freeze_.emplace(config.beta2, config.lr_warmup_steps);
     }
+    if (config.kind == ONEBIT_OPTIMIZER_ONEBIT_ADAM) {
+        mask_ = AlignedBuffer<std::uint32_t>(ceil_divide(tensors_.count(), kWordElements));
+    }
 }
 
 Status Adam::create(Communicator& communicator, const onebit_optimizer_config_t& config, TensorSet tensors,
@@ -54,14 +54,14 @@ Status Adam::create(Communicator& communicator, const onebit_optimizer_config_t&
     const onebit_allreduce_config_t exchange = allreduce_config(config, tensors.count());
     std::unique_ptr<Allreduce> allreduce;
     ONEBIT_RETURN_IF_ERROR(Allreduce::create(communicator, &exchange, Status(), &allreduce));
-    Allreduce* const channel = allreduce.get();
-    if (channel->flat() != nullptr) ONEBIT_RETURN_IF_ERROR(channel->set_algorithm(ONEBIT_ALGORITHM_DENSE));
+    if (allreduce->compresses()) ONEBIT_RETURN_IF_ERROR(allreduce->set_algorithm(ONEBIT_ALGORITHM_DENSE));
     std::unique_ptr<Adam> made;
     const Status allocated = catch_exceptions([&] {
-        made.reset(new Adam(config, std::move(tensors), std::move(allreduce), channel->plan().threads));
+        made.reset(new Adam(config, std::move(tensors), allreduce->plan().threads));
         return Status();
     });
-    ONEBIT_RETURN_IF_ERROR(channel->agree_now(allocated));
+    ONEBIT_RETURN_IF_ERROR(allreduce->agree_now(allocated));
+    made->allreduce_ = std::move(allreduce);
     *optimizer = std::move(made);
     return {};
 }
@@ -91,7 +91,8 @@ Status Adam::warmup_step() {
     });
     ++steps_;
     update_tensors();
-    return warmup_ends() ? begin_compression() : Status();
+    if (warmup_ends()) request_freeze();
+    return {};
 }
 
 Status Adam::compressed_step() {
@@ -126,25 +127,32 @@ bool Adam::warmup_ends() {
     return steps_ == config_.freeze_step;
 }
 
-/// Freezes v after the step that was the last of the warm-up, and masks what it says is never touched.
-Status Adam::begin_compression() {
-    AlignedBuffer<std::uint32_t> mask(ceil_divide(v_.size(), kWordElements));
-    std::uint64_t masked = 0;
+/// Ends the warm-up with the step just taken: finds the elements that were never touched. Local.
+void Adam::request_freeze() {
+    freeze_requested_ = true;
+    mask_.fill_zero();
+    masked_ = 0;
     for (std::size_t i = 0; i < v_.size(); ++i) {
         if (v_[i] > 0) {
-            mask[i / kWordElements] |= 1U << (i % kWordElements);
+            mask_[i / kWordElements] |= 1U << (i % kWordElements);
         } else {
-            m_[i] = 0; // where v has underflowed, m may be left over
-            ++masked;
+            ++masked_;
         }
     }
-    ONEBIT_RETURN_IF_ERROR(allreduce_->set_mask(masked > 0 ? mask.data() : nullptr));
+}
+
+/// Before the first compressed step. Collective.
+Status Adam::begin_compression() {
+    ONEBIT_RETURN_IF_ERROR(allreduce_->set_mask(masked_ > 0 ? mask_.data() : nullptr));
     ONEBIT_RETURN_IF_ERROR(allreduce_->set_algorithm(ONEBIT_ALGORITHM_FLAT));
-    masked_ = masked;
+    for (std::size_t i = 0; masked_ > 0 && i < v_.size(); ++i) {
+        if (v_[i] <= 0) m_[i] = 0; // where v has underflowed, m may be left over
+    }
     freeze_step_ = steps_;
     freeze_requested_ = false;
     warmup_bytes_sent_ = allreduce_->channel().bytes_sent();
     average_ = {};
+    mask_ = {};
     automatic_freeze_.reset();
     return {};
 }
@@ -160,7 +168,7 @@ Status Adam::freeze() {
     if (steps_ == 0) {
         return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "no step yet: there is no variance to freeze");
     }
-    freeze_requested_ = true;
+    request_freeze();
     return {};
 }
 
@@ -174,8 +182,8 @@ double Adam::variance_norm() const {
 // ------------------------------------------------------------------------------------------------------ other ----
 
 Status Adam::set_lr(double lr) {
-    if (!(lr >= 0 && std::isfinite(lr))) {
-        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "lr: %g is not a number >= 0", lr);
+    if (!(lr >= 0 && std::isfinite(static_cast<float>(lr)))) {
+        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "lr: %g is not a float >= 0", lr);
     }
     config_.lr = lr;
     return {};
@@ -191,7 +199,7 @@ void Adam::fill_info(onebit_optimizer_info_t* info) const {
     info->masked = masked_;
     info->warmup_bytes_sent = frozen() ? warmup_bytes_sent_ : exchange.bytes_sent;
     info->compressed_bytes_sent = exchange.bytes_sent - info->warmup_bytes_sent;
-    info->state_bytes = m_.bytes() + v_.bytes() + average_.bytes() + exchange.state_bytes + exchange.workspace_bytes;
+    info->state_bytes = m_.bytes() + v_.bytes() + average_.bytes() + mask_.bytes() + exchange.state_bytes + exchange.workspace_bytes;
 }
 
 } // namespace onebit

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 
@@ -33,13 +34,13 @@ class Adam final : public Optimizer {
     void fill_info(onebit_optimizer_info_t* info) const override;
 
   private:
-    Adam(const onebit_optimizer_config_t& config, TensorSet tensors, std::unique_ptr<Allreduce> allreduce,
-         unsigned threads);
+    Adam(const onebit_optimizer_config_t& config, TensorSet tensors, unsigned threads);
 
     bool frozen() const { return freeze_step_ > 0; }
     Status warmup_step();
     Status compressed_step();
     bool warmup_ends();
+    void request_freeze();
     Status begin_compression();
     void update_tensors();
     double variance_norm() const;
@@ -52,12 +53,13 @@ class Adam final : public Optimizer {
 
     AlignedBuffer<float> m_;
     AlignedBuffer<float> v_;
-    AlignedBuffer<float> average_; ///< gradients, in the warm-up only
+    AlignedBuffer<float> average_;      ///< of the gradients; in the warm-up only
+    AlignedBuffer<std::uint32_t> mask_; ///< what request_freeze finds; in 1-bit Adam's warm-up only
     std::optional<AutomaticFreeze> automatic_freeze_;
 
     std::uint64_t steps_ = 0;
     std::uint64_t freeze_step_ = 0; ///< T_w; 0 while warming up
-    bool freeze_requested_ = false;
+    bool freeze_requested_ = false; ///< the next step is the first compressed one
     std::uint64_t masked_ = 0;
     std::uint64_t warmup_bytes_sent_ = 0;
 };

@@ -42,14 +42,18 @@ Status check_config(const onebit_optimizer_config_t* config) {
                              config->size, config->version, sizeof(onebit_optimizer_config_t),
                              ONEBIT_OPTIMIZER_CONFIG_VERSION);
     }
-    // Written so that a NaN fails too.
+    // As the floats they are used as; written so that a NaN fails too.
+    const auto at_least_zero = [](double value) { return value >= 0 && std::isfinite(static_cast<float>(value)); };
+    const auto is_beta = [](double value) { return value >= 0 && static_cast<float>(value) < 1; };
     if (find_row(config->kind) == nullptr) return out_of_range("kind", config->kind, "an optimizer");
-    if (!(config->lr >= 0 && std::isfinite(config->lr))) return out_of_range("lr", config->lr, "a number >= 0");
-    if (!(config->beta1 >= 0 && config->beta1 < 1)) return out_of_range("beta1", config->beta1, "in [0, 1)");
-    if (!(config->beta2 >= 0 && config->beta2 < 1)) return out_of_range("beta2", config->beta2, "in [0, 1)");
-    if (!(config->eps > 0 && std::isfinite(config->eps))) return out_of_range("eps", config->eps, "a number > 0");
-    if (!(config->weight_decay >= 0 && std::isfinite(config->weight_decay))) {
-        return out_of_range("weight_decay", config->weight_decay, "a number >= 0");
+    if (!at_least_zero(config->lr)) return out_of_range("lr", config->lr, "a float >= 0");
+    if (!is_beta(config->beta1)) return out_of_range("beta1", config->beta1, "in [0, 1)");
+    if (!is_beta(config->beta2)) return out_of_range("beta2", config->beta2, "in [0, 1)");
+    if (!at_least_zero(config->eps) || static_cast<float>(config->eps) <= 0) {
+        return out_of_range("eps", config->eps, "a float > 0");
+    }
+    if (!at_least_zero(config->weight_decay)) {
+        return out_of_range("weight_decay", config->weight_decay, "a float >= 0");
     }
     if (config->bias_correction != 0 && config->bias_correction != 1) {
         return out_of_range("bias_correction", config->bias_correction, "0 or 1");

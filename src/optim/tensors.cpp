@@ -38,7 +38,7 @@ Status TensorSet::create(const onebit_tensor_t* tensors, std::size_t num_tensors
                                  name.c_str(), tensor.size, tensor.version, sizeof(onebit_tensor_t),
                                  ONEBIT_TENSOR_VERSION);
         }
-        if (tensor.count == 0 || tensor.count > SIZE_MAX / 64) {
+        if (tensor.count == 0 || tensor.count > SIZE_MAX / 64 - set->count_) {
             return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "%s: count is %llu", name_of(tensor, i).c_str(),
                                  static_cast<unsigned long long>(tensor.count));
         }

@@ -4,6 +4,7 @@
 
 #include <onebit/onebit.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <string>
 #include <vector>

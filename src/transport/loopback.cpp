@@ -32,6 +32,7 @@ struct SumState {
     int joined = 0;
     int added = 0;
     int left = 0;
+    int withdrawn = -1; ///< a rank that gave up before all were done
 };
 
 /// What all ranks of one channel share.
@@ -129,12 +130,17 @@ class LoopbackSum final : public Sum {
     LoopbackSum(std::shared_ptr<Hub> hub, int rank, std::size_t count, std::uint64_t& bytes_sent)
         : hub_(std::move(hub)), rank_(static_cast<std::size_t>(rank)), count_(count), bytes_sent_(bytes_sent) {}
 
+    ~LoopbackSum() override {
+        const std::lock_guard lock(hub_->mutex);
+        if (!finished_) current().withdrawn = static_cast<int>(rank_); // nobody may touch this rank's buffers any more
+    }
+
     Status start(const float* input, float* output, bool /*may_block*/) override {
         const std::lock_guard lock(hub_->mutex);
         const auto ranks = static_cast<std::size_t>(hub_->ranks);
         number_ = next_++;
         while (hub_->first_sum + hub_->sums.size() <= number_) {
-            hub_->sums.push_back({std::vector<const float*>(ranks), std::vector<float*>(ranks), 0, 0, 0});
+            hub_->sums.push_back({std::vector<const float*>(ranks), std::vector<float*>(ranks), 0, 0, 0, -1});
         }
         SumState& state = current();
         state.inputs[rank_] = input;
@@ -150,6 +156,7 @@ class LoopbackSum final : public Sum {
         *done = finished_;
         if (finished_) return {};
         SumState& state = current();
+        if (state.withdrawn >= 0) return peer_is_gone(state.withdrawn);
         if (state.joined < hub_->ranks) return missing_rank(state);
         if (!added_) add_segment(state);
         if (state.added < hub_->ranks) return {};

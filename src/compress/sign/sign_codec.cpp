@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compress/sign/sign_codec.hpp"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <memory>
