@@ -10,14 +10,15 @@
  *
  * Words used throughout
  *   collective   every rank of the communicator calls it, in the same order. A collective call that fails on one
- *                rank fails on every rank, with one status and a message that names the rank and what was wrong.
- *   local        concerns the calling rank alone.
- *   transactional  a call that fails leaves the handle's error state as it was.
- *   count        a number of elements, never of bytes.
- * Thread safety: different handles may be used from different threads (over MPI only with MPI_THREAD_MULTIPLE). One
- * handle belongs to one thread at a time: a second thread gets ONEBIT_ERROR_BUSY at once and disturbs nothing.
- * Handles are numbers in disguise: they are never dereferenced and never reused, so that a destroyed one is always
- * recognised (ONEBIT_ERROR_INVALID_HANDLE).
+ *                rank fails on every rank, with one status and a message that names the rank and what was wrong. (A
+ * rank that can't even begin, INVALID_HANDLE or BUSY, leaves the others waiting: they get TIMEOUT.) local concerns the
+ * calling rank alone. transactional  a call that fails leaves the handle's error state as it was. count        a number
+ * of elements, never of bytes. Thread safety: different handles may be used from different threads (over MPI only with
+ * MPI_THREAD_MULTIPLE). One handle belongs to one thread at a time: a second thread gets ONEBIT_ERROR_BUSY at once and
+ * disturbs nothing. Handles are numbers in disguise: they are never dereferenced and never reused, so that a destroyed
+ * one is always recognised (ONEBIT_ERROR_INVALID_HANDLE). TRANSPORT and TIMEOUT break a handle: messages may still be
+ * under way. Each later call on it returns the same status; all that is left to do is to destroy it. Any call that
+ * allocates may return OUT_OF_MEMORY, any call at all INTERNAL.
  *
  * Papers: [1-bit Adam] arXiv 2102.02888; [EF] Zheng et al., NeurIPS 2019.
  */
@@ -59,9 +60,9 @@ typedef enum onebit_status ONEBIT_ENUM_INT {
     ONEBIT_ERROR_IO = 7,               /* a file could not be read or written */
     ONEBIT_ERROR_UNSUPPORTED = 8,      /* valid, but not in this build or this version */
     ONEBIT_ERROR_OUT_OF_MEMORY = 9,
-    ONEBIT_ERROR_TRANSPORT = 10,       /* MPI reported an error, or a peer is gone; the handle is broken */
-    ONEBIT_ERROR_TIMEOUT = 11,         /* a peer did not answer in time; the handle is broken */
-    ONEBIT_ERROR_INTERNAL = 12         /* a bug in onebit: please report it */
+    ONEBIT_ERROR_TRANSPORT = 10, /* MPI reported an error, or a peer is gone; the handle is broken */
+    ONEBIT_ERROR_TIMEOUT = 11,   /* a peer did not answer in time; the handle is broken */
+    ONEBIT_ERROR_INTERNAL = 12   /* a bug in onebit: please report it */
 } onebit_status_t;
 
 /* The constant's name, e.g. "ONEBIT_ERROR_BUSY"; "unknown status" for any other value. Local; never NULL. */
@@ -145,12 +146,12 @@ typedef enum onebit_check ONEBIT_ENUM_INT {
 } onebit_check_t;
 
 typedef struct onebit_allreduce_config {
-    size_t size;                  /* sizeof(onebit_allreduce_config_t) */
-    uint32_t version;             /* ONEBIT_ALLREDUCE_CONFIG_VERSION */
-    uint32_t threads;             /* of OpenMP, this rank's own; 0: ONEBIT_THREADS, else 1 */
-    uint64_t count;               /* elements, at least the number of ranks; the same on every rank */
-    onebit_datatype_t datatype;   /* the same on every rank, as is all that follows */
-    onebit_memory_t memory;       /* where the caller's buffers lie */
+    size_t size;                /* sizeof(onebit_allreduce_config_t) */
+    uint32_t version;           /* ONEBIT_ALLREDUCE_CONFIG_VERSION */
+    uint32_t threads;           /* of OpenMP, this rank's own; 0: ONEBIT_THREADS, else 1 */
+    uint64_t count;             /* elements, at least the number of ranks; the same on every rank */
+    onebit_datatype_t datatype; /* the same on every rank, as is all that follows */
+    onebit_memory_t memory;     /* where the caller's buffers lie */
     onebit_algorithm_t algorithm;
     onebit_codec_t codec;
     onebit_scale_t scale;
@@ -160,46 +161,49 @@ typedef struct onebit_allreduce_config {
 
 #define ONEBIT_ALLREDUCE_CONFIG_VERSION 1
 /* The defaults for `count_` elements; change members by name afterwards. */
-#define ONEBIT_ALLREDUCE_CONFIG_INIT(count_)                                                            \
-    {                                                                                                   \
-        sizeof(onebit_allreduce_config_t), ONEBIT_ALLREDUCE_CONFIG_VERSION, 0, (count_), ONEBIT_FLOAT32, \
-            ONEBIT_MEMORY_HOST, ONEBIT_ALGORITHM_AUTO, ONEBIT_CODEC_SIGN, ONEBIT_SCALE_L2,               \
-            ONEBIT_GROUP_BLOCK, ONEBIT_CHECK_FULL                                                       \
+#define ONEBIT_ALLREDUCE_CONFIG_INIT(count_)                                                                       \
+    {                                                                                                              \
+        sizeof(onebit_allreduce_config_t), ONEBIT_ALLREDUCE_CONFIG_VERSION, 0, (uint64_t)(count_), ONEBIT_FLOAT32, \
+            ONEBIT_MEMORY_HOST, ONEBIT_ALGORITHM_AUTO, ONEBIT_CODEC_SIGN, ONEBIT_SCALE_L2, ONEBIT_GROUP_BLOCK,     \
+            ONEBIT_CHECK_FULL                                                                                      \
     }
 
-/* Plans an allreduce and allocates all that it will ever use: at most 4d + 4d/n bytes of error state and d/2 bytes of
- * workspace for d elements and n ranks, plus less than 1 MiB. Collective; blocks.
- *   config     read, not kept
- *   allreduce  [out] the handle; set to NULL on failure
- * INVALID_ARGUMENT (among them count 0 and count < ranks), INVALID_HANDLE, MISMATCH, UNSUPPORTED, OUT_OF_MEMORY,
- * TRANSPORT, TIMEOUT. */
+/* Plans an allreduce and allocates all that its operations will ever use: at most 4d + 4d/n bytes of error state and
+ * d/2 bytes of workspace (set_mask's d/8 included) for d elements and n <= 1024 ranks, plus less than 1 MiB.
+ * Collective; blocks. config     read, not kept allreduce  [out] the handle; set to NULL on failure INVALID_ARGUMENT
+ * (among them count 0 and count < ranks), INVALID_HANDLE, MISMATCH, UNSUPPORTED, OUT_OF_MEMORY, TRANSPORT, TIMEOUT. */
 ONEBIT_API onebit_status_t onebit_allreduce_create(onebit_comm_t comm, const onebit_allreduce_config_t* config,
                                                    onebit_allreduce_t* allreduce) ONEBIT_NOEXCEPT;
 
-/* recvbuf = average over the ranks of sendbuf, the same bits on every rank; compressed, also the same whatever the ISA, the
- * MPI and the number of threads (dense, the order of summation is MPI's). Collective; blocks; transactional.
+/* recvbuf = average over the ranks of sendbuf, the same bits on every rank; compressed, also the same whatever the ISA,
+ * the MPI and the number of threads (dense, the order of summation is MPI's). Collective; blocks; transactional.
  *   sendbuf  [in] count elements, aligned to the element's size, host memory; the caller's
  *   recvbuf  [out] count elements, likewise; either == sendbuf (in place) or not overlapping it. A call that fails
  *            before the exchange leaves it as it was.
+ * If finite values and the error together overflow float32, the call fails with NONFINITE on every rank after the
+ * encoding and resets the error state, the one case that is not transactional. TIMEOUT can't interrupt a dense sum.
  * INVALID_ARGUMENT, INVALID_HANDLE, NONFINITE, MISMATCH, BUSY, TRANSPORT, TIMEOUT. */
 ONEBIT_API onebit_status_t onebit_allreduce_run(onebit_allreduce_t allreduce, const void* sendbuf,
                                                 void* recvbuf) ONEBIT_NOEXCEPT;
 
 /* The same in three parts, so that the caller can compute meanwhile. start returns at once; the buffers belong to the
  * operation until it is finished. Errors of start's arguments and values are reported, on every rank, by the test or
- * wait that finishes the operation; start itself returns only INVALID_HANDLE and BUSY.
- * test does a slice of work, never waits, and sets *done to 1 when the operation is finished (and then returns its
- * status), else to 0. wait finishes it. With nothing started both return SUCCESS, test with *done = 1, as MPI does.
- * Hosts make progress only inside test and wait. Handles in flight at the same time don't disturb each other,
- * but a wait advances its own handle alone: finish them in the same order on every rank, or poll all with test.
- * start and the finishing call are collective. */
+ * wait that finishes the operation; start itself returns only INVALID_HANDLE and BUSY (with ONEBIT_CHECK_NONE also
+ * INVALID_ARGUMENT).
+ * test does a slice of work, never waits, knows no timeout, and sets *done to 1 when the operation is finished (and
+ * then returns its status), else to 0. wait finishes it. With nothing started both return SUCCESS, test with *done = 1,
+ * as MPI does. Otherwise their statuses are run's. Hosts make progress only inside test and wait. Handles in flight at
+ * the same time don't disturb each other, but a wait advances its own handle alone: finish them in the same order on
+ * every rank, or poll all with test. start and the finishing call are collective; a dense operation is begun by start
+ * on all ranks or by run on all (else MISMATCH). */
 ONEBIT_API onebit_status_t onebit_allreduce_start(onebit_allreduce_t allreduce, const void* sendbuf,
                                                   void* recvbuf) ONEBIT_NOEXCEPT;
 ONEBIT_API onebit_status_t onebit_allreduce_test(onebit_allreduce_t allreduce, int* done) ONEBIT_NOEXCEPT;
 ONEBIT_API onebit_status_t onebit_allreduce_wait(onebit_allreduce_t allreduce) ONEBIT_NOEXCEPT;
 
-/* Takes effect with the next call: dense in the warm-up stage, compressed afterwards, through one handle. Local, but
- * to be called on every rank: ranks that differ get MISMATCH from the next call (with ONEBIT_CHECK_FULL).
+/* Takes effect with the next call: dense in the warm-up stage, compressed afterwards, through one handle, which must
+ * have been created with ONEBIT_ALGORITHM_FLAT (or AUTO that chose it). Local, but to be called on every rank: ranks
+ * that differ get MISMATCH from the next call (with ONEBIT_CHECK_FULL). AUTO is INVALID_ARGUMENT here.
  * INVALID_ARGUMENT, INVALID_HANDLE, BUSY. */
 ONEBIT_API onebit_status_t onebit_allreduce_set_algorithm(onebit_allreduce_t allreduce,
                                                           onebit_algorithm_t algorithm) ONEBIT_NOEXCEPT;
@@ -209,31 +213,34 @@ ONEBIT_API onebit_status_t onebit_allreduce_set_algorithm(onebit_allreduce_t all
  * elements' errors. Collective; blocks; transactional.
  *   mask  [in] ceil(count / 32) words, element 32 w + i in bit i of word w, 1: takes part; NULL: all take part. The
  *         same on every rank. Copied.
- * INVALID_HANDLE, MISMATCH, BUSY, OUT_OF_MEMORY, TRANSPORT, TIMEOUT. */
+ * INVALID_ARGUMENT (a handle that is dense for good), INVALID_HANDLE, MISMATCH, BUSY, OUT_OF_MEMORY, TRANSPORT,
+ * TIMEOUT. */
 ONEBIT_API onebit_status_t onebit_allreduce_set_mask(onebit_allreduce_t allreduce,
                                                      const uint32_t* mask) ONEBIT_NOEXCEPT;
 
 typedef struct onebit_allreduce_info {
-    size_t size;                 /* [in] sizeof(onebit_allreduce_info_t) */
-    uint32_t version;            /* [in] ONEBIT_ALLREDUCE_INFO_VERSION */
-    uint32_t threads;            /* of OpenMP */
-    uint64_t calls;              /* finished with success */
-    uint64_t bytes_sent;         /* by this rank to others, in all, whatever for: data, agreement, saving */
-    uint64_t last_bytes_sent;    /* by the last call that finished with success */
-    uint64_t dense_bytes;        /* what a float32 ring allreduce would send per call: 2 (n-1)/n * 4 * count */
-    uint64_t state_bytes;        /* allocated for the error state */
-    uint64_t workspace_bytes;    /* allocated for all else */
+    size_t size;                  /* [in] sizeof(onebit_allreduce_info_t) */
+    uint32_t version;             /* [in] ONEBIT_ALLREDUCE_INFO_VERSION */
+    uint32_t threads;             /* of OpenMP */
+    uint64_t calls;               /* finished with success */
+    uint64_t bytes_sent;          /* by this rank to others, in all, whatever for: data, agreement, saving */
+    uint64_t last_bytes_sent;     /* by the last call that finished with success */
+    uint64_t dense_bytes;         /* what a float32 ring allreduce would send per call: 2 (n-1)/n * 4 * count */
+    uint64_t state_bytes;         /* allocated for the error state */
+    uint64_t workspace_bytes;     /* allocated for all else */
     onebit_algorithm_t algorithm; /* what the next call will use; never AUTO */
-    char transport[16];          /* "loopback", "mpi" */
-    char kernels[16];            /* "reference", "sse4", "avx2", "avx512", ... */
-    char reason[128];            /* why this algorithm */
+    char transport[16];           /* "loopback", "mpi" */
+    char kernels[16];             /* "reference", "sse4", "avx2", "avx512", ... */
+    char reason[128];             /* why this algorithm */
 } onebit_allreduce_info_t;
 
 #define ONEBIT_ALLREDUCE_INFO_VERSION 1
-#define ONEBIT_ALLREDUCE_INFO_INIT                                                                         \
-    {                                                                                                      \
-        sizeof(onebit_allreduce_info_t), ONEBIT_ALLREDUCE_INFO_VERSION, 0, 0, 0, 0, 0, 0, 0,               \
-            ONEBIT_ALGORITHM_AUTO, {0}, {0}, {0}                                                           \
+#define ONEBIT_ALLREDUCE_INFO_INIT                                                                                  \
+    {                                                                                                               \
+        sizeof(onebit_allreduce_info_t), ONEBIT_ALLREDUCE_INFO_VERSION, 0, 0, 0, 0, 0, 0, 0, ONEBIT_ALGORITHM_AUTO, \
+            {0}, {0}, {                                                                                             \
+            0                                                                                                       \
+        }                                                                                                           \
     }
 
 /* Fills *info. Local; does not block. INVALID_ARGUMENT, INVALID_HANDLE, BUSY (another thread is in a call). */
@@ -252,28 +259,29 @@ ONEBIT_API onebit_status_t onebit_allreduce_destroy(onebit_allreduce_t allreduce
 /* Sets both errors to zero. Local, but to be called on every rank. INVALID_HANDLE, BUSY. */
 ONEBIT_API onebit_status_t onebit_allreduce_reset(onebit_allreduce_t allreduce) ONEBIT_NOEXCEPT;
 
-/* Copies the errors out; those of a handle that is dense for good are zero, its server chunk empty. Local. Where `worker` is not NULL, count floats are written to it; where `server` is not NULL,
- * as many floats as *server_count says. server_begin, server_count (each may be NULL): this rank's chunk, in
- * elements. INVALID_HANDLE, BUSY. */
+/* Copies the errors out; those of a handle that is dense for good are zero, its server chunk empty. Local. Where
+ * `worker` is not NULL, count floats are written to it; where `server` is not NULL, as many as *server_count says.
+ * server_begin, server_count (each may be NULL): this rank's chunk, in elements. INVALID_HANDLE, BUSY. */
 ONEBIT_API onebit_status_t onebit_allreduce_get_error(onebit_allreduce_t allreduce, float* worker, float* server,
-                                                      uint64_t* server_begin,
-                                                      uint64_t* server_count) ONEBIT_NOEXCEPT;
+                                                      uint64_t* server_begin, uint64_t* server_count) ONEBIT_NOEXCEPT;
 
 /* The saved state as bytes, for a checkpoint of the caller's own: self-describing, checked when it is loaded, of the
  * same meaning on every ISA (docs/WIRE_FORMAT.md, "Saved state"). state_size and pack are local; unpack is collective,
- * blocks and is transactional: if any rank's bytes don't fit, no rank's state changes.
- *   buffer  host memory, any alignment; `bytes` of it, for pack at least what state_size said
- * INVALID_ARGUMENT, INVALID_HANDLE, BUSY; unpack also BAD_STATE, TRANSPORT, TIMEOUT. */
+ * blocks and is transactional: if any rank's bytes don't fit, no rank's state changes. The mask is not in it: set the
+ * same one first (another is BAD_STATE). States that were packed after different numbers of calls are MISMATCH. buffer
+ * host memory, any alignment; `bytes` of it, for pack at least what state_size said INVALID_ARGUMENT, INVALID_HANDLE,
+ * BUSY, OUT_OF_MEMORY; unpack also BAD_STATE, MISMATCH, TRANSPORT, TIMEOUT. */
 ONEBIT_API onebit_status_t onebit_allreduce_state_size(onebit_allreduce_t allreduce, uint64_t* bytes) ONEBIT_NOEXCEPT;
 ONEBIT_API onebit_status_t onebit_allreduce_pack_state(onebit_allreduce_t allreduce, void* buffer,
                                                        uint64_t bytes) ONEBIT_NOEXCEPT;
 ONEBIT_API onebit_status_t onebit_allreduce_unpack_state(onebit_allreduce_t allreduce, const void* buffer,
                                                          uint64_t bytes) ONEBIT_NOEXCEPT;
 
-/* The same to and from files, one per rank: PREFIX.RANK-of-SIZE.onebit. A save that fails or is interrupted never
- * harms the files of an earlier one: each rank writes a temporary file, and all are renamed once all are on disk. The
- * next call after a load continues exactly, bit for bit. Collective; block; transactional.
- * As for unpack, and IO. */
+/* The same to and from files, one per rank: PREFIX.RANK-of-SIZE.onebit. A save never harms an earlier one: all ranks
+ * write NAME.new; once all are on disk each moves the earlier file to NAME.previous and the new one to NAME; if that
+ * fails anywhere all move back; NAME.previous is then removed. Only a crash in that last moment leaves files of two
+ * saves, which load refuses (MISMATCH), the earlier ones whole as NAME.previous. The next call after a load continues
+ * exactly, bit for bit. Collective; block; transactional. As for unpack, and IO. */
 ONEBIT_API onebit_status_t onebit_allreduce_save(onebit_allreduce_t allreduce, const char* prefix) ONEBIT_NOEXCEPT;
 ONEBIT_API onebit_status_t onebit_allreduce_load(onebit_allreduce_t allreduce, const char* prefix) ONEBIT_NOEXCEPT;
 
@@ -283,24 +291,25 @@ ONEBIT_API onebit_status_t onebit_allreduce_load(onebit_allreduce_t allreduce, c
 typedef struct onebit_optimizer_opaque* onebit_optimizer_t;
 
 typedef enum onebit_optimizer_kind ONEBIT_ENUM_INT {
-    ONEBIT_OPTIMIZER_ADAM = 0,       /* gradients averaged exactly, every step */
-    ONEBIT_OPTIMIZER_ONEBIT_ADAM = 1 /* the same until the freeze, compressed momentum afterwards [1-bit Adam, alg. 1] */
+    ONEBIT_OPTIMIZER_ADAM = 0, /* gradients averaged exactly, every step */
+    ONEBIT_OPTIMIZER_ONEBIT_ADAM =
+        1 /* the same until the freeze, compressed momentum afterwards [1-bit Adam, alg. 1] */
 } onebit_optimizer_kind_t;
 
-/* One tensor. Host memory, aligned to 4 bytes, contiguous, the caller's; the pointers must stay valid. An array of
- * these is stepped through by its first element's `size`. */
+/* One tensor. Host memory, aligned to 4 bytes, contiguous, the caller's; the pointers must stay valid. No two tensors,
+ * nor the parameters and gradients of one, may overlap. */
 typedef struct onebit_tensor {
-    size_t size;       /* sizeof(onebit_tensor_t) */
-    uint32_t version;  /* ONEBIT_TENSOR_VERSION */
-    uint64_t count;    /* elements, at least 1 */
-    float* parameters; /* read and written by each step */
+    size_t size;            /* sizeof(onebit_tensor_t) */
+    uint32_t version;       /* ONEBIT_TENSOR_VERSION */
+    uint64_t count;         /* elements, at least 1 */
+    float* parameters;      /* read and written by each step */
     const float* gradients; /* read by each step */
-    const char* name;  /* for messages; may be NULL; copied */
+    const char* name;       /* for messages; may be NULL; copied */
 } onebit_tensor_t;
 
 #define ONEBIT_TENSOR_VERSION 1
 #define ONEBIT_TENSOR_INIT(parameters_, gradients_, count_) \
-    {sizeof(onebit_tensor_t), ONEBIT_TENSOR_VERSION, (count_), (parameters_), (gradients_), NULL}
+    { sizeof(onebit_tensor_t), ONEBIT_TENSOR_VERSION, (uint64_t)(count_), (parameters_), (gradients_), NULL }
 
 /* freeze_step: never by itself (onebit_optimizer_freeze still works); by the paper's rule [1-bit Adam, section 7.1]:
  * after lr_warmup_steps, when |v_t|_1 / |v_(t - 1/(1-beta2))|_1 lies between 0.96 and 1/0.96. */
@@ -308,26 +317,27 @@ typedef struct onebit_tensor {
 #define ONEBIT_FREEZE_AUTO 0
 
 typedef struct onebit_optimizer_config {
-    size_t size;                  /* sizeof(onebit_optimizer_config_t) */
-    uint32_t version;             /* ONEBIT_OPTIMIZER_CONFIG_VERSION */
+    size_t size;      /* sizeof(onebit_optimizer_config_t) */
+    uint32_t version; /* ONEBIT_OPTIMIZER_CONFIG_VERSION */
     onebit_optimizer_kind_t kind;
-    double lr;                    /* learning rate, >= 0 */
-    double beta1, beta2;          /* in [0, 1) */
-    double eps;                   /* > 0 */
-    double weight_decay;          /* decoupled: x -= lr * (m / (sqrt(v) + eps) + weight_decay * x); >= 0 */
-    int bias_correction;          /* 1: m and v as Adam corrects them; 0: not, as DeepSpeed's 1-bit Adam */
-    uint32_t threads;             /* of OpenMP, this rank's own; 0: ONEBIT_THREADS, else 1 */
-    uint64_t freeze_step;         /* last warm-up step T_w >= 1, or one of the two above */
-    uint64_t lr_warmup_steps;     /* no automatic freeze before this step */
-    onebit_scale_t scale;         /* of the compression stage */
+    double lr;                /* learning rate, >= 0 */
+    double beta1, beta2;      /* in [0, 1) */
+    double eps;               /* > 0, as a float too */
+    double weight_decay;      /* decoupled: x -= lr * (m / (sqrt(v) + eps) + weight_decay * x); >= 0 */
+    int bias_correction;      /* 1: m and v as Adam corrects them, v after the freeze as at the freeze; 0: neither, as
+                                 DeepSpeed's 1-bit Adam */
+    uint32_t threads;         /* of OpenMP, this rank's own; 0: ONEBIT_THREADS, else 1 */
+    uint64_t freeze_step;     /* last warm-up step T_w >= 1, or one of the two above */
+    uint64_t lr_warmup_steps; /* no automatic freeze before this step */
+    onebit_scale_t scale;     /* of the compression stage */
     onebit_group_t group;
 } onebit_optimizer_config_t;
 
 #define ONEBIT_OPTIMIZER_CONFIG_VERSION 1
-#define ONEBIT_OPTIMIZER_CONFIG_INIT(kind_, lr_)                                                            \
-    {                                                                                                       \
-        sizeof(onebit_optimizer_config_t), ONEBIT_OPTIMIZER_CONFIG_VERSION, (kind_), (lr_), 0.9, 0.999, 1e-8, \
-            0.0, 1, 0, ONEBIT_FREEZE_AUTO, 0, ONEBIT_SCALE_L2, ONEBIT_GROUP_BLOCK                            \
+#define ONEBIT_OPTIMIZER_CONFIG_INIT(kind_, lr_)                                                                      \
+    {                                                                                                                 \
+        sizeof(onebit_optimizer_config_t), ONEBIT_OPTIMIZER_CONFIG_VERSION, (kind_), (lr_), 0.9, 0.999, 1e-8, 0.0, 1, \
+            0, ONEBIT_FREEZE_AUTO, 0, ONEBIT_SCALE_L2, ONEBIT_GROUP_BLOCK                                             \
     }
 
 /* Registers the tensors and allocates the optimizer's state. Collective; blocks.
@@ -343,7 +353,8 @@ ONEBIT_API onebit_status_t onebit_optimizer_create(onebit_comm_t comm, const one
  * rank and changes nothing. INVALID_HANDLE, NONFINITE, MISMATCH (lr or stage differ), BUSY, TRANSPORT, TIMEOUT. */
 ONEBIT_API onebit_status_t onebit_optimizer_step(onebit_optimizer_t optimizer) ONEBIT_NOEXCEPT;
 
-/* The learning rate from the next step on. Local, to be called on every rank. INVALID_ARGUMENT, INVALID_HANDLE, BUSY. */
+/* The learning rate from the next step on. Local, to be called on every rank. INVALID_ARGUMENT, INVALID_HANDLE, BUSY.
+ */
 ONEBIT_API onebit_status_t onebit_optimizer_set_lr(onebit_optimizer_t optimizer, double lr) ONEBIT_NOEXCEPT;
 
 /* Ends the warm-up by hand: the next step is the first compressed one. Local, to be called on every rank, after at
@@ -351,21 +362,21 @@ ONEBIT_API onebit_status_t onebit_optimizer_set_lr(onebit_optimizer_t optimizer,
 ONEBIT_API onebit_status_t onebit_optimizer_freeze(onebit_optimizer_t optimizer) ONEBIT_NOEXCEPT;
 
 typedef struct onebit_optimizer_info {
-    size_t size;                 /* [in] sizeof(onebit_optimizer_info_t) */
-    uint32_t version;            /* [in] ONEBIT_OPTIMIZER_INFO_VERSION */
-    int frozen;                  /* 1 in the compression stage */
-    uint64_t steps;              /* finished with success */
-    uint64_t freeze_step;        /* the last warm-up step; 0 while warming up */
-    uint64_t count;              /* elements in all tensors */
-    uint64_t masked;             /* elements whose variance was zero at the freeze: they no longer move */
-    uint64_t warmup_bytes_sent;  /* by this rank in the warm-up stage */
+    size_t size;                    /* [in] sizeof(onebit_optimizer_info_t) */
+    uint32_t version;               /* [in] ONEBIT_OPTIMIZER_INFO_VERSION */
+    int frozen;                     /* 1 in the compression stage */
+    uint64_t steps;                 /* finished with success */
+    uint64_t freeze_step;           /* the last warm-up step; 0 while warming up */
+    uint64_t count;                 /* elements in all tensors */
+    uint64_t masked;                /* elements whose variance was zero at the freeze: their momentum stays zero */
+    uint64_t warmup_bytes_sent;     /* by this rank in the warm-up stage */
     uint64_t compressed_bytes_sent; /* by this rank in the compression stage */
-    uint64_t state_bytes;        /* allocated in all: moments, error state, workspace */
+    uint64_t state_bytes;           /* allocated in all: moments, error state, workspace */
 } onebit_optimizer_info_t;
 
 #define ONEBIT_OPTIMIZER_INFO_VERSION 1
 #define ONEBIT_OPTIMIZER_INFO_INIT \
-    {sizeof(onebit_optimizer_info_t), ONEBIT_OPTIMIZER_INFO_VERSION, 0, 0, 0, 0, 0, 0, 0, 0}
+    { sizeof(onebit_optimizer_info_t), ONEBIT_OPTIMIZER_INFO_VERSION, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /* Fills *info. Local. INVALID_ARGUMENT, INVALID_HANDLE, BUSY. */
 ONEBIT_API onebit_status_t onebit_optimizer_get_info(onebit_optimizer_t optimizer,

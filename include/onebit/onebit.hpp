@@ -84,12 +84,18 @@ class Communicator {
     UniqueHandle<onebit_comm_t, onebit_comm_destroy> handle_;
 };
 
+/// Finishes what was started, whose buffers are still the library's, then destroys the handle.
+inline onebit_status_t finish_and_destroy(onebit_allreduce_t handle) noexcept {
+    if (handle != nullptr) onebit_allreduce_wait(handle);
+    return onebit_allreduce_destroy(handle);
+}
+
 class Allreduce {
   public:
     Allreduce(const Communicator& communicator, const onebit_allreduce_config_t& config) {
         onebit_allreduce_t handle = nullptr;
         check(onebit_allreduce_create(communicator.get(), &config, &handle));
-        handle_ = UniqueHandle<onebit_allreduce_t, onebit_allreduce_destroy>(handle);
+        handle_ = UniqueHandle<onebit_allreduce_t, finish_and_destroy>(handle);
     }
 
     void run(const void* sendbuf, void* recvbuf) { check(onebit_allreduce_run(get(), sendbuf, recvbuf)); }
@@ -113,7 +119,7 @@ class Allreduce {
     onebit_allreduce_t get() const noexcept { return handle_.get(); }
 
   private:
-    UniqueHandle<onebit_allreduce_t, onebit_allreduce_destroy> handle_;
+    UniqueHandle<onebit_allreduce_t, finish_and_destroy> handle_;
 };
 
 class Optimizer {

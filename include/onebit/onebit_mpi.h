@@ -21,7 +21,7 @@ extern "C" {
  *             Fortran: MPI_Comm_f2c(comm)
  *   comm      [out] the handle; set to NULL on failure
  * INVALID_ARGUMENT (MPI not initialised, MPI_COMM_NULL, an intercommunicator; an environment variable with an
- * impossible value, on every rank), TRANSPORT, OUT_OF_MEMORY. */
+ * impossible value, on every rank), TRANSPORT, TIMEOUT (but not from MPI_Comm_dup), OUT_OF_MEMORY. */
 ONEBIT_API onebit_status_t onebit_comm_create_mpi(MPI_Comm mpi_comm, onebit_comm_t* comm) ONEBIT_NOEXCEPT;
 
 #ifdef __cplusplus
