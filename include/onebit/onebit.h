@@ -9,16 +9,21 @@
  * Read in this order: Status, Communicator, Allreduce (all that most programs need), then Error state, Optimizer.
  *
  * Words used throughout
- *   collective   every rank of the communicator calls it, in the same order. A collective call that fails on one
- *                rank fails on every rank, with one status and a message that names the rank and what was wrong. (A
- * rank that can't even begin, INVALID_HANDLE or BUSY, leaves the others waiting: they get TIMEOUT.) local concerns the
- * calling rank alone. transactional  a call that fails leaves the handle's error state as it was. count        a number
- * of elements, never of bytes. Thread safety: different handles may be used from different threads (over MPI only with
- * MPI_THREAD_MULTIPLE). One handle belongs to one thread at a time: a second thread gets ONEBIT_ERROR_BUSY at once and
- * disturbs nothing. Handles are numbers in disguise: they are never dereferenced and never reused, so that a destroyed
- * one is always recognised (ONEBIT_ERROR_INVALID_HANDLE). TRANSPORT and TIMEOUT break a handle: messages may still be
- * under way. Each later call on it returns the same status; all that is left to do is to destroy it. Any call that
- * allocates may return OUT_OF_MEMORY, any call at all INTERNAL.
+ *   collective     every rank of the communicator calls it, in the same order. A collective call that fails on one rank
+ *                  fails on every rank, with one status and a message that names the rank and what was wrong. (A rank
+ *                  that can't even begin, INVALID_HANDLE or BUSY, leaves the others waiting: they get TIMEOUT.)
+ *   local          concerns the calling rank alone.
+ *   transactional  a call that fails leaves the handle's error state as it was.
+ *   count          a number of elements, never of bytes.
+ *
+ * Thread safety: different handles may be used from different threads (over MPI only with MPI_THREAD_MULTIPLE). One
+ * handle belongs to one thread at a time: a second thread gets ONEBIT_ERROR_BUSY at once and disturbs nothing.
+ *
+ * Handles are numbers in disguise: they are never dereferenced and never reused, so that a destroyed one is always
+ * recognised (ONEBIT_ERROR_INVALID_HANDLE).
+ *
+ * TRANSPORT and TIMEOUT break a handle: messages may still be under way. Each later call on it returns the same status;
+ * all that is left to do is to destroy it. Any call that allocates may return OUT_OF_MEMORY, any call at all INTERNAL.
  *
  * Papers: [1-bit Adam] arXiv 2102.02888; [EF] Zheng et al., NeurIPS 2019.
  */
@@ -170,8 +175,11 @@ typedef struct onebit_allreduce_config {
 
 /* Plans an allreduce and allocates all that its operations will ever use: at most 4d + 4d/n bytes of error state and
  * d/2 bytes of workspace (set_mask's d/8 included) for d elements and n <= 1024 ranks, plus less than 1 MiB.
- * Collective; blocks. config     read, not kept allreduce  [out] the handle; set to NULL on failure INVALID_ARGUMENT
- * (among them count 0 and count < ranks), INVALID_HANDLE, MISMATCH, UNSUPPORTED, OUT_OF_MEMORY, TRANSPORT, TIMEOUT. */
+ * Collective; blocks.
+ *   config     read, not kept
+ *   allreduce  [out] the handle; set to NULL on failure
+ * INVALID_ARGUMENT (among them count 0 and count < ranks), INVALID_HANDLE, MISMATCH, UNSUPPORTED, OUT_OF_MEMORY,
+ * TRANSPORT, TIMEOUT. */
 ONEBIT_API onebit_status_t onebit_allreduce_create(onebit_comm_t comm, const onebit_allreduce_config_t* config,
                                                    onebit_allreduce_t* allreduce) ONEBIT_NOEXCEPT;
 
@@ -268,9 +276,9 @@ ONEBIT_API onebit_status_t onebit_allreduce_get_error(onebit_allreduce_t allredu
 /* The saved state as bytes, for a checkpoint of the caller's own: self-describing, checked when it is loaded, of the
  * same meaning on every ISA (docs/WIRE_FORMAT.md, "Saved state"). state_size and pack are local; unpack is collective,
  * blocks and is transactional: if any rank's bytes don't fit, no rank's state changes. The mask is not in it: set the
- * same one first (another is BAD_STATE). States that were packed after different numbers of calls are MISMATCH. buffer
- * host memory, any alignment; `bytes` of it, for pack at least what state_size said INVALID_ARGUMENT, INVALID_HANDLE,
- * BUSY, OUT_OF_MEMORY; unpack also BAD_STATE, MISMATCH, TRANSPORT, TIMEOUT. */
+ * same one first (another is BAD_STATE). States that were packed after different numbers of calls are MISMATCH.
+ *   buffer  host memory, any alignment; `bytes` of it, for pack at least what state_size said
+ * INVALID_ARGUMENT, INVALID_HANDLE, BUSY, OUT_OF_MEMORY; unpack also BAD_STATE, MISMATCH, TRANSPORT, TIMEOUT. */
 ONEBIT_API onebit_status_t onebit_allreduce_state_size(onebit_allreduce_t allreduce, uint64_t* bytes) ONEBIT_NOEXCEPT;
 ONEBIT_API onebit_status_t onebit_allreduce_pack_state(onebit_allreduce_t allreduce, void* buffer,
                                                        uint64_t bytes) ONEBIT_NOEXCEPT;
@@ -291,9 +299,8 @@ ONEBIT_API onebit_status_t onebit_allreduce_load(onebit_allreduce_t allreduce, c
 typedef struct onebit_optimizer_opaque* onebit_optimizer_t;
 
 typedef enum onebit_optimizer_kind ONEBIT_ENUM_INT {
-    ONEBIT_OPTIMIZER_ADAM = 0, /* gradients averaged exactly, every step */
-    ONEBIT_OPTIMIZER_ONEBIT_ADAM =
-        1 /* the same until the freeze, compressed momentum afterwards [1-bit Adam, alg. 1] */
+    ONEBIT_OPTIMIZER_ADAM = 0,       /* gradients averaged exactly, every step */
+    ONEBIT_OPTIMIZER_ONEBIT_ADAM = 1 /* the same until the freeze, compressed momentum then [1-bit Adam, alg. 1] */
 } onebit_optimizer_kind_t;
 
 /* One tensor. Host memory, aligned to 4 bytes, contiguous, the caller's; the pointers must stay valid. No two tensors,

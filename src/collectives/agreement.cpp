@@ -122,4 +122,4 @@ Status decide_now(Agreement& agreement, double timeout, const Status& own, std::
     return agreement.verdict();
 }
 
-}  // namespace onebit
+} // namespace onebit

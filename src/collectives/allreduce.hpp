@@ -95,7 +95,7 @@ class Allreduce {
     Operands operands_;
     Status own_status_;
     std::size_t unchecked_ = 0; ///< values that check_values has yet to look at
-    bool refused_ = false; ///< the ranks agreed not to go on: an error that breaks nothing
+    bool refused_ = false;      ///< the ranks agreed not to go on: an error that breaks nothing
     std::uint64_t bytes_before_ = 0;
 
     Status broken_; ///< what made the handle unusable, if anything did

@@ -14,7 +14,8 @@ namespace onebit {
 /// open channels of their own and so outlive it.
 class Communicator {
   public:
-    /// Reads the environment; collective over the transport's ranks, so that a bad variable, or `own`, on one fails on all.
+    /// Reads the environment; collective over the transport's ranks, so that a bad variable, or `own`, on one fails on
+    /// all.
     static Status create(std::unique_ptr<Transport> transport, const Status& own,
                          std::unique_ptr<Communicator>* communicator);
 
@@ -26,8 +27,8 @@ class Communicator {
     /// Every rank comes with its own status and leaves with the common one. Collective; blocks.
     Status agree(const Status& own);
 
-    /// The same, and `bytes` of every rank are gathered, in rank order, in `all` (size() * bytes). `bytes` is the same on
-    /// every rank and a multiple of 4.
+    /// The same, and `bytes` of every rank are gathered, in rank order, in `all` (size() * bytes). `bytes` is the same
+    /// on every rank and a multiple of 4.
     Status agree_and_gather(const Status& own, const void* mine, std::size_t bytes, void* all);
 
     /// A new channel between the same ranks. Collective; blocks, over MPI without a timeout.

@@ -91,7 +91,8 @@ Status compare(const Header& saved, const Header& own) {
 Status parse(const Allreduce& allreduce, const void* buffer, std::size_t bytes, Header* header,
              std::vector<float>* errors) {
     if (bytes < sizeof(Header)) {
-        return Status::error(ONEBIT_ERROR_BAD_STATE, "the saved state is truncated: %zu bytes, not even a header", bytes);
+        return Status::error(ONEBIT_ERROR_BAD_STATE, "the saved state is truncated: %zu bytes, not even a header",
+                             bytes);
     }
     std::memcpy(header, buffer, sizeof(Header));
     ONEBIT_RETURN_IF_ERROR(compare(*header, header_of(allreduce)));

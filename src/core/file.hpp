@@ -14,9 +14,9 @@ namespace onebit {
 /// Reads a whole file, at most `most` bytes of it. IO with the file's name and the system's reason where that fails.
 Status read_file(const std::string& name, std::size_t most, std::vector<std::byte>* bytes);
 
-/// A file that is written anew beside its earlier contents, which stay until the new ones are wanted: write, replace, keep.
-/// Whatever was not kept is undone by the destructor. A crash leaves the earlier contents under the file's own name or, if
-/// it falls between replace and keep, under `name`.previous.
+/// A file that is written anew beside its earlier contents, which stay until the new ones are wanted: write, replace,
+/// keep. Whatever was not kept is undone by the destructor. A crash leaves the earlier contents under the file's own
+/// name or, if it falls between replace and keep, under `name`.previous.
 class ReplacedFile {
   public:
     explicit ReplacedFile(const std::string& name);

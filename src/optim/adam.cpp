@@ -199,7 +199,8 @@ void Adam::fill_info(onebit_optimizer_info_t* info) const {
     info->masked = masked_;
     info->warmup_bytes_sent = frozen() ? warmup_bytes_sent_ : exchange.bytes_sent;
     info->compressed_bytes_sent = exchange.bytes_sent - info->warmup_bytes_sent;
-    info->state_bytes = m_.bytes() + v_.bytes() + average_.bytes() + mask_.bytes() + exchange.state_bytes + exchange.workspace_bytes;
+    info->state_bytes =
+        m_.bytes() + v_.bytes() + average_.bytes() + mask_.bytes() + exchange.state_bytes + exchange.workspace_bytes;
 }
 
 } // namespace onebit
