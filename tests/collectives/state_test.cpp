@@ -3,14 +3,13 @@
 
 // Saved state: what is loaded continues bit for bit; what doesn't fit is refused by every rank and changes nothing; a
 // save that fails harms no earlier one.
-#include <unistd.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <thread>
 
+#include "support/directory.hpp"
 #include "support/handles.hpp"
 
 using namespace onebit_test;
@@ -19,39 +18,6 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr std::uint64_t count = 4999;
-
-// A directory that all ranks of one test share; rank 0 makes it and removes it.
-class SharedDirectory {
-  public:
-    explicit SharedDirectory(RankLog& log) : log_(log) {
-        std::string name = (fs::temp_directory_path() / "onebit-test-XXXXXX").string();
-        if (log_.rank() == 0) ONEBIT_EXPECT(log_, mkdtemp(name.data()) != nullptr);
-        const Bytes first = log_.gather_bytes(name.data(), name.size()).front();
-        path_ = std::string(first.begin(), first.end());
-    }
-    ~SharedDirectory() {
-        log_.barrier();
-        std::error_code ignored;
-        if (log_.rank() == 0) fs::remove_all(path_, ignored);
-    }
-    SharedDirectory(const SharedDirectory&) = delete;
-    SharedDirectory& operator=(const SharedDirectory&) = delete;
-
-    std::string prefix(const std::string& name) const { return (path_ / name).string(); }
-    fs::path file(const std::string& name, int rank) const {
-        return path_ / (name + "." + std::to_string(rank) + "-of-" + std::to_string(log_.size()) + ".onebit");
-    }
-    std::vector<std::string> listing() const {
-        std::vector<std::string> names;
-        for (const auto& entry : fs::directory_iterator(path_)) names.push_back(entry.path().filename().string());
-        std::sort(names.begin(), names.end());
-        return names;
-    }
-
-  private:
-    RankLog& log_;
-    fs::path path_;
-};
 
 Bytes read_file(const fs::path& path) {
     std::ifstream stream(path, std::ios::binary);

@@ -60,6 +60,8 @@ const std::vector<BadCreation>& bad_creations() {
         {"beta2", [](Arguments& a) { a.config.beta2 = 1; }},
         {"beta2", [nan](Arguments& a) { a.config.beta2 = nan; }},
         {"eps", [](Arguments& a) { a.config.eps = 0; }},
+        {"eps", [](Arguments& a) { a.config.eps = 1e-50; }}, // no float
+        {"lr", [](Arguments& a) { a.config.lr = 1e50; }},
         {"eps", [nan](Arguments& a) { a.config.eps = nan; }},
         {"weight_decay", [](Arguments& a) { a.config.weight_decay = -0.5; }},
         {"weight_decay", [infinity](Arguments& a) { a.config.weight_decay = infinity; }},

@@ -11,6 +11,7 @@
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace onebit {
@@ -67,22 +68,66 @@ TEST_CASE("channels and tags keep messages apart", "[loopback]") {
     CHECK((received[0] == 10 && received[1] == 20 && received[2] == 30));
 }
 
-TEST_CASE("a call that no peer answers ends with TIMEOUT and names the stage", "[loopback]") {
+/// Two communicators whose calls give up after a fifth of a second.
+std::array<onebit_comm_t, 2> impatient_communicators() {
     setenv("ONEBIT_TIMEOUT", "0.2", 1);
-    onebit_comm_t comms[2] = {};
-    REQUIRE(onebit_comm_create_loopback(2, comms) == ONEBIT_SUCCESS);
+    std::array<onebit_comm_t, 2> comms{};
+    REQUIRE(onebit_comm_create_loopback(2, comms.data()) == ONEBIT_SUCCESS);
     unsetenv("ONEBIT_TIMEOUT");
+    return comms;
+}
+
+void destroy(const std::array<onebit_comm_t, 2>& comms) {
+    for (onebit_comm_t comm : comms) CHECK(onebit_comm_destroy(comm) == ONEBIT_SUCCESS);
+}
+
+TEST_CASE("a creation that no peer answers ends with TIMEOUT and breaks the communicator", "[loopback]") {
+    const auto comms = impatient_communicators();
     onebit_allreduce_t allreduce = nullptr;
     onebit_allreduce_config_t config = ONEBIT_ALLREDUCE_CONFIG_INIT(100);
     CHECK(onebit_allreduce_create(comms[0], &config, &allreduce) == ONEBIT_ERROR_TIMEOUT);
     CHECK_THAT(std::string(onebit_last_error()), Catch::Contains("ONEBIT_TIMEOUT"));
-    for (onebit_comm_t comm : comms) CHECK(onebit_comm_destroy(comm) == ONEBIT_SUCCESS);
+    CHECK(onebit_allreduce_create(comms[0], &config, &allreduce) == ONEBIT_ERROR_TIMEOUT);
+    CHECK_THAT(std::string(onebit_last_error()), Catch::Contains("broken"));
+    destroy(comms);
+}
+
+TEST_CASE("a call that no peer answers names its stage and breaks the handle", "[loopback]") {
+    for (const onebit_check_t check : {ONEBIT_CHECK_FULL, ONEBIT_CHECK_NONE}) {
+        for (const onebit_algorithm_t algorithm : {ONEBIT_ALGORITHM_FLAT, ONEBIT_ALGORITHM_DENSE}) {
+            CAPTURE(check, algorithm);
+            const auto comms = impatient_communicators();
+            onebit_allreduce_config_t config = ONEBIT_ALLREDUCE_CONFIG_INIT(100);
+            config.check = check;
+            config.algorithm = algorithm;
+            std::array<onebit_allreduce_t, 2> handles{};
+            std::thread other([&] { onebit_allreduce_create(comms[1], &config, &handles[1]); });
+            CHECK(onebit_allreduce_create(comms[0], &config, &handles[0]) == ONEBIT_SUCCESS);
+            other.join();
+
+            {
+                std::vector<float> gone_when_the_peer_comes(100, 1.0F);
+                float* const data = gone_when_the_peer_comes.data();
+                CHECK(onebit_allreduce_run(handles[0], data, data) == ONEBIT_ERROR_TIMEOUT);
+                CHECK_THAT(std::string(onebit_last_error()), Catch::Contains("stage"));
+                CHECK(onebit_allreduce_run(handles[0], data, data) == ONEBIT_ERROR_TIMEOUT);
+                CHECK_THAT(std::string(onebit_last_error()), Catch::Contains("broken"));
+                CHECK(onebit_allreduce_destroy(handles[0]) == ONEBIT_SUCCESS);
+            }
+            std::vector<float> late(100, 1.0F);
+            const onebit_status_t status = onebit_allreduce_run(handles[1], late.data(), late.data());
+            CHECK((status == ONEBIT_ERROR_TRANSPORT || status == ONEBIT_ERROR_TIMEOUT));
+            CHECK(onebit_allreduce_destroy(handles[1]) == ONEBIT_SUCCESS);
+            destroy(comms);
+        }
+    }
 }
 
 TEST_CASE("impossible environment variables are refused by name", "[loopback]") {
     const std::pair<const char*, const char*> variables[] = {
         {"ONEBIT_TIMEOUT", "soon"},    {"ONEBIT_THREADS", "0"},       {"ONEBIT_KERNELS", "mmx"},
-        {"ONEBIT_ALGORITHM", "magic"}, {"ONEBIT_THREADS", "2 cores"}, {"ONEBIT_LOG", "loud"}};
+        {"ONEBIT_ALGORITHM", "magic"}, {"ONEBIT_THREADS", "2 cores"}, {"ONEBIT_LOG", "loud"},
+        {"ONEBIT_TIMEOUT", "nan"},     {"ONEBIT_THREADS", "1.5"}};
     for (const auto& [name, value] : variables) {
         setenv(name, value, 1);
         onebit_comm_t comm = nullptr;

@@ -1,0 +1,63 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Communicators over MPI: what they are made of, and what they refuse.
+#include <onebit/onebit_mpi.h>
+
+#include "support/handles.hpp"
+
+using namespace onebit_test;
+
+TEST_CASE("a communicator outlives the MPI communicator that it was made of", "[comm][mpi]") {
+    run_ranks(rank_counts().front(), [](onebit_comm_t, RankLog& log) {
+        MPI_Comm reversed = MPI_COMM_NULL;
+        MPI_Comm_split(MPI_COMM_WORLD, 0, -log.rank(), &reversed);
+        onebit_comm_t comm = nullptr;
+        ONEBIT_EXPECT_OK(log, onebit_comm_create_mpi(reversed, &comm));
+        MPI_Comm_free(&reversed);
+        int rank = -1;
+        ONEBIT_EXPECT_OK(log, onebit_comm_rank(comm, &rank));
+        ONEBIT_EXPECT(log, rank == log.size() - 1 - log.rank());
+        {
+            Allreduce reduce(comm, flat_config(1000), log);
+            const std::vector<float> average = reduce.run(std::vector<float>(1000, 1.0f));
+            ONEBIT_EXPECT(log, average.front() == 1.0f && average.back() == 1.0f);
+        }
+        ONEBIT_EXPECT_OK(log, onebit_comm_destroy(comm));
+    });
+}
+
+TEST_CASE("communicators over MPI: bad arguments", "[comm][mpi][bad input]") {
+    run_ranks(rank_counts().front(), [](onebit_comm_t, RankLog& log) {
+        onebit_comm_t comm = nullptr;
+        ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_INVALID_ARGUMENT, "MPI_COMM_NULL",
+                              onebit_comm_create_mpi(MPI_COMM_NULL, &comm));
+        for (int faulty = 0; faulty < log.size(); ++faulty) {
+            ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_INVALID_ARGUMENT,
+                                  "rank " + std::to_string(faulty) + ";comm is NULL",
+                                  onebit_comm_create_mpi(MPI_COMM_WORLD, log.rank() == faulty ? nullptr : &comm));
+            ONEBIT_EXPECT(log, comm == nullptr);
+        }
+        if (log.size() < 2) return;
+        MPI_Comm half = MPI_COMM_NULL;
+        MPI_Comm inter = MPI_COMM_NULL;
+        const int side = log.rank() == 0 ? 0 : 1;
+        MPI_Comm_split(MPI_COMM_WORLD, side, log.rank(), &half);
+        MPI_Intercomm_create(half, 0, MPI_COMM_WORLD, side == 0 ? 1 : 0, 7, &inter);
+        ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_INVALID_ARGUMENT, "intercommunicator",
+                              onebit_comm_create_mpi(inter, &comm));
+        MPI_Comm_free(&inter);
+        MPI_Comm_free(&half);
+    });
+}
+
+TEST_CASE("a bad environment variable on one rank is said on all", "[comm][mpi][bad input]") {
+    run_ranks(rank_counts().front(), [](onebit_comm_t, RankLog& log) {
+        if (log.last_rank()) setenv("ONEBIT_KERNELS", "mmx", 1);
+        onebit_comm_t comm = nullptr;
+        ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_INVALID_ARGUMENT,
+                              "rank " + std::to_string(log.size() - 1) + ";ONEBIT_KERNELS=mmx",
+                              onebit_comm_create_mpi(MPI_COMM_WORLD, &comm));
+        unsetenv("ONEBIT_KERNELS");
+    });
+}
