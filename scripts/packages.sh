@@ -16,6 +16,7 @@ Installs, by apt, what is missing of the Debian packages of the groups:
   mpich    MPICH
   test     for the tests
   bench    for the benchmarks
+  clang    the other compiler
   text     for the example that trains a language model
 Run it as root, or as a user who may use sudo.
 END
@@ -33,6 +34,7 @@ packages_of() {
         mpich) echo libmpich-dev mpich ;;
         test) echo catch2 python3 ;;
         bench) echo libbenchmark-dev libcli11-dev ;;
+        clang) echo clang ;;
         text) echo bible-kjv bible-kjv-text libcli11-dev ;;
         *) die "there is no group \"$1\" (see --help)" ;;
     esac

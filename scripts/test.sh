@@ -29,6 +29,7 @@ main() {
 
     echo "==> Installing what is missing"
     scripts/packages.sh build openmpi mpich test bench
+    if [[ " ${presets[*]} " == *" clang "* ]]; then scripts/packages.sh clang; fi
     local preset
     for preset in "${presets[@]}"; do
         echo "==> Building preset $preset into build/$preset"

@@ -84,7 +84,7 @@ class Communicator {
     UniqueHandle<onebit_comm_t, onebit_comm_destroy> handle_;
 };
 
-/// Finishes what was started, whose buffers are still the library's, then destroys the handle.
+/// Finishes what was started, whose buffers are still the library's (declare them before the handle), then destroys it.
 inline onebit_status_t finish_and_destroy(onebit_allreduce_t handle) noexcept {
     if (handle != nullptr) onebit_allreduce_wait(handle);
     return onebit_allreduce_destroy(handle);

@@ -5,7 +5,11 @@
 #include <onebit/onebit.h>
 #include <onebit/onebit_mpi.h>
 
+#include <onebit/onebit.hpp>
+#include <string>
 #include <type_traits>
+#include <utility>
+#include <vector>
 
 static_assert(noexcept(onebit_allreduce_run(nullptr, nullptr, nullptr)), "a C entry never throws");
 static_assert(noexcept(onebit_comm_create_mpi(MPI_COMM_NULL, nullptr)), "a C entry never throws");
@@ -21,6 +25,31 @@ static_assert(ONEBIT_ALGORITHM_AUTO == 0 && ONEBIT_ALGORITHM_DENSE == 1 && ONEBI
 static_assert(ONEBIT_SCALE_L2 == 0 && ONEBIT_SCALE_L1 == 1, "ABI");
 static_assert(ONEBIT_GROUP_BLOCK == 0 && ONEBIT_GROUP_TENSOR == 1, "ABI");
 
+static_assert(!std::is_copy_constructible<onebit::Allreduce>::value, "a handle has one owner");
+static_assert(std::is_nothrow_move_constructible<onebit::Optimizer>::value, "which may change");
+
+// The C++ layer: handles that destroy themselves, errors as exceptions.
+static bool cpp_layer_works() {
+    const std::vector<onebit::Communicator> comms = onebit::Communicator::loopback(1);
+    std::vector<float> values = {1, -1, 1, -1}; // outlives the handle
+    onebit_allreduce_config_t config = ONEBIT_ALLREDUCE_CONFIG_INIT(4);
+    config.algorithm = ONEBIT_ALGORITHM_FLAT;
+    onebit::Allreduce first(comms[0], config);
+    onebit::Allreduce moved(std::move(first));
+    moved.run(values.data());
+    moved.start(values.data(), values.data()); // finished by the destructor
+    const bool averaged = values[0] == 1 && values[1] == -1 && first.get() == nullptr && moved.info().calls == 1;
+
+    config.count = 0;
+    try {
+        onebit::Allreduce(comms[0], config);
+        return false;
+    } catch (const onebit::Error& error) {
+        return averaged && error.status() == ONEBIT_ERROR_INVALID_ARGUMENT &&
+               std::string(error.what()).find("count") != std::string::npos;
+    }
+}
+
 extern "C" int onebit_header_test_cpp(void) {
     const onebit_allreduce_config_t config = ONEBIT_ALLREDUCE_CONFIG_INIT(7);
     const onebit_optimizer_config_t adam = ONEBIT_OPTIMIZER_CONFIG_INIT(ONEBIT_OPTIMIZER_ADAM, 0.5);
@@ -29,5 +58,5 @@ extern "C" int onebit_header_test_cpp(void) {
     const onebit_tensor_t tensor = ONEBIT_TENSOR_INIT(&parameter, &gradient, 1);
     const bool good = config.count == 7 && config.check == ONEBIT_CHECK_FULL && adam.lr == 0.5 &&
                       info.size == sizeof info && tensor.gradients == &gradient && tensor.name == nullptr;
-    return good ? 0 : 1;
+    return good && cpp_layer_works() ? 0 : 1;
 }
