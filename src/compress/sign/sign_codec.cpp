@@ -19,6 +19,10 @@ std::size_t elements_in_block(const Chunk& chunk, std::size_t block) {
     return std::min(kBlockElements, chunk.count - block * kBlockElements);
 }
 
+bool takes_part(const std::uint32_t* mask, std::size_t i) {
+    return mask == nullptr || (mask[i / kWordElements] >> (i % kWordElements) & 1) != 0;
+}
+
 float error_of(float corrected, float scale) {
     return corrected - (corrected >= 0 ? scale : -scale);
 }
@@ -77,8 +81,7 @@ void SignFeedback::get_error(float* error) const {
         const std::size_t first = element_index(chunk, block);
         const std::uint32_t* mask = valid(chunk, block);
         for (std::size_t i = 0; i < elements_in_block(chunk, block); ++i) {
-            const bool takes_part = mask == nullptr || (mask[i / 32] >> (i % 32) & 1) != 0;
-            error[first + i] = takes_part ? error_of(corrected[first + i], scale) : 0.0F;
+            error[first + i] = takes_part(mask, i) ? error_of(corrected[first + i], scale) : 0.0F;
         }
     });
 }
@@ -88,8 +91,7 @@ void SignFeedback::set_error(const float* error) {
         const std::size_t first = element_index(chunk, block);
         const std::uint32_t* mask = valid(chunk, block);
         for (std::size_t i = 0; i < elements_in_block(chunk, block); ++i) {
-            const bool takes_part = mask == nullptr || (mask[i / 32] >> (i % 32) & 1) != 0;
-            corrected[first + i] = takes_part ? error[first + i] : 0.0F;
+            corrected[first + i] = takes_part(mask, i) ? error[first + i] : 0.0F;
         }
     });
     scales.fill_zero(); // corrected - 0 * sgn(corrected) is the error itself
