@@ -132,14 +132,10 @@ std::unique_ptr<Feedback> SignCodec::make_feedback(std::span<const Chunk> chunks
 }
 
 std::size_t SignCodec::first_nonfinite(const float* values, std::size_t count) const {
-    for (std::size_t begin = 0; begin < count; begin += kBlockElements) {
-        const std::size_t elements = std::min(kBlockElements, count - begin);
-        if (kernels_.all_finite(values + begin, elements)) continue;
-        std::size_t i = begin;
-        while (std::isfinite(values[i])) ++i;
-        return i;
-    }
-    return count;
+    if (kernels_.all_finite(values, count)) return count;
+    std::size_t i = 0;
+    while (std::isfinite(values[i])) ++i;
+    return i;
 }
 
 void SignCodec::encode(const float* values, Feedback& worker, const Slice& slice, std::uint32_t* message) const {
