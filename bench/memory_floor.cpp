@@ -73,21 +73,25 @@ float fill(const float* /*x*/, float* HWY_RESTRICT y, std::size_t count) {
     return y[0];
 }
 
-template <bool kPrefetch>
+// Four streams, side by side: the next vectors (kApart 0), or one in each quarter of a stretch of 4 * kApart floats,
+// which keeps more of memory busy. Independent maxima, so that memory and not the latency of Max is measured.
+template <bool kPrefetch, std::size_t kApart>
 float read(const float* HWY_RESTRICT x, float* /*y*/, std::size_t count) {
     const Tag d;
     const std::size_t lanes = hn::Lanes(d);
-    // Four independent maxima, so that memory and not the latency of Max is measured.
+    const std::size_t apart = kApart == 0 || count % (4 * kApart) != 0 ? lanes : kApart;
     auto m0 = hn::Zero(d);
     auto m1 = m0;
     auto m2 = m0;
     auto m3 = m0;
-    for (std::size_t i = 0; i < count; i += 4 * lanes) {
-        for (std::size_t j = i; j < i + 4 * lanes; j += kLine) fetch_ahead<kPrefetch>(x, j);
-        m0 = hn::Max(m0, hn::Abs(hn::Load(d, x + i)));
-        m1 = hn::Max(m1, hn::Abs(hn::Load(d, x + i + lanes)));
-        m2 = hn::Max(m2, hn::Abs(hn::Load(d, x + i + 2 * lanes)));
-        m3 = hn::Max(m3, hn::Abs(hn::Load(d, x + i + 3 * lanes)));
+    for (std::size_t stretch = 0; stretch < count; stretch += 4 * apart) {
+        for (std::size_t i = stretch; i < stretch + apart; i += lanes) {
+            for (std::size_t part = 0; part < 4; ++part) fetch_ahead<kPrefetch>(x, i + part * apart);
+            m0 = hn::Max(m0, hn::Abs(hn::Load(d, x + i)));
+            m1 = hn::Max(m1, hn::Abs(hn::Load(d, x + i + apart)));
+            m2 = hn::Max(m2, hn::Abs(hn::Load(d, x + i + 2 * apart)));
+            m3 = hn::Max(m3, hn::Abs(hn::Load(d, x + i + 3 * apart)));
+        }
     }
     return hn::GetLane(hn::MaxOfLanes(d, hn::Max(hn::Max(m0, m1), hn::Max(m2, m3))));
 }
@@ -115,10 +119,13 @@ float fill_streaming(const float* x, float* y, std::size_t count) {
     return fill<Store::kStreaming>(x, y, count);
 }
 float read_plain(const float* x, float* y, std::size_t count) {
-    return read<false>(x, y, count);
+    return read<false, 0>(x, y, count);
 }
 float read_prefetch(const float* x, float* y, std::size_t count) {
-    return read<true>(x, y, count);
+    return read<true, 0>(x, y, count);
+}
+float read_four_streams(const float* x, float* y, std::size_t count) {
+    return read<true, 131072>(x, y, count);
 }
 
 } // namespace HWY_NAMESPACE
@@ -140,6 +147,7 @@ HWY_EXPORT(fill_prefetch);
 HWY_EXPORT(fill_streaming);
 HWY_EXPORT(read_plain);
 HWY_EXPORT(read_prefetch);
+HWY_EXPORT(read_four_streams);
 
 #define ONEBIT_FLOOR(function) \
     [](const float* x, float* y, std::size_t count) { return HWY_DYNAMIC_DISPATCH(function)(x, y, count); }
@@ -151,8 +159,9 @@ constexpr std::array<FloorCandidate, 2> kScaleCandidates = {
 constexpr std::array<FloorCandidate, 3> kFillCandidates = {{{"fill", ONEBIT_FLOOR(fill_plain)},
                                                             {"fill, prefetch", ONEBIT_FLOOR(fill_prefetch)},
                                                             {"fill, streaming", ONEBIT_FLOOR(fill_streaming)}}};
-constexpr std::array<FloorCandidate, 2> kReadCandidates = {
-    {{"read", ONEBIT_FLOOR(read_plain)}, {"read, prefetch", ONEBIT_FLOOR(read_prefetch)}}};
+constexpr std::array<FloorCandidate, 3> kReadCandidates = {{{"read", ONEBIT_FLOOR(read_plain)},
+                                                            {"read, prefetch", ONEBIT_FLOOR(read_prefetch)},
+                                                            {"read, 4 streams", ONEBIT_FLOOR(read_four_streams)}}};
 
 #undef ONEBIT_FLOOR
 
