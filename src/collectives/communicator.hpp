@@ -22,8 +22,15 @@ class Communicator {
     /// The same without a word to the others, for ranks that share one environment.
     static Status create_local(std::unique_ptr<Transport> transport, std::unique_ptr<Communicator>* communicator);
 
+    ~Communicator();
+    Communicator(const Communicator&) = delete;
+    Communicator& operator=(const Communicator&) = delete;
+
     const Transport& transport() const { return *transport_; }
     const Environment& environment() const { return environment_; }
+    int rank() const { return transport_->rank(); }
+    int size() const { return transport_->size(); }
+
     /// Every rank comes with its own status and leaves with the common one. Collective; blocks.
     Status agree(const Status& own);
 
@@ -33,13 +40,6 @@ class Communicator {
 
     /// A new channel between the same ranks. Collective; blocks, over MPI without a timeout.
     Status open_channel(std::unique_ptr<Transport>* channel);
-
-    int rank() const { return transport_->rank(); }
-    int size() const { return transport_->size(); }
-
-    ~Communicator();
-    Communicator(const Communicator&) = delete;
-    Communicator& operator=(const Communicator&) = delete;
 
   private:
     explicit Communicator(std::unique_ptr<Transport> transport) : transport_(std::move(transport)) {}
