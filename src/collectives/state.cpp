@@ -189,10 +189,13 @@ Status save_state(Allreduce& allreduce, const char* prefix) {
         file = std::make_unique<ReplacedFile>(file_name(allreduce, prefix));
         return file->write(bytes);
     });
-    ONEBIT_RETURN_IF_ERROR(allreduce.agree_now(written));
-    ONEBIT_RETURN_IF_ERROR(allreduce.agree_now(file->replace())); // if any rank could not, every rank goes back
-    file->keep();
-    return {};
+    Status saved = allreduce.agree_now(written);
+    if (saved.ok()) saved = allreduce.agree_now(file->replace()); // if any rank could not, every rank goes back
+    if (saved.ok()) file->keep();
+    file.reset(); // undoes what was not kept
+    ONEBIT_RETURN_IF_ERROR(allreduce.check_idle());
+    const Status settled = allreduce.agree_now(Status()); // no rank returns before all files are as they will stay
+    return saved.ok() ? settled : saved;
 }
 
 } // namespace onebit
