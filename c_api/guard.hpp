@@ -79,12 +79,7 @@ void put_output(std::unique_ptr<Object> object, Handle* handle) {
 template <typename Info>
 Status check_info(const Info* info, unsigned version) {
     if (info == nullptr) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "info is NULL");
-    if (info->size != sizeof(Info) || info->version != version) {
-        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT,
-                             "info: size %zu, version %u; this library has size %zu, version %u (use the _INIT macro)",
-                             info->size, info->version, sizeof(Info), version);
-    }
-    return {};
+    return check_struct("info", *info, version);
 }
 
 } // namespace onebit

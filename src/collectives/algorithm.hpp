@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <cstddef>
 #include <span>
 
 #include "collectives/stages.hpp"
@@ -24,7 +23,6 @@ class Algorithm {
     virtual std::span<const Stage> stages() const = 0;
     /// The next call's operands; to be set before its stages run.
     virtual void set_operands(const Operands& operands) = 0;
-    virtual std::size_t workspace_bytes() const = 0;
 };
 
 } // namespace onebit

@@ -18,7 +18,6 @@ class DenseAllreduce final : public Algorithm {
 
     std::span<const Stage> stages() const override { return stages_; }
     void set_operands(const Operands& operands) override { operands_ = operands; }
-    std::size_t workspace_bytes() const override { return 0; }
 
   private:
     DenseAllreduce(int ranks, std::size_t count, unsigned threads);

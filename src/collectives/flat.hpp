@@ -32,7 +32,7 @@ class FlatAllreduce final : public Algorithm {
 
     std::span<const Stage> stages() const override { return stages_; }
     void set_operands(const Operands& operands) override { operands_ = operands; }
-    std::size_t workspace_bytes() const override;
+    std::size_t workspace_bytes() const;
 
     Feedback& worker() { return *worker_; }
     Feedback& server() { return *server_; }

@@ -33,13 +33,7 @@ std::array<Field, 8> fields_of(const onebit_allreduce_config_t& config) {
 /// What can be wrong with one rank's config whatever the others say.
 Status check_form(const onebit_allreduce_config_t* config, int ranks) {
     if (config == nullptr) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "config is NULL");
-    if (config->size != sizeof(onebit_allreduce_config_t) || config->version != ONEBIT_ALLREDUCE_CONFIG_VERSION) {
-        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT,
-                             "config: size %zu, version %u; this library has size %zu, version %d (use "
-                             "ONEBIT_ALLREDUCE_CONFIG_INIT)",
-                             config->size, config->version, sizeof(onebit_allreduce_config_t),
-                             ONEBIT_ALLREDUCE_CONFIG_VERSION);
-    }
+    ONEBIT_RETURN_IF_ERROR(check_struct("config", *config, ONEBIT_ALLREDUCE_CONFIG_VERSION));
     for (const Field& field : fields_of(*config)) {
         if (field.value.value > field.most) {
             return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "%s: %d is not one of its constants", field.value.name,

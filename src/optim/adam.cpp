@@ -66,11 +66,6 @@ Status Adam::create(Communicator& communicator, const onebit_optimizer_config_t&
     return {};
 }
 
-Status make_adam(Communicator& communicator, const onebit_optimizer_config_t& config, TensorSet tensors,
-                 std::unique_ptr<Optimizer>* optimizer) {
-    return Adam::create(communicator, config, std::move(tensors), optimizer);
-}
-
 // ------------------------------------------------------------------------------------------------------ step ----
 
 Status Adam::step() {

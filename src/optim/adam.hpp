@@ -64,8 +64,4 @@ class Adam final : public Optimizer {
     std::uint64_t warmup_bytes_sent_ = 0;
 };
 
-/// The registry's entry for both kinds.
-Status make_adam(Communicator& communicator, const onebit_optimizer_config_t& config, TensorSet tensors,
-                 std::unique_ptr<Optimizer>* optimizer);
-
 } // namespace onebit

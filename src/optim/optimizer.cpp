@@ -18,8 +18,8 @@ struct Row {
 };
 
 constexpr Row kRegistry[] = {
-    {ONEBIT_OPTIMIZER_ADAM, make_adam},
-    {ONEBIT_OPTIMIZER_ONEBIT_ADAM, make_adam},
+    {ONEBIT_OPTIMIZER_ADAM, Adam::create},
+    {ONEBIT_OPTIMIZER_ONEBIT_ADAM, Adam::create},
 };
 
 const Row* find_row(onebit_optimizer_kind_t kind) {
@@ -35,13 +35,7 @@ Status out_of_range(const char* member, double value, const char* range) {
 
 Status check_config(const onebit_optimizer_config_t* config) {
     if (config == nullptr) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "config is NULL");
-    if (config->size != sizeof(onebit_optimizer_config_t) || config->version != ONEBIT_OPTIMIZER_CONFIG_VERSION) {
-        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT,
-                             "config: size %zu, version %u; this library has size %zu, version %d (use "
-                             "ONEBIT_OPTIMIZER_CONFIG_INIT)",
-                             config->size, config->version, sizeof(onebit_optimizer_config_t),
-                             ONEBIT_OPTIMIZER_CONFIG_VERSION);
-    }
+    ONEBIT_RETURN_IF_ERROR(check_struct("config", *config, ONEBIT_OPTIMIZER_CONFIG_VERSION));
     // As the floats they are used as; written so that a NaN fails too.
     const auto at_least_zero = [](double value) { return value >= 0 && std::isfinite(static_cast<float>(value)); };
     const auto is_beta = [](double value) { return value >= 0 && static_cast<float>(value) < 1; };

@@ -33,11 +33,7 @@ Status TensorSet::create(const onebit_tensor_t* tensors, std::size_t num_tensors
     for (std::size_t i = 0; i < num_tensors; ++i) {
         const onebit_tensor_t& tensor = tensors[i];
         const std::string name = "tensors[" + std::to_string(i) + "]";
-        if (tensor.size != sizeof(onebit_tensor_t) || tensor.version != ONEBIT_TENSOR_VERSION) {
-            return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "%s: size %zu, version %u; this library has %zu and %d",
-                                 name.c_str(), tensor.size, tensor.version, sizeof(onebit_tensor_t),
-                                 ONEBIT_TENSOR_VERSION);
-        }
+        ONEBIT_RETURN_IF_ERROR(check_struct(name.c_str(), tensor, ONEBIT_TENSOR_VERSION));
         if (tensor.count == 0 || tensor.count > SIZE_MAX / 64 - set->count_) {
             return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "%s: count is %llu", name_of(tensor, i).c_str(),
                                  static_cast<unsigned long long>(tensor.count));
