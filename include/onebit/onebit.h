@@ -25,7 +25,8 @@
  * TRANSPORT and TIMEOUT break a handle: messages may still be under way. Each later call on it returns the same status;
  * all that is left to do is to destroy it. Any call that allocates may return OUT_OF_MEMORY, any call at all INTERNAL.
  *
- * Papers: [1-bit Adam] arXiv 2102.02888; [EF] Zheng et al., NeurIPS 2019.
+ * Papers: [1-bit Adam] arXiv 2102.02888; [LAMB] arXiv 1904.00962; [1-bit LAMB] arXiv 2104.06069; [0/1 Adam] arXiv
+ * 2202.06009; [EF] Zheng et al., NeurIPS 2019.
  */
 #ifndef ONEBIT_ONEBIT_H
 #define ONEBIT_ONEBIT_H
@@ -110,8 +111,8 @@ typedef struct onebit_allreduce_opaque* onebit_allreduce_t;
 
 typedef enum onebit_datatype ONEBIT_ENUM_INT {
     ONEBIT_FLOAT32 = 0,
-    ONEBIT_FLOAT16 = 1, /* reserved: ONEBIT_ERROR_UNSUPPORTED in this version */
-    ONEBIT_BFLOAT16 = 2 /* reserved: ONEBIT_ERROR_UNSUPPORTED in this version */
+    ONEBIT_FLOAT16 = 1, /* IEEE binary16; an optimizer's gradients and copies; an allreduce: UNSUPPORTED */
+    ONEBIT_BFLOAT16 = 2 /* likewise */
 } onebit_datatype_t;
 
 typedef enum onebit_memory ONEBIT_ENUM_INT {
@@ -295,28 +296,56 @@ ONEBIT_API onebit_status_t onebit_allreduce_load(onebit_allreduce_t allreduce, c
 
 /* ---------------------------------------------------------------------------------------------- Optimizer ---- */
 
-/* Adam and 1-bit Adam over a list of tensors. Parameters must be equal on every rank at the start and then stay so. */
+/* Five optimizers over a list of tensors, which are registered once and exchanged as one buffer. What each computes,
+ * formula by formula, is in docs/OPTIMIZERS.md. Parameters must be equal on every rank at the start, and are so again
+ * after every step that exchanges something (all steps but 0/1 Adam's local ones). */
 typedef struct onebit_optimizer_opaque* onebit_optimizer_t;
 
 typedef enum onebit_optimizer_kind ONEBIT_ENUM_INT {
-    ONEBIT_OPTIMIZER_ADAM = 0,       /* gradients averaged exactly, every step */
-    ONEBIT_OPTIMIZER_ONEBIT_ADAM = 1 /* the same until the freeze, compressed momentum then [1-bit Adam, alg. 1] */
+    ONEBIT_OPTIMIZER_ADAM = 0,         /* AdamW: gradients averaged exactly, every step */
+    ONEBIT_OPTIMIZER_ONEBIT_ADAM = 1,  /* the same until the freeze, compressed momentum then [1-bit Adam, alg. 1] */
+    ONEBIT_OPTIMIZER_LAMB = 2,         /* gradients averaged exactly, every step; one trust ratio per tensor [LAMB] */
+    ONEBIT_OPTIMIZER_ONEBIT_LAMB = 3,  /* the same until the freeze, compressed momentum then [1-bit LAMB, alg. 1] */
+    ONEBIT_OPTIMIZER_ZERO_ONE_ADAM = 4 /* rarer and rarer exact rounds, compressed ones between them; after the freeze
+                                          rarer and rarer rounds at all [0/1 Adam, alg. 1] */
 } onebit_optimizer_kind_t;
 
-/* One tensor. Host memory, aligned to 4 bytes, contiguous, the caller's; the pointers must stay valid. No two tensors,
- * nor the parameters and gradients of one, may overlap. */
+/* One tensor: what LAMB calls a layer. Host memory, aligned to the element's size, contiguous, the caller's; the
+ * pointers must stay valid. Nothing of what the tensors name may overlap: INVALID_ARGUMENT. */
 typedef struct onebit_tensor {
-    size_t size;            /* sizeof(onebit_tensor_t) */
-    uint32_t version;       /* ONEBIT_TENSOR_VERSION */
-    uint64_t count;         /* elements, at least 1 */
-    float* parameters;      /* read and written by each step */
-    const float* gradients; /* read by each step */
-    const char* name;       /* for messages; may be NULL; copied */
+    size_t size;                     /* sizeof(onebit_tensor_t) */
+    uint32_t version;                /* ONEBIT_TENSOR_VERSION */
+    uint32_t group;                  /* index into config.groups; 0 where there are none */
+    uint64_t count;                  /* elements, at least 1 */
+    float* parameters;               /* the master copy; read and written by each step */
+    const void* gradients;           /* read by each step; NULL: to be given by onebit_optimizer_set_gradients */
+    onebit_datatype_t gradient_type; /* of gradients */
+    onebit_datatype_t copy_type;     /* of copy */
+    void* copy;                      /* NULL, or where each step writes the parameters, rounded to copy_type */
+    const char* name;                /* for messages; may be NULL; copied */
 } onebit_tensor_t;
 
 #define ONEBIT_TENSOR_VERSION 1
-#define ONEBIT_TENSOR_INIT(parameters_, gradients_, count_) \
-    { sizeof(onebit_tensor_t), ONEBIT_TENSOR_VERSION, (uint64_t)(count_), (parameters_), (gradients_), NULL }
+#define ONEBIT_TENSOR_INIT(parameters_, gradients_, count_)                                                 \
+    {                                                                                                       \
+        sizeof(onebit_tensor_t), ONEBIT_TENSOR_VERSION, 0, (uint64_t)(count_), (parameters_), (gradients_), \
+            ONEBIT_FLOAT32, ONEBIT_FLOAT32, NULL, NULL                                                      \
+    }
+
+/* Settings that several tensors share. */
+typedef struct onebit_param_group {
+    size_t size;         /* sizeof(onebit_param_group_t) */
+    uint32_t version;    /* ONEBIT_PARAM_GROUP_VERSION */
+    int no_compress;     /* 1: its gradients are averaged exactly in every step, its tensors never freeze */
+    double lr;           /* learning rate, >= 0 */
+    double beta1, beta2; /* in [0, 1) */
+    double eps;          /* > 0, as a float too */
+    double weight_decay; /* decoupled: x -= lr * (m / (sqrt(v) + eps) + weight_decay * x); >= 0 */
+} onebit_param_group_t;
+
+#define ONEBIT_PARAM_GROUP_VERSION 1
+#define ONEBIT_PARAM_GROUP_INIT(lr_) \
+    { sizeof(onebit_param_group_t), ONEBIT_PARAM_GROUP_VERSION, 0, (lr_), 0.9, 0.999, 1e-8, 0.0 }
 
 /* freeze_step: never by itself (onebit_optimizer_freeze still works); by the paper's rule [1-bit Adam, section 7.1]:
  * after lr_warmup_steps, when |v_t|_1 / |v_(t - 1/(1-beta2))|_1 lies between 0.96 and 1/0.96. */
@@ -327,63 +356,112 @@ typedef struct onebit_optimizer_config {
     size_t size;      /* sizeof(onebit_optimizer_config_t) */
     uint32_t version; /* ONEBIT_OPTIMIZER_CONFIG_VERSION */
     onebit_optimizer_kind_t kind;
-    double lr;                /* learning rate, >= 0 */
-    double beta1, beta2;      /* in [0, 1) */
-    double eps;               /* > 0, as a float too */
-    double weight_decay;      /* decoupled: x -= lr * (m / (sqrt(v) + eps) + weight_decay * x); >= 0 */
+    double lr, beta1, beta2, eps, weight_decay; /* of all tensors where there are no groups; see onebit_param_group_t */
+    const onebit_param_group_t* groups;         /* NULL, or num_groups of them; read, not kept */
+    size_t num_groups;
     int bias_correction;      /* 1: m and v as Adam corrects them, v after the freeze as at the freeze; 0: neither, as
-                                 DeepSpeed's 1-bit Adam */
+                                 DeepSpeed's 1-bit optimizers */
     uint32_t threads;         /* of OpenMP, this rank's own; 0: ONEBIT_THREADS, else 1 */
-    uint64_t freeze_step;     /* last warm-up step T_w >= 1, or one of the two above */
+    double max_grad_norm;     /* the averaged gradient is scaled down to this L2 norm over all tensors; 0: it is not */
+    uint64_t freeze_step;     /* last warm-up step T_w >= 1, or one of the two above; kinds that freeze */
     uint64_t lr_warmup_steps; /* no automatic freeze before this step */
-    onebit_scale_t scale;     /* of the compression stage */
+    onebit_scale_t scale;     /* of compressed exchanges */
     onebit_group_t group;
+    double min_trust, max_trust; /* LAMB: bounds of a tensor's trust ratio, 0 <= min <= max */
+    double trust_beta;           /* 1-bit LAMB: of the trust ratio's running mean, in [0, 1) */
+    int momentum_scaling;        /* 1-bit LAMB: 1: momenta are brought to one magnitude before they share a
+                                    message; 0: as they are (to see what it is good for) */
+    uint64_t variance_updates;   /* 0/1 Adam: exact rounds before their interval doubles (kappa), >= 1 */
+    uint64_t local_step_scaler;  /* 0/1 Adam: steps after the freeze before the interval of rounds doubles, >= 1 */
+    uint64_t local_steps;        /* 0/1 Adam: the longest interval of rounds, >= 1 */
 } onebit_optimizer_config_t;
 
 #define ONEBIT_OPTIMIZER_CONFIG_VERSION 1
-#define ONEBIT_OPTIMIZER_CONFIG_INIT(kind_, lr_)                                                                      \
-    {                                                                                                                 \
-        sizeof(onebit_optimizer_config_t), ONEBIT_OPTIMIZER_CONFIG_VERSION, (kind_), (lr_), 0.9, 0.999, 1e-8, 0.0, 1, \
-            0, ONEBIT_FREEZE_AUTO, 0, ONEBIT_SCALE_L2, ONEBIT_GROUP_BLOCK                                             \
+#define ONEBIT_OPTIMIZER_CONFIG_INIT(kind_, lr_)                                                                    \
+    {                                                                                                               \
+        sizeof(onebit_optimizer_config_t), ONEBIT_OPTIMIZER_CONFIG_VERSION, (kind_), (lr_), 0.9, 0.999, 1e-8, 0.0,  \
+            NULL, 0, 1, 0, 0.0, ONEBIT_FREEZE_AUTO, 0, ONEBIT_SCALE_L2, ONEBIT_GROUP_BLOCK, 0.01, 10.0, 0.9, 1, 16, \
+            32768, 16                                                                                               \
     }
 
 /* Registers the tensors and allocates the optimizer's state. Collective; blocks.
- *   tensors      [in] array of num_tensors; read, not kept; the same counts in the same order on every rank; in all at
- *                least as many elements as ranks
+ *   tensors      [in] array of num_tensors; read, not kept; the same counts, groups and gradient types in the same
+ *                order on every rank; in all at least as many elements as ranks (among those that are compressed, too)
  *   optimizer    [out] the handle; set to NULL on failure
  * INVALID_ARGUMENT, INVALID_HANDLE, MISMATCH, UNSUPPORTED, OUT_OF_MEMORY, TRANSPORT, TIMEOUT. */
 ONEBIT_API onebit_status_t onebit_optimizer_create(onebit_comm_t comm, const onebit_optimizer_config_t* config,
                                                    const onebit_tensor_t* tensors, size_t num_tensors,
                                                    onebit_optimizer_t* optimizer) ONEBIT_NOEXCEPT;
 
-/* One step with the gradients as they now are. Collective; blocks. A rank's NaN or infinity gives NONFINITE on every
- * rank and changes nothing. INVALID_HANDLE, NONFINITE, MISMATCH (lr or stage differ), BUSY, TRANSPORT, TIMEOUT. */
+/* One step with the gradients as they now are. Collective; blocks. A NaN or an infinity in any rank's gradients gives
+ * NONFINITE on every rank and changes nothing (info.skipped counts it): a dynamic loss scale can go on from there.
+ * INVALID_ARGUMENT (a tensor has no gradients), INVALID_HANDLE, NONFINITE, MISMATCH (learning rates, gradient scale or
+ * stage differ), BUSY, TRANSPORT, TIMEOUT. */
 ONEBIT_API onebit_status_t onebit_optimizer_step(onebit_optimizer_t optimizer) ONEBIT_NOEXCEPT;
 
-/* The learning rate from the next step on. Local, to be called on every rank. INVALID_ARGUMENT, INVALID_HANDLE, BUSY.
- */
+/* Where the next steps read the gradients of tensor number `tensor`, of the type it was registered with; NULL: it has
+ * none, and a step fails until it has. Local. INVALID_ARGUMENT, INVALID_HANDLE, BUSY. */
+ONEBIT_API onebit_status_t onebit_optimizer_set_gradients(onebit_optimizer_t optimizer, size_t tensor,
+                                                          const void* gradients) ONEBIT_NOEXCEPT;
+
+/* The learning rate from the next step on, of all groups or of one (0 where there are none). Local, to be called on
+ * every rank. INVALID_ARGUMENT, INVALID_HANDLE, BUSY. */
 ONEBIT_API onebit_status_t onebit_optimizer_set_lr(onebit_optimizer_t optimizer, double lr) ONEBIT_NOEXCEPT;
+ONEBIT_API onebit_status_t onebit_optimizer_set_group_lr(onebit_optimizer_t optimizer, size_t group,
+                                                         double lr) ONEBIT_NOEXCEPT;
+
+/* From the next step on gradients are divided by `scale`, a float > 0, as they are read: the loss was multiplied by it
+ * (1 at the start). Local, to be called on every rank. INVALID_ARGUMENT, INVALID_HANDLE, BUSY. */
+ONEBIT_API onebit_status_t onebit_optimizer_set_gradient_scale(onebit_optimizer_t optimizer,
+                                                               double scale) ONEBIT_NOEXCEPT;
 
 /* Ends the warm-up by hand: the next step is the first compressed one. Local, to be called on every rank, after at
- * least one step. INVALID_ARGUMENT (no step yet, already frozen, or kind ADAM), INVALID_HANDLE, BUSY. */
+ * least one step. INVALID_ARGUMENT (no step yet, already frozen, or a kind that doesn't freeze), INVALID_HANDLE, BUSY.
+ */
 ONEBIT_API onebit_status_t onebit_optimizer_freeze(onebit_optimizer_t optimizer) ONEBIT_NOEXCEPT;
+
+/* Sets the errors of the compressed exchange to zero; called before every step, it turns error feedback off. Local, to
+ * be called on every rank. INVALID_HANDLE, BUSY. */
+ONEBIT_API onebit_status_t onebit_optimizer_reset_error(onebit_optimizer_t optimizer) ONEBIT_NOEXCEPT;
+
+/* Everything to and from files, one per rank: PREFIX.RANK-of-SIZE.onebit. Parameters, moments, errors, schedules and
+ * settings that change (learning rates, gradient scale) are in them. A save never harms an earlier one, as for
+ * onebit_allreduce_save. Training goes on after a load exactly as it would have, bit for bit, wherever it was. Where
+ * there are no files of this number of ranks but of one other, those are loaded: what is the same on every rank is
+ * taken over, errors are spread so that what is still to be delivered, the mean of the worker errors plus the server
+ * errors, stays the same to rounding; ranks that 0/1 Adam has let drift apart meet at their mean.
+ * The optimizer must be of the same kind, over tensors of the same counts in the same groups. Collective; block;
+ * transactional. INVALID_ARGUMENT, INVALID_HANDLE, BUSY, OUT_OF_MEMORY, IO, BAD_STATE, MISMATCH, TRANSPORT, TIMEOUT. */
+ONEBIT_API onebit_status_t onebit_optimizer_save(onebit_optimizer_t optimizer, const char* prefix) ONEBIT_NOEXCEPT;
+ONEBIT_API onebit_status_t onebit_optimizer_load(onebit_optimizer_t optimizer, const char* prefix) ONEBIT_NOEXCEPT;
+
+/* Copies out the error of the compressed exchange, tensor after tensor in the order of registration, count floats in
+ * all: this rank's worker error, and in `server` the server error of the elements that this rank serves, zero
+ * elsewhere, so that the servers' sum over the ranks is the whole. Each may be NULL. Local. INVALID_HANDLE, BUSY. */
+ONEBIT_API onebit_status_t onebit_optimizer_get_error(onebit_optimizer_t optimizer, float* worker,
+                                                      float* server) ONEBIT_NOEXCEPT;
 
 typedef struct onebit_optimizer_info {
     size_t size;                    /* [in] sizeof(onebit_optimizer_info_t) */
     uint32_t version;               /* [in] ONEBIT_OPTIMIZER_INFO_VERSION */
-    int frozen;                     /* 1 in the compression stage */
+    int frozen;                     /* 1 once the variance is frozen, or will be when the next step begins */
     uint64_t steps;                 /* finished with success */
+    uint64_t skipped;               /* that ended with NONFINITE */
     uint64_t freeze_step;           /* the last warm-up step; 0 while warming up */
     uint64_t count;                 /* elements in all tensors */
     uint64_t masked;                /* elements whose variance was zero at the freeze: their momentum stays zero */
+    uint64_t exact_rounds;          /* steps that averaged exactly (but for no_compress, which always does) */
+    uint64_t compressed_rounds;     /* steps that exchanged one bit per element; all others exchanged nothing */
     uint64_t warmup_bytes_sent;     /* by this rank in the warm-up stage */
     uint64_t compressed_bytes_sent; /* by this rank in the compression stage */
     uint64_t state_bytes;           /* allocated in all: moments, error state, workspace */
+    double grad_norm;               /* of the last step's averaged gradient; 0 where max_grad_norm is 0. Estimated in
+                                       steps that don't average it exactly (docs/OPTIMIZERS.md) */
 } onebit_optimizer_info_t;
 
 #define ONEBIT_OPTIMIZER_INFO_VERSION 1
 #define ONEBIT_OPTIMIZER_INFO_INIT \
-    { sizeof(onebit_optimizer_info_t), ONEBIT_OPTIMIZER_INFO_VERSION, 0, 0, 0, 0, 0, 0, 0, 0 }
+    { sizeof(onebit_optimizer_info_t), ONEBIT_OPTIMIZER_INFO_VERSION, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0 }
 
 /* Fills *info. Local. INVALID_ARGUMENT, INVALID_HANDLE, BUSY. */
 ONEBIT_API onebit_status_t onebit_optimizer_get_info(onebit_optimizer_t optimizer,
