@@ -25,12 +25,33 @@ onebit_status_t onebit_optimizer_step(onebit_optimizer_t optimizer) noexcept {
     return onebit::guard_object<Optimizer>(optimizer, [](Optimizer& o) { return o.step(); });
 }
 
+onebit_status_t onebit_optimizer_set_gradients(onebit_optimizer_t optimizer, size_t tensor,
+                                               const void* gradients) noexcept {
+    return onebit::guard_object<Optimizer>(optimizer, [&](Optimizer& o) { return o.set_gradients(tensor, gradients); });
+}
+
 onebit_status_t onebit_optimizer_set_lr(onebit_optimizer_t optimizer, double lr) noexcept {
     return onebit::guard_object<Optimizer>(optimizer, [&](Optimizer& o) { return o.set_lr(lr); });
 }
 
+onebit_status_t onebit_optimizer_set_group_lr(onebit_optimizer_t optimizer, size_t group, double lr) noexcept {
+    return onebit::guard_object<Optimizer>(optimizer, [&](Optimizer& o) { return o.set_group_lr(group, lr); });
+}
+
+onebit_status_t onebit_optimizer_set_gradient_scale(onebit_optimizer_t optimizer, double scale) noexcept {
+    return onebit::guard_object<Optimizer>(optimizer, [&](Optimizer& o) { return o.set_gradient_scale(scale); });
+}
+
 onebit_status_t onebit_optimizer_freeze(onebit_optimizer_t optimizer) noexcept {
     return onebit::guard_object<Optimizer>(optimizer, [](Optimizer& o) { return o.freeze(); });
+}
+
+onebit_status_t onebit_optimizer_reset_error(onebit_optimizer_t optimizer) noexcept {
+    return onebit::guard_object<Optimizer>(optimizer, [](Optimizer& o) { return o.reset_error(); });
+}
+
+onebit_status_t onebit_optimizer_get_error(onebit_optimizer_t optimizer, float* worker, float* server) noexcept {
+    return onebit::guard_object<Optimizer>(optimizer, [&](const Optimizer& o) { return o.get_error(worker, server); });
 }
 
 onebit_status_t onebit_optimizer_get_info(onebit_optimizer_t optimizer, onebit_optimizer_info_t* info) noexcept {

@@ -5,14 +5,19 @@
 #include <span>
 
 #include "collectives/stages.hpp"
+#include "compress/codec.hpp"
 
 namespace onebit {
 
-/// What one call works on: `input` and `output` are count floats each, the same or not overlapping.
+/// What one call works on. A compressed call reads `source` and writes `sink`, which must live until it is finished; a
+/// dense one, which needs its values in memory, `input` and `output`: count floats each, the same or not overlapping.
 struct Operands {
     const float* input = nullptr;
     float* output = nullptr;
+    const ValueSource* source = nullptr;
+    const ValueSink* sink = nullptr;
     bool may_block = false; ///< the caller is going to wait anyway
+    bool sum_only = false;  ///< dense: the sum, not the average
 };
 
 /// One way of averaging over the ranks, written once over Transport and Codec. Everything is planned and allocated when

@@ -27,27 +27,27 @@ bool breaks_handle(onebit_status_t code) {
 // -------------------------------------------------------------------------------------------------- creation ----
 
 Status Allreduce::create(Communicator& communicator, const onebit_allreduce_config_t* config, const Status& own,
-                         std::unique_ptr<Allreduce>* allreduce) {
+                         std::unique_ptr<Allreduce>* allreduce, bool keep_results) {
     Plan plan;
     ONEBIT_RETURN_IF_ERROR(make_plan(communicator, config, own, &plan));
     std::unique_ptr<Transport> channel;
     ONEBIT_RETURN_IF_ERROR(communicator.open_channel(&channel));
     const double timeout = communicator.environment().timeout;
     std::unique_ptr<Allreduce> made(new Allreduce(std::move(plan), std::move(channel), timeout));
-    const Status allocated = catch_exceptions([&] { return made->allocate(communicator.environment()); });
+    const Status allocated = catch_exceptions([&] { return made->allocate(communicator.environment(), keep_results); });
     ONEBIT_RETURN_IF_ERROR(communicator.agree(allocated));
     *allreduce = std::move(made);
     return {};
 }
 
-Status Allreduce::allocate(const Environment& environment) {
+Status Allreduce::allocate(const Environment& environment, bool keep_results) {
     ONEBIT_RETURN_IF_ERROR(
         make_codec({plan_.codec, plan_.scale, plan_.group, plan_.threads, environment.kernels}, &codec_));
     ONEBIT_RETURN_IF_ERROR(Agreement::create(*channel_, kAgreementTag, &agreement_));
     ONEBIT_RETURN_IF_ERROR(DenseAllreduce::create(*channel_, plan_.count, plan_.threads, &dense_));
     dense_stages_ = stages_of(*dense_);
     if (plan_.compressed) {
-        ONEBIT_RETURN_IF_ERROR(FlatAllreduce::create(*channel_, *codec_, plan_.count, kFlatTag, &flat_));
+        ONEBIT_RETURN_IF_ERROR(FlatAllreduce::create(*channel_, *codec_, plan_.count, kFlatTag, keep_results, &flat_));
         flat_stages_ = stages_of(*flat_);
     }
     return {};
@@ -82,15 +82,37 @@ Status Allreduce::start(const void* input, void* output) {
     return begin(input, output, false);
 }
 
+Status Allreduce::run_compressed(const ValueSource& source, const ValueSink& sink) {
+    ONEBIT_RETURN_IF_ERROR(check_idle());
+    ONEBIT_RETURN_IF_ERROR(begin(ONEBIT_ALGORITHM_FLAT, {.source = &source, .sink = &sink, .may_block = true}));
+    return wait();
+}
+
+Status Allreduce::run_sum(float* values) {
+    ONEBIT_RETURN_IF_ERROR(check_idle());
+    ONEBIT_RETURN_IF_ERROR(begin(ONEBIT_ALGORITHM_DENSE,
+                                 {.input = values, .output = values, .may_block = true, .sum_only = true}));
+    return wait();
+}
+
 Status Allreduce::begin(const void* input, void* output, bool may_block) {
     ONEBIT_RETURN_IF_ERROR(check_idle());
     own_status_ = check_operands(input, output);
     if (plan_.check == ONEBIT_CHECK_NONE) ONEBIT_RETURN_IF_ERROR(own_status_);
-    operands_ = {static_cast<const float*>(input), static_cast<float*>(output), may_block};
-    algorithm().set_operands(operands_);
+    array_source_ = ArraySource(static_cast<const float*>(input));
+    array_sink_ = ArraySink(static_cast<float*>(output));
+    return begin(plan_.algorithm, {static_cast<const float*>(input), static_cast<float*>(output), &array_source_,
+                                   &array_sink_, may_block});
+}
+
+Status Allreduce::begin(onebit_algorithm_t algorithm, const Operands& operands) {
+    const bool dense = algorithm == ONEBIT_ALGORITHM_DENSE;
+    running_ = algorithm;
+    operands_ = operands;
+    (dense ? static_cast<Algorithm&>(*dense_) : *flat_).set_operands(operands);
     unchecked_ = plan_.count;
     bytes_before_ = channel_->bytes_sent();
-    runner_.start(plan_.algorithm == ONEBIT_ALGORITHM_DENSE ? dense_stages_ : flat_stages_);
+    runner_.start(dense ? dense_stages_ : flat_stages_);
     in_flight_ = true;
     return {};
 }
@@ -194,8 +216,8 @@ Status Allreduce::check_values(Step* step) {
         return {};
     }
     // A dense sum that may block is another MPI collective than one that may not: they must not meet.
-    const bool blocking_sum = plan_.algorithm == ONEBIT_ALGORITHM_DENSE && operands_.may_block;
-    agreement_->begin(own_status_, static_cast<std::uint32_t>(plan_.algorithm) + (blocking_sum ? 10 : 0), calls_,
+    const bool blocking_sum = running_ == ONEBIT_ALGORITHM_DENSE && operands_.may_block;
+    agreement_->begin(own_status_, static_cast<std::uint32_t>(running_) + (blocking_sum ? 10 : 0), calls_,
                       {"the algorithm (1 dense by start, 11 dense by run, 2 flat)", "the number of calls so far"});
     *step = Step::kDone;
     return {};
@@ -217,11 +239,6 @@ Status Allreduce::agree_now(const Status& own, std::uint32_t word, std::uint64_t
 }
 
 // --------------------------------------------------------------------------------------------------- settings ----
-
-Algorithm& Allreduce::algorithm() {
-    if (plan_.algorithm == ONEBIT_ALGORITHM_DENSE) return *dense_;
-    return *flat_;
-}
 
 Status Allreduce::set_algorithm(onebit_algorithm_t algorithm) {
     ONEBIT_RETURN_IF_ERROR(check_idle());

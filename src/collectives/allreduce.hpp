@@ -21,14 +21,21 @@ namespace onebit {
 class Allreduce {
   public:
     /// `own`: what is already wrong on this rank, if anything.
+    /// `keep_results`: see FlatAllreduce.
     static Status create(Communicator& communicator, const onebit_allreduce_config_t* config, const Status& own,
-                         std::unique_ptr<Allreduce>* allreduce);
+                         std::unique_ptr<Allreduce>* allreduce, bool keep_results = false);
     ~Allreduce();
     Allreduce(const Allreduce&) = delete;
     Allreduce& operator=(const Allreduce&) = delete;
 
     Status run(const void* input, void* output);
     Status start(const void* input, void* output);
+
+    /// The compressed average, whatever the algorithm is set to; the handle must be able to compress.
+    Status run_compressed(const ValueSource& source, const ValueSink& sink);
+    /// The exact sum over the ranks (not the average), in place; aligned as the floats of an AlignedBuffer.
+    Status run_sum(float* values);
+
     Status test(bool* done);
     Status wait();
 
@@ -44,6 +51,8 @@ class Allreduce {
 
     /// Whether the handle can compress. One that can't is dense for good: its error is always zero.
     bool compresses() const { return flat_ != nullptr; }
+    const FlatAllreduce& flat() const { return *flat_; }
+    const Codec& codec() const { return *codec_; }
     /// The chunk whose server error this rank has; empty for a dense handle.
     Chunk server_chunk() const { return flat_ == nullptr ? Chunk() : flat_->own_chunk(); }
 
@@ -68,10 +77,10 @@ class Allreduce {
     Allreduce(Plan plan, std::unique_ptr<Transport> channel, double timeout)
         : plan_(std::move(plan)), channel_(std::move(channel)), timeout_(timeout) {}
 
-    Status allocate(const Environment& environment);
+    Status allocate(const Environment& environment, bool keep_results);
     std::vector<Stage> stages_of(const Algorithm& algorithm);
-    Algorithm& algorithm();
     Status begin(const void* input, void* output, bool may_block);
+    Status begin(onebit_algorithm_t algorithm, const Operands& operands);
     Status check_finished() const;
     Status check_operands(const void* input, const void* output) const;
     Status check_values(Step* step);
@@ -91,8 +100,11 @@ class Allreduce {
 
     // The operation in flight.
     bool in_flight_ = false;
+    onebit_algorithm_t running_ = ONEBIT_ALGORITHM_FLAT; ///< what it is
     StageRunner runner_;
     Operands operands_;
+    ArraySource array_source_;
+    ArraySink array_sink_;
     Status own_status_;
     std::size_t unchecked_ = 0; ///< values that check_values has yet to look at
     bool refused_ = false;      ///< the ranks agreed not to go on: an error that breaks nothing

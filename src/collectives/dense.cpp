@@ -40,7 +40,7 @@ Status DenseAllreduce::finish_sum(Step* step) {
 
 Status DenseAllreduce::divide(Step* step) {
     *step = Step::kDone;
-    if (share_ == 1.0F) return {};
+    if (share_ == 1.0F || operands_.sum_only) return {};
     parallel_for(0, ceil_divide(count_, kBlockElements), threads_, [this](std::size_t block) {
         float* const output = operands_.output;
         const std::size_t end = std::min((block + 1) * kBlockElements, count_);

@@ -6,8 +6,9 @@
 
 namespace onebit {
 
-FlatAllreduce::FlatAllreduce(const Codec& codec, std::size_t count, std::size_t rank, std::size_t ranks)
-    : codec_(codec), rank_(rank), chunks_(partition(count, ranks)), own_{chunks_[rank]} {
+FlatAllreduce::FlatAllreduce(const Codec& codec, std::size_t count, std::size_t rank, std::size_t ranks,
+                             std::size_t rounds)
+    : codec_(codec), rank_(rank), chunks_(partition(count, ranks)), own_{chunks_[rank]}, rounds_(rounds) {
     worker_ = codec.make_feedback(chunks_);
     server_ = codec.make_feedback(own_);
 
@@ -15,14 +16,16 @@ FlatAllreduce::FlatAllreduce(const Codec& codec, std::size_t count, std::size_t 
     const std::size_t all_words =
         std::accumulate(chunks_.begin(), chunks_.end(), std::size_t{0},
                         [&](std::size_t words, const Chunk& chunk) { return words + codec.message_words(chunk); });
-    outgoing_ = AlignedBuffer<std::uint32_t>(all_words);
     incoming_ = AlignedBuffer<std::uint32_t>(own_words * ranks);
-    std::uint32_t* next = outgoing_.data();
-    for (std::size_t j = 0; j < ranks; ++j) {
-        to_be_averaged_.push_back(incoming_.data() + j * own_words);
-        worker_messages_.push_back(j == rank ? incoming_.data() + j * own_words : next);
-        results_.push_back(next);
-        next += codec.message_words(chunks_[j]);
+    for (std::size_t j = 0; j < ranks; ++j) to_be_averaged_.push_back(incoming_.data() + j * own_words);
+    for (Round& round : rounds_) {
+        round.messages = AlignedBuffer<std::uint32_t>(all_words);
+        std::uint32_t* next = round.messages.data();
+        for (std::size_t j = 0; j < ranks; ++j) {
+            round.worker_messages.push_back(j == rank ? incoming_.data() + j * own_words : next);
+            round.results.push_back(next);
+            next += codec.message_words(chunks_[j]);
+        }
     }
 
     stages_ = {
@@ -36,16 +39,18 @@ FlatAllreduce::FlatAllreduce(const Codec& codec, std::size_t count, std::size_t 
     };
 }
 
-Status FlatAllreduce::create(Transport& transport, const Codec& codec, std::size_t count, int tag,
+Status FlatAllreduce::create(Transport& transport, const Codec& codec, std::size_t count, int tag, bool keep_results,
                              std::unique_ptr<FlatAllreduce>* algorithm) {
     std::unique_ptr<FlatAllreduce> made(new FlatAllreduce(codec, count, static_cast<std::size_t>(transport.rank()),
-                                                          static_cast<std::size_t>(transport.size())));
-    ONEBIT_RETURN_IF_ERROR(made->plan_exchanges(transport, tag));
+                                                          static_cast<std::size_t>(transport.size()),
+                                                          keep_results ? 2 : 1));
+    // Only one round is ever under way, so that all can have the same tags.
+    for (Round& round : made->rounds_) ONEBIT_RETURN_IF_ERROR(made->plan_exchanges(transport, tag, round));
     *algorithm = std::move(made);
     return {};
 }
 
-Status FlatAllreduce::plan_exchanges(Transport& transport, int tag) {
+Status FlatAllreduce::plan_exchanges(Transport& transport, int tag, Round& round) {
     const std::size_t own_bytes = codec_.message_words(own_chunk()) * sizeof(std::uint32_t);
     std::vector<Part> send_chunks;
     std::vector<Part> receive_chunks;
@@ -55,14 +60,15 @@ Status FlatAllreduce::plan_exchanges(Transport& transport, int tag) {
         if (j == rank_) continue;
         const int peer = static_cast<int>(j);
         const std::size_t bytes = codec_.message_words(chunks_[j]) * sizeof(std::uint32_t);
-        send_chunks.push_back({peer, worker_messages_[j], bytes});
+        send_chunks.push_back({peer, round.worker_messages[j], bytes});
         receive_chunks.push_back({peer, const_cast<std::uint32_t*>(to_be_averaged_[j]), own_bytes});
-        send_result.push_back({peer, results_[rank_], own_bytes});
-        receive_results.push_back({peer, results_[j], bytes});
+        send_result.push_back({peer, round.results[rank_], own_bytes});
+        receive_results.push_back({peer, round.results[j], bytes});
     }
     ONEBIT_RETURN_IF_ERROR(
-        transport.plan_exchange(std::move(send_chunks), std::move(receive_chunks), tag, &exchange_chunks_));
-    return transport.plan_exchange(std::move(send_result), std::move(receive_results), tag + 1, &exchange_results_);
+        transport.plan_exchange(std::move(send_chunks), std::move(receive_chunks), tag, &round.exchange_chunks));
+    return transport.plan_exchange(std::move(send_result), std::move(receive_results), tag + 1,
+                                   &round.exchange_results);
 }
 
 // ---------------------------------------------------------------------------------------------------- stages ----
@@ -70,11 +76,11 @@ Status FlatAllreduce::plan_exchanges(Transport& transport, int tag) {
 Status FlatAllreduce::encode_chunks(Step* step) {
     Slice slice;
     if (cursor_.next(chunks_, &slice)) {
-        codec_.encode(operands_.input, *worker_, slice, worker_messages_[slice.chunk.index]);
+        codec_.encode(*operands_.source, *worker_, slice, now().worker_messages[slice.chunk.index]);
         *step = Step::kAgain;
         return {};
     }
-    codec_.seal(*worker_, worker_messages_);
+    codec_.seal(*worker_, now().worker_messages);
     cursor_.restart();
     *step = Step::kDone;
     return {};
@@ -82,12 +88,12 @@ Status FlatAllreduce::encode_chunks(Step* step) {
 
 Status FlatAllreduce::send_chunks(Step* step) {
     *step = Step::kDone;
-    return exchange_chunks_->start();
+    return now().exchange_chunks->start();
 }
 
 Status FlatAllreduce::receive_chunks(Step* step) {
     bool done = false;
-    ONEBIT_RETURN_IF_ERROR(exchange_chunks_->test(&done));
+    ONEBIT_RETURN_IF_ERROR(now().exchange_chunks->test(&done));
     *step = done ? Step::kDone : Step::kWait;
     return {};
 }
@@ -95,11 +101,11 @@ Status FlatAllreduce::receive_chunks(Step* step) {
 Status FlatAllreduce::average_and_encode(Step* step) {
     Slice slice;
     if (cursor_.next(own_, &slice)) {
-        codec_.average_encode(to_be_averaged_, *server_, slice, results_[rank_]);
+        codec_.average_encode(to_be_averaged_, *server_, slice, now().results[rank_]);
         *step = Step::kAgain;
         return {};
     }
-    codec_.seal(*server_, std::span(&results_[rank_], 1));
+    codec_.seal(*server_, std::span(&now().results[rank_], 1));
     cursor_.restart();
     *step = Step::kDone;
     return {};
@@ -107,16 +113,16 @@ Status FlatAllreduce::average_and_encode(Step* step) {
 
 Status FlatAllreduce::send_result(Step* step) {
     *step = Step::kDone;
-    return exchange_results_->start();
+    return now().exchange_results->start();
 }
 
 Status FlatAllreduce::receive_results(Step* step) {
     bool done = false;
-    ONEBIT_RETURN_IF_ERROR(exchange_results_->test(&done));
+    ONEBIT_RETURN_IF_ERROR(now().exchange_results->test(&done));
     *step = done ? Step::kDone : Step::kWait;
     if (!done) return {};
     for (const Chunk& chunk : chunks_) { // everybody sees the same messages, so everybody comes to the same verdict
-        if (codec_.is_finite(results_[chunk.index], chunk)) continue;
+        if (codec_.is_finite(now().results[chunk.index], chunk)) continue;
         worker_->reset();
         server_->reset();
         return Status::error(ONEBIT_ERROR_NONFINITE,
@@ -130,11 +136,13 @@ Status FlatAllreduce::receive_results(Step* step) {
 Status FlatAllreduce::decode_results(Step* step) {
     Slice slice;
     if (cursor_.next(chunks_, &slice)) {
-        codec_.decode(results_[slice.chunk.index], slice, mask_.view(), operands_.output);
+        codec_.decode(now().results[slice.chunk.index], slice, mask_.view(), *operands_.sink);
         *step = Step::kAgain;
         return {};
     }
     cursor_.restart();
+    last_ = current_;
+    current_ = (current_ + 1) % rounds_.size();
     *step = Step::kDone;
     return {};
 }
@@ -148,8 +156,8 @@ void FlatAllreduce::set_mask(AlignedBuffer<std::uint32_t> mask) {
 }
 
 std::size_t FlatAllreduce::workspace_bytes() const {
-    return outgoing_.bytes() + incoming_.bytes() + mask_.bytes() + worker_->workspace_bytes() +
-           server_->workspace_bytes();
+    return rounds_.size() * rounds_.front().messages.bytes() + incoming_.bytes() + mask_.bytes() +
+           worker_->workspace_bytes() + server_->workspace_bytes();
 }
 
 } // namespace onebit

@@ -21,13 +21,15 @@ namespace onebit {
 /// everybody. All decode the same messages, so all hold the same bits. Two exchanges; 2 (n-1)/n * d/8 bytes sent, plus
 /// scales.
 ///
-/// Buffers: `incoming_` has n messages for the own chunk. `outgoing_` has one message for each chunk: in the first
-/// exchange what this rank sends (all but its own, which is encoded straight into `incoming_`), in the second what it
-/// receives, its own result among them; the first is complete before the second begins.
+/// Buffers: `incoming_` has n messages for the own chunk. A Round's `messages` has one message for each chunk: in the
+/// first exchange what this rank sends (all but its own, which is encoded straight into `incoming_`), in the second
+/// what it receives, its own result among them; the first is complete before the second begins. The results stay there
+/// after the call. With one Round they are overwritten, block by block, as the next call encodes; with two, which take
+/// turns, they outlast the next call.
 class FlatAllreduce final : public Algorithm {
   public:
     /// Allocates all that it ever uses. Local. `tag` and `tag` + 1 are its own on this channel.
-    static Status create(Transport& transport, const Codec& codec, std::size_t count, int tag,
+    static Status create(Transport& transport, const Codec& codec, std::size_t count, int tag, bool keep_results,
                          std::unique_ptr<FlatAllreduce>* algorithm);
 
     std::span<const Stage> stages() const override { return stages_; }
@@ -39,13 +41,30 @@ class FlatAllreduce final : public Algorithm {
     const Feedback& worker() const { return *worker_; }
     const Feedback& server() const { return *server_; }
     const Chunk& own_chunk() const { return chunks_[rank_]; }
+    const std::vector<Chunk>& chunks() const { return chunks_; }
+
+    /// Decodes a block of the last finished call's result. From a ValueSource: of the last call before this one. From a
+    /// ValueSink likewise, but only if the results are kept.
+    void last_result(const Block& block, float* values) const {
+        codec_.decode_block(rounds_[last_].results[block.chunk.index], block, mask_.view(), values);
+    }
 
     /// Replaces the mask (empty: all elements take part; else one bit for each) and zeroes the errors outside it.
     void set_mask(AlignedBuffer<std::uint32_t> mask);
 
   private:
-    FlatAllreduce(const Codec& codec, std::size_t count, std::size_t rank, std::size_t ranks);
-    Status plan_exchanges(Transport& transport, int tag);
+    /// The buffers and exchanges of one call.
+    struct Round {
+        AlignedBuffer<std::uint32_t> messages;
+        std::vector<std::uint32_t*> worker_messages; ///< by chunk: where this rank encodes it
+        std::vector<std::uint32_t*> results;         ///< by chunk: where its average arrives
+        std::unique_ptr<Exchange> exchange_chunks;
+        std::unique_ptr<Exchange> exchange_results;
+    };
+
+    FlatAllreduce(const Codec& codec, std::size_t count, std::size_t rank, std::size_t ranks, std::size_t rounds);
+    Status plan_exchanges(Transport& transport, int tag, Round& round);
+    Round& now() { return rounds_[current_]; }
 
     Status encode_chunks(Step* step);
     Status send_chunks(Step* step);
@@ -63,13 +82,11 @@ class FlatAllreduce final : public Algorithm {
     std::unique_ptr<Feedback> worker_;
     std::unique_ptr<Feedback> server_;
     AlignedBuffer<std::uint32_t> mask_;
-    AlignedBuffer<std::uint32_t> outgoing_;
     AlignedBuffer<std::uint32_t> incoming_;
-    std::vector<std::uint32_t*> worker_messages_;      ///< by chunk: where this rank encodes it
-    std::vector<std::uint32_t*> results_;              ///< by chunk: where its average arrives
     std::vector<const std::uint32_t*> to_be_averaged_; ///< by rank: its message for the own chunk
-    std::unique_ptr<Exchange> exchange_chunks_;
-    std::unique_ptr<Exchange> exchange_results_;
+    std::vector<Round> rounds_;                        ///< one or two
+    std::size_t current_ = 0;                          ///< the round of the call in flight, or of the next one
+    std::size_t last_ = 0;                             ///< the round of the last finished call
     SliceCursor cursor_;
     std::vector<Stage> stages_;
 };

@@ -16,6 +16,45 @@
 
 namespace onebit {
 
+/// Where the values of a buffer come from that is to be encoded. Asked for once per block, by several threads at once:
+/// what is computed on the way to the encoder stays in the cache and costs no pass over memory.
+class ValueSource {
+  public:
+    virtual ~ValueSource() = default;
+    /// The block's values: where they lie, or `scratch` (kBlockElements floats, aligned) after they were put there.
+    virtual const float* read(const Block& block, float* scratch) const = 0;
+};
+
+/// Where decoded values go; likewise.
+class ValueSink {
+  public:
+    virtual ~ValueSink() = default;
+    /// Where the block's values are to be written: their place, or `scratch`.
+    virtual float* place(const Block& block, float* scratch) const = 0;
+    /// They are written.
+    virtual void written(const Block& block, const float* values) const = 0;
+};
+
+/// A buffer that lies in memory.
+class ArraySource final : public ValueSource {
+  public:
+    explicit ArraySource(const float* values = nullptr) : values_(values) {}
+    const float* read(const Block& block, float*) const override { return values_ + block.begin(); }
+
+  private:
+    const float* values_;
+};
+
+class ArraySink final : public ValueSink {
+  public:
+    explicit ArraySink(float* values = nullptr) : values_(values) {}
+    float* place(const Block& block, float*) const override { return values_ + block.begin(); }
+    void written(const Block&, const float*) const override {}
+
+  private:
+    float* values_;
+};
+
 /// What an encoder could not express so far, for some consecutive chunks of the buffer: the worker error (all chunks)
 /// or the server error (the rank's own). Owned by an allreduce, understood only by the codec that made it.
 class Feedback {
@@ -49,9 +88,10 @@ class Codec {
     /// Index of the first NaN or infinity in values[0 .. count), count if there is none.
     virtual std::size_t first_nonfinite(const float* values, std::size_t count) const = 0;
 
-    /// Worker: encodes values + error into the message and keeps the new error.
-    /// `values` is the whole buffer; the slice says which part.
-    virtual void encode(const float* values, Feedback& worker, const Slice& slice, std::uint32_t* message) const = 0;
+    /// Worker: encodes values + error into the message and keeps the new error. A block is read from the source before
+    /// any of its words is written.
+    virtual void encode(const ValueSource& values, Feedback& worker, const Slice& slice,
+                        std::uint32_t* message) const = 0;
 
     /// Server: averages one message per rank, in rank order, adds the error, encodes that and keeps the new error.
     virtual void average_encode(std::span<const std::uint32_t* const> messages, Feedback& server, const Slice& slice,
@@ -61,9 +101,12 @@ class Codec {
     /// (a scale that covers several slices).
     virtual void seal(Feedback& feedback, std::span<std::uint32_t* const> messages) const = 0;
 
-    /// Expands a message into `values`, the whole buffer. Elements outside the mask become zero.
+    /// Expands a message. Elements outside the mask, whose words cover the whole buffer, become zero.
     virtual void decode(const std::uint32_t* message, const Slice& slice, std::span<const std::uint32_t> mask,
-                        float* values) const = 0;
+                        const ValueSink& values) const = 0;
+    /// The same for one block, into `values`, whose first element is the block's.
+    virtual void decode_block(const std::uint32_t* message, const Block& block, std::span<const std::uint32_t> mask,
+                              float* values) const = 0;
 
     /// False if the message says infinity or NaN: the sender's error has overflowed.
     virtual bool is_finite(const std::uint32_t* message, const Chunk& chunk) const = 0;

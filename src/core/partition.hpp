@@ -28,6 +28,15 @@ struct Chunk {
     std::size_t blocks() const { return ceil_divide(count, kBlockElements); }
 };
 
+/// Block number `index` of a chunk. Positions count from the beginning of the whole buffer.
+struct Block {
+    Chunk chunk;
+    std::size_t index = 0;
+
+    std::size_t begin() const { return chunk.begin + index * kBlockElements; }
+    std::size_t count() const { return std::min(kBlockElements, chunk.count - index * kBlockElements); }
+};
+
 /// Splits `count` elements into `ranks` consecutive chunks of whole words that differ by one word at most. (Padding to
 /// a multiple of ranks * 32 instead would blow a short tensor up 64 times at 256 ranks.)
 inline std::vector<Chunk> partition(std::size_t count, std::size_t ranks) {

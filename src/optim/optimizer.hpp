@@ -8,7 +8,6 @@
 
 #include "collectives/communicator.hpp"
 #include "core/status.hpp"
-#include "optim/tensors.hpp"
 
 namespace onebit {
 
@@ -18,8 +17,13 @@ class Optimizer {
     virtual ~Optimizer() = default;
 
     virtual Status step() = 0;
+    virtual Status set_gradients(std::size_t tensor, const void* gradients) = 0;
     virtual Status set_lr(double lr) = 0;
+    virtual Status set_group_lr(std::size_t group, double lr) = 0;
+    virtual Status set_gradient_scale(double scale) = 0;
     virtual Status freeze() = 0;
+    virtual Status reset_error() = 0;
+    virtual Status get_error(float* worker, float* server) const = 0;
     virtual void fill_info(onebit_optimizer_info_t* info) const = 0;
 };
 

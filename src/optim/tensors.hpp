@@ -4,55 +4,95 @@
 
 #include <onebit/onebit.h>
 
-#include <algorithm>
 #include <cstddef>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "core/parallel.hpp"
 #include "core/partition.hpp"
 #include "core/status.hpp"
+#include "optim/kernels/kernels.hpp"
 
 namespace onebit {
 
-/// A caller's tensor and where its elements lie in the fused buffers.
+/// A caller's tensor.
 struct Tensor {
     std::string name;
-    float* parameters = nullptr;
-    const float* gradients = nullptr;
+    std::size_t number = 0; ///< in the order of registration
+    std::size_t group = 0;
     std::size_t count = 0;
-    std::size_t offset = 0;
+    std::size_t offset = 0; ///< of its first element among all tensors' elements
+    float* parameters = nullptr;
+    const void* gradients = nullptr;
+    onebit_datatype_t gradient_type = ONEBIT_FLOAT32;
+    onebit_datatype_t copy_type = ONEBIT_FLOAT32;
+    void* copy = nullptr;
+
+    /// The gradients [begin, begin + length) as floats: where they lie, or in `scratch`.
+    const float* read_gradients(std::size_t begin, std::size_t length, const OptimKernels& kernels,
+                                float* scratch) const;
+    /// Writes the parameters [begin, begin + length) to the copy, if there is one.
+    void write_copy(std::size_t begin, std::size_t length, const OptimKernels& kernels) const;
 };
 
-/// The caller's tensors, one behind the other: what is one buffer to the exchange.
-class TensorSet {
+/// Checks the caller's tensors and takes them over. INVALID_ARGUMENT with the tensor's name and number.
+Status make_tensors(const onebit_tensor_t* tensors, std::size_t num_tensors, std::size_t num_groups,
+                    std::vector<Tensor>* made);
+
+/// INVALID_ARGUMENT unless the pointer is aligned for the type. NULL is.
+Status check_alignment(const Tensor& tensor, const char* member, const void* pointer, onebit_datatype_t type);
+
+/// What one block holds of one tensor.
+struct Segment {
+    const Tensor* tensor = nullptr;
+    std::size_t index = 0;  ///< among the layout's segments
+    std::size_t begin = 0;  ///< in the tensor
+    std::size_t offset = 0; ///< in the layout
+    std::size_t count = 0;
+
+    float* parameters() const { return tensor->parameters + begin; }
+    const float* read_gradients(const OptimKernels& kernels, float* scratch) const {
+        return tensor->read_gradients(begin, count, kernels, scratch);
+    }
+    void write_copy(const OptimKernels& kernels) const { tensor->write_copy(begin, count, kernels); }
+};
+
+/// Some tensors, one behind the other: what is one buffer to an exchange. Cut into the exchange's chunks and blocks,
+/// and these where a tensor ends: into segments. All of an optimizer's passes go from segment to segment.
+class Layout {
   public:
-    /// INVALID_ARGUMENT with the tensor's name and number.
-    static Status create(const onebit_tensor_t* tensors, std::size_t num_tensors, TensorSet* set);
+    Layout() = default;
+    /// The tensors must outlive it, in their places.
+    Layout(std::vector<const Tensor*> tensors, std::size_t ranks);
 
-    const std::vector<Tensor>& tensors() const { return tensors_; }
     std::size_t count() const { return count_; }
-
-    /// Calls body(tensor, begin, length) for blocks of each tensor, from several threads.
-    template <typename Body>
-    void for_each_block(unsigned threads, const Body& body) const {
-        for (const Tensor& tensor : tensors_) {
-            parallel_for(0, ceil_divide(tensor.count, kBlockElements), threads, [&](std::size_t block) {
-                const std::size_t begin = block * kBlockElements;
-                body(tensor, begin, std::min(kBlockElements, tensor.count - begin));
-            });
-        }
+    const std::vector<const Tensor*>& tensors() const { return tensors_; }
+    std::span<const Segment> segments() const { return segments_; }
+    std::span<const Segment> segments(const Block& block) const {
+        const std::size_t number = first_block_[block.chunk.index] + block.index;
+        return segments().subspan(first_segment_[number], first_segment_[number + 1] - first_segment_[number]);
+    }
+    /// Those of tensors()[i].
+    std::span<const Segment> segments_of_tensor(std::size_t i) const {
+        return segments().subspan(tensor_segment_[i], tensor_segment_[i + 1] - tensor_segment_[i]);
     }
 
-    /// NONFINITE with the tensor and the element where a gradient is a NaN or an infinity.
-    Status check_gradients() const;
-
-    /// Copies the gradients, one tensor behind the other.
-    void gather_gradients(float* fused, unsigned threads) const;
+    /// Calls body(segment) for all of them, from several threads.
+    template <typename Body>
+    void for_each_segment(unsigned threads, const Body& body) const {
+        parallel_for(0, segments_.size(), threads, [&](std::size_t i) { body(segments_[i]); });
+    }
 
   private:
-    std::vector<Tensor> tensors_;
+    void cut(const Block& block);
+
+    std::vector<const Tensor*> tensors_;
     std::size_t count_ = 0;
+    std::vector<std::size_t> first_block_;    ///< by chunk
+    std::vector<std::size_t> first_segment_;  ///< by block, and one past the last
+    std::vector<std::size_t> tensor_segment_; ///< by tensor: its first segment, and one past the last
+    std::vector<Segment> segments_;
 };
 
 } // namespace onebit

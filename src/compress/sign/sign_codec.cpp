@@ -16,7 +16,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little);
 
 std::size_t elements_in_block(const Chunk& chunk, std::size_t block) {
-    return std::min(kBlockElements, chunk.count - block * kBlockElements);
+    return Block{chunk, block}.count();
 }
 
 bool takes_part(const std::uint32_t* mask, std::size_t i) {
@@ -138,12 +138,13 @@ std::size_t SignCodec::first_nonfinite(const float* values, std::size_t count) c
     return i;
 }
 
-void SignCodec::encode(const float* values, Feedback& worker, const Slice& slice, std::uint32_t* message) const {
+void SignCodec::encode(const ValueSource& values, Feedback& worker, const Slice& slice, std::uint32_t* message) const {
     auto& feedback = static_cast<SignFeedback&>(worker);
     const Chunk& chunk = slice.chunk;
     parallel_for(slice.first_block, slice.end_block, threads_, [&](std::size_t block) {
+        alignas(64) float scratch[kBlockElements];
         const float sum =
-            kernels_.encode(values + chunk.begin + block * kBlockElements,
+            kernels_.encode(values.read({chunk, block}, scratch),
                             feedback.corrected.data() + feedback.element_index(chunk, block),
                             feedback.scale_of_block(chunk, block), feedback.valid(chunk, block),
                             elements_in_block(chunk, block), scale_, message + block * kBlockElements / kWordElements);
@@ -196,15 +197,21 @@ void SignCodec::seal(Feedback& sealed, std::span<std::uint32_t* const> messages)
 }
 
 void SignCodec::decode(const std::uint32_t* message, const Slice& slice, std::span<const std::uint32_t> mask,
-                       float* values) const {
-    const Chunk& chunk = slice.chunk;
-    parallel_for(slice.first_block, slice.end_block, threads_, [&](std::size_t block) {
-        const std::size_t first = chunk.begin + block * kBlockElements;
-        kernels_.decode(message + block * kBlockElements / kWordElements,
-                        std::bit_cast<float>(message[scale_word(chunk, block)]),
-                        mask.empty() ? nullptr : mask.data() + first / kWordElements, elements_in_block(chunk, block),
-                        values + first);
+                       const ValueSink& values) const {
+    parallel_for(slice.first_block, slice.end_block, threads_, [&](std::size_t index) {
+        alignas(64) float scratch[kBlockElements];
+        const Block block = {slice.chunk, index};
+        float* const place = values.place(block, scratch);
+        decode_block(message, block, mask, place);
+        values.written(block, place);
     });
+}
+
+void SignCodec::decode_block(const std::uint32_t* message, const Block& block, std::span<const std::uint32_t> mask,
+                             float* values) const {
+    kernels_.decode(message + block.index * kBlockElements / kWordElements,
+                    std::bit_cast<float>(message[scale_word(block.chunk, block.index)]),
+                    mask.empty() ? nullptr : mask.data() + block.begin() / kWordElements, block.count(), values);
 }
 
 bool SignCodec::is_finite(const std::uint32_t* message, const Chunk& chunk) const {

@@ -5,8 +5,6 @@
 // one word of signs, one element for each of the 32 lanes of a reproducible sum, a whole number of vector registers on
 // every ISA. The result is reference.cpp's bit for bit: the same operations in the same order, no fused multiply-add.
 
-#include <hwy/cache_control.h>
-
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -15,10 +13,7 @@
 
 #include "compress/sign/kernels.hpp"
 #include "core/partition.hpp"
-
-// Vectors of unknown length don't fit the fixed 32 lanes; such machines have a fixed-length ISA besides. Machines with
-// SSSE3 alone are no longer met.
-#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
+#include "core/simd_targets.hpp" // must come before Highway
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "compress/sign/simd.cpp"
@@ -50,13 +45,10 @@ alignas(64) constexpr std::uint32_t kLaneBit[kLanes] = {
     1U << 11, 1U << 12, 1U << 13, 1U << 14, 1U << 15, 1U << 16, 1U << 17, 1U << 18, 1U << 19, 1U << 20, 1U << 21,
     1U << 22, 1U << 23, 1U << 24, 1U << 25, 1U << 26, 1U << 27, 1U << 28, 1U << 29, 1U << 30, 1U << 31};
 
-/// Asks for the group that is kPrefetchGroups ahead: the hardware's own prefetcher alone leaves a tenth of one core's
-/// bandwidth unused, and for stores a third. Asking past the end of a buffer is harmless.
-constexpr std::size_t kPrefetchGroups = 16;
-HWY_INLINE void prefetch_ahead(const float* group) {
-    const auto ahead = reinterpret_cast<std::uintptr_t>(group) + kPrefetchGroups * kLanes * sizeof(float);
-    hwy::Prefetch(reinterpret_cast<const void*>(ahead));
-    hwy::Prefetch(reinterpret_cast<const void*>(ahead + 64));
+/// A group is two cache lines.
+HWY_INLINE void prefetch_group_ahead(const float* group) {
+    prefetch_ahead(group);
+    prefetch_ahead(group + kLanes / 2);
 }
 
 /// Lanes of register k whose bit in the group's word is 1.
@@ -127,7 +119,7 @@ HWY_INLINE float encode_groups(const Load& load, float* HWY_RESTRICT corrected, 
 
     const std::size_t whole = count / kLanes;
     for (std::size_t g = 0; g < whole; ++g) {
-        prefetch_ahead(corrected + g * kLanes);
+        prefetch_group_ahead(corrected + g * kLanes);
         Group group = load(g);
         correct<kMasked, kScale>(group, corrected + g * kLanes, scale, kMasked ? valid[g] : 0, sum);
         store_signs(group, signs + g * 4);
@@ -167,7 +159,7 @@ float encode(const float* values, float* corrected, float old_scale, const std::
         const Tag d;
         Group group;
         const float* from = values + g * kLanes;
-        prefetch_ahead(from);
+        prefetch_group_ahead(from);
         alignas(64) float padded[kLanes];
         if (HWY_UNLIKELY(count - g * kLanes < kLanes)) { // the caller's buffer ends within this group
             std::memset(padded, 0, sizeof(padded));
@@ -214,7 +206,7 @@ HWY_INLINE void decode_groups(const std::uint32_t* bits, float scale, const std:
     const Vector plus = hn::Set(d, scale);
     const Vector minus = hn::Neg(plus);
     for (std::size_t g = 0; g < groups; ++g) {
-        prefetch_ahead(values + g * kLanes);
+        prefetch_group_ahead(values + g * kLanes);
         for (std::size_t k = 0; k < kRegisters; ++k) {
             Vector v = hn::IfThenElse(mask_of(bits[g], k), plus, minus);
             if constexpr (kMasked) v = hn::IfThenElseZero(mask_of(valid[g], k), v);
@@ -249,7 +241,7 @@ bool all_finite(const float* values, std::size_t count) {
     for (std::size_t i = 0; i < part; i += kLanes) {
         for (std::size_t p = 0; p < kParts; ++p) {
             const float* const group = values + p * part + i;
-            prefetch_ahead(group);
+            prefetch_group_ahead(group);
             for (std::size_t k = 0; k < kRegisters; ++k) {
                 const auto bits = hn::BitCast(d, hn::LoadU(Tag(), group + k * kVectorLanes));
                 largest[p] = hn::Max(largest[p], hn::And(bits, magnitude));
@@ -282,39 +274,17 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 
+#include "core/simd_tables.hpp"
+
 namespace onebit {
 namespace {
 
-/// What was compiled above and runs here, best first. Static: made once, never changed.
-std::vector<const SignKernels*> list_kernels() {
-    std::vector<const SignKernels*> list;
-    [[maybe_unused]] const std::int64_t supported = hwy::SupportedTargets();
-#define ONEBIT_ADD_TARGET(target, space, name)                         \
-    if ((supported & (target)) != 0) {                                 \
-        static constexpr SignKernels kTable = space::make_table(name); \
-        list.push_back(&kTable);                                       \
-    }
-#if HWY_TARGETS & HWY_AVX3
-    ONEBIT_ADD_TARGET(HWY_AVX3, N_AVX3, "avx512")
-#endif
-#if HWY_TARGETS & HWY_AVX2
-    ONEBIT_ADD_TARGET(HWY_AVX2, N_AVX2, "avx2")
-#endif
-#if HWY_TARGETS & HWY_SSE4
-    ONEBIT_ADD_TARGET(HWY_SSE4, N_SSE4, "sse4")
-#endif
-#if HWY_TARGETS & HWY_NEON
-    ONEBIT_ADD_TARGET(HWY_NEON, N_NEON, "neon")
-#endif
-#undef ONEBIT_ADD_TARGET
-    list.push_back(&reference_sign_kernels());
-    return list;
-}
+ONEBIT_DEFINE_LIST_TABLES(SignKernels)
 
 } // namespace
 
 std::span<const SignKernels* const> available_sign_kernels() {
-    static const std::vector<const SignKernels*> kList = list_kernels();
+    static const std::vector<const SignKernels*> kList = list_tables(reference_sign_kernels()); // never changes
     return kList;
 }
 

@@ -1,0 +1,47 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "core/aligned_buffer.hpp"
+#include "optim/tensors.hpp"
+#include "transport/transport.hpp"
+
+namespace onebit {
+
+/// The L2 norm of the gradients' sum over the ranks, for clipping: exact where that sum is at hand, otherwise estimated
+/// from a sketch that is summed in its place (docs/OPTIMIZERS.md, "Clipping"). Either is the same on every rank and
+/// with any number of threads, for pieces of a fixed length are added in a fixed order.
+class GradientNorm {
+  public:
+    /// For layouts of at most `most_segments`. `channel`, over which the sketches are summed, must outlive it.
+    static Status create(Transport& channel, std::size_t most_segments, double timeout, const OptimKernels& kernels,
+                         unsigned threads, std::unique_ptr<GradientNorm>* norm);
+
+    /// The sum of squares of a layout's values.
+    double sum_squares(const Layout& layout, const float* values);
+
+    /// Forgets what was sketched.
+    void restart() { total_.fill_zero(); }
+    /// Adds a sketch of this rank's own gradients.
+    void sketch(const Layout& layout);
+    /// An estimate of the sum of squares of what all ranks have sketched, added up. Collective; blocks.
+    Status sum_squares_over_ranks(double* squares);
+
+    std::size_t bytes() const { return squares_.size() * sizeof(double) + pieces_.bytes() + total_.bytes(); }
+
+  private:
+    GradientNorm(std::size_t most_segments, double timeout, const OptimKernels& kernels, unsigned threads);
+
+    double timeout_;
+    const OptimKernels& kernels_;
+    unsigned threads_;
+    std::vector<double> squares_; ///< by segment
+    AlignedBuffer<float> pieces_; ///< a sketch for every kPieceSegments segments
+    AlignedBuffer<float> total_;
+    std::unique_ptr<Sum> sum_;
+};
+
+} // namespace onebit

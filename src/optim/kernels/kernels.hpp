@@ -1,0 +1,56 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+namespace onebit {
+
+struct AdamBetas {
+    float beta1 = 0;
+    float one_minus_beta1 = 0;
+    float beta2 = 0;
+    float one_minus_beta2 = 0;
+};
+
+/// What an update needs besides the moments: m and v are multiplied by their corrections first.
+struct AdamUpdate {
+    float lr = 0;
+    float eps = 0;
+    float weight_decay = 0;
+    float correct_m = 1;
+    float correct_v = 1;
+};
+
+/// Floats of a sketch; see kernels.def.
+inline constexpr std::size_t kSketchBuckets = 1024;
+
+/// The sign bits of a sketch's word of 32 elements.
+inline std::uint32_t sketch_signs(std::uint64_t seed, std::uint64_t word) {
+    std::uint64_t z = seed + word * 0x9e3779b97f4a7c15U; // SplitMix64 [Steele, Lea, Flood, OOPSLA 2014]
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9U;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebU;
+    return static_cast<std::uint32_t>((z ^ (z >> 31)) >> 32);
+}
+
+/// One implementation of every kernel in kernels.def.
+struct OptimKernels {
+    const char* name;
+#define ONEBIT_OPTIM_KERNEL(result, kernel, parameters) result(*kernel) parameters;
+#include "optim/kernels/kernels.def"
+#undef ONEBIT_OPTIM_KERNEL
+};
+
+/// The readable scalar version.
+const OptimKernels& reference_optim_kernels();
+
+/// All that run on this machine, best first; the last is the reference.
+std::span<const OptimKernels* const> available_optim_kernels();
+
+/// Those of this name: a codec's name of its kernels, so that one choice holds for both.
+const OptimKernels& optim_kernels(const std::string& name);
+
+} // namespace onebit

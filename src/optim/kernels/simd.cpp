@@ -1,0 +1,395 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// The optimizers' kernels in Highway, compiled once per instruction set. The result is reference.cpp's bit for bit: the
+// same operations in the same order, no fused multiply-add; what is left over at the end of an array goes through the
+// reference itself.
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <vector>
+
+#include "core/simd_targets.hpp" // must come before Highway
+#include "optim/kernels/kernels.hpp"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "optim/kernels/simd.cpp"
+#include <hwy/foreach_target.h> // must come before highway.h
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace onebit {
+namespace HWY_NAMESPACE {
+
+// The fallback for machines without vectors would only be a slower reference.
+#if HWY_TARGET != HWY_EMU128 && HWY_TARGET != HWY_SCALAR
+
+namespace hn = hwy::HWY_NAMESPACE;
+constexpr std::size_t kSumLanes = 32;
+using Tag = hn::CappedTag<float, kSumLanes>;
+using BitsTag = hn::RebindToUnsigned<Tag>;
+using HalfTag = hn::Rebind<std::uint16_t, Tag>;
+using Vector = hn::Vec<Tag>;
+using Bits = hn::Vec<BitsTag>;
+
+constexpr std::size_t kVectorLanes = hn::MaxLanes(Tag());
+constexpr std::size_t kRegisters = kSumLanes / kVectorLanes;
+
+/// Calls body(i) for every whole vector; returns how many elements that was.
+template <typename Body>
+HWY_INLINE std::size_t for_each_vector(std::size_t count, const Body& body) {
+    std::size_t i = 0;
+    for (; i + kVectorLanes <= count; i += kVectorLanes) body(i);
+    return i;
+}
+
+HWY_INLINE Vector load(const float* from) {
+    prefetch_ahead(from);
+    return hn::LoadU(Tag(), from);
+}
+
+HWY_INLINE void store(Vector v, float* to) {
+    hn::StoreU(v, Tag(), to);
+}
+
+HWY_INLINE Vector set(float x) {
+    return hn::Set(Tag(), x);
+}
+
+/// AdamBetas in registers, and what is done with them.
+struct Betas {
+    explicit HWY_INLINE Betas(const AdamBetas& betas)
+        : beta1(set(betas.beta1)),
+          one_minus_beta1(set(betas.one_minus_beta1)),
+          beta2(set(betas.beta2)),
+          one_minus_beta2(set(betas.one_minus_beta2)) {}
+
+    HWY_INLINE Vector first_moment(Vector g, Vector m) const {
+        return hn::Add(hn::Mul(beta1, m), hn::Mul(one_minus_beta1, g));
+    }
+    HWY_INLINE Vector second_moment(Vector g, Vector v) const {
+        return hn::Add(hn::Mul(beta2, v), hn::Mul(one_minus_beta2, hn::Mul(g, g)));
+    }
+
+    Vector beta1, one_minus_beta1, beta2, one_minus_beta2;
+};
+
+/// AdamUpdate likewise.
+struct Update {
+    explicit HWY_INLINE Update(const AdamUpdate& update)
+        : lr(set(update.lr)),
+          eps(set(update.eps)),
+          weight_decay(set(update.weight_decay)),
+          correct_m(set(update.correct_m)),
+          correct_v(set(update.correct_v)) {}
+
+    HWY_INLINE Vector denominator(Vector v) const { return hn::Add(hn::Sqrt(hn::Mul(v, correct_v)), eps); }
+    HWY_INLINE Vector direction(Vector m, Vector v, Vector x) const {
+        return hn::Add(hn::Div(hn::Mul(m, correct_m), denominator(v)), hn::Mul(weight_decay, x));
+    }
+    HWY_INLINE Vector frozen_direction(Vector m, Vector precondition, Vector x) const {
+        return hn::Add(hn::Mul(hn::Mul(m, correct_m), precondition), hn::Mul(weight_decay, x));
+    }
+
+    Vector lr, eps, weight_decay, correct_m, correct_v;
+};
+
+void adam(const float* gradients, float factor, float* m, float* v, float* parameters, std::size_t count,
+          const AdamBetas& betas, const AdamUpdate& update) {
+    const Betas b(betas);
+    const Update u(update);
+    const Vector f = set(factor);
+    const std::size_t done = for_each_vector(count, [&](std::size_t i) HWY_ATTR {
+        const Vector g = hn::Mul(load(gradients + i), f);
+        const Vector m_new = b.first_moment(g, load(m + i));
+        const Vector v_new = b.second_moment(g, load(v + i));
+        const Vector x = load(parameters + i);
+        store(m_new, m + i);
+        store(v_new, v + i);
+        store(hn::Sub(x, hn::Mul(u.lr, u.direction(m_new, v_new, x))), parameters + i);
+    });
+    reference_optim_kernels().adam(gradients + done, factor, m + done, v + done, parameters + done, count - done, betas,
+                                   update);
+}
+
+void moments(const float* gradients, float factor, float* m, float* v, std::size_t count, const AdamBetas& betas) {
+    const Betas b(betas);
+    const Vector f = set(factor);
+    const std::size_t done = for_each_vector(count, [&](std::size_t i) HWY_ATTR {
+        const Vector g = hn::Mul(load(gradients + i), f);
+        store(b.first_moment(g, load(m + i)), m + i);
+        store(b.second_moment(g, load(v + i)), v + i);
+    });
+    reference_optim_kernels().moments(gradients + done, factor, m + done, v + done, count - done, betas);
+}
+
+void momentum(const float* gradients, float factor, float scale, float* m, std::size_t count, const AdamBetas& betas) {
+    const Betas b(betas);
+    const Vector f = set(factor);
+    const Vector s = set(scale);
+    const std::size_t done = for_each_vector(count, [&](std::size_t i) HWY_ATTR {
+        const Vector g = hn::Mul(load(gradients + i), f);
+        store(hn::Mul(s, b.first_moment(g, load(m + i))), m + i);
+    });
+    reference_optim_kernels().momentum(gradients + done, factor, scale, m + done, count - done, betas);
+}
+
+void direction(const float* m, const float* v, const float* parameters, std::size_t count, const AdamUpdate& update,
+               float* u) {
+    const Update up(update);
+    const std::size_t done = for_each_vector(count, [&](std::size_t i) HWY_ATTR {
+        store(up.direction(load(m + i), load(v + i), load(parameters + i)), u + i);
+    });
+    reference_optim_kernels().direction(m + done, v + done, parameters + done, count - done, update, u + done);
+}
+
+void invert_denominator(const float* v, std::size_t count, const AdamUpdate& update, float* precondition) {
+    const Update u(update);
+    const Vector one = set(1);
+    const std::size_t done = for_each_vector(count, [&](std::size_t i) HWY_ATTR {
+        store(hn::Div(one, u.denominator(load(v + i))), precondition + i);
+    });
+    reference_optim_kernels().invert_denominator(v + done, count - done, update, precondition + done);
+}
+
+void frozen_direction(const float* m, const float* precondition, const float* parameters, std::size_t count,
+                      const AdamUpdate& update, float* u) {
+    const Update up(update);
+    const std::size_t done = for_each_vector(count, [&](std::size_t i) HWY_ATTR {
+        store(up.frozen_direction(load(m + i), load(precondition + i), load(parameters + i)), u + i);
+    });
+    reference_optim_kernels().frozen_direction(m + done, precondition + done, parameters + done, count - done, update,
+                                               u + done);
+}
+
+void frozen_update(const float* m, const float* precondition, float* parameters, std::size_t count,
+                   const AdamUpdate& update) {
+    const Update u(update);
+    const std::size_t done = for_each_vector(count, [&](std::size_t i) HWY_ATTR {
+        const Vector x = load(parameters + i);
+        const Vector direction = u.frozen_direction(load(m + i), load(precondition + i), x);
+        store(hn::Sub(x, hn::Mul(u.lr, direction)), parameters + i);
+    });
+    reference_optim_kernels().frozen_update(m + done, precondition + done, parameters + done, count - done, update);
+}
+
+void descend(const float* u, float step, float* parameters, std::size_t count) {
+    const Vector s = set(step);
+    const std::size_t done = for_each_vector(count, [&](std::size_t i) HWY_ATTR {
+        store(hn::Sub(load(parameters + i), hn::Mul(s, load(u + i))), parameters + i);
+    });
+    reference_optim_kernels().descend(u + done, step, parameters + done, count - done);
+}
+
+void refresh(const float* m, const float* m_before, const float* precondition, float* v_fresh, std::size_t count,
+             const AdamBetas& betas, const AdamUpdate& update, float* ratios) {
+    const Betas b(betas);
+    const Update u(update);
+    const std::size_t done = for_each_vector(count, [&](std::size_t i) HWY_ATTR {
+        const Vector change = hn::Sub(load(m + i), hn::Mul(b.beta1, load(m_before + i)));
+        const Vector v_new = b.second_moment(hn::Div(change, b.one_minus_beta1), load(v_fresh + i));
+        store(v_new, v_fresh + i);
+        store(hn::Mul(load(precondition + i), u.denominator(v_new)), ratios + i);
+    });
+    reference_optim_kernels().refresh(m + done, m_before + done, precondition + done, v_fresh + done, count - done,
+                                      betas, update, ratios + done);
+}
+
+void drift(const float* parameters, const float* anchor, const float* precondition, std::size_t count, float* out) {
+    const std::size_t done = for_each_vector(count, [&](std::size_t i) HWY_ATTR {
+        store(hn::Div(hn::Sub(load(parameters + i), load(anchor + i)), load(precondition + i)), out + i);
+    });
+    reference_optim_kernels().drift(parameters + done, anchor + done, precondition + done, count - done, out + done);
+}
+
+void rejoin(const float* average, const float* precondition, float decay, float* anchor, float* parameters,
+            std::size_t count) {
+    const Vector d = set(decay);
+    const std::size_t done = for_each_vector(count, [&](std::size_t i) HWY_ATTR {
+        const Vector old = load(anchor + i);
+        const Vector step = hn::Mul(load(average + i), load(precondition + i));
+        const Vector met = hn::Sub(hn::Add(old, step), hn::Mul(d, old));
+        store(met, anchor + i);
+        store(met, parameters + i);
+    });
+    reference_optim_kernels().rejoin(average + done, precondition + done, decay, anchor + done, parameters + done,
+                                     count - done);
+}
+
+void multiply(const float* values, float factor, std::size_t count, float* out) {
+    const Vector f = set(factor);
+    const std::size_t done =
+        for_each_vector(count, [&](std::size_t i) HWY_ATTR { store(hn::Mul(f, load(values + i)), out + i); });
+    reference_optim_kernels().multiply(values + done, factor, count - done, out + done);
+}
+
+/// Calls body(group, k, vector) for each of the vectors of each group of 32 elements; the last group is padded with
+/// zeros.
+template <typename Body>
+HWY_INLINE void for_each_group(const float* values, std::size_t count, const Body& body) {
+    const Tag d;
+    const std::size_t whole = count / kSumLanes;
+    for (std::size_t g = 0; g < whole; ++g) {
+        for (std::size_t k = 0; k < kRegisters; ++k) body(g, k, load(values + g * kSumLanes + k * kVectorLanes));
+    }
+    if (const std::size_t rest = count % kSumLanes; rest > 0) {
+        alignas(64) float padded[kSumLanes] = {};
+        std::memcpy(padded, values + whole * kSumLanes, rest * sizeof(float));
+        for (std::size_t k = 0; k < kRegisters; ++k) body(whole, k, hn::Load(d, padded + k * kVectorLanes));
+    }
+}
+
+float sum_squares(const float* values, std::size_t count) {
+    const Tag d;
+    std::array<Vector, kRegisters> sum;
+    for (Vector& s : sum) s = hn::Zero(d);
+    for_each_group(values, count, [&](std::size_t, std::size_t k, Vector x) HWY_ATTR {
+        sum[k] = hn::Add(sum[k], hn::Mul(x, x));
+    });
+    alignas(64) float lanes[kSumLanes];
+    for (std::size_t k = 0; k < kRegisters; ++k) hn::Store(sum[k], d, lanes + k * kVectorLanes);
+    for (std::size_t half = kSumLanes / 2; half > 0; half /= 2) {
+        for (std::size_t i = 0; i < half; ++i) lanes[i] += lanes[i + half];
+    }
+    return lanes[0];
+}
+
+float least(const float* values, std::size_t count) {
+    Vector smallest = set(values[0]);
+    const std::size_t done = for_each_vector(
+        count, [&](std::size_t i) HWY_ATTR { smallest = hn::Min(smallest, load(values + i)); });
+    float result = hn::GetLane(hn::MinOfLanes(Tag(), smallest));
+    for (std::size_t i = done; i < count; ++i) result = std::min(result, values[i]);
+    return result;
+}
+
+alignas(64) constexpr std::uint32_t kLaneShift[kSumLanes] = {31, 30, 29, 28, 27, 26, 25, 24, 23, 22, 21,
+                                                             20, 19, 18, 17, 16, 15, 14, 13, 12, 11, 10,
+                                                             9,  8,  7,  6,  5,  4,  3,  2,  1,  0};
+
+void sketch(const float* values, std::size_t count, std::uint64_t seed, float* buckets) {
+    const Tag d;
+    const BitsTag b;
+    const Bits sign_bit = hn::Set(b, 0x80000000U);
+    std::uint32_t plus = 0;
+    for_each_group(values, count, [&](std::size_t g, std::size_t k, Vector x) HWY_ATTR {
+        if (k == 0) plus = sketch_signs(seed, g);
+        // The lane's bit moves to the top; where it is 0 the sign is turned.
+        const Bits moved = hn::Shl(hn::Set(b, plus), hn::Load(b, kLaneShift + k * kVectorLanes));
+        const Vector signed_x = hn::BitCast(d, hn::Xor(hn::BitCast(b, x), hn::AndNot(moved, sign_bit)));
+        float* const bucket = buckets + (seed + g) * kSumLanes % kSketchBuckets + k * kVectorLanes;
+        store(hn::Add(hn::LoadU(d, bucket), signed_x), bucket);
+    });
+}
+
+// ---- 16-bit formats: the reference's integer arithmetic, lane by lane ----
+
+HWY_INLINE Bits load_halves(const std::uint16_t* from) {
+    prefetch_ahead(from);
+    return hn::PromoteTo(BitsTag(), hn::LoadU(HalfTag(), from));
+}
+
+HWY_INLINE void store_halves(Bits halves, std::uint16_t* to) {
+    const hn::RebindToSigned<Tag> as_int; // below 2^16, so that nothing saturates
+    hn::StoreU(hn::DemoteTo(HalfTag(), hn::BitCast(as_int, halves)), HalfTag(), to);
+}
+
+void widen_float16(const std::uint16_t* values, std::size_t count, float* out) {
+    const Tag d;
+    const BitsTag b;
+    const auto bits = [&](std::uint32_t x) HWY_ATTR { return hn::Set(b, x); };
+    const std::size_t done = for_each_vector(count, [&](std::size_t i) HWY_ATTR {
+        const Bits half = load_halves(values + i);
+        const Bits sign = hn::ShiftLeft<16>(hn::And(half, bits(0x8000U)));
+        const Bits unsigned_half = hn::And(half, bits(0x7fffU));
+        const Bits shifted = hn::ShiftLeft<13>(unsigned_half);
+        const Bits subnormal = hn::BitCast(
+            b, hn::Sub(hn::BitCast(d, hn::Add(shifted, bits(113U << 23))), hn::Set(d, 0x1p-14F)));
+        Bits magnitude = hn::Add(shifted, bits(112U << 23));
+        magnitude = hn::IfThenElse(hn::Gt(unsigned_half, bits(0x7bffU)), hn::Add(shifted, bits(224U << 23)), magnitude);
+        magnitude = hn::IfThenElse(hn::Lt(unsigned_half, bits(0x0400U)), subnormal, magnitude);
+        store(hn::BitCast(d, hn::Or(sign, magnitude)), out + i);
+    });
+    reference_optim_kernels().widen_float16(values + done, count - done, out + done);
+}
+
+void widen_bfloat16(const std::uint16_t* values, std::size_t count, float* out) {
+    const std::size_t done = for_each_vector(count, [&](std::size_t i) HWY_ATTR {
+        store(hn::BitCast(Tag(), hn::ShiftLeft<16>(load_halves(values + i))), out + i);
+    });
+    reference_optim_kernels().widen_bfloat16(values + done, count - done, out + done);
+}
+
+void narrow_float16(const float* values, std::size_t count, std::uint16_t* out) {
+    const Tag d;
+    const BitsTag b;
+    const auto bits = [&](std::uint32_t x) HWY_ATTR { return hn::Set(b, x); };
+    const std::size_t done = for_each_vector(count, [&](std::size_t i) HWY_ATTR {
+        const Bits x = hn::BitCast(b, load(values + i));
+        const Bits magnitude = hn::And(x, bits(0x7fffffffU));
+        const Bits odd = hn::And(hn::ShiftRight<13>(magnitude), bits(1));
+        const Bits subnormal = hn::Sub(
+            hn::BitCast(b, hn::Add(hn::BitCast(d, magnitude), hn::Set(d, 0.5F))), bits(126U << 23));
+        Bits half = hn::ShiftRight<13>(hn::Add(hn::Add(magnitude, bits(0xfffU - (112U << 23))), odd));
+        half = hn::IfThenElse(hn::Lt(magnitude, bits(113U << 23)), subnormal, half);
+        half = hn::IfThenElse(hn::Gt(magnitude, bits(0x477fefffU)), bits(0x7c00U), half);
+        half = hn::IfThenElse(hn::Gt(magnitude, bits(0x7f800000U)), bits(0x7e00U), half);
+        store_halves(hn::Or(hn::And(hn::ShiftRight<16>(x), bits(0x8000U)), half), out + i);
+    });
+    reference_optim_kernels().narrow_float16(values + done, count - done, out + done);
+}
+
+void narrow_bfloat16(const float* values, std::size_t count, std::uint16_t* out) {
+    const BitsTag b;
+    const auto bits = [&](std::uint32_t x) HWY_ATTR { return hn::Set(b, x); };
+    const std::size_t done = for_each_vector(count, [&](std::size_t i) HWY_ATTR {
+        const Bits x = hn::BitCast(b, load(values + i));
+        const Bits high = hn::ShiftRight<16>(x);
+        const Bits rounded = hn::ShiftRight<16>(hn::Add(hn::Add(x, bits(0x7fffU)), hn::And(high, bits(1))));
+        const auto nan = hn::Gt(hn::And(x, bits(0x7fffffffU)), bits(0x7f800000U));
+        store_halves(hn::IfThenElse(nan, hn::Or(high, bits(0x40U)), rounded), out + i);
+    });
+    reference_optim_kernels().narrow_bfloat16(values + done, count - done, out + done);
+}
+
+constexpr OptimKernels make_table(const char* name) {
+    return {
+        name,
+#define ONEBIT_OPTIM_KERNEL(result, kernel, parameters) kernel,
+#include "optim/kernels/kernels.def"
+#undef ONEBIT_OPTIM_KERNEL
+    };
+}
+
+#endif // a target with vectors
+
+} // namespace HWY_NAMESPACE
+} // namespace onebit
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+
+#include "core/simd_tables.hpp"
+
+namespace onebit {
+namespace {
+
+ONEBIT_DEFINE_LIST_TABLES(OptimKernels)
+
+} // namespace
+
+std::span<const OptimKernels* const> available_optim_kernels() {
+    static const std::vector<const OptimKernels*> kList = list_tables(reference_optim_kernels()); // never changes
+    return kList;
+}
+
+const OptimKernels& optim_kernels(const std::string& name) {
+    for (const OptimKernels* kernels : available_optim_kernels()) {
+        if (name == kernels->name) return *kernels;
+    }
+    return reference_optim_kernels();
+}
+
+} // namespace onebit
+#endif // HWY_ONCE

@@ -1,0 +1,181 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "optim/settings.hpp"
+
+#include <cmath>
+#include <string>
+
+#include "collectives/fingerprint.hpp"
+#include "core/hash.hpp"
+
+namespace onebit {
+namespace {
+
+Status out_of_range(const std::string& member, double value, const char* range) {
+    return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "%s: %g is not %s", member.c_str(), value, range);
+}
+
+// As the floats they are used as; written so that a NaN fails too.
+bool at_least_zero(double value) {
+    return value >= 0 && std::isfinite(static_cast<float>(value));
+}
+
+bool is_beta(double value) {
+    return value >= 0 && static_cast<float>(value) < 1;
+}
+
+/// `owner`: "config." or "config.groups[i]."
+Status check_group(const std::string& owner, const onebit_param_group_t& group) {
+    ONEBIT_RETURN_IF_ERROR(check_lr((owner + "lr").c_str(), group.lr));
+    if (!is_beta(group.beta1)) return out_of_range(owner + "beta1", group.beta1, "in [0, 1)");
+    if (!is_beta(group.beta2)) return out_of_range(owner + "beta2", group.beta2, "in [0, 1)");
+    if (!at_least_zero(group.eps) || static_cast<float>(group.eps) <= 0) {
+        return out_of_range(owner + "eps", group.eps, "a float > 0");
+    }
+    if (!at_least_zero(group.weight_decay)) {
+        return out_of_range(owner + "weight_decay", group.weight_decay, "a float >= 0");
+    }
+    if (group.no_compress != 0 && group.no_compress != 1) {
+        return out_of_range(owner + "no_compress", group.no_compress, "0 or 1");
+    }
+    return {};
+}
+
+/// The caller's groups, or one with the config's own values.
+Status read_groups(const onebit_optimizer_config_t& config, std::vector<onebit_param_group_t>* groups) {
+    if ((config.groups == nullptr) != (config.num_groups == 0)) {
+        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "config.groups is %s, but config.num_groups is %zu",
+                             config.groups == nullptr ? "NULL" : "not NULL", config.num_groups);
+    }
+    if (config.num_groups == 0) {
+        onebit_param_group_t group = ONEBIT_PARAM_GROUP_INIT(config.lr);
+        group.beta1 = config.beta1;
+        group.beta2 = config.beta2;
+        group.eps = config.eps;
+        group.weight_decay = config.weight_decay;
+        groups->push_back(group);
+        return check_group("config.", group);
+    }
+    for (std::size_t i = 0; i < config.num_groups; ++i) {
+        const std::string name = "config.groups[" + std::to_string(i) + "]";
+        ONEBIT_RETURN_IF_ERROR(check_struct(name.c_str(), config.groups[i], ONEBIT_PARAM_GROUP_VERSION));
+        ONEBIT_RETURN_IF_ERROR(check_group(name + ".", config.groups[i]));
+        groups->push_back(config.groups[i]);
+    }
+    return {};
+}
+
+Status check_config(const onebit_optimizer_config_t& config) {
+    if (config.kind < ONEBIT_OPTIMIZER_ADAM || config.kind > ONEBIT_OPTIMIZER_ZERO_ONE_ADAM) {
+        return out_of_range("config.kind", config.kind, "an optimizer");
+    }
+    if (config.bias_correction != 0 && config.bias_correction != 1) {
+        return out_of_range("config.bias_correction", config.bias_correction, "0 or 1");
+    }
+    if (config.momentum_scaling != 0 && config.momentum_scaling != 1) {
+        return out_of_range("config.momentum_scaling", config.momentum_scaling, "0 or 1");
+    }
+    if (config.threads > 1024) return out_of_range("config.threads", config.threads, "at most 1024");
+    if (!at_least_zero(config.max_grad_norm)) {
+        return out_of_range("config.max_grad_norm", config.max_grad_norm, "a float >= 0");
+    }
+    if (!at_least_zero(config.min_trust)) return out_of_range("config.min_trust", config.min_trust, "a float >= 0");
+    if (!(config.max_trust >= config.min_trust && std::isfinite(static_cast<float>(config.max_trust)))) {
+        return out_of_range("config.max_trust", config.max_trust, "a float >= min_trust");
+    }
+    if (!is_beta(config.trust_beta)) return out_of_range("config.trust_beta", config.trust_beta, "in [0, 1)");
+    if (config.variance_updates == 0) return out_of_range("config.variance_updates", 0, "at least 1");
+    if (config.local_step_scaler == 0) return out_of_range("config.local_step_scaler", 0, "at least 1");
+    if (config.local_steps == 0) return out_of_range("config.local_steps", 0, "at least 1");
+    return {};
+}
+
+/// One number for the shapes of all tensors, in order.
+std::uint64_t shape_hash(const std::vector<Tensor>& tensors) {
+    std::vector<std::uint64_t> shape;
+    for (const Tensor& tensor : tensors) {
+        shape.insert(shape.end(), {tensor.count, tensor.group, static_cast<std::uint64_t>(tensor.gradient_type)});
+    }
+    return hash_bytes(shape.data(), shape.size() * sizeof(std::uint64_t));
+}
+
+double correction(bool wanted, double beta, std::uint64_t updates) {
+    return wanted && updates > 0 ? 1 / (1 - std::pow(beta, static_cast<double>(updates))) : 1;
+}
+
+} // namespace
+
+Status check_lr(const char* member, double lr) {
+    return at_least_zero(lr) ? Status() : out_of_range(member, lr, "a float >= 0");
+}
+
+std::uint64_t Settings::hash() const {
+    std::vector<double> values = {gradient_scale};
+    for (const onebit_param_group_t& group : groups) values.push_back(group.lr);
+    return hash_bytes(values.data(), values.size() * sizeof(double));
+}
+
+AdamBetas betas_of(const onebit_param_group_t& group) {
+    return {static_cast<float>(group.beta1), static_cast<float>(1 - group.beta1), static_cast<float>(group.beta2),
+            static_cast<float>(1 - group.beta2)};
+}
+
+AdamUpdate update_of(const onebit_param_group_t& group, bool bias_correction, std::uint64_t m_updates,
+                     std::uint64_t v_updates) {
+    return {static_cast<float>(group.lr), static_cast<float>(group.eps), static_cast<float>(group.weight_decay),
+            static_cast<float>(correction(bias_correction, group.beta1, m_updates)),
+            static_cast<float>(correction(bias_correction, group.beta2, v_updates))};
+}
+
+Status read_settings(const onebit_optimizer_config_t* config, Settings* settings) {
+    if (config == nullptr) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "config is NULL");
+    ONEBIT_RETURN_IF_ERROR(check_struct("config", *config, ONEBIT_OPTIMIZER_CONFIG_VERSION));
+    ONEBIT_RETURN_IF_ERROR(check_config(*config));
+    ONEBIT_RETURN_IF_ERROR(read_groups(*config, &settings->groups));
+    settings->config = *config;
+    settings->config.groups = nullptr; // the caller's
+    return {};
+}
+
+Status agree_on_settings(Communicator& communicator, const Status& own, const Settings& settings,
+                         const std::vector<Tensor>& tensors) {
+    const onebit_optimizer_config_t& config = settings.config;
+    std::vector<NamedValue> values = {
+        {"num_tensors", tensors.size()},
+        {"the number of elements in all tensors", tensors.empty() ? 0 : tensors.back().offset + tensors.back().count},
+        {"the hash of the tensors' counts, groups and gradient types", shape_hash(tensors)},
+        {"config.kind", static_cast<std::uint64_t>(config.kind)},
+        {"config.num_groups", settings.groups.size()},
+        {"config.bias_correction", static_cast<std::uint64_t>(config.bias_correction)},
+        NamedValue::of_double("config.max_grad_norm", config.max_grad_norm),
+        {"config.freeze_step", config.freeze_step},
+        {"config.lr_warmup_steps", config.lr_warmup_steps},
+        NamedValue::of_double("config.min_trust", config.min_trust),
+        NamedValue::of_double("config.max_trust", config.max_trust),
+        NamedValue::of_double("config.trust_beta", config.trust_beta),
+        {"config.momentum_scaling", static_cast<std::uint64_t>(config.momentum_scaling)},
+        {"config.variance_updates", config.variance_updates},
+        {"config.local_step_scaler", config.local_step_scaler},
+        {"config.local_steps", config.local_steps},
+    };
+    ONEBIT_RETURN_IF_ERROR(compare_across_ranks(communicator, own, values));
+
+    // As many groups on every rank now.
+    std::vector<std::string> names; // of all values, for `values` points into them
+    for (std::size_t i = 0; i < settings.groups.size(); ++i) {
+        const std::string owner = config.num_groups == 0 ? "config." : "config.groups[" + std::to_string(i) + "].";
+        for (const char* member : {"lr", "beta1", "beta2", "eps", "weight_decay", "no_compress"}) {
+            names.push_back(owner + member);
+        }
+    }
+    values.clear();
+    auto name = names.begin();
+    for (const onebit_param_group_t& g : settings.groups) {
+        for (const double value : {g.lr, g.beta1, g.beta2, g.eps, g.weight_decay, double(g.no_compress)}) {
+            values.push_back(NamedValue::of_double((name++)->c_str(), value));
+        }
+    }
+    return compare_across_ranks(communicator, Status(), values);
+}
+
+} // namespace onebit

@@ -1,0 +1,46 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <onebit/onebit.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "collectives/communicator.hpp"
+#include "core/status.hpp"
+#include "optim/kernels/kernels.hpp"
+#include "optim/tensors.hpp"
+
+namespace onebit {
+
+/// What a caller's config says, checked; at least one group.
+struct Settings {
+    onebit_optimizer_config_t config = ONEBIT_OPTIMIZER_CONFIG_INIT(ONEBIT_OPTIMIZER_ADAM, 0); ///< but for its groups
+    std::vector<onebit_param_group_t> groups;
+    double gradient_scale = 1;
+
+    /// Adam, LAMB: average exactly for ever.
+    bool compresses() const {
+        return config.kind != ONEBIT_OPTIMIZER_ADAM && config.kind != ONEBIT_OPTIMIZER_LAMB;
+    }
+    /// One number for what may change from step to step and must be the same on every rank.
+    std::uint64_t hash() const;
+};
+
+AdamBetas betas_of(const onebit_param_group_t& group);
+/// In a step in which m has been updated `m_updates` times and v `v_updates` times.
+AdamUpdate update_of(const onebit_param_group_t& group, bool bias_correction, std::uint64_t m_updates,
+                     std::uint64_t v_updates);
+
+Status check_lr(const char* member, double lr);
+
+/// INVALID_ARGUMENT with the member's name. Local.
+Status read_settings(const onebit_optimizer_config_t* config, Settings* settings);
+
+/// Makes sure that all ranks want the same optimizer over the same tensors. Collective; blocks. `own`: what is already
+/// wrong on this rank, if anything.
+Status agree_on_settings(Communicator& communicator, const Status& own, const Settings& settings,
+                         const std::vector<Tensor>& tensors);
+
+} // namespace onebit
