@@ -101,6 +101,20 @@ void add_encode(Arena& arena, std::vector<Case>& cases) {
     }
 }
 
+void add_blend_encode(Arena& arena, std::vector<Case>& cases) {
+    cases.push_back({"blend_encode", Floor::kAxpy, 12.25, [&arena](const SignKernels& k) {
+                         for (std::size_t b = 0; b < arena.scales.size(); ++b) {
+                             const std::size_t i = b * kBlockElements;
+                             std::uint32_t* const bits = arena.bits.data() + i / kWordElements;
+                             const float sum =
+                                 k.blend_encode(arena.values.data() + i, {0.9F, 0.1F, 1}, bits, arena.scales[b],
+                                                arena.corrected.data() + i, arena.scales[b], nullptr, kBlockElements,
+                                                ONEBIT_SCALE_L2, bits);
+                             arena.scales[b] = scale_of(sum, ONEBIT_SCALE_L2);
+                         }
+                     }});
+}
+
 void add_average_encode(Arena& arena, std::vector<Case>& cases) {
     const double bytes = 8 + static_cast<double>(kRanks + 1) / 8;
     cases.push_back({"average_encode/ranks:4", Floor::kScale, bytes, [&arena](const SignKernels& k) {

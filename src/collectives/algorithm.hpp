@@ -9,8 +9,9 @@
 
 namespace onebit {
 
-/// What one call works on. A compressed call reads `source` and writes `sink`, which must live until it is finished; a
-/// dense one, which needs its values in memory, `input` and `output`: count floats each, the same or not overlapping.
+/// What one call works on. A compressed call reads `source` and writes `sink` (NULL: the result is only kept), which
+/// must live until it is finished; a dense one, which needs its values in memory, `input` and `output`: count floats
+/// each, the same or not overlapping.
 struct Operands {
     const float* input = nullptr;
     float* output = nullptr;

@@ -82,16 +82,16 @@ Status Allreduce::start(const void* input, void* output) {
     return begin(input, output, false);
 }
 
-Status Allreduce::run_compressed(const ValueSource& source, const ValueSink& sink) {
+Status Allreduce::run_compressed(const ValueSource& source, const ValueSink* sink) {
     ONEBIT_RETURN_IF_ERROR(check_idle());
-    ONEBIT_RETURN_IF_ERROR(begin(ONEBIT_ALGORITHM_FLAT, {.source = &source, .sink = &sink, .may_block = true}));
+    ONEBIT_RETURN_IF_ERROR(begin(ONEBIT_ALGORITHM_FLAT, {.source = &source, .sink = sink, .may_block = true}));
     return wait();
 }
 
 Status Allreduce::run_sum(float* values) {
     ONEBIT_RETURN_IF_ERROR(check_idle());
-    ONEBIT_RETURN_IF_ERROR(begin(ONEBIT_ALGORITHM_DENSE,
-                                 {.input = values, .output = values, .may_block = true, .sum_only = true}));
+    ONEBIT_RETURN_IF_ERROR(
+        begin(ONEBIT_ALGORITHM_DENSE, {.input = values, .output = values, .may_block = true, .sum_only = true}));
     return wait();
 }
 

@@ -31,8 +31,9 @@ class Allreduce {
     Status run(const void* input, void* output);
     Status start(const void* input, void* output);
 
-    /// The compressed average, whatever the algorithm is set to; the handle must be able to compress.
-    Status run_compressed(const ValueSource& source, const ValueSink& sink);
+    /// The compressed average, whatever the algorithm is set to; the handle must be able to compress. `sink` may be
+    /// NULL: flat().last_result has the result, too.
+    Status run_compressed(const ValueSource& source, const ValueSink* sink);
     /// The exact sum over the ranks (not the average), in place; aligned as the floats of an AlignedBuffer.
     Status run_sum(float* values);
 

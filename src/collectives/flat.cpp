@@ -76,7 +76,8 @@ Status FlatAllreduce::plan_exchanges(Transport& transport, int tag, Round& round
 Status FlatAllreduce::encode_chunks(Step* step) {
     Slice slice;
     if (cursor_.next(chunks_, &slice)) {
-        codec_.encode(*operands_.source, *worker_, slice, now().worker_messages[slice.chunk.index]);
+        codec_.encode(*operands_.source, *worker_, slice, rounds_[last_].results[slice.chunk.index],
+                      now().worker_messages[slice.chunk.index]);
         *step = Step::kAgain;
         return {};
     }
@@ -135,12 +136,13 @@ Status FlatAllreduce::receive_results(Step* step) {
 
 Status FlatAllreduce::decode_results(Step* step) {
     Slice slice;
-    if (cursor_.next(chunks_, &slice)) {
+    if (operands_.sink != nullptr && cursor_.next(chunks_, &slice)) {
         codec_.decode(now().results[slice.chunk.index], slice, mask_.view(), *operands_.sink);
         *step = Step::kAgain;
         return {};
     }
     cursor_.restart();
+    previous_ = last_;
     last_ = current_;
     current_ = (current_ + 1) % rounds_.size();
     *step = Step::kDone;

@@ -43,11 +43,10 @@ class FlatAllreduce final : public Algorithm {
     const Chunk& own_chunk() const { return chunks_[rank_]; }
     const std::vector<Chunk>& chunks() const { return chunks_; }
 
-    /// Decodes a block of the last finished call's result. From a ValueSource: of the last call before this one. From a
-    /// ValueSink likewise, but only if the results are kept.
-    void last_result(const Block& block, float* values) const {
-        codec_.decode_block(rounds_[last_].results[block.chunk.index], block, mask_.view(), values);
-    }
+    /// Decodes a block of the last finished call's result; a ValueSource may ask while its block isn't encoded yet.
+    void last_result(const Block& block, float* values) const { decode_result(rounds_[last_], block, values); }
+    /// Of the call before that one, where results are kept.
+    void previous_result(const Block& block, float* values) const { decode_result(rounds_[previous_], block, values); }
 
     /// Replaces the mask (empty: all elements take part; else one bit for each) and zeroes the errors outside it.
     void set_mask(AlignedBuffer<std::uint32_t> mask);
@@ -64,6 +63,9 @@ class FlatAllreduce final : public Algorithm {
 
     FlatAllreduce(const Codec& codec, std::size_t count, std::size_t rank, std::size_t ranks, std::size_t rounds);
     Status plan_exchanges(Transport& transport, int tag, Round& round);
+    void decode_result(const Round& round, const Block& block, float* values) const {
+        codec_.decode_block(round.results[block.chunk.index], block, mask_.view(), values);
+    }
     Round& now() { return rounds_[current_]; }
 
     Status encode_chunks(Step* step);
@@ -87,6 +89,7 @@ class FlatAllreduce final : public Algorithm {
     std::vector<Round> rounds_;                        ///< one or two
     std::size_t current_ = 0;                          ///< the round of the call in flight, or of the next one
     std::size_t last_ = 0;                             ///< the round of the last finished call
+    std::size_t previous_ = 0;                         ///< and of the one before it
     SliceCursor cursor_;
     std::vector<Stage> stages_;
 };

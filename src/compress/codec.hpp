@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -16,30 +17,47 @@
 
 namespace onebit {
 
+/// A running mean of what was sent before: keep * last message + take * (factor * inputs). A momentum, that is, which
+/// then needs no memory of its own.
+struct Blend {
+    float keep = 0;
+    float take = 1;
+    float factor = 1;
+};
+
+/// The values of a block that is to be encoded: `data`, or where there is a blend, what it makes of `data`.
+struct BlockValues {
+    const float* data = nullptr;
+    std::optional<Blend> blend = std::nullopt;
+};
+
 /// Where the values of a buffer come from that is to be encoded. Asked for once per block, by several threads at once:
 /// what is computed on the way to the encoder stays in the cache and costs no pass over memory.
 class ValueSource {
   public:
     virtual ~ValueSource() = default;
     /// The block's values: where they lie, or `scratch` (kBlockElements floats, aligned) after they were put there.
-    virtual const float* read(const Block& block, float* scratch) const = 0;
+    virtual BlockValues read(const Block& block, float* scratch) const = 0;
 };
 
-/// Where decoded values go; likewise.
+/// Elements that are decoded at a time: few enough to be still in the innermost cache when they are used.
+inline constexpr std::size_t kTileElements = 1024;
+
+/// Where decoded values go; likewise. A block comes in tiles.
 class ValueSink {
   public:
     virtual ~ValueSink() = default;
-    /// Where the block's values are to be written: their place, or `scratch`.
-    virtual float* place(const Block& block, float* scratch) const = 0;
+    /// Where the values [begin, begin + count) of the whole buffer are to be written: their place, or `scratch`.
+    virtual float* place(std::size_t begin, float* scratch) const = 0;
     /// They are written.
-    virtual void written(const Block& block, const float* values) const = 0;
+    virtual void written(const Block& block, std::size_t begin, std::size_t count, const float* values) const = 0;
 };
 
 /// A buffer that lies in memory.
 class ArraySource final : public ValueSource {
   public:
     explicit ArraySource(const float* values = nullptr) : values_(values) {}
-    const float* read(const Block& block, float*) const override { return values_ + block.begin(); }
+    BlockValues read(const Block& block, float*) const override { return {values_ + block.begin()}; }
 
   private:
     const float* values_;
@@ -48,8 +66,8 @@ class ArraySource final : public ValueSource {
 class ArraySink final : public ValueSink {
   public:
     explicit ArraySink(float* values = nullptr) : values_(values) {}
-    float* place(const Block& block, float*) const override { return values_ + block.begin(); }
-    void written(const Block&, const float*) const override {}
+    float* place(std::size_t begin, float*) const override { return values_ + begin; }
+    void written(const Block&, std::size_t, std::size_t, const float*) const override {}
 
   private:
     float* values_;
@@ -88,9 +106,9 @@ class Codec {
     /// Index of the first NaN or infinity in values[0 .. count), count if there is none.
     virtual std::size_t first_nonfinite(const float* values, std::size_t count) const = 0;
 
-    /// Worker: encodes values + error into the message and keeps the new error. A block is read from the source before
-    /// any of its words is written.
-    virtual void encode(const ValueSource& values, Feedback& worker, const Slice& slice,
+    /// Worker: encodes values + error into the message and keeps the new error. `last`: the message that blends refer
+    /// to; may be `message` itself, for a block is read before any of its words is written.
+    virtual void encode(const ValueSource& values, Feedback& worker, const Slice& slice, const std::uint32_t* last,
                         std::uint32_t* message) const = 0;
 
     /// Server: averages one message per rank, in rank order, adds the error, encodes that and keeps the new error.

@@ -37,14 +37,14 @@
         static constexpr auto kTable = space::make_table(name); \
         list.push_back(&kTable);                                \
     }
-#define ONEBIT_DEFINE_LIST_TABLES(Table)                                                    \
-    std::vector<const Table*> list_tables(const Table& reference) {                         \
-        std::vector<const Table*> list;                                                     \
-        [[maybe_unused]] const std::int64_t supported = hwy::SupportedTargets();            \
-        ONEBIT_ROW_AVX3(ONEBIT_ADD_TABLE)                                                   \
-        ONEBIT_ROW_AVX2(ONEBIT_ADD_TABLE)                                                   \
-        ONEBIT_ROW_SSE4(ONEBIT_ADD_TABLE)                                                   \
-        ONEBIT_ROW_NEON(ONEBIT_ADD_TABLE)                                                   \
-        list.push_back(&reference);                                                         \
-        return list;                                                                        \
+#define ONEBIT_DEFINE_LIST_TABLES(Table)                                         \
+    std::vector<const Table*> list_tables(const Table& reference) {              \
+        std::vector<const Table*> list;                                          \
+        [[maybe_unused]] const std::int64_t supported = hwy::SupportedTargets(); \
+        ONEBIT_ROW_AVX3(ONEBIT_ADD_TABLE)                                        \
+        ONEBIT_ROW_AVX2(ONEBIT_ADD_TABLE)                                        \
+        ONEBIT_ROW_SSE4(ONEBIT_ADD_TABLE)                                        \
+        ONEBIT_ROW_NEON(ONEBIT_ADD_TABLE)                                        \
+        list.push_back(&reference);                                              \
+        return list;                                                             \
     }

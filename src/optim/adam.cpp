@@ -25,17 +25,18 @@ Status Adam::freeze_bucket(Bucket& bucket) {
 }
 
 Status Adam::update_compressed(Bucket& bucket, float factor) {
-    const SegmentSource source(
-        bucket.layout, kernels(), [&](const Block& block, float* m) { read_momentum(bucket, block, m); },
-        [&](const Segment& segment, const float* gradients, float* m) {
-            kernels().momentum(gradients, factor, 1, m, segment.count, betas(segment));
-        });
+    set_updates(freeze_step());
+    const MomentumSource source(
+        bucket.layout, kernels(), betas(), bucket.m.size() == 0, [&](const Tensor&) { return factor; },
+        [&](const Block& block, float* m) { read_momentum(bucket, block, m); });
     const SegmentSink sink(bucket.layout, [&](const Segment& segment, const float* m) {
         kernels().frozen_update(m, bucket.precondition.data() + segment.offset, segment.parameters(), segment.count,
-                                update(segment, freeze_step()));
+                                update(segment));
         segment.write_copy(kernels());
     });
-    return exchange_momentum(bucket, source, sink);
+    ONEBIT_RETURN_IF_ERROR(exchange_momentum(bucket, source, &sink));
+    bucket.m = {}; // from here on the message is all there is
+    return {};
 }
 
 } // namespace onebit

@@ -26,7 +26,9 @@ onebit_allreduce_config_t exchange_config(const onebit_optimizer_config_t& confi
 // -------------------------------------------------------------------------------------------------- creation ----
 
 FusedOptimizer::FusedOptimizer(Settings settings, std::vector<Tensor> tensors)
-    : settings_(std::move(settings)), tensors_(std::move(tensors)) {}
+    : settings_(std::move(settings)), tensors_(std::move(tensors)), updates_(settings_.groups.size()) {
+    for (const onebit_param_group_t& group : settings_.groups) betas_.push_back(betas_of(group));
+}
 
 Status FusedOptimizer::prepare(Communicator& communicator, bool keep_results) {
     std::vector<const Tensor*> compressed;
@@ -65,7 +67,7 @@ Status FusedOptimizer::prepare(Communicator& communicator, bool keep_results) {
 }
 
 Status FusedOptimizer::add_bucket(Communicator& communicator, std::vector<const Tensor*> tensors, bool compresses,
-                                bool keep_results) {
+                                  bool keep_results) {
     Bucket bucket;
     bucket.compresses = compresses;
     Status own = catch_exceptions([&] {
@@ -74,8 +76,8 @@ Status FusedOptimizer::add_bucket(Communicator& communicator, std::vector<const 
     });
     const std::size_t count = bucket.layout.count();
     if (own.ok() && count < static_cast<std::size_t>(communicator.size())) {
-        own = Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "tensors: %zu elements %s are fewer than the %d ranks", count,
-                            compresses ? "to be compressed" : "in all", communicator.size());
+        own = Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "tensors: %zu elements %s are fewer than the %d ranks",
+                            count, compresses ? "to be compressed" : "in all", communicator.size());
     }
     const onebit_allreduce_config_t exchange = exchange_config(config(), count, compresses);
     ONEBIT_RETURN_IF_ERROR(Allreduce::create(communicator, &exchange, own, &bucket.allreduce, keep_results));
@@ -111,6 +113,7 @@ Status FusedOptimizer::step() {
             update_locally(bucket, static_cast<float>(factor));
         }
     }
+    finish_step(round);
     ++steps_;
     exact_rounds_ += round == Round::kExact ? 1 : 0;
     compressed_rounds_ += round == Round::kCompressed ? 1 : 0;
@@ -250,20 +253,28 @@ double FusedOptimizer::variance_norm() const {
 
 // ---------------------------------------------------------------------------------------- what kinds build on ----
 
+void FusedOptimizer::set_updates(std::uint64_t v_updates) {
+    std::ranges::transform(settings_.groups, updates_.begin(), [&](const onebit_param_group_t& group) {
+        return update_of(group, config().bias_correction != 0, t(), v_updates);
+    });
+}
+
 void FusedOptimizer::update_with_adam(Bucket& bucket, float factor, std::uint64_t v_updates) {
+    set_updates(v_updates);
     bucket.layout.for_each_segment(threads_, [&](const Segment& segment) {
         const std::size_t at = segment.offset;
         kernels_->adam(bucket.sum.data() + at, factor, bucket.m.data() + at, bucket.v.data() + at, segment.parameters(),
-                       segment.count, betas(segment), update(segment, v_updates));
+                       segment.count, betas(segment), update(segment));
         segment.write_copy(*kernels_);
     });
 }
 
 void FusedOptimizer::freeze_variance(Bucket& bucket, std::uint64_t v_updates) {
+    set_updates(v_updates);
     bucket.precondition = std::move(bucket.v);
     bucket.layout.for_each_segment(threads_, [&](const Segment& segment) {
         float* const at = bucket.precondition.data() + segment.offset;
-        kernels_->invert_denominator(at, segment.count, update(segment, v_updates), at);
+        kernels_->invert_denominator(at, segment.count, update(segment), at);
     });
 }
 
@@ -275,13 +286,9 @@ void FusedOptimizer::read_momentum(const Bucket& bucket, const Block& block, flo
     }
 }
 
-Status FusedOptimizer::exchange_momentum(Bucket& bucket, const ValueSource& source, const ValueSink& sink) {
+Status FusedOptimizer::exchange_momentum(Bucket& bucket, const ValueSource& source, const ValueSink* sink) {
     const Status exchanged = bucket.allreduce->run_compressed(source, sink);
-    if (exchanged.ok()) {
-        bucket.m = {};
-    } else if (exchanged.code() == ONEBIT_ERROR_NONFINITE) {
-        bucket.m = AlignedBuffer<float>(bucket.layout.count()); // the messages are void, as the error is
-    }
+    if (exchanged.code() == ONEBIT_ERROR_NONFINITE) bucket.m = AlignedBuffer<float>(bucket.layout.count());
     return exchanged;
 }
 

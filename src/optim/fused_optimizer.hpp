@@ -33,8 +33,12 @@ struct Bucket {
     AlignedBuffer<float> m;
     AlignedBuffer<float> v;
     AlignedBuffer<float> precondition; ///< v's place once it is frozen: 1 / (sqrt(v) + eps)
+    AlignedBuffer<float> v_fresh;      ///< 1-bit LAMB's, after the freeze
+    AlignedBuffer<float> anchor;       ///< 0/1 Adam's, after the freeze: the parameters after the last round
 
-    std::size_t bytes() const { return sum.bytes() + m.bytes() + v.bytes() + precondition.bytes(); }
+    std::size_t bytes() const {
+        return sum.bytes() + m.bytes() + v.bytes() + precondition.bytes() + v_fresh.bytes() + anchor.bytes();
+    }
 };
 
 /// The frame that all kinds share; a kind fills in what it does with an exchanged bucket. One step:
@@ -76,6 +80,8 @@ class FusedOptimizer : public Optimizer {
     virtual void update_locally(Bucket&, float) {}
     /// Once, before the first step after the freeze: v is masked where it is zero, and still there.
     virtual Status freeze_bucket(Bucket& bucket) = 0;
+    /// After a step, before t() moves on.
+    virtual void finish_step(Round) {}
     /// Bytes of what the kind keeps besides the parts.
     virtual std::size_t own_bytes() const { return 0; }
 
@@ -85,17 +91,23 @@ class FusedOptimizer : public Optimizer {
     std::uint64_t t() const { return steps_ + 1; }
     bool frozen() const { return freeze_step_ > 0; }
     std::uint64_t freeze_step() const { return freeze_step_; }
-    const onebit_param_group_t& group_of(const Segment& segment) const {
-        return settings_.groups[segment.tensor->group];
-    }
-    AdamBetas betas(const Segment& segment) const { return betas_of(group_of(segment)); }
-    /// The corrections as they are in this step, for a v that has been updated `v_updates` times.
-    AdamUpdate update(const Segment& segment, std::uint64_t v_updates) const {
-        return update_of(group_of(segment), settings_.config.bias_correction != 0, t(), v_updates);
-    }
+    const onebit_param_group_t& group_of(const Tensor& tensor) const { return settings_.groups[tensor.group]; }
+    const std::vector<onebit_param_group_t>& groups() const { return settings_.groups; }
+    const std::vector<AdamBetas>& betas() const { return betas_; } ///< by group
+    const AdamBetas& betas(const Segment& segment) const { return betas_[segment.tensor->group]; }
+    /// Works out this step's updates for a v that has been updated `v_updates` times.
+    void set_updates(std::uint64_t v_updates);
+    const AdamUpdate& update(const Segment& segment) const { return updates_[segment.tensor->group]; }
     /// How often a bucket's v has been updated, this step included, where every exact step does.
     std::uint64_t variance_updates(const Bucket& bucket) const {
         return bucket.compresses && frozen() ? freeze_step_ : t();
+    }
+    /// Calls body(block) for all blocks of a bucket, from several threads.
+    template <typename Body>
+    void for_each_block(const Bucket& bucket, const Body& body) const {
+        for (const Chunk& chunk : bucket.allreduce->flat().chunks()) {
+            parallel_for(0, chunk.blocks(), threads_, [&](std::size_t i) { body(Block{chunk, i}); });
+        }
     }
     const OptimKernels& kernels() const { return *kernels_; }
     unsigned threads() const { return threads_; }
@@ -113,12 +125,15 @@ class FusedOptimizer : public Optimizer {
 
     /// The block's momentum before this step, as it went through the codec.
     void read_momentum(const Bucket& bucket, const Block& block, float* m) const;
-    /// Exchanges the momentum; bucket.m is given up.
-    Status exchange_momentum(Bucket& bucket, const ValueSource& source, const ValueSink& sink);
+    /// Exchanges the momentum. Afterwards it is in the message; where NONFINITE has voided that, in bucket.m, zero.
+    Status exchange_momentum(Bucket& bucket, const ValueSource& source, const ValueSink* sink);
 
   private:
-    Status add_bucket(Communicator& communicator, std::vector<const Tensor*> tensors, bool compresses, bool keep_results);
-    bool averages_exactly(const Bucket& bucket, Round round) const { return !bucket.compresses || round == Round::kExact; }
+    Status add_bucket(Communicator& communicator, std::vector<const Tensor*> tensors, bool compresses,
+                      bool keep_results);
+    bool averages_exactly(const Bucket& bucket, Round round) const {
+        return !bucket.compresses || round == Round::kExact;
+    }
     Status check_usable() const;
     Status look_at_gradients(Round round);
     Status describe_nonfinite(const Segment& segment) const;
@@ -134,6 +149,8 @@ class FusedOptimizer : public Optimizer {
     std::vector<Bucket> buckets_;
     const OptimKernels* kernels_ = nullptr;
     unsigned threads_ = 1;
+    std::vector<AdamBetas> betas_;       ///< by group
+    std::vector<AdamUpdate> updates_;    ///< likewise
     std::unique_ptr<GradientNorm> norm_; ///< where gradients are clipped
     std::optional<AutomaticFreeze> automatic_freeze_;
 

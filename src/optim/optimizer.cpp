@@ -5,7 +5,9 @@
 #include <vector>
 
 #include "optim/adam.hpp"
+#include "optim/lamb.hpp"
 #include "optim/settings.hpp"
+#include "optim/zero_one_adam.hpp"
 
 namespace onebit {
 namespace {
@@ -18,6 +20,9 @@ struct Row {
 constexpr Row kRegistry[] = {
     {ONEBIT_OPTIMIZER_ADAM, Adam::create},
     {ONEBIT_OPTIMIZER_ONEBIT_ADAM, Adam::create},
+    {ONEBIT_OPTIMIZER_LAMB, Lamb::create},
+    {ONEBIT_OPTIMIZER_ONEBIT_LAMB, Lamb::create},
+    {ONEBIT_OPTIMIZER_ZERO_ONE_ADAM, ZeroOneAdam::create},
 };
 
 } // namespace
@@ -34,7 +39,8 @@ Status make_optimizer(Communicator& communicator, const onebit_optimizer_config_
     });
     ONEBIT_RETURN_IF_ERROR(agree_on_settings(communicator, checked, settings, made));
     for (const Row& row : kRegistry) {
-        if (row.kind == settings.config.kind) return row.make(communicator, std::move(settings), std::move(made), optimizer);
+        if (row.kind == settings.config.kind)
+            return row.make(communicator, std::move(settings), std::move(made), optimizer);
     }
     return Status::error(ONEBIT_ERROR_INTERNAL, "kind %d has no row", static_cast<int>(settings.config.kind));
 }

@@ -2,50 +2,92 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <algorithm>
+#include <span>
+#include <utility>
+#include <vector>
 
 #include "compress/codec.hpp"
 #include "optim/tensors.hpp"
 
 namespace onebit {
 
-/// What the optimizers hand to a compressed exchange: passes that work from segment to segment, on blocks that stay in
+/// What the optimizers hand to a compressed exchange: passes that work from segment to segment, on pieces that stay in
 /// the cache between the kernels that a pass is made of.
 
-/// Values that are computed from the rank's gradients and, where `start` fills it in, what is there already:
-/// start(block, values), then body(segment, gradients, values) for each of its segments.
-template <typename Start, typename Body>
+/// Values that are computed from the rank's gradients: body(segment, gradients, values).
+template <typename Body>
 class SegmentSource final : public ValueSource {
   public:
-    SegmentSource(const Layout& layout, const OptimKernels& kernels, Start start, Body body)
-        : layout_(layout), kernels_(kernels), start_(std::move(start)), body_(std::move(body)) {}
+    SegmentSource(const Layout& layout, const OptimKernels& kernels, Body body)
+        : layout_(layout), kernels_(kernels), body_(std::move(body)) {}
 
-    const float* read(const Block& block, float* scratch) const override {
+    BlockValues read(const Block& block, float* scratch) const override {
         alignas(64) float widened[kBlockElements];
-        start_(block, scratch);
         for (const Segment& segment : layout_.segments(block)) {
             body_(segment, segment.read_gradients(kernels_, widened), scratch + (segment.offset - block.begin()));
         }
-        return scratch;
+        return {scratch};
     }
 
   private:
     const Layout& layout_;
     const OptimKernels& kernels_;
-    Start start_;
     Body body_;
 };
 
-/// Takes decoded values: body(segment, values).
+/// The momentum that 1-bit Adam encodes, beta1 m + (1 - beta1) factor g. m is what the last message said, so that a
+/// block within one tensor whose gradients are floats is left to the encoder, in one go; others, and all where m lies
+/// in memory, are put together segment by segment. factor(tensor), and read_m(block, m), which is to give the same m.
+template <typename Factor, typename ReadM>
+class MomentumSource final : public ValueSource {
+  public:
+    /// `betas`: by group.
+    MomentumSource(const Layout& layout, const OptimKernels& kernels, const std::vector<AdamBetas>& betas,
+                   bool m_is_the_message, Factor factor, ReadM read_m)
+        : layout_(layout),
+          kernels_(kernels),
+          betas_(betas),
+          m_is_the_message_(m_is_the_message),
+          factor_(std::move(factor)),
+          read_m_(std::move(read_m)) {}
+
+    BlockValues read(const Block& block, float* scratch) const override {
+        const std::span<const Segment> segments = layout_.segments(block);
+        const Tensor& tensor = *segments.front().tensor;
+        if (m_is_the_message_ && segments.size() == 1 && tensor.gradient_type == ONEBIT_FLOAT32) {
+            const AdamBetas& b = betas_[tensor.group];
+            return {static_cast<const float*>(tensor.gradients) + segments.front().begin,
+                    Blend{b.beta1, b.one_minus_beta1, factor_(tensor)}};
+        }
+        alignas(64) float widened[kBlockElements];
+        read_m_(block, scratch);
+        for (const Segment& segment : segments) {
+            kernels_.momentum(segment.read_gradients(kernels_, widened), factor_(*segment.tensor),
+                              scratch + (segment.offset - block.begin()), segment.count, betas_[segment.tensor->group]);
+        }
+        return {scratch};
+    }
+
+  private:
+    const Layout& layout_;
+    const OptimKernels& kernels_;
+    const std::vector<AdamBetas>& betas_;
+    bool m_is_the_message_;
+    Factor factor_;
+    ReadM read_m_;
+};
+
+/// Takes decoded values: body(segment, values); tile by tile, so that the segments may be parts of the layout's.
 template <typename Body>
 class SegmentSink final : public ValueSink {
   public:
     SegmentSink(const Layout& layout, Body body) : layout_(layout), body_(std::move(body)) {}
 
-    float* place(const Block&, float* scratch) const override { return scratch; }
-    void written(const Block& block, const float* values) const override {
+    float* place(std::size_t, float* scratch) const override { return scratch; }
+    void written(const Block& block, std::size_t begin, std::size_t count, const float* values) const override {
         for (const Segment& segment : layout_.segments(block)) {
-            body_(segment, values + (segment.offset - block.begin()));
+            const Segment part = segment.within(begin, count);
+            if (part.count > 0) body_(part, values + (part.offset - begin));
         }
     }
 

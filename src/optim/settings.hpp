@@ -21,9 +21,7 @@ struct Settings {
     double gradient_scale = 1;
 
     /// Adam, LAMB: average exactly for ever.
-    bool compresses() const {
-        return config.kind != ONEBIT_OPTIMIZER_ADAM && config.kind != ONEBIT_OPTIMIZER_LAMB;
-    }
+    bool compresses() const { return config.kind != ONEBIT_OPTIMIZER_ADAM && config.kind != ONEBIT_OPTIMIZER_LAMB; }
     /// One number for what may change from step to step and must be the same on every rank.
     std::uint64_t hash() const;
 };

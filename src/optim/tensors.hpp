@@ -4,6 +4,7 @@
 
 #include <onebit/onebit.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <span>
 #include <string>
@@ -51,6 +52,12 @@ struct Segment {
     std::size_t offset = 0; ///< in the layout
     std::size_t count = 0;
 
+    /// The part of it that lies within [from, from + length) of the layout; `count` 0 if there is none.
+    Segment within(std::size_t from, std::size_t length) const {
+        const std::size_t first = std::max(offset, from);
+        const std::size_t end = std::min(offset + count, from + length);
+        return {tensor, index, begin + (first - offset), first, end > first ? end - first : 0};
+    }
     float* parameters() const { return tensor->parameters + begin; }
     const float* read_gradients(const OptimKernels& kernels, float* scratch) const {
         return tensor->read_gradients(begin, count, kernels, scratch);

@@ -108,6 +108,27 @@ TEST_CASE("encode gives the reference's bits on every instruction set", "[kernel
     });
 }
 
+TEST_CASE("blend_encode gives the reference's bits on every instruction set, in place too", "[kernels]") {
+    for_each_case([](const SignKernels& kernels, std::size_t count, onebit_scale_t scale, const std::uint32_t* mask) {
+        const std::vector<float> inputs = awkward_values(count + 1, 6);
+        const auto start = awkward_values(count, 7);
+        const auto last = random_words(count, 8);
+        const Blend blend = {0.9F, 0.1F, 0.37F};
+        for (const bool in_place : {false, true}) {
+            Outcome expected(start);
+            Outcome actual(start);
+            for (Outcome* outcome : {&expected, &actual}) {
+                if (in_place) std::copy(last.begin(), last.end(), outcome->bits.begin());
+                const std::uint32_t* const from = in_place ? outcome->bits.data() : last.data();
+                outcome->sum = (outcome == &expected ? reference_sign_kernels() : kernels)
+                                   .blend_encode(inputs.data() + 1, blend, from, 0.8F, outcome->corrected.data(), 0.3F,
+                                                 mask, count, scale, outcome->bits.data());
+            }
+            CHECK(actual == expected);
+        }
+    });
+}
+
 TEST_CASE("average_encode gives the reference's bits on every instruction set", "[kernels]") {
     for (const std::size_t ranks : {1, 2, 3, 4, 7}) {
         for_each_case([&](const SignKernels& kernels, std::size_t count, onebit_scale_t scale,

@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <span>
 
+#include "compress/codec.hpp"
+
 namespace onebit {
 
 /// One implementation of every kernel in kernels.def.

@@ -65,6 +65,20 @@ float encode(const float* values, float* corrected, float old_scale, const std::
     return sum.total();
 }
 
+float blend_encode(const float* inputs, const Blend& blend, const std::uint32_t* last_bits, float last_scale,
+                   float* corrected, float old_scale, const std::uint32_t* valid, std::size_t count,
+                   onebit_scale_t scale, std::uint32_t* bits) {
+    LaneSum sum(scale);
+    std::uint32_t last_word = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+        if (i % 32 == 0) last_word = last_bits[i / 32]; // before it may be overwritten
+        const float last = (last_word >> (i % 32) & 1) != 0 ? last_scale : -last_scale;
+        const float value = blend.keep * last + blend.take * (inputs[i] * blend.factor);
+        correct_and_encode(i, value, corrected, old_scale, valid, sum, bits);
+    }
+    return sum.total();
+}
+
 float average_encode(const std::uint32_t* const* messages, std::size_t ranks, std::size_t first_word,
                      std::size_t scale_word, float share, float* corrected, float old_scale, const std::uint32_t* valid,
                      std::size_t count, onebit_scale_t scale, std::uint32_t* bits) {

@@ -138,16 +138,26 @@ std::size_t SignCodec::first_nonfinite(const float* values, std::size_t count) c
     return i;
 }
 
-void SignCodec::encode(const ValueSource& values, Feedback& worker, const Slice& slice, std::uint32_t* message) const {
+void SignCodec::encode(const ValueSource& values, Feedback& worker, const Slice& slice, const std::uint32_t* last,
+                       std::uint32_t* message) const {
     auto& feedback = static_cast<SignFeedback&>(worker);
     const Chunk& chunk = slice.chunk;
     parallel_for(slice.first_block, slice.end_block, threads_, [&](std::size_t block) {
         alignas(64) float scratch[kBlockElements];
-        const float sum =
-            kernels_.encode(values.read({chunk, block}, scratch),
-                            feedback.corrected.data() + feedback.element_index(chunk, block),
-                            feedback.scale_of_block(chunk, block), feedback.valid(chunk, block),
-                            elements_in_block(chunk, block), scale_, message + block * kBlockElements / kWordElements);
+        const BlockValues from = values.read({chunk, block}, scratch);
+        float* const corrected = feedback.corrected.data() + feedback.element_index(chunk, block);
+        const float old_scale = feedback.scale_of_block(chunk, block);
+        const std::uint32_t* const valid = feedback.valid(chunk, block);
+        const std::size_t count = elements_in_block(chunk, block);
+        const std::size_t first_word = block * kBlockElements / kWordElements;
+        float sum = 0;
+        if (from.blend) {
+            sum = kernels_.blend_encode(from.data, *from.blend, last + first_word,
+                                        std::bit_cast<float>(last[scale_word(chunk, block)]), corrected, old_scale,
+                                        valid, count, scale_, message + first_word);
+        } else {
+            sum = kernels_.encode(from.data, corrected, old_scale, valid, count, scale_, message + first_word);
+        }
         finish_block(feedback, chunk, block, sum, message);
     });
 }
@@ -198,12 +208,19 @@ void SignCodec::seal(Feedback& sealed, std::span<std::uint32_t* const> messages)
 
 void SignCodec::decode(const std::uint32_t* message, const Slice& slice, std::span<const std::uint32_t> mask,
                        const ValueSink& values) const {
+    const Chunk& chunk = slice.chunk;
     parallel_for(slice.first_block, slice.end_block, threads_, [&](std::size_t index) {
-        alignas(64) float scratch[kBlockElements];
-        const Block block = {slice.chunk, index};
-        float* const place = values.place(block, scratch);
-        decode_block(message, block, mask, place);
-        values.written(block, place);
+        alignas(64) float scratch[kTileElements];
+        const Block block = {chunk, index};
+        const float scale = std::bit_cast<float>(message[scale_word(chunk, index)]);
+        for (std::size_t tile = 0; tile < block.count(); tile += kTileElements) {
+            const std::size_t begin = block.begin() + tile;
+            const std::size_t count = std::min(kTileElements, block.count() - tile);
+            float* const place = values.place(begin, scratch);
+            kernels_.decode(message + (begin - chunk.begin) / kWordElements, scale,
+                            mask.empty() ? nullptr : mask.data() + begin / kWordElements, count, place);
+            values.written(block, begin, count, place);
+        }
     });
 }
 

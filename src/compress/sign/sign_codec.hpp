@@ -70,7 +70,8 @@ class SignCodec final : public Codec {
     std::size_t message_words(const Chunk& chunk) const override;
     std::unique_ptr<Feedback> make_feedback(std::span<const Chunk> chunks) const override;
     std::size_t first_nonfinite(const float* values, std::size_t count) const override;
-    void encode(const ValueSource& values, Feedback& worker, const Slice& slice, std::uint32_t* message) const override;
+    void encode(const ValueSource& values, Feedback& worker, const Slice& slice, const std::uint32_t* last,
+                std::uint32_t* message) const override;
     void average_encode(std::span<const std::uint32_t* const> messages, Feedback& server, const Slice& slice,
                         std::uint32_t* message) const override;
     void seal(Feedback& feedback, std::span<std::uint32_t* const> messages) const override;

@@ -153,20 +153,44 @@ HWY_INLINE float encode_with(const Load& load, float* corrected, float old_scale
                             : encode_groups<true, ONEBIT_SCALE_L1>(load, corrected, old_scale, valid, count, bits);
 }
 
+/// Group g of `count` values, padded with zeros at the end.
+HWY_INLINE Group load_group(const float* values, std::size_t g, std::size_t count) {
+    const Tag d;
+    Group group;
+    const float* from = values + g * kLanes;
+    prefetch_group_ahead(from);
+    alignas(64) float padded[kLanes];
+    if (HWY_UNLIKELY(count - g * kLanes < kLanes)) { // the caller's buffer ends within this group
+        std::memset(padded, 0, sizeof(padded));
+        std::memcpy(padded, from, (count - g * kLanes) * sizeof(float));
+        from = padded;
+    }
+    for (std::size_t k = 0; k < kRegisters; ++k) group[k] = hn::LoadU(d, from + k * kVectorLanes);
+    return group;
+}
+
 float encode(const float* values, float* corrected, float old_scale, const std::uint32_t* valid, std::size_t count,
              onebit_scale_t scale, std::uint32_t* bits) {
+    const auto load = [&](std::size_t g) HWY_ATTR { return load_group(values, g, count); };
+    return encode_with(load, corrected, old_scale, valid, count, scale, bits);
+}
+
+float blend_encode(const float* inputs, const Blend& blend, const std::uint32_t* last_bits, float last_scale,
+                   float* corrected, float old_scale, const std::uint32_t* valid, std::size_t count,
+                   onebit_scale_t scale, std::uint32_t* bits) {
+    const Tag d;
+    const Vector plus = hn::Set(d, blend.keep * last_scale);
+    const Vector minus = hn::Neg(plus);
+    const Vector take = hn::Set(d, blend.take);
+    const Vector factor = hn::Set(d, blend.factor);
+    // The block's signs are written when all are known: the words read here may be where they go.
     const auto load = [&](std::size_t g) HWY_ATTR {
-        const Tag d;
-        Group group;
-        const float* from = values + g * kLanes;
-        prefetch_group_ahead(from);
-        alignas(64) float padded[kLanes];
-        if (HWY_UNLIKELY(count - g * kLanes < kLanes)) { // the caller's buffer ends within this group
-            std::memset(padded, 0, sizeof(padded));
-            std::memcpy(padded, from, (count - g * kLanes) * sizeof(float));
-            from = padded;
+        Group group = load_group(inputs, g, count);
+        const std::uint32_t word = last_bits[g];
+        for (std::size_t k = 0; k < kRegisters; ++k) {
+            const Vector kept = hn::IfThenElse(mask_of(word, k), plus, minus);
+            group[k] = hn::Add(kept, hn::Mul(take, hn::Mul(group[k], factor)));
         }
-        for (std::size_t k = 0; k < kRegisters; ++k) group[k] = hn::LoadU(d, from + k * kVectorLanes);
         return group;
     };
     return encode_with(load, corrected, old_scale, valid, count, scale, bits);

@@ -35,9 +35,9 @@ void moments(const float* gradients, float factor, float* m, float* v, std::size
     for (std::size_t i = 0; i < count; ++i) update_moments(gradients[i] * factor, m[i], v[i], betas);
 }
 
-void momentum(const float* gradients, float factor, float scale, float* m, std::size_t count, const AdamBetas& betas) {
+void momentum(const float* gradients, float factor, float* m, std::size_t count, const AdamBetas& betas) {
     for (std::size_t i = 0; i < count; ++i) {
-        m[i] = scale * (betas.beta1 * m[i] + betas.one_minus_beta1 * (gradients[i] * factor));
+        m[i] = betas.beta1 * m[i] + betas.one_minus_beta1 * (gradients[i] * factor);
     }
 }
 

@@ -124,15 +124,13 @@ void moments(const float* gradients, float factor, float* m, float* v, std::size
     reference_optim_kernels().moments(gradients + done, factor, m + done, v + done, count - done, betas);
 }
 
-void momentum(const float* gradients, float factor, float scale, float* m, std::size_t count, const AdamBetas& betas) {
+void momentum(const float* gradients, float factor, float* m, std::size_t count, const AdamBetas& betas) {
     const Betas b(betas);
     const Vector f = set(factor);
-    const Vector s = set(scale);
     const std::size_t done = for_each_vector(count, [&](std::size_t i) HWY_ATTR {
-        const Vector g = hn::Mul(load(gradients + i), f);
-        store(hn::Mul(s, b.first_moment(g, load(m + i))), m + i);
+        store(b.first_moment(hn::Mul(load(gradients + i), f), load(m + i)), m + i);
     });
-    reference_optim_kernels().momentum(gradients + done, factor, scale, m + done, count - done, betas);
+    reference_optim_kernels().momentum(gradients + done, factor, m + done, count - done, betas);
 }
 
 void direction(const float* m, const float* v, const float* parameters, std::size_t count, const AdamUpdate& update,
@@ -147,9 +145,8 @@ void direction(const float* m, const float* v, const float* parameters, std::siz
 void invert_denominator(const float* v, std::size_t count, const AdamUpdate& update, float* precondition) {
     const Update u(update);
     const Vector one = set(1);
-    const std::size_t done = for_each_vector(count, [&](std::size_t i) HWY_ATTR {
-        store(hn::Div(one, u.denominator(load(v + i))), precondition + i);
-    });
+    const std::size_t done = for_each_vector(
+        count, [&](std::size_t i) HWY_ATTR { store(hn::Div(one, u.denominator(load(v + i))), precondition + i); });
     reference_optim_kernels().invert_denominator(v + done, count - done, update, precondition + done);
 }
 
@@ -244,9 +241,8 @@ float sum_squares(const float* values, std::size_t count) {
     const Tag d;
     std::array<Vector, kRegisters> sum;
     for (Vector& s : sum) s = hn::Zero(d);
-    for_each_group(values, count, [&](std::size_t, std::size_t k, Vector x) HWY_ATTR {
-        sum[k] = hn::Add(sum[k], hn::Mul(x, x));
-    });
+    for_each_group(values, count,
+                   [&](std::size_t, std::size_t k, Vector x) HWY_ATTR { sum[k] = hn::Add(sum[k], hn::Mul(x, x)); });
     alignas(64) float lanes[kSumLanes];
     for (std::size_t k = 0; k < kRegisters; ++k) hn::Store(sum[k], d, lanes + k * kVectorLanes);
     for (std::size_t half = kSumLanes / 2; half > 0; half /= 2) {
@@ -257,8 +253,8 @@ float sum_squares(const float* values, std::size_t count) {
 
 float least(const float* values, std::size_t count) {
     Vector smallest = set(values[0]);
-    const std::size_t done = for_each_vector(
-        count, [&](std::size_t i) HWY_ATTR { smallest = hn::Min(smallest, load(values + i)); });
+    const std::size_t done =
+        for_each_vector(count, [&](std::size_t i) HWY_ATTR { smallest = hn::Min(smallest, load(values + i)); });
     float result = hn::GetLane(hn::MinOfLanes(Tag(), smallest));
     for (std::size_t i = done; i < count; ++i) result = std::min(result, values[i]);
     return result;
@@ -304,8 +300,8 @@ void widen_float16(const std::uint16_t* values, std::size_t count, float* out) {
         const Bits sign = hn::ShiftLeft<16>(hn::And(half, bits(0x8000U)));
         const Bits unsigned_half = hn::And(half, bits(0x7fffU));
         const Bits shifted = hn::ShiftLeft<13>(unsigned_half);
-        const Bits subnormal = hn::BitCast(
-            b, hn::Sub(hn::BitCast(d, hn::Add(shifted, bits(113U << 23))), hn::Set(d, 0x1p-14F)));
+        const Bits subnormal =
+            hn::BitCast(b, hn::Sub(hn::BitCast(d, hn::Add(shifted, bits(113U << 23))), hn::Set(d, 0x1p-14F)));
         Bits magnitude = hn::Add(shifted, bits(112U << 23));
         magnitude = hn::IfThenElse(hn::Gt(unsigned_half, bits(0x7bffU)), hn::Add(shifted, bits(224U << 23)), magnitude);
         magnitude = hn::IfThenElse(hn::Lt(unsigned_half, bits(0x0400U)), subnormal, magnitude);
@@ -329,8 +325,8 @@ void narrow_float16(const float* values, std::size_t count, std::uint16_t* out) 
         const Bits x = hn::BitCast(b, load(values + i));
         const Bits magnitude = hn::And(x, bits(0x7fffffffU));
         const Bits odd = hn::And(hn::ShiftRight<13>(magnitude), bits(1));
-        const Bits subnormal = hn::Sub(
-            hn::BitCast(b, hn::Add(hn::BitCast(d, magnitude), hn::Set(d, 0.5F))), bits(126U << 23));
+        const Bits subnormal =
+            hn::Sub(hn::BitCast(b, hn::Add(hn::BitCast(d, magnitude), hn::Set(d, 0.5F))), bits(126U << 23));
         Bits half = hn::ShiftRight<13>(hn::Add(hn::Add(magnitude, bits(0xfffU - (112U << 23))), odd));
         half = hn::IfThenElse(hn::Lt(magnitude, bits(113U << 23)), subnormal, half);
         half = hn::IfThenElse(hn::Gt(magnitude, bits(0x477fefffU)), bits(0x7c00U), half);

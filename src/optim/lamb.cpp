@@ -1,0 +1,223 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "optim/lamb.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "optim/segment_passes.hpp"
+
+namespace onebit {
+namespace {
+
+// Bounds of the correction r [1-bit LAMB, section 5.1].
+constexpr double kLeastCorrection = 0.5;
+constexpr double kMostCorrection = 4;
+constexpr double kCorrectionChange = 0.1; ///< from one step to the next
+
+} // namespace
+
+Status Lamb::create(Communicator& communicator, Settings settings, std::vector<Tensor> tensors,
+                    std::unique_ptr<Optimizer>* optimizer) {
+    std::unique_ptr<Lamb> made(new Lamb(std::move(settings), std::move(tensors)));
+    ONEBIT_RETURN_IF_ERROR(made->prepare(communicator, true));
+    ONEBIT_RETURN_IF_ERROR(communicator.agree(catch_exceptions([&] {
+        std::size_t tensors_in_all = 0;
+        std::size_t most_segments = 0;
+        for (const Bucket& bucket : made->buckets()) {
+            tensors_in_all += bucket.layout.tensors().size();
+            most_segments = std::max(most_segments, bucket.layout.segments().size());
+        }
+        made->layers_.resize(tensors_in_all);
+        made->step_sizes_.resize(tensors_in_all);
+        made->findings_.resize(most_segments);
+        return Status();
+    })));
+    *optimizer = std::move(made);
+    return {};
+}
+
+std::size_t Lamb::own_bytes() const {
+    return layers_.size() * (sizeof(Layer) + sizeof(float)) + findings_.size() * sizeof(Findings);
+}
+
+// ---------------------------------------------------------------------------------------------------- warm-up ----
+
+/// Two passes: one for m, v and the norms, from which the trust ratios follow, one for the parameters.
+void Lamb::update_exactly(Bucket& bucket, float factor) {
+    set_updates(variance_updates(bucket));
+    bucket.layout.for_each_segment(threads(), [&](const Segment& segment) {
+        alignas(64) float u[kBlockElements];
+        const std::size_t at = segment.offset;
+        kernels().moments(bucket.sum.data() + at, factor, bucket.m.data() + at, bucket.v.data() + at, segment.count,
+                          betas(segment));
+        kernels().direction(bucket.m.data() + at, bucket.v.data() + at, segment.parameters(), segment.count,
+                            update(segment), u);
+        findings_[segment.index].x = kernels().sum_squares(segment.parameters(), segment.count);
+        findings_[segment.index].u = kernels().sum_squares(u, segment.count);
+    });
+    for (std::size_t i = 0; i < bucket.layout.tensors().size(); ++i) {
+        const Tensor& tensor = *bucket.layout.tensors()[i];
+        const double trust =
+            trust_ratio(layers_[tensor.number], bucket.layout.segments_of_tensor(i), bucket.compresses);
+        step_sizes_[tensor.number] = static_cast<float>(group_of(tensor).lr * trust);
+    }
+    bucket.layout.for_each_segment(threads(), [&](const Segment& segment) {
+        alignas(64) float u[kBlockElements];
+        const std::size_t at = segment.offset;
+        kernels().direction(bucket.m.data() + at, bucket.v.data() + at, segment.parameters(), segment.count,
+                            update(segment), u);
+        kernels().descend(u, step_sizes_[segment.tensor->number], segment.parameters(), segment.count);
+        segment.write_copy(kernels());
+    });
+}
+
+/// c of one tensor; `remember`: counts towards its running mean.
+double Lamb::trust_ratio(Layer& layer, std::span<const Segment> segments, bool remember) const {
+    double x = 0;
+    double u = 0;
+    for (const Segment& segment : segments) {
+        x += findings_[segment.index].x;
+        u += findings_[segment.index].u;
+    }
+    if (x <= 0 || u <= 0) return 1;
+    const double trust = std::clamp(std::sqrt(x / u), config().min_trust, config().max_trust);
+    if (remember && trust != 1) {
+        layer.trust_sum = config().trust_beta * layer.trust_sum + (1 - config().trust_beta) * trust;
+        ++layer.trust_updates;
+    }
+    return trust;
+}
+
+// ----------------------------------------------------------------------------------------------------- freeze ----
+
+Status Lamb::freeze_bucket(Bucket& bucket) {
+    const Layout& layout = bucket.layout;
+    std::vector<double> magnitudes; // s, by tensor of the bucket
+    layout.for_each_segment(threads(), [&](const Segment& segment) {
+        findings_[segment.index].x = kernels().sum_squares(bucket.m.data() + segment.offset, segment.count);
+    });
+    double mean = 0;
+    for (std::size_t i = 0; i < layout.tensors().size(); ++i) {
+        double squares = 0;
+        for (const Segment& segment : layout.segments_of_tensor(i)) squares += findings_[segment.index].x;
+        magnitudes.push_back(std::sqrt(squares / static_cast<double>(layout.tensors()[i]->count)));
+        mean += magnitudes.back() / static_cast<double>(layout.tensors().size());
+    }
+    for (std::size_t i = 0; i < layout.tensors().size(); ++i) {
+        Layer& layer = layers_[layout.tensors()[i]->number];
+        if (config().momentum_scaling != 0 && magnitudes[i] > 0) layer.momentum_scale = mean / magnitudes[i];
+        if (layer.trust_updates > 0) {
+            const double weight = 1 - std::pow(config().trust_beta, static_cast<double>(layer.trust_updates));
+            layer.trust = layer.trust_sum / weight;
+        }
+    }
+    bucket.v_fresh = AlignedBuffer<float>(layout.count());
+    layout.for_each_segment(threads(), [&](const Segment& segment) {
+        const std::size_t at = segment.offset;
+        std::memcpy(bucket.v_fresh.data() + at, bucket.v.data() + at, segment.count * sizeof(float));
+        const auto scale = static_cast<float>(layers_[segment.tensor->number].momentum_scale);
+        kernels().multiply(bucket.m.data() + at, scale, segment.count,
+                           bucket.m.data() + at); // as messages will have it
+    });
+    freeze_variance(bucket, t() - 1);
+    bucket.sum = {};
+    return {};
+}
+
+// ------------------------------------------------------------------------------------------------ compression ----
+
+Status Lamb::update_compressed(Bucket& bucket, float factor) {
+    const MomentumSource source(
+        bucket.layout, kernels(), betas(), bucket.m.size() == 0,
+        [&](const Tensor& tensor) { return static_cast<float>(factor * layers_[tensor.number].momentum_scale); },
+        [&](const Block& block, float* m) { read_momentum(bucket, block, m); });
+    ONEBIT_RETURN_IF_ERROR(exchange_momentum(bucket, source, nullptr));
+
+    set_updates(t()); // v_fresh has been updated in every step
+    look_at_messages(bucket);
+    bucket.m = {}; // from here on the messages are all there is
+    for (std::size_t i = 0; i < bucket.layout.tensors().size(); ++i) {
+        const Tensor& tensor = *bucket.layout.tensors()[i];
+        Layer& layer = layers_[tensor.number];
+        correct(layer, group_of(tensor).weight_decay > 0, bucket.layout.segments_of_tensor(i));
+        step_sizes_[tensor.number] = static_cast<float>(group_of(tensor).lr * layer.trust * layer.correction);
+    }
+    descend_frozen(bucket);
+    return {};
+}
+
+/// Brings v_fresh up to date with the gradient that the last two messages tell of, and takes the norms of the update.
+void Lamb::look_at_messages(Bucket& bucket) {
+    const FlatAllreduce& messages = bucket.allreduce->flat();
+    for_each_block(bucket, [&](const Block& block) {
+        alignas(64) float m[kBlockElements];
+        alignas(64) float m_before[kBlockElements];
+        alignas(64) float work[kBlockElements];
+        messages.last_result(block, m);
+        if (bucket.m.size() > 0) {
+            std::memcpy(m_before, bucket.m.data() + block.begin(), block.count() * sizeof(float));
+        } else {
+            messages.previous_result(block, m_before);
+        }
+        for (const Segment& segment : bucket.layout.segments(block)) {
+            const std::size_t in_block = segment.offset - block.begin();
+            const float* const precondition = bucket.precondition.data() + segment.offset;
+            const float unscale = inverse_scale(segment);
+            Findings& found = findings_[segment.index];
+            kernels().multiply(m + in_block, unscale, segment.count, m + in_block);
+            kernels().multiply(m_before + in_block, unscale, segment.count, m_before + in_block);
+            kernels().refresh(m + in_block, m_before + in_block, precondition, bucket.v_fresh.data() + segment.offset,
+                              segment.count, betas(segment), update(segment), work);
+            found.least_ratio = kernels().least(work, segment.count);
+            AdamUpdate without_decay = update(segment);
+            without_decay.weight_decay = 0;
+            for (const auto& [how, squares] : {std::pair(without_decay, &found.u0), {update(segment), &found.u}}) {
+                kernels().frozen_direction(m + in_block, precondition, segment.parameters(), segment.count, how, work);
+                *squares = kernels().sum_squares(work, segment.count);
+            }
+        }
+    });
+}
+
+/// r of one tensor.
+void Lamb::correct(Layer& layer, bool decays, std::span<const Segment> segments) const {
+    double u = 0;
+    double u0 = 0;
+    float least_ratio = std::numeric_limits<float>::infinity();
+    for (const Segment& segment : segments) {
+        const Findings& found = findings_[segment.index];
+        u += found.u;
+        u0 += found.u0;
+        least_ratio = std::min(least_ratio, found.least_ratio);
+    }
+    double correction = 1.0 / least_ratio; // the greatest of D / D_fresh
+    if (decays && u > 0) {
+        const double share = std::min(1.0, std::sqrt(u0 / u)); // rho
+        correction = share * correction + 1 - share;
+    }
+    correction = std::clamp(correction, kLeastCorrection, kMostCorrection);
+    layer.correction =
+        std::clamp(correction, layer.correction * (1 - kCorrectionChange), layer.correction * (1 + kCorrectionChange));
+}
+
+void Lamb::descend_frozen(Bucket& bucket) {
+    for_each_block(bucket, [&](const Block& block) {
+        alignas(64) float m[kBlockElements];
+        bucket.allreduce->flat().last_result(block, m);
+        for (const Segment& segment : bucket.layout.segments(block)) {
+            float* const at = m + (segment.offset - block.begin());
+            AdamUpdate scaled = update(segment);
+            scaled.lr = step_sizes_[segment.tensor->number];
+            kernels().multiply(at, inverse_scale(segment), segment.count, at);
+            kernels().frozen_update(at, bucket.precondition.data() + segment.offset, segment.parameters(),
+                                    segment.count, scaled);
+            segment.write_copy(kernels());
+        }
+    });
+}
+
+} // namespace onebit

@@ -1,0 +1,61 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "optim/fused_optimizer.hpp"
+
+namespace onebit {
+
+/// LAMB and 1-bit LAMB [1-bit LAMB, algorithm 1]: as Adam and 1-bit Adam, with a trust ratio for each tensor.
+///
+/// In the compression stage momenta are one bit per element, as 1-bit Adam's; what travels is k m, of one magnitude in
+/// all tensors. The last two messages give the gradient that must have been, and it the fresh variance by which the
+/// frozen trust ratios are corrected.
+class Lamb final : public FusedOptimizer {
+  public:
+    static Status create(Communicator& communicator, Settings settings, std::vector<Tensor> tensors,
+                         std::unique_ptr<Optimizer>* optimizer);
+
+  private:
+    /// What LAMB keeps for one tensor; docs/OPTIMIZERS.md has the symbols.
+    struct Layer {
+        double trust_sum = 0; ///< c_sum
+        std::uint64_t trust_updates = 0;
+        double trust = 1;          ///< c_avg, once frozen
+        double momentum_scale = 1; ///< k
+        double correction = 1;     ///< r, of the last step
+    };
+    /// What a pass finds out about one segment.
+    struct Findings {
+        double x = 0;  ///< squares of the parameters
+        double u = 0;  ///< of the update
+        double u0 = 0; ///< of the update without weight decay
+        float least_ratio = 0;
+    };
+
+    using FusedOptimizer::FusedOptimizer;
+
+    void update_exactly(Bucket& bucket, float factor) override;
+    Status update_compressed(Bucket& bucket, float factor) override;
+    Status freeze_bucket(Bucket& bucket) override;
+    std::size_t own_bytes() const override;
+
+    double trust_ratio(Layer& layer, std::span<const Segment> segments, bool remember) const;
+    void look_at_messages(Bucket& bucket);
+    void correct(Layer& layer, bool decays, std::span<const Segment> segments) const;
+    void descend_frozen(Bucket& bucket);
+    /// 1 / k: what a message's values are multiplied by to be m.
+    float inverse_scale(const Segment& segment) const {
+        return static_cast<float>(1 / layers_[segment.tensor->number].momentum_scale);
+    }
+
+    std::vector<Layer> layers_;      ///< by tensor
+    std::vector<float> step_sizes_;  ///< likewise; of this step
+    std::vector<Findings> findings_; ///< by segment, of the bucket at hand
+};
+
+} // namespace onebit

@@ -1,0 +1,55 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "optim/fused_optimizer.hpp"
+
+namespace onebit {
+
+/// When 0/1 Adam exchanges what [0/1 Adam, section 6].
+struct ZeroOneSchedule {
+    // Before the freeze: exact rounds, rarer and rarer.
+    std::uint64_t exact_interval = 1;
+    std::uint64_t exact_rounds = 0;       ///< of all intervals: how often v has been updated
+    std::uint64_t rounds_of_interval = 0; ///< of this one
+    // After it: rounds at all, rarer and rarer.
+    std::uint64_t local_interval = 1;
+    std::uint64_t steps_of_interval = 0;
+};
+
+/// 0/1 Adam [0/1 Adam, algorithm 1]: before the freeze every step has a round, most of them compressed, of gradients;
+/// after it ranks go their own ways for some steps and then meet in a compressed round, of what the steps have done to
+/// the parameters. docs/OPTIMIZERS.md says where this differs from the paper, and why.
+class ZeroOneAdam final : public FusedOptimizer {
+  public:
+    static Status create(Communicator& communicator, Settings settings, std::vector<Tensor> tensors,
+                         std::unique_ptr<Optimizer>* optimizer);
+
+  private:
+    ZeroOneAdam(Settings settings, std::vector<Tensor> tensors);
+
+    Round next_round() const override;
+    Round round_after_freeze() const override { return local_round(); }
+    void update_exactly(Bucket& bucket, float factor) override;
+    Status update_compressed(Bucket& bucket, float factor) override;
+    void update_locally(Bucket& bucket, float factor) override;
+    Status freeze_bucket(Bucket& bucket) override;
+    void finish_step(Round round) override;
+
+    Round local_round() const { return t() % schedule_.local_interval == 0 ? Round::kCompressed : Round::kLocal; }
+    Status average_gradients(Bucket& bucket, float factor);
+    void step_alone(Bucket& bucket, const Segment& segment, const float* gradients, float factor) const;
+    void begin_local_step();
+    Status meet(Bucket& bucket, float factor);
+
+    ZeroOneSchedule schedule_;
+    bool mask_is_old_ = true;    ///< v has changed since the exchange was told where it is zero
+    std::vector<double> lr_sum_; ///< L, by group
+    std::vector<double> decay_;  ///< to be applied in the next round, by group
+};
+
+} // namespace onebit

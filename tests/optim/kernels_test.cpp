@@ -1,0 +1,235 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Every optimizer kernel of every instruction set that this machine has against the scalar reference: the same bits.
+
+#include "optim/kernels/kernels.hpp"
+
+#include <array>
+#include <bit>
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <vector>
+
+namespace onebit {
+namespace {
+
+constexpr std::size_t kCounts[] = {1, 2, 7, 15, 16, 17, 31, 32, 33, 63, 100, 1023, 1024, 4095, 4096};
+
+/// All that a kernel may read and write: arrays of one length, behind them guards, at addresses that suit a float and
+/// no vector.
+struct Arrays {
+    static constexpr std::size_t kGuards = 40;
+
+    explicit Arrays(std::size_t elements) : count(elements) {
+        std::mt19937 random(static_cast<unsigned>(elements));
+        std::normal_distribution<float> gaussian;
+        for (auto& array : storage) {
+            array.resize(1 + count + kGuards, 77.0F);
+            for (std::size_t i = 0; i < count; ++i) array[1 + i] = awkward(gaussian(random), random() % 16);
+        }
+        for (auto& array : halves) {
+            array.resize(1 + count + kGuards, 0x7777);
+            for (std::size_t i = 0; i < count; ++i) array[1 + i] = static_cast<std::uint16_t>(random());
+        }
+        for (float& x : storage[kVariance]) x = std::fabs(x);
+        buckets.resize(kSketchBuckets, 0.5F);
+    }
+
+    static float awkward(float x, unsigned kind) {
+        switch (kind) {
+            case 0:
+                return 0.0F;
+            case 1:
+                return -0.0F;
+            case 2:
+                return x * 1e-20F;
+            case 3:
+                return x * 1e-42F; // subnormal
+            case 4:
+                return x * 1e9F;
+            default:
+                return x;
+        }
+    }
+
+    bool operator==(const Arrays& other) const {
+        for (std::size_t a = 0; a < storage.size(); ++a) {
+            if (std::memcmp(storage[a].data(), other.storage[a].data(), storage[a].size() * sizeof(float)) != 0) {
+                return false;
+            }
+        }
+        return halves == other.halves && buckets == other.buckets &&
+               std::memcmp(&result, &other.result, sizeof(result)) == 0;
+    }
+
+    float* f(std::size_t array) { return storage[array].data() + 1; }
+    std::uint16_t* h(std::size_t array) { return halves[array].data() + 1; }
+
+    static constexpr std::size_t kVariance = 2;
+    std::size_t count;
+    std::array<std::vector<float>, 5> storage;
+    std::array<std::vector<std::uint16_t>, 2> halves;
+    std::vector<float> buckets;
+    float result = -1;
+};
+
+constexpr AdamBetas kBetas = {0.9F, 0.1F, 0.99F, 0.01F};
+constexpr AdamUpdate kUpdate = {0.01F, 1e-6F, 0.1F, 1.7F, 1.3F};
+constexpr std::uint64_t kSeed = 0x123456789abcdef5;
+
+// One function per row of kernels.def, by name: a row without one doesn't compile.
+#define RUN(kernel) void run_##kernel(const OptimKernels& k, Arrays& a)
+RUN(adam) {
+    k.adam(a.f(0), 0.3F, a.f(1), a.f(2), a.f(3), a.count, kBetas, kUpdate);
+}
+RUN(moments) {
+    k.moments(a.f(0), 0.3F, a.f(1), a.f(2), a.count, kBetas);
+}
+RUN(momentum) {
+    k.momentum(a.f(0), 0.3F, a.f(1), a.count, kBetas);
+}
+RUN(direction) {
+    k.direction(a.f(0), a.f(2), a.f(1), a.count, kUpdate, a.f(3));
+}
+RUN(invert_denominator) {
+    k.invert_denominator(a.f(2), a.count, kUpdate, a.f(2));
+}
+RUN(frozen_direction) {
+    k.frozen_direction(a.f(0), a.f(1), a.f(3), a.count, kUpdate, a.f(4));
+}
+RUN(frozen_update) {
+    k.frozen_update(a.f(0), a.f(1), a.f(3), a.count, kUpdate);
+}
+RUN(descend) {
+    k.descend(a.f(0), 0.7F, a.f(1), a.count);
+}
+RUN(refresh) {
+    k.refresh(a.f(0), a.f(1), a.f(3), a.f(2), a.count, kBetas, kUpdate, a.f(4));
+}
+RUN(drift) {
+    k.drift(a.f(0), a.f(1), a.f(2), a.count, a.f(3));
+}
+RUN(rejoin) {
+    k.rejoin(a.f(0), a.f(1), 0.01F, a.f(3), a.f(4), a.count);
+}
+RUN(multiply) {
+    k.multiply(a.f(0), 0.7F, a.count, a.f(0));
+}
+RUN(sum_squares) {
+    a.result = k.sum_squares(a.f(0), a.count);
+}
+RUN(least) {
+    a.result = k.least(a.f(2), a.count) + 0.0F;
+} // of 0 and -0 either will do
+RUN(sketch) {
+    k.sketch(a.f(0), a.count, kSeed, a.buckets.data());
+}
+RUN(widen_float16) {
+    k.widen_float16(a.h(0), a.count, a.f(0));
+}
+RUN(widen_bfloat16) {
+    k.widen_bfloat16(a.h(0), a.count, a.f(0));
+}
+RUN(narrow_float16) {
+    k.narrow_float16(a.f(0), a.count, a.h(0));
+}
+RUN(narrow_bfloat16) {
+    k.narrow_bfloat16(a.f(0), a.count, a.h(0));
+}
+#undef RUN
+
+} // namespace
+
+TEST_CASE("optimizer kernels give the reference's bits on every instruction set", "[kernels]") {
+    REQUIRE(available_optim_kernels().size() >= 2); // else nothing would be compared
+    struct Row {
+        const char* name;
+        void (*run)(const OptimKernels&, Arrays&);
+    };
+    const Row rows[] = {
+#define ONEBIT_OPTIM_KERNEL(result, kernel, parameters) {#kernel, run_##kernel},
+#include "optim/kernels/kernels.def"
+#undef ONEBIT_OPTIM_KERNEL
+    };
+    for (const OptimKernels* kernels : available_optim_kernels()) {
+        for (const Row& row : rows) {
+            for (const std::size_t count : kCounts) {
+                CAPTURE(kernels->name, row.name, count);
+                Arrays expected(count);
+                Arrays actual(count);
+                row.run(reference_optim_kernels(), expected);
+                row.run(*kernels, actual);
+                CHECK(actual == expected);
+                CHECK_FALSE(actual == Arrays(count)); // it did something
+            }
+        }
+    }
+}
+
+TEST_CASE("16-bit formats: every value there and back, and what lies between them to the nearest", "[kernels]") {
+    for (const OptimKernels* kernels : available_optim_kernels()) {
+        CAPTURE(kernels->name);
+        std::vector<std::uint16_t> all(65536);
+        for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<std::uint16_t>(i);
+        std::vector<float> wide(all.size());
+        std::vector<std::uint16_t> back(all.size());
+        for (const bool brain : {false, true}) {
+            CAPTURE(brain);
+            (brain ? kernels->widen_bfloat16 : kernels->widen_float16)(all.data(), all.size(), wide.data());
+            (brain ? kernels->narrow_bfloat16 : kernels->narrow_float16)(wide.data(), wide.size(), back.data());
+            const unsigned infinity = brain ? 0x7f80 : 0x7c00;
+            std::size_t wrong = 0;
+            for (std::size_t i = 0; i < all.size(); ++i) {
+                const bool is_nan = (i & 0x7fff) > infinity;
+                if (is_nan ? !std::isnan(wide[i]) || (back[i] & 0x7fff) <= infinity : back[i] != all[i]) ++wrong;
+                if (is_nan || (i & 0x7fff) >= infinity - 1) continue;
+                // Midway to the next: to the even one; a hair to either side: to the nearer one.
+                const float next = wide[i + 1];
+                const float middle = wide[i] / 2 + next / 2;
+                const float between[] = {middle, std::nextafter(middle, wide[i]), std::nextafter(middle, next)};
+                std::uint16_t rounded[3];
+                (brain ? kernels->narrow_bfloat16 : kernels->narrow_float16)(between, 3, rounded);
+                const bool exact = between[0] != wide[i] && between[0] != next; // float32 has a number midway
+                if (exact && rounded[0] != (i % 2 == 0 ? i : i + 1)) ++wrong;
+                if (exact && (rounded[1] != i || rounded[2] != i + 1)) ++wrong;
+            }
+            CHECK(wrong == 0);
+        }
+        const float edges[] = {65519.99F, 65520.0F, 1e30F, std::numeric_limits<float>::infinity()};
+        std::uint16_t halves[4];
+        kernels->narrow_float16(edges, 4, halves);
+        CHECK(halves[0] == 0x7bff);
+        CHECK((halves[1] == 0x7c00 && halves[2] == 0x7c00 && halves[3] == 0x7c00));
+        CHECK(1.0F == [&] {
+            const std::uint16_t one = 0x3c00;
+            float out = 0;
+            kernels->widen_float16(&one, 1, &out);
+            return out;
+        }());
+    }
+}
+
+TEST_CASE("a sketch estimates the sum of squares", "[kernels]") {
+    std::mt19937 random(5);
+    std::normal_distribution<float> gaussian;
+    double squares = 0;
+    std::vector<float> buckets(kSketchBuckets);
+    std::mt19937_64 seeds(6);
+    for (int block = 0; block < 50; ++block) {
+        std::vector<float> values(block % 2 == 0 ? 4096 : 777);
+        for (float& x : values) {
+            x = gaussian(random) + 0.3F; // a common offset must cancel, too
+            squares += static_cast<double>(x) * x;
+        }
+        reference_optim_kernels().sketch(values.data(), values.size(), seeds(), buckets.data());
+    }
+    double estimate = 0;
+    for (const float b : buckets) estimate += static_cast<double>(b) * b;
+    CHECK(estimate / squares == Approx(1).margin(0.15)); // sqrt(2 / 1024) is 4.4 %
+}
+
+} // namespace onebit
