@@ -37,6 +37,8 @@ class AlignedBuffer {
     T& operator[](std::size_t i) { return data_.get()[i]; }
     const T& operator[](std::size_t i) const { return data_.get()[i]; }
     std::span<const T> view() const { return {data(), count_}; }
+    /// Never frees the memory.
+    void leak() { (void)data_.release(); }
     void fill_zero() {
         if (count_ > 0) std::memset(data(), 0, bytes());
     }

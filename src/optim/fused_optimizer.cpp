@@ -45,8 +45,8 @@ Status FusedOptimizer::prepare(Communicator& communicator, bool keep_results) {
     const Allreduce& first = *buckets_.front().allreduce;
     kernels_ = &optim_kernels(first.codec().kernels());
     threads_ = first.plan().threads;
-    return communicator.agree(catch_exceptions([&] {
-        std::size_t most_segments = 0;
+    std::size_t most_segments = 0;
+    ONEBIT_RETURN_IF_ERROR(communicator.agree(catch_exceptions([&] {
         double beta2 = 0;
         for (Bucket& bucket : buckets_) {
             bucket.sum = AlignedBuffer<float>(bucket.layout.count());
@@ -60,10 +60,10 @@ Status FusedOptimizer::prepare(Communicator& communicator, bool keep_results) {
         if (settings_.compresses() && config().freeze_step == ONEBIT_FREEZE_AUTO) {
             automatic_freeze_.emplace(beta2, config().lr_warmup_steps);
         }
-        if (config().max_grad_norm <= 0) return Status();
-        return GradientNorm::create(buckets_.front().allreduce->channel(), most_segments,
-                                    communicator.environment().timeout, *kernels_, threads_, &norm_);
-    }));
+        return Status();
+    })));
+    if (config().max_grad_norm <= 0) return {};
+    return GradientNorm::create(communicator, most_segments, *kernels_, threads_, &norm_);
 }
 
 Status FusedOptimizer::add_bucket(Communicator& communicator, std::vector<const Tensor*> tensors, bool compresses,
@@ -124,7 +124,7 @@ Status FusedOptimizer::step() {
 /// What broke an exchange breaks the optimizer.
 Status FusedOptimizer::check_usable() const {
     for (const Bucket& bucket : buckets_) ONEBIT_RETURN_IF_ERROR(bucket.allreduce->check_idle());
-    return {};
+    return norm_ == nullptr ? Status() : norm_->broken();
 }
 
 /// Looks for missing and for bad ones, from all of which the first is reported. Changes nothing but sums.
@@ -358,7 +358,7 @@ Status FusedOptimizer::get_error(float* worker, float* server) const {
 // ------------------------------------------------------------------------------------------------------- info ----
 
 std::uint64_t FusedOptimizer::bytes_sent() const {
-    std::uint64_t bytes = 0;
+    std::uint64_t bytes = norm_ == nullptr ? 0 : norm_->bytes_sent();
     for (const Bucket& bucket : buckets_) bytes += bucket.allreduce->channel().bytes_sent();
     return bytes;
 }

@@ -16,20 +16,32 @@ constexpr std::size_t kPieceSegments = 128;
 
 } // namespace
 
-GradientNorm::GradientNorm(std::size_t most_segments, double timeout, const OptimKernels& kernels, unsigned threads)
-    : timeout_(timeout),
+GradientNorm::GradientNorm(std::unique_ptr<Transport> channel, std::size_t most_segments, double timeout,
+                           const OptimKernels& kernels, unsigned threads)
+    : channel_(std::move(channel)),
+      timeout_(timeout),
       kernels_(kernels),
       threads_(threads),
       squares_(most_segments),
       pieces_(ceil_divide(most_segments, kPieceSegments) * kSketchBuckets),
       total_(kSketchBuckets) {}
 
-Status GradientNorm::create(Transport& channel, std::size_t most_segments, double timeout, const OptimKernels& kernels,
+Status GradientNorm::create(Communicator& communicator, std::size_t most_segments, const OptimKernels& kernels,
                             unsigned threads, std::unique_ptr<GradientNorm>* norm) {
-    std::unique_ptr<GradientNorm> made(new GradientNorm(most_segments, timeout, kernels, threads));
-    ONEBIT_RETURN_IF_ERROR(channel.plan_sum(kSketchBuckets, &made->sum_));
+    std::unique_ptr<Transport> channel;
+    ONEBIT_RETURN_IF_ERROR(communicator.open_channel(&channel));
+    std::unique_ptr<GradientNorm> made;
+    ONEBIT_RETURN_IF_ERROR(communicator.agree(catch_exceptions([&] {
+        made.reset(
+            new GradientNorm(std::move(channel), most_segments, communicator.environment().timeout, kernels, threads));
+        return made->channel_->plan_sum(kSketchBuckets, &made->sum_);
+    })));
     *norm = std::move(made);
     return {};
+}
+
+GradientNorm::~GradientNorm() {
+    if (!broken_.ok()) total_.leak(); // a sum that never ended may still write to it
 }
 
 double GradientNorm::sum_squares(const Layout& layout, const float* values) {
@@ -61,9 +73,11 @@ void GradientNorm::sketch(const Layout& layout) {
 }
 
 Status GradientNorm::sum_squares_over_ranks(double* squares) {
-    ONEBIT_RETURN_IF_ERROR(sum_->start(total_.data(), total_.data(), true));
-    ONEBIT_RETURN_IF_ERROR(
-        wait_until_done("the gradient norm", timeout_, [&](bool* done) { return sum_->test(done); }));
+    broken_ = catch_exceptions([&] {
+        ONEBIT_RETURN_IF_ERROR(sum_->start(total_.data(), total_.data(), true));
+        return wait_until_done("the gradient norm", timeout_, [&](bool* done) { return sum_->test(done); });
+    });
+    ONEBIT_RETURN_IF_ERROR(broken_);
     *squares = 0;
     for (const float bucket : total_.view()) *squares += static_cast<double>(bucket) * bucket;
     return {};

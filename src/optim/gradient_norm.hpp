@@ -2,9 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <vector>
 
+#include "collectives/communicator.hpp"
 #include "core/aligned_buffer.hpp"
 #include "optim/tensors.hpp"
 #include "transport/transport.hpp"
@@ -16,9 +18,12 @@ namespace onebit {
 /// with any number of threads, for pieces of a fixed length are added in a fixed order.
 class GradientNorm {
   public:
-    /// For layouts of at most `most_segments`. `channel`, over which the sketches are summed, must outlive it.
-    static Status create(Transport& channel, std::size_t most_segments, double timeout, const OptimKernels& kernels,
+    /// For layouts of at most `most_segments`. Collective; blocks.
+    static Status create(Communicator& communicator, std::size_t most_segments, const OptimKernels& kernels,
                          unsigned threads, std::unique_ptr<GradientNorm>* norm);
+    ~GradientNorm();
+    GradientNorm(const GradientNorm&) = delete;
+    GradientNorm& operator=(const GradientNorm&) = delete;
 
     /// The sum of squares of a layout's values.
     double sum_squares(const Layout& layout, const float* values);
@@ -27,14 +32,19 @@ class GradientNorm {
     void restart() { total_.fill_zero(); }
     /// Adds a sketch of this rank's own gradients.
     void sketch(const Layout& layout);
-    /// An estimate of the sum of squares of what all ranks have sketched, added up. Collective; blocks.
+    /// An estimate of the sum of squares of what all ranks have sketched, added up. Collective; blocks. Where it fails,
+    /// it always will from then on.
     Status sum_squares_over_ranks(double* squares);
+    const Status& broken() const { return broken_; }
+    std::uint64_t bytes_sent() const { return channel_->bytes_sent(); }
 
     std::size_t bytes() const { return squares_.size() * sizeof(double) + pieces_.bytes() + total_.bytes(); }
 
   private:
-    GradientNorm(std::size_t most_segments, double timeout, const OptimKernels& kernels, unsigned threads);
+    GradientNorm(std::unique_ptr<Transport> channel, std::size_t most_segments, double timeout,
+                 const OptimKernels& kernels, unsigned threads);
 
+    std::unique_ptr<Transport> channel_;
     double timeout_;
     const OptimKernels& kernels_;
     unsigned threads_;
@@ -42,6 +52,7 @@ class GradientNorm {
     AlignedBuffer<float> pieces_; ///< a sketch for every kPieceSegments segments
     AlignedBuffer<float> total_;
     std::unique_ptr<Sum> sum_;
+    Status broken_;
 };
 
 } // namespace onebit
