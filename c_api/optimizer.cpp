@@ -50,6 +50,14 @@ onebit_status_t onebit_optimizer_reset_error(onebit_optimizer_t optimizer) noexc
     return onebit::guard_object<Optimizer>(optimizer, [](Optimizer& o) { return o.reset_error(); });
 }
 
+onebit_status_t onebit_optimizer_save(onebit_optimizer_t optimizer, const char* prefix) noexcept {
+    return onebit::guard_object<Optimizer>(optimizer, [&](Optimizer& o) { return o.save(prefix); });
+}
+
+onebit_status_t onebit_optimizer_load(onebit_optimizer_t optimizer, const char* prefix) noexcept {
+    return onebit::guard_object<Optimizer>(optimizer, [&](Optimizer& o) { return o.load(prefix); });
+}
+
 onebit_status_t onebit_optimizer_get_error(onebit_optimizer_t optimizer, float* worker, float* server) noexcept {
     return onebit::guard_object<Optimizer>(optimizer, [&](const Optimizer& o) { return o.get_error(worker, server); });
 }

@@ -42,7 +42,19 @@ struct Outcome {
 };
 
 const char* name_of(onebit_optimizer_kind_t kind) {
-    return kind == ONEBIT_OPTIMIZER_ADAM ? "dense Adam" : "1-bit Adam";
+    switch (kind) {
+        case ONEBIT_OPTIMIZER_ADAM:
+            return "dense Adam";
+        case ONEBIT_OPTIMIZER_ONEBIT_ADAM:
+            return "1-bit Adam";
+        case ONEBIT_OPTIMIZER_LAMB:
+            return "dense LAMB";
+        case ONEBIT_OPTIMIZER_ONEBIT_LAMB:
+            return "1-bit LAMB";
+        case ONEBIT_OPTIMIZER_ZERO_ONE_ADAM:
+            return "0/1 Adam";
+    }
+    return "unknown";
 }
 
 onebit::Communicator make_communicator() {

@@ -31,11 +31,15 @@ void add_training_options(CLI::App& app, Options& options) {
 }
 
 void add_compression_options(CLI::App& app, Options& options) {
-    app.add_option("--algorithms", options.algorithms, "Of dense,onebit: which to train with, in this order")
+    app.add_option("--algorithms", options.algorithms,
+                   "Of adam,onebit_adam,zero_one_adam,lamb,onebit_lamb: which to train with, in this order")
         ->delimiter(',')
-        ->default_str("dense,onebit")
-        ->transform(names<onebit_optimizer_kind_t>(
-            {{"dense", ONEBIT_OPTIMIZER_ADAM}, {"onebit", ONEBIT_OPTIMIZER_ONEBIT_ADAM}}));
+        ->default_str("adam,onebit_adam")
+        ->transform(names<onebit_optimizer_kind_t>({{"adam", ONEBIT_OPTIMIZER_ADAM},
+                                                    {"onebit_adam", ONEBIT_OPTIMIZER_ONEBIT_ADAM},
+                                                    {"zero_one_adam", ONEBIT_OPTIMIZER_ZERO_ONE_ADAM},
+                                                    {"lamb", ONEBIT_OPTIMIZER_LAMB},
+                                                    {"onebit_lamb", ONEBIT_OPTIMIZER_ONEBIT_LAMB}}));
     app.add_option("--scale", options.scale, "Of the signs: l1 or l2 [onebit's default]")
         ->default_str("")
         ->transform(names<onebit_scale_t>({{"l1", ONEBIT_SCALE_L1}, {"l2", ONEBIT_SCALE_L2}}));
@@ -68,7 +72,7 @@ std::uint64_t parse_freeze_step(const std::string& text, std::uint64_t steps) {
 
 std::optional<int> parse(int argc, char** argv, int rank, Options& options) {
     CLI::App app(
-        "Trains a small language model with dense Adam and with 1-bit Adam, and compares the two.\n"
+        "Trains a small language model with dense and with compressing optimizers, and compares them.\n"
         "To be run under mpirun; each rank trains on its own part of the text.",
         "train_lm");
     app.option_defaults()->always_capture_default();

@@ -50,6 +50,7 @@ class FlatAllreduce final : public Algorithm {
 
     /// Replaces the mask (empty: all elements take part; else one bit for each) and zeroes the errors outside it.
     void set_mask(AlignedBuffer<std::uint32_t> mask);
+    std::span<const std::uint32_t> mask() const { return mask_.view(); }
 
   private:
     /// The buffers and exchanges of one call.

@@ -118,17 +118,6 @@ Status agree_and_set(Allreduce& allreduce, const Status& own, const Header& head
     return {};
 }
 
-std::string file_name(const Allreduce& allreduce, const char* prefix) {
-    return std::string(prefix) + "." + std::to_string(allreduce.channel().rank()) + "-of-" +
-           std::to_string(allreduce.channel().size()) + ".onebit";
-}
-
-Status check_prefix(const char* prefix) {
-    if (prefix == nullptr) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "prefix is NULL");
-    if (*prefix == '\0') return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "prefix is empty");
-    return {};
-}
-
 } // namespace
 
 std::size_t state_size(const Allreduce& allreduce) {
@@ -170,7 +159,7 @@ Status load_state(Allreduce& allreduce, const char* prefix) {
     std::vector<float> errors;
     const Status own = catch_exceptions([&] {
         ONEBIT_RETURN_IF_ERROR(check_prefix(prefix));
-        const std::string name = file_name(allreduce, prefix);
+        const std::string name = saved_file_name(prefix, allreduce.channel().rank(), allreduce.channel().size());
         std::vector<std::byte> bytes;
         ONEBIT_RETURN_IF_ERROR(read_file(name, state_size(allreduce) + 1, &bytes)); // + 1: enough to see it is too long
         const Status whole = parse(allreduce, bytes.data(), bytes.size(), &header, &errors);
@@ -180,13 +169,33 @@ Status load_state(Allreduce& allreduce, const char* prefix) {
 }
 
 Status save_state(Allreduce& allreduce, const char* prefix) {
+    return save_file(allreduce, prefix, [&](std::vector<std::byte>* bytes) {
+        bytes->resize(state_size(allreduce));
+        return pack_state(allreduce, bytes->data(), bytes->size());
+    });
+}
+
+// ------------------------------------------------------------------------------------- any saved state's files ----
+
+Status check_prefix(const char* prefix) {
+    if (prefix == nullptr) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "prefix is NULL");
+    if (*prefix == '\0') return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "prefix is empty");
+    return {};
+}
+
+std::string saved_file_name(const std::string& prefix, int rank, int ranks) {
+    return prefix + "." + std::to_string(rank) + "-of-" + std::to_string(ranks) + ".onebit";
+}
+
+Status save_file(Allreduce& allreduce, const char* prefix, const std::function<Status(std::vector<std::byte>*)>& pack) {
     ONEBIT_RETURN_IF_ERROR(allreduce.check_idle());
     std::unique_ptr<ReplacedFile> file;
     const Status written = catch_exceptions([&] {
         ONEBIT_RETURN_IF_ERROR(check_prefix(prefix));
-        std::vector<std::byte> bytes(state_size(allreduce));
-        ONEBIT_RETURN_IF_ERROR(pack_state(allreduce, bytes.data(), bytes.size()));
-        file = std::make_unique<ReplacedFile>(file_name(allreduce, prefix));
+        std::vector<std::byte> bytes;
+        ONEBIT_RETURN_IF_ERROR(pack(&bytes));
+        file = std::make_unique<ReplacedFile>(
+            saved_file_name(prefix, allreduce.channel().rank(), allreduce.channel().size()));
         return file->write(bytes);
     });
     Status saved = allreduce.agree_now(written);

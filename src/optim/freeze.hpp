@@ -17,6 +17,8 @@ class AutomaticFreeze {
 
     /// To be told |v_t|_1 after every warm-up step t = 1, 2, ...; true if t is to be the last one.
     bool observe(std::uint64_t step, double variance_norm);
+    /// What it remembers.
+    std::vector<double>& history() { return norms_; }
 
   private:
     std::uint64_t delta_;

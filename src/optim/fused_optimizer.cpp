@@ -186,7 +186,7 @@ Status FusedOptimizer::find_factor(Round round, double* factor) {
 bool FusedOptimizer::warmup_ends() {
     if (!settings_.compresses() || frozen() || freeze_requested_) return false;
     if (automatic_freeze_) return automatic_freeze_->observe(steps_, variance_norm());
-    return steps_ == config().freeze_step;
+    return steps_ >= config().freeze_step; // later only where a load has brought more steps
 }
 
 /// From the warm-up to what comes after it. Collective; blocks.
@@ -198,7 +198,6 @@ Status FusedOptimizer::change_over() {
     }
     freeze_step_ = steps_;
     freeze_requested_ = false;
-    automatic_freeze_.reset();
     warmup_bytes_sent_ = bytes_sent();
     return {};
 }

@@ -12,6 +12,7 @@
 #include "optim/freeze.hpp"
 #include "optim/gradient_norm.hpp"
 #include "optim/optimizer.hpp"
+#include "optim/saved_state.hpp"
 #include "optim/settings.hpp"
 #include "optim/tensors.hpp"
 
@@ -59,6 +60,8 @@ class FusedOptimizer : public Optimizer {
     Status freeze() final;
     Status reset_error() final;
     Status get_error(float* worker, float* server) const final;
+    Status save(const char* prefix) final; // these two: fused_state.cpp
+    Status load(const char* prefix) final;
     void fill_info(onebit_optimizer_info_t* info) const final;
 
   protected:
@@ -69,7 +72,7 @@ class FusedOptimizer : public Optimizer {
 
     // ---- what a kind fills in ----
 
-    /// What the coming step does with the parts that compress.
+    /// What the coming step does with the buckets that compress.
     virtual Round next_round() const { return frozen() ? Round::kCompressed : Round::kExact; }
     /// What the first step after the freeze does with them.
     virtual Round round_after_freeze() const { return Round::kCompressed; }
@@ -82,7 +85,11 @@ class FusedOptimizer : public Optimizer {
     virtual Status freeze_bucket(Bucket& bucket) = 0;
     /// After a step, before t() moves on.
     virtual void finish_step(Round) {}
-    /// Bytes of what the kind keeps besides the parts.
+    /// All numbers of the kind's own state, in a fixed order.
+    virtual void visit_numbers(NumberVisitor&) {}
+    /// After a load.
+    virtual void loaded() {}
+    /// Bytes of what the kind keeps besides the buckets.
     virtual std::size_t own_bytes() const { return 0; }
 
     // ---- what it works with ----
@@ -143,6 +150,16 @@ class FusedOptimizer : public Optimizer {
     void request_freeze();
     double variance_norm() const;
     std::uint64_t bytes_sent() const;
+
+    // Saving and loading.
+    struct ArrayPlan;
+    std::vector<ArrayPlan> plan_arrays(const Bucket& bucket, bool frozen) const;
+    std::vector<float> piece_of(const Bucket& bucket, ArrayName name, const Chunk& piece) const;
+    void visit_all_numbers(NumberVisitor& visitor);
+    Identity identity() const;
+    Status pack(std::vector<std::byte>* bytes);
+    Status check_loaded(const LoadedOptimizer& loaded);
+    Status restore(LoadedOptimizer& save);
 
     Settings settings_;
     std::vector<Tensor> tensors_;

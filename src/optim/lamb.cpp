@@ -40,6 +40,16 @@ Status Lamb::create(Communicator& communicator, Settings settings, std::vector<T
     return {};
 }
 
+void Lamb::visit_numbers(NumberVisitor& visitor) {
+    for (Layer& layer : layers_) {
+        visitor.visit(layer.trust_sum);
+        visitor.visit(layer.trust_updates);
+        visitor.visit(layer.trust);
+        visitor.visit(layer.momentum_scale);
+        visitor.visit(layer.correction);
+    }
+}
+
 std::size_t Lamb::own_bytes() const {
     return layers_.size() * (sizeof(Layer) + sizeof(float)) + findings_.size() * sizeof(Findings);
 }

@@ -42,6 +42,7 @@ class Lamb final : public FusedOptimizer {
     void update_exactly(Bucket& bucket, float factor) override;
     Status update_compressed(Bucket& bucket, float factor) override;
     Status freeze_bucket(Bucket& bucket) override;
+    void visit_numbers(NumberVisitor& visitor) override;
     std::size_t own_bytes() const override;
 
     double trust_ratio(Layer& layer, std::span<const Segment> segments, bool remember) const;

@@ -24,6 +24,8 @@ class Optimizer {
     virtual Status freeze() = 0;
     virtual Status reset_error() = 0;
     virtual Status get_error(float* worker, float* server) const = 0;
+    virtual Status save(const char* prefix) = 0;
+    virtual Status load(const char* prefix) = 0;
     virtual void fill_info(onebit_optimizer_info_t* info) const = 0;
 };
 

@@ -43,6 +43,15 @@ void ZeroOneAdam::finish_step(Round round) {
     }
 }
 
+void ZeroOneAdam::visit_numbers(NumberVisitor& visitor) {
+    for (std::uint64_t* number : {&schedule_.exact_interval, &schedule_.exact_rounds, &schedule_.rounds_of_interval,
+                                  &schedule_.local_interval, &schedule_.steps_of_interval}) {
+        visitor.visit(*number);
+    }
+    visitor.visit(lr_sum_);
+    visitor.visit(decay_);
+}
+
 // --------------------------------------------------------------------------------------- A: before the freeze ----
 
 void ZeroOneAdam::update_exactly(Bucket& bucket, float factor) {

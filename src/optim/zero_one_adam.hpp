@@ -39,6 +39,8 @@ class ZeroOneAdam final : public FusedOptimizer {
     void update_locally(Bucket& bucket, float factor) override;
     Status freeze_bucket(Bucket& bucket) override;
     void finish_step(Round round) override;
+    void visit_numbers(NumberVisitor& visitor) override;
+    void loaded() override { mask_is_old_ = true; }
 
     Round local_round() const { return t() % schedule_.local_interval == 0 ? Round::kCompressed : Round::kLocal; }
     Status average_gradients(Bucket& bucket, float factor);

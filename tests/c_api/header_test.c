@@ -45,8 +45,15 @@ static const Row rows[] = {
     ROW(onebit_allreduce_load),
     ROW(onebit_optimizer_create),
     ROW(onebit_optimizer_step),
+    ROW(onebit_optimizer_set_gradients),
     ROW(onebit_optimizer_set_lr),
+    ROW(onebit_optimizer_set_group_lr),
+    ROW(onebit_optimizer_set_gradient_scale),
     ROW(onebit_optimizer_freeze),
+    ROW(onebit_optimizer_reset_error),
+    ROW(onebit_optimizer_save),
+    ROW(onebit_optimizer_load),
+    ROW(onebit_optimizer_get_error),
     ROW(onebit_optimizer_get_info),
     ROW(onebit_optimizer_destroy),
     ROW(onebit_comm_create_mpi),
@@ -62,13 +69,9 @@ static void check(int condition, const char* what) {
     ++failures;
 }
 
-static void check_macros(void) {
+static void check_allreduce_macros(void) {
     const onebit_allreduce_config_t config = ONEBIT_ALLREDUCE_CONFIG_INIT(12345);
     const onebit_allreduce_info_t info = ONEBIT_ALLREDUCE_INFO_INIT;
-    const onebit_optimizer_config_t adam = ONEBIT_OPTIMIZER_CONFIG_INIT(ONEBIT_OPTIMIZER_ONEBIT_ADAM, 0.25);
-    const onebit_optimizer_info_t adam_info = ONEBIT_OPTIMIZER_INFO_INIT;
-    float parameters[3] = {0}, gradients[3] = {0};
-    const onebit_tensor_t tensor = ONEBIT_TENSOR_INIT(parameters, gradients, 3);
 
     check(config.size == sizeof config && config.version == 1 && config.threads == 0, "allreduce config: head");
     check(config.count == 12345 && config.datatype == ONEBIT_FLOAT32 && config.memory == ONEBIT_MEMORY_HOST,
@@ -77,22 +80,44 @@ static void check_macros(void) {
     check(config.scale == ONEBIT_SCALE_L2 && config.group == ONEBIT_GROUP_BLOCK, "allreduce config: scale");
     check(config.check == ONEBIT_CHECK_FULL, "allreduce config: check");
     check(info.size == sizeof info && info.version == 1 && info.calls == 0 && info.reason[0] == 0, "allreduce info");
-    check(adam.size == sizeof adam && adam.version == 1, "optimizer config: head");
-    check(adam.kind == ONEBIT_OPTIMIZER_ONEBIT_ADAM && adam.lr == 0.25, "optimizer config: arguments");
-    check(adam.beta1 == 0.9 && adam.beta2 == 0.999 && adam.eps == 1e-8, "optimizer config: moments");
-    check(adam.weight_decay == 0.0 && adam.bias_correction == 1 && adam.threads == 0, "optimizer config: decay");
-    check(adam.freeze_step == ONEBIT_FREEZE_AUTO && adam.lr_warmup_steps == 0, "optimizer config: freeze");
-    check(adam.scale == ONEBIT_SCALE_L2 && adam.group == ONEBIT_GROUP_BLOCK, "optimizer config: scale");
-    check(adam_info.size == sizeof adam_info && adam_info.version == 1 && adam_info.steps == 0, "optimizer info");
-    check(tensor.size == sizeof tensor && tensor.version == 1 && tensor.count == 3, "tensor: head");
+}
+
+static void check_optimizer_macros(void) {
+    const onebit_optimizer_config_t config = ONEBIT_OPTIMIZER_CONFIG_INIT(ONEBIT_OPTIMIZER_ZERO_ONE_ADAM, 0.25);
+    const onebit_optimizer_info_t info = ONEBIT_OPTIMIZER_INFO_INIT;
+    const onebit_param_group_t group = ONEBIT_PARAM_GROUP_INIT(0.5);
+    float parameters[3] = {0}, gradients[3] = {0};
+    const onebit_tensor_t tensor = ONEBIT_TENSOR_INIT(parameters, gradients, 3);
+
+    check(config.size == sizeof config && config.version == 1, "optimizer config: head");
+    check(config.kind == ONEBIT_OPTIMIZER_ZERO_ONE_ADAM && config.lr == 0.25, "optimizer config: arguments");
+    check(config.beta1 == 0.9 && config.beta2 == 0.999 && config.eps == 1e-8, "optimizer config: moments");
+    check(config.weight_decay == 0.0 && config.bias_correction == 1 && config.threads == 0, "optimizer config: decay");
+    check(config.groups == NULL && config.num_groups == 0 && config.max_grad_norm == 0.0, "optimizer config: groups");
+    check(config.freeze_step == ONEBIT_FREEZE_AUTO && config.lr_warmup_steps == 0, "optimizer config: freeze");
+    check(config.scale == ONEBIT_SCALE_L2 && config.group == ONEBIT_GROUP_BLOCK, "optimizer config: scale");
+    check(config.min_trust == 0.01 && config.max_trust == 10.0 && config.trust_beta == 0.9, "optimizer config: trust");
+    check(config.momentum_scaling == 1, "optimizer config: 1-bit LAMB");
+    check(config.variance_updates == 16 && config.local_step_scaler == 32768 && config.local_steps == 16,
+          "optimizer config: 0/1 Adam");
+    check(group.size == sizeof group && group.version == 1 && group.no_compress == 0, "group: head");
+    check(
+        group.lr == 0.5 && group.beta1 == 0.9 && group.beta2 == 0.999 && group.eps == 1e-8 && group.weight_decay == 0.0,
+        "group: settings");
+    check(info.size == sizeof info && info.version == 1 && info.steps == 0 && info.grad_norm == 0.0, "optimizer info");
+    check(tensor.size == sizeof tensor && tensor.version == 1 && tensor.count == 3 && tensor.group == 0,
+          "tensor: head");
     check(tensor.parameters == parameters && tensor.gradients == gradients && tensor.name == NULL, "tensor: pointers");
+    check(tensor.gradient_type == ONEBIT_FLOAT32 && tensor.copy_type == ONEBIT_FLOAT32 && tensor.copy == NULL,
+          "tensor: types");
 }
 
 int main(void) {
     char version[32];
     size_t i;
     for (i = 0; i < sizeof rows / sizeof rows[0]; ++i) check(rows[i].function != NULL, rows[i].name);
-    check_macros();
+    check_allreduce_macros();
+    check_optimizer_macros();
     snprintf(version, sizeof version, "%d.%d.%d", ONEBIT_VERSION_MAJOR, ONEBIT_VERSION_MINOR, ONEBIT_VERSION_PATCH);
     check(strcmp(version, onebit_version()) == 0, "the header's version is the library's");
     check(strcmp(onebit_status_string(ONEBIT_ERROR_TIMEOUT), "ONEBIT_ERROR_TIMEOUT") == 0, "status names");

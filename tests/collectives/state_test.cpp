@@ -5,11 +5,10 @@
 // save that fails harms no earlier one.
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <thread>
 
 #include "support/directory.hpp"
+#include "support/files.hpp"
 #include "support/handles.hpp"
 
 using namespace onebit_test;
@@ -18,16 +17,6 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr std::uint64_t count = 4999;
-
-Bytes read_file(const fs::path& path) {
-    std::ifstream stream(path, std::ios::binary);
-    return {std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
-}
-
-void write_file(const fs::path& path, const Bytes& bytes) {
-    std::ofstream stream(path, std::ios::binary | std::ios::trunc);
-    stream.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
-}
 
 std::string last_rank_needle(const RankLog& log) {
     return "rank " + std::to_string(log.size() - 1);

@@ -54,6 +54,11 @@ FlatAllreduce::FlatAllreduce(std::uint64_t count, int ranks, Scale scale, Group 
       group_(group),
       chunks_(partition(count, ranks)) {}
 
+void FlatAllreduce::reset() {
+    for (Vector& error : worker_error) error.assign(count_, 0.0);
+    server_error.assign(count_, 0.0);
+}
+
 void FlatAllreduce::set_mask(const std::vector<bool>& mask) {
     mask_ = mask;
     for (std::uint64_t i = 0; i < count_; ++i) {
@@ -96,15 +101,14 @@ std::vector<std::vector<Range>> FlatAllreduce::server_groups() const {
     return groups;
 }
 
-void FlatAllreduce::compress(const std::vector<std::vector<Range>>& groups, const Vector& c, const Signs& given,
+void FlatAllreduce::compress(const std::vector<std::vector<Range>>& groups, const Vector& c, const Signs& signs,
                              Vector& scale, Vector& value, Vector& error) const {
     for (const std::vector<Range>& ranges : groups) {
         const double s = scale_of(c, ranges);
         for (const Range& range : ranges) {
             for (std::uint64_t i = range.begin; i < range.end(); ++i) {
-                const int sign = given.empty() ? sign_of(c[i]) : given[i];
                 scale[i] = s;
-                value[i] = takes_part(i) ? s * sign : 0;
+                value[i] = takes_part(i) ? s * signs[i] : 0;
                 error[i] = takes_part(i) ? c[i] - value[i] : 0;
             }
         }
@@ -115,121 +119,43 @@ void FlatAllreduce::step(const PerRank& inputs) {
     step(inputs, {}, {});
 }
 
-void FlatAllreduce::step(const PerRank& inputs, const std::vector<Signs>& worker_signs, const Signs& server_signs) {
+void FlatAllreduce::follow(const PerRank& worker_errors_left, const Vector& server_errors_left) {
+    worker_left_ = worker_errors_left;
+    server_left_ = server_errors_left;
+}
+
+namespace {
+
+Signs signs_of(const Vector& c, const Vector& left) {
+    Signs signs;
+    for (std::size_t i = 0; i < c.size(); ++i) {
+        const double sent = left.empty() ? c[i] : c[i] - left[i];
+        signs.push_back(sign_of(sent));
+    }
+    return signs;
+}
+
+} // namespace
+
+void FlatAllreduce::step(const PerRank& inputs, const std::vector<Signs>& given_worker, const Signs& given_server) {
     PerRank sent(static_cast<std::size_t>(ranks_), Vector(count_, 0.0));
+    worker_signs = given_worker;
+    worker_signs.resize(sent.size());
     for (std::size_t r = 0; r < sent.size(); ++r) {
         for (std::uint64_t i = 0; i < count_; ++i)
             worker_c[r][i] = takes_part(i) ? inputs[r][i] + worker_error[r][i] : 0;
-        compress(worker_groups(), worker_c[r], worker_signs.empty() ? Signs{} : worker_signs[r], worker_scale[r],
-                 sent[r], worker_error[r]);
+        if (given_worker.empty())
+            worker_signs[r] = signs_of(worker_c[r], worker_left_.empty() ? Vector{} : worker_left_[r]);
+        compress(worker_groups(), worker_c[r], worker_signs[r], worker_scale[r], sent[r], worker_error[r]);
     }
     for (std::uint64_t i = 0; i < count_; ++i) {
         double sum = 0;
         for (const Vector& values : sent) sum += values[i];
         server_c[i] = takes_part(i) ? sum / ranks_ + server_error[i] : 0;
     }
+    server_signs = given_server.empty() ? signs_of(server_c, server_left_) : given_server;
     compress(server_groups(), server_c, server_signs, server_scale, result, server_error);
-}
-
-Adam::Adam(const AdamConfig& config_in, const Vector& parameters)
-    : config(config_in), x(parameters), m(parameters.size(), 0.0), v(parameters.size(), 0.0) {}
-
-namespace {
-
-// The two corrections' divisors: 1 where there is no correction.
-double divisor(bool corrected, double beta, std::uint64_t t) {
-    return corrected ? 1 - std::pow(beta, static_cast<double>(t)) : 1;
-}
-
-// x -= lr * (m / (sqrt(v) + eps) + weight_decay * x) with m at step t_m, v at step t_v.
-void update_parameters(Adam& adam, std::uint64_t t_m, std::uint64_t t_v) {
-    const AdamConfig& config = adam.config;
-    for (std::size_t i = 0; i < adam.x.size(); ++i) {
-        const double m = adam.m[i] / divisor(config.bias_correction, config.beta1, t_m);
-        const double v = adam.v[i] / divisor(config.bias_correction, config.beta2, t_v);
-        adam.x[i] -= config.lr * (m / (std::sqrt(v) + config.eps) + config.weight_decay * adam.x[i]);
-    }
-}
-
-} // namespace
-
-void Adam::step(const PerRank& gradients) {
-    ++steps;
-    for (std::size_t i = 0; i < x.size(); ++i) {
-        double g = 0;
-        for (const Vector& gradient : gradients) g += gradient[i];
-        g /= static_cast<double>(gradients.size());
-        m[i] = config.beta1 * m[i] + (1 - config.beta1) * g;
-        v[i] = config.beta2 * v[i] + (1 - config.beta2) * g * g;
-    }
-    update_parameters(*this, steps, steps);
-}
-
-FreezeRule::FreezeRule(double beta2, std::uint64_t lr_warmup_steps)
-    : delta_(static_cast<std::uint64_t>(std::llround(1 / (1 - beta2)))), lr_warmup_steps_(lr_warmup_steps) {}
-
-bool FreezeRule::observe(double v_norm) {
-    norms_.push_back(v_norm);
-    const std::uint64_t t = norms_.size();
-    if (t <= delta_) return false;
-    const double before = norms_[t - delta_ - 1]; // norms_[k] is of step k + 1
-    if (before == 0) return false;
-    last_ratio_ = v_norm / before;
-    if (t < lr_warmup_steps_) return false; // "no automatic freeze before this step"
-    margin_ = std::min({margin_, std::fabs(last_ratio_ - 0.96), std::fabs(last_ratio_ - 1 / 0.96)});
-    return last_ratio_ >= 0.96 && last_ratio_ <= 1 / 0.96;
-}
-
-OnebitAdam::OnebitAdam(const AdamConfig& config, const Vector& parameters, int ranks, Scale scale, Group group)
-    : adam(config, parameters), reduce(parameters.size(), ranks, scale, group), sign_margin(parameters.size(), 1e300) {}
-
-void OnebitAdam::freeze_now() {
-    freeze_step = adam.steps;
-    mask_.assign(adam.v.size(), true);
-    for (std::size_t i = 0; i < mask_.size(); ++i) {
-        if (adam.v[i] != 0) continue;
-        mask_[i] = false;
-        adam.m[i] = 0;
-    }
-    reduce.set_mask(mask_);
-}
-
-std::uint64_t OnebitAdam::masked() const {
-    return static_cast<std::uint64_t>(std::count(mask_.begin(), mask_.end(), false));
-}
-
-void OnebitAdam::step(const PerRank& gradients) {
-    if (frozen()) return compressed_step(gradients);
-    adam.step(gradients);
-    double norm = 0;
-    for (double v : adam.v) norm += std::fabs(v);
-    const bool by_rule = !rule_.empty() && rule_.front().observe(norm);
-    if (by_rule || adam.steps == planned_freeze_) freeze_now();
-}
-
-void OnebitAdam::compressed_step(const PerRank& gradients) {
-    ++adam.steps;
-    PerRank momentum(gradients.size(), Vector(adam.x.size(), 0.0));
-    for (std::size_t r = 0; r < gradients.size(); ++r)
-        for (std::size_t i = 0; i < adam.x.size(); ++i)
-            momentum[r][i] = adam.config.beta1 * adam.m[i] + (1 - adam.config.beta1) * gradients[r][i];
-    reduce.step(momentum);
-    adam.m = reduce.result;
-    note_margins();
-    update_parameters(adam, adam.steps, freeze_step);
-}
-
-void OnebitAdam::note_margins() {
-    for (std::size_t i = 0; i < sign_margin.size(); ++i) {
-        if (!mask_[i]) continue;
-        double mean_scale = 0;
-        for (std::size_t r = 0; r < reduce.worker_c.size(); ++r) {
-            const double s = reduce.worker_scale[r][i];
-            sign_margin[i] = std::min(sign_margin[i], std::fabs(reduce.worker_c[r][i]) / s);
-            mean_scale += s / static_cast<double>(reduce.ranks());
-        }
-        sign_margin[i] = std::min(sign_margin[i], std::fabs(reduce.server_c[i]) / mean_scale);
-    }
+    follow({}, {});
 }
 
 } // namespace oracle

@@ -1,9 +1,9 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// The reference that the library is tested against: all ranks of a compressed allreduce and of 1-bit Adam simulated in
-// one object, in double precision, with the plainest loops that say what is meant. It includes nothing of the library,
-// so that a mistake in one is not repeated in the other.
+// The reference that the library is tested against: all ranks of a compressed allreduce simulated in one object, in
+// double precision, with the plainest loops that say what is meant; the optimizers are in optimizers.hpp. It includes
+// nothing of the library, so that a mistake in one is not repeated in the other.
 #pragma once
 
 #include <cstddef>
@@ -49,9 +49,16 @@ class FlatAllreduce {
     // Elements outside the mask are exactly zero from now on: value, error and result; they count in no scale.
     void set_mask(const std::vector<bool>& mask);
 
+    // Both errors are zero from now on.
+    void reset();
+
     // One call with inputs[rank][element]. Signs that are given (not empty) are used instead of the computed ones.
     void step(const PerRank& inputs);
-    void step(const PerRank& inputs, const std::vector<Signs>& worker_signs, const Signs& server_signs);
+    void step(const PerRank& inputs, const std::vector<Signs>& given_worker, const Signs& given_server);
+
+    // The next step takes the library's own signs, as seen from the errors that its step has left: c - s is below c,
+    // c + s above. The errors stay the oracle's own; only what hangs on rounding, a sign near zero, is taken over.
+    void follow(const PerRank& worker_errors_left, const Vector& server_errors_left);
 
     std::uint64_t count() const { return count_; }
     int ranks() const { return ranks_; }
@@ -62,16 +69,18 @@ class FlatAllreduce {
     PerRank worker_error;
     Vector server_error;
 
-    // What the last step saw: the compensated values before their signs were taken, and each element's scale.
+    // What the last step saw: the compensated values, the signs they were sent with, and each element's scale.
     PerRank worker_c, worker_scale;
+    std::vector<Signs> worker_signs;
     Vector server_c, server_scale;
+    Signs server_signs;
     Vector result;
 
   private:
     double scale_of(const Vector& c, const std::vector<Range>& ranges) const;
     std::vector<std::vector<Range>> worker_groups() const;
     std::vector<std::vector<Range>> server_groups() const;
-    void compress(const std::vector<std::vector<Range>>& groups, const Vector& c, const Signs& given, Vector& scale,
+    void compress(const std::vector<std::vector<Range>>& groups, const Vector& c, const Signs& signs, Vector& scale,
                   Vector& value, Vector& error) const;
 
     std::uint64_t count_;
@@ -80,77 +89,8 @@ class FlatAllreduce {
     Group group_;
     std::vector<Range> chunks_;
     std::vector<bool> mask_;
-};
-
-struct AdamConfig {
-    double lr = 1e-3;
-    double beta1 = 0.9;
-    double beta2 = 0.999;
-    double eps = 1e-8;
-    double weight_decay = 0;
-    bool bias_correction = true;
-};
-
-// Adam on the exact average of the ranks' gradients; weight decay is decoupled.
-class Adam {
-  public:
-    Adam(const AdamConfig& config, const Vector& parameters);
-    void step(const PerRank& gradients);
-
-    AdamConfig config;
-    Vector x, m, v;
-    std::uint64_t steps = 0;
-};
-
-// The rule that ends the warm-up: ||v_t||_1 / ||v_(t-delta)||_1 in [0.96, 1/0.96], delta = round(1 / (1 - beta2)).
-class FreezeRule {
-  public:
-    FreezeRule(double beta2, std::uint64_t lr_warmup_steps);
-
-    // Called once after each warm-up step with ||v||_1; true: that step was the last of the warm-up.
-    bool observe(double v_norm);
-
-    std::uint64_t delta() const { return delta_; }
-    double last_ratio() const { return last_ratio_; } // 0 while there is none
-    // How near the ratio ever came to one of its bounds: within rounding of one a test can't tell who is right.
-    double margin() const { return margin_; }
-
-  private:
-    std::uint64_t delta_;
-    std::uint64_t lr_warmup_steps_;
-    std::vector<double> norms_;
-    double last_ratio_ = 0;
-    double margin_ = 1e300;
-};
-
-// 1-bit Adam: Adam until the freeze, then the compressed momentum with v frozen.
-class OnebitAdam {
-  public:
-    OnebitAdam(const AdamConfig& config, const Vector& parameters, int ranks, Scale scale, Group group);
-
-    void freeze_at(std::uint64_t step) { planned_freeze_ = step; }
-    void freeze_by_rule(std::uint64_t lr_warmup_steps) { rule_ = {FreezeRule(adam.config.beta2, lr_warmup_steps)}; }
-    void freeze_now();
-    void step(const PerRank& gradients);
-
-    bool frozen() const { return freeze_step != 0; }
-    std::uint64_t masked() const;
-    double rule_margin() const { return rule_.empty() ? 1e300 : rule_.front().margin(); }
-
-    Adam adam; // its x, m and steps go on being the state after the freeze
-    FlatAllreduce reduce;
-    std::uint64_t freeze_step = 0; // 0: warming up
-    // Each element's smallest |c| / scale of any compressed step, at any worker or the server: where it is within
-    // rounding of zero the library may rightly take the other sign.
-    Vector sign_margin;
-
-  private:
-    void compressed_step(const PerRank& gradients);
-    void note_margins();
-
-    std::uint64_t planned_freeze_ = 0;
-    std::vector<FreezeRule> rule_; // one or none
-    std::vector<bool> mask_;
+    PerRank worker_left_; // to be followed; empty: nothing is
+    Vector server_left_;
 };
 
 } // namespace oracle

@@ -5,7 +5,6 @@
 #include "oracle/oracle.hpp"
 
 #include <catch2/catch.hpp>
-#include <cmath>
 
 using namespace oracle;
 
@@ -142,80 +141,25 @@ TEST_CASE("oracle: signs can be fed and are judged", "[oracle]") {
     CHECK(first_implausible_sign({-1, 1}, {3, 1e-3}, tolerance) == 0);
 }
 
-TEST_CASE("oracle: Adam", "[oracle]") {
-    AdamConfig config{0.1, 0.5, 0.75, 1.0, 0.0, false};
-    SECTION("raw moments") { // g = 2: m = 1, v = 1
-        Adam adam(config, {1});
-        adam.step({{1}, {3}});
-        CHECK(adam.x[0] == Approx(1 - 0.1 * (1.0 / 2)));
-        adam.step({{0}, {0}}); // m = 0.5, v = 0.75
-        CHECK(adam.x[0] == Approx(0.95 - 0.1 * (0.5 / (std::sqrt(0.75) + 1))));
-    }
-    SECTION("corrected moments") { // m = 1 / 0.5, v = 1 / 0.25
-        config.bias_correction = true;
-        Adam adam(config, {1});
-        adam.step({{2}});
-        CHECK(adam.x[0] == Approx(1 - 0.1 * (2.0 / 3)));
-    }
-    SECTION("weight decay is decoupled") {
-        config.weight_decay = 0.5;
-        Adam adam(config, {2});
-        adam.step({{2}});
-        CHECK(adam.x[0] == Approx(2 - 0.1 * (1.0 / 2 + 0.5 * 2)));
-    }
-}
-
-TEST_CASE("oracle: 1-bit Adam freezes v, carries errors, masks zeros", "[oracle]") {
-    AdamConfig config{0.1, 0.5, 0.75, 1.0, 0.0, false};
-    const bool corrected = GENERATE(false, true);
-    config.bias_correction = corrected;
-    OnebitAdam optimizer(config, {1, 1, 1}, 1, Scale::l1, Group::tensor);
-    optimizer.freeze_at(1);
-    optimizer.step({{2, -4, 0}}); // m = (1, -2, 0), v = (1, 4, 0)
-    CHECK(optimizer.freeze_step == 1);
-    CHECK(optimizer.masked() == 1);
-    const Vector before = optimizer.adam.x;
-    optimizer.step({{5, 0, 9}}); // m_i = (3, -1): scale 2, error (1, 1)
-    check_close(optimizer.adam.m, {2, -2, 0});
-    check_close(optimizer.adam.v, {1, 4, 0});
-    check_close(optimizer.reduce.worker_error[0], {1, 1, 0});
-    const double m_divisor = corrected ? 0.75 : 1, v_divisor = corrected ? 0.25 : 1;
-    CHECK(optimizer.adam.x[0] == Approx(before[0] - 0.1 * (2 / m_divisor / (std::sqrt(1 / v_divisor) + 1))));
-    CHECK(optimizer.adam.x[1] == Approx(before[1] + 0.1 * (2 / m_divisor / (std::sqrt(4 / v_divisor) + 1))));
-    CHECK(optimizer.adam.x[2] == 1);
-    CHECK(optimizer.sign_margin[0] == Approx(1.0)); // |c| / scale: 3/2 and 1/2 at the worker, 2/2 at the server
-    CHECK(optimizer.sign_margin[1] == Approx(0.5));
-    optimizer.step({{0, 0, 0}}); // m_i = (1, -1), c = (2, 0): scale 1
-    check_close(optimizer.adam.m, {1, 1, 0});
-}
-
-TEST_CASE("oracle: weight decay goes on for masked elements", "[oracle]") {
-    OnebitAdam optimizer({0.1, 0.5, 0.75, 1.0, 0.5, false}, {1, 2}, 1, Scale::l1, Group::tensor);
-    optimizer.step({{1, 0}});
-    optimizer.freeze_now();
-    optimizer.step({{1, 7}});
-    CHECK(optimizer.adam.x[1] == Approx(2 * 0.95 * 0.95));
-}
-
-TEST_CASE("oracle: the freeze rule", "[oracle]") {
-    FreezeRule rule(0.5, 0);
-    CHECK(rule.delta() == 2);
-    CHECK_FALSE(rule.observe(1));
-    CHECK_FALSE(rule.observe(2));
-    CHECK_FALSE(rule.observe(3)); // 3 / 1
-    CHECK(rule.last_ratio() == 3);
-    CHECK_FALSE(rule.observe(1)); // 1 / 2: falling is no better than rising
-    CHECK(rule.observe(3.09));    // 3.09 / 3 = 1.03
-    CHECK(rule.margin() == Approx(1 / 0.96 - 1.03));
-    CHECK(FreezeRule(0.9, 0).delta() == 10);
-    CHECK(FreezeRule(0.999, 0).delta() == 1000);
-
-    FreezeRule late(0.5, 5);
-    for (int t = 1; t <= 4; ++t) CHECK_FALSE(late.observe(1));
-    CHECK(late.observe(1));
-
-    FreezeRule zero(0.5, 0);
-    CHECK_FALSE(zero.observe(0));
-    CHECK_FALSE(zero.observe(0));
-    CHECK_FALSE(zero.observe(0)); // 0 / 0 says nothing
+TEST_CASE("oracle: signs can be followed by the errors they leave", "[oracle]") {
+    // 64 elements near zero and 64 that are not: 0 and 1 are sent the other way round.
+    Vector a(128, 3.0), b(128, -1.0);
+    a[0] = a[64] = 1e-9;
+    FlatAllreduce forced(128, 2, Scale::l2, Group::block), following(128, 2, Scale::l2, Group::block);
+    std::vector<Signs> worker = {Signs(128, 1), Signs(128, -1)};
+    worker[0][0] = worker[0][64] = -1;
+    Signs server(128, 1);
+    for (std::size_t i : {0, 64, 65}) server[i] = -1;
+    forced.step({a, b}, worker, server);
+    following.follow(forced.worker_error, forced.server_error);
+    following.step({a, b});
+    CHECK(following.worker_signs == worker);
+    CHECK(following.server_signs == server);
+    check_close(following.result, forced.result);
+    check_close(following.worker_error[0], forced.worker_error[0]);
+    following.step({a, b}); // for one step only
+    CHECK(following.server_signs[65] == sign_of(following.server_c[65]));
+    following.reset();
+    check_close(following.server_error, Vector(128, 0.0));
+    check_close(following.worker_error[1], Vector(128, 0.0));
 }

@@ -1,13 +1,13 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// What the optimizer tests share: an optimizer over tensors of given sizes beside the oracle that runs on their
-// concatenation.
+// What the optimizer tests share: all kinds, gradients to train on, and an optimizer with the tensors it works on.
 #pragma once
 
 #include <algorithm>
 #include <functional>
 
+#include "support/half.hpp"
 #include "support/handles.hpp"
 
 namespace onebit_test {
@@ -21,44 +21,100 @@ inline std::size_t total(const Sizes& sizes) {
     return sum;
 }
 
+inline const std::vector<onebit_optimizer_kind_t>& all_kinds() {
+    static const std::vector<onebit_optimizer_kind_t> kinds = {ONEBIT_OPTIMIZER_ADAM, ONEBIT_OPTIMIZER_ONEBIT_ADAM,
+                                                               ONEBIT_OPTIMIZER_LAMB, ONEBIT_OPTIMIZER_ONEBIT_LAMB,
+                                                               ONEBIT_OPTIMIZER_ZERO_ONE_ADAM};
+    return kinds;
+}
+inline const std::vector<onebit_optimizer_kind_t>& freezing_kinds() {
+    static const std::vector<onebit_optimizer_kind_t> kinds = {
+        ONEBIT_OPTIMIZER_ONEBIT_ADAM, ONEBIT_OPTIMIZER_ONEBIT_LAMB, ONEBIT_OPTIMIZER_ZERO_ONE_ADAM};
+    return kinds;
+}
+inline std::string name_of(onebit_optimizer_kind_t kind) {
+    const char* const names[] = {"Adam", "1-bit Adam", "LAMB", "1-bit LAMB", "0/1 Adam"};
+    return names[static_cast<int>(kind)];
+}
+inline bool freezes(onebit_optimizer_kind_t kind) {
+    return kind != ONEBIT_OPTIMIZER_ADAM && kind != ONEBIT_OPTIMIZER_LAMB;
+}
+
 inline onebit_optimizer_config_t optimizer_config(onebit_optimizer_kind_t kind, double lr = 0.01) {
     onebit_optimizer_config_t config = ONEBIT_OPTIMIZER_CONFIG_INIT(kind, lr);
     config.freeze_step = ONEBIT_FREEZE_NEVER;
     return config;
 }
 
-inline oracle::AdamConfig oracle_config(const onebit_optimizer_config_t& config) {
-    return {config.lr, config.beta1, config.beta2, config.eps, config.weight_decay, config.bias_correction != 0};
+// The kind's stages within a few steps. It freezes after step 6. 0/1 Adam averages exactly at 1, 2, 4 and 6, in its
+// compressed rounds at 3 and 5; then come rounds at 7, 8 and 9, each second step's from 10 on, each fourth's from 13.
+inline onebit_optimizer_config_t quick_config(onebit_optimizer_kind_t kind, double lr = 0.01) {
+    onebit_optimizer_config_t config = optimizer_config(kind, lr);
+    if (freezes(kind)) config.freeze_step = 6;
+    config.variance_updates = 2;
+    config.local_step_scaler = 3;
+    config.local_steps = 4;
+    return config;
 }
 
 inline std::vector<float> initial_parameters(std::size_t count) {
     return make_data(Kind::gaussian, count, 1000, 0, 0);
 }
 
-inline oracle::PerRank gradients_of_all(const Gradient& gradient, int ranks, std::uint64_t step) {
-    oracle::PerRank all;
-    for (int r = 0; r < ranks; ++r) {
-        const std::vector<float> mine = gradient(r, step);
-        all.emplace_back(mine.begin(), mine.end());
-    }
-    return all;
+// Gaussian around a value of each element's own, which all ranks and steps share; of a magnitude that differs a
+// hundredfold along the elements.
+inline Gradient gaussian_gradient(std::size_t count, std::uint64_t seed) {
+    const std::vector<float> shared = make_data(Kind::gaussian, count, seed, 999, 0);
+    return [count, seed, shared](int rank, std::uint64_t step) {
+        std::vector<float> gradient = make_data(Kind::gaussian, count, seed, rank, step);
+        for (std::size_t i = 0; i < count; ++i)
+            gradient[i] =
+                (gradient[i] + 0.5f * shared[i]) * (i / 40 % 3 == 0 ? 0.1f : (i / 40 % 3 == 1 ? 1.0f : 10.0f));
+        return gradient;
+    };
 }
+
+// All that makes an optimizer.
+struct Setup {
+    onebit_optimizer_config_t config;
+    Sizes sizes;
+    std::vector<onebit_param_group_t> groups = {}; // empty: the config's own settings
+    std::vector<std::uint32_t> group_of = {};      // each tensor's; empty: 0
+    onebit_datatype_t gradient_type = ONEBIT_FLOAT32;
+    bool copies = false;
+    onebit_datatype_t copy_type = ONEBIT_FLOAT32;
+};
+
+struct OptimizerErrors {
+    std::vector<float> worker, server;
+    bool same_as(const OptimizerErrors& other) const {
+        return same_bits(worker, other.worker) && same_bits(server, other.server);
+    }
+};
 
 // The tensors and the optimizer of one rank.
 class Training {
   public:
     Training(onebit_comm_t comm, const onebit_optimizer_config_t& config, const Sizes& sizes, RankLog& log)
-        : log_(log) {
-        const std::vector<float> start = initial_parameters(total(sizes));
+        : Training(comm, Setup{config, sizes}, log) {}
+    Training(onebit_comm_t comm, const Setup& setup, RankLog& log)
+        : Training(comm, setup, initial_parameters(total(setup.sizes)), log) {}
+    Training(onebit_comm_t comm, const Setup& setup, const std::vector<float>& start, RankLog& log)
+        : log_(log), setup_(setup) {
         auto from = start.begin();
-        for (std::size_t size : sizes) {
+        for (std::size_t size : setup.sizes) {
+            const std::size_t words = (size * bytes_of(setup.gradient_type) + 3) / 4; // floats for their alignment
             parameters_.emplace_back(from, from + static_cast<std::ptrdiff_t>(size));
-            gradients_.emplace_back(size, 0.0f);
+            gradients_.emplace_back(words, 0.0f);
+            copies_.emplace_back((size * bytes_of(setup.copy_type) + 3) / 4, untouched_);
             from += static_cast<std::ptrdiff_t>(size);
         }
-        std::vector<onebit_tensor_t> tensors; // read, not kept
-        for (std::size_t k = 0; k < sizes.size(); ++k)
-            tensors.push_back(ONEBIT_TENSOR_INIT(parameters_[k].data(), gradients_[k].data(), sizes[k]));
+        const std::vector<onebit_tensor_t> tensors = this->tensors(); // read, not kept
+        onebit_optimizer_config_t config = setup.config;
+        if (!setup.groups.empty()) {
+            config.groups = setup.groups.data();
+            config.num_groups = setup.groups.size();
+        }
         ONEBIT_EXPECT_OK(log_, onebit_optimizer_create(comm, &config, tensors.data(), tensors.size(), &handle_));
     }
     ~Training() { ONEBIT_EXPECT_OK(log_, onebit_optimizer_destroy(handle_)); }
@@ -66,21 +122,46 @@ class Training {
     Training& operator=(const Training&) = delete;
 
     onebit_optimizer_t get() const { return handle_; }
+    std::size_t count() const { return total(setup_.sizes); }
+
     void set_gradients(const std::vector<float>& flat) {
         auto from = flat.begin();
-        for (std::vector<float>& gradient : gradients_) {
-            std::copy_n(from, gradient.size(), gradient.begin());
-            from += static_cast<std::ptrdiff_t>(gradient.size());
+        for (std::size_t k = 0; k < gradients_.size(); ++k) {
+            const auto end = from + static_cast<std::ptrdiff_t>(setup_.sizes[k]);
+            const Bytes bytes = converted({from, end}, setup_.gradient_type);
+            std::memcpy(gradients_[k].data(), bytes.data(), bytes.size());
+            from = end;
         }
     }
     void step(const std::vector<float>& flat) {
         set_gradients(flat);
         ONEBIT_EXPECT_OK(log_, onebit_optimizer_step(handle_));
     }
+    // Steps first, first + 1, ... last.
+    void steps(const Gradient& gradient, std::uint64_t first, std::uint64_t last) {
+        for (std::uint64_t t = first; t <= last; ++t) step(gradient(log_.rank(), t));
+    }
     std::vector<float> parameters() const {
         std::vector<float> flat;
         for (const std::vector<float>& part : parameters_) flat.insert(flat.end(), part.begin(), part.end());
         return flat;
+    }
+    Bytes copies() const {
+        Bytes flat;
+        for (std::size_t k = 0; k < copies_.size(); ++k) {
+            const auto* const bytes = reinterpret_cast<const unsigned char*>(copies_[k].data());
+            flat.insert(flat.end(), bytes, bytes + setup_.sizes[k] * bytes_of(setup_.copy_type));
+        }
+        return flat;
+    }
+    bool parameters_same_on_all() const {
+        const std::vector<float> flat = parameters();
+        return log_.same_on_all(flat.data(), flat.size() * sizeof(float));
+    }
+    OptimizerErrors errors() {
+        OptimizerErrors errors{std::vector<float>(count(), NAN), std::vector<float>(count(), NAN)};
+        ONEBIT_EXPECT_OK(log_, onebit_optimizer_get_error(handle_, errors.worker.data(), errors.server.data()));
+        return errors;
     }
     onebit_optimizer_info_t info() {
         onebit_optimizer_info_t info = ONEBIT_OPTIMIZER_INFO_INIT;
@@ -89,48 +170,48 @@ class Training {
     }
 
   private:
+    std::vector<onebit_tensor_t> tensors() {
+        std::vector<onebit_tensor_t> tensors;
+        for (std::size_t k = 0; k < setup_.sizes.size(); ++k) {
+            onebit_tensor_t tensor = ONEBIT_TENSOR_INIT(parameters_[k].data(), gradients_[k].data(), setup_.sizes[k]);
+            tensor.gradient_type = setup_.gradient_type;
+            if (!setup_.group_of.empty()) tensor.group = setup_.group_of[k];
+            if (setup_.copies) {
+                tensor.copy = copies_[k].data();
+                tensor.copy_type = setup_.copy_type;
+            }
+            tensors.push_back(tensor);
+        }
+        return tensors;
+    }
+
+    static constexpr float untouched_ = -12345.5f;
     RankLog& log_;
-    std::vector<std::vector<float>> parameters_, gradients_;
+    Setup setup_;
+    std::vector<std::vector<float>> parameters_, gradients_, copies_;
     onebit_optimizer_t handle_ = nullptr;
 };
 
-// Compares parameters with an oracle run beside. The error allowed grows with the way each parameter has come: an
-// update is as exact as a few float roundings of its factors, however large 1 / sqrt(v) makes it.
-class ParameterCheck {
-  public:
-    ParameterCheck(const oracle::Vector& start, double lr) : last_(start), path_(start.size(), 0.0), lr_(lr) {}
-
-    // Elements whose sign margin (see the oracle) is below `margin` are left out; returns how many.
-    std::size_t check(RankLog& log, const std::vector<float>& actual, const oracle::Vector& expected,
-                      const oracle::Vector& sign_margin, double margin, int line) {
-        ++steps_;
-        std::size_t left_out = 0, wrong = 0, first = 0;
-        for (std::size_t i = 0; i < expected.size(); ++i) {
-            path_[i] += std::fabs(expected[i] - last_[i]);
-            const double tolerance = relative_ * path_[i] + steps_ * (1e-5 * lr_ + 2.5e-7 * std::fabs(expected[i]));
-            if (!sign_margin.empty() && sign_margin[i] < margin) {
-                ++left_out;
-            } else if (!(std::fabs(actual[i] - expected[i]) <= tolerance)) {
-                if (wrong++ == 0) first = i;
-            }
-        }
-        last_ = expected;
-        std::ostringstream text;
-        text.precision(9);
-        text << "step " << steps_ << ": " << wrong << " of " << expected.size() << " parameters are wrong";
-        if (wrong != 0) text << "; the first is " << first << ": " << actual[first] << ", not " << expected[first];
-        log.expect(wrong == 0, text.str(), __FILE__, line);
-        log.expect(log.same_on_all(actual.data(), actual.size() * sizeof(float)), "parameters equal on all ranks",
-                   __FILE__, line);
-        return left_out;
+// Everything that a test can see of a training, in which nothing may change when a call fails.
+struct Snapshot {
+    explicit Snapshot(Training& training)
+        : parameters(training.parameters()),
+          copies(training.copies()),
+          errors(training.errors()),
+          info(training.info()) {}
+    // But for the bytes sent, which any agreement adds to, and the steps skipped.
+    bool same_as(const Snapshot& other) const {
+        const onebit_optimizer_info_t &a = info, &b = other.info;
+        return same_bits(parameters, other.parameters) && copies == other.copies && errors.same_as(other.errors) &&
+               a.frozen == b.frozen && a.steps == b.steps && a.freeze_step == b.freeze_step && a.masked == b.masked &&
+               a.exact_rounds == b.exact_rounds && a.compressed_rounds == b.compressed_rounds &&
+               a.grad_norm == b.grad_norm;
     }
-    void relative_tolerance(double value) { relative_ = value; }
 
-  private:
-    oracle::Vector last_, path_;
-    double lr_;
-    double relative_ = 2e-4;
-    int steps_ = 0;
+    std::vector<float> parameters;
+    Bytes copies;
+    OptimizerErrors errors;
+    onebit_optimizer_info_t info;
 };
 
 } // namespace onebit_test

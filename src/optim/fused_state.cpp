@@ -1,0 +1,284 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Saving and loading of what FusedOptimizer and its kinds keep. What is the same on every rank is saved in pieces, one
+// by each; what is a rank's own as a whole. Loading first puts everything together beside the optimizer, then all ranks
+// agree, and only then does anything change.
+
+#include <algorithm>
+#include <cstring>
+
+#include "collectives/state.hpp"
+#include "core/hash.hpp"
+#include "optim/fused_optimizer.hpp"
+
+namespace onebit {
+namespace {
+
+class NumberWriter final : public NumberVisitor {
+  public:
+    using NumberVisitor::visit;
+    void visit(std::uint64_t& number) override { numbers.push_back(number); }
+    std::uint64_t visit_count(std::uint64_t own) override {
+        numbers.push_back(own);
+        return own;
+    }
+    std::vector<std::uint64_t> numbers;
+};
+
+/// Reads what a NumberWriter wrote; `dry`: only counts.
+class NumberReader final : public NumberVisitor {
+  public:
+    NumberReader(const std::vector<std::uint64_t>& numbers, bool dry) : numbers_(numbers), dry_(dry) {}
+
+    using NumberVisitor::visit;
+    void visit(std::uint64_t& number) override {
+        if (next_ < numbers_.size() && !dry_) number = numbers_[next_];
+        ++next_;
+    }
+    std::uint64_t visit_count(std::uint64_t) override {
+        const std::uint64_t count = next_ < numbers_.size() ? numbers_[next_] : 0;
+        ++next_;
+        return std::min<std::uint64_t>(count, numbers_.size()); // an impossible one doesn't fit, and doesn't take long
+    }
+    bool fits() const { return next_ == numbers_.size(); }
+
+  private:
+    const std::vector<std::uint64_t>& numbers_;
+    bool dry_;
+    std::size_t next_ = 0;
+};
+
+/// The bytes of one rank's masks or floats, which move and are not computed with.
+std::vector<float> as_floats(std::span<const std::uint32_t> words) {
+    std::vector<float> floats(words.size());
+    if (!words.empty()) std::memcpy(floats.data(), words.data(), words.size_bytes());
+    return floats;
+}
+
+} // namespace
+
+/// An array that is part of a bucket's state, and how ranks share it.
+struct FusedOptimizer::ArrayPlan {
+    ArrayName name;
+    Ownership ownership;
+    std::size_t length;
+};
+
+std::vector<FusedOptimizer::ArrayPlan> FusedOptimizer::plan_arrays(const Bucket& bucket, bool frozen) const {
+    const std::size_t count = bucket.layout.count();
+    const bool zero_one = config().kind == ONEBIT_OPTIMIZER_ZERO_ONE_ADAM;
+    const bool compressing = bucket.compresses && frozen;
+    // In 0/1 Adam's local steps every rank goes its own way.
+    const Ownership drifting = compressing && zero_one ? Ownership::kMeans : Ownership::kPieces;
+    std::vector<ArrayPlan> plan = {{ArrayName::kParameters, drifting, count}, {ArrayName::kMomentum, drifting, count}};
+    const auto add = [&](bool wanted, ArrayName name, Ownership ownership, std::size_t length) {
+        if (wanted) plan.push_back({name, ownership, length});
+    };
+    add(!compressing, ArrayName::kVariance, Ownership::kPieces, count);
+    add(compressing, ArrayName::kPrecondition, Ownership::kPieces, count);
+    add(compressing && config().kind == ONEBIT_OPTIMIZER_ONEBIT_LAMB, ArrayName::kFreshVariance, Ownership::kPieces,
+        count);
+    add(compressing && zero_one, ArrayName::kAnchor, Ownership::kPieces, count);
+    add(compressing, ArrayName::kMask, Ownership::kPieces, ceil_divide(count, kWordElements));
+    const bool has_error = compressing || (bucket.compresses && zero_one);
+    add(has_error, ArrayName::kServerError, Ownership::kPieces, count);
+    add(has_error, ArrayName::kWorkerError, Ownership::kSpread, count);
+    std::ranges::stable_partition(plan, [](const ArrayPlan& a) { return a.ownership == Ownership::kPieces; });
+    return plan;
+}
+
+void FusedOptimizer::visit_all_numbers(NumberVisitor& visitor) {
+    std::uint64_t requested = freeze_requested_ ? 1 : 0;
+    for (std::uint64_t* number :
+         {&steps_, &skipped_, &exact_rounds_, &compressed_rounds_, &freeze_step_, &requested, &masked_}) {
+        visitor.visit(*number);
+    }
+    freeze_requested_ = requested != 0;
+    visitor.visit(grad_norm_);
+    visitor.visit(settings_.gradient_scale);
+    for (onebit_param_group_t& group : settings_.groups) visitor.visit(group.lr);
+    std::vector<double> no_history;
+    visitor.visit(automatic_freeze_ ? automatic_freeze_->history() : no_history);
+    visit_numbers(visitor);
+}
+
+Identity FusedOptimizer::identity() const {
+    std::vector<std::uint64_t> shape;
+    for (const Tensor& tensor : tensors_) {
+        shape.push_back(tensor.count);
+        shape.push_back(static_cast<std::uint64_t>(settings_.groups[tensor.group].no_compress));
+        shape.push_back(tensor.group);
+    }
+    return {static_cast<std::uint32_t>(config().kind), frozen() ? 1U : 0U,
+            tensors_.back().offset + tensors_.back().count,
+            hash_bytes(shape.data(), shape.size() * sizeof(std::uint64_t))};
+}
+
+// ------------------------------------------------------------------------------------------------------- save ----
+
+Status FusedOptimizer::save(const char* prefix) {
+    ONEBIT_RETURN_IF_ERROR(check_usable());
+    return save_file(*buckets_.front().allreduce, prefix, [&](std::vector<std::byte>* bytes) { return pack(bytes); });
+}
+
+Status FusedOptimizer::pack(std::vector<std::byte>* bytes) {
+    const Transport& channel = buckets_.front().allreduce->channel();
+    NumberWriter numbers;
+    visit_all_numbers(numbers);
+    SavedOptimizer saved = {identity(),
+                            static_cast<std::uint32_t>(channel.rank()),
+                            static_cast<std::uint32_t>(channel.size()),
+                            std::move(numbers.numbers),
+                            {}};
+    for (const bool own : {false, true}) { // pieces first
+        for (std::uint32_t b = 0; b < buckets_.size(); ++b) {
+            const Bucket& bucket = buckets_[b];
+            const Chunk mine = partition(bucket.layout.count(), saved.ranks)[saved.rank];
+            for (const ArrayPlan& plan : plan_arrays(bucket, frozen())) {
+                if ((plan.ownership != Ownership::kPieces) != own) continue;
+                const Chunk piece = own ? Chunk{0, 0, bucket.layout.count()} : mine;
+                const std::size_t begin = plan.name == ArrayName::kMask ? piece.begin / kWordElements : piece.begin;
+                saved.arrays.push_back(
+                    {plan.name, b, plan.ownership, plan.length, begin, piece_of(bucket, plan.name, piece)});
+            }
+        }
+    }
+    *bytes = saved.pack();
+    return {};
+}
+
+/// The elements of `piece`: all of the bucket's, or those of this rank's chunk.
+std::vector<float> FusedOptimizer::piece_of(const Bucket& bucket, ArrayName name, const Chunk& piece) const {
+    std::vector<float> values(piece.count);
+    const auto copy = [&](const AlignedBuffer<float>& from) {
+        if (piece.count > 0) std::memcpy(values.data(), from.data() + piece.begin, piece.count * sizeof(float));
+    };
+    switch (name) {
+        case ArrayName::kParameters:
+            for (const Segment& whole : bucket.layout.segments()) {
+                const Segment segment = whole.within(piece.begin, piece.count);
+                if (segment.count == 0) continue;
+                std::memcpy(values.data() + (segment.offset - piece.begin), segment.parameters(),
+                            segment.count * sizeof(float));
+            }
+            break;
+        case ArrayName::kMomentum:
+            if (bucket.m.size() > 0) {
+                copy(bucket.m);
+                break;
+            }
+            for (std::size_t b = 0; b < piece.blocks(); ++b) {
+                bucket.allreduce->flat().last_result({piece, b}, values.data() + b * kBlockElements);
+            }
+            break;
+        case ArrayName::kVariance:
+            copy(bucket.v);
+            break;
+        case ArrayName::kPrecondition:
+            copy(bucket.precondition);
+            break;
+        case ArrayName::kFreshVariance:
+            copy(bucket.v_fresh);
+            break;
+        case ArrayName::kAnchor:
+            copy(bucket.anchor);
+            break;
+        case ArrayName::kMask: {
+            std::vector<std::uint32_t> all(piece.words(), ~0U); // no mask: all take part
+            const std::span<const std::uint32_t> mask = bucket.allreduce->flat().mask();
+            if (!mask.empty()) std::ranges::copy(mask.subspan(piece.begin / kWordElements, all.size()), all.begin());
+            return as_floats(all);
+        }
+        case ArrayName::kWorkerError:
+            (void)bucket.allreduce->get_error(values.data(), nullptr); // idle, as check_usable has seen
+            break;
+        case ArrayName::kServerError:
+            (void)bucket.allreduce->get_error(nullptr, values.data());
+            break;
+    }
+    return values;
+}
+
+// ------------------------------------------------------------------------------------------------------- load ----
+
+Status FusedOptimizer::load(const char* prefix) {
+    ONEBIT_RETURN_IF_ERROR(check_usable());
+    Allreduce& first = *buckets_.front().allreduce;
+    LoadedOptimizer loaded;
+    const Status own = catch_exceptions([&] {
+        ONEBIT_RETURN_IF_ERROR(check_prefix(prefix));
+        ONEBIT_RETURN_IF_ERROR(load_optimizer(prefix, first.channel().rank(), first.channel().size(), &loaded));
+        const Status fits = check_loaded(loaded);
+        return fits.ok() ? fits : Status::error(fits.code(), "%s: %s", prefix, fits.message().c_str());
+    });
+    ONEBIT_RETURN_IF_ERROR(
+        first.agree_now(own, static_cast<std::uint32_t>(loaded.saved_ranks),
+                        hash_bytes(loaded.numbers.data(), loaded.numbers.size() * sizeof(std::uint64_t)),
+                        {"how many ranks the save is of", "when it was saved (a hash)"}));
+    return restore(loaded);
+}
+
+/// Makes sure that all of the state is there, and makes room for what a load leaves empty.
+Status FusedOptimizer::check_loaded(const LoadedOptimizer& loaded) {
+    const Identity own = identity();
+    const Identity& its = loaded.identity;
+    const auto differs = [](const char* what) {
+        return Status::error(ONEBIT_ERROR_BAD_STATE, "the saved optimizer has %s", what);
+    };
+    if (its.kind != own.kind) return differs("another kind");
+    if (its.count != own.count) {
+        return Status::error(ONEBIT_ERROR_BAD_STATE, "the saved optimizer has %llu elements, this one %llu",
+                             static_cast<unsigned long long>(its.count), static_cast<unsigned long long>(own.count));
+    }
+    if (its.shape != own.shape) return differs("tensors of other counts or in other groups");
+    NumberReader numbers(loaded.numbers, true);
+    visit_all_numbers(numbers);
+    if (!numbers.fits()) return differs("another set of numbers");
+    for (std::uint32_t b = 0; b < buckets_.size(); ++b) {
+        for (const ArrayPlan& plan : plan_arrays(buckets_[b], its.frozen != 0)) {
+            const auto found = loaded.arrays.find({plan.name, b});
+            if (found == loaded.arrays.end() || found->second.size() != plan.length) return differs("other arrays");
+        }
+    }
+    return {};
+}
+
+Status FusedOptimizer::restore(LoadedOptimizer& save) {
+    NumberReader numbers(save.numbers, false);
+    visit_all_numbers(numbers);
+    for (std::uint32_t b = 0; b < buckets_.size(); ++b) {
+        Bucket& bucket = buckets_[b];
+        const auto take = [&](ArrayName name) {
+            const auto found = save.arrays.find({name, b});
+            return found == save.arrays.end() ? AlignedBuffer<float>() : std::move(found->second);
+        };
+        bucket.m = take(ArrayName::kMomentum); // the next step reads it from here
+        bucket.v = take(ArrayName::kVariance);
+        bucket.precondition = take(ArrayName::kPrecondition);
+        bucket.v_fresh = take(ArrayName::kFreshVariance);
+        bucket.anchor = take(ArrayName::kAnchor);
+        const AlignedBuffer<float> parameters = take(ArrayName::kParameters);
+        bucket.layout.for_each_segment(threads_, [&](const Segment& segment) {
+            std::memcpy(segment.parameters(), parameters.data() + segment.offset, segment.count * sizeof(float));
+            segment.write_copy(*kernels_);
+        });
+        const bool sums = !bucket.compresses || !frozen();
+        if (sums != (bucket.sum.size() > 0)) bucket.sum = AlignedBuffer<float>(sums ? bucket.layout.count() : 0);
+        if (!bucket.compresses) continue;
+        const AlignedBuffer<float> mask = take(ArrayName::kMask);
+        ONEBIT_RETURN_IF_ERROR(bucket.allreduce->set_mask(
+            mask.size() > 0 ? reinterpret_cast<const std::uint32_t*>(mask.data()) : nullptr));
+        const AlignedBuffer<float> worker = take(ArrayName::kWorkerError);
+        const AlignedBuffer<float> server = take(ArrayName::kServerError);
+        if (worker.size() == 0) {
+            ONEBIT_RETURN_IF_ERROR(bucket.allreduce->reset());
+        } else {
+            bucket.allreduce->set_state(worker.data(), server.data() + bucket.allreduce->server_chunk().begin, steps_);
+        }
+    }
+    loaded();
+    return {};
+}
+
+} // namespace onebit

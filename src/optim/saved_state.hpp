@@ -1,0 +1,90 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/aligned_buffer.hpp"
+#include "core/status.hpp"
+
+namespace onebit {
+
+/// Reads or writes numbers in one fixed order, so that saving and loading are one piece of code.
+class NumberVisitor {
+  public:
+    virtual ~NumberVisitor() = default;
+    virtual void visit(std::uint64_t& number) = 0;
+    /// How many numbers of a list were saved, where there are `own` here.
+    virtual std::uint64_t visit_count(std::uint64_t own) = 0;
+    void visit(double& number);
+    /// As many as there are, which is written too; what was saved of another length is passed over.
+    void visit(std::vector<double>& numbers);
+};
+
+/// What an optimizer saves by the array; all of 4-byte elements.
+enum class ArrayName : std::uint32_t {
+    kParameters = 1,
+    kMomentum = 2,
+    kVariance = 3,
+    kPrecondition = 4,
+    kFreshVariance = 5,
+    kAnchor = 6,
+    kMask = 7,
+    kWorkerError = 8,
+    kServerError = 9,
+};
+
+/// Whose an array is, and what becomes of it among other ranks than those that saved it.
+enum class Ownership : std::uint32_t {
+    kPieces = 0, ///< one array for all ranks; each saves a piece of it
+    kMeans = 1,  ///< each rank's own; all get their mean
+    kSpread = 2, ///< each rank's own; spread over the new ranks so that the mean over the ranks stays what it is
+};
+
+struct SavedArray {
+    ArrayName name = ArrayName::kParameters;
+    std::uint32_t bucket = 0;
+    Ownership ownership = Ownership::kPieces;
+    std::uint64_t length = 0; ///< of the whole
+    std::uint64_t begin = 0;  ///< of what is saved here
+    std::vector<float> values;
+};
+
+/// What tells whether a state fits an optimizer; all files of a save agree.
+struct Identity {
+    std::uint32_t kind = 0;
+    std::uint32_t frozen = 0;
+    std::uint64_t count = 0;
+    std::uint64_t shape = 0; ///< hash of the tensors' counts and whether they are compressed
+};
+
+/// One rank's share of a save; docs/WIRE_FORMAT.md, "Saved optimizer", has the layout.
+struct SavedOptimizer {
+    Identity identity;
+    std::uint32_t rank = 0;
+    std::uint32_t ranks = 1;
+    std::vector<std::uint64_t> numbers;
+    std::vector<SavedArray> arrays; ///< pieces first
+
+    std::vector<std::byte> pack() const;
+};
+
+/// A save of any number of ranks as one rank of `ranks` sees it: whole arrays.
+struct LoadedOptimizer {
+    int saved_ranks = 0;
+    Identity identity;
+    std::vector<std::uint64_t> numbers;
+    std::map<std::pair<ArrayName, std::uint32_t>, AlignedBuffer<float>> arrays; ///< by name and bucket
+};
+
+/// Finds and reads a save: of `ranks` ranks if there is one, else of the one other number there is. BAD_STATE, IO, with
+/// the file's name. Local.
+Status load_optimizer(const std::string& prefix, int rank, int ranks, LoadedOptimizer* loaded);
+
+} // namespace onebit

@@ -1,0 +1,90 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Each instruction set of this machine gives the same bits. The environment chooses it when a communicator is created,
+// so this is for one process alone: among MPI processes each would have to change at the same moment.
+#include <cstdlib>
+
+#include "support/training.hpp"
+
+using namespace onebit_test;
+
+namespace {
+
+constexpr int ranks = 3;
+
+class Kernels {
+  public:
+    explicit Kernels(const char* name) { setenv("ONEBIT_KERNELS", name, 1); }
+    ~Kernels() { unsetenv("ONEBIT_KERNELS"); }
+    Kernels(const Kernels&) = delete;
+    Kernels& operator=(const Kernels&) = delete;
+};
+
+bool available(const char* name) {
+    const Kernels chosen(name);
+    onebit_comm_t comm = nullptr;
+    if (onebit_comm_create_loopback(1, &comm) != ONEBIT_SUCCESS) return false;
+    onebit_comm_destroy(comm);
+    return true;
+}
+
+void append(Bytes& to, const void* data, std::size_t bytes) {
+    const auto* const first = static_cast<const unsigned char*>(data);
+    to.insert(to.end(), first, first + bytes);
+}
+
+// Everything that can be seen of a training, after each step.
+Bytes history(Training& training, const std::vector<std::vector<float>>& gradients) {
+    Bytes seen;
+    for (const std::vector<float>& values : gradients) {
+        training.step(values);
+        const Snapshot now(training);
+        append(seen, now.parameters.data(), now.parameters.size() * sizeof(float));
+        append(seen, now.copies.data(), now.copies.size());
+        append(seen, now.errors.worker.data(), now.errors.worker.size() * sizeof(float));
+        append(seen, now.errors.server.data(), now.errors.server.size() * sizeof(float));
+        append(seen, &now.info.grad_norm, sizeof now.info.grad_norm);
+    }
+    return seen;
+}
+
+// By rank.
+std::vector<Bytes> history_with(const char* kernels, const Setup& setup) {
+    std::vector<Bytes> histories(ranks);
+    const Kernels chosen(kernels);
+    run_ranks(ranks, [&](onebit_comm_t comm, RankLog& log) {
+        log.context(std::string(kernels) + ", " + name_of(setup.config.kind));
+        const Gradient gradient = gaussian_gradient(total(setup.sizes), 1);
+        std::vector<std::vector<float>> gradients;
+        for (std::uint64_t t = 1; t <= 12; ++t) gradients.push_back(gradient(log.rank(), t));
+        Training training(comm, setup, log);
+        histories[static_cast<std::size_t>(log.rank())] = history(training, gradients);
+        ONEBIT_EXPECT(log, training.info().steps == 12);
+    });
+    return histories;
+}
+
+} // namespace
+
+TEST_CASE("every instruction set gives the same bits", "[optimizer][determinism]") {
+    REQUIRE(available("reference"));
+    const onebit_optimizer_kind_t kind = GENERATE(from_range(all_kinds()));
+    const onebit_datatype_t type = GENERATE(ONEBIT_FLOAT32, ONEBIT_FLOAT16, ONEBIT_BFLOAT16);
+    Setup setup{quick_config(kind), {4097, 1, 2 * 4096 + 333, 15, 64}};
+    setup.config.weight_decay = 0.01;
+    setup.config.max_grad_norm = type == ONEBIT_BFLOAT16 ? 0 : 50;
+    setup.config.bias_correction = type == ONEBIT_FLOAT16 ? 0 : 1;
+    setup.groups.assign(2, ONEBIT_PARAM_GROUP_INIT(0.01));
+    setup.groups[1].no_compress = 1;
+    setup.group_of = {0, 0, 0, 1, 0};
+    setup.gradient_type = type;
+    setup.copies = true;
+    setup.copy_type = type;
+    const std::vector<Bytes> expected = history_with("reference", setup);
+    for (const char* name : {"sse4", "avx2", "avx512", "neon"}) {
+        if (!available(name)) continue;
+        INFO(name << ", " << name_of(kind) << ", gradient type " << type);
+        CHECK((history_with(name, setup) == expected)); // in brackets: else a megabyte of numbers is printed
+    }
+}

@@ -1,0 +1,282 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+
+// A state that one number of ranks has saved and another loads. Only one process can make communicators of several
+// sizes one after the other, so this is for threads alone.
+#include <unistd.h>
+
+#include <filesystem>
+#include <numeric>
+
+#include "support/files.hpp"
+#include "support/training.hpp"
+
+using namespace onebit_test;
+namespace fs = std::filesystem;
+
+namespace {
+
+class Directory {
+  public:
+    Directory() {
+        std::string name = (fs::temp_directory_path() / "onebit-test-XXXXXX").string();
+        REQUIRE(mkdtemp(name.data()) != nullptr);
+        path_ = name;
+    }
+    ~Directory() {
+        std::error_code ignored;
+        fs::remove_all(path_, ignored);
+    }
+    Directory(const Directory&) = delete;
+    Directory& operator=(const Directory&) = delete;
+
+    std::string prefix() const { return (path_ / "state").string(); }
+    fs::path file(int rank, int ranks) const {
+        return prefix() + "." + std::to_string(rank) + "-of-" + std::to_string(ranks) + ".onebit";
+    }
+
+  private:
+    fs::path path_;
+};
+
+// Several tensors, one of them never compressed, and one row without a gradient.
+Setup moved_setup(onebit_optimizer_kind_t kind) {
+    Setup setup{quick_config(kind), {133, 61, 20, 1, 300}};
+    setup.groups.assign(2, ONEBIT_PARAM_GROUP_INIT(0.01));
+    setup.groups[1].no_compress = 1;
+    setup.group_of = {0, 0, 1, 0, 0};
+    setup.copies = true;
+    setup.copy_type = ONEBIT_BFLOAT16;
+    return setup;
+}
+
+Gradient moved_gradient() {
+    return [inner = gaussian_gradient(133 + 61 + 20 + 1 + 300, 1)](int rank, std::uint64_t t) {
+        std::vector<float> values = inner(rank, t);
+        std::fill(values.begin() + 40, values.begin() + 50, 0.0f);
+        return values;
+    };
+}
+
+// What all ranks together know of a training.
+struct Whole {
+    std::vector<double> parameters;  // their mean
+    std::vector<double> undelivered; // mean of the worker errors + sum of the server errors
+    std::vector<double> magnitude;   // of what that is a sum of
+    std::vector<float> first;        // rank 0's parameters
+    onebit_optimizer_info_t info = ONEBIT_OPTIMIZER_INFO_INIT;
+};
+
+// Collective; every rank gets the same.
+Whole whole_of(Training& training, RankLog& log) {
+    Whole whole;
+    const OptimizerErrors errors = training.errors();
+    const auto parameters = log.gather_floats(training.parameters());
+    const auto workers = log.gather_floats(errors.worker), servers = log.gather_floats(errors.server);
+    const std::size_t count = training.count();
+    whole.parameters.assign(count, 0.0);
+    whole.undelivered.assign(count, 0.0);
+    whole.magnitude.assign(count, 0.0);
+    for (std::size_t r = 0; r < workers.size(); ++r) {
+        for (std::size_t i = 0; i < count; ++i) {
+            whole.parameters[i] += static_cast<double>(parameters[r][i]) / log.size();
+            whole.undelivered[i] += static_cast<double>(workers[r][i]) / log.size() + servers[r][i];
+            whole.magnitude[i] += std::fabs(workers[r][i]) + std::fabs(servers[r][i]);
+        }
+    }
+    whole.first = parameters.front();
+    whole.info = training.info();
+    return whole;
+}
+
+bool near(const std::vector<double>& a, const std::vector<double>& b, const std::vector<double>& magnitude) {
+    bool all = a.size() == b.size();
+    for (std::size_t i = 0; all && i < a.size(); ++i) all = std::fabs(a[i] - b[i]) <= 1e-6 * magnitude[i];
+    return all;
+}
+
+// Trains on `ranks` ranks and saves after step `at`.
+Whole trained_and_saved(const Directory& directory, const Setup& setup, int ranks, std::uint64_t at) {
+    Whole saved;
+    run_ranks(ranks, [&](onebit_comm_t comm, RankLog& log) {
+        Training training(comm, setup, log);
+        training.steps(moved_gradient(), 1, at);
+        const Whole whole = whole_of(training, log);
+        if (log.rank() == 0) saved = whole;
+        ONEBIT_EXPECT_OK(log, onebit_optimizer_save(training.get(), directory.prefix().c_str()));
+    });
+    return saved;
+}
+
+void expect_moved(Training& training, RankLog& log, const Whole& saved) {
+    const Whole loaded = whole_of(training, log);
+    ONEBIT_EXPECT(log, training.parameters_same_on_all());
+    std::vector<double> size;
+    for (double x : saved.parameters) size.push_back(std::fabs(x) + 1);
+    ONEBIT_EXPECT(log, near(loaded.parameters, saved.parameters, size)); // their mean, where ranks had parted
+    ONEBIT_EXPECT(log, near(loaded.undelivered, saved.undelivered, saved.magnitude));
+    ONEBIT_EXPECT(log, training.copies() == converted(training.parameters(), ONEBIT_BFLOAT16));
+    const onebit_optimizer_info_t &now = loaded.info, &then = saved.info;
+    ONEBIT_EXPECT(log, now.steps == then.steps && now.freeze_step == then.freeze_step);
+    ONEBIT_EXPECT(log, now.frozen == then.frozen && now.masked == then.masked);
+    ONEBIT_EXPECT(log, now.exact_rounds == then.exact_rounds && now.compressed_rounds == then.compressed_rounds);
+}
+
+// Ten more steps, with rounds at the same steps as without the move.
+void expect_goes_on(Training& training, RankLog& log, std::uint64_t at) {
+    const std::vector<float> start = training.parameters();
+    for (std::uint64_t t = at + 1; t <= at + 10; ++t) {
+        const onebit_optimizer_info_t before = training.info();
+        training.steps(moved_gradient(), t, t);
+        const onebit_optimizer_info_t after = training.info();
+        const bool exchanged =
+            after.exact_rounds + after.compressed_rounds > before.exact_rounds + before.compressed_rounds;
+        if (exchanged) ONEBIT_EXPECT(log, training.parameters_same_on_all());
+    }
+    std::size_t moved = 0, finite = 0;
+    const std::vector<float> now = training.parameters();
+    for (std::size_t i = 0; i < now.size(); ++i) {
+        moved += now[i] != start[i] ? 1 : 0;
+        finite += std::isfinite(now[i]) ? 1 : 0;
+    }
+    ONEBIT_EXPECT(log, moved == now.size() - 10); // all but the row without a gradient
+    ONEBIT_EXPECT(log, finite == now.size());
+}
+
+void move(onebit_optimizer_kind_t kind, int from, int to, std::uint64_t at) {
+    INFO(name_of(kind) << " after step " << at << ", from " << from << " to " << to << " ranks");
+    const Directory directory;
+    const Setup setup = moved_setup(kind);
+    const Whole saved = trained_and_saved(directory, setup, from, at);
+    run_ranks(to, [&](onebit_comm_t comm, RankLog& log) {
+        log.context(name_of(kind) + " after step " + std::to_string(at));
+        Training training(comm, setup, std::vector<float>(total(setup.sizes), 0.25f), log);
+        ONEBIT_EXPECT_OK(log, onebit_optimizer_load(training.get(), directory.prefix().c_str()));
+        expect_moved(training, log, saved);
+        // Where no rank has gone its own way the parameters are the very same.
+        const bool parted = kind == ONEBIT_OPTIMIZER_ZERO_ONE_ADAM && at == 11;
+        if (!parted) ONEBIT_EXPECT(log, same_bits(training.parameters(), saved.first));
+        expect_goes_on(training, log, at);
+    });
+}
+
+} // namespace
+
+TEST_CASE("other numbers of ranks take over a state", "[optimizer][save][reshard]") {
+    const onebit_optimizer_kind_t kind = GENERATE(from_range(all_kinds()));
+    for (const auto& [from, to] : std::vector<std::pair<int, int>>{{4, 2}, {4, 3}, {2, 4}, {3, 1}, {1, 3}})
+        for (std::uint64_t at : {3, 6, 10, 11}) // warm-up, freeze, compression, between two of 0/1 Adam's rounds
+            move(kind, from, to, at);
+}
+
+// If all ranks have the same gradients, their number makes no difference: every worker sends the same message, with one
+// scale for its whole buffer, and the servers have nothing to add.
+TEST_CASE("equal ranks go on elsewhere as they would have", "[optimizer][save][reshard]") {
+    const onebit_optimizer_kind_t kind = GENERATE(from_range(all_kinds()));
+    const auto [from, to] = GENERATE(table<int, int>({{4, 2}, {4, 3}, {2, 4}}));
+    const std::uint64_t at = GENERATE(3, 6, 10, 11);
+    INFO(name_of(kind) << " after step " << at << ", from " << from << " to " << to << " ranks");
+    Setup setup = moved_setup(kind);
+    setup.config.group = ONEBIT_GROUP_TENSOR;
+    const Directory directory;
+    const Gradient gradient = [](int, std::uint64_t t) { return moved_gradient()(0, t); };
+    std::vector<float> expected;
+    run_ranks(from, [&](onebit_comm_t comm, RankLog& log) {
+        Training training(comm, setup, log);
+        training.steps(gradient, 1, at);
+        ONEBIT_EXPECT_OK(log, onebit_optimizer_save(training.get(), directory.prefix().c_str()));
+        training.steps(gradient, at + 1, at + 10);
+        if (log.rank() == 0) expected = training.parameters();
+    });
+    run_ranks(to, [&](onebit_comm_t comm, RankLog& log) {
+        Training training(comm, setup, std::vector<float>(total(setup.sizes), 0.25f), log);
+        ONEBIT_EXPECT_OK(log, onebit_optimizer_load(training.get(), directory.prefix().c_str()));
+        training.steps(gradient, at + 1, at + 10);
+        const std::vector<float> now = training.parameters();
+        std::size_t wrong = 0;
+        for (std::size_t i = 0; i < now.size(); ++i)
+            wrong += std::fabs(now[i] - expected[i]) <= 1e-4f * (1 + std::fabs(expected[i])) ? 0 : 1;
+        ONEBIT_EXPECT(log, wrong == 0);
+    });
+}
+
+TEST_CASE("a state that has moved is saved and loaded as any other", "[optimizer][save][reshard]") {
+    const onebit_optimizer_kind_t kind = GENERATE(from_range(all_kinds()));
+    const Directory directory;
+    const Setup setup = moved_setup(kind);
+    trained_and_saved(directory, setup, 4, 11);
+    run_ranks(2, [&](onebit_comm_t comm, RankLog& log) {
+        Training training(comm, setup, log), again(comm, setup, log);
+        ONEBIT_EXPECT_OK(log, onebit_optimizer_load(training.get(), directory.prefix().c_str()));
+        training.steps(moved_gradient(), 12, 13);
+        ONEBIT_EXPECT_OK(log, onebit_optimizer_save(training.get(), directory.prefix().c_str()));
+        // Beside the other number's files its own are the ones.
+        ONEBIT_EXPECT_OK(log, onebit_optimizer_load(again.get(), directory.prefix().c_str()));
+        ONEBIT_EXPECT(log, again.info().steps == 13);
+        training.steps(moved_gradient(), 14, 20);
+        again.steps(moved_gradient(), 14, 20);
+        ONEBIT_EXPECT(log, same_bits(training.parameters(), again.parameters()));
+        ONEBIT_EXPECT(log, training.errors().same_as(again.errors()));
+    });
+    for (int r = 0; r < 4; ++r) CHECK(fs::exists(directory.file(r, 4)));
+}
+
+TEST_CASE("another number's files that are missing or damaged are refused by all", "[optimizer][save][reshard]") {
+    const onebit_optimizer_kind_t kind = GENERATE(from_range(all_kinds()));
+    const Directory directory;
+    const Setup setup = moved_setup(kind);
+    const Whole saved = trained_and_saved(directory, setup, 4, 10);
+    for (int ranks : {1, 2, 3}) {
+        run_ranks(ranks, [&](onebit_comm_t comm, RankLog& log) {
+            Training training(comm, setup, log), twin(comm, setup, log);
+            training.steps(moved_gradient(), 1, 8);
+            twin.steps(moved_gradient(), 1, 8);
+            const auto expect_refused = [&](onebit_status_t status) {
+                log.barrier();
+                ONEBIT_EXPECT_FAILURE(log, status, "rank",
+                                      onebit_optimizer_load(training.get(), directory.prefix().c_str()));
+                ONEBIT_EXPECT(log, Snapshot(training).same_as(Snapshot(twin)));
+                log.barrier();
+            };
+            for (int r = 0; r < 4; ++r) {
+                log.context("file " + std::to_string(r) + " of 4");
+                const fs::path file = directory.file(r, 4), aside = directory.prefix() + "-aside";
+                const Bytes sound = read_file(file);
+                log.barrier();
+                if (log.rank() == 0) fs::rename(file, aside);
+                expect_refused(ONEBIT_ERROR_IO);
+                Bytes damaged = sound;
+                damaged[damaged.size() / 2] ^= 4;
+                if (log.rank() == 0) write_file(file, damaged);
+                expect_refused(ONEBIT_ERROR_BAD_STATE);
+                if (log.rank() == 0) write_file(file, {sound.begin(), sound.end() - 5});
+                expect_refused(ONEBIT_ERROR_BAD_STATE);
+                if (log.rank() == 0) fs::rename(aside, file);
+            }
+            log.barrier();
+            training.steps(moved_gradient(), 9, 12);
+            twin.steps(moved_gradient(), 9, 12);
+            ONEBIT_EXPECT(log, Snapshot(training).same_as(Snapshot(twin)));
+            ONEBIT_EXPECT_OK(log, onebit_optimizer_load(training.get(), directory.prefix().c_str()));
+            expect_moved(training, log, saved);
+        });
+    }
+}
+
+TEST_CASE("another model's state is refused by another number of ranks", "[optimizer][save][reshard]") {
+    const Directory directory;
+    trained_and_saved(directory, moved_setup(ONEBIT_OPTIMIZER_ONEBIT_ADAM), 4, 8);
+    run_ranks(2, [&](onebit_comm_t comm, RankLog& log) {
+        Setup other = moved_setup(ONEBIT_OPTIMIZER_ONEBIT_LAMB);
+        Training lamb(comm, other, log);
+        other = moved_setup(ONEBIT_OPTIMIZER_ONEBIT_ADAM);
+        std::swap(other.sizes[0], other.sizes[1]);
+        Training split(comm, other, log);
+        for (Training* training : {&lamb, &split}) {
+            const Snapshot before(*training);
+            ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_BAD_STATE, "rank",
+                                  onebit_optimizer_load(training->get(), directory.prefix().c_str()));
+            ONEBIT_EXPECT(log, Snapshot(*training).same_as(before));
+        }
+    });
+}

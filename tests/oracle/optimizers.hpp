@@ -1,0 +1,252 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+
+// The five optimizers of docs/OPTIMIZERS.md in double precision, all ranks in one object, over tensors that lie one
+// behind the other. Public data, as in oracle.hpp: a test may look at and set all of it.
+#pragma once
+
+#include "oracle/oracle.hpp"
+
+namespace oracle {
+
+// Of a group of tensors.
+struct Settings {
+    double lr = 1e-3;
+    double beta1 = 0.9;
+    double beta2 = 0.999;
+    double eps = 1e-8;
+    double weight_decay = 0;
+    bool no_compress = false;
+};
+
+struct Tensor {
+    std::uint64_t count;
+    std::size_t group = 0;
+};
+
+struct Model {
+    std::vector<Tensor> tensors;
+    std::vector<Settings> groups = {Settings{}};
+    int ranks = 1;
+    Scale scale = Scale::l2; // of the compressed exchange
+    Group group = Group::block;
+    bool bias_correction = true;
+    double max_grad_norm = 0;
+    double min_trust = 0.01, max_trust = 10; // LAMB
+    double trust_beta = 0.9;                 // 1-bit LAMB
+    bool momentum_scaling = true;
+    std::uint64_t variance_updates = 16; // 0/1 Adam
+    std::uint64_t local_step_scaler = 32768;
+    std::uint64_t local_steps = 16;
+};
+
+// One tensor's elements in the whole.
+struct Slice {
+    Range range;
+    std::size_t tensor; // its number
+    std::size_t group;
+};
+
+double norm_of(const Vector& values);
+Vector mean_of(const PerRank& values);
+
+// What all kinds have in common: gradients that are scaled and clipped, and tensors that are never compressed.
+class Optimizer {
+  public:
+    Optimizer(const Model& model_in, const Vector& parameters);
+    virtual ~Optimizer() = default;
+    Optimizer(const Optimizer&) = default;
+    Optimizer& operator=(const Optimizer&) = default;
+
+    // gradients[rank][element], as the library is given them.
+    void step(const PerRank& gradients);
+
+    // x is every rank's, but for local steps.
+    virtual const Vector& parameters_of(std::size_t rank) const;
+    // Does the next step average exactly?
+    virtual bool next_is_exact() const { return true; }
+
+    Model model; // its groups' settings may change between steps
+    double gradient_scale = 1;
+    double told_norm = 0; // what a step that doesn't average exactly takes for the norm: the library's estimate
+    double grad_norm = 0; // of the last step's average, divided by gradient_scale, not clipped
+    Vector x, m, v;
+    std::uint64_t steps = 0;
+
+  protected:
+    // The step of all tensors that may be compressed; gradients are scaled and clipped.
+    virtual void update(const PerRank& gradients, const Vector& average) = 0;
+    // The whole step of one tensor with an exact average.
+    virtual void dense_update(const Slice& slice, const Vector& average);
+
+    std::vector<Slice> slices(bool compressed) const;
+    const Settings& settings(const Slice& slice) const { return model.groups[slice.group]; }
+    double correction(double beta, std::uint64_t t) const; // 1 / (1 - beta^t), or 1
+    void update_moments(const Slice& slice, const Vector& average);
+    // D = sqrt(b v) + eps with b after `updates` of v.
+    double denominator(const Slice& slice, double variance, std::uint64_t updates) const;
+    // x -= lr (a m / D + weight_decay x)
+    void adam_update(const Slice& slice, std::uint64_t v_updates);
+    // a m / D for one tensor, zero elsewhere.
+    Vector adam_direction(const Slice& slice, std::uint64_t v_updates) const;
+    // x -= lr c u with u the direction + weight_decay x; returns c.
+    double lamb_update(const Slice& slice, std::uint64_t v_updates);
+};
+
+class Adam : public Optimizer {
+  public:
+    using Optimizer::Optimizer;
+
+  protected:
+    void update(const PerRank& gradients, const Vector& average) override;
+};
+
+class Lamb : public Optimizer {
+  public:
+    using Optimizer::Optimizer;
+    Vector trust; // each tensor's c in the last step
+
+  protected:
+    void update(const PerRank& gradients, const Vector& average) override;
+    void dense_update(const Slice& slice, const Vector& average) override;
+};
+
+// The rule that ends the warm-up: ||v_t||_1 / ||v_(t-delta)||_1 in [0.96, 1/0.96], delta = round(1 / (1 - beta2)).
+class FreezeRule {
+  public:
+    FreezeRule(double beta2, std::uint64_t lr_warmup_steps);
+
+    // Called once after each warm-up step with ||v||_1; true: that step was the last of the warm-up.
+    bool observe(double v_norm);
+
+    std::uint64_t delta() const { return delta_; }
+    double last_ratio() const { return last_ratio_; } // 0 while there is none
+    // How near the ratio ever came to one of its bounds: within rounding of one a test can't tell who is right.
+    double margin() const { return margin_; }
+
+  private:
+    std::uint64_t delta_;
+    std::uint64_t lr_warmup_steps_;
+    std::vector<double> norms_;
+    double last_ratio_ = 0;
+    double margin_ = 1e300;
+};
+
+// What the kinds that freeze have in common. Tensors of no_compress groups are left out of the exchanged buffer: all
+// that is `packed` has the compressed tensors' elements alone.
+class FreezingOptimizer : public Optimizer {
+  public:
+    FreezingOptimizer(const Model& model_in, const Vector& parameters);
+
+    void freeze_at(std::uint64_t step) { planned_freeze_ = step; }
+    void freeze_by_rule(std::uint64_t lr_warmup_steps);
+    void freeze_now();
+
+    bool frozen() const { return freeze_step != 0; }
+    bool next_is_exact() const override { return !frozen(); }
+    std::uint64_t masked() const; // at the freeze
+    double rule_margin() const { return rule_.empty() ? 1e300 : rule_.front().margin(); }
+
+    Vector packed(const Vector& whole) const;
+    Vector unpacked(const Vector& part) const; // zero in no_compress tensors
+
+    FlatAllreduce reduce;          // of the packed buffer
+    bool exchanged = false;        // the last step exchanged something compressed
+    std::uint64_t freeze_step = 0; // 0: warming up
+    std::uint64_t exact_rounds = 0, compressed_rounds = 0;
+    // Each packed element's smallest |c| / scale of any compressed exchange, at any worker or the server: where it is
+    // within rounding of zero the library may rightly take the other sign.
+    Vector sign_margin;
+
+  protected:
+    void update(const PerRank& gradients, const Vector& average) final;
+    virtual void warm_up(const PerRank& gradients, const Vector& average);
+    virtual void compressed(const PerRank& gradients) = 0;
+    virtual void after_freeze() {}
+    // C(values), whole vectors in and out.
+    Vector exchange(const PerRank& values);
+    void mask_where_v_is_zero();
+    bool takes_part(std::uint64_t element) const; // after the freeze
+
+  private:
+    void note_margins();
+
+    std::vector<std::uint64_t> elements_; // of the packed buffer, in the whole
+    std::uint64_t planned_freeze_ = 0;
+    std::vector<FreezeRule> rule_; // one or none
+    std::vector<bool> mask_;       // of the whole; empty before the freeze
+};
+
+class OnebitAdam : public FreezingOptimizer {
+  public:
+    using FreezingOptimizer::FreezingOptimizer;
+
+  protected:
+    void compressed(const PerRank& gradients) override;
+};
+
+class OnebitLamb : public FreezingOptimizer {
+  public:
+    OnebitLamb(const Model& model_in, const Vector& parameters);
+
+    // For each tensor.
+    Vector trust_sum, momentum_factor, ratio;
+    std::vector<std::uint64_t> trust_steps; // in which c was not 1
+    double trust_average(std::size_t tensor) const;
+    Vector v_fresh;
+
+  protected:
+    void dense_update(const Slice& slice, const Vector& average) override;
+    void compressed(const PerRank& gradients) override;
+    void after_freeze() override;
+
+  private:
+    void frozen_update(const Slice& slice, const Vector& momentum_before);
+};
+
+// Which of 0/1 Adam's steps exchange what.
+class Schedule {
+  public:
+    Schedule(std::uint64_t variance_updates, std::uint64_t local_step_scaler, std::uint64_t local_steps);
+
+    enum class Round { exact, compressed, local };
+    Round next() const;
+    void advance(); // takes the step that next() has named
+    void freeze() { frozen_at_ = steps_; }
+
+    std::uint64_t exact = 0, compressed = 0, local = 0; // so far
+
+  private:
+    std::uint64_t local_interval() const; // of the next step
+
+    std::uint64_t variance_updates_, scaler_, longest_;
+    std::uint64_t steps_ = 0, frozen_at_ = 0;
+    std::uint64_t exact_interval_ = 1, exact_in_interval_ = 0;
+};
+
+class ZeroOneAdam : public FreezingOptimizer {
+  public:
+    ZeroOneAdam(const Model& model_in, const Vector& parameters);
+
+    const Vector& parameters_of(std::size_t rank) const override;
+    bool next_is_exact() const override { return schedule.next() == Schedule::Round::exact; }
+
+    // D for each element that may be compressed, else 0.
+    Vector denominators() const;
+
+    Schedule schedule;
+    PerRank local_x, local_m; // from the freeze on
+    Vector anchor;            // x0
+    Vector lr_sum, decay;     // L and the weight decay that is due, for each group
+
+  protected:
+    void warm_up(const PerRank& gradients, const Vector& average) override;
+    void compressed(const PerRank& gradients) override;
+    void after_freeze() override;
+
+  private:
+    void local_step(const PerRank& gradients);
+    void round();
+};
+
+} // namespace oracle
