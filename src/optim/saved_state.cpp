@@ -245,7 +245,7 @@ Status find_save(const std::string& prefix, int ranks, int* saved_ranks) {
     if (sizes.empty()) return Status::error(ONEBIT_ERROR_IO, "can't read %s: no such file", own.c_str());
     if (sizes.size() > 1) {
         std::string list;
-        for (const int size : sizes) list += " " + std::to_string(size);
+        for (const int size : sizes) list.append(" ").append(std::to_string(size));
         return Status::error(ONEBIT_ERROR_BAD_STATE, "%s: no save of %d ranks, but of several other numbers:%s",
                              prefix.c_str(), ranks, list.c_str());
     }
