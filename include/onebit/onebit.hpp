@@ -132,7 +132,15 @@ class Optimizer {
     }
 
     void step() { check(onebit_optimizer_step(get())); }
+    void set_gradients(std::size_t tensor, const void* gradients) {
+        check(onebit_optimizer_set_gradients(get(), tensor, gradients));
+    }
     void set_lr(double lr) { check(onebit_optimizer_set_lr(get(), lr)); }
+    void set_group_lr(std::size_t group, double lr) { check(onebit_optimizer_set_group_lr(get(), group, lr)); }
+    void set_gradient_scale(double scale) { check(onebit_optimizer_set_gradient_scale(get(), scale)); }
+    void reset_error() { check(onebit_optimizer_reset_error(get())); }
+    void save(const std::string& prefix) { check(onebit_optimizer_save(get(), prefix.c_str())); }
+    void load(const std::string& prefix) { check(onebit_optimizer_load(get(), prefix.c_str())); }
     void freeze() { check(onebit_optimizer_freeze(get())); }
     onebit_optimizer_info_t info() const {
         onebit_optimizer_info_t info = ONEBIT_OPTIMIZER_INFO_INIT;

@@ -175,7 +175,13 @@ Status FusedOptimizer::find_factor(Round round, double* factor) {
         for (const Bucket& bucket : buckets_) norm_->sketch(bucket.layout);
         ONEBIT_RETURN_IF_ERROR(norm_->sum_squares_over_ranks(&squares));
     }
-    grad_norm_ = std::sqrt(squares) / buckets_.front().allreduce->channel().size() / settings_.gradient_scale;
+    const double norm = std::sqrt(squares) / buckets_.front().allreduce->channel().size() / settings_.gradient_scale;
+    if (!std::isfinite(norm)) { // the same on every rank
+        ++skipped_;
+        return Status::error(ONEBIT_ERROR_NONFINITE,
+                             "the squares of the gradients overflow float32: no norm to clip to");
+    }
+    grad_norm_ = norm;
     if (grad_norm_ > config().max_grad_norm) *factor *= config().max_grad_norm / grad_norm_;
     return {};
 }

@@ -38,7 +38,8 @@ struct Bucket {
     AlignedBuffer<float> anchor;       ///< 0/1 Adam's, after the freeze: the parameters after the last round
 
     std::size_t bytes() const {
-        return sum.bytes() + m.bytes() + v.bytes() + precondition.bytes() + v_fresh.bytes() + anchor.bytes();
+        return layout.bytes() + sum.bytes() + m.bytes() + v.bytes() + precondition.bytes() + v_fresh.bytes() +
+               anchor.bytes();
     }
 };
 

@@ -74,6 +74,9 @@ class Layout {
     Layout(std::vector<const Tensor*> tensors, std::size_t ranks);
 
     std::size_t count() const { return count_; }
+    std::size_t bytes() const {
+        return segments_.size() * sizeof(Segment) + first_segment_.size() * sizeof(std::size_t);
+    }
     const std::vector<const Tensor*>& tensors() const { return tensors_; }
     std::span<const Segment> segments() const { return segments_; }
     std::span<const Segment> segments(const Block& block) const {

@@ -249,19 +249,31 @@ inline std::vector<int> rank_counts() {
     return {size};
 }
 
+// There are more ranks than cores: a rank that waits must let the others work. MPICH's own waiting doesn't.
+inline void wait_politely(MPI_Request* request) {
+    for (int done = 0; done == 0;) {
+        MPI_Test(request, &done, MPI_STATUS_IGNORE);
+        if (done == 0) std::this_thread::yield();
+    }
+}
+
 inline std::vector<Bytes> mpi_exchange(const Bytes& mine) {
     int size = 0;
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     const int bytes = static_cast<int>(mine.size());
     std::vector<int> lengths(static_cast<std::size_t>(size)), offsets(lengths.size());
-    MPI_Allgather(&bytes, 1, MPI_INT, lengths.data(), 1, MPI_INT, MPI_COMM_WORLD);
+    MPI_Request request = MPI_REQUEST_NULL;
+    MPI_Iallgather(&bytes, 1, MPI_INT, lengths.data(), 1, MPI_INT, MPI_COMM_WORLD, &request);
+    wait_politely(&request);
     int total = 0;
     for (std::size_t r = 0; r < lengths.size(); ++r) {
         offsets[r] = total;
         total += lengths[r];
     }
     Bytes flat(static_cast<std::size_t>(total));
-    MPI_Allgatherv(mine.data(), bytes, MPI_BYTE, flat.data(), lengths.data(), offsets.data(), MPI_BYTE, MPI_COMM_WORLD);
+    MPI_Iallgatherv(mine.data(), bytes, MPI_BYTE, flat.data(), lengths.data(), offsets.data(), MPI_BYTE, MPI_COMM_WORLD,
+                    &request);
+    wait_politely(&request);
     std::vector<Bytes> all;
     for (std::size_t r = 0; r < lengths.size(); ++r)
         all.emplace_back(flat.begin() + offsets[r], flat.begin() + offsets[r] + lengths[r]);

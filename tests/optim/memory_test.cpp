@@ -1,0 +1,32 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+
+// 1-bit Adam in its compression stage needs what dense Adam needs for m and v, and next to nothing besides.
+#include "support/training.hpp"
+
+using namespace onebit_test;
+
+TEST_CASE("1-bit Adam's compression stage takes dense Adam's memory, 4d/n + d/2 more", "[optimizer][memory]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        Setup setup{quick_config(ONEBIT_OPTIMIZER_ONEBIT_ADAM), {300001, 77, 150000, 4096}};
+        const std::size_t count = total(setup.sizes);
+        const Gradient gradient = gaussian_gradient(count, 1);
+        for (const bool masked : {false, true}) {
+            log.context(masked ? "masked" : "not masked");
+            Training training(comm, setup, log);
+            for (std::uint64_t t = 1; t <= 8; ++t) {
+                std::vector<float> values = gradient(log.rank(), t);
+                if (masked) std::fill_n(values.begin(), 1000, 0.0F);
+                training.step(values);
+            }
+            const onebit_optimizer_info_t info = training.info();
+            ONEBIT_EXPECT(log, info.frozen == 1 && info.steps == 8);
+            ONEBIT_EXPECT(log, info.masked == (masked ? 1000U : 0U));
+            const std::uint64_t dense = 8 * count; // m and v alone
+            const std::uint64_t most = dense + 4 * count / static_cast<std::uint64_t>(log.size()) + count / 2;
+            ONEBIT_EXPECT(log, info.state_bytes > dense);
+            ONEBIT_EXPECT(log, info.state_bytes <= most + 4096); // what doesn't grow with the model
+        }
+    });
+}
