@@ -10,6 +10,7 @@
 #include <memory>
 #include <new>
 #include <span>
+#include <utility>
 
 namespace onebit {
 
@@ -28,6 +29,14 @@ class AlignedBuffer {
         data_.reset(static_cast<T*>(memory));
         if (large) madvise(memory, bytes(), MADV_HUGEPAGE);
         std::memset(memory, 0, bytes());
+    }
+
+    AlignedBuffer(AlignedBuffer&& other) noexcept
+        : data_(std::move(other.data_)), count_(std::exchange(other.count_, 0)) {}
+    AlignedBuffer& operator=(AlignedBuffer&& other) noexcept {
+        data_ = std::move(other.data_);
+        count_ = std::exchange(other.count_, 0);
+        return *this;
     }
 
     T* data() { return data_.get(); }
