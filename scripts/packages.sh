@@ -17,7 +17,8 @@ Installs, by apt, what is missing of the Debian packages of the groups:
   test     for the tests
   bench    for the benchmarks
   clang    the other compiler
-  text     for the example that trains a language model
+  text     for the examples that train a language model
+  torch    for the one of them that uses libtorch, and for the drawing of its curves
 Run it as root, or as a user who may use sudo.
 END
 }
@@ -36,6 +37,8 @@ packages_of() {
         bench) echo libbenchmark-dev libcli11-dev ;;
         clang) echo clang ;;
         text) echo bible-kjv bible-kjv-text libcli11-dev ;;
+        # Of the BLAS variants the one without threads: each rank has one core.
+        torch) echo libtorch-dev libopenblas0-serial libcli11-dev python3-matplotlib ;;
         *) die "there is no group \"$1\" (see --help)" ;;
     esac
 }
