@@ -103,6 +103,7 @@ Status FusedOptimizer::step() {
     }
     double factor = 1;
     ONEBIT_RETURN_IF_ERROR(find_factor(round, &factor));
+    begin_updates(round);
     const double share = 1.0 / buckets_.front().allreduce->channel().size();
     for (Bucket& bucket : buckets_) {
         if (averages_exactly(bucket, round)) {

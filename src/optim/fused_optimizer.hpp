@@ -84,6 +84,8 @@ class FusedOptimizer : public Optimizer {
     virtual void update_locally(Bucket&, float) {}
     /// Once, before the first step after the freeze: v is masked where it is zero, and still there.
     virtual Status freeze_bucket(Bucket& bucket) = 0;
+    /// Once in a step, before the first bucket is updated; no rank refuses the step any more.
+    virtual void begin_updates(Round) {}
     /// After a step, before t() moves on.
     virtual void finish_step(Round) {}
     /// All numbers of the kind's own state, in a fixed order.
@@ -100,6 +102,7 @@ class FusedOptimizer : public Optimizer {
     bool frozen() const { return freeze_step_ > 0; }
     std::uint64_t freeze_step() const { return freeze_step_; }
     const onebit_param_group_t& group_of(const Tensor& tensor) const { return settings_.groups[tensor.group]; }
+    std::size_t num_tensors() const { return tensors_.size(); }
     const std::vector<onebit_param_group_t>& groups() const { return settings_.groups; }
     const std::vector<AdamBetas>& betas() const { return betas_; } ///< by group
     const AdamBetas& betas(const Segment& segment) const { return betas_[segment.tensor->group]; }

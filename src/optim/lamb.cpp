@@ -20,19 +20,18 @@ constexpr double kCorrectionChange = 0.1; ///< from one step to the next
 
 } // namespace
 
+Lamb::Lamb(Settings settings, std::vector<Tensor> tensors)
+    : FusedOptimizer(std::move(settings), std::move(tensors)), layers_(num_tensors()), step_sizes_(num_tensors()) {}
+
 Status Lamb::create(Communicator& communicator, Settings settings, std::vector<Tensor> tensors,
                     std::unique_ptr<Optimizer>* optimizer) {
     std::unique_ptr<Lamb> made(new Lamb(std::move(settings), std::move(tensors)));
     ONEBIT_RETURN_IF_ERROR(made->prepare(communicator, true));
     ONEBIT_RETURN_IF_ERROR(communicator.agree(catch_exceptions([&] {
-        std::size_t tensors_in_all = 0;
         std::size_t most_segments = 0;
         for (const Bucket& bucket : made->buckets()) {
-            tensors_in_all += bucket.layout.tensors().size();
             most_segments = std::max(most_segments, bucket.layout.segments().size());
         }
-        made->layers_.resize(tensors_in_all);
-        made->step_sizes_.resize(tensors_in_all);
         made->findings_.resize(most_segments);
         return Status();
     })));

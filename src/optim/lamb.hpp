@@ -37,7 +37,7 @@ class Lamb final : public FusedOptimizer {
         float least_ratio = 0;
     };
 
-    using FusedOptimizer::FusedOptimizer;
+    Lamb(Settings settings, std::vector<Tensor> tensors);
 
     void update_exactly(Bucket& bucket, float factor) override;
     Status update_compressed(Bucket& bucket, float factor) override;

@@ -31,6 +31,10 @@ Round ZeroOneAdam::next_round() const {
 void ZeroOneAdam::finish_step(Round round) {
     ZeroOneSchedule& s = schedule_;
     if (frozen()) {
+        if (round == Round::kCompressed) { // the ranks have met
+            std::ranges::fill(lr_sum_, 0);
+            std::ranges::fill(decay_, 0);
+        }
         if (++s.steps_of_interval < config().local_step_scaler) return;
         s.steps_of_interval = 0;
         s.local_interval = std::min(2 * s.local_interval, config().local_steps);
@@ -40,6 +44,8 @@ void ZeroOneAdam::finish_step(Round round) {
         if (++s.rounds_of_interval < config().variance_updates) return;
         s.rounds_of_interval = 0;
         s.exact_interval *= 2;
+    } else {
+        mask_is_old_ = false;
     }
 }
 
@@ -65,7 +71,6 @@ Status ZeroOneAdam::update_compressed(Bucket& bucket, float factor) {
 /// A round that spares v.
 Status ZeroOneAdam::average_gradients(Bucket& bucket, float factor) {
     if (mask_is_old_) ONEBIT_RETURN_IF_ERROR(mask_zero_variance(bucket));
-    mask_is_old_ = false;
     set_updates(schedule_.exact_rounds);
     const SegmentSource source(bucket.layout, kernels(),
                                [&](const Segment& segment, const float* gradients, float* values) {
@@ -111,9 +116,9 @@ void ZeroOneAdam::step_alone(Bucket& bucket, const Segment& segment, const float
                             without_decay);
 }
 
-/// What the coming local step adds to L and to the decay.
-void ZeroOneAdam::begin_local_step() {
-    set_updates(freeze_step());
+/// What a step after the freeze adds to L and to the decay.
+void ZeroOneAdam::begin_updates(Round) {
+    if (!frozen()) return;
     for (std::size_t g = 0; g < groups().size(); ++g) {
         const AdamUpdate update = update_of(groups()[g], config().bias_correction != 0, t(), 0);
         lr_sum_[g] += static_cast<double>(update.lr) * update.correct_m;
@@ -122,7 +127,7 @@ void ZeroOneAdam::begin_local_step() {
 }
 
 void ZeroOneAdam::update_locally(Bucket& bucket, float factor) {
-    begin_local_step();
+    set_updates(freeze_step());
     bucket.layout.for_each_segment(threads(), [&](const Segment& segment) {
         alignas(64) float widened[kBlockElements];
         step_alone(bucket, segment, segment.read_gradients(kernels(), widened), factor);
@@ -132,7 +137,7 @@ void ZeroOneAdam::update_locally(Bucket& bucket, float factor) {
 
 /// A local step, then a round that brings the ranks together at the average of what each has done since the last one.
 Status ZeroOneAdam::meet(Bucket& bucket, float factor) {
-    begin_local_step();
+    set_updates(freeze_step());
     const SegmentSource source(bucket.layout, kernels(),
                                [&](const Segment& segment, const float* gradients, float* values) {
                                    step_alone(bucket, segment, gradients, factor);
@@ -150,10 +155,7 @@ Status ZeroOneAdam::meet(Bucket& bucket, float factor) {
                          segment.parameters(), segment.count);
         segment.write_copy(kernels());
     });
-    ONEBIT_RETURN_IF_ERROR(bucket.allreduce->run_compressed(source, &sink));
-    std::ranges::fill(lr_sum_, 0);
-    std::ranges::fill(decay_, 0);
-    return {};
+    return bucket.allreduce->run_compressed(source, &sink);
 }
 
 } // namespace onebit

@@ -38,6 +38,7 @@ class ZeroOneAdam final : public FusedOptimizer {
     Status update_compressed(Bucket& bucket, float factor) override;
     void update_locally(Bucket& bucket, float factor) override;
     Status freeze_bucket(Bucket& bucket) override;
+    void begin_updates(Round round) override;
     void finish_step(Round round) override;
     void visit_numbers(NumberVisitor& visitor) override;
     void loaded() override { mask_is_old_ = true; }
@@ -45,7 +46,6 @@ class ZeroOneAdam final : public FusedOptimizer {
     Round local_round() const { return t() % schedule_.local_interval == 0 ? Round::kCompressed : Round::kLocal; }
     Status average_gradients(Bucket& bucket, float factor);
     void step_alone(Bucket& bucket, const Segment& segment, const float* gradients, float factor) const;
-    void begin_local_step();
     Status meet(Bucket& bucket, float factor);
 
     ZeroOneSchedule schedule_;
