@@ -65,14 +65,15 @@ class Model {
     // Before the exchange. The messages of the last call are taken for the momentum, as the library does.
     void encode_momentum() {
         const std::vector<AdamBetas> betas = {betas_};
+        const AlignedBuffer<float> no_m;
         const MomentumSource source(
-            layout_, kernels_, betas, true, [](const Tensor&) { return 1.0F; },
+            layout_, kernels_, betas, no_m, [](const Tensor&) { return 1.0F; },
             [&](const Block& block, float* out) {
                 codec_->decode_block(messages_[block.chunk.index].data(), block, {}, out);
             });
         for_each_slice([&](const Slice& slice) {
             std::uint32_t* const message = messages_[slice.chunk.index].data();
-            codec_->encode(source, *feedback_, slice, message, message);
+            codec_->encode(source, *feedback_, *feedback_, slice, message, message);
         });
     }
 

@@ -25,6 +25,10 @@ onebit_status_t onebit_optimizer_step(onebit_optimizer_t optimizer) noexcept {
     return onebit::guard_object<Optimizer>(optimizer, [](Optimizer& o) { return o.step(); });
 }
 
+onebit_status_t onebit_optimizer_grad_ready(onebit_optimizer_t optimizer, size_t tensor) noexcept {
+    return onebit::guard_object<Optimizer>(optimizer, [&](Optimizer& o) { return o.grad_ready(tensor); });
+}
+
 onebit_status_t onebit_optimizer_set_gradients(onebit_optimizer_t optimizer, size_t tensor,
                                                const void* gradients) noexcept {
     return onebit::guard_object<Optimizer>(optimizer, [&](Optimizer& o) { return o.set_gradients(tensor, gradients); });
@@ -71,5 +75,5 @@ onebit_status_t onebit_optimizer_get_info(onebit_optimizer_t optimizer, onebit_o
 }
 
 onebit_status_t onebit_optimizer_destroy(onebit_optimizer_t optimizer) noexcept {
-    return onebit::guard_destroy<Optimizer>(optimizer, [](const Optimizer&) { return Status(); });
+    return onebit::guard_destroy<Optimizer>(optimizer, [](const Optimizer& o) { return o.check_destroyable(); });
 }

@@ -374,6 +374,8 @@ typedef struct onebit_optimizer_config {
     uint64_t variance_updates;   /* 0/1 Adam: exact rounds before their interval doubles (kappa), >= 1 */
     uint64_t local_step_scaler;  /* 0/1 Adam: steps after the freeze before the interval of rounds doubles, >= 1 */
     uint64_t local_steps;        /* 0/1 Adam: the longest interval of rounds, >= 1 */
+    uint64_t bucket_size;        /* 0: all tensors are exchanged together, by step; else in buckets of about so many
+                                    elements, whole tensors, which onebit_optimizer_grad_ready can begin with */
 } onebit_optimizer_config_t;
 
 #define ONEBIT_OPTIMIZER_CONFIG_VERSION 1
@@ -381,7 +383,7 @@ typedef struct onebit_optimizer_config {
     {                                                                                                               \
         sizeof(onebit_optimizer_config_t), ONEBIT_OPTIMIZER_CONFIG_VERSION, (kind_), (lr_), 0.9, 0.999, 1e-8, 0.0,  \
             NULL, 0, 1, 0, 0.0, ONEBIT_FREEZE_AUTO, 0, ONEBIT_SCALE_L2, ONEBIT_GROUP_BLOCK, 0.01, 10.0, 0.9, 1, 16, \
-            32768, 16                                                                                               \
+            32768, 16, 0                                                                                            \
     }
 
 /* Registers the tensors and allocates the optimizer's state. Collective; blocks.
@@ -398,6 +400,19 @@ ONEBIT_API onebit_status_t onebit_optimizer_create(onebit_comm_t comm, const one
  * INVALID_ARGUMENT (a tensor has no gradients), INVALID_HANDLE, NONFINITE, MISMATCH (learning rates, gradient scale or
  * stage differ), BUSY, TRANSPORT, TIMEOUT. */
 ONEBIT_API onebit_status_t onebit_optimizer_step(onebit_optimizer_t optimizer) ONEBIT_NOEXCEPT;
+
+/* The gradients of tensor number `tensor` are there and stay as they are until the next step has returned. As soon as
+ * all tensors of a bucket are ready, and all buckets of later tensors have begun, its exchange begins: it overlaps with
+ * the rest of the backward pass. For optimizers with config.bucket_size > 0, which keep 4 more bytes per compressed
+ * element, so that a step whose exchange has begun can still be refused and change nothing. Optional: what no call has
+ * begun, step begins with, and the result is the same to the bit; ranks may differ in their calls.
+ * Some steps are exchanged by step alone, whatever was called: compressed ones whose gradients are clipped (their norm
+ * must be known first), those of 0/1 Adam after the freeze, and the first one after the freeze or a load of 0/1 Adam.
+ * Encodes, sends, moves on all exchanges that have begun (nothing does between two calls); never waits for a peer. From
+ * the first call to the end of the step, calls that change settings, save, load, get_error and destroy are BUSY; so is
+ * set_gradients of a tensor that is ready. Ranks that are then found in different stages can't go on: MISMATCH for good.
+ * INVALID_ARGUMENT (no such tensor, no gradients, ready already, bucket_size is 0), INVALID_HANDLE, BUSY, TRANSPORT. */
+ONEBIT_API onebit_status_t onebit_optimizer_grad_ready(onebit_optimizer_t optimizer, size_t tensor) ONEBIT_NOEXCEPT;
 
 /* Where the next steps read the gradients of tensor number `tensor`, of the type it was registered with; NULL: it has
  * none, and a step fails until it has. Local. INVALID_ARGUMENT, INVALID_HANDLE, BUSY. */

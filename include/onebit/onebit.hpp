@@ -132,6 +132,7 @@ class Optimizer {
     }
 
     void step() { check(onebit_optimizer_step(get())); }
+    void grad_ready(std::size_t tensor) { check(onebit_optimizer_grad_ready(get(), tensor)); }
     void set_gradients(std::size_t tensor, const void* gradients) {
         check(onebit_optimizer_set_gradients(get(), tensor, gradients));
     }

@@ -88,6 +88,11 @@ void Agreement::decide(Status verdict, Step* step) {
     *step = Step::kDone;
 }
 
+bool Agreement::same_word() const {
+    return std::all_of(tickets_.begin(), tickets_.end(),
+                       [&](const Ticket& ticket) { return ticket.word == tickets_[0].word; });
+}
+
 Status Agreement::compare() const {
     for (std::size_t r = 1; r < tickets_.size(); ++r) {
         if (tickets_[r].word != tickets_[0].word) {
@@ -111,9 +116,10 @@ Status Agreement::first_failure() const {
 }
 
 Status decide_now(Agreement& agreement, double timeout, const Status& own, std::uint32_t word, std::uint64_t value,
-                  std::array<const char*, 2> what) {
+                  std::array<const char*, 2> what, const std::function<void()>& meanwhile) {
     agreement.begin(own, word, value, what);
     ONEBIT_RETURN_IF_ERROR(wait_until_done("agreement", timeout, [&](bool* done) {
+        if (meanwhile) meanwhile();
         Step step = Step::kDone;
         const Status status = agreement.advance(&step);
         *done = agreement.decided();

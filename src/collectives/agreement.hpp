@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -29,6 +30,8 @@ class Agreement {
 
     /// The verdict, the same on every rank: the first failing rank's status, or MISMATCH, or success.
     const Status& verdict() const { return verdict_; }
+    /// Whether all ranks came with the same word, whatever the verdict; once that is known.
+    bool same_word() const;
     /// False while messages are under way: what they are written to must then not be freed.
     bool decided() const { return phase_ == Phase::kDecided; }
 
@@ -61,9 +64,10 @@ class Agreement {
 };
 
 /// Begins an agreement and waits for its verdict. Where the verdict doesn't come (TIMEOUT, TRANSPORT), decided() stays
-/// false. Blocks.
+/// false. Blocks, and calls `meanwhile` over and over.
 Status decide_now(Agreement& agreement, double timeout, const Status& own, std::uint32_t word = 0,
-                  std::uint64_t value = 0, std::array<const char*, 2> what = {});
+                  std::uint64_t value = 0, std::array<const char*, 2> what = {},
+                  const std::function<void()>& meanwhile = {});
 
 /// Sends and receives of an all-gather: `bytes` for each rank, in rank order at `all`.
 Status plan_all_gather(Transport& transport, int tag, void* all, std::size_t bytes,

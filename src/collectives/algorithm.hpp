@@ -9,9 +9,9 @@
 
 namespace onebit {
 
-/// What one call works on. A compressed call reads `source` and writes `sink` (NULL: the result is only kept), which
-/// must live until it is finished; a dense one, which needs its values in memory, `input` and `output`: count floats
-/// each, the same or not overlapping.
+/// What one call works on. A compressed call reads `source` (NULL: it sends whatever lies there, for a call that is
+/// going to be called off) and writes `sink` (NULL: the result is only kept), which must live until it is finished; a
+/// dense one, which needs its values in memory, `input` and `output`: count floats each, the same or not overlapping.
 struct Operands {
     const float* input = nullptr;
     float* output = nullptr;
@@ -19,6 +19,7 @@ struct Operands {
     const ValueSink* sink = nullptr;
     bool may_block = false; ///< the caller is going to wait anyway
     bool sum_only = false;  ///< dense: the sum, not the average
+    bool tentative = false; ///< compressed: leaves the error and the last result as they are until it is committed
 };
 
 /// One way of averaging over the ranks, written once over Transport and Codec. Everything is planned and allocated when

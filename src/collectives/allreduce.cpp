@@ -27,27 +27,27 @@ bool breaks_handle(onebit_status_t code) {
 // -------------------------------------------------------------------------------------------------- creation ----
 
 Status Allreduce::create(Communicator& communicator, const onebit_allreduce_config_t* config, const Status& own,
-                         std::unique_ptr<Allreduce>* allreduce, bool keep_results) {
+                         std::unique_ptr<Allreduce>* allreduce, FlatAllreduce::Extras extras) {
     Plan plan;
     ONEBIT_RETURN_IF_ERROR(make_plan(communicator, config, own, &plan));
     std::unique_ptr<Transport> channel;
     ONEBIT_RETURN_IF_ERROR(communicator.open_channel(&channel));
     const double timeout = communicator.environment().timeout;
     std::unique_ptr<Allreduce> made(new Allreduce(std::move(plan), std::move(channel), timeout));
-    const Status allocated = catch_exceptions([&] { return made->allocate(communicator.environment(), keep_results); });
+    const Status allocated = catch_exceptions([&] { return made->allocate(communicator.environment(), extras); });
     ONEBIT_RETURN_IF_ERROR(communicator.agree(allocated));
     *allreduce = std::move(made);
     return {};
 }
 
-Status Allreduce::allocate(const Environment& environment, bool keep_results) {
+Status Allreduce::allocate(const Environment& environment, FlatAllreduce::Extras extras) {
     ONEBIT_RETURN_IF_ERROR(
         make_codec({plan_.codec, plan_.scale, plan_.group, plan_.threads, environment.kernels}, &codec_));
     ONEBIT_RETURN_IF_ERROR(Agreement::create(*channel_, kAgreementTag, &agreement_));
     ONEBIT_RETURN_IF_ERROR(DenseAllreduce::create(*channel_, plan_.count, plan_.threads, &dense_));
     dense_stages_ = stages_of(*dense_);
     if (plan_.compressed) {
-        ONEBIT_RETURN_IF_ERROR(FlatAllreduce::create(*channel_, *codec_, plan_.count, kFlatTag, keep_results, &flat_));
+        ONEBIT_RETURN_IF_ERROR(FlatAllreduce::create(*channel_, *codec_, plan_.count, kFlatTag, extras, &flat_));
         flat_stages_ = stages_of(*flat_);
     }
     return {};
@@ -82,17 +82,27 @@ Status Allreduce::start(const void* input, void* output) {
     return begin(input, output, false);
 }
 
-Status Allreduce::run_compressed(const ValueSource& source, const ValueSink* sink) {
-    ONEBIT_RETURN_IF_ERROR(check_idle());
-    ONEBIT_RETURN_IF_ERROR(begin(ONEBIT_ALGORITHM_FLAT, {.source = &source, .sink = sink, .may_block = true}));
+Status Allreduce::run_compressed(const ValueSource& source) {
+    begin(ONEBIT_ALGORITHM_FLAT, {.source = &source});
     return wait();
 }
 
+void Allreduce::start_tentative(const ValueSource* source) {
+    begin(ONEBIT_ALGORITHM_FLAT, {.source = source, .tentative = true});
+}
+
+void Allreduce::commit() {
+    flat_->commit();
+    ++calls_;
+}
+
 Status Allreduce::run_sum(float* values) {
-    ONEBIT_RETURN_IF_ERROR(check_idle());
-    ONEBIT_RETURN_IF_ERROR(
-        begin(ONEBIT_ALGORITHM_DENSE, {.input = values, .output = values, .may_block = true, .sum_only = true}));
+    begin(ONEBIT_ALGORITHM_DENSE, {.input = values, .output = values, .may_block = true, .sum_only = true});
     return wait();
+}
+
+void Allreduce::start_sum(float* values) {
+    begin(ONEBIT_ALGORITHM_DENSE, {.input = values, .output = values, .sum_only = true});
 }
 
 Status Allreduce::begin(const void* input, void* output, bool may_block) {
@@ -101,11 +111,12 @@ Status Allreduce::begin(const void* input, void* output, bool may_block) {
     if (plan_.check == ONEBIT_CHECK_NONE) ONEBIT_RETURN_IF_ERROR(own_status_);
     array_source_ = ArraySource(static_cast<const float*>(input));
     array_sink_ = ArraySink(static_cast<float*>(output));
-    return begin(plan_.algorithm, {static_cast<const float*>(input), static_cast<float*>(output), &array_source_,
-                                   &array_sink_, may_block});
+    begin(plan_.algorithm,
+          {static_cast<const float*>(input), static_cast<float*>(output), &array_source_, &array_sink_, may_block});
+    return {};
 }
 
-Status Allreduce::begin(onebit_algorithm_t algorithm, const Operands& operands) {
+void Allreduce::begin(onebit_algorithm_t algorithm, const Operands& operands) {
     const bool dense = algorithm == ONEBIT_ALGORITHM_DENSE;
     running_ = algorithm;
     operands_ = operands;
@@ -114,7 +125,6 @@ Status Allreduce::begin(onebit_algorithm_t algorithm, const Operands& operands) 
     bytes_before_ = channel_->bytes_sent();
     runner_.start(dense ? dense_stages_ : flat_stages_);
     in_flight_ = true;
-    return {};
 }
 
 Status Allreduce::test(bool* done) {
@@ -137,14 +147,13 @@ Status Allreduce::wait() {
             const Status status = Status::error(ONEBIT_ERROR_TIMEOUT,
                                                 "no answer from a peer for %g seconds (ONEBIT_TIMEOUT) in stage '%s'",
                                                 timeout_, runner_.stage_name());
-            broken_ = status;
+            abandon(status);
             return status;
         }
     }
     return {};
 }
 
-/// One step of the operation in flight; ends it when all stages are done or one failed.
 Status Allreduce::advance(Step* step) {
     ONEBIT_RETURN_IF_ERROR(broken_);
     refused_ = false;
@@ -153,25 +162,32 @@ Status Allreduce::advance(Step* step) {
     return status;
 }
 
+void Allreduce::abandon(const Status& why) {
+    broken_ = why; // still in flight, for ever: the destructor must know
+}
+
 void Allreduce::finish(const Status& status) {
     if (!refused_ && breaks_handle(status.code())) {
-        broken_ = status;
-        return; // still in flight, for ever: the destructor must know
+        abandon(status);
+        return;
     }
     in_flight_ = false;
     if (!status.ok()) return;
-    ++calls_;
+    calls_ += operands_.tentative ? 0 : 1;
     last_bytes_sent_ = channel_->bytes_sent() - bytes_before_;
 }
 
 // ----------------------------------------------------------------------------------------------------- checks ----
 
 Status Allreduce::check_idle() const {
-    if (!broken_.ok()) {
-        return Status::error(broken_.code(), "the handle is broken, destroy it; what broke it: %s",
-                             broken_.message().c_str());
-    }
+    ONEBIT_RETURN_IF_ERROR(check_not_broken());
     return check_finished();
+}
+
+Status Allreduce::check_not_broken() const {
+    if (broken_.ok()) return {};
+    return Status::error(broken_.code(), "the handle is broken, destroy it; what broke it: %s",
+                         broken_.message().c_str());
 }
 
 Status Allreduce::check_finished() const {
@@ -231,9 +247,9 @@ Status Allreduce::agree_to_go(Step* step) {
     return agreement_->verdict();
 }
 
-Status Allreduce::agree_now(const Status& own, std::uint32_t word, std::uint64_t value,
-                            std::array<const char*, 2> what) {
-    const Status verdict = decide_now(*agreement_, timeout_, own, word, value, what);
+Status Allreduce::agree_now(const Status& own, std::uint32_t word, std::uint64_t value, std::array<const char*, 2> what,
+                            const std::function<void()>& meanwhile) {
+    const Status verdict = decide_now(*agreement_, timeout_, own, word, value, what, meanwhile);
     if (!agreement_->decided()) broken_ = verdict;
     return verdict;
 }

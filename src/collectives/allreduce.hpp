@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -21,9 +22,8 @@ namespace onebit {
 class Allreduce {
   public:
     /// `own`: what is already wrong on this rank, if anything.
-    /// `keep_results`: see FlatAllreduce.
     static Status create(Communicator& communicator, const onebit_allreduce_config_t* config, const Status& own,
-                         std::unique_ptr<Allreduce>* allreduce, bool keep_results = false);
+                         std::unique_ptr<Allreduce>* allreduce, FlatAllreduce::Extras extras = {});
     ~Allreduce();
     Allreduce(const Allreduce&) = delete;
     Allreduce& operator=(const Allreduce&) = delete;
@@ -31,17 +31,32 @@ class Allreduce {
     Status run(const void* input, void* output);
     Status start(const void* input, void* output);
 
-    /// The compressed average, whatever the algorithm is set to; the handle must be able to compress. `sink` may be
-    /// NULL: flat().last_result has the result, too.
-    Status run_compressed(const ValueSource& source, const ValueSink* sink);
-    /// The exact sum over the ranks (not the average), in place; aligned as the floats of an AlignedBuffer.
+    // What optimizers call, whatever the algorithm is set to; a handle that is not idle must not be asked.
+
+    /// The compressed average, which flat().last_result then has; the handle must be able to compress.
+    Status run_compressed(const ValueSource& source);
+    /// Begins the same as a tentative call: it changes nothing until commit(), and nothing at all without it. `source`
+    /// as in Operands.
+    void start_tentative(const ValueSource* source);
+    void commit();
+    /// The exact sum over the ranks (not the average), in place; aligned as the floats of an AlignedBuffer. Started
+    /// and run sums must not meet.
     Status run_sum(float* values);
+    void start_sum(float* values);
 
     Status test(bool* done);
     Status wait();
+    /// One step of the operation in flight; it ends when all stages are done or one failed.
+    Status advance(Step* step);
+    bool in_flight() const { return in_flight_; }
+    /// The operation in flight will never be finished, for this reason.
+    void abandon(const Status& why);
+    /// What made the handle unusable, if anything did.
+    const Status& broken() const { return broken_; }
 
     /// BUSY while a started operation is not finished; what broke the handle, if it is broken.
     Status check_idle() const;
+    Status check_not_broken() const;
     /// BUSY while a started operation is not finished, unless it never will be.
     Status check_destroyable() const;
 
@@ -70,23 +85,24 @@ class Allreduce {
     const Transport& channel() const { return *channel_; }
 
     /// Every rank comes with its own status, and two words that must be the same everywhere, and leaves with the common
-    /// verdict. Collective; blocks.
+    /// verdict. Collective; blocks, and calls `meanwhile` over and over.
     Status agree_now(const Status& own, std::uint32_t word = 0, std::uint64_t value = 0,
-                     std::array<const char*, 2> what = {});
+                     std::array<const char*, 2> what = {}, const std::function<void()>& meanwhile = {});
+    /// Whether all ranks came to the last agreement with the same word, whatever the verdict.
+    bool agreed_on_word() const { return agreement_->same_word(); }
 
   private:
     Allreduce(Plan plan, std::unique_ptr<Transport> channel, double timeout)
         : plan_(std::move(plan)), channel_(std::move(channel)), timeout_(timeout) {}
 
-    Status allocate(const Environment& environment, bool keep_results);
+    Status allocate(const Environment& environment, FlatAllreduce::Extras extras);
     std::vector<Stage> stages_of(const Algorithm& algorithm);
     Status begin(const void* input, void* output, bool may_block);
-    Status begin(onebit_algorithm_t algorithm, const Operands& operands);
+    void begin(onebit_algorithm_t algorithm, const Operands& operands);
     Status check_finished() const;
     Status check_operands(const void* input, const void* output) const;
     Status check_values(Step* step);
     Status agree_to_go(Step* step);
-    Status advance(Step* step);
     void finish(const Status& status);
 
     Plan plan_;

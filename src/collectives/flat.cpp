@@ -3,14 +3,22 @@
 #include "collectives/flat.hpp"
 
 #include <numeric>
+#include <utility>
 
 namespace onebit {
 
-FlatAllreduce::FlatAllreduce(const Codec& codec, std::size_t count, std::size_t rank, std::size_t ranks,
-                             std::size_t rounds)
-    : codec_(codec), rank_(rank), chunks_(partition(count, ranks)), own_{chunks_[rank]}, rounds_(rounds) {
+FlatAllreduce::FlatAllreduce(const Codec& codec, std::size_t count, std::size_t rank, std::size_t ranks, Extras extras)
+    : codec_(codec),
+      rank_(rank),
+      chunks_(partition(count, ranks)),
+      own_{chunks_[rank]},
+      rounds_(extras.keep_results || extras.tentative_calls ? 2 : 1) {
     worker_ = codec.make_feedback(chunks_);
     server_ = codec.make_feedback(own_);
+    if (extras.tentative_calls) {
+        next_worker_ = codec.make_feedback(chunks_);
+        next_server_ = codec.make_feedback(own_);
+    }
 
     const std::size_t own_words = codec.message_words(own_chunk());
     const std::size_t all_words =
@@ -39,11 +47,10 @@ FlatAllreduce::FlatAllreduce(const Codec& codec, std::size_t count, std::size_t 
     };
 }
 
-Status FlatAllreduce::create(Transport& transport, const Codec& codec, std::size_t count, int tag, bool keep_results,
+Status FlatAllreduce::create(Transport& transport, const Codec& codec, std::size_t count, int tag, Extras extras,
                              std::unique_ptr<FlatAllreduce>* algorithm) {
     std::unique_ptr<FlatAllreduce> made(new FlatAllreduce(codec, count, static_cast<std::size_t>(transport.rank()),
-                                                          static_cast<std::size_t>(transport.size()),
-                                                          keep_results ? 2 : 1));
+                                                          static_cast<std::size_t>(transport.size()), extras));
     // Only one round is ever under way, so that all can have the same tags.
     for (Round& round : made->rounds_) ONEBIT_RETURN_IF_ERROR(made->plan_exchanges(transport, tag, round));
     *algorithm = std::move(made);
@@ -75,13 +82,13 @@ Status FlatAllreduce::plan_exchanges(Transport& transport, int tag, Round& round
 
 Status FlatAllreduce::encode_chunks(Step* step) {
     Slice slice;
-    if (cursor_.next(chunks_, &slice)) {
-        codec_.encode(*operands_.source, *worker_, slice, rounds_[last_].results[slice.chunk.index],
+    if (operands_.source != nullptr && cursor_.next(chunks_, &slice)) {
+        codec_.encode(*operands_.source, *worker_, new_worker(), slice, rounds_[last_].results[slice.chunk.index],
                       now().worker_messages[slice.chunk.index]);
         *step = Step::kAgain;
         return {};
     }
-    codec_.seal(*worker_, now().worker_messages);
+    codec_.seal(new_worker(), now().worker_messages);
     cursor_.restart();
     *step = Step::kDone;
     return {};
@@ -102,11 +109,11 @@ Status FlatAllreduce::receive_chunks(Step* step) {
 Status FlatAllreduce::average_and_encode(Step* step) {
     Slice slice;
     if (cursor_.next(own_, &slice)) {
-        codec_.average_encode(to_be_averaged_, *server_, slice, now().results[rank_]);
+        codec_.average_encode(to_be_averaged_, *server_, new_server(), slice, now().results[rank_]);
         *step = Step::kAgain;
         return {};
     }
-    codec_.seal(*server_, std::span(&now().results[rank_], 1));
+    codec_.seal(new_server(), std::span(&now().results[rank_], 1));
     cursor_.restart();
     *step = Step::kDone;
     return {};
@@ -124,12 +131,15 @@ Status FlatAllreduce::receive_results(Step* step) {
     if (!done) return {};
     for (const Chunk& chunk : chunks_) { // everybody sees the same messages, so everybody comes to the same verdict
         if (codec_.is_finite(now().results[chunk.index], chunk)) continue;
-        worker_->reset();
-        server_->reset();
+        if (!operands_.tentative) {
+            worker_->reset();
+            server_->reset();
+        }
         return Status::error(ONEBIT_ERROR_NONFINITE,
                              "the sum of values and error overflowed float32 in the chunk of rank %zu (elements %zu to "
-                             "%zu); the error state has been reset",
-                             chunk.index, chunk.begin, chunk.begin + chunk.count - 1);
+                             "%zu)%s",
+                             chunk.index, chunk.begin, chunk.begin + chunk.count - 1,
+                             operands_.tentative ? "" : "; the error state has been reset");
     }
     return {};
 }
@@ -142,24 +152,47 @@ Status FlatAllreduce::decode_results(Step* step) {
         return {};
     }
     cursor_.restart();
+    if (!operands_.tentative) take_turns();
+    *step = Step::kDone;
+    return {};
+}
+
+void FlatAllreduce::commit() {
+    std::swap(worker_, next_worker_);
+    std::swap(server_, next_server_);
+    take_turns();
+}
+
+/// What was current is the last result now.
+void FlatAllreduce::take_turns() {
     previous_ = last_;
     last_ = current_;
     current_ = (current_ + 1) % rounds_.size();
-    *step = Step::kDone;
-    return {};
+}
+
+void FlatAllreduce::last_result(const ValueSink& sink) const {
+    SliceCursor cursor;
+    for (Slice slice; cursor.next(chunks_, &slice);) {
+        codec_.decode(rounds_[last_].results[slice.chunk.index], slice, mask_.view(), sink);
+    }
 }
 
 // --------------------------------------------------------------------------------------------------- the mask ----
 
 void FlatAllreduce::set_mask(AlignedBuffer<std::uint32_t> mask) {
-    worker_->set_mask(mask.view());
-    server_->set_mask(mask.view());
+    for (const auto* feedback : {&worker_, &server_, &next_worker_, &next_server_}) {
+        if (*feedback != nullptr) (*feedback)->set_mask(mask.view());
+    }
     mask_ = std::move(mask);
 }
 
 std::size_t FlatAllreduce::workspace_bytes() const {
-    return rounds_.size() * rounds_.front().messages.bytes() + incoming_.bytes() + mask_.bytes() +
-           worker_->workspace_bytes() + server_->workspace_bytes();
+    std::size_t bytes = rounds_.size() * rounds_.front().messages.bytes() + incoming_.bytes() + mask_.bytes() +
+                        worker_->workspace_bytes() + server_->workspace_bytes();
+    for (const Feedback* next : {next_worker_.get(), next_server_.get()}) {
+        if (next != nullptr) bytes += next->state_bytes() + next->workspace_bytes();
+    }
+    return bytes;
 }
 
 } // namespace onebit

@@ -26,14 +26,24 @@ namespace onebit {
 /// what it receives, its own result among them; the first is complete before the second begins. The results stay there
 /// after the call. With one Round they are overwritten, block by block, as the next call encodes; with two, which take
 /// turns, they outlast the next call.
+///
+/// A tentative call leaves everything as it was until commit(): it writes the new errors beside the old ones and its
+/// results into the other Round. Without a commit() it has never been.
 class FlatAllreduce final : public Algorithm {
   public:
+    struct Extras {
+        bool keep_results = false;    ///< previous_result is going to be asked for
+        bool tentative_calls = false; ///< there will be some
+    };
+
     /// Allocates all that it ever uses. Local. `tag` and `tag` + 1 are its own on this channel.
-    static Status create(Transport& transport, const Codec& codec, std::size_t count, int tag, bool keep_results,
+    static Status create(Transport& transport, const Codec& codec, std::size_t count, int tag, Extras extras,
                          std::unique_ptr<FlatAllreduce>* algorithm);
 
     std::span<const Stage> stages() const override { return stages_; }
     void set_operands(const Operands& operands) override { operands_ = operands; }
+    /// Makes the tentative call that has just finished a call like others.
+    void commit();
     std::size_t workspace_bytes() const;
 
     Feedback& worker() { return *worker_; }
@@ -45,6 +55,8 @@ class FlatAllreduce final : public Algorithm {
 
     /// Decodes a block of the last finished call's result; a ValueSource may ask while its block isn't encoded yet.
     void last_result(const Block& block, float* values) const { decode_result(rounds_[last_], block, values); }
+    /// The whole of it.
+    void last_result(const ValueSink& sink) const;
     /// Of the call before that one, where results are kept.
     void previous_result(const Block& block, float* values) const { decode_result(rounds_[previous_], block, values); }
 
@@ -62,12 +74,15 @@ class FlatAllreduce final : public Algorithm {
         std::unique_ptr<Exchange> exchange_results;
     };
 
-    FlatAllreduce(const Codec& codec, std::size_t count, std::size_t rank, std::size_t ranks, std::size_t rounds);
+    FlatAllreduce(const Codec& codec, std::size_t count, std::size_t rank, std::size_t ranks, Extras extras);
     Status plan_exchanges(Transport& transport, int tag, Round& round);
     void decode_result(const Round& round, const Block& block, float* values) const {
         codec_.decode_block(round.results[block.chunk.index], block, mask_.view(), values);
     }
     Round& now() { return rounds_[current_]; }
+    Feedback& new_worker() { return operands_.tentative ? *next_worker_ : *worker_; }
+    Feedback& new_server() { return operands_.tentative ? *next_server_ : *server_; }
+    void take_turns();
 
     Status encode_chunks(Step* step);
     Status send_chunks(Step* step);
@@ -84,6 +99,8 @@ class FlatAllreduce final : public Algorithm {
     Operands operands_;
     std::unique_ptr<Feedback> worker_;
     std::unique_ptr<Feedback> server_;
+    std::unique_ptr<Feedback> next_worker_; ///< of a tentative call; else NULL
+    std::unique_ptr<Feedback> next_server_;
     AlignedBuffer<std::uint32_t> mask_;
     AlignedBuffer<std::uint32_t> incoming_;
     std::vector<const std::uint32_t*> to_be_averaged_; ///< by rank: its message for the own chunk

@@ -106,18 +106,21 @@ class Codec {
     /// Index of the first NaN or infinity in values[0 .. count), count if there is none.
     virtual std::size_t first_nonfinite(const float* values, std::size_t count) const = 0;
 
-    /// Worker: encodes values + error into the message and keeps the new error. `last`: the message that blends refer
-    /// to; may be `message` itself, for a block is read before any of its words is written.
-    virtual void encode(const ValueSource& values, Feedback& worker, const Slice& slice, const std::uint32_t* last,
-                        std::uint32_t* message) const = 0;
+    // An encoder reads the error from `before` and leaves the new one in `after`, of the same chunks and mask: one and
+    // the same, or two where the call may yet be called off.
 
-    /// Server: averages one message per rank, in rank order, adds the error, encodes that and keeps the new error.
-    virtual void average_encode(std::span<const std::uint32_t* const> messages, Feedback& server, const Slice& slice,
-                                std::uint32_t* message) const = 0;
+    /// Worker: encodes values + error into the message. `last`: the message that blends refer to; may be `message`
+    /// itself, for a block is read before any of its words is written.
+    virtual void encode(const ValueSource& values, const Feedback& before, Feedback& after, const Slice& slice,
+                        const std::uint32_t* last, std::uint32_t* message) const = 0;
+
+    /// Server: averages one message per rank, in rank order, adds the error and encodes that.
+    virtual void average_encode(std::span<const std::uint32_t* const> messages, const Feedback& before, Feedback& after,
+                                const Slice& slice, std::uint32_t* message) const = 0;
 
     /// Completes the messages of all the feedback's chunks once every slice is encoded: writes what is known only then
     /// (a scale that covers several slices).
-    virtual void seal(Feedback& feedback, std::span<std::uint32_t* const> messages) const = 0;
+    virtual void seal(Feedback& after, std::span<std::uint32_t* const> messages) const = 0;
 
     /// Expands a message. Elements outside the mask, whose words cover the whole buffer, become zero.
     virtual void decode(const std::uint32_t* message, const Slice& slice, std::span<const std::uint32_t> mask,

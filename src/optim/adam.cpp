@@ -14,8 +14,8 @@ Status Adam::create(Communicator& communicator, Settings settings, std::vector<T
     return {};
 }
 
-void Adam::update_exactly(Bucket& bucket, float factor) {
-    update_with_adam(bucket, factor, variance_updates(bucket));
+void Adam::update_exactly(Bucket& bucket) {
+    update_with_adam(bucket, variance_updates(bucket));
 }
 
 Status Adam::freeze_bucket(Bucket& bucket) {
@@ -24,19 +24,18 @@ Status Adam::freeze_bucket(Bucket& bucket) {
     return {};
 }
 
-Status Adam::update_compressed(Bucket& bucket, float factor) {
+std::unique_ptr<ValueSource> Adam::make_source(Bucket& bucket) {
+    return make_momentum_source(bucket, [this](const Tensor&) { return own_factor(); });
+}
+
+void Adam::update_compressed(Bucket& bucket) {
     set_updates(freeze_step());
-    const MomentumSource source(
-        bucket.layout, kernels(), betas(), bucket.m.size() == 0, [&](const Tensor&) { return factor; },
-        [&](const Block& block, float* m) { read_momentum(bucket, block, m); });
-    const SegmentSink sink(bucket.layout, [&](const Segment& segment, const float* m) {
+    bucket.allreduce->flat().last_result(SegmentSink(bucket.layout, [&](const Segment& segment, const float* m) {
         kernels().frozen_update(m, bucket.precondition.data() + segment.offset, segment.parameters(), segment.count,
                                 update(segment));
         segment.write_copy(kernels());
-    });
-    ONEBIT_RETURN_IF_ERROR(exchange_momentum(bucket, source, &sink));
+    }));
     bucket.m = {}; // from here on the message is all there is
-    return {};
 }
 
 } // namespace onebit

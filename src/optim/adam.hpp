@@ -24,8 +24,9 @@ class Adam final : public FusedOptimizer {
   private:
     using FusedOptimizer::FusedOptimizer;
 
-    void update_exactly(Bucket& bucket, float factor) override;
-    Status update_compressed(Bucket& bucket, float factor) override;
+    std::unique_ptr<ValueSource> make_source(Bucket& bucket) override;
+    void update_exactly(Bucket& bucket) override;
+    void update_compressed(Bucket& bucket) override;
     Status freeze_bucket(Bucket& bucket) override;
 };
 

@@ -3,9 +3,10 @@
 #include "optim/fused_optimizer.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <cstring>
+#include <functional>
+#include <utility>
 
 namespace onebit {
 namespace {
@@ -30,6 +31,13 @@ FusedOptimizer::FusedOptimizer(Settings settings, std::vector<Tensor> tensors)
     for (const onebit_param_group_t& group : settings_.groups) betas_.push_back(betas_of(group));
 }
 
+FusedOptimizer::~FusedOptimizer() {
+    for (Bucket& bucket : buckets_) {
+        // A sum that never finished may still be written to.
+        if (bucket.allreduce->in_flight()) bucket.sum.leak();
+    }
+}
+
 Status FusedOptimizer::prepare(Communicator& communicator, bool keep_results) {
     std::vector<const Tensor*> compressed;
     std::vector<const Tensor*> exact;
@@ -37,154 +45,87 @@ Status FusedOptimizer::prepare(Communicator& communicator, bool keep_results) {
         const bool compresses = settings_.compresses() && settings_.groups[tensor.group].no_compress == 0;
         (compresses ? compressed : exact).push_back(&tensor);
     }
-    if (settings_.compresses()) {
-        ONEBIT_RETURN_IF_ERROR(add_bucket(communicator, std::move(compressed), true, keep_results));
+    if (settings_.compresses()) ONEBIT_RETURN_IF_ERROR(add_buckets(communicator, compressed, true, keep_results));
+    if (!exact.empty()) ONEBIT_RETURN_IF_ERROR(add_buckets(communicator, exact, false, false));
+    if (has_buckets()) { // as a backward pass finishes them
+        std::ranges::stable_sort(buckets_, std::ranges::greater(),
+                                 [](const Bucket& bucket) { return bucket.layout.tensors().front()->number; });
     }
-    if (!exact.empty()) ONEBIT_RETURN_IF_ERROR(add_bucket(communicator, std::move(exact), false, false));
 
     const Allreduce& first = *buckets_.front().allreduce;
     kernels_ = &optim_kernels(first.codec().kernels());
     threads_ = first.plan().threads;
-    std::size_t most_segments = 0;
+    timeout_ = communicator.environment().timeout;
     ONEBIT_RETURN_IF_ERROR(communicator.agree(catch_exceptions([&] {
-        double beta2 = 0;
-        for (Bucket& bucket : buckets_) {
-            bucket.sum = AlignedBuffer<float>(bucket.layout.count());
-            bucket.m = AlignedBuffer<float>(bucket.layout.count());
-            bucket.v = AlignedBuffer<float>(bucket.layout.count());
-            most_segments = std::max(most_segments, bucket.layout.segments().size());
-            for (const Tensor* tensor : bucket.layout.tensors()) {
-                if (bucket.compresses) beta2 = std::max(beta2, settings_.groups[tensor->group].beta2);
-            }
-        }
-        if (settings_.compresses() && config().freeze_step == ONEBIT_FREEZE_AUTO) {
-            automatic_freeze_.emplace(beta2, config().lr_warmup_steps);
-        }
+        make_room();
         return Status();
     })));
     if (config().max_grad_norm <= 0) return {};
+    std::size_t most_segments = 0;
+    for (const Bucket& bucket : buckets_) most_segments = std::max(most_segments, bucket.layout.segments().size());
     return GradientNorm::create(communicator, most_segments, *kernels_, threads_, &norm_);
 }
 
-Status FusedOptimizer::add_bucket(Communicator& communicator, std::vector<const Tensor*> tensors, bool compresses,
-                                  bool keep_results) {
-    Bucket bucket;
-    bucket.compresses = compresses;
-    Status own = catch_exceptions([&] {
-        bucket.layout = Layout(std::move(tensors), static_cast<std::size_t>(communicator.size()));
-        return Status();
-    });
-    const std::size_t count = bucket.layout.count();
-    if (own.ok() && count < static_cast<std::size_t>(communicator.size())) {
-        own = Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "tensors: %zu elements %s are fewer than the %d ranks",
-                            count, compresses ? "to be compressed" : "in all", communicator.size());
+Status FusedOptimizer::add_buckets(Communicator& communicator, const std::vector<const Tensor*>& tensors,
+                                   bool compresses, bool keep_results) {
+    const auto ranks = static_cast<std::size_t>(communicator.size());
+    for (std::vector<const Tensor*>& cut : cut_into_buckets(tensors, config().bucket_size, ranks)) {
+        Bucket bucket;
+        bucket.compresses = compresses;
+        Status own = catch_exceptions([&] {
+            bucket.layout = Layout(std::move(cut), ranks);
+            return Status();
+        });
+        const std::size_t count = bucket.layout.count();
+        if (own.ok() && count < ranks) {
+            own = Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "tensors: %zu elements %s are fewer than the %d ranks",
+                                count, compresses ? "to be compressed" : "in all", communicator.size());
+        }
+        const onebit_allreduce_config_t exchange = exchange_config(config(), count, compresses);
+        ONEBIT_RETURN_IF_ERROR(Allreduce::create(communicator, &exchange, own, &bucket.allreduce,
+                                                 {.keep_results = keep_results, .tentative_calls = has_buckets()}));
+        buckets_.push_back(std::move(bucket));
     }
-    const onebit_allreduce_config_t exchange = exchange_config(config(), count, compresses);
-    ONEBIT_RETURN_IF_ERROR(Allreduce::create(communicator, &exchange, own, &bucket.allreduce, keep_results));
-    buckets_.push_back(std::move(bucket));
     return {};
 }
 
-// ------------------------------------------------------------------------------------------------------ step ----
-
-Status FusedOptimizer::step() {
-    ONEBIT_RETURN_IF_ERROR(check_usable());
-    const Round round = freeze_requested_ ? round_after_freeze() : next_round();
-    const Status agreed = buckets_.front().allreduce->agree_now(
-        look_at_gradients(round), static_cast<std::uint32_t>(round) + (freeze_requested_ ? 10 : 0), settings_.hash(),
-        {"the stage (0 exact, 1 compressed, 2 local; 10 more right after the freeze)",
-         "the learning rates or the gradient scale (their hash)"});
-    if (agreed.code() == ONEBIT_ERROR_NONFINITE) ++skipped_;
-    ONEBIT_RETURN_IF_ERROR(agreed);
-    if (freeze_requested_) ONEBIT_RETURN_IF_ERROR(change_over());
-
+/// Allocates what is needed before the freeze, now that the buckets stay where they are.
+void FusedOptimizer::make_room() {
+    ready_.resize(tensors_.size());
+    bucket_of_.resize(tensors_.size());
+    double beta2 = 0;
     for (Bucket& bucket : buckets_) {
-        if (averages_exactly(bucket, round)) ONEBIT_RETURN_IF_ERROR(bucket.allreduce->run_sum(bucket.sum.data()));
-    }
-    double factor = 1;
-    ONEBIT_RETURN_IF_ERROR(find_factor(round, &factor));
-    begin_updates(round);
-    const double share = 1.0 / buckets_.front().allreduce->channel().size();
-    for (Bucket& bucket : buckets_) {
-        if (averages_exactly(bucket, round)) {
-            update_exactly(bucket, static_cast<float>(factor * share));
-        } else if (round == Round::kCompressed) {
-            ONEBIT_RETURN_IF_ERROR(update_compressed(bucket, static_cast<float>(factor)));
-        } else {
-            update_locally(bucket, static_cast<float>(factor));
+        bucket.sum = AlignedBuffer<float>(bucket.layout.count());
+        bucket.m = AlignedBuffer<float>(bucket.layout.count());
+        bucket.v = AlignedBuffer<float>(bucket.layout.count());
+        if (bucket.compresses) bucket.source = make_source(bucket);
+        for (const Tensor* tensor : bucket.layout.tensors()) {
+            bucket_of_[tensor->number] = static_cast<std::size_t>(&bucket - buckets_.data());
+            if (bucket.compresses) beta2 = std::max(beta2, settings_.groups[tensor->group].beta2);
         }
     }
-    finish_step(round);
-    ++steps_;
-    exact_rounds_ += round == Round::kExact ? 1 : 0;
-    compressed_rounds_ += round == Round::kCompressed ? 1 : 0;
-    if (warmup_ends()) request_freeze();
-    return {};
+    if (settings_.compresses() && config().freeze_step == ONEBIT_FREEZE_AUTO) {
+        automatic_freeze_.emplace(beta2, config().lr_warmup_steps);
+    }
 }
 
 /// What broke an exchange breaks the optimizer.
 Status FusedOptimizer::check_usable() const {
-    for (const Bucket& bucket : buckets_) ONEBIT_RETURN_IF_ERROR(bucket.allreduce->check_idle());
+    for (const Bucket& bucket : buckets_) ONEBIT_RETURN_IF_ERROR(bucket.allreduce->check_not_broken());
     return norm_ == nullptr ? Status() : norm_->broken();
 }
 
-/// Looks for missing and for bad ones, from all of which the first is reported. Changes nothing but sums.
-Status FusedOptimizer::look_at_gradients(Round round) {
-    for (const Tensor& tensor : tensors_) {
-        if (tensor.gradients == nullptr) {
-            return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "%s: it has no gradients (NULL)", tensor.name.c_str());
-        }
-    }
-    for (Bucket& bucket : buckets_) {
-        const bool gather = averages_exactly(bucket, round);
-        std::atomic<std::size_t> first_bad = SIZE_MAX;
-        bucket.layout.for_each_segment(threads_, [&](const Segment& segment) {
-            alignas(64) float scratch[kBlockElements];
-            const float* values = segment.read_gradients(*kernels_, scratch);
-            if (gather) {
-                float* const place = bucket.sum.data() + segment.offset;
-                std::memcpy(place, values, segment.count * sizeof(float));
-                values = place;
-            }
-            if (bucket.allreduce->codec().first_nonfinite(values, segment.count) == segment.count) return;
-            for (std::size_t seen = first_bad; segment.index < seen;) {
-                if (first_bad.compare_exchange_weak(seen, segment.index)) break;
-            }
-        });
-        if (first_bad != SIZE_MAX) return describe_nonfinite(bucket.layout.segments()[first_bad]);
-    }
-    return {};
+/// The same, and no exchange of the coming step is under way, nor has any been promised its settings.
+Status FusedOptimizer::check_between_steps() const {
+    ONEBIT_RETURN_IF_ERROR(check_usable());
+    if (!begun_) return {};
+    return Status::error(ONEBIT_ERROR_BUSY,
+                         "a step has begun with onebit_optimizer_grad_ready: call "
+                         "onebit_optimizer_step first");
 }
 
-Status FusedOptimizer::describe_nonfinite(const Segment& segment) const {
-    float scratch[kBlockElements];
-    const float* const values = segment.read_gradients(*kernels_, scratch);
-    const std::size_t i = buckets_.front().allreduce->codec().first_nonfinite(values, segment.count);
-    return Status::error(ONEBIT_ERROR_NONFINITE, "%s: gradients[%zu] is %g", segment.tensor->name.c_str(),
-                         segment.begin + i, static_cast<double>(values[i]));
-}
-
-/// What this step's gradients are multiplied by. Collective where they are clipped but not all averaged exactly.
-Status FusedOptimizer::find_factor(Round round, double* factor) {
-    *factor = 1 / settings_.gradient_scale;
-    if (norm_ == nullptr) return {};
-    double squares = 0; // of the sum over the ranks
-    if (round == Round::kExact) {
-        for (const Bucket& bucket : buckets_) squares += norm_->sum_squares(bucket.layout, bucket.sum.data());
-    } else {
-        norm_->restart();
-        for (const Bucket& bucket : buckets_) norm_->sketch(bucket.layout);
-        ONEBIT_RETURN_IF_ERROR(norm_->sum_squares_over_ranks(&squares));
-    }
-    const double norm = std::sqrt(squares) / buckets_.front().allreduce->channel().size() / settings_.gradient_scale;
-    if (!std::isfinite(norm)) { // the same on every rank
-        ++skipped_;
-        return Status::error(ONEBIT_ERROR_NONFINITE,
-                             "the squares of the gradients overflow float32: no norm to clip to");
-    }
-    grad_norm_ = norm;
-    if (grad_norm_ > config().max_grad_norm) *factor *= config().max_grad_norm / grad_norm_;
-    return {};
+Status FusedOptimizer::check_destroyable() const {
+    return check_usable().ok() ? check_between_steps() : Status();
 }
 
 // ---------------------------------------------------------------------------------------------------- freeze ----
@@ -224,6 +165,7 @@ Status FusedOptimizer::mask_zero_variance(Bucket& bucket) {
 }
 
 Status FusedOptimizer::freeze() {
+    ONEBIT_RETURN_IF_ERROR(check_between_steps());
     if (!settings_.compresses()) {
         return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "dense Adam and LAMB have no compression stage");
     }
@@ -265,12 +207,16 @@ void FusedOptimizer::set_updates(std::uint64_t v_updates) {
     });
 }
 
-void FusedOptimizer::update_with_adam(Bucket& bucket, float factor, std::uint64_t v_updates) {
+float FusedOptimizer::sum_factor() const {
+    return static_cast<float>(factor_ * (1.0 / buckets_.front().allreduce->channel().size()));
+}
+
+void FusedOptimizer::update_with_adam(Bucket& bucket, std::uint64_t v_updates) {
     set_updates(v_updates);
     bucket.layout.for_each_segment(threads_, [&](const Segment& segment) {
         const std::size_t at = segment.offset;
-        kernels_->adam(bucket.sum.data() + at, factor, bucket.m.data() + at, bucket.v.data() + at, segment.parameters(),
-                       segment.count, betas(segment), update(segment));
+        kernels_->adam(bucket.sum.data() + at, sum_factor(), bucket.m.data() + at, bucket.v.data() + at,
+                       segment.parameters(), segment.count, betas(segment), update(segment));
         segment.write_copy(*kernels_);
     });
 }
@@ -284,26 +230,16 @@ void FusedOptimizer::freeze_variance(Bucket& bucket, std::uint64_t v_updates) {
     });
 }
 
-void FusedOptimizer::read_momentum(const Bucket& bucket, const Block& block, float* m) const {
-    if (bucket.m.size() > 0) {
-        std::memcpy(m, bucket.m.data() + block.begin(), block.count() * sizeof(float));
-    } else {
-        bucket.allreduce->flat().last_result(block, m);
-    }
-}
-
-Status FusedOptimizer::exchange_momentum(Bucket& bucket, const ValueSource& source, const ValueSink* sink) {
-    const Status exchanged = bucket.allreduce->run_compressed(source, sink);
-    if (exchanged.code() == ONEBIT_ERROR_NONFINITE) bucket.m = AlignedBuffer<float>(bucket.layout.count());
-    return exchanged;
-}
-
 // --------------------------------------------------------------------------------------------------- settings ----
 
+Status FusedOptimizer::check_number(std::size_t number) const {
+    if (number < tensors_.size()) return {};
+    return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "tensor: %zu, but there are %zu", number, tensors_.size());
+}
+
 Status FusedOptimizer::set_gradients(std::size_t number, const void* gradients) {
-    if (number >= tensors_.size()) {
-        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "tensor: %zu, but there are %zu", number, tensors_.size());
-    }
+    ONEBIT_RETURN_IF_ERROR(check_number(number));
+    if (ready_[number]) ONEBIT_RETURN_IF_ERROR(check_between_steps());
     Tensor& tensor = tensors_[number];
     ONEBIT_RETURN_IF_ERROR(check_alignment(tensor, "gradients", gradients, tensor.gradient_type));
     tensor.gradients = gradients;
@@ -311,12 +247,14 @@ Status FusedOptimizer::set_gradients(std::size_t number, const void* gradients) 
 }
 
 Status FusedOptimizer::set_lr(double lr) {
+    ONEBIT_RETURN_IF_ERROR(check_between_steps());
     ONEBIT_RETURN_IF_ERROR(check_lr("lr", lr));
     for (onebit_param_group_t& group : settings_.groups) group.lr = lr;
     return {};
 }
 
 Status FusedOptimizer::set_group_lr(std::size_t group, double lr) {
+    ONEBIT_RETURN_IF_ERROR(check_between_steps());
     if (group >= settings_.groups.size()) {
         return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "group: %zu, but there are %zu", group,
                              settings_.groups.size());
@@ -327,6 +265,7 @@ Status FusedOptimizer::set_group_lr(std::size_t group, double lr) {
 }
 
 Status FusedOptimizer::set_gradient_scale(double scale) {
+    ONEBIT_RETURN_IF_ERROR(check_between_steps());
     // As the float it is used as, and its inverse too.
     if (!(scale > 0 && std::isnormal(static_cast<float>(scale)) && std::isnormal(static_cast<float>(1 / scale)))) {
         return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "scale: %g is not a float > 0", scale);
@@ -338,12 +277,13 @@ Status FusedOptimizer::set_gradient_scale(double scale) {
 // ------------------------------------------------------------------------------------------------------ error ----
 
 Status FusedOptimizer::reset_error() {
+    ONEBIT_RETURN_IF_ERROR(check_between_steps());
     for (Bucket& bucket : buckets_) ONEBIT_RETURN_IF_ERROR(bucket.allreduce->reset());
     return {};
 }
 
 Status FusedOptimizer::get_error(float* worker, float* server) const {
-    ONEBIT_RETURN_IF_ERROR(check_usable());
+    ONEBIT_RETURN_IF_ERROR(check_between_steps());
     for (const Bucket& bucket : buckets_) {
         const Chunk served = bucket.allreduce->server_chunk();
         std::vector<float> worker_error(bucket.layout.count());

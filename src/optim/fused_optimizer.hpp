@@ -3,16 +3,18 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
 
-#include "collectives/allreduce.hpp"
 #include "core/aligned_buffer.hpp"
+#include "optim/bucket.hpp"
 #include "optim/freeze.hpp"
 #include "optim/gradient_norm.hpp"
 #include "optim/optimizer.hpp"
 #include "optim/saved_state.hpp"
+#include "optim/segment_passes.hpp"
 #include "optim/settings.hpp"
 #include "optim/tensors.hpp"
 
@@ -25,35 +27,23 @@ enum class Round {
     kLocal,      ///< nothing
 };
 
-/// Tensors that are exchanged as one buffer, and what every kind of optimizer keeps for them.
-struct Bucket {
-    Layout layout;
-    bool compresses = false; ///< once that stage is reached; else exact for ever
-    std::unique_ptr<Allreduce> allreduce;
-    AlignedBuffer<float> sum; ///< of the gradients over the ranks, in exact rounds
-    AlignedBuffer<float> m;
-    AlignedBuffer<float> v;
-    AlignedBuffer<float> precondition; ///< v's place once it is frozen: 1 / (sqrt(v) + eps)
-    AlignedBuffer<float> v_fresh;      ///< 1-bit LAMB's, after the freeze
-    AlignedBuffer<float> anchor;       ///< 0/1 Adam's, after the freeze: the parameters after the last round
-
-    std::size_t bytes() const {
-        return layout.bytes() + sum.bytes() + m.bytes() + v.bytes() + precondition.bytes() + v_fresh.bytes() +
-               anchor.bytes();
-    }
-};
-
 /// The frame that all kinds share; a kind fills in what it does with an exchanged bucket. One step:
 ///
 /// 1. Look at the gradients; those that are to be averaged exactly are gathered on the way.
 /// 2. Agree: nothing has changed so far, and nothing will on any rank if a rank has found something wrong.
 /// 3. If the freeze was decided on, change over.
 /// 4. Average exactly what this round averages exactly; find the gradients' factor: clipping, gradient scale.
-/// 5. Update every bucket: from exact sums, through a compressed exchange, or locally.
-/// 6. See whether the warm-up ends.
+/// 5. Exchange the buckets that this round compresses.
+/// 6. Update every bucket: from exact sums, from what was exchanged, or locally.
+/// 7. See whether the warm-up ends.
+///
+/// With buckets (config.bucket_size) most steps begin before step() is called: a bucket's exchange starts as soon as
+/// grad_ready has been called for all of its tensors. Such an early exchange is tentative: the agreement, 2, comes when
+/// all are under way, and what has been exchanged counts only then. fused_step.cpp has both orders.
 class FusedOptimizer : public Optimizer {
   public:
-    Status step() final;
+    Status step() final; // these two: fused_step.cpp
+    Status grad_ready(std::size_t tensor) final;
     Status set_gradients(std::size_t tensor, const void* gradients) final;
     Status set_lr(double lr) final;
     Status set_group_lr(std::size_t group, double lr) final;
@@ -63,10 +53,12 @@ class FusedOptimizer : public Optimizer {
     Status get_error(float* worker, float* server) const final;
     Status save(const char* prefix) final; // these two: fused_state.cpp
     Status load(const char* prefix) final;
+    Status check_destroyable() const final;
     void fill_info(onebit_optimizer_info_t* info) const final;
 
   protected:
     FusedOptimizer(Settings settings, std::vector<Tensor> tensors);
+    ~FusedOptimizer() override;
 
     /// Opens the exchanges and allocates. Collective; blocks.
     Status prepare(Communicator& communicator, bool keep_results);
@@ -77,17 +69,26 @@ class FusedOptimizer : public Optimizer {
     virtual Round next_round() const { return frozen() ? Round::kCompressed : Round::kExact; }
     /// What the first step after the freeze does with them.
     virtual Round round_after_freeze() const { return Round::kCompressed; }
-    /// bucket.sum holds the gradients' sum over the ranks; times `factor` it is what the formulas call the gradient.
-    virtual void update_exactly(Bucket& bucket, float factor) = 0;
-    /// The rank's own gradients, times `factor`.
-    virtual Status update_compressed(Bucket& bucket, float factor) = 0;
-    virtual void update_locally(Bucket&, float) {}
+    /// What a bucket's compressed exchanges encode; made once, read in each. The bucket stays where it is.
+    virtual std::unique_ptr<ValueSource> make_source(Bucket& bucket) = 0;
+    /// Whether this compressed exchange may begin before the ranks have agreed on the step: the source changes nothing,
+    /// and there is nothing to do before it.
+    virtual bool may_exchange_early() const { return true; }
+    /// Before a compressed exchange that did not begin early. Collective; blocks.
+    virtual Status before_exchange(Bucket&) { return {}; }
+    /// bucket.sum holds the gradients' sum over the ranks; times sum_factor() it is what the formulas call the
+    /// gradient.
+    virtual void update_exactly(Bucket& bucket) = 0;
+    /// The exchange's last result is what its source encoded, averaged.
+    virtual void update_compressed(Bucket& bucket) = 0;
+    /// From the rank's own gradients, times own_factor().
+    virtual void update_locally(Bucket&) {}
     /// Once, before the first step after the freeze: v is masked where it is zero, and still there.
     virtual Status freeze_bucket(Bucket& bucket) = 0;
     /// Once in a step, before the first bucket is updated; no rank refuses the step any more.
     virtual void begin_updates(Round) {}
-    /// After a step, before t() moves on.
-    virtual void finish_step(Round) {}
+    /// After a step, before t() moves on. Collective; blocks.
+    virtual Status finish_step(Round) { return {}; }
     /// All numbers of the kind's own state, in a fixed order.
     virtual void visit_numbers(NumberVisitor&) {}
     /// After a load.
@@ -120,36 +121,58 @@ class FusedOptimizer : public Optimizer {
             parallel_for(0, chunk.blocks(), threads_, [&](std::size_t i) { body(Block{chunk, i}); });
         }
     }
+    /// What this step multiplies the rank's own gradients by, and what their sum over the ranks.
+    float own_factor() const { return static_cast<float>(factor_); }
+    float sum_factor() const;
     const OptimKernels& kernels() const { return *kernels_; }
     unsigned threads() const { return threads_; }
     const onebit_optimizer_config_t& config() const { return settings_.config; }
     std::vector<Bucket>& buckets() { return buckets_; }
 
     /// One step of dense Adam from the bucket's exact sum.
-    void update_with_adam(Bucket& bucket, float factor, std::uint64_t v_updates);
+    void update_with_adam(Bucket& bucket, std::uint64_t v_updates);
+    /// The source of 1-bit momenta: the last message, or bucket.m as long as that is not empty, and the gradients times
+    /// factor(tensor).
+    template <typename Factor>
+    std::unique_ptr<ValueSource> make_momentum_source(Bucket& bucket, const Factor& factor) const {
+        const auto read_message = [&bucket](const Block& block, float* m) {
+            bucket.allreduce->flat().last_result(block, m);
+        };
+        return std::unique_ptr<ValueSource>(
+            new MomentumSource(bucket.layout, *kernels_, betas_, bucket.m, factor, read_message));
+    }
     /// Masks the elements whose v is zero, and zeroes what is left of their momentum. Collective; blocks.
     Status mask_zero_variance(Bucket& bucket);
     /// Turns v, updated `v_updates` times, into the preconditioner.
     void freeze_variance(Bucket& bucket, std::uint64_t v_updates);
 
-    // One-bit momentum: m is the last message. bucket.m holds it where there is no message yet.
-
-    /// The block's momentum before this step, as it went through the codec.
-    void read_momentum(const Bucket& bucket, const Block& block, float* m) const;
-    /// Exchanges the momentum. Afterwards it is in the message; where NONFINITE has voided that, in bucket.m, zero.
-    Status exchange_momentum(Bucket& bucket, const ValueSource& source, const ValueSink* sink);
-
   private:
-    Status add_bucket(Communicator& communicator, std::vector<const Tensor*> tensors, bool compresses,
-                      bool keep_results);
+    Status add_buckets(Communicator& communicator, const std::vector<const Tensor*>& tensors, bool compresses,
+                       bool keep_results);
+    void make_room();
+    Status check_number(std::size_t tensor) const;
+    Status check_usable() const;
+    Status check_between_steps() const;
+
+    // A step.
     bool averages_exactly(const Bucket& bucket, Round round) const {
         return !bucket.compresses || round == Round::kExact;
     }
-    Status check_usable() const;
-    Status look_at_gradients(Round round);
+    Round coming_round() const { return freeze_requested_ ? round_after_freeze() : next_round(); }
+    bool has_buckets() const { return config().bucket_size > 0; }
+    bool exchanges_early(Round round) const;
+    Status exchange(Round round);
+    Status exchange_early(Round round);
+    void start_early(Bucket& bucket, Round round);
+    bool progress();
+    Status finish_early_exchanges();
+    Status agree(Round round, const Status& own, const std::function<void()>& meanwhile = {});
+    Status look_at_gradients(Bucket& bucket, Round round);
     Status describe_nonfinite(const Segment& segment) const;
+    Status find_factor(Round round);
+    void forget_early();
+
     Status change_over();
-    Status find_factor(Round round, double* factor);
     bool warmup_ends();
     void request_freeze();
     double variance_norm() const;
@@ -170,10 +193,19 @@ class FusedOptimizer : public Optimizer {
     std::vector<Bucket> buckets_;
     const OptimKernels* kernels_ = nullptr;
     unsigned threads_ = 1;
-    std::vector<AdamBetas> betas_;       ///< by group
-    std::vector<AdamUpdate> updates_;    ///< likewise
+    std::vector<AdamBetas> betas_;    ///< by group
+    std::vector<AdamUpdate> updates_; ///< likewise
+    double timeout_ = 0;
     std::unique_ptr<GradientNorm> norm_; ///< where gradients are clipped
     std::optional<AutomaticFreeze> automatic_freeze_;
+
+    // Of the coming step.
+    double factor_ = 1;                  ///< of the gradients
+    std::vector<bool> ready_;            ///< by tensor
+    std::vector<std::size_t> bucket_of_; ///< likewise
+    bool begun_ = false;                 ///< a tensor is ready
+    Status early_findings_;              ///< what is wrong with the gradients of the buckets that were started
+    Status early_failure_;               ///< what the first early exchange that failed said
 
     std::uint64_t steps_ = 0;
     std::uint64_t skipped_ = 0;

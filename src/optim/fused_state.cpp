@@ -110,6 +110,7 @@ Identity FusedOptimizer::identity() const {
         shape.push_back(static_cast<std::uint64_t>(settings_.groups[tensor.group].no_compress));
         shape.push_back(tensor.group);
     }
+    for (const Bucket& bucket : buckets_) shape.push_back(bucket.layout.count());
     return {static_cast<std::uint32_t>(config().kind), frozen() ? 1U : 0U,
             tensors_.back().offset + tensors_.back().count,
             hash_bytes(shape.data(), shape.size() * sizeof(std::uint64_t))};
@@ -118,7 +119,7 @@ Identity FusedOptimizer::identity() const {
 // ------------------------------------------------------------------------------------------------------- save ----
 
 Status FusedOptimizer::save(const char* prefix) {
-    ONEBIT_RETURN_IF_ERROR(check_usable());
+    ONEBIT_RETURN_IF_ERROR(check_between_steps());
     return save_file(*buckets_.front().allreduce, prefix, [&](std::vector<std::byte>* bytes) { return pack(bytes); });
 }
 
@@ -203,7 +204,7 @@ std::vector<float> FusedOptimizer::piece_of(const Bucket& bucket, ArrayName name
 // ------------------------------------------------------------------------------------------------------- load ----
 
 Status FusedOptimizer::load(const char* prefix) {
-    ONEBIT_RETURN_IF_ERROR(check_usable());
+    ONEBIT_RETURN_IF_ERROR(check_between_steps());
     Allreduce& first = *buckets_.front().allreduce;
     LoadedOptimizer loaded;
     const Status own = catch_exceptions([&] {
@@ -231,7 +232,7 @@ Status FusedOptimizer::check_loaded(const LoadedOptimizer& loaded) {
         return Status::error(ONEBIT_ERROR_BAD_STATE, "the saved optimizer has %llu elements, this one %llu",
                              static_cast<unsigned long long>(its.count), static_cast<unsigned long long>(own.count));
     }
-    if (its.shape != own.shape) return differs("tensors of other counts or in other groups");
+    if (its.shape != own.shape) return differs("tensors of other counts, in other groups or in other buckets");
     NumberReader numbers(loaded.numbers, true);
     visit_all_numbers(numbers);
     if (!numbers.fits()) return differs("another set of numbers");

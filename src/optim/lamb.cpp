@@ -56,13 +56,13 @@ std::size_t Lamb::own_bytes() const {
 // ---------------------------------------------------------------------------------------------------- warm-up ----
 
 /// Two passes: one for m, v and the norms, from which the trust ratios follow, one for the parameters.
-void Lamb::update_exactly(Bucket& bucket, float factor) {
+void Lamb::update_exactly(Bucket& bucket) {
     set_updates(variance_updates(bucket));
     bucket.layout.for_each_segment(threads(), [&](const Segment& segment) {
         alignas(64) float u[kBlockElements];
         const std::size_t at = segment.offset;
-        kernels().moments(bucket.sum.data() + at, factor, bucket.m.data() + at, bucket.v.data() + at, segment.count,
-                          betas(segment));
+        kernels().moments(bucket.sum.data() + at, sum_factor(), bucket.m.data() + at, bucket.v.data() + at,
+                          segment.count, betas(segment));
         kernels().direction(bucket.m.data() + at, bucket.v.data() + at, segment.parameters(), segment.count,
                             update(segment), u);
         findings_[segment.index].x = kernels().sum_squares(segment.parameters(), segment.count);
@@ -139,13 +139,13 @@ Status Lamb::freeze_bucket(Bucket& bucket) {
 
 // ------------------------------------------------------------------------------------------------ compression ----
 
-Status Lamb::update_compressed(Bucket& bucket, float factor) {
-    const MomentumSource source(
-        bucket.layout, kernels(), betas(), bucket.m.size() == 0,
-        [&](const Tensor& tensor) { return static_cast<float>(factor * layers_[tensor.number].momentum_scale); },
-        [&](const Block& block, float* m) { read_momentum(bucket, block, m); });
-    ONEBIT_RETURN_IF_ERROR(exchange_momentum(bucket, source, nullptr));
+std::unique_ptr<ValueSource> Lamb::make_source(Bucket& bucket) {
+    return make_momentum_source(bucket, [this](const Tensor& tensor) {
+        return static_cast<float>(own_factor() * layers_[tensor.number].momentum_scale);
+    });
+}
 
+void Lamb::update_compressed(Bucket& bucket) {
     set_updates(t()); // v_fresh has been updated in every step
     look_at_messages(bucket);
     bucket.m = {}; // from here on the messages are all there is
@@ -156,7 +156,6 @@ Status Lamb::update_compressed(Bucket& bucket, float factor) {
         step_sizes_[tensor.number] = static_cast<float>(group_of(tensor).lr * layer.trust * layer.correction);
     }
     descend_frozen(bucket);
-    return {};
 }
 
 /// Brings v_fresh up to date with the gradient that the last two messages tell of, and takes the norms of the update.

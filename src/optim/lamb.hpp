@@ -39,8 +39,9 @@ class Lamb final : public FusedOptimizer {
 
     Lamb(Settings settings, std::vector<Tensor> tensors);
 
-    void update_exactly(Bucket& bucket, float factor) override;
-    Status update_compressed(Bucket& bucket, float factor) override;
+    std::unique_ptr<ValueSource> make_source(Bucket& bucket) override;
+    void update_exactly(Bucket& bucket) override;
+    void update_compressed(Bucket& bucket) override;
     Status freeze_bucket(Bucket& bucket) override;
     void visit_numbers(NumberVisitor& visitor) override;
     std::size_t own_bytes() const override;

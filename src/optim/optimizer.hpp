@@ -17,6 +17,7 @@ class Optimizer {
     virtual ~Optimizer() = default;
 
     virtual Status step() = 0;
+    virtual Status grad_ready(std::size_t tensor) = 0;
     virtual Status set_gradients(std::size_t tensor, const void* gradients) = 0;
     virtual Status set_lr(double lr) = 0;
     virtual Status set_group_lr(std::size_t group, double lr) = 0;
@@ -26,6 +27,8 @@ class Optimizer {
     virtual Status get_error(float* worker, float* server) const = 0;
     virtual Status save(const char* prefix) = 0;
     virtual Status load(const char* prefix) = 0;
+    /// BUSY while a step has begun and is not finished, unless it never will be.
+    virtual Status check_destroyable() const = 0;
     virtual void fill_info(onebit_optimizer_info_t* info) const = 0;
 };
 

@@ -61,7 +61,7 @@ struct Identity {
     std::uint32_t kind = 0;
     std::uint32_t frozen = 0;
     std::uint64_t count = 0;
-    std::uint64_t shape = 0; ///< hash of the tensors' counts and whether they are compressed
+    std::uint64_t shape = 0; ///< hash of the tensors' counts, groups and buckets
 };
 
 /// One rank's share of a save; docs/WIRE_FORMAT.md, "Saved optimizer", has the layout.

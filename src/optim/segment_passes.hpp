@@ -2,11 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstring>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include "compress/codec.hpp"
+#include "core/aligned_buffer.hpp"
 #include "optim/tensors.hpp"
 
 namespace onebit {
@@ -37,30 +39,35 @@ class SegmentSource final : public ValueSource {
 
 /// The momentum that 1-bit Adam encodes, beta1 m + (1 - beta1) factor g. m is what the last message said, so that a
 /// block within one tensor whose gradients are floats is left to the encoder, in one go; others, and all where m lies
-/// in memory, are put together segment by segment. factor(tensor), and read_m(block, m), which is to give the same m.
-template <typename Factor, typename ReadM>
+/// in memory, are put together segment by segment. factor(tensor), and read_message(block, m), which gives the same m.
+template <typename Factor, typename ReadMessage>
 class MomentumSource final : public ValueSource {
   public:
-    /// `betas`: by group.
+    /// `betas`: by group. `m`: where it lies in memory; empty while it is the message.
     MomentumSource(const Layout& layout, const OptimKernels& kernels, const std::vector<AdamBetas>& betas,
-                   bool m_is_the_message, Factor factor, ReadM read_m)
+                   const AlignedBuffer<float>& m, Factor factor, ReadMessage read_message)
         : layout_(layout),
           kernels_(kernels),
           betas_(betas),
-          m_is_the_message_(m_is_the_message),
+          m_(m),
           factor_(std::move(factor)),
-          read_m_(std::move(read_m)) {}
+          read_message_(std::move(read_message)) {}
 
     BlockValues read(const Block& block, float* scratch) const override {
         const std::span<const Segment> segments = layout_.segments(block);
         const Tensor& tensor = *segments.front().tensor;
-        if (m_is_the_message_ && segments.size() == 1 && tensor.gradient_type == ONEBIT_FLOAT32) {
+        const bool m_is_the_message = m_.size() == 0;
+        if (m_is_the_message && segments.size() == 1 && tensor.gradient_type == ONEBIT_FLOAT32) {
             const AdamBetas& b = betas_[tensor.group];
             return {static_cast<const float*>(tensor.gradients) + segments.front().begin,
                     Blend{b.beta1, b.one_minus_beta1, factor_(tensor)}};
         }
         alignas(64) float widened[kBlockElements];
-        read_m_(block, scratch);
+        if (m_is_the_message) {
+            read_message_(block, scratch);
+        } else {
+            std::memcpy(scratch, m_.data() + block.begin(), block.count() * sizeof(float));
+        }
         for (const Segment& segment : segments) {
             kernels_.momentum(segment.read_gradients(kernels_, widened), factor_(*segment.tensor),
                               scratch + (segment.offset - block.begin()), segment.count, betas_[segment.tensor->group]);
@@ -72,9 +79,9 @@ class MomentumSource final : public ValueSource {
     const Layout& layout_;
     const OptimKernels& kernels_;
     const std::vector<AdamBetas>& betas_;
-    bool m_is_the_message_;
+    const AlignedBuffer<float>& m_;
     Factor factor_;
-    ReadM read_m_;
+    ReadMessage read_message_;
 };
 
 /// Takes decoded values: body(segment, values); tile by tile, so that the segments may be parts of the layout's.

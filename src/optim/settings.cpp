@@ -157,6 +157,7 @@ Status agree_on_settings(Communicator& communicator, const Status& own, const Se
         {"config.variance_updates", config.variance_updates},
         {"config.local_step_scaler", config.local_step_scaler},
         {"config.local_steps", config.local_steps},
+        {"config.bucket_size", config.bucket_size},
     };
     ONEBIT_RETURN_IF_ERROR(compare_across_ranks(communicator, own, values));
 

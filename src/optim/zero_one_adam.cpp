@@ -28,24 +28,34 @@ Round ZeroOneAdam::next_round() const {
     return t() % schedule_.exact_interval == 0 ? Round::kExact : Round::kCompressed;
 }
 
-void ZeroOneAdam::finish_step(Round round) {
+Status ZeroOneAdam::finish_step(Round round) {
+    if (frozen() && round == Round::kCompressed) { // the ranks have met
+        std::ranges::fill(lr_sum_, 0);
+        std::ranges::fill(decay_, 0);
+    }
+    move_on_schedule(round);
+    if (frozen()) return {};
+    // Now, so that the next round's exchange may begin early.
+    mask_is_old_ = round == Round::kExact; // a compressed one has seen to it
+    if (!mask_is_old_ || (t() + 1) % schedule_.exact_interval == 0) return {};
+    for (Bucket& bucket : buckets()) {
+        if (bucket.compresses) ONEBIT_RETURN_IF_ERROR(mask_zero_variance(bucket));
+    }
+    mask_is_old_ = false;
+    return {};
+}
+
+void ZeroOneAdam::move_on_schedule(Round round) {
     ZeroOneSchedule& s = schedule_;
     if (frozen()) {
-        if (round == Round::kCompressed) { // the ranks have met
-            std::ranges::fill(lr_sum_, 0);
-            std::ranges::fill(decay_, 0);
-        }
         if (++s.steps_of_interval < config().local_step_scaler) return;
         s.steps_of_interval = 0;
         s.local_interval = std::min(2 * s.local_interval, config().local_steps);
     } else if (round == Round::kExact) {
-        mask_is_old_ = true;
         ++s.exact_rounds;
         if (++s.rounds_of_interval < config().variance_updates) return;
         s.rounds_of_interval = 0;
         s.exact_interval *= 2;
-    } else {
-        mask_is_old_ = false;
     }
 }
 
@@ -58,25 +68,47 @@ void ZeroOneAdam::visit_numbers(NumberVisitor& visitor) {
     visitor.visit(decay_);
 }
 
+// ------------------------------------------------------------------------------------------ compressed rounds ----
+
+/// Before the freeze the gradients; after it, what this rank's steps, the present one included, have done to the
+/// parameters.
+std::unique_ptr<ValueSource> ZeroOneAdam::make_source(Bucket& bucket) {
+    const auto body = [this, &bucket](const Segment& segment, const float* gradients, float* values) {
+        if (!frozen()) {
+            kernels().multiply(gradients, own_factor(), segment.count, values);
+            return;
+        }
+        step_alone(bucket, segment, gradients);
+        kernels().drift(segment.parameters(), bucket.anchor.data() + segment.offset,
+                        bucket.precondition.data() + segment.offset, segment.count, values);
+    };
+    return std::unique_ptr<ValueSource>(new SegmentSource(bucket.layout, kernels(), body));
+}
+
+Status ZeroOneAdam::before_exchange(Bucket& bucket) {
+    if (!frozen()) return mask_is_old_ ? mask_zero_variance(bucket) : Status();
+    set_updates(freeze_step()); // for the step that each rank makes alone
+    return {};
+}
+
+void ZeroOneAdam::update_compressed(Bucket& bucket) {
+    if (frozen()) {
+        rejoin(bucket);
+    } else {
+        take_average(bucket);
+    }
+}
+
 // --------------------------------------------------------------------------------------- A: before the freeze ----
 
-void ZeroOneAdam::update_exactly(Bucket& bucket, float factor) {
-    update_with_adam(bucket, factor, bucket.compresses ? schedule_.exact_rounds + 1 : t());
+void ZeroOneAdam::update_exactly(Bucket& bucket) {
+    update_with_adam(bucket, bucket.compresses ? schedule_.exact_rounds + 1 : t());
 }
 
-Status ZeroOneAdam::update_compressed(Bucket& bucket, float factor) {
-    return frozen() ? meet(bucket, factor) : average_gradients(bucket, factor);
-}
-
-/// A round that spares v.
-Status ZeroOneAdam::average_gradients(Bucket& bucket, float factor) {
-    if (mask_is_old_) ONEBIT_RETURN_IF_ERROR(mask_zero_variance(bucket));
+/// After a round that spares v.
+void ZeroOneAdam::take_average(Bucket& bucket) {
     set_updates(schedule_.exact_rounds);
-    const SegmentSource source(bucket.layout, kernels(),
-                               [&](const Segment& segment, const float* gradients, float* values) {
-                                   kernels().multiply(gradients, factor, segment.count, values);
-                               });
-    const SegmentSink sink(bucket.layout, [&](const Segment& segment, const float* average) {
+    bucket.allreduce->flat().last_result(SegmentSink(bucket.layout, [&](const Segment& segment, const float* average) {
         alignas(64) float u[kTileElements];
         float* const m = bucket.m.data() + segment.offset;
         kernels().momentum(average, 1, m, segment.count, betas(segment));
@@ -84,8 +116,7 @@ Status ZeroOneAdam::average_gradients(Bucket& bucket, float factor) {
                             u);
         kernels().descend(u, update(segment).lr, segment.parameters(), segment.count);
         segment.write_copy(kernels());
-    });
-    return bucket.allreduce->run_compressed(source, &sink);
+    }));
 }
 
 // ------------------------------------------------------------------------------------------------ the freeze ----
@@ -107,11 +138,11 @@ Status ZeroOneAdam::freeze_bucket(Bucket& bucket) {
 // ---------------------------------------------------------------------------------------- B: after the freeze ----
 
 /// Adam with this rank's own gradients; weight decay waits for the round.
-void ZeroOneAdam::step_alone(Bucket& bucket, const Segment& segment, const float* gradients, float factor) const {
+void ZeroOneAdam::step_alone(Bucket& bucket, const Segment& segment, const float* gradients) const {
     float* const m = bucket.m.data() + segment.offset;
     AdamUpdate without_decay = update(segment);
     without_decay.weight_decay = 0;
-    kernels().momentum(gradients, factor, m, segment.count, betas(segment));
+    kernels().momentum(gradients, own_factor(), m, segment.count, betas(segment));
     kernels().frozen_update(m, bucket.precondition.data() + segment.offset, segment.parameters(), segment.count,
                             without_decay);
 }
@@ -126,25 +157,18 @@ void ZeroOneAdam::begin_updates(Round) {
     }
 }
 
-void ZeroOneAdam::update_locally(Bucket& bucket, float factor) {
+void ZeroOneAdam::update_locally(Bucket& bucket) {
     set_updates(freeze_step());
     bucket.layout.for_each_segment(threads(), [&](const Segment& segment) {
         alignas(64) float widened[kBlockElements];
-        step_alone(bucket, segment, segment.read_gradients(kernels(), widened), factor);
+        step_alone(bucket, segment, segment.read_gradients(kernels(), widened));
         segment.write_copy(kernels());
     });
 }
 
-/// A local step, then a round that brings the ranks together at the average of what each has done since the last one.
-Status ZeroOneAdam::meet(Bucket& bucket, float factor) {
-    set_updates(freeze_step());
-    const SegmentSource source(bucket.layout, kernels(),
-                               [&](const Segment& segment, const float* gradients, float* values) {
-                                   step_alone(bucket, segment, gradients, factor);
-                                   kernels().drift(segment.parameters(), bucket.anchor.data() + segment.offset,
-                                                   bucket.precondition.data() + segment.offset, segment.count, values);
-                               });
-    const SegmentSink sink(bucket.layout, [&](const Segment& segment, const float* average) {
+/// After a local step and a round: the ranks meet at the average of what each has done since the last one.
+void ZeroOneAdam::rejoin(Bucket& bucket) {
+    bucket.allreduce->flat().last_result(SegmentSink(bucket.layout, [&](const Segment& segment, const float* average) {
         const double lr_sum = lr_sum_[segment.tensor->group];
         if (lr_sum > 0) {
             kernels().multiply(average, static_cast<float>(-1 / lr_sum), segment.count,
@@ -154,8 +178,7 @@ Status ZeroOneAdam::meet(Bucket& bucket, float factor) {
                          static_cast<float>(decay_[segment.tensor->group]), bucket.anchor.data() + segment.offset,
                          segment.parameters(), segment.count);
         segment.write_copy(kernels());
-    });
-    return bucket.allreduce->run_compressed(source, &sink);
+    }));
 }
 
 } // namespace onebit

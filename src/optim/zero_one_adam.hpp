@@ -34,19 +34,23 @@ class ZeroOneAdam final : public FusedOptimizer {
 
     Round next_round() const override;
     Round round_after_freeze() const override { return local_round(); }
-    void update_exactly(Bucket& bucket, float factor) override;
-    Status update_compressed(Bucket& bucket, float factor) override;
-    void update_locally(Bucket& bucket, float factor) override;
+    std::unique_ptr<ValueSource> make_source(Bucket& bucket) override;
+    bool may_exchange_early() const override { return !frozen() && !mask_is_old_; }
+    Status before_exchange(Bucket& bucket) override;
+    void update_exactly(Bucket& bucket) override;
+    void update_compressed(Bucket& bucket) override;
+    void update_locally(Bucket& bucket) override;
     Status freeze_bucket(Bucket& bucket) override;
     void begin_updates(Round round) override;
-    void finish_step(Round round) override;
+    Status finish_step(Round round) override;
     void visit_numbers(NumberVisitor& visitor) override;
     void loaded() override { mask_is_old_ = true; }
 
     Round local_round() const { return t() % schedule_.local_interval == 0 ? Round::kCompressed : Round::kLocal; }
-    Status average_gradients(Bucket& bucket, float factor);
-    void step_alone(Bucket& bucket, const Segment& segment, const float* gradients, float factor) const;
-    Status meet(Bucket& bucket, float factor);
+    void move_on_schedule(Round round);
+    void take_average(Bucket& bucket);
+    void step_alone(Bucket& bucket, const Segment& segment, const float* gradients) const;
+    void rejoin(Bucket& bucket);
 
     ZeroOneSchedule schedule_;
     bool mask_is_old_ = true;    ///< v has changed since the exchange was told where it is zero

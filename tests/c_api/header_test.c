@@ -45,6 +45,7 @@ static const Row rows[] = {
     ROW(onebit_allreduce_load),
     ROW(onebit_optimizer_create),
     ROW(onebit_optimizer_step),
+    ROW(onebit_optimizer_grad_ready),
     ROW(onebit_optimizer_set_gradients),
     ROW(onebit_optimizer_set_lr),
     ROW(onebit_optimizer_set_group_lr),

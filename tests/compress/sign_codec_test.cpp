@@ -32,7 +32,7 @@ std::vector<std::uint32_t> encode_twice(const Codec& codec, const std::vector<fl
     for (int call = 0; call < 2; ++call) {
         SliceCursor cursor;
         for (Slice slice; cursor.next(chunks, &slice);) {
-            codec.encode(ArraySource(values.data()), *feedback, slice, nullptr, pointers[slice.chunk.index]);
+            codec.encode(ArraySource(values.data()), *feedback, *feedback, slice, nullptr, pointers[slice.chunk.index]);
         }
         codec.seal(*feedback, pointers);
     }
@@ -73,7 +73,7 @@ TEST_CASE("scales survive magnitudes whose squares a float can't hold", "[codec]
             const auto chunks = partition(values.size(), 1);
             const auto feedback = codec->make_feedback(chunks);
             std::vector<std::uint32_t> message(codec->message_words(chunks[0]));
-            codec->encode(ArraySource(values.data()), *feedback, {chunks[0], 0, 1}, nullptr, message.data());
+            codec->encode(ArraySource(values.data()), *feedback, *feedback, {chunks[0], 0, 1}, nullptr, message.data());
             double sum = 0;
             for (const double x : values) sum += scale == ONEBIT_SCALE_L2 ? x * x : std::fabs(x);
             const double mean = sum / static_cast<double>(values.size());

@@ -91,7 +91,8 @@ void for_each_case(const Body& body) {
     }
 }
 
-TEST_CASE("encode gives the reference's bits on every instruction set", "[kernels]") {
+TEST_CASE("encode gives the reference's bits on every instruction set, from one error buffer to another too",
+          "[kernels]") {
     for_each_case([](const SignKernels& kernels, std::size_t count, onebit_scale_t scale, const std::uint32_t* mask) {
         std::vector<float> shifted = awkward_values(count + 1, 1); // + 1: a float's own alignment, no vector's
         const auto start = awkward_values(count, 2);
@@ -99,11 +100,16 @@ TEST_CASE("encode gives the reference's bits on every instruction set", "[kernel
         Outcome actual(start);
         for (int step = 0; step < 3; ++step) {
             const float old_scale = static_cast<float>(step) * 0.3F;
-            expected.sum = reference_sign_kernels().encode(shifted.data() + 1, expected.corrected.data(), old_scale,
-                                                           mask, count, scale, expected.bits.data());
-            actual.sum = kernels.encode(shifted.data() + 1, actual.corrected.data(), old_scale, mask, count, scale,
-                                        actual.bits.data());
+            Outcome aside(std::vector<float>(count, 5.0F)); // its own beginning must not matter
+            aside.sum = kernels.encode(shifted.data() + 1, actual.corrected.data(), old_scale, aside.corrected.data(),
+                                       mask, count, scale, aside.bits.data());
+            expected.sum =
+                reference_sign_kernels().encode(shifted.data() + 1, expected.corrected.data(), old_scale,
+                                                expected.corrected.data(), mask, count, scale, expected.bits.data());
+            actual.sum = kernels.encode(shifted.data() + 1, actual.corrected.data(), old_scale, actual.corrected.data(),
+                                        mask, count, scale, actual.bits.data());
             CHECK(actual == expected);
+            CHECK(aside == expected);
         }
     });
 }
@@ -122,7 +128,7 @@ TEST_CASE("blend_encode gives the reference's bits on every instruction set, in 
                 const std::uint32_t* const from = in_place ? outcome->bits.data() : last.data();
                 outcome->sum = (outcome == &expected ? reference_sign_kernels() : kernels)
                                    .blend_encode(inputs.data() + 1, blend, from, 0.8F, outcome->corrected.data(), 0.3F,
-                                                 mask, count, scale, outcome->bits.data());
+                                                 outcome->corrected.data(), mask, count, scale, outcome->bits.data());
             }
             CHECK(actual == expected);
         }
@@ -145,11 +151,11 @@ TEST_CASE("average_encode gives the reference's bits on every instruction set", 
             const float share = 1.0F / static_cast<float>(ranks);
             Outcome expected(awkward_values(count, 3));
             Outcome actual(awkward_values(count, 3));
-            expected.sum = reference_sign_kernels().average_encode(pointers.data(), ranks, kFirstWord, 0, share,
-                                                                   expected.corrected.data(), 0.4F, mask, count, scale,
-                                                                   expected.bits.data());
+            expected.sum = reference_sign_kernels().average_encode(
+                pointers.data(), ranks, kFirstWord, 0, share, expected.corrected.data(), 0.4F,
+                expected.corrected.data(), mask, count, scale, expected.bits.data());
             actual.sum = kernels.average_encode(pointers.data(), ranks, kFirstWord, 0, share, actual.corrected.data(),
-                                                0.4F, mask, count, scale, actual.bits.data());
+                                                0.4F, actual.corrected.data(), mask, count, scale, actual.bits.data());
             CHECK(actual == expected);
         });
     }

@@ -47,41 +47,41 @@ class LaneSum {
 };
 
 /// The step that worker and server share: corrects `value` by the error of the last message, stores and encodes it.
-void correct_and_encode(std::size_t i, float value, float* corrected, float old_scale, const std::uint32_t* valid,
-                        LaneSum& sum, std::uint32_t* bits) {
-    const float error = corrected[i] - signed_scale(corrected[i], old_scale);
+void correct_and_encode(std::size_t i, float value, const float* before, float old_scale, float* corrected,
+                        const std::uint32_t* valid, LaneSum& sum, std::uint32_t* bits) {
+    const float error = before[i] - signed_scale(before[i], old_scale);
     const float c = valid == nullptr || bit_at(valid, i) ? value + error : 0.0F;
     corrected[i] = c;
     sum.add(i, c);
     put_bit(bits, i, c >= 0);
 }
 
-float encode(const float* values, float* corrected, float old_scale, const std::uint32_t* valid, std::size_t count,
-             onebit_scale_t scale, std::uint32_t* bits) {
+float encode(const float* values, const float* before, float old_scale, float* corrected, const std::uint32_t* valid,
+             std::size_t count, onebit_scale_t scale, std::uint32_t* bits) {
     LaneSum sum(scale);
     for (std::size_t i = 0; i < count; ++i) {
-        correct_and_encode(i, values[i], corrected, old_scale, valid, sum, bits);
+        correct_and_encode(i, values[i], before, old_scale, corrected, valid, sum, bits);
     }
     return sum.total();
 }
 
 float blend_encode(const float* inputs, const Blend& blend, const std::uint32_t* last_bits, float last_scale,
-                   float* corrected, float old_scale, const std::uint32_t* valid, std::size_t count,
-                   onebit_scale_t scale, std::uint32_t* bits) {
+                   const float* before, float old_scale, float* corrected, const std::uint32_t* valid,
+                   std::size_t count, onebit_scale_t scale, std::uint32_t* bits) {
     LaneSum sum(scale);
     std::uint32_t last_word = 0;
     for (std::size_t i = 0; i < count; ++i) {
         if (i % 32 == 0) last_word = last_bits[i / 32]; // before it may be overwritten
         const float last = (last_word >> (i % 32) & 1) != 0 ? last_scale : -last_scale;
         const float value = blend.keep * last + blend.take * (inputs[i] * blend.factor);
-        correct_and_encode(i, value, corrected, old_scale, valid, sum, bits);
+        correct_and_encode(i, value, before, old_scale, corrected, valid, sum, bits);
     }
     return sum.total();
 }
 
 float average_encode(const std::uint32_t* const* messages, std::size_t ranks, std::size_t first_word,
-                     std::size_t scale_word, float share, float* corrected, float old_scale, const std::uint32_t* valid,
-                     std::size_t count, onebit_scale_t scale, std::uint32_t* bits) {
+                     std::size_t scale_word, float share, const float* before, float old_scale, float* corrected,
+                     const std::uint32_t* valid, std::size_t count, onebit_scale_t scale, std::uint32_t* bits) {
     LaneSum sum(scale);
     for (std::size_t i = 0; i < count; ++i) {
         float value = 0;
@@ -89,7 +89,7 @@ float average_encode(const std::uint32_t* const* messages, std::size_t ranks, st
             const float magnitude = std::bit_cast<float>(messages[r][scale_word]) * share;
             value += bit_at(messages[r] + first_word, i) ? magnitude : -magnitude;
         }
-        correct_and_encode(i, value, corrected, old_scale, valid, sum, bits);
+        correct_and_encode(i, value, before, old_scale, corrected, valid, sum, bits);
     }
     return sum.total();
 }

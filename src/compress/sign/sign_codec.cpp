@@ -77,7 +77,7 @@ void SignFeedback::reset() {
 
 void SignFeedback::get_error(float* error) const {
     for_each_block([&](const Chunk& chunk, std::size_t block) {
-        const float scale = scales[group_ == ONEBIT_GROUP_BLOCK ? block_index(chunk, block) : 0];
+        const float scale = scales[scale_index(chunk, block)];
         const std::size_t first = element_index(chunk, block);
         const std::uint32_t* mask = valid(chunk, block);
         for (std::size_t i = 0; i < elements_in_block(chunk, block); ++i) {
@@ -138,70 +138,75 @@ std::size_t SignCodec::first_nonfinite(const float* values, std::size_t count) c
     return i;
 }
 
-void SignCodec::encode(const ValueSource& values, Feedback& worker, const Slice& slice, const std::uint32_t* last,
-                       std::uint32_t* message) const {
-    auto& feedback = static_cast<SignFeedback&>(worker);
+void SignCodec::encode(const ValueSource& values, const Feedback& error_before, Feedback& error_after,
+                       const Slice& slice, const std::uint32_t* last, std::uint32_t* message) const {
+    const auto& before = static_cast<const SignFeedback&>(error_before);
+    auto& after = static_cast<SignFeedback&>(error_after);
     const Chunk& chunk = slice.chunk;
     parallel_for(slice.first_block, slice.end_block, threads_, [&](std::size_t block) {
         alignas(64) float scratch[kBlockElements];
         const BlockValues from = values.read({chunk, block}, scratch);
-        float* const corrected = feedback.corrected.data() + feedback.element_index(chunk, block);
-        const float old_scale = feedback.scale_of_block(chunk, block);
-        const std::uint32_t* const valid = feedback.valid(chunk, block);
+        const std::size_t at = before.element_index(chunk, block);
+        const float old_scale = before.scales[before.scale_index(chunk, block)];
+        const std::uint32_t* const valid = before.valid(chunk, block);
         const std::size_t count = elements_in_block(chunk, block);
         const std::size_t first_word = block * kBlockElements / kWordElements;
         float sum = 0;
         if (from.blend) {
             sum = kernels_.blend_encode(from.data, *from.blend, last + first_word,
-                                        std::bit_cast<float>(last[scale_word(chunk, block)]), corrected, old_scale,
-                                        valid, count, scale_, message + first_word);
+                                        std::bit_cast<float>(last[scale_word(chunk, block)]),
+                                        before.corrected.data() + at, old_scale, after.corrected.data() + at, valid,
+                                        count, scale_, message + first_word);
         } else {
-            sum = kernels_.encode(from.data, corrected, old_scale, valid, count, scale_, message + first_word);
+            sum = kernels_.encode(from.data, before.corrected.data() + at, old_scale, after.corrected.data() + at,
+                                  valid, count, scale_, message + first_word);
         }
-        finish_block(feedback, chunk, block, sum, message);
+        finish_block(after, chunk, block, sum, message);
     });
 }
 
-void SignCodec::average_encode(std::span<const std::uint32_t* const> messages, Feedback& server, const Slice& slice,
-                               std::uint32_t* message) const {
-    auto& feedback = static_cast<SignFeedback&>(server);
+void SignCodec::average_encode(std::span<const std::uint32_t* const> messages, const Feedback& error_before,
+                               Feedback& error_after, const Slice& slice, std::uint32_t* message) const {
+    const auto& before = static_cast<const SignFeedback&>(error_before);
+    auto& after = static_cast<SignFeedback&>(error_after);
     const Chunk& chunk = slice.chunk;
     const float share = 1.0F / static_cast<float>(messages.size());
     parallel_for(slice.first_block, slice.end_block, threads_, [&](std::size_t block) {
         const std::size_t first_word = block * kBlockElements / kWordElements;
+        const std::size_t at = before.element_index(chunk, block);
         const float sum = kernels_.average_encode(
-            messages.data(), messages.size(), first_word, scale_word(chunk, block), share,
-            feedback.corrected.data() + feedback.element_index(chunk, block), feedback.scale_of_block(chunk, block),
-            feedback.valid(chunk, block), elements_in_block(chunk, block), scale_, message + first_word);
-        finish_block(feedback, chunk, block, sum, message);
+            messages.data(), messages.size(), first_word, scale_word(chunk, block), share, before.corrected.data() + at,
+            before.scales[before.scale_index(chunk, block)], after.corrected.data() + at, before.valid(chunk, block),
+            elements_in_block(chunk, block), scale_, message + first_word);
+        finish_block(after, chunk, block, sum, message);
     });
 }
 
-void SignCodec::finish_block(SignFeedback& feedback, const Chunk& chunk, std::size_t block, float float_sum,
+void SignCodec::finish_block(SignFeedback& after, const Chunk& chunk, std::size_t block, float float_sum,
                              std::uint32_t* message) const {
     double sum = float_sum;
     if (!std::isfinite(float_sum) || float_sum < kLeastTrustedSum) {
-        sum = sum_in_double(feedback.corrected.data() + feedback.element_index(chunk, block),
-                            elements_in_block(chunk, block), scale_);
+        sum = sum_in_double(after.corrected.data() + after.element_index(chunk, block), elements_in_block(chunk, block),
+                            scale_);
     }
     if (group_ == ONEBIT_GROUP_TENSOR) {
-        feedback.sums[feedback.block_index(chunk, block)] = sum; // the scale waits for all blocks: seal
+        after.sums[after.block_index(chunk, block)] = sum; // the scale waits for all blocks: seal
         return;
     }
-    const float scale = scale_for(sum, feedback.valid_count(chunk, block));
-    feedback.scale_of_block(chunk, block) = scale;
+    const float scale = scale_for(sum, after.valid_count(chunk, block));
+    after.scales[after.scale_index(chunk, block)] = scale;
     message[scale_word(chunk, block)] = std::bit_cast<std::uint32_t>(scale);
 }
 
-void SignCodec::seal(Feedback& sealed, std::span<std::uint32_t* const> messages) const {
+void SignCodec::seal(Feedback& error_after, std::span<std::uint32_t* const> messages) const {
     if (group_ == ONEBIT_GROUP_BLOCK) return;
-    auto& feedback = static_cast<SignFeedback&>(sealed);
+    auto& after = static_cast<SignFeedback&>(error_after);
     double sum = 0;
-    for (const double block_sum : feedback.sums.view()) sum += block_sum;
-    const float scale = scale_for(sum, feedback.valid_count());
-    feedback.scales[0] = scale;
+    for (const double block_sum : after.sums.view()) sum += block_sum;
+    const float scale = scale_for(sum, after.valid_count());
+    after.scales[0] = scale;
     for (std::size_t j = 0; j < messages.size(); ++j) {
-        const Chunk& chunk = feedback.chunks[j];
+        const Chunk& chunk = after.chunks[j];
         if (chunk.count > 0) messages[j][chunk.words()] = std::bit_cast<std::uint32_t>(scale);
     }
 }

@@ -26,7 +26,7 @@ class SignFeedback final : public Feedback {
     std::size_t state_bytes() const override { return corrected.bytes() + scales.bytes(); }
     std::size_t workspace_bytes() const override { return sums.bytes(); }
 
-    /// Where block `block` of a chunk lies in `sums`, and in `scales` for ONEBIT_GROUP_BLOCK.
+    /// Where block `block` of a chunk lies in `sums`.
     std::size_t block_index(const Chunk& chunk, std::size_t block) const {
         return first_block_[chunk.index - chunks.front().index] + block;
     }
@@ -34,8 +34,9 @@ class SignFeedback final : public Feedback {
     std::size_t element_index(const Chunk& chunk, std::size_t block) const {
         return chunk.begin - chunks.front().begin + block * kBlockElements;
     }
-    float& scale_of_block(const Chunk& chunk, std::size_t block) {
-        return scales[group_ == ONEBIT_GROUP_BLOCK ? block_index(chunk, block) : 0];
+    /// Where the scale of a block lies in `scales`.
+    std::size_t scale_index(const Chunk& chunk, std::size_t block) const {
+        return group_ == ONEBIT_GROUP_BLOCK ? block_index(chunk, block) : 0;
     }
     /// Mask words of a block; NULL where all elements take part.
     const std::uint32_t* valid(const Chunk& chunk, std::size_t block) const {
@@ -70,11 +71,11 @@ class SignCodec final : public Codec {
     std::size_t message_words(const Chunk& chunk) const override;
     std::unique_ptr<Feedback> make_feedback(std::span<const Chunk> chunks) const override;
     std::size_t first_nonfinite(const float* values, std::size_t count) const override;
-    void encode(const ValueSource& values, Feedback& worker, const Slice& slice, const std::uint32_t* last,
-                std::uint32_t* message) const override;
-    void average_encode(std::span<const std::uint32_t* const> messages, Feedback& server, const Slice& slice,
-                        std::uint32_t* message) const override;
-    void seal(Feedback& feedback, std::span<std::uint32_t* const> messages) const override;
+    void encode(const ValueSource& values, const Feedback& before, Feedback& after, const Slice& slice,
+                const std::uint32_t* last, std::uint32_t* message) const override;
+    void average_encode(std::span<const std::uint32_t* const> messages, const Feedback& before, Feedback& after,
+                        const Slice& slice, std::uint32_t* message) const override;
+    void seal(Feedback& after, std::span<std::uint32_t* const> messages) const override;
     void decode(const std::uint32_t* message, const Slice& slice, std::span<const std::uint32_t> mask,
                 const ValueSink& values) const override;
     void decode_block(const std::uint32_t* message, const Block& block, std::span<const std::uint32_t> mask,
@@ -86,7 +87,7 @@ class SignCodec final : public Codec {
     /// Which word of a chunk's message holds the scale of this block.
     std::size_t scale_word(const Chunk& chunk, std::size_t block) const;
     float scale_for(double sum, std::size_t elements) const;
-    void finish_block(SignFeedback& feedback, const Chunk& chunk, std::size_t block, float sum,
+    void finish_block(SignFeedback& after, const Chunk& chunk, std::size_t block, float sum,
                       std::uint32_t* message) const;
 
     const SignKernels& kernels_;

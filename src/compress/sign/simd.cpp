@@ -90,13 +90,13 @@ HWY_INLINE float total_of(const Group& sum) {
 /// Corrects the values by the error of the last message, stores them and adds them to the sum: the heart of encode
 /// and average_encode. `group` holds the values, then what is to be encoded.
 template <bool kMasked, onebit_scale_t kScale>
-HWY_INLINE void correct(Group& group, float* HWY_RESTRICT corrected, Vector old_scale, std::uint32_t valid,
+HWY_INLINE void correct(Group& group, const float* before, Vector old_scale, float* corrected, std::uint32_t valid,
                         Group& sum) {
     const Tag d;
     const Vector zero = hn::Zero(d);
     const Vector minus_old_scale = hn::Neg(old_scale);
     for (std::size_t k = 0; k < kRegisters; ++k) {
-        const Vector old = hn::Load(d, corrected + k * kVectorLanes);
+        const Vector old = hn::Load(d, before + k * kVectorLanes);
         const Vector error = hn::Sub(old, hn::IfThenElse(hn::Ge(old, zero), old_scale, minus_old_scale));
         Vector c = hn::Add(group[k], error);
         if constexpr (kMasked) c = hn::IfThenElseZero(mask_of(valid, k), c);
@@ -109,7 +109,7 @@ HWY_INLINE void correct(Group& group, float* HWY_RESTRICT corrected, Vector old_
 /// Runs over the block's groups: `load(group_index)` gives the values to be corrected and encoded. The last group of a
 /// short block goes through a padded copy in which the padding is masked.
 template <bool kMasked, onebit_scale_t kScale, typename Load>
-HWY_INLINE float encode_groups(const Load& load, float* HWY_RESTRICT corrected, float old_scale,
+HWY_INLINE float encode_groups(const Load& load, const float* before, float old_scale, float* corrected,
                                const std::uint32_t* valid, std::size_t count, std::uint32_t* bits) {
     const Tag d;
     const Vector scale = hn::Set(d, old_scale);
@@ -119,9 +119,10 @@ HWY_INLINE float encode_groups(const Load& load, float* HWY_RESTRICT corrected, 
 
     const std::size_t whole = count / kLanes;
     for (std::size_t g = 0; g < whole; ++g) {
-        prefetch_group_ahead(corrected + g * kLanes);
+        prefetch_group_ahead(before + g * kLanes);
         Group group = load(g);
-        correct<kMasked, kScale>(group, corrected + g * kLanes, scale, kMasked ? valid[g] : 0, sum);
+        correct<kMasked, kScale>(group, before + g * kLanes, scale, corrected + g * kLanes, kMasked ? valid[g] : 0,
+                                 sum);
         store_signs(group, signs + g * 4);
     }
     std::memcpy(bits, signs, whole * 4);
@@ -129,9 +130,9 @@ HWY_INLINE float encode_groups(const Load& load, float* HWY_RESTRICT corrected, 
     if (const std::size_t rest = count % kLanes; rest > 0) {
         const std::uint32_t present = (1U << rest) - 1;
         alignas(64) float padded[kLanes] = {};
-        std::memcpy(padded, corrected + whole * kLanes, rest * sizeof(float));
+        std::memcpy(padded, before + whole * kLanes, rest * sizeof(float));
         Group group = load(whole);
-        correct<true, kScale>(group, padded, scale, kMasked ? valid[whole] & present : present, sum);
+        correct<true, kScale>(group, padded, scale, padded, kMasked ? valid[whole] & present : present, sum);
         std::memcpy(corrected + whole * kLanes, padded, rest * sizeof(float));
         store_signs(group, signs);
         std::uint32_t word = 0;
@@ -143,14 +144,16 @@ HWY_INLINE float encode_groups(const Load& load, float* HWY_RESTRICT corrected, 
 
 /// encode_groups for the mask and the scale asked for.
 template <typename Load>
-HWY_INLINE float encode_with(const Load& load, float* corrected, float old_scale, const std::uint32_t* valid,
-                             std::size_t count, onebit_scale_t scale, std::uint32_t* bits) {
-    if (scale == ONEBIT_SCALE_L2) {
-        return valid == nullptr ? encode_groups<false, ONEBIT_SCALE_L2>(load, corrected, old_scale, valid, count, bits)
-                                : encode_groups<true, ONEBIT_SCALE_L2>(load, corrected, old_scale, valid, count, bits);
+HWY_INLINE float encode_with(const Load& load, const float* before, float old_scale, float* corrected,
+                             const std::uint32_t* valid, std::size_t count, onebit_scale_t scale, std::uint32_t* bits) {
+    constexpr onebit_scale_t kL1 = ONEBIT_SCALE_L1;
+    constexpr onebit_scale_t kL2 = ONEBIT_SCALE_L2;
+    if (scale == kL2) {
+        return valid == nullptr ? encode_groups<false, kL2>(load, before, old_scale, corrected, valid, count, bits)
+                                : encode_groups<true, kL2>(load, before, old_scale, corrected, valid, count, bits);
     }
-    return valid == nullptr ? encode_groups<false, ONEBIT_SCALE_L1>(load, corrected, old_scale, valid, count, bits)
-                            : encode_groups<true, ONEBIT_SCALE_L1>(load, corrected, old_scale, valid, count, bits);
+    return valid == nullptr ? encode_groups<false, kL1>(load, before, old_scale, corrected, valid, count, bits)
+                            : encode_groups<true, kL1>(load, before, old_scale, corrected, valid, count, bits);
 }
 
 /// Group g of `count` values, padded with zeros at the end.
@@ -169,15 +172,15 @@ HWY_INLINE Group load_group(const float* values, std::size_t g, std::size_t coun
     return group;
 }
 
-float encode(const float* values, float* corrected, float old_scale, const std::uint32_t* valid, std::size_t count,
-             onebit_scale_t scale, std::uint32_t* bits) {
+float encode(const float* values, const float* before, float old_scale, float* corrected, const std::uint32_t* valid,
+             std::size_t count, onebit_scale_t scale, std::uint32_t* bits) {
     const auto load = [&](std::size_t g) HWY_ATTR { return load_group(values, g, count); };
-    return encode_with(load, corrected, old_scale, valid, count, scale, bits);
+    return encode_with(load, before, old_scale, corrected, valid, count, scale, bits);
 }
 
 float blend_encode(const float* inputs, const Blend& blend, const std::uint32_t* last_bits, float last_scale,
-                   float* corrected, float old_scale, const std::uint32_t* valid, std::size_t count,
-                   onebit_scale_t scale, std::uint32_t* bits) {
+                   const float* before, float old_scale, float* corrected, const std::uint32_t* valid,
+                   std::size_t count, onebit_scale_t scale, std::uint32_t* bits) {
     const Tag d;
     const Vector plus = hn::Set(d, blend.keep * last_scale);
     const Vector minus = hn::Neg(plus);
@@ -193,12 +196,12 @@ float blend_encode(const float* inputs, const Blend& blend, const std::uint32_t*
         }
         return group;
     };
-    return encode_with(load, corrected, old_scale, valid, count, scale, bits);
+    return encode_with(load, before, old_scale, corrected, valid, count, scale, bits);
 }
 
 float average_encode(const std::uint32_t* const* messages, std::size_t ranks, std::size_t first_word,
-                     std::size_t scale_word, float share, float* corrected, float old_scale, const std::uint32_t* valid,
-                     std::size_t count, onebit_scale_t scale, std::uint32_t* bits) {
+                     std::size_t scale_word, float share, const float* before, float old_scale, float* corrected,
+                     const std::uint32_t* valid, std::size_t count, onebit_scale_t scale, std::uint32_t* bits) {
     // Worked out once per block for the usual number of ranks; a broadcast from memory then costs the loop nothing.
     constexpr std::size_t kHoistedRanks = 64;
     float hoisted[kHoistedRanks];
@@ -219,7 +222,7 @@ float average_encode(const std::uint32_t* const* messages, std::size_t ranks, st
         }
         return group;
     };
-    return encode_with(load, corrected, old_scale, valid, count, scale, bits);
+    return encode_with(load, before, old_scale, corrected, valid, count, scale, bits);
 }
 
 /// Ordinary stores, prefetched: past the caches (non-temporal) they took 1.6 times as long where this was measured.

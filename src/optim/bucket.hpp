@@ -1,0 +1,66 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "collectives/allreduce.hpp"
+#include "core/aligned_buffer.hpp"
+#include "optim/tensors.hpp"
+
+namespace onebit {
+
+/// Tensors that are exchanged as one buffer, and what every kind of optimizer keeps for them.
+struct Bucket {
+    Layout layout;
+    bool compresses = false; ///< once that stage is reached; else exact for ever
+    std::unique_ptr<Allreduce> allreduce;
+    std::unique_ptr<ValueSource> source; ///< what a compressed exchange encodes; only where the bucket compresses
+    AlignedBuffer<float> sum;            ///< of the gradients over the ranks, in exact rounds
+    AlignedBuffer<float> m;
+    AlignedBuffer<float> v;
+    AlignedBuffer<float> precondition; ///< v's place once it is frozen: 1 / (sqrt(v) + eps)
+    AlignedBuffer<float> v_fresh;      ///< 1-bit LAMB's, after the freeze
+    AlignedBuffer<float> anchor;       ///< 0/1 Adam's, after the freeze: the parameters after the last round
+
+    // Of the coming step, once one of its tensors is ready.
+    std::size_t tensors_ready = 0;
+    bool started = false; ///< its exchange
+
+    std::size_t bytes() const {
+        return layout.bytes() + sum.bytes() + m.bytes() + v.bytes() + precondition.bytes() + v_fresh.bytes() +
+               anchor.bytes();
+    }
+};
+
+/// Cuts tensors into the buckets that they are exchanged in, from the last tensor to the first, the order in which a
+/// backward pass usually finishes them: as many in each as fit into `bucket_size` elements, at least one, and never
+/// fewer than `least` elements. 0: all in one.
+inline std::vector<std::vector<const Tensor*>> cut_into_buckets(const std::vector<const Tensor*>& tensors,
+                                                                std::uint64_t bucket_size, std::size_t least) {
+    if (bucket_size == 0) return {tensors};
+    std::vector<std::vector<const Tensor*>> buckets;
+    std::uint64_t filled = 0;
+    for (std::size_t i = tensors.size(); i-- > 0;) {
+        if (buckets.empty() || (filled >= least && filled + tensors[i]->count > bucket_size)) {
+            buckets.emplace_back();
+            filled = 0;
+        }
+        buckets.back().push_back(tensors[i]);
+        filled += tensors[i]->count;
+    }
+    if (buckets.size() > 1 && filled < least) {
+        const std::vector<const Tensor*> rest = std::move(buckets.back());
+        buckets.pop_back();
+        buckets.back().insert(buckets.back().end(), rest.begin(), rest.end());
+    }
+    for (std::vector<const Tensor*>& bucket : buckets) std::ranges::reverse(bucket);
+    return buckets;
+}
+
+} // namespace onebit

@@ -1,0 +1,250 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// A step of FusedOptimizer. There are two orders of its stages: agree first, then exchange in place; or begin the
+// exchanges early, tentatively, agree while they are under way, and then let them count. Which one a step takes follows
+// from the settings and the stage, so that all ranks take the same, whether or not they have called grad_ready.
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstring>
+
+#include "collectives/wait.hpp"
+#include "optim/fused_optimizer.hpp"
+
+namespace onebit {
+
+Status FusedOptimizer::step() {
+    ONEBIT_RETURN_IF_ERROR(check_usable());
+    const Round round = coming_round();
+    const Status exchanged = exchanges_early(round) ? exchange_early(round) : exchange(round);
+    forget_early();
+    if (exchanged.code() == ONEBIT_ERROR_NONFINITE) ++skipped_;
+    ONEBIT_RETURN_IF_ERROR(exchanged);
+
+    begin_updates(round);
+    for (Bucket& bucket : buckets_) {
+        if (averages_exactly(bucket, round)) {
+            update_exactly(bucket);
+        } else if (round == Round::kCompressed) {
+            update_compressed(bucket);
+        } else {
+            update_locally(bucket);
+        }
+    }
+    ONEBIT_RETURN_IF_ERROR(finish_step(round));
+    ++steps_;
+    exact_rounds_ += round == Round::kExact ? 1 : 0;
+    compressed_rounds_ += round == Round::kCompressed ? 1 : 0;
+    if (warmup_ends()) request_freeze();
+    return {};
+}
+
+// -------------------------------------------------------------------------------------- agree, then exchange ----
+
+Status FusedOptimizer::exchange(Round round) {
+    Status own;
+    for (Bucket& bucket : buckets_) {
+        if (own.ok()) own = look_at_gradients(bucket, round);
+    }
+    ONEBIT_RETURN_IF_ERROR(agree(round, own));
+    if (freeze_requested_) ONEBIT_RETURN_IF_ERROR(change_over());
+    for (Bucket& bucket : buckets_) {
+        if (averages_exactly(bucket, round)) ONEBIT_RETURN_IF_ERROR(bucket.allreduce->run_sum(bucket.sum.data()));
+    }
+    ONEBIT_RETURN_IF_ERROR(find_factor(round));
+    if (round != Round::kCompressed) return {};
+    for (Bucket& bucket : buckets_) {
+        if (!bucket.compresses) continue;
+        ONEBIT_RETURN_IF_ERROR(before_exchange(bucket));
+        const Status exchanged = bucket.allreduce->run_compressed(*bucket.source);
+        if (exchanged.code() == ONEBIT_ERROR_NONFINITE && bucket.m.size() == 0) { // it has voided the message
+            bucket.m = AlignedBuffer<float>(bucket.layout.count());
+        }
+        ONEBIT_RETURN_IF_ERROR(exchanged);
+    }
+    return {};
+}
+
+/// All ranks make the same step, or none does.
+Status FusedOptimizer::agree(Round round, const Status& own, const std::function<void()>& meanwhile) {
+    Allreduce& first = *buckets_.front().allreduce;
+    const Status agreed =
+        first.agree_now(own, static_cast<std::uint32_t>(round) + (freeze_requested_ ? 10 : 0), settings_.hash(),
+                        {"the stage (0 exact, 1 compressed, 2 local; 10 more right after the freeze)",
+                         "the learning rates or the gradient scale (their hash)"},
+                        meanwhile);
+    if (!agreed.ok() && has_buckets() && first.broken().ok() && !first.agreed_on_word()) {
+        // Some ranks may have begun exchanges that others never will.
+        for (Bucket& bucket : buckets_) bucket.allreduce->abandon(agreed);
+    }
+    return agreed;
+}
+
+/// Looks for missing and for bad ones, of which the first is reported. Changes nothing but the sum.
+Status FusedOptimizer::look_at_gradients(Bucket& bucket, Round round) {
+    for (const Tensor* tensor : bucket.layout.tensors()) {
+        if (tensor->gradients == nullptr) {
+            return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "%s: it has no gradients (NULL)", tensor->name.c_str());
+        }
+    }
+    const bool gather = averages_exactly(bucket, round);
+    std::atomic<std::size_t> first_bad = SIZE_MAX;
+    bucket.layout.for_each_segment(threads_, [&](const Segment& segment) {
+        alignas(64) float scratch[kBlockElements];
+        const float* values = segment.read_gradients(*kernels_, scratch);
+        if (gather) {
+            float* const place = bucket.sum.data() + segment.offset;
+            std::memcpy(place, values, segment.count * sizeof(float));
+            values = place;
+        }
+        if (bucket.allreduce->codec().first_nonfinite(values, segment.count) == segment.count) return;
+        for (std::size_t seen = first_bad; segment.index < seen;) {
+            if (first_bad.compare_exchange_weak(seen, segment.index)) break;
+        }
+    });
+    return first_bad == SIZE_MAX ? Status() : describe_nonfinite(bucket.layout.segments()[first_bad]);
+}
+
+Status FusedOptimizer::describe_nonfinite(const Segment& segment) const {
+    float scratch[kBlockElements];
+    const float* const values = segment.read_gradients(*kernels_, scratch);
+    const std::size_t i = buckets_.front().allreduce->codec().first_nonfinite(values, segment.count);
+    return Status::error(ONEBIT_ERROR_NONFINITE, "%s: gradients[%zu] is %g", segment.tensor->name.c_str(),
+                         segment.begin + i, static_cast<double>(values[i]));
+}
+
+/// Collective where gradients are clipped but not all averaged exactly; blocks.
+Status FusedOptimizer::find_factor(Round round) {
+    factor_ = 1 / settings_.gradient_scale;
+    if (norm_ == nullptr) return {};
+    double squares = 0; // of the sum over the ranks
+    if (round == Round::kExact) {
+        for (const Bucket& bucket : buckets_) squares += norm_->sum_squares(bucket.layout, bucket.sum.data());
+    } else {
+        norm_->restart();
+        for (const Bucket& bucket : buckets_) norm_->sketch(bucket.layout);
+        ONEBIT_RETURN_IF_ERROR(norm_->sum_squares_over_ranks(&squares));
+    }
+    const double norm = std::sqrt(squares) / buckets_.front().allreduce->channel().size() / settings_.gradient_scale;
+    if (!std::isfinite(norm)) { // the same on every rank
+        return Status::error(ONEBIT_ERROR_NONFINITE,
+                             "the squares of the gradients overflow float32: no norm to clip to");
+    }
+    grad_norm_ = norm;
+    if (grad_norm_ > config().max_grad_norm) factor_ *= config().max_grad_norm / grad_norm_;
+    return {};
+}
+
+// --------------------------------------------------------------- begin to exchange, agree meanwhile, let it count ----
+
+/// Not where the exchange must wait for all gradients (a clipped momentum), or for the ranks (right after the freeze).
+bool FusedOptimizer::exchanges_early(Round round) const {
+    if (!has_buckets() || freeze_requested_) return false;
+    return round == Round::kExact || (round == Round::kCompressed && norm_ == nullptr && may_exchange_early());
+}
+
+Status FusedOptimizer::grad_ready(std::size_t number) {
+    ONEBIT_RETURN_IF_ERROR(check_usable());
+    if (!has_buckets()) {
+        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT,
+                             "config.bucket_size is 0: no exchange can begin before the step");
+    }
+    ONEBIT_RETURN_IF_ERROR(check_number(number));
+    const Tensor& tensor = tensors_[number];
+    if (tensor.gradients == nullptr) {
+        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "%s: it has no gradients (NULL)", tensor.name.c_str());
+    }
+    if (ready_[number]) {
+        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "%s: its gradients are ready already: step first",
+                             tensor.name.c_str());
+    }
+    begun_ = ready_[number] = true;
+    ++buckets_[bucket_of_[number]].tensors_ready;
+
+    const Round round = coming_round();
+    if (!exchanges_early(round)) return {};
+    for (Bucket& bucket : buckets_) { // in their order
+        if (bucket.tensors_ready < bucket.layout.tensors().size()) break;
+        if (!bucket.started) start_early(bucket, round);
+    }
+    progress();
+    return {};
+}
+
+Status FusedOptimizer::exchange_early(Round round) {
+    for (Bucket& bucket : buckets_) {
+        if (!bucket.started) start_early(bucket, round);
+    }
+    const Status agreed = agree(round, early_findings_, [this] { progress(); });
+    // What was begun is finished even where the step is refused: all ranks have begun the same.
+    ONEBIT_RETURN_IF_ERROR(finish_early_exchanges());
+    ONEBIT_RETURN_IF_ERROR(agreed);
+    ONEBIT_RETURN_IF_ERROR(early_failure_); // NONFINITE: of messages, which are the same on every rank
+    ONEBIT_RETURN_IF_ERROR(find_factor(round));
+    for (Bucket& bucket : buckets_) {
+        if (!averages_exactly(bucket, round)) bucket.allreduce->commit();
+    }
+    return {};
+}
+
+/// Whatever the gradients are: whether the exchange will count is for the ranks to agree on.
+void FusedOptimizer::start_early(Bucket& bucket, Round round) {
+    const Status found = look_at_gradients(bucket, round);
+    if (early_findings_.ok()) early_findings_ = found;
+    factor_ = 1 / settings_.gradient_scale;
+    if (averages_exactly(bucket, round)) {
+        bucket.allreduce->start_sum(bucket.sum.data());
+    } else {
+        bucket.allreduce->start_tentative(found.code() == ONEBIT_ERROR_INVALID_ARGUMENT ? nullptr
+                                                                                        : bucket.source.get());
+    }
+    bucket.started = true;
+}
+
+/// Moves every exchange on until it has to wait for a peer. False where all had to from the beginning.
+bool FusedOptimizer::progress() {
+    bool moved = false;
+    for (Bucket& bucket : buckets_) {
+        Allreduce& allreduce = *bucket.allreduce;
+        while (bucket.started && allreduce.in_flight() && allreduce.broken().ok()) {
+            Step step = Step::kDone;
+            const Status status = allreduce.advance(&step);
+            if (!status.ok() && early_failure_.ok()) early_failure_ = status;
+            if (step == Step::kWait) break;
+            moved = true;
+        }
+    }
+    return moved;
+}
+
+Status FusedOptimizer::finish_early_exchanges() {
+    Waiter waiter(timeout_);
+    for (;;) {
+        if (progress()) waiter.progress();
+        bool done = true;
+        for (const Bucket& bucket : buckets_) {
+            ONEBIT_RETURN_IF_ERROR(bucket.allreduce->broken());
+            done = done && !bucket.allreduce->in_flight();
+        }
+        if (done) return {};
+        if (waiter.keep_waiting()) continue;
+        const Status late = Status::error(
+            ONEBIT_ERROR_TIMEOUT, "a step's exchange: no answer from a peer for %g seconds (ONEBIT_TIMEOUT)", timeout_);
+        for (Bucket& bucket : buckets_) bucket.allreduce->abandon(late);
+    }
+}
+
+/// The step that had begun is over.
+void FusedOptimizer::forget_early() {
+    begun_ = false;
+    ready_.assign(ready_.size(), false);
+    for (Bucket& bucket : buckets_) {
+        bucket.tensors_ready = 0;
+        bucket.started = false;
+    }
+    early_findings_ = early_failure_ = {};
+}
+
+} // namespace onebit
