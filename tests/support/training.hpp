@@ -123,6 +123,7 @@ class Training {
 
     onebit_optimizer_t get() const { return handle_; }
     std::size_t count() const { return total(setup_.sizes); }
+    const void* gradients(std::size_t tensor) const { return gradients_[tensor].data(); }
 
     void set_gradients(const std::vector<float>& flat) {
         auto from = flat.begin();

@@ -1,0 +1,390 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Exchanges that begin in the backward pass: when they begin changes nothing but the time, and a step that has begun
+// can still be refused.
+#include <limits>
+#include <numeric>
+
+#include "support/directory.hpp"
+#include "support/training.hpp"
+
+using namespace onebit_test;
+
+namespace {
+
+constexpr onebit_status_t bad = ONEBIT_ERROR_INVALID_ARGUMENT;
+constexpr float not_a_number = std::numeric_limits<float>::quiet_NaN();
+
+// In buckets {6, 5}, {4, 3, 2} and {1, 0} of what is compressed, and one of what isn't.
+Setup bucket_setup(onebit_optimizer_kind_t kind) {
+    Setup setup{quick_config(kind), {70, 40, 33, 1, 61, 20, 90, 30}};
+    setup.config.weight_decay = 0.1;
+    setup.config.bucket_size = 110;
+    setup.groups.assign(2, ONEBIT_PARAM_GROUP_INIT(0.01));
+    setup.groups[1].no_compress = 1;
+    setup.group_of = {0, 0, 0, 0, 0, 0, 0, 1};
+    return setup;
+}
+
+using Order = std::vector<std::size_t>; // of tensors
+
+Order forwards(const Setup& setup) {
+    Order order(setup.sizes.size());
+    std::iota(order.begin(), order.end(), 0);
+    return order;
+}
+Order backwards(const Setup& setup) {
+    Order order = forwards(setup);
+    std::reverse(order.begin(), order.end());
+    return order;
+}
+// One that differs between steps and ranks, and lacks some tensors now and then.
+Order shuffled(const Setup& setup, int rank, std::uint64_t t) {
+    Order order = forwards(setup);
+    std::mt19937 random(static_cast<unsigned>(100 * t) + static_cast<unsigned>(rank));
+    std::shuffle(order.begin(), order.end(), random);
+    if (t % 3 != 0) order.resize(random() % (order.size() + 1));
+    return order;
+}
+
+void announce(Training& training, const Order& order, RankLog& log) {
+    for (std::size_t k : order) ONEBIT_EXPECT_OK(log, onebit_optimizer_grad_ready(training.get(), k));
+}
+
+// In eighths, whose sum over the ranks is exact in whatever order: MPI adds in another one when it may not block.
+Gradient in_eighths(const Setup& setup) {
+    return [inner = gaussian_gradient(total(setup.sizes), 1)](int rank, std::uint64_t t) {
+        std::vector<float> values = inner(rank, t);
+        for (float& value : values) value = std::round(value * 8) / 8;
+        return values;
+    };
+}
+
+// A step in which the tensors become ready in this order.
+void step(Training& training, const std::vector<float>& gradient, const Order& order, RankLog& log) {
+    training.set_gradients(gradient);
+    announce(training, order, log);
+    ONEBIT_EXPECT_OK(log, onebit_optimizer_step(training.get()));
+}
+
+} // namespace
+
+TEST_CASE("when gradients are ready changes nothing, whatever the order and the rank", "[optimizer][overlap]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        for (onebit_optimizer_kind_t kind : all_kinds()) {
+            for (const bool clipped : {false, true}) {
+                Setup setup = bucket_setup(kind);
+                setup.config.max_grad_norm = clipped ? 40 : 0;
+                setup.config.group = clipped ? ONEBIT_GROUP_TENSOR : ONEBIT_GROUP_BLOCK;
+                setup.gradient_type = clipped ? ONEBIT_FLOAT16 : ONEBIT_FLOAT32;
+                Training expected(comm, setup, log), in_order(comm, setup, log), mixed(comm, setup, log);
+                const Gradient gradient = gaussian_gradient(total(setup.sizes), 1);
+                for (std::uint64_t t = 1; t <= 17; ++t) {
+                    log.context(name_of(kind) + (clipped ? ", clipped, step " : ", step ") + std::to_string(t));
+                    std::vector<float> values = gradient(log.rank(), t);
+                    std::fill(values.begin() + 100, values.begin() + 120, 0.0f); // to be masked
+                    expected.step(values);
+                    step(in_order, values, backwards(setup), log);
+                    step(mixed, values, shuffled(setup, log.rank(), t), log);
+                    ONEBIT_EXPECT(log, Snapshot(in_order).same_as(Snapshot(expected)));
+                    ONEBIT_EXPECT(log, Snapshot(mixed).same_as(Snapshot(expected)));
+                }
+                ONEBIT_EXPECT(log, expected.info().masked == (freezes(kind) ? 20U : 0U));
+            }
+        }
+    });
+}
+
+TEST_CASE("one bucket gives what no buckets give", "[optimizer][overlap]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        for (onebit_optimizer_kind_t kind : all_kinds()) {
+            log.context(name_of(kind));
+            Setup setup = bucket_setup(kind);
+            setup.sizes = {4097, 300, 33, 1, 61, 20, 9000, 30};
+            setup.config.bucket_size = 1000000;
+            Training early(comm, setup, log);
+            setup.config.bucket_size = 0;
+            Training plain(comm, setup, log);
+            const Gradient gradient = in_eighths(setup);
+            for (std::uint64_t t = 1; t <= 17; ++t) {
+                const std::vector<float> values = gradient(log.rank(), t);
+                step(early, values, backwards(setup), log);
+                plain.step(values);
+                ONEBIT_EXPECT(log, Snapshot(early).same_as(Snapshot(plain)));
+            }
+        }
+    });
+}
+
+TEST_CASE("buckets are trained as optimizers of their own would be", "[optimizer][overlap]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        for (onebit_optimizer_kind_t kind : all_kinds()) {
+            log.context(name_of(kind));
+            Setup setup{quick_config(kind), {100, 50, 60, 5000}};
+            setup.config.bucket_size = 120; // 5000 are a bucket all the same
+            Training whole(comm, setup, log);
+            const std::vector<float> start = initial_parameters(total(setup.sizes));
+            const auto part_of = [](const std::vector<float>& all, std::size_t begin, std::size_t end) {
+                return std::vector<float>(all.begin() + static_cast<std::ptrdiff_t>(begin),
+                                          all.begin() + static_cast<std::ptrdiff_t>(end));
+            };
+            const std::vector<Sizes> parts = {{100}, {50, 60}, {5000}};
+            std::vector<std::unique_ptr<Training>> alone;
+            std::size_t begin = 0;
+            for (const Sizes& part : parts) {
+                Setup own{quick_config(kind), part};
+                alone.push_back(std::make_unique<Training>(comm, own, part_of(start, begin, begin + total(part)), log));
+                begin += total(part);
+            }
+            const Gradient gradient = in_eighths(setup);
+            for (std::uint64_t t = 1; t <= 17; ++t) {
+                const std::vector<float> values = gradient(log.rank(), t);
+                step(whole, values, backwards(setup), log);
+                std::vector<float> together;
+                begin = 0;
+                for (std::size_t p = 0; p < parts.size(); ++p) {
+                    alone[p]->step(part_of(values, begin, begin + total(parts[p])));
+                    begin += total(parts[p]);
+                    const std::vector<float> own = alone[p]->parameters();
+                    together.insert(together.end(), own.begin(), own.end());
+                }
+                ONEBIT_EXPECT(log, same_bits(whole.parameters(), together));
+            }
+        }
+    });
+}
+
+TEST_CASE("exchanges begin when gradients are ready", "[optimizer][overlap]") {
+    run_ranks(rank_counts().back(), [](onebit_comm_t comm, RankLog& log) {
+        if (log.size() == 1) return; // nothing is sent
+        const Setup setup = bucket_setup(ONEBIT_OPTIMIZER_ONEBIT_ADAM);
+        Training training(comm, setup, log);
+        const Gradient gradient = gaussian_gradient(total(setup.sizes), 1);
+        for (std::uint64_t t = 1; t <= 10; ++t) {
+            log.context("step " + std::to_string(t));
+            training.set_gradients(gradient(log.rank(), t));
+            const auto sent = [&] {
+                const onebit_optimizer_info_t info = training.info();
+                return info.warmup_bytes_sent + info.compressed_bytes_sent;
+            };
+            // Not in the step after the freeze. The bucket {7} is the first, {6, 5} the second.
+            const bool early = t != 7;
+            std::uint64_t before = sent();
+            announce(training, {7}, log);
+            ONEBIT_EXPECT(log, (sent() > before) == early);
+            before = sent();
+            announce(training, {6}, log);
+            if (t > 7) announce(training, {4, 3, 2}, log); // a later bucket waits for its turn
+            log.barrier();
+            announce(training, {0}, log); // as does whatever else there is
+            if (t <= 6) ONEBIT_EXPECT(log, sent() == before);
+            before = sent();
+            announce(training, {5}, log);
+            ONEBIT_EXPECT(log, (sent() > before) == early);
+            ONEBIT_EXPECT_OK(log, onebit_optimizer_step(training.get()));
+        }
+    });
+}
+
+TEST_CASE("a step that has begun is refused and changes nothing", "[optimizer][overlap][overflow]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        for (onebit_optimizer_kind_t kind : all_kinds()) {
+            const Setup setup = bucket_setup(kind);
+            const Gradient gradient = gaussian_gradient(total(setup.sizes), 1);
+            Training training(comm, setup, log), twin(comm, setup, log);
+            std::uint64_t skipped = 0;
+            for (std::uint64_t t = 1; t <= 17; ++t) {
+                log.context(name_of(kind) + ", step " + std::to_string(t));
+                const int faulty = static_cast<int>(t) % log.size();
+                const std::string culprit = ";rank " + std::to_string(faulty);
+                const Snapshot before(training);
+
+                std::vector<float> wrong = gradient(log.rank(), 1000 + t);
+                if (log.rank() == faulty) wrong[t * 17 % wrong.size()] = not_a_number;
+                training.set_gradients(wrong);
+                announce(training, shuffled(setup, log.rank(), t), log);
+                ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_NONFINITE, "nan" + culprit,
+                                      onebit_optimizer_step(training.get()));
+                ONEBIT_EXPECT(log, Snapshot(training).same_as(before));
+                ONEBIT_EXPECT(log, training.info().skipped == ++skipped);
+
+                // Another rank lacks a tensor's gradients.
+                training.set_gradients(gradient(log.rank(), 2000 + t));
+                const std::size_t missing = t % setup.sizes.size();
+                const void* const place = training.gradients(missing);
+                Order order = backwards(setup);
+                if (log.rank() == faulty) {
+                    ONEBIT_EXPECT_OK(log, onebit_optimizer_set_gradients(training.get(), missing, nullptr));
+                    order.erase(std::find(order.begin(), order.end(), missing));
+                }
+                announce(training, order, log);
+                ONEBIT_EXPECT_FAILURE(log, bad, "gradients" + culprit, onebit_optimizer_step(training.get()));
+                ONEBIT_EXPECT(log, Snapshot(training).same_as(before));
+                ONEBIT_EXPECT_OK(log, onebit_optimizer_set_gradients(training.get(), missing, place));
+
+                step(training, gradient(log.rank(), t), backwards(setup), log);
+                twin.steps(gradient, t, t);
+                ONEBIT_EXPECT(log, Snapshot(training).same_as(Snapshot(twin)));
+            }
+        }
+    });
+}
+
+TEST_CASE("a message that overflows refuses a step that has begun", "[optimizer][overlap][overflow]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        // 0/1 Adam compresses what it is given; its third step is the first compressed one.
+        const Setup setup = bucket_setup(ONEBIT_OPTIMIZER_ZERO_ONE_ADAM);
+        const Gradient gradient = gaussian_gradient(total(setup.sizes), 1);
+        Training training(comm, setup, log), twin(comm, setup, log);
+        for (std::uint64_t t = 1; t <= 6; ++t) {
+            if (t == 3 || t == 5) {
+                const Snapshot before(training);
+                // Once alone they pass, but not with what was left of them.
+                std::vector<float> huge(total(setup.sizes), 0.0f);
+                for (std::size_t i = 0; i < huge.size(); i += 2) huge[i] = std::numeric_limits<float>::max();
+                ONEBIT_EXPECT_OK(log, onebit_optimizer_set_gradient_scale(training.get(), 0.5));
+                training.set_gradients(huge);
+                announce(training, backwards(setup), log);
+                ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_NONFINITE, "overflow", onebit_optimizer_step(training.get()));
+                ONEBIT_EXPECT_OK(log, onebit_optimizer_set_gradient_scale(training.get(), 1));
+                ONEBIT_EXPECT(log, Snapshot(training).same_as(before));
+            }
+            step(training, gradient(log.rank(), t), backwards(setup), log);
+            twin.steps(gradient, t, t);
+            ONEBIT_EXPECT(log, Snapshot(training).same_as(Snapshot(twin)));
+        }
+    });
+}
+
+TEST_CASE("a step that has begun keeps its settings", "[optimizer][overlap][bad input]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        SharedDirectory directory(log);
+        const std::string prefix = directory.prefix("training");
+        const auto busy = [&](onebit_status_t status) {
+            ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_BUSY, "onebit_optimizer_step", status);
+        };
+        for (onebit_optimizer_kind_t kind : all_kinds()) {
+            const Setup setup = bucket_setup(kind);
+            const Gradient gradient = gaussian_gradient(total(setup.sizes), 1);
+            Training training(comm, setup, log), twin(comm, setup, log);
+            std::vector<float> error(total(setup.sizes));
+            const onebit_optimizer_t handle = training.get();
+            for (std::uint64_t t = 1; t <= 12; ++t) {
+                log.context(name_of(kind) + ", step " + std::to_string(t));
+                training.set_gradients(gradient(log.rank(), t));
+                announce(training, {7, 5}, log);
+                busy(onebit_optimizer_set_lr(handle, 0.5));
+                busy(onebit_optimizer_set_group_lr(handle, 0, 0.5));
+                busy(onebit_optimizer_set_gradient_scale(handle, 2));
+                busy(onebit_optimizer_set_gradients(handle, 7, error.data()));
+                busy(onebit_optimizer_freeze(handle));
+                busy(onebit_optimizer_reset_error(handle));
+                busy(onebit_optimizer_get_error(handle, error.data(), nullptr));
+                busy(onebit_optimizer_save(handle, prefix.c_str()));
+                busy(onebit_optimizer_load(handle, prefix.c_str()));
+                busy(onebit_optimizer_destroy(handle));
+                ONEBIT_EXPECT_OK(log, onebit_optimizer_set_gradients(handle, 0, training.gradients(0)));
+
+                ONEBIT_EXPECT_FAILURE(log, bad, "already", onebit_optimizer_grad_ready(handle, 7));
+                ONEBIT_EXPECT_FAILURE(log, bad, "tensor: 8", onebit_optimizer_grad_ready(handle, 8));
+                ONEBIT_EXPECT_OK(log, onebit_optimizer_set_gradients(handle, 2, nullptr));
+                ONEBIT_EXPECT_FAILURE(log, bad, "no gradients", onebit_optimizer_grad_ready(handle, 2));
+                ONEBIT_EXPECT_OK(log, onebit_optimizer_set_gradients(handle, 2, training.gradients(2)));
+                ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_INVALID_HANDLE, "optimizer",
+                                      onebit_optimizer_grad_ready(nullptr, 0));
+                ONEBIT_EXPECT_OK(log, onebit_optimizer_step(handle));
+                twin.steps(gradient, t, t);
+                ONEBIT_EXPECT(log, Snapshot(training).same_as(Snapshot(twin)));
+            }
+            Setup without = setup;
+            without.config.bucket_size = 0;
+            Training plain(comm, without, log);
+            ONEBIT_EXPECT_FAILURE(log, bad, "bucket_size", onebit_optimizer_grad_ready(plain.get(), 0));
+        }
+    });
+}
+
+TEST_CASE("ranks that differ when a step has begun", "[optimizer][overlap][bad input]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        if (log.size() == 1) return;
+        for (onebit_optimizer_kind_t kind : freezing_kinds()) {
+            log.context(name_of(kind));
+            const Setup setup = bucket_setup(kind);
+            const Gradient gradient = gaussian_gradient(total(setup.sizes), 1);
+            Training training(comm, setup, log), twin(comm, setup, log);
+            training.steps(gradient, 1, 4);
+            twin.steps(gradient, 1, 4);
+
+            // In the learning rate: refused, and no harm done.
+            ONEBIT_EXPECT_OK(log, onebit_optimizer_set_lr(training.get(), log.last_rank() ? 0.02 : 0.01));
+            training.set_gradients(gradient(log.rank(), 5));
+            announce(training, backwards(setup), log);
+            ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_MISMATCH, "learning rate", onebit_optimizer_step(training.get()));
+            ONEBIT_EXPECT_OK(log, onebit_optimizer_set_lr(training.get(), 0.01));
+            training.steps(gradient, 5, 5);
+            twin.steps(gradient, 5, 5);
+            ONEBIT_EXPECT(log, Snapshot(training).same_as(Snapshot(twin)));
+
+            // In the stage: what some ranks have begun others never will, so it is over, but at once and on all.
+            if (log.last_rank()) ONEBIT_EXPECT_OK(log, onebit_optimizer_freeze(training.get()));
+            training.set_gradients(gradient(log.rank(), 6));
+            announce(training, backwards(setup), log);
+            ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_MISMATCH, "stage", onebit_optimizer_step(training.get()));
+            ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_MISMATCH, "broken;stage", onebit_optimizer_step(training.get()));
+            ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_MISMATCH, "broken", onebit_optimizer_grad_ready(training.get(), 0));
+        }
+    });
+}
+
+TEST_CASE("buckets are saved and loaded", "[optimizer][overlap][save]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        for (onebit_optimizer_kind_t kind : all_kinds()) {
+            for (std::uint64_t at : {4, 6, 9, 11}) {
+                log.context(name_of(kind) + " after step " + std::to_string(at));
+                SharedDirectory directory(log);
+                const std::string prefix = directory.prefix("training");
+                Setup setup = bucket_setup(kind);
+                const Gradient gradient = gaussian_gradient(total(setup.sizes), 1);
+                Training uninterrupted(comm, setup, log), resumed(comm, setup, log);
+                for (std::uint64_t t = 1; t <= at; ++t)
+                    step(uninterrupted, gradient(log.rank(), t), backwards(setup), log);
+                ONEBIT_EXPECT_OK(log, onebit_optimizer_save(uninterrupted.get(), prefix.c_str()));
+                ONEBIT_EXPECT_OK(log, onebit_optimizer_load(resumed.get(), prefix.c_str()));
+                for (std::uint64_t t = at + 1; t <= at + 8; ++t) {
+                    for (Training* training : {&uninterrupted, &resumed})
+                        step(*training, gradient(log.rank(), t), backwards(setup), log);
+                    ONEBIT_EXPECT(log, Snapshot(uninterrupted).same_as(Snapshot(resumed)));
+                }
+                setup.config.bucket_size = 200;
+                Training other(comm, setup, log);
+                ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_BAD_STATE, "bucket",
+                                      onebit_optimizer_load(other.get(), prefix.c_str()));
+            }
+        }
+    });
+}
+
+TEST_CASE("what buckets take in memory", "[optimizer][overlap][memory]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        Setup setup{quick_config(ONEBIT_OPTIMIZER_ONEBIT_ADAM), {100000, 200000, 150000}};
+        Training plain(comm, setup, log);
+        setup.config.bucket_size = 200000;
+        Training early(comm, setup, log);
+        const Gradient gradient = gaussian_gradient(total(setup.sizes), 1);
+        for (Training* training : {&plain, &early}) training->steps(gradient, 1, 8);
+        const std::uint64_t count = total(setup.sizes);
+        const std::uint64_t extra = early.info().state_bytes - plain.info().state_bytes;
+        // The errors of a step that may yet be refused, and its messages.
+        ONEBIT_EXPECT(log, extra >= 4 * count && extra <= 4 * count + 4 * count / log.size() + count / 4 + 8192);
+    });
+}
