@@ -143,10 +143,12 @@ void expect_goes_on(Training& training, RankLog& log, std::uint64_t at) {
     ONEBIT_EXPECT(log, finite == now.size());
 }
 
-void move(onebit_optimizer_kind_t kind, int from, int to, std::uint64_t at) {
-    INFO(name_of(kind) << " after step " << at << ", from " << from << " to " << to << " ranks");
+void move(onebit_optimizer_kind_t kind, int from, int to, std::uint64_t at, std::uint64_t bucket_size) {
+    INFO(name_of(kind) << " after step " << at << ", from " << from << " to " << to << " ranks, bucket_size "
+                       << bucket_size);
     const Directory directory;
-    const Setup setup = moved_setup(kind);
+    Setup setup = moved_setup(kind);
+    setup.config.bucket_size = bucket_size;
     const Whole saved = trained_and_saved(directory, setup, from, at);
     run_ranks(to, [&](onebit_comm_t comm, RankLog& log) {
         log.context(name_of(kind) + " after step " + std::to_string(at));
@@ -166,7 +168,7 @@ TEST_CASE("other numbers of ranks take over a state", "[optimizer][save][reshard
     const onebit_optimizer_kind_t kind = GENERATE(from_range(all_kinds()));
     for (const auto& [from, to] : std::vector<std::pair<int, int>>{{4, 2}, {4, 3}, {2, 4}, {3, 1}, {1, 3}})
         for (std::uint64_t at : {3, 6, 10, 11}) // warm-up, freeze, compression, between two of 0/1 Adam's rounds
-            move(kind, from, to, at);
+            for (std::uint64_t bucket_size : {0, 150}) move(kind, from, to, at, bucket_size);
 }
 
 // If all ranks have the same gradients, their number makes no difference: every worker sends the same message, with one
