@@ -85,6 +85,7 @@ onebit::Optimizer make_optimizer(const onebit::Communicator& comm, onebit_optimi
     onebit_optimizer_config_t config = ONEBIT_OPTIMIZER_CONFIG_INIT(kind, options.lr);
     config.freeze_step = options.freeze_step;
     config.lr_warmup_steps = lr_warmup_steps(options);
+    config.variance_updates = options.variance_updates;
     config.scale = options.scale.value_or(config.scale);
     config.group = options.group.value_or(config.group);
     return {comm, config, tensors};

@@ -100,6 +100,11 @@ void add_compression_options(CLI::App& app, Options& options) {
         ->transform(names<onebit_group_t>({{"block", ONEBIT_GROUP_BLOCK}, {"tensor", ONEBIT_GROUP_TENSOR}}));
 }
 
+void add_overlap_options(CLI::App& app, Options& options) {
+    app.add_option("--bucket-size", options.bucket_size,
+                   "Exchanges begin during the backward pass, in buckets of about so many elements; 0: they don't");
+}
+
 std::uint64_t share_of(std::uint64_t steps, double share) {
     return std::max<std::uint64_t>(1, static_cast<std::uint64_t>(share * double(steps)));
 }
@@ -142,6 +147,7 @@ std::optional<int> parse(int argc, char** argv, int rank, Options& options) {
     add_general_options(app, options, arm);
     add_training_options(app, options);
     add_compression_options(app, options);
+    add_overlap_options(app, options);
     try {
         app.parse(argc, argv);
         fill_in(arm, options);

@@ -54,6 +54,8 @@ struct Options {
     std::uint64_t local_steps = 16;
     std::optional<onebit_scale_t> scale; // nothing: onebit's default
     std::optional<onebit_group_t> group; // likewise
+
+    std::uint64_t bucket_size = 0; // of exchanges that begin during the backward pass; 0: none does
 };
 
 // Fills `options`. Returns the exit code if the program is to end at once (--help, or a mistake, which rank 0

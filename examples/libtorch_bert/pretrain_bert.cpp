@@ -10,6 +10,8 @@
 
 #include <mpi.h>
 #include <onebit/onebit_mpi.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
 #include <torch/torch.h>
 
 #include <cmath>
@@ -18,7 +20,9 @@
 #include <cstdlib>
 #include <exception>
 #include <iterator>
+#include <memory>
 #include <onebit/onebit.hpp>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -125,9 +129,35 @@ onebit::Optimizer make_optimizer(const onebit::Communicator& comm, const bert::O
     config.variance_updates = options.variance_updates;
     config.local_step_scaler = options.local_step_scaler;
     config.local_steps = options.local_steps;
+    config.bucket_size = options.bucket_size;
     const NamedParameters parameters = model.named_parameters(); // the names must last until they are copied
     return {comm, config, make_tensors(parameters)};
 }
+
+// Tells the optimizer of each gradient as soon as torch has added it up, in the middle of the backward pass.
+class ReadyHooks {
+  public:
+    ReadyHooks(onebit::Optimizer& optimizer, bert::BertImpl& model) {
+        const std::vector<torch::Tensor> parameters = model.parameters();
+        for (std::size_t k = 0; k < parameters.size(); ++k) {
+            accumulators_.push_back(torch::autograd::impl::grad_accumulator(parameters[k]));
+            accumulators_.back()->add_post_hook(std::make_unique<Hook>(optimizer, k));
+        }
+    }
+
+  private:
+    struct Hook final : torch::autograd::FunctionPostHook {
+        Hook(onebit::Optimizer& optimizer, std::size_t tensor) : optimizer(optimizer), tensor(tensor) {}
+        torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs,
+                                                  const torch::autograd::variable_list&) override {
+            optimizer.grad_ready(tensor);
+            return outputs;
+        }
+        onebit::Optimizer& optimizer;
+        std::size_t tensor;
+    };
+    std::vector<std::shared_ptr<torch::autograd::Node>> accumulators_; // torch itself keeps weak references only
+};
 
 // Mean over all tokens to guess in all ranks' batches.
 double held_out_loss(bert::BertImpl& model, const std::vector<bert::Batch>& batches) {
@@ -140,10 +170,14 @@ double held_out_loss(bert::BertImpl& model, const std::vector<bert::Batch>& batc
     return sum_over_ranks(sum) / sum_over_ranks(guesses);
 }
 
-// One step of the optimizer. False if some rank's gradients had a NaN or an infinity: nothing has changed then.
-bool step(onebit::Optimizer& optimizer, const bert::Options& options, std::uint64_t number) {
+// The settings of step number `number`: before its backward pass, for exchanges may begin in that.
+void prepare_step(onebit::Optimizer& optimizer, const bert::Options& options, std::uint64_t number) {
     optimizer.set_lr(bert::learning_rate(options, number));
     if (!options.arm.error_feedback) onebit::check(onebit_optimizer_reset_error(optimizer.get()));
+}
+
+// One step of the optimizer. False if some rank's gradients had a NaN or an infinity: nothing has changed then.
+bool step(onebit::Optimizer& optimizer) {
     const onebit_status_t status = onebit_optimizer_step(optimizer.get());
     if (status == ONEBIT_ERROR_NONFINITE) return false;
     onebit::check(status);
@@ -154,6 +188,8 @@ void train(const bert::Options& options, const Data& data, Ranks ranks, bert::Re
     bert::Bert model = make_model(options, data.vocabulary);
     const onebit::Communicator comm = make_communicator();
     onebit::Optimizer optimizer = make_optimizer(comm, options, *model);
+    std::optional<ReadyHooks> hooks;
+    if (options.bucket_size > 0) hooks.emplace(optimizer, *model);
     bert::Sampler sampler(data.training, options.sequence, data.vocabulary, options.seed);
     report.begin(optimizer.info().count, data.vocabulary, data.unigram_loss);
     report.add({0, std::nan(""), held_out_loss(*model, data.held_out), 0, 0.0});
@@ -163,9 +199,10 @@ void train(const bert::Options& options, const Data& data, Ranks ranks, bert::Re
     for (std::uint64_t t = 1; t <= options.steps && skips < kMaxSkips; ++t) {
         const std::uint64_t first = ((t - 1) * ranks.size + ranks.rank) * options.batch;
         const torch::Tensor loss = model->loss(sampler.batch(first, options.batch));
+        prepare_step(optimizer, options, t);
         loss.backward();
         loss_sum += loss.item<double>();
-        skips = step(optimizer, options, t) ? 0 : skips + 1;
+        skips = step(optimizer) ? 0 : skips + 1;
         zero_gradients(*model);
         if (t % options.evaluate_every != 0 && t != options.steps && skips < kMaxSkips) continue;
 

@@ -40,6 +40,9 @@ void add_compression_options(CLI::App& app, Options& options) {
                                                     {"zero_one_adam", ONEBIT_OPTIMIZER_ZERO_ONE_ADAM},
                                                     {"lamb", ONEBIT_OPTIMIZER_LAMB},
                                                     {"onebit_lamb", ONEBIT_OPTIMIZER_ONEBIT_LAMB}}));
+    app.add_option("--variance-updates", options.variance_updates,
+                   "0/1 Adam: exact rounds before their interval doubles")
+        ->check(CLI::PositiveNumber);
     app.add_option("--scale", options.scale, "Of the signs: l1 or l2 [onebit's default]")
         ->default_str("")
         ->transform(names<onebit_scale_t>({{"l1", ONEBIT_SCALE_L1}, {"l2", ONEBIT_SCALE_L2}}));

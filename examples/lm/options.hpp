@@ -28,6 +28,7 @@ struct Options {
     std::uint64_t freeze_step = 0; // the last step of the warm-up; filled in by parse()
     Shape shape = {.context = 12, .embedding = 24, .hidden = 288};
     std::uint64_t seed = 1;
+    std::uint64_t variance_updates = 16; // 0/1 Adam's exact rounds before their interval doubles
     std::optional<onebit_scale_t> scale; // nothing: onebit's default
     std::optional<onebit_group_t> group; // likewise
     std::uint64_t log_every = 200;
