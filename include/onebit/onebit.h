@@ -296,9 +296,9 @@ ONEBIT_API onebit_status_t onebit_allreduce_load(onebit_allreduce_t allreduce, c
 
 /* ---------------------------------------------------------------------------------------------- Optimizer ---- */
 
-/* Five optimizers over a list of tensors, which are registered once and exchanged as one buffer. What each computes,
- * formula by formula, is in docs/OPTIMIZERS.md. Parameters must be equal on every rank at the start, and are so again
- * after every step that exchanges something (all steps but 0/1 Adam's local ones). */
+/* Five optimizers over a list of tensors, which are registered once and exchanged as one buffer or a few. What each
+ * computes, formula by formula, is in docs/OPTIMIZERS.md. Parameters must be equal on every rank at the start, and are
+ * so again after every step that exchanges something (all steps but 0/1 Adam's local ones). */
 typedef struct onebit_optimizer_opaque* onebit_optimizer_t;
 
 typedef enum onebit_optimizer_kind ONEBIT_ENUM_INT {
@@ -402,15 +402,17 @@ ONEBIT_API onebit_status_t onebit_optimizer_create(onebit_comm_t comm, const one
 ONEBIT_API onebit_status_t onebit_optimizer_step(onebit_optimizer_t optimizer) ONEBIT_NOEXCEPT;
 
 /* The gradients of tensor number `tensor` are there and stay as they are until the next step has returned. As soon as
- * all tensors of a bucket are ready, and all buckets of later tensors have begun, its exchange begins: it overlaps with
- * the rest of the backward pass. For optimizers with config.bucket_size > 0, which keep 4 more bytes per compressed
- * element, so that a step whose exchange has begun can still be refused and change nothing. Optional: what no call has
- * begun, step begins with, and the result is the same to the bit; ranks may differ in their calls.
+ * all tensors of a bucket are ready, and all buckets before it have begun (that of the last tensors comes first), its
+ * exchange begins: it overlaps with the rest of the backward pass. For optimizers with config.bucket_size > 0, which
+ * keep a second error state and a second set of messages, 4 + 4/n + 1/8 bytes per compressed element, so that a step
+ * whose exchanges have begun can still be refused and change nothing. Optional: what no call has begun, step begins
+ * with, and the result is the same to the bit; ranks may differ in their calls.
  * Some steps are exchanged by step alone, whatever was called: compressed ones whose gradients are clipped (their norm
  * must be known first), those of 0/1 Adam after the freeze, and the first one after the freeze or a load of 0/1 Adam.
  * Encodes, sends, moves on all exchanges that have begun (nothing does between two calls); never waits for a peer. From
  * the first call to the end of the step, calls that change settings, save, load, get_error and destroy are BUSY; so is
- * set_gradients of a tensor that is ready. Ranks that are then found in different stages can't go on: MISMATCH for good.
+ * set_gradients of a tensor that is ready. Such an optimizer is lost, with MISMATCH on every rank, where ranks come to
+ * a step in different stages (one of them frozen by hand): some may have begun what others never will.
  * INVALID_ARGUMENT (no such tensor, no gradients, ready already, bucket_size is 0), INVALID_HANDLE, BUSY, TRANSPORT. */
 ONEBIT_API onebit_status_t onebit_optimizer_grad_ready(onebit_optimizer_t optimizer, size_t tensor) ONEBIT_NOEXCEPT;
 
@@ -445,7 +447,8 @@ ONEBIT_API onebit_status_t onebit_optimizer_reset_error(onebit_optimizer_t optim
  * there are no files of this number of ranks but of one other, those are loaded: what is the same on every rank is
  * taken over, errors are spread so that what is still to be delivered, the mean of the worker errors plus the server
  * errors, stays the same to rounding; ranks that 0/1 Adam has let drift apart meet at their mean.
- * The optimizer must be of the same kind, over tensors of the same counts in the same groups. Collective; block;
+ * The optimizer must be of the same kind, over tensors of the same counts in the same groups, with the same
+ * bucket_size (or one that cuts the same buckets; more than 1024 ranks cut small ones otherwise). Collective; block;
  * transactional. INVALID_ARGUMENT, INVALID_HANDLE, BUSY, OUT_OF_MEMORY, IO, BAD_STATE, MISMATCH, TRANSPORT, TIMEOUT. */
 ONEBIT_API onebit_status_t onebit_optimizer_save(onebit_optimizer_t optimizer, const char* prefix) ONEBIT_NOEXCEPT;
 ONEBIT_API onebit_status_t onebit_optimizer_load(onebit_optimizer_t optimizer, const char* prefix) ONEBIT_NOEXCEPT;

@@ -119,10 +119,10 @@ Status decide_now(Agreement& agreement, double timeout, const Status& own, std::
                   std::array<const char*, 2> what, const std::function<void()>& meanwhile) {
     agreement.begin(own, word, value, what);
     ONEBIT_RETURN_IF_ERROR(wait_until_done("agreement", timeout, [&](bool* done) {
-        if (meanwhile) meanwhile();
         Step step = Step::kDone;
-        const Status status = agreement.advance(&step);
+        const Status status = agreement.advance(&step); // the first one sends
         *done = agreement.decided();
+        if (meanwhile && !*done) meanwhile();
         return status;
     }));
     return agreement.verdict();

@@ -65,8 +65,8 @@ std::vector<Stage> Allreduce::stages_of(const Algorithm& algorithm) {
 }
 
 Allreduce::~Allreduce() {
-    if (broken_.ok()) return;
-    // Messages of the operation that broke may still arrive: what they are written to must stay.
+    if (broken_.ok() && !in_flight_) return;
+    // Messages of the operation that never finished may still arrive: what they are written to must stay.
     (void)flat_.release();
     (void)agreement_.release();
 }

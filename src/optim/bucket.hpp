@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "collectives/allreduce.hpp"
@@ -30,7 +30,8 @@ struct Bucket {
 
     // Of the coming step, once one of its tensors is ready.
     std::size_t tensors_ready = 0;
-    bool started = false; ///< its exchange
+    bool started = false;   ///< an exchange that doesn't block
+    bool tentative = false; ///< and has yet to be committed
 
     std::size_t bytes() const {
         return layout.bytes() + sum.bytes() + m.bytes() + v.bytes() + precondition.bytes() + v_fresh.bytes() +
@@ -39,11 +40,13 @@ struct Bucket {
 };
 
 /// Cuts tensors into the buckets that they are exchanged in, from the last tensor to the first, the order in which a
-/// backward pass usually finishes them: as many in each as fit into `bucket_size` elements, at least one, and never
-/// fewer than `least` elements. 0: all in one.
+/// backward pass usually finishes them: as many in each as fit into `bucket_size` elements, at least one. 0: all in
+/// one. No bucket is so small that some rank would have nothing to serve, whether it is this number of ranks (up to
+/// 1024) or another one to which a save moves.
 inline std::vector<std::vector<const Tensor*>> cut_into_buckets(const std::vector<const Tensor*>& tensors,
-                                                                std::uint64_t bucket_size, std::size_t least) {
-    if (bucket_size == 0) return {tensors};
+                                                                std::uint64_t bucket_size, std::size_t ranks) {
+    if (bucket_size == 0 || tensors.empty()) return {tensors};
+    const std::size_t least = std::max<std::size_t>(ranks, 1024);
     std::vector<std::vector<const Tensor*>> buckets;
     std::uint64_t filled = 0;
     for (std::size_t i = tensors.size(); i-- > 0;) {

@@ -140,10 +140,16 @@ bool FusedOptimizer::warmup_ends() {
 /// From the warm-up to what comes after it. Collective; blocks.
 Status FusedOptimizer::change_over() {
     for (Bucket& bucket : buckets_) {
-        if (!bucket.compresses) continue;
-        ONEBIT_RETURN_IF_ERROR(mask_zero_variance(bucket));
-        ONEBIT_RETURN_IF_ERROR(freeze_bucket(bucket));
+        if (bucket.compresses) ONEBIT_RETURN_IF_ERROR(mask_zero_variance(bucket));
     }
+    const Status frozen = catch_exceptions([&] {
+        for (Bucket& bucket : buckets_) {
+            if (bucket.compresses) ONEBIT_RETURN_IF_ERROR(freeze_bucket(bucket));
+        }
+        return Status();
+    });
+    const Status agreed = buckets_.front().allreduce->agree_now(frozen);
+    if (!agreed.ok()) return break_all(agreed); // half of the state is of another stage
     freeze_step_ = steps_;
     freeze_requested_ = false;
     warmup_bytes_sent_ = bytes_sent();

@@ -71,9 +71,10 @@ class FusedOptimizer : public Optimizer {
     virtual Round round_after_freeze() const { return Round::kCompressed; }
     /// What a bucket's compressed exchanges encode; made once, read in each. The bucket stays where it is.
     virtual std::unique_ptr<ValueSource> make_source(Bucket& bucket) = 0;
-    /// Whether this compressed exchange may begin before the ranks have agreed on the step: the source changes nothing,
-    /// and there is nothing to do before it.
-    virtual bool may_exchange_early() const { return true; }
+    /// Whether reading the coming step's source changes anything.
+    virtual bool source_changes_state() const { return false; }
+    /// Whether before_exchange has something to do in the coming step.
+    virtual bool must_prepare_exchange() const { return false; }
     /// Before a compressed exchange that did not begin early. Collective; blocks.
     virtual Status before_exchange(Bucket&) { return {}; }
     /// bucket.sum holds the gradients' sum over the ranks; times sum_factor() it is what the formulas call the
@@ -87,8 +88,8 @@ class FusedOptimizer : public Optimizer {
     virtual Status freeze_bucket(Bucket& bucket) = 0;
     /// Once in a step, before the first bucket is updated; no rank refuses the step any more.
     virtual void begin_updates(Round) {}
-    /// After a step, before t() moves on. Collective; blocks.
-    virtual Status finish_step(Round) { return {}; }
+    /// After a step, before t() moves on. Collective; blocks. What fails here must be made up for by before_exchange.
+    virtual void finish_step(Round) {}
     /// All numbers of the kind's own state, in a fixed order.
     virtual void visit_numbers(NumberVisitor&) {}
     /// After a load.
@@ -162,15 +163,19 @@ class FusedOptimizer : public Optimizer {
     bool has_buckets() const { return config().bucket_size > 0; }
     bool exchanges_early(Round round) const;
     Status exchange(Round round);
+    Status exchange_compressed();
     Status exchange_early(Round round);
     void start_early(Bucket& bucket, Round round);
+    void start_tentative(Bucket& bucket, const ValueSource* source);
     bool progress();
-    Status finish_early_exchanges();
+    Status finish_exchanges();
+    Status commit_exchanges();
+    Status break_all(const Status& why);
     Status agree(Round round, const Status& own, const std::function<void()>& meanwhile = {});
     Status look_at_gradients(Bucket& bucket, Round round);
     Status describe_nonfinite(const Segment& segment) const;
     Status find_factor(Round round);
-    void forget_early();
+    void forget_exchanges();
 
     Status change_over();
     bool warmup_ends();
@@ -205,7 +210,7 @@ class FusedOptimizer : public Optimizer {
     std::vector<std::size_t> bucket_of_; ///< likewise
     bool begun_ = false;                 ///< a tensor is ready
     Status early_findings_;              ///< what is wrong with the gradients of the buckets that were started
-    Status early_failure_;               ///< what the first early exchange that failed said
+    Status exchange_failure_;            ///< what the first tentative exchange that failed said
 
     std::uint64_t steps_ = 0;
     std::uint64_t skipped_ = 0;

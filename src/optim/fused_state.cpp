@@ -192,7 +192,7 @@ std::vector<float> FusedOptimizer::piece_of(const Bucket& bucket, ArrayName name
             return as_floats(all);
         }
         case ArrayName::kWorkerError:
-            (void)bucket.allreduce->get_error(values.data(), nullptr); // idle, as check_usable has seen
+            (void)bucket.allreduce->get_error(values.data(), nullptr); // idle, as check_between_steps has seen
             break;
         case ArrayName::kServerError:
             (void)bucket.allreduce->get_error(nullptr, values.data());

@@ -19,7 +19,7 @@ Status FusedOptimizer::step() {
     ONEBIT_RETURN_IF_ERROR(check_usable());
     const Round round = coming_round();
     const Status exchanged = exchanges_early(round) ? exchange_early(round) : exchange(round);
-    forget_early();
+    forget_exchanges();
     if (exchanged.code() == ONEBIT_ERROR_NONFINITE) ++skipped_;
     ONEBIT_RETURN_IF_ERROR(exchanged);
 
@@ -33,7 +33,7 @@ Status FusedOptimizer::step() {
             update_locally(bucket);
         }
     }
-    ONEBIT_RETURN_IF_ERROR(finish_step(round));
+    finish_step(round);
     ++steps_;
     exact_rounds_ += round == Round::kExact ? 1 : 0;
     compressed_rounds_ += round == Round::kCompressed ? 1 : 0;
@@ -54,10 +54,22 @@ Status FusedOptimizer::exchange(Round round) {
         if (averages_exactly(bucket, round)) ONEBIT_RETURN_IF_ERROR(bucket.allreduce->run_sum(bucket.sum.data()));
     }
     ONEBIT_RETURN_IF_ERROR(find_factor(round));
-    if (round != Round::kCompressed) return {};
+    return round == Round::kCompressed ? exchange_compressed() : Status();
+}
+
+Status FusedOptimizer::exchange_compressed() {
+    for (Bucket& bucket : buckets_) {
+        if (bucket.compresses) ONEBIT_RETURN_IF_ERROR(before_exchange(bucket));
+    }
+    if (has_buckets() && !source_changes_state()) { // all of them or none
+        for (Bucket& bucket : buckets_) {
+            if (bucket.compresses) start_tentative(bucket, bucket.source.get());
+        }
+        ONEBIT_RETURN_IF_ERROR(finish_exchanges());
+        return commit_exchanges();
+    }
     for (Bucket& bucket : buckets_) {
         if (!bucket.compresses) continue;
-        ONEBIT_RETURN_IF_ERROR(before_exchange(bucket));
         const Status exchanged = bucket.allreduce->run_compressed(*bucket.source);
         if (exchanged.code() == ONEBIT_ERROR_NONFINITE && bucket.m.size() == 0) { // it has voided the message
             bucket.m = AlignedBuffer<float>(bucket.layout.count());
@@ -75,11 +87,20 @@ Status FusedOptimizer::agree(Round round, const Status& own, const std::function
                         {"the stage (0 exact, 1 compressed, 2 local; 10 more right after the freeze)",
                          "the learning rates or the gradient scale (their hash)"},
                         meanwhile);
-    if (!agreed.ok() && has_buckets() && first.broken().ok() && !first.agreed_on_word()) {
-        // Some ranks may have begun exchanges that others never will.
-        for (Bucket& bucket : buckets_) bucket.allreduce->abandon(agreed);
+    if (!first.broken().ok()) return break_all(agreed);
+    if (has_buckets() && !first.agreed_on_word()) { // some may have begun exchanges that others never will
+        return break_all(Status::error(ONEBIT_ERROR_MISMATCH,
+                                       "the ranks came to this step in different stages (was one of them frozen?)"));
     }
     return agreed;
+}
+
+/// What breaks one exchange breaks the optimizer, and no other is waited for any more.
+Status FusedOptimizer::break_all(const Status& why) {
+    for (Bucket& bucket : buckets_) {
+        if (bucket.allreduce->broken().ok()) bucket.allreduce->abandon(why);
+    }
+    return why;
 }
 
 /// Looks for missing and for bad ones, of which the first is reported. Changes nothing but the sum.
@@ -139,10 +160,12 @@ Status FusedOptimizer::find_factor(Round round) {
 
 // --------------------------------------------------------------- begin to exchange, agree meanwhile, let it count ----
 
-/// Not where the exchange must wait for all gradients (a clipped momentum), or for the ranks (right after the freeze).
+/// Not where the exchange must wait for all gradients (a clipped momentum) or for something that ranks do together
+/// first, nor where it couldn't be forgotten.
 bool FusedOptimizer::exchanges_early(Round round) const {
     if (!has_buckets() || freeze_requested_) return false;
-    return round == Round::kExact || (round == Round::kCompressed && norm_ == nullptr && may_exchange_early());
+    if (round == Round::kExact) return true;
+    return round == Round::kCompressed && norm_ == nullptr && !must_prepare_exchange() && !source_changes_state();
 }
 
 Status FusedOptimizer::grad_ready(std::size_t number) {
@@ -170,7 +193,7 @@ Status FusedOptimizer::grad_ready(std::size_t number) {
         if (!bucket.started) start_early(bucket, round);
     }
     progress();
-    return {};
+    return check_usable();
 }
 
 Status FusedOptimizer::exchange_early(Round round) {
@@ -179,14 +202,10 @@ Status FusedOptimizer::exchange_early(Round round) {
     }
     const Status agreed = agree(round, early_findings_, [this] { progress(); });
     // What was begun is finished even where the step is refused: all ranks have begun the same.
-    ONEBIT_RETURN_IF_ERROR(finish_early_exchanges());
+    ONEBIT_RETURN_IF_ERROR(finish_exchanges());
     ONEBIT_RETURN_IF_ERROR(agreed);
-    ONEBIT_RETURN_IF_ERROR(early_failure_); // NONFINITE: of messages, which are the same on every rank
     ONEBIT_RETURN_IF_ERROR(find_factor(round));
-    for (Bucket& bucket : buckets_) {
-        if (!averages_exactly(bucket, round)) bucket.allreduce->commit();
-    }
-    return {};
+    return commit_exchanges();
 }
 
 /// Whatever the gradients are: whether the exchange will count is for the ranks to agree on.
@@ -196,11 +215,16 @@ void FusedOptimizer::start_early(Bucket& bucket, Round round) {
     factor_ = 1 / settings_.gradient_scale;
     if (averages_exactly(bucket, round)) {
         bucket.allreduce->start_sum(bucket.sum.data());
+        bucket.started = true;
     } else {
-        bucket.allreduce->start_tentative(found.code() == ONEBIT_ERROR_INVALID_ARGUMENT ? nullptr
-                                                                                        : bucket.source.get());
+        const bool missing = found.code() == ONEBIT_ERROR_INVALID_ARGUMENT;
+        start_tentative(bucket, missing ? nullptr : bucket.source.get());
     }
-    bucket.started = true;
+}
+
+void FusedOptimizer::start_tentative(Bucket& bucket, const ValueSource* source) {
+    bucket.allreduce->start_tentative(source);
+    bucket.started = bucket.tentative = true;
 }
 
 /// Moves every exchange on until it has to wait for a peer. False where all had to from the beginning.
@@ -211,7 +235,8 @@ bool FusedOptimizer::progress() {
         while (bucket.started && allreduce.in_flight() && allreduce.broken().ok()) {
             Step step = Step::kDone;
             const Status status = allreduce.advance(&step);
-            if (!status.ok() && early_failure_.ok()) early_failure_ = status;
+            if (!allreduce.broken().ok()) (void)break_all(status);
+            if (!status.ok() && exchange_failure_.ok()) exchange_failure_ = status;
             if (step == Step::kWait) break;
             moved = true;
         }
@@ -219,32 +244,40 @@ bool FusedOptimizer::progress() {
     return moved;
 }
 
-Status FusedOptimizer::finish_early_exchanges() {
+/// Waits until nothing is under way any more; fails only where that can't be.
+Status FusedOptimizer::finish_exchanges() {
     Waiter waiter(timeout_);
     for (;;) {
         if (progress()) waiter.progress();
-        bool done = true;
-        for (const Bucket& bucket : buckets_) {
-            ONEBIT_RETURN_IF_ERROR(bucket.allreduce->broken());
-            done = done && !bucket.allreduce->in_flight();
+        ONEBIT_RETURN_IF_ERROR(buckets_.front().allreduce->broken()); // then all are
+        if (std::ranges::none_of(buckets_, [](const Bucket& bucket) { return bucket.allreduce->in_flight(); })) {
+            return {};
         }
-        if (done) return {};
         if (waiter.keep_waiting()) continue;
-        const Status late = Status::error(
-            ONEBIT_ERROR_TIMEOUT, "a step's exchange: no answer from a peer for %g seconds (ONEBIT_TIMEOUT)", timeout_);
-        for (Bucket& bucket : buckets_) bucket.allreduce->abandon(late);
+        return break_all(Status::error(ONEBIT_ERROR_TIMEOUT,
+                                       "a step's exchange: no answer from a peer for %g seconds (ONEBIT_TIMEOUT)",
+                                       timeout_));
     }
 }
 
+/// Lets all that was exchanged count, or nothing of it where a message has overflowed, which all ranks have seen.
+Status FusedOptimizer::commit_exchanges() {
+    ONEBIT_RETURN_IF_ERROR(exchange_failure_);
+    for (Bucket& bucket : buckets_) {
+        if (bucket.tentative) bucket.allreduce->commit();
+    }
+    return {};
+}
+
 /// The step that had begun is over.
-void FusedOptimizer::forget_early() {
+void FusedOptimizer::forget_exchanges() {
     begun_ = false;
     ready_.assign(ready_.size(), false);
     for (Bucket& bucket : buckets_) {
         bucket.tensors_ready = 0;
-        bucket.started = false;
+        bucket.started = bucket.tentative = false;
     }
-    early_findings_ = early_failure_ = {};
+    early_findings_ = exchange_failure_ = {};
 }
 
 } // namespace onebit

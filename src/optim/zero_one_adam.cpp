@@ -28,21 +28,20 @@ Round ZeroOneAdam::next_round() const {
     return t() % schedule_.exact_interval == 0 ? Round::kExact : Round::kCompressed;
 }
 
-Status ZeroOneAdam::finish_step(Round round) {
+void ZeroOneAdam::finish_step(Round round) {
     if (frozen() && round == Round::kCompressed) { // the ranks have met
         std::ranges::fill(lr_sum_, 0);
         std::ranges::fill(decay_, 0);
     }
     move_on_schedule(round);
-    if (frozen()) return {};
+    if (frozen()) return;
     // Now, so that the next round's exchange may begin early.
     mask_is_old_ = round == Round::kExact; // a compressed one has seen to it
-    if (!mask_is_old_ || (t() + 1) % schedule_.exact_interval == 0) return {};
+    if (!mask_is_old_ || (t() + 1) % schedule_.exact_interval == 0) return;
     for (Bucket& bucket : buckets()) {
-        if (bucket.compresses) ONEBIT_RETURN_IF_ERROR(mask_zero_variance(bucket));
+        if (bucket.compresses && !mask_zero_variance(bucket).ok()) return; // on every rank: before_exchange, then
     }
     mask_is_old_ = false;
-    return {};
 }
 
 void ZeroOneAdam::move_on_schedule(Round round) {

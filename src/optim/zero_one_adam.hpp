@@ -35,14 +35,15 @@ class ZeroOneAdam final : public FusedOptimizer {
     Round next_round() const override;
     Round round_after_freeze() const override { return local_round(); }
     std::unique_ptr<ValueSource> make_source(Bucket& bucket) override;
-    bool may_exchange_early() const override { return !frozen() && !mask_is_old_; }
+    bool source_changes_state() const override { return frozen(); }
+    bool must_prepare_exchange() const override { return frozen() || mask_is_old_; }
     Status before_exchange(Bucket& bucket) override;
     void update_exactly(Bucket& bucket) override;
     void update_compressed(Bucket& bucket) override;
     void update_locally(Bucket& bucket) override;
     Status freeze_bucket(Bucket& bucket) override;
     void begin_updates(Round round) override;
-    Status finish_step(Round round) override;
+    void finish_step(Round round) override;
     void visit_numbers(NumberVisitor& visitor) override;
     void loaded() override { mask_is_old_ = true; }
 

@@ -3,6 +3,7 @@
 
 // Exchanges that begin in the backward pass: when they begin changes nothing but the time, and a step that has begun
 // can still be refused.
+#include <cstdlib>
 #include <limits>
 #include <numeric>
 
@@ -16,11 +17,11 @@ namespace {
 constexpr onebit_status_t bad = ONEBIT_ERROR_INVALID_ARGUMENT;
 constexpr float not_a_number = std::numeric_limits<float>::quiet_NaN();
 
-// In buckets {6, 5}, {4, 3, 2} and {1, 0} of what is compressed, and one of what isn't.
+// In buckets {6, 5}, {4, 3, 2} and {1, 0} of what is compressed, and {7} of what isn't.
 Setup bucket_setup(onebit_optimizer_kind_t kind) {
-    Setup setup{quick_config(kind), {70, 40, 33, 1, 61, 20, 90, 30}};
+    Setup setup{quick_config(kind), {1400, 800, 660, 3, 1221, 400, 1800, 600}};
     setup.config.weight_decay = 0.1;
-    setup.config.bucket_size = 110;
+    setup.config.bucket_size = 2200;
     setup.groups.assign(2, ONEBIT_PARAM_GROUP_INIT(0.01));
     setup.groups[1].no_compress = 1;
     setup.group_of = {0, 0, 0, 0, 0, 0, 0, 1};
@@ -80,7 +81,7 @@ TEST_CASE("when gradients are ready changes nothing, whatever the order and the 
                 setup.config.group = clipped ? ONEBIT_GROUP_TENSOR : ONEBIT_GROUP_BLOCK;
                 setup.gradient_type = clipped ? ONEBIT_FLOAT16 : ONEBIT_FLOAT32;
                 Training expected(comm, setup, log), in_order(comm, setup, log);
-                setup.config.threads = 2;
+                if (kind == ONEBIT_OPTIMIZER_ONEBIT_ADAM) setup.config.threads = 2;
                 Training mixed(comm, setup, log);
                 const Gradient gradient = gaussian_gradient(total(setup.sizes), 1);
                 for (std::uint64_t t = 1; t <= 17; ++t) {
@@ -126,15 +127,15 @@ TEST_CASE("buckets are trained as optimizers of their own would be", "[optimizer
     run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
         for (onebit_optimizer_kind_t kind : all_kinds()) {
             log.context(name_of(kind));
-            Setup setup{quick_config(kind), {100, 50, 60, 5000}};
-            setup.config.bucket_size = 120; // 5000 are a bucket all the same
+            Setup setup{quick_config(kind), {1100, 500, 600, 5000}};
+            setup.config.bucket_size = 1200; // 5000 are a bucket all the same
             Training whole(comm, setup, log);
             const std::vector<float> start = initial_parameters(total(setup.sizes));
             const auto part_of = [](const std::vector<float>& all, std::size_t begin, std::size_t end) {
                 return std::vector<float>(all.begin() + static_cast<std::ptrdiff_t>(begin),
                                           all.begin() + static_cast<std::ptrdiff_t>(end));
             };
-            const std::vector<Sizes> parts = {{100}, {50, 60}, {5000}};
+            const std::vector<Sizes> parts = {{1100}, {500, 600}, {5000}};
             std::vector<std::unique_ptr<Training>> alone;
             std::size_t begin = 0;
             for (const Sizes& part : parts) {
@@ -237,29 +238,33 @@ TEST_CASE("a step that has begun is refused and changes nothing", "[optimizer][o
     });
 }
 
-TEST_CASE("a message that overflows refuses a step that has begun", "[optimizer][overlap][overflow]") {
+// In one bucket of three: the others' exchanges must not count either, be they early or, right after the freeze, not.
+TEST_CASE("a message that overflows refuses the step as a whole", "[optimizer][overlap][overflow]") {
     const int n = GENERATE(from_range(rank_counts()));
     run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
-        // 0/1 Adam compresses what it is given; its third step is the first compressed one.
-        const Setup setup = bucket_setup(ONEBIT_OPTIMIZER_ZERO_ONE_ADAM);
-        const Gradient gradient = gaussian_gradient(total(setup.sizes), 1);
-        Training training(comm, setup, log), twin(comm, setup, log);
-        for (std::uint64_t t = 1; t <= 6; ++t) {
-            if (t == 3 || t == 5) {
-                const Snapshot before(training);
-                // Once alone they pass, but not with what was left of them.
-                std::vector<float> huge(total(setup.sizes), 0.0f);
-                for (std::size_t i = 0; i < huge.size(); i += 2) huge[i] = std::numeric_limits<float>::max();
-                ONEBIT_EXPECT_OK(log, onebit_optimizer_set_gradient_scale(training.get(), 0.5));
-                training.set_gradients(huge);
-                announce(training, backwards(setup), log);
-                ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_NONFINITE, "overflow", onebit_optimizer_step(training.get()));
-                ONEBIT_EXPECT_OK(log, onebit_optimizer_set_gradient_scale(training.get(), 1));
-                ONEBIT_EXPECT(log, Snapshot(training).same_as(before));
+        for (onebit_optimizer_kind_t kind : freezing_kinds()) {
+            const Setup setup = bucket_setup(kind);
+            const bool zero_one = kind == ONEBIT_OPTIMIZER_ZERO_ONE_ADAM; // compresses before the freeze
+            const Gradient gradient = gaussian_gradient(total(setup.sizes), 1);
+            Training training(comm, setup, log), twin(comm, setup, log);
+            for (std::uint64_t t = 1; t <= (zero_one ? 6U : 10U); ++t) {
+                log.context(name_of(kind) + ", step " + std::to_string(t));
+                if (zero_one ? t == 3 || t == 5 : t == 7 || t == 9) {
+                    const Snapshot before(training);
+                    std::vector<float> huge = gradient(log.rank(), 1000 + t);
+                    huge[1500] = std::numeric_limits<float>::max();
+                    ONEBIT_EXPECT_OK(log, onebit_optimizer_set_gradient_scale(training.get(), 1e-6));
+                    training.set_gradients(huge);
+                    announce(training, backwards(setup), log);
+                    ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_NONFINITE, "overflow",
+                                          onebit_optimizer_step(training.get()));
+                    ONEBIT_EXPECT_OK(log, onebit_optimizer_set_gradient_scale(training.get(), 1));
+                    ONEBIT_EXPECT(log, Snapshot(training).same_as(before));
+                }
+                step(training, gradient(log.rank(), t), backwards(setup), log);
+                twin.steps(gradient, t, t);
+                ONEBIT_EXPECT(log, Snapshot(training).same_as(Snapshot(twin)));
             }
-            step(training, gradient(log.rank(), t), backwards(setup), log);
-            twin.steps(gradient, t, t);
-            ONEBIT_EXPECT(log, Snapshot(training).same_as(Snapshot(twin)));
         }
     });
 }
@@ -335,15 +340,62 @@ TEST_CASE("ranks that differ when a step has begun", "[optimizer][overlap][bad i
             twin.steps(gradient, 5, 5);
             ONEBIT_EXPECT(log, Snapshot(training).same_as(Snapshot(twin)));
 
-            // In the stage: what some ranks have begun others never will, so it is over, but at once and on all.
+            // In the stage: what some ranks have begun others never will, so it is over, but at once and on all; even
+            // where a rank has something else to complain of.
             if (log.last_rank()) ONEBIT_EXPECT_OK(log, onebit_optimizer_freeze(training.get()));
-            training.set_gradients(gradient(log.rank(), 6));
+            std::vector<float> values = gradient(log.rank(), 6);
+            if (log.rank() == 0) values[5] = not_a_number;
+            training.set_gradients(values);
             announce(training, backwards(setup), log);
             ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_MISMATCH, "stage", onebit_optimizer_step(training.get()));
             ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_MISMATCH, "broken;stage", onebit_optimizer_step(training.get()));
             ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_MISMATCH, "broken", onebit_optimizer_grad_ready(training.get(), 0));
         }
     });
+}
+
+TEST_CASE("nothing to compress, in buckets too", "[optimizer][overlap][bad input]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        std::vector<float> x(5000), g(5000);
+        const onebit_tensor_t tensor = ONEBIT_TENSOR_INIT(x.data(), g.data(), x.size());
+        onebit_param_group_t group = ONEBIT_PARAM_GROUP_INIT(0.01);
+        group.no_compress = 1;
+        onebit_optimizer_config_t config = quick_config(ONEBIT_OPTIMIZER_ONEBIT_ADAM);
+        config.groups = &group;
+        config.num_groups = 1;
+        for (const std::uint64_t bucket_size : {0, 1000}) {
+            config.bucket_size = bucket_size;
+            onebit_optimizer_t optimizer = nullptr;
+            ONEBIT_EXPECT_FAILURE(log, bad, "to be compressed",
+                                  onebit_optimizer_create(comm, &config, &tensor, 1, &optimizer));
+        }
+    });
+}
+
+// Its exchanges have begun and will never end: a clear status, from then on too, and nothing freed that may be written
+// to.
+TEST_CASE("a rank that never makes the step that others have begun", "[optimizer][overlap][timeout]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    if (n == 1) return;
+    setenv("ONEBIT_TIMEOUT", "2", 1); // read when the communicator is created
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        for (const std::uint64_t last : {3, 8}) { // in the warm-up, and after it
+            const Setup setup = bucket_setup(ONEBIT_OPTIMIZER_ONEBIT_ADAM);
+            const Gradient gradient = gaussian_gradient(total(setup.sizes), 1);
+            Training training(comm, setup, log);
+            training.steps(gradient, 1, last);
+            if (!log.last_rank()) {
+                training.set_gradients(gradient(log.rank(), last + 1));
+                announce(training, backwards(setup), log);
+                ONEBIT_EXPECT_STATUS(log, ONEBIT_ERROR_TIMEOUT, onebit_optimizer_step(training.get()));
+                ONEBIT_EXPECT_STATUS(log, ONEBIT_ERROR_TIMEOUT, onebit_optimizer_step(training.get()));
+                ONEBIT_EXPECT_STATUS(log, ONEBIT_ERROR_TIMEOUT, onebit_optimizer_grad_ready(training.get(), 0));
+            }
+            log.barrier();
+        }
+    });
+    unsetenv("ONEBIT_TIMEOUT");
 }
 
 TEST_CASE("buckets are saved and loaded", "[optimizer][overlap][save]") {
@@ -366,7 +418,7 @@ TEST_CASE("buckets are saved and loaded", "[optimizer][overlap][save]") {
                         step(*training, gradient(log.rank(), t), backwards(setup), log);
                     ONEBIT_EXPECT(log, Snapshot(uninterrupted).same_as(Snapshot(resumed)));
                 }
-                setup.config.bucket_size = 200;
+                setup.config.bucket_size = 4000;
                 Training other(comm, setup, log);
                 ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_BAD_STATE, "bucket",
                                       onebit_optimizer_load(other.get(), prefix.c_str()));
