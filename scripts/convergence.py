@@ -34,7 +34,9 @@ PANELS = {
     "LAMB": [
         ("lamb", "LAMB (dense)", "#222222", "-"),
         ("onebit_lamb", "1-bit LAMB", "#1f6fb4", "-"),
-        ("onebit_lamb_unscaled", "1-bit LAMB, no momentum scaling", "#c0392b", "--"),
+        ("onebit_lamb_one_scale", "1-bit LAMB, one scale for all", "#2a9d57", "-"),
+        ("onebit_lamb_one_scale_unscaled", "the same, no momentum scaling", "#c0392b", "--"),
+        ("onebit_lamb_unscaled", "1-bit LAMB, no momentum scaling", "#e08a1e", "--"),
     ],
 }
 ARMS = [arm for panel in PANELS.values() for arm, *_ in panel]

@@ -22,6 +22,7 @@ struct Arm {
     bool freeze_at_once = false;  // after step 1, when the variance is that of one gradient
     bool error_feedback = true;   // false: what a message could not express is thrown away
     bool momentum_scaling = true; // of 1-bit LAMB
+    bool one_scale = false;       // for all that a rank sends, as in the papers; --group otherwise
 };
 
 // True for the kinds that have a trust ratio.
