@@ -13,7 +13,7 @@ namespace onebit {
 namespace {
 
 /// The exchanges of one channel.
-enum Tag : int { kAgreementTag = 0, kFlatTag = 2 };
+enum Tag : int { kAgreementTag = 0, kFlatTag = 2, kSumTag = 4 };
 
 /// Values looked at between two looks at the network.
 constexpr std::size_t kCheckedPerSlice = SliceCursor::kSliceBlocks * kBlockElements;
@@ -68,6 +68,7 @@ Allreduce::~Allreduce() {
     if (broken_.ok() && !in_flight_) return;
     // Messages of the operation that never finished may still arrive: what they are written to must stay.
     (void)flat_.release();
+    (void)direct_sum_.release();
     (void)agreement_.release();
 }
 
@@ -101,8 +102,14 @@ Status Allreduce::run_sum(float* values) {
     return wait();
 }
 
-void Allreduce::start_sum(float* values) {
-    begin(ONEBIT_ALGORITHM_DENSE, {.input = values, .output = values, .sum_only = true});
+Status Allreduce::plan_sum(float* values) {
+    direct_sum_.reset();
+    if (values == nullptr) return {};
+    return DirectSum::create(*channel_, values, plan_.count, plan_.threads, kSumTag, &direct_sum_);
+}
+
+void Allreduce::start_sum() {
+    begin(direct_sum_->stages(), {});
 }
 
 Status Allreduce::begin(const void* input, void* output, bool may_block) {
@@ -119,11 +126,15 @@ Status Allreduce::begin(const void* input, void* output, bool may_block) {
 void Allreduce::begin(onebit_algorithm_t algorithm, const Operands& operands) {
     const bool dense = algorithm == ONEBIT_ALGORITHM_DENSE;
     running_ = algorithm;
-    operands_ = operands;
     (dense ? static_cast<Algorithm&>(*dense_) : *flat_).set_operands(operands);
     unchecked_ = plan_.count;
+    begin(dense ? dense_stages_ : flat_stages_, operands);
+}
+
+void Allreduce::begin(std::span<const Stage> stages, const Operands& operands) {
+    operands_ = operands;
     bytes_before_ = channel_->bytes_sent();
-    runner_.start(dense ? dense_stages_ : flat_stages_);
+    runner_.start(stages);
     in_flight_ = true;
 }
 
@@ -324,7 +335,8 @@ void Allreduce::fill_info(onebit_allreduce_info_t* info) const {
     info->last_bytes_sent = last_bytes_sent_;
     info->dense_bytes = ring_bytes(plan_.count, channel_->size());
     info->state_bytes = flat_ == nullptr ? 0 : flat_->worker().state_bytes() + flat_->server().state_bytes();
-    info->workspace_bytes = agreement_->bytes() + (flat_ == nullptr ? 0 : flat_->workspace_bytes());
+    info->workspace_bytes = agreement_->bytes() + (flat_ == nullptr ? 0 : flat_->workspace_bytes()) +
+                            (direct_sum_ == nullptr ? 0 : direct_sum_->workspace_bytes());
     info->algorithm = plan_.algorithm;
     std::snprintf(info->transport, sizeof(info->transport), "%s", channel_->name());
     std::snprintf(info->kernels, sizeof(info->kernels), "%s", codec_->kernels());

@@ -11,6 +11,7 @@
 #include "collectives/agreement.hpp"
 #include "collectives/communicator.hpp"
 #include "collectives/dense.hpp"
+#include "collectives/direct_sum.hpp"
 #include "collectives/flat.hpp"
 #include "collectives/plan.hpp"
 #include "collectives/stages.hpp"
@@ -39,10 +40,11 @@ class Allreduce {
     /// as in Operands.
     void start_tentative(const ValueSource* source);
     void commit();
-    /// The exact sum over the ranks (not the average), in place; aligned as the floats of an AlignedBuffer. Started
-    /// and run sums must not meet.
+    /// The exact sum over the ranks (not the average), in place; aligned as the floats of an AlignedBuffer.
     Status run_sum(float* values);
-    void start_sum(float* values);
+    /// The same without waiting, of values that were planned for; NULL: for none any more. Planning is local.
+    Status plan_sum(float* values);
+    void start_sum();
 
     Status test(bool* done);
     Status wait();
@@ -99,6 +101,7 @@ class Allreduce {
     std::vector<Stage> stages_of(const Algorithm& algorithm);
     Status begin(const void* input, void* output, bool may_block);
     void begin(onebit_algorithm_t algorithm, const Operands& operands);
+    void begin(std::span<const Stage> stages, const Operands& operands);
     Status check_finished() const;
     Status check_operands(const void* input, const void* output) const;
     Status check_values(Step* step);
@@ -112,6 +115,7 @@ class Allreduce {
     std::unique_ptr<Agreement> agreement_;
     std::unique_ptr<DenseAllreduce> dense_;
     std::unique_ptr<FlatAllreduce> flat_;
+    std::unique_ptr<DirectSum> direct_sum_;
     std::vector<Stage> dense_stages_;
     std::vector<Stage> flat_stages_;
 

@@ -20,7 +20,7 @@ void Adam::update_exactly(Bucket& bucket) {
 
 Status Adam::freeze_bucket(Bucket& bucket) {
     freeze_variance(bucket, t() - 1);
-    bucket.sum = {};
+    drop_sum(bucket);
     return {};
 }
 

@@ -56,10 +56,7 @@ Status FusedOptimizer::prepare(Communicator& communicator, bool keep_results) {
     kernels_ = &optim_kernels(first.codec().kernels());
     threads_ = first.plan().threads;
     timeout_ = communicator.environment().timeout;
-    ONEBIT_RETURN_IF_ERROR(communicator.agree(catch_exceptions([&] {
-        make_room();
-        return Status();
-    })));
+    ONEBIT_RETURN_IF_ERROR(communicator.agree(catch_exceptions([&] { return make_room(); })));
     if (config().max_grad_norm <= 0) return {};
     std::size_t most_segments = 0;
     for (const Bucket& bucket : buckets_) most_segments = std::max(most_segments, bucket.layout.segments().size());
@@ -90,12 +87,12 @@ Status FusedOptimizer::add_buckets(Communicator& communicator, const std::vector
 }
 
 /// Allocates what is needed before the freeze, now that the buckets stay where they are.
-void FusedOptimizer::make_room() {
+Status FusedOptimizer::make_room() {
     ready_.resize(tensors_.size());
     bucket_of_.resize(tensors_.size());
     double beta2 = 0;
     for (Bucket& bucket : buckets_) {
-        bucket.sum = AlignedBuffer<float>(bucket.layout.count());
+        ONEBIT_RETURN_IF_ERROR(make_sum(bucket));
         bucket.m = AlignedBuffer<float>(bucket.layout.count());
         bucket.v = AlignedBuffer<float>(bucket.layout.count());
         if (bucket.compresses) bucket.source = make_source(bucket);
@@ -107,6 +104,7 @@ void FusedOptimizer::make_room() {
     if (settings_.compresses() && config().freeze_step == ONEBIT_FREEZE_AUTO) {
         automatic_freeze_.emplace(beta2, config().lr_warmup_steps);
     }
+    return {};
 }
 
 /// What broke an exchange breaks the optimizer.
@@ -225,6 +223,16 @@ void FusedOptimizer::update_with_adam(Bucket& bucket, std::uint64_t v_updates) {
                        segment.parameters(), segment.count, betas(segment), update(segment));
         segment.write_copy(*kernels_);
     });
+}
+
+Status FusedOptimizer::make_sum(Bucket& bucket) const {
+    bucket.sum = AlignedBuffer<float>(bucket.layout.count());
+    return has_buckets() ? bucket.allreduce->plan_sum(bucket.sum.data()) : Status();
+}
+
+void FusedOptimizer::drop_sum(Bucket& bucket) {
+    (void)bucket.allreduce->plan_sum(nullptr); // can't fail
+    bucket.sum = {};
 }
 
 void FusedOptimizer::freeze_variance(Bucket& bucket, std::uint64_t v_updates) {

@@ -130,6 +130,9 @@ class FusedOptimizer : public Optimizer {
     const onebit_optimizer_config_t& config() const { return settings_.config; }
     std::vector<Bucket>& buckets() { return buckets_; }
 
+    /// Where exact rounds add up: made before the first one, dropped after the last.
+    Status make_sum(Bucket& bucket) const;
+    static void drop_sum(Bucket& bucket);
     /// One step of dense Adam from the bucket's exact sum.
     void update_with_adam(Bucket& bucket, std::uint64_t v_updates);
     /// The source of 1-bit momenta: the last message, or bucket.m as long as that is not empty, and the gradients times
@@ -150,7 +153,7 @@ class FusedOptimizer : public Optimizer {
   private:
     Status add_buckets(Communicator& communicator, const std::vector<const Tensor*>& tensors, bool compresses,
                        bool keep_results);
-    void make_room();
+    Status make_room();
     Status check_number(std::size_t tensor) const;
     Status check_usable() const;
     Status check_between_steps() const;

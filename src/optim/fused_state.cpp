@@ -265,7 +265,8 @@ Status FusedOptimizer::restore(LoadedOptimizer& save) {
             segment.write_copy(*kernels_);
         });
         const bool sums = !bucket.compresses || !frozen();
-        if (sums != (bucket.sum.size() > 0)) bucket.sum = AlignedBuffer<float>(sums ? bucket.layout.count() : 0);
+        if (sums && bucket.sum.size() == 0) ONEBIT_RETURN_IF_ERROR(make_sum(bucket));
+        if (!sums) drop_sum(bucket);
         if (!bucket.compresses) continue;
         const AlignedBuffer<float> mask = take(ArrayName::kMask);
         ONEBIT_RETURN_IF_ERROR(bucket.allreduce->set_mask(

@@ -214,7 +214,7 @@ void FusedOptimizer::start_early(Bucket& bucket, Round round) {
     if (early_findings_.ok()) early_findings_ = found;
     factor_ = 1 / settings_.gradient_scale;
     if (averages_exactly(bucket, round)) {
-        bucket.allreduce->start_sum(bucket.sum.data());
+        bucket.allreduce->start_sum();
         bucket.started = true;
     } else {
         const bool missing = found.code() == ONEBIT_ERROR_INVALID_ARGUMENT;

@@ -133,7 +133,7 @@ Status Lamb::freeze_bucket(Bucket& bucket) {
                            bucket.m.data() + at); // as messages will have it
     });
     freeze_variance(bucket, t() - 1);
-    bucket.sum = {};
+    drop_sum(bucket);
     return {};
 }
 

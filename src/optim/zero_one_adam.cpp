@@ -130,7 +130,7 @@ Status ZeroOneAdam::freeze_bucket(Bucket& bucket) {
     bucket.layout.for_each_segment(threads(), [&](const Segment& segment) {
         std::memcpy(bucket.anchor.data() + segment.offset, segment.parameters(), segment.count * sizeof(float));
     });
-    bucket.sum = {};
+    drop_sum(bucket);
     return bucket.allreduce->reset();
 }
 

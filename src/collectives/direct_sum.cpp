@@ -1,0 +1,100 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/direct_sum.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/parallel.hpp"
+
+namespace onebit {
+namespace {
+
+Stage start_stage(const char* name, Exchange& exchange) {
+    return {name, [&exchange](Step* step) {
+                *step = Step::kDone;
+                return exchange.start();
+            }};
+}
+
+Stage wait_stage(const char* name, Exchange& exchange) {
+    return {name, [&exchange](Step* step) {
+                bool done = false;
+                ONEBIT_RETURN_IF_ERROR(exchange.test(&done));
+                *step = done ? Step::kDone : Step::kWait;
+                return Status();
+            }};
+}
+
+} // namespace
+
+DirectSum::DirectSum(float* values, std::size_t count, std::size_t rank, std::size_t ranks, unsigned threads)
+    : values_(values), rank_(rank), threads_(threads), chunks_(partition(count, ranks)) {
+    const Chunk& own = chunks_[rank];
+    incoming_ = AlignedBuffer<float>(own.count * (ranks - 1));
+    float* next = incoming_.data();
+    for (std::size_t j = 0; j < ranks; ++j) {
+        to_be_added_.push_back(j == rank ? values + own.begin : next);
+        if (j != rank) next += own.count;
+    }
+}
+
+Status DirectSum::create(Transport& transport, float* values, std::size_t count, unsigned threads, int tag,
+                         std::unique_ptr<DirectSum>* algorithm) {
+    const auto rank = static_cast<std::size_t>(transport.rank());
+    const auto ranks = static_cast<std::size_t>(transport.size());
+    std::unique_ptr<DirectSum> made(new DirectSum(values, count, rank, ranks, threads));
+    const Chunk& own = made->chunks_[rank];
+    std::vector<Part> send_chunks;
+    std::vector<Part> receive_chunks;
+    std::vector<Part> send_sum;
+    std::vector<Part> receive_sums;
+    for (const Chunk& chunk : made->chunks_) {
+        if (chunk.index == rank) continue;
+        const int peer = static_cast<int>(chunk.index);
+        const std::size_t bytes = chunk.count * sizeof(float);
+        const std::size_t own_bytes = own.count * sizeof(float);
+        send_chunks.push_back({peer, values + chunk.begin, bytes});
+        receive_chunks.push_back({peer, const_cast<float*>(made->to_be_added_[chunk.index]), own_bytes});
+        send_sum.push_back({peer, values + own.begin, own_bytes});
+        receive_sums.push_back({peer, values + chunk.begin, bytes});
+    }
+    ONEBIT_RETURN_IF_ERROR(
+        transport.plan_exchange(std::move(send_chunks), std::move(receive_chunks), tag, &made->exchange_chunks_));
+    ONEBIT_RETURN_IF_ERROR(
+        transport.plan_exchange(std::move(send_sum), std::move(receive_sums), tag + 1, &made->exchange_sums_));
+    if (ranks == 1) { // it is the sum
+        *algorithm = std::move(made);
+        return {};
+    }
+    made->stages_ = {
+        start_stage("send chunks", *made->exchange_chunks_),
+        wait_stage("receive chunks", *made->exchange_chunks_),
+        {"add", [sum = made.get()](Step* step) { return sum->add(step); }},
+        start_stage("send sum", *made->exchange_sums_),
+        wait_stage("receive sums", *made->exchange_sums_),
+    };
+    *algorithm = std::move(made);
+    return {};
+}
+
+/// In rank order, block by block, so that a sum is in the cache while it grows.
+Status DirectSum::add(Step* step) {
+    *step = Step::kDone;
+    const Chunk& own = chunks_[rank_];
+    parallel_for(0, own.blocks(), threads_, [&](std::size_t index) {
+        const Block block = {own, index};
+        const std::size_t begin = block.begin() - own.begin;
+        const std::size_t count = block.count();
+        alignas(64) float sum[kBlockElements];
+        std::copy_n(to_be_added_[0] + begin, count, sum);
+        for (std::size_t r = 1; r < to_be_added_.size(); ++r) {
+            const float* const values = to_be_added_[r] + begin;
+            for (std::size_t i = 0; i < count; ++i) sum[i] += values[i];
+        }
+        std::copy_n(sum, count, values_ + own.begin + begin);
+    });
+    return {};
+}
+
+} // namespace onebit
