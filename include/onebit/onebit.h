@@ -352,6 +352,9 @@ typedef struct onebit_param_group {
 #define ONEBIT_FREEZE_NEVER UINT64_MAX
 #define ONEBIT_FREEZE_AUTO 0
 
+/* bucket_size: a good one on the networks that were tried (docs/ARCHITECTURE.md has the figures). */
+#define ONEBIT_BUCKET_SIZE_SUGGESTED 1048576
+
 typedef struct onebit_optimizer_config {
     size_t size;      /* sizeof(onebit_optimizer_config_t) */
     uint32_t version; /* ONEBIT_OPTIMIZER_CONFIG_VERSION */
@@ -375,7 +378,8 @@ typedef struct onebit_optimizer_config {
     uint64_t local_step_scaler;  /* 0/1 Adam: steps after the freeze before the interval of rounds doubles, >= 1 */
     uint64_t local_steps;        /* 0/1 Adam: the longest interval of rounds, >= 1 */
     uint64_t bucket_size;        /* 0: all tensors are exchanged together, by step; else in buckets of about so many
-                                    elements, whole tensors, which onebit_optimizer_grad_ready can begin with */
+                                    elements, whole tensors, which onebit_optimizer_grad_ready can begin with: where
+                                    the network takes longer than the encoder, as a slow one does */
 } onebit_optimizer_config_t;
 
 #define ONEBIT_OPTIMIZER_CONFIG_VERSION 1

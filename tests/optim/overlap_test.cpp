@@ -364,7 +364,7 @@ TEST_CASE("nothing to compress, in buckets too", "[optimizer][overlap][bad input
         onebit_optimizer_config_t config = quick_config(ONEBIT_OPTIMIZER_ONEBIT_ADAM);
         config.groups = &group;
         config.num_groups = 1;
-        for (const std::uint64_t bucket_size : {0, 1000}) {
+        for (const std::uint64_t bucket_size : {0, ONEBIT_BUCKET_SIZE_SUGGESTED}) {
             config.bucket_size = bucket_size;
             onebit_optimizer_t optimizer = nullptr;
             ONEBIT_EXPECT_FAILURE(log, bad, "to be compressed",
