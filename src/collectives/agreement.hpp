@@ -64,10 +64,11 @@ class Agreement {
 };
 
 /// Begins an agreement and waits for its verdict. Where the verdict doesn't come (TIMEOUT, TRANSPORT), decided() stays
-/// false. Blocks, and calls `meanwhile` over and over.
+/// false. Blocks, and calls `meanwhile` over and over: it says whether something moved, for nobody is late while
+/// something does, and its failure ends the wait.
 Status decide_now(Agreement& agreement, double timeout, const Status& own, std::uint32_t word = 0,
                   std::uint64_t value = 0, std::array<const char*, 2> what = {},
-                  const std::function<void()>& meanwhile = {});
+                  const std::function<Status(bool*)>& meanwhile = {});
 
 /// Sends and receives of an all-gather: `bytes` for each rank, in rank order at `all`.
 Status plan_all_gather(Transport& transport, int tag, void* all, std::size_t bytes,

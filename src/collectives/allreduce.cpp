@@ -259,9 +259,9 @@ Status Allreduce::agree_to_go(Step* step) {
 }
 
 Status Allreduce::agree_now(const Status& own, std::uint32_t word, std::uint64_t value, std::array<const char*, 2> what,
-                            const std::function<void()>& meanwhile) {
+                            const std::function<Status(bool*)>& meanwhile) {
     const Status verdict = decide_now(*agreement_, timeout_, own, word, value, what, meanwhile);
-    if (!agreement_->decided()) broken_ = verdict;
+    if (!agreement_->decided() && broken_.ok()) broken_ = verdict;
     return verdict;
 }
 
@@ -284,10 +284,11 @@ Status Allreduce::set_algorithm(onebit_algorithm_t algorithm) {
     return {};
 }
 
-Status Allreduce::set_mask(const std::uint32_t* mask) {
+Status Allreduce::set_mask(const std::uint32_t* mask, const Status& own_before) {
     ONEBIT_RETURN_IF_ERROR(check_idle());
     AlignedBuffer<std::uint32_t> words;
     const Status own = catch_exceptions([&] {
+        ONEBIT_RETURN_IF_ERROR(own_before);
         if (flat_ == nullptr)
             return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "the handle was created dense: no mask");
         if (mask == nullptr) return Status();

@@ -63,7 +63,8 @@ class Allreduce {
     Status check_destroyable() const;
 
     Status set_algorithm(onebit_algorithm_t algorithm);
-    Status set_mask(const std::uint32_t* mask);
+    /// `own`: what is already wrong on this rank, if anything.
+    Status set_mask(const std::uint32_t* mask, const Status& own = {});
     Status reset();
     void fill_info(onebit_allreduce_info_t* info) const;
 
@@ -87,9 +88,9 @@ class Allreduce {
     const Transport& channel() const { return *channel_; }
 
     /// Every rank comes with its own status, and two words that must be the same everywhere, and leaves with the common
-    /// verdict. Collective; blocks, and calls `meanwhile` over and over.
+    /// verdict. Collective; blocks. `meanwhile`: as for decide_now.
     Status agree_now(const Status& own, std::uint32_t word = 0, std::uint64_t value = 0,
-                     std::array<const char*, 2> what = {}, const std::function<void()>& meanwhile = {});
+                     std::array<const char*, 2> what = {}, const std::function<Status(bool*)>& meanwhile = {});
     /// Whether all ranks came to the last agreement with the same word, whatever the verdict.
     bool agreed_on_word() const { return agreement_->same_word(); }
 

@@ -37,6 +37,12 @@ class Waiter {
     std::chrono::steady_clock::time_point idle_since_;
 };
 
+/// What there is to say once the time is up.
+inline Status late(const char* what, double timeout) {
+    return Status::error(ONEBIT_ERROR_TIMEOUT, "%s: no answer from a peer for %g seconds (ONEBIT_TIMEOUT)", what,
+                         timeout);
+}
+
 /// Calls test(&done), which returns a Status, until it is done. TIMEOUT, naming `what`, where peers don't answer.
 template <typename Test>
 Status wait_until_done(const char* what, double timeout, const Test& test) {
@@ -45,10 +51,7 @@ Status wait_until_done(const char* what, double timeout, const Test& test) {
         bool done = false;
         ONEBIT_RETURN_IF_ERROR(test(&done));
         if (done) return {};
-        if (!waiter.keep_waiting()) {
-            return Status::error(ONEBIT_ERROR_TIMEOUT, "%s: no answer from a peer for %g seconds (ONEBIT_TIMEOUT)",
-                                 what, timeout);
-        }
+        if (!waiter.keep_waiting()) return late(what, timeout);
     }
 }
 

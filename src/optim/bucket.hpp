@@ -18,8 +18,7 @@ namespace onebit {
 /// Tensors that are exchanged as one buffer, and what every kind of optimizer keeps for them.
 struct Bucket {
     Layout layout;
-    bool compresses = false; ///< once that stage is reached; else exact for ever
-    std::unique_ptr<Allreduce> allreduce;
+    bool compresses = false;             ///< once that stage is reached; else exact for ever
     std::unique_ptr<ValueSource> source; ///< what a compressed exchange encodes; only where the bucket compresses
     AlignedBuffer<float> sum;            ///< of the gradients over the ranks, in exact rounds
     AlignedBuffer<float> m;
@@ -27,6 +26,8 @@ struct Bucket {
     AlignedBuffer<float> precondition; ///< v's place once it is frozen: 1 / (sqrt(v) + eps)
     AlignedBuffer<float> v_fresh;      ///< 1-bit LAMB's, after the freeze
     AlignedBuffer<float> anchor;       ///< 0/1 Adam's, after the freeze: the parameters after the last round
+
+    std::unique_ptr<Allreduce> allreduce; ///< after what it may send and receive
 
     // Of the coming step, once one of its tensors is ready.
     std::size_t tensors_ready = 0;

@@ -155,17 +155,21 @@ Status FusedOptimizer::change_over() {
 }
 
 Status FusedOptimizer::mask_zero_variance(Bucket& bucket) {
-    AlignedBuffer<std::uint32_t> mask(ceil_divide(bucket.v.size(), kWordElements));
+    AlignedBuffer<std::uint32_t> mask;
     bool any = false;
-    for (std::size_t i = 0; i < bucket.v.size(); ++i) {
-        if (bucket.v[i] > 0) {
-            mask[i / kWordElements] |= 1U << (i % kWordElements);
-        } else {
-            any = true;
-            bucket.m[i] = 0; // where v has underflowed, m may be left over
+    const Status own = catch_exceptions([&] {
+        mask = AlignedBuffer<std::uint32_t>(ceil_divide(bucket.v.size(), kWordElements));
+        for (std::size_t i = 0; i < bucket.v.size(); ++i) {
+            if (bucket.v[i] > 0) {
+                mask[i / kWordElements] |= 1U << (i % kWordElements);
+            } else {
+                any = true;
+                bucket.m[i] = 0; // where v has underflowed, m may be left over
+            }
         }
-    }
-    return bucket.allreduce->set_mask(any ? mask.data() : nullptr);
+        return Status();
+    });
+    return bucket.allreduce->set_mask(any ? mask.data() : nullptr, own);
 }
 
 Status FusedOptimizer::freeze() {
@@ -226,8 +230,10 @@ void FusedOptimizer::update_with_adam(Bucket& bucket, std::uint64_t v_updates) {
 }
 
 Status FusedOptimizer::make_sum(Bucket& bucket) const {
-    bucket.sum = AlignedBuffer<float>(bucket.layout.count());
-    return has_buckets() ? bucket.allreduce->plan_sum(bucket.sum.data()) : Status();
+    AlignedBuffer<float> sum(bucket.layout.count());
+    if (has_buckets()) ONEBIT_RETURN_IF_ERROR(bucket.allreduce->plan_sum(sum.data()));
+    bucket.sum = std::move(sum);
+    return {};
 }
 
 void FusedOptimizer::drop_sum(Bucket& bucket) {

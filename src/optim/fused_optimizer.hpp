@@ -166,15 +166,16 @@ class FusedOptimizer : public Optimizer {
     bool has_buckets() const { return config().bucket_size > 0; }
     bool exchanges_early(Round round) const;
     Status exchange(Round round);
+    Status begin_sum(Bucket& bucket);
     Status exchange_compressed();
     Status exchange_early(Round round);
     void start_early(Bucket& bucket, Round round);
     void start_tentative(Bucket& bucket, const ValueSource* source);
-    bool progress();
+    Status progress(bool* moved);
     Status finish_exchanges();
     Status commit_exchanges();
     Status break_all(const Status& why);
-    Status agree(Round round, const Status& own, const std::function<void()>& meanwhile = {});
+    Status agree(Round round, const Status& own, const std::function<Status(bool*)>& meanwhile = {});
     Status look_at_gradients(Bucket& bucket, Round round);
     Status describe_nonfinite(const Segment& segment) const;
     Status find_factor(Round round);

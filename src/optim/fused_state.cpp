@@ -220,7 +220,7 @@ Status FusedOptimizer::load(const char* prefix) {
     return restore(loaded);
 }
 
-/// Makes sure that all of the state is there, and makes room for what a load leaves empty.
+/// Makes sure that all of the state is there, and makes room for what it needs besides.
 Status FusedOptimizer::check_loaded(const LoadedOptimizer& loaded) {
     const Identity own = identity();
     const Identity& its = loaded.identity;
@@ -241,6 +241,10 @@ Status FusedOptimizer::check_loaded(const LoadedOptimizer& loaded) {
             const auto found = loaded.arrays.find({plan.name, b});
             if (found == loaded.arrays.end() || found->second.size() != plan.length) return differs("other arrays");
         }
+    }
+    for (Bucket& bucket : buckets_) {
+        const bool sums = !bucket.compresses || its.frozen == 0;
+        if (sums && bucket.sum.size() == 0) ONEBIT_RETURN_IF_ERROR(make_sum(bucket));
     }
     return {};
 }
@@ -264,9 +268,7 @@ Status FusedOptimizer::restore(LoadedOptimizer& save) {
             std::memcpy(segment.parameters(), parameters.data() + segment.offset, segment.count * sizeof(float));
             segment.write_copy(*kernels_);
         });
-        const bool sums = !bucket.compresses || !frozen();
-        if (sums && bucket.sum.size() == 0) ONEBIT_RETURN_IF_ERROR(make_sum(bucket));
-        if (!sums) drop_sum(bucket);
+        if (bucket.compresses && frozen()) drop_sum(bucket);
         if (!bucket.compresses) continue;
         const AlignedBuffer<float> mask = take(ArrayName::kMask);
         ONEBIT_RETURN_IF_ERROR(bucket.allreduce->set_mask(

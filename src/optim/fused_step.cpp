@@ -51,10 +51,20 @@ Status FusedOptimizer::exchange(Round round) {
     ONEBIT_RETURN_IF_ERROR(agree(round, own));
     if (freeze_requested_) ONEBIT_RETURN_IF_ERROR(change_over());
     for (Bucket& bucket : buckets_) {
-        if (averages_exactly(bucket, round)) ONEBIT_RETURN_IF_ERROR(bucket.allreduce->run_sum(bucket.sum.data()));
+        if (averages_exactly(bucket, round)) ONEBIT_RETURN_IF_ERROR(begin_sum(bucket));
     }
+    ONEBIT_RETURN_IF_ERROR(finish_exchanges());
     ONEBIT_RETURN_IF_ERROR(find_factor(round));
     return round == Round::kCompressed ? exchange_compressed() : Status();
+}
+
+/// With buckets as in an early step, for the order in which ranks are added makes a difference to the last bit; without
+/// in MPI's own way, which blocks.
+Status FusedOptimizer::begin_sum(Bucket& bucket) {
+    if (!has_buckets()) return bucket.allreduce->run_sum(bucket.sum.data());
+    bucket.allreduce->start_sum();
+    bucket.started = true;
+    return {};
 }
 
 Status FusedOptimizer::exchange_compressed() {
@@ -80,7 +90,7 @@ Status FusedOptimizer::exchange_compressed() {
 }
 
 /// All ranks make the same step, or none does.
-Status FusedOptimizer::agree(Round round, const Status& own, const std::function<void()>& meanwhile) {
+Status FusedOptimizer::agree(Round round, const Status& own, const std::function<Status(bool*)>& meanwhile) {
     Allreduce& first = *buckets_.front().allreduce;
     const Status agreed =
         first.agree_now(own, static_cast<std::uint32_t>(round) + (freeze_requested_ ? 10 : 0), settings_.hash(),
@@ -192,7 +202,8 @@ Status FusedOptimizer::grad_ready(std::size_t number) {
         if (bucket.tensors_ready < bucket.layout.tensors().size()) break;
         if (!bucket.started) start_early(bucket, round);
     }
-    progress();
+    bool moved = false;
+    (void)progress(&moved);
     return check_usable();
 }
 
@@ -200,7 +211,7 @@ Status FusedOptimizer::exchange_early(Round round) {
     for (Bucket& bucket : buckets_) {
         if (!bucket.started) start_early(bucket, round);
     }
-    const Status agreed = agree(round, early_findings_, [this] { progress(); });
+    const Status agreed = agree(round, early_findings_, [this](bool* moved) { return progress(moved); });
     // What was begun is finished even where the step is refused: all ranks have begun the same.
     ONEBIT_RETURN_IF_ERROR(finish_exchanges());
     ONEBIT_RETURN_IF_ERROR(agreed);
@@ -214,8 +225,7 @@ void FusedOptimizer::start_early(Bucket& bucket, Round round) {
     if (early_findings_.ok()) early_findings_ = found;
     factor_ = 1 / settings_.gradient_scale;
     if (averages_exactly(bucket, round)) {
-        bucket.allreduce->start_sum();
-        bucket.started = true;
+        (void)begin_sum(bucket); // nothing that can fail, with buckets
     } else {
         const bool missing = found.code() == ONEBIT_ERROR_INVALID_ARGUMENT;
         start_tentative(bucket, missing ? nullptr : bucket.source.get());
@@ -227,9 +237,10 @@ void FusedOptimizer::start_tentative(Bucket& bucket, const ValueSource* source) 
     bucket.started = bucket.tentative = true;
 }
 
-/// Moves every exchange on until it has to wait for a peer. False where all had to from the beginning.
-bool FusedOptimizer::progress() {
-    bool moved = false;
+/// Moves every exchange on until it has to wait for a peer; *moved: some did not have to from the beginning. Fails
+/// where one is broken.
+Status FusedOptimizer::progress(bool* moved) {
+    *moved = false;
     for (Bucket& bucket : buckets_) {
         Allreduce& allreduce = *bucket.allreduce;
         while (bucket.started && allreduce.in_flight() && allreduce.broken().ok()) {
@@ -238,25 +249,24 @@ bool FusedOptimizer::progress() {
             if (!allreduce.broken().ok()) (void)break_all(status);
             if (!status.ok() && exchange_failure_.ok()) exchange_failure_ = status;
             if (step == Step::kWait) break;
-            moved = true;
+            *moved = true;
         }
     }
-    return moved;
+    return buckets_.front().allreduce->broken(); // if one is, all are
 }
 
 /// Waits until nothing is under way any more; fails only where that can't be.
 Status FusedOptimizer::finish_exchanges() {
     Waiter waiter(timeout_);
     for (;;) {
-        if (progress()) waiter.progress();
-        ONEBIT_RETURN_IF_ERROR(buckets_.front().allreduce->broken()); // then all are
+        bool moved = false;
+        ONEBIT_RETURN_IF_ERROR(progress(&moved));
+        if (moved) waiter.progress();
         if (std::ranges::none_of(buckets_, [](const Bucket& bucket) { return bucket.allreduce->in_flight(); })) {
             return {};
         }
         if (waiter.keep_waiting()) continue;
-        return break_all(Status::error(ONEBIT_ERROR_TIMEOUT,
-                                       "a step's exchange: no answer from a peer for %g seconds (ONEBIT_TIMEOUT)",
-                                       timeout_));
+        return break_all(late("a step's exchange", timeout_));
     }
 }
 

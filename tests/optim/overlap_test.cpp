@@ -53,7 +53,7 @@ void announce(Training& training, const Order& order, RankLog& log) {
     for (std::size_t k : order) ONEBIT_EXPECT_OK(log, onebit_optimizer_grad_ready(training.get(), k));
 }
 
-// In eighths, whose sum over the ranks is exact in whatever order: MPI adds in another one when it may not block.
+// In eighths, whose sum over the ranks is exact in whatever order: without buckets MPI chooses it.
 Gradient in_eighths(const Setup& setup) {
     return [inner = gaussian_gradient(total(setup.sizes), 1)](int rank, std::uint64_t t) {
         std::vector<float> values = inner(rank, t);
