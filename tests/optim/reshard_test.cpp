@@ -168,7 +168,7 @@ TEST_CASE("other numbers of ranks take over a state", "[optimizer][save][reshard
     const onebit_optimizer_kind_t kind = GENERATE(from_range(all_kinds()));
     for (const auto& [from, to] : std::vector<std::pair<int, int>>{{4, 2}, {4, 3}, {2, 4}, {3, 1}, {1, 3}})
         for (std::uint64_t at : {3, 6, 10, 11}) // warm-up, freeze, compression, between two of 0/1 Adam's rounds
-            for (std::uint64_t bucket_size : {0, 1500}) move(kind, from, to, at, bucket_size);
+            move(kind, from, to, at, at % 2 == 1 ? 1500 : 0);
 }
 
 // If all ranks have the same gradients, their number makes no difference: every worker sends the same message, with one
