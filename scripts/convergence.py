@@ -195,7 +195,8 @@ def draw_panel(axes, name, arms, runs, head, top):
     axes.set_xlabel("training sequences, in thousands")
     axes.grid(alpha=0.25, linewidth=0.6)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, fontsize=8.5, loc="upper center", bbox_to_anchor=(0.5, -0.13), ncols=2)
+    if any(arm in runs for arm, *_ in arms):
+        axes.legend(frameon=False, fontsize=8.5, loc="upper center", bbox_to_anchor=(0.5, -0.13), ncols=2)
 
 
 def draw(options, runs, head):
