@@ -118,19 +118,13 @@ Status Agreement::first_failure() const {
 Status decide_now(Agreement& agreement, double timeout, const Status& own, std::uint32_t word, std::uint64_t value,
                   std::array<const char*, 2> what, const std::function<Status(bool*)>& meanwhile) {
     agreement.begin(own, word, value, what);
-    Waiter waiter(timeout);
-    for (;;) {
+    ONEBIT_RETURN_IF_ERROR(wait_until_done("agreement", timeout, [&](bool* done, bool* moved) {
         Step step = Step::kDone;
-        ONEBIT_RETURN_IF_ERROR(agreement.advance(&step)); // the first one sends
-        if (agreement.decided()) return agreement.verdict();
-        bool moved = false;
-        if (meanwhile) ONEBIT_RETURN_IF_ERROR(meanwhile(&moved));
-        if (moved) {
-            waiter.progress();
-        } else if (!waiter.keep_waiting()) {
-            return late("agreement", timeout);
-        }
-    }
+        const Status status = agreement.advance(&step); // the first one sends
+        *done = agreement.decided();
+        return status.ok() && !*done && meanwhile ? meanwhile(moved) : status;
+    }));
+    return agreement.verdict();
 }
 
 } // namespace onebit

@@ -61,7 +61,7 @@ Status Communicator::agree_and_gather(const Status& own, const void* mine, std::
     ONEBIT_RETURN_IF_ERROR(agree(own));
     ONEBIT_RETURN_IF_ERROR(exchange->start());
     const Status status =
-        wait_until_done("gather", environment_.timeout, [&](bool* done) { return exchange->test(done); });
+        wait_until_done("gather", environment_.timeout, [&](bool* done, bool*) { return exchange->test(done); });
     if (!status.ok()) {
         (void)gathered.release(); // as in the destructor
         return remember(status);

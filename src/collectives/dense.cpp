@@ -32,10 +32,7 @@ Status DenseAllreduce::start_sum(Step* step) {
 }
 
 Status DenseAllreduce::finish_sum(Step* step) {
-    bool done = false;
-    ONEBIT_RETURN_IF_ERROR(sum_->test(&done));
-    *step = done ? Step::kDone : Step::kWait;
-    return {};
+    return wait_for(*sum_, step);
 }
 
 Status DenseAllreduce::divide(Step* step) {

@@ -18,12 +18,7 @@ Stage start_stage(const char* name, Exchange& exchange) {
 }
 
 Stage wait_stage(const char* name, Exchange& exchange) {
-    return {name, [&exchange](Step* step) {
-                bool done = false;
-                ONEBIT_RETURN_IF_ERROR(exchange.test(&done));
-                *step = done ? Step::kDone : Step::kWait;
-                return Status();
-            }};
+    return {name, [&exchange](Step* step) { return wait_for(exchange, step); }};
 }
 
 } // namespace

@@ -100,10 +100,7 @@ Status FlatAllreduce::send_chunks(Step* step) {
 }
 
 Status FlatAllreduce::receive_chunks(Step* step) {
-    bool done = false;
-    ONEBIT_RETURN_IF_ERROR(now().exchange_chunks->test(&done));
-    *step = done ? Step::kDone : Step::kWait;
-    return {};
+    return wait_for(*now().exchange_chunks, step);
 }
 
 Status FlatAllreduce::average_and_encode(Step* step) {
@@ -125,10 +122,8 @@ Status FlatAllreduce::send_result(Step* step) {
 }
 
 Status FlatAllreduce::receive_results(Step* step) {
-    bool done = false;
-    ONEBIT_RETURN_IF_ERROR(now().exchange_results->test(&done));
-    *step = done ? Step::kDone : Step::kWait;
-    if (!done) return {};
+    ONEBIT_RETURN_IF_ERROR(wait_for(*now().exchange_results, step));
+    if (*step == Step::kWait) return {};
     for (const Chunk& chunk : chunks_) { // everybody sees the same messages, so everybody comes to the same verdict
         if (codec_.is_finite(now().results[chunk.index], chunk)) continue;
         if (!operands_.tentative) {

@@ -22,6 +22,15 @@ struct Stage {
     std::function<Status(Step*)> advance;
 };
 
+/// What a stage does that waits for a started operation, one with test(&done).
+template <typename Operation>
+Status wait_for(Operation& operation, Step* step) {
+    bool done = false;
+    ONEBIT_RETURN_IF_ERROR(operation.test(&done));
+    *step = done ? Step::kDone : Step::kWait;
+    return {};
+}
+
 /// Advances straight-line stages. run, start/test/wait and (later) stream-ordered execution are three ways of calling
 /// this one function, never three implementations of an algorithm.
 class StageRunner {

@@ -37,21 +37,22 @@ class Waiter {
     std::chrono::steady_clock::time_point idle_since_;
 };
 
-/// What there is to say once the time is up.
-inline Status late(const char* what, double timeout) {
-    return Status::error(ONEBIT_ERROR_TIMEOUT, "%s: no answer from a peer for %g seconds (ONEBIT_TIMEOUT)", what,
-                         timeout);
-}
-
-/// Calls test(&done), which returns a Status, until it is done. TIMEOUT, naming `what`, where peers don't answer.
+/// Calls test(&done, &moved), which returns a Status, until it is done. TIMEOUT, naming `what`, where peers don't
+/// answer: nothing has moved for so long.
 template <typename Test>
 Status wait_until_done(const char* what, double timeout, const Test& test) {
     Waiter waiter(timeout);
     for (;;) {
         bool done = false;
-        ONEBIT_RETURN_IF_ERROR(test(&done));
+        bool moved = false;
+        ONEBIT_RETURN_IF_ERROR(test(&done, &moved));
         if (done) return {};
-        if (!waiter.keep_waiting()) return late(what, timeout);
+        if (moved) {
+            waiter.progress();
+        } else if (!waiter.keep_waiting()) {
+            return Status::error(ONEBIT_ERROR_TIMEOUT, "%s: no answer from a peer for %g seconds (ONEBIT_TIMEOUT)",
+                                 what, timeout);
+        }
     }
 }
 

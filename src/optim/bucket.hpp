@@ -31,8 +31,7 @@ struct Bucket {
 
     // Of the coming step, once one of its tensors is ready.
     std::size_t tensors_ready = 0;
-    bool started = false;   ///< an exchange that doesn't block
-    bool tentative = false; ///< and has yet to be committed
+    bool started = false; ///< its early exchange
 
     std::size_t bytes() const {
         return layout.bytes() + sum.bytes() + m.bytes() + v.bytes() + precondition.bytes() + v_fresh.bytes() +

@@ -221,10 +221,11 @@ float FusedOptimizer::sum_factor() const {
 
 void FusedOptimizer::update_with_adam(Bucket& bucket, std::uint64_t v_updates) {
     set_updates(v_updates);
+    const float factor = sum_factor();
     bucket.layout.for_each_segment(threads_, [&](const Segment& segment) {
         const std::size_t at = segment.offset;
-        kernels_->adam(bucket.sum.data() + at, sum_factor(), bucket.m.data() + at, bucket.v.data() + at,
-                       segment.parameters(), segment.count, betas(segment), update(segment));
+        kernels_->adam(bucket.sum.data() + at, factor, bucket.m.data() + at, bucket.v.data() + at, segment.parameters(),
+                       segment.count, betas(segment), update(segment));
         segment.write_copy(*kernels_);
     });
 }

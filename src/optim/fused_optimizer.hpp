@@ -170,10 +170,9 @@ class FusedOptimizer : public Optimizer {
     Status exchange_compressed();
     Status exchange_early(Round round);
     void start_early(Bucket& bucket, Round round);
-    void start_tentative(Bucket& bucket, const ValueSource* source);
     Status progress(bool* moved);
     Status finish_exchanges();
-    Status commit_exchanges();
+    Status commit_exchanges(Round round);
     Status break_all(const Status& why);
     Status agree(Round round, const Status& own, const std::function<Status(bool*)>& meanwhile = {});
     Status look_at_gradients(Bucket& bucket, Round round);

@@ -14,6 +14,14 @@
 #include "optim/fused_optimizer.hpp"
 
 namespace onebit {
+namespace {
+
+Status check_has_gradients(const Tensor& tensor) {
+    if (tensor.gradients != nullptr) return {};
+    return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "%s: it has no gradients (NULL)", tensor.name.c_str());
+}
+
+} // namespace
 
 Status FusedOptimizer::step() {
     ONEBIT_RETURN_IF_ERROR(check_usable());
@@ -63,7 +71,6 @@ Status FusedOptimizer::exchange(Round round) {
 Status FusedOptimizer::begin_sum(Bucket& bucket) {
     if (!has_buckets()) return bucket.allreduce->run_sum(bucket.sum.data());
     bucket.allreduce->start_sum();
-    bucket.started = true;
     return {};
 }
 
@@ -73,10 +80,10 @@ Status FusedOptimizer::exchange_compressed() {
     }
     if (has_buckets() && !source_changes_state()) { // all of them or none
         for (Bucket& bucket : buckets_) {
-            if (bucket.compresses) start_tentative(bucket, bucket.source.get());
+            if (bucket.compresses) bucket.allreduce->start_tentative(bucket.source.get());
         }
         ONEBIT_RETURN_IF_ERROR(finish_exchanges());
-        return commit_exchanges();
+        return commit_exchanges(Round::kCompressed);
     }
     for (Bucket& bucket : buckets_) {
         if (!bucket.compresses) continue;
@@ -115,11 +122,7 @@ Status FusedOptimizer::break_all(const Status& why) {
 
 /// Looks for missing and for bad ones, of which the first is reported. Changes nothing but the sum.
 Status FusedOptimizer::look_at_gradients(Bucket& bucket, Round round) {
-    for (const Tensor* tensor : bucket.layout.tensors()) {
-        if (tensor->gradients == nullptr) {
-            return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "%s: it has no gradients (NULL)", tensor->name.c_str());
-        }
-    }
+    for (const Tensor* tensor : bucket.layout.tensors()) ONEBIT_RETURN_IF_ERROR(check_has_gradients(*tensor));
     const bool gather = averages_exactly(bucket, round);
     std::atomic<std::size_t> first_bad = SIZE_MAX;
     bucket.layout.for_each_segment(threads_, [&](const Segment& segment) {
@@ -186,9 +189,7 @@ Status FusedOptimizer::grad_ready(std::size_t number) {
     }
     ONEBIT_RETURN_IF_ERROR(check_number(number));
     const Tensor& tensor = tensors_[number];
-    if (tensor.gradients == nullptr) {
-        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "%s: it has no gradients (NULL)", tensor.name.c_str());
-    }
+    ONEBIT_RETURN_IF_ERROR(check_has_gradients(tensor));
     if (ready_[number]) {
         return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "%s: its gradients are ready already: step first",
                              tensor.name.c_str());
@@ -216,7 +217,7 @@ Status FusedOptimizer::exchange_early(Round round) {
     ONEBIT_RETURN_IF_ERROR(finish_exchanges());
     ONEBIT_RETURN_IF_ERROR(agreed);
     ONEBIT_RETURN_IF_ERROR(find_factor(round));
-    return commit_exchanges();
+    return commit_exchanges(round);
 }
 
 /// Whatever the gradients are: whether the exchange will count is for the ranks to agree on.
@@ -228,13 +229,9 @@ void FusedOptimizer::start_early(Bucket& bucket, Round round) {
         (void)begin_sum(bucket); // nothing that can fail, with buckets
     } else {
         const bool missing = found.code() == ONEBIT_ERROR_INVALID_ARGUMENT;
-        start_tentative(bucket, missing ? nullptr : bucket.source.get());
+        bucket.allreduce->start_tentative(missing ? nullptr : bucket.source.get());
     }
-}
-
-void FusedOptimizer::start_tentative(Bucket& bucket, const ValueSource* source) {
-    bucket.allreduce->start_tentative(source);
-    bucket.started = bucket.tentative = true;
+    bucket.started = true;
 }
 
 /// Moves every exchange on until it has to wait for a peer; *moved: some did not have to from the beginning. Fails
@@ -243,7 +240,7 @@ Status FusedOptimizer::progress(bool* moved) {
     *moved = false;
     for (Bucket& bucket : buckets_) {
         Allreduce& allreduce = *bucket.allreduce;
-        while (bucket.started && allreduce.in_flight() && allreduce.broken().ok()) {
+        while (allreduce.in_flight() && allreduce.broken().ok()) {
             Step step = Step::kDone;
             const Status status = allreduce.advance(&step);
             if (!allreduce.broken().ok()) (void)break_all(status);
@@ -257,24 +254,19 @@ Status FusedOptimizer::progress(bool* moved) {
 
 /// Waits until nothing is under way any more; fails only where that can't be.
 Status FusedOptimizer::finish_exchanges() {
-    Waiter waiter(timeout_);
-    for (;;) {
-        bool moved = false;
-        ONEBIT_RETURN_IF_ERROR(progress(&moved));
-        if (moved) waiter.progress();
-        if (std::ranges::none_of(buckets_, [](const Bucket& bucket) { return bucket.allreduce->in_flight(); })) {
-            return {};
-        }
-        if (waiter.keep_waiting()) continue;
-        return break_all(late("a step's exchange", timeout_));
-    }
+    const Status finished = wait_until_done("a step's exchange", timeout_, [this](bool* done, bool* moved) {
+        ONEBIT_RETURN_IF_ERROR(progress(moved));
+        *done = std::ranges::none_of(buckets_, [](const Bucket& bucket) { return bucket.allreduce->in_flight(); });
+        return Status();
+    });
+    return finished.ok() ? finished : break_all(finished);
 }
 
 /// Lets all that was exchanged count, or nothing of it where a message has overflowed, which all ranks have seen.
-Status FusedOptimizer::commit_exchanges() {
+Status FusedOptimizer::commit_exchanges(Round round) {
     ONEBIT_RETURN_IF_ERROR(exchange_failure_);
     for (Bucket& bucket : buckets_) {
-        if (bucket.tentative) bucket.allreduce->commit();
+        if (!averages_exactly(bucket, round)) bucket.allreduce->commit();
     }
     return {};
 }
@@ -285,7 +277,7 @@ void FusedOptimizer::forget_exchanges() {
     ready_.assign(ready_.size(), false);
     for (Bucket& bucket : buckets_) {
         bucket.tensors_ready = 0;
-        bucket.started = bucket.tentative = false;
+        bucket.started = false;
     }
     early_findings_ = exchange_failure_ = {};
 }

@@ -75,7 +75,7 @@ void GradientNorm::sketch(const Layout& layout) {
 Status GradientNorm::sum_squares_over_ranks(double* squares) {
     broken_ = catch_exceptions([&] {
         ONEBIT_RETURN_IF_ERROR(sum_->start(total_.data(), total_.data(), true));
-        return wait_until_done("the gradient norm", timeout_, [&](bool* done) { return sum_->test(done); });
+        return wait_until_done("the gradient norm", timeout_, [&](bool* done, bool*) { return sum_->test(done); });
     });
     ONEBIT_RETURN_IF_ERROR(broken_);
     *squares = 0;

@@ -58,11 +58,12 @@ std::size_t Lamb::own_bytes() const {
 /// Two passes: one for m, v and the norms, from which the trust ratios follow, one for the parameters.
 void Lamb::update_exactly(Bucket& bucket) {
     set_updates(variance_updates(bucket));
+    const float factor = sum_factor();
     bucket.layout.for_each_segment(threads(), [&](const Segment& segment) {
         alignas(64) float u[kBlockElements];
         const std::size_t at = segment.offset;
-        kernels().moments(bucket.sum.data() + at, sum_factor(), bucket.m.data() + at, bucket.v.data() + at,
-                          segment.count, betas(segment));
+        kernels().moments(bucket.sum.data() + at, factor, bucket.m.data() + at, bucket.v.data() + at, segment.count,
+                          betas(segment));
         kernels().direction(bucket.m.data() + at, bucket.v.data() + at, segment.parameters(), segment.count,
                             update(segment), u);
         findings_[segment.index].x = kernels().sum_squares(segment.parameters(), segment.count);
