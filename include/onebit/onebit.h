@@ -410,8 +410,8 @@ ONEBIT_API onebit_status_t onebit_optimizer_step(onebit_optimizer_t optimizer) O
  * exchange begins: it overlaps with the rest of the backward pass. For optimizers with config.bucket_size > 0, which
  * keep a second error state and a second set of messages, 4 + 4/n + 1/8 bytes per compressed element, so that a step
  * whose exchanges have begun can still be refused and change nothing, and 4 (n-1)/n bytes per element that is averaged
- * exactly, as long as there are such. Optional: what no call has begun, step begins
- * with, and the result is the same to the bit; ranks may differ in their calls.
+ * exactly, as long as there are such. Optional: what no call has begun, step begins with, and the result is the same to
+ * the bit; ranks may differ in their calls.
  * Some steps are exchanged by step alone, whatever was called: compressed ones whose gradients are clipped (their norm
  * must be known first), those of 0/1 Adam after the freeze, and the first one after the freeze or a load of 0/1 Adam.
  * Encodes, sends, moves on all exchanges that have begun (nothing does between two calls); never waits for a peer. From
