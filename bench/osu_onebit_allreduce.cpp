@@ -169,6 +169,8 @@ const char* algorithm_name(onebit_algorithm_t algorithm) {
             return "dense";
         case ONEBIT_ALGORITHM_FLAT:
             return "flat";
+        case ONEBIT_ALGORITHM_PIPELINED:
+            return "pipelined";
         default:
             return "unknown";
     }

@@ -75,8 +75,9 @@ void add_options(CLI::App& app, OsuOptions& options, Words& words) {
     app.add_option("--scale", words.scale, "l1 or l2 (default l2)")->check(CLI::IsMember({"l1", "l2"}));
     app.add_option("--group", words.group, "Elements that share a scale: block or tensor (default block)")
         ->check(CLI::IsMember({"block", "tensor"}));
-    app.add_option("--algorithm", words.algorithm, "auto, dense or flat (default auto: the library's choice)")
-        ->check(CLI::IsMember({"auto", "dense", "flat"}));
+    app.add_option("--algorithm", words.algorithm,
+                   "auto, dense, flat or pipelined (default auto: the library's choice)")
+        ->check(CLI::IsMember({"auto", "dense", "flat", "pipelined"}));
     app.add_option("--check", words.check, "What each call makes sure of: full or none (default full)")
         ->check(CLI::IsMember({"full", "none"}));
     app.add_option("--threads", options.threads, "OpenMP threads of each rank (default ONEBIT_THREADS, else 1)")
@@ -90,6 +91,7 @@ void read_words(const Words& words, OsuOptions& options) {
     options.group = words.group == "tensor" ? ONEBIT_GROUP_TENSOR : ONEBIT_GROUP_BLOCK;
     if (words.algorithm == "dense") options.algorithm = ONEBIT_ALGORITHM_DENSE;
     if (words.algorithm == "flat") options.algorithm = ONEBIT_ALGORITHM_FLAT;
+    if (words.algorithm == "pipelined") options.algorithm = ONEBIT_ALGORITHM_PIPELINED;
     options.check = words.check == "none" ? ONEBIT_CHECK_NONE : ONEBIT_CHECK_FULL;
 }
 

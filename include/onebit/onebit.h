@@ -121,9 +121,11 @@ typedef enum onebit_memory ONEBIT_ENUM_INT {
 } onebit_memory_t;
 
 typedef enum onebit_algorithm ONEBIT_ENUM_INT {
-    ONEBIT_ALGORITHM_AUTO = 0,  /* the library chooses and says why (onebit_allreduce_get_info) */
-    ONEBIT_ALGORITHM_DENSE = 1, /* exact average, nothing compressed; the error state is neither used nor changed */
-    ONEBIT_ALGORITHM_FLAT = 2   /* compressed: every rank serves one chunk, two exchanges in all */
+    ONEBIT_ALGORITHM_AUTO = 0,     /* the library chooses and says why (onebit_allreduce_get_info) */
+    ONEBIT_ALGORITHM_DENSE = 1,    /* exact average, nothing compressed; the error state is neither used nor changed */
+    ONEBIT_ALGORITHM_FLAT = 2,     /* compressed: every rank serves one chunk, two exchanges in all */
+    ONEBIT_ALGORITHM_PIPELINED = 3 /* the same, with the same result to the bit, in pieces (ONEBIT_PIECE) some of which
+                                      travel while others are computed: as quick or quicker */
 } onebit_algorithm_t;
 
 typedef enum onebit_codec ONEBIT_ENUM_INT {
@@ -190,7 +192,8 @@ ONEBIT_API onebit_status_t onebit_allreduce_create(onebit_comm_t comm, const one
  *   recvbuf  [out] count elements, likewise; either == sendbuf (in place) or not overlapping it. A call that fails
  *            before the exchange leaves it as it was.
  * If finite values and the error together overflow float32, the call fails with NONFINITE on every rank after the
- * encoding and resets the error state, the one case that is not transactional. TIMEOUT can't interrupt a dense sum.
+ * encoding, resets the error state and leaves recvbuf unspecified, the one case that is not transactional. TIMEOUT
+ * can't interrupt a dense sum.
  * INVALID_ARGUMENT, INVALID_HANDLE, NONFINITE, MISMATCH, BUSY, TRANSPORT, TIMEOUT. */
 ONEBIT_API onebit_status_t onebit_allreduce_run(onebit_allreduce_t allreduce, const void* sendbuf,
                                                 void* recvbuf) ONEBIT_NOEXCEPT;
@@ -211,7 +214,7 @@ ONEBIT_API onebit_status_t onebit_allreduce_test(onebit_allreduce_t allreduce, i
 ONEBIT_API onebit_status_t onebit_allreduce_wait(onebit_allreduce_t allreduce) ONEBIT_NOEXCEPT;
 
 /* Takes effect with the next call: dense in the warm-up stage, compressed afterwards, through one handle, which must
- * have been created with ONEBIT_ALGORITHM_FLAT (or AUTO that chose it). Local, but to be called on every rank: ranks
+ * have been created with a compressed one (or AUTO that chose it). Local, but to be called on every rank: ranks
  * that differ get MISMATCH from the next call (with ONEBIT_CHECK_FULL). AUTO is INVALID_ARGUMENT here.
  * INVALID_ARGUMENT, INVALID_HANDLE, BUSY. */
 ONEBIT_API onebit_status_t onebit_allreduce_set_algorithm(onebit_allreduce_t allreduce,

@@ -6,6 +6,9 @@
 #include <cstdio>
 #include <utility>
 
+#include "collectives/dense.hpp"
+#include "collectives/flat_pipelined.hpp"
+#include "collectives/flat_plain.hpp"
 #include "collectives/wait.hpp"
 #include "core/hash.hpp"
 
@@ -13,7 +16,7 @@ namespace onebit {
 namespace {
 
 /// The exchanges of one channel.
-enum Tag : int { kAgreementTag = 0, kFlatTag = 2, kSumTag = 4 };
+enum Tag : int { kAgreementTag = 0, kPlainTag = 2, kSumTag = 4, kPipelinedTag = 6 };
 
 /// Values looked at between two looks at the network.
 constexpr std::size_t kCheckedPerSlice = SliceCursor::kSliceBlocks * kBlockElements;
@@ -44,29 +47,37 @@ Status Allreduce::allocate(const Environment& environment, FlatAllreduce::Extras
     ONEBIT_RETURN_IF_ERROR(
         make_codec({plan_.codec, plan_.scale, plan_.group, plan_.threads, environment.kernels}, &codec_));
     ONEBIT_RETURN_IF_ERROR(Agreement::create(*channel_, kAgreementTag, &agreement_));
-    ONEBIT_RETURN_IF_ERROR(DenseAllreduce::create(*channel_, plan_.count, plan_.threads, &dense_));
-    dense_stages_ = stages_of(*dense_);
-    if (plan_.compressed) {
-        ONEBIT_RETURN_IF_ERROR(FlatAllreduce::create(*channel_, *codec_, plan_.count, kFlatTag, extras, &flat_));
-        flat_stages_ = stages_of(*flat_);
-    }
+    std::unique_ptr<DenseAllreduce> dense;
+    ONEBIT_RETURN_IF_ERROR(DenseAllreduce::create(*channel_, plan_.count, plan_.threads, &dense));
+    add_form(ONEBIT_ALGORITHM_DENSE, std::move(dense));
+    if (plan_.compressed_algorithm == ONEBIT_ALGORITHM_DENSE) return {};
+
+    flat_ = std::make_unique<FlatAllreduce>(*codec_, plan_.count, static_cast<std::size_t>(channel_->rank()),
+                                            static_cast<std::size_t>(channel_->size()), extras);
+    std::unique_ptr<PlainFlat> plain;
+    ONEBIT_RETURN_IF_ERROR(PlainFlat::create(*channel_, *flat_, kPlainTag, &plain));
+    add_form(ONEBIT_ALGORITHM_FLAT, std::move(plain));
+    std::unique_ptr<PipelinedFlat> pipelined;
+    ONEBIT_RETURN_IF_ERROR(PipelinedFlat::create(*channel_, *flat_, plan_.piece_blocks, kPipelinedTag, &pipelined));
+    add_form(ONEBIT_ALGORITHM_PIPELINED, std::move(pipelined));
     return {};
 }
 
 /// A call is: check, agree, then the algorithm's own stages.
-std::vector<Stage> Allreduce::stages_of(const Algorithm& algorithm) {
+void Allreduce::add_form(onebit_algorithm_t name, std::unique_ptr<Algorithm> algorithm) {
     std::vector<Stage> stages;
     if (plan_.check == ONEBIT_CHECK_FULL) {
         stages.push_back({"check values", [this](Step* step) { return check_values(step); }});
         stages.push_back({"agree", [this](Step* step) { return agree_to_go(step); }});
     }
-    stages.insert(stages.end(), algorithm.stages().begin(), algorithm.stages().end());
-    return stages;
+    stages.insert(stages.end(), algorithm->stages().begin(), algorithm->stages().end());
+    form(name) = {std::move(algorithm), std::move(stages)};
 }
 
 Allreduce::~Allreduce() {
     if (broken_.ok() && !in_flight_) return;
     // Messages of the operation that never finished may still arrive: what they are written to must stay.
+    for (Form& form : forms_) (void)form.algorithm.release();
     (void)flat_.release();
     (void)direct_sum_.release();
     (void)agreement_.release();
@@ -84,12 +95,12 @@ Status Allreduce::start(const void* input, void* output) {
 }
 
 Status Allreduce::run_compressed(const ValueSource& source) {
-    begin(ONEBIT_ALGORITHM_FLAT, {.source = &source});
+    begin(plan_.compressed_algorithm, {.source = &source});
     return wait();
 }
 
 void Allreduce::start_tentative(const ValueSource* source) {
-    begin(ONEBIT_ALGORITHM_FLAT, {.source = source, .tentative = true});
+    begin(plan_.compressed_algorithm, {.source = source, .tentative = true});
 }
 
 void Allreduce::commit() {
@@ -124,11 +135,10 @@ Status Allreduce::begin(const void* input, void* output, bool may_block) {
 }
 
 void Allreduce::begin(onebit_algorithm_t algorithm, const Operands& operands) {
-    const bool dense = algorithm == ONEBIT_ALGORITHM_DENSE;
     running_ = algorithm;
-    (dense ? static_cast<Algorithm&>(*dense_) : *flat_).set_operands(operands);
     unchecked_ = plan_.count;
-    begin(dense ? dense_stages_ : flat_stages_, operands);
+    form(algorithm).algorithm->set_operands(operands);
+    begin(form(algorithm).stages, operands);
 }
 
 void Allreduce::begin(std::span<const Stage> stages, const Operands& operands) {
@@ -244,8 +254,9 @@ Status Allreduce::check_values(Step* step) {
     }
     // A dense sum that may block is another MPI collective than one that may not: they must not meet.
     const bool blocking_sum = running_ == ONEBIT_ALGORITHM_DENSE && operands_.may_block;
-    agreement_->begin(own_status_, static_cast<std::uint32_t>(running_) + (blocking_sum ? 10 : 0), calls_,
-                      {"the algorithm (1 dense by start, 11 dense by run, 2 flat)", "the number of calls so far"});
+    agreement_->begin(
+        own_status_, static_cast<std::uint32_t>(running_) + (blocking_sum ? 10 : 0), calls_,
+        {"the algorithm (1 dense by start, 11 dense by run, 2 flat, 3 pipelined)", "the number of calls so far"});
     *step = Step::kDone;
     return {};
 }
@@ -269,14 +280,15 @@ Status Allreduce::agree_now(const Status& own, std::uint32_t word, std::uint64_t
 
 Status Allreduce::set_algorithm(onebit_algorithm_t algorithm) {
     ONEBIT_RETURN_IF_ERROR(check_idle());
-    if (algorithm != ONEBIT_ALGORITHM_DENSE && algorithm != ONEBIT_ALGORITHM_FLAT) {
-        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "algorithm: %d is not ONEBIT_ALGORITHM_DENSE or _FLAT",
+    if (algorithm <= ONEBIT_ALGORITHM_AUTO || static_cast<std::size_t>(algorithm) >= forms_.size()) {
+        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT,
+                             "algorithm: %d is not ONEBIT_ALGORITHM_DENSE, _FLAT or _PIPELINED",
                              static_cast<int>(algorithm));
     }
-    if (algorithm == ONEBIT_ALGORITHM_FLAT && flat_ == nullptr) {
+    if (form(algorithm).algorithm == nullptr) {
         return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT,
                              "the handle was created dense (%s) and has no error state: create it with "
-                             "config.algorithm = ONEBIT_ALGORITHM_FLAT",
+                             "config.algorithm = ONEBIT_ALGORITHM_PIPELINED or _FLAT",
                              plan_.reason.c_str());
     }
     plan_.algorithm = algorithm;

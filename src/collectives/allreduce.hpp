@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "collectives/agreement.hpp"
+#include "collectives/algorithm.hpp"
 #include "collectives/communicator.hpp"
-#include "collectives/dense.hpp"
 #include "collectives/direct_sum.hpp"
 #include "collectives/flat.hpp"
 #include "collectives/plan.hpp"
@@ -98,8 +98,15 @@ class Allreduce {
     Allreduce(Plan plan, std::unique_ptr<Transport> channel, double timeout)
         : plan_(std::move(plan)), channel_(std::move(channel)), timeout_(timeout) {}
 
+    /// A way of averaging that the plan may use, and what a call of it comes to.
+    struct Form {
+        std::unique_ptr<Algorithm> algorithm;
+        std::vector<Stage> stages;
+    };
+
     Status allocate(const Environment& environment, FlatAllreduce::Extras extras);
-    std::vector<Stage> stages_of(const Algorithm& algorithm);
+    void add_form(onebit_algorithm_t name, std::unique_ptr<Algorithm> algorithm);
+    Form& form(onebit_algorithm_t name) { return forms_[static_cast<std::size_t>(name)]; }
     Status begin(const void* input, void* output, bool may_block);
     void begin(onebit_algorithm_t algorithm, const Operands& operands);
     void begin(std::span<const Stage> stages, const Operands& operands);
@@ -114,11 +121,9 @@ class Allreduce {
     double timeout_;
     std::unique_ptr<Codec> codec_;
     std::unique_ptr<Agreement> agreement_;
-    std::unique_ptr<DenseAllreduce> dense_;
     std::unique_ptr<FlatAllreduce> flat_;
     std::unique_ptr<DirectSum> direct_sum_;
-    std::vector<Stage> dense_stages_;
-    std::vector<Stage> flat_stages_;
+    std::array<Form, ONEBIT_ALGORITHM_PIPELINED + 1> forms_; ///< by onebit_algorithm_t; none for AUTO
 
     // The operation in flight.
     bool in_flight_ = false;

@@ -11,13 +11,13 @@ FlatAllreduce::FlatAllreduce(const Codec& codec, std::size_t count, std::size_t 
     : codec_(codec),
       rank_(rank),
       chunks_(partition(count, ranks)),
-      own_{chunks_[rank]},
       rounds_(extras.keep_results || extras.tentative_calls ? 2 : 1) {
+    const std::span own(&chunks_[rank], 1);
     worker_ = codec.make_feedback(chunks_);
-    server_ = codec.make_feedback(own_);
+    server_ = codec.make_feedback(own);
     if (extras.tentative_calls) {
         next_worker_ = codec.make_feedback(chunks_);
-        next_server_ = codec.make_feedback(own_);
+        next_server_ = codec.make_feedback(own);
     }
 
     const std::size_t own_words = codec.message_words(own_chunk());
@@ -35,121 +35,41 @@ FlatAllreduce::FlatAllreduce(const Codec& codec, std::size_t count, std::size_t 
             next += codec.message_words(chunks_[j]);
         }
     }
-
-    stages_ = {
-        {"encode chunks", [this](Step* step) { return encode_chunks(step); }},
-        {"send chunks", [this](Step* step) { return send_chunks(step); }},
-        {"receive chunks", [this](Step* step) { return receive_chunks(step); }},
-        {"average and encode", [this](Step* step) { return average_and_encode(step); }},
-        {"send result", [this](Step* step) { return send_result(step); }},
-        {"receive results", [this](Step* step) { return receive_results(step); }},
-        {"decode results", [this](Step* step) { return decode_results(step); }},
-    };
 }
 
-Status FlatAllreduce::create(Transport& transport, const Codec& codec, std::size_t count, int tag, Extras extras,
-                             std::unique_ptr<FlatAllreduce>* algorithm) {
-    std::unique_ptr<FlatAllreduce> made(new FlatAllreduce(codec, count, static_cast<std::size_t>(transport.rank()),
-                                                          static_cast<std::size_t>(transport.size()), extras));
-    // Only one round is ever under way, so that all can have the same tags.
-    for (Round& round : made->rounds_) ONEBIT_RETURN_IF_ERROR(made->plan_exchanges(transport, tag, round));
-    *algorithm = std::move(made);
-    return {};
+// -------------------------------------------------------------------------------------------------- one call ----
+
+void FlatAllreduce::encode(const Slice& slice) {
+    codec_.encode(*operands_.source, *worker_, new_worker(), slice, rounds_[last_].results[slice.chunk.index],
+                  now().worker_messages[slice.chunk.index]);
 }
 
-Status FlatAllreduce::plan_exchanges(Transport& transport, int tag, Round& round) {
-    const std::size_t own_bytes = codec_.message_words(own_chunk()) * sizeof(std::uint32_t);
-    std::vector<Part> send_chunks;
-    std::vector<Part> receive_chunks;
-    std::vector<Part> send_result;
-    std::vector<Part> receive_results;
-    for (std::size_t j = 0; j < chunks_.size(); ++j) {
-        if (j == rank_) continue;
-        const int peer = static_cast<int>(j);
-        const std::size_t bytes = codec_.message_words(chunks_[j]) * sizeof(std::uint32_t);
-        send_chunks.push_back({peer, round.worker_messages[j], bytes});
-        receive_chunks.push_back({peer, const_cast<std::uint32_t*>(to_be_averaged_[j]), own_bytes});
-        send_result.push_back({peer, round.results[rank_], own_bytes});
-        receive_results.push_back({peer, round.results[j], bytes});
+void FlatAllreduce::average_and_encode(const Slice& slice) {
+    codec_.average_encode(to_be_averaged_, *server_, new_server(), slice, now().results[rank_]);
+}
+
+Status FlatAllreduce::check_result(const Slice& slice) const {
+    const Chunk& chunk = slice.chunk;
+    if (codec_.is_finite(now().results[chunk.index], slice)) return {};
+    return Status::error(ONEBIT_ERROR_NONFINITE,
+                         "the sum of values and error overflowed float32 in the chunk of rank %zu (elements %zu to "
+                         "%zu)%s",
+                         chunk.index, chunk.begin, chunk.begin + chunk.count - 1,
+                         operands_.tentative ? "" : "; the error state has been reset");
+}
+
+void FlatAllreduce::decode(const Slice& slice) {
+    codec_.decode(now().results[slice.chunk.index], slice, mask_.view(), *operands_.sink);
+}
+
+void FlatAllreduce::finish(const Status& verdict) {
+    if (operands_.tentative) return;
+    if (verdict.ok()) {
+        take_turns();
+    } else {
+        worker_->reset();
+        server_->reset();
     }
-    ONEBIT_RETURN_IF_ERROR(
-        transport.plan_exchange(std::move(send_chunks), std::move(receive_chunks), tag, &round.exchange_chunks));
-    return transport.plan_exchange(std::move(send_result), std::move(receive_results), tag + 1,
-                                   &round.exchange_results);
-}
-
-// ---------------------------------------------------------------------------------------------------- stages ----
-
-Status FlatAllreduce::encode_chunks(Step* step) {
-    Slice slice;
-    if (operands_.source != nullptr && cursor_.next(chunks_, &slice)) {
-        codec_.encode(*operands_.source, *worker_, new_worker(), slice, rounds_[last_].results[slice.chunk.index],
-                      now().worker_messages[slice.chunk.index]);
-        *step = Step::kAgain;
-        return {};
-    }
-    codec_.seal(new_worker(), now().worker_messages);
-    cursor_.restart();
-    *step = Step::kDone;
-    return {};
-}
-
-Status FlatAllreduce::send_chunks(Step* step) {
-    *step = Step::kDone;
-    return now().exchange_chunks->start();
-}
-
-Status FlatAllreduce::receive_chunks(Step* step) {
-    return wait_for(*now().exchange_chunks, step);
-}
-
-Status FlatAllreduce::average_and_encode(Step* step) {
-    Slice slice;
-    if (cursor_.next(own_, &slice)) {
-        codec_.average_encode(to_be_averaged_, *server_, new_server(), slice, now().results[rank_]);
-        *step = Step::kAgain;
-        return {};
-    }
-    codec_.seal(new_server(), std::span(&now().results[rank_], 1));
-    cursor_.restart();
-    *step = Step::kDone;
-    return {};
-}
-
-Status FlatAllreduce::send_result(Step* step) {
-    *step = Step::kDone;
-    return now().exchange_results->start();
-}
-
-Status FlatAllreduce::receive_results(Step* step) {
-    ONEBIT_RETURN_IF_ERROR(wait_for(*now().exchange_results, step));
-    if (*step == Step::kWait) return {};
-    for (const Chunk& chunk : chunks_) { // everybody sees the same messages, so everybody comes to the same verdict
-        if (codec_.is_finite(now().results[chunk.index], chunk)) continue;
-        if (!operands_.tentative) {
-            worker_->reset();
-            server_->reset();
-        }
-        return Status::error(ONEBIT_ERROR_NONFINITE,
-                             "the sum of values and error overflowed float32 in the chunk of rank %zu (elements %zu to "
-                             "%zu)%s",
-                             chunk.index, chunk.begin, chunk.begin + chunk.count - 1,
-                             operands_.tentative ? "" : "; the error state has been reset");
-    }
-    return {};
-}
-
-Status FlatAllreduce::decode_results(Step* step) {
-    Slice slice;
-    if (operands_.sink != nullptr && cursor_.next(chunks_, &slice)) {
-        codec_.decode(now().results[slice.chunk.index], slice, mask_.view(), *operands_.sink);
-        *step = Step::kAgain;
-        return {};
-    }
-    cursor_.restart();
-    if (!operands_.tentative) take_turns();
-    *step = Step::kDone;
-    return {};
 }
 
 void FlatAllreduce::commit() {

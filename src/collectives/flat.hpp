@@ -13,7 +13,8 @@
 
 namespace onebit {
 
-/// The flat compressed allreduce with error feedback [1-bit Adam, section 4; EF].
+/// The flat compressed allreduce with error feedback [1-bit Adam, section 4; EF]: its state, and what is done to it. In
+/// which order, and when messages travel, is up to PlainFlat and PipelinedFlat, with the same bits for a result.
 ///
 /// The buffer is cut into one chunk per rank; rank j serves chunk j. Each rank, as a worker, encodes its values plus
 /// its worker error and sends every chunk's message to the rank that serves it. Each rank, as a server, averages the
@@ -23,29 +24,60 @@ namespace onebit {
 ///
 /// Buffers: `incoming_` has n messages for the own chunk. A Round's `messages` has one message for each chunk: in the
 /// first exchange what this rank sends (all but its own, which is encoded straight into `incoming_`), in the second
-/// what it receives, its own result among them; the first is complete before the second begins. The results stay there
-/// after the call. With one Round they are overwritten, block by block, as the next call encodes; with two, which take
-/// turns, they outlast the next call.
+/// what it receives, its own result among them. What is received there may only be written once what was sent from
+/// there has left. The results stay there after the call. With one Round they are overwritten, block by block, as the
+/// next call encodes; with two, which take turns, they outlast the next call.
 ///
 /// A tentative call leaves everything as it was until commit(): it writes the new errors beside the old ones and its
 /// results into the other Round. Without a commit() it has never been.
-class FlatAllreduce final : public Algorithm {
+class FlatAllreduce {
   public:
     struct Extras {
         bool keep_results = false;    ///< previous_result is going to be asked for
         bool tentative_calls = false; ///< there will be some
     };
 
-    /// Allocates all that it ever uses. Local. `tag` and `tag` + 1 are its own on this channel.
-    static Status create(Transport& transport, const Codec& codec, std::size_t count, int tag, Extras extras,
-                         std::unique_ptr<FlatAllreduce>* algorithm);
+    /// Allocates all that it ever uses.
+    FlatAllreduce(const Codec& codec, std::size_t count, std::size_t rank, std::size_t ranks, Extras extras);
 
-    std::span<const Stage> stages() const override { return stages_; }
-    void set_operands(const Operands& operands) override { operands_ = operands; }
+    // ---- one call: set_operands, then every slice of every chunk through these verbs, then finish ----
+
+    void set_operands(const Operands& operands) { operands_ = operands; }
+    /// Whether the source has anything to encode, and the sink wants anything decoded.
+    bool encodes() const { return operands_.source != nullptr; }
+    bool decodes() const { return operands_.sink != nullptr; }
+
+    void encode(const Slice& slice);
+    void seal_chunks() { codec_.seal(new_worker(), now().worker_messages); }
+    /// Of the own chunk, for which all ranks' messages must be there.
+    void average_and_encode(const Slice& slice);
+    void seal_result() { codec_.seal(new_server(), std::span(&now().results[rank_], 1)); }
+    /// NONFINITE if this part of the result says that its server's error has overflowed. All ranks see the same
+    /// messages and so come to the same verdict.
+    Status check_result(const Slice& slice) const;
+    void decode(const Slice& slice);
+    /// The call is over. One that failed was not transactional: the error is reset.
+    void finish(const Status& verdict);
     /// Makes the tentative call that has just finished a call like others.
     void commit();
-    std::size_t workspace_bytes() const;
 
+    // ---- what is sent from where, for planning ----
+
+    std::size_t rank() const { return rank_; }
+    std::size_t rounds() const { return rounds_.size(); }
+    /// Of the call in flight, or of the next one.
+    std::size_t current_round() const { return current_; }
+    const Codec& codec() const { return codec_; }
+    /// Where this rank encodes its message for a chunk.
+    std::uint32_t* outgoing(std::size_t round, std::size_t chunk) { return rounds_[round].worker_messages[chunk]; }
+    /// Where a rank's message for the own chunk arrives.
+    std::uint32_t* incoming(std::size_t rank) { return const_cast<std::uint32_t*>(to_be_averaged_[rank]); }
+    /// Where a chunk's result arrives; the own one's is encoded there.
+    std::uint32_t* result(std::size_t round, std::size_t chunk) { return rounds_[round].results[chunk]; }
+
+    // ---- state ----
+
+    std::size_t workspace_bytes() const;
     Feedback& worker() { return *worker_; }
     Feedback& server() { return *server_; }
     const Feedback& worker() const { return *worker_; }
@@ -65,37 +97,24 @@ class FlatAllreduce final : public Algorithm {
     std::span<const std::uint32_t> mask() const { return mask_.view(); }
 
   private:
-    /// The buffers and exchanges of one call.
+    /// The buffers of one call.
     struct Round {
         AlignedBuffer<std::uint32_t> messages;
         std::vector<std::uint32_t*> worker_messages; ///< by chunk: where this rank encodes it
         std::vector<std::uint32_t*> results;         ///< by chunk: where its average arrives
-        std::unique_ptr<Exchange> exchange_chunks;
-        std::unique_ptr<Exchange> exchange_results;
     };
 
-    FlatAllreduce(const Codec& codec, std::size_t count, std::size_t rank, std::size_t ranks, Extras extras);
-    Status plan_exchanges(Transport& transport, int tag, Round& round);
     void decode_result(const Round& round, const Block& block, float* values) const {
         codec_.decode_block(round.results[block.chunk.index], block, mask_.view(), values);
     }
-    Round& now() { return rounds_[current_]; }
+    const Round& now() const { return rounds_[current_]; }
     Feedback& new_worker() { return operands_.tentative ? *next_worker_ : *worker_; }
     Feedback& new_server() { return operands_.tentative ? *next_server_ : *server_; }
     void take_turns();
 
-    Status encode_chunks(Step* step);
-    Status send_chunks(Step* step);
-    Status receive_chunks(Step* step);
-    Status average_and_encode(Step* step);
-    Status send_result(Step* step);
-    Status receive_results(Step* step);
-    Status decode_results(Step* step);
-
     const Codec& codec_;
     std::size_t rank_;
     std::vector<Chunk> chunks_;
-    std::vector<Chunk> own_; ///< the chunk that this rank serves, alone
     Operands operands_;
     std::unique_ptr<Feedback> worker_;
     std::unique_ptr<Feedback> server_;
@@ -108,8 +127,6 @@ class FlatAllreduce final : public Algorithm {
     std::size_t current_ = 0;                          ///< the round of the call in flight, or of the next one
     std::size_t last_ = 0;                             ///< the round of the last finished call
     std::size_t previous_ = 0;                         ///< and of the one before it
-    SliceCursor cursor_;
-    std::vector<Stage> stages_;
 };
 
 } // namespace onebit

@@ -7,6 +7,7 @@
 #include <cstdio>
 
 #include "collectives/fingerprint.hpp"
+#include "core/partition.hpp"
 
 namespace onebit {
 namespace {
@@ -22,7 +23,7 @@ std::array<Field, 8> fields_of(const onebit_allreduce_config_t& config) {
         {{"config.count", config.count}, UINT64_MAX},
         {{"config.datatype", static_cast<std::uint32_t>(config.datatype)}, ONEBIT_BFLOAT16},
         {{"config.memory", static_cast<std::uint32_t>(config.memory)}, ONEBIT_MEMORY_CUDA},
-        {{"config.algorithm", static_cast<std::uint32_t>(config.algorithm)}, ONEBIT_ALGORITHM_FLAT},
+        {{"config.algorithm", static_cast<std::uint32_t>(config.algorithm)}, ONEBIT_ALGORITHM_PIPELINED},
         {{"config.codec", static_cast<std::uint32_t>(config.codec)}, ONEBIT_CODEC_SIGN},
         {{"config.scale", static_cast<std::uint32_t>(config.scale)}, ONEBIT_SCALE_L1},
         {{"config.group", static_cast<std::uint32_t>(config.group)}, ONEBIT_GROUP_TENSOR},
@@ -74,14 +75,14 @@ constexpr std::uint64_t kLeastCompressed = 16384;
 
 /// What AUTO becomes.
 void choose_algorithm(const onebit_allreduce_config_t& config, const Communicator& communicator, Plan* plan) {
-    const std::string& forced = communicator.environment().algorithm;
+    const onebit_algorithm_t forced = communicator.environment().algorithm;
     char reason[128];
     if (config.algorithm != ONEBIT_ALGORITHM_AUTO) {
         plan->algorithm = config.algorithm;
         std::snprintf(reason, sizeof(reason), "asked for by config.algorithm");
-    } else if (!forced.empty()) {
-        plan->algorithm = forced == "dense" ? ONEBIT_ALGORITHM_DENSE : ONEBIT_ALGORITHM_FLAT;
-        std::snprintf(reason, sizeof(reason), "forced by ONEBIT_ALGORITHM=%s", forced.c_str());
+    } else if (forced != ONEBIT_ALGORITHM_AUTO) {
+        plan->algorithm = forced;
+        std::snprintf(reason, sizeof(reason), "forced by ONEBIT_ALGORITHM=%s", algorithm_name(forced));
     } else if (communicator.size() == 1) {
         plan->algorithm = ONEBIT_ALGORITHM_DENSE;
         std::snprintf(reason, sizeof(reason), "one rank: nothing to send");
@@ -90,27 +91,15 @@ void choose_algorithm(const onebit_allreduce_config_t& config, const Communicato
         std::snprintf(reason, sizeof(reason), "%llu elements, fewer than %llu: latency outweighs bytes",
                       static_cast<unsigned long long>(config.count), static_cast<unsigned long long>(kLeastCompressed));
     } else {
-        plan->algorithm = ONEBIT_ALGORITHM_FLAT;
+        plan->algorithm = ONEBIT_ALGORITHM_PIPELINED;
         std::snprintf(reason, sizeof(reason), "%llu elements: 1 bit each beats 32",
                       static_cast<unsigned long long>(config.count));
     }
-    plan->compressed = plan->algorithm != ONEBIT_ALGORITHM_DENSE;
+    plan->compressed_algorithm = plan->algorithm;
     plan->reason = reason;
 }
 
 } // namespace
-
-const char* algorithm_name(onebit_algorithm_t algorithm) {
-    switch (algorithm) {
-        case ONEBIT_ALGORITHM_AUTO:
-            return "auto";
-        case ONEBIT_ALGORITHM_DENSE:
-            return "dense";
-        case ONEBIT_ALGORITHM_FLAT:
-            return "flat";
-    }
-    return "unknown";
-}
 
 Status make_plan(Communicator& communicator, const onebit_allreduce_config_t* config, const Status& own, Plan* plan) {
     const Status form = own.ok() ? check_form(config, communicator.size()) : own;
@@ -120,12 +109,14 @@ Status make_plan(Communicator& communicator, const onebit_allreduce_config_t* co
         chosen = *config;
         chosen.algorithm = plan->algorithm; // the environment may differ between ranks: compare the choice
     }
-    std::array<NamedValue, 8> values{};
+    std::array<NamedValue, 9> values{};
     std::ranges::transform(fields_of(chosen), values.begin(), &Field::value);
+    values.back() = {"ONEBIT_PIECE", communicator.environment().piece};
     ONEBIT_RETURN_IF_ERROR(compare_across_ranks(communicator, form, values));
     ONEBIT_RETURN_IF_ERROR(check_supported(*config));
 
     plan->count = config->count;
+    plan->piece_blocks = ceil_divide(communicator.environment().piece, kBlockElements);
     plan->codec = config->codec;
     plan->scale = config->scale;
     plan->group = config->group;

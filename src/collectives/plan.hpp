@@ -4,6 +4,7 @@
 
 #include <onebit/onebit.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -15,8 +16,9 @@ namespace onebit {
 /// All that is decided about an allreduce before anything is allocated; the same on every rank, but for the threads.
 struct Plan {
     std::uint64_t count = 0;
-    onebit_algorithm_t algorithm = ONEBIT_ALGORITHM_FLAT; ///< never AUTO
-    bool compressed = true;                               ///< whether FLAT will ever be asked for
+    onebit_algorithm_t algorithm = ONEBIT_ALGORITHM_PIPELINED;            ///< never AUTO
+    onebit_algorithm_t compressed_algorithm = ONEBIT_ALGORITHM_PIPELINED; ///< the compressed form; DENSE: there is none
+    std::size_t piece_blocks = 1;                                         ///< of a chunk, for PIPELINED
     onebit_codec_t codec = ONEBIT_CODEC_SIGN;
     onebit_scale_t scale = ONEBIT_SCALE_L2;
     onebit_group_t group = ONEBIT_GROUP_BLOCK;
@@ -28,8 +30,5 @@ struct Plan {
 /// Turns a caller's config into a plan. Collective; blocks. `own`: what is already wrong on this rank, if anything, so
 /// that it is said on every rank. Errors as for onebit_allreduce_create.
 Status make_plan(Communicator& communicator, const onebit_allreduce_config_t* config, const Status& own, Plan* plan);
-
-/// "auto", "dense", "flat".
-const char* algorithm_name(onebit_algorithm_t algorithm);
 
 } // namespace onebit

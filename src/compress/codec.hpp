@@ -92,6 +92,12 @@ class Feedback {
     virtual std::size_t workspace_bytes() const = 0;
 };
 
+/// Some consecutive words of a message.
+struct WordRange {
+    std::size_t begin = 0;
+    std::size_t count = 0;
+};
+
 /// Turns values into messages of a fixed size and back, carrying the error in a Feedback. A message is an array of
 /// 32-bit words and stands for one chunk. All verbs work on a Slice, so that an algorithm can look after the network
 /// between two of them; slices of one message may come in any order, each once.
@@ -101,6 +107,11 @@ class Codec {
 
     virtual const char* kernels() const = 0;
     virtual std::size_t message_words(const Chunk& chunk) const = 0;
+    /// Where in the message what stands for a slice lies. Slices in order lie in order, without gaps.
+    virtual WordRange words_of(const Slice& slice) const = 0;
+    /// What follows after the last slice, known only when the message is sealed; until it is there nothing can be
+    /// averaged or decoded. May be empty.
+    virtual WordRange trailer_of(const Chunk& chunk) const = 0;
     virtual std::unique_ptr<Feedback> make_feedback(std::span<const Chunk> chunks) const = 0;
 
     /// Index of the first NaN or infinity in values[0 .. count), count if there is none.
@@ -129,8 +140,8 @@ class Codec {
     virtual void decode_block(const std::uint32_t* message, const Block& block, std::span<const std::uint32_t> mask,
                               float* values) const = 0;
 
-    /// False if the message says infinity or NaN: the sender's error has overflowed.
-    virtual bool is_finite(const std::uint32_t* message, const Chunk& chunk) const = 0;
+    /// False if this part of the message says infinity or NaN: the sender's error has overflowed.
+    virtual bool is_finite(const std::uint32_t* message, const Slice& slice) const = 0;
 };
 
 struct CodecConfig {

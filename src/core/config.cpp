@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/config.hpp"
 
+#include <array>
 #include <charconv>
 #include <cstdlib>
 #include <system_error>
@@ -30,16 +31,35 @@ Status read_number(const char* name, Number least, Number most, Number* number) 
     return {};
 }
 
+/// By onebit_algorithm_t.
+constexpr std::array kAlgorithmNames = {"auto", "dense", "flat", "pipelined"};
+
+Status read_algorithm(onebit_algorithm_t* algorithm) {
+    const std::string text = variable("ONEBIT_ALGORITHM");
+    if (text.empty()) return {};
+    for (std::size_t a = ONEBIT_ALGORITHM_DENSE; a < kAlgorithmNames.size(); ++a) {
+        if (text != kAlgorithmNames[a]) continue;
+        *algorithm = static_cast<onebit_algorithm_t>(a);
+        return {};
+    }
+    return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT,
+                         "environment: ONEBIT_ALGORITHM=%s is not dense, flat or "
+                         "pipelined",
+                         text.c_str());
+}
+
 } // namespace
+
+const char* algorithm_name(onebit_algorithm_t algorithm) {
+    const auto index = static_cast<std::size_t>(algorithm);
+    return index < kAlgorithmNames.size() ? kAlgorithmNames[index] : "unknown";
+}
 
 Status read_environment(Environment* environment) {
     environment->kernels = variable("ONEBIT_KERNELS");
-    environment->algorithm = variable("ONEBIT_ALGORITHM");
-    if (!environment->algorithm.empty() && environment->algorithm != "dense" && environment->algorithm != "flat") {
-        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "environment: ONEBIT_ALGORITHM=%s is not dense or flat",
-                             environment->algorithm.c_str());
-    }
+    ONEBIT_RETURN_IF_ERROR(read_algorithm(&environment->algorithm));
     unsigned log = 0;
+    ONEBIT_RETURN_IF_ERROR(read_number("ONEBIT_PIECE", std::uint64_t{1}, std::uint64_t{1} << 40, &environment->piece));
     ONEBIT_RETURN_IF_ERROR(read_number("ONEBIT_THREADS", 1U, 1024U, &environment->threads));
     ONEBIT_RETURN_IF_ERROR(read_number("ONEBIT_TIMEOUT", 0.0, 1e9, &environment->timeout));
     ONEBIT_RETURN_IF_ERROR(read_number("ONEBIT_LOG", 0U, 1U, &log));

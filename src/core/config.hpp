@@ -2,6 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <onebit/onebit.h>
+
+#include <cstdint>
 #include <string>
 
 #include "core/status.hpp"
@@ -11,14 +14,18 @@ namespace onebit {
 /// The environment variables that onebit knows, read when a communicator is created and nowhere else.
 /// README.md, "Environment", describes each; `config.cpp` has one row for each.
 struct Environment {
-    std::string kernels;   ///< ONEBIT_KERNELS: name of the kernels to use; "" = the best this machine has
-    std::string algorithm; ///< ONEBIT_ALGORITHM: "", "dense" or "flat": what AUTO becomes
-    unsigned threads = 1;  ///< ONEBIT_THREADS: OpenMP threads where a config says 0
-    double timeout = 600;  ///< ONEBIT_TIMEOUT: seconds without an answer from a peer; 0 = wait for ever
-    bool log = false;      ///< ONEBIT_LOG: 1 = rank 0 writes each choice and its reason to stderr
+    std::string kernels; ///< ONEBIT_KERNELS: name of the kernels to use; "" = the best this machine has
+    onebit_algorithm_t algorithm = ONEBIT_ALGORITHM_AUTO; ///< ONEBIT_ALGORITHM: what AUTO becomes; AUTO: not forced
+    std::uint64_t piece = 262144; ///< ONEBIT_PIECE: elements of a chunk that travel together where it is pipelined
+    unsigned threads = 1;         ///< ONEBIT_THREADS: OpenMP threads where a config says 0
+    double timeout = 600;         ///< ONEBIT_TIMEOUT: seconds without an answer from a peer; 0 = wait for ever
+    bool log = false;             ///< ONEBIT_LOG: 1 = rank 0 writes each choice and its reason to stderr
 };
 
 /// Reads the environment. INVALID_ARGUMENT with the variable's name where a value is impossible.
 Status read_environment(Environment* environment);
+
+/// "auto", "dense", "flat", "pipelined".
+const char* algorithm_name(onebit_algorithm_t algorithm);
 
 } // namespace onebit

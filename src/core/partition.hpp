@@ -57,6 +57,8 @@ struct Slice {
     Chunk chunk;
     std::size_t first_block = 0;
     std::size_t end_block = 0;
+
+    static Slice whole(const Chunk& chunk) { return {chunk, 0, chunk.blocks()}; }
 };
 
 /// Walks all blocks of some chunks, a slice at a time.

@@ -14,7 +14,7 @@ namespace {
 /// The exchange of a bucket. The optimizer has agreed on all checks by the time it calls it.
 onebit_allreduce_config_t exchange_config(const onebit_optimizer_config_t& config, std::size_t count, bool compresses) {
     onebit_allreduce_config_t exchange = ONEBIT_ALLREDUCE_CONFIG_INIT(count);
-    exchange.algorithm = compresses ? ONEBIT_ALGORITHM_FLAT : ONEBIT_ALGORITHM_DENSE;
+    exchange.algorithm = compresses ? ONEBIT_ALGORITHM_PIPELINED : ONEBIT_ALGORITHM_DENSE;
     exchange.scale = config.scale;
     exchange.group = config.group;
     exchange.check = ONEBIT_CHECK_NONE;

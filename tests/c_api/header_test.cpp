@@ -22,6 +22,7 @@ static_assert(ONEBIT_FREEZE_NEVER == UINT64_MAX && ONEBIT_FREEZE_AUTO == 0, "the
 // Enumerators are part of the ABI.
 static_assert(ONEBIT_SUCCESS == 0 && ONEBIT_ERROR_INVALID_ARGUMENT == 1 && ONEBIT_ERROR_INTERNAL == 12, "ABI");
 static_assert(ONEBIT_ALGORITHM_AUTO == 0 && ONEBIT_ALGORITHM_DENSE == 1 && ONEBIT_ALGORITHM_FLAT == 2, "ABI");
+static_assert(ONEBIT_ALGORITHM_PIPELINED == 3, "ABI");
 static_assert(ONEBIT_SCALE_L2 == 0 && ONEBIT_SCALE_L1 == 1, "ABI");
 static_assert(ONEBIT_GROUP_BLOCK == 0 && ONEBIT_GROUP_TENSOR == 1, "ABI");
 

@@ -28,7 +28,8 @@ onebit_status_t finish(onebit_allreduce_t handle, Finish how) {
 TEST_CASE("start with test or wait gives the bits of run", "[async]") {
     const int n = GENERATE(from_range(rank_counts()));
     run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
-        for (onebit_algorithm_t algorithm : {ONEBIT_ALGORITHM_FLAT, ONEBIT_ALGORITHM_DENSE}) {
+        for (onebit_algorithm_t algorithm :
+             {ONEBIT_ALGORITHM_FLAT, ONEBIT_ALGORITHM_PIPELINED, ONEBIT_ALGORITHM_DENSE}) {
             for (std::uint64_t count : {std::uint64_t{33}, std::uint64_t{20011}}) {
                 onebit_allreduce_config_t config = flat_config(count);
                 config.algorithm = algorithm;
@@ -59,7 +60,8 @@ TEST_CASE("start with test or wait gives the bits of run", "[async]") {
 TEST_CASE("start and test return while the peers are elsewhere", "[async]") {
     const int n = GENERATE(from_range(rank_counts()));
     run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
-        for (onebit_algorithm_t algorithm : {ONEBIT_ALGORITHM_FLAT, ONEBIT_ALGORITHM_DENSE}) {
+        for (onebit_algorithm_t algorithm :
+             {ONEBIT_ALGORITHM_FLAT, ONEBIT_ALGORITHM_PIPELINED, ONEBIT_ALGORITHM_DENSE}) {
             onebit_allreduce_config_t config = flat_config(10000);
             config.algorithm = algorithm;
             Allreduce reduce(comm, config, log);

@@ -108,7 +108,8 @@ TEST_CASE("NaN and infinities on one rank", "[bad input]") {
     run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
         Subject subject(comm, log);
         const float infinity = std::numeric_limits<float>::infinity();
-        for (onebit_algorithm_t algorithm : {ONEBIT_ALGORITHM_FLAT, ONEBIT_ALGORITHM_DENSE}) {
+        for (onebit_algorithm_t algorithm :
+             {ONEBIT_ALGORITHM_FLAT, ONEBIT_ALGORITHM_PIPELINED, ONEBIT_ALGORITHM_DENSE}) {
             ONEBIT_EXPECT_OK(log, onebit_allreduce_set_algorithm(subject.reduce.get(), algorithm));
             for (float value : {std::numeric_limits<float>::quiet_NaN(), infinity, -infinity}) {
                 for (std::size_t place : {std::size_t{0}, std::size_t{2500}, std::size_t{4096}, count - 1}) {
@@ -249,7 +250,7 @@ TEST_CASE("bad arguments of the local calls", "[bad input]") {
         const onebit_allreduce_t handle = subject.reduce.get();
         const onebit_status_t bad = ONEBIT_ERROR_INVALID_ARGUMENT;
         ONEBIT_EXPECT_FAILURE(log, bad, "algorithm",
-                              onebit_allreduce_set_algorithm(handle, static_cast<onebit_algorithm_t>(3)));
+                              onebit_allreduce_set_algorithm(handle, static_cast<onebit_algorithm_t>(4)));
         ONEBIT_EXPECT_FAILURE(log, bad, "algorithm",
                               onebit_allreduce_set_algorithm(handle, static_cast<onebit_algorithm_t>(1 << 20)));
         ONEBIT_EXPECT_FAILURE(log, bad, "info", onebit_allreduce_get_info(handle, nullptr));

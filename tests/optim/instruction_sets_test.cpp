@@ -3,8 +3,7 @@
 
 // Each instruction set of this machine gives the same bits. The environment chooses it when a communicator is created,
 // so this is for one process alone: among MPI processes each would have to change at the same moment.
-#include <cstdlib>
-
+#include "support/environment.hpp"
 #include "support/training.hpp"
 
 using namespace onebit_test;
@@ -13,16 +12,8 @@ namespace {
 
 constexpr int ranks = 3;
 
-class Kernels {
-  public:
-    explicit Kernels(const char* name) { setenv("ONEBIT_KERNELS", name, 1); }
-    ~Kernels() { unsetenv("ONEBIT_KERNELS"); }
-    Kernels(const Kernels&) = delete;
-    Kernels& operator=(const Kernels&) = delete;
-};
-
 bool available(const char* name) {
-    const Kernels chosen(name);
+    const Variable chosen("ONEBIT_KERNELS", name);
     onebit_comm_t comm = nullptr;
     if (onebit_comm_create_loopback(1, &comm) != ONEBIT_SUCCESS) return false;
     onebit_comm_destroy(comm);
@@ -52,7 +43,7 @@ Bytes history(Training& training, const std::vector<std::vector<float>>& gradien
 // By rank.
 std::vector<Bytes> history_with(const char* kernels, const Setup& setup) {
     std::vector<Bytes> histories(ranks);
-    const Kernels chosen(kernels);
+    const Variable chosen("ONEBIT_KERNELS", kernels);
     run_ranks(ranks, [&](onebit_comm_t comm, RankLog& log) {
         log.context(std::string(kernels) + ", " + name_of(setup.config.kind));
         const Gradient gradient = gaussian_gradient(total(setup.sizes), 1);

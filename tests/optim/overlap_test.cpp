@@ -3,11 +3,11 @@
 
 // Exchanges that begin in the backward pass: when they begin changes nothing but the time, and a step that has begun
 // can still be refused.
-#include <cstdlib>
 #include <limits>
 #include <numeric>
 
 #include "support/directory.hpp"
+#include "support/environment.hpp"
 #include "support/training.hpp"
 
 using namespace onebit_test;
@@ -378,7 +378,7 @@ TEST_CASE("nothing to compress, in buckets too", "[optimizer][overlap][bad input
 TEST_CASE("a rank that never makes the step that others have begun", "[optimizer][overlap][timeout]") {
     const int n = GENERATE(from_range(rank_counts()));
     if (n == 1) return;
-    setenv("ONEBIT_TIMEOUT", "2", 1); // read when the communicator is created
+    const Variable timeout("ONEBIT_TIMEOUT", "2");
     run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
         for (const std::uint64_t last : {3, 8}) { // in the warm-up, and after it
             const Setup setup = bucket_setup(ONEBIT_OPTIMIZER_ONEBIT_ADAM);
@@ -395,7 +395,6 @@ TEST_CASE("a rank that never makes the step that others have begun", "[optimizer
             log.barrier();
         }
     });
-    unsetenv("ONEBIT_TIMEOUT");
 }
 
 TEST_CASE("buckets are saved and loaded", "[optimizer][overlap][save]") {

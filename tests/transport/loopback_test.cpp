@@ -9,10 +9,11 @@
 
 #include <array>
 #include <catch2/catch.hpp>
-#include <cstdlib>
 #include <string>
 #include <thread>
 #include <vector>
+
+#include "support/environment.hpp"
 
 namespace onebit {
 namespace {
@@ -70,10 +71,9 @@ TEST_CASE("channels and tags keep messages apart", "[loopback]") {
 
 /// Two communicators whose calls give up after a second: enough for a busy machine to answer in.
 std::array<onebit_comm_t, 2> impatient_communicators() {
-    setenv("ONEBIT_TIMEOUT", "1", 1);
+    const onebit_test::Variable timeout("ONEBIT_TIMEOUT", "1");
     std::array<onebit_comm_t, 2> comms{};
     REQUIRE(onebit_comm_create_loopback(2, comms.data()) == ONEBIT_SUCCESS);
-    unsetenv("ONEBIT_TIMEOUT");
     return comms;
 }
 
@@ -94,7 +94,8 @@ TEST_CASE("a creation that no peer answers ends with TIMEOUT and breaks the comm
 
 TEST_CASE("a call that no peer answers names its stage and breaks the handle", "[loopback]") {
     for (const onebit_check_t check : {ONEBIT_CHECK_FULL, ONEBIT_CHECK_NONE}) {
-        for (const onebit_algorithm_t algorithm : {ONEBIT_ALGORITHM_FLAT, ONEBIT_ALGORITHM_DENSE}) {
+        for (const onebit_algorithm_t algorithm :
+             {ONEBIT_ALGORITHM_FLAT, ONEBIT_ALGORITHM_PIPELINED, ONEBIT_ALGORITHM_DENSE}) {
             CAPTURE(check, algorithm);
             const auto comms = impatient_communicators();
             onebit_allreduce_config_t config = ONEBIT_ALLREDUCE_CONFIG_INIT(100);
@@ -127,13 +128,12 @@ TEST_CASE("impossible environment variables are refused by name", "[loopback]") 
     const std::pair<const char*, const char*> variables[] = {
         {"ONEBIT_TIMEOUT", "soon"},    {"ONEBIT_THREADS", "0"},       {"ONEBIT_KERNELS", "mmx"},
         {"ONEBIT_ALGORITHM", "magic"}, {"ONEBIT_THREADS", "2 cores"}, {"ONEBIT_LOG", "loud"},
-        {"ONEBIT_TIMEOUT", "nan"},     {"ONEBIT_THREADS", "1.5"}};
+        {"ONEBIT_TIMEOUT", "nan"},     {"ONEBIT_THREADS", "1.5"},     {"ONEBIT_PIECE", "0"}};
     for (const auto& [name, value] : variables) {
-        setenv(name, value, 1);
+        const onebit_test::Variable set(name, value);
         onebit_comm_t comm = nullptr;
         CHECK(onebit_comm_create_loopback(1, &comm) == ONEBIT_ERROR_INVALID_ARGUMENT);
         CHECK_THAT(std::string(onebit_last_error()), Catch::Contains(name) && Catch::Contains(value));
-        unsetenv(name);
     }
 }
 

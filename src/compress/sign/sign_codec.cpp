@@ -119,12 +119,18 @@ std::size_t SignFeedback::valid_count(const Chunk& chunk, std::size_t block) con
 
 // ------------------------------------------------------------------------------------------------- SignCodec ----
 
-std::size_t SignCodec::scale_words(const Chunk& chunk) const {
-    return group_ == ONEBIT_GROUP_BLOCK ? chunk.blocks() : (chunk.count > 0 ? 1 : 0);
+std::size_t SignCodec::message_words(const Chunk& chunk) const {
+    return sign_word(chunk, chunk.blocks()) + trailer_of(chunk).count;
 }
 
-std::size_t SignCodec::message_words(const Chunk& chunk) const {
-    return chunk.words() + scale_words(chunk);
+WordRange SignCodec::words_of(const Slice& slice) const {
+    const std::size_t begin = sign_word(slice.chunk, slice.first_block);
+    return {begin, sign_word(slice.chunk, slice.end_block) - begin};
+}
+
+WordRange SignCodec::trailer_of(const Chunk& chunk) const {
+    const bool has_one = group_ == ONEBIT_GROUP_TENSOR && chunk.count > 0;
+    return {sign_word(chunk, chunk.blocks()), has_one ? std::size_t{1} : 0};
 }
 
 std::unique_ptr<Feedback> SignCodec::make_feedback(std::span<const Chunk> chunks) const {
@@ -150,7 +156,7 @@ void SignCodec::encode(const ValueSource& values, const Feedback& error_before, 
         const float old_scale = before.scales[before.scale_index(chunk, block)];
         const std::uint32_t* const valid = before.valid(chunk, block);
         const std::size_t count = elements_in_block(chunk, block);
-        const std::size_t first_word = block * kBlockElements / kWordElements;
+        const std::size_t first_word = sign_word(chunk, block);
         float sum = 0;
         if (from.blend) {
             sum = kernels_.blend_encode(from.data, *from.blend, last + first_word,
@@ -172,7 +178,7 @@ void SignCodec::average_encode(std::span<const std::uint32_t* const> messages, c
     const Chunk& chunk = slice.chunk;
     const float share = 1.0F / static_cast<float>(messages.size());
     parallel_for(slice.first_block, slice.end_block, threads_, [&](std::size_t block) {
-        const std::size_t first_word = block * kBlockElements / kWordElements;
+        const std::size_t first_word = sign_word(chunk, block);
         const std::size_t at = before.element_index(chunk, block);
         const float sum = kernels_.average_encode(
             messages.data(), messages.size(), first_word, scale_word(chunk, block), share, before.corrected.data() + at,
@@ -207,7 +213,7 @@ void SignCodec::seal(Feedback& error_after, std::span<std::uint32_t* const> mess
     after.scales[0] = scale;
     for (std::size_t j = 0; j < messages.size(); ++j) {
         const Chunk& chunk = after.chunks[j];
-        if (chunk.count > 0) messages[j][chunk.words()] = std::bit_cast<std::uint32_t>(scale);
+        if (chunk.count > 0) messages[j][trailer_of(chunk).begin] = std::bit_cast<std::uint32_t>(scale);
     }
 }
 
@@ -222,7 +228,7 @@ void SignCodec::decode(const std::uint32_t* message, const Slice& slice, std::sp
             const std::size_t begin = block.begin() + tile;
             const std::size_t count = std::min(kTileElements, block.count() - tile);
             float* const place = values.place(begin, scratch);
-            kernels_.decode(message + (begin - chunk.begin) / kWordElements, scale,
+            kernels_.decode(message + sign_word(chunk, index) + tile / kWordElements, scale,
                             mask.empty() ? nullptr : mask.data() + begin / kWordElements, count, place);
             values.written(block, begin, count, place);
         }
@@ -231,20 +237,26 @@ void SignCodec::decode(const std::uint32_t* message, const Slice& slice, std::sp
 
 void SignCodec::decode_block(const std::uint32_t* message, const Block& block, std::span<const std::uint32_t> mask,
                              float* values) const {
-    kernels_.decode(message + block.index * kBlockElements / kWordElements,
+    kernels_.decode(message + sign_word(block.chunk, block.index),
                     std::bit_cast<float>(message[scale_word(block.chunk, block.index)]),
                     mask.empty() ? nullptr : mask.data() + block.begin() / kWordElements, block.count(), values);
 }
 
-bool SignCodec::is_finite(const std::uint32_t* message, const Chunk& chunk) const {
-    for (std::size_t s = 0; s < scale_words(chunk); ++s) {
-        if (!std::isfinite(std::bit_cast<float>(message[chunk.words() + s]))) return false;
+bool SignCodec::is_finite(const std::uint32_t* message, const Slice& slice) const {
+    for (std::size_t block = slice.first_block; block < slice.end_block; ++block) {
+        if (!std::isfinite(std::bit_cast<float>(message[scale_word(slice.chunk, block)]))) return false;
     }
     return true;
 }
 
+std::size_t SignCodec::sign_word(const Chunk& chunk, std::size_t block) const {
+    const std::size_t signs = std::min(block * (kBlockElements / kWordElements), chunk.words());
+    return group_ == ONEBIT_GROUP_BLOCK ? signs + block : signs;
+}
+
 std::size_t SignCodec::scale_word(const Chunk& chunk, std::size_t block) const {
-    return chunk.words() + (group_ == ONEBIT_GROUP_BLOCK ? block : 0);
+    // A block's comes right after its signs.
+    return group_ == ONEBIT_GROUP_BLOCK ? sign_word(chunk, block + 1) - 1 : trailer_of(chunk).begin;
 }
 
 float SignCodec::scale_for(double sum, std::size_t elements) const {

@@ -61,7 +61,8 @@ class SignFeedback final : public Feedback {
     std::size_t valid_count_ = 0;
 };
 
-/// One bit per element: message = sign words, then one scale per block, or one (docs/WIRE_FORMAT.md). Holds no state.
+/// One bit per element: a message is the blocks in order, each its sign words and its scale, or sign words alone and at
+/// the end the one scale for all (docs/WIRE_FORMAT.md). Holds no state.
 class SignCodec final : public Codec {
   public:
     SignCodec(const SignKernels& kernels, onebit_scale_t scale, onebit_group_t group, unsigned threads)
@@ -69,6 +70,8 @@ class SignCodec final : public Codec {
 
     const char* kernels() const override { return kernels_.name; }
     std::size_t message_words(const Chunk& chunk) const override;
+    WordRange words_of(const Slice& slice) const override;
+    WordRange trailer_of(const Chunk& chunk) const override;
     std::unique_ptr<Feedback> make_feedback(std::span<const Chunk> chunks) const override;
     std::size_t first_nonfinite(const float* values, std::size_t count) const override;
     void encode(const ValueSource& values, const Feedback& before, Feedback& after, const Slice& slice,
@@ -80,11 +83,12 @@ class SignCodec final : public Codec {
                 const ValueSink& values) const override;
     void decode_block(const std::uint32_t* message, const Block& block, std::span<const std::uint32_t> mask,
                       float* values) const override;
-    bool is_finite(const std::uint32_t* message, const Chunk& chunk) const override;
+    bool is_finite(const std::uint32_t* message, const Slice& slice) const override;
 
   private:
-    std::size_t scale_words(const Chunk& chunk) const;
-    /// Which word of a chunk's message holds the scale of this block.
+    /// Which word of a chunk's message is the first of this block's signs; of one past the last: where blocks end.
+    std::size_t sign_word(const Chunk& chunk, std::size_t block) const;
+    /// Which one holds its scale.
     std::size_t scale_word(const Chunk& chunk, std::size_t block) const;
     float scale_for(double sum, std::size_t elements) const;
     void finish_block(SignFeedback& after, const Chunk& chunk, std::size_t block, float sum,

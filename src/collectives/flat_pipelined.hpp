@@ -1,0 +1,66 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "collectives/flat.hpp"
+
+namespace onebit {
+
+/// The flat allreduce in pieces, some of which are on the wire while others are encoded, averaged or decoded.
+///
+/// Piece k of a chunk is its blocks [k p, (k+1) p). All chunks' pieces k travel together: encoded and sent, averaged
+/// as soon as all ranks' are there, sent to everybody, decoded. Three counters say how many pieces have come how far,
+/// decoded_ <= averaged_ <= encoded_. A scale that covers more than a piece trails behind all bits: nothing is averaged
+/// before all ranks' have come, nothing decoded before all servers' have.
+///
+/// The network must never run dry, so at each step what others wait for comes first (averaging), then what keeps the
+/// wire busy (encoding), then what only this rank needs (decoding).
+class PipelinedFlat final : public Algorithm {
+  public:
+    /// `piece_blocks`: p. Local. The four tags from `tag` on are its own on this channel.
+    static Status create(Transport& transport, FlatAllreduce& flat, std::size_t piece_blocks, int tag,
+                         std::unique_ptr<PipelinedFlat>* algorithm);
+
+    std::span<const Stage> stages() const override { return stages_; }
+    void set_operands(const Operands& operands) override;
+
+  private:
+    /// Of one round of buffers.
+    struct Exchanges {
+        std::vector<std::unique_ptr<Exchange>> chunks;  ///< by piece
+        std::vector<std::unique_ptr<Exchange>> results; ///< by piece
+        std::unique_ptr<Exchange> chunk_trailers;
+        std::unique_ptr<Exchange> result_trailers;
+    };
+
+    PipelinedFlat(FlatAllreduce& flat, std::size_t piece_blocks);
+    Status plan_exchanges(Transport& transport, int tag, std::size_t round);
+    Exchanges& exchanges() { return exchanges_[flat_.current_round()]; }
+    Slice piece_of(const Chunk& chunk, std::size_t piece) const;
+
+    Status advance(Step* step);
+    Status average_next(bool* did);
+    Status encode_next(bool* did);
+    Status decode_next(bool* did);
+
+    FlatAllreduce& flat_;
+    std::size_t piece_blocks_;
+    std::size_t pieces_ = 0; ///< of the longest chunk; shorter ones may have an empty last one
+    bool trailing_;          ///< whether messages have trailers
+    std::vector<Exchanges> exchanges_;
+
+    // The call in flight.
+    std::size_t encoded_ = 0;       ///< pieces that have been encoded, of all chunks, and sent
+    std::size_t encoded_chunk_ = 0; ///< and chunks of the next one
+    std::size_t averaged_ = 0;
+    std::size_t decoded_ = 0;
+    std::size_t decoded_chunk_ = 0; ///< likewise
+    Status verdict_; ///< what was wrong with a result: nothing more is decoded, but all messages are waited for
+    std::vector<Stage> stages_;
+};
+
+} // namespace onebit
