@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Finds what the library needs; nothing is downloaded. Sets ONEBIT_MPIEXEC_FLAGS: what this MPI's mpirun needs so that
-# tests may have more ranks than cores, as root too.
+# tests may have more ranks than cores, as root too; and ONEBIT_MPI_NAME: openmpi or mpich, as far as that can be seen.
 
 if(NOT ONEBIT_MPI STREQUAL "auto")
     find_program(MPI_C_COMPILER mpicc.${ONEBIT_MPI} REQUIRED)
@@ -12,7 +12,9 @@ find_package(MPI REQUIRED COMPONENTS C)
 
 execute_process(COMMAND ${MPIEXEC_EXECUTABLE} --version OUTPUT_VARIABLE mpiexec_version ERROR_QUIET)
 set(ONEBIT_MPIEXEC_FLAGS "")
+set(ONEBIT_MPI_NAME mpich)
 if(mpiexec_version MATCHES "Open MPI|OpenRTE")
+    set(ONEBIT_MPI_NAME openmpi)
     list(APPEND ONEBIT_MPIEXEC_FLAGS --oversubscribe)
     execute_process(COMMAND id -u OUTPUT_VARIABLE user_id OUTPUT_STRIP_TRAILING_WHITESPACE)
     if(user_id EQUAL 0)

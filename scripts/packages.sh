@@ -33,7 +33,7 @@ packages_of() {
         build) echo g++ cmake ninja-build pkg-config libhwy-dev libxxhash-dev ;;
         openmpi) echo libopenmpi-dev openmpi-bin ;;
         mpich) echo libmpich-dev mpich ;;
-        test) echo catch2 python3 ;;
+        test) echo catch2 python3 iproute2 procps ;;
         bench) echo libbenchmark-dev libcli11-dev ;;
         clang) echo clang ;;
         text) echo bible-kjv bible-kjv-text libcli11-dev ;;
