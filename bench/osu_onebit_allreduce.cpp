@@ -171,6 +171,8 @@ const char* algorithm_name(onebit_algorithm_t algorithm) {
             return "flat";
         case ONEBIT_ALGORITHM_PIPELINED:
             return "pipelined";
+        case ONEBIT_ALGORITHM_TWO_LEVEL:
+            return "two_level";
         default:
             return "unknown";
     }

@@ -76,8 +76,8 @@ void add_options(CLI::App& app, OsuOptions& options, Words& words) {
     app.add_option("--group", words.group, "Elements that share a scale: block or tensor (default block)")
         ->check(CLI::IsMember({"block", "tensor"}));
     app.add_option("--algorithm", words.algorithm,
-                   "auto, dense, flat or pipelined (default auto: the library's choice)")
-        ->check(CLI::IsMember({"auto", "dense", "flat", "pipelined"}));
+                   "auto, dense, flat, pipelined or two_level (default auto: the library's choice)")
+        ->check(CLI::IsMember({"auto", "dense", "flat", "pipelined", "two_level"}));
     app.add_option("--check", words.check, "What each call makes sure of: full or none (default full)")
         ->check(CLI::IsMember({"full", "none"}));
     app.add_option("--threads", options.threads, "OpenMP threads of each rank (default ONEBIT_THREADS, else 1)")
@@ -91,6 +91,7 @@ void read_words(const Words& words, OsuOptions& options) {
     options.group = words.group == "tensor" ? ONEBIT_GROUP_TENSOR : ONEBIT_GROUP_BLOCK;
     if (words.algorithm == "dense") options.algorithm = ONEBIT_ALGORITHM_DENSE;
     if (words.algorithm == "flat") options.algorithm = ONEBIT_ALGORITHM_FLAT;
+    if (words.algorithm == "two_level") options.algorithm = ONEBIT_ALGORITHM_TWO_LEVEL;
     if (words.algorithm == "pipelined") options.algorithm = ONEBIT_ALGORITHM_PIPELINED;
     options.check = words.check == "none" ? ONEBIT_CHECK_NONE : ONEBIT_CHECK_FULL;
 }

@@ -15,8 +15,8 @@
 namespace onebit {
 namespace {
 
-/// The exchanges of one channel.
-enum Tag : int { kAgreementTag = 0, kPlainTag = 2, kSumTag = 4, kPipelinedTag = 6 };
+/// The exchanges of one channel; the last: of the channel between nodes.
+enum Tag : int { kAgreementTag = 0, kPlainTag = 2, kSumTag = 4, kPipelinedTag = 6, kAcrossTag = 0 };
 
 /// Values looked at between two looks at the network.
 constexpr std::size_t kCheckedPerSlice = SliceCursor::kSliceBlocks * kBlockElements;
@@ -37,21 +37,38 @@ Status Allreduce::create(Communicator& communicator, const onebit_allreduce_conf
     ONEBIT_RETURN_IF_ERROR(communicator.open_channel(&channel));
     const double timeout = communicator.environment().timeout;
     std::unique_ptr<Allreduce> made(new Allreduce(std::move(plan), std::move(channel), timeout));
-    const Status allocated = catch_exceptions([&] { return made->allocate(communicator.environment(), extras); });
+    ONEBIT_RETURN_IF_ERROR(
+        communicator.agree(catch_exceptions([&] { return made->make_codec_for(communicator.environment()); })));
+    TwoLevelAllreduce::Channels channels;
+    if (made->plan_.algorithm == ONEBIT_ALGORITHM_TWO_LEVEL) {
+        ONEBIT_RETURN_IF_ERROR(communicator.agree(TwoLevelAllreduce::open_channels(
+            *made->channel_, communicator.groups(), *made->codec_, made->plan_.count, &channels)));
+    }
+    const Status allocated = catch_exceptions([&] { return made->allocate(extras, std::move(channels)); });
     ONEBIT_RETURN_IF_ERROR(communicator.agree(allocated));
     *allreduce = std::move(made);
     return {};
 }
 
-Status Allreduce::allocate(const Environment& environment, FlatAllreduce::Extras extras) {
-    ONEBIT_RETURN_IF_ERROR(
-        make_codec({plan_.codec, plan_.scale, plan_.group, plan_.threads, environment.kernels}, &codec_));
+Status Allreduce::make_codec_for(const Environment& environment) {
+    return make_codec({plan_.codec, plan_.scale, plan_.group, plan_.threads, environment.kernels}, &codec_);
+}
+
+Status Allreduce::allocate(FlatAllreduce::Extras extras, TwoLevelAllreduce::Channels channels) {
     ONEBIT_RETURN_IF_ERROR(Agreement::create(*channel_, kAgreementTag, &agreement_));
     std::unique_ptr<DenseAllreduce> dense;
     ONEBIT_RETURN_IF_ERROR(DenseAllreduce::create(*channel_, plan_.count, plan_.threads, &dense));
     add_form(ONEBIT_ALGORITHM_DENSE, std::move(dense));
-    if (plan_.compressed_algorithm == ONEBIT_ALGORITHM_DENSE) return {};
+    if (!compresses()) return {};
 
+    if (plan_.algorithm == ONEBIT_ALGORITHM_TWO_LEVEL) {
+        std::unique_ptr<TwoLevelAllreduce> two_level;
+        ONEBIT_RETURN_IF_ERROR(TwoLevelAllreduce::create(std::move(channels), *codec_, plan_.count, plan_.piece_blocks,
+                                                         plan_.threads, kAcrossTag, &two_level));
+        two_level_ = two_level.get();
+        add_form(ONEBIT_ALGORITHM_TWO_LEVEL, std::move(two_level));
+        return {};
+    }
     flat_ = std::make_unique<FlatAllreduce>(*codec_, plan_.count, static_cast<std::size_t>(channel_->rank()),
                                             static_cast<std::size_t>(channel_->size()), extras);
     std::unique_ptr<PlainFlat> plain;
@@ -143,7 +160,7 @@ void Allreduce::begin(onebit_algorithm_t algorithm, const Operands& operands) {
 
 void Allreduce::begin(std::span<const Stage> stages, const Operands& operands) {
     operands_ = operands;
-    bytes_before_ = channel_->bytes_sent();
+    bytes_before_ = bytes_sent();
     runner_.start(stages);
     in_flight_ = true;
 }
@@ -195,7 +212,7 @@ void Allreduce::finish(const Status& status) {
     in_flight_ = false;
     if (!status.ok()) return;
     calls_ += operands_.tentative ? 0 : 1;
-    last_bytes_sent_ = channel_->bytes_sent() - bytes_before_;
+    last_bytes_sent_ = bytes_sent() - bytes_before_;
 }
 
 // ----------------------------------------------------------------------------------------------------- checks ----
@@ -254,9 +271,9 @@ Status Allreduce::check_values(Step* step) {
     }
     // A dense sum that may block is another MPI collective than one that may not: they must not meet.
     const bool blocking_sum = running_ == ONEBIT_ALGORITHM_DENSE && operands_.may_block;
-    agreement_->begin(
-        own_status_, static_cast<std::uint32_t>(running_) + (blocking_sum ? 10 : 0), calls_,
-        {"the algorithm (1 dense by start, 11 dense by run, 2 flat, 3 pipelined)", "the number of calls so far"});
+    agreement_->begin(own_status_, static_cast<std::uint32_t>(running_) + (blocking_sum ? 10 : 0), calls_,
+                      {"the algorithm (1 dense by start, 11 dense by run, 2 flat, 3 pipelined, 4 two_level)",
+                       "the number of calls so far"});
     *step = Step::kDone;
     return {};
 }
@@ -282,14 +299,15 @@ Status Allreduce::set_algorithm(onebit_algorithm_t algorithm) {
     ONEBIT_RETURN_IF_ERROR(check_idle());
     if (algorithm <= ONEBIT_ALGORITHM_AUTO || static_cast<std::size_t>(algorithm) >= forms_.size()) {
         return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT,
-                             "algorithm: %d is not ONEBIT_ALGORITHM_DENSE, _FLAT or _PIPELINED",
+                             "algorithm: %d is not ONEBIT_ALGORITHM_DENSE, _FLAT, _PIPELINED or _TWO_LEVEL",
                              static_cast<int>(algorithm));
     }
     if (form(algorithm).algorithm == nullptr) {
         return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT,
-                             "the handle was created dense (%s) and has no error state: create it with "
-                             "config.algorithm = ONEBIT_ALGORITHM_PIPELINED or _FLAT",
-                             plan_.reason.c_str());
+                             "algorithm: the handle was created %s (%s) and has no error state for %s: create it with "
+                             "that as config.algorithm",
+                             algorithm_name(plan_.compressed_algorithm), plan_.reason.c_str(),
+                             algorithm_name(algorithm));
     }
     plan_.algorithm = algorithm;
     plan_.reason = "asked for by onebit_allreduce_set_algorithm";
@@ -301,8 +319,7 @@ Status Allreduce::set_mask(const std::uint32_t* mask, const Status& own_before) 
     AlignedBuffer<std::uint32_t> words;
     const Status own = catch_exceptions([&] {
         ONEBIT_RETURN_IF_ERROR(own_before);
-        if (flat_ == nullptr)
-            return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "the handle was created dense: no mask");
+        if (!compresses()) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "the handle was created dense: no mask");
         if (mask == nullptr) return Status();
         words = AlignedBuffer<std::uint32_t>(ceil_divide(plan_.count, kWordElements));
         std::copy_n(mask, words.size(), words.data());
@@ -311,44 +328,58 @@ Status Allreduce::set_mask(const std::uint32_t* mask, const Status& own_before) 
     });
     const std::uint64_t hash = hash_bytes(words.data(), words.bytes());
     ONEBIT_RETURN_IF_ERROR(agree_now(own, 0, hash, {"", "the mask (its hash)"}));
-    flat_->set_mask(std::move(words));
+    if (two_level_ != nullptr) {
+        two_level_->set_mask(std::move(words));
+    } else {
+        flat_->set_mask(std::move(words));
+    }
     mask_hash_ = hash;
     return {};
 }
 
 Status Allreduce::reset() {
     ONEBIT_RETURN_IF_ERROR(check_idle());
-    if (flat_ == nullptr) return {};
-    flat_->worker().reset();
-    flat_->server().reset();
+    if (!compresses()) return {};
+    state()->worker().reset();
+    state()->server().reset();
     return {};
 }
 
 Status Allreduce::get_error(float* worker, float* server) const {
     ONEBIT_RETURN_IF_ERROR(check_idle());
-    if (flat_ == nullptr) {
-        if (worker != nullptr) std::fill_n(worker, plan_.count, 0.0F);
-        return {};
-    }
-    if (worker != nullptr) flat_->worker().get_error(worker);
-    if (server != nullptr) flat_->server().get_error(server);
+    if (worker != nullptr) std::fill_n(worker, plan_.count, 0.0F);
+    if (!compresses()) return {};
+    if (worker != nullptr) state()->worker().get_error(worker + state_begin());
+    if (server != nullptr) state()->server().get_error(server);
     return {};
 }
 
 void Allreduce::set_state(const float* worker, const float* server, std::uint64_t calls) {
-    flat_->worker().set_error(worker);
-    flat_->server().set_error(server);
+    state()->worker().set_error(worker + state_begin());
+    state()->server().set_error(server);
     calls_ = calls;
+}
+
+Chunk Allreduce::server_chunk() const {
+    if (!compresses()) return {};
+    Chunk chunk = state()->own_chunk();
+    chunk.begin += state_begin();
+    return chunk;
+}
+
+std::uint64_t Allreduce::bytes_sent() const {
+    return channel_->bytes_sent() + (two_level_ == nullptr ? 0 : two_level_->bytes_sent());
 }
 
 void Allreduce::fill_info(onebit_allreduce_info_t* info) const {
     info->threads = plan_.threads;
     info->calls = calls_;
-    info->bytes_sent = channel_->bytes_sent();
+    info->bytes_sent = bytes_sent();
     info->last_bytes_sent = last_bytes_sent_;
     info->dense_bytes = ring_bytes(plan_.count, channel_->size());
-    info->state_bytes = flat_ == nullptr ? 0 : flat_->worker().state_bytes() + flat_->server().state_bytes();
+    info->state_bytes = compresses() ? state()->worker().state_bytes() + state()->server().state_bytes() : 0;
     info->workspace_bytes = agreement_->bytes() + (flat_ == nullptr ? 0 : flat_->workspace_bytes()) +
+                            (two_level_ == nullptr ? 0 : two_level_->workspace_bytes()) +
                             (direct_sum_ == nullptr ? 0 : direct_sum_->workspace_bytes());
     info->algorithm = plan_.algorithm;
     std::snprintf(info->transport, sizeof(info->transport), "%s", channel_->name());

@@ -15,6 +15,7 @@
 #include "collectives/flat.hpp"
 #include "collectives/plan.hpp"
 #include "collectives/stages.hpp"
+#include "collectives/two_level.hpp"
 
 namespace onebit {
 
@@ -69,11 +70,11 @@ class Allreduce {
     void fill_info(onebit_allreduce_info_t* info) const;
 
     /// Whether the handle can compress. One that can't is dense for good: its error is always zero.
-    bool compresses() const { return flat_ != nullptr; }
+    bool compresses() const { return plan_.compressed_algorithm != ONEBIT_ALGORITHM_DENSE; }
     const FlatAllreduce& flat() const { return *flat_; }
     const Codec& codec() const { return *codec_; }
     /// The chunk whose server error this rank has; empty for a dense handle.
-    Chunk server_chunk() const { return flat_ == nullptr ? Chunk() : flat_->own_chunk(); }
+    Chunk server_chunk() const;
 
     /// Copies the errors to where a pointer is not NULL: plan().count and server_chunk().count floats.
     Status get_error(float* worker, float* server) const;
@@ -104,7 +105,8 @@ class Allreduce {
         std::vector<Stage> stages;
     };
 
-    Status allocate(const Environment& environment, FlatAllreduce::Extras extras);
+    Status make_codec_for(const Environment& environment);
+    Status allocate(FlatAllreduce::Extras extras, TwoLevelAllreduce::Channels channels);
     void add_form(onebit_algorithm_t name, std::unique_ptr<Algorithm> algorithm);
     Form& form(onebit_algorithm_t name) { return forms_[static_cast<std::size_t>(name)]; }
     Status begin(const void* input, void* output, bool may_block);
@@ -115,6 +117,11 @@ class Allreduce {
     Status check_values(Step* step);
     Status agree_to_go(Step* step);
     void finish(const Status& status);
+    /// What holds the error state, if there is one, and where in the buffer it begins: two levels have a shard's.
+    FlatAllreduce* state() { return two_level_ == nullptr ? flat_.get() : &two_level_->flat(); }
+    const FlatAllreduce* state() const { return const_cast<Allreduce*>(this)->state(); }
+    std::size_t state_begin() const { return two_level_ == nullptr ? 0 : two_level_->shard().begin; }
+    std::uint64_t bytes_sent() const;
 
     Plan plan_;
     std::unique_ptr<Transport> channel_;
@@ -123,7 +130,8 @@ class Allreduce {
     std::unique_ptr<Agreement> agreement_;
     std::unique_ptr<FlatAllreduce> flat_;
     std::unique_ptr<DirectSum> direct_sum_;
-    std::array<Form, ONEBIT_ALGORITHM_PIPELINED + 1> forms_; ///< by onebit_algorithm_t; none for AUTO
+    std::array<Form, ONEBIT_ALGORITHM_TWO_LEVEL + 1> forms_; ///< by onebit_algorithm_t; none for AUTO
+    TwoLevelAllreduce* two_level_ = nullptr;                 ///< the one among them, if it is
 
     // The operation in flight.
     bool in_flight_ = false;

@@ -25,6 +25,7 @@ Status Communicator::create_local(std::unique_ptr<Transport> transport, std::uni
     std::unique_ptr<Communicator> made(new Communicator(std::move(transport)));
     ONEBIT_RETURN_IF_ERROR(Agreement::create(*made->transport_, kAgreementTag, &made->agreement_));
     ONEBIT_RETURN_IF_ERROR(read_and_check_environment(&made->environment_));
+    ONEBIT_RETURN_IF_ERROR(made->find_groups());
     *communicator = std::move(made);
     return {};
 }
@@ -38,7 +39,27 @@ Status Communicator::create(std::unique_ptr<Transport> transport, const Status& 
         return read_and_check_environment(&made->environment_);
     });
     ONEBIT_RETURN_IF_ERROR(made->agree(checked));
+    ONEBIT_RETURN_IF_ERROR(made->agree(made->find_groups()));
     *communicator = std::move(made);
+    return {};
+}
+
+Status Communicator::find_groups() {
+    std::vector<int> nodes;
+    ONEBIT_RETURN_IF_ERROR(transport_->find_nodes(&nodes));
+    if (const unsigned size = environment_.node_size; size > 0) {
+        const std::vector<int> real = nodes;
+        for (std::size_t r = 0; r < nodes.size(); ++r) {
+            const std::size_t first = r / size * size;
+            if (real[r] != real[first]) {
+                return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT,
+                                     "environment: ONEBIT_NODE_SIZE=%u: ranks %zu and %zu share no memory", size, first,
+                                     r);
+            }
+            nodes[r] = static_cast<int>(r / size);
+        }
+    }
+    groups_ = NodeGroups::of(nodes);
     return {};
 }
 

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "collectives/agreement.hpp"
+#include "collectives/node_groups.hpp"
 #include "core/config.hpp"
 #include "transport/transport.hpp"
 
@@ -30,6 +31,8 @@ class Communicator {
     const Environment& environment() const { return environment_; }
     int rank() const { return transport_->rank(); }
     int size() const { return transport_->size(); }
+    /// Which ranks share a node, or are to count as one (ONEBIT_NODE_SIZE).
+    const NodeGroups& groups() const { return groups_; }
 
     /// Every rank comes with its own status and leaves with the common one. Collective; blocks.
     Status agree(const Status& own);
@@ -44,11 +47,15 @@ class Communicator {
   private:
     explicit Communicator(std::unique_ptr<Transport> transport) : transport_(std::move(transport)) {}
 
+    /// Collective over MPI.
+    Status find_groups();
+
     /// Keeps what made the communicator unusable: an exchange that did not finish would meet the next one.
     Status remember(const Status& status);
 
     std::unique_ptr<Transport> transport_;
     Environment environment_;
+    NodeGroups groups_;
     std::unique_ptr<Agreement> agreement_;
     Status broken_;
 };

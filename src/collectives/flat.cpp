@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/flat.hpp"
 
-#include <numeric>
 #include <utility>
 
 namespace onebit {
@@ -21,20 +20,23 @@ FlatAllreduce::FlatAllreduce(const Codec& codec, std::size_t count, std::size_t 
     }
 
     const std::size_t own_words = codec.message_words(own_chunk());
-    const std::size_t all_words =
-        std::accumulate(chunks_.begin(), chunks_.end(), std::size_t{0},
-                        [&](std::size_t words, const Chunk& chunk) { return words + codec.message_words(chunk); });
     incoming_ = AlignedBuffer<std::uint32_t>(own_words * ranks);
     for (std::size_t j = 0; j < ranks; ++j) to_be_averaged_.push_back(incoming_.data() + j * own_words);
     for (Round& round : rounds_) {
-        round.messages = AlignedBuffer<std::uint32_t>(all_words);
-        std::uint32_t* next = round.messages.data();
+        if (extras.messages == nullptr) round.messages = AlignedBuffer<std::uint32_t>(all_words(codec, count, ranks));
+        std::uint32_t* next = extras.messages == nullptr ? round.messages.data() : extras.messages;
         for (std::size_t j = 0; j < ranks; ++j) {
             round.worker_messages.push_back(j == rank ? incoming_.data() + j * own_words : next);
             round.results.push_back(next);
             next += codec.message_words(chunks_[j]);
         }
     }
+}
+
+std::size_t FlatAllreduce::all_words(const Codec& codec, std::size_t count, std::size_t ranks) {
+    std::size_t words = 0;
+    for (const Chunk& chunk : partition(count, ranks)) words += codec.message_words(chunk);
+    return words;
 }
 
 // -------------------------------------------------------------------------------------------------- one call ----

@@ -35,7 +35,12 @@ class FlatAllreduce {
     struct Extras {
         bool keep_results = false;    ///< previous_result is going to be asked for
         bool tentative_calls = false; ///< there will be some
+        /// Where the messages of the only round are to lie, zeroed, all_words of them; NULL: in memory of its own.
+        std::uint32_t* messages = nullptr;
     };
+
+    /// Words in the messages of all chunks.
+    static std::size_t all_words(const Codec& codec, std::size_t count, std::size_t ranks);
 
     /// Allocates all that it ever uses.
     FlatAllreduce(const Codec& codec, std::size_t count, std::size_t rank, std::size_t ranks, Extras extras);
@@ -99,7 +104,7 @@ class FlatAllreduce {
   private:
     /// The buffers of one call.
     struct Round {
-        AlignedBuffer<std::uint32_t> messages;
+        AlignedBuffer<std::uint32_t> messages;       ///< none where they lie in memory of others
         std::vector<std::uint32_t*> worker_messages; ///< by chunk: where this rank encodes it
         std::vector<std::uint32_t*> results;         ///< by chunk: where its average arrives
     };

@@ -23,7 +23,7 @@ std::array<Field, 8> fields_of(const onebit_allreduce_config_t& config) {
         {{"config.count", config.count}, UINT64_MAX},
         {{"config.datatype", static_cast<std::uint32_t>(config.datatype)}, ONEBIT_BFLOAT16},
         {{"config.memory", static_cast<std::uint32_t>(config.memory)}, ONEBIT_MEMORY_CUDA},
-        {{"config.algorithm", static_cast<std::uint32_t>(config.algorithm)}, ONEBIT_ALGORITHM_PIPELINED},
+        {{"config.algorithm", static_cast<std::uint32_t>(config.algorithm)}, ONEBIT_ALGORITHM_TWO_LEVEL},
         {{"config.codec", static_cast<std::uint32_t>(config.codec)}, ONEBIT_CODEC_SIGN},
         {{"config.scale", static_cast<std::uint32_t>(config.scale)}, ONEBIT_SCALE_L1},
         {{"config.group", static_cast<std::uint32_t>(config.group)}, ONEBIT_GROUP_TENSOR},
@@ -73,9 +73,10 @@ Status check_supported(const onebit_allreduce_config_t& config) {
 /// Measured with bench/osu_onebit_allreduce -f (docs/ARCHITECTURE.md, "Choosing").
 constexpr std::uint64_t kLeastCompressed = 16384;
 
-/// What AUTO becomes.
+/// What AUTO becomes, and TWO_LEVEL where there are no two.
 void choose_algorithm(const onebit_allreduce_config_t& config, const Communicator& communicator, Plan* plan) {
     const onebit_algorithm_t forced = communicator.environment().algorithm;
+    const char* const objection = communicator.groups().objection();
     char reason[128];
     if (config.algorithm != ONEBIT_ALGORITHM_AUTO) {
         plan->algorithm = config.algorithm;
@@ -90,13 +91,22 @@ void choose_algorithm(const onebit_allreduce_config_t& config, const Communicato
         plan->algorithm = ONEBIT_ALGORITHM_DENSE;
         std::snprintf(reason, sizeof(reason), "%llu elements, fewer than %llu: latency outweighs bytes",
                       static_cast<unsigned long long>(config.count), static_cast<unsigned long long>(kLeastCompressed));
+    } else if (objection == nullptr) {
+        plan->algorithm = ONEBIT_ALGORITHM_TWO_LEVEL;
+        std::snprintf(
+            reason, sizeof(reason), "%llu elements, %zu nodes of %zu ranks: 1 bit each, and between nodes only",
+            static_cast<unsigned long long>(config.count), communicator.groups().nodes, communicator.groups().places);
     } else {
         plan->algorithm = ONEBIT_ALGORITHM_PIPELINED;
         std::snprintf(reason, sizeof(reason), "%llu elements: 1 bit each beats 32",
                       static_cast<unsigned long long>(config.count));
     }
-    plan->compressed_algorithm = plan->algorithm;
     plan->reason = reason;
+    if (plan->algorithm == ONEBIT_ALGORITHM_TWO_LEVEL && objection != nullptr) {
+        plan->algorithm = ONEBIT_ALGORITHM_PIPELINED;
+        plan->reason += std::string(" was two_level, but ") + objection;
+    }
+    plan->compressed_algorithm = plan->algorithm;
 }
 
 } // namespace
@@ -109,9 +119,10 @@ Status make_plan(Communicator& communicator, const onebit_allreduce_config_t* co
         chosen = *config;
         chosen.algorithm = plan->algorithm; // the environment may differ between ranks: compare the choice
     }
-    std::array<NamedValue, 9> values{};
+    std::array<NamedValue, 10> values{};
     std::ranges::transform(fields_of(chosen), values.begin(), &Field::value);
-    values.back() = {"ONEBIT_PIECE", communicator.environment().piece};
+    values[8] = {"ONEBIT_PIECE", communicator.environment().piece};
+    values[9] = {"ONEBIT_NODE_SIZE", communicator.environment().node_size};
     ONEBIT_RETURN_IF_ERROR(compare_across_ranks(communicator, form, values));
     ONEBIT_RETURN_IF_ERROR(check_supported(*config));
 

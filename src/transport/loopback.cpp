@@ -9,7 +9,11 @@
 #include <algorithm>
 #include <cstring>
 #include <deque>
+#include <map>
 #include <mutex>
+#include <utility>
+
+#include "core/aligned_buffer.hpp"
 
 namespace onebit {
 namespace {
@@ -37,7 +41,12 @@ struct SumState {
 
 /// What all ranks of one channel share.
 struct Hub {
-    explicit Hub(int n) : ranks(n), gone(static_cast<std::size_t>(n), false), duplicated(gone.size(), 0) {}
+    explicit Hub(int n)
+        : ranks(n),
+          gone(static_cast<std::size_t>(n), false),
+          duplicated(gone.size(), 0),
+          split(gone.size(), 0),
+          shared(gone.size(), 0) {}
 
     const int ranks;
     std::mutex mutex;
@@ -47,6 +56,10 @@ struct Hub {
     std::vector<bool> gone;              ///< ranks that have destroyed their end
     std::vector<std::size_t> duplicated; ///< how many duplicates each rank has taken
     std::vector<std::shared_ptr<Hub>> duplicates;
+    std::vector<std::size_t> split;                                    ///< how many splits each rank has taken part in
+    std::vector<std::size_t> shared;                                   ///< and how many times it shared memory
+    std::map<std::pair<std::size_t, int>, std::shared_ptr<Hub>> parts; ///< by number of the split, and color
+    std::vector<std::shared_ptr<std::vector<AlignedBuffer<std::byte>>>> memories;
 };
 
 Status peer_is_gone(int peer) {
@@ -199,6 +212,16 @@ class LoopbackSum final : public Sum {
     bool finished_ = true;
 };
 
+class LoopbackSharedMemory final : public SharedMemory {
+  public:
+    explicit LoopbackSharedMemory(std::shared_ptr<std::vector<AlignedBuffer<std::byte>>> segments)
+        : segments_(std::move(segments)) {}
+    std::byte* of(int rank) override { return (*segments_)[static_cast<std::size_t>(rank)].data(); }
+
+  private:
+    std::shared_ptr<std::vector<AlignedBuffer<std::byte>>> segments_;
+};
+
 class LoopbackTransport final : public Transport {
   public:
     LoopbackTransport(std::shared_ptr<Hub> hub, int rank) : hub_(std::move(hub)), rank_(rank) {}
@@ -221,6 +244,35 @@ class LoopbackTransport final : public Transport {
         const bool taken_by_all = std::all_of(hub_->duplicated.begin(), hub_->duplicated.end(),
                                               [number](std::size_t taken) { return taken > number; });
         if (taken_by_all) hub.reset();
+        return {};
+    }
+
+    Status find_nodes(std::vector<int>* node_of_rank) override {
+        node_of_rank->assign(static_cast<std::size_t>(size()), 0);
+        return {};
+    }
+
+    Status split(const std::vector<int>& color_of_rank, std::unique_ptr<Transport>* channel) override {
+        const std::lock_guard lock(hub_->mutex);
+        const auto mine = static_cast<std::size_t>(rank_);
+        const int color = color_of_rank[mine];
+        std::shared_ptr<Hub>& part = hub_->parts[{hub_->split[mine]++, color}];
+        const auto ranks = std::count(color_of_rank.begin(), color_of_rank.end(), color);
+        if (part == nullptr) part = std::make_shared<Hub>(static_cast<int>(ranks));
+        const auto before = std::count(color_of_rank.begin(), color_of_rank.begin() + rank_, color);
+        *channel = std::make_unique<LoopbackTransport>(part, static_cast<int>(before));
+        return {};
+    }
+
+    Status share_memory(std::size_t bytes, std::unique_ptr<SharedMemory>* memory) override {
+        const std::lock_guard lock(hub_->mutex);
+        const std::size_t number = hub_->shared[static_cast<std::size_t>(rank_)]++;
+        if (number == hub_->memories.size()) {
+            auto segments = std::make_shared<std::vector<AlignedBuffer<std::byte>>>();
+            for (int r = 0; r < hub_->ranks; ++r) segments->emplace_back(bytes);
+            hub_->memories.push_back(std::move(segments));
+        }
+        *memory = std::make_unique<LoopbackSharedMemory>(hub_->memories[number]);
         return {};
     }
 

@@ -8,6 +8,7 @@
 #include "transport/mpi.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <limits>
 
 namespace onebit {
@@ -27,6 +28,18 @@ bool mpi_is_up() {
     MPI_Initialized(&initialized);
     MPI_Finalized(&finalized);
     return initialized != 0 && finalized == 0;
+}
+
+/// The values' ranks among themselves, in the order in which they first appear.
+std::vector<int> number_by_first_rank(const std::vector<int>& firsts) {
+    std::vector<int> nodes;
+    std::vector<int> seen;
+    for (const int first : firsts) {
+        const auto known = std::find(seen.begin(), seen.end(), first);
+        nodes.push_back(static_cast<int>(known - seen.begin()));
+        if (known == seen.end()) seen.push_back(first);
+    }
+    return nodes;
 }
 
 class MpiExchange final : public Exchange {
@@ -135,6 +148,44 @@ class MpiSum final : public Sum {
     std::vector<MPI_Request> requests_;
 };
 
+/// An MPI-3 shared window. Its one epoch is as long as itself; in the unified memory model, the only one in which
+/// shared windows are of use, ordinary loads, stores and atomics then do.
+class MpiSharedMemory final : public SharedMemory {
+  public:
+    ~MpiSharedMemory() override {
+        if (window_ == MPI_WIN_NULL || !mpi_is_up()) return;
+        MPI_Win_unlock_all(window_);
+        MPI_Win_free(&window_);
+    }
+
+    Status allocate(MPI_Comm comm, std::size_t bytes) {
+        constexpr std::size_t kPage = 4096;
+        const auto rounded = static_cast<MPI_Aint>((bytes + kPage - 1) / kPage * kPage);
+        void* mine = nullptr;
+        ONEBIT_RETURN_IF_ERROR(check(MPI_Win_allocate_shared(rounded, 1, MPI_INFO_NULL, comm, &mine, &window_),
+                                     "MPI_Win_allocate_shared"));
+        int ranks = 0;
+        MPI_Comm_size(comm, &ranks);
+        segments_.resize(static_cast<std::size_t>(ranks));
+        for (int r = 0; r < ranks; ++r) {
+            MPI_Aint size = 0;
+            int unit = 0;
+            ONEBIT_RETURN_IF_ERROR(
+                check(MPI_Win_shared_query(window_, r, &size, &unit, &segments_[static_cast<std::size_t>(r)]),
+                      "MPI_Win_shared_query"));
+        }
+        ONEBIT_RETURN_IF_ERROR(check(MPI_Win_lock_all(MPI_MODE_NOCHECK, window_), "MPI_Win_lock_all"));
+        std::memset(mine, 0, bytes);
+        return check(MPI_Barrier(comm), "MPI_Barrier"); // nobody looks before all is zero
+    }
+
+    std::byte* of(int rank) override { return static_cast<std::byte*>(segments_[static_cast<std::size_t>(rank)]); }
+
+  private:
+    MPI_Win window_ = MPI_WIN_NULL;
+    std::vector<void*> segments_;
+};
+
 class MpiTransport final : public Transport {
   public:
     explicit MpiTransport(MPI_Comm comm) : comm_(comm) {
@@ -151,6 +202,36 @@ class MpiTransport final : public Transport {
     int size() const override { return size_; }
 
     Status duplicate(std::unique_ptr<Transport>* channel) override { return make_mpi_transport(comm_, channel); }
+
+    Status find_nodes(std::vector<int>* node_of_rank) override {
+        MPI_Comm node = MPI_COMM_NULL;
+        ONEBIT_RETURN_IF_ERROR(check(MPI_Comm_split_type(comm_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &node),
+                                     "MPI_Comm_split_type"));
+        int first = rank_; // the least rank of the node stands for it
+        MPI_Bcast(&first, 1, MPI_INT, 0, node);
+        MPI_Comm_free(&node);
+        std::vector<int> firsts(static_cast<std::size_t>(size_));
+        ONEBIT_RETURN_IF_ERROR(
+            check(MPI_Allgather(&first, 1, MPI_INT, firsts.data(), 1, MPI_INT, comm_), "MPI_Allgather"));
+        *node_of_rank = number_by_first_rank(firsts);
+        return {};
+    }
+
+    Status split(const std::vector<int>& color_of_rank, std::unique_ptr<Transport>* channel) override {
+        MPI_Comm part = MPI_COMM_NULL;
+        ONEBIT_RETURN_IF_ERROR(check(
+            MPI_Comm_split(comm_, color_of_rank[static_cast<std::size_t>(rank_)], rank_, &part), "MPI_Comm_split"));
+        ONEBIT_RETURN_IF_ERROR(check(MPI_Comm_set_errhandler(part, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler"));
+        *channel = std::make_unique<MpiTransport>(part);
+        return {};
+    }
+
+    Status share_memory(std::size_t bytes, std::unique_ptr<SharedMemory>* memory) override {
+        auto made = std::make_unique<MpiSharedMemory>();
+        ONEBIT_RETURN_IF_ERROR(made->allocate(comm_, bytes));
+        *memory = std::move(made);
+        return {};
+    }
 
     Status plan_exchange(std::vector<Part> sends, std::vector<Part> receives, int tag,
                          std::unique_ptr<Exchange>* exchange) override {

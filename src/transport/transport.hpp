@@ -39,6 +39,14 @@ class Sum {
     virtual Status test(bool* done) = 0;
 };
 
+/// Memory that the ranks of one node see directly: so many bytes of each, page-aligned, zeroes at first. Who wrote what
+/// is for its users to tell each other, through atomics in it.
+class SharedMemory {
+  public:
+    virtual ~SharedMemory() = default;
+    virtual std::byte* of(int rank) = 0;
+};
+
 /// Ranks and the way bytes travel between them; no arithmetic but a dense sum. One object is one channel: messages of
 /// different channels never meet. Used by one thread at a time.
 class Transport {
@@ -49,8 +57,20 @@ class Transport {
     virtual int rank() const = 0;
     virtual int size() const = 0;
 
-    /// A new channel between the same ranks. Collective; may block.
+    // ---- collective; may block, over MPI without a timeout ----
+
+    /// A new channel between the same ranks.
     virtual Status duplicate(std::unique_ptr<Transport>* channel) = 0;
+
+    /// For each rank the number of its node, the ranks that can share memory; nodes are numbered by their first rank.
+    virtual Status find_nodes(std::vector<int>* node_of_rank) = 0;
+    /// A new channel between the ranks of this rank's color, in the same order. The same colors on every rank.
+    virtual Status split(const std::vector<int>& color_of_rank, std::unique_ptr<Transport>* channel) = 0;
+    /// Only where all ranks are on one node. The same bytes on every rank; ends with the last of its objects, and
+    /// destroying it is collective too.
+    virtual Status share_memory(std::size_t bytes, std::unique_ptr<SharedMemory>* memory) = 0;
+
+    // ---- local ----
 
     /// Parts of zero bytes are left out. `tag`: distinguishes the exchanges of one channel.
     virtual Status plan_exchange(std::vector<Part> sends, std::vector<Part> receives, int tag,

@@ -250,7 +250,7 @@ TEST_CASE("bad arguments of the local calls", "[bad input]") {
         const onebit_allreduce_t handle = subject.reduce.get();
         const onebit_status_t bad = ONEBIT_ERROR_INVALID_ARGUMENT;
         ONEBIT_EXPECT_FAILURE(log, bad, "algorithm",
-                              onebit_allreduce_set_algorithm(handle, static_cast<onebit_algorithm_t>(4)));
+                              onebit_allreduce_set_algorithm(handle, static_cast<onebit_algorithm_t>(5)));
         ONEBIT_EXPECT_FAILURE(log, bad, "algorithm",
                               onebit_allreduce_set_algorithm(handle, static_cast<onebit_algorithm_t>(1 << 20)));
         ONEBIT_EXPECT_FAILURE(log, bad, "info", onebit_allreduce_get_info(handle, nullptr));
