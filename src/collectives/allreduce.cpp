@@ -41,8 +41,9 @@ Status Allreduce::create(Communicator& communicator, const onebit_allreduce_conf
         communicator.agree(catch_exceptions([&] { return made->make_codec_for(communicator.environment()); })));
     TwoLevelAllreduce::Channels channels;
     if (made->plan_.algorithm == ONEBIT_ALGORITHM_TWO_LEVEL) {
-        ONEBIT_RETURN_IF_ERROR(communicator.agree(TwoLevelAllreduce::open_channels(
-            *made->channel_, communicator.groups(), *made->codec_, made->plan_.count, &channels)));
+        ONEBIT_RETURN_IF_ERROR(communicator.agree(
+            TwoLevelAllreduce::open_channels(*made->channel_, communicator.groups(), *made->codec_, made->plan_.count,
+                                             made->plan_.piece_blocks, &channels)));
     }
     const Status allocated = catch_exceptions([&] { return made->allocate(extras, std::move(channels)); });
     ONEBIT_RETURN_IF_ERROR(communicator.agree(allocated));
@@ -64,7 +65,7 @@ Status Allreduce::allocate(FlatAllreduce::Extras extras, TwoLevelAllreduce::Chan
     if (plan_.algorithm == ONEBIT_ALGORITHM_TWO_LEVEL) {
         std::unique_ptr<TwoLevelAllreduce> two_level;
         ONEBIT_RETURN_IF_ERROR(TwoLevelAllreduce::create(std::move(channels), *codec_, plan_.count, plan_.piece_blocks,
-                                                         plan_.threads, kAcrossTag, &two_level));
+                                                         kAcrossTag, &two_level));
         two_level_ = two_level.get();
         add_form(ONEBIT_ALGORITHM_TWO_LEVEL, std::move(two_level));
         return {};

@@ -74,6 +74,7 @@ Status PipelinedFlat::plan_exchanges(Transport& transport, int tag, std::size_t 
 
 void PipelinedFlat::set_operands(const Operands& operands) {
     flat_.set_operands(operands);
+    ready_ = operands.ready;
     encoded_ = encoded_chunk_ = averaged_ = decoded_ = decoded_chunk_ = 0;
     verdict_ = {};
 }
@@ -100,8 +101,10 @@ Status PipelinedFlat::advance(Step* step) {
 /// Encodes the next piece of one chunk; sends when all chunks' are there.
 Status PipelinedFlat::encode_next(bool* did) {
     if (encoded_ == pieces_) return {};
-    *did = true;
-    if (flat_.encodes()) flat_.encode(piece_of(flat_.chunks()[encoded_chunk_], encoded_));
+    const Slice slice = piece_of(flat_.chunks()[encoded_chunk_], encoded_);
+    *did = ready_ == nullptr || (*ready_)(slice);
+    if (!*did) return {};
+    if (flat_.encodes()) flat_.encode(slice);
     if (++encoded_chunk_ < flat_.chunks().size()) return {};
     encoded_chunk_ = 0;
     ONEBIT_RETURN_IF_ERROR(exchanges().chunks[encoded_++]->start());

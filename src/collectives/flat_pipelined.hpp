@@ -28,6 +28,13 @@ class PipelinedFlat final : public Algorithm {
     std::span<const Stage> stages() const override { return stages_; }
     void set_operands(const Operands& operands) override;
 
+    std::size_t pieces() const { return pieces_; }
+    Slice piece_of(const Chunk& chunk, std::size_t piece) const;
+    /// Of the call in flight: slices that have been encoded, chunk by chunk of piece by piece, and pieces of the result
+    /// that are there.
+    std::size_t encoded_slices() const { return encoded_ * flat_.chunks().size() + encoded_chunk_; }
+    std::size_t arrived_pieces() const { return decoded_; }
+
   private:
     /// Of one round of buffers.
     struct Exchanges {
@@ -40,7 +47,6 @@ class PipelinedFlat final : public Algorithm {
     PipelinedFlat(FlatAllreduce& flat, std::size_t piece_blocks);
     Status plan_exchanges(Transport& transport, int tag, std::size_t round);
     Exchanges& exchanges() { return exchanges_[flat_.current_round()]; }
-    Slice piece_of(const Chunk& chunk, std::size_t piece) const;
 
     Status advance(Step* step);
     Status average_next(bool* did);
@@ -54,6 +60,7 @@ class PipelinedFlat final : public Algorithm {
     std::vector<Exchanges> exchanges_;
 
     // The call in flight.
+    const std::function<bool(const Slice&)>* ready_ = nullptr;
     std::size_t encoded_ = 0;       ///< pieces that have been encoded, of all chunks, and sent
     std::size_t encoded_chunk_ = 0; ///< and chunks of the next one
     std::size_t averaged_ = 0;

@@ -5,211 +5,208 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/parallel.hpp"
-
 namespace onebit {
 namespace {
 
-/// Elements that are shared at a time: two slots for each neighbour stay in the second cache, or the third.
-constexpr std::size_t kSlotElements = 16 * kBlockElements;
-/// The counter's share of a segment: a cache line of its own.
-constexpr std::size_t kCounterBytes = 64;
-/// Slots take turns, so that a piece can be written while the one before it is still read.
-constexpr std::size_t kTurns = 2;
+/// A slice at most: what a few slots of it take for each neighbour stays in the caches.
+constexpr std::size_t kMostPieceBlocks = 16;
+/// Slices that a rank may share before its neighbours have encoded the first of them.
+constexpr std::size_t kSlots = 4;
+constexpr std::size_t kCacheLine = 64;
 
-std::size_t longest(const std::vector<Chunk>& shards) {
-    return std::max_element(shards.begin(), shards.end(),
-                            [](const Chunk& a, const Chunk& b) { return a.count < b.count; })
-        ->count;
+const Chunk& longest(const std::vector<Chunk>& chunks) {
+    return *std::max_element(chunks.begin(), chunks.end(),
+                             [](const Chunk& a, const Chunk& b) { return a.count < b.count; });
 }
 
 } // namespace
 
 // -------------------------------------------------------------------------------------------------- creation ----
 
-TwoLevelAllreduce::Layout::Layout(const Codec& codec, const std::vector<Chunk>& shards, std::size_t nodes) {
-    slot_elements = std::min(kSlotElements, ceil_divide(longest(shards), kWordElements) * kWordElements);
-    messages_at = kCounterBytes + kTurns * shards.size() * slot_elements * sizeof(float);
-    bytes = messages_at + FlatAllreduce::all_words(codec, longest(shards), nodes) * sizeof(std::uint32_t);
-}
+TwoLevelAllreduce::Layout::Layout(const Codec& codec, const std::vector<Chunk>& shards, std::size_t nodes,
+                                  std::size_t piece_blocks)
+    : slot_elements(std::min(piece_blocks, std::max<std::size_t>(longest(shards).blocks(), 1)) * kBlockElements),
+      messages_at(kCounters * kCacheLine + kSlots * shards.size() * slot_elements * sizeof(float)),
+      bytes(messages_at + FlatAllreduce::all_words(codec, longest(shards).count, nodes) * sizeof(std::uint32_t)) {}
 
 Status TwoLevelAllreduce::open_channels(Transport& channel, const NodeGroups& groups, const Codec& codec,
-                                        std::size_t count, Channels* channels) {
+                                        std::size_t count, std::size_t piece_blocks, Channels* channels) {
     ONEBIT_RETURN_IF_ERROR(channel.split(groups.node_of_rank, &channels->node));
     ONEBIT_RETURN_IF_ERROR(channel.split(groups.place_of_rank, &channels->across));
-    const Layout layout(codec, partition(count, groups.places), groups.nodes);
+    const Layout layout(codec, partition(count, groups.places), groups.nodes, std::min(piece_blocks, kMostPieceBlocks));
     return channels->node->share_memory(layout.bytes, &channels->memory);
 }
 
-TwoLevelAllreduce::TwoLevelAllreduce(Channels channels, const Codec& codec, std::size_t count, unsigned threads)
+TwoLevelAllreduce::TwoLevelAllreduce(Channels channels, const Codec& codec, std::size_t count, std::size_t piece_blocks)
     : codec_(codec),
-      threads_(threads),
+      piece_blocks_(std::min(piece_blocks, kMostPieceBlocks)),
       channels_(std::move(channels)),
       place_(static_cast<std::size_t>(channels_.node->rank())),
+      nodes_(static_cast<std::size_t>(channels_.across->size())),
       shards_(partition(count, static_cast<std::size_t>(channels_.node->size()))),
-      layout_(codec, shards_, static_cast<std::size_t>(channels_.across->size())),
-      pieces_(ceil_divide(longest(shards_), layout_.slot_elements)),
-      node_average_(shard().count) {
-    const auto nodes = static_cast<std::size_t>(channels_.across->size());
-    for (const Chunk& shard : shards_) chunks_.push_back(partition(shard.count, nodes));
-    source_ = ArraySource(node_average_.data());
+      layout_(codec, shards_, nodes_, piece_blocks_),
+      node_average_(*this),
+      decoded_(shards_.size()) {
+    for (const Chunk& shard : shards_) chunks_.push_back(partition(shard.count, nodes_));
+    pieces_ = ceil_divide(longest(partition(longest(shards_).count, nodes_)).blocks(), piece_blocks_);
     flat_ = std::make_unique<FlatAllreduce>(codec, shard().count, static_cast<std::size_t>(channels_.across->rank()),
-                                            nodes, FlatAllreduce::Extras{.messages = messages_of(place_)});
-    stages_ = {
-        {"average in the node", [this](Step* step) { return average_in_node(step); }},
-        {"exchange between nodes", [this](Step* step) { return exchange_between_nodes(step); }},
-        {"await the node's messages", [this](Step* step) { return await_messages(step); }},
-        {"check messages", [this](Step* step) { return check_messages(step); }},
-        {"decode messages", [this](Step* step) { return decode_messages(step); }},
+                                            nodes_, FlatAllreduce::Extras{.messages = messages_of(place_)});
+    ready_ = [this](const Slice&) {
+        return all_reached(kShared, calls_ * pieces_ * nodes_ + between_nodes_->encoded_slices() + 1);
     };
+    stages_ = {{"exchange on two levels", [this](Step* step) { return advance(step); }}};
 }
 
 Status TwoLevelAllreduce::create(Channels channels, const Codec& codec, std::size_t count, std::size_t piece_blocks,
-                                 unsigned threads, int tag, std::unique_ptr<TwoLevelAllreduce>* algorithm) {
-    std::unique_ptr<TwoLevelAllreduce> made(new TwoLevelAllreduce(std::move(channels), codec, count, threads));
+                                 int tag, std::unique_ptr<TwoLevelAllreduce>* algorithm) {
+    std::unique_ptr<TwoLevelAllreduce> made(new TwoLevelAllreduce(std::move(channels), codec, count, piece_blocks));
     ONEBIT_RETURN_IF_ERROR(
-        PipelinedFlat::create(*made->channels_.across, *made->flat_, piece_blocks, tag, &made->between_nodes_));
+        PipelinedFlat::create(*made->channels_.across, *made->flat_, made->piece_blocks_, tag, &made->between_nodes_));
     *algorithm = std::move(made);
     return {};
 }
 
 // ----------------------------------------------------------------------------------------- the node's memory ----
 
-std::atomic_ref<std::uint64_t> TwoLevelAllreduce::meetings_of(std::size_t place) {
-    return std::atomic_ref(*reinterpret_cast<std::uint64_t*>(channels_.memory->of(static_cast<int>(place))));
+std::atomic_ref<std::uint64_t> TwoLevelAllreduce::counter(std::size_t place, Counter which) const {
+    std::byte* const segment = channels_.memory->of(static_cast<int>(place));
+    return std::atomic_ref(*reinterpret_cast<std::uint64_t*>(segment + which * kCacheLine));
 }
 
-float* TwoLevelAllreduce::slot(std::size_t owner, std::size_t reader, std::size_t piece) {
-    auto* const slots = reinterpret_cast<float*>(channels_.memory->of(static_cast<int>(owner)) + kCounterBytes);
-    return slots + (piece % kTurns * shards_.size() + reader) * layout_.slot_elements;
-}
-
-std::uint32_t* TwoLevelAllreduce::messages_of(std::size_t place) {
-    return reinterpret_cast<std::uint32_t*>(channels_.memory->of(static_cast<int>(place)) + layout_.messages_at);
-}
-
-Chunk TwoLevelAllreduce::piece_of(std::size_t place, std::size_t piece) const {
-    const Chunk& shard = shards_[place];
-    const std::size_t begin = std::min(piece * layout_.slot_elements, shard.count);
-    return {place, shard.begin + begin, std::min(layout_.slot_elements, shard.count - begin)};
-}
-
-void TwoLevelAllreduce::come_to_meeting() {
-    meetings_of(place_).store(++meetings_, std::memory_order_release);
-}
-
-bool TwoLevelAllreduce::all_have_come() {
+bool TwoLevelAllreduce::all_reached(Counter which, std::uint64_t number) const {
     for (std::size_t place = 0; place < shards_.size(); ++place) {
-        if (meetings_of(place).load(std::memory_order_acquire) < meetings_) return false;
+        if (counter(place, which).load(std::memory_order_acquire) < number) return false;
     }
     return true;
 }
 
-// ---------------------------------------------------------------------------------------------------- stages ----
+float* TwoLevelAllreduce::slot(std::size_t owner, std::size_t reader, std::size_t slice) const {
+    std::byte* const segment = channels_.memory->of(static_cast<int>(owner));
+    return reinterpret_cast<float*>(segment + kCounters * kCacheLine) +
+           (slice % kSlots * shards_.size() + reader) * layout_.slot_elements;
+}
+
+std::uint32_t* TwoLevelAllreduce::messages_of(std::size_t place) const {
+    return reinterpret_cast<std::uint32_t*>(channels_.memory->of(static_cast<int>(place)) + layout_.messages_at);
+}
+
+Slice TwoLevelAllreduce::slice_of(std::size_t place, std::size_t slice) const {
+    const Chunk& chunk = chunks_[place][slice % nodes_];
+    const std::size_t first = slice / nodes_ * piece_blocks_;
+    return {chunk, std::min(first, chunk.blocks()), std::min(first + piece_blocks_, chunk.blocks())};
+}
+
+/// In the order of places.
+BlockValues TwoLevelAllreduce::NodeAverage::read(const Block& block, float* scratch) const {
+    const TwoLevelAllreduce& own = owner_;
+    const std::size_t slice =
+        (own.calls_ * own.pieces_ + block.index / own.piece_blocks_) * own.nodes_ + block.chunk.index;
+    const std::size_t in_slot = block.index % own.piece_blocks_ * kBlockElements;
+    const std::size_t count = block.count();
+    const float share = 1.0F / static_cast<float>(own.shards_.size());
+    for (std::size_t place = 0; place < own.shards_.size(); ++place) {
+        const float* const values = place == own.place_ ? own.operands_.input + own.shard().begin + block.begin()
+                                                        : own.slot(place, own.place_, slice) + in_slot;
+        for (std::size_t i = 0; i < count; ++i) scratch[i] = place == 0 ? values[i] : scratch[i] + values[i];
+    }
+    for (std::size_t i = 0; i < count; ++i) scratch[i] *= share;
+    return {scratch};
+}
+
+// ---------------------------------------------------------------------------------------------- the one stage ----
 
 void TwoLevelAllreduce::set_operands(const Operands& operands) {
     operands_ = operands;
-    between_nodes_->set_operands({.source = &source_});
+    between_nodes_->set_operands({.source = &node_average_, .ready = &ready_});
     inner_.start(between_nodes_->stages());
-    shared_ = averaged_ = decoded_ = 0;
-    cursor_.restart();
+    shared_ = 0;
+    std::fill(decoded_.begin(), decoded_.end(), 0);
+    verdict_ = {};
 }
 
-/// Piece by piece: write what the neighbours need, meet them, average what they wrote.
-Status TwoLevelAllreduce::average_in_node(Step* step) {
+/// What others wait for comes first.
+Status TwoLevelAllreduce::advance(Step* step) {
     *step = Step::kAgain;
-    if (averaged_ == pieces_) {
-        *step = Step::kDone;
-    } else if (shared_ == averaged_) {
-        share(shared_++);
-        come_to_meeting();
-    } else if (all_have_come()) {
-        average(averaged_++);
-    } else {
+    bool did = false;
+    share_next(&did);
+    if (!did) ONEBIT_RETURN_IF_ERROR(exchange_between_nodes(&did));
+    if (!did) decode_next(&did);
+    if (did) return {};
+    const bool all_decoded =
+        std::all_of(decoded_.begin(), decoded_.end(), [&](std::size_t slices) { return slices == pieces_ * nodes_; });
+    if (!inner_.finished() || !all_decoded) {
         *step = Step::kWait;
+        return {};
     }
-    return {};
+    ++calls_;
+    if (!verdict_.ok()) {
+        flat_->worker().reset();
+        flat_->server().reset();
+    }
+    *step = Step::kDone;
+    return verdict_;
 }
 
-void TwoLevelAllreduce::share(std::size_t piece) {
+/// Writes the next slice of every other rank's shard into its slot, if that is free.
+void TwoLevelAllreduce::share_next(bool* did) {
+    const std::size_t slices = pieces_ * nodes_;
+    const std::uint64_t number = calls_ * slices + shared_; // of this slice, in all calls
+    if (shared_ == slices || (number >= kSlots && !all_reached(kEncoded, number - kSlots + 1))) return;
+    *did = true;
     for (std::size_t reader = 0; reader < shards_.size(); ++reader) {
         if (reader == place_) continue;
-        const Chunk part = piece_of(reader, piece);
-        std::copy_n(operands_.input + part.begin, part.count, slot(place_, reader, piece));
+        const Slice slice = slice_of(reader, shared_);
+        const std::size_t begin = std::min(slice.first_block * kBlockElements, slice.chunk.count);
+        const std::size_t end = std::min(slice.end_block * kBlockElements, slice.chunk.count);
+        const float* const values = operands_.input + shards_[reader].begin + slice.chunk.begin;
+        std::copy(values + begin, values + end, slot(place_, reader, number));
     }
+    ++shared_;
+    counter(place_, kShared).store(number + 1, std::memory_order_release);
 }
 
-/// In the order of places, block by block, so that a sum is in the cache while it grows.
-void TwoLevelAllreduce::average(std::size_t piece) {
-    const Chunk part = piece_of(place_, piece);
-    const float share = 1.0F / static_cast<float>(shards_.size());
-    parallel_for(0, part.blocks(), threads_, [&](std::size_t index) {
-        const std::size_t begin = index * kBlockElements;
-        const std::size_t count = Block{part, index}.count();
-        float* const average = node_average_.data() + (part.begin - shard().begin) + begin;
-        for (std::size_t place = 0; place < shards_.size(); ++place) {
-            const float* const values =
-                (place == place_ ? operands_.input + part.begin : slot(place, place_, piece)) + begin;
-            for (std::size_t i = 0; i < count; ++i) average[i] = place == 0 ? values[i] : average[i] + values[i];
-        }
-        for (std::size_t i = 0; i < count; ++i) average[i] *= share;
-    });
-}
-
-Status TwoLevelAllreduce::exchange_between_nodes(Step* step) {
-    const Status status = inner_.advance(step);
-    // What overflowed in one shard must be said by all ranks: check_messages does.
-    if (!status.ok() && status.code() != ONEBIT_ERROR_NONFINITE) return status;
-    if (!status.ok()) *step = Step::kDone;
-    if (*step == Step::kDone) come_to_meeting();
+/// One step of the flat form; says how far it has come.
+Status TwoLevelAllreduce::exchange_between_nodes(bool* did) {
+    if (inner_.finished()) return {};
+    Step step = Step::kDone;
+    const Status status = inner_.advance(&step);
+    // What overflowed in one shard must be said by all ranks, whose shards are others: decode_next sees it.
+    const bool overflow = status.code() == ONEBIT_ERROR_NONFINITE;
+    if (!status.ok() && !overflow) return status;
+    *did = step != Step::kWait;
+    const bool finished = inner_.finished() || overflow;
+    const std::size_t slices = pieces_ * nodes_;
+    // A shard that is shorter may have a piece less; its counters end where the others' do.
+    const bool all_encoded = between_nodes_->encoded_slices() == between_nodes_->pieces() * nodes_;
+    const std::size_t encoded = all_encoded ? slices : between_nodes_->encoded_slices();
+    const std::size_t arrived = finished ? pieces_ : between_nodes_->arrived_pieces();
+    counter(place_, kEncoded).store(calls_ * slices + encoded, std::memory_order_release);
+    counter(place_, kArrived).store(calls_ * pieces_ + arrived, std::memory_order_release);
+    if (overflow) inner_.start({});
     return {};
 }
 
-Status TwoLevelAllreduce::await_messages(Step* step) {
-    *step = all_have_come() ? Step::kDone : Step::kWait;
-    return {};
-}
-
-/// All ranks of all nodes see the same messages.
-Status TwoLevelAllreduce::check_messages(Step* step) {
-    *step = Step::kDone;
-    for (std::size_t place = 0; place < shards_.size(); ++place) {
+/// Decodes a slice of some shard whose result is there.
+void TwoLevelAllreduce::decode_next(bool* did) {
+    for (std::size_t place = 0; place < shards_.size() && !*did; ++place) {
+        std::size_t& next = decoded_[place];
+        const std::uint64_t needed = calls_ * pieces_ + next / nodes_ + 1;
+        if (next == pieces_ * nodes_ || counter(place, kArrived).load(std::memory_order_acquire) < needed) continue;
+        *did = true;
+        const Slice slice = slice_of(place, next++);
         const std::uint32_t* message = messages_of(place);
-        for (const Chunk& chunk : chunks_[place]) {
-            if (!codec_.is_finite(message, Slice::whole(chunk))) {
-                flat_->worker().reset();
-                flat_->server().reset();
-                const std::size_t begin = shards_[place].begin + chunk.begin;
-                return Status::error(ONEBIT_ERROR_NONFINITE,
-                                     "the sum of values and error overflowed float32 among elements %zu to %zu; the "
-                                     "error state has been reset",
-                                     begin, begin + chunk.count - 1);
-            }
-            message += codec_.message_words(chunk);
+        for (std::size_t c = 0; c < slice.chunk.index; ++c) message += codec_.message_words(chunks_[place][c]);
+        const Chunk& shard = shards_[place];
+        // All ranks of all nodes see the same messages, and so come to the same verdict.
+        if (verdict_.ok() && !codec_.is_finite(message, slice)) {
+            verdict_ = Status::error(ONEBIT_ERROR_NONFINITE,
+                                     "the sum of values and error overflowed float32; the error state has been reset");
         }
+        if (!verdict_.ok()) continue;
+        const ArraySink sink(operands_.output + shard.begin);
+        const std::span<const std::uint32_t> mask = mask_.view();
+        codec_.decode(message, slice, mask.empty() ? mask : mask.subspan(shard.begin / kWordElements), sink);
     }
-    return {};
-}
-
-Status TwoLevelAllreduce::decode_messages(Step* step) {
-    *step = Step::kAgain;
-    if (decoded_ == shards_.size()) {
-        *step = Step::kDone;
-        return {};
-    }
-    Slice slice;
-    if (!cursor_.next(chunks_[decoded_], &slice)) {
-        cursor_.restart();
-        ++decoded_;
-        return {};
-    }
-    const Chunk& shard = shards_[decoded_];
-    const std::uint32_t* message = messages_of(decoded_);
-    for (std::size_t c = 0; c < slice.chunk.index; ++c) message += codec_.message_words(chunks_[decoded_][c]);
-    const ArraySink sink(operands_.output + shard.begin);
-    const std::span<const std::uint32_t> mask = mask_.view();
-    codec_.decode(message, slice, mask.empty() ? mask : mask.subspan(shard.begin / kWordElements), sink);
-    return {};
 }
 
 // ----------------------------------------------------------------------------------------------------- state ----
@@ -222,7 +219,7 @@ void TwoLevelAllreduce::set_mask(AlignedBuffer<std::uint32_t> mask) {
 }
 
 std::size_t TwoLevelAllreduce::workspace_bytes() const {
-    return layout_.bytes + node_average_.bytes() + mask_.bytes() + flat_->workspace_bytes();
+    return layout_.bytes + mask_.bytes() + flat_->workspace_bytes();
 }
 
 } // namespace onebit

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -17,28 +19,32 @@ namespace onebit {
 /// The compressed allreduce on two levels: exact inside a node, one bit per element between nodes.
 ///
 /// With N nodes of L ranks the buffer is cut into L shards; the rank in place l of each node owns shard l. It averages
-/// the shard over its node's ranks, exactly, and takes part, with the L-th ranks of the other nodes, in a flat
-/// compressed allreduce of that average. The resulting messages lie in memory that the node shares: all its ranks
-/// decode from there. Between nodes each node sends 1/L of what the flat form would; the error of a rank covers its
-/// shard alone.
+/// the shard over its node's ranks, exactly, and takes part, with the ranks in place l of the other nodes, in a flat
+/// compressed allreduce of those averages. The resulting messages lie in memory that the node shares: all its ranks
+/// decode from there. Between nodes each node sends 1/L of what the flat form would; a rank's error covers its shard
+/// alone.
 ///
-/// Inside a node ranks meet through memory alone. Each has a segment: a counter of the meetings it has come to, two
-/// slots of values for every other rank, its shard's messages. A rank that comes to a meeting has written what others
-/// read after it, and has read what will be overwritten after it.
+/// All of this goes on at the same time, a slice of a shard at a time: slice number t is piece t / N of chunk t % N, in
+/// the order in which the flat form encodes them. Ranks of a node meet through memory alone. Each has a segment:
+/// counters of how far it has come in all calls together, slots for values, its shard's messages. It shares slice t of
+/// every other rank's shard through a slot; that rank encodes the average when all have shared theirs, and the slot is
+/// free again. A rank begins a call only when it is done with the last one, so what it shares also says that nothing of
+/// the last call is needed any more.
 class TwoLevelAllreduce final : public Algorithm {
   public:
-    /// What only all ranks together can make; collective.
+    /// What only all ranks together can make.
     struct Channels {
         std::unique_ptr<Transport> node;   ///< this rank's node
         std::unique_ptr<Transport> across; ///< the ranks in this place of all nodes
         std::unique_ptr<SharedMemory> memory;
     };
+    /// Collective; may block.
     static Status open_channels(Transport& channel, const NodeGroups& groups, const Codec& codec, std::size_t count,
-                                Channels* channels);
+                                std::size_t piece_blocks, Channels* channels);
 
-    /// Local. The tags from `tag` on are its own on the channel across.
-    static Status create(Channels channels, const Codec& codec, std::size_t count, std::size_t piece_blocks,
-                         unsigned threads, int tag, std::unique_ptr<TwoLevelAllreduce>* algorithm);
+    /// Local. The four tags from `tag` on are its own on the channel across.
+    static Status create(Channels channels, const Codec& codec, std::size_t count, std::size_t piece_blocks, int tag,
+                         std::unique_ptr<TwoLevelAllreduce>* algorithm);
 
     std::span<const Stage> stages() const override { return stages_; }
     void set_operands(const Operands& operands) override;
@@ -53,54 +59,64 @@ class TwoLevelAllreduce final : public Algorithm {
     void set_mask(AlignedBuffer<std::uint32_t> mask);
 
   private:
-    TwoLevelAllreduce(Channels channels, const Codec& codec, std::size_t count, unsigned threads);
-
     /// Where things lie in a segment.
     struct Layout {
-        Layout(const Codec& codec, const std::vector<Chunk>& shards, std::size_t nodes);
-        std::size_t slot_elements = 0; ///< of a slot: a piece
-        std::size_t messages_at = 0;   ///< in bytes
-        std::size_t bytes = 0;         ///< of the segment
+        Layout(const Codec& codec, const std::vector<Chunk>& shards, std::size_t nodes, std::size_t piece_blocks);
+        std::size_t slot_elements; ///< of a slot: a piece
+        std::size_t messages_at;   ///< in bytes
+        std::size_t bytes;         ///< of the segment
+    };
+    /// How far a rank has come; each has a cache line of its own.
+    enum Counter : std::size_t { kShared, kEncoded, kArrived, kCounters };
+
+    /// The average of the node's values.
+    class NodeAverage final : public ValueSource {
+      public:
+        explicit NodeAverage(TwoLevelAllreduce& owner) : owner_(owner) {}
+        BlockValues read(const Block& block, float* scratch) const override;
+
+      private:
+        TwoLevelAllreduce& owner_;
     };
 
-    std::atomic_ref<std::uint64_t> meetings_of(std::size_t place);
-    float* slot(std::size_t owner, std::size_t reader, std::size_t piece);
-    std::uint32_t* messages_of(std::size_t place);
-    /// Where in the buffer a piece of a shard lies.
-    Chunk piece_of(std::size_t place, std::size_t piece) const;
-    void come_to_meeting();
-    bool all_have_come();
+    TwoLevelAllreduce(Channels channels, const Codec& codec, std::size_t count, std::size_t piece_blocks);
 
-    Status average_in_node(Step* step);
-    Status exchange_between_nodes(Step* step);
-    Status await_messages(Step* step);
-    Status check_messages(Step* step);
-    Status decode_messages(Step* step);
-    void share(std::size_t piece);
-    void average(std::size_t piece);
+    std::atomic_ref<std::uint64_t> counter(std::size_t place, Counter which) const;
+    /// Whether every place's counter has reached a number.
+    bool all_reached(Counter which, std::uint64_t number) const;
+    /// For slice number `slice`, counted over all calls, of the reader's shard.
+    float* slot(std::size_t owner, std::size_t reader, std::size_t slice) const;
+    std::uint32_t* messages_of(std::size_t place) const;
+    /// Slice number `slice` of a shard.
+    Slice slice_of(std::size_t place, std::size_t slice) const;
+
+    Status advance(Step* step);
+    void share_next(bool* did);
+    Status exchange_between_nodes(bool* did);
+    void decode_next(bool* did);
 
     const Codec& codec_;
-    unsigned threads_;
+    std::size_t piece_blocks_;
     Channels channels_;
     std::size_t place_;
+    std::size_t nodes_;
     std::vector<Chunk> shards_;              ///< by place
     std::vector<std::vector<Chunk>> chunks_; ///< by place: the shard's chunks, as the flat form cuts it
     Layout layout_;
-    std::size_t pieces_;                ///< of the longest shard
-    AlignedBuffer<float> node_average_; ///< of the own shard
+    std::size_t pieces_; ///< of the longest chunk of the longest shard
     std::unique_ptr<FlatAllreduce> flat_;
     std::unique_ptr<PipelinedFlat> between_nodes_;
+    NodeAverage node_average_;
+    std::function<bool(const Slice&)> ready_;
     AlignedBuffer<std::uint32_t> mask_;
 
     // The call in flight.
     Operands operands_;
-    ArraySource source_; ///< the node's average
     StageRunner inner_;
-    std::uint64_t meetings_ = 0; ///< that this rank has come to, in all calls
-    std::size_t shared_ = 0;     ///< pieces that it has shared
-    std::size_t averaged_ = 0;   ///< and averaged
-    std::size_t decoded_ = 0;    ///< shards
-    SliceCursor cursor_;
+    std::uint64_t calls_ = 0;          ///< before this one: what the counters began with
+    std::size_t shared_ = 0;           ///< slices
+    std::vector<std::size_t> decoded_; ///< by place: slices
+    Status verdict_;
     std::vector<Stage> stages_;
 };
 
