@@ -9,10 +9,17 @@ namespace onebit {
 namespace {
 
 /// A slice at most: what a few slots of it take for each neighbour stays in the caches.
-constexpr std::size_t kMostPieceBlocks = 16;
+constexpr std::size_t kMostPieceBlocks = 32;
 /// Slices that a rank may share before its neighbours have encoded the first of them.
 constexpr std::size_t kSlots = 4;
 constexpr std::size_t kCacheLine = 64;
+/// Elements that are worked on while the next ones are fetched: half a page.
+constexpr std::size_t kStrip = 512;
+
+/// Begins to read a strip into the cache; where there is none, that does nothing.
+void fetch(const float* strip) {
+    for (std::size_t i = 0; i < kStrip; i += kCacheLine / sizeof(float)) __builtin_prefetch(strip + i);
+}
 
 const Chunk& longest(const std::vector<Chunk>& chunks) {
     return *std::max_element(chunks.begin(), chunks.end(),
@@ -96,20 +103,32 @@ Slice TwoLevelAllreduce::slice_of(std::size_t place, std::size_t slice) const {
     return {chunk, std::min(first, chunk.blocks()), std::min(first + piece_blocks_, chunk.blocks())};
 }
 
-/// In the order of places.
+/// In the order of places, strip by strip: a sum stays in the first cache while it grows, and the next strip is fetched
+/// meanwhile.
 BlockValues TwoLevelAllreduce::NodeAverage::read(const Block& block, float* scratch) const {
     const TwoLevelAllreduce& own = owner_;
     const std::size_t slice =
         (own.calls_ * own.pieces_ + block.index / own.piece_blocks_) * own.nodes_ + block.chunk.index;
     const std::size_t in_slot = block.index % own.piece_blocks_ * kBlockElements;
-    const std::size_t count = block.count();
     const float share = 1.0F / static_cast<float>(own.shards_.size());
-    for (std::size_t place = 0; place < own.shards_.size(); ++place) {
-        const float* const values = place == own.place_ ? own.operands_.input + own.shard().begin + block.begin()
-                                                        : own.slot(place, own.place_, slice) + in_slot;
-        for (std::size_t i = 0; i < count; ++i) scratch[i] = place == 0 ? values[i] : scratch[i] + values[i];
+    const auto values_of = [&](std::size_t place) {
+        return place == own.place_ ? own.operands_.input + own.shard().begin + block.begin()
+                                   : own.slot(place, own.place_, slice) + in_slot;
+    };
+    for (std::size_t begin = 0; begin < block.count(); begin += kStrip) {
+        const std::size_t count = std::min(kStrip, block.count() - begin);
+        float* const sum = scratch + begin;
+        for (std::size_t place = 0; place < own.shards_.size(); ++place) {
+            const float* const values = values_of(place) + begin;
+            fetch(values + kStrip);
+            if (place == 0) {
+                std::copy_n(values, count, sum);
+            } else {
+                for (std::size_t i = 0; i < count; ++i) sum[i] += values[i];
+            }
+        }
+        for (std::size_t i = 0; i < count; ++i) sum[i] *= share;
     }
-    for (std::size_t i = 0; i < count; ++i) scratch[i] *= share;
     return {scratch};
 }
 
@@ -158,8 +177,15 @@ void TwoLevelAllreduce::share_next(bool* did) {
         const Slice slice = slice_of(reader, shared_);
         const std::size_t begin = std::min(slice.first_block * kBlockElements, slice.chunk.count);
         const std::size_t end = std::min(slice.end_block * kBlockElements, slice.chunk.count);
-        const float* const values = operands_.input + shards_[reader].begin + slice.chunk.begin;
-        std::copy(values + begin, values + end, slot(place_, reader, number));
+        const float* values = operands_.input + shards_[reader].begin + slice.chunk.begin + begin;
+        float* to = slot(place_, reader, number);
+        for (std::size_t left = end - begin; left > 0;) {
+            const std::size_t count = std::min(kStrip, left);
+            fetch(values + kStrip);
+            to = std::copy_n(values, count, to);
+            values += count;
+            left -= count;
+        }
     }
     ++shared_;
     counter(place_, kShared).store(number + 1, std::memory_order_release);
