@@ -1,0 +1,219 @@
+#!/usr/bin/python3
+# Copyright 2026 The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+"""How long an allreduce takes, compressed and dense, on several networks: runs bench/osu_onebit_allreduce, tabulates, draws.
+
+Shared memory, and hosts that tools/netlab makes on this machine (needs root), with Open MPI and with MPICH. In each run the
+compressed form and MPI_Allreduce take turns. What is measured is kept in RESULTS and not measured again, so it may be
+interrupted. Then draws IMAGES/allreduce.png and .svg and prints a table in Markdown.
+
+Before (Debian 12):
+  scripts/packages.sh build openmpi mpich bench && apt-get install iproute2 python3-matplotlib
+  for p in release release-mpich; do cmake --preset $p && cmake --build --preset $p --target osu_onebit_allreduce; done
+"""
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+NETLAB = ROOT / "tools/netlab"
+LAB = "benchmarks"
+MPIS = {"openmpi": ("Open MPI", "release"), "mpich": ("MPICH", "release-mpich")}
+# Name: ranks, rate between hosts (None: shared memory), the largest message.
+NETWORKS = {
+    "shared memory, 2 ranks": (2, None, "64M"),
+    "10 Gbit/s, 2 hosts": (2, "10gbit", "64M"),
+    "1 Gbit/s, 2 hosts": (2, "1gbit", "64M"),
+    "1 Gbit/s, 4 hosts": (4, "1gbit", "64M"),
+    "100 Mbit/s, 2 hosts": (2, "100mbit", "16M"),
+    "100 Mbit/s, 4 hosts": (4, "100mbit", "16M"),
+}
+COLUMNS = {"bytes": 0, "iterations": 4, "median_us": 6, "dense_median_us": 7, "wire_bytes": 9}
+
+
+def die(message):
+    sys.exit(f"benchmarks.py: {message}")
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--results", type=Path, default=ROOT / "build/benchmarks", help="[%(default)s]")
+    parser.add_argument("--images", type=Path, default=ROOT / "docs/images", help="[%(default)s]")
+    parser.add_argument("--table", type=Path, help="file for the table [stdout]")
+    parser.add_argument("--networks", nargs="+", choices=NETWORKS, default=list(NETWORKS), metavar="NETWORK")
+    parser.add_argument("--mpis", nargs="+", choices=MPIS, default=list(MPIS))
+    parser.add_argument("--smallest", default="4K", help="message [%(default)s]")
+    parser.add_argument("--iterations", type=int, default=10, help="[%(default)s]")
+    parser.add_argument("--check", choices=("full", "none"), default="full", help="what each call makes sure of")
+    parser.add_argument("--plot-only", action="store_true", help="measure nothing, draw what is there")
+    return parser.parse_args()
+
+
+# ---- measuring ----
+
+
+def bytes_of(text):
+    return int(text[:-1]) << {"K": 10, "M": 20}[text[-1]]
+
+
+def command_for(options, network, mpi):
+    ranks, rate, largest = NETWORKS[network]
+    program = ROOT / "build" / MPIS[mpi][1] / "bench/osu_onebit_allreduce"
+    if not program.is_file():
+        die(f"there is no {program}; --help says how to build it")
+    measured = [str(program), "-f", "-m", f"{options.smallest}:{largest}", "-i", str(options.iterations), "-x", "2",
+                "--check", options.check]
+    if rate:
+        return [str(NETLAB), "run", "--name", LAB, "--mpi", mpi, "--"] + measured
+    as_root = ["--allow-run-as-root"] if mpi == "openmpi" and os.geteuid() == 0 else []
+    return [f"mpirun.{mpi}", *as_root, "-n", str(ranks)] + measured
+
+
+def rows_of(command, largest):
+    """Reads the table until its last row, then lets the program end: MPICH sometimes hangs in MPI_Finalize."""
+    rows = []
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
+        watchdog = threading.Timer(900, os.killpg, (process.pid, signal.SIGTERM))
+        watchdog.start()
+        for line in process.stdout:
+            fields = line.split()
+            if fields and not line.startswith("#"):
+                rows.append({name: float(fields[column]) for name, column in COLUMNS.items()})
+            if rows and rows[-1]["bytes"] >= largest:
+                break
+        watchdog.cancel()
+        try:
+            process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGTERM)
+    if not rows or rows[-1]["bytes"] < largest:
+        die(f"failed: {' '.join(command)}")
+    return rows
+
+
+def result_path(options, network, mpi):
+    return options.results / f"{network.replace('/', '_').replace(' ', '_').replace(',', '')}-{mpi}-{options.check}.json"
+
+
+def measure(options, network):
+    ranks, rate, largest = NETWORKS[network]
+    missing = [mpi for mpi in options.mpis if not result_path(options, network, mpi).exists()]
+    if not missing:
+        return
+    if rate:
+        subprocess.run([str(NETLAB), "down", "--name", LAB], stderr=subprocess.DEVNULL, check=False)
+        subprocess.run([str(NETLAB), "up", "--name", LAB, "--hosts", str(ranks), "--rate", rate], check=True)
+    try:
+        for mpi in missing:
+            print(f"{network}, {MPIS[mpi][0]}", flush=True)
+            rows = rows_of(command_for(options, network, mpi), bytes_of(largest))
+            result_path(options, network, mpi).write_text(json.dumps(rows, indent=1))
+    finally:
+        if rate:
+            subprocess.run([str(NETLAB), "down", "--name", LAB], check=True)
+
+
+# ---- telling ----
+
+
+def read(options):
+    results = {}
+    for network in options.networks:
+        for mpi in options.mpis:
+            path = result_path(options, network, mpi)
+            if path.exists():
+                results[network, mpi] = json.loads(path.read_text())
+    return results or die(f"nothing in {options.results}")
+
+
+def floor_ms(network, row):
+    """What the wire needs for the compressed bytes; None for shared memory."""
+    rate = NETWORKS[network][1]
+    bits = {"10gbit": 1e10, "1gbit": 1e9, "100mbit": 1e8, None: 0}[rate]
+    return row["wire_bytes"] * 8 / bits * 1e3 if bits else None
+
+
+def crossover(rows):
+    """The least size from which on compressed is never slower."""
+    size = None
+    for row in reversed(rows):
+        if row["median_us"] > row["dense_median_us"]:
+            break
+        size = row["bytes"]
+    return "-" if size is None else f"{size / 1024:.0f} KiB"
+
+
+def table(options, results):
+    lines = ["| network | MPI | MiB | onebit, ms | wire's floor, ms | MPI_Allreduce, ms | times faster than it | than the better "
+             "MPI | faster from |", "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"]
+    for network in options.networks:
+        dense = [results[network, mpi][-1]["dense_median_us"] for mpi in options.mpis if (network, mpi) in results]
+        for mpi in options.mpis:
+            if (network, mpi) not in results:
+                continue
+            row = results[network, mpi][-1]
+            floor = floor_ms(network, row)
+            lines.append(f"| {network} | {MPIS[mpi][0]} | {row['bytes'] / 2**20:.0f} | {row['median_us'] / 1e3:.1f} | "
+                         f"{'-' if floor is None else f'{floor:.1f}'} | {row['dense_median_us'] / 1e3:.1f} | "
+                         f"{row['dense_median_us'] / row['median_us']:.1f} | {min(dense) / row['median_us']:.1f} | "
+                         f"{crossover(results[network, mpi])} |")
+    return "\n".join(lines) + "\n"
+
+
+def draw(options, results):
+    import matplotlib
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    networks = [n for n in options.networks if any((n, mpi) in results for mpi in options.mpis)]
+    columns = min(3, len(networks))
+    rows = -(-len(networks) // columns)
+    figure, axes = plt.subplots(rows, columns, figsize=(4.2 * columns, 3.4 * rows), squeeze=False, sharey=True)
+    for axis in axes.flat[len(networks):]:
+        axis.set_visible(False)
+    styles = {"openmpi": "-", "mpich": "--"}
+    for axis, network in zip(axes.flat, networks):
+        for mpi in options.mpis:
+            if (network, mpi) not in results:
+                continue
+            measured = results[network, mpi]
+            sizes = [row["bytes"] / 2**20 for row in measured]
+            for column, colour, what in (("dense_median_us", "#222222", "MPI_Allreduce"),
+                                         ("median_us", "#1f6fb4", "onebit")):
+                axis.plot(sizes, [row[column] / 1e3 for row in measured], styles[mpi], color=colour,
+                          label=f"{what}, {MPIS[mpi][0]}")
+        axis.set(xscale="log", yscale="log", title=network)
+        axis.set_xlabel("MiB of float32")
+        axis.grid(True, which="major", alpha=0.3)
+    for row in axes:
+        row[0].set_ylabel("milliseconds")
+    axes.flat[0].legend(fontsize=8)
+    figure.tight_layout()
+    options.images.mkdir(parents=True, exist_ok=True)
+    for suffix in ("png", "svg"):
+        figure.savefig(options.images / f"allreduce.{suffix}", dpi=110)
+
+
+def main():
+    options = parse_arguments()
+    options.results.mkdir(parents=True, exist_ok=True)
+    if not options.plot_only:
+        for network in options.networks:
+            measure(options, network)
+    results = read(options)
+    text = table(options, results)
+    if options.table:
+        options.table.write_text(text)
+    else:
+        print(text, end="")
+    draw(options, results)
+
+
+if __name__ == "__main__":
+    main()
