@@ -50,7 +50,7 @@ struct Options {
 
     // The compression. The steps are filled in by parse().
     std::uint64_t freeze_step = 0;
-    std::uint64_t variance_updates = 16;
+    std::uint64_t variance_updates = 64; ///< more than the papers' 16: these trainings are short
     std::uint64_t local_step_scaler = 0;
     std::uint64_t local_steps = 16;
     std::optional<onebit_scale_t> scale; // nothing: onebit's default

@@ -181,7 +181,8 @@ typedef struct onebit_allreduce_config {
     }
 
 /* Plans an allreduce and allocates all that its operations will ever use: at most 4d + 4d/n bytes of error state and
- * d/2 bytes of workspace (set_mask's d/8 included) for d elements and n <= 1024 ranks, plus less than 1 MiB.
+ * d/2 bytes of workspace (set_mask's d/8 included) for d elements and n <= 1024 ranks, plus less than 1 MiB; on two
+ * levels also at most 4 MiB for each rank that others share its memory with, in memory that the node shares.
  * Collective; blocks.
  *   config     read, not kept
  *   allreduce  [out] the handle; set to NULL on failure
@@ -263,7 +264,8 @@ typedef struct onebit_allreduce_info {
 ONEBIT_API onebit_status_t onebit_allreduce_get_info(onebit_allreduce_t allreduce,
                                                      onebit_allreduce_info_t* info) ONEBIT_NOEXCEPT;
 
-/* Releases the handle and all it owns; NULL is accepted. Collective over MPI (MPI_Comm_free), before MPI_Finalize.
+/* Releases the handle and all it owns; NULL is accepted. Collective over MPI (MPI_Comm_free; on two levels a rank also
+ * waits for the others, ONEBIT_TIMEOUT at most: destroy handles in the same order everywhere), before MPI_Finalize.
  * INVALID_HANDLE; BUSY while a started operation is not finished (nothing is released then). */
 ONEBIT_API onebit_status_t onebit_allreduce_destroy(onebit_allreduce_t allreduce) ONEBIT_NOEXCEPT;
 

@@ -10,9 +10,10 @@
 
 namespace onebit {
 
-/// What one call works on. A compressed call reads `source` (NULL: it sends whatever lies there, for a call that is
-/// going to be called off) and writes `sink` (NULL: the result is only kept), which must live until it is finished; a
-/// dense one, which needs its values in memory, `input` and `output`: count floats each, the same or not overlapping.
+/// What one call works on. A flat compressed call reads `source` (NULL: it sends whatever lies there, for a call that
+/// is going to be called off) and writes `sink` (NULL: the result is only kept), which must live until it is finished;
+/// a dense one, and one on two levels, which need their values in memory, `input` and `output`: count floats each, the
+/// same or not overlapping.
 struct Operands {
     const float* input = nullptr;
     float* output = nullptr;

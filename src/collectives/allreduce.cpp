@@ -39,23 +39,39 @@ Status Allreduce::create(Communicator& communicator, const onebit_allreduce_conf
     std::unique_ptr<Allreduce> made(new Allreduce(std::move(plan), std::move(channel), timeout));
     ONEBIT_RETURN_IF_ERROR(
         communicator.agree(catch_exceptions([&] { return made->make_codec_for(communicator.environment()); })));
-    TwoLevelAllreduce::Channels channels;
-    if (made->plan_.algorithm == ONEBIT_ALGORITHM_TWO_LEVEL) {
-        ONEBIT_RETURN_IF_ERROR(communicator.agree(
-            TwoLevelAllreduce::open_channels(*made->channel_, communicator.groups(), *made->codec_, made->plan_.count,
-                                             made->plan_.piece_blocks, &channels)));
-    }
-    const Status allocated = catch_exceptions([&] { return made->allocate(extras, std::move(channels)); });
-    ONEBIT_RETURN_IF_ERROR(communicator.agree(allocated));
+    if (made->plan_.algorithm == ONEBIT_ALGORITHM_TWO_LEVEL)
+        ONEBIT_RETURN_IF_ERROR(made->open_two_levels(communicator));
+    const Status allocated = catch_exceptions([&] { return made->allocate(extras); });
+    made->leaving_together_ = true; // if this fails on all ranks: unless they could not agree
+    const Status agreed = communicator.agree(allocated);
+    if (!communicator.usable()) made->abandon(agreed);
+    ONEBIT_RETURN_IF_ERROR(agreed);
+    made->leaving_together_ = false;
     *allreduce = std::move(made);
     return {};
+}
+
+/// Where that fails on any rank, what the others have is never freed: it could only be with all.
+Status Allreduce::open_two_levels(Communicator& communicator) {
+    auto channels = std::make_unique<TwoLevelAllreduce::Channels>();
+    const Status opened = catch_exceptions([&] {
+        return TwoLevelAllreduce::open_channels(*channel_, communicator.groups(), *codec_, plan_.count,
+                                                plan_.piece_blocks, channels.get());
+    });
+    const Status agreed = communicator.agree(opened);
+    if (agreed.ok()) {
+        channels_ = std::move(*channels);
+    } else {
+        (void)channels.release();
+    }
+    return agreed;
 }
 
 Status Allreduce::make_codec_for(const Environment& environment) {
     return make_codec({plan_.codec, plan_.scale, plan_.group, plan_.threads, environment.kernels}, &codec_);
 }
 
-Status Allreduce::allocate(FlatAllreduce::Extras extras, TwoLevelAllreduce::Channels channels) {
+Status Allreduce::allocate(FlatAllreduce::Extras extras) {
     ONEBIT_RETURN_IF_ERROR(Agreement::create(*channel_, kAgreementTag, &agreement_));
     std::unique_ptr<DenseAllreduce> dense;
     ONEBIT_RETURN_IF_ERROR(DenseAllreduce::create(*channel_, plan_.count, plan_.threads, &dense));
@@ -64,8 +80,8 @@ Status Allreduce::allocate(FlatAllreduce::Extras extras, TwoLevelAllreduce::Chan
 
     if (plan_.algorithm == ONEBIT_ALGORITHM_TWO_LEVEL) {
         std::unique_ptr<TwoLevelAllreduce> two_level;
-        ONEBIT_RETURN_IF_ERROR(TwoLevelAllreduce::create(std::move(channels), *codec_, plan_.count, plan_.piece_blocks,
-                                                         kAcrossTag, &two_level));
+        ONEBIT_RETURN_IF_ERROR(
+            TwoLevelAllreduce::create(channels_, *codec_, plan_.count, plan_.piece_blocks, kAcrossTag, &two_level));
         two_level_ = two_level.get();
         add_form(ONEBIT_ALGORITHM_TWO_LEVEL, std::move(two_level));
         return {};
@@ -93,12 +109,18 @@ void Allreduce::add_form(onebit_algorithm_t name, std::unique_ptr<Algorithm> alg
 }
 
 Allreduce::~Allreduce() {
-    if (broken_.ok() && !in_flight_) return;
+    // Memory that a node shares can only be freed by all together: one whose handle is broken won't come.
+    const bool all_leave =
+        channels_.memory == nullptr || leaving_together_ || (broken_.ok() && !in_flight_ && agree_now(Status()).ok());
+    if (broken_.ok() && !in_flight_ && all_leave) return;
     // Messages of the operation that never finished may still arrive: what they are written to must stay.
     for (Form& form : forms_) (void)form.algorithm.release();
     (void)flat_.release();
     (void)direct_sum_.release();
     (void)agreement_.release();
+    (void)channels_.memory.release();
+    (void)channels_.across.release();
+    (void)channels_.node.release();
 }
 
 // ------------------------------------------------------------------------------------------------- operation ----
@@ -318,6 +340,7 @@ Status Allreduce::set_algorithm(onebit_algorithm_t algorithm) {
 Status Allreduce::set_mask(const std::uint32_t* mask, const Status& own_before) {
     ONEBIT_RETURN_IF_ERROR(check_idle());
     AlignedBuffer<std::uint32_t> words;
+    AlignedBuffer<std::uint32_t> of_shard;
     const Status own = catch_exceptions([&] {
         ONEBIT_RETURN_IF_ERROR(own_before);
         if (!compresses()) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "the handle was created dense: no mask");
@@ -325,12 +348,13 @@ Status Allreduce::set_mask(const std::uint32_t* mask, const Status& own_before) 
         words = AlignedBuffer<std::uint32_t>(ceil_divide(plan_.count, kWordElements));
         std::copy_n(mask, words.size(), words.data());
         if (const std::size_t rest = plan_.count % kWordElements; rest > 0) words[words.size() - 1] &= (1U << rest) - 1;
+        if (two_level_ != nullptr) of_shard = two_level_->shard_of(words);
         return Status();
     });
     const std::uint64_t hash = hash_bytes(words.data(), words.bytes());
     ONEBIT_RETURN_IF_ERROR(agree_now(own, 0, hash, {"", "the mask (its hash)"}));
     if (two_level_ != nullptr) {
-        two_level_->set_mask(std::move(words));
+        two_level_->set_mask(std::move(words), std::move(of_shard));
     } else {
         flat_->set_mask(std::move(words));
     }
@@ -350,21 +374,31 @@ Status Allreduce::get_error(float* worker, float* server) const {
     ONEBIT_RETURN_IF_ERROR(check_idle());
     if (worker != nullptr) std::fill_n(worker, plan_.count, 0.0F);
     if (!compresses()) return {};
-    if (worker != nullptr) state()->worker().get_error(worker + state_begin());
+    if (worker != nullptr) state()->worker().get_error(worker + worker_part().begin);
     if (server != nullptr) state()->server().get_error(server);
     return {};
 }
 
+void Allreduce::get_state(float* worker, float* server) const {
+    state()->worker().get_error(worker);
+    state()->server().get_error(server);
+}
+
 void Allreduce::set_state(const float* worker, const float* server, std::uint64_t calls) {
-    state()->worker().set_error(worker + state_begin());
+    state()->worker().set_error(worker);
     state()->server().set_error(server);
     calls_ = calls;
+}
+
+Chunk Allreduce::worker_part() const {
+    if (!compresses()) return {};
+    return two_level_ == nullptr ? Chunk{0, 0, plan_.count} : two_level_->shard();
 }
 
 Chunk Allreduce::server_chunk() const {
     if (!compresses()) return {};
     Chunk chunk = state()->own_chunk();
-    chunk.begin += state_begin();
+    chunk.begin += worker_part().begin;
     return chunk;
 }
 

@@ -35,7 +35,7 @@ class Allreduce {
 
     // What optimizers call, whatever the algorithm is set to; a handle that is not idle must not be asked.
 
-    /// The compressed average, which flat().last_result then has; the handle must be able to compress.
+    /// The compressed average, which flat().last_result then has; the handle must be able to compress, and be flat.
     Status run_compressed(const ValueSource& source);
     /// Begins the same as a tentative call: it changes nothing until commit(), and nothing at all without it. `source`
     /// as in Operands.
@@ -78,7 +78,11 @@ class Allreduce {
 
     /// Copies the errors to where a pointer is not NULL: plan().count and server_chunk().count floats.
     Status get_error(float* worker, float* server) const;
-    /// Replaces the state of a handle that compresses: errors, and the number of calls that led to them.
+    /// What part of the worker error this rank has: all, or a shard; empty for a dense handle.
+    Chunk worker_part() const;
+    /// The state of a handle that compresses: errors of worker_part() and server_chunk(), and, to replace it, the
+    /// number of calls that led to them.
+    void get_state(float* worker, float* server) const;
     void set_state(const float* worker, const float* server, std::uint64_t calls);
     std::uint64_t calls() const { return calls_; }
     /// Of the mask's words, as set_mask agreed on it; 0 where there was none yet.
@@ -106,7 +110,8 @@ class Allreduce {
     };
 
     Status make_codec_for(const Environment& environment);
-    Status allocate(FlatAllreduce::Extras extras, TwoLevelAllreduce::Channels channels);
+    Status open_two_levels(Communicator& communicator);
+    Status allocate(FlatAllreduce::Extras extras);
     void add_form(onebit_algorithm_t name, std::unique_ptr<Algorithm> algorithm);
     Form& form(onebit_algorithm_t name) { return forms_[static_cast<std::size_t>(name)]; }
     Status begin(const void* input, void* output, bool may_block);
@@ -120,7 +125,6 @@ class Allreduce {
     /// What holds the error state, if there is one, and where in the buffer it begins: two levels have a shard's.
     FlatAllreduce* state() { return two_level_ == nullptr ? flat_.get() : &two_level_->flat(); }
     const FlatAllreduce* state() const { return const_cast<Allreduce*>(this)->state(); }
-    std::size_t state_begin() const { return two_level_ == nullptr ? 0 : two_level_->shard().begin; }
     std::uint64_t bytes_sent() const;
 
     Plan plan_;
@@ -128,6 +132,8 @@ class Allreduce {
     double timeout_;
     std::unique_ptr<Codec> codec_;
     std::unique_ptr<Agreement> agreement_;
+    TwoLevelAllreduce::Channels channels_; ///< of the two-level form, if it is one
+    bool leaving_together_ = false;        ///< all ranks know that they are giving up what they have of them
     std::unique_ptr<FlatAllreduce> flat_;
     std::unique_ptr<DirectSum> direct_sum_;
     std::array<Form, ONEBIT_ALGORITHM_TWO_LEVEL + 1> forms_; ///< by onebit_algorithm_t; none for AUTO

@@ -39,7 +39,7 @@ Status Communicator::create(std::unique_ptr<Transport> transport, const Status& 
         return read_and_check_environment(&made->environment_);
     });
     ONEBIT_RETURN_IF_ERROR(made->agree(checked));
-    ONEBIT_RETURN_IF_ERROR(made->agree(made->find_groups()));
+    ONEBIT_RETURN_IF_ERROR(made->agree(catch_exceptions([&] { return made->find_groups(); })));
     *communicator = std::move(made);
     return {};
 }

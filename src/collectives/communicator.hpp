@@ -34,6 +34,9 @@ class Communicator {
     /// Which ranks share a node, or are to count as one (ONEBIT_NODE_SIZE).
     const NodeGroups& groups() const { return groups_; }
 
+    /// False once an agreement was not reached.
+    bool usable() const { return broken_.ok(); }
+
     /// Every rank comes with its own status and leaves with the common one. Collective; blocks.
     Status agree(const Status& own);
 

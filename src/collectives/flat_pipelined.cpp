@@ -10,7 +10,8 @@ namespace onebit {
 PipelinedFlat::PipelinedFlat(FlatAllreduce& flat, std::size_t piece_blocks)
     : flat_(flat),
       piece_blocks_(piece_blocks),
-      trailing_(flat.codec().trailer_of(flat.chunks().front()).count > 0), // the first chunk is never empty
+      trailing_(flat.codec().trailer_of(flat.chunks().front()).count >
+                0), // if any chunk holds something, the first does
       exchanges_(flat.rounds()) {
     std::size_t most_blocks = 0;
     for (const Chunk& chunk : flat.chunks()) most_blocks = std::max(most_blocks, chunk.blocks());

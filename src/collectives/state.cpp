@@ -27,23 +27,20 @@ struct Header {
     std::uint32_t rank;
     std::uint32_t ranks;
     std::uint64_t count;
-    std::uint64_t worker_count; ///< count, or 0 where nothing is ever compressed
+    std::uint64_t worker_begin; ///< the part of the worker error that this rank has: all, or its shard
+    std::uint64_t worker_count; ///< 0 where nothing is ever compressed
     std::uint64_t server_begin;
     std::uint64_t server_count;
     std::uint64_t calls;     ///< that led to this state: the files of one save have the same
     std::uint64_t mask_hash; ///< of the mask that was in force; 0 without one
     std::uint64_t checksum;  ///< checksum_of
 };
-static_assert(sizeof(Header) == 88);
-
-/// A handle that is dense for good has no error, and saves none.
-std::size_t worker_count(const Allreduce& allreduce) {
-    return allreduce.compresses() ? allreduce.plan().count : 0;
-}
+static_assert(sizeof(Header) == 96);
 
 Header header_of(const Allreduce& allreduce) {
     const Plan& plan = allreduce.plan();
-    const Chunk chunk = allreduce.server_chunk();
+    const Chunk worker = allreduce.worker_part();
+    const Chunk server = allreduce.server_chunk();
     return {kMagic,
             kStateVersion,
             static_cast<std::uint32_t>(plan.codec),
@@ -52,9 +49,10 @@ Header header_of(const Allreduce& allreduce) {
             static_cast<std::uint32_t>(allreduce.channel().rank()),
             static_cast<std::uint32_t>(allreduce.channel().size()),
             plan.count,
-            worker_count(allreduce),
-            chunk.begin,
-            chunk.count,
+            worker.begin,
+            worker.count,
+            server.begin,
+            server.count,
             allreduce.calls(),
             allreduce.mask_hash(),
             0};
@@ -80,6 +78,7 @@ Status compare(const Header& saved, const Header& own) {
     if (saved.codec != own.codec) return differs("codec", saved.codec, own.codec);
     if (saved.scale != own.scale) return differs("scale", saved.scale, own.scale);
     if (saved.group != own.group) return differs("group", saved.group, own.group);
+    if (saved.worker_begin != own.worker_begin) return differs("worker begin", saved.worker_begin, own.worker_begin);
     if (saved.worker_count != own.worker_count) return differs("worker count", saved.worker_count, own.worker_count);
     if (saved.mask_hash != own.mask_hash) return differs("mask (hash)", saved.mask_hash, own.mask_hash);
     if (saved.server_begin != own.server_begin) return differs("server begin", saved.server_begin, own.server_begin);
@@ -113,7 +112,7 @@ Status agree_and_set(Allreduce& allreduce, const Status& own, const Header& head
     ONEBIT_RETURN_IF_ERROR(
         allreduce.agree_now(own, 0, header.calls, {"", "when the state was saved (number of calls before)"}));
     if (!errors.empty()) {
-        allreduce.set_state(errors.data(), errors.data() + worker_count(allreduce), header.calls);
+        allreduce.set_state(errors.data(), errors.data() + allreduce.worker_part().count, header.calls);
     }
     return {};
 }
@@ -121,7 +120,7 @@ Status agree_and_set(Allreduce& allreduce, const Status& own, const Header& head
 } // namespace
 
 std::size_t state_size(const Allreduce& allreduce) {
-    return sizeof(Header) + (worker_count(allreduce) + allreduce.server_chunk().count) * sizeof(float);
+    return sizeof(Header) + (allreduce.worker_part().count + allreduce.server_chunk().count) * sizeof(float);
 }
 
 Status pack_state(const Allreduce& allreduce, void* buffer, std::size_t bytes) {
@@ -133,7 +132,7 @@ Status pack_state(const Allreduce& allreduce, void* buffer, std::size_t bytes) {
     }
     std::vector<float> errors((state_size(allreduce) - sizeof(Header)) / sizeof(float)); // `buffer` may be misaligned
     if (!errors.empty()) {
-        ONEBIT_RETURN_IF_ERROR(allreduce.get_error(errors.data(), errors.data() + worker_count(allreduce)));
+        allreduce.get_state(errors.data(), errors.data() + allreduce.worker_part().count);
     }
     Header header = header_of(allreduce);
     header.checksum = checksum_of(header, errors);

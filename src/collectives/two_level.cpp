@@ -8,8 +8,8 @@
 namespace onebit {
 namespace {
 
-/// A slice at most: what a few slots of it take for each neighbour stays in the caches.
-constexpr std::size_t kMostPieceBlocks = 32;
+/// Blocks that a node's ranks together may have in one slice: 1 MiB, so that slots stay in the caches, and small.
+constexpr std::size_t kMostBlocksInNode = 64;
 /// Slices that a rank may share before its neighbours have encoded the first of them.
 constexpr std::size_t kSlots = 4;
 constexpr std::size_t kCacheLine = 64;
@@ -26,13 +26,22 @@ const Chunk& longest(const std::vector<Chunk>& chunks) {
                              [](const Chunk& a, const Chunk& b) { return a.count < b.count; });
 }
 
+std::size_t blocks_of_slice(std::size_t piece_blocks, std::size_t places) {
+    return std::min(piece_blocks, std::max<std::size_t>(kMostBlocksInNode / places, 1));
+}
+
+/// Blocks of the longest chunk of the longest shard.
+std::size_t most_blocks(const std::vector<Chunk>& shards, std::size_t nodes) {
+    return longest(partition(longest(shards).count, nodes)).blocks();
+}
+
 } // namespace
 
 // -------------------------------------------------------------------------------------------------- creation ----
 
 TwoLevelAllreduce::Layout::Layout(const Codec& codec, const std::vector<Chunk>& shards, std::size_t nodes,
                                   std::size_t piece_blocks)
-    : slot_elements(std::min(piece_blocks, std::max<std::size_t>(longest(shards).blocks(), 1)) * kBlockElements),
+    : slot_elements(std::min(piece_blocks, most_blocks(shards, nodes)) * kBlockElements),
       messages_at(kCounters * kCacheLine + kSlots * shards.size() * slot_elements * sizeof(float)),
       bytes(messages_at + FlatAllreduce::all_words(codec, longest(shards).count, nodes) * sizeof(std::uint32_t)) {}
 
@@ -40,14 +49,16 @@ Status TwoLevelAllreduce::open_channels(Transport& channel, const NodeGroups& gr
                                         std::size_t count, std::size_t piece_blocks, Channels* channels) {
     ONEBIT_RETURN_IF_ERROR(channel.split(groups.node_of_rank, &channels->node));
     ONEBIT_RETURN_IF_ERROR(channel.split(groups.place_of_rank, &channels->across));
-    const Layout layout(codec, partition(count, groups.places), groups.nodes, std::min(piece_blocks, kMostPieceBlocks));
+    const Layout layout(codec, partition(count, groups.places), groups.nodes,
+                        blocks_of_slice(piece_blocks, groups.places));
     return channels->node->share_memory(layout.bytes, &channels->memory);
 }
 
-TwoLevelAllreduce::TwoLevelAllreduce(Channels channels, const Codec& codec, std::size_t count, std::size_t piece_blocks)
+TwoLevelAllreduce::TwoLevelAllreduce(Channels& channels, const Codec& codec, std::size_t count,
+                                     std::size_t piece_blocks)
     : codec_(codec),
-      piece_blocks_(std::min(piece_blocks, kMostPieceBlocks)),
-      channels_(std::move(channels)),
+      piece_blocks_(blocks_of_slice(piece_blocks, static_cast<std::size_t>(channels.node->size()))),
+      channels_(channels),
       place_(static_cast<std::size_t>(channels_.node->rank())),
       nodes_(static_cast<std::size_t>(channels_.across->size())),
       shards_(partition(count, static_cast<std::size_t>(channels_.node->size()))),
@@ -55,7 +66,7 @@ TwoLevelAllreduce::TwoLevelAllreduce(Channels channels, const Codec& codec, std:
       node_average_(*this),
       decoded_(shards_.size()) {
     for (const Chunk& shard : shards_) chunks_.push_back(partition(shard.count, nodes_));
-    pieces_ = ceil_divide(longest(partition(longest(shards_).count, nodes_)).blocks(), piece_blocks_);
+    pieces_ = ceil_divide(most_blocks(shards_, nodes_), piece_blocks_);
     flat_ = std::make_unique<FlatAllreduce>(codec, shard().count, static_cast<std::size_t>(channels_.across->rank()),
                                             nodes_, FlatAllreduce::Extras{.messages = messages_of(place_)});
     ready_ = [this](const Slice&) {
@@ -64,9 +75,9 @@ TwoLevelAllreduce::TwoLevelAllreduce(Channels channels, const Codec& codec, std:
     stages_ = {{"exchange on two levels", [this](Step* step) { return advance(step); }}};
 }
 
-Status TwoLevelAllreduce::create(Channels channels, const Codec& codec, std::size_t count, std::size_t piece_blocks,
+Status TwoLevelAllreduce::create(Channels& channels, const Codec& codec, std::size_t count, std::size_t piece_blocks,
                                  int tag, std::unique_ptr<TwoLevelAllreduce>* algorithm) {
-    std::unique_ptr<TwoLevelAllreduce> made(new TwoLevelAllreduce(std::move(channels), codec, count, piece_blocks));
+    std::unique_ptr<TwoLevelAllreduce> made(new TwoLevelAllreduce(channels, codec, count, piece_blocks));
     ONEBIT_RETURN_IF_ERROR(
         PipelinedFlat::create(*made->channels_.across, *made->flat_, made->piece_blocks_, tag, &made->between_nodes_));
     *algorithm = std::move(made);
@@ -237,10 +248,14 @@ void TwoLevelAllreduce::decode_next(bool* did) {
 
 // ----------------------------------------------------------------------------------------------------- state ----
 
-void TwoLevelAllreduce::set_mask(AlignedBuffer<std::uint32_t> mask) {
+AlignedBuffer<std::uint32_t> TwoLevelAllreduce::shard_of(const AlignedBuffer<std::uint32_t>& mask) const {
     AlignedBuffer<std::uint32_t> part(mask.size() == 0 ? 0 : shard().words());
     std::copy_n(mask.data() + shard().begin / kWordElements, part.size(), part.data());
-    flat_->set_mask(std::move(part));
+    return part;
+}
+
+void TwoLevelAllreduce::set_mask(AlignedBuffer<std::uint32_t> mask, AlignedBuffer<std::uint32_t> of_shard) {
+    flat_->set_mask(std::move(of_shard));
     mask_ = std::move(mask);
 }
 

@@ -29,7 +29,7 @@ namespace onebit {
 /// counters of how far it has come in all calls together, slots for values, its shard's messages. It shares slice t of
 /// every other rank's shard through a slot; that rank encodes the average when all have shared theirs, and the slot is
 /// free again. A rank begins a call only when it is done with the last one, so what it shares also says that nothing of
-/// the last call is needed any more.
+/// the last call is needed any more. A neighbour that has left is not noticed but by its silence.
 class TwoLevelAllreduce final : public Algorithm {
   public:
     /// What only all ranks together can make.
@@ -42,8 +42,8 @@ class TwoLevelAllreduce final : public Algorithm {
     static Status open_channels(Transport& channel, const NodeGroups& groups, const Codec& codec, std::size_t count,
                                 std::size_t piece_blocks, Channels* channels);
 
-    /// Local. The four tags from `tag` on are its own on the channel across.
-    static Status create(Channels channels, const Codec& codec, std::size_t count, std::size_t piece_blocks, int tag,
+    /// Local. The channels must outlive it. The four tags from `tag` on are its own on the channel across.
+    static Status create(Channels& channels, const Codec& codec, std::size_t count, std::size_t piece_blocks, int tag,
                          std::unique_ptr<TwoLevelAllreduce>* algorithm);
 
     std::span<const Stage> stages() const override { return stages_; }
@@ -55,8 +55,9 @@ class TwoLevelAllreduce final : public Algorithm {
     std::uint64_t bytes_sent() const { return channels_.across->bytes_sent(); }
     std::size_t workspace_bytes() const;
 
-    /// Of the whole buffer; empty: all elements take part.
-    void set_mask(AlignedBuffer<std::uint32_t> mask);
+    /// Replaces the mask of the whole buffer (empty: all elements take part); `of_shard` is what shard_of made of it.
+    void set_mask(AlignedBuffer<std::uint32_t> mask, AlignedBuffer<std::uint32_t> of_shard);
+    AlignedBuffer<std::uint32_t> shard_of(const AlignedBuffer<std::uint32_t>& mask) const;
 
   private:
     /// Where things lie in a segment.
@@ -79,7 +80,7 @@ class TwoLevelAllreduce final : public Algorithm {
         TwoLevelAllreduce& owner_;
     };
 
-    TwoLevelAllreduce(Channels channels, const Codec& codec, std::size_t count, std::size_t piece_blocks);
+    TwoLevelAllreduce(Channels& channels, const Codec& codec, std::size_t count, std::size_t piece_blocks);
 
     std::atomic_ref<std::uint64_t> counter(std::size_t place, Counter which) const;
     /// Whether every place's counter has reached a number.
@@ -97,7 +98,7 @@ class TwoLevelAllreduce final : public Algorithm {
 
     const Codec& codec_;
     std::size_t piece_blocks_;
-    Channels channels_;
+    Channels& channels_;
     std::size_t place_;
     std::size_t nodes_;
     std::vector<Chunk> shards_;              ///< by place

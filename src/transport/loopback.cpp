@@ -217,6 +217,7 @@ class LoopbackSharedMemory final : public SharedMemory {
     explicit LoopbackSharedMemory(std::shared_ptr<std::vector<AlignedBuffer<std::byte>>> segments)
         : segments_(std::move(segments)) {}
     std::byte* of(int rank) override { return (*segments_)[static_cast<std::size_t>(rank)].data(); }
+    bool freed_together() const override { return false; }
 
   private:
     std::shared_ptr<std::vector<AlignedBuffer<std::byte>>> segments_;

@@ -180,6 +180,7 @@ class MpiSharedMemory final : public SharedMemory {
     }
 
     std::byte* of(int rank) override { return static_cast<std::byte*>(segments_[static_cast<std::size_t>(rank)]); }
+    bool freed_together() const override { return true; } // MPI_Win_free
 
   private:
     MPI_Win window_ = MPI_WIN_NULL;

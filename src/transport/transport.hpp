@@ -39,12 +39,14 @@ class Sum {
     virtual Status test(bool* done) = 0;
 };
 
-/// Memory that the ranks of one node see directly: so many bytes of each, page-aligned, zeroes at first. Who wrote what
-/// is for its users to tell each other, through atomics in it.
+/// Memory that the ranks of one node see directly: so many bytes of each, aligned to 64, zeroes at first. Who wrote
+/// what is for its users to tell each other, through atomics in it.
 class SharedMemory {
   public:
     virtual ~SharedMemory() = default;
     virtual std::byte* of(int rank) = 0;
+    /// Whether destroying it waits for the others to do so.
+    virtual bool freed_together() const = 0;
 };
 
 /// Ranks and the way bytes travel between them; no arithmetic but a dense sum. One object is one channel: messages of
@@ -66,8 +68,7 @@ class Transport {
     virtual Status find_nodes(std::vector<int>* node_of_rank) = 0;
     /// A new channel between the ranks of this rank's color, in the same order. The same colors on every rank.
     virtual Status split(const std::vector<int>& color_of_rank, std::unique_ptr<Transport>* channel) = 0;
-    /// Only where all ranks are on one node. The same bytes on every rank; ends with the last of its objects, and
-    /// destroying it is collective too.
+    /// Only where all ranks are on one node. The same bytes on every rank; ends with the last of its objects.
     virtual Status share_memory(std::size_t bytes, std::unique_ptr<SharedMemory>* memory) = 0;
 
     // ---- local ----

@@ -158,6 +158,9 @@ TEST_CASE("two levels: an exact average in each node, then a flat exchange betwe
             for (std::uint64_t count : {129U, 8193U, 40003U}) compare_with_reference(comm, log, count, mode, false);
             compare_with_reference(comm, log, 20001, mode, true);
         }
+        // With pieces of a block: two in the first shard, one in the other.
+        compare_with_reference(comm, log, 16385, default_mode(), false);
+        compare_with_reference(comm, log, 16385, all_modes()[1], false);
         // Several pieces in the node, the last one short, and one rank's shard a word longer.
         compare_with_reference(comm, log, 300033, default_mode(), false);
     });
@@ -242,9 +245,9 @@ TEST_CASE("two levels have an error state of their own: dense is the only other 
 
         // Neither takes the other's state.
         const Bytes mine = reduce.packed(), other = flat.packed();
-        ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_BAD_STATE, "server",
+        ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_BAD_STATE, "worker",
                               onebit_allreduce_unpack_state(flat.get(), mine.data(), mine.size()));
-        ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_BAD_STATE, "server",
+        ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_BAD_STATE, "worker",
                               onebit_allreduce_unpack_state(reduce.get(), other.data(), other.size()));
         Allreduce restored(comm, two_level_config(count), log);
         ONEBIT_EXPECT_OK(log, onebit_allreduce_unpack_state(restored.get(), mine.data(), mine.size()));
