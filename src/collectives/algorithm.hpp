@@ -22,7 +22,7 @@ struct Operands {
     bool may_block = false; ///< the caller is going to wait anyway
     bool sum_only = false;  ///< dense: the sum, not the average
     bool tentative = false; ///< compressed: leaves the error and the last result as they are until it is committed
-    const std::function<bool(const Slice&)>* ready = nullptr; ///< pipelined: whether the source has these values yet
+    const std::function<bool()>* ready = nullptr; ///< pipelined: whether the source has the next slice's values yet
 };
 
 /// One way of averaging over the ranks, written once over Transport and Codec. Everything is planned and allocated when

@@ -39,6 +39,31 @@ std::size_t FlatAllreduce::all_words(const Codec& codec, std::size_t count, std:
     return words;
 }
 
+Status FlatAllreduce::plan_exchanges(Transport& transport, std::size_t round,
+                                     const std::function<WordRange(const Chunk&)>& words_of, int tag,
+                                     std::unique_ptr<Exchange>* chunks, std::unique_ptr<Exchange>* results) {
+    const auto part = [](std::size_t peer, const std::uint32_t* message, const WordRange& words) {
+        return Part{static_cast<int>(peer), const_cast<std::uint32_t*>(message) + words.begin,
+                    words.count * sizeof(std::uint32_t)};
+    };
+    const Round& buffers = rounds_[round];
+    const WordRange own = words_of(own_chunk());
+    std::vector<Part> send_chunks;
+    std::vector<Part> receive_chunks;
+    std::vector<Part> send_result;
+    std::vector<Part> receive_results;
+    for (const Chunk& chunk : chunks_) {
+        const std::size_t j = chunk.index;
+        if (j == rank_) continue;
+        send_chunks.push_back(part(j, buffers.worker_messages[j], words_of(chunk)));
+        receive_chunks.push_back(part(j, to_be_averaged_[j], own));
+        send_result.push_back(part(j, buffers.results[rank_], own));
+        receive_results.push_back(part(j, buffers.results[j], words_of(chunk)));
+    }
+    ONEBIT_RETURN_IF_ERROR(transport.plan_exchange(std::move(send_chunks), std::move(receive_chunks), tag, chunks));
+    return transport.plan_exchange(std::move(send_result), std::move(receive_results), tag + 1, results);
+}
+
 // -------------------------------------------------------------------------------------------------- one call ----
 
 void FlatAllreduce::encode(const Slice& slice) {

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -66,19 +67,16 @@ class FlatAllreduce {
     /// Makes the tentative call that has just finished a call like others.
     void commit();
 
-    // ---- what is sent from where, for planning ----
+    // ---- its exchanges, for planning ----
 
-    std::size_t rank() const { return rank_; }
     std::size_t rounds() const { return rounds_.size(); }
     /// Of the call in flight, or of the next one.
     std::size_t current_round() const { return current_; }
     const Codec& codec() const { return codec_; }
-    /// Where this rank encodes its message for a chunk.
-    std::uint32_t* outgoing(std::size_t round, std::size_t chunk) { return rounds_[round].worker_messages[chunk]; }
-    /// Where a rank's message for the own chunk arrives.
-    std::uint32_t* incoming(std::size_t rank) { return const_cast<std::uint32_t*>(to_be_averaged_[rank]); }
-    /// Where a chunk's result arrives; the own one's is encoded there.
-    std::uint32_t* result(std::size_t round, std::size_t chunk) { return rounds_[round].results[chunk]; }
+    /// Plans both exchanges of the part of every chunk's message that `words_of` says. Tags `tag` and `tag` + 1.
+    Status plan_exchanges(Transport& transport, std::size_t round,
+                          const std::function<WordRange(const Chunk&)>& words_of, int tag,
+                          std::unique_ptr<Exchange>* chunks, std::unique_ptr<Exchange>* results);
 
     // ---- state ----
 

@@ -29,48 +29,20 @@ Status PipelinedFlat::create(Transport& transport, FlatAllreduce& flat, std::siz
     return {};
 }
 
-Slice PipelinedFlat::piece_of(const Chunk& chunk, std::size_t piece) const {
-    return {chunk, std::min(piece * piece_blocks_, chunk.blocks()),
-            std::min((piece + 1) * piece_blocks_, chunk.blocks())};
-}
-
 /// Pieces of one chunk have one tag: they come in the order in which they were sent.
 Status PipelinedFlat::plan_exchanges(Transport& transport, int tag, std::size_t round) {
     const Codec& codec = flat_.codec();
-    const Chunk& own = flat_.own_chunk();
-    // Plans both exchanges of the part of each message that `words_of` says.
-    const auto plan = [&](const auto& words_of, int plan_tag, std::unique_ptr<Exchange>* chunks,
-                          std::unique_ptr<Exchange>* results) -> Status {
-        const auto part = [](int peer, std::uint32_t* message, const WordRange& words) {
-            return Part{peer, message + words.begin, words.count * sizeof(std::uint32_t)};
-        };
-        std::vector<Part> send_chunks;
-        std::vector<Part> receive_chunks;
-        std::vector<Part> send_result;
-        std::vector<Part> receive_results;
-        for (const Chunk& chunk : flat_.chunks()) {
-            const std::size_t j = chunk.index;
-            if (j == own.index) continue;
-            const int peer = static_cast<int>(j);
-            send_chunks.push_back(part(peer, flat_.outgoing(round, j), words_of(chunk)));
-            receive_chunks.push_back(part(peer, flat_.incoming(j), words_of(own)));
-            send_result.push_back(part(peer, flat_.result(round, own.index), words_of(own)));
-            receive_results.push_back(part(peer, flat_.result(round, j), words_of(chunk)));
-        }
-        ONEBIT_RETURN_IF_ERROR(
-            transport.plan_exchange(std::move(send_chunks), std::move(receive_chunks), plan_tag, chunks));
-        return transport.plan_exchange(std::move(send_result), std::move(receive_results), plan_tag + 1, results);
-    };
-
     Exchanges& planned = exchanges_[round];
     planned.chunks.resize(pieces_);
     planned.results.resize(pieces_);
     for (std::size_t k = 0; k < pieces_; ++k) {
         const auto words_of = [&](const Chunk& chunk) { return codec.words_of(piece_of(chunk, k)); };
-        ONEBIT_RETURN_IF_ERROR(plan(words_of, tag, &planned.chunks[k], &planned.results[k]));
+        ONEBIT_RETURN_IF_ERROR(
+            flat_.plan_exchanges(transport, round, words_of, tag, &planned.chunks[k], &planned.results[k]));
     }
     const auto trailer_of = [&](const Chunk& chunk) { return codec.trailer_of(chunk); };
-    return plan(trailer_of, tag + 2, &planned.chunk_trailers, &planned.result_trailers);
+    return flat_.plan_exchanges(transport, round, trailer_of, tag + 2, &planned.chunk_trailers,
+                                &planned.result_trailers);
 }
 
 void PipelinedFlat::set_operands(const Operands& operands) {
@@ -103,7 +75,7 @@ Status PipelinedFlat::advance(Step* step) {
 Status PipelinedFlat::encode_next(bool* did) {
     if (encoded_ == pieces_) return {};
     const Slice slice = piece_of(flat_.chunks()[encoded_chunk_], encoded_);
-    *did = ready_ == nullptr || (*ready_)(slice);
+    *did = ready_ == nullptr || (*ready_)();
     if (!*did) return {};
     if (flat_.encodes()) flat_.encode(slice);
     if (++encoded_chunk_ < flat_.chunks().size()) return {};

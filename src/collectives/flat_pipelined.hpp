@@ -29,7 +29,6 @@ class PipelinedFlat final : public Algorithm {
     void set_operands(const Operands& operands) override;
 
     std::size_t pieces() const { return pieces_; }
-    Slice piece_of(const Chunk& chunk, std::size_t piece) const;
     /// Of the call in flight: slices that have been encoded, chunk by chunk of piece by piece, and pieces of the result
     /// that are there.
     std::size_t encoded_slices() const { return encoded_ * flat_.chunks().size() + encoded_chunk_; }
@@ -47,6 +46,7 @@ class PipelinedFlat final : public Algorithm {
     PipelinedFlat(FlatAllreduce& flat, std::size_t piece_blocks);
     Status plan_exchanges(Transport& transport, int tag, std::size_t round);
     Exchanges& exchanges() { return exchanges_[flat_.current_round()]; }
+    Slice piece_of(const Chunk& chunk, std::size_t piece) const { return Slice::piece_of(chunk, piece, piece_blocks_); }
 
     Status advance(Step* step);
     Status average_next(bool* did);
@@ -60,7 +60,7 @@ class PipelinedFlat final : public Algorithm {
     std::vector<Exchanges> exchanges_;
 
     // The call in flight.
-    const std::function<bool(const Slice&)>* ready_ = nullptr;
+    const std::function<bool()>* ready_ = nullptr;
     std::size_t encoded_ = 0;       ///< pieces that have been encoded, of all chunks, and sent
     std::size_t encoded_chunk_ = 0; ///< and chunks of the next one
     std::size_t averaged_ = 0;

@@ -29,27 +29,9 @@ Status PlainFlat::create(Transport& transport, FlatAllreduce& flat, int tag, std
 }
 
 Status PlainFlat::plan_exchanges(Transport& transport, int tag, std::size_t round) {
-    const auto bytes_of = [&](const Chunk& chunk) {
-        return flat_.codec().message_words(chunk) * sizeof(std::uint32_t);
-    };
-    const std::size_t own_bytes = bytes_of(flat_.own_chunk());
-    std::vector<Part> send_chunks;
-    std::vector<Part> receive_chunks;
-    std::vector<Part> send_result;
-    std::vector<Part> receive_results;
-    for (const Chunk& chunk : flat_.chunks()) {
-        const std::size_t j = chunk.index;
-        if (j == flat_.rank()) continue;
-        const int peer = static_cast<int>(j);
-        send_chunks.push_back({peer, flat_.outgoing(round, j), bytes_of(chunk)});
-        receive_chunks.push_back({peer, flat_.incoming(j), own_bytes});
-        send_result.push_back({peer, flat_.result(round, flat_.rank()), own_bytes});
-        receive_results.push_back({peer, flat_.result(round, j), bytes_of(chunk)});
-    }
+    const auto all_words = [&](const Chunk& chunk) { return WordRange{0, flat_.codec().message_words(chunk)}; };
     Exchanges& planned = exchanges_[round];
-    ONEBIT_RETURN_IF_ERROR(
-        transport.plan_exchange(std::move(send_chunks), std::move(receive_chunks), tag, &planned.chunks));
-    return transport.plan_exchange(std::move(send_result), std::move(receive_results), tag + 1, &planned.results);
+    return flat_.plan_exchanges(transport, round, all_words, tag, &planned.chunks, &planned.results);
 }
 
 // ---------------------------------------------------------------------------------------------------- stages ----

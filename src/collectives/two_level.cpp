@@ -69,9 +69,7 @@ TwoLevelAllreduce::TwoLevelAllreduce(Channels& channels, const Codec& codec, std
     pieces_ = ceil_divide(most_blocks(shards_, nodes_), piece_blocks_);
     flat_ = std::make_unique<FlatAllreduce>(codec, shard().count, static_cast<std::size_t>(channels_.across->rank()),
                                             nodes_, FlatAllreduce::Extras{.messages = messages_of(place_)});
-    ready_ = [this](const Slice&) {
-        return all_reached(kShared, calls_ * pieces_ * nodes_ + between_nodes_->encoded_slices() + 1);
-    };
+    ready_ = [this] { return all_reached(kShared, calls_ * pieces_ * nodes_ + between_nodes_->encoded_slices() + 1); };
     stages_ = {{"exchange on two levels", [this](Step* step) { return advance(step); }}};
 }
 
@@ -109,9 +107,7 @@ std::uint32_t* TwoLevelAllreduce::messages_of(std::size_t place) const {
 }
 
 Slice TwoLevelAllreduce::slice_of(std::size_t place, std::size_t slice) const {
-    const Chunk& chunk = chunks_[place][slice % nodes_];
-    const std::size_t first = slice / nodes_ * piece_blocks_;
-    return {chunk, std::min(first, chunk.blocks()), std::min(first + piece_blocks_, chunk.blocks())};
+    return Slice::piece_of(chunks_[place][slice % nodes_], slice / nodes_, piece_blocks_);
 }
 
 /// In the order of places, strip by strip: a sum stays in the first cache while it grows, and the next strip is fetched

@@ -108,7 +108,7 @@ class TwoLevelAllreduce final : public Algorithm {
     std::unique_ptr<FlatAllreduce> flat_;
     std::unique_ptr<PipelinedFlat> between_nodes_;
     NodeAverage node_average_;
-    std::function<bool(const Slice&)> ready_;
+    std::function<bool()> ready_;
     AlignedBuffer<std::uint32_t> mask_;
 
     // The call in flight.

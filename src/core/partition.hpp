@@ -59,6 +59,11 @@ struct Slice {
     std::size_t end_block = 0;
 
     static Slice whole(const Chunk& chunk) { return {chunk, 0, chunk.blocks()}; }
+    /// Piece number `piece` of a chunk that is cut into pieces of so many blocks; empty past its end.
+    static Slice piece_of(const Chunk& chunk, std::size_t piece, std::size_t piece_blocks) {
+        return {chunk, std::min(piece * piece_blocks, chunk.blocks()),
+                std::min((piece + 1) * piece_blocks, chunk.blocks())};
+    }
 };
 
 /// Walks all blocks of some chunks, a slice at a time.
