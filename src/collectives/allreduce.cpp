@@ -113,8 +113,11 @@ Allreduce::~Allreduce() {
     const bool all_leave =
         channels_.memory == nullptr || leaving_together_ || (broken_.ok() && !in_flight_ && agree_now(Status()).ok());
     if (broken_.ok() && !in_flight_ && all_leave) return;
-    // Messages of the operation that never finished may still arrive: what they are written to must stay.
-    for (Form& form : forms_) (void)form.algorithm.release();
+    // Messages of the operation that never finished may still arrive: what they are written to must stay. The dense form
+    // has nothing that they are written to, and must withdraw: its peers may not touch the caller's memory any more.
+    for (std::size_t name = ONEBIT_ALGORITHM_FLAT; name < forms_.size(); ++name) {
+        (void)forms_[name].algorithm.release();
+    }
     (void)flat_.release();
     (void)direct_sum_.release();
     (void)agreement_.release();
