@@ -7,6 +7,8 @@
 
 #include "transport/mpi.hpp"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <cstring>
 #include <limits>
@@ -40,6 +42,28 @@ std::vector<int> number_by_first_rank(const std::vector<int>& firsts) {
         if (known == seen.end()) seen.push_back(first);
     }
     return nodes;
+}
+
+/// The ranks that this one shares memory with; to be freed.
+Status split_node(MPI_Comm comm, MPI_Comm* node) {
+    return check(MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, node), "MPI_Comm_split_type");
+}
+
+/// Whether any node has more ranks than cores that they may run on. The same on every rank.
+Status find_crowded(MPI_Comm comm, bool* crowded) {
+    MPI_Comm node = MPI_COMM_NULL;
+    ONEBIT_RETURN_IF_ERROR(split_node(comm, &node));
+    cpu_set_t cores;
+    CPU_ZERO(&cores);
+    if (sched_getaffinity(0, sizeof(cores), &cores) != 0) CPU_SET(0, &cores);
+    MPI_Allreduce(MPI_IN_PLACE, &cores, sizeof(cores), MPI_BYTE, MPI_BOR, node); // of all its ranks
+    int ranks = 0;
+    MPI_Comm_size(node, &ranks);
+    MPI_Comm_free(&node);
+    int more = ranks > CPU_COUNT(&cores) ? 1 : 0;
+    ONEBIT_RETURN_IF_ERROR(check(MPI_Allreduce(MPI_IN_PLACE, &more, 1, MPI_INT, MPI_MAX, comm), "MPI_Allreduce"));
+    *crowded = more != 0;
+    return {};
 }
 
 class MpiExchange final : public Exchange {
@@ -104,8 +128,8 @@ class MpiExchange final : public Exchange {
 
 class MpiSum final : public Sum {
   public:
-    MpiSum(MPI_Comm comm, int ranks, std::size_t count, std::uint64_t& bytes_sent)
-        : comm_(comm), ranks_(ranks), count_(count), bytes_sent_(bytes_sent) {
+    MpiSum(MPI_Comm comm, int ranks, bool crowded, std::size_t count, std::uint64_t& bytes_sent)
+        : comm_(comm), ranks_(ranks), crowded_(crowded), count_(count), bytes_sent_(bytes_sent) {
         requests_.reserve(count / kPieceElements + 1);
     }
 
@@ -115,7 +139,9 @@ class MpiSum final : public Sum {
         for (std::size_t begin = 0; begin < count_; begin += kPieceElements) {
             const int elements = static_cast<int>(std::min(kPieceElements, count_ - begin));
             const void* from = input == output ? MPI_IN_PLACE : static_cast<const void*>(input + begin);
-            if (may_block) { // the blocking form is the better tuned one in both MPIs
+            // The blocking form is the better tuned one in both MPIs; but it spins, which on a crowded node keeps the
+            // core from the very rank that is waited for: there it took six times as long.
+            if (may_block && !crowded_) {
                 ONEBIT_RETURN_IF_ERROR(
                     check(MPI_Allreduce(from, output + begin, elements, MPI_FLOAT, MPI_SUM, comm_), "MPI_Allreduce"));
                 continue;
@@ -143,6 +169,7 @@ class MpiSum final : public Sum {
 
     MPI_Comm comm_;
     int ranks_;
+    bool crowded_;
     std::size_t count_;
     std::uint64_t& bytes_sent_;
     std::vector<MPI_Request> requests_;
@@ -189,7 +216,8 @@ class MpiSharedMemory final : public SharedMemory {
 
 class MpiTransport final : public Transport {
   public:
-    explicit MpiTransport(MPI_Comm comm) : comm_(comm) {
+    /// Takes over the communicator. `crowded`: as find_crowded says of it, or of one that it is a part of.
+    MpiTransport(MPI_Comm comm, bool crowded) : comm_(comm), crowded_(crowded) {
         MPI_Comm_rank(comm, &rank_);
         MPI_Comm_size(comm, &size_);
     }
@@ -202,12 +230,16 @@ class MpiTransport final : public Transport {
     int rank() const override { return rank_; }
     int size() const override { return size_; }
 
-    Status duplicate(std::unique_ptr<Transport>* channel) override { return make_mpi_transport(comm_, channel); }
+    Status duplicate(std::unique_ptr<Transport>* channel) override {
+        MPI_Comm copy = MPI_COMM_NULL;
+        ONEBIT_RETURN_IF_ERROR(check(MPI_Comm_dup(comm_, &copy), "MPI_Comm_dup"));
+        *channel = std::make_unique<MpiTransport>(copy, crowded_);
+        return {};
+    }
 
     Status find_nodes(std::vector<int>* node_of_rank) override {
         MPI_Comm node = MPI_COMM_NULL;
-        ONEBIT_RETURN_IF_ERROR(check(MPI_Comm_split_type(comm_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &node),
-                                     "MPI_Comm_split_type"));
+        ONEBIT_RETURN_IF_ERROR(split_node(comm_, &node));
         int first = rank_; // the least rank of the node stands for it
         MPI_Bcast(&first, 1, MPI_INT, 0, node);
         MPI_Comm_free(&node);
@@ -222,8 +254,7 @@ class MpiTransport final : public Transport {
         MPI_Comm part = MPI_COMM_NULL;
         ONEBIT_RETURN_IF_ERROR(check(
             MPI_Comm_split(comm_, color_of_rank[static_cast<std::size_t>(rank_)], rank_, &part), "MPI_Comm_split"));
-        ONEBIT_RETURN_IF_ERROR(check(MPI_Comm_set_errhandler(part, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler"));
-        *channel = std::make_unique<MpiTransport>(part);
+        *channel = std::make_unique<MpiTransport>(part, crowded_);
         return {};
     }
 
@@ -245,12 +276,13 @@ class MpiTransport final : public Transport {
     }
 
     Status plan_sum(std::size_t count, std::unique_ptr<Sum>* sum) override {
-        *sum = std::make_unique<MpiSum>(comm_, size_, count, bytes_sent_);
+        *sum = std::make_unique<MpiSum>(comm_, size_, crowded_, count, bytes_sent_);
         return {};
     }
 
   private:
     MPI_Comm comm_;
+    bool crowded_;
     int rank_ = 0;
     int size_ = 0;
 };
@@ -268,7 +300,9 @@ Status make_mpi_transport(MPI_Comm comm, std::unique_ptr<Transport>* transport) 
     MPI_Comm duplicate = MPI_COMM_NULL;
     ONEBIT_RETURN_IF_ERROR(check(MPI_Comm_dup(comm, &duplicate), "MPI_Comm_dup"));
     ONEBIT_RETURN_IF_ERROR(check(MPI_Comm_set_errhandler(duplicate, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler"));
-    *transport = std::make_unique<MpiTransport>(duplicate);
+    bool crowded = false;
+    ONEBIT_RETURN_IF_ERROR(find_crowded(duplicate, &crowded));
+    *transport = std::make_unique<MpiTransport>(duplicate, crowded);
     return {};
 }
 
