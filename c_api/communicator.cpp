@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "c_api/guard.hpp"
+#include "collectives/tune.hpp"
 #include "transport/loopback.hpp"
 
 using onebit::Communicator;
@@ -39,6 +40,12 @@ onebit_status_t onebit_comm_size(onebit_comm_t comm, int* size) noexcept {
         if (size == nullptr) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "size is NULL");
         *size = communicator.size();
         return Status();
+    });
+}
+
+onebit_status_t onebit_comm_tune(onebit_comm_t comm, uint64_t max_count, double seconds, const char* path) noexcept {
+    return onebit::guard_object<Communicator>(comm, [&](Communicator& communicator) {
+        return onebit::tune(communicator, {max_count, seconds, path == nullptr ? "" : path});
     });
 }
 

@@ -98,6 +98,19 @@ ONEBIT_API onebit_status_t onebit_comm_create_loopback(int ranks, onebit_comm_t*
 ONEBIT_API onebit_status_t onebit_comm_rank(onebit_comm_t comm, int* rank) ONEBIT_NOEXCEPT;
 ONEBIT_API onebit_status_t onebit_comm_size(onebit_comm_t comm, int* size) ONEBIT_NOEXCEPT;
 
+/* Measures how long an allreduce takes between these very ranks in each of its forms, dense and compressed, from few
+ * elements to many. From then on handles of the kind ONEBIT_ALGORITHM_AUTO that are created from `comm` are of the
+ * quickest form for their size; without it they go by an estimate, which supposes 10 Gbit/s between nodes and is the
+ * same in every run. `path` keeps the table for later runs (ONEBIT_TUNING; README.md, "Tuning"). Collective; blocks.
+ *   max_count  elements of the largest call, at least the number of ranks; larger ones are extrapolated; memory for
+ *              about four times as many floats is used meanwhile. The same on every rank
+ *   seconds    about how long it may take, more than 0; three calls of each form and size are made in any case. The
+ * same on every rank path       file that rank 0 writes the table to, in place of an earlier one; NULL, or on other
+ * ranks: none INVALID_ARGUMENT, INVALID_HANDLE, MISMATCH, IO (the table is in use, but not written), OUT_OF_MEMORY,
+ * TRANSPORT, TIMEOUT (a rank that vanished). Nothing changes but in the case of IO. */
+ONEBIT_API onebit_status_t onebit_comm_tune(onebit_comm_t comm, uint64_t max_count, double seconds,
+                                            const char* path) ONEBIT_NOEXCEPT;
+
 /* Releases the handle; NULL is accepted. What was created from it stays usable until it is destroyed itself.
  * Collective over MPI (MPI_Comm_free), to be called before MPI_Finalize; local in one process. INVALID_HANDLE. */
 ONEBIT_API onebit_status_t onebit_comm_destroy(onebit_comm_t comm) ONEBIT_NOEXCEPT;

@@ -12,6 +12,7 @@
 
 #include <onebit/onebit.h>
 
+#include <cstdint>
 #include <iterator>
 #include <stdexcept>
 #include <string>
@@ -77,6 +78,9 @@ class Communicator {
         int size = 0;
         check(onebit_comm_size(get(), &size));
         return size;
+    }
+    void tune(std::uint64_t max_count, double seconds, const char* path = nullptr) {
+        check(onebit_comm_tune(get(), max_count, seconds, path));
     }
     onebit_comm_t get() const noexcept { return handle_.get(); }
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "collectives/wait.hpp"
+#include "core/partition.hpp"
 
 namespace onebit {
 
@@ -24,15 +25,17 @@ Status plan_all_gather(Transport& transport, int tag, void* all, std::size_t byt
     return transport.plan_exchange(std::move(sends), std::move(receives), tag, exchange);
 }
 
-Agreement::Agreement(int rank, int size)
+Agreement::Agreement(int rank, int size, std::size_t payload_bytes)
     : rank_(static_cast<std::size_t>(rank)),
-      tickets_(static_cast<std::size_t>(size)),
+      stride_(1 + ceil_divide(payload_bytes, sizeof(Ticket))),
+      tickets_(static_cast<std::size_t>(size) * stride_),
       reasons_(static_cast<std::size_t>(size)) {}
 
-Status Agreement::create(Transport& transport, int tag, std::unique_ptr<Agreement>* agreement) {
-    std::unique_ptr<Agreement> made(new Agreement(transport.rank(), transport.size()));
-    ONEBIT_RETURN_IF_ERROR(
-        plan_all_gather(transport, tag, made->tickets_.data(), sizeof(Ticket), &made->ticket_exchange_));
+Status Agreement::create(Transport& transport, int tag, std::size_t payload_bytes,
+                         std::unique_ptr<Agreement>* agreement) {
+    std::unique_ptr<Agreement> made(new Agreement(transport.rank(), transport.size(), payload_bytes));
+    ONEBIT_RETURN_IF_ERROR(plan_all_gather(transport, tag, made->tickets_.data(), made->stride_ * sizeof(Ticket),
+                                           &made->ticket_exchange_));
     ONEBIT_RETURN_IF_ERROR(
         plan_all_gather(transport, tag + 1, made->reasons_.data(), sizeof(Reason), &made->reason_exchange_));
     *agreement = std::move(made);
@@ -41,7 +44,7 @@ Status Agreement::create(Transport& transport, int tag, std::unique_ptr<Agreemen
 
 void Agreement::begin(const Status& own, std::uint32_t word, std::uint64_t value, std::array<const char*, 2> what) {
     what_ = what;
-    tickets_[rank_] = {static_cast<std::uint32_t>(own.code()), word, value};
+    ticket(rank_) = {static_cast<std::uint32_t>(own.code()), word, value};
     Reason& reason = reasons_[rank_];
     const std::size_t length = std::min(own.message().size(), reason.size() - 1);
     std::memcpy(reason.data(), own.message().data(), length);
@@ -71,9 +74,7 @@ Status Agreement::advance(Step* step) {
 
 /// All tickets are here, the same on every rank, so all ranks take the same way from here.
 Status Agreement::judge(Step* step) {
-    const bool all_ready = std::all_of(tickets_.begin(), tickets_.end(),
-                                       [](const Ticket& ticket) { return ticket.status == ONEBIT_SUCCESS; });
-    if (all_ready) {
+    if (first_rank(&Agreement::is_bad) == reasons_.size()) {
         decide(compare(), step);
         return {};
     }
@@ -89,30 +90,28 @@ void Agreement::decide(Status verdict, Step* step) {
 }
 
 bool Agreement::same_word() const {
-    return std::all_of(tickets_.begin(), tickets_.end(),
-                       [&](const Ticket& ticket) { return ticket.word == tickets_[0].word; });
+    return first_rank([&](const Ticket& other) { return other.word != ticket(0).word; }) == reasons_.size();
 }
 
 Status Agreement::compare() const {
-    for (std::size_t r = 1; r < tickets_.size(); ++r) {
-        if (tickets_[r].word != tickets_[0].word) {
-            return Status::error(ONEBIT_ERROR_MISMATCH, "the ranks disagree on %s: rank 0 has %u, rank %zu has %u",
-                                 what_[0], tickets_[0].word, r, tickets_[r].word);
-        }
-        if (tickets_[r].value != tickets_[0].value) {
-            return Status::error(ONEBIT_ERROR_MISMATCH, "the ranks disagree on %s: rank 0 has %llu, rank %zu has %llu",
-                                 what_[1], static_cast<unsigned long long>(tickets_[0].value), r,
-                                 static_cast<unsigned long long>(tickets_[r].value));
-        }
+    const Ticket& first = ticket(0);
+    const std::size_t r =
+        first_rank([&](const Ticket& other) { return other.word != first.word || other.value != first.value; });
+    if (r == reasons_.size()) return {};
+    const Ticket& other = ticket(r);
+    if (other.word != first.word) {
+        return Status::error(ONEBIT_ERROR_MISMATCH, "the ranks disagree on %s: rank 0 has %u, rank %zu has %u",
+                             what_[0], first.word, r, other.word);
     }
-    return {};
+    return Status::error(ONEBIT_ERROR_MISMATCH, "the ranks disagree on %s: rank 0 has %llu, rank %zu has %llu",
+                         what_[1], static_cast<unsigned long long>(first.value), r,
+                         static_cast<unsigned long long>(other.value));
 }
 
 Status Agreement::first_failure() const {
-    const auto culprit = std::find_if(tickets_.begin(), tickets_.end(),
-                                      [](const Ticket& ticket) { return ticket.status != ONEBIT_SUCCESS; });
-    const auto rank = static_cast<std::size_t>(culprit - tickets_.begin());
-    return Status::error(static_cast<onebit_status_t>(culprit->status), "rank %zu: %s", rank, reasons_[rank].data());
+    const std::size_t rank = first_rank(&Agreement::is_bad);
+    return Status::error(static_cast<onebit_status_t>(ticket(rank).status), "rank %zu: %s", rank,
+                         reasons_[rank].data());
 }
 
 Status decide_now(Agreement& agreement, double timeout, const Status& own, std::uint32_t word, std::uint64_t value,

@@ -18,8 +18,14 @@ namespace onebit {
 /// second exchange, so that every rank can name the culprit.
 class Agreement {
   public:
-    /// Plans the exchanges. Local. `tag` and `tag` + 1 are its own on this channel.
-    static Status create(Transport& transport, int tag, std::unique_ptr<Agreement>* agreement);
+    /// Plans the exchanges. Local. `tag` and `tag` + 1 are its own on this channel. `payload_bytes` of each rank travel
+    /// along.
+    static Status create(Transport& transport, int tag, std::size_t payload_bytes,
+                         std::unique_ptr<Agreement>* agreement);
+
+    /// Aligned as floats are. This rank's, to be written before advance(); and every rank's, once decided.
+    float* payload(std::size_t rank) { return reinterpret_cast<float*>(&ticket(rank) + 1); }
+    float* own_payload() { return payload(rank_); }
 
     /// This rank's word: its own status, and what it is about to do. `what` names the two words for the message of a
     /// MISMATCH.
@@ -47,7 +53,17 @@ class Agreement {
     using Reason = std::array<char, 256>;
     enum class Phase { kSendTickets, kAwaitTickets, kAwaitReasons, kDecided };
 
-    explicit Agreement(int rank, int size);
+    Agreement(int rank, int size, std::size_t payload_bytes);
+    static bool is_bad(const Ticket& ticket) { return ticket.status != ONEBIT_SUCCESS; }
+    Ticket& ticket(std::size_t rank) { return tickets_[rank * stride_]; }
+    const Ticket& ticket(std::size_t rank) const { return tickets_[rank * stride_]; }
+    /// The first rank whose ticket is bad(ticket); the number of ranks: none is.
+    template <typename Bad>
+    std::size_t first_rank(const Bad& bad) const {
+        std::size_t rank = 0;
+        while (rank < reasons_.size() && !bad(ticket(rank))) ++rank;
+        return rank;
+    }
     Status judge(Step* step);
     Status compare() const;
     Status first_failure() const;
@@ -55,6 +71,7 @@ class Agreement {
 
     std::size_t rank_;
     Phase phase_ = Phase::kSendTickets;
+    std::size_t stride_;          ///< a ticket and its payload, in tickets
     std::vector<Ticket> tickets_; ///< by rank
     std::vector<Reason> reasons_; ///< by rank
     std::array<const char*, 2> what_{};

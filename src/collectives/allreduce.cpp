@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstring>
 #include <utility>
 
 #include "collectives/dense.hpp"
@@ -72,10 +73,18 @@ Status Allreduce::make_codec_for(const Environment& environment) {
 }
 
 Status Allreduce::allocate(FlatAllreduce::Extras extras) {
-    ONEBIT_RETURN_IF_ERROR(Agreement::create(*channel_, kAgreementTag, &agreement_));
-    std::unique_ptr<DenseAllreduce> dense;
-    ONEBIT_RETURN_IF_ERROR(DenseAllreduce::create(*channel_, plan_.count, plan_.threads, &dense));
-    add_form(ONEBIT_ALGORITHM_DENSE, std::move(dense));
+    values_go_along_ =
+        plan_.check == ONEBIT_CHECK_FULL && !compresses() && GatheredAllreduce::suits(plan_.count, channel_->size());
+    const std::size_t payload = values_go_along_ ? plan_.count * sizeof(float) : 0;
+    ONEBIT_RETURN_IF_ERROR(Agreement::create(*channel_, kAgreementTag, payload, &agreement_));
+    if (values_go_along_) {
+        add_form(ONEBIT_ALGORITHM_DENSE,
+                 std::make_unique<GatheredAllreduce>(*agreement_, plan_.count, channel_->size()));
+    } else {
+        std::unique_ptr<DenseAllreduce> dense;
+        ONEBIT_RETURN_IF_ERROR(DenseAllreduce::create(*channel_, plan_.count, plan_.threads, &dense));
+        add_form(ONEBIT_ALGORITHM_DENSE, std::move(dense));
+    }
     if (!compresses()) return {};
 
     if (plan_.algorithm == ONEBIT_ALGORITHM_TWO_LEVEL) {
@@ -113,8 +122,9 @@ Allreduce::~Allreduce() {
     const bool all_leave =
         channels_.memory == nullptr || leaving_together_ || (broken_.ok() && !in_flight_ && agree_now(Status()).ok());
     if (broken_.ok() && !in_flight_ && all_leave) return;
-    // Messages of the operation that never finished may still arrive: what they are written to must stay. The dense form
-    // has nothing that they are written to, and must withdraw: its peers may not touch the caller's memory any more.
+    // Messages of the operation that never finished may still arrive: what they are written to must stay. The dense
+    // form has nothing that they are written to, and must withdraw: its peers may not touch the caller's memory any
+    // more.
     for (std::size_t name = ONEBIT_ALGORITHM_FLAT; name < forms_.size(); ++name) {
         (void)forms_[name].algorithm.release();
     }
@@ -294,6 +304,9 @@ Status Allreduce::check_values(Step* step) {
         }
         *step = Step::kAgain;
         return {};
+    }
+    if (values_go_along_ && own_status_.ok()) {
+        std::memcpy(agreement_->own_payload(), operands_.input, plan_.count * sizeof(float));
     }
     // A dense sum that may block is another MPI collective than one that may not: they must not meet.
     const bool blocking_sum = running_ == ONEBIT_ALGORITHM_DENSE && operands_.may_block;

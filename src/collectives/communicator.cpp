@@ -3,10 +3,13 @@
 #include "collectives/communicator.hpp"
 
 #include <cstring>
+#include <utility>
 #include <vector>
 
+#include "collectives/tuning_table.hpp"
 #include "collectives/wait.hpp"
 #include "compress/codec.hpp"
+#include "core/file.hpp"
 
 namespace onebit {
 namespace {
@@ -19,13 +22,26 @@ Status read_and_check_environment(Environment* environment) {
 /// Exchanges of the communicator's own channel.
 enum Tag : int { kAgreementTag = 0, kGatherTag = 2 };
 
+/// The file's text, once it is known to be a table; "" where no file is named.
+Status read_tuning_text(const std::string& name, std::string* text) {
+    if (name.empty()) return {};
+    std::vector<std::byte> bytes;
+    ONEBIT_RETURN_IF_ERROR(read_file(name, kLongestTuningTable, &bytes));
+    text->assign(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    TuningTable table;
+    return parse_tuning_table(*text, name, &table);
+}
+
 } // namespace
 
 Status Communicator::create_local(std::unique_ptr<Transport> transport, std::unique_ptr<Communicator>* communicator) {
     std::unique_ptr<Communicator> made(new Communicator(std::move(transport)));
-    ONEBIT_RETURN_IF_ERROR(Agreement::create(*made->transport_, kAgreementTag, &made->agreement_));
+    ONEBIT_RETURN_IF_ERROR(Agreement::create(*made->transport_, kAgreementTag, 0, &made->agreement_));
     ONEBIT_RETURN_IF_ERROR(read_and_check_environment(&made->environment_));
     ONEBIT_RETURN_IF_ERROR(made->find_groups());
+    std::string tuning_table;
+    ONEBIT_RETURN_IF_ERROR(read_tuning_text(made->environment_.tuning, &tuning_table));
+    ONEBIT_RETURN_IF_ERROR(made->choose_costs(tuning_table));
     *communicator = std::move(made);
     return {};
 }
@@ -33,13 +49,16 @@ Status Communicator::create_local(std::unique_ptr<Transport> transport, std::uni
 Status Communicator::create(std::unique_ptr<Transport> transport, const Status& own,
                             std::unique_ptr<Communicator>* communicator) {
     std::unique_ptr<Communicator> made(new Communicator(std::move(transport)));
-    ONEBIT_RETURN_IF_ERROR(Agreement::create(*made->transport_, kAgreementTag, &made->agreement_));
+    ONEBIT_RETURN_IF_ERROR(Agreement::create(*made->transport_, kAgreementTag, 0, &made->agreement_));
     const Status checked = catch_exceptions([&] {
         ONEBIT_RETURN_IF_ERROR(own);
         return read_and_check_environment(&made->environment_);
     });
     ONEBIT_RETURN_IF_ERROR(made->agree(checked));
     ONEBIT_RETURN_IF_ERROR(made->agree(catch_exceptions([&] { return made->find_groups(); })));
+    std::string tuning_table;
+    ONEBIT_RETURN_IF_ERROR(made->share_tuning_table(&tuning_table));
+    ONEBIT_RETURN_IF_ERROR(made->agree(catch_exceptions([&] { return made->choose_costs(tuning_table); })));
     *communicator = std::move(made);
     return {};
 }
@@ -61,6 +80,42 @@ Status Communicator::find_groups() {
     }
     groups_ = NodeGroups::of(nodes);
     return {};
+}
+
+Status Communicator::share_tuning_table(std::string* text) {
+    const Status read =
+        catch_exceptions([&] { return rank() == 0 ? read_tuning_text(environment_.tuning, text) : Status(); });
+    const std::uint64_t length = text->size();
+    std::vector<std::uint64_t> lengths(static_cast<std::size_t>(size()));
+    ONEBIT_RETURN_IF_ERROR(agree_and_gather(read, &length, sizeof(length), lengths.data()));
+    if (lengths[0] == 0) return {};
+
+    // An all-gather, of which only rank 0's part is wanted: once, and a table has a few kilobytes.
+    const std::size_t bytes = (lengths[0] + 3) / 4 * 4;
+    text->resize(bytes);
+    std::string all(bytes * static_cast<std::size_t>(size()), ' ');
+    ONEBIT_RETURN_IF_ERROR(agree_and_gather({}, text->data(), bytes, all.data()));
+    text->assign(all, 0, lengths[0]);
+    return {};
+}
+
+Status Communicator::choose_costs(const std::string& tuning_table) {
+    set_costs(Costs::estimate(groups_), "estimated");
+    if (tuning_table.empty()) return {};
+    TuningTable table;
+    ONEBIT_RETURN_IF_ERROR(parse_tuning_table(tuning_table, "ONEBIT_TUNING", &table));
+    const std::string objection = table.objection(groups_);
+    if (objection.empty()) {
+        set_costs(std::move(table.costs), "tuned");
+    } else {
+        costs_source_ = "estimated, for " + objection;
+    }
+    return {};
+}
+
+void Communicator::set_costs(Costs costs, std::string source) {
+    costs_ = std::move(costs);
+    costs_source_ = std::move(source);
 }
 
 Communicator::~Communicator() {

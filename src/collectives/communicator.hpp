@@ -3,8 +3,10 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "collectives/agreement.hpp"
+#include "collectives/costs.hpp"
 #include "collectives/node_groups.hpp"
 #include "core/config.hpp"
 #include "transport/transport.hpp"
@@ -34,6 +36,11 @@ class Communicator {
     /// Which ranks share a node, or are to count as one (ONEBIT_NODE_SIZE).
     const NodeGroups& groups() const { return groups_; }
 
+    /// What a call of each form is expected to take between these ranks, the same on every rank, and how that is known.
+    const Costs& costs() const { return costs_; }
+    const std::string& costs_source() const { return costs_source_; }
+    void set_costs(Costs costs, std::string source);
+
     /// False once an agreement was not reached.
     bool usable() const { return broken_.ok(); }
 
@@ -53,12 +60,19 @@ class Communicator {
     /// Collective over MPI.
     Status find_groups();
 
+    /// Rank 0's tuning table, if ONEBIT_TUNING names one there; it need not exist elsewhere. Collective; blocks.
+    Status share_tuning_table(std::string* text);
+    /// From the text of a table, unless it is empty or of other ranks.
+    Status choose_costs(const std::string& tuning_table);
+
     /// Keeps what made the communicator unusable: an exchange that did not finish would meet the next one.
     Status remember(const Status& status);
 
     std::unique_ptr<Transport> transport_;
     Environment environment_;
     NodeGroups groups_;
+    Costs costs_ = Costs({Costs::Row()});
+    std::string costs_source_;
     std::unique_ptr<Agreement> agreement_;
     Status broken_;
 };

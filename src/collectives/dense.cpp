@@ -46,4 +46,24 @@ Status DenseAllreduce::divide(Step* step) {
     return {};
 }
 
+GatheredAllreduce::GatheredAllreduce(Agreement& agreement, std::size_t count, int ranks)
+    : agreement_(agreement), count_(count), ranks_(static_cast<std::size_t>(ranks)) {
+    stage_ = {"add", [this](Step* step) {
+                  add();
+                  *step = Step::kDone;
+                  return Status();
+              }};
+}
+
+void GatheredAllreduce::add() {
+    float* const output = operands_.output;
+    std::copy_n(agreement_.payload(0), count_, output);
+    for (std::size_t r = 1; r < ranks_; ++r) {
+        const float* const values = agreement_.payload(r);
+        for (std::size_t i = 0; i < count_; ++i) output[i] += values[i];
+    }
+    const float share = operands_.sum_only ? 1.0F : 1.0F / static_cast<float>(ranks_);
+    for (std::size_t i = 0; i < count_; ++i) output[i] *= share;
+}
+
 } // namespace onebit

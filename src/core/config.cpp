@@ -55,6 +55,7 @@ const char* algorithm_name(onebit_algorithm_t algorithm) {
 
 Status read_environment(Environment* environment) {
     environment->kernels = variable("ONEBIT_KERNELS");
+    environment->tuning = variable("ONEBIT_TUNING");
     ONEBIT_RETURN_IF_ERROR(read_algorithm(&environment->algorithm));
     unsigned log = 0;
     ONEBIT_RETURN_IF_ERROR(read_number("ONEBIT_PIECE", std::uint64_t{1}, std::uint64_t{1} << 40, &environment->piece));

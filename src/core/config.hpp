@@ -18,6 +18,7 @@ struct Environment {
     onebit_algorithm_t algorithm = ONEBIT_ALGORITHM_AUTO; ///< ONEBIT_ALGORITHM: what AUTO becomes; AUTO: not forced
     std::uint64_t piece = 262144; ///< ONEBIT_PIECE: elements of a chunk that travel together where it is pipelined
     unsigned node_size = 0;       ///< ONEBIT_NODE_SIZE: ranks that are to count as one node; 0: those that share memory
+    std::string tuning;           ///< ONEBIT_TUNING: rank 0's tuning table; "" = none
     unsigned threads = 1;         ///< ONEBIT_THREADS: OpenMP threads where a config says 0
     double timeout = 600;         ///< ONEBIT_TIMEOUT: seconds without an answer from a peer; 0 = wait for ever
     bool log = false;             ///< ONEBIT_LOG: 1 = rank 0 writes each choice and its reason to stderr

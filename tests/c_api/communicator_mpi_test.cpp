@@ -4,6 +4,10 @@
 // Communicators over MPI: what they are made of, and what they refuse.
 #include <onebit/onebit_mpi.h>
 
+#include <cstdlib>
+#include <fstream>
+
+#include "support/directory.hpp"
 #include "support/handles.hpp"
 
 using namespace onebit_test;
@@ -59,5 +63,30 @@ TEST_CASE("a bad environment variable on one rank is said on all", "[comm][mpi][
                               "rank " + std::to_string(log.size() - 1) + ";ONEBIT_KERNELS=mmx",
                               onebit_comm_create_mpi(MPI_COMM_WORLD, &comm));
         unsetenv("ONEBIT_KERNELS");
+    });
+}
+
+TEST_CASE("a tuning table is read by rank 0 for all", "[comm][mpi][tuning]") {
+    run_ranks(rank_counts().front(), [](onebit_comm_t measured, RankLog& log) {
+        const SharedDirectory directory(log);
+        const std::string path = directory.prefix("table.json");
+        ONEBIT_EXPECT_OK(log, onebit_comm_tune(measured, 1000, 0.05, path.c_str()));
+        setenv("ONEBIT_TUNING", log.rank() == 0 ? path.c_str() : "/no such file on this node.json", 1);
+        onebit_comm_t comm = nullptr;
+        ONEBIT_EXPECT_OK(log, onebit_comm_create_mpi(MPI_COMM_WORLD, &comm));
+        {
+            const onebit_allreduce_config_t config = ONEBIT_ALLREDUCE_CONFIG_INIT(700);
+            const onebit_allreduce_info_t info = Allreduce(comm, config, log).info();
+            const std::string reason = info.reason;
+            ONEBIT_EXPECT(log, log.size() == 1 || reason.find("(tuned)") != std::string::npos);
+            ONEBIT_EXPECT(log, log.same_on_all(&info.algorithm, sizeof info.algorithm));
+        }
+        ONEBIT_EXPECT_OK(log, onebit_comm_destroy(comm));
+
+        log.barrier();
+        if (log.rank() == 0) std::ofstream(path) << "{\"format\": \"onebit tuning table\", \"vers";
+        ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_BAD_STATE, "rank 0;table.json;not JSON",
+                              onebit_comm_create_mpi(MPI_COMM_WORLD, &comm));
+        unsetenv("ONEBIT_TUNING");
     });
 }

@@ -26,6 +26,7 @@ static const Row rows[] = {
     ROW(onebit_comm_create_loopback),
     ROW(onebit_comm_rank),
     ROW(onebit_comm_size),
+    ROW(onebit_comm_tune),
     ROW(onebit_comm_destroy),
     ROW(onebit_allreduce_create),
     ROW(onebit_allreduce_run),

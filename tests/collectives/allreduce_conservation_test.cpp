@@ -152,3 +152,37 @@ TEST_CASE("AUTO chooses, says what and why, and is dense or compressed", "[allre
         }
     });
 }
+
+TEST_CASE("few values are averaged exactly, in one exchange, in rank order", "[allreduce]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        constexpr std::uint64_t count = 17;
+        onebit_allreduce_config_t config = ONEBIT_ALLREDUCE_CONFIG_INIT(count);
+        config.algorithm = ONEBIT_ALGORITHM_DENSE;
+        Allreduce reduce(comm, config, log);
+        for (std::uint64_t step = 0; step < 3; ++step) {
+            std::vector<float> expected = make_data(Kind::gaussian, count, 71, 0, step);
+            for (int r = 1; r < log.size(); ++r) {
+                const std::vector<float> values = make_data(Kind::gaussian, count, 71, r, step);
+                for (std::size_t i = 0; i < count; ++i) expected[i] += values[i];
+            }
+            for (float& value : expected) value *= 1.0f / static_cast<float>(log.size());
+
+            std::vector<float> values = make_data(Kind::gaussian, count, 71, log.rank(), step);
+            std::vector<float> bad = values;
+            if (log.last_rank()) bad[3] = std::numeric_limits<float>::quiet_NaN();
+            const std::vector<float> before = bad;
+            ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_NONFINITE, "sendbuf[3]",
+                                  onebit_allreduce_run(reduce.get(), bad.data(), bad.data()));
+            ONEBIT_EXPECT(log, std::memcmp(bad.data(), before.data(), count * sizeof(float)) == 0);
+            if (step == 1) { // in place
+                ONEBIT_EXPECT_OK(log, onebit_allreduce_run(reduce.get(), values.data(), values.data()));
+                ONEBIT_EXPECT(log, same_bits(values, expected));
+            } else {
+                ONEBIT_EXPECT(log, same_bits(reduce.run(values), expected));
+            }
+        }
+        const auto peers = static_cast<std::uint64_t>(log.size() - 1);
+        ONEBIT_EXPECT(log, reduce.info().last_bytes_sent == peers * (16 + 80)); // a ticket and its values, in 16s
+    });
+}

@@ -1,0 +1,91 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/costs.hpp"
+
+#include <algorithm>
+#include <bit>
+
+namespace onebit {
+namespace {
+
+/// A way between two ranks.
+struct Link {
+    double round_us;    ///< one exchange with one peer
+    double message_us;  ///< each further message of an exchange
+    double us_per_byte; ///< what dense sums of middling size take for a byte
+};
+
+// Measured with bench/osu_onebit_allreduce -f (docs/ARCHITECTURE.md, "Choosing"): shared memory; and what is usual
+// between hosts, TCP at 10 Gbit/s, which has about the same rate and a latency many times as long.
+constexpr Link kSharedMemory = {1.2, 0.5, 0.8e-3};
+constexpr Link kNetwork = {20, 2, 0.8e-3};
+/// A byte of float32 corrected, encoded, averaged and decoded, with its 32nd of a byte on the way.
+constexpr double kCodecUsPerByte = 0.35e-3;
+/// A byte of float32 summed up inside a node.
+constexpr double kNodeUsPerByte = 0.5e-3;
+/// The agreement and the exchanges' own cost, where they are not a dense sum's.
+constexpr double kCompressedUs = 2;
+
+constexpr double kBytesOfBits = 1.0 / 32; ///< sent of a byte of float32
+
+/// Two exchanges between `ranks` ranks, each of which sends a part to each other one, `sharing` ranks on one link.
+double exchange_us(double ranks, double sharing, double bytes, const Link& link) {
+    return 2 * (link.round_us + (ranks - 2) * link.message_us) +
+           2 * (ranks - 1) / ranks * sharing * bytes * kBytesOfBits * link.us_per_byte;
+}
+
+Costs::Row estimate_row(const NodeGroups& groups, std::uint64_t count) {
+    const auto ranks = static_cast<double>(groups.node_of_rank.size());
+    const auto nodes = static_cast<double>(groups.nodes);
+    const auto places = static_cast<double>(std::max<std::size_t>(groups.places, 1));
+    const double bytes = static_cast<double>(count) * sizeof(float);
+    const Link& link = groups.nodes == 1 ? kSharedMemory : kNetwork;
+    const double sharing = groups.nodes == 1 ? 1 : places;
+    const double dense_rounds = std::bit_width(groups.node_of_rank.size() - 1); // recursive doubling
+
+    Costs::Row row;
+    row.count = count;
+    row.microseconds[ONEBIT_ALGORITHM_DENSE] =
+        dense_rounds * link.round_us + 2 * (ranks - 1) / ranks * bytes * link.us_per_byte;
+    row.microseconds[ONEBIT_ALGORITHM_PIPELINED] =
+        kCompressedUs + exchange_us(ranks, sharing, bytes, link) + bytes * kCodecUsPerByte;
+    if (groups.objection() == nullptr) {
+        row.microseconds[ONEBIT_ALGORITHM_TWO_LEVEL] = kCompressedUs + 2 * kSharedMemory.round_us +
+                                                       exchange_us(nodes, places, bytes / places, link) +
+                                                       bytes * (kNodeUsPerByte + kCodecUsPerByte / places);
+    }
+    return row;
+}
+
+} // namespace
+
+Costs Costs::estimate(const NodeGroups& groups) {
+    if (groups.node_of_rank.size() == 1) { // nothing to send, so nothing to gain
+        Row alone;
+        alone.count = 1;
+        alone.microseconds[ONEBIT_ALGORITHM_DENSE] = 0;
+        return Costs({alone});
+    }
+    constexpr std::uint64_t kLarge = std::uint64_t{1} << 30;
+    return Costs({estimate_row(groups, 1), estimate_row(groups, kLarge)}); // all of it is straight lines
+}
+
+double Costs::microseconds(onebit_algorithm_t form, std::uint64_t count) const {
+    const auto of = [form](const Row& row) { return row.microseconds[form]; };
+    if (rows_.size() == 1 || count <= rows_.front().count) return of(rows_.front());
+    // The row after, or the last one: from there on its line goes on.
+    auto after =
+        std::find_if(rows_.begin() + 1, rows_.end() - 1, [count](const Row& row) { return row.count >= count; });
+    const Row& before = *(after - 1);
+    if (of(before) == kNever) return kNever;
+    const double way = static_cast<double>(count - before.count) / static_cast<double>(after->count - before.count);
+    return of(before) + way * (of(*after) - of(before));
+}
+
+onebit_algorithm_t Costs::quickest(std::uint64_t count) const {
+    return *std::min_element(kChosenForms.begin(), kChosenForms.end(), [&](onebit_algorithm_t a, onebit_algorithm_t b) {
+        return microseconds(a, count) < microseconds(b, count);
+    });
+}
+
+} // namespace onebit

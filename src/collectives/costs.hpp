@@ -1,0 +1,49 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <onebit/onebit.h>
+
+#include <array>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "collectives/node_groups.hpp"
+
+namespace onebit {
+
+/// The forms that AUTO chooses from. FLAT is not among them: PIPELINED is the same, as quick or quicker.
+inline constexpr std::array kChosenForms = {ONEBIT_ALGORITHM_DENSE, ONEBIT_ALGORITHM_PIPELINED,
+                                            ONEBIT_ALGORITHM_TWO_LEVEL};
+
+/// What a call takes in each form, by the number of elements: rows, estimated or measured, and straight lines between
+/// them, for a transfer is a latency and a rate.
+class Costs {
+  public:
+    static constexpr double kNever = std::numeric_limits<double>::infinity(); ///< a form that can't be had
+
+    struct Row {
+        std::uint64_t count = 0;
+        std::array<double, ONEBIT_ALGORITHM_TWO_LEVEL + 1> microseconds{}; ///< by onebit_algorithm_t
+
+        Row() { microseconds.fill(kNever); }
+    };
+
+    /// What is to be expected of these ranks, from constants alone: the same everywhere and every time.
+    static Costs estimate(const NodeGroups& groups);
+
+    /// At least one row, with growing counts; the same forms in all, DENSE among them.
+    explicit Costs(std::vector<Row> rows) : rows_(std::move(rows)) {}
+
+    double microseconds(onebit_algorithm_t form, std::uint64_t count) const;
+    /// The form that takes least; DENSE, which is exact, where another is no quicker.
+    onebit_algorithm_t quickest(std::uint64_t count) const;
+
+    const std::vector<Row>& rows() const { return rows_; }
+
+  private:
+    std::vector<Row> rows_;
+};
+
+} // namespace onebit

@@ -1,0 +1,163 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/tune.hpp"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "collectives/allreduce.hpp"
+#include "collectives/fingerprint.hpp"
+#include "collectives/tuning_table.hpp"
+#include "core/aligned_buffer.hpp"
+#include "core/file.hpp"
+
+namespace onebit {
+namespace {
+
+/// A form at one size, and how long its calls took on this rank.
+struct Contender {
+    onebit_algorithm_t form;
+    std::unique_ptr<Allreduce> allreduce;
+    std::vector<double> microseconds;
+
+    Status call(float* values) {
+        const auto begin = std::chrono::steady_clock::now();
+        ONEBIT_RETURN_IF_ERROR(allreduce->run(values, values));
+        const std::chrono::duration<double, std::micro> time = std::chrono::steady_clock::now() - begin;
+        microseconds.push_back(time.count());
+        return {};
+    }
+
+    double median() {
+        const auto middle = microseconds.begin() + static_cast<std::ptrdiff_t>(microseconds.size() / 2);
+        std::nth_element(microseconds.begin(), middle, microseconds.end());
+        return *middle;
+    }
+};
+
+std::vector<onebit_algorithm_t> forms_for(const Communicator& communicator) {
+    std::vector<onebit_algorithm_t> forms(kChosenForms.begin(), kChosenForms.end());
+    if (communicator.groups().objection() != nullptr) std::erase(forms, ONEBIT_ALGORITHM_TWO_LEVEL);
+    return forms;
+}
+
+/// The ranks' own numbers become the largest of them, for a call takes as long as its slowest rank.
+Status take_slowest(Communicator& communicator, const Status& own, std::vector<double>* times) {
+    const std::size_t n = times->size();
+    std::vector<double> all(n * static_cast<std::size_t>(communicator.size()));
+    ONEBIT_RETURN_IF_ERROR(communicator.agree_and_gather(own, times->data(), n * sizeof(double), all.data()));
+    for (std::size_t i = 0; i < all.size(); ++i) (*times)[i % n] = std::max((*times)[i % n], all[i]);
+    return {};
+}
+
+Status call_all(std::vector<Contender>& contenders, std::size_t times, float* values) {
+    for (std::size_t i = 0; i < times; ++i) {
+        for (Contender& contender : contenders) ONEBIT_RETURN_IF_ERROR(contender.call(values));
+    }
+    return {};
+}
+
+/// All forms at one size, in turn, as often as fits into `seconds`.
+Status measure_row(Communicator& communicator, double seconds, float* values, Costs::Row* row) {
+    constexpr double kFewest = 3;
+    constexpr double kMost = 200;
+    std::vector<Contender> contenders;
+    for (const onebit_algorithm_t form : forms_for(communicator)) {
+        onebit_allreduce_config_t config = ONEBIT_ALLREDUCE_CONFIG_INIT(row->count);
+        config.algorithm = form;
+        Contender contender = {form, nullptr, {}};
+        ONEBIT_RETURN_IF_ERROR(Allreduce::create(communicator, &config, {}, &contender.allreduce));
+        contenders.push_back(std::move(contender));
+    }
+
+    // The first calls warm up, the second say how many there is time for; all ranks must make as many.
+    std::vector<double> round_us(1);
+    const Status warm = call_all(contenders, 2, values);
+    for (Contender& contender : contenders) {
+        if (warm.ok()) round_us[0] += contender.microseconds.back();
+        contender.microseconds.clear();
+    }
+    ONEBIT_RETURN_IF_ERROR(take_slowest(communicator, warm, &round_us));
+    const double calls = std::clamp(seconds * 1e6 / round_us[0] - 2, kFewest, kMost);
+
+    const Status measured = call_all(contenders, static_cast<std::size_t>(calls), values);
+    std::vector<double> medians(contenders.size());
+    if (measured.ok()) std::ranges::transform(contenders, medians.begin(), &Contender::median);
+    ONEBIT_RETURN_IF_ERROR(take_slowest(communicator, measured, &medians));
+    for (std::size_t i = 0; i < contenders.size(); ++i) row->microseconds[contenders[i].form] = medians[i];
+    return {};
+}
+
+/// Powers of two from some hundred elements on, and the least that is possible.
+std::vector<std::uint64_t> sizes_between(std::uint64_t least, std::uint64_t most) {
+    constexpr std::uint64_t kFirst = 256;
+    std::vector<std::uint64_t> sizes = {least};
+    for (std::uint64_t size = kFirst; size < most; size *= 2) {
+        if (size > least) sizes.push_back(size);
+    }
+    if (most > least) sizes.push_back(most);
+    return sizes;
+}
+
+Status check_order(const TuningOrder& order, int ranks) {
+    if (order.max_count < static_cast<std::uint64_t>(ranks) || order.max_count > SIZE_MAX / 8) {
+        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "max_count: %llu is not a possible number of elements",
+                             static_cast<unsigned long long>(order.max_count));
+    }
+    if (!(order.seconds > 0) || !std::isfinite(order.seconds)) { // a NaN is neither
+        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "seconds: %g is not a positive number", order.seconds);
+    }
+    return {};
+}
+
+/// The same order on every rank, and memory for it.
+Status prepare(Communicator& communicator, const TuningOrder& order, AlignedBuffer<float>* values) {
+    const std::array<NamedValue, 2> same = {
+        {{"max_count", order.max_count}, NamedValue::of_double("seconds", order.seconds)}};
+    ONEBIT_RETURN_IF_ERROR(compare_across_ranks(communicator, check_order(order, communicator.size()), same));
+    return communicator.agree(catch_exceptions([&] {
+        *values = AlignedBuffer<float>(order.max_count);
+        // All of one magnitude: what a sign and a scale express exactly, so that they stay finite, call after call.
+        for (std::size_t i = 0; i < order.max_count; ++i) values->data()[i] = i % 3 == 0 ? 1.0F : -1.0F;
+        return Status();
+    }));
+}
+
+Status write_table(const TuningTable& table, const std::string& path) {
+    const std::string text = print_tuning_table(table);
+    ReplacedFile file(path);
+    ONEBIT_RETURN_IF_ERROR(file.write(std::as_bytes(std::span(text))));
+    ONEBIT_RETURN_IF_ERROR(file.replace());
+    file.keep();
+    return {};
+}
+
+} // namespace
+
+Status tune(Communicator& communicator, const TuningOrder& order) {
+    AlignedBuffer<float> values;
+    ONEBIT_RETURN_IF_ERROR(prepare(communicator, order, &values));
+
+    const std::vector<std::uint64_t> sizes =
+        sizes_between(static_cast<std::uint64_t>(communicator.size()), order.max_count);
+    const double seconds = order.seconds / static_cast<double>(sizes.size());
+    std::vector<Costs::Row> rows;
+    for (const std::uint64_t size : sizes) {
+        rows.emplace_back();
+        rows.back().count = size;
+        ONEBIT_RETURN_IF_ERROR(measure_row(communicator, seconds, values.data(), &rows.back()));
+    }
+    const TuningTable table = {static_cast<std::size_t>(communicator.size()), communicator.groups().nodes,
+                               Costs(std::move(rows))};
+    communicator.set_costs(table.costs, "measured");
+    const bool writes = communicator.rank() == 0 && !order.path.empty();
+    return communicator.agree(catch_exceptions([&] { return writes ? write_table(table, order.path) : Status(); }));
+}
+
+} // namespace onebit

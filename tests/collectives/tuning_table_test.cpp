@@ -1,0 +1,174 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Tuning tables named by ONEBIT_TUNING, written by hand: what a handle makes of them, and how bad ones are refused. And
+// ranks that vanish while others tune. In one process: the environment is everybody's.
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "support/environment.hpp"
+#include "support/handles.hpp"
+
+using namespace onebit_test;
+
+namespace {
+
+// A file that lives as long as this.
+class TableFile {
+  public:
+    explicit TableFile(const std::string& text) {
+        close(mkstemps(path_.data(), 11));
+        std::ofstream(path_) << text;
+    }
+    ~TableFile() { std::remove(path_.c_str()); }
+    TableFile(const TableFile&) = delete;
+    TableFile& operator=(const TableFile&) = delete;
+    const char* path() const { return path_.c_str(); }
+
+  private:
+    std::string path_ = (std::filesystem::temp_directory_path() / "onebit-XXXXXX-table.json").string();
+};
+
+// What becomes of communicators that are given a table, and of the AUTO handles made from them.
+struct Choice {
+    onebit_status_t status = ONEBIT_SUCCESS;
+    std::string message;
+    onebit_allreduce_info_t info = ONEBIT_ALLREDUCE_INFO_INIT;
+};
+
+Choice choose(const std::string& table, std::uint64_t count, int ranks = 2) {
+    const TableFile file(table);
+    const Variable tuning("ONEBIT_TUNING", file.path());
+    std::vector<onebit_comm_t> comms(static_cast<std::size_t>(ranks));
+    Choice choice;
+    choice.status = onebit_comm_create_loopback(ranks, comms.data());
+    choice.message = onebit_last_error();
+    if (choice.status != ONEBIT_SUCCESS) return choice;
+    std::vector<std::thread> threads;
+    for (std::size_t r = 0; r < comms.size(); ++r) {
+        threads.emplace_back([&, r] {
+            const onebit_allreduce_config_t config = ONEBIT_ALLREDUCE_CONFIG_INIT(count);
+            onebit_allreduce_t allreduce = nullptr;
+            onebit_allreduce_create(comms[r], &config, &allreduce);
+            if (r == 0) onebit_allreduce_get_info(allreduce, &choice.info);
+            onebit_allreduce_destroy(allreduce);
+        });
+    }
+    for (std::thread& thread : threads) thread.join();
+    for (onebit_comm_t comm : comms) onebit_comm_destroy(comm);
+    return choice;
+}
+
+std::string table(const std::string& rows, const std::string& head = R"("version": 1, "ranks": 2, "nodes": 1)") {
+    return R"({"format": "onebit tuning table", )" + head + R"(, "rows": [)" + rows + "]}";
+}
+
+// Compressed is the quicker one of few elements and the slower one of many: the reverse of any estimate.
+const std::string kReversed =
+    table(R"({"count": 100, "dense": 30, "pipelined": 10}, {"count": 1100, "dense": 40, "pipelined": 50})");
+
+} // namespace
+
+TEST_CASE("a table decides, by straight lines between its rows", "[tuning]") {
+    struct {
+        std::uint64_t count;
+        onebit_algorithm_t expected;
+        const char* reason;
+    } const rows[] = {
+        {2, ONEBIT_ALGORITHM_PIPELINED, "dense 30 us, pipelined 10 us"},   // before the first row: as there
+        {600, ONEBIT_ALGORITHM_PIPELINED, "dense 35 us, pipelined 30 us"}, // half-way
+        {850, ONEBIT_ALGORITHM_DENSE, "dense 37.5 us, pipelined 40 us"},   // three quarters
+        {2100, ONEBIT_ALGORITHM_DENSE, "dense 50 us, pipelined 90 us"},    // beyond the last: straight on
+    };
+    for (const auto& row : rows) {
+        CAPTURE(row.count);
+        const Choice choice = choose(kReversed, row.count);
+        CHECK(choice.info.algorithm == row.expected);
+        CHECK_THAT(choice.info.reason, Catch::Contains(row.reason) && Catch::Contains("(tuned)"));
+    }
+}
+
+TEST_CASE("a table without a form never chooses it", "[tuning]") {
+    CHECK(choose(table(R"({"count": 100, "dense": 30})"), 1000000).info.algorithm == ONEBIT_ALGORITHM_DENSE);
+}
+
+TEST_CASE("a table of other ranks or nodes is left aside, and that is said", "[tuning][bad input]") {
+    for (const char* head : {R"("version": 1, "ranks": 4, "nodes": 1)", R"("version": 1, "ranks": 2, "nodes": 2)"}) {
+        const Choice choice = choose(table(R"({"count": 100, "dense": 30, "pipelined": 10})", head), 64);
+        CHECK(choice.status == ONEBIT_SUCCESS);
+        CHECK(choice.info.algorithm == ONEBIT_ALGORITHM_DENSE); // the estimate
+        CHECK_THAT(choice.info.reason, Catch::Contains("estimated, for the tuning table is for"));
+    }
+    CHECK_THAT(choose(kReversed, 64, 3).info.reason, Catch::Contains("2 ranks on 1 node"));
+}
+
+TEST_CASE("what is no table is refused with the file's name and the flaw", "[tuning][bad input]") {
+    const std::string row = R"({"count": 100, "dense": 30, "pipelined": 10})";
+    struct {
+        std::string text;
+        const char* flaw;
+    } const files[] = {
+        {"", "not JSON"},
+        {kReversed.substr(0, kReversed.size() / 2), "not JSON"},
+        {std::string("\0\1\2", 3), "not JSON"},
+        {"[1, 2]", "format"},
+        {R"({"version": 1})", "format"},
+        {R"({"format": "another's"})", "format"},
+        {table(row, R"("version": 2, "ranks": 2, "nodes": 1)"), "version 2"},
+        {table(row, R"("version": "1", "ranks": 2, "nodes": 1)"), "version"},
+        {table(row, R"("version": 1, "nodes": 1)"), "ranks"},
+        {table(row, R"("version": 1, "ranks": 0, "nodes": 1)"), "\"ranks\" is 0"},
+        {table(row, R"("version": 1, "ranks": 2, "nodes": -1)"), "\"nodes\" is -1"},
+        {table(""), "rows"},
+        {R"({"format": "onebit tuning table", "version": 1, "ranks": 2, "nodes": 1, "rows": 7})", "rows"},
+        {table("7"), "count"},
+        {table(R"({"dense": 30})"), "count"},
+        {table(R"({"count": 0, "dense": 30})"), "\"count\" is 0"},
+        {table(R"({"count": 100, "pipelined": 30})"), "dense"},
+        {table(R"({"count": 100, "dense": -1})"), "\"dense\" of 100 elements"},
+        {table(R"({"count": 100, "dense": "quick"})"), "dense"},
+        {table(row + R"(, {"count": 200, "dense": 1})"), "pipelined"},
+        {table(row + ", " + row), "does not grow"},
+    };
+    for (const auto& file : files) {
+        CAPTURE(file.text);
+        const Choice choice = choose(file.text, 64);
+        CHECK(choice.status == ONEBIT_ERROR_BAD_STATE);
+        CHECK_THAT(choice.message, Catch::Contains("table.json") && Catch::Contains(file.flaw));
+    }
+    const Variable tuning("ONEBIT_TUNING", "/no such file.json");
+    onebit_comm_t comm = nullptr;
+    CHECK(onebit_comm_create_loopback(1, &comm) == ONEBIT_ERROR_IO);
+    CHECK_THAT(onebit_last_error(), Catch::Contains("/no such file.json"));
+}
+
+TEST_CASE("a rank that vanishes during tuning ends it on the others", "[tuning][bad input]") {
+    const Variable timeout("ONEBIT_TIMEOUT", "1");
+    for (const bool leaves : {false, true}) {
+        CAPTURE(leaves);
+        onebit_comm_t comms[2] = {};
+        REQUIRE(onebit_comm_create_loopback(2, comms) == ONEBIT_SUCCESS);
+        std::thread other([&] {
+            if (leaves) { // in the middle, as far as the other can tell: after a call of its own that was refused
+                onebit_comm_tune(comms[1], 1000, -1, nullptr);
+                onebit_comm_destroy(comms[1]);
+            }
+        });
+        onebit_status_t status = onebit_comm_tune(comms[0], 1000, 0.1, nullptr);
+        if (leaves) { // refused together; the next one meets nobody
+            CHECK(status == ONEBIT_ERROR_INVALID_ARGUMENT);
+            status = onebit_comm_tune(comms[0], 1000, 0.1, nullptr);
+        }
+        CHECK((status == ONEBIT_ERROR_TIMEOUT || status == ONEBIT_ERROR_TRANSPORT));
+        CHECK(onebit_comm_tune(comms[0], 1000, 0.1, nullptr) == status);
+        CHECK_THAT(onebit_last_error(), Catch::Contains("broken"));
+        other.join();
+        CHECK(onebit_comm_destroy(comms[0]) == ONEBIT_SUCCESS);
+        if (!leaves) CHECK(onebit_comm_destroy(comms[1]) == ONEBIT_SUCCESS);
+    }
+}

@@ -1,0 +1,83 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+
+// onebit_comm_tune: what it measures is what AUTO chooses by, and what it refuses.
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+
+#include "support/directory.hpp"
+#include "support/handles.hpp"
+
+using namespace onebit_test;
+
+namespace {
+
+constexpr double kShort = 0.05; // seconds
+
+onebit_allreduce_info_t info_of_auto(onebit_comm_t comm, RankLog& log, std::uint64_t count) {
+    const onebit_allreduce_config_t config = ONEBIT_ALLREDUCE_CONFIG_INIT(count);
+    return Allreduce(comm, config, log).info();
+}
+
+bool says(const onebit_allreduce_info_t& info, const char* text) {
+    return std::string(info.reason).find(text) != std::string::npos;
+}
+
+} // namespace
+
+TEST_CASE("AUTO goes by an estimate, and after tuning by what was measured", "[tuning]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        const char* const alone = log.size() == 1 ? "one rank" : nullptr;
+        ONEBIT_EXPECT(log, says(info_of_auto(comm, log, 5000), alone ? alone : "(estimated)"));
+        const SharedDirectory directory(log);
+        const std::string path = directory.prefix("table.json");
+        ONEBIT_EXPECT_OK(log, onebit_comm_tune(comm, 20001, kShort, path.c_str()));
+        for (const std::uint64_t count : {std::uint64_t{64}, std::uint64_t{5000}, std::uint64_t{100000}}) {
+            const onebit_allreduce_info_t info = info_of_auto(comm, log, count);
+            ONEBIT_EXPECT(log, says(info, alone ? alone : "(measured)"));
+            ONEBIT_EXPECT(log, log.same_on_all(&info.algorithm, sizeof info.algorithm));
+        }
+        log.barrier();
+        std::ifstream file(path);
+        const std::string text((std::istreambuf_iterator<char>(file)), {});
+        for (const std::string part :
+             {"\"onebit tuning table\"", "\"count\":256", "\"count\":20001", "\"dense\":", "\"pipelined\":"}) {
+            ONEBIT_EXPECT(log, text.find(part) != std::string::npos);
+        }
+        ONEBIT_EXPECT(log, text.find("\"ranks\":" + std::to_string(log.size())) != std::string::npos);
+        ONEBIT_EXPECT_OK(log, onebit_comm_tune(comm, 500, kShort, path.c_str())); // in place of the earlier one
+    });
+}
+
+TEST_CASE("tuning: bad arguments are refused by all ranks and change nothing", "[tuning][bad input]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        const std::string last = "rank " + std::to_string(log.size() - 1);
+        for (const double seconds : {0.0, -1.0, std::nan(""), std::numeric_limits<double>::infinity()}) {
+            ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_INVALID_ARGUMENT, last + ";seconds",
+                                  onebit_comm_tune(comm, 1000, log.last_rank() ? seconds : kShort, nullptr));
+        }
+        const auto too_few = static_cast<std::uint64_t>(log.size() - 1);
+        for (const std::uint64_t count : {too_few, UINT64_MAX}) {
+            ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_INVALID_ARGUMENT, last + ";max_count",
+                                  onebit_comm_tune(comm, log.last_rank() ? count : 1000, kShort, nullptr));
+        }
+        if (log.size() > 1) {
+            ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_MISMATCH, "max_count;1000;1001",
+                                  onebit_comm_tune(comm, log.last_rank() ? 1001 : 1000, kShort, nullptr));
+            ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_MISMATCH, "seconds",
+                                  onebit_comm_tune(comm, 1000, log.last_rank() ? 0.01 : kShort, nullptr));
+            ONEBIT_EXPECT(log, says(info_of_auto(comm, log, 5000), "(estimated)"));
+        }
+        // Rank 0's path alone counts; the table that can't be written is in use all the same.
+        const SharedDirectory directory(log);
+        const std::string nowhere = directory.prefix("no such folder/table.json");
+        ONEBIT_EXPECT_OK(log, onebit_comm_tune(comm, 300, kShort, log.rank() == 0 ? nullptr : nowhere.c_str()));
+        ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_IO, "rank 0;no such folder",
+                              onebit_comm_tune(comm, 300, kShort, nowhere.c_str()));
+        if (log.size() > 1) ONEBIT_EXPECT(log, says(info_of_auto(comm, log, 5000), "(measured)"));
+    });
+}

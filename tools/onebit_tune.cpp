@@ -1,0 +1,98 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Measures, on the ranks that mpirun starts, how long an allreduce takes in each form, and writes the tuning table that
+// ONEBIT_TUNING names in later runs on as many ranks and nodes:
+//
+//     mpirun -n 4 onebit_tune -o cluster.json
+//     ONEBIT_TUNING=cluster.json mpirun -n 4 train
+//
+// A program that would rather measure its own communicator each time calls onebit_comm_tune.
+
+#include <mpi.h>
+#include <onebit/onebit_mpi.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <onebit/onebit.hpp>
+#include <string>
+#include <vector>
+
+namespace {
+
+struct Options {
+    std::string output;
+    std::uint64_t max_bytes = std::uint64_t{64} << 20;
+    double seconds = 20;
+};
+
+// Returns the exit status the program must end with at once, or -1. Every rank parses; rank 0 talks.
+int parse(int argc, char** argv, bool talks, Options* options) {
+    CLI::App app("Measures onebit's allreduce in all its forms and writes a tuning table. Run it under mpirun.");
+    app.add_option("-o,--output", options->output, "File for the table, written by rank 0")->required();
+    app.add_option("-m,--max-size", options->max_bytes, "Bytes of the largest allreduce; K, M and G are 1024 of each")
+        ->transform(CLI::AsSizeValue(false))
+        ->capture_default_str();
+    app.add_option("-s,--seconds", options->seconds, "About how long it may take; a slow network takes its time")
+        ->check(CLI::PositiveNumber)
+        ->capture_default_str();
+    try {
+        app.parse(argc, argv);
+    } catch (const CLI::ParseError& error) {
+        return talks ? app.exit(error) : static_cast<int>(error.get_exit_code());
+    }
+    return -1;
+}
+
+void print_table(const std::string& file) {
+    const auto table = nlohmann::ordered_json::parse(std::ifstream(file));
+    std::printf("# %d ranks, nodes: %d; microseconds of a call, medians\n", table["ranks"].get<int>(),
+                table["nodes"].get<int>());
+    std::printf("# %10s", "bytes");
+    for (const auto& [name, time] : table["rows"][0].items()) {
+        if (name != "count") std::printf(" %12s", name.c_str());
+    }
+    std::printf("   quickest\n");
+    for (const auto& row : table["rows"]) {
+        std::printf("%12llu", 4ULL * row["count"].get<unsigned long long>());
+        std::string quickest = "dense";
+        for (const auto& [name, time] : row.items()) {
+            if (name == "count") continue;
+            std::printf(" %12.2f", time.get<double>());
+            if (time < row[quickest]) quickest = name;
+        }
+        std::printf("   %s\n", quickest.c_str());
+    }
+    std::printf("# To use it: ONEBIT_TUNING=%s\n", file.c_str());
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+    int provided = 0;
+    MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided);
+    int rank = 0;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    Options options;
+    int exit_status = parse(argc, argv, rank == 0, &options);
+    if (exit_status < 0) {
+        try {
+            onebit_comm_t handle = nullptr;
+            onebit::check(onebit_comm_create_mpi(MPI_COMM_WORLD, &handle));
+            onebit::Communicator communicator(handle);
+            communicator.tune(options.max_bytes / sizeof(float), options.seconds, options.output.c_str());
+            if (rank == 0) print_table(options.output);
+            exit_status = EXIT_SUCCESS;
+        } catch (const std::exception& error) { // the same on every rank, or the others are lost
+            if (rank == 0) std::fprintf(stderr, "onebit_tune: %s\n", error.what());
+            exit_status = EXIT_FAILURE;
+        }
+    }
+    MPI_Finalize();
+    return exit_status;
+}
