@@ -73,11 +73,9 @@ Status Allreduce::make_codec_for(const Environment& environment) {
 }
 
 Status Allreduce::allocate(FlatAllreduce::Extras extras) {
-    values_go_along_ =
-        plan_.check == ONEBIT_CHECK_FULL && !compresses() && GatheredAllreduce::suits(plan_.count, channel_->size());
-    const std::size_t payload = values_go_along_ ? plan_.count * sizeof(float) : 0;
+    const std::size_t payload = plan_.values_go_along ? plan_.count * sizeof(float) : 0;
     ONEBIT_RETURN_IF_ERROR(Agreement::create(*channel_, kAgreementTag, payload, &agreement_));
-    if (values_go_along_) {
+    if (plan_.values_go_along) {
         add_form(ONEBIT_ALGORITHM_DENSE,
                  std::make_unique<GatheredAllreduce>(*agreement_, plan_.count, channel_->size()));
     } else {
@@ -305,7 +303,7 @@ Status Allreduce::check_values(Step* step) {
         *step = Step::kAgain;
         return {};
     }
-    if (values_go_along_ && own_status_.ok()) {
+    if (plan_.values_go_along && own_status_.ok()) {
         std::memcpy(agreement_->own_payload(), operands_.input, plan_.count * sizeof(float));
     }
     // A dense sum that may block is another MPI collective than one that may not: they must not meet.

@@ -132,7 +132,6 @@ class Allreduce {
     double timeout_;
     std::unique_ptr<Codec> codec_;
     std::unique_ptr<Agreement> agreement_;
-    bool values_go_along_ = false;         ///< with the agreement, to be averaged exactly
     TwoLevelAllreduce::Channels channels_; ///< of the two-level form, if it is one
     bool leaving_together_ = false;        ///< all ranks know that they are giving up what they have of them
     std::unique_ptr<FlatAllreduce> flat_;

@@ -15,10 +15,9 @@ struct Link {
     double us_per_byte; ///< what dense sums of middling size take for a byte
 };
 
-// Measured with bench/osu_onebit_allreduce -f (docs/ARCHITECTURE.md, "Choosing"): shared memory; and what is usual
-// between hosts, TCP at 10 Gbit/s, which has about the same rate and a latency many times as long.
+// Measured with bench/osu_onebit_allreduce -f (docs/ARCHITECTURE.md, "Choosing"): shared memory, and TCP at 10 Gbit/s.
 constexpr Link kSharedMemory = {1.2, 0.5, 0.8e-3};
-constexpr Link kNetwork = {20, 2, 0.8e-3};
+constexpr Link kNetwork = {20, 2, 1.5e-3};
 /// A byte of float32 corrected, encoded, averaged and decoded, with its 32nd of a byte on the way.
 constexpr double kCodecUsPerByte = 0.35e-3;
 /// A byte of float32 summed up inside a node.

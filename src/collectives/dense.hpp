@@ -8,6 +8,7 @@
 
 #include "collectives/agreement.hpp"
 #include "collectives/algorithm.hpp"
+#include "collectives/node_groups.hpp"
 #include "transport/transport.hpp"
 
 namespace onebit {
@@ -40,10 +41,12 @@ class DenseAllreduce final : public Algorithm {
 /// is one exchange. Added up in rank order.
 class GatheredAllreduce final : public Algorithm {
   public:
-    /// Whether this form is the quicker one: it sends the values to every peer.
-    static bool suits(std::size_t count, int ranks) {
-        constexpr std::size_t kMostBytes = 4096;
-        return count * sizeof(float) * static_cast<std::size_t>(std::max(ranks - 1, 1)) <= kMostBytes;
+    /// Whether this form is the quicker one. Every rank sends its values to every peer, so that the more peers there
+    /// are the fewer values may be; but where the peers are on other nodes, one exchange less counts more.
+    static bool suits(std::size_t count, const NodeGroups& groups) {
+        const std::size_t most_bytes = groups.nodes == 1 ? 4096 : 16384;
+        const std::size_t peers = std::max<std::size_t>(groups.node_of_rank.size() - 1, 1);
+        return count * sizeof(float) * peers <= most_bytes;
     }
 
     GatheredAllreduce(Agreement& agreement, std::size_t count, int ranks);

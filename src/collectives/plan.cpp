@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdio>
 
+#include "collectives/dense.hpp"
 #include "collectives/fingerprint.hpp"
 #include "core/partition.hpp"
 
@@ -131,6 +132,8 @@ Status make_plan(Communicator& communicator, const onebit_allreduce_config_t* co
     plan->scale = config->scale;
     plan->group = config->group;
     plan->check = config->check;
+    plan->values_go_along = plan->algorithm == ONEBIT_ALGORITHM_DENSE && config->check == ONEBIT_CHECK_FULL &&
+                            GatheredAllreduce::suits(config->count, communicator.groups());
     plan->threads = config->threads != 0 ? config->threads : communicator.environment().threads;
     if (communicator.environment().log && communicator.rank() == 0) {
         std::fprintf(stderr, "onebit: allreduce of %llu elements over %d ranks (%s): %s, because %s\n",

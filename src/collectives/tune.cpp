@@ -20,15 +20,21 @@
 namespace onebit {
 namespace {
 
+/// Not in place: where the forms are close to each other, dense sums gain more from that than compressed ones.
+struct Buffers {
+    AlignedBuffer<float> input;
+    AlignedBuffer<float> output;
+};
+
 /// A form at one size, and how long its calls took on this rank.
 struct Contender {
     onebit_algorithm_t form;
     std::unique_ptr<Allreduce> allreduce;
     std::vector<double> microseconds;
 
-    Status call(float* values) {
+    Status call(Buffers& buffers) {
         const auto begin = std::chrono::steady_clock::now();
-        ONEBIT_RETURN_IF_ERROR(allreduce->run(values, values));
+        ONEBIT_RETURN_IF_ERROR(allreduce->run(buffers.input.data(), buffers.output.data()));
         const std::chrono::duration<double, std::micro> time = std::chrono::steady_clock::now() - begin;
         microseconds.push_back(time.count());
         return {};
@@ -56,15 +62,15 @@ Status take_slowest(Communicator& communicator, const Status& own, std::vector<d
     return {};
 }
 
-Status call_all(std::vector<Contender>& contenders, std::size_t times, float* values) {
+Status call_all(std::vector<Contender>& contenders, std::size_t times, Buffers& buffers) {
     for (std::size_t i = 0; i < times; ++i) {
-        for (Contender& contender : contenders) ONEBIT_RETURN_IF_ERROR(contender.call(values));
+        for (Contender& contender : contenders) ONEBIT_RETURN_IF_ERROR(contender.call(buffers));
     }
     return {};
 }
 
 /// All forms at one size, in turn, as often as fits into `seconds`.
-Status measure_row(Communicator& communicator, double seconds, float* values, Costs::Row* row) {
+Status measure_row(Communicator& communicator, double seconds, Buffers& buffers, Costs::Row* row) {
     constexpr double kFewest = 3;
     constexpr double kMost = 200;
     std::vector<Contender> contenders;
@@ -78,7 +84,7 @@ Status measure_row(Communicator& communicator, double seconds, float* values, Co
 
     // The first calls warm up, the second say how many there is time for; all ranks must make as many.
     std::vector<double> round_us(1);
-    const Status warm = call_all(contenders, 2, values);
+    const Status warm = call_all(contenders, 2, buffers);
     for (Contender& contender : contenders) {
         if (warm.ok()) round_us[0] += contender.microseconds.back();
         contender.microseconds.clear();
@@ -86,7 +92,7 @@ Status measure_row(Communicator& communicator, double seconds, float* values, Co
     ONEBIT_RETURN_IF_ERROR(take_slowest(communicator, warm, &round_us));
     const double calls = std::clamp(seconds * 1e6 / round_us[0] - 2, kFewest, kMost);
 
-    const Status measured = call_all(contenders, static_cast<std::size_t>(calls), values);
+    const Status measured = call_all(contenders, static_cast<std::size_t>(calls), buffers);
     std::vector<double> medians(contenders.size());
     if (measured.ok()) std::ranges::transform(contenders, medians.begin(), &Contender::median);
     ONEBIT_RETURN_IF_ERROR(take_slowest(communicator, measured, &medians));
@@ -117,14 +123,14 @@ Status check_order(const TuningOrder& order, int ranks) {
 }
 
 /// The same order on every rank, and memory for it.
-Status prepare(Communicator& communicator, const TuningOrder& order, AlignedBuffer<float>* values) {
+Status prepare(Communicator& communicator, const TuningOrder& order, Buffers* buffers) {
     const std::array<NamedValue, 2> same = {
         {{"max_count", order.max_count}, NamedValue::of_double("seconds", order.seconds)}};
     ONEBIT_RETURN_IF_ERROR(compare_across_ranks(communicator, check_order(order, communicator.size()), same));
     return communicator.agree(catch_exceptions([&] {
-        *values = AlignedBuffer<float>(order.max_count);
-        // All of one magnitude: what a sign and a scale express exactly, so that they stay finite, call after call.
-        for (std::size_t i = 0; i < order.max_count; ++i) values->data()[i] = i % 3 == 0 ? 1.0F : -1.0F;
+        *buffers = {AlignedBuffer<float>(order.max_count), AlignedBuffer<float>(order.max_count)};
+        for (std::size_t i = 0; i < order.max_count; ++i) buffers->input.data()[i] = i % 3 == 0 ? 1.0F : -2.0F;
+        std::fill_n(buffers->output.data(), order.max_count, 0.0F); // no page is touched for the first time in a call
         return Status();
     }));
 }
@@ -141,8 +147,8 @@ Status write_table(const TuningTable& table, const std::string& path) {
 } // namespace
 
 Status tune(Communicator& communicator, const TuningOrder& order) {
-    AlignedBuffer<float> values;
-    ONEBIT_RETURN_IF_ERROR(prepare(communicator, order, &values));
+    Buffers buffers;
+    ONEBIT_RETURN_IF_ERROR(prepare(communicator, order, &buffers));
 
     const std::vector<std::uint64_t> sizes =
         sizes_between(static_cast<std::uint64_t>(communicator.size()), order.max_count);
@@ -151,7 +157,7 @@ Status tune(Communicator& communicator, const TuningOrder& order) {
     for (const std::uint64_t size : sizes) {
         rows.emplace_back();
         rows.back().count = size;
-        ONEBIT_RETURN_IF_ERROR(measure_row(communicator, seconds, values.data(), &rows.back()));
+        ONEBIT_RETURN_IF_ERROR(measure_row(communicator, seconds, buffers, &rows.back()));
     }
     const TuningTable table = {static_cast<std::size_t>(communicator.size()), communicator.groups().nodes,
                                Costs(std::move(rows))};

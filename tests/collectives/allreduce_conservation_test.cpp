@@ -140,13 +140,13 @@ TEST_CASE("AUTO chooses, says what and why, and is dense or compressed", "[allre
     run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
         for (std::uint64_t count : {std::uint64_t{64}, std::uint64_t{200000}}) {
             const onebit_allreduce_config_t config = ONEBIT_ALLREDUCE_CONFIG_INIT(count);
-            Allreduce reduce(comm, config, log), dense(comm, flat_config(count), log),
-                flat(comm, flat_config(count), log);
+            onebit_allreduce_config_t dense_config = config;
+            dense_config.algorithm = ONEBIT_ALGORITHM_DENSE;
+            Allreduce reduce(comm, config, log), dense(comm, dense_config, log), flat(comm, flat_config(count), log);
             const onebit_allreduce_info_t info = reduce.info();
             ONEBIT_EXPECT(log, info.algorithm > ONEBIT_ALGORITHM_AUTO);
             ONEBIT_EXPECT(log, info.reason[0] != '\0');
             ONEBIT_EXPECT(log, log.same_on_all(&info.algorithm, sizeof info.algorithm));
-            ONEBIT_EXPECT_OK(log, onebit_allreduce_set_algorithm(dense.get(), ONEBIT_ALGORITHM_DENSE));
             Allreduce& same = info.algorithm == ONEBIT_ALGORITHM_DENSE ? dense : flat;
             ONEBIT_EXPECT(log, same_bits(reduce.run_steps(61, 0, 2), same.run_steps(61, 0, 2)));
         }
