@@ -3,13 +3,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """How long an allreduce takes, compressed and dense, on several networks: runs bench/osu_onebit_allreduce, tabulates, draws.
 
-Shared memory, and hosts that tools/netlab makes on this machine (needs root), with Open MPI and with MPICH. In each run the
-compressed form and MPI_Allreduce take turns. What is measured is kept in RESULTS and not measured again, so it may be
-interrupted. Then draws IMAGES/allreduce.png and .svg and prints a table in Markdown.
+Shared memory, and hosts that tools/netlab makes on this machine (needs root), with Open MPI and with MPICH. For each,
+onebit_tune first measures the forms, as a user would; then the form that is chosen for a size and MPI_Allreduce take turns. What is
+measured is kept in RESULTS and not measured again, so it may be interrupted. Then draws IMAGES/allreduce.png and .svg and prints
+two tables in Markdown: the largest size, and the times of all sizes over MPI_Allreduce's.
 
 Before (Debian 12):
   scripts/packages.sh build openmpi mpich bench && apt-get install iproute2 python3-matplotlib
-  for p in release release-mpich; do cmake --preset $p && cmake --build --preset $p --target osu_onebit_allreduce; done
+  for p in release release-mpich; do cmake --preset $p && cmake --build --preset $p --target osu_onebit_allreduce onebit_tune; done
 """
 
 import argparse
@@ -48,8 +49,8 @@ def parse_arguments():
     parser.add_argument("--table", type=Path, help="file for the table [stdout]")
     parser.add_argument("--networks", nargs="+", choices=NETWORKS, default=list(NETWORKS), metavar="NETWORK")
     parser.add_argument("--mpis", nargs="+", choices=MPIS, default=list(MPIS))
-    parser.add_argument("--smallest", default="4K", help="message [%(default)s]")
-    parser.add_argument("--iterations", type=int, default=10, help="[%(default)s]")
+    parser.add_argument("--smallest", default="8", help="message [%(default)s]")
+    parser.add_argument("--iterations", type=int, default=10, help="above 128K [%(default)s]")
     parser.add_argument("--check", choices=("full", "none"), default="full", help="what each call makes sure of")
     parser.add_argument("--plot-only", action="store_true", help="measure nothing, draw what is there")
     return parser.parse_args()
@@ -58,43 +59,72 @@ def parse_arguments():
 # ---- measuring ----
 
 
+SMALL = "128K"  # up to here the benchmark's own numbers of iterations
+
+
 def bytes_of(text):
-    return int(text[:-1]) << {"K": 10, "M": 20}[text[-1]]
+    units = {"K": 10, "M": 20}
+    return int(text[:-1]) << units[text[-1]] if text[-1] in units else int(text)
 
 
-def command_for(options, network, mpi):
-    ranks, rate, largest = NETWORKS[network]
-    program = ROOT / "build" / MPIS[mpi][1] / "bench/osu_onebit_allreduce"
+def on_network(network, mpi, program, arguments):
+    ranks, rate, _ = NETWORKS[network]
+    program = ROOT / "build" / MPIS[mpi][1] / program
     if not program.is_file():
         die(f"there is no {program}; --help says how to build it")
-    measured = [str(program), "-f", "-m", f"{options.smallest}:{largest}", "-i", str(options.iterations), "-x", "2",
-                "--check", options.check]
     if rate:
-        return [str(NETLAB), "run", "--name", LAB, "--mpi", mpi, "--"] + measured
+        return [str(NETLAB), "run", "--name", LAB, "--mpi", mpi, "--", str(program), *arguments]
     as_root = ["--allow-run-as-root"] if mpi == "openmpi" and os.geteuid() == 0 else []
-    return [f"mpirun.{mpi}", *as_root, "-n", str(ranks)] + measured
+    return [f"mpirun.{mpi}", *as_root, "-n", str(ranks), str(program), *arguments]
 
 
-def rows_of(command, largest):
-    """Reads the table until its last row, then lets the program end: MPICH sometimes hangs in MPI_Finalize."""
-    rows = []
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
+def tune(options, network, mpi):
+    table = result_path(options, network, mpi).with_suffix(".tuning.json")
+    largest = NETWORKS[network][2]
+    command = on_network(network, mpi, "tools/onebit_tune", ["-o", str(table), "-m", largest, "-s", "20"])
+    for _ in lines_of(command, "# To use it"):
+        pass
+    return table
+
+
+def commands_for(options, network, mpi):
+    """Each with its largest size."""
+    smallest, largest = options.smallest, NETWORKS[network][2]
+    parts = [(f"{smallest}:{largest}", ["-i", str(options.iterations), "-x", "2"], largest)]
+    if bytes_of(smallest) < bytes_of(SMALL) < bytes_of(largest):
+        above = f"{2 * int(SMALL[:-1])}K:{largest}"
+        parts = [(f"{smallest}:{SMALL}", [], SMALL), (above, *parts[0][1:])]
+    for sizes, counts, last in parts:
+        arguments = ["-f", "-m", sizes, *counts, "--check", options.check]
+        yield on_network(network, mpi, "bench/osu_onebit_allreduce", arguments), bytes_of(last)
+
+
+def lines_of(command, last, tuning_table=None):
+    """Yields lines until one that begins with `last`, then lets the program end: MPICH sometimes hangs in MPI_Finalize."""
+    environment = {**os.environ, "ONEBIT_TUNING": str(tuning_table)} if tuning_table else None
+    found = False
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True, env=environment) as process:
         watchdog = threading.Timer(900, os.killpg, (process.pid, signal.SIGTERM))
         watchdog.start()
         for line in process.stdout:
-            fields = line.split()
-            if fields and not line.startswith("#"):
-                rows.append({name: float(fields[column]) for name, column in COLUMNS.items()})
-            if rows and rows[-1]["bytes"] >= largest:
+            yield line
+            found = line.startswith(last)
+            if found:
                 break
         watchdog.cancel()
         try:
             process.wait(timeout=10)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGTERM)
-    if not rows or rows[-1]["bytes"] < largest:
+    if not found:
         die(f"failed: {' '.join(command)}")
-    return rows
+
+
+def rows_of(command, largest, tuning_table):
+    for line in lines_of(command, f"{largest} ", tuning_table):
+        fields = line.split()
+        if fields and not line.startswith("#"):
+            yield {name: float(fields[column]) for name, column in COLUMNS.items()}
 
 
 def result_path(options, network, mpi):
@@ -102,7 +132,7 @@ def result_path(options, network, mpi):
 
 
 def measure(options, network):
-    ranks, rate, largest = NETWORKS[network]
+    ranks, rate, _ = NETWORKS[network]
     missing = [mpi for mpi in options.mpis if not result_path(options, network, mpi).exists()]
     if not missing:
         return
@@ -112,7 +142,9 @@ def measure(options, network):
     try:
         for mpi in missing:
             print(f"{network}, {MPIS[mpi][0]}", flush=True)
-            rows = rows_of(command_for(options, network, mpi), bytes_of(largest))
+            tuning_table = tune(options, network, mpi)
+            rows = [row for command, last in commands_for(options, network, mpi)
+                    for row in rows_of(command, last, tuning_table)]
             result_path(options, network, mpi).write_text(json.dumps(rows, indent=1))
     finally:
         if rate:
@@ -139,19 +171,9 @@ def floor_ms(network, row):
     return row["wire_bytes"] * 8 / bits * 1e3 if bits else None
 
 
-def crossover(rows):
-    """The least size from which on compressed is never slower."""
-    size = None
-    for row in reversed(rows):
-        if row["median_us"] > row["dense_median_us"]:
-            break
-        size = row["bytes"]
-    return "-" if size is None else f"{size / 1024:.0f} KiB"
-
-
 def table(options, results):
     lines = ["| network | MPI | MiB | onebit, ms | wire's floor, ms | MPI_Allreduce, ms | times faster than it | than the better "
-             "MPI | faster from |", "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"]
+             "MPI |", "| --- | --- | --- | --- | --- | --- | --- | --- |"]
     for network in options.networks:
         dense = [results[network, mpi][-1]["dense_median_us"] for mpi in options.mpis if (network, mpi) in results]
         for mpi in options.mpis:
@@ -161,8 +183,30 @@ def table(options, results):
             floor = floor_ms(network, row)
             lines.append(f"| {network} | {MPIS[mpi][0]} | {row['bytes'] / 2**20:.0f} | {row['median_us'] / 1e3:.1f} | "
                          f"{'-' if floor is None else f'{floor:.1f}'} | {row['dense_median_us'] / 1e3:.1f} | "
-                         f"{row['dense_median_us'] / row['median_us']:.1f} | {min(dense) / row['median_us']:.1f} | "
-                         f"{crossover(results[network, mpi])} |")
+                         f"{row['dense_median_us'] / row['median_us']:.1f} | {min(dense) / row['median_us']:.1f} |")
+    return "\n".join(lines) + "\n"
+
+
+def size_name(size):
+    for shift, unit in ((20, "MiB"), (10, "KiB")):
+        if size >= 1 << shift:
+            return f"{size >> shift} {unit}"
+    return f"{size} B"
+
+
+def ratio(row):
+    """Over MPI_Allreduce's time; where that says little, the microseconds too."""
+    over = row["median_us"] / row["dense_median_us"]
+    more = row["median_us"] - row["dense_median_us"]
+    return f"{over:.2f} (+{more:.1f} us)" if over > 1.05 else f"{over:.2f}"
+
+
+def ratio_table(results):
+    lines = ["| size | " + " | ".join(f"{network}, {MPIS[mpi][0]}" for network, mpi in results) + " |",
+             "| --- |" + " --- |" * len(results)]
+    for size in sorted({int(row["bytes"]) for rows in results.values() for row in rows}):
+        cells = [next((ratio(row) for row in rows if row["bytes"] == size), "") for rows in results.values()]
+        lines.append(f"| {size_name(size)} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
 
@@ -207,7 +251,7 @@ def main():
         for network in options.networks:
             measure(options, network)
     results = read(options)
-    text = table(options, results)
+    text = table(options, results) + "\n" + ratio_table(results)
     if options.table:
         options.table.write_text(text)
     else:

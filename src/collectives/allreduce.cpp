@@ -40,19 +40,22 @@ Status Allreduce::create(Communicator& communicator, const onebit_allreduce_conf
     std::unique_ptr<Allreduce> made(new Allreduce(std::move(plan), std::move(channel), timeout));
     ONEBIT_RETURN_IF_ERROR(
         communicator.agree(catch_exceptions([&] { return made->make_codec_for(communicator.environment()); })));
-    if (made->plan_.algorithm == ONEBIT_ALGORITHM_TWO_LEVEL)
+    if (made->plan_.algorithm == ONEBIT_ALGORITHM_TWO_LEVEL) {
         ONEBIT_RETURN_IF_ERROR(made->open_two_levels(communicator));
+    }
     const Status allocated = catch_exceptions([&] { return made->allocate(extras); });
     made->leaving_together_ = true; // if this fails on all ranks: unless they could not agree
     const Status agreed = communicator.agree(allocated);
     if (!communicator.usable()) made->abandon(agreed);
     ONEBIT_RETURN_IF_ERROR(agreed);
     made->leaving_together_ = false;
+    made->plan_.log(communicator);
     *allreduce = std::move(made);
     return {};
 }
 
-/// Where that fails on any rank, what the others have is never freed: it could only be with all.
+/// Without enough memory to share on some node, all ranks fall back to one level. Where it fails otherwise on any rank,
+/// what the others have is never freed: it could only be with all.
 Status Allreduce::open_two_levels(Communicator& communicator) {
     auto channels = std::make_unique<TwoLevelAllreduce::Channels>();
     const Status opened = catch_exceptions([&] {
@@ -62,6 +65,9 @@ Status Allreduce::open_two_levels(Communicator& communicator) {
     const Status agreed = communicator.agree(opened);
     if (agreed.ok()) {
         channels_ = std::move(*channels);
+    } else if (agreed.code() == ONEBIT_ERROR_OUT_OF_MEMORY) {
+        plan_.fall_back_from_two_levels(agreed.message());
+        return {};
     } else {
         (void)channels.release();
     }

@@ -78,7 +78,8 @@ double Costs::microseconds(onebit_algorithm_t form, std::uint64_t count) const {
     const Row& before = *(after - 1);
     if (of(before) == kNever) return kNever;
     const double way = static_cast<double>(count - before.count) / static_cast<double>(after->count - before.count);
-    return of(before) + way * (of(*after) - of(before));
+    const double rise = of(*after) - of(before);
+    return of(before) + way * (way > 1 ? std::max(rise, 0.0) : rise); // noise must not lead below zero
 }
 
 onebit_algorithm_t Costs::quickest(std::uint64_t count) const {

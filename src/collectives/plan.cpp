@@ -102,14 +102,25 @@ void choose_algorithm(const onebit_allreduce_config_t& config, const Communicato
         plan->algorithm = communicator.costs().quickest(config.count);
         plan->reason = describe_choice(config.count, communicator);
     }
-    if (plan->algorithm == ONEBIT_ALGORITHM_TWO_LEVEL && objection != nullptr) {
-        plan->algorithm = ONEBIT_ALGORITHM_PIPELINED;
-        plan->reason += std::string(" was two_level, but ") + objection;
-    }
     plan->compressed_algorithm = plan->algorithm;
+    if (plan->algorithm == ONEBIT_ALGORITHM_TWO_LEVEL && objection != nullptr) {
+        plan->fall_back_from_two_levels(objection);
+    }
 }
 
 } // namespace
+
+void Plan::fall_back_from_two_levels(const std::string& why) {
+    algorithm = compressed_algorithm = ONEBIT_ALGORITHM_PIPELINED;
+    reason += "; not two_level: " + why;
+}
+
+void Plan::log(const Communicator& communicator) const {
+    if (!communicator.environment().log || communicator.rank() != 0) return;
+    std::fprintf(stderr, "onebit: allreduce of %llu elements over %d ranks (%s): %s, because %s\n",
+                 static_cast<unsigned long long>(count), communicator.size(), communicator.transport().name(),
+                 algorithm_name(algorithm), reason.c_str());
+}
 
 Status make_plan(Communicator& communicator, const onebit_allreduce_config_t* config, const Status& own, Plan* plan) {
     const Status form = own.ok() ? check_form(config, communicator.size()) : own;
@@ -135,11 +146,6 @@ Status make_plan(Communicator& communicator, const onebit_allreduce_config_t* co
     plan->values_go_along = plan->algorithm == ONEBIT_ALGORITHM_DENSE && config->check == ONEBIT_CHECK_FULL &&
                             GatheredAllreduce::suits(config->count, communicator.groups());
     plan->threads = config->threads != 0 ? config->threads : communicator.environment().threads;
-    if (communicator.environment().log && communicator.rank() == 0) {
-        std::fprintf(stderr, "onebit: allreduce of %llu elements over %d ranks (%s): %s, because %s\n",
-                     static_cast<unsigned long long>(plan->count), communicator.size(), communicator.transport().name(),
-                     algorithm_name(plan->algorithm), plan->reason.c_str());
-    }
     return {};
 }
 

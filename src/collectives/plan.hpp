@@ -26,6 +26,11 @@ struct Plan {
     bool values_go_along = false; ///< with the agreement before the call: few ones, to be averaged exactly
     unsigned threads = 1;
     std::string reason; ///< why this algorithm
+
+    /// TWO_LEVEL becomes PIPELINED.
+    void fall_back_from_two_levels(const std::string& why);
+    /// Says what was chosen, on rank 0's stderr, if ONEBIT_LOG asks for it.
+    void log(const Communicator& communicator) const;
 };
 
 /// Turns a caller's config into a plan. Collective; blocks. `own`: what is already wrong on this rank, if anything, so

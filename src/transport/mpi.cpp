@@ -8,8 +8,11 @@
 #include "transport/mpi.hpp"
 
 #include <sched.h>
+#include <sys/mman.h>
+#include <sys/statvfs.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <limits>
 
@@ -187,12 +190,15 @@ class MpiSharedMemory final : public SharedMemory {
 
     Status allocate(MPI_Comm comm, std::size_t bytes) {
         constexpr std::size_t kPage = 4096;
-        const auto rounded = static_cast<MPI_Aint>((bytes + kPage - 1) / kPage * kPage);
-        void* mine = nullptr;
-        ONEBIT_RETURN_IF_ERROR(check(MPI_Win_allocate_shared(rounded, 1, MPI_INFO_NULL, comm, &mine, &window_),
-                                     "MPI_Win_allocate_shared"));
+        const std::size_t rounded = (bytes + kPage - 1) / kPage * kPage;
         int ranks = 0;
         MPI_Comm_size(comm, &ranks);
+        // Open MPI doesn't survive its own attempt.
+        ONEBIT_RETURN_IF_ERROR(agree_on_memory(comm, bytes, rounded * static_cast<std::size_t>(ranks) <= free_bytes()));
+        void* mine = nullptr;
+        ONEBIT_RETURN_IF_ERROR(
+            check(MPI_Win_allocate_shared(static_cast<MPI_Aint>(rounded), 1, MPI_INFO_NULL, comm, &mine, &window_),
+                  "MPI_Win_allocate_shared"));
         segments_.resize(static_cast<std::size_t>(ranks));
         for (int r = 0; r < ranks; ++r) {
             MPI_Aint size = 0;
@@ -202,14 +208,31 @@ class MpiSharedMemory final : public SharedMemory {
                       "MPI_Win_shared_query"));
         }
         ONEBIT_RETURN_IF_ERROR(check(MPI_Win_lock_all(MPI_MODE_NOCHECK, window_), "MPI_Win_lock_all"));
-        std::memset(mine, 0, bytes);
-        return check(MPI_Barrier(comm), "MPI_Barrier"); // nobody looks before all is zero
+        // The file may be there without memory behind it: the first touch would then end the process.
+        const bool is_there = madvise(mine, rounded, MADV_POPULATE_WRITE) == 0 || errno == EINVAL;
+        if (is_there) std::memset(mine, 0, bytes);
+        return agree_on_memory(comm, bytes, is_there); // nor does anybody look before all is zero
     }
 
     std::byte* of(int rank) override { return static_cast<std::byte*>(segments_[static_cast<std::size_t>(rank)]); }
     bool freed_together() const override { return true; } // MPI_Win_free
 
   private:
+    /// Of the file system that both MPIs share memory through.
+    static std::size_t free_bytes() {
+        struct statvfs system {};
+        if (statvfs("/dev/shm", &system) != 0) return SIZE_MAX;
+        return static_cast<std::size_t>(system.f_bavail) * system.f_frsize;
+    }
+
+    static Status agree_on_memory(MPI_Comm comm, std::size_t bytes, bool is_there) {
+        int missing = is_there ? 0 : 1;
+        ONEBIT_RETURN_IF_ERROR(
+            check(MPI_Allreduce(MPI_IN_PLACE, &missing, 1, MPI_INT, MPI_MAX, comm), "MPI_Allreduce"));
+        if (missing == 0) return {};
+        return Status::error(ONEBIT_ERROR_OUT_OF_MEMORY, "%zu bytes of each rank don't fit into /dev/shm", bytes);
+    }
+
     MPI_Win window_ = MPI_WIN_NULL;
     std::vector<void*> segments_;
 };
