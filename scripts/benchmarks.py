@@ -227,16 +227,18 @@ def draw(options, results):
             if (network, mpi) not in results:
                 continue
             measured = results[network, mpi]
-            sizes = [row["bytes"] / 2**20 for row in measured]
+            sizes = [row["bytes"] for row in measured]
             for column, colour, what in (("dense_median_us", "#222222", "MPI_Allreduce"),
                                          ("median_us", "#1f6fb4", "onebit")):
-                axis.plot(sizes, [row[column] / 1e3 for row in measured], styles[mpi], color=colour,
+                axis.plot(sizes, [row[column] for row in measured], styles[mpi], color=colour,
                           label=f"{what}, {MPIS[mpi][0]}")
         axis.set(xscale="log", yscale="log", title=network)
-        axis.set_xlabel("MiB of float32")
+        ticks = [8 << (4 * i) for i in range(7) if 8 << (4 * i) <= sizes[-1]]
+        axis.set_xticks(ticks, [size_name(tick) for tick in ticks])
+        axis.minorticks_off()
         axis.grid(True, which="major", alpha=0.3)
     for row in axes:
-        row[0].set_ylabel("milliseconds")
+        row[0].set_ylabel("microseconds")
     axes.flat[0].legend(fontsize=8)
     figure.tight_layout()
     options.images.mkdir(parents=True, exist_ok=True)
