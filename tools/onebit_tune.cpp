@@ -74,6 +74,7 @@ void print_table(const std::string& file) {
 } // namespace
 
 int main(int argc, char** argv) {
+    unsetenv("ONEBIT_TUNING"); // an earlier table is of no use here, whatever is wrong with it
     int provided = 0;
     MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided);
     int rank = 0;

@@ -104,10 +104,12 @@ ONEBIT_API onebit_status_t onebit_comm_size(onebit_comm_t comm, int* size) ONEBI
  * same in every run. `path` keeps the table for later runs (ONEBIT_TUNING; README.md, "Tuning"). Collective; blocks.
  *   max_count  elements of the largest call, at least the number of ranks; larger ones are extrapolated; memory for
  *              about four times as many floats is used meanwhile. The same on every rank
- *   seconds    about how long it may take, more than 0; three calls of each form and size are made in any case. The
- * same on every rank path       file that rank 0 writes the table to, in place of an earlier one; NULL, or on other
- * ranks: none INVALID_ARGUMENT, INVALID_HANDLE, MISMATCH, IO (the table is in use, but not written), OUT_OF_MEMORY,
- * TRANSPORT, TIMEOUT (a rank that vanished). Nothing changes but in the case of IO. */
+ *   seconds    more than 0: about how long it may take, if that is enough for three calls of each form and size. The
+ *              same on every rank
+ *   path       NULL, or the file that rank 0 writes the table to, in place of an earlier one; on other ranks ignored
+ *
+ * INVALID_ARGUMENT, INVALID_HANDLE, MISMATCH, IO (the table is in use, but not written), OUT_OF_MEMORY, TRANSPORT,
+ * TIMEOUT (a rank that vanished). Nothing changes but in the case of IO. */
 ONEBIT_API onebit_status_t onebit_comm_tune(onebit_comm_t comm, uint64_t max_count, double seconds,
                                             const char* path) ONEBIT_NOEXCEPT;
 
@@ -205,13 +207,14 @@ ONEBIT_API onebit_status_t onebit_allreduce_create(onebit_comm_t comm, const one
                                                    onebit_allreduce_t* allreduce) ONEBIT_NOEXCEPT;
 
 /* recvbuf = average over the ranks of sendbuf, the same bits on every rank; compressed, also the same whatever the ISA,
- * the MPI and the number of threads (dense, the order of summation is MPI's). Collective; blocks; transactional.
+ * the MPI and the number of threads (dense, the order of summation may be MPI's). Collective; blocks; transactional.
  *   sendbuf  [in] count elements, aligned to the element's size, host memory; the caller's
  *   recvbuf  [out] count elements, likewise; either == sendbuf (in place) or not overlapping it. A call that fails
  *            before the exchange leaves it as it was.
  * If finite values and the error together overflow float32, the call fails with NONFINITE on every rank after the
  * encoding, resets the error state and leaves recvbuf unspecified, the one case that is not transactional. TIMEOUT
- * can't interrupt a dense sum.
+ * can't interrupt a dense sum that MPI blocks in. After TIMEOUT or TRANSPORT, MPI may still touch both buffers of a
+ * dense sum: keep them until MPI_Finalize.
  * INVALID_ARGUMENT, INVALID_HANDLE, NONFINITE, MISMATCH, BUSY, TRANSPORT, TIMEOUT. */
 ONEBIT_API onebit_status_t onebit_allreduce_run(onebit_allreduce_t allreduce, const void* sendbuf,
                                                 void* recvbuf) ONEBIT_NOEXCEPT;

@@ -62,16 +62,22 @@ Status Allreduce::open_two_levels(Communicator& communicator) {
         return TwoLevelAllreduce::open_channels(*channel_, communicator.groups(), *codec_, plan_.count,
                                                 plan_.piece_blocks, channels.get());
     });
+    const bool no_memory = opened.code() == ONEBIT_ERROR_OUT_OF_MEMORY;
+    const Status broken = communicator.agree(no_memory ? Status() : opened);
+    if (!broken.ok()) {
+        (void)channels.release();
+        return broken;
+    }
     const Status agreed = communicator.agree(opened);
     if (agreed.ok()) {
         channels_ = std::move(*channels);
-    } else if (agreed.code() == ONEBIT_ERROR_OUT_OF_MEMORY) {
+    } else if (communicator.usable()) {
         plan_.fall_back_from_two_levels(agreed.message());
-        return {};
     } else {
         (void)channels.release();
+        return agreed;
     }
-    return agreed;
+    return {};
 }
 
 Status Allreduce::make_codec_for(const Environment& environment) {

@@ -82,10 +82,13 @@ double Costs::microseconds(onebit_algorithm_t form, std::uint64_t count) const {
     return of(before) + way * (way > 1 ? std::max(rise, 0.0) : rise); // noise must not lead below zero
 }
 
-onebit_algorithm_t Costs::quickest(std::uint64_t count) const {
-    return *std::min_element(kChosenForms.begin(), kChosenForms.end(), [&](onebit_algorithm_t a, onebit_algorithm_t b) {
-        return microseconds(a, count) < microseconds(b, count);
-    });
+onebit_algorithm_t Costs::quickest(std::uint64_t count, bool two_levels) const {
+    onebit_algorithm_t best = ONEBIT_ALGORITHM_DENSE;
+    for (const onebit_algorithm_t form : kChosenForms) {
+        if (form == ONEBIT_ALGORITHM_TWO_LEVEL && !two_levels) continue;
+        if (microseconds(form, count) < microseconds(best, count)) best = form;
+    }
+    return best;
 }
 
 } // namespace onebit

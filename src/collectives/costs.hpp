@@ -38,7 +38,7 @@ class Costs {
 
     double microseconds(onebit_algorithm_t form, std::uint64_t count) const;
     /// The form that takes least; DENSE, which is exact, where another is no quicker.
-    onebit_algorithm_t quickest(std::uint64_t count) const;
+    onebit_algorithm_t quickest(std::uint64_t count, bool two_levels) const;
 
     const std::vector<Row>& rows() const { return rows_; }
 

@@ -46,7 +46,7 @@ class GatheredAllreduce final : public Algorithm {
     static bool suits(std::size_t count, const NodeGroups& groups) {
         const std::size_t most_bytes = groups.nodes == 1 ? 4096 : 16384;
         const std::size_t peers = std::max<std::size_t>(groups.node_of_rank.size() - 1, 1);
-        return count * sizeof(float) * peers <= most_bytes;
+        return count <= most_bytes / sizeof(float) / peers;
     }
 
     GatheredAllreduce(Agreement& agreement, std::size_t count, int ranks);

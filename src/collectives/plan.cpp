@@ -99,7 +99,7 @@ void choose_algorithm(const onebit_allreduce_config_t& config, const Communicato
         plan->algorithm = ONEBIT_ALGORITHM_DENSE;
         plan->reason = "one rank: nothing to send";
     } else {
-        plan->algorithm = communicator.costs().quickest(config.count);
+        plan->algorithm = communicator.costs().quickest(config.count, objection == nullptr);
         plan->reason = describe_choice(config.count, communicator);
     }
     plan->compressed_algorithm = plan->algorithm;

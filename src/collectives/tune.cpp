@@ -96,15 +96,30 @@ Status measure_row(Communicator& communicator, double seconds, Buffers& buffers,
     std::vector<double> medians(contenders.size());
     if (measured.ok()) std::ranges::transform(contenders, medians.begin(), &Contender::median);
     ONEBIT_RETURN_IF_ERROR(take_slowest(communicator, measured, &medians));
-    for (std::size_t i = 0; i < contenders.size(); ++i) row->microseconds[contenders[i].form] = medians[i];
+    for (std::size_t i = 0; i < contenders.size(); ++i) {
+        const Contender& contender = contenders[i];
+        const bool fell_back = contender.allreduce->plan().algorithm != contender.form;
+        row->microseconds[contender.form] = fell_back ? Costs::kNever : medians[i];
+    }
     return {};
 }
 
-/// Powers of two from some hundred elements on, and the least that is possible.
+/// A form that was not to be had at some size is left out at all.
+void drop_partial_forms(std::vector<Costs::Row>& rows) {
+    for (const onebit_algorithm_t form : kChosenForms) {
+        const bool partial = std::ranges::any_of(
+            rows, [form](const Costs::Row& row) { return row.microseconds[form] == Costs::kNever; });
+        if (!partial) continue;
+        for (Costs::Row& row : rows) row.microseconds[form] = Costs::kNever;
+    }
+}
+
+/// The least that is possible, and powers of two from some hundred elements on. The last two are not too close to each
+/// other: larger sizes are judged by the line through them.
 std::vector<std::uint64_t> sizes_between(std::uint64_t least, std::uint64_t most) {
     constexpr std::uint64_t kFirst = 256;
     std::vector<std::uint64_t> sizes = {least};
-    for (std::uint64_t size = kFirst; size < most; size *= 2) {
+    for (std::uint64_t size = kFirst; size < most - most / 3; size *= 2) {
         if (size > least) sizes.push_back(size);
     }
     if (most > least) sizes.push_back(most);
@@ -157,8 +172,14 @@ Status tune(Communicator& communicator, const TuningOrder& order) {
     for (const std::uint64_t size : sizes) {
         rows.emplace_back();
         rows.back().count = size;
-        ONEBIT_RETURN_IF_ERROR(measure_row(communicator, seconds, buffers, &rows.back()));
+        const Status status = measure_row(communicator, seconds, buffers, &rows.back());
+        if (!status.ok()) { // a call that never ended may still write to them
+            buffers.input.leak();
+            buffers.output.leak();
+            return status;
+        }
     }
+    drop_partial_forms(rows);
     const TuningTable table = {static_cast<std::size_t>(communicator.size()), communicator.groups().nodes,
                                Costs(std::move(rows))};
     communicator.set_costs(table.costs, "measured");

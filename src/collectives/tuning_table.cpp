@@ -34,6 +34,7 @@ Value member(const Json& object, const char* name) {
 
 std::size_t positive(const Json& object, const char* name) {
     const auto value = member<std::int64_t>(object, name);
+    if (!object[name].is_number_integer()) throw Flaw{std::string("\"") + name + "\" is not a whole number"};
     if (value < 1) throw Flaw{std::string("\"") + name + "\" is " + std::to_string(value)};
     return static_cast<std::size_t>(value);
 }

@@ -10,6 +10,7 @@
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/statvfs.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -93,7 +94,9 @@ class MpiExchange final : public Exchange {
         if (requests_.empty()) return {};
         active_ = true;
         bytes_sent_ += bytes_per_start_;
-        return check(MPI_Startall(static_cast<int>(requests_.size()), requests_.data()), "MPI_Startall");
+        // One by one: MPI_Startall need not keep the order, which tells a peer's messages of one exchange apart.
+        for (MPI_Request& request : requests_) ONEBIT_RETURN_IF_ERROR(check(MPI_Start(&request), "MPI_Start"));
+        return {};
     }
 
     Status test(bool* done) override {
@@ -193,8 +196,9 @@ class MpiSharedMemory final : public SharedMemory {
         const std::size_t rounded = (bytes + kPage - 1) / kPage * kPage;
         int ranks = 0;
         MPI_Comm_size(comm, &ranks);
-        // Open MPI doesn't survive its own attempt.
-        ONEBIT_RETURN_IF_ERROR(agree_on_memory(comm, bytes, rounded * static_cast<std::size_t>(ranks) <= free_bytes()));
+        // Open MPI, which wants a twentieth more and some pages, doesn't survive its own attempt.
+        const std::size_t total = (rounded + 4 * kPage) * static_cast<std::size_t>(ranks) + 16 * kPage;
+        ONEBIT_RETURN_IF_ERROR(agree_on_memory(comm, bytes, total + total / 16 <= free_bytes()));
         void* mine = nullptr;
         ONEBIT_RETURN_IF_ERROR(
             check(MPI_Win_allocate_shared(static_cast<MPI_Aint>(rounded), 1, MPI_INFO_NULL, comm, &mine, &window_),
@@ -208,8 +212,7 @@ class MpiSharedMemory final : public SharedMemory {
                       "MPI_Win_shared_query"));
         }
         ONEBIT_RETURN_IF_ERROR(check(MPI_Win_lock_all(MPI_MODE_NOCHECK, window_), "MPI_Win_lock_all"));
-        // The file may be there without memory behind it: the first touch would then end the process.
-        const bool is_there = madvise(mine, rounded, MADV_POPULATE_WRITE) == 0 || errno == EINVAL;
+        const bool is_there = has_memory(mine, rounded);
         if (is_there) std::memset(mine, 0, bytes);
         return agree_on_memory(comm, bytes, is_there); // nor does anybody look before all is zero
     }
@@ -223,6 +226,15 @@ class MpiSharedMemory final : public SharedMemory {
         struct statvfs system {};
         if (statvfs("/dev/shm", &system) != 0) return SIZE_MAX;
         return static_cast<std::size_t>(system.f_bavail) * system.f_frsize;
+    }
+
+    /// The file may be there without memory behind it: the first touch would then end the process.
+    static bool has_memory(void* begin, std::size_t bytes) {
+        constexpr int kPopulateWrite = 23; // MADV_POPULATE_WRITE, which older headers lack; EINVAL: so does the kernel
+        const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
+        const std::uintptr_t first = reinterpret_cast<std::uintptr_t>(begin) / page * page;
+        const std::size_t length = reinterpret_cast<std::uintptr_t>(begin) + bytes - first;
+        return madvise(reinterpret_cast<void*>(first), length, kPopulateWrite) == 0 || errno == EINVAL;
     }
 
     static Status agree_on_memory(MPI_Comm comm, std::size_t bytes, bool is_there) {

@@ -128,6 +128,8 @@ TEST_CASE("what is no table is refused with the file's name and the flaw", "[tun
         {R"({"format": "onebit tuning table", "version": 1, "ranks": 2, "nodes": 1, "rows": 7})", "rows"},
         {table("7"), "count"},
         {table(R"({"dense": 30})"), "count"},
+        {table(R"({"count": 1.5, "dense": 30})"), "\"count\" is not a whole number"},
+        {table(R"({"count": true, "dense": 30})"), "count"},
         {table(R"({"count": 0, "dense": 30})"), "\"count\" is 0"},
         {table(R"({"count": 100, "pipelined": 30})"), "dense"},
         {table(R"({"count": 100, "dense": -1})"), "\"dense\" of 100 elements"},
