@@ -163,21 +163,6 @@ double relative_error(const Ranks& ranks, onebit_allreduce_t allreduce, Buffers&
     return std::sqrt(error / norm);
 }
 
-const char* algorithm_name(onebit_algorithm_t algorithm) {
-    switch (algorithm) {
-        case ONEBIT_ALGORITHM_DENSE:
-            return "dense";
-        case ONEBIT_ALGORITHM_FLAT:
-            return "flat";
-        case ONEBIT_ALGORITHM_PIPELINED:
-            return "pipelined";
-        case ONEBIT_ALGORITHM_TWO_LEVEL:
-            return "two_level";
-        default:
-            return "unknown";
-    }
-}
-
 std::string describe_settings(const Ranks& ranks, const OsuOptions& options, const onebit_allreduce_info_t& info) {
     std::ostringstream text;
     text << "Ranks: " << ranks.size << ", transport: " << info.transport << ", kernels: " << info.kernels
@@ -196,7 +181,7 @@ bool benchmark_size(const Ranks& ranks, onebit_comm_t comm, const OsuOptions& op
         // The choice depends on the size, and a speedup near 1 means another thing where nothing was compressed.
         const onebit_allreduce_info_t info = get_info(ranks, allreduce);
         if (last_plan.empty()) report.comment(describe_settings(ranks, options, info));
-        const std::string plan = algorithm_name(info.algorithm);
+        const std::string plan = onebit::bench::kAlgorithmNames[info.algorithm];
         if (plan != last_plan) {
             report.comment("From " + std::to_string(bytes) + " bytes: " + plan + " (" + info.reason + ")");
         }

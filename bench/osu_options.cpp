@@ -76,8 +76,8 @@ void add_options(CLI::App& app, OsuOptions& options, Words& words) {
     app.add_option("--group", words.group, "Elements that share a scale: block or tensor (default block)")
         ->check(CLI::IsMember({"block", "tensor"}));
     app.add_option("--algorithm", words.algorithm,
-                   "auto, dense, flat, pipelined or two_level (default auto: the library's choice)")
-        ->check(CLI::IsMember({"auto", "dense", "flat", "pipelined", "two_level"}));
+                   "auto, dense, flat, pipelined, two_level or bruck (default auto: the library's choice)")
+        ->check(CLI::IsMember(std::vector<std::string>(kAlgorithmNames.begin(), kAlgorithmNames.end())));
     app.add_option("--check", words.check, "What each call makes sure of: full or none (default full)")
         ->check(CLI::IsMember({"full", "none"}));
     app.add_option("--threads", options.threads, "OpenMP threads of each rank (default ONEBIT_THREADS, else 1)")
@@ -89,10 +89,8 @@ void read_words(const Words& words, OsuOptions& options) {
     if (!words.mem_limit.empty()) options.mem_limit = require_bytes("--mem-limit", words.mem_limit);
     options.scale = words.scale == "l2" ? ONEBIT_SCALE_L2 : ONEBIT_SCALE_L1;
     options.group = words.group == "tensor" ? ONEBIT_GROUP_TENSOR : ONEBIT_GROUP_BLOCK;
-    if (words.algorithm == "dense") options.algorithm = ONEBIT_ALGORITHM_DENSE;
-    if (words.algorithm == "flat") options.algorithm = ONEBIT_ALGORITHM_FLAT;
-    if (words.algorithm == "two_level") options.algorithm = ONEBIT_ALGORITHM_TWO_LEVEL;
-    if (words.algorithm == "pipelined") options.algorithm = ONEBIT_ALGORITHM_PIPELINED;
+    options.algorithm = static_cast<onebit_algorithm_t>(
+        std::find(kAlgorithmNames.begin(), kAlgorithmNames.end(), words.algorithm) - kAlgorithmNames.begin());
     options.check = words.check == "none" ? ONEBIT_CHECK_NONE : ONEBIT_CHECK_FULL;
 }
 

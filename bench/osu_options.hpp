@@ -6,6 +6,7 @@
 
 #include <onebit/onebit.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <iosfwd>
@@ -13,6 +14,9 @@
 #include <string>
 
 namespace onebit::bench {
+
+// By onebit_algorithm_t, as on the command line.
+inline constexpr std::array kAlgorithmNames = {"auto", "dense", "flat", "pipelined", "two_level", "bruck"};
 
 struct OsuOptions {
     std::size_t min_bytes = 4;

@@ -141,10 +141,12 @@ typedef enum onebit_algorithm ONEBIT_ENUM_INT {
     ONEBIT_ALGORITHM_FLAT = 2,      /* compressed: every rank serves one chunk, two exchanges in all */
     ONEBIT_ALGORITHM_PIPELINED = 3, /* the same, with the same result to the bit, in pieces (ONEBIT_PIECE) some of which
                                        travel while others are computed: as quick or quicker */
-    ONEBIT_ALGORITHM_TWO_LEVEL = 4  /* exact average inside each node, through shared memory, and compressed between
+    ONEBIT_ALGORITHM_TWO_LEVEL = 4, /* exact average inside each node, through shared memory, and compressed between
                                        nodes: fewer bytes and a smaller error. Becomes PIPELINED where there is one
                                        node, or one rank on each, or nodes have different numbers of ranks. An error
                                        state of its own: a handle has either this form or FLAT and PIPELINED */
+    ONEBIT_ALGORITHM_BRUCK = 5      /* FLAT, with the same result to the bit, whose messages travel through other ranks,
+                                       many as one (ONEBIT_RADIX): for hundreds of ranks and few values */
 } onebit_algorithm_t;
 
 typedef enum onebit_codec ONEBIT_ENUM_INT {

@@ -6,13 +6,28 @@
 #include <cstring>
 #include <utility>
 
+#include "collectives/bruck.hpp"
 #include "collectives/wait.hpp"
 #include "core/partition.hpp"
 
 namespace onebit {
 
+namespace {
+
+/// From so many ranks on, a message to each of them takes longer than a few hops.
+constexpr std::size_t kManyRanks = 9;
+/// Few hops, and few messages in each: 4 and 12 for 256 ranks.
+constexpr std::size_t kRadix = 4;
+
+} // namespace
+
 Status plan_all_gather(Transport& transport, int tag, void* all, std::size_t bytes,
                        std::unique_ptr<Exchange>* exchange) {
+    if (const auto ranks = static_cast<std::size_t>(transport.size()); ranks >= kManyRanks) {
+        std::vector<std::size_t> offsets;
+        for (std::size_t rank = 0; rank <= ranks; ++rank) offsets.push_back(rank * bytes);
+        return plan_bruck_all_gather(transport, tag, kRadix, all, offsets, exchange);
+    }
     std::vector<Part> sends;
     std::vector<Part> receives;
     // From 4096 bytes on, headers included, Open MPI first asks a receiver on the same node, which takes longer than a

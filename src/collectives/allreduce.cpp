@@ -17,7 +17,7 @@ namespace onebit {
 namespace {
 
 /// The exchanges of one channel; the last: of the channel between nodes.
-enum Tag : int { kAgreementTag = 0, kPlainTag = 2, kSumTag = 4, kPipelinedTag = 6, kAcrossTag = 0 };
+enum Tag : int { kAgreementTag = 0, kPlainTag = 2, kSumTag = 4, kPipelinedTag = 6, kBruckTag = 10, kAcrossTag = 0 };
 
 /// Values looked at between two looks at the network.
 constexpr std::size_t kCheckedPerSlice = SliceCursor::kSliceBlocks * kBlockElements;
@@ -108,11 +108,15 @@ Status Allreduce::allocate(FlatAllreduce::Extras extras) {
     flat_ = std::make_unique<FlatAllreduce>(*codec_, plan_.count, static_cast<std::size_t>(channel_->rank()),
                                             static_cast<std::size_t>(channel_->size()), extras);
     std::unique_ptr<PlainFlat> plain;
-    ONEBIT_RETURN_IF_ERROR(PlainFlat::create(*channel_, *flat_, kPlainTag, &plain));
+    ONEBIT_RETURN_IF_ERROR(PlainFlat::create(*channel_, *flat_, PlainFlat::kDirect, kPlainTag, &plain));
     add_form(ONEBIT_ALGORITHM_FLAT, std::move(plain));
     std::unique_ptr<PipelinedFlat> pipelined;
     ONEBIT_RETURN_IF_ERROR(PipelinedFlat::create(*channel_, *flat_, plan_.piece_blocks, kPipelinedTag, &pipelined));
     add_form(ONEBIT_ALGORITHM_PIPELINED, std::move(pipelined));
+    if (plan_.algorithm != ONEBIT_ALGORITHM_BRUCK) return {};
+    std::unique_ptr<PlainFlat> bruck;
+    ONEBIT_RETURN_IF_ERROR(PlainFlat::create(*channel_, *flat_, plan_.radix, kBruckTag, &bruck));
+    add_form(ONEBIT_ALGORITHM_BRUCK, std::move(bruck));
     return {};
 }
 
@@ -321,7 +325,7 @@ Status Allreduce::check_values(Step* step) {
     // A dense sum that may block is another MPI collective than one that may not: they must not meet.
     const bool blocking_sum = running_ == ONEBIT_ALGORITHM_DENSE && operands_.may_block;
     agreement_->begin(own_status_, static_cast<std::uint32_t>(running_) + (blocking_sum ? 10 : 0), calls_,
-                      {"the algorithm (1 dense by start, 11 dense by run, 2 flat, 3 pipelined, 4 two_level)",
+                      {"the algorithm (1 dense by start, 11 dense by run, 2 flat, 3 pipelined, 4 two_level, 5 bruck)",
                        "the number of calls so far"});
     *step = Step::kDone;
     return {};
@@ -348,12 +352,12 @@ Status Allreduce::set_algorithm(onebit_algorithm_t algorithm) {
     ONEBIT_RETURN_IF_ERROR(check_idle());
     if (algorithm <= ONEBIT_ALGORITHM_AUTO || static_cast<std::size_t>(algorithm) >= forms_.size()) {
         return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT,
-                             "algorithm: %d is not ONEBIT_ALGORITHM_DENSE, _FLAT, _PIPELINED or _TWO_LEVEL",
+                             "algorithm: %d is not ONEBIT_ALGORITHM_DENSE, _FLAT, _PIPELINED, _TWO_LEVEL or _BRUCK",
                              static_cast<int>(algorithm));
     }
     if (form(algorithm).algorithm == nullptr) {
         return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT,
-                             "algorithm: the handle was created %s (%s) and has no error state for %s: create it with "
+                             "algorithm: the handle was created %s (%s) and has no buffers for %s: create it with "
                              "that as config.algorithm",
                              algorithm_name(plan_.compressed_algorithm), plan_.reason.c_str(),
                              algorithm_name(algorithm));

@@ -136,7 +136,7 @@ class Allreduce {
     bool leaving_together_ = false;        ///< all ranks know that they are giving up what they have of them
     std::unique_ptr<FlatAllreduce> flat_;
     std::unique_ptr<DirectSum> direct_sum_;
-    std::array<Form, ONEBIT_ALGORITHM_TWO_LEVEL + 1> forms_; ///< by onebit_algorithm_t; none for AUTO
+    std::array<Form, ONEBIT_ALGORITHM_BRUCK + 1> forms_; ///< by onebit_algorithm_t; none for AUTO
     TwoLevelAllreduce* two_level_ = nullptr;                 ///< the one among them, if it is
 
     // The operation in flight.

@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
+
+#include "collectives/bruck.hpp"
 
 namespace onebit {
 namespace {
@@ -33,13 +36,31 @@ double exchange_us(double ranks, double sharing, double bytes, const Link& link)
            2 * (ranks - 1) / ranks * sharing * bytes * kBytesOfBits * link.us_per_byte;
 }
 
+/// The way between ranks that an estimate goes by, and how many of them share it.
+const Link& link_of(const NodeGroups& groups) {
+    return groups.nodes == 1 ? kSharedMemory : kNetwork;
+}
+double sharing_of(const NodeGroups& groups) {
+    return groups.nodes == 1 ? 1 : static_cast<double>(std::max<std::size_t>(groups.places, 1));
+}
+
+/// The same two exchanges by Bruck's algorithm.
+double bruck_us(const NodeGroups& groups, std::size_t radix, double bytes) {
+    const auto ranks = static_cast<double>(groups.node_of_rank.size());
+    const BruckShape shape = bruck_shape(groups.node_of_rank.size(), radix);
+    const auto hops = static_cast<double>(shape.hops);
+    const double blocks = static_cast<double>(shape.all_to_all_blocks) + ranks - 1;
+    const Link& link = link_of(groups);
+    return 2 * (hops * link.round_us + (static_cast<double>(shape.messages) - hops) * link.message_us) +
+           blocks / ranks * sharing_of(groups) * bytes * kBytesOfBits * link.us_per_byte;
+}
+
 Costs::Row estimate_row(const NodeGroups& groups, std::uint64_t count) {
     const auto ranks = static_cast<double>(groups.node_of_rank.size());
     const auto nodes = static_cast<double>(groups.nodes);
     const auto places = static_cast<double>(std::max<std::size_t>(groups.places, 1));
     const double bytes = static_cast<double>(count) * sizeof(float);
-    const Link& link = groups.nodes == 1 ? kSharedMemory : kNetwork;
-    const double sharing = groups.nodes == 1 ? 1 : places;
+    const Link& link = link_of(groups);
     const double dense_rounds = std::bit_width(groups.node_of_rank.size() - 1); // recursive doubling
 
     Costs::Row row;
@@ -47,16 +68,31 @@ Costs::Row estimate_row(const NodeGroups& groups, std::uint64_t count) {
     row.microseconds[ONEBIT_ALGORITHM_DENSE] =
         dense_rounds * link.round_us + 2 * (ranks - 1) / ranks * bytes * link.us_per_byte;
     row.microseconds[ONEBIT_ALGORITHM_PIPELINED] =
-        kCompressedUs + exchange_us(ranks, sharing, bytes, link) + bytes * kCodecUsPerByte;
+        kCompressedUs + exchange_us(ranks, sharing_of(groups), bytes, link) + bytes * kCodecUsPerByte;
     if (groups.objection() == nullptr) {
         row.microseconds[ONEBIT_ALGORITHM_TWO_LEVEL] = kCompressedUs + 2 * kSharedMemory.round_us +
                                                        exchange_us(nodes, places, bytes / places, link) +
                                                        bytes * (kNodeUsPerByte + kCodecUsPerByte / places);
     }
+    if (suits_bruck(groups)) {
+        row.microseconds[ONEBIT_ALGORITHM_BRUCK] =
+            kCompressedUs + bruck_us(groups, Costs::best_radix(groups, count), bytes) + bytes * kCodecUsPerByte;
+    }
     return row;
 }
 
 } // namespace
+
+std::size_t Costs::best_radix(const NodeGroups& groups, std::uint64_t count) {
+    const double bytes = static_cast<double>(count) * sizeof(float);
+    const auto ranks = static_cast<double>(groups.node_of_rank.size());
+    std::size_t best = 2;
+    for (int hops = 1; std::pow(2, hops) < ranks; ++hops) { // the least radix that does with so many
+        const auto radix = static_cast<std::size_t>(std::ceil(std::pow(ranks, 1.0 / hops)));
+        if (bruck_us(groups, radix, bytes) < bruck_us(groups, best, bytes)) best = radix;
+    }
+    return best;
+}
 
 Costs Costs::estimate(const NodeGroups& groups) {
     if (groups.node_of_rank.size() == 1) { // nothing to send, so nothing to gain
@@ -65,8 +101,11 @@ Costs Costs::estimate(const NodeGroups& groups) {
         alone.microseconds[ONEBIT_ALGORITHM_DENSE] = 0;
         return Costs({alone});
     }
-    constexpr std::uint64_t kLarge = std::uint64_t{1} << 30;
-    return Costs({estimate_row(groups, 1), estimate_row(groups, kLarge)}); // all of it is straight lines
+    // All of it is straight lines but for BRUCK's radix, which falls into place row by row.
+    constexpr int kLargest = 30;
+    std::vector<Row> rows;
+    for (int bits = 0; bits <= kLargest; bits += 3) rows.push_back(estimate_row(groups, std::uint64_t{1} << bits));
+    return Costs(std::move(rows));
 }
 
 double Costs::microseconds(onebit_algorithm_t form, std::uint64_t count) const {

@@ -15,7 +15,12 @@ namespace onebit {
 
 /// The forms that AUTO chooses from. FLAT is not among them: PIPELINED is the same, as quick or quicker.
 inline constexpr std::array kChosenForms = {ONEBIT_ALGORITHM_DENSE, ONEBIT_ALGORITHM_PIPELINED,
-                                            ONEBIT_ALGORITHM_TWO_LEVEL};
+                                            ONEBIT_ALGORITHM_TWO_LEVEL, ONEBIT_ALGORITHM_BRUCK};
+
+/// Whether messages that travel through other ranks may be worth it: between few ranks they save next to nothing.
+inline bool suits_bruck(const NodeGroups& groups) {
+    return groups.node_of_rank.size() > 8;
+}
 
 /// What a call takes in each form, by the number of elements: rows, estimated or measured, and straight lines between
 /// them, for a transfer is a latency and a rate.
@@ -25,13 +30,15 @@ class Costs {
 
     struct Row {
         std::uint64_t count = 0;
-        std::array<double, ONEBIT_ALGORITHM_TWO_LEVEL + 1> microseconds{}; ///< by onebit_algorithm_t
+        std::array<double, ONEBIT_ALGORITHM_BRUCK + 1> microseconds{}; ///< by onebit_algorithm_t
 
         Row() { microseconds.fill(kNever); }
     };
 
     /// What is to be expected of these ranks, from constants alone: the same everywhere and every time.
     static Costs estimate(const NodeGroups& groups);
+    /// The radix with which BRUCK takes least, by the same estimate.
+    static std::size_t best_radix(const NodeGroups& groups, std::uint64_t count);
 
     /// At least one row, with growing counts; the same forms in all, DENSE among them.
     explicit Costs(std::vector<Row> rows) : rows_(std::move(rows)) {}

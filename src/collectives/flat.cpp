@@ -4,6 +4,8 @@
 
 #include <utility>
 
+#include "collectives/bruck.hpp"
+
 namespace onebit {
 
 FlatAllreduce::FlatAllreduce(const Codec& codec, std::size_t count, std::size_t rank, std::size_t ranks, Extras extras)
@@ -62,6 +64,23 @@ Status FlatAllreduce::plan_exchanges(Transport& transport, std::size_t round,
     }
     ONEBIT_RETURN_IF_ERROR(transport.plan_exchange(std::move(send_chunks), std::move(receive_chunks), tag, chunks));
     return transport.plan_exchange(std::move(send_result), std::move(receive_results), tag + 1, results);
+}
+
+Status FlatAllreduce::plan_bruck_exchanges(Transport& transport, std::size_t round, std::size_t radix, int tag,
+                                           std::unique_ptr<Exchange>* chunks, std::unique_ptr<Exchange>* results) {
+    const Round& buffers = rounds_[round];
+    std::vector<Part> to;
+    std::vector<void*> from;
+    std::vector<std::size_t> result_offsets = {0}; // the results of a round lie one behind the other
+    for (const Chunk& chunk : chunks_) {
+        const std::size_t j = chunk.index;
+        const std::size_t bytes = codec_.message_words(chunk) * sizeof(std::uint32_t);
+        to.push_back({static_cast<int>(j), buffers.worker_messages[j], bytes});
+        from.push_back(const_cast<std::uint32_t*>(to_be_averaged_[j]));
+        result_offsets.push_back(result_offsets.back() + bytes);
+    }
+    ONEBIT_RETURN_IF_ERROR(plan_bruck_all_to_all(transport, tag, radix, to, from, &passing_through_, chunks));
+    return plan_bruck_all_gather(transport, tag + 1, radix, buffers.results.front(), result_offsets, results);
 }
 
 // -------------------------------------------------------------------------------------------------- one call ----
@@ -131,6 +150,7 @@ void FlatAllreduce::set_mask(AlignedBuffer<std::uint32_t> mask) {
 std::size_t FlatAllreduce::workspace_bytes() const {
     std::size_t bytes = rounds_.size() * rounds_.front().messages.bytes() + incoming_.bytes() + mask_.bytes() +
                         worker_->workspace_bytes() + server_->workspace_bytes();
+    for (const AlignedBuffer<std::byte>& buffer : passing_through_) bytes += buffer.bytes();
     for (const Feedback* next : {next_worker_.get(), next_server_.get()}) {
         if (next != nullptr) bytes += next->state_bytes() + next->workspace_bytes();
     }

@@ -77,6 +77,9 @@ class FlatAllreduce {
     Status plan_exchanges(Transport& transport, std::size_t round,
                           const std::function<WordRange(const Chunk&)>& words_of, int tag,
                           std::unique_ptr<Exchange>* chunks, std::unique_ptr<Exchange>* results);
+    /// Plans both exchanges of whole messages by Bruck's algorithm. Likewise.
+    Status plan_bruck_exchanges(Transport& transport, std::size_t round, std::size_t radix, int tag,
+                                std::unique_ptr<Exchange>* chunks, std::unique_ptr<Exchange>* results);
 
     // ---- state ----
 
@@ -127,6 +130,7 @@ class FlatAllreduce {
     AlignedBuffer<std::uint32_t> incoming_;
     std::vector<const std::uint32_t*> to_be_averaged_; ///< by rank: its message for the own chunk
     std::vector<Round> rounds_;                        ///< one or two
+    std::vector<AlignedBuffer<std::byte>> passing_through_; ///< messages between others, where they travel so
     std::size_t current_ = 0;                          ///< the round of the call in flight, or of the next one
     std::size_t last_ = 0;                             ///< the round of the last finished call
     std::size_t previous_ = 0;                         ///< and of the one before it

@@ -18,19 +18,23 @@ PlainFlat::PlainFlat(FlatAllreduce& flat) : flat_(flat), own_{flat.own_chunk()},
     };
 }
 
-Status PlainFlat::create(Transport& transport, FlatAllreduce& flat, int tag, std::unique_ptr<PlainFlat>* algorithm) {
+Status PlainFlat::create(Transport& transport, FlatAllreduce& flat, std::size_t radix, int tag,
+                         std::unique_ptr<PlainFlat>* algorithm) {
     std::unique_ptr<PlainFlat> made(new PlainFlat(flat));
     // Only one round is ever under way, so that all can have the same tags.
     for (std::size_t round = 0; round < flat.rounds(); ++round) {
-        ONEBIT_RETURN_IF_ERROR(made->plan_exchanges(transport, tag, round));
+        ONEBIT_RETURN_IF_ERROR(made->plan_exchanges(transport, radix, tag, round));
     }
     *algorithm = std::move(made);
     return {};
 }
 
-Status PlainFlat::plan_exchanges(Transport& transport, int tag, std::size_t round) {
-    const auto all_words = [&](const Chunk& chunk) { return WordRange{0, flat_.codec().message_words(chunk)}; };
+Status PlainFlat::plan_exchanges(Transport& transport, std::size_t radix, int tag, std::size_t round) {
     Exchanges& planned = exchanges_[round];
+    if (radix != kDirect) {
+        return flat_.plan_bruck_exchanges(transport, round, radix, tag, &planned.chunks, &planned.results);
+    }
+    const auto all_words = [&](const Chunk& chunk) { return WordRange{0, flat_.codec().message_words(chunk)}; };
     return flat_.plan_exchanges(transport, round, all_words, tag, &planned.chunks, &planned.results);
 }
 

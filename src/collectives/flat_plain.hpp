@@ -14,8 +14,12 @@ namespace onebit {
 /// are compared with.
 class PlainFlat final : public Algorithm {
   public:
+    /// Each message straight to where it belongs: `radix` = kDirect; or else by Bruck's algorithm.
+    static constexpr std::size_t kDirect = 0;
+
     /// Local. `tag` and `tag` + 1 are its own on this channel.
-    static Status create(Transport& transport, FlatAllreduce& flat, int tag, std::unique_ptr<PlainFlat>* algorithm);
+    static Status create(Transport& transport, FlatAllreduce& flat, std::size_t radix, int tag,
+                         std::unique_ptr<PlainFlat>* algorithm);
 
     std::span<const Stage> stages() const override { return stages_; }
     void set_operands(const Operands& operands) override { flat_.set_operands(operands); }
@@ -28,7 +32,7 @@ class PlainFlat final : public Algorithm {
     };
 
     explicit PlainFlat(FlatAllreduce& flat);
-    Status plan_exchanges(Transport& transport, int tag, std::size_t round);
+    Status plan_exchanges(Transport& transport, std::size_t radix, int tag, std::size_t round);
     Exchanges& exchanges() { return exchanges_[flat_.current_round()]; }
 
     Status encode_chunks(Step* step);

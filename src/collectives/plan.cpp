@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdio>
 
+#include "collectives/costs.hpp"
 #include "collectives/dense.hpp"
 #include "collectives/fingerprint.hpp"
 #include "core/partition.hpp"
@@ -24,7 +25,7 @@ std::array<Field, 8> fields_of(const onebit_allreduce_config_t& config) {
         {{"config.count", config.count}, UINT64_MAX},
         {{"config.datatype", static_cast<std::uint32_t>(config.datatype)}, ONEBIT_BFLOAT16},
         {{"config.memory", static_cast<std::uint32_t>(config.memory)}, ONEBIT_MEMORY_CUDA},
-        {{"config.algorithm", static_cast<std::uint32_t>(config.algorithm)}, ONEBIT_ALGORITHM_TWO_LEVEL},
+        {{"config.algorithm", static_cast<std::uint32_t>(config.algorithm)}, ONEBIT_ALGORITHM_BRUCK},
         {{"config.codec", static_cast<std::uint32_t>(config.codec)}, ONEBIT_CODEC_SIGN},
         {{"config.scale", static_cast<std::uint32_t>(config.scale)}, ONEBIT_SCALE_L1},
         {{"config.group", static_cast<std::uint32_t>(config.group)}, ONEBIT_GROUP_TENSOR},
@@ -130,15 +131,18 @@ Status make_plan(Communicator& communicator, const onebit_allreduce_config_t* co
         chosen = *config;
         chosen.algorithm = plan->algorithm; // the environment may differ between ranks: compare the choice
     }
-    std::array<NamedValue, 10> values{};
+    std::array<NamedValue, 11> values{};
     std::ranges::transform(fields_of(chosen), values.begin(), &Field::value);
     values[8] = {"ONEBIT_PIECE", communicator.environment().piece};
     values[9] = {"ONEBIT_NODE_SIZE", communicator.environment().node_size};
+    values[10] = {"ONEBIT_RADIX", communicator.environment().radix};
     ONEBIT_RETURN_IF_ERROR(compare_across_ranks(communicator, form, values));
     ONEBIT_RETURN_IF_ERROR(check_supported(*config));
 
     plan->count = config->count;
     plan->piece_blocks = ceil_divide(communicator.environment().piece, kBlockElements);
+    plan->radix = communicator.environment().radix != 0 ? communicator.environment().radix
+                                                        : Costs::best_radix(communicator.groups(), config->count);
     plan->codec = config->codec;
     plan->scale = config->scale;
     plan->group = config->group;

@@ -50,6 +50,7 @@ struct Contender {
 std::vector<onebit_algorithm_t> forms_for(const Communicator& communicator) {
     std::vector<onebit_algorithm_t> forms(kChosenForms.begin(), kChosenForms.end());
     if (communicator.groups().objection() != nullptr) std::erase(forms, ONEBIT_ALGORITHM_TWO_LEVEL);
+    if (!suits_bruck(communicator.groups())) std::erase(forms, ONEBIT_ALGORITHM_BRUCK);
     return forms;
 }
 

@@ -32,7 +32,7 @@ Status read_number(const char* name, Number least, Number most, Number* number) 
 }
 
 /// By onebit_algorithm_t.
-constexpr std::array kAlgorithmNames = {"auto", "dense", "flat", "pipelined", "two_level"};
+constexpr std::array kAlgorithmNames = {"auto", "dense", "flat", "pipelined", "two_level", "bruck"};
 
 Status read_algorithm(onebit_algorithm_t* algorithm) {
     const std::string text = variable("ONEBIT_ALGORITHM");
@@ -43,7 +43,8 @@ Status read_algorithm(onebit_algorithm_t* algorithm) {
         return {};
     }
     return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT,
-                         "environment: ONEBIT_ALGORITHM=%s is not dense, flat, pipelined or two_level", text.c_str());
+                         "environment: ONEBIT_ALGORITHM=%s is not dense, flat, pipelined, two_level or bruck",
+                         text.c_str());
 }
 
 } // namespace
@@ -60,6 +61,7 @@ Status read_environment(Environment* environment) {
     unsigned log = 0;
     ONEBIT_RETURN_IF_ERROR(read_number("ONEBIT_PIECE", std::uint64_t{1}, std::uint64_t{1} << 40, &environment->piece));
     ONEBIT_RETURN_IF_ERROR(read_number("ONEBIT_NODE_SIZE", 1U, 1U << 20, &environment->node_size));
+    ONEBIT_RETURN_IF_ERROR(read_number("ONEBIT_RADIX", 2U, 1U << 20, &environment->radix));
     ONEBIT_RETURN_IF_ERROR(read_number("ONEBIT_THREADS", 1U, 1024U, &environment->threads));
     ONEBIT_RETURN_IF_ERROR(read_number("ONEBIT_TIMEOUT", 0.0, 1e9, &environment->timeout));
     ONEBIT_RETURN_IF_ERROR(read_number("ONEBIT_LOG", 0U, 1U, &log));

@@ -18,6 +18,7 @@ struct Environment {
     onebit_algorithm_t algorithm = ONEBIT_ALGORITHM_AUTO; ///< ONEBIT_ALGORITHM: what AUTO becomes; AUTO: not forced
     std::uint64_t piece = 262144; ///< ONEBIT_PIECE: elements of a chunk that travel together where it is pipelined
     unsigned node_size = 0;       ///< ONEBIT_NODE_SIZE: ranks that are to count as one node; 0: those that share memory
+    unsigned radix = 0;           ///< ONEBIT_RADIX: of Bruck's algorithm; 0: what is estimated to be quickest
     std::string tuning;           ///< ONEBIT_TUNING: rank 0's tuning table; "" = none
     unsigned threads = 1;         ///< ONEBIT_THREADS: OpenMP threads where a config says 0
     double timeout = 600;         ///< ONEBIT_TIMEOUT: seconds without an answer from a peer; 0 = wait for ever
@@ -27,7 +28,7 @@ struct Environment {
 /// Reads the environment. INVALID_ARGUMENT with the variable's name where a value is impossible.
 Status read_environment(Environment* environment);
 
-/// "auto", "dense", "flat", "pipelined", "two_level".
+/// "auto", "dense", "flat", "pipelined", "two_level", "bruck".
 const char* algorithm_name(onebit_algorithm_t algorithm);
 
 } // namespace onebit
