@@ -21,11 +21,13 @@
 #include <exception>
 #include <iostream>
 #include <numeric>
+#include <optional>
 #include <random>
 #include <sstream>
 #include <string>
 #include <vector>
 
+#include "osu_bfloat16.hpp"
 #include "osu_options.hpp"
 #include "osu_report.hpp"
 #include "osu_support.hpp"
@@ -33,6 +35,7 @@
 
 namespace {
 
+using onebit::bench::Bfloat16Rival;
 using onebit::bench::FloatBuffer;
 using onebit::bench::OsuOptions;
 using onebit::bench::OsuReport;
@@ -43,12 +46,14 @@ using onebit::bench::require_success;
 struct Buffers {
     FloatBuffer send;
     FloatBuffer receive;
+    std::optional<Bfloat16Rival> bfloat16; // with --full --bf16
 };
 
 // The time of each timed call on this rank, in microseconds.
 struct Times {
     std::vector<double> compressed;
     std::vector<double> dense; // empty without --full
+    std::vector<double> bfloat16; // empty without --bf16
 };
 
 void fill_gaussian(FloatBuffer& buffer, std::size_t count, int rank) {
@@ -106,9 +111,12 @@ Times measure(const Ranks& ranks, const OsuOptions& options, onebit_allreduce_t 
         double dense_us = dense_first ? time_us(ranks, dense) : 0.0;
         const double compressed_us = time_us(ranks, compressed);
         if (options.full && !dense_first) dense_us = time_us(ranks, dense);
+        const double bfloat16_us =
+            buffers.bfloat16 ? time_us(ranks, [&] { buffers.bfloat16->allreduce(count); }) : 0.0;
         if (i < warmup) continue;
         times.compressed.push_back(compressed_us);
         if (options.full) times.dense.push_back(dense_us);
+        if (buffers.bfloat16) times.bfloat16.push_back(bfloat16_us);
     }
     return times;
 }
@@ -143,6 +151,7 @@ void summarize(const Ranks& ranks, const Times& times, OsuRow& row) {
     row.dense_us = reduce(ranks, mean(times.dense), MPI_SUM) / ranks.size;
     row.median_us = median_of_slowest(ranks, times.compressed);
     row.dense_median_us = median_of_slowest(ranks, times.dense);
+    if (!times.bfloat16.empty()) row.bfloat16_median_us = median_of_slowest(ranks, times.bfloat16);
 }
 
 // How far one call that starts with a zero error state is from the exact average: |onebit - dense|_2 / |dense|_2.
@@ -222,7 +231,7 @@ std::vector<std::size_t> message_sizes(const Ranks& ranks, const OsuOptions& opt
 }
 
 bool benchmark(const Ranks& ranks, const OsuOptions& options) {
-    const OsuReport report(ranks.rank == 0, options.full, options.validation);
+    const OsuReport report(ranks.rank == 0, options.full, options.validation, options.bfloat16);
     report.header();
     onebit_comm_t comm = nullptr;
     require_success(ranks, onebit_comm_create_mpi(ranks.comm, &comm), "onebit_comm_create_mpi");
@@ -230,8 +239,9 @@ bool benchmark(const Ranks& ranks, const OsuOptions& options) {
     bool valid = true;
     if (!sizes.empty()) {
         const std::size_t largest = sizes.back() / sizeof(float);
-        Buffers buffers{FloatBuffer(largest), FloatBuffer(largest)};
+        Buffers buffers{FloatBuffer(largest), FloatBuffer(largest), std::nullopt};
         fill_gaussian(buffers.send, largest, ranks.rank);
+        if (options.full && options.bfloat16) buffers.bfloat16.emplace(ranks, buffers.send.data(), largest);
         std::string last_plan;
         for (const std::size_t bytes : sizes) {
             valid = benchmark_size(ranks, comm, options, report, buffers, bytes, last_plan) && valid;

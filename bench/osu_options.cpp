@@ -4,6 +4,7 @@
 #include "osu_options.hpp"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <charconv>
 #include <climits>
 #include <limits>
@@ -69,6 +70,8 @@ void add_options(CLI::App& app, OsuOptions& options, Words& words) {
     app.add_option("-x,--warmup", options.warmup, "Untimed calls before them (default 200 up to 8192 bytes, 10 above)");
     app.add_flag("-f,--full", options.full,
                  "Also minimum, maximum and iterations, and the dense MPI_Allreduce measured in the same run");
+    app.add_flag("--bf16", options.bfloat16,
+                 "With --full: also MPI_Allreduce of as many bfloat16, whose sum is an MPI_Op of the benchmark's own");
     app.add_flag("-c,--validation", options.validation,
                  "Check the results after each size; exit status 1 if one fails");
     app.add_option("-M,--mem-limit", words.mem_limit, "SIZE  The largest message allowed (default 512M)");

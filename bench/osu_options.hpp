@@ -26,6 +26,7 @@ struct OsuOptions {
     std::optional<std::size_t> warmup;
     bool full = false;
     bool validation = false;
+    bool bfloat16 = false; // with full: also a dense sum of bfloat16
     onebit_scale_t scale = ONEBIT_SCALE_L2;
     onebit_group_t group = ONEBIT_GROUP_BLOCK;
     onebit_algorithm_t algorithm = ONEBIT_ALGORITHM_AUTO;

@@ -26,6 +26,7 @@ struct OsuRow {
     double dense_us = 0;
     double median_us = 0;
     double dense_median_us = 0;
+    double bfloat16_median_us = 0; // with --bf16
     std::uint64_t wire_bytes = 0;
     double relative_error = 0;
 };
@@ -33,7 +34,8 @@ struct OsuRow {
 class OsuReport {
   public:
     // Prints nothing unless `enabled`: only one rank talks.
-    OsuReport(bool enabled, bool full, bool validation) : enabled_(enabled), full_(full), validation_(validation) {}
+    OsuReport(bool enabled, bool full, bool validation, bool bfloat16)
+        : enabled_(enabled), full_(full), validation_(validation), bfloat16_(full && bfloat16) {}
 
     void header() const {
         if (!enabled_) return;
@@ -45,6 +47,7 @@ class OsuReport {
             std::printf("%18s%18s%18s%18s%18s%18s", "Dense(us)", "Median(us)", "DenseMedian(us)", "Speedup",
                         "WireBytes", "RelError");
         }
+        if (bfloat16_) std::printf("%18s", "Bf16Median(us)");
         end_line();
     }
 
@@ -58,6 +61,7 @@ class OsuReport {
                         row.dense_median_us / row.median_us, static_cast<unsigned long long>(row.wire_bytes),
                         row.relative_error);
         }
+        if (bfloat16_) std::printf("%18.2f", row.bfloat16_median_us);
         end_line();
     }
 
@@ -78,6 +82,7 @@ class OsuReport {
     bool enabled_;
     bool full_;
     bool validation_;
+    bool bfloat16_;
 };
 
 } // namespace onebit::bench

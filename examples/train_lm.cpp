@@ -38,6 +38,7 @@ struct Outcome {
     onebit_optimizer_kind_t kind;
     double held_out_loss; // nats per byte
     double seconds;       // of training, without the final evaluation
+    double step_seconds;  // the median step's: of those after the warm-up, if it ended
     onebit_optimizer_info_t info;
 };
 
@@ -116,6 +117,13 @@ double held_out_loss(lm::Model& model, lm::Bytes text, const lm::Options& option
     return sum_over_ranks(sum) / double(count);
 }
 
+double median(std::vector<double> values) {
+    if (values.empty()) return 0;
+    const auto middle = values.begin() + std::ptrdiff_t(values.size() / 2);
+    std::nth_element(values.begin(), middle, values.end());
+    return *middle;
+}
+
 Outcome train(onebit_optimizer_kind_t kind, const onebit::Communicator& comm, lm::Bytes text,
               const lm::Options& options, Ranks ranks) {
     const lm::Bytes training = text.first(lm::held_out_begin(text.size()));
@@ -129,12 +137,19 @@ Outcome train(onebit_optimizer_kind_t kind, const onebit::Communicator& comm, lm
     std::vector<const std::uint8_t*> examples(options.batch);
     double loss = 0; // summed since it was last shown
     std::uint64_t shown = 0;
+    std::vector<double> steps; // the seconds of each
+    bool frozen = false;
     const double begin = MPI_Wtime();
     for (std::uint64_t step = 1; step <= options.steps; ++step) {
+        const double step_begin = MPI_Wtime();
         sampler.next(examples);
         loss += double(model.loss_and_gradients(examples));
         optimizer.set_lr(learning_rate(options, step));
         optimizer.step();
+        steps.push_back(MPI_Wtime() - step_begin);
+        const bool frozen_now = optimizer.info().frozen;
+        if (frozen != frozen_now) steps.clear();
+        frozen = frozen_now;
         if (progress.wanted(step)) {
             const double mean = sum_over_ranks(loss) / double(ranks.size) / double(step - shown);
             progress.show(step, mean, bytes_sent(optimizer.info()));
@@ -144,7 +159,7 @@ Outcome train(onebit_optimizer_kind_t kind, const onebit::Communicator& comm, lm
     }
     const double seconds = MPI_Wtime() - begin;
     const double judged = held_out_loss(model, text.subspan(training.size()), options, ranks);
-    return {kind, judged, seconds, optimizer.info()};
+    return {kind, judged, seconds, median(steps), optimizer.info()};
 }
 
 void print_introduction(const lm::Options& options, Ranks ranks, std::size_t text_bytes) {
@@ -178,16 +193,16 @@ void print_reduction(std::optional<double> times) {
 }
 
 void print_table(const std::vector<Outcome>& outcomes, Ranks ranks) {
-    std::printf("\n%-10s  %13s  %13s  %10s  %14s  %14s  %9s\n", "", "held-out loss", "sent per rank", "compressed",
-                "fewer bytes vs", "fewer bytes vs", "wall time");
-    std::printf("%-10s  %13s  %13s  %10s  %14s  %14s  %9s\n", "algorithm", "[nats/byte]", "[MB]", "[steps]",
-                "dense float32", "dense float16", "[s]");
+    std::printf("\n%-10s  %13s  %13s  %10s  %14s  %14s  %11s  %9s\n", "", "held-out loss", "sent per rank",
+                "compressed", "fewer bytes vs", "fewer bytes vs", "median step", "wall time");
+    std::printf("%-10s  %13s  %13s  %10s  %14s  %14s  %11s  %9s\n", "algorithm", "[nats/byte]", "[MB]", "[steps]",
+                "dense float32", "dense float16", "[ms]", "[s]");
     for (const Outcome& o : outcomes) {
         std::printf("%-10s  %13.4f  %13.1f  %10llu", name_of(o.kind), o.held_out_loss, double(bytes_sent(o.info)) / 1e6,
                     static_cast<unsigned long long>(o.info.frozen ? o.info.steps - o.info.freeze_step : 0));
         print_reduction(reduction(o.info, ranks, sizeof(float)));
         print_reduction(reduction(o.info, ranks, sizeof(float) / 2));
-        std::printf("  %9.1f\n", o.seconds);
+        std::printf("  %11.2f  %9.1f\n", o.step_seconds * 1e3, o.seconds);
     }
     std::printf(
         "\nA lower loss is better. \"Fewer bytes\" concerns the compressed steps alone: what a ring allreduce on n "

@@ -35,7 +35,7 @@ NETWORKS = {
     "100 Mbit/s, 2 hosts": (2, "100mbit", "16M"),
     "100 Mbit/s, 4 hosts": (4, "100mbit", "16M"),
 }
-COLUMNS = {"bytes": 0, "iterations": 4, "median_us": 6, "dense_median_us": 7, "wire_bytes": 9}
+COLUMNS = {"bytes": 0, "iterations": 4, "median_us": 6, "dense_median_us": 7, "wire_bytes": 9, "bfloat16_median_us": 11}
 
 
 def die(message):
@@ -95,7 +95,7 @@ def commands_for(options, network, mpi):
         above = f"{2 * int(SMALL[:-1])}K:{largest}"
         parts = [(f"{smallest}:{SMALL}", [], SMALL), (above, *parts[0][1:])]
     for sizes, counts, last in parts:
-        arguments = ["-f", "-m", sizes, *counts, "--check", options.check]
+        arguments = ["-f", "--bf16", "-m", sizes, *counts, "--check", options.check]
         yield on_network(network, mpi, "bench/osu_onebit_allreduce", arguments), bytes_of(last)
 
 
@@ -172,8 +172,8 @@ def floor_ms(network, row):
 
 
 def table(options, results):
-    lines = ["| network | MPI | MiB | onebit, ms | wire's floor, ms | MPI_Allreduce, ms | times faster than it | than the better "
-             "MPI |", "| --- | --- | --- | --- | --- | --- | --- | --- |"]
+    lines = ["| network | MPI | MiB | onebit, ms | wire's floor, ms | MPI_Allreduce, ms | of bfloat16, ms | times faster than "
+             "MPI_Allreduce | than the better MPI | than bfloat16 |", "| --- " * 10 + "|"]
     for network in options.networks:
         dense = [results[network, mpi][-1]["dense_median_us"] for mpi in options.mpis if (network, mpi) in results]
         for mpi in options.mpis:
@@ -183,7 +183,8 @@ def table(options, results):
             floor = floor_ms(network, row)
             lines.append(f"| {network} | {MPIS[mpi][0]} | {row['bytes'] / 2**20:.0f} | {row['median_us'] / 1e3:.1f} | "
                          f"{'-' if floor is None else f'{floor:.1f}'} | {row['dense_median_us'] / 1e3:.1f} | "
-                         f"{row['dense_median_us'] / row['median_us']:.1f} | {min(dense) / row['median_us']:.1f} |")
+                         f"{row['bfloat16_median_us'] / 1e3:.1f} | {row['dense_median_us'] / row['median_us']:.1f} | "
+                         f"{min(dense) / row['median_us']:.1f} | {row['bfloat16_median_us'] / row['median_us']:.1f} |")
     return "\n".join(lines) + "\n"
 
 
@@ -229,6 +230,7 @@ def draw(options, results):
             measured = results[network, mpi]
             sizes = [row["bytes"] for row in measured]
             for column, colour, what in (("dense_median_us", "#222222", "MPI_Allreduce"),
+                                         ("bfloat16_median_us", "#bb7733", "MPI_Allreduce, bfloat16"),
                                          ("median_us", "#1f6fb4", "onebit")):
                 axis.plot(sizes, [row[column] for row in measured], styles[mpi], color=colour,
                           label=f"{what}, {MPIS[mpi][0]}")

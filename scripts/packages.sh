@@ -16,6 +16,7 @@ Installs, by apt, what is missing of the Debian packages of the groups:
   mpich    MPICH
   test     for the tests
   bench    for the benchmarks
+  simulation  for those on simulated clusters
   clang    the other compiler
   text     for the examples that train a language model
   torch    for the one of them that uses libtorch, and for the drawing of its curves
@@ -35,6 +36,7 @@ packages_of() {
         mpich) echo libmpich-dev mpich ;;
         test) echo catch2 python3 iproute2 procps ;;
         bench) echo libbenchmark-dev libcli11-dev ;;
+        simulation) echo libsimgrid-dev ;;
         clang) echo clang ;;
         text) echo bible-kjv bible-kjv-text libcli11-dev ;;
         # Of the BLAS variants the one without threads: each rank has one core.

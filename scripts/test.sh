@@ -28,7 +28,7 @@ main() {
     source scripts/quietly.sh
 
     echo "==> Installing what is missing"
-    scripts/packages.sh build openmpi mpich test bench
+    scripts/packages.sh build openmpi mpich test bench simulation
     if [[ " ${presets[*]} " == *" clang "* ]]; then scripts/packages.sh clang; fi
     local preset
     for preset in "${presets[@]}"; do

@@ -103,7 +103,7 @@ ONEBIT_API onebit_status_t onebit_comm_size(onebit_comm_t comm, int* size) ONEBI
  * quickest form for their size; without it they go by an estimate, which supposes 10 Gbit/s between nodes and is the
  * same in every run. `path` keeps the table for later runs (ONEBIT_TUNING; README.md, "Tuning"). Collective; blocks.
  *   max_count  elements of the largest call, at least the number of ranks; larger ones are extrapolated; memory for
- *              about four times as many floats is used meanwhile. The same on every rank
+ *              about five times as many floats is used meanwhile. The same on every rank
  *   seconds    more than 0: about how long it may take, if that is enough for three calls of each form and size. The
  *              same on every rank
  *   path       NULL, or the file that rank 0 writes the table to, in place of an earlier one; on other ranks ignored
@@ -144,9 +144,10 @@ typedef enum onebit_algorithm ONEBIT_ENUM_INT {
     ONEBIT_ALGORITHM_TWO_LEVEL = 4, /* exact average inside each node, through shared memory, and compressed between
                                        nodes: fewer bytes and a smaller error. Becomes PIPELINED where there is one
                                        node, or one rank on each, or nodes have different numbers of ranks. An error
-                                       state of its own: a handle has either this form or FLAT and PIPELINED */
+                                       state of its own: a handle has either this form or the other three */
     ONEBIT_ALGORITHM_BRUCK = 5      /* FLAT, with the same result to the bit, whose messages travel through other ranks,
-                                       many as one (ONEBIT_RADIX): for hundreds of ranks and few values */
+                                       many as one (ONEBIT_RADIX): for hundreds of ranks and few values. Only where the
+                                       handle was created with it */
 } onebit_algorithm_t;
 
 typedef enum onebit_codec ONEBIT_ENUM_INT {
@@ -170,7 +171,7 @@ typedef enum onebit_group ONEBIT_ENUM_INT {
 /* What each call makes sure of before it touches the error state. */
 typedef enum onebit_check ONEBIT_ENUM_INT {
     ONEBIT_CHECK_FULL = 0, /* every argument and every value, agreed between the ranks: one more read of the input and
-                              one more message of 16 bytes per peer; the call is transactional */
+                              16 more bytes to each peer; the call is transactional */
     ONEBIT_CHECK_NONE = 1  /* nothing: the caller guarantees valid pointers and finite values on every rank */
 } onebit_check_t;
 
@@ -199,7 +200,8 @@ typedef struct onebit_allreduce_config {
 
 /* Plans an allreduce and allocates all that its operations will ever use: at most 4d + 4d/n bytes of error state and
  * d/2 bytes of workspace (set_mask's d/8 included) for d elements and n <= 1024 ranks, plus less than 1 MiB; on two
- * levels also at most 4 MiB for each rank that others share its memory with, in memory that the node shares.
+ * levels also at most 4 MiB for each rank that others share its memory with, in memory that the node shares; with BRUCK
+ * d/4 more for each time that n can be divided by the radix, rounded up, before 1 is left.
  * Collective; blocks.
  *   config     read, not kept
  *   allreduce  [out] the handle; set to NULL on failure

@@ -109,7 +109,7 @@ class AllToAllPlan {
             receives.push_back({static_cast<int>(previous), in, in_bytes});
             for (const std::size_t distance : distances) {
                 const std::size_t leaving = bytes_of(distance, weight, rank_);
-                hop.copies.push_back({at_[distance], out, leaving});
+                if (leaving > 0) hop.copies.push_back({at_[distance], out, leaving});
                 out += leaving;
                 at_[distance] = in;
                 in += bytes_of(distance, weight, previous);
@@ -124,6 +124,7 @@ class AllToAllPlan {
     /// All have arrived: what had `distance` to go has come from so many ranks back.
     std::vector<Copy> last_copies(std::span<void* const> from) const {
         std::vector<Copy> copies;
+        if (to_[rank_].bytes == 0) return copies;
         for (std::size_t distance = 1; distance < ranks_; ++distance) {
             copies.push_back({at_[distance], from[ahead(ranks_ - distance)], to_[rank_].bytes});
         }
@@ -170,9 +171,9 @@ BruckShape bruck_shape(std::size_t ranks, std::size_t radix) {
     for (const std::size_t weight : weights(ranks, radix)) {
         ++shape.hops;
         shape.messages += std::min(radix - 1, (ranks - 1) / weight);
-        for (std::size_t distance = 1; distance < ranks; ++distance) {
-            shape.all_to_all_blocks += distance / weight % radix != 0 ? 1 : 0;
-        }
+        // Distances with a zero there: so many of each radix * weight.
+        const std::size_t stay = ranks / (radix * weight) * weight + std::min(ranks % (radix * weight), weight);
+        shape.all_to_all_blocks += ranks - stay;
     }
     return shape;
 }

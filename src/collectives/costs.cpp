@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
 
 #include "collectives/bruck.hpp"
 
@@ -28,6 +27,9 @@ constexpr double kNodeUsPerByte = 0.5e-3;
 /// The agreement and the exchanges' own cost, where they are not a dense sum's.
 constexpr double kCompressedUs = 2;
 
+/// A byte of a message copied out of one and into another.
+constexpr double kCopyUsPerByte = 0.2e-3;
+
 constexpr double kBytesOfBits = 1.0 / 32; ///< sent of a byte of float32
 
 /// Two exchanges between `ranks` ranks, each of which sends a part to each other one, `sharing` ranks on one link.
@@ -44,7 +46,7 @@ double sharing_of(const NodeGroups& groups) {
     return groups.nodes == 1 ? 1 : static_cast<double>(std::max<std::size_t>(groups.places, 1));
 }
 
-/// The same two exchanges by Bruck's algorithm.
+/// The same two exchanges by Bruck's algorithm, which copies what it passes on.
 double bruck_us(const NodeGroups& groups, std::size_t radix, double bytes) {
     const auto ranks = static_cast<double>(groups.node_of_rank.size());
     const BruckShape shape = bruck_shape(groups.node_of_rank.size(), radix);
@@ -52,7 +54,7 @@ double bruck_us(const NodeGroups& groups, std::size_t radix, double bytes) {
     const double blocks = static_cast<double>(shape.all_to_all_blocks) + ranks - 1;
     const Link& link = link_of(groups);
     return 2 * (hops * link.round_us + (static_cast<double>(shape.messages) - hops) * link.message_us) +
-           blocks / ranks * sharing_of(groups) * bytes * kBytesOfBits * link.us_per_byte;
+           blocks / ranks * bytes * kBytesOfBits * (sharing_of(groups) * link.us_per_byte + kCopyUsPerByte);
 }
 
 Costs::Row estimate_row(const NodeGroups& groups, std::uint64_t count) {
@@ -85,10 +87,9 @@ Costs::Row estimate_row(const NodeGroups& groups, std::uint64_t count) {
 
 std::size_t Costs::best_radix(const NodeGroups& groups, std::uint64_t count) {
     const double bytes = static_cast<double>(count) * sizeof(float);
-    const auto ranks = static_cast<double>(groups.node_of_rank.size());
+    const std::size_t ranks = groups.node_of_rank.size();
     std::size_t best = 2;
-    for (int hops = 1; std::pow(2, hops) < ranks; ++hops) { // the least radix that does with so many
-        const auto radix = static_cast<std::size_t>(std::ceil(std::pow(ranks, 1.0 / hops)));
+    for (std::size_t radix = 3; radix <= ranks; radix += 1 + radix / 8) { // all small ones, and some
         if (bruck_us(groups, radix, bytes) < bruck_us(groups, best, bytes)) best = radix;
     }
     return best;
@@ -101,10 +102,10 @@ Costs Costs::estimate(const NodeGroups& groups) {
         alone.microseconds[ONEBIT_ALGORITHM_DENSE] = 0;
         return Costs({alone});
     }
-    // All of it is straight lines but for BRUCK's radix, which falls into place row by row.
+    // All of it is straight lines but for BRUCK's radix, which changes with the size.
     constexpr int kLargest = 30;
     std::vector<Row> rows;
-    for (int bits = 0; bits <= kLargest; bits += 3) rows.push_back(estimate_row(groups, std::uint64_t{1} << bits));
+    for (int bits = 0; bits <= kLargest; ++bits) rows.push_back(estimate_row(groups, std::uint64_t{1} << bits));
     return Costs(std::move(rows));
 }
 

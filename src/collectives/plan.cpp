@@ -86,6 +86,11 @@ std::string describe_choice(std::uint64_t count, const Communicator& communicato
     return text + " (" + communicator.costs_source() + ")";
 }
 
+std::size_t radix_of(const onebit_allreduce_config_t& config, const Communicator& communicator) {
+    const std::size_t forced = communicator.environment().radix;
+    return forced != 0 ? forced : Costs::best_radix(communicator.groups(), config.count);
+}
+
 /// What AUTO becomes, and TWO_LEVEL where there are no two.
 void choose_algorithm(const onebit_allreduce_config_t& config, const Communicator& communicator, Plan* plan) {
     const onebit_algorithm_t forced = communicator.environment().algorithm;
@@ -102,7 +107,10 @@ void choose_algorithm(const onebit_allreduce_config_t& config, const Communicato
     } else {
         plan->algorithm = communicator.costs().quickest(config.count, objection == nullptr);
         plan->reason = describe_choice(config.count, communicator);
+        const bool straight = radix_of(config, communicator) >= static_cast<std::size_t>(communicator.size());
+        if (plan->algorithm == ONEBIT_ALGORITHM_BRUCK && straight) plan->algorithm = ONEBIT_ALGORITHM_PIPELINED;
     }
+    if (plan->algorithm == ONEBIT_ALGORITHM_BRUCK) plan->radix = radix_of(config, communicator);
     plan->compressed_algorithm = plan->algorithm;
     if (plan->algorithm == ONEBIT_ALGORITHM_TWO_LEVEL && objection != nullptr) {
         plan->fall_back_from_two_levels(objection);
@@ -135,14 +143,12 @@ Status make_plan(Communicator& communicator, const onebit_allreduce_config_t* co
     std::ranges::transform(fields_of(chosen), values.begin(), &Field::value);
     values[8] = {"ONEBIT_PIECE", communicator.environment().piece};
     values[9] = {"ONEBIT_NODE_SIZE", communicator.environment().node_size};
-    values[10] = {"ONEBIT_RADIX", communicator.environment().radix};
+    values[10] = {"ONEBIT_RADIX, or the radix by estimate", plan->radix};
     ONEBIT_RETURN_IF_ERROR(compare_across_ranks(communicator, form, values));
     ONEBIT_RETURN_IF_ERROR(check_supported(*config));
 
     plan->count = config->count;
     plan->piece_blocks = ceil_divide(communicator.environment().piece, kBlockElements);
-    plan->radix = communicator.environment().radix != 0 ? communicator.environment().radix
-                                                        : Costs::best_radix(communicator.groups(), config->count);
     plan->codec = config->codec;
     plan->scale = config->scale;
     plan->group = config->group;

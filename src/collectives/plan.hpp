@@ -19,7 +19,7 @@ struct Plan {
     onebit_algorithm_t algorithm = ONEBIT_ALGORITHM_PIPELINED;            ///< never AUTO
     onebit_algorithm_t compressed_algorithm = ONEBIT_ALGORITHM_PIPELINED; ///< the compressed form; DENSE: there is none
     std::size_t piece_blocks = 1;                                         ///< of a chunk, for PIPELINED
-    std::size_t radix = 2;                                                ///< for BRUCK
+    std::size_t radix = 0;                                                ///< for BRUCK; else 0
     onebit_codec_t codec = ONEBIT_CODEC_SIGN;
     onebit_scale_t scale = ONEBIT_SCALE_L2;
     onebit_group_t group = ONEBIT_GROUP_BLOCK;

@@ -2,33 +2,26 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <sys/mman.h>
-
 #include <cstddef>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
-#include <new>
 #include <span>
 #include <utility>
 
 namespace onebit {
 
-/// A zeroed array of trivial elements, aligned for the widest vectors. Large ones ask for huge pages: a pass over a
+/// Zeroed memory, aligned for the widest vectors; throws std::bad_alloc. Large pieces ask for huge pages: a pass over a
 /// gigabyte in 4 KiB pages loses a tenth of the bandwidth to address translation.
+void* allocate_memory(std::size_t bytes);
+void free_memory(void* memory, std::size_t bytes);
+
+/// A zeroed array of trivial elements.
 template <typename T>
 class AlignedBuffer {
   public:
     AlignedBuffer() = default;
     explicit AlignedBuffer(std::size_t count) : count_(count) {
-        if (count == 0) return;
-        constexpr std::size_t kHugePage = std::size_t{2} << 20;
-        void* memory = nullptr;
-        const bool large = bytes() >= 2 * kHugePage;
-        if (posix_memalign(&memory, large ? kHugePage : 64, bytes()) != 0) throw std::bad_alloc();
-        data_.reset(static_cast<T*>(memory));
-        if (large) madvise(memory, bytes(), MADV_HUGEPAGE);
-        std::memset(memory, 0, bytes());
+        if (count > 0) data_ = {static_cast<T*>(allocate_memory(bytes())), Free{bytes()}};
     }
 
     AlignedBuffer(AlignedBuffer&& other) noexcept
@@ -54,7 +47,8 @@ class AlignedBuffer {
 
   private:
     struct Free {
-        void operator()(T* memory) const { std::free(memory); }
+        std::size_t bytes = 0;
+        void operator()(T* memory) const { free_memory(memory, bytes); }
     };
     std::unique_ptr<T, Free> data_;
     std::size_t count_ = 0;

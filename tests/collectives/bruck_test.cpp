@@ -69,6 +69,28 @@ TEST_CASE("one handle may change between Bruck's form and others from call to ca
     });
 }
 
+TEST_CASE("Bruck's form by start and test, without checks, with a mask and a state from elsewhere", "[bruck][async]") {
+    const int n = GENERATE(from_range(many_rank_counts()));
+    const bool checked = GENERATE(true, false);
+    run_ranks(n, [checked](onebit_comm_t comm, RankLog& log) {
+        constexpr std::uint64_t kCount = 2001;
+        onebit_allreduce_config_t config = bruck_config(kCount);
+        config.check = checked ? ONEBIT_CHECK_FULL : ONEBIT_CHECK_NONE;
+        Allreduce bruck(comm, config, log), plain(comm, flat_config(kCount), log);
+        const std::vector<std::uint32_t> mask((kCount + 31) / 32, 0xF0F0F0F1U);
+        ONEBIT_EXPECT_OK(log, onebit_allreduce_set_mask(plain.get(), mask.data()));
+        ONEBIT_EXPECT_OK(log, onebit_allreduce_set_mask(bruck.get(), mask.data()));
+        for (std::uint64_t step = 0; step < 3; ++step) {
+            const std::vector<float> data = make_data(Kind::gaussian, kCount, 96, log.rank(), step);
+            std::vector<float> result(kCount);
+            ONEBIT_EXPECT_OK(log, onebit_allreduce_start(bruck.get(), data.data(), result.data()));
+            for (int done = 0; done == 0;) ONEBIT_EXPECT_OK(log, onebit_allreduce_test(bruck.get(), &done));
+            ONEBIT_EXPECT(log, same_bits(result, plain.run(data)));
+            ONEBIT_EXPECT(log, bruck.errors().same_as(plain.errors()));
+        }
+    });
+}
+
 #ifndef ONEBIT_TEST_MPI
 TEST_CASE("Bruck's form sends what its paper says", "[bruck]") {
     const Variable radix("ONEBIT_RADIX", "2");
@@ -80,6 +102,29 @@ TEST_CASE("Bruck's form sends what its paper says", "[bruck]") {
         (void)bruck.run(make_data(Kind::gaussian, kCount, 94, log.rank(), 0));
         // Half of the 8 blocks at each of 3 hops, then all but one; a block's signs and its scale.
         ONEBIT_EXPECT(log, bruck.info().last_bytes_sent == (3 * 4 + 7) * (4096 / 8 + 4));
+    });
+}
+
+TEST_CASE("many ranks choose between forms, and average few values exactly", "[bruck]") {
+    run_ranks(16, [](onebit_comm_t comm, RankLog& log) {
+        for (const std::uint64_t count : {16U, 50U, 100000U}) {
+            onebit_allreduce_config_t config = ONEBIT_ALLREDUCE_CONFIG_INIT(count);
+            Allreduce chosen(comm, config, log);
+            std::vector<float> result = chosen.run(std::vector<float>(count, static_cast<float>(log.rank())));
+            if (count < 100) ONEBIT_EXPECT(log, result == std::vector<float>(count, 7.5F));
+            ONEBIT_EXPECT(log, log.same_on_all(result.data(), result.size() * sizeof(float)));
+            ONEBIT_EXPECT(log, std::string(chosen.info().reason).find("bruck") != std::string::npos);
+        }
+    });
+}
+
+TEST_CASE("what Bruck's form holds is as much as the header says", "[bruck]") {
+    const Variable radix("ONEBIT_RADIX", "2");
+    run_ranks(8, [](onebit_comm_t comm, RankLog& log) {
+        constexpr std::uint64_t kCount = 1 << 20;
+        Allreduce bruck(comm, bruck_config(kCount), log);
+        ONEBIT_EXPECT(log, bruck.info().workspace_bytes > kCount / 2 / 2);
+        ONEBIT_EXPECT(log, bruck.info().workspace_bytes <= kCount / 2 + 3 * kCount / 4 + (1 << 20));
     });
 }
 

@@ -1,0 +1,127 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the library gets in place of src/compress and src/core/aligned_buffer.cpp where it is simulated: a codec whose
+// messages are as long as the sign codec's, and which takes as long in simulated time, but touches no value; and memory
+// that looks as large as is asked for but is the same few pages over and over.
+
+#include "simulated_codec.hpp"
+
+#include <mpi.h>
+
+#include <cstdlib>
+
+#include "compress/codec.hpp"
+#include "core/aligned_buffer.hpp"
+
+extern "C" int onebit_simulated_yield() noexcept {
+    // Or simulated time would stand still while a rank waits in its node's memory.
+    smpi_execute(onebit::simulation::rates().poll * 1e-9);
+    return 0;
+}
+
+namespace onebit {
+
+// ----------------------------------------------------------------------------------------------------- memory ----
+
+namespace {
+constexpr std::size_t kShared = std::size_t{1} << 20;
+} // namespace
+
+void* allocate_memory(std::size_t bytes) {
+    return bytes >= kShared ? SMPI_SHARED_MALLOC(bytes) : std::calloc(bytes, 1);
+}
+
+void free_memory(void* memory, std::size_t bytes) {
+    if (bytes >= kShared) {
+        SMPI_SHARED_FREE(memory);
+    } else {
+        std::free(memory);
+    }
+}
+
+// ------------------------------------------------------------------------------------------------------ codec ----
+
+namespace simulation {
+
+Rates& rates() {
+    static Rates rates;
+    return rates;
+}
+
+} // namespace simulation
+
+namespace {
+
+using simulation::rates;
+
+void work(std::size_t elements, double nanoseconds) {
+    if (elements > 0) smpi_execute(static_cast<double>(elements) * nanoseconds * 1e-9);
+}
+
+class SimulatedFeedback final : public Feedback {
+  public:
+    void reset() override {}
+    void get_error(float*) const override {}
+    void set_error(const float*) override {}
+    void set_mask(std::span<const std::uint32_t>) override {}
+    std::size_t state_bytes() const override { return 0; }
+    std::size_t workspace_bytes() const override { return 0; }
+};
+
+/// docs/WIRE_FORMAT.md, a scale for each block.
+class SimulatedCodec final : public Codec {
+  public:
+    const char* kernels() const override { return "simulated"; }
+    std::size_t message_words(const Chunk& chunk) const override { return chunk.words() + chunk.blocks(); }
+    WordRange words_of(const Slice& slice) const override {
+        return {words_before(slice.chunk, slice.first_block),
+                words_before(slice.chunk, slice.end_block) - words_before(slice.chunk, slice.first_block)};
+    }
+    WordRange trailer_of(const Chunk& chunk) const override { return {message_words(chunk), 0}; }
+    std::unique_ptr<Feedback> make_feedback(std::span<const Chunk>) const override {
+        return std::make_unique<SimulatedFeedback>();
+    }
+
+    std::size_t first_nonfinite(const float*, std::size_t count) const override {
+        work(count, rates().check);
+        return count;
+    }
+    void encode(const ValueSource&, const Feedback&, Feedback&, const Slice& slice, const std::uint32_t*,
+                std::uint32_t*) const override {
+        work(elements(slice), rates().encode + rates().node);
+    }
+    void average_encode(std::span<const std::uint32_t* const> messages, const Feedback&, Feedback&, const Slice& slice,
+                        std::uint32_t*) const override {
+        work(elements(slice), rates().average + rates().average_message * static_cast<double>(messages.size()));
+    }
+    void seal(Feedback&, std::span<std::uint32_t* const>) const override {}
+    void decode(const std::uint32_t*, const Slice& slice, std::span<const std::uint32_t>,
+                const ValueSink&) const override {
+        work(elements(slice), rates().decode);
+    }
+    void decode_block(const std::uint32_t*, const Block&, std::span<const std::uint32_t>, float*) const override {}
+    bool is_finite(const std::uint32_t*, const Slice&) const override { return true; }
+
+  private:
+    static std::size_t words_before(const Chunk& chunk, std::size_t block) {
+        return std::min(block * (kBlockElements / kWordElements), chunk.words()) + block;
+    }
+    static std::size_t elements(const Slice& slice) {
+        return std::min(slice.end_block * kBlockElements, slice.chunk.count) -
+               std::min(slice.first_block * kBlockElements, slice.chunk.count);
+    }
+};
+
+} // namespace
+
+Status make_codec(const CodecConfig&, std::unique_ptr<Codec>* codec) {
+    *codec = std::make_unique<SimulatedCodec>();
+    return {};
+}
+
+Status check_kernels(const std::string&) {
+    return {};
+}
+
+} // namespace onebit

@@ -1,0 +1,248 @@
+#!/usr/bin/python3
+# Copyright 2026 The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+"""What an allreduce takes on clusters that nobody here has: the library's collectives and MPI code under SimGrid's SMPI.
+
+The network, MPI's messages and who waits for whom are simulated; the library's code that sends them is the real one. What the
+cores do takes the time that RATES says, and touches no value, so that 256 ranks with 340 million parameters each fit into one
+machine. What is simulated is kept in RESULTS and not simulated again. Prints two tables in Markdown: simulated beside measured
+(tools/netlab, with --measure, as root), and the large clusters.
+
+Before (Debian 12): scripts/packages.sh build openmpi bench simulation
+                    cmake --preset release && cmake --build --preset release --target simulation osu_onebit_allreduce
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+NETLAB = ROOT / "tools/netlab"
+LAB = "simulate"
+PROGRAM = ROOT / "build/release/simulation/simulated_allreduce"
+OSU = ROOT / "build/release/bench/osu_onebit_allreduce"
+
+# Nanoseconds of one core per element; bench/kernel_benchmark --ratio, avx512, on the machine of docs/BENCHMARKS.md.
+RATES = {"check": 0.32, "encode": 0.71, "average": 0.25, "average_message": 0.075, "decode": 0.38, "add": 0.70}
+NODE_RATE = 2.0  # and to average one element inside a node (src/collectives/costs.cpp)
+CPU_SPEED = "1Gf"  # any: the rates say how long things take
+# Name: bytes per second of a link, its latency in seconds (a message crosses two), seconds of a core per message.
+NETWORKS = {
+    "100 Mbit/s": (12.5e6, 10e-6, 2e-6),
+    "1 Gbit/s": (125e6, 10e-6, 2e-6),
+    "10 Gbit/s": (1.25e9, 10e-6, 2e-6),
+    "100 Gbit/s": (12.5e9, 1e-6, 0.5e-6),
+}
+PAYLOAD = 0.95  # of a link's bytes: the rest are headers
+BERT_LARGE = 340_000_000
+SMALL = 1_000_000
+
+
+def die(message):
+    sys.exit(f"simulate.py: {message}")
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--results", type=Path, default=ROOT / "build/simulation", help="[%(default)s]")
+    parser.add_argument("--program", type=Path, default=PROGRAM, help="[%(default)s]")
+    parser.add_argument("--table", type=Path, help="file for the tables [stdout]")
+    parser.add_argument("--measure", action="store_true", help="first measure, by netlab, what there is to compare with")
+    parser.add_argument("--timeout", type=float, default=900, help="seconds for one simulation [%(default)s]")
+    parser.add_argument("--self-test", action="store_true", help="simulate a little, compare with what must come out, no tables")
+    return parser.parse_args()
+
+
+# ---- simulating ----
+
+
+def write_cluster(folder, network, hosts, ranks_per_host):
+    bandwidth, latency, _ = NETWORKS[network]
+    platform = folder / "platform.xml"
+    platform.write_text(
+        "<?xml version='1.0'?>\n<!DOCTYPE platform SYSTEM \"https://simgrid.org/simgrid.dtd\">\n<platform version=\"4.1\">\n"
+        f"  <cluster id=\"cluster\" prefix=\"host-\" suffix=\"\" radical=\"0-{hosts - 1}\" speed=\"{CPU_SPEED}\" "
+        f"core=\"{ranks_per_host}\" bw=\"{bandwidth}Bps\" lat=\"{latency}s\" loopback_bw=\"10GBps\" loopback_lat=\"0.5us\"/>\n"
+        "</platform>\n")
+    hostfile = folder / "hosts"
+    hostfile.write_text("".join(f"host-{h}\n" * ranks_per_host for h in range(hosts)))
+    return platform, hostfile
+
+
+def simulate(options, network, hosts, algorithm, count, ranks_per_host=1, check=False, ranks_per_core=1, calls=1):
+    """Microseconds of a call; None if it took too long to find out."""
+    # How often a rank that waits looks, simulated; every message costs it one look.
+    poll = 1e-5 if count > 10 * SMALL else 1e-7
+    rates = {name: rate * ranks_per_core for name, rate in RATES.items()}
+    arguments = [algorithm, str(count), str(calls), str(rates["check"] if check else 0), str(rates["encode"]),
+                 str(NODE_RATE * ranks_per_host), str(rates["average"]), str(rates["average_message"]), str(rates["decode"]),
+                 str(rates["add"]), str(poll * 1e9)]
+    configuration = {
+        "smpi/simulate-computation": "no", "smpi/host-speed": CPU_SPEED, "smpi/cpu-threshold": "0",
+        "smpi/test": poll, "smpi/grow-injected-times": "no", "smpi/coll-selector": "ompi",
+        "smpi/bw-factor": f"0:{PAYLOAD}", "smpi/lat-factor": "0:1", "smpi/os": f"0:{NETWORKS[network][2]}:0",
+        "smpi/shared-malloc-blocksize": 64 << 20,
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        platform, hostfile = write_cluster(Path(folder), network, hosts, ranks_per_host)
+        command = ["env", "ONEBIT_TIMEOUT=0", f"ONEBIT_PIECE={1 << 20 if count > 10 * SMALL else 1 << 18}",
+                   "smpirun", "-platform", str(platform), "-hostfile", str(hostfile), "-np", str(hosts * ranks_per_host),
+                   "--log=root.thres:error", *(f"--cfg={name}:{value}" for name, value in configuration.items()),
+                   str(options.program), *arguments]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=options.timeout, check=False)
+        except subprocess.TimeoutExpired:
+            subprocess.run(["pkill", "-f", folder], check=False)
+            return None
+    if done.returncode != 0:
+        die(f"failed: {' '.join(command)}\n{done.stderr}")
+    return json.loads(done.stdout.splitlines()[-1])["microseconds"]
+
+
+class Results:
+    """What has been found out before, by a name for each."""
+
+    def __init__(self, path):
+        self.path = path
+        self.values = json.loads(path.read_text()) if path.exists() else {}
+
+    def get(self, name, find):
+        if name not in self.values:
+            print(name, end=": ", flush=True, file=sys.stderr)
+            value = find()
+            print(value, file=sys.stderr)
+            if value is None:
+                return None
+            self.values[name] = value
+            self.path.write_text(json.dumps(self.values, indent=1))
+        return self.values[name]
+
+
+# ---- beside what is real ----
+
+COMPARED_COUNT = 16 << 20
+COMPARED = [(network, hosts, algorithm) for network in ("100 Mbit/s", "1 Gbit/s") for hosts in (2, 4)
+            for algorithm in ("mpi", "flat", "pipelined")]
+
+
+def measure(network, hosts, algorithm):
+    """Microseconds, by the benchmark on hosts that netlab makes. The lab is up."""
+    form = "flat" if algorithm == "mpi" else algorithm
+    command = [str(NETLAB), "run", "--name", LAB, "--mpi", "openmpi", "--", str(OSU), "-f", "-m", "64M:64M", "-i", "7", "-x", "1",
+               "--check", "none", "--algorithm", form]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    rows = [line.split() for line in done.stdout.splitlines() if line and not line.startswith("#")]
+    if not rows:
+        die(f"failed: {' '.join(command)}\n{done.stderr}")
+    return float(rows[0][7 if algorithm == "mpi" else 6])
+
+
+def measure_all(results):
+    for network in dict.fromkeys(network for network, _, _ in COMPARED):
+        for hosts in (2, 4):
+            rate = network.replace(" Mbit/s", "mbit").replace(" Gbit/s", "gbit")
+            subprocess.run([str(NETLAB), "up", "--name", LAB, "--hosts", str(hosts), "--rate", rate], check=True,
+                           stdout=sys.stderr)
+            try:
+                for algorithm in ("mpi", "flat", "pipelined"):
+                    results.get(f"measured {network} {hosts} {algorithm}", lambda: measure(network, hosts, algorithm))
+            finally:
+                subprocess.run([str(NETLAB), "down", "--name", LAB], check=True, stdout=sys.stderr)
+
+
+def comparison(options, results):
+    lines = ["| network | hosts | form | measured, ms | simulated, ms | off by |", "| --- " * 6 + "|"]
+    for network, hosts, algorithm in COMPARED:
+        measured = results.values.get(f"measured {network} {hosts} {algorithm}")
+        if measured is None:
+            continue # --measure was not asked for
+        # All hosts of a lab are one machine, of two cores.
+        simulated = results.get(f"compared {network} {hosts} {algorithm}",
+                                lambda: simulate(options, network, hosts, algorithm, COMPARED_COUNT, ranks_per_core=hosts // 2))
+        if simulated is None:
+            die(f"{network}, {hosts} hosts, {algorithm}: not done in {options.timeout} seconds")
+        lines.append(f"| {network} | {hosts} | {name_of(algorithm)} | {measured / 1e3:.1f} | {simulated / 1e3:.1f} | "
+                     f"{100 * (simulated / measured - 1):+.0f} % |")
+    return "\n".join(lines) + "\n"
+
+
+# ---- large clusters ----
+
+
+def name_of(algorithm):
+    return "MPI_Allreduce" if algorithm == "mpi" else algorithm
+
+
+def clusters():
+    """Network, hosts, ranks per host, elements, forms."""
+    for network in ("10 Gbit/s", "100 Gbit/s"):
+        for hosts in (16, 64, 256):
+            yield network, hosts, 1, BERT_LARGE, ("mpi", "flat", "pipelined") if hosts < 256 else ("mpi", "flat")
+            yield network, hosts, 1, SMALL, ("mpi", "flat", "bruck")
+        for hosts in (4, 8, 32):
+            yield network, hosts, hosts if hosts < 32 else 8, BERT_LARGE, ("mpi", "flat", "two_level")
+
+
+def large_clusters(options, results):
+    lines = ["| network | hosts | ranks on each | parameters | MPI_Allreduce, ms | flat | pipelined | bruck | two_level | the best, "
+             "times faster |", "| --- " * 10 + "|"]
+    for network, hosts, ranks, count, algorithms in clusters():
+        times = {}
+        for algorithm in algorithms:
+            times[algorithm] = results.get(f"large {network} {hosts} {ranks} {count} {algorithm}", lambda: simulate(
+                options, network, hosts, algorithm, count, ranks_per_host=ranks, check=algorithm != "mpi"))
+        cells = [f"{times[a] / 1e3:.4g}" if times.get(a) else ("" if a not in times else "?")
+                 for a in ("mpi", "flat", "pipelined", "bruck", "two_level")]
+        ours = [time for algorithm, time in times.items() if algorithm != "mpi" and time]
+        gain = f"{times['mpi'] / min(ours):.1f}" if ours and times["mpi"] else "?"
+        lines.append(f"| {network} | {hosts} | {ranks} | {count // 1_000_000} M | " + " | ".join(cells) + f" | {gain} |")
+    return "\n".join(lines) + "\n"
+
+
+# ---- a test of the simulation itself ----
+
+
+def self_test(options):
+    """What must come out whatever the machine: the wire's floor, Bruck's fewer messages, and two levels' fewer bytes."""
+
+    def expect(what, holds):
+        print(f"{'ok' if holds else 'FAILED'}: {what}")
+        return holds
+
+    count = 4 << 20
+    bits = count / 8 * 2 / 2  # two exchanges of one half
+    floor = bits / (NETWORKS["1 Gbit/s"][0] * PAYLOAD) * 1e6
+    pipelined = simulate(options, "1 Gbit/s", 2, "pipelined", count)
+    few = {algorithm: simulate(options, "10 Gbit/s", 32, algorithm, 100_000) for algorithm in ("flat", "bruck")}
+    flat = simulate(options, "100 Mbit/s", 2, "flat", count, ranks_per_host=2)
+    two_level = simulate(options, "100 Mbit/s", 2, "two_level", count, ranks_per_host=2)
+    good = [
+        expect(f"pipelined, 2 hosts: {pipelined:.0f} us, the wire's floor {floor:.0f} us", floor < pipelined < 2 * floor),
+        expect(f"100000 parameters, 32 ranks: bruck {few['bruck']:.0f} us, flat {few['flat']:.0f} us", few["bruck"] < few["flat"]),
+        expect(f"2 hosts with 2 ranks each: two_level {two_level:.0f} us, flat {flat:.0f} us", two_level < 0.7 * flat),
+    ]
+    sys.exit(0 if all(good) else 1)
+
+
+def main():
+    options = parse_arguments()
+    if not options.program.is_file():
+        die(f"there is no {options.program}; --help says how to build it")
+    if options.self_test:
+        self_test(options)
+    options.results.mkdir(parents=True, exist_ok=True)
+    results = Results(options.results / "results.json")
+    if options.measure:
+        measure_all(results)
+    text = comparison(options, results) + "\n" + large_clusters(options, results)
+    if options.table:
+        options.table.write_text(text)
+    else:
+        print(text, end="")
+
+
+if __name__ == "__main__":
+    main()
