@@ -1,8 +1,9 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// A rival of osu_onebit_allreduce: MPI_Allreduce of bfloat16, which has half of float32's bytes. MPI has no such type, so
-// it is MPI_UINT16_T with a sum of our own, as frameworks do it; the values are bfloat16 already, nothing is converted.
+// A rival of osu_onebit_allreduce: MPI_Allreduce of bfloat16, which has half of float32's bytes. MPI has no such type,
+// so it is MPI_UINT16_T with a sum of our own, as frameworks do it; the values are bfloat16 already, nothing is
+// converted.
 #pragma once
 
 #include <cstddef>

@@ -52,7 +52,7 @@ struct Buffers {
 // The time of each timed call on this rank, in microseconds.
 struct Times {
     std::vector<double> compressed;
-    std::vector<double> dense; // empty without --full
+    std::vector<double> dense;    // empty without --full
     std::vector<double> bfloat16; // empty without --bf16
 };
 
@@ -111,8 +111,7 @@ Times measure(const Ranks& ranks, const OsuOptions& options, onebit_allreduce_t 
         double dense_us = dense_first ? time_us(ranks, dense) : 0.0;
         const double compressed_us = time_us(ranks, compressed);
         if (options.full && !dense_first) dense_us = time_us(ranks, dense);
-        const double bfloat16_us =
-            buffers.bfloat16 ? time_us(ranks, [&] { buffers.bfloat16->allreduce(count); }) : 0.0;
+        const double bfloat16_us = buffers.bfloat16 ? time_us(ranks, [&] { buffers.bfloat16->allreduce(count); }) : 0.0;
         if (i < warmup) continue;
         times.compressed.push_back(compressed_us);
         if (options.full) times.dense.push_back(dense_us);

@@ -33,7 +33,8 @@ void require(onebit_status_t status, const char* call) {
 
 onebit_algorithm_t algorithm_of(const std::string& name) {
     for (int a = ONEBIT_ALGORITHM_AUTO; a <= ONEBIT_ALGORITHM_BRUCK; ++a) {
-        if (name == onebit::algorithm_name(static_cast<onebit_algorithm_t>(a))) return static_cast<onebit_algorithm_t>(a);
+        if (name == onebit::algorithm_name(static_cast<onebit_algorithm_t>(a)))
+            return static_cast<onebit_algorithm_t>(a);
     }
     std::fprintf(stderr, "simulated_allreduce: %s is not an algorithm\n", name.c_str());
     std::abort();
@@ -75,7 +76,8 @@ int main(int argc, char** argv) {
     const std::size_t count = std::strtoull(argv[2], nullptr, 10);
     const int calls = std::atoi(argv[3]);
     const auto rate = [&](int i) { return std::atof(argv[4 + i]); };
-    onebit::simulation::rates() = {rate(0), rate(1), algorithm == "two_level" ? rate(2) : 0, rate(3), rate(4), rate(5), rate(7)};
+    onebit::simulation::rates() = {rate(0), rate(1), algorithm == "two_level" ? rate(2) : 0, rate(3), rate(4),
+                                   rate(5), rate(7)};
 
     add_nanoseconds = rate(6);
 
@@ -96,9 +98,8 @@ int main(int argc, char** argv) {
     if (algorithm == "mpi") {
         MPI_Op sum = MPI_OP_NULL;
         MPI_Op_create(add, 1, &sum);
-        seconds = measure(calls, [&] {
-            MPI_Allreduce(input, output, static_cast<int>(count), MPI_FLOAT, sum, MPI_COMM_WORLD);
-        });
+        seconds = measure(
+            calls, [&] { MPI_Allreduce(input, output, static_cast<int>(count), MPI_FLOAT, sum, MPI_COMM_WORLD); });
         MPI_Op_free(&sum);
     } else {
         onebit_comm_t comm = nullptr;
@@ -111,9 +112,8 @@ int main(int argc, char** argv) {
         onebit_allreduce_info_t info = ONEBIT_ALLREDUCE_INFO_INIT;
         require(onebit_allreduce_get_info(allreduce, &info), "onebit_allreduce_get_info");
         chosen = onebit::algorithm_name(info.algorithm);
-        seconds = measure(calls, [&] {
-            require(onebit_allreduce_run(allreduce, input, output), "onebit_allreduce_run");
-        });
+        seconds =
+            measure(calls, [&] { require(onebit_allreduce_run(allreduce, input, output), "onebit_allreduce_run"); });
         require(onebit_allreduce_destroy(allreduce), "onebit_allreduce_destroy");
         require(onebit_comm_destroy(comm), "onebit_comm_destroy");
     }

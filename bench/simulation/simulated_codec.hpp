@@ -9,8 +9,8 @@ namespace onebit::simulation {
 struct Rates {
     double check = 0;
     double encode = 0;
-    double node = 0;           ///< besides encode, on two levels: to average the ranks of a node
-    double average = 0;        ///< and to encode the average, of an element of the own chunk,
+    double node = 0;            ///< besides encode, on two levels: to average the ranks of a node
+    double average = 0;         ///< and to encode the average, of an element of the own chunk,
     double average_message = 0; ///< and for each rank's message of it
     double decode = 0;
     double poll = 1000; ///< between two looks of a rank that waits

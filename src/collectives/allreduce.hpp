@@ -137,7 +137,7 @@ class Allreduce {
     std::unique_ptr<FlatAllreduce> flat_;
     std::unique_ptr<DirectSum> direct_sum_;
     std::array<Form, ONEBIT_ALGORITHM_BRUCK + 1> forms_; ///< by onebit_algorithm_t; none for AUTO
-    TwoLevelAllreduce* two_level_ = nullptr;                 ///< the one among them, if it is
+    TwoLevelAllreduce* two_level_ = nullptr;             ///< the one among them, if it is
 
     // The operation in flight.
     bool in_flight_ = false;

@@ -115,8 +115,7 @@ class AllToAllPlan {
                 in += bytes_of(distance, weight, previous);
             }
         }
-        ONEBIT_RETURN_IF_ERROR(
-            transport_.plan_exchange(std::move(sends), std::move(receives), tag_, &hop.messages));
+        ONEBIT_RETURN_IF_ERROR(transport_.plan_exchange(std::move(sends), std::move(receives), tag_, &hop.messages));
         exchange.add_hop(std::move(hop));
         return {};
     }

@@ -14,12 +14,12 @@
 namespace onebit {
 
 /// Exchanges between all of n ranks in about (r-1) log_r n messages of each rank instead of n-1, by Bruck et al.
-/// (Efficient Algorithms for All-to-All Communications in Multiport Message-Passing Systems, IEEE TPDS 8(11), 1997) with
-/// radix r. Blocks that go the same way travel as one message: quicker where latency is what counts.
+/// (Efficient Algorithms for All-to-All Communications in Multiport Message-Passing Systems, IEEE TPDS 8(11), 1997)
+/// with radix r. Blocks that go the same way travel as one message: quicker where latency is what counts.
 ///
-/// A rank is z * w away, for every weight w = 1, r, r^2, ... < n and digit z = 1 .. r-1, from at most one peer each way.
-/// The r-1 messages of a weight, a hop, are under way together; the next hop begins when they have come. With r >= n
-/// there is one hop: every block goes straight to where it belongs.
+/// A rank is z * w away, for every weight w = 1, r, r^2, ... < n and digit z = 1 .. r-1, from at most one peer each
+/// way. The r-1 messages of a weight, a hop, are under way together; the next hop begins when they have come. With r >=
+/// n there is one hop: every block goes straight to where it belongs.
 
 /// What this rank has to send in all: the sizes that the cost of an exchange depends on.
 struct BruckShape {

@@ -37,8 +37,8 @@ class Costs {
 
     /// What is to be expected of these ranks, from constants alone: the same everywhere and every time.
     static Costs estimate(const NodeGroups& groups);
-    /// The radix with which BRUCK takes least, by the same estimate. One that is no smaller than the number of ranks would
-    /// send every message straight to where it belongs, as the other forms do.
+    /// The radix with which BRUCK takes least, by the same estimate. One that is no smaller than the number of ranks
+    /// would send every message straight to where it belongs, as the other forms do.
     static std::size_t best_radix(const NodeGroups& groups, std::uint64_t count);
 
     /// At least one row, with growing counts; the same forms in all, DENSE among them.

@@ -128,12 +128,12 @@ class FlatAllreduce {
     std::unique_ptr<Feedback> next_server_;
     AlignedBuffer<std::uint32_t> mask_;
     AlignedBuffer<std::uint32_t> incoming_;
-    std::vector<const std::uint32_t*> to_be_averaged_; ///< by rank: its message for the own chunk
-    std::vector<Round> rounds_;                        ///< one or two
+    std::vector<const std::uint32_t*> to_be_averaged_;      ///< by rank: its message for the own chunk
+    std::vector<Round> rounds_;                             ///< one or two
     std::vector<AlignedBuffer<std::byte>> passing_through_; ///< messages between others, where they travel so
-    std::size_t current_ = 0;                          ///< the round of the call in flight, or of the next one
-    std::size_t last_ = 0;                             ///< the round of the last finished call
-    std::size_t previous_ = 0;                         ///< and of the one before it
+    std::size_t current_ = 0;                               ///< the round of the call in flight, or of the next one
+    std::size_t last_ = 0;                                  ///< the round of the last finished call
+    std::size_t previous_ = 0;                              ///< and of the one before it
 };
 
 } // namespace onebit
