@@ -14,8 +14,6 @@ namespace onebit {
 
 namespace {
 
-/// From so many ranks on, a message to each of them takes longer than a few hops.
-constexpr std::size_t kManyRanks = 9;
 /// Few hops, and few messages in each: 4 and 12 for 256 ranks.
 constexpr std::size_t kRadix = 4;
 

@@ -63,21 +63,19 @@ Status Allreduce::open_two_levels(Communicator& communicator) {
                                                 plan_.piece_blocks, channels.get());
     });
     const bool no_memory = opened.code() == ONEBIT_ERROR_OUT_OF_MEMORY;
-    const Status broken = communicator.agree(no_memory ? Status() : opened);
-    if (!broken.ok()) {
-        (void)channels.release();
-        return broken;
-    }
-    const Status agreed = communicator.agree(opened);
+    Status agreed = communicator.agree(no_memory ? Status() : opened);
+    const bool only_memory = agreed.ok();
+    if (only_memory) agreed = communicator.agree(opened);
     if (agreed.ok()) {
         channels_ = std::move(*channels);
-    } else if (communicator.usable()) {
-        plan_.fall_back_from_two_levels(agreed.message());
-    } else {
-        (void)channels.release();
-        return agreed;
+        return {};
     }
-    return {};
+    if (only_memory && communicator.usable()) {
+        plan_.fall_back_from_two_levels(agreed.message());
+        return {};
+    }
+    (void)channels.release();
+    return agreed;
 }
 
 Status Allreduce::make_codec_for(const Environment& environment) {

@@ -21,6 +21,9 @@ namespace onebit {
 /// way. The r-1 messages of a weight, a hop, are under way together; the next hop begins when they have come. With r >=
 /// n there is one hop: every block goes straight to where it belongs.
 
+/// From so many ranks on, a message to each of them may take longer than a few hops.
+inline constexpr std::size_t kManyRanks = 9;
+
 /// What this rank has to send in all: the sizes that the cost of an exchange depends on.
 struct BruckShape {
     std::size_t hops = 0;

@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <bit>
 
-#include "collectives/bruck.hpp"
-
 namespace onebit {
 namespace {
 

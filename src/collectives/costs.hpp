@@ -9,6 +9,7 @@
 #include <limits>
 #include <vector>
 
+#include "collectives/bruck.hpp"
 #include "collectives/node_groups.hpp"
 
 namespace onebit {
@@ -19,7 +20,7 @@ inline constexpr std::array kChosenForms = {ONEBIT_ALGORITHM_DENSE, ONEBIT_ALGOR
 
 /// Whether messages that travel through other ranks may be worth it: between few ranks they save next to nothing.
 inline bool suits_bruck(const NodeGroups& groups) {
-    return groups.node_of_rank.size() > 8;
+    return groups.node_of_rank.size() >= kManyRanks;
 }
 
 /// What a call takes in each form, by the number of elements: rows, estimated or measured, and straight lines between

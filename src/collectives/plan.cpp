@@ -107,8 +107,10 @@ void choose_algorithm(const onebit_allreduce_config_t& config, const Communicato
     } else {
         plan->algorithm = communicator.costs().quickest(config.count, objection == nullptr);
         plan->reason = describe_choice(config.count, communicator);
-        const bool straight = radix_of(config, communicator) >= static_cast<std::size_t>(communicator.size());
-        if (plan->algorithm == ONEBIT_ALGORITHM_BRUCK && straight) plan->algorithm = ONEBIT_ALGORITHM_PIPELINED;
+        if (plan->algorithm == ONEBIT_ALGORITHM_BRUCK &&
+            radix_of(config, communicator) >= static_cast<std::size_t>(communicator.size())) {
+            plan->algorithm = ONEBIT_ALGORITHM_PIPELINED; // straight ways are its own
+        }
     }
     if (plan->algorithm == ONEBIT_ALGORITHM_BRUCK) plan->radix = radix_of(config, communicator);
     plan->compressed_algorithm = plan->algorithm;

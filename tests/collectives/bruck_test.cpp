@@ -12,9 +12,7 @@ using namespace onebit_test;
 namespace {
 
 onebit_allreduce_config_t bruck_config(std::uint64_t count, Mode mode = default_mode()) {
-    onebit_allreduce_config_t config = flat_config(count, mode);
-    config.algorithm = ONEBIT_ALGORITHM_BRUCK;
-    return config;
+    return form_config(ONEBIT_ALGORITHM_BRUCK, count, mode);
 }
 
 // Chunks of a few elements, of different lengths, and some that are empty.
@@ -69,7 +67,7 @@ TEST_CASE("one handle may change between Bruck's form and others from call to ca
     });
 }
 
-TEST_CASE("Bruck's form by start and test, without checks, with a mask and a state from elsewhere", "[bruck][async]") {
+TEST_CASE("Bruck's form by start and test, with and without checks, with a mask", "[bruck][async]") {
     const int n = GENERATE(from_range(many_rank_counts()));
     const bool checked = GENERATE(true, false);
     run_ranks(n, [checked](onebit_comm_t comm, RankLog& log) {

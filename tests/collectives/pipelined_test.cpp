@@ -12,9 +12,7 @@ using namespace onebit_test;
 namespace {
 
 onebit_allreduce_config_t pipelined_config(std::uint64_t count, Mode mode = default_mode()) {
-    onebit_allreduce_config_t config = flat_config(count, mode);
-    config.algorithm = ONEBIT_ALGORITHM_PIPELINED;
-    return config;
+    return form_config(ONEBIT_ALGORITHM_PIPELINED, count, mode);
 }
 
 // Chunks that end within a word, within a block, on a piece's end and just past one; chunks with a piece less than

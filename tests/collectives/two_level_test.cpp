@@ -15,9 +15,7 @@ namespace {
 constexpr int nodes = 2, places = 2;
 
 onebit_allreduce_config_t two_level_config(std::uint64_t count, Mode mode = default_mode()) {
-    onebit_allreduce_config_t config = flat_config(count, mode);
-    config.algorithm = ONEBIT_ALGORITHM_TWO_LEVEL;
-    return config;
+    return form_config(ONEBIT_ALGORITHM_TWO_LEVEL, count, mode);
 }
 
 // Runs a body with four ranks as two nodes of two; not at all where there are not four.

@@ -43,12 +43,15 @@ inline Mode default_mode() {
     return {ONEBIT_SCALE_L2, ONEBIT_GROUP_BLOCK};
 }
 
-inline onebit_allreduce_config_t flat_config(std::uint64_t count, Mode mode = default_mode()) {
+inline onebit_allreduce_config_t form_config(onebit_algorithm_t form, std::uint64_t count, Mode mode = default_mode()) {
     onebit_allreduce_config_t config = ONEBIT_ALLREDUCE_CONFIG_INIT(count);
-    config.algorithm = ONEBIT_ALGORITHM_FLAT;
+    config.algorithm = form;
     config.scale = mode.scale;
     config.group = mode.group;
     return config;
+}
+inline onebit_allreduce_config_t flat_config(std::uint64_t count, Mode mode = default_mode()) {
+    return form_config(ONEBIT_ALGORITHM_FLAT, count, mode);
 }
 
 inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
