@@ -4,6 +4,7 @@
 #include "matrix.hpp"
 
 #include <algorithm>
+#include <vector>
 
 // One build for every x86-64, yet quick on the modern ones: the compiler makes several versions of the marked function
 // and the loader picks one. Elsewhere (other processors, older compilers) the mark is empty and the code the same.
@@ -17,37 +18,90 @@
 namespace lm {
 namespace {
 
-// Adds to two rows of c what four rows of b contribute: each value is used two or four times once it is loaded, and
-// the loop over j is the one that the compiler turns into vector instructions.
-[[gnu::always_inline]] inline void add_four_rows(const float* __restrict a0, const float* __restrict a1,
-                                                 const float* __restrict b, float* __restrict c0, float* __restrict c1,
-                                                 std::size_t n) {
+constexpr std::size_t kLine = 16;           // floats in a cache line
+constexpr std::size_t kCached = 128 * 1024; // floats that a second-level cache holds
+
+// Two rows of c become what four rows of b contribute, or more by that: each value is used two or four times once it is
+// loaded, and the loop over j is the one that the compiler turns into vector instructions.
+template <bool kMore>
+[[gnu::always_inline]] inline void four_rows(const float* __restrict a0, const float* __restrict a1,
+                                             const float* __restrict b, float* __restrict c0, float* __restrict c1,
+                                             std::size_t n) {
     const float *b0 = b, *b1 = b + n, *b2 = b + 2 * n, *b3 = b + 3 * n;
     const float a00 = a0[0], a01 = a0[1], a02 = a0[2], a03 = a0[3];
     const float a10 = a1[0], a11 = a1[1], a12 = a1[2], a13 = a1[3];
     for (std::size_t j = 0; j < n; ++j) {
-        c0[j] += a00 * b0[j] + a01 * b1[j] + a02 * b2[j] + a03 * b3[j];
-        c1[j] += a10 * b0[j] + a11 * b1[j] + a12 * b2[j] + a13 * b3[j];
+        c0[j] = (kMore ? c0[j] : 0.0f) + (a00 * b0[j] + a01 * b1[j] + a02 * b2[j] + a03 * b3[j]);
+        c1[j] = (kMore ? c1[j] : 0.0f) + (a10 * b0[j] + a11 * b1[j] + a12 * b2[j] + a13 * b3[j]);
     }
 }
 
-[[gnu::always_inline]] inline void add_one_row(float a, const float* __restrict b, float* __restrict c, std::size_t n) {
-    for (std::size_t j = 0; j < n; ++j) c[j] += a * b[j];
+template <bool kMore>
+[[gnu::always_inline]] inline void one_row(float a, const float* __restrict b, float* __restrict c, std::size_t n) {
+    for (std::size_t j = 0; j < n; ++j) c[j] = (kMore ? c[j] : 0.0f) + a * b[j];
+}
+
+// Some rows of c, an even number of them unless they are the last.
+[[gnu::always_inline]] inline void multiply_rows(const float* a, const float* b, float* c, std::size_t m, std::size_t k,
+                                                 std::size_t n) {
+    const std::size_t fours = k / 4 * 4;
+    const std::size_t pairs = fours == 0 ? 0 : m / 2 * 2;
+    for (std::size_t p = 0; p < fours; p += 4) { // four rows of b stay in the first-level cache for all of c
+        for (std::size_t i = 0; i < pairs; i += 2) {
+            const float *a0 = a + i * k + p, *a1 = a0 + k;
+            float *c0 = c + i * n, *c1 = c0 + n;
+            if (p == 0) {
+                four_rows<false>(a0, a1, b, c0, c1, n);
+            } else {
+                four_rows<true>(a0, a1, b + p * n, c0, c1, n);
+            }
+        }
+    }
+    for (std::size_t i = 0; i < m; ++i) { // the leftovers of an odd m, or of a k that is no multiple of four
+        std::size_t p = i < pairs ? fours : 0;
+        if (p == 0) one_row<false>(a[i * k + p++], b, c + i * n, n);
+        for (; p < k; ++p) one_row<true>(a[i * k + p], b + p * n, c + i * n, n);
+    }
 }
 
 // The work of multiply(). Apart from it, because clang 14 doesn't find a cloned function from another file.
 LM_CLONES void multiply_cloned(const float* a, const float* b, float* c, std::size_t m, std::size_t k, std::size_t n) {
-    std::fill_n(c, m * n, 0.0f);
-    const std::size_t pairs = m / 2 * 2;
-    const std::size_t fours = k / 4 * 4;
-    for (std::size_t p = 0; p < fours; p += 4) { // four rows of b stay in the first-level cache for all of c
-        for (std::size_t i = 0; i < pairs; i += 2) {
-            const float* a_row = a + i * k + p;
-            add_four_rows(a_row, a_row + k, b + p * n, c + i * n, c + (i + 1) * n, n);
-        }
+    const std::size_t rows = std::max<std::size_t>(kCached / n / 2 * 2, 2);
+    for (std::size_t i = 0; i < m; i += rows) multiply_rows(a + i * k, b, c + i * n, std::min(rows, m - i), k, n);
+}
+
+// Four cache lines' worth of sums: as many as hide an addition's latency.
+[[gnu::always_inline]] inline float dot(const float* __restrict a, const float* __restrict b, std::size_t k) {
+    typedef float Line [[gnu::vector_size(kLine * sizeof(float)), gnu::aligned(alignof(float)), gnu::may_alias]];
+    Line sums[4] = {};
+    std::size_t p = 0;
+    for (; p + 4 * kLine <= k; p += 4 * kLine) {
+        const Line *a_lines = reinterpret_cast<const Line*>(a + p), *b_lines = reinterpret_cast<const Line*>(b + p);
+        for (std::size_t s = 0; s < 4; ++s) sums[s] += a_lines[s] * b_lines[s];
     }
-    for (std::size_t i = 0; i < m; ++i) { // the leftovers of an odd m, or of a k that is no multiple of four
-        for (std::size_t p = i < pairs ? fours : 0; p < k; ++p) add_one_row(a[i * k + p], b + p * n, c + i * n, n);
+    const Line sum = (sums[0] + sums[1]) + (sums[2] + sums[3]);
+    float total = 0;
+    for (std::size_t i = 0; i < kLine; ++i) total += sum[i];
+    for (; p < k; ++p) total += a[p] * b[p];
+    return total;
+}
+
+// The work of multiply_transposed() for few rows of a: b is read once, in its order.
+LM_CLONES void dots_cloned(const float* a, const float* b, float* c, std::size_t m, std::size_t k, std::size_t n) {
+    for (std::size_t j = 0; j < n; ++j) {
+        for (std::size_t i = 0; i < m; ++i) c[i * n + j] = dot(a + i * k, b + j * k, k);
+    }
+}
+
+// The same for many rows: a panel of b at a time is transposed, which its use by all of them is worth.
+void multiply_panels(const float* a, const float* b, float* c, std::size_t m, std::size_t k, std::size_t n) {
+    const std::size_t columns = std::min(n, std::max(kCached / k / kLine * kLine, kLine));
+    std::vector<float> panel(k * columns), of_panel(m * columns);
+    for (std::size_t j = 0; j < n; j += columns) {
+        const std::size_t count = std::min(columns, n - j);
+        transpose(b + j * k, panel.data(), count, k);
+        multiply(a, panel.data(), of_panel.data(), m, k, count);
+        for (std::size_t i = 0; i < m; ++i) std::copy_n(&of_panel[i * count], count, c + i * n + j);
     }
 }
 
@@ -57,12 +111,16 @@ void multiply(const float* a, const float* b, float* c, std::size_t m, std::size
     multiply_cloned(a, b, c, m, k, n);
 }
 
+void multiply_transposed(const float* a, const float* b, float* c, std::size_t m, std::size_t k, std::size_t n) {
+    constexpr std::size_t kFew = 8;
+    m < kFew ? dots_cloned(a, b, c, m, k, n) : multiply_panels(a, b, c, m, k, n);
+}
+
 void transpose(const float* in, float* out, std::size_t m, std::size_t n) {
-    constexpr std::size_t kBlock = 16; // floats in a cache line
-    for (std::size_t i_block = 0; i_block < m; i_block += kBlock) {
-        for (std::size_t j_block = 0; j_block < n; j_block += kBlock) {
-            for (std::size_t j = j_block; j < std::min(j_block + kBlock, n); ++j) {
-                for (std::size_t i = i_block; i < std::min(i_block + kBlock, m); ++i) out[j * m + i] = in[i * n + j];
+    for (std::size_t i_block = 0; i_block < m; i_block += kLine) {
+        for (std::size_t j_block = 0; j_block < n; j_block += kLine) {
+            for (std::size_t j = j_block; j < std::min(j_block + kLine, n); ++j) {
+                for (std::size_t i = i_block; i < std::min(i_block + kLine, m); ++i) out[j * m + i] = in[i * n + j];
             }
         }
     }

@@ -63,7 +63,7 @@ Model::Model(const Shape& shape, std::size_t max_batch, std::uint64_t seed)
     hidden_.resize(max_batch * shape.hidden);
     d_hidden_.resize(max_batch * shape.hidden);
     output_.resize(max_batch * kBytes);
-    transposed_.resize(std::max({embedded_.size(), hidden_.size(), input_ * shape.hidden, shape.hidden * kBytes}));
+    transposed_.resize(std::max(embedded_.size(), hidden_.size()));
 }
 
 std::size_t Model::count() const {
@@ -114,16 +114,14 @@ void Model::backward(std::span<const std::uint8_t* const> examples) {
     multiply(transposed, output_.data(), gradients(kOutputWeights), hidden, batch, kBytes);
     sum_rows(output_.data(), gradients(kOutputBias), batch, kBytes);
 
-    transpose(values(kOutputWeights), transposed, hidden, kBytes);
-    multiply(output_.data(), transposed, d_hidden_.data(), batch, kBytes, hidden);
+    multiply_transposed(output_.data(), values(kOutputWeights), d_hidden_.data(), batch, kBytes, hidden);
     for (std::size_t i = 0; i < batch * hidden; ++i) d_hidden_[i] *= 1.0f - hidden_[i] * hidden_[i];
 
     transpose(embedded_.data(), transposed, batch, input_);
     multiply(transposed, d_hidden_.data(), gradients(kHiddenWeights), input_, batch, hidden);
     sum_rows(d_hidden_.data(), gradients(kHiddenBias), batch, hidden);
 
-    transpose(values(kHiddenWeights), transposed, input_, hidden);
-    multiply(d_hidden_.data(), transposed, d_embedded_.data(), batch, hidden, input_);
+    multiply_transposed(d_hidden_.data(), values(kHiddenWeights), d_embedded_.data(), batch, hidden, input_);
     embedding_gradients(examples);
 }
 

@@ -60,7 +60,8 @@ SignFeedback::SignFeedback(std::span<const Chunk> all_chunks, onebit_group_t gro
     corrected = AlignedBuffer<float>(elements);
     scales = AlignedBuffer<float>(group == ONEBIT_GROUP_BLOCK ? blocks : 1);
     sums = AlignedBuffer<double>(blocks);
-    valid_count_ = elements;
+    valid_counts_ = AlignedBuffer<std::uint32_t>(blocks);
+    count_valid();
 }
 
 template <typename Visit>
@@ -101,20 +102,22 @@ void SignFeedback::set_mask(std::span<const std::uint32_t> mask) {
     get_error(corrected.data()); // element by element, so in place
     mask_ = mask;
     set_error(corrected.data());
-    valid_count_ = 0;
-    for_each_block([&](const Chunk& chunk, std::size_t block) { valid_count_ += valid_count(chunk, block); });
+    count_valid();
 }
 
-std::size_t SignFeedback::valid_count(const Chunk& chunk, std::size_t block) const {
-    const std::size_t elements = elements_in_block(chunk, block);
-    const std::uint32_t* words = valid(chunk, block);
-    if (words == nullptr) return elements;
-    std::size_t count = 0;
-    for (std::size_t w = 0; w < elements / 32; ++w) count += static_cast<std::size_t>(std::popcount(words[w]));
-    if (const std::size_t rest = elements % 32; rest > 0) {
-        count += static_cast<std::size_t>(std::popcount(words[elements / 32] & ((1U << rest) - 1)));
-    }
-    return count;
+void SignFeedback::count_valid() {
+    valid_count_ = 0;
+    for_each_block([&](const Chunk& chunk, std::size_t block) {
+        std::size_t count = elements_in_block(chunk, block);
+        if (const std::uint32_t* words = valid(chunk, block)) {
+            const std::size_t rest = count % kWordElements;
+            const std::size_t whole = count / kWordElements;
+            count = rest == 0 ? 0 : static_cast<std::size_t>(std::popcount(words[whole] & ((1U << rest) - 1)));
+            for (std::size_t w = 0; w < whole; ++w) count += static_cast<std::size_t>(std::popcount(words[w]));
+        }
+        valid_counts_[block_index(chunk, block)] = static_cast<std::uint32_t>(count);
+        valid_count_ += count;
+    });
 }
 
 // ------------------------------------------------------------------------------------------------- SignCodec ----

@@ -24,7 +24,7 @@ class SignFeedback final : public Feedback {
     void set_error(const float* error) override;
     void set_mask(std::span<const std::uint32_t> mask) override;
     std::size_t state_bytes() const override { return corrected.bytes() + scales.bytes(); }
-    std::size_t workspace_bytes() const override { return sums.bytes(); }
+    std::size_t workspace_bytes() const override { return sums.bytes() + valid_counts_.bytes(); }
 
     /// Where block `block` of a chunk lies in `sums`.
     std::size_t block_index(const Chunk& chunk, std::size_t block) const {
@@ -43,7 +43,9 @@ class SignFeedback final : public Feedback {
         return mask_.empty() ? nullptr : mask_.data() + (chunk.begin + block * kBlockElements) / kWordElements;
     }
     /// Elements that take part, in a block and in all chunks.
-    std::size_t valid_count(const Chunk& chunk, std::size_t block) const;
+    std::size_t valid_count(const Chunk& chunk, std::size_t block) const {
+        return valid_counts_[block_index(chunk, block)];
+    }
     std::size_t valid_count() const { return valid_count_; }
 
     std::vector<Chunk> chunks;
@@ -54,10 +56,12 @@ class SignFeedback final : public Feedback {
   private:
     template <typename Visit>
     void for_each_block(const Visit& visit) const;
+    void count_valid();
 
     onebit_group_t group_;
     std::vector<std::size_t> first_block_;
     std::span<const std::uint32_t> mask_;
+    AlignedBuffer<std::uint32_t> valid_counts_; ///< by block
     std::size_t valid_count_ = 0;
 };
 
