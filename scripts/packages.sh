@@ -31,7 +31,7 @@ die() {
 
 packages_of() {
     case $1 in
-        build) echo g++ cmake ninja-build pkg-config libhwy-dev libxxhash-dev nlohmann-json3-dev ;;
+        build) echo g++ cmake ninja-build pkg-config libhwy-dev libxxhash-dev libhwloc-dev nlohmann-json3-dev ;;
         openmpi) echo libopenmpi-dev openmpi-bin ;;
         mpich) echo libmpich-dev mpich ;;
         test) echo catch2 python3 iproute2 procps ;;

@@ -1,0 +1,222 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "topology/machine.hpp"
+
+#include <hwloc.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <utility>
+
+namespace onebit {
+namespace {
+
+constexpr unsigned kNvidia = 0x10de;
+constexpr unsigned kDisplayController = 0x03; // the upper byte of a PCI class
+
+struct DestroyTopology {
+    void operator()(hwloc_topology_t topology) const { hwloc_topology_destroy(topology); }
+};
+using Topology = std::unique_ptr<hwloc_topology, DestroyTopology>;
+
+Status load(const char* xml, Topology* loaded) {
+    hwloc_topology_t made = nullptr;
+    if (hwloc_topology_init(&made) != 0) {
+        return Status::error(ONEBIT_ERROR_OUT_OF_MEMORY, "hwloc has no memory for a topology");
+    }
+    Topology topology(made);
+    hwloc_topology_set_io_types_filter(made, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
+    const bool dump = xml != nullptr && *xml != '\0';
+    errno = 0;
+    if (dump && hwloc_topology_set_xml(made, xml) != 0) {
+        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "%s: hwloc can't read this as its XML (%s)", xml,
+                             std::strerror(errno));
+    }
+    if (hwloc_topology_load(made) != 0) {
+        if (dump) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "%s: the topology in it is damaged", xml);
+        return Status::error(ONEBIT_ERROR_TRANSPORT, "hwloc can't read this machine: %s", std::strerror(errno));
+    }
+    *loaded = std::move(topology);
+    return {};
+}
+
+std::string bus_id(const hwloc_obj_attr_u::hwloc_pcidev_attr_s& pci) {
+    char text[32];
+    std::snprintf(text, sizeof(text), "%04x:%02x:%02x.%01x", static_cast<unsigned>(pci.domain), pci.bus, pci.dev,
+                  pci.func);
+    return text;
+}
+
+/// The PCI device that a device of the operating system belongs to; NULL if none.
+hwloc_obj_t pci_of(hwloc_obj_t object) {
+    while (object != nullptr && object->type != HWLOC_OBJ_PCI_DEVICE) object = object->parent;
+    return object;
+}
+
+bool has_one_socket(hwloc_topology_t topology) {
+    return hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_PACKAGE) == 1;
+}
+
+int socket_of(hwloc_topology_t topology, hwloc_obj_t device) {
+    if (has_one_socket(topology)) return 0;
+    hwloc_obj_t near = hwloc_get_non_io_ancestor_obj(topology, device);
+    while (near != nullptr && near->type != HWLOC_OBJ_PACKAGE) near = near->parent;
+    return near == nullptr ? Machine::kNoSocket : static_cast<int>(near->logical_index);
+}
+
+/// From a device to the machine.
+std::vector<hwloc_obj_t> way_up(hwloc_obj_t device) {
+    std::vector<hwloc_obj_t> way;
+    for (hwloc_obj_t at = device; at != nullptr; at = at->parent) way.push_back(at);
+    return way;
+}
+
+/// Ports of a switch are bridges themselves: two devices of one switch meet in a bridge with at most one below it on
+/// each side.
+Path path_between(hwloc_topology_t topology, hwloc_obj_t a, hwloc_obj_t b) {
+    if (a == b) return Path::kSelf;
+    const std::vector<hwloc_obj_t> from_a = way_up(a);
+    const std::vector<hwloc_obj_t> from_b = way_up(b);
+    for (std::size_t i = 0; i < from_a.size(); ++i) {
+        const auto met = std::find(from_b.begin(), from_b.end(), from_a[i]);
+        if (met == from_b.end()) continue;
+        const hwloc_obj_t common = *met;
+        if (common->type == HWLOC_OBJ_BRIDGE) {
+            if (common->attr->bridge.upstream_type == HWLOC_OBJ_BRIDGE_HOST) return Path::kPhb;
+            const auto j = static_cast<std::size_t>(met - from_b.begin());
+            return std::max(i, j) <= 2 ? Path::kPix : Path::kPxb;
+        }
+        return common->type == HWLOC_OBJ_MACHINE && !has_one_socket(topology) ? Path::kSys : Path::kNode;
+    }
+    return Path::kSys;
+}
+
+/// Devices in the order of their bus ids, with hwloc's objects beside them.
+template <typename Device>
+struct Found {
+    std::vector<std::pair<hwloc_obj_t, Device>> devices;
+
+    void sort() {
+        std::sort(devices.begin(), devices.end(),
+                  [](const auto& a, const auto& b) { return a.second.bus_id < b.second.bus_id; });
+    }
+    std::vector<Device> plain() const {
+        std::vector<Device> all;
+        for (const auto& [object, device] : devices) all.push_back(device);
+        return all;
+    }
+};
+
+Found<Machine::Gpu> find_gpus(hwloc_topology_t topology) {
+    Found<Machine::Gpu> found;
+    for (hwloc_obj_t pci = nullptr; (pci = hwloc_get_next_pcidev(topology, pci)) != nullptr;) {
+        const hwloc_obj_attr_u::hwloc_pcidev_attr_s& attributes = pci->attr->pcidev;
+        if (attributes.vendor_id != kNvidia || attributes.class_id >> 8 != kDisplayController) continue;
+        const char* name = hwloc_obj_get_info_by_name(pci, "PCIDevice");
+        found.devices.push_back({pci, {name == nullptr ? "GPU" : name, bus_id(attributes), socket_of(topology, pci)}});
+    }
+    found.sort();
+    return found;
+}
+
+/// Whether some port is active (4, says InfiniBand), or nothing is known of its ports.
+bool is_up(hwloc_obj_t rdma_device) {
+    bool known = false;
+    for (unsigned port = 1;; ++port) {
+        const std::string name = "Port" + std::to_string(port) + "State";
+        const char* state = hwloc_obj_get_info_by_name(rdma_device, name.c_str());
+        if (state == nullptr) return !known;
+        if (std::strcmp(state, "4") == 0) return true;
+        known = true;
+    }
+}
+
+/// One for each PCI device that has a network interface, whatever number of names the operating system has for it.
+Found<Machine::Nic> find_nics(hwloc_topology_t topology) {
+    Found<Machine::Nic> found;
+    for (hwloc_obj_t os = nullptr; (os = hwloc_get_next_osdev(topology, os)) != nullptr;) {
+        const bool rdma = os->attr->osdev.type == HWLOC_OBJ_OSDEV_OPENFABRICS;
+        if (!rdma && os->attr->osdev.type != HWLOC_OBJ_OSDEV_NETWORK) continue;
+        const hwloc_obj_t pci = pci_of(os);
+        if (pci == nullptr) continue;
+        auto known = std::find_if(found.devices.begin(), found.devices.end(),
+                                  [&](const auto& device) { return device.first == pci; });
+        if (known == found.devices.end()) {
+            found.devices.push_back({pci, {"", bus_id(pci->attr->pcidev), false, true, socket_of(topology, pci)}});
+            known = found.devices.end() - 1;
+        }
+        Machine::Nic& nic = known->second;
+        if (nic.name.empty() || rdma) nic.name = os->name;
+        if (rdma) {
+            nic.rdma = true;
+            nic.up = is_up(os);
+        }
+    }
+    found.sort();
+    return found;
+}
+
+template <typename Device>
+std::vector<std::vector<Path>> paths(hwloc_topology_t topology, const Found<Machine::Gpu>& from,
+                                     const Found<Device>& to) {
+    std::vector<std::vector<Path>> rows;
+    for (const auto& [a, gpu] : from.devices) {
+        rows.emplace_back();
+        for (const auto& [b, device] : to.devices) rows.back().push_back(path_between(topology, a, b));
+    }
+    return rows;
+}
+
+/// Where hwloc was built with NVML, or a dump by such a one.
+std::vector<std::vector<std::uint64_t>> find_nvlink(hwloc_topology_t topology, const Found<Machine::Gpu>& gpus) {
+    const std::size_t n = gpus.devices.size();
+    std::vector<std::vector<std::uint64_t>> rates(n, std::vector<std::uint64_t>(n, 0));
+    hwloc_distances_s* distances = nullptr;
+    unsigned count = 1;
+    if (hwloc_distances_get_by_name(topology, "NVLinkBandwidth", &count, &distances, 0) != 0 || count == 0)
+        return rates;
+    const auto index_of = [&](hwloc_obj_t object) {
+        const auto gpu = std::find_if(gpus.devices.begin(), gpus.devices.end(),
+                                      [&](const auto& device) { return device.first == pci_of(object); });
+        return static_cast<std::size_t>(gpu - gpus.devices.begin());
+    };
+    for (unsigned i = 0; i < distances->nbobjs; ++i) {
+        for (unsigned j = 0; j < distances->nbobjs; ++j) {
+            const std::size_t a = index_of(distances->objs[i]);
+            const std::size_t b = index_of(distances->objs[j]);
+            if (a != b && a < n && b < n) rates[a][b] = distances->values[i * distances->nbobjs + j];
+        }
+    }
+    hwloc_distances_release(topology, distances);
+    return rates;
+}
+
+} // namespace
+
+Status read_machine(const char* xml, Machine* machine) {
+    Topology owned;
+    ONEBIT_RETURN_IF_ERROR(load(xml, &owned));
+    hwloc_topology_t topology = owned.get();
+    Machine read;
+    const char* host = hwloc_obj_get_info_by_name(hwloc_get_root_obj(topology), "HostName");
+    read.host = host == nullptr ? "this machine" : host;
+    for (hwloc_obj_t socket = nullptr;
+         (socket = hwloc_get_next_obj_by_type(topology, HWLOC_OBJ_PACKAGE, socket)) != nullptr;) {
+        const int cores = hwloc_get_nbobjs_inside_cpuset_by_type(topology, socket->cpuset, HWLOC_OBJ_CORE);
+        read.sockets.push_back({static_cast<std::size_t>(std::max(cores, 0))});
+    }
+    const Found<Machine::Gpu> gpus = find_gpus(topology);
+    const Found<Machine::Nic> nics = find_nics(topology);
+    read.gpus = gpus.plain();
+    read.nics = nics.plain();
+    read.gpu_to_gpu = paths(topology, gpus, gpus);
+    read.gpu_to_nic = paths(topology, gpus, nics);
+    read.nvlink = find_nvlink(topology, gpus);
+    *machine = std::move(read);
+    return {};
+}
+
+} // namespace onebit

@@ -1,0 +1,101 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "topology/transports.hpp"
+
+#include <algorithm>
+
+namespace onebit {
+namespace {
+
+/// A NIC that can send from a GPU's memory, and does so at full speed only up to a host bridge away.
+bool serves(const Machine::Nic& nic, Path path) {
+    return nic.rdma && nic.up && path <= Path::kPhb;
+}
+
+/// First GPU that no such NIC serves; the number of GPUs if all have one.
+std::size_t first_without_nic(const Machine& machine) {
+    for (std::size_t g = 0; g < machine.gpus.size(); ++g) {
+        bool served = false;
+        for (std::size_t n = 0; n < machine.nics.size(); ++n) {
+            served = served || serves(machine.nics[n], machine.gpu_to_nic[g][n]);
+        }
+        if (!served) return g;
+    }
+    return machine.gpus.size();
+}
+
+/// The path to the farthest of the NICs that the GPUs would use, each the nearest of its own.
+Path farthest_nic(const Machine& machine) {
+    Path farthest = Path::kSelf;
+    for (std::size_t g = 0; g < machine.gpus.size(); ++g) {
+        Path nearest = Path::kSys;
+        for (std::size_t n = 0; n < machine.nics.size(); ++n) {
+            const Path path = machine.gpu_to_nic[g][n];
+            if (serves(machine.nics[n], path)) nearest = std::min(nearest, path);
+        }
+        farthest = std::max(farthest, nearest);
+    }
+    return farthest;
+}
+
+/// What GPUs of the machine have between them, in words.
+std::string between_gpus(const Machine& machine) {
+    std::size_t linked = 0;
+    Path farthest = Path::kSelf;
+    for (std::size_t a = 0; a < machine.gpus.size(); ++a) {
+        for (std::size_t b = 0; b < a; ++b) {
+            linked += machine.nvlink[a][b] > 0 ? 1 : 0;
+            farthest = std::max(farthest, machine.gpu_to_gpu[a][b]);
+        }
+    }
+    const std::size_t pairs = machine.gpus.size() * (machine.gpus.size() - 1) / 2;
+    if (pairs == 0) return "one GPU";
+    if (linked == pairs) return "NVLink between all GPUs";
+    return std::string("at most ") + path_name(farthest) + " between GPUs";
+}
+
+/// Why NCCL can't be used at all; empty if it can.
+std::string objection_to_nccl(const Machine& machine, const Surroundings& with) {
+    if (!with.device_memory) return "the buffers lie in host memory";
+    if (machine.gpus.empty()) return "the machine has no NVIDIA GPU";
+    if (!with.cuda.usable) return "CUDA: " + with.cuda.why_not;
+    if (!with.nccl.usable) return "NCCL: " + with.nccl.why_not;
+    if (with.ranks_per_node > machine.gpus.size()) {
+        return "NCCL wants a GPU for each rank: " + std::to_string(with.ranks_per_node) + " ranks share " +
+               std::to_string(machine.gpus.size());
+    }
+    return "";
+}
+
+} // namespace
+
+const char* transports_name(Transports transports) {
+    switch (transports) {
+        case Transports::kMpi:
+            return "MPI";
+        case Transports::kNccl:
+            return "NCCL";
+        case Transports::kNcclInsideMpiAcross:
+            return "NCCL inside a node, MPI between nodes";
+    }
+    return "?";
+}
+
+TransportChoice choose_transports(const Machine& machine, const Surroundings& with) {
+    if (const std::string objection = objection_to_nccl(machine, with); !objection.empty()) {
+        return {Transports::kMpi, objection};
+    }
+    if (with.nodes == 1) return {Transports::kNccl, "one node, " + between_gpus(machine)};
+    const std::size_t alone = first_without_nic(machine);
+    if (alone == machine.gpus.size()) {
+        return {Transports::kNccl, std::string("each GPU has an RDMA NIC at most ") + path_name(farthest_nic(machine)) +
+                                       " away, which sends from its memory"};
+    }
+    const std::string why = "GPU" + std::to_string(alone) + " has no RDMA NIC that is up under its own host bridge";
+    if (with.ranks_per_node == 1) {
+        return {Transports::kMpi, why + ", and one rank per node leaves NCCL nothing to do inside"};
+    }
+    return {Transports::kNcclInsideMpiAcross, why + "; inside a node: " + between_gpus(machine)};
+}
+
+} // namespace onebit

@@ -1,0 +1,36 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "topology/gpu_runtime.hpp"
+#include "topology/machine.hpp"
+
+namespace onebit {
+
+/// What sends what, inside a node and between nodes.
+enum class Transports { kMpi, kNccl, kNcclInsideMpiAcross };
+const char* transports_name(Transports transports);
+
+/// What the choice depends on besides the machine. All ranks must come with the same.
+struct Surroundings {
+    std::size_t nodes = 1;
+    std::size_t ranks_per_node = 1;
+    bool device_memory = false; ///< the buffers lie in GPUs' memory
+    Runtime cuda;
+    Runtime nccl;
+};
+
+struct TransportChoice {
+    Transports transports = Transports::kMpi;
+    std::string reason; ///< in words, without a full stop
+};
+
+/// Where buffers lie in GPUs' memory: NCCL throughout where each GPU has a NIC that can send from its memory without
+/// crossing a socket; NCCL inside a node and MPI between nodes where only bits leave the node through the host's memory
+/// anyway; else MPI.
+TransportChoice choose_transports(const Machine& machine, const Surroundings& surroundings);
+
+} // namespace onebit

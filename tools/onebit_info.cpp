@@ -1,0 +1,131 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Shows what this build of onebit has, what it finds on the machine, and by which transports it would reach other ranks
+// from GPUs' memory, and why:
+//
+//     onebit_info
+//     onebit_info --xml node17.xml --nodes 16     # another machine, as "lstopo node17.xml" dumped it there
+//
+// Runs by itself, not under mpirun.
+
+#include <hwloc.h>
+#include <mpi.h>
+#include <onebit/onebit.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <string>
+
+#include "compress/sign/kernels.hpp"
+#include "topology/gpu_runtime.hpp"
+#include "topology/machine.hpp"
+#include "topology/transports.hpp"
+
+namespace {
+
+struct Options {
+    std::string xml;
+    std::size_t nodes = 2;
+    std::size_t ranks_per_node = 0; // one for each GPU, but at least one
+};
+
+void print_feature(const char* name, const std::string& value) {
+    std::printf("  %-8s %s\n", name, value.c_str());
+}
+
+std::string mpi_version() {
+    char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+    int length = 0;
+    MPI_Get_library_version(text, &length); // may be called before MPI_Init
+    const std::string version(text);
+    return version.substr(0, version.find_first_of(",\n"));
+}
+
+std::string kernels() {
+    std::string names;
+    for (const onebit::SignKernels* kernels : onebit::available_sign_kernels()) {
+        names += (names.empty() ? "" : ", ") + std::string(kernels->name);
+    }
+    return names;
+}
+
+std::string state_of(const onebit::Runtime& runtime, const std::string& found) {
+    return runtime.usable ? found : "no: " + runtime.why_not;
+}
+
+void print_build(const onebit::Runtime& cuda, int devices, const onebit::Runtime& nccl) {
+    std::printf("onebit %s\n", onebit_version());
+    print_feature("MPI", mpi_version());
+    print_feature("kernels", kernels());
+#ifdef _OPENMP
+    print_feature("OpenMP", "yes");
+#else
+    print_feature("OpenMP", "no");
+#endif
+    const unsigned hwloc = hwloc_get_api_version();
+    print_feature("hwloc", "API " + std::to_string(hwloc >> 16) + "." + std::to_string(hwloc >> 8 & 0xff));
+    print_feature("CUDA", state_of(cuda, "driver for " + onebit::cuda_version_text(cuda.version) +
+                                             ", devices: " + std::to_string(devices)));
+    print_feature("NCCL", state_of(nccl, onebit::nccl_version_text(nccl.version)));
+    std::printf("\n");
+}
+
+void print_choice(const char* what, const onebit::Machine& machine, const onebit::Surroundings& surroundings) {
+    const onebit::TransportChoice choice = onebit::choose_transports(machine, surroundings);
+    std::printf("  %-15s %s (%s)\n", what, onebit::transports_name(choice.transports), choice.reason.c_str());
+}
+
+int run(const Options& options) {
+    int devices = 0;
+    onebit::Surroundings surroundings;
+    surroundings.cuda = onebit::find_cuda_driver(&devices);
+    surroundings.nccl = onebit::find_nccl();
+    onebit::Machine machine;
+    const onebit::Status status = onebit::read_machine(options.xml.c_str(), &machine);
+    if (!status.ok()) {
+        std::fprintf(stderr, "onebit_info: %s\n", status.message().c_str());
+        return EXIT_FAILURE;
+    }
+    print_build(surroundings.cuda, devices, surroundings.nccl);
+    std::printf("%s\n", describe(machine).c_str());
+
+    surroundings.ranks_per_node =
+        options.ranks_per_node > 0 ? options.ranks_per_node : std::max<std::size_t>(machine.gpus.size(), 1);
+    if (!options.xml.empty()) surroundings.cuda.usable = surroundings.nccl.usable = true;
+    std::printf("transports (ranks per node: %zu%s):\n", surroundings.ranks_per_node,
+                options.xml.empty() ? "" : "; CUDA and NCCL as they should be");
+    print_choice("host memory", machine, surroundings);
+    surroundings.device_memory = true;
+    print_choice("GPU, one node", machine, surroundings);
+    surroundings.nodes = options.nodes;
+    if (options.nodes > 1) {
+        const std::string what = "GPU, " + std::to_string(options.nodes) + " nodes";
+        print_choice(what.c_str(), machine, surroundings);
+    }
+    return EXIT_SUCCESS;
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+    Options options;
+    CLI::App app(
+        "Shows what onebit was built with, this machine's sockets, GPUs and NICs, and the transports between ranks.");
+    app.add_option("--xml", options.xml, "Another machine, as hwloc's lstopo dumped it into this file");
+    app.add_option("--nodes", options.nodes, "Nodes that the ranks are to run on")
+        ->check(CLI::PositiveNumber)
+        ->capture_default_str();
+    app.add_option("--ranks-per-node", options.ranks_per_node, "Ranks on each of them [one for each GPU]")
+        ->check(CLI::PositiveNumber);
+    CLI11_PARSE(app, argc, argv);
+    try {
+        return run(options);
+    } catch (const std::exception& error) {
+        std::fprintf(stderr, "onebit_info: %s\n", error.what());
+    }
+    return EXIT_FAILURE;
+}
