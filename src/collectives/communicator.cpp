@@ -19,6 +19,8 @@ Status read_and_check_environment(Environment* environment) {
     return check_kernels(environment->kernels);
 }
 
+constexpr const char* kTuned = "tuned";
+
 /// Exchanges of the communicator's own channel.
 enum Tag : int { kAgreementTag = 0, kGatherTag = 2 };
 
@@ -59,6 +61,7 @@ Status Communicator::create(std::unique_ptr<Transport> transport, const Status& 
     std::string tuning_table;
     ONEBIT_RETURN_IF_ERROR(made->share_tuning_table(&tuning_table));
     ONEBIT_RETURN_IF_ERROR(made->agree(catch_exceptions([&] { return made->choose_costs(tuning_table); })));
+    made->wants_measuring_ = made->environment_.measure && made->size() > 1 && made->costs_source_ != kTuned;
     *communicator = std::move(made);
     return {};
 }
@@ -106,7 +109,7 @@ Status Communicator::choose_costs(const std::string& tuning_table) {
     ONEBIT_RETURN_IF_ERROR(parse_tuning_table(tuning_table, "ONEBIT_TUNING", &table));
     const std::string objection = table.objection(groups_);
     if (objection.empty()) {
-        set_costs(std::move(table.costs), "tuned");
+        set_costs(std::move(table.costs), kTuned);
     } else {
         costs_source_ = "estimated, for " + objection;
     }
@@ -116,6 +119,12 @@ Status Communicator::choose_costs(const std::string& tuning_table) {
 void Communicator::set_costs(Costs costs, std::string source) {
     costs_ = std::move(costs);
     costs_source_ = std::move(source);
+    wants_measuring_ = false;
+}
+
+void Communicator::keep_estimate(const std::string& why) {
+    costs_source_ += ", for " + why;
+    wants_measuring_ = false;
 }
 
 Communicator::~Communicator() {

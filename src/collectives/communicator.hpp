@@ -40,6 +40,10 @@ class Communicator {
     const Costs& costs() const { return costs_; }
     const std::string& costs_source() const { return costs_source_; }
     void set_costs(Costs costs, std::string source);
+    /// Whether the costs are but estimated, and might be measured instead.
+    bool wants_measuring() const { return wants_measuring_; }
+    /// They won't be.
+    void keep_estimate(const std::string& why);
 
     /// False once an agreement was not reached.
     bool usable() const { return broken_.ok(); }
@@ -73,6 +77,7 @@ class Communicator {
     NodeGroups groups_;
     Costs costs_ = Costs({Costs::Row()});
     std::string costs_source_;
+    bool wants_measuring_ = false;
     std::unique_ptr<Agreement> agreement_;
     Status broken_;
 };

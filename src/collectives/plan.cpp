@@ -9,6 +9,7 @@
 #include "collectives/costs.hpp"
 #include "collectives/dense.hpp"
 #include "collectives/fingerprint.hpp"
+#include "collectives/tune.hpp"
 #include "core/partition.hpp"
 
 namespace onebit {
@@ -91,6 +92,9 @@ std::size_t radix_of(const onebit_allreduce_config_t& config, const Communicator
     return forced != 0 ? forced : Costs::best_radix(communicator.groups(), config.count);
 }
 
+/// So few are averaged as they are, on any network.
+constexpr std::uint64_t kFewestMeasured = 1024;
+
 /// What AUTO becomes, and TWO_LEVEL where there are no two.
 void choose_algorithm(const onebit_allreduce_config_t& config, const Communicator& communicator, Plan* plan) {
     const onebit_algorithm_t forced = communicator.environment().algorithm;
@@ -134,21 +138,24 @@ void Plan::log(const Communicator& communicator) const {
 }
 
 Status make_plan(Communicator& communicator, const onebit_allreduce_config_t* config, const Status& own, Plan* plan) {
+    const Environment& environment = communicator.environment();
     const Status form = own.ok() ? check_form(config, communicator.size()) : own;
-    onebit_allreduce_config_t chosen = ONEBIT_ALLREDUCE_CONFIG_INIT(0);
-    if (form.ok()) {
-        choose_algorithm(*config, communicator, plan);
-        chosen = *config;
-        chosen.algorithm = plan->algorithm; // the environment may differ between ranks: compare the choice
-    }
-    std::array<NamedValue, 11> values{};
-    std::ranges::transform(fields_of(chosen), values.begin(), &Field::value);
-    values[8] = {"ONEBIT_PIECE", communicator.environment().piece};
-    values[9] = {"ONEBIT_NODE_SIZE", communicator.environment().node_size};
-    values[10] = {"ONEBIT_RADIX, or the radix by estimate", plan->radix};
+    onebit_allreduce_config_t asked = form.ok() ? *config : onebit_allreduce_config_t(ONEBIT_ALLREDUCE_CONFIG_INIT(0));
+    if (asked.algorithm == ONEBIT_ALGORITHM_AUTO) asked.algorithm = environment.algorithm;
+    // All that the choice depends on: what the environment says may differ between ranks.
+    std::array<NamedValue, 12> values{};
+    std::ranges::transform(fields_of(asked), values.begin(), &Field::value);
+    values[8] = {"ONEBIT_PIECE", environment.piece};
+    values[9] = {"ONEBIT_NODE_SIZE", environment.node_size};
+    values[10] = {"ONEBIT_RADIX", environment.radix};
+    values[11] = {"ONEBIT_MEASURE", environment.measure ? 1U : 0U};
     ONEBIT_RETURN_IF_ERROR(compare_across_ranks(communicator, form, values));
     ONEBIT_RETURN_IF_ERROR(check_supported(*config));
 
+    const bool measure =
+        asked.algorithm == ONEBIT_ALGORITHM_AUTO && communicator.wants_measuring() && config->count >= kFewestMeasured;
+    if (measure) ONEBIT_RETURN_IF_ERROR(measure_at_start(communicator));
+    choose_algorithm(*config, communicator, plan);
     plan->count = config->count;
     plan->piece_blocks = ceil_divide(communicator.environment().piece, kBlockElements);
     plan->codec = config->codec;

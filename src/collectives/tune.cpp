@@ -138,17 +138,42 @@ Status check_order(const TuningOrder& order, int ranks) {
     return {};
 }
 
-/// The same order on every rank, and memory for it.
-Status prepare(Communicator& communicator, const TuningOrder& order, Buffers* buffers) {
-    const std::array<NamedValue, 2> same = {
-        {{"max_count", order.max_count}, NamedValue::of_double("seconds", order.seconds)}};
-    ONEBIT_RETURN_IF_ERROR(compare_across_ranks(communicator, check_order(order, communicator.size()), same));
+/// On all ranks.
+Status make_buffers(Communicator& communicator, std::uint64_t count, Buffers* buffers) {
     return communicator.agree(catch_exceptions([&] {
-        *buffers = {AlignedBuffer<float>(order.max_count), AlignedBuffer<float>(order.max_count)};
-        for (std::size_t i = 0; i < order.max_count; ++i) buffers->input.data()[i] = i % 3 == 0 ? 1.0F : -2.0F;
-        std::fill_n(buffers->output.data(), order.max_count, 0.0F); // no page is touched for the first time in a call
+        *buffers = {AlignedBuffer<float>(count), AlignedBuffer<float>(count)};
+        for (std::size_t i = 0; i < count; ++i) buffers->input.data()[i] = i % 3 == 0 ? 1.0F : -2.0F;
+        std::fill_n(buffers->output.data(), count, 0.0F); // no page is touched for the first time in a call
         return Status();
     }));
+}
+
+/// What one call of each form took.
+double round_us(const Costs::Row& row) {
+    double sum = 0;
+    for (const double time : row.microseconds) sum += time == Costs::kNever ? 0 : time;
+    return sum;
+}
+
+/// A row for each size, until a round takes longer than `patience_us`.
+Status measure_rows(Communicator& communicator, std::span<const std::uint64_t> sizes, double seconds,
+                    double patience_us, std::vector<Costs::Row>* rows) {
+    Buffers buffers;
+    ONEBIT_RETURN_IF_ERROR(make_buffers(communicator, sizes.back(), &buffers));
+    for (const std::uint64_t size : sizes) {
+        Costs::Row row;
+        row.count = size;
+        const Status status = measure_row(communicator, seconds / static_cast<double>(sizes.size()), buffers, &row);
+        if (!status.ok()) { // a call that never ended may still write to them
+            buffers.input.leak();
+            buffers.output.leak();
+            return status;
+        }
+        rows->push_back(row);
+        if (round_us(row) > patience_us) break;
+    }
+    drop_partial_forms(*rows);
+    return {};
 }
 
 Status write_table(const TuningTable& table, const std::string& path) {
@@ -163,29 +188,38 @@ Status write_table(const TuningTable& table, const std::string& path) {
 } // namespace
 
 Status tune(Communicator& communicator, const TuningOrder& order) {
-    Buffers buffers;
-    ONEBIT_RETURN_IF_ERROR(prepare(communicator, order, &buffers));
-
+    const std::array<NamedValue, 2> same = {
+        {{"max_count", order.max_count}, NamedValue::of_double("seconds", order.seconds)}};
+    ONEBIT_RETURN_IF_ERROR(compare_across_ranks(communicator, check_order(order, communicator.size()), same));
     const std::vector<std::uint64_t> sizes =
         sizes_between(static_cast<std::uint64_t>(communicator.size()), order.max_count);
-    const double seconds = order.seconds / static_cast<double>(sizes.size());
     std::vector<Costs::Row> rows;
-    for (const std::uint64_t size : sizes) {
-        rows.emplace_back();
-        rows.back().count = size;
-        const Status status = measure_row(communicator, seconds, buffers, &rows.back());
-        if (!status.ok()) { // a call that never ended may still write to them
-            buffers.input.leak();
-            buffers.output.leak();
-            return status;
-        }
-    }
-    drop_partial_forms(rows);
+    ONEBIT_RETURN_IF_ERROR(measure_rows(communicator, sizes, order.seconds, Costs::kNever, &rows));
     const TuningTable table = {static_cast<std::size_t>(communicator.size()), communicator.groups().nodes,
                                Costs(std::move(rows))};
     communicator.set_costs(table.costs, "measured");
     const bool writes = communicator.rank() == 0 && !order.path.empty();
     return communicator.agree(catch_exceptions([&] { return writes ? write_table(table, order.path) : Status(); }));
+}
+
+Status measure_at_start(Communicator& communicator) {
+    constexpr double kPatienceUs = 20e3;
+    constexpr std::uint64_t kFactor = 8;
+    constexpr std::uint64_t kLargest = std::uint64_t{1} << 20;
+    std::vector<std::uint64_t> sizes;
+    for (std::uint64_t size = kLargest; size > static_cast<std::uint64_t>(communicator.size()); size /= kFactor) {
+        sizes.insert(sizes.begin(), size);
+    }
+    std::vector<Costs::Row> rows;
+    const Status status = measure_rows(communicator, sizes, kStartSeconds, kPatienceUs, &rows);
+    if (status.ok()) {
+        communicator.set_costs(Costs(std::move(rows)), "measured at the start");
+    } else if (communicator.usable()) {
+        communicator.keep_estimate("measuring failed: " + status.message());
+    } else {
+        return status;
+    }
+    return {};
 }
 
 } // namespace onebit

@@ -21,4 +21,10 @@ struct TuningOrder {
 /// blocks. Status as for onebit_comm_tune.
 Status tune(Communicator& communicator, const TuningOrder& order);
 
+inline constexpr double kStartSeconds = 0.1;
+
+/// The same in short, at a few sizes and in about `kStartSeconds`, for a communicator that nobody has tuned: it takes
+/// the times for its costs, or keeps its estimate where that fails and it is still usable. Collective; blocks.
+Status measure_at_start(Communicator& communicator);
+
 } // namespace onebit

@@ -59,13 +59,16 @@ Status read_environment(Environment* environment) {
     environment->tuning = variable("ONEBIT_TUNING");
     ONEBIT_RETURN_IF_ERROR(read_algorithm(&environment->algorithm));
     unsigned log = 0;
+    unsigned measure = 1;
     ONEBIT_RETURN_IF_ERROR(read_number("ONEBIT_PIECE", std::uint64_t{1}, std::uint64_t{1} << 40, &environment->piece));
     ONEBIT_RETURN_IF_ERROR(read_number("ONEBIT_NODE_SIZE", 1U, 1U << 20, &environment->node_size));
     ONEBIT_RETURN_IF_ERROR(read_number("ONEBIT_RADIX", 2U, 1U << 20, &environment->radix));
     ONEBIT_RETURN_IF_ERROR(read_number("ONEBIT_THREADS", 1U, 1024U, &environment->threads));
     ONEBIT_RETURN_IF_ERROR(read_number("ONEBIT_TIMEOUT", 0.0, 1e9, &environment->timeout));
     ONEBIT_RETURN_IF_ERROR(read_number("ONEBIT_LOG", 0U, 1U, &log));
+    ONEBIT_RETURN_IF_ERROR(read_number("ONEBIT_MEASURE", 0U, 1U, &measure));
     environment->log = log > 0;
+    environment->measure = measure > 0;
     return {};
 }
 

@@ -8,9 +8,26 @@
 #include <fstream>
 
 #include "support/directory.hpp"
+#include "support/environment.hpp"
 #include "support/handles.hpp"
 
 using namespace onebit_test;
+
+namespace {
+
+// Why the AUTO handle of so many elements is what it is.
+std::string reason_of_auto(onebit_comm_t comm, RankLog& log, std::uint64_t count) {
+    const onebit_allreduce_config_t config = ONEBIT_ALLREDUCE_CONFIG_INIT(count);
+    const onebit_allreduce_info_t info = Allreduce(comm, config, log).info();
+    ONEBIT_EXPECT(log, log.same_on_all(&info.algorithm, sizeof info.algorithm));
+    return info.reason;
+}
+
+bool contains(const std::string& text, const char* part) {
+    return text.find(part) != std::string::npos;
+}
+
+} // namespace
 
 TEST_CASE("a communicator outlives the MPI communicator that it was made of", "[comm][mpi]") {
     run_ranks(rank_counts().front(), [](onebit_comm_t, RankLog& log) {
@@ -88,5 +105,43 @@ TEST_CASE("a tuning table is read by rank 0 for all", "[comm][mpi][tuning]") {
         ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_BAD_STATE, "rank 0;table.json;not JSON",
                               onebit_comm_create_mpi(MPI_COMM_WORLD, &comm));
         unsetenv("ONEBIT_TUNING");
+    });
+}
+
+TEST_CASE("without a table the first AUTO handle that may gain from it measures", "[comm][mpi][tuning]") {
+    run_ranks(rank_counts().front(), [](onebit_comm_t comm, RankLog& log) {
+        if (log.size() == 1) {
+            ONEBIT_EXPECT(log, contains(reason_of_auto(comm, log, 50000), "one rank"));
+            return;
+        }
+        ONEBIT_EXPECT(log, contains(reason_of_auto(comm, log, 1000), "(estimated)")); // too few to bother
+        const std::string first = reason_of_auto(comm, log, 50000);
+        ONEBIT_EXPECT(log, contains(first, "(measured at the start)"));
+        ONEBIT_EXPECT(log, reason_of_auto(comm, log, 50000) == first); // the numbers of the one time
+        ONEBIT_EXPECT(log, contains(reason_of_auto(comm, log, 1000), "(measured at the start)"));
+        ONEBIT_EXPECT_OK(log, onebit_comm_tune(comm, 3000, 0.05, nullptr));
+        ONEBIT_EXPECT(log, contains(reason_of_auto(comm, log, 50000), "(measured)"));
+    });
+}
+
+TEST_CASE("ONEBIT_MEASURE=0 leaves AUTO to the estimate, on all ranks or on none", "[comm][mpi][tuning][bad input]") {
+    run_ranks(rank_counts().front(), [](onebit_comm_t, RankLog& log) {
+        onebit_comm_t comm = nullptr;
+        {
+            const Variable measure("ONEBIT_MEASURE", "0");
+            ONEBIT_EXPECT_OK(log, onebit_comm_create_mpi(MPI_COMM_WORLD, &comm));
+        }
+        ONEBIT_EXPECT(log, log.size() == 1 || contains(reason_of_auto(comm, log, 50000), "(estimated)"));
+        ONEBIT_EXPECT_OK(log, onebit_comm_destroy(comm));
+        if (log.size() == 1) return;
+        {
+            const Variable measure("ONEBIT_MEASURE", log.last_rank() ? "0" : "1");
+            ONEBIT_EXPECT_OK(log, onebit_comm_create_mpi(MPI_COMM_WORLD, &comm));
+        }
+        const onebit_allreduce_config_t config = ONEBIT_ALLREDUCE_CONFIG_INIT(50000);
+        onebit_allreduce_t allreduce = nullptr;
+        ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_MISMATCH, "ONEBIT_MEASURE",
+                              onebit_allreduce_create(comm, &config, &allreduce));
+        ONEBIT_EXPECT_OK(log, onebit_comm_destroy(comm));
     });
 }

@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "support/directory.hpp"
+#include "support/environment.hpp"
 #include "support/handles.hpp"
 
 using namespace onebit_test;
@@ -29,6 +30,7 @@ bool says(const onebit_allreduce_info_t& info, const char* text) {
 
 TEST_CASE("AUTO goes by an estimate, and after tuning by what was measured", "[tuning]") {
     const int n = GENERATE(from_range(rank_counts()));
+    const Variable measure("ONEBIT_MEASURE", "0");
     run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
         const char* const alone = log.size() == 1 ? "one rank" : nullptr;
         ONEBIT_EXPECT(log, says(info_of_auto(comm, log, 5000), alone ? alone : "(estimated)"));
@@ -54,6 +56,7 @@ TEST_CASE("AUTO goes by an estimate, and after tuning by what was measured", "[t
 
 TEST_CASE("tuning: bad arguments are refused by all ranks and change nothing", "[tuning][bad input]") {
     const int n = GENERATE(from_range(rank_counts()));
+    const Variable measure("ONEBIT_MEASURE", "0");
     run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
         const std::string last = "rank " + std::to_string(log.size() - 1);
         for (const double seconds : {0.0, -1.0, std::nan(""), std::numeric_limits<double>::infinity()}) {
