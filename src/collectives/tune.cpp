@@ -204,7 +204,7 @@ Status tune(Communicator& communicator, const TuningOrder& order) {
 
 Status measure_at_start(Communicator& communicator) {
     constexpr double kPatienceUs = 20e3;
-    constexpr std::uint64_t kFactor = 8;
+    constexpr std::uint64_t kFactor = 4;
     constexpr std::uint64_t kLargest = std::uint64_t{1} << 20;
     std::vector<std::uint64_t> sizes;
     for (std::uint64_t size = kLargest; size > static_cast<std::uint64_t>(communicator.size()); size /= kFactor) {
