@@ -307,9 +307,9 @@ TEST_CASE("a GPU's server gives the CPU's bits, from any number of ranks", "[cud
 TEST_CASE("a GPU leaves the new error beside the old one where it is told to", "[cuda]") {
     constexpr std::size_t kCount = 5000;
     const Chunk chunk = {0, 0, kCount};
-    const auto values = values_for(kCount, 0, 0);
-    const auto old = values_for(kCount, 1, 0);
-    const std::vector<float> old_scales = {0.3F, 0.7F};
+    const auto values = values_for(kCount, 0, 2); // zeros of both signs
+    const auto old = values_for(kCount, 1, 2);
+    const std::vector<float> old_scales = {0.3F, 0.0F}; // so that zeros of both signs are encoded
     const auto codec = reference_codec({kCount, 1, ONEBIT_SCALE_L2, ONEBIT_GROUP_BLOCK, false});
     SignFeedback before({&chunk, 1}, ONEBIT_GROUP_BLOCK);
     SignFeedback after({&chunk, 1}, ONEBIT_GROUP_BLOCK);

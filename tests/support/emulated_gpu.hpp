@@ -51,7 +51,7 @@ class EmulatedBlock {
           fibers_(std::size_t{warps} * kEmulatedWarpSize),
           stacks_(new char[fibers_.size() * kStackBytes]) {}
 
-    /// Runs body(thread) for all threads to their end, the first or the last of them first.
+    /// Runs body(thread) for all threads to their end, the first or the last warp first.
     void run(bool last_first, const std::function<void(unsigned thread)>& body) {
         body_ = &body;
         error_.clear();
@@ -68,18 +68,12 @@ class EmulatedBlock {
             makecontext(&context, reinterpret_cast<void (*)()>(&EmulatedBlock::enter), 2,
                         static_cast<unsigned>(self >> 32), static_cast<unsigned>(self));
         }
+        // Each warp as far as it comes by itself: who forgets to wait for another warp is ahead of it, or behind.
         for (std::size_t done = 0; done < fibers_.size();) {
             bool progress = false;
-            for (std::size_t i = 0; i < fibers_.size(); ++i) {
-                current_ = last_first ? fibers_.size() - 1 - i : i;
-                Fiber& fiber = fibers_[current_];
-                if (fiber.done || (fiber.waits_for != nullptr && fiber.waits_for->generation == fiber.generation)) {
-                    continue;
-                }
-                progress = true;
-                swapcontext(&scheduler_, &fiber.context);
-                if (!error_.empty()) throw std::logic_error(error_);
-                if (fiber.done) ++done;
+            for (std::size_t w = 0; w < warps_.size(); ++w) {
+                const std::size_t warp = last_first ? warps_.size() - 1 - w : w;
+                for (bool going = true; going; progress |= going) going = advance(warp * kEmulatedWarpSize, &done);
             }
             if (!progress) throw std::logic_error("threads wait for each other for ever");
         }
@@ -113,6 +107,20 @@ class EmulatedBlock {
 
   private:
     static constexpr std::size_t kStackBytes = std::size_t{128} << 10;
+
+    /// Lets each thread of a warp run until it waits; false if all were waiting. Counts those that come to their end.
+    bool advance(std::size_t first, std::size_t* done) {
+        bool progress = false;
+        for (current_ = first; current_ < first + kEmulatedWarpSize; ++current_) {
+            Fiber& fiber = fibers_[current_];
+            if (fiber.done || (fiber.waits_for != nullptr && fiber.waits_for->generation == fiber.generation)) continue;
+            progress = true;
+            swapcontext(&scheduler_, &fiber.context);
+            if (!error_.empty()) throw std::logic_error(error_);
+            if (fiber.done) ++*done;
+        }
+        return progress;
+    }
 
     static void enter(unsigned high, unsigned low) {
         auto* const self = reinterpret_cast<EmulatedBlock*>(std::uintptr_t{high} << 32 | low);
