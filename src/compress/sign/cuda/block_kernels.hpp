@@ -231,7 +231,14 @@ ONEBIT_DEVICE void run(const Thread& thread, const SealArguments& arguments, Scr
     double sum = 0;
     for (std::size_t begin = 0; begin < arguments.blocks; begin += kTile) {
         const std::size_t count = std::min(kTile, arguments.blocks - begin);
-        for (std::size_t i = self; i < count; i += kThreads) scratch.sums[i] = arguments.sums[begin + i];
+        double sums[kTile / kThreads];
+#pragma unroll
+        for (unsigned k = 0; k < kTile / kThreads; ++k) {
+            const std::size_t i = self + k * kThreads;
+            sums[k] = i < count ? arguments.sums[begin + i] : 0;
+        }
+#pragma unroll
+        for (unsigned k = 0; k < kTile / kThreads; ++k) scratch.sums[self + k * kThreads] = sums[k];
         thread.sync();
         if (thread.warp() == 0) { // one after the other: a tree would round otherwise
             for (std::size_t i = 0; i < count; ++i) sum = rounded::add(sum, scratch.sums[i]);
