@@ -290,6 +290,7 @@ TEST_CASE("a GPU's server gives the CPU's bits, from any number of ranks", "[cud
                     received_on_device.push_back(std::make_unique<DeviceArray<std::uint32_t>>(received[r]));
                     device_pointers.push_back(received_on_device.back()->data());
                 }
+                pointers.reserve(received.size());
                 for (const Words& message : received) pointers.push_back(message.data());
                 const DeviceArray<const std::uint32_t*> table(device_pointers);
                 const float share = 1.0F / static_cast<float>(settings.ranks);

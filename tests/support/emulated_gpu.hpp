@@ -60,7 +60,7 @@ class EmulatedBlock {
         for (std::size_t i = 0; i < fibers_.size(); ++i) {
             fibers_[i] = {};
             ucontext_t& context = fibers_[i].context;
-            getcontext(&context);
+            initialise(&context);
             context.uc_stack.ss_sp = stacks_.get() + i * kStackBytes;
             context.uc_stack.ss_size = kStackBytes;
             context.uc_link = &scheduler_;
@@ -107,6 +107,9 @@ class EmulatedBlock {
 
   private:
     static constexpr std::size_t kStackBytes = std::size_t{128} << 10;
+
+    /// By itself, for it is declared to return twice, which no variable around it likes.
+    [[gnu::noinline]] static void initialise(ucontext_t* context) { getcontext(context); }
 
     /// Lets each thread of a warp run until it waits; false if all were waiting. Counts those that come to their end.
     bool advance(std::size_t first, std::size_t* done) {
