@@ -1,8 +1,8 @@
 # Copyright 2026 The onebit authors
 # SPDX-License-Identifier: Apache-2.0
 #
-# Finds CUDA as ONEBIT_CUDA asks: AUTO (where it is found), ON (or fail) or OFF. Sets ONEBIT_HAS_CUDA. The CUDA runtime is
-# linked statically, so that what is built here also starts on machines without a driver.
+# Finds CUDA as ONEBIT_CUDA asks: AUTO (where it is found), ON (or fail) or OFF. Sets ONEBIT_HAS_CUDA. The CUDA runtime
+# is linked statically, so that what is built here also starts on machines without a driver.
 
 set(ONEBIT_HAS_CUDA OFF)
 

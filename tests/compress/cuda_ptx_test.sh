@@ -2,9 +2,9 @@
 # Copyright 2026 The onebit authors
 # SPDX-License-Identifier: Apache-2.0
 
-# What the compiler made of the kernels, seen without a GPU: all of them are there, no operation rounds otherwise than the
-# CPU's, no array of a thread's went to memory, and no call became a trap. (nvcc makes one, without a word, of whatever a
-# GPU can't call.)
+# What the compiler made of the kernels, seen without a GPU: all of them are there, no operation rounds otherwise than
+# the CPU's, no array of a thread's went to memory, and no call became a trap. (nvcc makes one, without a word, of
+# whatever a GPU can't call.)
 # usage: cuda_ptx_test.sh PTX
 
 set -euo pipefail
