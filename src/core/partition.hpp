@@ -24,8 +24,8 @@ struct Chunk {
     std::size_t begin = 0;
     std::size_t count = 0;
 
-    std::size_t words() const { return ceil_divide(count, kWordElements); }
-    std::size_t blocks() const { return ceil_divide(count, kBlockElements); }
+    constexpr std::size_t words() const { return ceil_divide(count, kWordElements); }
+    constexpr std::size_t blocks() const { return ceil_divide(count, kBlockElements); }
 };
 
 /// Block number `index` of a chunk. Positions count from the beginning of the whole buffer.
@@ -33,8 +33,11 @@ struct Block {
     Chunk chunk;
     std::size_t index = 0;
 
-    std::size_t begin() const { return chunk.begin + index * kBlockElements; }
-    std::size_t count() const { return std::min(kBlockElements, chunk.count - index * kBlockElements); }
+    constexpr std::size_t begin() const { return chunk.begin + index * kBlockElements; }
+    constexpr std::size_t count() const {
+        const std::size_t left = chunk.count - index * kBlockElements;
+        return left < kBlockElements ? left : kBlockElements; // std::min's references: not to host constants on a GPU
+    }
 };
 
 /// Splits `count` elements into `ranks` consecutive chunks of whole words that differ by one word at most. (Padding to

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <memory>
 
+#include "compress/sign/arithmetic.hpp"
 #include "core/parallel.hpp"
 
 namespace onebit {
@@ -23,26 +24,15 @@ bool takes_part(const std::uint32_t* mask, std::size_t i) {
     return mask == nullptr || (mask[i / kWordElements] >> (i % kWordElements) & 1) != 0;
 }
 
-float error_of(float corrected, float scale) {
-    return corrected - (corrected >= 0 ? scale : -scale);
-}
-
-/// A block's sum in double, for the rare block whose float sum overflowed or lost its smallest terms. In 32 lanes too,
-/// so that a GPU can add the same way.
+/// A block's sum in double, for the rare block whose float sum can't be trusted. In 32 lanes too, as a GPU adds.
 double sum_in_double(const float* values, std::size_t count, onebit_scale_t scale) {
     double lanes[kLanes] = {};
-    for (std::size_t i = 0; i < count; ++i) {
-        const double x = values[i];
-        lanes[i % kLanes] += scale == ONEBIT_SCALE_L2 ? x * x : std::fabs(x);
-    }
+    for (std::size_t i = 0; i < count; ++i) lanes[i % kLanes] += addend_of<double>(values[i], scale);
     for (std::size_t half = kLanes / 2; half > 0; half /= 2) {
         for (std::size_t k = 0; k < half; ++k) lanes[k] += lanes[k + half];
     }
     return lanes[0];
 }
-
-/// Below this a float sum of squares may have lost terms to underflow.
-constexpr float kLeastTrustedSum = 0x1p-80F;
 
 } // namespace
 
@@ -123,17 +113,17 @@ void SignFeedback::count_valid() {
 // ------------------------------------------------------------------------------------------------- SignCodec ----
 
 std::size_t SignCodec::message_words(const Chunk& chunk) const {
-    return sign_word(chunk, chunk.blocks()) + trailer_of(chunk).count;
+    return sign_word(group_, chunk, chunk.blocks()) + trailer_of(chunk).count;
 }
 
 WordRange SignCodec::words_of(const Slice& slice) const {
-    const std::size_t begin = sign_word(slice.chunk, slice.first_block);
-    return {begin, sign_word(slice.chunk, slice.end_block) - begin};
+    const std::size_t begin = sign_word(group_, slice.chunk, slice.first_block);
+    return {begin, sign_word(group_, slice.chunk, slice.end_block) - begin};
 }
 
 WordRange SignCodec::trailer_of(const Chunk& chunk) const {
     const bool has_one = group_ == ONEBIT_GROUP_TENSOR && chunk.count > 0;
-    return {sign_word(chunk, chunk.blocks()), has_one ? std::size_t{1} : 0};
+    return {sign_word(group_, chunk, chunk.blocks()), has_one ? std::size_t{1} : 0};
 }
 
 std::unique_ptr<Feedback> SignCodec::make_feedback(std::span<const Chunk> chunks) const {
@@ -159,11 +149,11 @@ void SignCodec::encode(const ValueSource& values, const Feedback& error_before, 
         const float old_scale = before.scales[before.scale_index(chunk, block)];
         const std::uint32_t* const valid = before.valid(chunk, block);
         const std::size_t count = elements_in_block(chunk, block);
-        const std::size_t first_word = sign_word(chunk, block);
+        const std::size_t first_word = sign_word(group_, chunk, block);
         float sum = 0;
         if (from.blend) {
             sum = kernels_.blend_encode(from.data, *from.blend, last + first_word,
-                                        std::bit_cast<float>(last[scale_word(chunk, block)]),
+                                        std::bit_cast<float>(last[scale_word(group_, chunk, block)]),
                                         before.corrected.data() + at, old_scale, after.corrected.data() + at, valid,
                                         count, scale_, message + first_word);
         } else {
@@ -181,12 +171,12 @@ void SignCodec::average_encode(std::span<const std::uint32_t* const> messages, c
     const Chunk& chunk = slice.chunk;
     const float share = 1.0F / static_cast<float>(messages.size());
     parallel_for(slice.first_block, slice.end_block, threads_, [&](std::size_t block) {
-        const std::size_t first_word = sign_word(chunk, block);
+        const std::size_t first_word = sign_word(group_, chunk, block);
         const std::size_t at = before.element_index(chunk, block);
         const float sum = kernels_.average_encode(
-            messages.data(), messages.size(), first_word, scale_word(chunk, block), share, before.corrected.data() + at,
-            before.scales[before.scale_index(chunk, block)], after.corrected.data() + at, before.valid(chunk, block),
-            elements_in_block(chunk, block), scale_, message + first_word);
+            messages.data(), messages.size(), first_word, scale_word(group_, chunk, block), share,
+            before.corrected.data() + at, before.scales[before.scale_index(chunk, block)], after.corrected.data() + at,
+            before.valid(chunk, block), elements_in_block(chunk, block), scale_, message + first_word);
         finish_block(after, chunk, block, sum, message);
     });
 }
@@ -194,7 +184,7 @@ void SignCodec::average_encode(std::span<const std::uint32_t* const> messages, c
 void SignCodec::finish_block(SignFeedback& after, const Chunk& chunk, std::size_t block, float float_sum,
                              std::uint32_t* message) const {
     double sum = float_sum;
-    if (!std::isfinite(float_sum) || float_sum < kLeastTrustedSum) {
+    if (!is_trusted(float_sum)) {
         sum = sum_in_double(after.corrected.data() + after.element_index(chunk, block), elements_in_block(chunk, block),
                             scale_);
     }
@@ -202,9 +192,9 @@ void SignCodec::finish_block(SignFeedback& after, const Chunk& chunk, std::size_
         after.sums[after.block_index(chunk, block)] = sum; // the scale waits for all blocks: seal
         return;
     }
-    const float scale = scale_for(sum, after.valid_count(chunk, block));
+    const float scale = scale_for(sum, after.valid_count(chunk, block), scale_);
     after.scales[after.scale_index(chunk, block)] = scale;
-    message[scale_word(chunk, block)] = std::bit_cast<std::uint32_t>(scale);
+    message[scale_word(group_, chunk, block)] = std::bit_cast<std::uint32_t>(scale);
 }
 
 void SignCodec::seal(Feedback& error_after, std::span<std::uint32_t* const> messages) const {
@@ -212,7 +202,7 @@ void SignCodec::seal(Feedback& error_after, std::span<std::uint32_t* const> mess
     auto& after = static_cast<SignFeedback&>(error_after);
     double sum = 0;
     for (const double block_sum : after.sums.view()) sum += block_sum;
-    const float scale = scale_for(sum, after.valid_count());
+    const float scale = scale_for(sum, after.valid_count(), scale_);
     after.scales[0] = scale;
     for (std::size_t j = 0; j < messages.size(); ++j) {
         const Chunk& chunk = after.chunks[j];
@@ -226,12 +216,12 @@ void SignCodec::decode(const std::uint32_t* message, const Slice& slice, std::sp
     parallel_for(slice.first_block, slice.end_block, threads_, [&](std::size_t index) {
         alignas(64) float scratch[kTileElements];
         const Block block = {chunk, index};
-        const float scale = std::bit_cast<float>(message[scale_word(chunk, index)]);
+        const float scale = std::bit_cast<float>(message[scale_word(group_, chunk, index)]);
         for (std::size_t tile = 0; tile < block.count(); tile += kTileElements) {
             const std::size_t begin = block.begin() + tile;
             const std::size_t count = std::min(kTileElements, block.count() - tile);
             float* const place = values.place(begin, scratch);
-            kernels_.decode(message + sign_word(chunk, index) + tile / kWordElements, scale,
+            kernels_.decode(message + sign_word(group_, chunk, index) + tile / kWordElements, scale,
                             mask.empty() ? nullptr : mask.data() + begin / kWordElements, count, place);
             values.written(block, begin, count, place);
         }
@@ -240,32 +230,16 @@ void SignCodec::decode(const std::uint32_t* message, const Slice& slice, std::sp
 
 void SignCodec::decode_block(const std::uint32_t* message, const Block& block, std::span<const std::uint32_t> mask,
                              float* values) const {
-    kernels_.decode(message + sign_word(block.chunk, block.index),
-                    std::bit_cast<float>(message[scale_word(block.chunk, block.index)]),
+    kernels_.decode(message + sign_word(group_, block.chunk, block.index),
+                    std::bit_cast<float>(message[scale_word(group_, block.chunk, block.index)]),
                     mask.empty() ? nullptr : mask.data() + block.begin() / kWordElements, block.count(), values);
 }
 
 bool SignCodec::is_finite(const std::uint32_t* message, const Slice& slice) const {
     for (std::size_t block = slice.first_block; block < slice.end_block; ++block) {
-        if (!std::isfinite(std::bit_cast<float>(message[scale_word(slice.chunk, block)]))) return false;
+        if (!std::isfinite(std::bit_cast<float>(message[scale_word(group_, slice.chunk, block)]))) return false;
     }
     return true;
-}
-
-std::size_t SignCodec::sign_word(const Chunk& chunk, std::size_t block) const {
-    const std::size_t signs = std::min(block * (kBlockElements / kWordElements), chunk.words());
-    return group_ == ONEBIT_GROUP_BLOCK ? signs + block : signs;
-}
-
-std::size_t SignCodec::scale_word(const Chunk& chunk, std::size_t block) const {
-    // A block's comes right after its signs.
-    return group_ == ONEBIT_GROUP_BLOCK ? sign_word(chunk, block + 1) - 1 : trailer_of(chunk).begin;
-}
-
-float SignCodec::scale_for(double sum, std::size_t elements) const {
-    if (elements == 0) return 0;
-    const double mean = sum / static_cast<double>(elements);
-    return static_cast<float>(scale_ == ONEBIT_SCALE_L2 ? std::sqrt(mean) : mean);
 }
 
 // -------------------------------------------------------------------------------------------------- creation ----

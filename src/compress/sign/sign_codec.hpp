@@ -90,11 +90,6 @@ class SignCodec final : public Codec {
     bool is_finite(const std::uint32_t* message, const Slice& slice) const override;
 
   private:
-    /// Which word of a chunk's message is the first of this block's signs; of one past the last: where blocks end.
-    std::size_t sign_word(const Chunk& chunk, std::size_t block) const;
-    /// Which one holds its scale.
-    std::size_t scale_word(const Chunk& chunk, std::size_t block) const;
-    float scale_for(double sum, std::size_t elements) const;
     void finish_block(SignFeedback& after, const Chunk& chunk, std::size_t block, float sum,
                       std::uint32_t* message) const;
 

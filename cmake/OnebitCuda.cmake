@@ -1,0 +1,66 @@
+# Copyright 2026 The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+#
+# Finds CUDA as ONEBIT_CUDA asks: AUTO (where it is found), ON (or fail) or OFF. Sets ONEBIT_HAS_CUDA. The CUDA runtime
+# is linked statically, so that what is built here also starts on machines without a driver.
+
+set(ONEBIT_HAS_CUDA OFF)
+
+# Sets `out` to why there can't be any CUDA; to nothing if there can, and then the language is enabled.
+macro(onebit_find_cuda out)
+    set(${out} "")
+    if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
+        find_program(ONEBIT_NVCC nvcc PATHS /usr/local/cuda/bin DOC "CUDA compiler")
+        if(ONEBIT_NVCC)
+            set(ENV{CUDACXX} ${ONEBIT_NVCC}) # check_language would not try what CMAKE_CUDA_COMPILER names
+        endif()
+    endif()
+    if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+        set(CMAKE_CUDA_ARCHITECTURES 90 CACHE STRING "GPUs to compile for; 90: for Hopper, and PTX for later ones")
+    endif()
+    include(CheckLanguage)
+    check_language(CUDA)
+    if(CMAKE_CUDA_COMPILER)
+        enable_language(CUDA)
+        find_package(CUDAToolkit QUIET)
+        if(CMAKE_CUDA_COMPILER_VERSION VERSION_LESS 12.0)
+            set(${out} "CUDA ${CMAKE_CUDA_COMPILER_VERSION} knows no C++20: it takes 12.0")
+        elseif(NOT TARGET CUDA::cudart_static)
+            set(${out} "the toolkit of ${CMAKE_CUDA_COMPILER} has no static runtime library")
+        endif()
+    else()
+        set(${out} "no working nvcc, on PATH or in /usr/local/cuda/bin (CMAKE_CUDA_COMPILER names any other)")
+    endif()
+endmacro()
+
+if(NOT ONEBIT_CUDA MATCHES "^(AUTO|ON|OFF)$")
+    message(FATAL_ERROR "ONEBIT_CUDA=${ONEBIT_CUDA}: is AUTO, ON or OFF")
+elseif(ONEBIT_CUDA STREQUAL "OFF")
+    message(STATUS "onebit: no CUDA: ONEBIT_CUDA=OFF")
+elseif(ONEBIT_CUDA STREQUAL "AUTO" AND ONEBIT_SANITIZE)
+    message(STATUS "onebit: no CUDA: its runtime is not made for sanitizers")
+else()
+    onebit_find_cuda(onebit_cuda_missing)
+    if(NOT onebit_cuda_missing)
+        set(ONEBIT_HAS_CUDA ON)
+        message(STATUS "onebit: CUDA ${CMAKE_CUDA_COMPILER_VERSION}, for architectures ${CMAKE_CUDA_ARCHITECTURES}")
+    elseif(ONEBIT_CUDA STREQUAL "AUTO")
+        message(STATUS "onebit: no CUDA: ${onebit_cuda_missing}")
+    else()
+        message(FATAL_ERROR "ONEBIT_CUDA=ON: ${onebit_cuda_missing}")
+    endif()
+endif()
+
+if(ONEBIT_HAS_CUDA)
+    # The kernels, for who calls them: so far the tests alone.
+    add_library(onebit_cuda_kernels OBJECT EXCLUDE_FROM_ALL src/compress/sign/cuda/kernels.cu)
+    target_compile_options(onebit_cuda_kernels PRIVATE
+        -std=c++20               # CMake before 3.26 knows no cuda_std_20
+        --fmad=false             # the CPU's bits: no multiply-add that rounds once where the CPU rounds twice
+        --expt-relaxed-constexpr # constexpr functions are a GPU's too
+        -Xcompiler=-Wall,-Wextra,-ffp-contract=off
+        "$<$<BOOL:${ONEBIT_WERROR}>:SHELL:-Werror all-warnings>")
+    target_include_directories(onebit_cuda_kernels PRIVATE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
+    target_link_libraries(onebit_cuda_kernels PUBLIC CUDA::cudart_static)
+    set_target_properties(onebit_cuda_kernels PROPERTIES CUDA_VISIBILITY_PRESET hidden)
+endif()

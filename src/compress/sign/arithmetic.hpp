@@ -1,0 +1,100 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <cfloat>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+
+#include "compress/sign/kernels.hpp"
+#include "core/host_device.hpp"
+#include "core/partition.hpp"
+
+/// What CPU and GPU share of the sign codec: where things lie in a message, how an element is corrected, how a block is
+/// added up and how its scale comes of that (docs/WIRE_FORMAT.md).
+namespace onebit {
+
+// ---- The message ----
+
+/// Which word of a chunk's message is the first of this block's signs; of one past the last: where blocks end.
+constexpr std::size_t sign_word(onebit_group_t group, const Chunk& chunk, std::size_t block) {
+    const std::size_t signs = std::min(block * (kBlockElements / kWordElements), chunk.words());
+    return group == ONEBIT_GROUP_BLOCK ? signs + block : signs;
+}
+
+/// Which one holds its scale: a block's comes right after its signs, a tensor's after all blocks.
+constexpr std::size_t scale_word(onebit_group_t group, const Chunk& chunk, std::size_t block) {
+    return group == ONEBIT_GROUP_BLOCK ? sign_word(group, chunk, block + 1) - 1
+                                       : sign_word(group, chunk, chunk.blocks());
+}
+
+// ---- An element ----
+
+/// Operations that are rounded on their own: a GPU's compiler would join a product and a sum.
+namespace rounded {
+
+ONEBIT_HOST_DEVICE inline float add(float a, float b) {
+#ifdef __CUDA_ARCH__
+    return __fadd_rn(a, b);
+#else
+    return a + b;
+#endif
+}
+
+ONEBIT_HOST_DEVICE inline float multiply(float a, float b) {
+#ifdef __CUDA_ARCH__
+    return __fmul_rn(a, b);
+#else
+    return a * b;
+#endif
+}
+
+ONEBIT_HOST_DEVICE inline double add(double a, double b) {
+#ifdef __CUDA_ARCH__
+    return __dadd_rn(a, b);
+#else
+    return a + b;
+#endif
+}
+
+ONEBIT_HOST_DEVICE inline double multiply(double a, double b) {
+#ifdef __CUDA_ARCH__
+    return __dmul_rn(a, b);
+#else
+    return a * b;
+#endif
+}
+
+} // namespace rounded
+
+/// What was not delivered of a value that was sent with this scale.
+ONEBIT_HOST_DEVICE inline float error_of(float corrected, float scale) {
+    return rounded::add(corrected, corrected >= 0 ? -scale : scale);
+}
+
+// ---- A block ----
+
+/// What an element adds to its block's sum: its square or its magnitude.
+template <typename Real>
+ONEBIT_HOST_DEVICE Real addend_of(float value, onebit_scale_t scale) {
+    const Real x = value;
+    return scale == ONEBIT_SCALE_L2 ? rounded::multiply(x, x) : std::fabs(x);
+}
+
+/// Whether a block's sum in float is good enough. It may have overflowed, and a small sum of squares may have lost
+/// terms to underflow.
+ONEBIT_HOST_DEVICE inline bool is_trusted(float sum) {
+    constexpr float kLeast = 0x1p-80F;
+    return sum >= kLeast && sum <= FLT_MAX;
+}
+
+/// The scale of a group with this sum, of which so many elements take part.
+ONEBIT_HOST_DEVICE inline float scale_for(double sum, std::size_t elements, onebit_scale_t scale) {
+    if (elements == 0) return 0;
+    const double mean = sum / static_cast<double>(elements);
+    return static_cast<float>(scale == ONEBIT_SCALE_L2 ? std::sqrt(mean) : mean);
+}
+
+} // namespace onebit

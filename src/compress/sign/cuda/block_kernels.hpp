@@ -1,0 +1,289 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+#include "compress/sign/arithmetic.hpp"
+#include "compress/sign/cuda/kernels.hpp"
+#include "core/host_device.hpp"
+
+/// What the kernels do, written for any `Thread` that says which one it is and can talk to those beside it: a GPU's
+/// (kernels.cu), or one that a test emulates.
+///
+/// A thread block stands for a block of 4096 elements. Each warp takes 16 consecutive groups of 32 elements, each
+/// thread the element of its own lane in every group: a warp's load or store is 128 bytes in a row, a vote is a word of
+/// signs, and all loads of a thread are under way before the first is used. The corrected values also go to shared
+/// memory, where one warp adds them up, lane by lane in the order of the elements, as every CPU does.
+namespace onebit::cuda {
+
+inline constexpr unsigned kWarps = 8;
+inline constexpr unsigned kThreads = kWarps * kLanes;
+/// Groups of 32 elements, or words of signs, that a warp looks after.
+inline constexpr unsigned kGroups = kBlockElements / kThreads;
+/// Ranks whose words are asked for together.
+inline constexpr unsigned kRankBatch = 8;
+
+/// Shared memory of a thread block.
+union Scratch {
+    float values[kBlockElements];
+    double sums[kBlockElements / 2];
+};
+
+/// Thread blocks that a kernel takes.
+inline std::size_t blocks_of(const Slice& slice) {
+    return slice.end_block - slice.first_block;
+}
+inline std::size_t blocks_of(const EncodeArguments& arguments) {
+    return blocks_of(arguments.to.slice);
+}
+inline std::size_t blocks_of(const BlendEncodeArguments& arguments) {
+    return blocks_of(arguments.to.slice);
+}
+inline std::size_t blocks_of(const AverageEncodeArguments& arguments) {
+    return blocks_of(arguments.to.slice);
+}
+inline std::size_t blocks_of(const SealArguments& /*arguments*/) {
+    return 1;
+}
+inline std::size_t blocks_of(const DecodeArguments& arguments) {
+    return blocks_of(arguments.slice);
+}
+inline std::size_t blocks_of(const FirstNonfiniteArguments& arguments) {
+    return ceil_divide(arguments.count, kBlockElements);
+}
+
+/// A thread's share of a block: one element in each of its warp's groups.
+struct Share {
+    std::size_t begin; ///< the block's first element, counted from the chunk's
+    unsigned count;    ///< elements in the block
+    unsigned first;    ///< the thread's first element in it
+
+    ONEBIT_DEVICE unsigned at(unsigned group) const { return first + group * static_cast<unsigned>(kLanes); }
+    ONEBIT_DEVICE bool has(unsigned group) const { return at(group) < count; }
+};
+
+template <typename Thread>
+ONEBIT_DEVICE Share share_of(const Thread& thread, const Block& block) {
+    return {block.index * kBlockElements, static_cast<unsigned>(block.count()),
+            thread.warp() * kGroups * static_cast<unsigned>(kLanes) + thread.lane()};
+}
+
+/// The thread's elements of a buffer; 0 past the block's end.
+ONEBIT_DEVICE inline void load(const Share& share, const float* buffer, float (&values)[kGroups]) {
+#pragma unroll
+    for (unsigned g = 0; g < kGroups; ++g) values[g] = share.has(g) ? buffer[share.begin + share.at(g)] : 0;
+}
+
+// A warp's 16 words of signs or of a mask are kept one to a lane: lane g has the word of group g.
+
+/// Which of the block's words is this lane's; kNoWord for the other lanes, and past the block's end.
+constexpr unsigned kNoWord = ~0U;
+template <typename Thread>
+ONEBIT_DEVICE unsigned word_of(const Thread& thread, const Share& share) {
+    const unsigned index = thread.warp() * kGroups + thread.lane();
+    return thread.lane() < kGroups && index < ceil_divide(share.count, kWordElements) ? index : kNoWord;
+}
+
+/// This lane's word of a block whose words begin here.
+template <typename Thread>
+ONEBIT_DEVICE std::uint32_t load_word(const Thread& thread, const Share& share, const std::uint32_t* words) {
+    const unsigned index = word_of(thread, share);
+    return index != kNoWord ? words[index] : 0;
+}
+
+/// The bit of the thread's element in a group, where each lane has loaded its word. All lanes must ask together.
+template <typename Thread>
+ONEBIT_DEVICE bool bit_at(const Thread& thread, std::uint32_t word, unsigned group) {
+    return (thread.shuffle(word, group) >> thread.lane() & 1) != 0;
+}
+
+/// Adds up what the thread block has left in `values`, zeros behind the block's end, by the 32 threads of one warp. The
+/// result is lane 0's.
+template <typename Real, typename Thread>
+ONEBIT_DEVICE Real total_of(const Thread& thread, const float* values, onebit_scale_t scale) {
+    Real sum = 0;
+#pragma unroll 32
+    for (unsigned i = thread.lane(); i < kBlockElements; i += kLanes) {
+        sum = rounded::add(sum, addend_of<Real>(values[i], scale));
+    }
+#pragma unroll
+    for (unsigned half = kLanes / 2; half > 0; half /= 2) sum = rounded::add(sum, thread.shuffle_down(sum, half));
+    return sum;
+}
+
+/// Turns the sum of what the thread block has left in `values` into the block's scale; or leaves it to seal.
+template <typename Thread>
+ONEBIT_DEVICE void finish_block(const Thread& thread, const Encoding& to, const Block& block, const float* values) {
+    const float float_sum = thread.shuffle(total_of<float>(thread, values, to.scale), 0);
+    const double sum = is_trusted(float_sum) ? float_sum : total_of<double>(thread, values, to.scale);
+    if (thread.lane() != 0) return;
+    if (to.group == ONEBIT_GROUP_TENSOR) {
+        to.error.sums[block.index] = sum;
+        return;
+    }
+    const std::size_t elements = to.error.mask == nullptr ? block.count() : to.error.counts[block.index];
+    const float scale = scale_for(sum, elements, to.scale);
+    to.error.scales[block.index] = scale;
+    to.message[scale_word(to.group, block.chunk, block.index)] = std::bit_cast<std::uint32_t>(scale);
+}
+
+/// The frame of the three encoders; `form(block, share, values)` gives the thread's values.
+template <typename Thread, typename Form>
+ONEBIT_DEVICE void encode_block(const Thread& thread, const Encoding& to, const Form& form, Scratch& scratch) {
+    const Block block = {to.slice.chunk, to.slice.first_block + thread.block()};
+    const Share share = share_of(thread, block);
+    const float old_scale = to.error.before_scales[to.group == ONEBIT_GROUP_BLOCK ? block.index : 0];
+    float old[kGroups];
+    load(share, to.error.before, old);
+    const bool masked = to.error.mask != nullptr;
+    const std::uint32_t valid =
+        masked ? load_word(thread, share, to.error.mask + share.begin / kWordElements) : std::uint32_t{0};
+    float values[kGroups];
+    form(block, share, values);
+
+    std::uint32_t signs = 0;
+#pragma unroll
+    for (unsigned g = 0; g < kGroups; ++g) {
+        const bool takes_part = !masked || bit_at(thread, valid, g);
+        const float c = takes_part && share.has(g) ? rounded::add(values[g], error_of(old[g], old_scale)) : 0;
+        if (share.has(g)) to.error.corrected[share.begin + share.at(g)] = c;
+        scratch.values[share.at(g)] = c;
+        const std::uint32_t word = thread.ballot(share.has(g) && c >= 0);
+        if (thread.lane() == g) signs = word;
+    }
+    if (const unsigned index = word_of(thread, share); index != kNoWord) {
+        to.message[sign_word(to.group, block.chunk, block.index) + index] = signs;
+    }
+    thread.sync(); // all values are there, and nobody reads what finish_block will overwrite any more
+    if (thread.warp() == 0) finish_block(thread, to, block, scratch.values);
+}
+
+template <typename Thread>
+ONEBIT_DEVICE void run(const Thread& thread, const EncodeArguments& arguments, Scratch& scratch) {
+    const auto form = [&](const Block&, const Share& share, float(&values)[kGroups]) {
+        load(share, arguments.values, values);
+    };
+    encode_block(thread, arguments.to, form, scratch);
+}
+
+template <typename Thread>
+ONEBIT_DEVICE void run(const Thread& thread, const BlendEncodeArguments& arguments, Scratch& scratch) {
+    const auto form = [&](const Block& block, const Share& share, float(&values)[kGroups]) {
+        const std::uint32_t* const last = arguments.last;
+        const onebit_group_t group = arguments.to.group;
+        load(share, arguments.inputs, values);
+        const std::uint32_t signs = load_word(thread, share, last + sign_word(group, block.chunk, block.index));
+        const auto last_scale = std::bit_cast<float>(last[scale_word(group, block.chunk, block.index)]);
+        const Blend& blend = arguments.blend;
+        const float kept = rounded::multiply(blend.keep, last_scale);
+#pragma unroll
+        for (unsigned g = 0; g < kGroups; ++g) {
+            const float taken = rounded::multiply(blend.take, rounded::multiply(values[g], blend.factor));
+            values[g] = rounded::add(bit_at(thread, signs, g) ? kept : -kept, taken);
+        }
+    };
+    encode_block(thread, arguments.to, form, scratch);
+}
+
+template <typename Thread>
+ONEBIT_DEVICE void run(const Thread& thread, const AverageEncodeArguments& arguments, Scratch& scratch) {
+    const auto form = [&](const Block& block, const Share& share, float(&values)[kGroups]) {
+        const std::size_t signs_at = sign_word(arguments.to.group, block.chunk, block.index);
+        const std::size_t scale_at = scale_word(arguments.to.group, block.chunk, block.index);
+#pragma unroll
+        for (unsigned g = 0; g < kGroups; ++g) values[g] = 0;
+        for (std::size_t first = 0; first < arguments.ranks; first += kRankBatch) {
+            // Each step for the whole batch, so that its loads are under way together.
+            const std::uint32_t* messages[kRankBatch];
+            std::uint32_t signs[kRankBatch];
+            std::uint32_t scales[kRankBatch];
+#pragma unroll
+            for (unsigned r = 0; r < kRankBatch; ++r) {
+                messages[r] = first + r < arguments.ranks ? arguments.messages[first + r] : nullptr;
+            }
+#pragma unroll
+            for (unsigned r = 0; r < kRankBatch; ++r) {
+                signs[r] = messages[r] != nullptr ? load_word(thread, share, messages[r] + signs_at) : 0;
+                scales[r] = messages[r] != nullptr ? messages[r][scale_at] : 0;
+            }
+#pragma unroll
+            for (unsigned r = 0; r < kRankBatch; ++r) {
+                if (messages[r] == nullptr) break;
+                const float magnitude = rounded::multiply(std::bit_cast<float>(scales[r]), arguments.share);
+#pragma unroll
+                for (unsigned g = 0; g < kGroups; ++g) {
+                    values[g] = rounded::add(values[g], bit_at(thread, signs[r], g) ? magnitude : -magnitude);
+                }
+            }
+        }
+    };
+    encode_block(thread, arguments.to, form, scratch);
+}
+
+template <typename Thread>
+ONEBIT_DEVICE void run(const Thread& thread, const SealArguments& arguments, Scratch& scratch) {
+    constexpr std::size_t kTile = sizeof(scratch.sums) / sizeof(double);
+    const std::size_t self = thread.warp() * kLanes + thread.lane();
+    double sum = 0;
+    for (std::size_t begin = 0; begin < arguments.blocks; begin += kTile) {
+        const std::size_t count = std::min(kTile, arguments.blocks - begin);
+        double sums[kTile / kThreads];
+#pragma unroll
+        for (unsigned k = 0; k < kTile / kThreads; ++k) {
+            const std::size_t i = self + k * kThreads;
+            sums[k] = i < count ? arguments.sums[begin + i] : 0;
+        }
+#pragma unroll
+        for (unsigned k = 0; k < kTile / kThreads; ++k) scratch.sums[self + k * kThreads] = sums[k];
+        thread.sync();
+        if (thread.warp() == 0) { // one after the other: a tree would round otherwise
+            for (std::size_t i = 0; i < count; ++i) sum = rounded::add(sum, scratch.sums[i]);
+        }
+        thread.sync();
+    }
+    if (thread.warp() != 0) return;
+    const float scale = scale_for(sum, arguments.elements, arguments.scale);
+    if (thread.lane() == 0) arguments.scales[0] = scale;
+    for (std::size_t j = thread.lane(); j < arguments.messages; j += kLanes) {
+        *arguments.trailers[j] = std::bit_cast<std::uint32_t>(scale);
+    }
+}
+
+template <typename Thread>
+ONEBIT_DEVICE void run(const Thread& thread, const DecodeArguments& arguments, Scratch& /*scratch*/) {
+    const Block block = {arguments.slice.chunk, arguments.slice.first_block + thread.block()};
+    const Share share = share_of(thread, block);
+    const std::uint32_t* const message = arguments.message;
+    const std::uint32_t signs =
+        load_word(thread, share, message + sign_word(arguments.group, block.chunk, block.index));
+    const bool masked = arguments.mask != nullptr;
+    const std::uint32_t valid =
+        masked ? load_word(thread, share, arguments.mask + share.begin / kWordElements) : std::uint32_t{0};
+    const auto scale = std::bit_cast<float>(message[scale_word(arguments.group, block.chunk, block.index)]);
+#pragma unroll
+    for (unsigned g = 0; g < kGroups; ++g) {
+        const bool takes_part = !masked || bit_at(thread, valid, g);
+        const float value = bit_at(thread, signs, g) ? scale : -scale;
+        if (share.has(g)) arguments.values[share.begin + share.at(g)] = takes_part ? value : 0;
+    }
+}
+
+template <typename Thread>
+ONEBIT_DEVICE void run(const Thread& thread, const FirstNonfiniteArguments& arguments, Scratch& /*scratch*/) {
+    const Share share = share_of(thread, Block{{0, 0, arguments.count}, thread.block()});
+    float values[kGroups];
+    load(share, arguments.values, values);
+    unsigned first = kBlockElements;
+#pragma unroll
+    for (unsigned g = kGroups; g-- > 0;) {
+        const bool finite = (std::bit_cast<std::uint32_t>(values[g]) & 0x7fffffffU) < 0x7f800000U;
+        if (!finite) first = share.at(g);
+    }
+    if (first < kBlockElements) thread.lower(arguments.first, share.begin + first);
+}
+
+} // namespace onebit::cuda

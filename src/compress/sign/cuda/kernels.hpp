@@ -1,0 +1,109 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <onebit/onebit.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "compress/codec.hpp"
+#include "core/partition.hpp"
+#include "core/status.hpp"
+
+struct CUstream_st; // what CUDA's own cudaStream_t points to: no user of this header needs CUDA's
+
+/// The sign codec on a GPU: SignCodec's verbs, each for all blocks of a slice at once, with the same messages and
+/// errors to the bit. (Except for the payload of a NaN, which only an overflow can make.)
+///
+/// All pointers are to device memory, and all but `first` and what `seal` takes begin with the *chunk's* first element,
+/// block or word, whatever the slice. Floats may have any alignment that a float may have.
+///
+/// Every function puts its work into the stream and returns: it waits for nothing, allocates nothing and reads nothing
+/// that its arguments point to, so it can be captured into a graph. It needs the stream's device to be the current one.
+/// Its status says whether the launch was accepted: UNSUPPORTED where there is no device or no code for it, else
+/// INTERNAL, and the message names the kernel. What goes wrong on the device is reported by whoever waits for the
+/// stream.
+namespace onebit::cuda {
+
+using Stream = CUstream_st*;
+
+/// The error of a chunk, in the one-pass form of SignFeedback.
+struct ErrorBuffers {
+    const float* before;         ///< what was sent last, one per element
+    const float* before_scales;  ///< with which it was sent: one per block, or the one of the tensor
+    float* corrected;            ///< `before` as it will be; the same, or not overlapping
+    float* scales;               ///< `before_scales` as they will be, likewise; of a tensor: left to `seal`
+    double* sums;                ///< one per block, for `seal`; used for tensors only
+    const std::uint32_t* mask;   ///< one bit per element, 1 where it takes part; NULL: all do
+    const std::uint32_t* counts; ///< elements that take part, one per block; used where there is a mask
+};
+
+/// What the encoders have in common: blocks, and what becomes of them.
+struct Encoding {
+    Slice slice;
+    onebit_scale_t scale;
+    onebit_group_t group;
+    ErrorBuffers error;
+    std::uint32_t* message; ///< the chunk's: signs, and scales where they are a block's
+};
+
+/// Worker: encodes values + error.
+struct EncodeArguments {
+    Encoding to;
+    const float* values; ///< one per element
+};
+Status encode(const EncodeArguments& arguments, Stream stream);
+
+/// The same for a running mean of what was sent before (Blend).
+struct BlendEncodeArguments {
+    Encoding to;
+    const float* inputs; ///< one per element
+    Blend blend;
+    const std::uint32_t* last; ///< the message that the blend refers to; may be the one that is written
+};
+Status blend_encode(const BlendEncodeArguments& arguments, Stream stream);
+
+/// Server: averages one message per rank, in rank order, adds the error and encodes that.
+struct AverageEncodeArguments {
+    Encoding to;
+    const std::uint32_t* const* messages; ///< one pointer per rank; the array lies in device memory too
+    std::size_t ranks;
+    float share; ///< 1 / ranks, rounded
+};
+Status average_encode(const AverageEncodeArguments& arguments, Stream stream);
+
+/// Completes the messages of tensors when every slice is encoded: one scale for all.
+struct SealArguments {
+    const double* sums; ///< of all blocks of all the feedback's chunks, in order
+    std::size_t blocks;
+    std::size_t elements; ///< that take part, in all chunks
+    onebit_scale_t scale;
+    float* scales;                  ///< one: the feedback's scale
+    std::uint32_t* const* trailers; ///< one pointer per message, to its last word; the array in device memory too
+    std::size_t messages;
+};
+Status seal(const SealArguments& arguments, Stream stream);
+
+/// Expands a message: +-scale, and 0 where the mask says so.
+struct DecodeArguments {
+    Slice slice;
+    onebit_group_t group;
+    const std::uint32_t* message;
+    const std::uint32_t* mask; ///< one bit per element; NULL: all take part
+    float* values;             ///< one per element
+};
+Status decode(const DecodeArguments& arguments, Stream stream);
+
+/// What `first_nonfinite` leaves where there is none.
+inline constexpr unsigned long long kAllFinite = ~0ULL;
+
+/// Finds the index of the first NaN or infinity.
+struct FirstNonfiniteArguments {
+    const float* values;
+    std::size_t count;
+    unsigned long long* first; ///< one; need not be set before
+};
+Status first_nonfinite(const FirstNonfiniteArguments& arguments, Stream stream);
+
+} // namespace onebit::cuda

@@ -1,0 +1,202 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Runs what is written for a GPU's threads on a CPU, to the letter: each thread is a fiber that goes on until it must
+// wait for those beside it. Finds what a GPU may only show now and then: warps whose threads don't vote together,
+// thread blocks that wait for one who never comes, results that depend on who runs first.
+#pragma once
+
+#include <ucontext.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace onebit_test {
+
+constexpr unsigned kEmulatedWarpSize = 32;
+
+/// Threads that wait for each other, again and again.
+struct Rendezvous {
+    unsigned members = 0; ///< how many
+    unsigned arrived = 0;
+    unsigned generation = 0;
+    const char* purpose = nullptr;
+};
+
+struct EmulatedWarp {
+    Rendezvous rendezvous;
+    // Two rows: the quick may write the next while the slow read the last.
+    std::uint64_t slots[2][kEmulatedWarpSize] = {};
+};
+
+struct Fiber {
+    ucontext_t context = {};
+    Rendezvous* waits_for = nullptr;
+    unsigned generation = 0; // of what it waits for, when it began to
+    unsigned exchanges = 0;
+    bool done = false;
+};
+
+/// The threads of a block, one block after the other.
+class EmulatedBlock {
+  public:
+    explicit EmulatedBlock(unsigned warps)
+        : warps_(warps),
+          fibers_(std::size_t{warps} * kEmulatedWarpSize),
+          stacks_(new char[fibers_.size() * kStackBytes]) {}
+
+    /// Runs body(thread) for all threads to their end, the first or the last warp first.
+    void run(bool last_first, const std::function<void(unsigned thread)>& body) {
+        body_ = &body;
+        error_.clear();
+        all_ = {static_cast<unsigned>(fibers_.size())};
+        for (EmulatedWarp& warp : warps_) warp.rendezvous = {kEmulatedWarpSize};
+        for (std::size_t i = 0; i < fibers_.size(); ++i) {
+            fibers_[i] = {};
+            ucontext_t& context = fibers_[i].context;
+            initialise(&context);
+            context.uc_stack.ss_sp = stacks_.get() + i * kStackBytes;
+            context.uc_stack.ss_size = kStackBytes;
+            context.uc_link = &scheduler_;
+            const auto self = reinterpret_cast<std::uintptr_t>(this); // makecontext passes ints alone
+            makecontext(&context, reinterpret_cast<void (*)()>(&EmulatedBlock::enter), 2,
+                        static_cast<unsigned>(self >> 32), static_cast<unsigned>(self));
+        }
+        // Each warp as far as it comes by itself: who forgets to wait for another warp is ahead of it, or behind.
+        for (std::size_t done = 0; done < fibers_.size();) {
+            bool progress = false;
+            for (std::size_t w = 0; w < warps_.size(); ++w) {
+                const std::size_t warp = last_first ? warps_.size() - 1 - w : w;
+                for (bool going = true; going; progress |= going) going = advance(warp * kEmulatedWarpSize, &done);
+            }
+            if (!progress) throw std::logic_error("threads wait for each other for ever");
+        }
+    }
+
+    void wait(Rendezvous& rendezvous, const char* purpose) {
+        if (rendezvous.arrived == 0) rendezvous.purpose = purpose;
+        if (std::strcmp(rendezvous.purpose, purpose) != 0) {
+            error_ = std::string(purpose) + " meets " + rendezvous.purpose;
+        }
+        Fiber& fiber = fibers_[current_];
+        fiber.waits_for = &rendezvous;
+        fiber.generation = rendezvous.generation;
+        if (++rendezvous.arrived == rendezvous.members) {
+            rendezvous.arrived = 0;
+            ++rendezvous.generation;
+        }
+        swapcontext(&fiber.context, &scheduler_);
+    }
+
+    void wait_for_all() { wait(all_, "sync"); }
+
+    /// Gives a value to the others of the warp; theirs, when all are there.
+    const std::uint64_t* exchange(unsigned thread, const char* purpose, std::uint64_t value) {
+        EmulatedWarp& warp = warps_[thread / kEmulatedWarpSize];
+        std::uint64_t* const slots = warp.slots[fibers_[thread].exchanges++ % 2];
+        slots[thread % kEmulatedWarpSize] = value;
+        wait(warp.rendezvous, purpose);
+        return slots;
+    }
+
+  private:
+    static constexpr std::size_t kStackBytes = std::size_t{128} << 10;
+
+    /// By itself, for it is declared to return twice, which no variable around it likes.
+    [[gnu::noinline]] static void initialise(ucontext_t* context) { getcontext(context); }
+
+    /// Lets each thread of a warp run until it waits; false if all were waiting. Counts those that come to their end.
+    bool advance(std::size_t first, std::size_t* done) {
+        bool progress = false;
+        for (current_ = first; current_ < first + kEmulatedWarpSize; ++current_) {
+            Fiber& fiber = fibers_[current_];
+            if (fiber.done || (fiber.waits_for != nullptr && fiber.waits_for->generation == fiber.generation)) continue;
+            progress = true;
+            swapcontext(&scheduler_, &fiber.context);
+            if (!error_.empty()) throw std::logic_error(error_);
+            if (fiber.done) ++*done;
+        }
+        return progress;
+    }
+
+    static void enter(unsigned high, unsigned low) {
+        auto* const self = reinterpret_cast<EmulatedBlock*>(std::uintptr_t{high} << 32 | low);
+        const std::size_t thread = self->current_;
+        (*self->body_)(static_cast<unsigned>(thread));
+        self->fibers_[thread].done = true;
+    }
+
+    const std::function<void(unsigned)>* body_ = nullptr;
+    std::vector<EmulatedWarp> warps_;
+    std::vector<Fiber> fibers_;
+    std::unique_ptr<char[]> stacks_;
+    Rendezvous all_;
+    ucontext_t scheduler_ = {};
+    std::size_t current_ = 0;
+    std::string error_;
+};
+
+/// What the kernels take for a thread.
+class EmulatedThread {
+  public:
+    EmulatedThread(EmulatedBlock& owner, unsigned block, unsigned thread)
+        : owner_(owner), block_(block), thread_(thread) {}
+
+    unsigned block() const { return block_; }
+    unsigned warp() const { return thread_ / kEmulatedWarpSize; }
+    unsigned lane() const { return thread_ % kEmulatedWarpSize; }
+
+    std::uint32_t ballot(bool vote) const {
+        const std::uint64_t* const votes = owner_.exchange(thread_, "ballot", vote ? 1 : 0);
+        std::uint32_t word = 0;
+        for (unsigned i = 0; i < kEmulatedWarpSize; ++i) word |= static_cast<std::uint32_t>(votes[i]) << i;
+        return word;
+    }
+
+    template <typename T>
+    T shuffle(T value, unsigned from) const {
+        static_assert(sizeof(T) <= sizeof(std::uint64_t));
+        std::uint64_t slot = 0;
+        std::memcpy(&slot, &value, sizeof(T));
+        const std::uint64_t* const slots = owner_.exchange(thread_, "shuffle", slot);
+        std::memcpy(&value, &slots[from], sizeof(T));
+        return value;
+    }
+
+    /// Past the last lane: its own value, as on a GPU.
+    template <typename T>
+    T shuffle_down(T value, unsigned distance) const {
+        return shuffle(value, lane() + distance < kEmulatedWarpSize ? lane() + distance : lane());
+    }
+
+    void sync() const { owner_.wait_for_all(); }
+    void lower(unsigned long long* place, unsigned long long value) const {
+        if (value < *place) *place = value;
+    }
+
+  private:
+    EmulatedBlock& owner_;
+    unsigned block_;
+    unsigned thread_;
+};
+
+/// Runs body(thread, shared) for each thread of so many thread blocks, one block after the other.
+template <unsigned kWarps, typename Shared, typename Body>
+void run_on_emulated_gpu(std::size_t blocks, const Body& body) {
+    static thread_local EmulatedBlock block(kWarps); // kept: its stacks take longer to make than to use
+    alignas(Shared) unsigned char shared[sizeof(Shared)];
+    for (std::size_t i = 0; i < blocks; ++i) {
+        std::memset(shared, 0xff, sizeof(shared)); // NaNs: nobody may use what nobody has written
+        block.run(i % 2 == 1, [&](unsigned thread) {
+            body(EmulatedThread(block, static_cast<unsigned>(i), thread), *reinterpret_cast<Shared*>(shared));
+        });
+    }
+}
+
+} // namespace onebit_test
