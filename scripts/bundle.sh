@@ -1,0 +1,63 @@
+#!/usr/bin/env bash
+# Copyright 2026 The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+
+# Makes a folder that can be carried to a machine with a GPU and no packages: the GPU tests and benchmarks, and the
+# libraries that they need.
+
+set -euo pipefail
+
+usage() {
+    cat <<'END'
+usage: scripts/bundle.sh [FOLDER]
+
+Builds what runs on GPUs (nvcc must be there) and puts it, with the shared libraries that it needs except the C
+library's, into FOLDER (default: build/bundle). There FOLDER/gpu_check.sh runs it all.
+END
+}
+
+programs=(tests/onebit_cuda_tests bench/cuda_kernel_benchmark tools/onebit_info)
+most_mib=60
+
+# The C library belongs to the machine, and the driver's to its GPU.
+libraries_of() {
+    ldd "$@" | awk '$2 == "=>" && $3 ~ /^\// {print $3}' | sort -u |
+        grep -Ev '/(libc|libm|libdl|librt|libpthread|libcuda|ld-linux[^/]*)\.so'
+}
+
+main() {
+    local program size
+    if [[ ${1:-} == -h || ${1:-} == --help ]]; then
+        usage
+        exit 0
+    fi
+    local folder=${1:-build/bundle}
+    if [[ -e $folder && ! -e $folder/gpu_check.sh ]]; then
+        echo "bundle.sh: $folder is there already, and is no bundle" >&2
+        exit 1
+    fi
+    rm -rf "$folder"
+    mkdir -p "$folder/bin" "$folder/lib"
+    folder=$(cd "$folder" && pwd)
+    cd "$(dirname "${BASH_SOURCE[0]}")/.."
+    # shellcheck source=scripts/quietly.sh
+    source scripts/quietly.sh
+
+    scripts/packages.sh build openmpi test bench
+    quietly cmake --preset release -DONEBIT_CUDA=ON
+    quietly cmake --build --preset release --target "${programs[@]##*/}"
+    for program in "${programs[@]}"; do
+        cp "build/release/$program" "$folder/bin/"
+    done
+    libraries_of "$folder"/bin/* | xargs -I {} cp -L {} "$folder/lib/"
+    strip "$folder"/bin/*
+    cp scripts/gpu_check.sh "$folder/"
+    size=$(du -sm "$folder" | cut -f 1)
+    if ((size > most_mib)); then
+        echo "bundle.sh: $folder has $size MiB, more than $most_mib" >&2
+        exit 1
+    fi
+    echo "$folder: $size MiB; carry it to a machine with a GPU, and run gpu_check.sh there"
+}
+
+main "$@"
