@@ -21,7 +21,7 @@ constexpr Link kNetwork = {20, 2, 1.5e-3};
 /// A byte of float32 corrected, encoded, averaged and decoded, with its 32nd of a byte on the way.
 constexpr double kCodecUsPerByte = 0.35e-3;
 /// A byte of float32 summed up inside a node.
-constexpr double kNodeUsPerByte = 0.5e-3;
+constexpr double kNodeUsPerByte = 0.25e-3;
 /// The agreement and the exchanges' own cost, where they are not a dense sum's.
 constexpr double kCompressedUs = 2;
 
