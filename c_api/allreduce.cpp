@@ -15,6 +15,7 @@ onebit_status_t onebit_allreduce_create(onebit_comm_t comm, const onebit_allredu
         return onebit::with_object<onebit::Communicator>(comm, [&](onebit::Communicator& communicator) {
             std::unique_ptr<Allreduce> made;
             ONEBIT_RETURN_IF_ERROR(Allreduce::create(communicator, config, output, &made));
+            made->plan().log(communicator);
             onebit::put_output(std::move(made), allreduce);
             return Status();
         });

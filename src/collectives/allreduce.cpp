@@ -49,7 +49,6 @@ Status Allreduce::create(Communicator& communicator, const onebit_allreduce_conf
     if (!communicator.usable()) made->abandon(agreed);
     ONEBIT_RETURN_IF_ERROR(agreed);
     made->leaving_together_ = false;
-    made->plan_.log(communicator);
     *allreduce = std::move(made);
     return {};
 }

@@ -111,7 +111,7 @@ Status Communicator::choose_costs(const std::string& tuning_table) {
     if (objection.empty()) {
         set_costs(std::move(table.costs), kTuned);
     } else {
-        costs_source_ = "estimated, for " + objection;
+        keep_estimate(objection);
     }
     return {};
 }
@@ -123,7 +123,7 @@ void Communicator::set_costs(Costs costs, std::string source) {
 }
 
 void Communicator::keep_estimate(const std::string& why) {
-    costs_source_ += ", for " + why;
+    costs_objection_ += ", for " + why;
     wants_measuring_ = false;
 }
 

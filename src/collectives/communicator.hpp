@@ -38,7 +38,7 @@ class Communicator {
 
     /// What a call of each form is expected to take between these ranks, the same on every rank, and how that is known.
     const Costs& costs() const { return costs_; }
-    const std::string& costs_source() const { return costs_source_; }
+    std::string costs_source() const { return costs_source_ + costs_objection_; }
     void set_costs(Costs costs, std::string source);
     /// Whether the costs are but estimated, and might be measured instead.
     bool wants_measuring() const { return wants_measuring_; }
@@ -77,6 +77,7 @@ class Communicator {
     NodeGroups groups_;
     Costs costs_ = Costs({Costs::Row()});
     std::string costs_source_;
+    std::string costs_objection_; ///< to what would have been better
     bool wants_measuring_ = false;
     std::unique_ptr<Agreement> agreement_;
     Status broken_;

@@ -64,10 +64,12 @@ Status take_slowest(Communicator& communicator, const Status& own, std::vector<d
 }
 
 Status call_all(std::vector<Contender>& contenders, std::size_t times, Buffers& buffers) {
-    for (std::size_t i = 0; i < times; ++i) {
-        for (Contender& contender : contenders) ONEBIT_RETURN_IF_ERROR(contender.call(buffers));
-    }
-    return {};
+    return catch_exceptions([&] {
+        for (std::size_t i = 0; i < times; ++i) {
+            for (Contender& contender : contenders) ONEBIT_RETURN_IF_ERROR(contender.call(buffers));
+        }
+        return Status();
+    });
 }
 
 /// All forms at one size, in turn, as often as fits into `seconds`.
@@ -148,6 +150,9 @@ Status make_buffers(Communicator& communicator, std::uint64_t count, Buffers* bu
     }));
 }
 
+/// Elements of a call that takes longer than a latency on any network.
+constexpr std::uint64_t kShowsRates = std::uint64_t{1} << 16;
+
 /// What one call of each form took.
 double round_us(const Costs::Row& row) {
     double sum = 0;
@@ -155,7 +160,7 @@ double round_us(const Costs::Row& row) {
     return sum;
 }
 
-/// A row for each size, until a round takes longer than `patience_us`.
+/// A row for each size, until a round takes longer than `patience_us`; but rates show only in calls of some size.
 Status measure_rows(Communicator& communicator, std::span<const std::uint64_t> sizes, double seconds,
                     double patience_us, std::vector<Costs::Row>* rows) {
     Buffers buffers;
@@ -170,7 +175,7 @@ Status measure_rows(Communicator& communicator, std::span<const std::uint64_t> s
             return status;
         }
         rows->push_back(row);
-        if (round_us(row) > patience_us) break;
+        if (size >= kShowsRates && round_us(row) > patience_us) break;
     }
     drop_partial_forms(*rows);
     return {};
@@ -204,11 +209,15 @@ Status tune(Communicator& communicator, const TuningOrder& order) {
 
 Status measure_at_start(Communicator& communicator) {
     constexpr double kPatienceUs = 20e3;
-    constexpr std::uint64_t kFactor = 4;
     constexpr std::uint64_t kLargest = std::uint64_t{1} << 20;
-    std::vector<std::uint64_t> sizes;
-    for (std::uint64_t size = kLargest; size > static_cast<std::uint64_t>(communicator.size()); size /= kFactor) {
-        sizes.insert(sizes.begin(), size);
+    const auto ranks = static_cast<std::uint64_t>(communicator.size());
+    if (ranks > kShowsRates) {
+        communicator.keep_estimate("of so many ranks few sizes can be measured");
+        return {};
+    }
+    std::vector<std::uint64_t> sizes = {ranks};
+    for (std::uint64_t size = 1024; size <= kLargest; size *= 4) {
+        if (size > ranks) sizes.push_back(size);
     }
     std::vector<Costs::Row> rows;
     const Status status = measure_rows(communicator, sizes, kStartSeconds, kPatienceUs, &rows);

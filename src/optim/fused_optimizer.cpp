@@ -81,6 +81,7 @@ Status FusedOptimizer::add_buckets(Communicator& communicator, const std::vector
         const onebit_allreduce_config_t exchange = exchange_config(config(), count, compresses);
         ONEBIT_RETURN_IF_ERROR(Allreduce::create(communicator, &exchange, own, &bucket.allreduce,
                                                  {.keep_results = keep_results, .tentative_calls = has_buckets()}));
+        bucket.allreduce->plan().log(communicator);
         buckets_.push_back(std::move(bucket));
     }
     return {};

@@ -29,6 +29,8 @@ Status load(const char* xml, Topology* loaded) {
     }
     Topology topology(made);
     hwloc_topology_set_io_types_filter(made, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
+    // A process that may use one socket alone would see the other's devices near none.
+    hwloc_topology_set_flags(made, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED);
     const bool dump = xml != nullptr && *xml != '\0';
     errno = 0;
     if (dump && hwloc_topology_set_xml(made, xml) != 0) {
@@ -56,13 +58,9 @@ hwloc_obj_t pci_of(hwloc_obj_t object) {
     return object;
 }
 
-bool has_one_socket(hwloc_topology_t topology) {
-    return hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_PACKAGE) == 1;
-}
-
-int socket_of(hwloc_topology_t topology, hwloc_obj_t device) {
-    if (has_one_socket(topology)) return 0;
-    hwloc_obj_t near = hwloc_get_non_io_ancestor_obj(topology, device);
+int socket_of(hwloc_topology_t topology, hwloc_obj_t object) {
+    if (hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_PACKAGE) == 1) return 0;
+    hwloc_obj_t near = hwloc_get_non_io_ancestor_obj(topology, object);
     while (near != nullptr && near->type != HWLOC_OBJ_PACKAGE) near = near->parent;
     return near == nullptr ? Machine::kNoSocket : static_cast<int>(near->logical_index);
 }
@@ -89,7 +87,7 @@ Path path_between(hwloc_topology_t topology, hwloc_obj_t a, hwloc_obj_t b) {
             const auto j = static_cast<std::size_t>(met - from_b.begin());
             return std::max(i, j) <= 2 ? Path::kPix : Path::kPxb;
         }
-        return common->type == HWLOC_OBJ_MACHINE && !has_one_socket(topology) ? Path::kSys : Path::kNode;
+        return socket_of(topology, common) == Machine::kNoSocket ? Path::kSys : Path::kNode;
     }
     return Path::kSys;
 }
@@ -151,8 +149,8 @@ Found<Machine::Nic> find_nics(hwloc_topology_t topology) {
         Machine::Nic& nic = known->second;
         if (nic.name.empty() || rdma) nic.name = os->name;
         if (rdma) {
+            nic.up = is_up(os) || (nic.rdma && nic.up);
             nic.rdma = true;
-            nic.up = is_up(os);
         }
     }
     found.sort();
@@ -170,27 +168,39 @@ std::vector<std::vector<Path>> paths(hwloc_topology_t topology, const Found<Mach
     return rows;
 }
 
-/// Where hwloc was built with NVML, or a dump by such a one.
+/// Where hwloc was built with NVML, or a dump by such a one. Two GPUs that are linked to switches only have between
+/// them what the lesser of them has to all switches.
 std::vector<std::vector<std::uint64_t>> find_nvlink(hwloc_topology_t topology, const Found<Machine::Gpu>& gpus) {
     const std::size_t n = gpus.devices.size();
     std::vector<std::vector<std::uint64_t>> rates(n, std::vector<std::uint64_t>(n, 0));
-    hwloc_distances_s* distances = nullptr;
+    hwloc_distances_s* found = nullptr;
     unsigned count = 1;
-    if (hwloc_distances_get_by_name(topology, "NVLinkBandwidth", &count, &distances, 0) != 0 || count == 0)
-        return rates;
+    if (hwloc_distances_get_by_name(topology, "NVLinkBandwidth", &count, &found, 0) != 0 || count == 0) return rates;
     const auto index_of = [&](hwloc_obj_t object) {
         const auto gpu = std::find_if(gpus.devices.begin(), gpus.devices.end(),
                                       [&](const auto& device) { return device.first == pci_of(object); });
         return static_cast<std::size_t>(gpu - gpus.devices.begin());
     };
-    for (unsigned i = 0; i < distances->nbobjs; ++i) {
-        for (unsigned j = 0; j < distances->nbobjs; ++j) {
-            const std::size_t a = index_of(distances->objs[i]);
-            const std::size_t b = index_of(distances->objs[j]);
-            if (a != b && a < n && b < n) rates[a][b] = distances->values[i * distances->nbobjs + j];
+    std::vector<std::uint64_t> to_switches(n, 0);
+    for (unsigned i = 0; i < found->nbobjs; ++i) {
+        const std::size_t a = index_of(found->objs[i]);
+        for (unsigned j = 0; a < n && j < found->nbobjs; ++j) {
+            const std::uint64_t rate = found->values[i * found->nbobjs + j];
+            const std::size_t b = index_of(found->objs[j]);
+            const char* const kind = found->objs[j]->subtype;
+            if (b < n) {
+                rates[a][b] = a == b ? 0 : rate;
+            } else if (kind != nullptr && std::strcmp(kind, "NVSwitch") == 0) {
+                to_switches[a] += rate;
+            }
         }
     }
-    hwloc_distances_release(topology, distances);
+    hwloc_distances_release(topology, found);
+    for (std::size_t a = 0; a < n; ++a) {
+        for (std::size_t b = 0; b < n; ++b) {
+            if (a != b && rates[a][b] == 0) rates[a][b] = std::min(to_switches[a], to_switches[b]);
+        }
+    }
     return rates;
 }
 

@@ -51,7 +51,9 @@ std::string between_gpus(const Machine& machine) {
     const std::size_t pairs = machine.gpus.size() * (machine.gpus.size() - 1) / 2;
     if (pairs == 0) return "one GPU";
     if (linked == pairs) return "NVLink between all GPUs";
-    return std::string("at most ") + path_name(farthest) + " between GPUs";
+    const std::string far = path_name(farthest);
+    return linked > 0 ? "NVLink between some GPUs, else at most " + far
+                      : "at most " + far + " between GPUs, no NVLink known";
 }
 
 /// Why NCCL can't be used at all; empty if it can.

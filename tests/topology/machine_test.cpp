@@ -77,6 +77,14 @@ TEST_CASE("four GPUs with NVLink, a NIC beside each", "[topology]") {
     }
 }
 
+TEST_CASE("four GPUs whose NVLinks all lead to switches", "[topology]") {
+    const Machine machine = machine_of("four-gpus-nvswitch");
+    REQUIRE(machine.gpus.size() == 4);
+    for (std::size_t a = 0; a < 4; ++a) {
+        for (std::size_t b = 0; b < 4; ++b) CHECK(machine.nvlink[a][b] == (a == b ? 0 : 300000));
+    }
+}
+
 TEST_CASE("eight GPUs behind switches, a NIC on each switch", "[topology]") {
     const Machine machine = machine_of("eight-gpus-switches");
     REQUIRE(machine.gpus.size() == 8);

@@ -41,12 +41,14 @@ TEST_CASE("GPUs with RDMA NICs nearby: NCCL throughout", "[topology]") {
 
 TEST_CASE("one node: NCCL", "[topology]") {
     check_choice("four-gpus-nvlink", gpus(1, 4), Transports::kNccl, "one node, NVLink between all GPUs");
-    check_choice("two-gpus-pcie", gpus(1, 2), Transports::kNccl, "one node, at most PHB between GPUs");
+    check_choice("four-gpus-nvswitch", gpus(1, 4), Transports::kNccl, "one node, NVLink between all GPUs");
+    check_choice("two-gpus-pcie", gpus(1, 2), Transports::kNccl, "one node, at most PHB between GPUs, no NVLink known");
 }
 
 TEST_CASE("no RDMA NIC that is up nearby: bits between nodes go by MPI", "[topology]") {
     check_choice("two-gpus-pcie", gpus(2, 2), Transports::kNcclInsideMpiAcross,
-                 "GPU0 has no RDMA NIC that is up under its own host bridge; inside a node: at most PHB between GPUs");
+                 "GPU0 has no RDMA NIC that is up under its own host bridge; inside a node: at most PHB between GPUs, "
+                 "no NVLink known");
     check_choice("two-gpus-pcie", gpus(2, 1), Transports::kMpi,
                  "GPU0 has no RDMA NIC that is up under its own host bridge, and one rank per node leaves NCCL nothing "
                  "to do inside");
