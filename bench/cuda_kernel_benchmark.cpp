@@ -13,7 +13,6 @@
 #include <cuda_runtime.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -27,6 +26,7 @@
 
 #include "compress/sign/cuda/kernels.hpp"
 #include "core/partition.hpp"
+#include "samples.hpp"
 
 namespace onebit::bench {
 namespace {
@@ -83,12 +83,8 @@ class Event {
 
 std::vector<float> gaussians(std::size_t count) {
     std::mt19937 generator(20260000U);
-    std::normal_distribution<float> gaussian;
-    // A GPU's caches don't know two blocks with the same values for one: a few thousand are enough to make.
-    const std::size_t period = std::min<std::size_t>(count, 1U << 22U);
     std::vector<float> values(count);
-    for (std::size_t i = 0; i < period; ++i) values[i] = gaussian(generator);
-    for (std::size_t i = period; i < count; ++i) values[i] = values[i - period];
+    fill_with_gaussians(values.data(), count, generator);
     return values;
 }
 
@@ -168,12 +164,6 @@ class Arena {
     DeviceArray<const std::uint32_t*> incoming_pointers_;
     DeviceArray<unsigned long long> first_;
 };
-
-double median(std::vector<double> values) {
-    const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-    std::nth_element(values.begin(), middle, values.end());
-    return *middle;
-}
 
 // All cases in turn, `rounds` times; prints a table and returns the same as JSON.
 nlohmann::ordered_json measure(std::size_t elements, int rounds) {

@@ -32,6 +32,7 @@
 #include "core/aligned_buffer.hpp"
 #include "core/partition.hpp"
 #include "memory_floor.hpp"
+#include "samples.hpp"
 
 namespace onebit::bench {
 
@@ -50,11 +51,7 @@ struct Arena {
           bits(count / kWordElements),
           scales(count / kBlockElements) {
         std::mt19937 generator(20260000U);
-        std::normal_distribution<float> gaussian;
-        // One Gaussian block after another would take longer to make than to measure: a few thousand, repeated.
-        const std::size_t period = std::min<std::size_t>(count, 1U << 20U);
-        for (std::size_t i = 0; i < period; ++i) values[i] = gaussian(generator);
-        for (std::size_t i = period; i < count; ++i) values[i] = values[i - period];
+        fill_with_gaussians(values.data(), count, generator);
         for (AlignedBuffer<std::uint32_t>& message : messages) {
             message = AlignedBuffer<std::uint32_t>(bits.size() + scales.size());
             for (std::size_t w = 0; w < bits.size(); ++w) message[w] = static_cast<std::uint32_t>(generator());
@@ -167,12 +164,6 @@ double seconds(const Work& work) {
     const auto begin = std::chrono::steady_clock::now();
     work();
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-}
-
-double median(std::vector<double> times) {
-    std::sort(times.begin(), times.end());
-    const std::size_t half = times.size() / 2;
-    return times.size() % 2 == 1 ? times[half] : (times[half - 1] + times[half]) / 2;
 }
 
 // The times of one floor's candidates.

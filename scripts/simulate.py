@@ -200,7 +200,7 @@ def large_clusters(options, results):
         cells = [f"{times[a] / 1e3:.4g}" if times.get(a) else ("" if a not in times else "?")
                  for a in ("mpi", "flat", "pipelined", "bruck", "two_level")]
         ours = [time for algorithm, time in times.items() if algorithm != "mpi" and time]
-        gain = f"{times['mpi'] / min(ours):.1f}" if ours and times["mpi"] else "?"
+        gain = f"{times['mpi'] / min(ours):.2g}" if ours and times["mpi"] else "?"
         lines.append(f"| {network} | {hosts} | {ranks} | {count // 1_000_000} M | " + " | ".join(cells) + f" | {gain} |")
     return "\n".join(lines) + "\n"
 

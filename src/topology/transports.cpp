@@ -3,6 +3,8 @@
 #include "topology/transports.hpp"
 
 #include <algorithm>
+#include <optional>
+#include <vector>
 
 namespace onebit {
 namespace {
@@ -12,30 +14,16 @@ bool serves(const Machine::Nic& nic, Path path) {
     return nic.rdma && nic.up && path <= Path::kPhb;
 }
 
-/// First GPU that no such NIC serves; the number of GPUs if all have one.
-std::size_t first_without_nic(const Machine& machine) {
+/// What lies between each GPU and the nearest such NIC; nothing where it has none.
+std::vector<std::optional<Path>> nearest_nics(const Machine& machine) {
+    std::vector<std::optional<Path>> nearest(machine.gpus.size());
     for (std::size_t g = 0; g < machine.gpus.size(); ++g) {
-        bool served = false;
-        for (std::size_t n = 0; n < machine.nics.size(); ++n) {
-            served = served || serves(machine.nics[n], machine.gpu_to_nic[g][n]);
-        }
-        if (!served) return g;
-    }
-    return machine.gpus.size();
-}
-
-/// The path to the farthest of the NICs that the GPUs would use, each the nearest of its own.
-Path farthest_nic(const Machine& machine) {
-    Path farthest = Path::kSelf;
-    for (std::size_t g = 0; g < machine.gpus.size(); ++g) {
-        Path nearest = Path::kSys;
         for (std::size_t n = 0; n < machine.nics.size(); ++n) {
             const Path path = machine.gpu_to_nic[g][n];
-            if (serves(machine.nics[n], path)) nearest = std::min(nearest, path);
+            if (serves(machine.nics[n], path)) nearest[g] = std::min(nearest[g].value_or(path), path);
         }
-        farthest = std::max(farthest, nearest);
     }
-    return farthest;
+    return nearest;
 }
 
 /// What GPUs of the machine have between them, in words.
@@ -88,12 +76,15 @@ TransportChoice choose_transports(const Machine& machine, const Surroundings& wi
         return {Transports::kMpi, objection};
     }
     if (with.nodes == 1) return {Transports::kNccl, "one node, " + between_gpus(machine)};
-    const std::size_t alone = first_without_nic(machine);
-    if (alone == machine.gpus.size()) {
-        return {Transports::kNccl, std::string("each GPU has an RDMA NIC at most ") + path_name(farthest_nic(machine)) +
+    const std::vector<std::optional<Path>> nics = nearest_nics(machine);
+    const auto alone = std::find(nics.begin(), nics.end(), std::nullopt);
+    if (alone == nics.end()) {
+        const Path farthest = **std::max_element(nics.begin(), nics.end());
+        return {Transports::kNccl, std::string("each GPU has an RDMA NIC at most ") + path_name(farthest) +
                                        " away, which sends from its memory"};
     }
-    const std::string why = "GPU" + std::to_string(alone) + " has no RDMA NIC that is up under its own host bridge";
+    const std::string why =
+        "GPU" + std::to_string(alone - nics.begin()) + " has no RDMA NIC that is up under its own host bridge";
     if (with.ranks_per_node == 1) {
         return {Transports::kMpi, why + ", and one rank per node leaves NCCL nothing to do inside"};
     }
