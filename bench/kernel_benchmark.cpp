@@ -132,10 +132,12 @@ void add_average_encode(Arena& arena, std::vector<Case>& cases) {
 
 void add_decode(Arena& arena, std::vector<Case>& cases) {
     cases.push_back({"decode", Floor::kFill, 4.125, [&arena](const SignKernels& k) {
+                         const Stores stores = stores_for(arena.count * sizeof(float)); // as the library
                          for (std::size_t i = 0; i < arena.count; i += kBlockElements) {
                              k.decode(arena.messages[0].data() + i / kWordElements, 0.5F, nullptr, kBlockElements,
-                                      arena.output.data() + i);
+                                      stores, arena.output.data() + i);
                          }
+                         order_stores(stores);
                      }});
 }
 

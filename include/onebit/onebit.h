@@ -101,7 +101,8 @@ ONEBIT_API onebit_status_t onebit_comm_size(onebit_comm_t comm, int* size) ONEBI
 /* Measures how long an allreduce takes between these very ranks in each of its forms, dense and compressed, from few
  * elements to many. From then on handles of the kind ONEBIT_ALGORITHM_AUTO that are created from `comm` are of the
  * quickest form for their size. Without it the first such handle of 1024 elements or more, over MPI, measures for a few
- * tenths of a second, longer where ranks share cores, and uses 20 MiB meanwhile; where compression barely pays, the
+ * tenths of a second, longer where ranks share cores, and uses 20 MiB meanwhile; larger handles than 2^20 elements
+ * measure sizes up to theirs, 2^24 at most, and use about five times as many floats. Where compression barely pays, the
  * choice may then differ from run to run, and with it a result's bits. The same in every run are a table and, with
  * ONEBIT_MEASURE=0, an estimate that supposes 10 Gbit/s between nodes. `path` keeps the table for later runs
  * (ONEBIT_TUNING; README.md, "Tuning"). Collective; blocks.

@@ -192,7 +192,7 @@ Status Allreduce::begin(const void* input, void* output, bool may_block) {
     own_status_ = check_operands(input, output);
     if (plan_.check == ONEBIT_CHECK_NONE) ONEBIT_RETURN_IF_ERROR(own_status_);
     array_source_ = ArraySource(static_cast<const float*>(input));
-    array_sink_ = ArraySink(static_cast<float*>(output));
+    array_sink_ = ArraySink(static_cast<float*>(output), stores_for(plan_.count * sizeof(float)));
     begin(plan_.algorithm,
           {static_cast<const float*>(input), static_cast<float*>(output), &array_source_, &array_sink_, may_block});
     return {};

@@ -61,7 +61,7 @@ Status Communicator::create(std::unique_ptr<Transport> transport, const Status& 
     std::string tuning_table;
     ONEBIT_RETURN_IF_ERROR(made->share_tuning_table(&tuning_table));
     ONEBIT_RETURN_IF_ERROR(made->agree(catch_exceptions([&] { return made->choose_costs(tuning_table); })));
-    made->wants_measuring_ = made->environment_.measure && made->size() > 1 && made->costs_source_ != kTuned;
+    if (made->environment_.measure && made->size() > 1 && made->costs_source_ != kTuned) made->known_to_ = 0;
     *communicator = std::move(made);
     return {};
 }
@@ -116,15 +116,15 @@ Status Communicator::choose_costs(const std::string& tuning_table) {
     return {};
 }
 
-void Communicator::set_costs(Costs costs, std::string source) {
+void Communicator::set_costs(Costs costs, std::string source, std::uint64_t known_to) {
     costs_ = std::move(costs);
     costs_source_ = std::move(source);
-    wants_measuring_ = false;
+    known_to_ = known_to;
 }
 
 void Communicator::keep_estimate(const std::string& why) {
     costs_objection_ += ", for " + why;
-    wants_measuring_ = false;
+    known_to_ = UINT64_MAX;
 }
 
 Communicator::~Communicator() {

@@ -39,9 +39,10 @@ class Communicator {
     /// What a call of each form is expected to take between these ranks, the same on every rank, and how that is known.
     const Costs& costs() const { return costs_; }
     std::string costs_source() const { return costs_source_ + costs_objection_; }
-    void set_costs(Costs costs, std::string source);
-    /// Whether the costs are but estimated, and might be measured instead.
-    bool wants_measuring() const { return wants_measuring_; }
+    /// `known_to`: elements up to which nothing is left to be measured.
+    void set_costs(Costs costs, std::string source, std::uint64_t known_to = UINT64_MAX);
+    /// Whether the costs of so many elements are but estimated, or guessed from those of fewer, and might be measured.
+    bool wants_measuring(std::uint64_t count) const { return count > known_to_; }
     /// They won't be.
     void keep_estimate(const std::string& why);
 
@@ -78,7 +79,7 @@ class Communicator {
     Costs costs_ = Costs({Costs::Row()});
     std::string costs_source_;
     std::string costs_objection_; ///< to what would have been better
-    bool wants_measuring_ = false;
+    std::uint64_t known_to_ = UINT64_MAX;
     std::unique_ptr<Agreement> agreement_;
     Status broken_;
 };

@@ -152,9 +152,9 @@ Status make_plan(Communicator& communicator, const onebit_allreduce_config_t* co
     ONEBIT_RETURN_IF_ERROR(compare_across_ranks(communicator, form, values));
     ONEBIT_RETURN_IF_ERROR(check_supported(*config));
 
-    const bool measure =
-        asked.algorithm == ONEBIT_ALGORITHM_AUTO && communicator.wants_measuring() && config->count >= kFewestMeasured;
-    if (measure) ONEBIT_RETURN_IF_ERROR(measure_at_start(communicator));
+    const bool measure = asked.algorithm == ONEBIT_ALGORITHM_AUTO && config->count >= kFewestMeasured &&
+                         communicator.wants_measuring(config->count);
+    if (measure) ONEBIT_RETURN_IF_ERROR(measure_at_start(communicator, config->count));
     choose_algorithm(*config, communicator, plan);
     plan->count = config->count;
     plan->piece_blocks = ceil_divide(communicator.environment().piece, kBlockElements);

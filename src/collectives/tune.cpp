@@ -207,22 +207,33 @@ Status tune(Communicator& communicator, const TuningOrder& order) {
     return communicator.agree(catch_exceptions([&] { return writes ? write_table(table, order.path) : Status(); }));
 }
 
-Status measure_at_start(Communicator& communicator) {
+Status measure_at_start(Communicator& communicator, std::uint64_t count) {
     constexpr double kPatienceUs = 20e3;
-    constexpr std::uint64_t kLargest = std::uint64_t{1} << 20;
+    constexpr std::uint64_t kAlways = std::uint64_t{1} << 20;
+    constexpr std::uint64_t kLargest = std::uint64_t{1} << 24;
+    constexpr std::uint64_t kLargestOfNode = std::uint64_t{1} << 27; // the ranks of a node share its memory
     const auto ranks = static_cast<std::uint64_t>(communicator.size());
     if (ranks > kShowsRates) {
         communicator.keep_estimate("of so many ranks few sizes can be measured");
         return {};
     }
-    std::vector<std::uint64_t> sizes = {ranks};
-    for (std::uint64_t size = 1024; size <= kLargest; size *= 4) {
-        if (size > ranks) sizes.push_back(size);
+    const bool first = communicator.wants_measuring(kAlways);
+    std::vector<Costs::Row> rows = first ? std::vector<Costs::Row>() : communicator.costs().rows();
+    const std::uint64_t known_to = first ? 0 : rows.back().count;
+    std::vector<std::uint64_t> sizes;
+    if (first) sizes.push_back(ranks);
+    const std::uint64_t most_places = std::ranges::max(communicator.groups().place_of_rank) + std::uint64_t{1};
+    const std::uint64_t largest = std::clamp(kLargestOfNode / most_places, kAlways, kLargest);
+    for (std::uint64_t size = 1024; size <= largest; size *= 4) {
+        const bool needed = size <= kAlways || size / 4 < count;
+        if (needed && size > std::max(ranks, known_to)) sizes.push_back(size);
     }
-    std::vector<Costs::Row> rows;
+
     const Status status = measure_rows(communicator, sizes, kStartSeconds, kPatienceUs, &rows);
     if (status.ok()) {
-        communicator.set_costs(Costs(std::move(rows)), "measured at the start");
+        const std::uint64_t reached = rows.back().count;
+        const bool to_the_end = reached * 4 > largest || round_us(rows.back()) > kPatienceUs;
+        communicator.set_costs(Costs(std::move(rows)), "measured at the start", to_the_end ? UINT64_MAX : reached);
     } else if (communicator.usable()) {
         communicator.keep_estimate("measuring failed: " + status.message());
     } else {

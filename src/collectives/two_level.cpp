@@ -236,7 +236,7 @@ void TwoLevelAllreduce::decode_next(bool* did) {
                                      "the sum of values and error overflowed float32; the error state has been reset");
         }
         if (!verdict_.ok()) continue;
-        const ArraySink sink(operands_.output + shard.begin);
+        const ArraySink sink(operands_.output + shard.begin, stores_for(shard.count * shards_.size() * sizeof(float)));
         const std::span<const std::uint32_t> mask = mask_.view();
         codec_.decode(message, slice, mask.empty() ? mask : mask.subspan(shard.begin / kWordElements), sink);
     }

@@ -14,6 +14,7 @@
 
 #include "core/partition.hpp"
 #include "core/status.hpp"
+#include "core/stores.hpp"
 
 namespace onebit {
 
@@ -49,6 +50,7 @@ class ValueSink {
     virtual ~ValueSink() = default;
     /// Where the values [begin, begin + count) of the whole buffer are to be written: their place, or `scratch`.
     virtual float* place(std::size_t begin, float* scratch) const = 0;
+    virtual Stores stores() const { return Stores::kCached; }
     /// They are written.
     virtual void written(const Block& block, std::size_t begin, std::size_t count, const float* values) const = 0;
 };
@@ -65,12 +67,14 @@ class ArraySource final : public ValueSource {
 
 class ArraySink final : public ValueSink {
   public:
-    explicit ArraySink(float* values = nullptr) : values_(values) {}
+    explicit ArraySink(float* values = nullptr, Stores stores = Stores::kCached) : values_(values), stores_(stores) {}
     float* place(std::size_t begin, float*) const override { return values_ + begin; }
+    Stores stores() const override { return stores_; }
     void written(const Block&, std::size_t, std::size_t, const float*) const override {}
 
   private:
     float* values_;
+    Stores stores_;
 };
 
 /// What an encoder could not express so far, for some consecutive chunks of the buffer: the worker error (all chunks)

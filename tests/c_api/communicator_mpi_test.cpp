@@ -119,6 +119,8 @@ TEST_CASE("without a table the first AUTO handle that may gain from it measures"
         ONEBIT_EXPECT(log, contains(first, "(measured at the start)"));
         ONEBIT_EXPECT(log, reason_of_auto(comm, log, 50000) == first); // the numbers of the one time
         ONEBIT_EXPECT(log, contains(reason_of_auto(comm, log, 1000), "(measured at the start)"));
+        ONEBIT_EXPECT(log, contains(reason_of_auto(comm, log, (1 << 20) + 1), "(measured at the start)")); // and further
+        ONEBIT_EXPECT(log, reason_of_auto(comm, log, 50000) == first);
         ONEBIT_EXPECT_OK(log, onebit_comm_tune(comm, 3000, 0.05, nullptr));
         ONEBIT_EXPECT(log, contains(reason_of_auto(comm, log, 50000), "(measured)"));
     });

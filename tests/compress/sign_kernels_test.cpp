@@ -162,13 +162,15 @@ TEST_CASE("average_encode gives the reference's bits on every instruction set", 
 }
 
 TEST_CASE("decode gives the reference's bits on every instruction set", "[kernels]") {
+    const auto stores = GENERATE(Stores::kCached, Stores::kPastCaches);
     for (const std::size_t misalignment : {0, 1, 16}) {
         for_each_case([&](const SignKernels& kernels, std::size_t count, onebit_scale_t, const std::uint32_t* mask) {
             const auto bits = random_words(count, 4);
             AlignedBuffer<float> expected(count + 64);
             AlignedBuffer<float> actual(count + 64);
-            reference_sign_kernels().decode(bits.data(), 1.25F, mask, count, expected.data() + misalignment);
-            kernels.decode(bits.data(), 1.25F, mask, count, actual.data() + misalignment);
+            reference_sign_kernels().decode(bits.data(), 1.25F, mask, count, stores, expected.data() + misalignment);
+            kernels.decode(bits.data(), 1.25F, mask, count, stores, actual.data() + misalignment);
+            order_stores(stores);
             CHECK(std::memcmp(actual.data(), expected.data(), actual.bytes()) == 0);
         });
     }

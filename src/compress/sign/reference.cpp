@@ -94,7 +94,8 @@ float average_encode(const std::uint32_t* const* messages, std::size_t ranks, st
     return sum.total();
 }
 
-void decode(const std::uint32_t* bits, float scale, const std::uint32_t* valid, std::size_t count, float* values) {
+void decode(const std::uint32_t* bits, float scale, const std::uint32_t* valid, std::size_t count, Stores /*stores*/,
+            float* values) {
     for (std::size_t i = 0; i < count; ++i) {
         const float value = bit_at(bits, i) ? scale : -scale;
         values[i] = valid == nullptr || bit_at(valid, i) ? value : 0.0F;

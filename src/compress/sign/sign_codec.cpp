@@ -222,17 +222,20 @@ void SignCodec::decode(const std::uint32_t* message, const Slice& slice, std::sp
             const std::size_t count = std::min(kTileElements, block.count() - tile);
             float* const place = values.place(begin, scratch);
             kernels_.decode(message + sign_word(group_, chunk, index) + tile / kWordElements, scale,
-                            mask.empty() ? nullptr : mask.data() + begin / kWordElements, count, place);
+                            mask.empty() ? nullptr : mask.data() + begin / kWordElements, count, values.stores(),
+                            place);
             values.written(block, begin, count, place);
         }
     });
+    order_stores(values.stores()); // other threads' were ordered by the end of parallel_for
 }
 
 void SignCodec::decode_block(const std::uint32_t* message, const Block& block, std::span<const std::uint32_t> mask,
                              float* values) const {
     kernels_.decode(message + sign_word(group_, block.chunk, block.index),
                     std::bit_cast<float>(message[scale_word(group_, block.chunk, block.index)]),
-                    mask.empty() ? nullptr : mask.data() + block.begin() / kWordElements, block.count(), values);
+                    mask.empty() ? nullptr : mask.data() + block.begin() / kWordElements, block.count(),
+                    Stores::kCached, values);
 }
 
 bool SignCodec::is_finite(const std::uint32_t* message, const Slice& slice) const {

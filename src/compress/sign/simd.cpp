@@ -14,6 +14,7 @@
 #include "compress/sign/kernels.hpp"
 #include "core/partition.hpp"
 #include "core/simd_targets.hpp" // must come before Highway
+#include "core/stores.hpp"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "compress/sign/simd.cpp"
@@ -226,34 +227,45 @@ float average_encode(const std::uint32_t* const* messages, std::size_t ranks, st
     return encode_with(load, before, old_scale, corrected, valid, count, scale, bits);
 }
 
-/// Ordinary stores, prefetched: past the caches (non-temporal) they took 1.6 times as long where this was measured.
-template <bool kMasked>
+/// Stores past the caches want `values` to be aligned as a vector is.
+template <bool kMasked, Stores kStores>
 HWY_INLINE void decode_groups(const std::uint32_t* bits, float scale, const std::uint32_t* valid, std::size_t groups,
                               float* HWY_RESTRICT values) {
     const Tag d;
     const Vector plus = hn::Set(d, scale);
     const Vector minus = hn::Neg(plus);
     for (std::size_t g = 0; g < groups; ++g) {
-        prefetch_group_ahead(values + g * kLanes);
+        if constexpr (kStores == Stores::kCached) prefetch_group_ahead(values + g * kLanes);
         for (std::size_t k = 0; k < kRegisters; ++k) {
             Vector v = hn::IfThenElse(mask_of(bits[g], k), plus, minus);
             if constexpr (kMasked) v = hn::IfThenElseZero(mask_of(valid[g], k), v);
-            hn::StoreU(v, d, values + g * kLanes + k * kVectorLanes);
+            float* const to = values + g * kLanes + k * kVectorLanes;
+            if constexpr (kStores == Stores::kPastCaches) {
+                hn::Stream(v, d, to);
+            } else {
+                hn::StoreU(v, d, to);
+            }
         }
     }
 }
 
-void decode(const std::uint32_t* bits, float scale, const std::uint32_t* valid, std::size_t count, float* values) {
+void decode(const std::uint32_t* bits, float scale, const std::uint32_t* valid, std::size_t count, Stores stores,
+            float* values) {
+    constexpr Stores kCached = Stores::kCached;
+    constexpr Stores kPastCaches = Stores::kPastCaches;
     const std::size_t whole = count / kLanes;
-    if (valid == nullptr) {
-        decode_groups<false>(bits, scale, valid, whole, values);
+    const bool aligned = reinterpret_cast<std::uintptr_t>(values) % (kVectorLanes * sizeof(float)) == 0;
+    if (stores == kPastCaches && aligned) {
+        valid == nullptr ? decode_groups<false, kPastCaches>(bits, scale, valid, whole, values)
+                         : decode_groups<true, kPastCaches>(bits, scale, valid, whole, values);
     } else {
-        decode_groups<true>(bits, scale, valid, whole, values);
+        valid == nullptr ? decode_groups<false, kCached>(bits, scale, valid, whole, values)
+                         : decode_groups<true, kCached>(bits, scale, valid, whole, values);
     }
     if (const std::size_t rest = count % kLanes; rest > 0) {
         alignas(64) float padded[kLanes];
         const std::uint32_t all = ~0U;
-        decode_groups<true>(bits + whole, scale, valid == nullptr ? &all : valid + whole, 1, padded);
+        decode_groups<true, kCached>(bits + whole, scale, valid == nullptr ? &all : valid + whole, 1, padded);
         std::memcpy(values + whole * kLanes, padded, rest * sizeof(float));
     }
 }

@@ -1,0 +1,29 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+
+namespace onebit {
+
+/// How memory is filled that nobody reads soon: through the caches, or past them (non-temporal stores). Same bits.
+enum class Stores { kCached, kPastCaches };
+
+/// The quicker way to fill so many bytes. Past the caches 64 MiB took 0.9 of the time on an AMD EPYC (Zen 4), and 1.6
+/// times as long on an Intel Xeon (Cascade Lake); what fits into the caches is left there for who reads it next.
+inline Stores stores_for([[maybe_unused]] std::size_t bytes) {
+#if defined(__x86_64__)
+    constexpr std::size_t kStaysInCaches = std::size_t{8} << 20;
+    static const bool amd = __builtin_cpu_is("amd") != 0; // never changes
+    if (amd && bytes >= kStaysInCaches) return Stores::kPastCaches;
+#endif
+    return Stores::kCached;
+}
+
+/// After stores past the caches, on the thread that made them: what is written later is seen later.
+inline void order_stores(Stores stores) {
+    if (stores == Stores::kPastCaches) std::atomic_thread_fence(std::memory_order_seq_cst);
+}
+
+} // namespace onebit
