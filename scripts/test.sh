@@ -11,7 +11,8 @@ usage() {
 usage: scripts/test.sh [PRESET...]
 
 Installs what is missing (Debian; needs root or sudo), builds everything and runs all tests, once for each preset of
-CMakePresets.json that is named. Default: release release-mpich, that is all tests on Open MPI and on MPICH.
+CMakePresets.json that is named. Default: release release-mpich, that is all tests with Open MPI, and with MPICH those in
+which MPI takes part.
 Others: dev, clang, asan, tsan.
 END
 }
