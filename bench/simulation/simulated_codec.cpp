@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the library gets in place of src/compress and src/core/aligned_buffer.cpp where it is simulated: a codec whose
+// What the library gets in place of src/compress and src/core/host_memory.cpp where it is simulated: a codec whose
 // messages are as long as the sign codec's, and which takes as long in simulated time, but touches no value; and memory
 // that looks as large as is asked for but is the same few pages over and over.
 
@@ -10,6 +10,7 @@
 #include <mpi.h>
 
 #include <cstdlib>
+#include <cstring>
 
 #include "compress/codec.hpp"
 #include "core/aligned_buffer.hpp"
@@ -25,19 +26,31 @@ namespace onebit {
 // ----------------------------------------------------------------------------------------------------- memory ----
 
 namespace {
-constexpr std::size_t kShared = std::size_t{1} << 20;
+
+class SimulatedMemory final : public Memory {
+  public:
+    void* allocate(std::size_t bytes) override {
+        return bytes >= kShared ? SMPI_SHARED_MALLOC(bytes) : std::calloc(bytes, 1);
+    }
+    void free(void* memory, std::size_t bytes) override {
+        if (bytes >= kShared) {
+            SMPI_SHARED_FREE(memory);
+        } else {
+            std::free(memory);
+        }
+    }
+    void copy(void* to, const void* from, std::size_t bytes) override { std::memcpy(to, from, bytes); }
+    void fill_zero(void* memory, std::size_t bytes) override { std::memset(memory, 0, bytes); }
+
+  private:
+    static constexpr std::size_t kShared = std::size_t{1} << 20;
+};
+
 } // namespace
 
-void* allocate_memory(std::size_t bytes) {
-    return bytes >= kShared ? SMPI_SHARED_MALLOC(bytes) : std::calloc(bytes, 1);
-}
-
-void free_memory(void* memory, std::size_t bytes) {
-    if (bytes >= kShared) {
-        SMPI_SHARED_FREE(memory);
-    } else {
-        std::free(memory);
-    }
+Memory& host_memory() {
+    static SimulatedMemory memory;
+    return memory;
 }
 
 // ------------------------------------------------------------------------------------------------------ codec ----

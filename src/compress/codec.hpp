@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "core/memory.hpp"
 #include "core/partition.hpp"
 #include "core/status.hpp"
 #include "core/stores.hpp"
@@ -110,6 +111,10 @@ class Codec {
     virtual ~Codec() = default;
 
     virtual const char* kernels() const = 0;
+    /// Where values, messages, masks and errors lie; sources and sinks must have them there.
+    virtual Memory& memory() const { return host_memory(); }
+    /// What went wrong in a verb, none of which can tell, if anything did. A GPU may fail.
+    virtual Status failure() const { return {}; }
     virtual std::size_t message_words(const Chunk& chunk) const = 0;
     /// Where in the message what stands for a slice lies. Slices in order lie in order, without gaps.
     virtual WordRange words_of(const Slice& slice) const = 0;

@@ -3,25 +3,21 @@
 #pragma once
 
 #include <cstddef>
-#include <cstring>
 #include <memory>
 #include <span>
 #include <utility>
 
+#include "core/memory.hpp"
+
 namespace onebit {
 
-/// Zeroed memory, aligned for the widest vectors; throws std::bad_alloc. Large pieces ask for huge pages: a pass over a
-/// gigabyte in 4 KiB pages loses a tenth of the bandwidth to address translation.
-void* allocate_memory(std::size_t bytes);
-void free_memory(void* memory, std::size_t bytes);
-
-/// A zeroed array of trivial elements.
+/// A zeroed array of trivial elements, in the host's memory or another; only of the former can elements be seen here.
 template <typename T>
 class AlignedBuffer {
   public:
     AlignedBuffer() = default;
-    explicit AlignedBuffer(std::size_t count) : count_(count) {
-        if (count > 0) data_ = {static_cast<T*>(allocate_memory(bytes())), Free{bytes()}};
+    explicit AlignedBuffer(std::size_t count, Memory& memory = host_memory()) : count_(count) {
+        if (count > 0) data_ = {static_cast<T*>(memory.allocate(bytes())), Free{&memory, bytes()}};
     }
 
     AlignedBuffer(AlignedBuffer&& other) noexcept
@@ -42,14 +38,25 @@ class AlignedBuffer {
     /// Never frees the memory.
     void leak() { (void)data_.release(); }
     void fill_zero() {
-        if (count_ > 0) std::memset(data(), 0, bytes());
+        if (count_ > 0) memory().fill_zero(data(), bytes());
+    }
+
+    /// All of it to or from an array of the host's.
+    void copy_from(const T* values) {
+        if (count_ > 0) memory().copy(data(), values, bytes());
+    }
+    void copy_to(T* values) const {
+        if (count_ > 0) memory().copy(values, data(), bytes());
     }
 
   private:
     struct Free {
+        Memory* memory = nullptr;
         std::size_t bytes = 0;
-        void operator()(T* memory) const { free_memory(memory, bytes); }
+        void operator()(T* data) const { memory->free(data, bytes); }
     };
+    Memory& memory() const { return *data_.get_deleter().memory; }
+
     std::unique_ptr<T, Free> data_;
     std::size_t count_ = 0;
 };

@@ -7,36 +7,32 @@
 #include <cstddef>
 #include <vector>
 
+#include "core/aligned_buffer.hpp"
+#include "core/cuda/device.hpp"
+
 namespace onebit {
 
-void* allocate_on_device(std::size_t bytes);
-void free_on_device(void* memory);
-/// From or to a device, when all that was launched is done.
-void copy_memory(void* to, const void* from, std::size_t bytes);
+inline Memory& device_memory() {
+    static cuda::DeviceMemory memory(nullptr);
+    return memory;
+}
 
 /// An array on the device.
 template <typename T>
 class DeviceArray {
   public:
-    explicit DeviceArray(const std::vector<T>& values)
-        : count_(values.size()), data_(static_cast<T*>(allocate_on_device(count_ * sizeof(T)))) {
-        set(values);
-    }
-    DeviceArray(const DeviceArray&) = delete;
-    DeviceArray& operator=(const DeviceArray&) = delete;
-    ~DeviceArray() { free_on_device(data_); }
+    explicit DeviceArray(const std::vector<T>& values) : buffer_(values.size(), device_memory()) { set(values); }
 
-    T* data() const { return data_; }
-    void set(const std::vector<T>& values) { copy_memory(data_, values.data(), count_ * sizeof(T)); }
+    T* data() const { return const_cast<T*>(buffer_.data()); } // the array is the object's own, its values aren't
+    void set(const std::vector<T>& values) { buffer_.copy_from(values.data()); }
     std::vector<T> get() const {
-        std::vector<T> values(count_);
-        copy_memory(values.data(), data_, count_ * sizeof(T));
+        std::vector<T> values(buffer_.size());
+        buffer_.copy_to(values.data());
         return values;
     }
 
   private:
-    std::size_t count_;
-    T* data_;
+    AlignedBuffer<T> buffer_;
 };
 
 } // namespace onebit

@@ -3,33 +3,26 @@
 //
 // The GPU's kernels without a GPU: what kernels.cu launches, run by emulated threads.
 
-#include <cstdlib>
-#include <cstring>
-
-#include "compress/device_memory.hpp"
 #include "compress/sign/cuda/block_kernels.hpp"
+#include "support/emulated_device.hpp"
 #include "support/emulated_gpu.hpp"
 
-namespace onebit {
-
-void* allocate_on_device(std::size_t bytes) {
-    return std::malloc(bytes);
-}
-void free_on_device(void* memory) {
-    std::free(memory);
-}
-void copy_memory(void* to, const void* from, std::size_t bytes) {
-    if (bytes > 0) std::memcpy(to, from, bytes);
-}
-
-namespace cuda {
+namespace onebit::cuda {
 namespace {
 
 template <typename Arguments>
 Status launch(const Arguments& arguments) {
+    const onebit_test::OnDevice on_device;
     onebit_test::run_on_emulated_gpu<kWarps, Scratch>(
         blocks_of(arguments), [&](const auto& thread, Scratch& scratch) { run(thread, arguments, scratch); });
     return {};
+}
+
+template <typename Arguments>
+Status search(const Arguments& arguments) {
+    const onebit_test::OnDevice on_device;
+    *arguments.first = kAllFinite;
+    return launch(arguments);
 }
 
 } // namespace
@@ -50,9 +43,10 @@ Status decode(const DecodeArguments& arguments, Stream) {
     return launch(arguments);
 }
 Status first_nonfinite(const FirstNonfiniteArguments& arguments, Stream) {
-    *arguments.first = kAllFinite;
-    return launch(arguments);
+    return search(arguments);
+}
+Status first_nonfinite_scale(const FirstNonfiniteScaleArguments& arguments, Stream) {
+    return search(arguments);
 }
 
-} // namespace cuda
-} // namespace onebit
+} // namespace onebit::cuda

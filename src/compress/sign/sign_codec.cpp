@@ -38,25 +38,27 @@ double sum_in_double(const float* values, std::size_t count, onebit_scale_t scal
 
 // ---------------------------------------------------------------------------------------------- SignFeedback ----
 
-SignFeedback::SignFeedback(std::span<const Chunk> all_chunks, onebit_group_t group)
-    : chunks(all_chunks.begin(), all_chunks.end()), group_(group) {
-    std::size_t elements = 0;
-    std::size_t blocks = 0;
-    for (const Chunk& chunk : chunks) {
-        first_block_.push_back(blocks);
-        elements += chunk.count;
-        blocks += chunk.blocks();
+SignPlaces::SignPlaces(std::span<const Chunk> chunks, onebit_group_t group)
+    : chunks_(chunks.begin(), chunks.end()), group_(group) {
+    for (const Chunk& chunk : chunks_) {
+        first_block_.push_back(blocks_);
+        elements_ += chunk.count;
+        blocks_ += chunk.blocks();
     }
-    corrected = AlignedBuffer<float>(elements);
-    scales = AlignedBuffer<float>(group == ONEBIT_GROUP_BLOCK ? blocks : 1);
-    sums = AlignedBuffer<double>(blocks);
-    valid_counts_ = AlignedBuffer<std::uint32_t>(blocks);
+}
+
+SignFeedback::SignFeedback(std::span<const Chunk> chunks, onebit_group_t group)
+    : SignPlaces(chunks, group),
+      corrected(elements()),
+      scales(scale_count()),
+      sums(blocks()),
+      valid_counts_(blocks()) {
     count_valid();
 }
 
 template <typename Visit>
 void SignFeedback::for_each_block(const Visit& visit) const {
-    for (const Chunk& chunk : chunks) {
+    for (const Chunk& chunk : chunks()) {
         for (std::size_t block = 0; block < chunk.blocks(); ++block) visit(chunk, block);
     }
 }
@@ -110,21 +112,23 @@ void SignFeedback::count_valid() {
     });
 }
 
-// ------------------------------------------------------------------------------------------------- SignCodec ----
+// ---------------------------------------------------------------------------------------------- SignMessages ----
 
-std::size_t SignCodec::message_words(const Chunk& chunk) const {
+std::size_t SignMessages::message_words(const Chunk& chunk) const {
     return sign_word(group_, chunk, chunk.blocks()) + trailer_of(chunk).count;
 }
 
-WordRange SignCodec::words_of(const Slice& slice) const {
+WordRange SignMessages::words_of(const Slice& slice) const {
     const std::size_t begin = sign_word(group_, slice.chunk, slice.first_block);
     return {begin, sign_word(group_, slice.chunk, slice.end_block) - begin};
 }
 
-WordRange SignCodec::trailer_of(const Chunk& chunk) const {
+WordRange SignMessages::trailer_of(const Chunk& chunk) const {
     const bool has_one = group_ == ONEBIT_GROUP_TENSOR && chunk.count > 0;
     return {sign_word(group_, chunk, chunk.blocks()), has_one ? std::size_t{1} : 0};
 }
+
+// ------------------------------------------------------------------------------------------------- SignCodec ----
 
 std::unique_ptr<Feedback> SignCodec::make_feedback(std::span<const Chunk> chunks) const {
     return std::make_unique<SignFeedback>(chunks, group_);
@@ -205,7 +209,7 @@ void SignCodec::seal(Feedback& error_after, std::span<std::uint32_t* const> mess
     const float scale = scale_for(sum, after.valid_count(), scale_);
     after.scales[0] = scale;
     for (std::size_t j = 0; j < messages.size(); ++j) {
-        const Chunk& chunk = after.chunks[j];
+        const Chunk& chunk = after.chunks()[j];
         if (chunk.count > 0) messages[j][trailer_of(chunk).begin] = std::bit_cast<std::uint32_t>(scale);
     }
 }

@@ -12,10 +12,42 @@
 
 namespace onebit {
 
+/// Where in an error's buffers lies what belongs to a chunk, in whatever memory.
+class SignPlaces {
+  public:
+    SignPlaces(std::span<const Chunk> chunks, onebit_group_t group);
+
+    /// Block `block` of a chunk among all blocks.
+    std::size_t block_index(const Chunk& chunk, std::size_t block) const {
+        return first_block_[chunk.index - chunks_.front().index] + block;
+    }
+    /// Its element 0 among all elements.
+    std::size_t element_index(const Chunk& chunk, std::size_t block) const {
+        return chunk.begin - chunks_.front().begin + block * kBlockElements;
+    }
+    /// Its scale among all scales: one per block, or one.
+    std::size_t scale_index(const Chunk& chunk, std::size_t block) const {
+        return group_ == ONEBIT_GROUP_BLOCK ? block_index(chunk, block) : 0;
+    }
+
+    std::span<const Chunk> chunks() const { return chunks_; }
+    std::size_t elements() const { return elements_; }
+    std::size_t blocks() const { return blocks_; }
+    std::size_t scale_count() const { return group_ == ONEBIT_GROUP_BLOCK ? blocks_ : 1; }
+    onebit_group_t group() const { return group_; }
+
+  private:
+    std::vector<Chunk> chunks_;
+    onebit_group_t group_;
+    std::vector<std::size_t> first_block_;
+    std::size_t elements_ = 0;
+    std::size_t blocks_ = 0;
+};
+
 /// The sign codec's error, in the one-pass form: `corrected` holds c, the corrected values as they were last encoded,
 /// `scales` what they were encoded with. The error itself, c - scale * sgn(c), is only ever formed in registers, so an
 /// encode reads 8 bytes and writes 4 per element where a stored residual would need 20.
-class SignFeedback final : public Feedback {
+class SignFeedback final : public Feedback, public SignPlaces {
   public:
     SignFeedback(std::span<const Chunk> chunks, onebit_group_t group);
 
@@ -26,18 +58,6 @@ class SignFeedback final : public Feedback {
     std::size_t state_bytes() const override { return corrected.bytes() + scales.bytes(); }
     std::size_t workspace_bytes() const override { return sums.bytes() + valid_counts_.bytes(); }
 
-    /// Where block `block` of a chunk lies in `sums`.
-    std::size_t block_index(const Chunk& chunk, std::size_t block) const {
-        return first_block_[chunk.index - chunks.front().index] + block;
-    }
-    /// Where element 0 of block `block` of a chunk lies in `corrected`.
-    std::size_t element_index(const Chunk& chunk, std::size_t block) const {
-        return chunk.begin - chunks.front().begin + block * kBlockElements;
-    }
-    /// Where the scale of a block lies in `scales`.
-    std::size_t scale_index(const Chunk& chunk, std::size_t block) const {
-        return group_ == ONEBIT_GROUP_BLOCK ? block_index(chunk, block) : 0;
-    }
     /// Mask words of a block; NULL where all elements take part.
     const std::uint32_t* valid(const Chunk& chunk, std::size_t block) const {
         return mask_.empty() ? nullptr : mask_.data() + (chunk.begin + block * kBlockElements) / kWordElements;
@@ -48,7 +68,6 @@ class SignFeedback final : public Feedback {
     }
     std::size_t valid_count() const { return valid_count_; }
 
-    std::vector<Chunk> chunks;
     AlignedBuffer<float> corrected;
     AlignedBuffer<float> scales; ///< one per block, or one
     AlignedBuffer<double> sums;  ///< one per block, of the message being encoded
@@ -58,24 +77,33 @@ class SignFeedback final : public Feedback {
     void for_each_block(const Visit& visit) const;
     void count_valid();
 
-    onebit_group_t group_;
-    std::vector<std::size_t> first_block_;
     std::span<const std::uint32_t> mask_;
     AlignedBuffer<std::uint32_t> valid_counts_; ///< by block
     std::size_t valid_count_ = 0;
 };
 
 /// One bit per element: a message is the blocks in order, each its sign words and its scale, or sign words alone and at
-/// the end the one scale for all (docs/WIRE_FORMAT.md). Holds no state.
-class SignCodec final : public Codec {
+/// the end the one scale for all (docs/WIRE_FORMAT.md).
+class SignMessages : public Codec {
+  public:
+    std::size_t message_words(const Chunk& chunk) const final;
+    WordRange words_of(const Slice& slice) const final;
+    WordRange trailer_of(const Chunk& chunk) const final;
+
+  protected:
+    SignMessages(onebit_scale_t scale, onebit_group_t group) : scale_(scale), group_(group) {}
+
+    onebit_scale_t scale_;
+    onebit_group_t group_;
+};
+
+/// On the CPU. Holds no state.
+class SignCodec final : public SignMessages {
   public:
     SignCodec(const SignKernels& kernels, onebit_scale_t scale, onebit_group_t group, unsigned threads)
-        : kernels_(kernels), scale_(scale), group_(group), threads_(threads) {}
+        : SignMessages(scale, group), kernels_(kernels), threads_(threads) {}
 
     const char* kernels() const override { return kernels_.name; }
-    std::size_t message_words(const Chunk& chunk) const override;
-    WordRange words_of(const Slice& slice) const override;
-    WordRange trailer_of(const Chunk& chunk) const override;
     std::unique_ptr<Feedback> make_feedback(std::span<const Chunk> chunks) const override;
     std::size_t first_nonfinite(const float* values, std::size_t count) const override;
     void encode(const ValueSource& values, const Feedback& before, Feedback& after, const Slice& slice,
@@ -94,8 +122,6 @@ class SignCodec final : public Codec {
                       std::uint32_t* message) const;
 
     const SignKernels& kernels_;
-    onebit_scale_t scale_;
-    onebit_group_t group_;
     unsigned threads_;
 };
 

@@ -55,6 +55,9 @@ inline std::size_t blocks_of(const DecodeArguments& arguments) {
 inline std::size_t blocks_of(const FirstNonfiniteArguments& arguments) {
     return ceil_divide(arguments.count, kBlockElements);
 }
+inline std::size_t blocks_of(const FirstNonfiniteScaleArguments& arguments) {
+    return ceil_divide(blocks_of(arguments.slice), kThreads); // a thread for each scale
+}
 
 /// A thread's share of a block: one element in each of its warp's groups.
 struct Share {
@@ -272,6 +275,10 @@ ONEBIT_DEVICE void run(const Thread& thread, const DecodeArguments& arguments, S
     }
 }
 
+ONEBIT_DEVICE inline bool is_finite(std::uint32_t float_bits) {
+    return (float_bits & 0x7fffffffU) < 0x7f800000U;
+}
+
 template <typename Thread>
 ONEBIT_DEVICE void run(const Thread& thread, const FirstNonfiniteArguments& arguments, Scratch& /*scratch*/) {
     const Share share = share_of(thread, Block{{0, 0, arguments.count}, thread.block()});
@@ -280,10 +287,19 @@ ONEBIT_DEVICE void run(const Thread& thread, const FirstNonfiniteArguments& argu
     unsigned first = kBlockElements;
 #pragma unroll
     for (unsigned g = kGroups; g-- > 0;) {
-        const bool finite = (std::bit_cast<std::uint32_t>(values[g]) & 0x7fffffffU) < 0x7f800000U;
-        if (!finite) first = share.at(g);
+        if (!is_finite(std::bit_cast<std::uint32_t>(values[g]))) first = share.at(g);
     }
     if (first < kBlockElements) thread.lower(arguments.first, share.begin + first);
+}
+
+template <typename Thread>
+ONEBIT_DEVICE void run(const Thread& thread, const FirstNonfiniteScaleArguments& arguments, Scratch& /*scratch*/) {
+    const Slice& slice = arguments.slice;
+    const std::size_t block =
+        slice.first_block + std::size_t{thread.block()} * kThreads + thread.warp() * kLanes + thread.lane();
+    if (block >= slice.end_block) return;
+    const std::size_t at = scale_word(arguments.group, slice.chunk, block);
+    if (!is_finite(arguments.message[at])) thread.lower(arguments.first, block);
 }
 
 } // namespace onebit::cuda

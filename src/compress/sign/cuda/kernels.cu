@@ -1,9 +1,8 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-#include <cuda_runtime.h>
-
 #include "compress/sign/cuda/block_kernels.hpp"
 #include "compress/sign/cuda/kernels.hpp"
+#include "core/cuda/check.hpp"
 
 namespace onebit::cuda {
 namespace {
@@ -32,15 +31,6 @@ __global__ void __launch_bounds__(kThreads) kernel(const __grid_constant__ Argum
     run(DeviceThread(), arguments, scratch);
 }
 
-Status check(const char* name, cudaError_t error) {
-    if (error == cudaSuccess) return {};
-    (void)cudaGetLastError(); // told here: the program's own next check shall not find it
-    const bool no_device =
-        error == cudaErrorNoDevice || error == cudaErrorInsufficientDriver || error == cudaErrorNoKernelImageForDevice;
-    return Status::error(no_device ? ONEBIT_ERROR_UNSUPPORTED : ONEBIT_ERROR_INTERNAL, "CUDA kernel %s: %s", name,
-                         cudaGetErrorString(error));
-}
-
 template <typename Arguments>
 Status launch(const char* name, const Arguments& arguments, Stream stream) {
     const std::size_t blocks = blocks_of(arguments);
@@ -50,6 +40,14 @@ Status launch(const char* name, const Arguments& arguments, Stream stream) {
     config.blockDim = dim3(kThreads);
     config.stream = stream;
     return check(name, cudaLaunchKernelEx(&config, kernel<Arguments>, arguments));
+}
+
+/// What begins with `first` saying that there is none.
+template <typename Arguments>
+Status search(const char* name, const Arguments& arguments, Stream stream) {
+    static_assert(kAllFinite == ~0ULL); // every byte is 0xff
+    ONEBIT_RETURN_IF_ERROR(check(name, cudaMemsetAsync(arguments.first, 0xff, sizeof(*arguments.first), stream)));
+    return launch(name, arguments, stream);
 }
 
 } // namespace
@@ -75,10 +73,11 @@ Status decode(const DecodeArguments& arguments, Stream stream) {
 }
 
 Status first_nonfinite(const FirstNonfiniteArguments& arguments, Stream stream) {
-    static_assert(kAllFinite == ~0ULL); // every byte is 0xff
-    ONEBIT_RETURN_IF_ERROR(
-        check("first_nonfinite", cudaMemsetAsync(arguments.first, 0xff, sizeof(*arguments.first), stream)));
-    return launch("first_nonfinite", arguments, stream);
+    return search("first_nonfinite", arguments, stream);
+}
+
+Status first_nonfinite_scale(const FirstNonfiniteScaleArguments& arguments, Stream stream) {
+    return search("first_nonfinite_scale", arguments, stream);
 }
 
 } // namespace onebit::cuda

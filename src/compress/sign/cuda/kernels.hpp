@@ -8,10 +8,9 @@
 #include <cstdint>
 
 #include "compress/codec.hpp"
+#include "core/cuda/device.hpp"
 #include "core/partition.hpp"
 #include "core/status.hpp"
-
-struct CUstream_st; // what CUDA's own cudaStream_t points to: no user of this header needs CUDA's
 
 /// The sign codec on a GPU: SignCodec's verbs, each for all blocks of a slice at once, with the same messages and
 /// errors to the bit. (Except for the payload of a NaN, which only an overflow can make.)
@@ -25,8 +24,6 @@ struct CUstream_st; // what CUDA's own cudaStream_t points to: no user of this h
 /// INTERNAL, and the message names the kernel. What goes wrong on the device is reported by whoever waits for the
 /// stream.
 namespace onebit::cuda {
-
-using Stream = CUstream_st*;
 
 /// The error of a chunk, in the one-pass form of SignFeedback.
 struct ErrorBuffers {
@@ -105,5 +102,14 @@ struct FirstNonfiniteArguments {
     unsigned long long* first; ///< one; need not be set before
 };
 Status first_nonfinite(const FirstNonfiniteArguments& arguments, Stream stream);
+
+/// Finds the first block of a slice whose scale is a NaN or infinity.
+struct FirstNonfiniteScaleArguments {
+    Slice slice;
+    onebit_group_t group;
+    const std::uint32_t* message;
+    unsigned long long* first; ///< as above
+};
+Status first_nonfinite_scale(const FirstNonfiniteScaleArguments& arguments, Stream stream);
 
 } // namespace onebit::cuda

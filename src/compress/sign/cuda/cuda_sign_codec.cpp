@@ -1,0 +1,168 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "compress/sign/cuda/cuda_sign_codec.hpp"
+
+#include "compress/sign/arithmetic.hpp"
+
+namespace onebit {
+
+// ------------------------------------------------------------------------------------------ CudaSignFeedback ----
+
+CudaSignFeedback::CudaSignFeedback(std::span<const Chunk> chunks, onebit_group_t group, Memory& device)
+    : SignPlaces(chunks, group),
+      corrected(elements(), device),
+      scales(scale_count(), device),
+      sums(blocks(), device),
+      device_(device),
+      counts_(blocks(), device),
+      valid_count_(elements()) {}
+
+void CudaSignFeedback::reset() {
+    corrected.fill_zero();
+    scales.fill_zero();
+}
+
+void CudaSignFeedback::get_error(float* error) const {
+    const std::vector<std::uint32_t> mask = mask_on_host(mask_);
+    on_host(mask).get_error(error);
+}
+
+void CudaSignFeedback::set_error(const float* error) {
+    const std::vector<std::uint32_t> mask = mask_on_host(mask_);
+    SignFeedback host = on_host(mask);
+    host.set_error(error);
+    take(host);
+}
+
+void CudaSignFeedback::set_mask(std::span<const std::uint32_t> mask) {
+    const std::vector<std::uint32_t> old_mask = mask_on_host(mask_);
+    const std::vector<std::uint32_t> new_mask = mask_on_host(mask);
+    SignFeedback host = on_host(old_mask);
+    host.set_mask(new_mask);
+    take(host);
+    mask_ = mask;
+    std::vector<std::uint32_t> counts;
+    for (const Chunk& chunk : chunks()) {
+        for (std::size_t block = 0; block < chunk.blocks(); ++block) {
+            counts.push_back(static_cast<std::uint32_t>(host.valid_count(chunk, block)));
+        }
+    }
+    counts_.copy_from(counts.data());
+    valid_count_ = host.valid_count();
+}
+
+SignFeedback CudaSignFeedback::on_host(std::span<const std::uint32_t> mask) const {
+    SignFeedback host(chunks(), group());
+    host.set_mask(mask); // of an error that is zero: nothing happens to it
+    corrected.copy_to(host.corrected.data());
+    scales.copy_to(host.scales.data());
+    return host;
+}
+
+std::vector<std::uint32_t> CudaSignFeedback::mask_on_host(std::span<const std::uint32_t> mask) const {
+    std::vector<std::uint32_t> words(mask.size());
+    if (!mask.empty()) device_.copy(words.data(), mask.data(), mask.size_bytes());
+    return words;
+}
+
+void CudaSignFeedback::take(const SignFeedback& host) {
+    corrected.copy_from(host.corrected.data());
+    scales.copy_from(host.scales.data());
+}
+
+cuda::ErrorBuffers CudaSignFeedback::buffers(const Chunk& chunk, CudaSignFeedback& after) const {
+    const std::size_t element = element_index(chunk, 0);
+    const std::size_t block = block_index(chunk, 0);
+    const std::size_t scale = scale_index(chunk, 0);
+    return {corrected.data() + element,
+            scales.data() + scale,
+            after.corrected.data() + element,
+            after.scales.data() + scale,
+            after.sums.data() + block,
+            mask_.empty() ? nullptr : mask_.data() + chunk.begin / kWordElements,
+            counts_.data() + block};
+}
+
+// --------------------------------------------------------------------------------------------- CudaSignCodec ----
+
+std::unique_ptr<Feedback> CudaSignCodec::make_feedback(std::span<const Chunk> chunks) const {
+    return std::make_unique<CudaSignFeedback>(chunks, group_, device_);
+}
+
+cuda::Encoding CudaSignCodec::encoding(const Feedback& before, Feedback& after, const Slice& slice,
+                                       std::uint32_t* message) const {
+    const auto& from = static_cast<const CudaSignFeedback&>(before);
+    return {slice, scale_, group_, from.buffers(slice.chunk, static_cast<CudaSignFeedback&>(after)), message};
+}
+
+void CudaSignCodec::encode(const ValueSource& values, const Feedback& before, Feedback& after, const Slice& slice,
+                           const std::uint32_t* last, std::uint32_t* message) const {
+    if (slice.first_block == slice.end_block) return;
+    const BlockValues first = values.read({slice.chunk, slice.first_block}, nullptr);
+    const float* const of_chunk = first.data - slice.first_block * kBlockElements;
+    const cuda::Encoding to = encoding(before, after, slice, message);
+    note(first.blend ? cuda::blend_encode({to, of_chunk, *first.blend, last}, stream_)
+                     : cuda::encode({to, of_chunk}, stream_));
+}
+
+void CudaSignCodec::average_encode(std::span<const std::uint32_t* const> messages, const Feedback& before,
+                                   Feedback& after, const Slice& slice, std::uint32_t* message) const {
+    note(received_.update(messages, device_, stream_));
+    const float share = 1.0F / static_cast<float>(messages.size());
+    note(cuda::average_encode({encoding(before, after, slice, message), received_.data(), messages.size(), share},
+                              stream_));
+}
+
+void CudaSignCodec::seal(Feedback& after, std::span<std::uint32_t* const> messages) const {
+    if (group_ == ONEBIT_GROUP_BLOCK) return;
+    auto& error = static_cast<CudaSignFeedback&>(after);
+    std::vector<std::uint32_t*> trailers;
+    for (std::size_t j = 0; j < messages.size(); ++j) {
+        const WordRange trailer = trailer_of(error.chunks()[j]);
+        if (trailer.count > 0) trailers.push_back(messages[j] + trailer.begin);
+    }
+    note(trailers_.update(trailers, device_, stream_));
+    note(cuda::seal({error.sums.data(), error.blocks(), error.valid_count(), scale_, error.scales.data(),
+                     trailers_.data(), trailers.size()},
+                    stream_));
+}
+
+void CudaSignCodec::decode(const std::uint32_t* message, const Slice& slice, std::span<const std::uint32_t> mask,
+                           const ValueSink& values) const {
+    if (slice.first_block == slice.end_block) return;
+    const Block first = {slice.chunk, slice.first_block};
+    float* const of_chunk = values.place(first.begin(), nullptr) - slice.first_block * kBlockElements;
+    const std::uint32_t* const valid = mask.empty() ? nullptr : mask.data() + slice.chunk.begin / kWordElements;
+    note(cuda::decode({slice, group_, message, valid, of_chunk}, stream_));
+}
+
+void CudaSignCodec::decode_block(const std::uint32_t* message, const Block& block, std::span<const std::uint32_t> mask,
+                                 float* values) const {
+    decode(message, {block.chunk, block.index, block.index + 1}, mask, ArraySink(values - block.begin()));
+}
+
+// ---- what is looked for ----
+
+std::size_t CudaSignCodec::first_nonfinite(const float* values, std::size_t count) const {
+    note(cuda::first_nonfinite({values, count, found_.data()}, stream_));
+    const unsigned long long first = found();
+    return first == cuda::kAllFinite ? count : static_cast<std::size_t>(first);
+}
+
+bool CudaSignCodec::is_finite(const std::uint32_t* message, const Slice& slice) const {
+    note(cuda::first_nonfinite_scale({slice, group_, message, found_.data()}, stream_));
+    return found() == cuda::kAllFinite;
+}
+
+unsigned long long CudaSignCodec::found() const {
+    unsigned long long first = cuda::kAllFinite;
+    note(cuda::copy_later(&first, found_.data(), sizeof(first), stream_));
+    note(cuda::wait_for(stream_));
+    return first;
+}
+
+void CudaSignCodec::note(const Status& status) const {
+    if (failure_.ok()) failure_ = status;
+}
+
+} // namespace onebit

@@ -1,0 +1,107 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "compress/sign/cuda/kernels.hpp"
+#include "compress/sign/sign_codec.hpp"
+#include "core/aligned_buffer.hpp"
+#include "core/cuda/device.hpp"
+
+namespace onebit {
+
+/// SignFeedback on a GPU. What is rarely asked for, to read, replace or mask the error, is done by a SignFeedback, in
+/// copies on the host.
+class CudaSignFeedback final : public Feedback, public SignPlaces {
+  public:
+    CudaSignFeedback(std::span<const Chunk> chunks, onebit_group_t group, Memory& device);
+
+    void reset() override;
+    void get_error(float* error) const override;
+    void set_error(const float* error) override;
+    void set_mask(std::span<const std::uint32_t> mask) override;
+    std::size_t state_bytes() const override { return corrected.bytes() + scales.bytes(); }
+    std::size_t workspace_bytes() const override { return sums.bytes() + counts_.bytes(); }
+
+    /// What a kernel is told of a chunk's error; it is written to `after`, which may be this one.
+    cuda::ErrorBuffers buffers(const Chunk& chunk, CudaSignFeedback& after) const;
+    /// Elements that take part, in all chunks.
+    std::size_t valid_count() const { return valid_count_; }
+
+    AlignedBuffer<float> corrected;
+    AlignedBuffer<float> scales;
+    AlignedBuffer<double> sums;
+
+  private:
+    /// On the host, with a mask that must outlive it.
+    SignFeedback on_host(std::span<const std::uint32_t> mask) const;
+    std::vector<std::uint32_t> mask_on_host(std::span<const std::uint32_t> mask) const;
+    void take(const SignFeedback& host);
+
+    Memory& device_;
+    std::span<const std::uint32_t> mask_; ///< on the device
+    AlignedBuffer<std::uint32_t> counts_; ///< elements that take part, by block
+    std::size_t valid_count_ = 0;
+};
+
+/// An array of the host's on the device, copied again only when it changes.
+template <typename T>
+class DeviceTable {
+  public:
+    /// On the device, in order with the stream's work. Allocates where there are more values than ever before.
+    Status update(std::span<const T> values, Memory& device, cuda::Stream stream) {
+        if (values.size() == values_.size() && std::equal(values.begin(), values.end(), values_.begin())) return {};
+        if (values.size() > on_device_.size()) on_device_ = AlignedBuffer<T>(values.size(), device);
+        values_.assign(values.begin(), values.end());
+        return cuda::copy_later(on_device_.data(), values_.data(), values.size_bytes(), stream);
+    }
+    const T* data() const { return on_device_.data(); }
+
+  private:
+    std::vector<T> values_;
+    AlignedBuffer<T> on_device_;
+};
+
+/// SignCodec on a GPU: the same messages and errors to the bit (kernels.hpp says where not). Everything lies in the
+/// device's memory; sources and sinks are arrays there, or blends of one. The verbs put their work into the stream and
+/// return; first_nonfinite and is_finite wait for it. One thread at a time.
+class CudaSignCodec final : public SignMessages {
+  public:
+    CudaSignCodec(onebit_scale_t scale, onebit_group_t group, cuda::Stream stream)
+        : SignMessages(scale, group), stream_(stream), device_(stream), found_(1, device_) {}
+
+    const char* kernels() const override { return "cuda"; }
+    Memory& memory() const override { return device_; }
+    Status failure() const override { return failure_; }
+    std::unique_ptr<Feedback> make_feedback(std::span<const Chunk> chunks) const override;
+    std::size_t first_nonfinite(const float* values, std::size_t count) const override;
+    void encode(const ValueSource& values, const Feedback& before, Feedback& after, const Slice& slice,
+                const std::uint32_t* last, std::uint32_t* message) const override;
+    void average_encode(std::span<const std::uint32_t* const> messages, const Feedback& before, Feedback& after,
+                        const Slice& slice, std::uint32_t* message) const override;
+    void seal(Feedback& after, std::span<std::uint32_t* const> messages) const override;
+    void decode(const std::uint32_t* message, const Slice& slice, std::span<const std::uint32_t> mask,
+                const ValueSink& values) const override;
+    void decode_block(const std::uint32_t* message, const Block& block, std::span<const std::uint32_t> mask,
+                      float* values) const override;
+    bool is_finite(const std::uint32_t* message, const Slice& slice) const override;
+
+  private:
+    cuda::Encoding encoding(const Feedback& before, Feedback& after, const Slice& slice, std::uint32_t* message) const;
+    /// What a search has left in `found_`; waits for it.
+    unsigned long long found() const;
+    /// Keeps the first failure.
+    void note(const Status& status) const;
+
+    cuda::Stream stream_;
+    mutable cuda::DeviceMemory device_;
+    mutable AlignedBuffer<unsigned long long> found_;
+    mutable DeviceTable<const std::uint32_t*> received_; ///< messages to be averaged
+    mutable DeviceTable<std::uint32_t*> trailers_;       ///< of messages to be sealed
+    mutable Status failure_;
+};
+
+} // namespace onebit

@@ -1,0 +1,236 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// The codec on a GPU beside the codec on the CPU: whole averages over several ranks, in one process, step after step.
+// Runs on a GPU, and on an emulated one, whose memory the host can't touch, as a part of the unit tests.
+
+#include <catch2/catch.hpp>
+#include <limits>
+#include <memory>
+#include <vector>
+
+#include "compress/sign/cuda/cuda_sign_codec.hpp"
+#include "support/data.hpp"
+
+namespace onebit {
+namespace {
+
+using Values = std::vector<float>;
+using Words = std::vector<std::uint32_t>;
+
+/// A codec, and for each rank what it needs to average: the same code for both codecs.
+class Ranks {
+  public:
+    Ranks(std::unique_ptr<Codec> codec, std::size_t count, std::size_t ranks)
+        : codec_(std::move(codec)), chunks_(partition(count, ranks)), mask_(0), values_(array<float>(count)) {
+        for (std::size_t r = 0; r < ranks; ++r) {
+            workers_.push_back(codec_->make_feedback(chunks_));
+            servers_.push_back(codec_->make_feedback({&chunks_[r], 1}));
+            for (const Chunk& chunk : chunks_) messages_.push_back(array<std::uint32_t>(codec_->message_words(chunk)));
+            results_.push_back(array<std::uint32_t>(codec_->message_words(chunks_[r])));
+        }
+    }
+
+    /// All ranks' values in, the average out; NaN where a result said that a server's error has overflowed.
+    Values average(const std::vector<Values>& values) {
+        const std::size_t ranks = chunks_.size();
+        for (std::size_t r = 0; r < ranks; ++r) {
+            values_.copy_from(values[r].data());
+            std::vector<std::uint32_t*> messages;
+            for (std::size_t j = 0; j < ranks; ++j) {
+                messages.push_back(messages_[r * ranks + j].data());
+                for_each_slice(chunks_[j], [&](const Slice& slice) {
+                    codec_->encode(ArraySource(values_.data()), *workers_[r], *workers_[r], slice, nullptr,
+                                   messages[j]);
+                });
+            }
+            codec_->seal(*workers_[r], messages);
+        }
+        for (std::size_t r = 0; r < ranks; ++r) {
+            std::vector<const std::uint32_t*> received;
+            for (std::size_t i = 0; i < ranks; ++i) received.push_back(messages_[i * ranks + r].data());
+            for_each_slice(chunks_[r], [&](const Slice& slice) {
+                codec_->average_encode(received, *servers_[r], *servers_[r], slice, results_[r].data());
+            });
+            std::uint32_t* const result = results_[r].data();
+            codec_->seal(*servers_[r], {&result, 1});
+        }
+        return decoded();
+    }
+
+    void set_mask(const Words& mask) {
+        AlignedBuffer<std::uint32_t> placed = array<std::uint32_t>(mask.size());
+        placed.copy_from(mask.data());
+        for (auto& feedback : workers_) feedback->set_mask(placed.view());
+        for (auto& feedback : servers_) feedback->set_mask(placed.view());
+        mask_ = std::move(placed);
+    }
+
+    /// Of all workers and servers.
+    std::vector<Values> errors() const {
+        std::vector<Values> all;
+        for (const auto* feedbacks : {&workers_, &servers_}) {
+            for (std::size_t r = 0; r < feedbacks->size(); ++r) {
+                all.emplace_back(feedbacks == &workers_ ? values_.size() : chunks_[r].count);
+                (*feedbacks)[r]->get_error(all.back().data());
+            }
+        }
+        return all;
+    }
+    std::vector<Words> messages() const {
+        std::vector<Words> all;
+        for (const auto* buffers : {&messages_, &results_}) {
+            for (const auto& buffer : *buffers) {
+                all.emplace_back(buffer.size());
+                buffer.copy_to(all.back().data());
+            }
+        }
+        return all;
+    }
+
+    const Codec& codec() const { return *codec_; }
+    Feedback& worker(std::size_t r) { return *workers_[r]; }
+
+  private:
+    template <typename T>
+    AlignedBuffer<T> array(std::size_t count) {
+        return AlignedBuffer<T>(count, codec_->memory());
+    }
+
+    /// Calls body for two parts of the chunk, the later one first.
+    template <typename Body>
+    static void for_each_slice(const Chunk& chunk, const Body& body) {
+        const std::size_t middle = chunk.blocks() / 2;
+        body(Slice{chunk, middle, chunk.blocks()});
+        body(Slice{chunk, 0, middle});
+    }
+
+    Values decoded() {
+        bool finite = true;
+        for (const Chunk& chunk : chunks_) {
+            const std::uint32_t* const result = results_[chunk.index].data();
+            for_each_slice(chunk, [&](const Slice& slice) {
+                finite = codec_->is_finite(result, slice) && finite;
+                codec_->decode(result, slice, mask_.view(), ArraySink(values_.data()));
+            });
+        }
+        Values values(values_.size());
+        values_.copy_to(values.data());
+        if (!finite) values.assign(values.size(), std::numeric_limits<float>::quiet_NaN());
+        return values;
+    }
+
+    std::unique_ptr<Codec> codec_;
+    std::vector<Chunk> chunks_;
+    AlignedBuffer<std::uint32_t> mask_;
+    AlignedBuffer<float> values_;
+    std::vector<std::unique_ptr<Feedback>> workers_;
+    std::vector<std::unique_ptr<Feedback>> servers_;
+    std::vector<AlignedBuffer<std::uint32_t>> messages_; ///< by sender, then by chunk
+    std::vector<AlignedBuffer<std::uint32_t>> results_;
+};
+
+struct Setting {
+    onebit_scale_t scale;
+    onebit_group_t group;
+};
+
+std::unique_ptr<Codec> on_cpu(const Setting& setting) {
+    std::unique_ptr<Codec> codec;
+    REQUIRE(make_codec({ONEBIT_CODEC_SIGN, setting.scale, setting.group, 1, "reference"}, &codec).ok());
+    return codec;
+}
+std::unique_ptr<Codec> on_gpu(const Setting& setting) {
+    return std::make_unique<CudaSignCodec>(setting.scale, setting.group, nullptr);
+}
+
+constexpr Setting kSettings[] = {{ONEBIT_SCALE_L2, ONEBIT_GROUP_BLOCK},
+                                 {ONEBIT_SCALE_L1, ONEBIT_GROUP_BLOCK},
+                                 {ONEBIT_SCALE_L2, ONEBIT_GROUP_TENSOR},
+                                 {ONEBIT_SCALE_L1, ONEBIT_GROUP_TENSOR}};
+
+/// Every rank's, different in every step; sometimes zeros, or huge.
+std::vector<Values> values_for(std::size_t count, std::size_t ranks, unsigned step) {
+    using onebit_test::Kind;
+    constexpr Kind kKinds[] = {Kind::gaussian, Kind::heavy_tailed, Kind::zeros, Kind::tiny};
+    std::vector<Values> all;
+    for (std::size_t r = 0; r < ranks; ++r) {
+        all.push_back(onebit_test::make_data(kKinds[step % 4], count, 1, static_cast<int>(r), step));
+    }
+    return all;
+}
+
+Words mask_of(std::size_t count) {
+    onebit_test::Random random(5, 0, 0);
+    Words words(ceil_divide(count, kWordElements));
+    for (auto& word : words) word = static_cast<std::uint32_t>(random.next());
+    return words;
+}
+
+TEST_CASE("averages, messages and errors of a GPU's codec are the CPU's, also with a mask set in between", "[cuda]") {
+    for (const Setting& setting : kSettings) {
+        for (const std::size_t ranks : {1, 3}) {
+            for (const std::size_t count : {1, 33, 8193}) {
+                CAPTURE(setting.scale, setting.group, ranks, count);
+                Ranks cpu(on_cpu(setting), count, ranks);
+                Ranks gpu(on_gpu(setting), count, ranks);
+                for (unsigned step = 0; step < 5; ++step) {
+                    CAPTURE(step);
+                    if (step == 2) {
+                        cpu.set_mask(mask_of(count));
+                        gpu.set_mask(mask_of(count));
+                    }
+                    const std::vector<Values> values = values_for(count, ranks, step);
+                    CHECK(gpu.average(values) == cpu.average(values));
+                    CHECK(gpu.messages() == cpu.messages());
+                    CHECK(gpu.errors() == cpu.errors());
+                }
+                CHECK(gpu.codec().failure().ok());
+            }
+        }
+    }
+}
+
+TEST_CASE("a GPU's error can be replaced and reset", "[cuda]") {
+    constexpr std::size_t kCount = 9000;
+    Ranks cpu(on_cpu(kSettings[0]), kCount, 1);
+    Ranks gpu(on_gpu(kSettings[0]), kCount, 1);
+    const Values error = values_for(kCount, 1, 1).front();
+    cpu.worker(0).set_error(error.data());
+    gpu.worker(0).set_error(error.data());
+    CHECK(gpu.errors().front() == error);
+    const std::vector<Values> values = values_for(kCount, 1, 0);
+    CHECK(gpu.average(values) == cpu.average(values));
+    CHECK(gpu.errors() == cpu.errors());
+    gpu.worker(0).reset();
+    CHECK(gpu.errors().front() == Values(kCount));
+    CHECK(gpu.worker(0).state_bytes() == cpu.worker(0).state_bytes());
+}
+
+TEST_CASE("a GPU's codec finds values and scales that are not finite", "[cuda]") {
+    constexpr std::size_t kCount = 300 * kBlockElements + 17; // more scales than a thread block has threads
+    for (const Setting& setting : {kSettings[0], kSettings[2]}) {
+        CAPTURE(setting.group);
+        const std::unique_ptr<Codec> codec = on_gpu(setting);
+        Values values(kCount, 1.0F);
+        AlignedBuffer<float> on_device(kCount, codec->memory());
+        on_device.copy_from(values.data());
+        CHECK(codec->first_nonfinite(on_device.data(), kCount) == kCount);
+        values[4097] = values[kCount - 1] = -std::numeric_limits<float>::infinity();
+        on_device.copy_from(values.data());
+        CHECK(codec->first_nonfinite(on_device.data(), kCount) == 4097);
+
+        const Chunk chunk = {0, 0, kCount};
+        Words message(codec->message_words(chunk));
+        AlignedBuffer<std::uint32_t> sent(message.size(), codec->memory());
+        CHECK(codec->is_finite(sent.data(), Slice::whole(chunk)));
+        message.back() = 0x7fc00000U; // the last block's scale, or the tensor's
+        sent.copy_from(message.data());
+        CHECK_FALSE(codec->is_finite(sent.data(), Slice::whole(chunk)));
+        CHECK(codec->is_finite(sent.data(), {chunk, 0, 300}) == (setting.group == ONEBIT_GROUP_BLOCK));
+        CHECK(codec->is_finite(sent.data(), {chunk, 0, 0}));
+    }
+}
+
+} // namespace
+} // namespace onebit
