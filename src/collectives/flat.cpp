@@ -22,10 +22,12 @@ FlatAllreduce::FlatAllreduce(const Codec& codec, std::size_t count, std::size_t 
     }
 
     const std::size_t own_words = codec.message_words(own_chunk());
-    incoming_ = AlignedBuffer<std::uint32_t>(own_words * ranks);
+    incoming_ = AlignedBuffer<std::uint32_t>(own_words * ranks, codec.memory());
     for (std::size_t j = 0; j < ranks; ++j) to_be_averaged_.push_back(incoming_.data() + j * own_words);
     for (Round& round : rounds_) {
-        if (extras.messages == nullptr) round.messages = AlignedBuffer<std::uint32_t>(all_words(codec, count, ranks));
+        if (extras.messages == nullptr) {
+            round.messages = AlignedBuffer<std::uint32_t>(all_words(codec, count, ranks), codec.memory());
+        }
         std::uint32_t* next = extras.messages == nullptr ? round.messages.data() : extras.messages;
         for (std::size_t j = 0; j < ranks; ++j) {
             round.worker_messages.push_back(j == rank ? incoming_.data() + j * own_words : next);
@@ -44,9 +46,9 @@ std::size_t FlatAllreduce::all_words(const Codec& codec, std::size_t count, std:
 Status FlatAllreduce::plan_exchanges(Transport& transport, std::size_t round,
                                      const std::function<WordRange(const Chunk&)>& words_of, int tag,
                                      std::unique_ptr<Exchange>* chunks, std::unique_ptr<Exchange>* results) {
-    const auto part = [](std::size_t peer, const std::uint32_t* message, const WordRange& words) {
+    const auto part = [on_device = on_device()](std::size_t peer, const std::uint32_t* message, const WordRange& words) {
         return Part{static_cast<int>(peer), const_cast<std::uint32_t*>(message) + words.begin,
-                    words.count * sizeof(std::uint32_t)};
+                    words.count * sizeof(std::uint32_t), on_device};
     };
     const Round& buffers = rounds_[round];
     const WordRange own = words_of(own_chunk());
@@ -68,6 +70,9 @@ Status FlatAllreduce::plan_exchanges(Transport& transport, std::size_t round,
 
 Status FlatAllreduce::plan_bruck_exchanges(Transport& transport, std::size_t round, std::size_t radix, int tag,
                                            std::unique_ptr<Exchange>* chunks, std::unique_ptr<Exchange>* results) {
+    if (on_device()) { // messages that hop are copied by the processor
+        return Status::error(ONEBIT_ERROR_UNSUPPORTED, "ONEBIT_ALGORITHM_BRUCK: not in a GPU's memory");
+    }
     const Round& buffers = rounds_[round];
     std::vector<Part> to;
     std::vector<void*> from;
@@ -95,6 +100,7 @@ void FlatAllreduce::average_and_encode(const Slice& slice) {
 }
 
 Status FlatAllreduce::check_result(const Slice& slice) const {
+    ONEBIT_RETURN_IF_ERROR(codec_.failure());
     const Chunk& chunk = slice.chunk;
     if (codec_.is_finite(now().results[chunk.index], slice)) return {};
     return Status::error(ONEBIT_ERROR_NONFINITE,

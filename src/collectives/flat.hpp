@@ -98,7 +98,8 @@ class FlatAllreduce {
     /// Of the call before that one, where results are kept.
     void previous_result(const Block& block, float* values) const { decode_result(rounds_[previous_], block, values); }
 
-    /// Replaces the mask (empty: all elements take part; else one bit for each) and zeroes the errors outside it.
+    /// Replaces the mask (empty: all elements take part; else one bit for each), which is in the codec's memory, and
+    /// zeroes the errors outside it.
     void set_mask(AlignedBuffer<std::uint32_t> mask);
     std::span<const std::uint32_t> mask() const { return mask_.view(); }
 
@@ -113,6 +114,7 @@ class FlatAllreduce {
     void decode_result(const Round& round, const Block& block, float* values) const {
         codec_.decode_block(round.results[block.chunk.index], block, mask_.view(), values);
     }
+    bool on_device() const { return &codec_.memory() != &host_memory(); }
     const Round& now() const { return rounds_[current_]; }
     Feedback& new_worker() { return operands_.tentative ? *next_worker_ : *worker_; }
     Feedback& new_server() { return operands_.tentative ? *next_server_ : *server_; }

@@ -16,6 +16,7 @@ struct Part {
     int peer = 0;
     void* data = nullptr;
     std::size_t bytes = 0;
+    bool on_device = false; ///< in a GPU's memory: for transports that say they can
 };
 
 /// A fixed pattern of messages, planned once and started many times; at most one start is in flight. Ranks plan
@@ -79,7 +80,7 @@ class Transport {
     virtual Status plan_sum(std::size_t count, std::unique_ptr<Sum>* sum) = 0;
 
     /// Bytes that this rank has sent to others through this channel. A dense sum counts as what a ring would send.
-    std::uint64_t bytes_sent() const { return bytes_sent_; }
+    virtual std::uint64_t bytes_sent() const { return bytes_sent_; }
 
   protected:
     /// Leaves out empty parts, as every transport does first.

@@ -1,11 +1,11 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-#include "core/cuda/device.hpp"
-
+#include <cstring>
 #include <new>
 #include <stdexcept>
 
 #include "core/cuda/check.hpp"
+#include "core/cuda/device.hpp"
 
 namespace onebit::cuda {
 namespace {
@@ -42,6 +42,51 @@ Status copy_later(void* to, const void* from, std::size_t bytes, Stream stream) 
 
 Status wait_for(Stream stream) {
     return check("stream", cudaStreamSynchronize(stream));
+}
+
+// ------------------------------------------------------------------------------------------------ pinned memory ----
+
+namespace {
+
+class PinnedMemory final : public Memory {
+  public:
+    void* allocate(std::size_t bytes) override {
+        void* memory = nullptr;
+        if (!check("host memory", cudaHostAlloc(&memory, bytes, cudaHostAllocPortable)).ok()) throw std::bad_alloc();
+        fill_zero(memory, bytes);
+        return memory;
+    }
+    void free(void* memory, std::size_t /*bytes*/) override {
+        (void)check("free of host memory", cudaFreeHost(memory));
+    }
+    void copy(void* to, const void* from, std::size_t bytes) override { std::memcpy(to, from, bytes); }
+    void fill_zero(void* memory, std::size_t bytes) override { std::memset(memory, 0, bytes); }
+};
+
+} // namespace
+
+Memory& pinned_memory() {
+    static PinnedMemory memory;
+    return memory;
+}
+
+// -------------------------------------------------------------------------------------------------------- Event ----
+
+Event::~Event() {
+    if (event_ != nullptr) (void)check("event", cudaEventDestroy(event_));
+}
+
+Status Event::record(Stream stream) {
+    if (event_ == nullptr) {
+        ONEBIT_RETURN_IF_ERROR(check("event", cudaEventCreateWithFlags(&event_, cudaEventDisableTiming)));
+    }
+    return check("event", cudaEventRecord(event_, stream));
+}
+
+Status Event::test(bool* reached) const {
+    const cudaError_t error = cudaEventQuery(event_);
+    *reached = error == cudaSuccess;
+    return error == cudaErrorNotReady ? Status() : check("stream", error);
 }
 
 } // namespace onebit::cuda

@@ -7,7 +7,9 @@
 #include "core/memory.hpp"
 #include "core/status.hpp"
 
-struct CUstream_st; // what CUDA's own cudaStream_t points to: no user of this header needs CUDA's
+// What CUDA's own cudaStream_t and cudaEvent_t point to: no user of this header needs CUDA's.
+struct CUstream_st;
+struct CUevent_st;
 
 namespace onebit::cuda {
 
@@ -33,5 +35,25 @@ Status copy_later(void* to, const void* from, std::size_t bytes, Stream stream);
 
 /// Waits for all that the stream was given; tells what went wrong on the device.
 Status wait_for(Stream stream);
+
+/// The host's memory, pinned: what is copied between it and a device doesn't wait for the processor.
+Memory& pinned_memory();
+
+/// A place in a stream's work.
+class Event {
+  public:
+    Event() = default;
+    ~Event();
+    Event(const Event&) = delete;
+    Event& operator=(const Event&) = delete;
+
+    /// Behind all that the stream was given so far.
+    Status record(Stream stream);
+    /// Whether the stream has come there; doesn't wait. Tells what went wrong on the device.
+    Status test(bool* reached) const;
+
+  private:
+    CUevent_st* event_ = nullptr; ///< made when first recorded
+};
 
 } // namespace onebit::cuda
