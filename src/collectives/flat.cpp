@@ -46,7 +46,8 @@ std::size_t FlatAllreduce::all_words(const Codec& codec, std::size_t count, std:
 Status FlatAllreduce::plan_exchanges(Transport& transport, std::size_t round,
                                      const std::function<WordRange(const Chunk&)>& words_of, int tag,
                                      std::unique_ptr<Exchange>* chunks, std::unique_ptr<Exchange>* results) {
-    const auto part = [on_device = on_device()](std::size_t peer, const std::uint32_t* message, const WordRange& words) {
+    const auto part = [on_device = on_device()](std::size_t peer, const std::uint32_t* message,
+                                                const WordRange& words) {
         return Part{static_cast<int>(peer), const_cast<std::uint32_t*>(message) + words.begin,
                     words.count * sizeof(std::uint32_t), on_device};
     };

@@ -48,11 +48,7 @@ SignPlaces::SignPlaces(std::span<const Chunk> chunks, onebit_group_t group)
 }
 
 SignFeedback::SignFeedback(std::span<const Chunk> chunks, onebit_group_t group)
-    : SignPlaces(chunks, group),
-      corrected(elements()),
-      scales(scale_count()),
-      sums(blocks()),
-      valid_counts_(blocks()) {
+    : SignPlaces(chunks, group), corrected(elements()), scales(scale_count()), sums(blocks()), valid_counts_(blocks()) {
     count_valid();
 }
 
