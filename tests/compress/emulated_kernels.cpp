@@ -7,8 +7,7 @@
 #include <cstring>
 
 #include "compress/device_memory.hpp"
-#include "compress/sign/cuda/block_kernels.hpp"
-#include "support/emulated_gpu.hpp"
+#include "compress/emulated_launch.hpp"
 
 namespace onebit {
 
@@ -23,35 +22,25 @@ void copy_memory(void* to, const void* from, std::size_t bytes) {
 }
 
 namespace cuda {
-namespace {
-
-template <typename Arguments>
-Status launch(const Arguments& arguments) {
-    onebit_test::run_on_emulated_gpu<kWarps, Scratch>(
-        blocks_of(arguments), [&](const auto& thread, Scratch& scratch) { run(thread, arguments, scratch); });
-    return {};
-}
-
-} // namespace
 
 Status encode(const EncodeArguments& arguments, Stream) {
-    return launch(arguments);
+    return launch_emulated(arguments);
 }
 Status blend_encode(const BlendEncodeArguments& arguments, Stream) {
-    return launch(arguments);
+    return launch_emulated(arguments);
 }
 Status average_encode(const AverageEncodeArguments& arguments, Stream) {
-    return launch(arguments);
+    return launch_emulated(arguments);
 }
 Status seal(const SealArguments& arguments, Stream) {
-    return launch(arguments);
+    return launch_emulated(arguments);
 }
 Status decode(const DecodeArguments& arguments, Stream) {
-    return launch(arguments);
+    return launch_emulated(arguments);
 }
 Status first_nonfinite(const FirstNonfiniteArguments& arguments, Stream) {
     *arguments.first = kAllFinite;
-    return launch(arguments);
+    return launch_emulated(arguments);
 }
 
 } // namespace cuda
