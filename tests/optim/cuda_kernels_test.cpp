@@ -85,16 +85,16 @@ TEST_CASE("a GPU's steps give the CPU's bits", "[cuda]") {
                }});
     }
     const DeviceArray<float> decays({0.01F, 0.0F});
-    check(
-        {"rejoin",
-         [](const OptimKernels& k, HostModel& h, const Segment& s) {
-             k.rejoin(h.fused(0, s), h.fused(kPrecondition, s), s.tensor->group == 0 ? 0.01F : 0.0F, h.fused(4, s),
-                      s.parameters(), s.count);
-             s.write_copy(k);
-         },
-         [&](const DeviceModel& d) {
-             return cuda::rejoin({d.pieces(), d.fused(0), d.fused(kPrecondition), decays.data(), d.fused(4)}, nullptr);
-         }});
+    check({"rejoin",
+           [](const OptimKernels& k, HostModel& h, const Segment& s) {
+               k.rejoin(h.fused(0, s), h.fused(kPrecondition, s), s.tensor->group == 0 ? 0.01F : 0.0F,
+                        h.fused(kOutput, s), s.parameters(), s.count);
+               s.write_copy(k);
+           },
+           [&](const DeviceModel& d) {
+               return cuda::rejoin({d.pieces(), d.fused(0), d.fused(kPrecondition), decays.data(), d.fused(kOutput)},
+                                   nullptr);
+           }});
 }
 
 TEST_CASE("a GPU's moments and directions are the CPU's to the bit", "[cuda]") {
@@ -118,10 +118,10 @@ TEST_CASE("a GPU's moments and directions are the CPU's to the bit", "[cuda]") {
     check({"direction",
            [](const OptimKernels& k, HostModel& h, const Segment& s) {
                k.direction(h.fused(0, s), h.fused(kVariance, s), s.parameters(), s.count, h.settings(s).update,
-                           h.fused(4, s));
+                           h.fused(kOutput, s));
            },
            [](const DeviceModel& d) {
-               return cuda::direction({d.pieces(), d.fused(0), d.fused(kVariance), d.fused(4)}, nullptr);
+               return cuda::direction({d.pieces(), d.fused(0), d.fused(kVariance), d.fused(kOutput)}, nullptr);
            }});
     check({"invert_denominator, in place",
            [](const OptimKernels& k, HostModel& h, const Segment& s) {
@@ -136,21 +136,21 @@ TEST_CASE("a GPU's moments and directions are the CPU's to the bit", "[cuda]") {
                    AdamUpdate update = h.settings(s).update;
                    if (!with_decay) update.weight_decay = 0;
                    k.frozen_direction(h.fused(0, s), h.fused(kPrecondition, s), s.parameters(), s.count, update,
-                                      h.fused(4, s));
+                                      h.fused(kOutput, s));
                },
                [=](const DeviceModel& d) {
                    return cuda::frozen_direction(
-                       {d.pieces(), d.fused(0), d.fused(kPrecondition), d.fused(4), with_decay}, nullptr);
+                       {d.pieces(), d.fused(0), d.fused(kPrecondition), d.fused(kOutput), with_decay}, nullptr);
                }});
     }
     check({"refresh",
            [](const OptimKernels& k, HostModel& h, const Segment& s) {
                k.refresh(h.fused(0, s), h.fused(1, s), h.fused(kPrecondition, s), h.fused(kVariance, s), s.count,
-                         h.settings(s).betas, h.settings(s).update, h.fused(4, s));
+                         h.settings(s).betas, h.settings(s).update, h.fused(kOutput, s));
            },
            [](const DeviceModel& d) {
                return cuda::refresh(
-                   {d.pieces(), d.fused(0), d.fused(1), d.fused(kPrecondition), d.fused(kVariance), d.fused(4)},
+                   {d.pieces(), d.fused(0), d.fused(1), d.fused(kPrecondition), d.fused(kVariance), d.fused(kOutput)},
                    nullptr);
            }});
 }
@@ -158,10 +158,10 @@ TEST_CASE("a GPU's moments and directions are the CPU's to the bit", "[cuda]") {
 TEST_CASE("what a GPU reads, writes and multiplies has the CPU's bits", "[cuda]") {
     check({"drift",
            [](const OptimKernels& k, HostModel& h, const Segment& s) {
-               k.drift(s.parameters(), h.fused(1, s), h.fused(kPrecondition, s), s.count, h.fused(4, s));
+               k.drift(s.parameters(), h.fused(1, s), h.fused(kPrecondition, s), s.count, h.fused(kOutput, s));
            },
            [](const DeviceModel& d) {
-               return cuda::drift({d.pieces(), d.fused(1), d.fused(kPrecondition), d.fused(4)}, nullptr);
+               return cuda::drift({d.pieces(), d.fused(1), d.fused(kPrecondition), d.fused(kOutput)}, nullptr);
            }});
     check({"multiply, in place",
            [](const OptimKernels& k, HostModel& h, const Segment& s) {
@@ -172,10 +172,10 @@ TEST_CASE("what a GPU reads, writes and multiplies has the CPU's bits", "[cuda]"
            }});
     check({"widen",
            [](const OptimKernels& k, HostModel& h, const Segment& s) {
-               std::memcpy(h.fused(4, s), OwnGradients(k, s).values, s.count * sizeof(float));
+               std::memcpy(h.fused(kOutput, s), OwnGradients(k, s).values, s.count * sizeof(float));
            },
            [](const DeviceModel& d) {
-               return cuda::widen({d.pieces(), d.fused(4)}, nullptr);
+               return cuda::widen({d.pieces(), d.fused(kOutput)}, nullptr);
            }});
     check({"narrow", [](const OptimKernels& k, HostModel&, const Segment& s) { s.write_copy(k); },
            [](const DeviceModel& d) { return cuda::narrow({d.pieces()}, nullptr); }});
@@ -193,10 +193,10 @@ TEST_CASE("a GPU's sums of squares and least values are the CPU's", "[cuda]") {
     }
     check({"least",
            [](const OptimKernels& k, HostModel& h, const Segment& s) {
-               h.values.numbers[s.index] = k.least(h.fused(kVariance, s), s.count);
+               h.values.numbers[s.index] = k.least(h.fused(kOutput, s), s.count);
            },
            [](const DeviceModel& d) {
-               return cuda::least({d.pieces(), d.fused(kVariance), d.numbers()}, nullptr);
+               return cuda::least({d.pieces(), d.fused(kOutput), d.numbers()}, nullptr);
            }});
 }
 

@@ -24,6 +24,7 @@ namespace onebit {
 /// What some fused arrays hold.
 constexpr std::size_t kVariance = 2;     ///< nothing below 0, some infinities
 constexpr std::size_t kPrecondition = 3; ///< nothing below 0
+constexpr std::size_t kOutput = 4;       ///< no -0: of two zeros either may be the lesser
 
 inline const cuda::GroupSettings kSettings[] = {
     {{0.9F, 0.1F, 0.99F, 0.01F}, {0.01F, 1e-6F, 0.1F, 1.7F, 1.3F}},
@@ -99,6 +100,7 @@ class HostModel {
         for (const std::size_t array : {kVariance, kPrecondition}) {
             for (float& x : values.fused[array]) x = std::fabs(x);
         }
+        for (float& x : values.fused[kOutput]) x += 0.0F;
         for (std::size_t i = 9; i < elements; i += 50) {
             values.fused[kVariance][i] = std::numeric_limits<float>::infinity();
         }

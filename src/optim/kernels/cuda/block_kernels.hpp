@@ -5,6 +5,7 @@
 #include <bit>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 
 #include "compress/sign/cuda/block_kernels.hpp"
 #include "core/host_device.hpp"
@@ -46,22 +47,30 @@ struct FrozenElement {
     float m, precondition, parameter;
 };
 
+struct CompressedElement {
+    std::uint32_t signs, valid; ///< the words that its bits are in
+    float precondition, parameter;
+};
+
 template <typename Thread>
 ONEBIT_DEVICE void run(const Thread& thread, const CompressedUpdateArguments& arguments, Scratch& /*scratch*/) {
     const Piece piece = piece_of(thread, arguments.pieces);
     const AdamUpdate update = settings_of(piece, arguments.pieces).update;
     const float step = given(arguments.steps, piece, update.lr);
     const Messages& messages = arguments.messages;
+    const bool masked = messages.mask != nullptr;
     const auto scale = std::bit_cast<float>(messages.words[piece.scale_word]);
-    const float m = rounded::multiply(scale, given(arguments.factors, piece, 1.0F));
+    const float magnitude = rounded::multiply(scale, given(arguments.factors, piece, 1.0F));
     const float* const precondition = arguments.precondition + piece.offset;
     const auto load = [&](unsigned i) {
-        const bool takes_part = messages.mask == nullptr || bit_of(messages.mask, piece.offset + i);
-        const float signed_m = bit_of(messages.words, piece.first_sign + i) ? m : -m;
-        return FrozenElement{takes_part ? signed_m : 0.0F, precondition[i], piece.parameters[i]};
+        return CompressedElement{load_word_of(messages.words, piece.first_sign + i),
+                                 masked ? load_word_of(messages.mask, piece.offset + i) : ~std::uint32_t{0},
+                                 precondition[i], piece.parameters[i]};
     };
-    for_each_element(thread, piece, load, [&](unsigned i, const FrozenElement& old) {
-        const float u = preconditioned_direction(old.m, old.precondition, old.parameter, update);
+    for_each_element(thread, piece, load, [&](unsigned i, const CompressedElement& old) {
+        const float signed_m = bit_of(old.signs, piece.first_sign + i) ? magnitude : -magnitude;
+        const float m = bit_of(old.valid, piece.offset + i) ? signed_m : 0.0F;
+        const float u = preconditioned_direction(m, old.precondition, old.parameter, update);
         write_parameter(piece, i, stepped(old.parameter, step, u));
     });
 }
@@ -136,7 +145,8 @@ ONEBIT_DEVICE void run(const Thread& thread, const MomentsArguments& arguments, 
 }
 
 struct MomentumElement {
-    float g, m;
+    std::uint32_t g; ///< as it lies in memory
+    float m;
 };
 
 template <typename Thread>
@@ -144,13 +154,16 @@ ONEBIT_DEVICE void run(const Thread& thread, const MomentumArguments& arguments,
     const Piece piece = piece_of(thread, arguments.pieces);
     const AdamBetas betas = settings_of(piece, arguments.pieces).betas;
     const float factor = arguments.factors[piece.tensor];
-    const float* const gradients = arguments.gradients;
+    const bool own = arguments.gradients == nullptr;
+    const float* const gradients = arguments.gradients; // plus an offset only where it is no NULL
     float* const m = arguments.m + piece.offset;
     const auto load = [&](unsigned i) {
-        return MomentumElement{gradients != nullptr ? gradients[piece.offset + i] : gradient_at(piece, i), m[i]};
+        return MomentumElement{
+            own ? load_gradient(piece, i) : std::bit_cast<std::uint32_t>(gradients[piece.offset + i]), m[i]};
     };
     for_each_element(thread, piece, load, [&](unsigned i, const MomentumElement& old) {
-        m[i] = first_moment(rounded::multiply(old.g, factor), old.m, betas);
+        const float g = own ? gradient_of(piece, old.g) : std::bit_cast<float>(old.g);
+        m[i] = first_moment(rounded::multiply(g, factor), old.m, betas);
     });
 }
 
@@ -218,14 +231,20 @@ ONEBIT_DEVICE void run(const Thread& thread, const RefreshArguments& arguments, 
     });
 }
 
+struct DriftElement {
+    float parameter, anchor, precondition;
+};
+
 template <typename Thread>
 ONEBIT_DEVICE void run(const Thread& thread, const DriftArguments& arguments, Scratch& /*scratch*/) {
     const Piece piece = piece_of(thread, arguments.pieces);
     const float* const anchor = arguments.anchor + piece.offset;
     const float* const precondition = arguments.precondition + piece.offset;
     float* const out = arguments.out + piece.offset;
-    const auto load = [&](unsigned i) { return drift_of(piece.parameters[i], anchor[i], precondition[i]); };
-    for_each_element(thread, piece, load, [&](unsigned i, float drift) { out[i] = drift; });
+    const auto load = [&](unsigned i) { return DriftElement{piece.parameters[i], anchor[i], precondition[i]}; };
+    for_each_element(thread, piece, load, [&](unsigned i, const DriftElement& old) {
+        out[i] = drift_of(old.parameter, old.anchor, old.precondition);
+    });
 }
 
 template <typename Thread>
@@ -234,16 +253,16 @@ ONEBIT_DEVICE void run(const Thread& thread, const MultiplyArguments& arguments,
     const float factor = arguments.factors[piece.tensor];
     const float* const values = arguments.values + piece.offset;
     float* const out = arguments.out + piece.offset;
-    const auto load = [&](unsigned i) { return rounded::multiply(factor, values[i]); };
-    for_each_element(thread, piece, load, [&](unsigned i, float product) { out[i] = product; });
+    const auto load = [&](unsigned i) { return values[i]; };
+    for_each_element(thread, piece, load, [&](unsigned i, float value) { out[i] = rounded::multiply(factor, value); });
 }
 
 template <typename Thread>
 ONEBIT_DEVICE void run(const Thread& thread, const WidenArguments& arguments, Scratch& /*scratch*/) {
     const Piece piece = piece_of(thread, arguments.pieces);
     float* const out = arguments.out + piece.offset;
-    const auto load = [&](unsigned i) { return gradient_at(piece, i); };
-    for_each_element(thread, piece, load, [&](unsigned i, float gradient) { out[i] = gradient; });
+    const auto load = [&](unsigned i) { return load_gradient(piece, i); };
+    for_each_element(thread, piece, load, [&](unsigned i, std::uint32_t bits) { out[i] = gradient_of(piece, bits); });
 }
 
 template <typename Thread>
@@ -308,7 +327,7 @@ ONEBIT_DEVICE void run(const Thread& thread, const SketchArguments& arguments, S
         for (unsigned k = 0; k < kSketchBuckets / kThreads; ++k) {
             const std::size_t bucket = self + k * kThreads;
             for (std::size_t i = (bucket - rotation) % kSketchBuckets; i < piece.count; i += kSketchBuckets) {
-                const float value = gradient_at(piece, static_cast<unsigned>(i));
+                const float value = gradient_of(piece, load_gradient(piece, static_cast<unsigned>(i)));
                 buckets[k] = rounded::add(buckets[k], sketch_addend(piece.seed, i, value));
             }
         }

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 
@@ -51,7 +52,8 @@ ONEBIT_DEVICE Share share_of(const Thread& thread, const Piece& piece) {
     return share_of(thread, Block{{0, 0, piece.count}, 0});
 }
 
-/// Calls store(i, load(i)) for the thread's elements of a piece, some loads ahead of their stores.
+/// Calls store(i, load(i)) for the thread's elements of a piece, some loads ahead of their stores. `load` loads and
+/// does nothing else.
 template <typename Thread, typename Load, typename Store>
 ONEBIT_DEVICE void for_each_element(const Thread& thread, const Piece& piece, const Load& load, const Store& store) {
     const Share share = share_of(thread, piece);
@@ -69,10 +71,15 @@ ONEBIT_DEVICE void for_each_element(const Thread& thread, const Piece& piece, co
     }
 }
 
-/// An element of this rank's own gradients.
-ONEBIT_DEVICE inline float gradient_at(const Piece& piece, unsigned i) {
-    if (piece.gradient_type == ONEBIT_FLOAT32) return static_cast<const float*>(piece.gradients)[i];
-    const std::uint16_t half = static_cast<const std::uint16_t*>(piece.gradients)[i];
+/// An element of this rank's own gradients as it lies in memory, and what it is then. (What is loaded and used at once
+/// would be waited for before the next element's load.)
+ONEBIT_DEVICE inline std::uint32_t load_gradient(const Piece& piece, unsigned i) {
+    if (piece.gradient_type == ONEBIT_FLOAT32) return static_cast<const std::uint32_t*>(piece.gradients)[i];
+    return static_cast<const std::uint16_t*>(piece.gradients)[i];
+}
+ONEBIT_DEVICE inline float gradient_of(const Piece& piece, std::uint32_t bits) {
+    if (piece.gradient_type == ONEBIT_FLOAT32) return std::bit_cast<float>(bits);
+    const auto half = static_cast<std::uint16_t>(bits);
     return piece.gradient_type == ONEBIT_FLOAT16 ? widened_float16(half) : widened_bfloat16(half);
 }
 
@@ -92,8 +99,11 @@ ONEBIT_DEVICE inline void write_parameter(const Piece& piece, unsigned i, float 
 }
 
 // A piece may begin at any bit of a word: every thread asks for the word that it needs, which the first cache has.
-ONEBIT_DEVICE inline bool bit_of(const std::uint32_t* words, std::size_t bit) {
-    return (words[bit / kWordElements] >> (bit % kWordElements) & 1) != 0;
+ONEBIT_DEVICE inline std::uint32_t load_word_of(const std::uint32_t* words, std::size_t bit) {
+    return words[bit / kWordElements];
+}
+ONEBIT_DEVICE inline bool bit_of(std::uint32_t word, std::size_t bit) {
+    return (word >> (bit % kWordElements) & 1) != 0;
 }
 
 } // namespace onebit::cuda
