@@ -58,7 +58,10 @@ endif()
 
 if(ONEBIT_HAS_CUDA)
     # The kernels, for who calls them: so far the tests alone.
-    add_library(onebit_cuda_kernels OBJECT EXCLUDE_FROM_ALL src/compress/sign/cuda/kernels.cu src/core/cuda/device.cu)
+    add_library(onebit_cuda_kernels OBJECT EXCLUDE_FROM_ALL
+        src/compress/sign/cuda/kernels.cu
+        src/core/cuda/device.cu
+        src/optim/kernels/cuda/kernels.cu)
     target_compile_options(onebit_cuda_kernels PRIVATE
         -std=c++20               # CMake before 3.26 knows no cuda_std_20
         --fmad=false             # the CPU's bits: no multiply-add that rounds once where the CPU rounds twice

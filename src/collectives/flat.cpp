@@ -101,9 +101,10 @@ void FlatAllreduce::average_and_encode(const Slice& slice) {
 }
 
 Status FlatAllreduce::check_result(const Slice& slice) const {
-    ONEBIT_RETURN_IF_ERROR(codec_.failure());
     const Chunk& chunk = slice.chunk;
-    if (codec_.is_finite(now().results[chunk.index], slice)) return {};
+    const bool finite = codec_.is_finite(now().results[chunk.index], slice);
+    ONEBIT_RETURN_IF_ERROR(codec_.failure()); // which may have shown only now
+    if (finite) return {};
     return Status::error(ONEBIT_ERROR_NONFINITE,
                          "the sum of values and error overflowed float32 in the chunk of rank %zu (elements %zu to "
                          "%zu)%s",
@@ -119,7 +120,7 @@ void FlatAllreduce::finish(const Status& verdict) {
     if (operands_.tentative) return;
     if (verdict.ok()) {
         take_turns();
-    } else {
+    } else if (codec_.failure().ok()) { // else there is nothing left to be saved
         worker_->reset();
         server_->reset();
     }

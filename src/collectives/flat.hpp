@@ -59,7 +59,7 @@ class FlatAllreduce {
     void average_and_encode(const Slice& slice);
     void seal_result() { codec_.seal(new_server(), std::span(&now().results[rank_], 1)); }
     /// NONFINITE if this part of the result says that its server's error has overflowed. All ranks see the same
-    /// messages and so come to the same verdict.
+    /// messages and so come to the same verdict; unless the codec has failed on one.
     Status check_result(const Slice& slice) const;
     void decode(const Slice& slice);
     /// The call is over. One that failed was not transactional: the error is reset.

@@ -181,6 +181,34 @@ Status measure_rows(Communicator& communicator, std::span<const std::uint64_t> s
     return {};
 }
 
+/// Sizes that are measured at the start for handles of any size.
+constexpr std::uint64_t kAlwaysMeasured = std::uint64_t{1} << 20;
+
+/// And for large ones, in the memory that a node's ranks share. (Nodes that ONEBIT_NODE_SIZE has made up share theirs.)
+std::uint64_t largest_measured(const Communicator& communicator) {
+    constexpr std::uint64_t kLargest = std::uint64_t{1} << 24;
+    constexpr std::uint64_t kLargestOfNode = std::uint64_t{1} << 27;
+    if (communicator.environment().node_size > 0) return kAlwaysMeasured;
+    const std::uint64_t most_places = std::ranges::max(communicator.groups().place_of_rank) + std::uint64_t{1};
+    return std::clamp(kLargestOfNode / most_places, kAlwaysMeasured, kLargest);
+}
+
+/// As long as they have the forms that the rows before them have; false if one hasn't.
+bool append_rows(const std::vector<Costs::Row>& further, std::vector<Costs::Row>* rows) {
+    const auto lacks = [&](const Costs::Row& row, onebit_algorithm_t form) {
+        return row.microseconds[form] == Costs::kNever && rows->front().microseconds[form] != Costs::kNever;
+    };
+    for (const Costs::Row& row : further) {
+        const bool complete = rows->empty() || std::ranges::none_of(kChosenForms, [&](onebit_algorithm_t form) {
+                                  return lacks(row, form);
+                              });
+        if (!complete) return false;
+        rows->push_back(row);
+    }
+    drop_partial_forms(*rows); // those that the first rows lack
+    return true;
+}
+
 Status write_table(const TuningTable& table, const std::string& path) {
     const std::string text = print_tuning_table(table);
     ReplacedFile file(path);
@@ -209,33 +237,35 @@ Status tune(Communicator& communicator, const TuningOrder& order) {
 
 Status measure_at_start(Communicator& communicator, std::uint64_t count) {
     constexpr double kPatienceUs = 20e3;
-    constexpr std::uint64_t kAlways = std::uint64_t{1} << 20;
-    constexpr std::uint64_t kLargest = std::uint64_t{1} << 24;
-    constexpr std::uint64_t kLargestOfNode = std::uint64_t{1} << 27; // the ranks of a node share its memory
     const auto ranks = static_cast<std::uint64_t>(communicator.size());
     if (ranks > kShowsRates) {
         communicator.keep_estimate("of so many ranks few sizes can be measured");
         return {};
     }
-    const bool first = communicator.wants_measuring(kAlways);
+    const bool first = communicator.wants_measuring(kAlwaysMeasured);
     std::vector<Costs::Row> rows = first ? std::vector<Costs::Row>() : communicator.costs().rows();
     const std::uint64_t known_to = first ? 0 : rows.back().count;
+    const std::uint64_t largest = largest_measured(communicator);
     std::vector<std::uint64_t> sizes;
     if (first) sizes.push_back(ranks);
-    const std::uint64_t most_places = std::ranges::max(communicator.groups().place_of_rank) + std::uint64_t{1};
-    const std::uint64_t largest = std::clamp(kLargestOfNode / most_places, kAlways, kLargest);
     for (std::uint64_t size = 1024; size <= largest; size *= 4) {
-        const bool needed = size <= kAlways || size / 4 < count;
+        const bool needed = size <= kAlwaysMeasured || size / 4 < count;
         if (needed && size > std::max(ranks, known_to)) sizes.push_back(size);
     }
 
-    const Status status = measure_rows(communicator, sizes, kStartSeconds, kPatienceUs, &rows);
+    std::vector<Costs::Row> further;
+    const Status status = measure_rows(communicator, sizes, kStartSeconds, kPatienceUs, &further);
     if (status.ok()) {
+        const bool in_time = round_us(further.back()) <= kPatienceUs;
+        const bool all_forms = append_rows(further, &rows);
         const std::uint64_t reached = rows.back().count;
-        const bool to_the_end = reached * 4 > largest || round_us(rows.back()) > kPatienceUs;
-        communicator.set_costs(Costs(std::move(rows)), "measured at the start", to_the_end ? UINT64_MAX : reached);
+        const bool to_the_end = !in_time || !all_forms || reached * 4 > largest;
+        communicator.set_costs(Costs(std::move(rows)),
+                               "measured at the start, to " + std::to_string(reached) + " elements",
+                               to_the_end ? UINT64_MAX : reached);
     } else if (communicator.usable()) {
-        communicator.keep_estimate("measuring failed: " + status.message());
+        communicator.keep_estimate((first ? "measuring failed: " : "measuring larger sizes failed: ") +
+                                   status.message());
     } else {
         return status;
     }

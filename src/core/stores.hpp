@@ -2,7 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <atomic>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
 #include <cstddef>
 
 namespace onebit {
@@ -22,8 +25,10 @@ inline Stores stores_for([[maybe_unused]] std::size_t bytes) {
 }
 
 /// After stores past the caches, on the thread that made them: what is written later is seen later.
-inline void order_stores(Stores stores) {
-    if (stores == Stores::kPastCaches) std::atomic_thread_fence(std::memory_order_seq_cst);
+inline void order_stores([[maybe_unused]] Stores stores) {
+#if defined(__x86_64__)
+    if (stores == Stores::kPastCaches) _mm_sfence();
+#endif
 }
 
 } // namespace onebit

@@ -305,6 +305,8 @@ class MpiTransport final : public Transport {
 
     Status plan_exchange(std::vector<Part> sends, std::vector<Part> receives, int tag,
                          std::unique_ptr<Exchange>* exchange) override {
+        ONEBIT_RETURN_IF_ERROR(check_on_host(sends));
+        ONEBIT_RETURN_IF_ERROR(check_on_host(receives));
         drop_empty(sends);
         drop_empty(receives);
         auto planned = std::make_unique<MpiExchange>(bytes_sent_);

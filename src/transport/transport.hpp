@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -16,7 +17,7 @@ struct Part {
     int peer = 0;
     void* data = nullptr;
     std::size_t bytes = 0;
-    bool on_device = false; ///< in a GPU's memory: for transports that say they can
+    bool on_device = false; ///< in a GPU's memory: UNSUPPORTED unless the transport is staged
 };
 
 /// A fixed pattern of messages, planned once and started many times; at most one start is in flight. Ranks plan
@@ -83,6 +84,12 @@ class Transport {
     virtual std::uint64_t bytes_sent() const { return bytes_sent_; }
 
   protected:
+    /// For transports that reach the host's memory alone.
+    static Status check_on_host(const std::vector<Part>& parts) {
+        const auto on_device = [](const Part& part) { return part.on_device; };
+        if (std::none_of(parts.begin(), parts.end(), on_device)) return {};
+        return Status::error(ONEBIT_ERROR_UNSUPPORTED, "messages in a GPU's memory need a transport that can reach it");
+    }
     /// Leaves out empty parts, as every transport does first.
     static void drop_empty(std::vector<Part>& parts) {
         std::erase_if(parts, [](const Part& part) { return part.bytes == 0; });

@@ -1,13 +1,16 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// A GPU's memory without a GPU: the host's, that the host may not touch.
+// A GPU's memory without a GPU: the host's, that the host may not touch; and streams, one for each thread, that copy as
+// late as they may.
 
 #include "support/emulated_device.hpp"
 
 #include <sys/mman.h>
 
+#include <cstdint>
 #include <cstring>
+#include <deque>
 #include <map>
 #include <mutex>
 #include <new>
@@ -19,6 +22,22 @@ namespace {
 std::recursive_mutex device; // one thread at a time is on it
 int depth = 0;
 std::map<void*, std::size_t> allocations;
+std::map<void*, std::size_t> pinned;
+
+bool is_within(const std::map<void*, std::size_t>& memories, const void* place) {
+    const auto next = memories.upper_bound(const_cast<void*>(place));
+    if (next == memories.begin()) return false;
+    const auto& [memory, bytes] = *std::prev(next);
+    return place < static_cast<const std::byte*>(memory) + bytes;
+}
+
+struct Copy {
+    void* to;
+    const void* from;
+    std::size_t bytes;
+};
+thread_local std::deque<Copy> pending; // of this thread's stream
+thread_local std::uint64_t copied = 0; // so many before them
 
 void protect(int protection) {
     for (const auto& [memory, bytes] : allocations) mprotect(memory, bytes, protection);
@@ -28,9 +47,26 @@ void protect(int protection) {
 
 namespace onebit_test {
 
+namespace {
+
+/// Makes this thread's copies up to one.
+void copy_until(std::uint64_t number) {
+    for (; copied < number; ++copied) {
+        std::memcpy(pending.front().to, pending.front().from, pending.front().bytes);
+        pending.pop_front();
+    }
+}
+
+std::uint64_t given() {
+    return copied + pending.size();
+}
+
+} // namespace
+
 OnDevice::OnDevice() {
     device.lock();
     if (depth++ == 0) protect(PROT_READ | PROT_WRITE);
+    copy_until(given()); // what is done on the device is behind them
 }
 
 OnDevice::~OnDevice() {
@@ -67,30 +103,75 @@ void DeviceMemory::fill_zero(void* memory, std::size_t bytes) {
 }
 
 Status copy_later(void* to, const void* from, std::size_t bytes, Stream /*stream*/) {
+    if (bytes == 0) return {};
+    {
+        const std::lock_guard lock(device);
+        const auto pageable = [](const void* at) { return !is_within(allocations, at) && !is_within(pinned, at); };
+        if (!pageable(to) && !pageable(from)) {
+            pending.push_back({to, from, bytes});
+            return {};
+        }
+    }
     const onebit_test::OnDevice on_device;
-    if (bytes > 0) std::memcpy(to, from, bytes);
+    std::memcpy(to, from, bytes);
     return {};
 }
 
 Status wait_for(Stream /*stream*/) {
+    const onebit_test::OnDevice on_device;
     return {};
 }
 
+// ---- pinned memory ----
+
+namespace {
+
+class PinnedMemory final : public Memory {
+  public:
+    void* allocate(std::size_t bytes) override {
+        void* const memory = host_memory().allocate(bytes);
+        const std::lock_guard lock(device);
+        pinned[memory] = bytes;
+        return memory;
+    }
+    void free(void* memory, std::size_t bytes) override {
+        {
+            const std::lock_guard lock(device);
+            pinned.erase(memory);
+        }
+        host_memory().free(memory, bytes);
+    }
+    void copy(void* to, const void* from, std::size_t bytes) override { std::memcpy(to, from, bytes); }
+    void fill_zero(void* memory, std::size_t bytes) override { std::memset(memory, 0, bytes); }
+};
+
+} // namespace
+
 Memory& pinned_memory() {
-    return host_memory();
+    static PinnedMemory memory;
+    return memory;
 }
 
-// An event counts how often it was asked, instead of pointing to anything: the first answer is no.
+// ---- events: instead of a pointer, the number of copies that are before one; odd: it was asked for and said no ----
+
 Event::~Event() = default;
 
 Status Event::record(Stream /*stream*/) {
-    event_ = nullptr;
+    event_ = reinterpret_cast<CUevent_st*>(onebit_test::given() * 2);
     return {};
 }
 
 Status Event::test(bool* reached) const {
-    *reached = event_ != nullptr;
-    const_cast<Event*>(this)->event_ = reinterpret_cast<CUevent_st*>(1);
+    const auto state = reinterpret_cast<std::uintptr_t>(event_);
+    *reached = state % 2 == 1;
+    if (!*reached) {
+        const_cast<Event*>(this)->event_ = reinterpret_cast<CUevent_st*>(state + 1);
+        return {};
+    }
+    const std::lock_guard lock(device);
+    if (depth++ == 0) protect(PROT_READ | PROT_WRITE);
+    onebit_test::copy_until(state / 2);
+    if (--depth == 0) protect(PROT_NONE);
     return {};
 }
 

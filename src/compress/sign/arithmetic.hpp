@@ -11,6 +11,7 @@
 #include "compress/sign/kernels.hpp"
 #include "core/host_device.hpp"
 #include "core/partition.hpp"
+#include "core/rounded.hpp"
 
 /// What CPU and GPU share of the sign codec: where things lie in a message, how an element is corrected, how a block is
 /// added up and how its scale comes of that (docs/WIRE_FORMAT.md).
@@ -31,43 +32,6 @@ constexpr std::size_t scale_word(onebit_group_t group, const Chunk& chunk, std::
 }
 
 // ---- An element ----
-
-/// Operations that are rounded on their own: a GPU's compiler would join a product and a sum.
-namespace rounded {
-
-ONEBIT_HOST_DEVICE inline float add(float a, float b) {
-#ifdef __CUDA_ARCH__
-    return __fadd_rn(a, b);
-#else
-    return a + b;
-#endif
-}
-
-ONEBIT_HOST_DEVICE inline float multiply(float a, float b) {
-#ifdef __CUDA_ARCH__
-    return __fmul_rn(a, b);
-#else
-    return a * b;
-#endif
-}
-
-ONEBIT_HOST_DEVICE inline double add(double a, double b) {
-#ifdef __CUDA_ARCH__
-    return __dadd_rn(a, b);
-#else
-    return a + b;
-#endif
-}
-
-ONEBIT_HOST_DEVICE inline double multiply(double a, double b) {
-#ifdef __CUDA_ARCH__
-    return __dmul_rn(a, b);
-#else
-    return a * b;
-#endif
-}
-
-} // namespace rounded
 
 /// What was not delivered of a value that was sent with this scale.
 ONEBIT_HOST_DEVICE inline float error_of(float corrected, float scale) {

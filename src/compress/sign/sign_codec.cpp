@@ -226,8 +226,9 @@ void SignCodec::decode(const std::uint32_t* message, const Slice& slice, std::sp
                             place);
             values.written(block, begin, count, place);
         }
+        if (threads_ > 1) order_stores(values.stores());
     });
-    order_stores(values.stores()); // other threads' were ordered by the end of parallel_for
+    if (threads_ == 1) order_stores(values.stores()); // once: it waits for the stores
 }
 
 void SignCodec::decode_block(const std::uint32_t* message, const Block& block, std::span<const std::uint32_t> mask,

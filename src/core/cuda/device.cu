@@ -18,8 +18,16 @@ void require(const Status& status) {
 
 void* DeviceMemory::allocate(std::size_t bytes) {
     void* memory = nullptr;
-    if (!check("malloc", cudaMalloc(&memory, bytes)).ok()) throw std::bad_alloc();
-    fill_zero(memory, bytes);
+    const cudaError_t error = cudaMalloc(&memory, bytes);
+    const Status status = check("malloc", error);
+    if (error == cudaErrorMemoryAllocation) throw std::bad_alloc();
+    require(status);
+    try {
+        fill_zero(memory, bytes);
+    } catch (...) {
+        free(memory, bytes);
+        throw;
+    }
     return memory;
 }
 
@@ -86,7 +94,9 @@ Status Event::record(Stream stream) {
 Status Event::test(bool* reached) const {
     const cudaError_t error = cudaEventQuery(event_);
     *reached = error == cudaSuccess;
-    return error == cudaErrorNotReady ? Status() : check("stream", error);
+    if (error != cudaErrorNotReady) return check("stream", error);
+    (void)cudaGetLastError(); // no error, but the program's own next check would find it
+    return {};
 }
 
 } // namespace onebit::cuda

@@ -7,6 +7,8 @@
 #include <span>
 #include <string>
 
+#include "core/host_device.hpp"
+
 namespace onebit {
 
 struct AdamBetas {
@@ -29,7 +31,7 @@ struct AdamUpdate {
 inline constexpr std::size_t kSketchBuckets = 1024;
 
 /// The sign bits of a sketch's word of 32 elements.
-inline std::uint32_t sketch_signs(std::uint64_t seed, std::uint64_t word) {
+ONEBIT_HOST_DEVICE inline std::uint32_t sketch_signs(std::uint64_t seed, std::uint64_t word) {
     std::uint64_t z = seed + word * 0x9e3779b97f4a7c15U; // SplitMix64 [Steele, Lea, Flood, OOPSLA 2014]
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9U;
     z = (z ^ (z >> 27)) * 0x94d049bb133111ebU;

@@ -15,7 +15,9 @@ CudaSignFeedback::CudaSignFeedback(std::span<const Chunk> chunks, onebit_group_t
       sums(blocks(), device),
       device_(device),
       counts_(blocks(), device),
-      valid_count_(elements()) {}
+      valid_count_(elements()) {
+    trailers.reserve(this->chunks().size(), device);
+}
 
 void CudaSignFeedback::reset() {
     corrected.fill_zero();
@@ -86,6 +88,7 @@ cuda::ErrorBuffers CudaSignFeedback::buffers(const Chunk& chunk, CudaSignFeedbac
 // --------------------------------------------------------------------------------------------- CudaSignCodec ----
 
 std::unique_ptr<Feedback> CudaSignCodec::make_feedback(std::span<const Chunk> chunks) const {
+    received_.reserve(chunks.size(), device_); // a worker's chunks are as many as there are ranks
     return std::make_unique<CudaSignFeedback>(chunks, group_, device_);
 }
 
@@ -107,7 +110,7 @@ void CudaSignCodec::encode(const ValueSource& values, const Feedback& before, Fe
 
 void CudaSignCodec::average_encode(std::span<const std::uint32_t* const> messages, const Feedback& before,
                                    Feedback& after, const Slice& slice, std::uint32_t* message) const {
-    note(received_.update(messages, device_, stream_));
+    note(received_.update(messages, stream_));
     const float share = 1.0F / static_cast<float>(messages.size());
     note(cuda::average_encode({encoding(before, after, slice, message), received_.data(), messages.size(), share},
                               stream_));
@@ -121,9 +124,9 @@ void CudaSignCodec::seal(Feedback& after, std::span<std::uint32_t* const> messag
         const WordRange trailer = trailer_of(error.chunks()[j]);
         if (trailer.count > 0) trailers.push_back(messages[j] + trailer.begin);
     }
-    note(trailers_.update(trailers, device_, stream_));
+    note(error.trailers.update(trailers, stream_));
     note(cuda::seal({error.sums.data(), error.blocks(), error.valid_count(), scale_, error.scales.data(),
-                     trailers_.data(), trailers.size()},
+                     error.trailers.data(), trailers.size()},
                     stream_));
 }
 

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <span>
 #include <vector>
@@ -12,6 +13,29 @@
 #include "core/cuda/device.hpp"
 
 namespace onebit {
+
+/// An array of the host's on the device, copied again only when it changes.
+template <typename T>
+class DeviceTable {
+  public:
+    /// Room for so many, which is to be made before any call.
+    void reserve(std::size_t most, Memory& device) {
+        if (most <= on_device_.size()) return;
+        values_.reserve(most);
+        on_device_ = AlignedBuffer<T>(most, device);
+    }
+    /// On the device, in order with the stream's work.
+    Status update(std::span<const T> values, cuda::Stream stream) {
+        if (std::ranges::equal(values, values_)) return {};
+        values_.assign(values.begin(), values.end());
+        return cuda::copy_later(on_device_.data(), values_.data(), values.size_bytes(), stream);
+    }
+    const T* data() const { return on_device_.data(); }
+
+  private:
+    std::vector<T> values_;
+    AlignedBuffer<T> on_device_;
+};
 
 /// SignFeedback on a GPU. What is rarely asked for, to read, replace or mask the error, is done by a SignFeedback, in
 /// copies on the host.
@@ -34,6 +58,7 @@ class CudaSignFeedback final : public Feedback, public SignPlaces {
     AlignedBuffer<float> corrected;
     AlignedBuffer<float> scales;
     AlignedBuffer<double> sums;
+    DeviceTable<std::uint32_t*> trailers; ///< of its chunks' messages
 
   private:
     /// On the host, with a mask that must outlive it.
@@ -45,24 +70,6 @@ class CudaSignFeedback final : public Feedback, public SignPlaces {
     std::span<const std::uint32_t> mask_; ///< on the device
     AlignedBuffer<std::uint32_t> counts_; ///< elements that take part, by block
     std::size_t valid_count_ = 0;
-};
-
-/// An array of the host's on the device, copied again only when it changes.
-template <typename T>
-class DeviceTable {
-  public:
-    /// On the device, in order with the stream's work. Allocates where there are more values than ever before.
-    Status update(std::span<const T> values, Memory& device, cuda::Stream stream) {
-        if (values.size() == values_.size() && std::equal(values.begin(), values.end(), values_.begin())) return {};
-        if (values.size() > on_device_.size()) on_device_ = AlignedBuffer<T>(values.size(), device);
-        values_.assign(values.begin(), values.end());
-        return cuda::copy_later(on_device_.data(), values_.data(), values.size_bytes(), stream);
-    }
-    const T* data() const { return on_device_.data(); }
-
-  private:
-    std::vector<T> values_;
-    AlignedBuffer<T> on_device_;
 };
 
 /// SignCodec on a GPU: the same messages and errors to the bit (kernels.hpp says where not). Everything lies in the
@@ -100,7 +107,6 @@ class CudaSignCodec final : public SignMessages {
     mutable cuda::DeviceMemory device_;
     mutable AlignedBuffer<unsigned long long> found_;
     mutable DeviceTable<const std::uint32_t*> received_; ///< messages to be averaged
-    mutable DeviceTable<std::uint32_t*> trailers_;       ///< of messages to be sealed
     mutable Status failure_;
 };
 

@@ -1,0 +1,68 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cmath>
+
+#include "core/host_device.hpp"
+
+/// Operations that are rounded on their own, to the nearest: a GPU's compiler would join a product and a sum.
+namespace onebit::rounded {
+
+ONEBIT_HOST_DEVICE inline float add(float a, float b) {
+#ifdef __CUDA_ARCH__
+    return __fadd_rn(a, b);
+#else
+    return a + b;
+#endif
+}
+
+ONEBIT_HOST_DEVICE inline float subtract(float a, float b) {
+#ifdef __CUDA_ARCH__
+    return __fsub_rn(a, b);
+#else
+    return a - b;
+#endif
+}
+
+ONEBIT_HOST_DEVICE inline float multiply(float a, float b) {
+#ifdef __CUDA_ARCH__
+    return __fmul_rn(a, b);
+#else
+    return a * b;
+#endif
+}
+
+ONEBIT_HOST_DEVICE inline float divide(float a, float b) {
+#ifdef __CUDA_ARCH__
+    return __fdiv_rn(a, b);
+#else
+    return a / b;
+#endif
+}
+
+ONEBIT_HOST_DEVICE inline float sqrt(float a) {
+#ifdef __CUDA_ARCH__
+    return __fsqrt_rn(a);
+#else
+    return std::sqrt(a);
+#endif
+}
+
+ONEBIT_HOST_DEVICE inline double add(double a, double b) {
+#ifdef __CUDA_ARCH__
+    return __dadd_rn(a, b);
+#else
+    return a + b;
+#endif
+}
+
+ONEBIT_HOST_DEVICE inline double multiply(double a, double b) {
+#ifdef __CUDA_ARCH__
+    return __dmul_rn(a, b);
+#else
+    return a * b;
+#endif
+}
+
+} // namespace onebit::rounded

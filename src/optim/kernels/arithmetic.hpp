@@ -1,0 +1,122 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+#include "core/host_device.hpp"
+#include "core/rounded.hpp"
+#include "optim/kernels/kernels.hpp"
+
+/// What CPU and GPU share of the optimizers: each formula of docs/OPTIMIZERS.md for one element.
+namespace onebit {
+
+// ---- Moments ----
+
+ONEBIT_HOST_DEVICE inline float first_moment(float g, float m, const AdamBetas& betas) {
+    return rounded::add(rounded::multiply(betas.beta1, m), rounded::multiply(betas.one_minus_beta1, g));
+}
+
+ONEBIT_HOST_DEVICE inline float second_moment(float g, float v, const AdamBetas& betas) {
+    return rounded::add(rounded::multiply(betas.beta2, v),
+                        rounded::multiply(betas.one_minus_beta2, rounded::multiply(g, g)));
+}
+
+/// The gradient that made m of m_before.
+ONEBIT_HOST_DEVICE inline float gradient_between(float m_before, float m, const AdamBetas& betas) {
+    return rounded::divide(rounded::subtract(m, rounded::multiply(betas.beta1, m_before)), betas.one_minus_beta1);
+}
+
+// ---- Updates ----
+
+ONEBIT_HOST_DEVICE inline float denominator(float v, const AdamUpdate& update) {
+    return rounded::add(rounded::sqrt(rounded::multiply(v, update.correct_v)), update.eps);
+}
+
+ONEBIT_HOST_DEVICE inline float with_decay(float u, float parameter, const AdamUpdate& update) {
+    return rounded::add(u, rounded::multiply(update.weight_decay, parameter));
+}
+
+/// u of Adam.
+ONEBIT_HOST_DEVICE inline float adam_direction(float m, float v, float parameter, const AdamUpdate& update) {
+    const float u = rounded::divide(rounded::multiply(m, update.correct_m), denominator(v, update));
+    return with_decay(u, parameter, update);
+}
+
+/// The same with the inverse of a denominator that no longer changes.
+ONEBIT_HOST_DEVICE inline float preconditioned_direction(float m, float precondition, float parameter,
+                                                         const AdamUpdate& update) {
+    return with_decay(rounded::multiply(rounded::multiply(m, update.correct_m), precondition), parameter, update);
+}
+
+/// A parameter after a step in direction u.
+ONEBIT_HOST_DEVICE inline float stepped(float parameter, float step, float u) {
+    return rounded::subtract(parameter, rounded::multiply(step, u));
+}
+
+/// 0/1 Adam's local change, in units of momentum.
+ONEBIT_HOST_DEVICE inline float drift_of(float parameter, float anchor, float precondition) {
+    return rounded::divide(rounded::subtract(parameter, anchor), precondition);
+}
+
+/// And the anchor that the ranks meet at.
+ONEBIT_HOST_DEVICE inline float rejoined(float anchor, float average, float precondition, float decay) {
+    return rounded::subtract(rounded::add(anchor, rounded::multiply(average, precondition)),
+                             rounded::multiply(decay, anchor));
+}
+
+// ---- Sketches ----
+
+/// Which bucket element i goes to.
+ONEBIT_HOST_DEVICE inline std::size_t sketch_bucket(std::uint64_t seed, std::size_t i) {
+    return (seed * 32 + i) % kSketchBuckets;
+}
+
+/// What it adds there.
+ONEBIT_HOST_DEVICE inline float sketch_addend(std::uint64_t seed, std::size_t i, float value) {
+    return (sketch_signs(seed, i / 32) >> (i % 32) & 1) != 0 ? value : -value;
+}
+
+// ---- 16-bit formats ----
+
+ONEBIT_HOST_DEVICE inline float widened_float16(std::uint16_t value) {
+    const std::uint32_t half = value;
+    const std::uint32_t sign = (half & 0x8000U) << 16;
+    const std::uint32_t shifted = (half & 0x7fffU) << 13;                // exponent and mantissa where float32 has them
+    std::uint32_t magnitude = shifted + (112U << 23);                    // the exponents' biases differ by 127 - 15
+    if ((half & 0x7fffU) >= 0x7c00U) magnitude = shifted + (224U << 23); // infinity, NaN
+    if ((half & 0x7fffU) < 0x0400U) { // subnormal: 1.mantissa * 2^-14, less the 1 that it doesn't have
+        const auto with_one = std::bit_cast<float>(shifted + (113U << 23));
+        magnitude = std::bit_cast<std::uint32_t>(rounded::subtract(with_one, 0x1p-14F));
+    }
+    return std::bit_cast<float>(sign | magnitude);
+}
+
+ONEBIT_HOST_DEVICE inline float widened_bfloat16(std::uint16_t value) {
+    return std::bit_cast<float>(static_cast<std::uint32_t>(value) << 16);
+}
+
+ONEBIT_HOST_DEVICE inline std::uint16_t narrowed_float16(float value) {
+    const auto bits = std::bit_cast<std::uint32_t>(value);
+    const std::uint32_t magnitude = bits & 0x7fffffffU;
+    const std::uint32_t odd = magnitude >> 13 & 1U;
+    std::uint32_t half = (magnitude - (112U << 23) + 0xfffU + odd) >> 13; // may carry into the exponent, rightly
+    if (magnitude < (113U << 23)) { // subnormal: the addition rounds at the bit that counts 2^-24
+        const float sum = rounded::add(std::bit_cast<float>(magnitude), 0.5F);
+        half = std::bit_cast<std::uint32_t>(sum) - (126U << 23);
+    }
+    if (magnitude >= 0x477ff000U) half = 0x7c00U; // from 65520 on
+    if (magnitude > 0x7f800000U) half = 0x7e00U;  // NaN
+    return static_cast<std::uint16_t>((bits >> 16 & 0x8000U) | half);
+}
+
+ONEBIT_HOST_DEVICE inline std::uint16_t narrowed_bfloat16(float value) {
+    const auto bits = std::bit_cast<std::uint32_t>(value);
+    const bool nan = (bits & 0x7fffffffU) > 0x7f800000U;
+    const std::uint32_t rounded_up = bits + 0x7fffU + (bits >> 16 & 1U);
+    return static_cast<std::uint16_t>(nan ? bits >> 16 | 0x40U : rounded_up >> 16);
+}
+
+} // namespace onebit

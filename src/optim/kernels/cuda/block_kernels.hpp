@@ -1,0 +1,352 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+
+#include "compress/sign/cuda/block_kernels.hpp"
+#include "core/host_device.hpp"
+#include "core/rounded.hpp"
+#include "optim/kernels/arithmetic.hpp"
+#include "optim/kernels/cuda/kernels.hpp"
+#include "optim/kernels/cuda/pieces.hpp"
+
+/// What a thread does in each pass.
+namespace onebit::cuda {
+
+// ---- Steps ----
+
+struct AdamElement {
+    float g, m, v, parameter;
+};
+
+template <typename Thread>
+ONEBIT_DEVICE void run(const Thread& thread, const AdamArguments& arguments, Scratch& /*scratch*/) {
+    const Piece piece = piece_of(thread, arguments.pieces);
+    const GroupSettings settings = settings_of(piece, arguments.pieces);
+    const float factor = *arguments.factor;
+    const float* const gradients = arguments.gradients + piece.offset;
+    float* const m = arguments.m + piece.offset;
+    float* const v = arguments.v + piece.offset;
+    const auto load = [&](unsigned i) { return AdamElement{gradients[i], m[i], v[i], piece.parameters[i]}; };
+    for_each_element(thread, piece, load, [&](unsigned i, const AdamElement& old) {
+        const float g = rounded::multiply(old.g, factor);
+        const float new_m = first_moment(g, old.m, settings.betas);
+        const float new_v = second_moment(g, old.v, settings.betas);
+        const float u = adam_direction(new_m, new_v, old.parameter, settings.update);
+        m[i] = new_m;
+        v[i] = new_v;
+        write_parameter(piece, i, stepped(old.parameter, settings.update.lr, u));
+    });
+}
+
+struct FrozenElement {
+    float m, precondition, parameter;
+};
+
+struct CompressedElement {
+    std::uint32_t signs, valid; ///< the words that its bits are in
+    float precondition, parameter;
+};
+
+template <typename Thread>
+ONEBIT_DEVICE void run(const Thread& thread, const CompressedUpdateArguments& arguments, Scratch& /*scratch*/) {
+    const Piece piece = piece_of(thread, arguments.pieces);
+    const AdamUpdate update = settings_of(piece, arguments.pieces).update;
+    const float step = given(arguments.steps, piece, update.lr);
+    const Messages& messages = arguments.messages;
+    const bool masked = messages.mask != nullptr;
+    const auto scale = std::bit_cast<float>(messages.words[piece.scale_word]);
+    const float magnitude = rounded::multiply(scale, given(arguments.factors, piece, 1.0F));
+    const float* const precondition = arguments.precondition + piece.offset;
+    const auto load = [&](unsigned i) {
+        return CompressedElement{load_word_of(messages.words, piece.first_sign + i),
+                                 masked ? load_word_of(messages.mask, piece.offset + i) : ~std::uint32_t{0},
+                                 precondition[i], piece.parameters[i]};
+    };
+    for_each_element(thread, piece, load, [&](unsigned i, const CompressedElement& old) {
+        const float signed_m = bit_of(old.signs, piece.first_sign + i) ? magnitude : -magnitude;
+        const float m = bit_of(old.valid, piece.offset + i) ? signed_m : 0.0F;
+        const float u = preconditioned_direction(m, old.precondition, old.parameter, update);
+        write_parameter(piece, i, stepped(old.parameter, step, u));
+    });
+}
+
+template <typename Thread>
+ONEBIT_DEVICE void run(const Thread& thread, const FrozenUpdateArguments& arguments, Scratch& /*scratch*/) {
+    const Piece piece = piece_of(thread, arguments.pieces);
+    const AdamUpdate update = settings_of(piece, arguments.pieces).update;
+    const float* const m = arguments.m + piece.offset;
+    const float* const precondition = arguments.precondition + piece.offset;
+    const auto load = [&](unsigned i) { return FrozenElement{m[i], precondition[i], piece.parameters[i]}; };
+    for_each_element(thread, piece, load, [&](unsigned i, const FrozenElement& old) {
+        const float u = preconditioned_direction(old.m, old.precondition, old.parameter, update);
+        write_parameter(piece, i, stepped(old.parameter, update.lr, u));
+    });
+}
+
+struct DescendElement {
+    float u, parameter;
+};
+
+template <typename Thread>
+ONEBIT_DEVICE void run(const Thread& thread, const DescendArguments& arguments, Scratch& /*scratch*/) {
+    const Piece piece = piece_of(thread, arguments.pieces);
+    const float step = given(arguments.steps, piece, settings_of(piece, arguments.pieces).update.lr);
+    const float* const u = arguments.u + piece.offset;
+    const auto load = [&](unsigned i) { return DescendElement{u[i], piece.parameters[i]}; };
+    for_each_element(thread, piece, load, [&](unsigned i, const DescendElement& old) {
+        write_parameter(piece, i, stepped(old.parameter, step, old.u));
+    });
+}
+
+struct RejoinElement {
+    float anchor, average, precondition;
+};
+
+template <typename Thread>
+ONEBIT_DEVICE void run(const Thread& thread, const RejoinArguments& arguments, Scratch& /*scratch*/) {
+    const Piece piece = piece_of(thread, arguments.pieces);
+    const float decay = arguments.decays[piece.group];
+    const float* const average = arguments.average + piece.offset;
+    const float* const precondition = arguments.precondition + piece.offset;
+    float* const anchor = arguments.anchor + piece.offset;
+    const auto load = [&](unsigned i) { return RejoinElement{anchor[i], average[i], precondition[i]}; };
+    for_each_element(thread, piece, load, [&](unsigned i, const RejoinElement& old) {
+        const float met = rejoined(old.anchor, old.average, old.precondition, decay);
+        anchor[i] = met;
+        write_parameter(piece, i, met);
+    });
+}
+
+// ---- What steps are made of ----
+
+struct MomentsElement {
+    float g, m, v;
+};
+
+template <typename Thread>
+ONEBIT_DEVICE void run(const Thread& thread, const MomentsArguments& arguments, Scratch& /*scratch*/) {
+    const Piece piece = piece_of(thread, arguments.pieces);
+    const AdamBetas betas = settings_of(piece, arguments.pieces).betas;
+    const float factor = *arguments.factor;
+    const float* const gradients = arguments.gradients + piece.offset;
+    float* const m = arguments.m + piece.offset;
+    float* const v = arguments.v + piece.offset;
+    const auto load = [&](unsigned i) { return MomentsElement{gradients[i], m[i], v[i]}; };
+    for_each_element(thread, piece, load, [&](unsigned i, const MomentsElement& old) {
+        const float g = rounded::multiply(old.g, factor);
+        m[i] = first_moment(g, old.m, betas);
+        v[i] = second_moment(g, old.v, betas);
+    });
+}
+
+struct MomentumElement {
+    std::uint32_t g; ///< as it lies in memory
+    float m;
+};
+
+template <typename Thread>
+ONEBIT_DEVICE void run(const Thread& thread, const MomentumArguments& arguments, Scratch& /*scratch*/) {
+    const Piece piece = piece_of(thread, arguments.pieces);
+    const AdamBetas betas = settings_of(piece, arguments.pieces).betas;
+    const float factor = arguments.factors[piece.tensor];
+    const bool own = arguments.gradients == nullptr;
+    const float* const gradients = arguments.gradients; // plus an offset only where it is no NULL
+    float* const m = arguments.m + piece.offset;
+    const auto load = [&](unsigned i) {
+        return MomentumElement{
+            own ? load_gradient(piece, i) : std::bit_cast<std::uint32_t>(gradients[piece.offset + i]), m[i]};
+    };
+    for_each_element(thread, piece, load, [&](unsigned i, const MomentumElement& old) {
+        const float g = own ? gradient_of(piece, old.g) : std::bit_cast<float>(old.g);
+        m[i] = first_moment(rounded::multiply(g, factor), old.m, betas);
+    });
+}
+
+struct DirectionElement {
+    float m, v, parameter;
+};
+
+template <typename Thread>
+ONEBIT_DEVICE void run(const Thread& thread, const DirectionArguments& arguments, Scratch& /*scratch*/) {
+    const Piece piece = piece_of(thread, arguments.pieces);
+    const AdamUpdate update = settings_of(piece, arguments.pieces).update;
+    const float* const m = arguments.m + piece.offset;
+    const float* const v = arguments.v + piece.offset;
+    float* const u = arguments.u + piece.offset;
+    const auto load = [&](unsigned i) { return DirectionElement{m[i], v[i], piece.parameters[i]}; };
+    for_each_element(thread, piece, load, [&](unsigned i, const DirectionElement& old) {
+        u[i] = adam_direction(old.m, old.v, old.parameter, update);
+    });
+}
+
+template <typename Thread>
+ONEBIT_DEVICE void run(const Thread& thread, const InvertDenominatorArguments& arguments, Scratch& /*scratch*/) {
+    const Piece piece = piece_of(thread, arguments.pieces);
+    const AdamUpdate update = settings_of(piece, arguments.pieces).update;
+    const float* const v = arguments.v + piece.offset;
+    float* const precondition = arguments.precondition + piece.offset;
+    const auto load = [&](unsigned i) { return v[i]; };
+    for_each_element(thread, piece, load,
+                     [&](unsigned i, float old) { precondition[i] = rounded::divide(1.0F, denominator(old, update)); });
+}
+
+template <typename Thread>
+ONEBIT_DEVICE void run(const Thread& thread, const FrozenDirectionArguments& arguments, Scratch& /*scratch*/) {
+    const Piece piece = piece_of(thread, arguments.pieces);
+    AdamUpdate update = settings_of(piece, arguments.pieces).update;
+    if (!arguments.with_decay) update.weight_decay = 0;
+    const float* const m = arguments.m + piece.offset;
+    const float* const precondition = arguments.precondition + piece.offset;
+    float* const u = arguments.u + piece.offset;
+    const auto load = [&](unsigned i) { return FrozenElement{m[i], precondition[i], piece.parameters[i]}; };
+    for_each_element(thread, piece, load, [&](unsigned i, const FrozenElement& old) {
+        u[i] = preconditioned_direction(old.m, old.precondition, old.parameter, update);
+    });
+}
+
+struct RefreshElement {
+    float m, m_before, precondition, v_fresh;
+};
+
+template <typename Thread>
+ONEBIT_DEVICE void run(const Thread& thread, const RefreshArguments& arguments, Scratch& /*scratch*/) {
+    const Piece piece = piece_of(thread, arguments.pieces);
+    const GroupSettings settings = settings_of(piece, arguments.pieces);
+    const float* const m = arguments.m + piece.offset;
+    const float* const m_before = arguments.m_before + piece.offset;
+    const float* const precondition = arguments.precondition + piece.offset;
+    float* const v_fresh = arguments.v_fresh + piece.offset;
+    float* const ratios = arguments.ratios + piece.offset;
+    const auto load = [&](unsigned i) { return RefreshElement{m[i], m_before[i], precondition[i], v_fresh[i]}; };
+    for_each_element(thread, piece, load, [&](unsigned i, const RefreshElement& old) {
+        const float g = gradient_between(old.m_before, old.m, settings.betas);
+        const float fresh = second_moment(g, old.v_fresh, settings.betas);
+        v_fresh[i] = fresh;
+        ratios[i] = rounded::multiply(old.precondition, denominator(fresh, settings.update));
+    });
+}
+
+struct DriftElement {
+    float parameter, anchor, precondition;
+};
+
+template <typename Thread>
+ONEBIT_DEVICE void run(const Thread& thread, const DriftArguments& arguments, Scratch& /*scratch*/) {
+    const Piece piece = piece_of(thread, arguments.pieces);
+    const float* const anchor = arguments.anchor + piece.offset;
+    const float* const precondition = arguments.precondition + piece.offset;
+    float* const out = arguments.out + piece.offset;
+    const auto load = [&](unsigned i) { return DriftElement{piece.parameters[i], anchor[i], precondition[i]}; };
+    for_each_element(thread, piece, load, [&](unsigned i, const DriftElement& old) {
+        out[i] = drift_of(old.parameter, old.anchor, old.precondition);
+    });
+}
+
+template <typename Thread>
+ONEBIT_DEVICE void run(const Thread& thread, const MultiplyArguments& arguments, Scratch& /*scratch*/) {
+    const Piece piece = piece_of(thread, arguments.pieces);
+    const float factor = arguments.factors[piece.tensor];
+    const float* const values = arguments.values + piece.offset;
+    float* const out = arguments.out + piece.offset;
+    const auto load = [&](unsigned i) { return values[i]; };
+    for_each_element(thread, piece, load, [&](unsigned i, float value) { out[i] = rounded::multiply(factor, value); });
+}
+
+template <typename Thread>
+ONEBIT_DEVICE void run(const Thread& thread, const WidenArguments& arguments, Scratch& /*scratch*/) {
+    const Piece piece = piece_of(thread, arguments.pieces);
+    float* const out = arguments.out + piece.offset;
+    const auto load = [&](unsigned i) { return load_gradient(piece, i); };
+    for_each_element(thread, piece, load, [&](unsigned i, std::uint32_t bits) { out[i] = gradient_of(piece, bits); });
+}
+
+template <typename Thread>
+ONEBIT_DEVICE void run(const Thread& thread, const NarrowArguments& arguments, Scratch& /*scratch*/) {
+    const Piece piece = piece_of(thread, arguments.pieces);
+    const auto load = [&](unsigned i) { return piece.parameters[i]; };
+    for_each_element(thread, piece, load, [&](unsigned i, float parameter) { write_copy(piece, i, parameter); });
+}
+
+// ---- One number of a piece ----
+
+template <typename Thread>
+ONEBIT_DEVICE void run(const Thread& thread, const SumSquaresArguments& arguments, Scratch& scratch) {
+    const Piece piece = piece_of(thread, arguments.pieces);
+    const Share share = share_of(thread, piece);
+    float values[kGroups];
+    load(share, arguments.values != nullptr ? arguments.values + piece.offset : piece.parameters, values);
+#pragma unroll
+    for (unsigned g = 0; g < kGroups; ++g) scratch.values[share.at(g)] = values[g];
+    thread.sync();
+    if (thread.warp() != 0) return;
+    const float sum = total_of<float>(thread, scratch.values, ONEBIT_SCALE_L2);
+    if (thread.lane() == 0) arguments.sums[thread.block()] = sum;
+}
+
+template <typename Thread>
+ONEBIT_DEVICE void run(const Thread& thread, const LeastArguments& arguments, Scratch& scratch) {
+    const Piece piece = piece_of(thread, arguments.pieces);
+    const Share share = share_of(thread, piece);
+    const float* const values = arguments.values + piece.offset;
+    float least = HUGE_VALF;
+#pragma unroll
+    for (unsigned g = 0; g < kGroups; ++g) {
+        if (share.has(g)) least = std::fmin(least, values[share.at(g)]);
+    }
+    scratch.values[thread.warp() * kLanes + thread.lane()] = least;
+    thread.sync();
+    if (thread.warp() != 0) return;
+#pragma unroll
+    for (unsigned warp = 1; warp < kWarps; ++warp) {
+        least = std::fmin(least, scratch.values[warp * kLanes + thread.lane()]);
+    }
+#pragma unroll
+    for (unsigned half = kLanes / 2; half > 0; half /= 2) least = std::fmin(least, thread.shuffle_down(least, half));
+    if (thread.lane() == 0) arguments.least[thread.block()] = least;
+}
+
+// ---- Sketches ----
+
+/// A thread has four buckets, to which it adds piece by piece; a warp's are side by side, as are their elements.
+template <typename Thread>
+ONEBIT_DEVICE void run(const Thread& thread, const SketchArguments& arguments, Scratch& /*scratch*/) {
+    const std::size_t first = thread.block() * kSketchPieces;
+    const std::size_t left = arguments.pieces.count - first;
+    const std::size_t end = first + (left < kSketchPieces ? left : kSketchPieces);
+    const std::size_t self = thread.warp() * kLanes + thread.lane();
+    float buckets[kSketchBuckets / kThreads] = {};
+    for (std::size_t p = first; p < end; ++p) {
+        const Piece piece = arguments.pieces.pieces[p];
+        const std::size_t rotation = sketch_bucket(piece.seed, 0);
+#pragma unroll
+        for (unsigned k = 0; k < kSketchBuckets / kThreads; ++k) {
+            const std::size_t bucket = self + k * kThreads;
+            for (std::size_t i = (bucket - rotation) % kSketchBuckets; i < piece.count; i += kSketchBuckets) {
+                const float value = gradient_of(piece, load_gradient(piece, static_cast<unsigned>(i)));
+                buckets[k] = rounded::add(buckets[k], sketch_addend(piece.seed, i, value));
+            }
+        }
+    }
+#pragma unroll
+    for (unsigned k = 0; k < kSketchBuckets / kThreads; ++k) {
+        arguments.sketches[thread.block() * kSketchBuckets + self + k * kThreads] = buckets[k];
+    }
+}
+
+template <typename Thread>
+ONEBIT_DEVICE void run(const Thread& thread, const AddSketchesArguments& arguments, Scratch& /*scratch*/) {
+    for (std::size_t b = thread.warp() * kLanes + thread.lane(); b < kSketchBuckets; b += kThreads) {
+        float sum = 0;
+        for (std::size_t p = 0; p < arguments.count; ++p) {
+            sum = rounded::add(sum, arguments.sketches[p * kSketchBuckets + b]);
+        }
+        arguments.total[b] = sum;
+    }
+}
+
+} // namespace onebit::cuda

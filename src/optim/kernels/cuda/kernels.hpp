@@ -1,0 +1,208 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <onebit/onebit.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "compress/sign/cuda/kernels.hpp"
+#include "core/status.hpp"
+#include "optim/kernels/kernels.hpp"
+
+/// The optimizers' passes on a GPU: the kernels of kernels.def, each for all segments of a layout at once, with the
+/// same parameters, moments and sums to the bit. (Except for the payloads of NaNs, and for which of two zeros is less.)
+///
+/// All pointers are to device memory, those to arrays of pieces, settings and factors too, so that a graph that was
+/// captured follows a learning rate that changes. What is called fused holds a layout's elements one behind the other,
+/// in the order of its tensors. Floats may have any alignment that a float may have. An output may be one of the
+/// inputs, else arrays don't overlap.
+///
+/// What compress/sign/cuda/kernels.hpp says of streams and statuses is true of these functions as well.
+namespace onebit::cuda {
+
+/// What a Segment is on a GPU: at most kBlockElements elements of one tensor.
+struct Piece {
+    std::size_t offset;     ///< of its first element in what is fused
+    float* parameters;      ///< of the same element
+    const void* gradients;  ///< likewise: this rank's own
+    void* copy;             ///< likewise; NULL: there is none
+    std::size_t first_sign; ///< which bit of a message is the first element's sign
+    std::size_t scale_word; ///< which word of the message holds its scale
+    std::uint64_t seed;     ///< for sketches
+    onebit_datatype_t gradient_type;
+    onebit_datatype_t copy_type;
+    unsigned count;
+    unsigned group;  ///< which settings are the tensor's
+    unsigned tensor; ///< which one of what is given by tensor
+};
+
+struct GroupSettings {
+    AdamBetas betas;
+    AdamUpdate update;
+};
+
+/// What every pass goes through: one thread block for each piece.
+struct Pieces {
+    const Piece* pieces;
+    std::size_t count;
+    const GroupSettings* settings; ///< by group
+};
+
+/// The messages that a layout's values came in, one for each chunk, as one array of words.
+struct Messages {
+    const std::uint32_t* words;
+    const std::uint32_t* mask; ///< one bit per fused element, 1 where it takes part; NULL: all do
+};
+
+// ---- Steps ----
+
+/// Adam whole. Whatever changes parameters also writes the pieces' copies of them.
+struct AdamArguments {
+    Pieces pieces;
+    const float* gradients; ///< fused
+    const float* factor;    ///< one
+    float* m;               ///< fused
+    float* v;               ///< fused
+};
+
+/// frozen_update by an m that is decoded on the way and never written.
+struct CompressedUpdateArguments {
+    Pieces pieces;
+    Messages messages;
+    const float* precondition; ///< fused
+    const float* factors;      ///< by tensor: m is multiplied by it first; NULL: it isn't
+    const float* steps;        ///< by tensor: in place of lr; NULL: lr
+};
+
+/// The same with an m in memory.
+struct FrozenUpdateArguments {
+    Pieces pieces;
+    const float* m;            ///< fused
+    const float* precondition; ///< fused
+};
+
+struct DescendArguments {
+    Pieces pieces;
+    const float* u;     ///< fused
+    const float* steps; ///< by tensor; NULL: lr
+};
+
+struct RejoinArguments {
+    Pieces pieces;
+    const float* average;      ///< fused
+    const float* precondition; ///< fused
+    const float* decays;       ///< by group
+    float* anchor;             ///< fused
+};
+
+// ---- What steps are made of; all fused ----
+
+struct MomentsArguments {
+    Pieces pieces;
+    const float* gradients;
+    const float* factor; ///< one
+    float* m;
+    float* v;
+};
+
+struct MomentumArguments {
+    Pieces pieces;
+    const float* gradients; ///< NULL: the pieces' own
+    const float* factors;   ///< by tensor
+    float* m;
+};
+
+struct DirectionArguments {
+    Pieces pieces;
+    const float* m;
+    const float* v;
+    float* u;
+};
+
+struct InvertDenominatorArguments {
+    Pieces pieces;
+    const float* v;
+    float* precondition;
+};
+
+/// `with_decay` false: as if weight_decay were 0.
+struct FrozenDirectionArguments {
+    Pieces pieces;
+    const float* m;
+    const float* precondition;
+    float* u;
+    bool with_decay;
+};
+
+struct RefreshArguments {
+    Pieces pieces;
+    const float* m;
+    const float* m_before;
+    const float* precondition;
+    float* v_fresh;
+    float* ratios;
+};
+
+struct DriftArguments {
+    Pieces pieces;
+    const float* anchor;
+    const float* precondition;
+    float* out;
+};
+
+struct MultiplyArguments {
+    Pieces pieces;
+    const float* values;
+    const float* factors; ///< by tensor
+    float* out;
+};
+
+/// The pieces' own gradients as floats.
+struct WidenArguments {
+    Pieces pieces;
+    float* out;
+};
+
+/// The pieces' copies of their parameters.
+struct NarrowArguments {
+    Pieces pieces;
+};
+
+// ---- One number of a piece ----
+
+struct SumSquaresArguments {
+    Pieces pieces;
+    const float* values; ///< fused; NULL: the parameters
+    float* sums;         ///< one per piece
+};
+
+struct LeastArguments {
+    Pieces pieces;
+    const float* values; ///< fused; no NaNs
+    float* least;        ///< one per piece
+};
+
+// ---- Sketches ----
+
+/// Pieces that share a sketch before all are added up, as on the CPU.
+inline constexpr std::size_t kSketchPieces = 128;
+
+/// Sketches of the pieces' own gradients.
+struct SketchArguments {
+    Pieces pieces;
+    float* sketches; ///< kSketchBuckets for each kSketchPieces pieces or part of that
+};
+
+struct AddSketchesArguments {
+    const float* sketches;
+    std::size_t count;
+    float* total; ///< kSketchBuckets
+};
+
+#define ONEBIT_CUDA_PASS(name, arguments) Status name(const arguments&, Stream stream);
+#include "optim/kernels/cuda/passes.def"
+#undef ONEBIT_CUDA_PASS
+
+} // namespace onebit::cuda

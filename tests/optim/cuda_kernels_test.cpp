@@ -1,0 +1,305 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// The optimizers' passes on a GPU against the scalar reference kernels, gone through from segment to segment as the
+// optimizers do: the same bits. Runs on a GPU, and on an emulated one as a part of the unit tests.
+
+#include <catch2/catch.hpp>
+#include <functional>
+
+#include "optim/pass_data.hpp"
+
+namespace onebit {
+namespace {
+
+/// Odd sizes, tensors of several pieces, pieces that begin anywhere in a word; many pieces, for sketches.
+std::vector<std::vector<std::size_t>> all_counts() {
+    std::vector<std::size_t> many;
+    for (std::size_t n = 0; n < 300; ++n) many.push_back(1 + n % 40);
+    return {{1}, {31}, {33}, {4095}, {4096}, {1, 31, 33, 4095, 4096, 5000, 2, 12345, 64}, many};
+}
+
+/// A pass: what the CPU does for a segment, and what a GPU does.
+struct Pass {
+    const char* name;
+    std::function<void(const OptimKernels&, HostModel&, const Segment&)> on_segment;
+    std::function<Status(const DeviceModel&)> on_device;
+};
+
+void compare(const HostModel& host, const DeviceModel& device, const Values& before) {
+    const Values actual = device.values();
+    CHECK(actual == host.values);
+    CHECK_FALSE(actual == before); // it did something
+}
+
+void check(const Pass& pass) {
+    for (const auto& counts : all_counts()) {
+        for (const std::size_t ranks : {1, 3}) {
+            CAPTURE(pass.name, counts.size(), counts[0], ranks);
+            HostModel host(counts, ranks);
+            const DeviceModel device(host);
+            const Values before = host.values;
+            for (const Segment& segment : host.layout.segments()) {
+                pass.on_segment(reference_optim_kernels(), host, segment);
+            }
+            REQUIRE(pass.on_device(device).ok());
+            compare(host, device, before);
+        }
+    }
+}
+
+/// This rank's own gradients, as the CPU reads them.
+struct OwnGradients {
+    OwnGradients(const OptimKernels& kernels, const Segment& segment)
+        : values(segment.read_gradients(kernels, widened)) {}
+    float widened[kBlockElements];
+    const float* values;
+};
+
+TEST_CASE("a GPU's steps give the CPU's bits", "[cuda]") {
+    check({"adam",
+           [](const OptimKernels& k, HostModel& h, const Segment& s) {
+               k.adam(h.fused(0, s), 0.3F, h.fused(1, s), h.fused(kVariance, s), s.parameters(), s.count,
+                      h.settings(s).betas, h.settings(s).update);
+               s.write_copy(k);
+           },
+           [](const DeviceModel& d) {
+               return cuda::adam({d.pieces(), d.fused(0), d.factors(), d.fused(1), d.fused(kVariance)}, nullptr);
+           }});
+    check({"frozen_update",
+           [](const OptimKernels& k, HostModel& h, const Segment& s) {
+               k.frozen_update(h.fused(0, s), h.fused(kPrecondition, s), s.parameters(), s.count, h.settings(s).update);
+               s.write_copy(k);
+           },
+           [](const DeviceModel& d) {
+               return cuda::frozen_update({d.pieces(), d.fused(0), d.fused(kPrecondition)}, nullptr);
+           }});
+    for (const bool by_tensor : {false, true}) {
+        check({"descend",
+               [=](const OptimKernels& k, HostModel& h, const Segment& s) {
+                   k.descend(h.fused(0, s), by_tensor ? h.factor(s) : h.settings(s).update.lr, s.parameters(), s.count);
+                   s.write_copy(k);
+               },
+               [=](const DeviceModel& d) {
+                   return cuda::descend({d.pieces(), d.fused(0), by_tensor ? d.factors() : nullptr}, nullptr);
+               }});
+    }
+    const DeviceArray<float> decays({0.01F, 0.0F});
+    check({"rejoin",
+           [](const OptimKernels& k, HostModel& h, const Segment& s) {
+               k.rejoin(h.fused(0, s), h.fused(kPrecondition, s), s.tensor->group == 0 ? 0.01F : 0.0F,
+                        h.fused(kOutput, s), s.parameters(), s.count);
+               s.write_copy(k);
+           },
+           [&](const DeviceModel& d) {
+               return cuda::rejoin({d.pieces(), d.fused(0), d.fused(kPrecondition), decays.data(), d.fused(kOutput)},
+                                   nullptr);
+           }});
+}
+
+TEST_CASE("a GPU's moments and directions are the CPU's to the bit", "[cuda]") {
+    check({"moments",
+           [](const OptimKernels& k, HostModel& h, const Segment& s) {
+               k.moments(h.fused(0, s), 0.3F, h.fused(1, s), h.fused(kVariance, s), s.count, h.settings(s).betas);
+           },
+           [](const DeviceModel& d) {
+               return cuda::moments({d.pieces(), d.fused(0), d.factors(), d.fused(1), d.fused(kVariance)}, nullptr);
+           }});
+    for (const bool own : {false, true}) {
+        check({"momentum",
+               [=](const OptimKernels& k, HostModel& h, const Segment& s) {
+                   k.momentum(own ? OwnGradients(k, s).values : h.fused(0, s), h.factor(s), h.fused(1, s), s.count,
+                              h.settings(s).betas);
+               },
+               [=](const DeviceModel& d) {
+                   return cuda::momentum({d.pieces(), own ? nullptr : d.fused(0), d.factors(), d.fused(1)}, nullptr);
+               }});
+    }
+    check({"direction",
+           [](const OptimKernels& k, HostModel& h, const Segment& s) {
+               k.direction(h.fused(0, s), h.fused(kVariance, s), s.parameters(), s.count, h.settings(s).update,
+                           h.fused(kOutput, s));
+           },
+           [](const DeviceModel& d) {
+               return cuda::direction({d.pieces(), d.fused(0), d.fused(kVariance), d.fused(kOutput)}, nullptr);
+           }});
+    check({"invert_denominator, in place",
+           [](const OptimKernels& k, HostModel& h, const Segment& s) {
+               k.invert_denominator(h.fused(kVariance, s), s.count, h.settings(s).update, h.fused(kVariance, s));
+           },
+           [](const DeviceModel& d) {
+               return cuda::invert_denominator({d.pieces(), d.fused(kVariance), d.fused(kVariance)}, nullptr);
+           }});
+    for (const bool with_decay : {false, true}) {
+        check({"frozen_direction",
+               [=](const OptimKernels& k, HostModel& h, const Segment& s) {
+                   AdamUpdate update = h.settings(s).update;
+                   if (!with_decay) update.weight_decay = 0;
+                   k.frozen_direction(h.fused(0, s), h.fused(kPrecondition, s), s.parameters(), s.count, update,
+                                      h.fused(kOutput, s));
+               },
+               [=](const DeviceModel& d) {
+                   return cuda::frozen_direction(
+                       {d.pieces(), d.fused(0), d.fused(kPrecondition), d.fused(kOutput), with_decay}, nullptr);
+               }});
+    }
+    check({"refresh",
+           [](const OptimKernels& k, HostModel& h, const Segment& s) {
+               k.refresh(h.fused(0, s), h.fused(1, s), h.fused(kPrecondition, s), h.fused(kVariance, s), s.count,
+                         h.settings(s).betas, h.settings(s).update, h.fused(kOutput, s));
+           },
+           [](const DeviceModel& d) {
+               return cuda::refresh(
+                   {d.pieces(), d.fused(0), d.fused(1), d.fused(kPrecondition), d.fused(kVariance), d.fused(kOutput)},
+                   nullptr);
+           }});
+}
+
+TEST_CASE("what a GPU reads, writes and multiplies has the CPU's bits", "[cuda]") {
+    check({"drift",
+           [](const OptimKernels& k, HostModel& h, const Segment& s) {
+               k.drift(s.parameters(), h.fused(1, s), h.fused(kPrecondition, s), s.count, h.fused(kOutput, s));
+           },
+           [](const DeviceModel& d) {
+               return cuda::drift({d.pieces(), d.fused(1), d.fused(kPrecondition), d.fused(kOutput)}, nullptr);
+           }});
+    check({"multiply, in place",
+           [](const OptimKernels& k, HostModel& h, const Segment& s) {
+               k.multiply(h.fused(0, s), h.factor(s), s.count, h.fused(0, s));
+           },
+           [](const DeviceModel& d) {
+               return cuda::multiply({d.pieces(), d.fused(0), d.factors(), d.fused(0)}, nullptr);
+           }});
+    check({"widen",
+           [](const OptimKernels& k, HostModel& h, const Segment& s) {
+               std::memcpy(h.fused(kOutput, s), OwnGradients(k, s).values, s.count * sizeof(float));
+           },
+           [](const DeviceModel& d) {
+               return cuda::widen({d.pieces(), d.fused(kOutput)}, nullptr);
+           }});
+    check({"narrow", [](const OptimKernels& k, HostModel&, const Segment& s) { s.write_copy(k); },
+           [](const DeviceModel& d) { return cuda::narrow({d.pieces()}, nullptr); }});
+}
+
+TEST_CASE("a GPU's sums of squares and least values are the CPU's", "[cuda]") {
+    for (const bool of_parameters : {false, true}) {
+        check({"sum_squares",
+               [=](const OptimKernels& k, HostModel& h, const Segment& s) {
+                   h.values.numbers[s.index] = k.sum_squares(of_parameters ? s.parameters() : h.fused(0, s), s.count);
+               },
+               [=](const DeviceModel& d) {
+                   return cuda::sum_squares({d.pieces(), of_parameters ? nullptr : d.fused(0), d.numbers()}, nullptr);
+               }});
+    }
+    check({"least",
+           [](const OptimKernels& k, HostModel& h, const Segment& s) {
+               h.values.numbers[s.index] = k.least(h.fused(kOutput, s), s.count);
+           },
+           [](const DeviceModel& d) {
+               return cuda::least({d.pieces(), d.fused(kOutput), d.numbers()}, nullptr);
+           }});
+}
+
+TEST_CASE("a GPU's sketches are the CPU's to the bit", "[cuda]") {
+    check({"sketch",
+           [](const OptimKernels& k, HostModel& h, const Segment& s) {
+               float* const sketch = h.values.sketches.data() + s.index / cuda::kSketchPieces * kSketchBuckets;
+               if (s.index % cuda::kSketchPieces == 0) std::fill_n(sketch, kSketchBuckets, 0.0F);
+               k.sketch(OwnGradients(k, s).values, s.count, h.seed(s), sketch);
+           },
+           [](const DeviceModel& d) {
+               return cuda::sketch({d.pieces(), d.sketches()}, nullptr);
+           }});
+    const std::size_t count = 5;
+    onebit_test::Random random(1, 0, 0);
+    std::vector<float> sketches(count * kSketchBuckets);
+    for (float& x : sketches) x = awkward(random);
+    std::vector<float> sum(kSketchBuckets);
+    for (std::size_t i = 0; i < sketches.size(); ++i) sum[i % kSketchBuckets] += sketches[i];
+    const DeviceArray<float> on_device(sketches);
+    const DeviceArray<float> total(std::vector<float>(kSketchBuckets, 77.0F));
+    REQUIRE(cuda::add_sketches({on_device.data(), count, total.data()}, nullptr).ok());
+    CHECK(same_bits(total.get(), sum));
+}
+
+/// A message for each chunk, one behind the other.
+struct SomeMessages {
+    SomeMessages(const HostModel& host, onebit_group_t group) {
+        static constexpr float kScales[] = {0.8F, 0.0F, 1e-42F, 3e-7F, 1e25F};
+        onebit_test::Random random(host.layout.count(), 1, 0);
+        for (const Chunk& chunk : host.chunks) {
+            begins.push_back(words.size());
+            for (std::size_t i = 0; i <= scale_word(group, chunk, chunk.blocks()); ++i) {
+                words.push_back(static_cast<std::uint32_t>(random.next()));
+            }
+            for (std::size_t b = 0; b < chunk.blocks(); ++b) {
+                const float scale = kScales[group == ONEBIT_GROUP_BLOCK ? b % 5 : 0];
+                words[begins.back() + scale_word(group, chunk, b)] = std::bit_cast<std::uint32_t>(scale);
+            }
+        }
+        for (std::size_t i = 0; i < ceil_divide(host.layout.count(), kWordElements); ++i) {
+            mask.push_back(static_cast<std::uint32_t>(random.next()));
+        }
+    }
+    std::vector<std::uint32_t> words;
+    std::vector<std::uint32_t> mask;
+    std::vector<std::size_t> begins;
+};
+
+/// As 1-bit Adam does, or as 1-bit LAMB does: with a factor and a step of the tensor's own.
+void update_compressed(HostModel& host, const std::vector<float>& decoded, bool by_tensor) {
+    const OptimKernels& kernels = reference_optim_kernels();
+    for (const Segment& segment : host.layout.segments()) {
+        std::vector<float> m(decoded.begin() + static_cast<std::ptrdiff_t>(segment.offset), decoded.end());
+        AdamUpdate update = HostModel::settings(segment).update;
+        if (by_tensor) {
+            update.lr = HostModel::factor(segment);
+            kernels.multiply(m.data(), HostModel::factor(segment), segment.count, m.data());
+        }
+        kernels.frozen_update(m.data(), host.fused(kPrecondition, segment), segment.parameters(), segment.count,
+                              update);
+        segment.write_copy(kernels);
+    }
+}
+
+TEST_CASE("a GPU's step by a message gives the bits of the CPU's decoding and step", "[cuda]") {
+    for (const auto& counts : all_counts()) {
+        for (const std::size_t ranks : {1, 3}) {
+            for (const onebit_group_t group : {ONEBIT_GROUP_BLOCK, ONEBIT_GROUP_TENSOR}) {
+                for (const unsigned variant : {0, 1, 2, 3}) {
+                    const bool masked = variant % 2 == 1;
+                    const bool by_tensor = variant >= 2;
+                    CAPTURE(counts.size(), counts[0], ranks, group, masked, by_tensor);
+                    HostModel host(counts, ranks);
+                    DeviceModel device(host);
+                    const SomeMessages messages(host, group);
+                    device.set_messages(host, group, messages.begins);
+                    const DeviceArray<std::uint32_t> words(messages.words);
+                    const DeviceArray<std::uint32_t> mask(messages.mask);
+                    const float* const by = by_tensor ? device.factors() : nullptr;
+                    REQUIRE(cuda::compressed_update({device.pieces(),
+                                                     {words.data(), masked ? mask.data() : nullptr},
+                                                     device.fused(kPrecondition),
+                                                     by,
+                                                     by},
+                                                    nullptr)
+                                .ok());
+
+                    std::unique_ptr<Codec> codec;
+                    REQUIRE(make_codec({ONEBIT_CODEC_SIGN, ONEBIT_SCALE_L2, group, 1, "reference"}, &codec).ok());
+                    std::vector<float> decoded(host.layout.count());
+                    for (const Chunk& chunk : host.chunks) {
+                        codec->decode(messages.words.data() + messages.begins[chunk.index], Slice::whole(chunk),
+                                      masked ? messages.mask : std::vector<std::uint32_t>(), ArraySink(decoded.data()));
+                    }
+                    const Values before = host.values;
+                    update_compressed(host, decoded, by_tensor);
+                    compare(host, device, before);
+                }
+            }
+        }
+    }
+}
+
+} // namespace
+} // namespace onebit

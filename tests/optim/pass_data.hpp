@@ -1,0 +1,256 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+
+// What the optimizers' passes work on, twice: on the CPU, where the reference kernels go through it from segment to
+// segment, and on a device.
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "compress/device_memory.hpp"
+#include "compress/sign/arithmetic.hpp"
+#include "core/partition.hpp"
+#include "optim/kernels/cuda/kernels.hpp"
+#include "optim/tensors.hpp"
+#include "support/data.hpp"
+
+namespace onebit {
+
+/// What some fused arrays hold.
+constexpr std::size_t kVariance = 2;     ///< nothing below 0, some infinities
+constexpr std::size_t kPrecondition = 3; ///< nothing below 0
+constexpr std::size_t kOutput = 4;       ///< no -0: of two zeros either may be the lesser
+
+inline const cuda::GroupSettings kSettings[] = {
+    {{0.9F, 0.1F, 0.99F, 0.01F}, {0.01F, 1e-6F, 0.1F, 1.7F, 1.3F}},
+    {{0.8F, 0.2F, 0.999F, 0.001F}, {0.3F, 1e-8F, 0, 1, 1}},
+};
+
+inline float awkward(onebit_test::Random& random) {
+    const auto x = static_cast<float>(random.gaussian());
+    switch (random.next() % 16) {
+        case 0:
+            return 0.0F;
+        case 1:
+            return -0.0F;
+        case 2:
+            return x * 1e-20F;
+        case 3:
+            return x * 1e-42F; // subnormal
+        case 4:
+            return x * 1e9F;
+        case 5:
+            return x * 1e25F; // whose square is infinite
+        default:
+            return x;
+    }
+}
+
+/// Everything that a pass may read or write. Tensors lie in it with guards between them, at addresses that suit a
+/// float and no vector.
+struct Values {
+    std::vector<float> parameters;
+    std::vector<std::uint32_t> gradients; ///< in the tensors' own types
+    std::vector<std::uint32_t> copies;
+    std::array<std::vector<float>, 5> fused;
+    std::vector<float> numbers; ///< one per piece
+    std::vector<float> sketches;
+    std::vector<float> total;
+};
+
+/// NaNs are alike: a GPU's have other payloads.
+inline bool same_bits(std::vector<float> a, std::vector<float> b) {
+    for (auto* values : {&a, &b}) {
+        for (float& x : *values) {
+            if (std::isnan(x)) x = std::numeric_limits<float>::quiet_NaN();
+        }
+    }
+    return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+inline bool operator==(const Values& a, const Values& b) {
+    for (std::size_t i = 0; i < a.fused.size(); ++i) {
+        if (!same_bits(a.fused[i], b.fused[i])) return false;
+    }
+    return same_bits(a.parameters, b.parameters) && a.gradients == b.gradients && a.copies == b.copies &&
+           same_bits(a.numbers, b.numbers) && same_bits(a.sketches, b.sketches) && same_bits(a.total, b.total);
+}
+
+/// Tensors of so many elements, of several types and both groups, on the CPU.
+class HostModel {
+  public:
+    HostModel(const std::vector<std::size_t>& counts, std::size_t ranks) {
+        static constexpr onebit_datatype_t kTypes[] = {ONEBIT_FLOAT32, ONEBIT_FLOAT16, ONEBIT_BFLOAT16};
+        onebit_test::Random random(counts.size(), 0, 0);
+        std::size_t elements = 0;
+        for (const std::size_t count : counts) elements += count;
+        const auto fill = [&](std::vector<float>& array, std::size_t length) {
+            array.assign(length, 77.0F);
+            array[1] = 0.75F; // so that a pass over a single element does something
+            for (std::size_t i = 2; i < length; ++i) array[i] = awkward(random);
+        };
+        const std::size_t with_guards = elements + kGuards * (counts.size() + 1);
+        fill(values.parameters, with_guards);
+        for (auto& array : values.fused) fill(array, 1 + elements + kGuards);
+        for (const std::size_t array : {kVariance, kPrecondition}) {
+            for (float& x : values.fused[array]) x = std::fabs(x);
+        }
+        for (float& x : values.fused[kOutput]) x += 0.0F;
+        for (std::size_t i = 9; i < elements; i += 50) {
+            values.fused[kVariance][i] = std::numeric_limits<float>::infinity();
+        }
+        for (std::size_t i = 0; i < with_guards; ++i) values.gradients.push_back(finite_word(random));
+        values.copies.assign(with_guards, 0x77777777U);
+        std::size_t offset = 0;
+        for (std::size_t n = 0; n < counts.size(); ++n) {
+            const std::size_t at = offset + kGuards * (n + 1);
+            const onebit_datatype_t copy_type = kTypes[n / 2 % 3];
+            tensors_.push_back({"", n, n % 2, counts[n], offset, values.parameters.data() + at,
+                                place(values.gradients, at, kTypes[n % 3]), kTypes[n % 3], copy_type,
+                                n % 5 == 4 ? nullptr : place(values.copies, at, copy_type)});
+            offset += counts[n];
+        }
+        std::vector<const Tensor*> pointers;
+        for (const Tensor& tensor : tensors_) pointers.push_back(&tensor);
+        layout = Layout(pointers, ranks);
+        chunks = partition(elements, ranks);
+        values.numbers.assign(layout.segments().size() + kGuards, 77.0F);
+        values.sketches.assign(sketches() * kSketchBuckets + kGuards, 77.0F);
+        values.total.assign(kSketchBuckets + kGuards, 77.0F);
+    }
+    HostModel(const HostModel&) = delete;
+    HostModel& operator=(const HostModel&) = delete;
+
+    std::size_t sketches() const { return ceil_divide(layout.segments().size(), cuda::kSketchPieces); }
+    float* fused(std::size_t array, const Segment& segment) { return values.fused[array].data() + 1 + segment.offset; }
+    static const cuda::GroupSettings& settings(const Segment& segment) { return kSettings[segment.tensor->group]; }
+    static float factor(const Segment& segment) { return 0.3F + static_cast<float>(segment.tensor->number % 7); }
+    static std::uint64_t seed(const Segment& segment) { return 0x123456789abcdef5U * (segment.index + 1); }
+
+    Values values;
+    Layout layout;
+    std::vector<Chunk> chunks;
+
+  private:
+    static constexpr std::size_t kGuards = 3;
+
+    /// Two halves that are finite in both 16-bit formats, and a finite float.
+    static std::uint32_t finite_word(onebit_test::Random& random) {
+        const auto bits = static_cast<std::uint32_t>(random.next()) & 0xbfffbfffU;
+        return random.next() % 8 == 0 ? bits & 0x80038003U : bits;
+    }
+    /// Halves begin in the middle of a word.
+    static void* place(std::vector<std::uint32_t>& words, std::size_t at, onebit_datatype_t type) {
+        std::uint32_t* const word = words.data() + at;
+        return type == ONEBIT_FLOAT32 ? static_cast<void*>(word) : reinterpret_cast<std::uint16_t*>(word) + 1;
+    }
+
+    std::vector<Tensor> tensors_;
+};
+
+/// The same on a device, where a pass can be run on it.
+class DeviceModel {
+  public:
+    explicit DeviceModel(const HostModel& host)
+        : parameters_(host.values.parameters),
+          gradients_(host.values.gradients),
+          copies_(host.values.copies),
+          fused_{DeviceArray<float>(host.values.fused[0]), DeviceArray<float>(host.values.fused[1]),
+                 DeviceArray<float>(host.values.fused[2]), DeviceArray<float>(host.values.fused[3]),
+                 DeviceArray<float>(host.values.fused[4])},
+          numbers_(host.values.numbers),
+          sketches_(host.values.sketches),
+          total_(host.values.total),
+          settings_({kSettings[0], kSettings[1]}),
+          factors_(tensor_factors(host)),
+          pieces_(make_pieces(host)) {}
+
+    cuda::Pieces pieces() const { return {pieces_.data(), pieces_.get().size(), settings_.data()}; }
+    float* fused(std::size_t array) const { return fused_[array].data() + 1; }
+    float* numbers() const { return numbers_.data(); }
+    float* sketches() const { return sketches_.data(); }
+    float* total() const { return total_.data(); }
+    /// One for each tensor, as HostModel::factor has them; the first is one that all share, too.
+    const float* factors() const { return factors_.data(); }
+
+    Values values() const {
+        return {
+            parameters_.get(), gradients_.get(),
+            copies_.get(),     {fused_[0].get(), fused_[1].get(), fused_[2].get(), fused_[3].get(), fused_[4].get()},
+            numbers_.get(),    sketches_.get(),
+            total_.get()};
+    }
+
+    /// The layout's messages lie one behind the other, each beginning at such a word.
+    void set_messages(const HostModel& host, onebit_group_t group, const std::vector<std::size_t>& begins) {
+        std::vector<cuda::Piece> pieces = pieces_.get();
+        for (const Chunk& chunk : host.chunks) {
+            for (std::size_t b = 0; b < chunk.blocks(); ++b) {
+                const Block block = {chunk, b};
+                const std::size_t signs = begins[chunk.index] + sign_word(group, chunk, b);
+                for (const Segment& segment : host.layout.segments(block)) {
+                    cuda::Piece& piece = pieces[segment.index];
+                    piece.first_sign = signs * kWordElements + (segment.offset - block.begin());
+                    piece.scale_word = begins[chunk.index] + scale_word(group, chunk, b);
+                }
+            }
+        }
+        pieces_.set(pieces);
+    }
+
+  private:
+    std::vector<float> tensor_factors(const HostModel& host) const {
+        std::vector<float> factors(host.layout.tensors().size());
+        for (const Segment& segment : host.layout.segments()) {
+            factors[segment.tensor->number] = HostModel::factor(segment);
+        }
+        return factors;
+    }
+
+    std::vector<cuda::Piece> make_pieces(const HostModel& host) const {
+        std::vector<cuda::Piece> pieces;
+        for (const Segment& segment : host.layout.segments()) {
+            const Tensor& tensor = *segment.tensor;
+            // As far from the device's beginning as the host's is from the host's.
+            const auto moved = [&](auto* base, const auto& from, const void* place, onebit_datatype_t type) {
+                const auto* const element =
+                    static_cast<const char*>(place) + segment.begin * (type == ONEBIT_FLOAT32 ? 4 : 2);
+                return reinterpret_cast<char*>(base) + (element - reinterpret_cast<const char*>(from.data()));
+            };
+            cuda::Piece piece = {};
+            piece.offset = segment.offset;
+            piece.parameters = reinterpret_cast<float*>(
+                moved(parameters_.data(), host.values.parameters, tensor.parameters, ONEBIT_FLOAT32));
+            piece.gradients = moved(gradients_.data(), host.values.gradients, tensor.gradients, tensor.gradient_type);
+            if (tensor.copy != nullptr) {
+                piece.copy = moved(copies_.data(), host.values.copies, tensor.copy, tensor.copy_type);
+            }
+            piece.seed = HostModel::seed(segment);
+            piece.gradient_type = tensor.gradient_type;
+            piece.copy_type = tensor.copy_type;
+            piece.count = static_cast<unsigned>(segment.count);
+            piece.group = static_cast<unsigned>(tensor.group);
+            piece.tensor = static_cast<unsigned>(tensor.number);
+            pieces.push_back(piece);
+        }
+        return pieces;
+    }
+
+    DeviceArray<float> parameters_;
+    DeviceArray<std::uint32_t> gradients_;
+    DeviceArray<std::uint32_t> copies_;
+    std::array<DeviceArray<float>, 5> fused_;
+    DeviceArray<float> numbers_;
+    DeviceArray<float> sketches_;
+    DeviceArray<float> total_;
+    DeviceArray<cuda::GroupSettings> settings_;
+    DeviceArray<float> factors_;
+    DeviceArray<cuda::Piece> pieces_;
+};
+
+} // namespace onebit
