@@ -32,7 +32,7 @@ class SimulatedMemory final : public Memory {
     void* allocate(std::size_t bytes) override {
         return bytes >= kShared ? SMPI_SHARED_MALLOC(bytes) : std::calloc(bytes, 1);
     }
-    void free(void* memory, std::size_t bytes) override {
+    void release(void* memory, std::size_t bytes) override {
         if (bytes >= kShared) {
             SMPI_SHARED_FREE(memory);
         } else {

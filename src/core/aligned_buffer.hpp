@@ -53,7 +53,7 @@ class AlignedBuffer {
     struct Free {
         Memory* memory = nullptr;
         std::size_t bytes = 0;
-        void operator()(T* data) const { memory->free(data, bytes); }
+        void operator()(T* data) const { memory->release(data, bytes); }
     };
     Memory& memory() const { return *data_.get_deleter().memory; }
 

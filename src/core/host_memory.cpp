@@ -24,7 +24,7 @@ class HostMemory final : public Memory {
         fill_zero(memory, bytes);
         return memory;
     }
-    void free(void* memory, std::size_t /*bytes*/) override { std::free(memory); }
+    void release(void* memory, std::size_t /*bytes*/) override { std::free(memory); }
     void copy(void* to, const void* from, std::size_t bytes) override { std::memcpy(to, from, bytes); }
     void fill_zero(void* memory, std::size_t bytes) override { std::memset(memory, 0, bytes); }
 };

@@ -12,7 +12,7 @@ class Memory {
     /// Zeroed, aligned for the widest vectors. All of these throw where the memory is a GPU's, and that has failed:
     /// std::bad_alloc, or std::runtime_error with what it says.
     virtual void* allocate(std::size_t bytes) = 0;
-    virtual void free(void* memory, std::size_t bytes) = 0;
+    virtual void release(void* memory, std::size_t bytes) = 0;
     /// Either side may be in this memory or the host's. In order with all work on it; done when it returns.
     virtual void copy(void* to, const void* from, std::size_t bytes) = 0;
     virtual void fill_zero(void* memory, std::size_t bytes) = 0;

@@ -87,7 +87,7 @@ void* DeviceMemory::allocate(std::size_t bytes) {
     return memory; // zeroed
 }
 
-void DeviceMemory::free(void* memory, std::size_t bytes) {
+void DeviceMemory::release(void* memory, std::size_t bytes) {
     const std::lock_guard lock(device);
     allocations.erase(memory);
     munmap(memory, bytes);
@@ -134,12 +134,12 @@ class PinnedMemory final : public Memory {
         pinned[memory] = bytes;
         return memory;
     }
-    void free(void* memory, std::size_t bytes) override {
+    void release(void* memory, std::size_t bytes) override {
         {
             const std::lock_guard lock(device);
             pinned.erase(memory);
         }
-        host_memory().free(memory, bytes);
+        host_memory().release(memory, bytes);
     }
     void copy(void* to, const void* from, std::size_t bytes) override { std::memcpy(to, from, bytes); }
     void fill_zero(void* memory, std::size_t bytes) override { std::memset(memory, 0, bytes); }

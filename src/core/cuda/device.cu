@@ -25,13 +25,13 @@ void* DeviceMemory::allocate(std::size_t bytes) {
     try {
         fill_zero(memory, bytes);
     } catch (...) {
-        free(memory, bytes);
+        release(memory, bytes);
         throw;
     }
     return memory;
 }
 
-void DeviceMemory::free(void* memory, std::size_t /*bytes*/) {
+void DeviceMemory::release(void* memory, std::size_t /*bytes*/) {
     (void)check("free", cudaFree(memory)); // waits for what still uses it
 }
 
@@ -64,7 +64,7 @@ class PinnedMemory final : public Memory {
         fill_zero(memory, bytes);
         return memory;
     }
-    void free(void* memory, std::size_t /*bytes*/) override {
+    void release(void* memory, std::size_t /*bytes*/) override {
         (void)check("free of host memory", cudaFreeHost(memory));
     }
     void copy(void* to, const void* from, std::size_t bytes) override { std::memcpy(to, from, bytes); }

@@ -21,7 +21,7 @@ class DeviceMemory final : public Memory {
     explicit DeviceMemory(Stream stream) : stream_(stream) {}
 
     void* allocate(std::size_t bytes) override;
-    void free(void* memory, std::size_t bytes) override;
+    void release(void* memory, std::size_t bytes) override;
     void copy(void* to, const void* from, std::size_t bytes) override;
     void fill_zero(void* memory, std::size_t bytes) override;
 
