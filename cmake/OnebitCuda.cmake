@@ -59,6 +59,7 @@ endif()
 if(ONEBIT_HAS_CUDA)
     # The kernels, for who calls them: so far the tests alone.
     add_library(onebit_cuda_kernels OBJECT EXCLUDE_FROM_ALL
+        src/collectives/cuda/kernels.cu
         src/compress/sign/cuda/kernels.cu
         src/core/cuda/device.cu
         src/optim/kernels/cuda/kernels.cu)

@@ -1,0 +1,32 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/arithmetic.hpp"
+
+#include <algorithm>
+
+#include "core/parallel.hpp"
+#include "core/partition.hpp"
+
+namespace onebit {
+namespace {
+
+/// Calls body(i) for every element, block by block.
+template <typename Body>
+void for_each_element(std::size_t count, unsigned threads, const Body& body) {
+    parallel_for(0, ceil_divide(count, kBlockElements), threads, [&](std::size_t block) {
+        const std::size_t end = std::min((block + 1) * kBlockElements, count);
+        for (std::size_t i = block * kBlockElements; i < end; ++i) body(i);
+    });
+}
+
+} // namespace
+
+void HostArithmetic::add(const float* from, std::size_t count, float* to) {
+    for_each_element(count, threads_, [=](std::size_t i) { to[i] += from[i]; });
+}
+
+void HostArithmetic::multiply(const float* from, float factor, std::size_t count, float* to) {
+    for_each_element(count, threads_, [=](std::size_t i) { to[i] = factor * from[i]; });
+}
+
+} // namespace onebit
