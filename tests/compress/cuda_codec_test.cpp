@@ -134,7 +134,7 @@ class Ranks {
 
 /// Zeros of different signs are not the same.
 bool same_bits(const Values& a, const Values& b) {
-    return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+    return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
 }
 bool same_bits(const std::vector<Values>& a, const std::vector<Values>& b) {
     return std::ranges::equal(a, b, [](const Values& x, const Values& y) { return same_bits(x, y); });
