@@ -8,20 +8,6 @@
 #include "core/parallel.hpp"
 
 namespace onebit {
-namespace {
-
-Stage start_stage(const char* name, Exchange& exchange) {
-    return {name, [&exchange](Step* step) {
-                *step = Step::kDone;
-                return exchange.start();
-            }};
-}
-
-Stage wait_stage(const char* name, Exchange& exchange) {
-    return {name, [&exchange](Step* step) { return wait_for(exchange, step); }};
-}
-
-} // namespace
 
 DirectSum::DirectSum(float* values, std::size_t count, std::size_t rank, std::size_t ranks, unsigned threads)
     : values_(values), rank_(rank), threads_(threads), chunks_(partition(count, ranks)) {

@@ -112,11 +112,8 @@ Status HalvingDoubling::plan_swap(Transport& transport, int peer, Range sent, Ra
 }
 
 void HalvingDoubling::add_swap_stages(const char* name, Exchange& exchange) {
-    stages_.push_back({name, [&exchange](Step* step) {
-                           *step = Step::kDone;
-                           return exchange.start();
-                       }});
-    stages_.push_back({name, [&exchange](Step* step) { return wait_for(exchange, step); }});
+    stages_.push_back(start_stage(name, exchange));
+    stages_.push_back(wait_stage(name, exchange));
 }
 
 void HalvingDoubling::add_sum_stage(Range range) {

@@ -31,6 +31,19 @@ Status wait_for(Operation& operation, Step* step) {
     return {};
 }
 
+/// The stages that start an operation, one with start(), and wait for it; it must outlive them.
+template <typename Operation>
+Stage start_stage(const char* name, Operation& operation) {
+    return {name, [&operation](Step* step) {
+                *step = Step::kDone;
+                return operation.start();
+            }};
+}
+template <typename Operation>
+Stage wait_stage(const char* name, Operation& operation) {
+    return {name, [&operation](Step* step) { return wait_for(operation, step); }};
+}
+
 /// Advances straight-line stages. run, start/test/wait and (later) stream-ordered execution are three ways of calling
 /// this one function, never three implementations of an algorithm.
 class StageRunner {

@@ -228,7 +228,7 @@ void SignCodec::decode(const std::uint32_t* message, const Slice& slice, std::sp
         }
         if (threads_ > 1) order_stores(values.stores());
     });
-    if (threads_ == 1) order_stores(values.stores()); // once: it waits for the stores
+    if (threads_ <= 1) order_stores(values.stores()); // once: it waits for the stores
 }
 
 void SignCodec::decode_block(const std::uint32_t* message, const Block& block, std::span<const std::uint32_t> mask,

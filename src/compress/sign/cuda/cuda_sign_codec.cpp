@@ -89,6 +89,7 @@ cuda::ErrorBuffers CudaSignFeedback::buffers(const Chunk& chunk, CudaSignFeedbac
 
 std::unique_ptr<Feedback> CudaSignCodec::make_feedback(std::span<const Chunk> chunks) const {
     received_.reserve(chunks.size(), device_); // a worker's chunks are as many as there are ranks
+    sealed_.reserve(chunks.size());
     return std::make_unique<CudaSignFeedback>(chunks, group_, device_);
 }
 
@@ -119,14 +120,14 @@ void CudaSignCodec::average_encode(std::span<const std::uint32_t* const> message
 void CudaSignCodec::seal(Feedback& after, std::span<std::uint32_t* const> messages) const {
     if (group_ == ONEBIT_GROUP_BLOCK) return;
     auto& error = static_cast<CudaSignFeedback&>(after);
-    std::vector<std::uint32_t*> trailers;
+    sealed_.clear();
     for (std::size_t j = 0; j < messages.size(); ++j) {
         const WordRange trailer = trailer_of(error.chunks()[j]);
-        if (trailer.count > 0) trailers.push_back(messages[j] + trailer.begin);
+        if (trailer.count > 0) sealed_.push_back(messages[j] + trailer.begin);
     }
-    note(error.trailers.update(trailers, stream_));
+    note(error.trailers.update(sealed_, stream_));
     note(cuda::seal({error.sums.data(), error.blocks(), error.valid_count(), scale_, error.scales.data(),
-                     error.trailers.data(), trailers.size()},
+                     error.trailers.data(), sealed_.size()},
                     stream_));
 }
 

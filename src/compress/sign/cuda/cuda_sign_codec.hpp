@@ -107,6 +107,7 @@ class CudaSignCodec final : public SignMessages {
     mutable cuda::DeviceMemory device_;
     mutable AlignedBuffer<unsigned long long> found_;
     mutable DeviceTable<const std::uint32_t*> received_; ///< messages to be averaged
+    mutable std::vector<std::uint32_t*> sealed_;         ///< trailers of the messages being sealed; has its room
     mutable Status failure_;
 };
 
