@@ -5,17 +5,15 @@
 // and transport exchanged, and the same bits as on the CPU. Runs on a GPU and on an emulated one.
 
 #include <catch2/catch.hpp>
-#include <functional>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "collectives/flat_pipelined.hpp"
 #include "collectives/flat_plain.hpp"
 #include "compress/sign/cuda/cuda_sign_codec.hpp"
 #include "support/data.hpp"
-#include "transport/loopback.hpp"
+#include "support/loopback_ranks.hpp"
 #include "transport/staged.hpp"
 
 namespace onebit {
@@ -70,17 +68,6 @@ Status make_algorithm(const Setting& setting, Transport& transport, FlatAllreduc
     return {};
 }
 
-Status run_stages(const Algorithm& algorithm) {
-    StageRunner runner;
-    runner.start(algorithm.stages());
-    while (!runner.finished()) {
-        Step step = Step::kDone;
-        ONEBIT_RETURN_IF_ERROR(runner.advance(&step));
-        if (step == Step::kWait) std::this_thread::yield();
-    }
-    return {};
-}
-
 /// One rank's calls, on its own thread.
 Status run_rank(const Setting& setting, Where where, std::unique_ptr<Transport> transport, Outcome* outcome) {
     const auto rank = static_cast<std::size_t>(transport->rank());
@@ -98,7 +85,7 @@ Status run_rank(const Setting& setting, Where where, std::unique_ptr<Transport> 
             onebit_test::make_data(onebit_test::Kind::heavy_tailed, setting.count, 1, static_cast<int>(rank), step);
         input.copy_from(values.data());
         algorithm->set_operands({.source = &source, .sink = &sink});
-        ONEBIT_RETURN_IF_ERROR(run_stages(*algorithm));
+        ONEBIT_RETURN_IF_ERROR(onebit_test::run_stages(*algorithm));
         outcome->averages.emplace_back(setting.count);
         output.copy_to(outcome->averages.back().data());
     }
@@ -109,15 +96,10 @@ Status run_rank(const Setting& setting, Where where, std::unique_ptr<Transport> 
 }
 
 std::vector<Outcome> run_all(const Setting& setting, Where where) {
-    auto transports = make_loopback_transports(static_cast<int>(setting.ranks));
-    std::vector<Outcome> outcomes(setting.ranks);
-    std::vector<std::thread> threads;
-    for (std::size_t r = 0; r < setting.ranks; ++r) {
-        threads.emplace_back(
-            [&, r] { outcomes[r].status = run_rank(setting, where, std::move(transports[r]), &outcomes[r]); });
-    }
-    for (std::thread& thread : threads) thread.join();
-    return outcomes;
+    return onebit_test::run_loopback_ranks<Outcome>(setting.ranks,
+                                                    [&](std::unique_ptr<Transport> transport, Outcome* outcome) {
+                                                        return run_rank(setting, where, std::move(transport), outcome);
+                                                    });
 }
 
 TEST_CASE("an allreduce on GPUs, its messages staged, gives the CPU's bits", "[cuda]") {

@@ -10,13 +10,11 @@
 #include <cmath>
 #include <cstring>
 #include <memory>
-#include <thread>
 #include <vector>
 
 #include "collectives/cuda/cuda_arithmetic.hpp"
-#include "collectives/stages.hpp"
 #include "support/data.hpp"
-#include "transport/loopback.hpp"
+#include "support/loopback_ranks.hpp"
 #include "transport/staged.hpp"
 
 namespace onebit {
@@ -62,13 +60,7 @@ Status run_rank(const Setting& setting, Where where, std::unique_ptr<Transport> 
         input.copy_from(values_of(setting, rank, step).data());
         AlignedBuffer<float>& result = setting.in_place ? input : output;
         algorithm->set_operands({.input = input.data(), .output = result.data(), .sum_only = setting.sum_only});
-        StageRunner runner;
-        runner.start(algorithm->stages());
-        while (!runner.finished()) {
-            Step next = Step::kDone;
-            ONEBIT_RETURN_IF_ERROR(runner.advance(&next));
-            if (next == Step::kWait) std::this_thread::yield();
-        }
+        ONEBIT_RETURN_IF_ERROR(onebit_test::run_stages(*algorithm));
         outcome->results.emplace_back(setting.count);
         result.copy_to(outcome->results.back().data());
     }
@@ -77,15 +69,10 @@ Status run_rank(const Setting& setting, Where where, std::unique_ptr<Transport> 
 }
 
 std::vector<Outcome> run_all(const Setting& setting, Where where) {
-    auto transports = make_loopback_transports(static_cast<int>(setting.ranks));
-    std::vector<Outcome> outcomes(setting.ranks);
-    std::vector<std::thread> threads;
-    for (std::size_t r = 0; r < setting.ranks; ++r) {
-        threads.emplace_back(
-            [&, r] { outcomes[r].status = run_rank(setting, where, std::move(transports[r]), &outcomes[r]); });
-    }
-    for (std::thread& thread : threads) thread.join();
-    return outcomes;
+    return onebit_test::run_loopback_ranks<Outcome>(setting.ranks,
+                                                    [&](std::unique_ptr<Transport> transport, Outcome* outcome) {
+                                                        return run_rank(setting, where, std::move(transport), outcome);
+                                                    });
 }
 
 bool same_bits(const Values& a, const Values& b) {
