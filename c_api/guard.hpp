@@ -33,7 +33,12 @@ Status with_owner(const void* handle, const Body& body) {
     const std::unique_lock lock(entry->in_use, std::try_to_lock);
     if (!lock.owns_lock()) return Status::error(ONEBIT_ERROR_BUSY, "%s is in use by another thread", name);
     if (entry->object == nullptr) return gone(); // destroyed between the look-up and the lock
-    return body(entry->object);
+    if constexpr (requires { entry->object->enter(); }) {
+        const auto entered = entry->object->enter();
+        return body(entry->object);
+    } else {
+        return body(entry->object);
+    }
 }
 
 /// The same with the object itself.

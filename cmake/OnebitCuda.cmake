@@ -57,7 +57,7 @@ else()
 endif()
 
 if(ONEBIT_HAS_CUDA)
-    # The kernels, for who calls them: so far the tests alone.
+    # The kernels and what calls CUDA, for ONEBIT_GPU (CMakeLists.txt) and tests.
     add_library(onebit_cuda_kernels OBJECT EXCLUDE_FROM_ALL
         src/collectives/cuda/kernels.cu
         src/compress/sign/cuda/kernels.cu

@@ -136,7 +136,8 @@ typedef enum onebit_datatype ONEBIT_ENUM_INT {
 
 typedef enum onebit_memory ONEBIT_ENUM_INT {
     ONEBIT_MEMORY_HOST = 0,
-    ONEBIT_MEMORY_CUDA = 1 /* reserved: ONEBIT_ERROR_UNSUPPORTED in this version */
+    ONEBIT_MEMORY_CUDA = 1 /* of a GPU, the one that config.stream is of; UNSUPPORTED in a build without CUDA, on a
+                              machine without a GPU, and with BRUCK; TWO_LEVEL becomes PIPELINED */
 } onebit_memory_t;
 
 typedef enum onebit_algorithm ONEBIT_ENUM_INT {
@@ -185,12 +186,14 @@ typedef struct onebit_allreduce_config {
     uint32_t threads;           /* of OpenMP, this rank's own; 0: ONEBIT_THREADS, else 1 */
     uint64_t count;             /* elements, at least the number of ranks; the same on every rank */
     onebit_datatype_t datatype; /* the same on every rank, as is all that follows */
-    onebit_memory_t memory;     /* where the caller's buffers lie */
+    onebit_memory_t memory;     /* where sendbuf and recvbuf lie */
     onebit_algorithm_t algorithm;
     onebit_codec_t codec;
     onebit_scale_t scale;
     onebit_group_t group;
     onebit_check_t check;
+    void* stream; /* ONEBIT_MEMORY_CUDA: the cudaStream_t, this rank's own, that the handle's work goes into, NULL: the
+                     default stream of the device that is current when the handle is created. It outlives the handle */
 } onebit_allreduce_config_t;
 
 #define ONEBIT_ALLREDUCE_CONFIG_VERSION 1
@@ -199,7 +202,7 @@ typedef struct onebit_allreduce_config {
     {                                                                                                              \
         sizeof(onebit_allreduce_config_t), ONEBIT_ALLREDUCE_CONFIG_VERSION, 0, (uint64_t)(count_), ONEBIT_FLOAT32, \
             ONEBIT_MEMORY_HOST, ONEBIT_ALGORITHM_AUTO, ONEBIT_CODEC_SIGN, ONEBIT_SCALE_L2, ONEBIT_GROUP_BLOCK,     \
-            ONEBIT_CHECK_FULL                                                                                      \
+            ONEBIT_CHECK_FULL, NULL                                                                                \
     }
 
 /* Plans an allreduce and allocates all that its operations will ever use: at most 4d + 4d/n bytes of error state and
@@ -216,9 +219,13 @@ ONEBIT_API onebit_status_t onebit_allreduce_create(onebit_comm_t comm, const one
 
 /* recvbuf = average over the ranks of sendbuf, the same bits on every rank; compressed, also the same whatever the ISA,
  * the MPI and the number of threads (dense, the order of summation may be MPI's). Collective; blocks; transactional.
- *   sendbuf  [in] count elements, aligned to the element's size, host memory; the caller's
+ *   sendbuf  [in] count elements, aligned to the element's size, in config.memory; the caller's
  *   recvbuf  [out] count elements, likewise; either == sendbuf (in place) or not overlapping it. A call that fails
  *            before the exchange leaves it as it was.
+ * In a GPU's memory (which may be managed): sendbuf is read in order with config.stream's work, recvbuf is written in
+ * order with it, and may still be when the call returns: work that is put into the stream after the call sees it. The
+ * call waits for what the stream was given before it. The same result, to the bit, as on the host, but for the order of
+ * a dense sum. The device that is current doesn't matter, and stays. What fails on the device is INTERNAL.
  * If finite values and the error together overflow float32, the call fails with NONFINITE on every rank after the
  * encoding, resets the error state and leaves recvbuf unspecified, the one case that is not transactional. TIMEOUT
  * can't interrupt a dense sum that MPI blocks in. After TIMEOUT or TRANSPORT, MPI may still touch both buffers of a

@@ -16,11 +16,9 @@
 namespace onebit {
 namespace {
 
-/// The exchanges of one channel; the last: of the channel between nodes.
-enum Tag : int { kAgreementTag = 0, kPlainTag = 2, kSumTag = 4, kPipelinedTag = 6, kBruckTag = 10, kAcrossTag = 0 };
-
-/// Values looked at between two looks at the network.
-constexpr std::size_t kCheckedPerSlice = SliceCursor::kSliceBlocks * kBlockElements;
+/// The exchanges of one channel, those of a dense form the last ones; and of the channel between nodes.
+enum Tag : int { kAgreementTag = 0, kPlainTag = 2, kSumTag = 4, kPipelinedTag = 6, kBruckTag = 10, kDenseTag = 12 };
+constexpr int kAcrossTag = 0;
 
 bool breaks_handle(onebit_status_t code) {
     return code == ONEBIT_ERROR_TRANSPORT || code == ONEBIT_ERROR_TIMEOUT || code == ONEBIT_ERROR_INTERNAL;
@@ -34,12 +32,21 @@ Status Allreduce::create(Communicator& communicator, const onebit_allreduce_conf
                          std::unique_ptr<Allreduce>* allreduce, FlatAllreduce::Extras extras) {
     Plan plan;
     ONEBIT_RETURN_IF_ERROR(make_plan(communicator, config, own, &plan));
+    std::shared_ptr<const Placement> placement;
+    std::unique_ptr<Codec> codec;
+    const Environment& environment = communicator.environment();
+    const Status placed = catch_exceptions([&] {
+        ONEBIT_RETURN_IF_ERROR(make_placement(plan.memory, plan.stream, &placement));
+        const Entered entered(placement);
+        return placement->make_codec({plan.codec, plan.scale, plan.group, plan.threads, environment.kernels}, &codec);
+    });
+    ONEBIT_RETURN_IF_ERROR(communicator.agree(placed));
+    const Entered entered(placement);
     std::unique_ptr<Transport> channel;
     ONEBIT_RETURN_IF_ERROR(communicator.open_channel(&channel));
-    const double timeout = communicator.environment().timeout;
-    std::unique_ptr<Allreduce> made(new Allreduce(std::move(plan), std::move(channel), timeout));
-    ONEBIT_RETURN_IF_ERROR(
-        communicator.agree(catch_exceptions([&] { return made->make_codec_for(communicator.environment()); })));
+    channel = placement->reach(std::move(channel));
+    std::unique_ptr<Allreduce> made(
+        new Allreduce(std::move(plan), placement, std::move(channel), std::move(codec), environment.timeout));
     if (made->plan_.algorithm == ONEBIT_ALGORITHM_TWO_LEVEL) {
         ONEBIT_RETURN_IF_ERROR(made->open_two_levels(communicator));
     }
@@ -77,10 +84,6 @@ Status Allreduce::open_two_levels(Communicator& communicator) {
     return agreed;
 }
 
-Status Allreduce::make_codec_for(const Environment& environment) {
-    return make_codec({plan_.codec, plan_.scale, plan_.group, plan_.threads, environment.kernels}, &codec_);
-}
-
 Status Allreduce::allocate(FlatAllreduce::Extras extras) {
     const std::size_t payload = plan_.values_go_along ? plan_.count * sizeof(float) : 0;
     ONEBIT_RETURN_IF_ERROR(Agreement::create(*channel_, kAgreementTag, payload, &agreement_));
@@ -88,8 +91,8 @@ Status Allreduce::allocate(FlatAllreduce::Extras extras) {
         add_form(ONEBIT_ALGORITHM_DENSE,
                  std::make_unique<GatheredAllreduce>(*agreement_, plan_.count, channel_->size()));
     } else {
-        std::unique_ptr<DenseAllreduce> dense;
-        ONEBIT_RETURN_IF_ERROR(DenseAllreduce::create(*channel_, plan_.count, plan_.threads, &dense));
+        std::unique_ptr<Algorithm> dense;
+        ONEBIT_RETURN_IF_ERROR(placement_->make_dense(*channel_, plan_.count, plan_.threads, kDenseTag, &dense));
         add_form(ONEBIT_ALGORITHM_DENSE, std::move(dense));
     }
     if (!compresses()) return {};
@@ -299,23 +302,14 @@ Status Allreduce::check_operands(const void* input, const void* output) const {
     if (distance != 0 && distance < plan_.count * sizeof(float)) {
         return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "sendbuf and recvbuf overlap without being the same");
     }
+    for (const auto& [buffer, name] : buffers) ONEBIT_RETURN_IF_ERROR(placement_->check_buffer(buffer, name));
     return {};
 }
 
 /// Looks for a NaN or an infinity, then says to the others what was found. From the end to the beginning: what it read
 /// last is still in the cache when the encoder, which begins at the beginning, needs it.
 Status Allreduce::check_values(Step* step) {
-    if (own_status_.ok() && unchecked_ > 0) {
-        const std::size_t length = std::min(kCheckedPerSlice, unchecked_);
-        unchecked_ -= length;
-        const std::size_t bad = codec_->first_nonfinite(operands_.input + unchecked_, length);
-        if (bad < length) {
-            own_status_ = Status::error(ONEBIT_ERROR_NONFINITE, "sendbuf[%zu] is %g", unchecked_ + bad,
-                                        static_cast<double>(operands_.input[unchecked_ + bad]));
-        }
-        *step = Step::kAgain;
-        return {};
-    }
+    if (own_status_.ok() && unchecked_ > 0) return check_slice(step);
     if (plan_.values_go_along && own_status_.ok()) {
         std::memcpy(agreement_->own_payload(), operands_.input, plan_.count * sizeof(float));
     }
@@ -325,6 +319,26 @@ Status Allreduce::check_values(Step* step) {
                       {"the algorithm (1 dense by start, 11 dense by run, 2 flat, 3 pipelined, 4 two_level, 5 bruck)",
                        "the number of calls so far"});
     *step = Step::kDone;
+    return {};
+}
+
+Status Allreduce::check_slice(Step* step) {
+    const std::size_t length = ceil_divide(unchecked_, kBlockElements) <= codec_->slice_blocks()
+                                   ? unchecked_
+                                   : codec_->slice_blocks() * kBlockElements;
+    const float* const slice = operands_.input + (unchecked_ - length);
+    std::size_t bad = length;
+    const bool known = codec_->find_nonfinite(slice, length, &bad);
+    *step = known ? Step::kAgain : Step::kWait;
+    if (!known) return {};
+    unchecked_ -= length;
+    own_status_ = codec_->failure();
+    if (own_status_.ok() && bad < length) {
+        float value = 0;
+        placement_->memory().copy(&value, slice + bad, sizeof(value));
+        own_status_ =
+            Status::error(ONEBIT_ERROR_NONFINITE, "sendbuf[%zu] is %g", unchecked_ + bad, static_cast<double>(value));
+    }
     return {};
 }
 
@@ -367,7 +381,7 @@ Status Allreduce::set_algorithm(onebit_algorithm_t algorithm) {
 Status Allreduce::set_mask(const std::uint32_t* mask, const Status& own_before) {
     ONEBIT_RETURN_IF_ERROR(check_idle());
     AlignedBuffer<std::uint32_t> words;
-    AlignedBuffer<std::uint32_t> of_shard;
+    AlignedBuffer<std::uint32_t> placed;
     const Status own = catch_exceptions([&] {
         ONEBIT_RETURN_IF_ERROR(own_before);
         if (!compresses()) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "the handle was created dense: no mask");
@@ -375,15 +389,20 @@ Status Allreduce::set_mask(const std::uint32_t* mask, const Status& own_before) 
         words = AlignedBuffer<std::uint32_t>(ceil_divide(plan_.count, kWordElements));
         std::copy_n(mask, words.size(), words.data());
         if (const std::size_t rest = plan_.count % kWordElements; rest > 0) words[words.size() - 1] &= (1U << rest) - 1;
-        if (two_level_ != nullptr) of_shard = two_level_->shard_of(words);
+        if (two_level_ != nullptr) {
+            placed = two_level_->shard_of(words);
+        } else if (&placement_->memory() != &host_memory()) {
+            placed = AlignedBuffer<std::uint32_t>(words.size(), placement_->memory());
+            placed.copy_from(words.data());
+        }
         return Status();
     });
     const std::uint64_t hash = hash_bytes(words.data(), words.bytes());
     ONEBIT_RETURN_IF_ERROR(agree_now(own, 0, hash, {"", "the mask (its hash)"}));
     if (two_level_ != nullptr) {
-        two_level_->set_mask(std::move(words), std::move(of_shard));
+        two_level_->set_mask(std::move(words), std::move(placed));
     } else {
-        flat_->set_mask(std::move(words));
+        flat_->set_mask(placed.size() > 0 ? std::move(placed) : std::move(words));
     }
     mask_hash_ = hash;
     return {};

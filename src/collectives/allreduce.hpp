@@ -13,6 +13,7 @@
 #include "collectives/communicator.hpp"
 #include "collectives/direct_sum.hpp"
 #include "collectives/flat.hpp"
+#include "collectives/placement.hpp"
 #include "collectives/plan.hpp"
 #include "collectives/stages.hpp"
 #include "collectives/two_level.hpp"
@@ -29,6 +30,9 @@ class Allreduce {
     ~Allreduce();
     Allreduce(const Allreduce&) = delete;
     Allreduce& operator=(const Allreduce&) = delete;
+
+    /// Whatever a thread calls here, it calls while it holds one of these.
+    Entered enter() const { return Entered(placement_); }
 
     Status run(const void* input, void* output);
     Status start(const void* input, void* output);
@@ -100,8 +104,13 @@ class Allreduce {
     bool agreed_on_word() const { return agreement_->same_word(); }
 
   private:
-    Allreduce(Plan plan, std::unique_ptr<Transport> channel, double timeout)
-        : plan_(std::move(plan)), channel_(std::move(channel)), timeout_(timeout) {}
+    Allreduce(Plan plan, std::shared_ptr<const Placement> placement, std::unique_ptr<Transport> channel,
+              std::unique_ptr<Codec> codec, double timeout)
+        : plan_(std::move(plan)),
+          placement_(std::move(placement)),
+          channel_(std::move(channel)),
+          timeout_(timeout),
+          codec_(std::move(codec)) {}
 
     /// A way of averaging that the plan may use, and what a call of it comes to.
     struct Form {
@@ -109,7 +118,6 @@ class Allreduce {
         std::vector<Stage> stages;
     };
 
-    Status make_codec_for(const Environment& environment);
     Status open_two_levels(Communicator& communicator);
     Status allocate(FlatAllreduce::Extras extras);
     void add_form(onebit_algorithm_t name, std::unique_ptr<Algorithm> algorithm);
@@ -120,6 +128,7 @@ class Allreduce {
     Status check_finished() const;
     Status check_operands(const void* input, const void* output) const;
     Status check_values(Step* step);
+    Status check_slice(Step* step);
     Status agree_to_go(Step* step);
     void finish(const Status& status);
     /// What holds the error state, if there is one, and where in the buffer it begins: two levels have a shard's.
@@ -128,6 +137,7 @@ class Allreduce {
     std::uint64_t bytes_sent() const;
 
     Plan plan_;
+    std::shared_ptr<const Placement> placement_;
     std::unique_ptr<Transport> channel_;
     double timeout_;
     std::unique_ptr<Codec> codec_;

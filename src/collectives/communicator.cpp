@@ -19,8 +19,6 @@ Status read_and_check_environment(Environment* environment) {
     return check_kernels(environment->kernels);
 }
 
-constexpr const char* kTuned = "tuned";
-
 /// Exchanges of the communicator's own channel.
 enum Tag : int { kAgreementTag = 0, kGatherTag = 2 };
 
@@ -61,7 +59,10 @@ Status Communicator::create(std::unique_ptr<Transport> transport, const Status& 
     std::string tuning_table;
     ONEBIT_RETURN_IF_ERROR(made->share_tuning_table(&tuning_table));
     ONEBIT_RETURN_IF_ERROR(made->agree(catch_exceptions([&] { return made->choose_costs(tuning_table); })));
-    if (made->environment_.measure && made->size() > 1 && made->costs_source_ != kTuned) made->known_to_ = 0;
+    if (made->environment_.measure && made->size() > 1) {
+        if (!made->tuned_) made->host_costs_.measure_later();
+        made->gpu_costs_.measure_later();
+    }
     *communicator = std::move(made);
     return {};
 }
@@ -103,28 +104,18 @@ Status Communicator::share_tuning_table(std::string* text) {
 }
 
 Status Communicator::choose_costs(const std::string& tuning_table) {
-    set_costs(Costs::estimate(groups_), "estimated");
+    host_costs_ = gpu_costs_ = KnownCosts(Costs::estimate(groups_));
     if (tuning_table.empty()) return {};
     TuningTable table;
     ONEBIT_RETURN_IF_ERROR(parse_tuning_table(tuning_table, "ONEBIT_TUNING", &table));
     const std::string objection = table.objection(groups_);
-    if (objection.empty()) {
-        set_costs(std::move(table.costs), kTuned);
+    tuned_ = objection.empty();
+    if (tuned_) {
+        host_costs_.set(std::move(table.costs), "tuned");
     } else {
-        keep_estimate(objection);
+        host_costs_.keep_estimate(objection);
     }
     return {};
-}
-
-void Communicator::set_costs(Costs costs, std::string source, std::uint64_t known_to) {
-    costs_ = std::move(costs);
-    costs_source_ = std::move(source);
-    known_to_ = known_to;
-}
-
-void Communicator::keep_estimate(const std::string& why) {
-    costs_objection_ += ", for " + why;
-    known_to_ = UINT64_MAX;
 }
 
 Communicator::~Communicator() {

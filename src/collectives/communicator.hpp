@@ -36,15 +36,8 @@ class Communicator {
     /// Which ranks share a node, or are to count as one (ONEBIT_NODE_SIZE).
     const NodeGroups& groups() const { return groups_; }
 
-    /// What a call of each form is expected to take between these ranks, the same on every rank, and how that is known.
-    const Costs& costs() const { return costs_; }
-    std::string costs_source() const { return costs_source_ + costs_objection_; }
-    /// `known_to`: elements up to which nothing is left to be measured.
-    void set_costs(Costs costs, std::string source, std::uint64_t known_to = UINT64_MAX);
-    /// Whether the costs of so many elements are but estimated, or guessed from those of fewer, and might be measured.
-    bool wants_measuring(std::uint64_t count) const { return count > known_to_; }
-    /// They won't be.
-    void keep_estimate(const std::string& why);
+    /// What a call of each form is expected to take between these ranks, with values in some memory.
+    KnownCosts& costs(onebit_memory_t memory) { return memory == ONEBIT_MEMORY_HOST ? host_costs_ : gpu_costs_; }
 
     /// False once an agreement was not reached.
     bool usable() const { return broken_.ok(); }
@@ -67,7 +60,7 @@ class Communicator {
 
     /// Rank 0's tuning table, if ONEBIT_TUNING names one there; it need not exist elsewhere. Collective; blocks.
     Status share_tuning_table(std::string* text);
-    /// From the text of a table, unless it is empty or of other ranks.
+    /// From the text of a table, unless it is empty or of other ranks; of a GPU's memory always estimated.
     Status choose_costs(const std::string& tuning_table);
 
     /// Keeps what made the communicator unusable: an exchange that did not finish would meet the next one.
@@ -76,10 +69,9 @@ class Communicator {
     std::unique_ptr<Transport> transport_;
     Environment environment_;
     NodeGroups groups_;
-    Costs costs_ = Costs({Costs::Row()});
-    std::string costs_source_;
-    std::string costs_objection_; ///< to what would have been better
-    std::uint64_t known_to_ = UINT64_MAX;
+    bool tuned_ = false; ///< by a table, which is of the host's memory
+    KnownCosts host_costs_ = KnownCosts(Costs({Costs::Row()}));
+    KnownCosts gpu_costs_ = host_costs_;
     std::unique_ptr<Agreement> agreement_;
     Status broken_;
 };

@@ -120,13 +120,27 @@ double Costs::microseconds(onebit_algorithm_t form, std::uint64_t count) const {
     return of(before) + way * (way > 1 ? std::max(rise, 0.0) : rise); // noise must not lead below zero
 }
 
-onebit_algorithm_t Costs::quickest(std::uint64_t count, bool two_levels) const {
-    onebit_algorithm_t best = ONEBIT_ALGORITHM_DENSE;
-    for (const onebit_algorithm_t form : kChosenForms) {
-        if (form == ONEBIT_ALGORITHM_TWO_LEVEL && !two_levels) continue;
-        if (microseconds(form, count) < microseconds(best, count)) best = form;
-    }
-    return best;
+onebit_algorithm_t Costs::quickest(std::uint64_t count, std::span<const onebit_algorithm_t> forms) const {
+    return *std::ranges::min_element(forms, {}, [&](onebit_algorithm_t form) { return microseconds(form, count); });
+}
+
+std::vector<onebit_algorithm_t> forms_for(const NodeGroups& groups, onebit_memory_t memory) {
+    std::vector<onebit_algorithm_t> forms(kChosenForms.begin(), kChosenForms.end());
+    const bool on_host = memory == ONEBIT_MEMORY_HOST;
+    if (!on_host || groups.objection() != nullptr) std::erase(forms, ONEBIT_ALGORITHM_TWO_LEVEL);
+    if (!on_host || !suits_bruck(groups)) std::erase(forms, ONEBIT_ALGORITHM_BRUCK);
+    return forms;
+}
+
+void KnownCosts::set(Costs costs, std::string source, std::uint64_t known_to) {
+    costs_ = std::move(costs);
+    source_ = std::move(source);
+    known_to_ = known_to;
+}
+
+void KnownCosts::keep_estimate(const std::string& why) {
+    objection_ += ", for " + why;
+    known_to_ = UINT64_MAX;
 }
 
 } // namespace onebit

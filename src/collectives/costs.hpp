@@ -7,6 +7,9 @@
 #include <array>
 #include <cstdint>
 #include <limits>
+#include <span>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "collectives/bruck.hpp"
@@ -22,6 +25,10 @@ inline constexpr std::array kChosenForms = {ONEBIT_ALGORITHM_DENSE, ONEBIT_ALGOR
 inline bool suits_bruck(const NodeGroups& groups) {
     return groups.node_of_rank.size() >= kManyRanks;
 }
+
+/// The forms that can be had between some ranks, of values in some memory; DENSE is the first. A GPU's values have
+/// neither a node's shared memory nor messages that the processor can pass on.
+std::vector<onebit_algorithm_t> forms_for(const NodeGroups& groups, onebit_memory_t memory);
 
 /// What a call takes in each form, by the number of elements: rows, estimated or measured, and straight lines between
 /// them, for a transfer is a latency and a rate.
@@ -46,13 +53,38 @@ class Costs {
     explicit Costs(std::vector<Row> rows) : rows_(std::move(rows)) {}
 
     double microseconds(onebit_algorithm_t form, std::uint64_t count) const;
-    /// The form that takes least; DENSE, which is exact, where another is no quicker.
-    onebit_algorithm_t quickest(std::uint64_t count, bool two_levels) const;
+    /// The one of these forms that takes least; the first one where another is no quicker.
+    onebit_algorithm_t quickest(std::uint64_t count, std::span<const onebit_algorithm_t> forms) const;
 
     const std::vector<Row>& rows() const { return rows_; }
 
   private:
     std::vector<Row> rows_;
+};
+
+/// The costs that a communicator goes by for values in one kind of memory, and how they are known; the same on every
+/// rank.
+class KnownCosts {
+  public:
+    /// Constants alone, which nothing is going to better.
+    explicit KnownCosts(Costs estimate) : costs_(std::move(estimate)), source_("estimated") {}
+
+    const Costs& costs() const { return costs_; }
+    std::string source() const { return source_ + objection_; }
+    /// `known_to`: elements up to which nothing is left to be measured.
+    void set(Costs costs, std::string source, std::uint64_t known_to = UINT64_MAX);
+    /// Whether the costs of so many elements are but estimated, or guessed from those of fewer, and might be measured.
+    bool wants_measuring(std::uint64_t count) const { return count > known_to_; }
+    /// They are but estimated, and may be measured.
+    void measure_later() { known_to_ = 0; }
+    /// They won't be.
+    void keep_estimate(const std::string& why);
+
+  private:
+    Costs costs_;
+    std::string source_;
+    std::string objection_; ///< to what would have been better
+    std::uint64_t known_to_ = UINT64_MAX;
 };
 
 } // namespace onebit

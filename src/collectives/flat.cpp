@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/flat.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "collectives/bruck.hpp"
@@ -104,7 +105,20 @@ Status FlatAllreduce::check_result(const Slice& slice) const {
     const Chunk& chunk = slice.chunk;
     const bool finite = codec_.is_finite(now().results[chunk.index], slice);
     ONEBIT_RETURN_IF_ERROR(codec_.failure()); // which may have shown only now
-    if (finite) return {};
+    return finite ? Status() : overflow_of(chunk);
+}
+
+bool FlatAllreduce::find_overflow(Status* verdict) const {
+    std::size_t element = Codec::kNoElement;
+    if (!codec_.find_overflow(&element)) return false;
+    if (verdict->ok()) *verdict = codec_.failure();
+    if (!verdict->ok() || element == Codec::kNoElement) return true;
+    const auto has_it = [element](const Chunk& chunk) { return element < chunk.begin + chunk.count; };
+    *verdict = overflow_of(*std::ranges::find_if(chunks_, has_it));
+    return true;
+}
+
+Status FlatAllreduce::overflow_of(const Chunk& chunk) const {
     return Status::error(ONEBIT_ERROR_NONFINITE,
                          "the sum of values and error overflowed float32 in the chunk of rank %zu (elements %zu to "
                          "%zu)%s",
@@ -140,7 +154,7 @@ void FlatAllreduce::take_turns() {
 }
 
 void FlatAllreduce::last_result(const ValueSink& sink) const {
-    SliceCursor cursor;
+    SliceCursor cursor(codec_.slice_blocks());
     for (Slice slice; cursor.next(chunks_, &slice);) {
         codec_.decode(rounds_[last_].results[slice.chunk.index], slice, mask_.view(), sink);
     }

@@ -61,6 +61,8 @@ class FlatAllreduce {
     /// NONFINITE if this part of the result says that its server's error has overflowed. All ranks see the same
     /// messages and so come to the same verdict; unless the codec has failed on one.
     Status check_result(const Slice& slice) const;
+    /// A GPU's codec knows that only later: true once it does, and then *verdict has it.
+    bool find_overflow(Status* verdict) const;
     void decode(const Slice& slice);
     /// The call is over. One that failed was not transactional: the error is reset.
     void finish(const Status& verdict);
@@ -111,6 +113,7 @@ class FlatAllreduce {
         std::vector<std::uint32_t*> results;         ///< by chunk: where its average arrives
     };
 
+    Status overflow_of(const Chunk& chunk) const;
     void decode_result(const Round& round, const Block& block, float* values) const {
         codec_.decode_block(round.results[block.chunk.index], block, mask_.view(), values);
     }

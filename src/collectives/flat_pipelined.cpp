@@ -62,7 +62,7 @@ Status PipelinedFlat::advance(Step* step) {
         *step = Step::kAgain;
         return {};
     }
-    if (decoded_ < pieces_) {
+    if (decoded_ < pieces_ || !flat_.find_overflow(&verdict_)) {
         *step = Step::kWait;
         return {};
     }

@@ -6,7 +6,8 @@
 
 namespace onebit {
 
-PlainFlat::PlainFlat(FlatAllreduce& flat) : flat_(flat), own_{flat.own_chunk()}, exchanges_(flat.rounds()) {
+PlainFlat::PlainFlat(FlatAllreduce& flat)
+    : flat_(flat), own_{flat.own_chunk()}, exchanges_(flat.rounds()), cursor_(flat.codec().slice_blocks()) {
     stages_ = {
         {"encode chunks", [this](Step* step) { return encode_chunks(step); }},
         {"send chunks", [this](Step* step) { return send_chunks(step); }},
@@ -15,6 +16,7 @@ PlainFlat::PlainFlat(FlatAllreduce& flat) : flat_(flat), own_{flat.own_chunk()},
         {"send result", [this](Step* step) { return send_result(step); }},
         {"receive results", [this](Step* step) { return receive_results(step); }},
         {"decode results", [this](Step* step) { return decode_results(step); }},
+        {"finish", [this](Step* step) { return finish(step); }},
     };
 }
 
@@ -100,9 +102,16 @@ Status PlainFlat::decode_results(Step* step) {
         return {};
     }
     cursor_.restart();
-    flat_.finish({});
     *step = Step::kDone;
     return {};
+}
+
+Status PlainFlat::finish(Step* step) {
+    Status verdict;
+    const bool known = flat_.find_overflow(&verdict);
+    *step = known ? Step::kDone : Step::kWait;
+    if (known) flat_.finish(verdict);
+    return verdict;
 }
 
 } // namespace onebit

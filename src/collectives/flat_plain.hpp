@@ -42,6 +42,7 @@ class PlainFlat final : public Algorithm {
     Status send_result(Step* step);
     Status receive_results(Step* step);
     Status decode_results(Step* step);
+    Status finish(Step* step);
 
     FlatAllreduce& flat_;
     std::vector<Chunk> own_; ///< the chunk that this rank serves, alone

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <span>
+#include <vector>
 
 #include "collectives/costs.hpp"
 #include "collectives/dense.hpp"
@@ -51,6 +53,10 @@ Status check_form(const onebit_allreduce_config_t* config, int ranks) {
         return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "config.count: %llu is less than the number of ranks, %d",
                              static_cast<unsigned long long>(config->count), ranks);
     }
+    if (config->stream != nullptr && config->memory != ONEBIT_MEMORY_CUDA) {
+        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT,
+                             "config.stream is for values in a GPU's memory: config.memory is not ONEBIT_MEMORY_CUDA");
+    }
     if (config->count > SIZE_MAX / 8) {
         return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "config.count: %llu elements don't fit into memory",
                              static_cast<unsigned long long>(config->count));
@@ -65,26 +71,22 @@ Status check_supported(const onebit_allreduce_config_t& config) {
                              "config.datatype: %s is reserved, this version has ONEBIT_FLOAT32 only",
                              config.datatype == ONEBIT_FLOAT16 ? "ONEBIT_FLOAT16" : "ONEBIT_BFLOAT16");
     }
-    if (config.memory != ONEBIT_MEMORY_HOST) {
-        return Status::error(ONEBIT_ERROR_UNSUPPORTED,
-                             "config.memory: ONEBIT_MEMORY_CUDA is reserved, this version has ONEBIT_MEMORY_HOST only");
-    }
     return {};
 }
 
 /// "4096 elements: dense 12 us, pipelined 8.2 us (estimated)".
-std::string describe_choice(std::uint64_t count, const Communicator& communicator) {
+std::string describe_choice(std::uint64_t count, const KnownCosts& known, std::span<const onebit_algorithm_t> forms) {
     std::string text = std::to_string(count) + " elements:";
     const char* separator = " ";
-    for (const onebit_algorithm_t form : kChosenForms) {
-        const double time = communicator.costs().microseconds(form, count);
+    for (const onebit_algorithm_t form : forms) {
+        const double time = known.costs().microseconds(form, count);
         if (time == Costs::kNever) continue;
         char item[48];
         std::snprintf(item, sizeof(item), "%s%s %.3g us", separator, algorithm_name(form), time);
         text += item;
         separator = ", ";
     }
-    return text + " (" + communicator.costs_source() + ")";
+    return text + " (" + known.source() + ")";
 }
 
 std::size_t radix_of(const onebit_allreduce_config_t& config, const Communicator& communicator) {
@@ -96,9 +98,10 @@ std::size_t radix_of(const onebit_allreduce_config_t& config, const Communicator
 constexpr std::uint64_t kFewestMeasured = 1024;
 
 /// What AUTO becomes, and TWO_LEVEL where there are no two.
-void choose_algorithm(const onebit_allreduce_config_t& config, const Communicator& communicator, Plan* plan) {
+void choose_algorithm(const onebit_allreduce_config_t& config, Communicator& communicator, Plan* plan) {
     const onebit_algorithm_t forced = communicator.environment().algorithm;
-    const char* const objection = communicator.groups().objection();
+    const char* const objection =
+        config.memory == ONEBIT_MEMORY_HOST ? communicator.groups().objection() : "the values are in a GPU's memory";
     if (config.algorithm != ONEBIT_ALGORITHM_AUTO) {
         plan->algorithm = config.algorithm;
         plan->reason = "asked for by config.algorithm";
@@ -109,8 +112,10 @@ void choose_algorithm(const onebit_allreduce_config_t& config, const Communicato
         plan->algorithm = ONEBIT_ALGORITHM_DENSE;
         plan->reason = "one rank: nothing to send";
     } else {
-        plan->algorithm = communicator.costs().quickest(config.count, objection == nullptr);
-        plan->reason = describe_choice(config.count, communicator);
+        const KnownCosts& known = communicator.costs(config.memory);
+        const std::vector<onebit_algorithm_t> forms = forms_for(communicator.groups(), config.memory);
+        plan->algorithm = known.costs().quickest(config.count, forms);
+        plan->reason = describe_choice(config.count, known, forms);
         if (plan->algorithm == ONEBIT_ALGORITHM_BRUCK &&
             radix_of(config, communicator) >= static_cast<std::size_t>(communicator.size())) {
             plan->algorithm = ONEBIT_ALGORITHM_PIPELINED; // straight ways are its own
@@ -153,16 +158,19 @@ Status make_plan(Communicator& communicator, const onebit_allreduce_config_t* co
     ONEBIT_RETURN_IF_ERROR(check_supported(*config));
 
     const bool measure = asked.algorithm == ONEBIT_ALGORITHM_AUTO && config->count >= kFewestMeasured &&
-                         communicator.wants_measuring(config->count);
-    if (measure) ONEBIT_RETURN_IF_ERROR(measure_at_start(communicator, config->count));
+                         communicator.costs(config->memory).wants_measuring(config->count);
+    if (measure) ONEBIT_RETURN_IF_ERROR(measure_at_start(communicator, *config));
     choose_algorithm(*config, communicator, plan);
     plan->count = config->count;
     plan->piece_blocks = ceil_divide(communicator.environment().piece, kBlockElements);
+    plan->memory = config->memory;
+    plan->stream = config->stream;
     plan->codec = config->codec;
     plan->scale = config->scale;
     plan->group = config->group;
     plan->check = config->check;
     plan->values_go_along = plan->algorithm == ONEBIT_ALGORITHM_DENSE && config->check == ONEBIT_CHECK_FULL &&
+                            config->memory == ONEBIT_MEMORY_HOST &&
                             GatheredAllreduce::suits(config->count, communicator.groups());
     plan->threads = config->threads != 0 ? config->threads : communicator.environment().threads;
     return {};

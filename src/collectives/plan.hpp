@@ -13,13 +13,16 @@
 
 namespace onebit {
 
-/// All that is decided about an allreduce before anything is allocated; the same on every rank, but for the threads.
+/// All that is decided about an allreduce before anything is allocated; the same on every rank, but for the threads
+/// and the stream.
 struct Plan {
     std::uint64_t count = 0;
     onebit_algorithm_t algorithm = ONEBIT_ALGORITHM_PIPELINED;            ///< never AUTO
     onebit_algorithm_t compressed_algorithm = ONEBIT_ALGORITHM_PIPELINED; ///< the compressed form; DENSE: there is none
     std::size_t piece_blocks = 1;                                         ///< of a chunk, for PIPELINED
     std::size_t radix = 0;                                                ///< for BRUCK; else 0
+    onebit_memory_t memory = ONEBIT_MEMORY_HOST;
+    void* stream = nullptr; ///< of a GPU's memory
     onebit_codec_t codec = ONEBIT_CODEC_SIGN;
     onebit_scale_t scale = ONEBIT_SCALE_L2;
     onebit_group_t group = ONEBIT_GROUP_BLOCK;

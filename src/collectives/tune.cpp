@@ -13,6 +13,7 @@
 
 #include "collectives/allreduce.hpp"
 #include "collectives/fingerprint.hpp"
+#include "collectives/placement.hpp"
 #include "collectives/tuning_table.hpp"
 #include "core/aligned_buffer.hpp"
 #include "core/file.hpp"
@@ -20,8 +21,12 @@
 namespace onebit {
 namespace {
 
-/// Not in place: where the forms are close to each other, dense sums gain more from that than compressed ones.
+/// Where the values lie that calls are measured with, and which.
 struct Buffers {
+    onebit_memory_t memory = ONEBIT_MEMORY_HOST;
+    void* stream = nullptr;
+    std::shared_ptr<const Placement> placement;
+    // Not in place: where the forms are close to each other, dense sums gain more from that than compressed ones.
     AlignedBuffer<float> input;
     AlignedBuffer<float> output;
 };
@@ -35,6 +40,7 @@ struct Contender {
     Status call(Buffers& buffers) {
         const auto begin = std::chrono::steady_clock::now();
         ONEBIT_RETURN_IF_ERROR(allreduce->run(buffers.input.data(), buffers.output.data()));
+        ONEBIT_RETURN_IF_ERROR(buffers.placement->settle());
         const std::chrono::duration<double, std::micro> time = std::chrono::steady_clock::now() - begin;
         microseconds.push_back(time.count());
         return {};
@@ -46,13 +52,6 @@ struct Contender {
         return *middle;
     }
 };
-
-std::vector<onebit_algorithm_t> forms_for(const Communicator& communicator) {
-    std::vector<onebit_algorithm_t> forms(kChosenForms.begin(), kChosenForms.end());
-    if (communicator.groups().objection() != nullptr) std::erase(forms, ONEBIT_ALGORITHM_TWO_LEVEL);
-    if (!suits_bruck(communicator.groups())) std::erase(forms, ONEBIT_ALGORITHM_BRUCK);
-    return forms;
-}
 
 /// The ranks' own numbers become the largest of them, for a call takes as long as its slowest rank.
 Status take_slowest(Communicator& communicator, const Status& own, std::vector<double>* times) {
@@ -77,8 +76,10 @@ Status measure_row(Communicator& communicator, double seconds, Buffers& buffers,
     constexpr double kFewest = 3;
     constexpr double kMost = 200;
     std::vector<Contender> contenders;
-    for (const onebit_algorithm_t form : forms_for(communicator)) {
+    for (const onebit_algorithm_t form : forms_for(communicator.groups(), buffers.memory)) {
         onebit_allreduce_config_t config = ONEBIT_ALLREDUCE_CONFIG_INIT(row->count);
+        config.memory = buffers.memory;
+        config.stream = buffers.stream;
         config.algorithm = form;
         Contender contender = {form, nullptr, {}};
         ONEBIT_RETURN_IF_ERROR(Allreduce::create(communicator, &config, {}, &contender.allreduce));
@@ -140,14 +141,14 @@ Status check_order(const TuningOrder& order, int ranks) {
     return {};
 }
 
-/// On all ranks.
-Status make_buffers(Communicator& communicator, std::uint64_t count, Buffers* buffers) {
-    return communicator.agree(catch_exceptions([&] {
-        *buffers = {AlignedBuffer<float>(count), AlignedBuffer<float>(count)};
-        for (std::size_t i = 0; i < count; ++i) buffers->input.data()[i] = i % 3 == 0 ? 1.0F : -2.0F;
-        std::fill_n(buffers->output.data(), count, 0.0F); // no page is touched for the first time in a call
-        return Status();
-    }));
+Status fill_buffers(std::uint64_t count, Buffers* buffers) {
+    AlignedBuffer<float> values(count);
+    for (std::size_t i = 0; i < count; ++i) values[i] = i % 3 == 0 ? 1.0F : -2.0F;
+    Memory& memory = buffers->placement->memory();
+    buffers->input = AlignedBuffer<float>(count, memory);
+    buffers->input.copy_from(values.data());
+    buffers->output = AlignedBuffer<float>(count, memory); // no page is touched for the first time in a call
+    return {};
 }
 
 /// Elements of a call that takes longer than a latency on any network.
@@ -160,11 +161,17 @@ double round_us(const Costs::Row& row) {
     return sum;
 }
 
-/// A row for each size, until a round takes longer than `patience_us`; but rates show only in calls of some size.
-Status measure_rows(Communicator& communicator, std::span<const std::uint64_t> sizes, double seconds,
-                    double patience_us, std::vector<Costs::Row>* rows) {
-    Buffers buffers;
-    ONEBIT_RETURN_IF_ERROR(make_buffers(communicator, sizes.back(), &buffers));
+/// A row for each size, until a round takes longer than `patience_us`; but rates show only in calls of some size. With
+/// values as the handle has them.
+Status measure_rows(Communicator& communicator, const onebit_allreduce_config_t& handle,
+                    std::span<const std::uint64_t> sizes, double seconds, double patience_us,
+                    std::vector<Costs::Row>* rows) {
+    std::shared_ptr<const Placement> placement;
+    ONEBIT_RETURN_IF_ERROR(
+        communicator.agree(catch_exceptions([&] { return make_placement(handle.memory, handle.stream, &placement); })));
+    const Entered entered(placement);
+    Buffers buffers = {handle.memory, handle.stream, placement, {}, {}};
+    ONEBIT_RETURN_IF_ERROR(communicator.agree(catch_exceptions([&] { return fill_buffers(sizes.back(), &buffers); })));
     for (const std::uint64_t size : sizes) {
         Costs::Row row;
         row.count = size;
@@ -227,45 +234,45 @@ Status tune(Communicator& communicator, const TuningOrder& order) {
     const std::vector<std::uint64_t> sizes =
         sizes_between(static_cast<std::uint64_t>(communicator.size()), order.max_count);
     std::vector<Costs::Row> rows;
-    ONEBIT_RETURN_IF_ERROR(measure_rows(communicator, sizes, order.seconds, Costs::kNever, &rows));
+    const onebit_allreduce_config_t on_host = ONEBIT_ALLREDUCE_CONFIG_INIT(order.max_count);
+    ONEBIT_RETURN_IF_ERROR(measure_rows(communicator, on_host, sizes, order.seconds, Costs::kNever, &rows));
     const TuningTable table = {static_cast<std::size_t>(communicator.size()), communicator.groups().nodes,
                                Costs(std::move(rows))};
-    communicator.set_costs(table.costs, "measured");
+    communicator.costs(ONEBIT_MEMORY_HOST).set(table.costs, "measured");
     const bool writes = communicator.rank() == 0 && !order.path.empty();
     return communicator.agree(catch_exceptions([&] { return writes ? write_table(table, order.path) : Status(); }));
 }
 
-Status measure_at_start(Communicator& communicator, std::uint64_t count) {
+Status measure_at_start(Communicator& communicator, const onebit_allreduce_config_t& handle) {
     constexpr double kPatienceUs = 20e3;
+    KnownCosts& known = communicator.costs(handle.memory);
     const auto ranks = static_cast<std::uint64_t>(communicator.size());
     if (ranks > kShowsRates) {
-        communicator.keep_estimate("of so many ranks few sizes can be measured");
+        known.keep_estimate("of so many ranks few sizes can be measured");
         return {};
     }
-    const bool first = communicator.wants_measuring(kAlwaysMeasured);
-    std::vector<Costs::Row> rows = first ? std::vector<Costs::Row>() : communicator.costs().rows();
-    const std::uint64_t known_to = first ? 0 : rows.back().count;
+    const bool first = known.wants_measuring(kAlwaysMeasured);
+    std::vector<Costs::Row> rows = first ? std::vector<Costs::Row>() : known.costs().rows();
+    const std::uint64_t measured_to = first ? 0 : rows.back().count;
     const std::uint64_t largest = largest_measured(communicator);
     std::vector<std::uint64_t> sizes;
     if (first) sizes.push_back(ranks);
     for (std::uint64_t size = 1024; size <= largest; size *= 4) {
-        const bool needed = size <= kAlwaysMeasured || size / 4 < count;
-        if (needed && size > std::max(ranks, known_to)) sizes.push_back(size);
+        const bool needed = size <= kAlwaysMeasured || size / 4 < handle.count;
+        if (needed && size > std::max(ranks, measured_to)) sizes.push_back(size);
     }
 
     std::vector<Costs::Row> further;
-    const Status status = measure_rows(communicator, sizes, kStartSeconds, kPatienceUs, &further);
+    const Status status = measure_rows(communicator, handle, sizes, kStartSeconds, kPatienceUs, &further);
     if (status.ok()) {
         const bool in_time = round_us(further.back()) <= kPatienceUs;
         const bool all_forms = append_rows(further, &rows);
         const std::uint64_t reached = rows.back().count;
         const bool to_the_end = !in_time || !all_forms || reached * 4 > largest;
-        communicator.set_costs(Costs(std::move(rows)),
-                               "measured at the start, to " + std::to_string(reached) + " elements",
-                               to_the_end ? UINT64_MAX : reached);
+        known.set(Costs(std::move(rows)), "measured at the start, to " + std::to_string(reached) + " elements",
+                  to_the_end ? UINT64_MAX : reached);
     } else if (communicator.usable()) {
-        communicator.keep_estimate((first ? "measuring failed: " : "measuring larger sizes failed: ") +
-                                   status.message());
+        known.keep_estimate((first ? "measuring failed: " : "measuring larger sizes failed: ") + status.message());
     } else {
         return status;
     }

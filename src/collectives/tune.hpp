@@ -23,9 +23,10 @@ Status tune(Communicator& communicator, const TuningOrder& order);
 
 inline constexpr double kStartSeconds = 0.1;
 
-/// The same in short, at a few sizes, for a communicator that nobody has tuned and a handle of `count` elements: it
-/// takes the times for its costs, or keeps its estimate where that fails and it is still usable. Up to 4 MiB; for
-/// larger handles up to 64 MiB, since what fits into the caches says little of what doesn't. Collective; blocks.
-Status measure_at_start(Communicator& communicator, std::uint64_t count);
+/// The same in short, at a few sizes, for a communicator that nobody has tuned, and a handle of its count, memory and
+/// stream: it takes the times for its costs, or keeps its estimate where that fails and it is still usable. Up to 4
+/// MiB; for larger handles up to 64 MiB, since what fits into the caches says little of what doesn't. Collective;
+/// blocks.
+Status measure_at_start(Communicator& communicator, const onebit_allreduce_config_t& handle);
 
 } // namespace onebit

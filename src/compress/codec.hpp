@@ -123,8 +123,18 @@ class Codec {
     virtual WordRange trailer_of(const Chunk& chunk) const = 0;
     virtual std::unique_ptr<Feedback> make_feedback(std::span<const Chunk> chunks) const = 0;
 
+    /// How much a verb is given at a time by those who must look after the network in between. A GPU's verbs return at
+    /// once, and each costs a launch.
+    virtual std::size_t slice_blocks() const { return SliceCursor::kSliceBlocks; }
+
     /// Index of the first NaN or infinity in values[0 .. count), count if there is none.
     virtual std::size_t first_nonfinite(const float* values, std::size_t count) const = 0;
+    /// The same without waiting for a GPU: true once *first is known; until then to be called again, with the same
+    /// arguments.
+    virtual bool find_nonfinite(const float* values, std::size_t count, std::size_t* first) const {
+        *first = first_nonfinite(values, count);
+        return true;
+    }
 
     // An encoder reads the error from `before` and leaves the new one in `after`, of the same chunks and mask: one and
     // the same, or two where the call may yet be called off.
@@ -149,8 +159,16 @@ class Codec {
     virtual void decode_block(const std::uint32_t* message, const Block& block, std::span<const std::uint32_t> mask,
                               float* values) const = 0;
 
-    /// False if this part of the message says infinity or NaN: the sender's error has overflowed.
+    /// False if this part of the message says infinity or NaN: the sender's error has overflowed. A GPU's codec has yet
+    /// to look, and says true.
     virtual bool is_finite(const std::uint32_t* message, const Slice& slice) const = 0;
+    /// True once it is known what is_finite said too early, since this was last so: *element belongs to the first block
+    /// that overflowed, or is kNoElement. Until then to be called again.
+    virtual bool find_overflow(std::size_t* element) const {
+        *element = kNoElement;
+        return true;
+    }
+    static constexpr std::size_t kNoElement = SIZE_MAX;
 };
 
 struct CodecConfig {

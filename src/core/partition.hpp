@@ -75,6 +75,8 @@ class SliceCursor {
     /// 512 Ki elements: some 100 microseconds of work, so that test() returns soon, and enough for several threads.
     static constexpr std::size_t kSliceBlocks = 128;
 
+    explicit SliceCursor(std::size_t slice_blocks = kSliceBlocks) : slice_blocks_(slice_blocks) {}
+
     void restart() { chunk_ = block_ = 0; }
 
     /// The next slice of the chunks; false when there is none left.
@@ -84,13 +86,14 @@ class SliceCursor {
             block_ = 0;
         }
         if (chunk_ == chunks.size()) return false;
-        const std::size_t end = std::min(block_ + kSliceBlocks, chunks[chunk_].blocks());
+        const std::size_t end = block_ + std::min(slice_blocks_, chunks[chunk_].blocks() - block_);
         *slice = {chunks[chunk_], block_, end};
         block_ = end;
         return true;
     }
 
   private:
+    std::size_t slice_blocks_;
     std::size_t chunk_ = 0;
     std::size_t block_ = 0;
 };

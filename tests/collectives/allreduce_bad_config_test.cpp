@@ -94,7 +94,22 @@ TEST_CASE("creation: what is reserved is unsupported", "[bad input]") {
         const onebit_status_t status = ONEBIT_ERROR_UNSUPPORTED;
         expect_create_fails(comm, log, status, "float16", true, [](Config& c) { c.datatype = ONEBIT_FLOAT16; });
         expect_create_fails(comm, log, status, "bfloat16", true, [](Config& c) { c.datatype = ONEBIT_BFLOAT16; });
-        expect_create_fails(comm, log, status, "cuda", true, [](Config& c) { c.memory = ONEBIT_MEMORY_CUDA; });
+        expect_works(comm, log);
+    });
+}
+
+TEST_CASE("creation: a GPU where there is none is unsupported, with the reason", "[bad input]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        onebit_allreduce_config_t config = flat_config(100);
+        config.memory = ONEBIT_MEMORY_CUDA;
+        onebit_allreduce_t handle = nullptr;
+        const onebit_status_t status = onebit_allreduce_create(comm, &config, &handle);
+        if (status != ONEBIT_SUCCESS) { // there may be one
+            ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_UNSUPPORTED, "cuda;rank 0;driver|device|built without", status);
+            ONEBIT_EXPECT(log, handle == nullptr);
+        }
+        ONEBIT_EXPECT_OK(log, onebit_allreduce_destroy(handle));
         expect_works(comm, log);
     });
 }

@@ -20,6 +20,14 @@ namespace {
 using Values = std::vector<float>;
 using Words = std::vector<std::uint32_t>;
 
+/// What the codec's searches for scales that overflowed have found since this was last asked.
+std::size_t overflow_of(const Codec& codec) {
+    std::size_t element = 0;
+    while (!codec.find_overflow(&element)) {
+    }
+    return element;
+}
+
 /// A codec, and for each rank what it needs to average: the same code for both codecs.
 class Ranks {
   public:
@@ -116,6 +124,7 @@ class Ranks {
                 codec_->decode(result, slice, mask_.view(), ArraySink(values_.data()));
             });
         }
+        finite = overflow_of(*codec_) == Codec::kNoElement && finite;
         Values values(values_.size());
         values_.copy_to(values.data());
         if (!finite) values.assign(values.size(), std::numeric_limits<float>::quiet_NaN());
@@ -275,15 +284,23 @@ TEST_CASE("a GPU's codec finds values and scales that are not finite", "[cuda]")
         on_device.copy_from(values.data());
         CHECK(codec->first_nonfinite(on_device.data(), kCount) == 4097);
 
-        const Chunk chunk = {0, 0, kCount};
+        const Chunk chunk = {1, 1000, kCount};
         Words message(codec->message_words(chunk));
         AlignedBuffer<std::uint32_t> sent(message.size(), codec->memory());
-        CHECK(codec->is_finite(sent.data(), Slice::whole(chunk)));
+        const auto first_bad = [&](std::vector<Slice> slices) {
+            for (const Slice& slice : slices) CHECK(codec->is_finite(sent.data(), slice)); // it can't know yet
+            return overflow_of(*codec);
+        };
+        CHECK(overflow_of(*codec) == Codec::kNoElement); // of no message at all
+        CHECK(first_bad({Slice::whole(chunk)}) == Codec::kNoElement);
         message.back() = 0x7fc00000U; // the last block's scale, or the tensor's
         sent.copy_from(message.data());
-        CHECK_FALSE(codec->is_finite(sent.data(), Slice::whole(chunk)));
-        CHECK(codec->is_finite(sent.data(), {chunk, 0, 300}) == (setting.group == ONEBIT_GROUP_BLOCK));
-        CHECK(codec->is_finite(sent.data(), {chunk, 0, 0}));
+        const bool by_block = setting.group == ONEBIT_GROUP_BLOCK;
+        const std::size_t bad = 1000 + (by_block ? 300 * kBlockElements : 0);
+        CHECK(first_bad({Slice::whole(chunk)}) == bad);
+        CHECK(first_bad({{chunk, 300, 301}, {chunk, 0, 300}}) == bad);
+        CHECK(first_bad({{chunk, 0, 300}}) == (by_block ? Codec::kNoElement : bad));
+        CHECK(first_bad({{chunk, 0, 0}}) == Codec::kNoElement);
     }
 }
 

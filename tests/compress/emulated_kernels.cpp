@@ -8,13 +8,9 @@
 namespace onebit::cuda {
 namespace {
 
-template <typename Arguments>
-Status search(const Arguments& arguments) {
-    {
-        const onebit_test::OnDevice on_device;
-        *arguments.first = kAllFinite;
-    }
-    return launch_emulated(arguments);
+void begin_search(unsigned long long* first) {
+    const onebit_test::OnDevice on_device;
+    *first = kAllFinite;
 }
 
 } // namespace
@@ -35,10 +31,12 @@ Status decode(const DecodeArguments& arguments, Stream) {
     return launch_emulated(arguments);
 }
 Status first_nonfinite(const FirstNonfiniteArguments& arguments, Stream) {
-    return search(arguments);
+    begin_search(arguments.first);
+    return launch_emulated(arguments);
 }
 Status first_nonfinite_scale(const FirstNonfiniteScaleArguments& arguments, Stream) {
-    return search(arguments);
+    if (arguments.begin) begin_search(arguments.first);
+    return launch_emulated(arguments);
 }
 
 } // namespace onebit::cuda

@@ -23,6 +23,8 @@ std::recursive_mutex device; // one thread at a time is on it
 int depth = 0;
 std::map<void*, std::size_t> allocations;
 std::map<void*, std::size_t> pinned;
+std::map<void*, std::uint64_t> numbers; // of the allocations
+std::uint64_t allocated = 0;            // so many ever
 
 bool is_within(const std::map<void*, std::size_t>& memories, const void* place) {
     const auto next = memories.upper_bound(const_cast<void*>(place));
@@ -78,18 +80,45 @@ OnDevice::~OnDevice() {
 
 namespace onebit::cuda {
 
+// ---- one GPU, number 0 ----
+
+Status device_of(Stream /*stream*/, int* device) {
+    *device = 0;
+    return {};
+}
+
+int set_device(int /*device*/) {
+    return 0;
+}
+
+Status place_of(const void* address, Place* place) {
+    const std::lock_guard lock(device);
+    *place = is_within(allocations, address) ? Place{Place::kDevice, 0} : Place{};
+    return {};
+}
+
+std::uint64_t allocation_of(const void* address) {
+    const std::lock_guard lock(device);
+    if (!is_within(allocations, address)) return 0;
+    return std::prev(numbers.upper_bound(const_cast<void*>(address)))->second;
+}
+
+// ---- memory ----
+
 void* DeviceMemory::allocate(std::size_t bytes) {
     const std::lock_guard lock(device);
     void* const memory =
         mmap(nullptr, bytes, depth > 0 ? PROT_READ | PROT_WRITE : PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) throw std::bad_alloc();
     allocations[memory] = bytes;
+    numbers[memory] = ++allocated;
     return memory; // zeroed
 }
 
 void DeviceMemory::release(void* memory, std::size_t bytes) {
     const std::lock_guard lock(device);
     allocations.erase(memory);
+    numbers.erase(memory);
     munmap(memory, bytes);
 }
 
@@ -168,6 +197,7 @@ Status Event::test(bool* reached) const {
         const_cast<Event*>(this)->event_ = reinterpret_cast<CUevent_st*>(state + 1);
         return {};
     }
+    if (copied >= state / 2) return {};
     const std::lock_guard lock(device);
     if (depth++ == 0) protect(PROT_READ | PROT_WRITE);
     onebit_test::copy_until(state / 2);

@@ -14,8 +14,10 @@ inline Status check(const char* what, cudaError_t error) {
     (void)cudaGetLastError(); // told here: the program's own next check shall not find it
     const bool no_device =
         error == cudaErrorNoDevice || error == cudaErrorInsufficientDriver || error == cudaErrorNoKernelImageForDevice;
-    return Status::error(no_device ? ONEBIT_ERROR_UNSUPPORTED : ONEBIT_ERROR_INTERNAL, "CUDA %s: %s", what,
-                         cudaGetErrorString(error));
+    const char* const text = error == cudaErrorInsufficientDriver // which is also said where there is none
+                                 ? "there is no CUDA driver here, or one older than this build's CUDA"
+                                 : cudaGetErrorString(error);
+    return Status::error(no_device ? ONEBIT_ERROR_UNSUPPORTED : ONEBIT_ERROR_INTERNAL, "CUDA %s: %s", what, text);
 }
 
 } // namespace onebit::cuda

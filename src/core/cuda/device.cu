@@ -1,5 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
+#include <cuda.h>
+
 #include <cstring>
 #include <new>
 #include <stdexcept>
@@ -15,6 +17,71 @@ void require(const Status& status) {
 }
 
 } // namespace
+
+// ------------------------------------------------------------------------------------------ devices and addresses ----
+
+Status device_of(Stream stream, int* device) {
+#if CUDART_VERSION >= 12080
+    if (stream != nullptr) return check("stream", cudaStreamGetDevice(stream, device));
+#endif
+    // The call succeeds without a device; what comes after it would not.
+    int devices = 0;
+    ONEBIT_RETURN_IF_ERROR(check("device", cudaGetDeviceCount(&devices)));
+    return check("device", cudaGetDevice(device));
+}
+
+int set_device(int device) {
+    int before = 0;
+    if (cudaGetDevice(&before) != cudaSuccess) before = device;
+    if (before != device) (void)check("device", cudaSetDevice(device));
+    return before;
+}
+
+Status place_of(const void* address, Place* place) {
+    cudaPointerAttributes attributes{};
+    ONEBIT_RETURN_IF_ERROR(check("pointer", cudaPointerGetAttributes(&attributes, address)));
+    switch (attributes.type) {
+        case cudaMemoryTypeDevice:
+            *place = {Place::kDevice, attributes.device};
+            break;
+        case cudaMemoryTypeManaged:
+            *place = {Place::kManaged, attributes.device};
+            break;
+        default:
+            *place = {};
+    }
+    return {};
+}
+
+namespace {
+
+/// A function of the driver, which the runtime finds: nothing links the driver itself.
+template <typename Function>
+Function* driver_function(const char* name) {
+    void* found = nullptr;
+    cudaDriverEntryPointQueryResult result{};
+#if CUDART_VERSION >= 12050
+    const cudaError_t error = cudaGetDriverEntryPointByVersion(name, &found, 12000, cudaEnableDefault, &result);
+#else
+    const cudaError_t error = cudaGetDriverEntryPoint(name, &found, cudaEnableDefault, &result);
+#endif
+    if (error != cudaSuccess) (void)cudaGetLastError();
+    return reinterpret_cast<Function*>(found);
+}
+
+} // namespace
+
+std::uint64_t allocation_of(const void* address) {
+    static auto* const get_attribute = driver_function<decltype(cuPointerGetAttribute)>("cuPointerGetAttribute");
+    unsigned long long number = 0;
+    if (get_attribute == nullptr || get_attribute(&number, CU_POINTER_ATTRIBUTE_BUFFER_ID,
+                                                  reinterpret_cast<CUdeviceptr>(address)) != CUDA_SUCCESS) {
+        return 0;
+    }
+    return number;
+}
+
+// ------------------------------------------------------------------------------------------------ device memory ----
 
 void* DeviceMemory::allocate(std::size_t bytes) {
     void* memory = nullptr;

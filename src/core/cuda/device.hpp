@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "core/memory.hpp"
 #include "core/status.hpp"
@@ -14,6 +15,28 @@ struct CUevent_st;
 namespace onebit::cuda {
 
 using Stream = CUstream_st*;
+
+/// The GPU that a stream's work runs on; of the default stream (NULL), the current one. UNSUPPORTED where there is
+/// none.
+Status device_of(Stream stream, int* device);
+
+/// Makes a GPU this thread's current one and returns which one was.
+int set_device(int device);
+
+/// In which memory an address lies.
+struct Place {
+    enum Kind {
+        kHost,    ///< also where it is pinned, or no memory at all
+        kDevice,  ///< of one GPU
+        kManaged, ///< that moves between GPUs and the host
+    };
+    Kind kind = kHost;
+    int device = -1; ///< kDevice: which
+};
+Status place_of(const void* address, Place* place);
+
+/// The number of the allocation of CUDA's that an address lies in: no two ever have the same. 0: in none.
+std::uint64_t allocation_of(const void* address);
 
 /// The memory of the current device; what is copied and zeroed is so in order with the stream's work.
 class DeviceMemory final : public Memory {

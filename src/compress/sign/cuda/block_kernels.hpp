@@ -299,7 +299,9 @@ ONEBIT_DEVICE void run(const Thread& thread, const FirstNonfiniteScaleArguments&
         slice.first_block + std::size_t{thread.block()} * kThreads + thread.warp() * kLanes + thread.lane();
     if (block >= slice.end_block) return;
     const std::size_t at = scale_word(arguments.group, slice.chunk, block);
-    if (!is_finite(arguments.message[at])) thread.lower(arguments.first, block);
+    if (!is_finite(arguments.message[at])) {
+        thread.lower(arguments.first, slice.chunk.begin + block * kBlockElements);
+    }
 }
 
 } // namespace onebit::cuda

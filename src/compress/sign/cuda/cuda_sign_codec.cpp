@@ -85,6 +85,21 @@ cuda::ErrorBuffers CudaSignFeedback::buffers(const Chunk& chunk, CudaSignFeedbac
             counts_.data() + block};
 }
 
+// --------------------------------------------------------------------------------------------------- Finding ----
+
+Status Finding::ask(cuda::Stream stream) {
+    asked_ = true;
+    ONEBIT_RETURN_IF_ERROR(cuda::copy_later(on_host_.data(), on_device_.data(), on_device_.bytes(), stream));
+    return there_.record(stream);
+}
+
+Status Finding::test(bool* known, unsigned long long* first) {
+    const Status status = there_.test(known);
+    asked_ = status.ok() && !*known;
+    if (status.ok() && *known) *first = on_host_[0];
+    return status;
+}
+
 // --------------------------------------------------------------------------------------------- CudaSignCodec ----
 
 std::unique_ptr<Feedback> CudaSignCodec::make_feedback(std::span<const Chunk> chunks) const {
@@ -148,21 +163,40 @@ void CudaSignCodec::decode_block(const std::uint32_t* message, const Block& bloc
 // ---- what is looked for ----
 
 std::size_t CudaSignCodec::first_nonfinite(const float* values, std::size_t count) const {
-    note(cuda::first_nonfinite({values, count, found_.data()}, stream_));
-    const unsigned long long first = found();
-    return first == cuda::kAllFinite ? count : static_cast<std::size_t>(first);
+    std::size_t first = count;
+    while (!find_nonfinite(values, count, &first)) note(cuda::wait_for(stream_));
+    return first;
+}
+
+bool CudaSignCodec::find_nonfinite(const float* values, std::size_t count, std::size_t* first) const {
+    if (!nonfinite_.asked()) {
+        note(cuda::first_nonfinite({values, count, nonfinite_.place()}, stream_));
+        note(nonfinite_.ask(stream_));
+    }
+    bool known = false;
+    unsigned long long found = cuda::kAllFinite;
+    note(nonfinite_.test(&known, &found));
+    *first = found == cuda::kAllFinite ? count : static_cast<std::size_t>(found);
+    return known || !failure_.ok();
 }
 
 bool CudaSignCodec::is_finite(const std::uint32_t* message, const Slice& slice) const {
-    note(cuda::first_nonfinite_scale({slice, group_, message, found_.data()}, stream_));
-    return found() == cuda::kAllFinite;
+    note(cuda::first_nonfinite_scale({slice, group_, message, overflow_.place(), !inspected_}, stream_));
+    inspected_ = true;
+    return true;
 }
 
-unsigned long long CudaSignCodec::found() const {
-    unsigned long long first = cuda::kAllFinite;
-    note(cuda::copy_later(&first, found_.data(), sizeof(first), stream_));
-    note(cuda::wait_for(stream_));
-    return first;
+bool CudaSignCodec::find_overflow(std::size_t* element) const {
+    *element = kNoElement;
+    if (!inspected_) return true;
+    if (!overflow_.asked()) note(overflow_.ask(stream_));
+    bool known = false;
+    unsigned long long found = cuda::kAllFinite;
+    note(overflow_.test(&known, &found));
+    if (!known && failure_.ok()) return false;
+    inspected_ = false;
+    if (found != cuda::kAllFinite) *element = static_cast<std::size_t>(found);
+    return true;
 }
 
 void CudaSignCodec::note(const Status& status) const {

@@ -37,6 +37,26 @@ class DeviceTable {
     AlignedBuffer<T> on_device_;
 };
 
+/// Where a search on the device leaves its result, and how the host comes to know it without waiting.
+class Finding {
+  public:
+    explicit Finding(Memory& device) : on_device_(1, device), on_host_(1, cuda::pinned_memory()) {}
+
+    unsigned long long* place() { return on_device_.data(); }
+    /// The search is in the stream: what it finds is to be known.
+    Status ask(cuda::Stream stream);
+    bool asked() const { return asked_; }
+    /// Whether the host knows what was asked for, and that. Then, or when the device has failed, nothing is asked any
+    /// more.
+    Status test(bool* known, unsigned long long* first);
+
+  private:
+    AlignedBuffer<unsigned long long> on_device_;
+    AlignedBuffer<unsigned long long> on_host_;
+    cuda::Event there_;
+    bool asked_ = false;
+};
+
 /// SignFeedback on a GPU. What is rarely asked for, to read, replace or mask the error, is done by a SignFeedback, in
 /// copies on the host.
 class CudaSignFeedback final : public Feedback, public SignPlaces {
@@ -74,17 +94,19 @@ class CudaSignFeedback final : public Feedback, public SignPlaces {
 
 /// SignCodec on a GPU: the same messages and errors to the bit (kernels.hpp says where not). Everything lies in the
 /// device's memory; sources and sinks are arrays there, or blends of one. The verbs put their work into the stream and
-/// return; first_nonfinite and is_finite wait for it. One thread at a time.
+/// return; first_nonfinite alone waits for it. One thread at a time.
 class CudaSignCodec final : public SignMessages {
   public:
     CudaSignCodec(onebit_scale_t scale, onebit_group_t group, cuda::Stream stream)
-        : SignMessages(scale, group), stream_(stream), device_(stream), found_(1, device_) {}
+        : SignMessages(scale, group), stream_(stream), device_(stream), nonfinite_(device_), overflow_(device_) {}
 
     const char* kernels() const override { return "cuda"; }
     Memory& memory() const override { return device_; }
     Status failure() const override { return failure_; }
     std::unique_ptr<Feedback> make_feedback(std::span<const Chunk> chunks) const override;
+    std::size_t slice_blocks() const override { return SIZE_MAX; }
     std::size_t first_nonfinite(const float* values, std::size_t count) const override;
+    bool find_nonfinite(const float* values, std::size_t count, std::size_t* first) const override;
     void encode(const ValueSource& values, const Feedback& before, Feedback& after, const Slice& slice,
                 const std::uint32_t* last, std::uint32_t* message) const override;
     void average_encode(std::span<const std::uint32_t* const> messages, const Feedback& before, Feedback& after,
@@ -95,17 +117,18 @@ class CudaSignCodec final : public SignMessages {
     void decode_block(const std::uint32_t* message, const Block& block, std::span<const std::uint32_t> mask,
                       float* values) const override;
     bool is_finite(const std::uint32_t* message, const Slice& slice) const override;
+    bool find_overflow(std::size_t* element) const override;
 
   private:
     cuda::Encoding encoding(const Feedback& before, Feedback& after, const Slice& slice, std::uint32_t* message) const;
-    /// What a search has left in `found_`; waits for it.
-    unsigned long long found() const;
     /// Keeps the first failure.
     void note(const Status& status) const;
 
     cuda::Stream stream_;
     mutable cuda::DeviceMemory device_;
-    mutable AlignedBuffer<unsigned long long> found_;
+    mutable Finding nonfinite_;
+    mutable Finding overflow_;
+    mutable bool inspected_ = false;                     ///< there are messages of which overflow_ is to tell
     mutable DeviceTable<const std::uint32_t*> received_; ///< messages to be averaged
     mutable std::vector<std::uint32_t*> sealed_;         ///< trailers of the messages being sealed; has its room
     mutable Status failure_;

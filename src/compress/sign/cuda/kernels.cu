@@ -7,12 +7,10 @@
 namespace onebit::cuda {
 namespace {
 
-/// What begins with `first` saying that there is none.
-template <typename Arguments>
-Status search(const char* name, const Arguments& arguments, Stream stream) {
+/// Nothing has been found yet.
+Status begin_search(unsigned long long* first, Stream stream) {
     static_assert(kAllFinite == ~0ULL); // every byte is 0xff
-    ONEBIT_RETURN_IF_ERROR(check(name, cudaMemsetAsync(arguments.first, 0xff, sizeof(*arguments.first), stream)));
-    return launch(name, arguments, stream);
+    return check("search", cudaMemsetAsync(first, 0xff, sizeof(*first), stream));
 }
 
 } // namespace
@@ -38,11 +36,13 @@ Status decode(const DecodeArguments& arguments, Stream stream) {
 }
 
 Status first_nonfinite(const FirstNonfiniteArguments& arguments, Stream stream) {
-    return search("first_nonfinite", arguments, stream);
+    ONEBIT_RETURN_IF_ERROR(begin_search(arguments.first, stream));
+    return launch("first_nonfinite", arguments, stream);
 }
 
 Status first_nonfinite_scale(const FirstNonfiniteScaleArguments& arguments, Stream stream) {
-    return search("first_nonfinite_scale", arguments, stream);
+    if (arguments.begin) ONEBIT_RETURN_IF_ERROR(begin_search(arguments.first, stream));
+    return launch("first_nonfinite_scale", arguments, stream);
 }
 
 } // namespace onebit::cuda

@@ -103,12 +103,14 @@ struct FirstNonfiniteArguments {
 };
 Status first_nonfinite(const FirstNonfiniteArguments& arguments, Stream stream);
 
-/// Finds the first block of a slice whose scale is a NaN or infinity.
+/// Finds the first block of a slice whose scale is a NaN or infinity: its first element, counted from the whole
+/// buffer's. Goes on from what searches before it have left, the first of which is told to `begin`.
 struct FirstNonfiniteScaleArguments {
     Slice slice;
     onebit_group_t group;
     const std::uint32_t* message;
     unsigned long long* first; ///< as above
+    bool begin;
 };
 Status first_nonfinite_scale(const FirstNonfiniteScaleArguments& arguments, Stream stream);
 

@@ -1,0 +1,76 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/cuda/cuda_arithmetic.hpp"
+#include "collectives/halving_doubling.hpp"
+#include "collectives/placement.hpp"
+#include "compress/sign/cuda/cuda_sign_codec.hpp"
+#include "core/cuda/device.hpp"
+#include "core/cuda/pointers.hpp"
+#include "transport/staged.hpp"
+
+namespace onebit {
+namespace {
+
+/// The memory of the stream's device.
+class CudaPlacement final : public Placement {
+  public:
+    CudaPlacement(cuda::Stream stream, int device) : stream_(stream), device_(device), memory_(stream) {}
+
+    Memory& memory() const override { return memory_; }
+
+    Status check_buffer(const void* buffer, const char* name) const override {
+        cuda::Place place;
+        ONEBIT_RETURN_IF_ERROR(pointers_.find(buffer, &place));
+        if (place.kind == cuda::Place::kHost) {
+            return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT,
+                                 "%s = %p is not in a GPU's memory, as config.memory says it is", name, buffer);
+        }
+        if (place.kind == cuda::Place::kDevice && place.device != device_) {
+            return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "%s = %p lies on GPU %d, config.stream is of GPU %d",
+                                 name, buffer, place.device, device_);
+        }
+        return {};
+    }
+
+    Status make_codec(const CodecConfig& config, std::unique_ptr<Codec>* codec) const override {
+        *codec = std::make_unique<CudaSignCodec>(config.scale, config.group, stream_);
+        return {};
+    }
+    std::unique_ptr<Transport> reach(std::unique_ptr<Transport> channel) const override {
+        return make_staged_transport(std::move(channel), stream_);
+    }
+    Status make_dense(Transport& channel, std::size_t count, unsigned /*threads*/, int tag,
+                      std::unique_ptr<Algorithm>* dense) const override {
+        std::unique_ptr<HalvingDoubling> made;
+        ONEBIT_RETURN_IF_ERROR(
+            HalvingDoubling::create(channel, std::make_unique<CudaArithmetic>(stream_), count, tag, &made));
+        *dense = std::move(made);
+        return {};
+    }
+    Status settle() const override { return cuda::wait_for(stream_); }
+
+    int enter() const override { return cuda::set_device(device_); }
+    void leave(int before) const override {
+        if (before != device_) (void)cuda::set_device(before);
+    }
+
+  private:
+    cuda::Stream stream_;
+    int device_;
+    mutable cuda::DeviceMemory memory_;
+    mutable cuda::Pointers pointers_;
+};
+
+} // namespace
+
+Status make_cuda_placement(void* stream, std::shared_ptr<const Placement>* placement) {
+    int device = 0;
+    const Status found = cuda::device_of(static_cast<cuda::Stream>(stream), &device);
+    if (!found.ok()) {
+        return Status::error(found.code(), "config.memory: ONEBIT_MEMORY_CUDA: %s", found.message().c_str());
+    }
+    *placement = std::make_shared<CudaPlacement>(static_cast<cuda::Stream>(stream), device);
+    return {};
+}
+
+} // namespace onebit

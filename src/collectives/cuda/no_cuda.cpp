@@ -1,0 +1,14 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+
+// What stands for cuda_placement.cpp in a build without CUDA.
+#include "collectives/placement.hpp"
+
+namespace onebit {
+
+Status make_cuda_placement(void* /*stream*/, std::shared_ptr<const Placement>* /*placement*/) {
+    return Status::error(ONEBIT_ERROR_UNSUPPORTED,
+                         "config.memory: ONEBIT_MEMORY_CUDA: this libonebit was built without CUDA (ONEBIT_CUDA)");
+}
+
+} // namespace onebit

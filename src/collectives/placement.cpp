@@ -1,0 +1,34 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/placement.hpp"
+
+#include "collectives/dense.hpp"
+
+namespace onebit {
+namespace {
+
+class HostPlacement final : public Placement {
+  public:
+    Status check_buffer(const void*, const char*) const override { return {}; }
+    Status make_codec(const CodecConfig& config, std::unique_ptr<Codec>* codec) const override {
+        return onebit::make_codec(config, codec);
+    }
+    std::unique_ptr<Transport> reach(std::unique_ptr<Transport> channel) const override { return channel; }
+    Status make_dense(Transport& channel, std::size_t count, unsigned threads, int /*tag*/,
+                      std::unique_ptr<Algorithm>* dense) const override {
+        std::unique_ptr<DenseAllreduce> made;
+        ONEBIT_RETURN_IF_ERROR(DenseAllreduce::create(channel, count, threads, &made));
+        *dense = std::move(made);
+        return {};
+    }
+};
+
+} // namespace
+
+Status make_placement(onebit_memory_t memory, void* stream, std::shared_ptr<const Placement>* placement) {
+    if (memory == ONEBIT_MEMORY_CUDA) return make_cuda_placement(stream, placement);
+    *placement = std::make_shared<HostPlacement>();
+    return {};
+}
+
+} // namespace onebit

@@ -1,0 +1,61 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <onebit/onebit.h>
+
+#include <cstddef>
+#include <memory>
+#include <utility>
+
+#include "collectives/algorithm.hpp"
+#include "compress/codec.hpp"
+#include "transport/transport.hpp"
+
+namespace onebit {
+
+/// Where the values of a handle lie, and what works on them there: all that a handle asks of a kind of memory.
+class Placement {
+  public:
+    virtual ~Placement() = default;
+
+    virtual Memory& memory() const { return host_memory(); }
+    /// A caller's buffer of `count` floats: INVALID_ARGUMENT, naming it, unless it lies here.
+    virtual Status check_buffer(const void* buffer, const char* name) const = 0;
+    virtual Status make_codec(const CodecConfig& config, std::unique_ptr<Codec>* codec) const = 0;
+    /// A channel whose messages may lie here, made of the communicator's. Local.
+    virtual std::unique_ptr<Transport> reach(std::unique_ptr<Transport> channel) const = 0;
+    /// The exact average over the channel's ranks. The tags from `tag` on are its own there. Local.
+    virtual Status make_dense(Transport& channel, std::size_t count, unsigned threads, int tag,
+                              std::unique_ptr<Algorithm>* dense) const = 0;
+    /// Waits for all work on this memory that it was given, where work may go on after a call.
+    virtual Status settle() const { return {}; }
+
+    /// Around a thread's use of what was made here; leave() takes what enter() returned. A GPU's must be the current
+    /// one.
+    virtual int enter() const { return 0; }
+    virtual void leave(int /*before*/) const {}
+};
+
+/// While one exists, this thread may use what a placement has made.
+class Entered {
+  public:
+    explicit Entered(std::shared_ptr<const Placement> placement)
+        : placement_(std::move(placement)), before_(placement_->enter()) {}
+    ~Entered() { placement_->leave(before_); }
+    Entered(const Entered&) = delete;
+    Entered& operator=(const Entered&) = delete;
+
+  private:
+    std::shared_ptr<const Placement> placement_;
+    int before_;
+};
+
+/// The host's memory, or a GPU's with its work in `stream`, a cudaStream_t. Local. UNSUPPORTED where this build, or
+/// this machine, has no GPU.
+Status make_placement(onebit_memory_t memory, void* stream, std::shared_ptr<const Placement>* placement);
+
+/// The latter half: cuda/cuda_placement.cpp, or where there is no CUDA, cuda/no_cuda.cpp.
+Status make_cuda_placement(void* stream, std::shared_ptr<const Placement>* placement);
+
+} // namespace onebit
