@@ -277,7 +277,7 @@ typedef struct onebit_allreduce_info {
     uint64_t state_bytes;         /* allocated for the error state */
     uint64_t workspace_bytes;     /* allocated for all else */
     onebit_algorithm_t algorithm; /* what the next call will use; never AUTO */
-    char transport[16];           /* "loopback", "mpi" */
+    char transport[32];           /* "loopback", "mpi"; of a GPU's memory "mpi, staged", "mpi, direct" */
     char kernels[16];             /* "reference", "sse4", "avx2", "avx512", ... */
     char reason[128];             /* why this algorithm */
 } onebit_allreduce_info_t;

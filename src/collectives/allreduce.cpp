@@ -44,13 +44,12 @@ Status Allreduce::create(Communicator& communicator, const onebit_allreduce_conf
     const Entered entered(placement);
     std::unique_ptr<Transport> channel;
     ONEBIT_RETURN_IF_ERROR(communicator.open_channel(&channel));
-    channel = placement->reach(std::move(channel));
     std::unique_ptr<Allreduce> made(
         new Allreduce(std::move(plan), placement, std::move(channel), std::move(codec), environment.timeout));
     if (made->plan_.algorithm == ONEBIT_ALGORITHM_TWO_LEVEL) {
         ONEBIT_RETURN_IF_ERROR(made->open_two_levels(communicator));
     }
-    const Status allocated = catch_exceptions([&] { return made->allocate(extras); });
+    const Status allocated = catch_exceptions([&] { return made->allocate(environment, extras); });
     made->leaving_together_ = true; // if this fails on all ranks: unless they could not agree
     const Status agreed = communicator.agree(allocated);
     if (!communicator.usable()) made->abandon(agreed);
@@ -84,7 +83,8 @@ Status Allreduce::open_two_levels(Communicator& communicator) {
     return agreed;
 }
 
-Status Allreduce::allocate(FlatAllreduce::Extras extras) {
+Status Allreduce::allocate(const Environment& environment, FlatAllreduce::Extras extras) {
+    ONEBIT_RETURN_IF_ERROR(placement_->reach(environment, &channel_));
     const std::size_t payload = plan_.values_go_along ? plan_.count * sizeof(float) : 0;
     ONEBIT_RETURN_IF_ERROR(Agreement::create(*channel_, kAgreementTag, payload, &agreement_));
     if (plan_.values_go_along) {

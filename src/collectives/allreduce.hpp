@@ -119,7 +119,7 @@ class Allreduce {
     };
 
     Status open_two_levels(Communicator& communicator);
-    Status allocate(FlatAllreduce::Extras extras);
+    Status allocate(const Environment& environment, FlatAllreduce::Extras extras);
     void add_form(onebit_algorithm_t name, std::unique_ptr<Algorithm> algorithm);
     Form& form(onebit_algorithm_t name) { return forms_[static_cast<std::size_t>(name)]; }
     Status begin(const void* input, void* output, bool may_block);

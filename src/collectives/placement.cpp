@@ -13,7 +13,7 @@ class HostPlacement final : public Placement {
     Status make_codec(const CodecConfig& config, std::unique_ptr<Codec>* codec) const override {
         return onebit::make_codec(config, codec);
     }
-    std::unique_ptr<Transport> reach(std::unique_ptr<Transport> channel) const override { return channel; }
+    Status reach(const Environment&, std::unique_ptr<Transport>*) const override { return {}; }
     Status make_dense(Transport& channel, std::size_t count, unsigned threads, int /*tag*/,
                       std::unique_ptr<Algorithm>* dense) const override {
         std::unique_ptr<DenseAllreduce> made;

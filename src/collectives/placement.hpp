@@ -10,6 +10,7 @@
 
 #include "collectives/algorithm.hpp"
 #include "compress/codec.hpp"
+#include "core/config.hpp"
 #include "transport/transport.hpp"
 
 namespace onebit {
@@ -23,8 +24,9 @@ class Placement {
     /// A caller's buffer of `count` floats: INVALID_ARGUMENT, naming it, unless it lies here.
     virtual Status check_buffer(const void* buffer, const char* name) const = 0;
     virtual Status make_codec(const CodecConfig& config, std::unique_ptr<Codec>* codec) const = 0;
-    /// A channel whose messages may lie here, made of the communicator's. Local.
-    virtual std::unique_ptr<Transport> reach(std::unique_ptr<Transport> channel) const = 0;
+    /// A channel whose messages may lie here, made of the communicator's, `*channel`. Local. UNSUPPORTED where it can't
+    /// be had the way that the environment asks for.
+    virtual Status reach(const Environment& environment, std::unique_ptr<Transport>* channel) const = 0;
     /// The exact average over the channel's ranks. The tags from `tag` on are its own there. Local.
     virtual Status make_dense(Transport& channel, std::size_t count, unsigned threads, int tag,
                               std::unique_ptr<Algorithm>* dense) const = 0;

@@ -47,6 +47,19 @@ Status read_algorithm(onebit_algorithm_t* algorithm) {
                          text.c_str());
 }
 
+Status read_gpu_path(GpuPath* path) {
+    const std::string text = variable("ONEBIT_GPU_PATH");
+    if (text == "staged") {
+        *path = GpuPath::kStaged;
+    } else if (text == "direct") {
+        *path = GpuPath::kDirect;
+    } else if (!text.empty()) {
+        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "environment: ONEBIT_GPU_PATH=%s is not staged or direct",
+                             text.c_str());
+    }
+    return {};
+}
+
 } // namespace
 
 const char* algorithm_name(onebit_algorithm_t algorithm) {
@@ -58,6 +71,7 @@ Status read_environment(Environment* environment) {
     environment->kernels = variable("ONEBIT_KERNELS");
     environment->tuning = variable("ONEBIT_TUNING");
     ONEBIT_RETURN_IF_ERROR(read_algorithm(&environment->algorithm));
+    ONEBIT_RETURN_IF_ERROR(read_gpu_path(&environment->gpu_path));
     unsigned log = 0;
     unsigned measure = 1;
     ONEBIT_RETURN_IF_ERROR(read_number("ONEBIT_PIECE", std::uint64_t{1}, std::uint64_t{1} << 40, &environment->piece));

@@ -11,11 +11,19 @@
 
 namespace onebit {
 
+/// How messages in a GPU's memory get to other ranks.
+enum class GpuPath {
+    kAuto,   ///< as the transport can
+    kStaged, ///< through pinned memory of the host
+    kDirect, ///< the transport reaches it
+};
+
 /// The environment variables that onebit knows, read when a communicator is created and nowhere else.
 /// README.md, "Environment", describes each; `config.cpp` has one row for each.
 struct Environment {
     std::string kernels; ///< ONEBIT_KERNELS: name of the kernels to use; "" = the best this machine has
     onebit_algorithm_t algorithm = ONEBIT_ALGORITHM_AUTO; ///< ONEBIT_ALGORITHM: what AUTO becomes; AUTO: not forced
+    GpuPath gpu_path = GpuPath::kAuto;                    ///< ONEBIT_GPU_PATH: how messages leave a GPU's memory
     std::uint64_t piece = 262144; ///< ONEBIT_PIECE: elements of a chunk that travel together where it is pipelined
     unsigned node_size = 0;       ///< ONEBIT_NODE_SIZE: ranks that are to count as one node; 0: those that share memory
     unsigned radix = 0;           ///< ONEBIT_RADIX: of Bruck's algorithm; 0: what is estimated to be quickest

@@ -7,6 +7,7 @@
 
 #include "transport/mpi.hpp"
 
+#include <dlfcn.h>
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/statvfs.h>
@@ -34,6 +35,12 @@ bool mpi_is_up() {
     MPI_Initialized(&initialized);
     MPI_Finalized(&finalized);
     return initialized != 0 && finalized == 0;
+}
+
+/// Whether this MPI sends from and receives into a GPU's memory. Not every MPI can be asked.
+bool is_cuda_aware() {
+    auto* const query = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "MPIX_Query_cuda_support"));
+    return query != nullptr && query() == 1;
 }
 
 /// The values' ranks among themselves, in the order in which they first appear.
@@ -267,6 +274,7 @@ class MpiTransport final : public Transport {
     const char* name() const override { return "mpi"; }
     int rank() const override { return rank_; }
     int size() const override { return size_; }
+    bool reaches_devices() const override { return cuda_aware_; }
 
     Status duplicate(std::unique_ptr<Transport>* channel) override {
         MPI_Comm copy = MPI_COMM_NULL;
@@ -305,8 +313,10 @@ class MpiTransport final : public Transport {
 
     Status plan_exchange(std::vector<Part> sends, std::vector<Part> receives, int tag,
                          std::unique_ptr<Exchange>* exchange) override {
-        ONEBIT_RETURN_IF_ERROR(check_on_host(sends));
-        ONEBIT_RETURN_IF_ERROR(check_on_host(receives));
+        if (!cuda_aware_) {
+            ONEBIT_RETURN_IF_ERROR(check_on_host(sends));
+            ONEBIT_RETURN_IF_ERROR(check_on_host(receives));
+        }
         drop_empty(sends);
         drop_empty(receives);
         auto planned = std::make_unique<MpiExchange>(bytes_sent_);
@@ -323,6 +333,7 @@ class MpiTransport final : public Transport {
   private:
     MPI_Comm comm_;
     bool crowded_;
+    bool cuda_aware_ = is_cuda_aware();
     int rank_ = 0;
     int size_ = 0;
 };

@@ -17,7 +17,7 @@ struct Part {
     int peer = 0;
     void* data = nullptr;
     std::size_t bytes = 0;
-    bool on_device = false; ///< in a GPU's memory: UNSUPPORTED unless the transport is staged
+    bool on_device = false; ///< in a GPU's memory: UNSUPPORTED unless the transport reaches_devices()
 };
 
 /// A fixed pattern of messages, planned once and started many times; at most one start is in flight. Ranks plan
@@ -60,6 +60,8 @@ class Transport {
     virtual const char* name() const = 0;
     virtual int rank() const = 0;
     virtual int size() const = 0;
+    /// Whether messages may lie in a GPU's memory.
+    virtual bool reaches_devices() const { return false; }
 
     // ---- collective; may block, over MPI without a timeout ----
 

@@ -212,6 +212,18 @@ TEST_CASE("values that are not finite, or overflow, are found on a GPU", "[cuda]
 
 TEST_CASE("what a GPU can't be asked for is said on every rank", "[cuda][handles]") {
     const int n = GENERATE(from_range(rank_counts()));
+    {
+        const Variable direct("ONEBIT_GPU_PATH", "direct");
+        run_ranks(n, [&](onebit_comm_t comm, RankLog& log) {
+            onebit_allreduce_t handle = nullptr;
+            const onebit_allreduce_config_t config = on_gpu(form_config(ONEBIT_ALGORITHM_FLAT, 100));
+            const onebit_status_t status = onebit_allreduce_create(comm, &config, &handle);
+            if (status != ONEBIT_SUCCESS) { // there are MPIs that can
+                ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_UNSUPPORTED, "ONEBIT_GPU_PATH=direct;can't reach", status);
+            }
+            ONEBIT_EXPECT_OK(log, onebit_allreduce_destroy(handle));
+        });
+    }
     run_ranks(n, [&](onebit_comm_t comm, RankLog& log) {
         onebit_allreduce_t handle = nullptr;
         onebit_allreduce_config_t config = on_gpu(form_config(ONEBIT_ALGORITHM_BRUCK, 100));

@@ -129,7 +129,8 @@ TEST_CASE("impossible environment variables are refused by name", "[loopback]") 
         {"ONEBIT_TIMEOUT", "soon"},    {"ONEBIT_THREADS", "0"},       {"ONEBIT_KERNELS", "mmx"},
         {"ONEBIT_ALGORITHM", "magic"}, {"ONEBIT_THREADS", "2 cores"}, {"ONEBIT_LOG", "loud"},
         {"ONEBIT_TIMEOUT", "nan"},     {"ONEBIT_THREADS", "1.5"},     {"ONEBIT_PIECE", "0"},
-        {"ONEBIT_NODE_SIZE", "none"},  {"ONEBIT_RADIX", "1"},         {"ONEBIT_MEASURE", "2"}};
+        {"ONEBIT_NODE_SIZE", "none"},  {"ONEBIT_RADIX", "1"},         {"ONEBIT_MEASURE", "2"},
+        {"ONEBIT_GPU_PATH", "fast"}};
     for (const auto& [name, value] : variables) {
         const onebit_test::Variable set(name, value);
         onebit_comm_t comm = nullptr;

@@ -36,8 +36,16 @@ class CudaPlacement final : public Placement {
         *codec = std::make_unique<CudaSignCodec>(config.scale, config.group, stream_);
         return {};
     }
-    std::unique_ptr<Transport> reach(std::unique_ptr<Transport> channel) const override {
-        return make_staged_transport(std::move(channel), stream_);
+    Status reach(const Environment& environment, std::unique_ptr<Transport>* channel) const override {
+        const bool can = (*channel)->reaches_devices();
+        if (environment.gpu_path == GpuPath::kDirect && !can) {
+            return Status::error(ONEBIT_ERROR_UNSUPPORTED,
+                                 "environment: ONEBIT_GPU_PATH=direct: %s can't reach a GPU's memory here",
+                                 (*channel)->name());
+        }
+        const bool direct = can && environment.gpu_path != GpuPath::kStaged;
+        *channel = make_staged_transport(std::move(*channel), stream_, direct);
+        return {};
     }
     Status make_dense(Transport& channel, std::size_t count, unsigned /*threads*/, int tag,
                       std::unique_ptr<Algorithm>* dense) const override {

@@ -1,0 +1,72 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+
+// A transport that reaches the emulated GPU's memory, as a CUDA-aware MPI reaches a real one's.
+#pragma once
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "support/emulated_device.hpp"
+#include "transport/transport.hpp"
+
+namespace onebit_test {
+
+class DeviceAwareExchange final : public onebit::Exchange {
+  public:
+    explicit DeviceAwareExchange(std::unique_ptr<onebit::Exchange> inner) : inner_(std::move(inner)) {}
+    onebit::Status start() override {
+        const OnDevice on_device;
+        return inner_->start();
+    }
+    onebit::Status test(bool* done) override {
+        const OnDevice on_device;
+        return inner_->test(done);
+    }
+
+  private:
+    std::unique_ptr<onebit::Exchange> inner_;
+};
+
+/// Made of one that reaches the host's memory alone, by opening the device's to it.
+class DeviceAwareTransport final : public onebit::Transport {
+  public:
+    explicit DeviceAwareTransport(std::unique_ptr<onebit::Transport> inner) : inner_(std::move(inner)) {}
+
+    const char* name() const override { return inner_->name(); }
+    int rank() const override { return inner_->rank(); }
+    int size() const override { return inner_->size(); }
+    bool reaches_devices() const override { return true; }
+    onebit::Status duplicate(std::unique_ptr<onebit::Transport>* channel) override {
+        ONEBIT_RETURN_IF_ERROR(inner_->duplicate(channel));
+        *channel = std::make_unique<DeviceAwareTransport>(std::move(*channel));
+        return {};
+    }
+    onebit::Status find_nodes(std::vector<int>* node_of_rank) override { return inner_->find_nodes(node_of_rank); }
+    onebit::Status split(const std::vector<int>& color_of_rank, std::unique_ptr<onebit::Transport>* channel) override {
+        return inner_->split(color_of_rank, channel);
+    }
+    onebit::Status share_memory(std::size_t bytes, std::unique_ptr<onebit::SharedMemory>* memory) override {
+        return inner_->share_memory(bytes, memory);
+    }
+    onebit::Status plan_exchange(std::vector<onebit::Part> sends, std::vector<onebit::Part> receives, int tag,
+                                 std::unique_ptr<onebit::Exchange>* exchange) override {
+        for (auto* const parts : {&sends, &receives}) {
+            for (onebit::Part& part : *parts) part.on_device = false;
+        }
+        std::unique_ptr<onebit::Exchange> inner;
+        ONEBIT_RETURN_IF_ERROR(inner_->plan_exchange(std::move(sends), std::move(receives), tag, &inner));
+        *exchange = std::make_unique<DeviceAwareExchange>(std::move(inner));
+        return {};
+    }
+    onebit::Status plan_sum(std::size_t count, std::unique_ptr<onebit::Sum>* sum) override {
+        return inner_->plan_sum(count, sum);
+    }
+    std::uint64_t bytes_sent() const override { return inner_->bytes_sent(); }
+
+  private:
+    std::unique_ptr<onebit::Transport> inner_;
+};
+
+} // namespace onebit_test
