@@ -10,59 +10,25 @@
 // to be several times the L2 cache; with smaller ones the ratios mean little. Without a GPU: one line, and exit
 // status 77.
 
-#include <cuda_runtime.h>
-
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
-#include <fstream>
 #include <functional>
-#include <nlohmann/json.hpp>
+#include <optional>
 #include <random>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "compress/sign/cuda/kernels.hpp"
 #include "core/partition.hpp"
+#include "cuda_support.hpp"
 #include "samples.hpp"
 
 namespace onebit::bench {
 namespace {
 
 constexpr std::size_t kRanks = 8; // whose messages the server's kernel averages
-constexpr int kNoDevice = 77;
-
-void check(cudaError_t error, const char* what) {
-    if (error != cudaSuccess) throw std::runtime_error(std::string(what) + ": " + cudaGetErrorString(error));
-}
-
-void check(const Status& status) {
-    if (!status.ok()) throw std::runtime_error(status.message());
-}
-
-// Device memory, zeroed.
-template <typename T>
-class DeviceArray {
-  public:
-    explicit DeviceArray(std::size_t count) : count_(count) {
-        check(cudaMalloc(&data_, count * sizeof(T)), "cudaMalloc");
-        check(cudaMemset(data_, 0, count * sizeof(T)), "cudaMemset");
-    }
-    explicit DeviceArray(const std::vector<T>& values) : DeviceArray(values.size()) {
-        check(cudaMemcpy(data_, values.data(), count_ * sizeof(T), cudaMemcpyHostToDevice), "cudaMemcpy");
-    }
-    ~DeviceArray() { cudaFree(data_); }
-    DeviceArray(const DeviceArray&) = delete;
-    DeviceArray& operator=(const DeviceArray&) = delete;
-    T* data() const { return data_; }
-
-  private:
-    std::size_t count_;
-    T* data_ = nullptr;
-};
-
 class Event {
   public:
     Event() { check(cudaEventCreate(&event_), "cudaEventCreate"); }
@@ -201,29 +167,13 @@ struct Options {
 };
 
 int run(const Options& options) {
-    int devices = 0;
-    const cudaError_t error = cudaGetDeviceCount(&devices);
-    if (error != cudaSuccess || devices == 0) {
-        std::printf("skipped: no CUDA device: %s\n",
-                    cudaGetErrorString(error != cudaSuccess ? error : cudaErrorNoDevice));
-        return kNoDevice;
-    }
-    cudaDeviceProp properties{};
-    check(cudaGetDeviceProperties(&properties, 0), "cudaGetDeviceProperties");
-    int driver = 0;
-    check(cudaDriverGetVersion(&driver), "cudaDriverGetVersion");
-    std::printf("# %s, %d multiprocessors, L2 %d MiB, driver for CUDA %d, runtime %d\n", properties.name,
-                properties.multiProcessorCount, properties.l2CacheSize >> 20, driver, CUDART_VERSION);
+    const std::optional<nlohmann::ordered_json> device = describe_device();
+    if (!device) return kNoDevice;
     std::printf("%-12s %-16s %12s %12s %10s\n", "# elements", "kernel", "median us", "GB/s", "of copy");
-    nlohmann::ordered_json report = {{"gpu", properties.name}, {"l2_bytes", properties.l2CacheSize},
-                                     {"driver", driver},       {"runtime", CUDART_VERSION},
-                                     {"ranks", kRanks},        {"sizes", nlohmann::ordered_json::array()}};
+    nlohmann::ordered_json report = *device;
+    report["ranks"] = kRanks;
     for (const std::size_t elements : options.elements) report["sizes"].push_back(measure(elements, options.rounds));
-    if (!options.json.empty()) {
-        std::ofstream file(options.json);
-        file << report.dump(1) << "\n";
-        if (!file.flush()) throw std::runtime_error(options.json + ": can't be written");
-    }
+    write_report(report, options.json);
     return EXIT_SUCCESS;
 }
 

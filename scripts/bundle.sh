@@ -16,7 +16,7 @@ library's, into FOLDER (default: build/bundle). There FOLDER/gpu_check.sh runs i
 END
 }
 
-programs=(tests/onebit_cuda_tests bench/cuda_kernel_benchmark tools/onebit_info)
+programs=(tests/onebit_cuda_tests bench/cuda_kernel_benchmark bench/cuda_allreduce_benchmark tools/onebit_info)
 most_mib=60
 
 # The C library belongs to the machine, and the driver's to its GPU.

@@ -44,21 +44,33 @@ step() {
     echo "==> $name: $result"
 }
 
+# A benchmark's step: what it writes as JSON comes into `figures`.
+measure() {
+    local file=$folder/figures.json
+    rm -f "$file"
+    step "$1" "${@:2}" --json "$file"
+    figures=null
+    if [[ -s $file ]]; then figures=$(<"$file"); fi
+    rm -f "$file"
+}
+
 check_all() {
-    local tests benchmark figures=null
+    local tests kernels allreduce figures results=()
     step "The machine" "$programs/onebit_info"
     step "Tests" "$programs/onebit_cuda_tests"
     tests=$result
-    rm -f "$folder/kernels.json"
-    step "Kernels beside a copy from device to device" "$programs/cuda_kernel_benchmark" --json "$folder/kernels.json"
-    benchmark=$result
-    if [[ -s $folder/kernels.json ]]; then figures=$(<"$folder/kernels.json"); fi
-    rm -f "$folder/kernels.json"
-    printf '{"tests": "%s", "benchmark": "%s", "kernels": %s}\n' "$tests" "$benchmark" "$figures" \
+    results+=("$result")
+    measure "Kernels beside a copy from device to device" "$programs/cuda_kernel_benchmark"
+    kernels=$figures
+    results+=("$result")
+    measure "Allreduces between two ranks on one GPU" "$programs/cuda_allreduce_benchmark"
+    allreduce=$figures
+    results+=("$result")
+    printf '{"tests": "%s", "kernels": %s, "allreduce": %s}\n' "$tests" "$kernels" "$allreduce" \
         >"$folder/gpu_check.json"
-    case "$tests $benchmark" in
-        "passed passed") return 0 ;;
-        "skipped skipped") return 77 ;;
+    case "${results[*]}" in
+        "passed passed passed") return 0 ;;
+        "skipped skipped skipped") return 77 ;;
         *) return 1 ;;
     esac
 }

@@ -1,0 +1,81 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+
+// What the GPU's benchmarks share.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdio>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "core/status.hpp"
+
+namespace onebit::bench {
+
+constexpr int kNoDevice = 77; // exit status
+
+inline void check(cudaError_t error, const char* what) {
+    if (error != cudaSuccess) throw std::runtime_error(std::string(what) + ": " + cudaGetErrorString(error));
+}
+
+inline void check(const Status& status) {
+    if (!status.ok()) throw std::runtime_error(status.message());
+}
+
+// Device memory, zeroed.
+template <typename T>
+class DeviceArray {
+  public:
+    explicit DeviceArray(std::size_t count) : count_(count) {
+        check(cudaMalloc(&data_, count * sizeof(T)), "cudaMalloc");
+        check(cudaMemset(data_, 0, count * sizeof(T)), "cudaMemset");
+    }
+    explicit DeviceArray(const std::vector<T>& values) : DeviceArray(values.size()) {
+        check(cudaMemcpy(data_, values.data(), count_ * sizeof(T), cudaMemcpyHostToDevice), "cudaMemcpy");
+    }
+    ~DeviceArray() { cudaFree(data_); }
+    DeviceArray(const DeviceArray&) = delete;
+    DeviceArray& operator=(const DeviceArray&) = delete;
+    T* data() const { return data_; }
+
+  private:
+    std::size_t count_;
+    T* data_ = nullptr;
+};
+
+// Prints one line on the GPU that is used, and returns the same; nothing, where there is none.
+inline std::optional<nlohmann::ordered_json> describe_device() {
+    int devices = 0;
+    const cudaError_t error = cudaGetDeviceCount(&devices);
+    if (error != cudaSuccess || devices == 0) {
+        std::printf("skipped: no CUDA device: %s\n",
+                    cudaGetErrorString(error != cudaSuccess ? error : cudaErrorNoDevice));
+        return std::nullopt;
+    }
+    cudaDeviceProp properties{};
+    check(cudaGetDeviceProperties(&properties, 0), "cudaGetDeviceProperties");
+    int driver = 0;
+    check(cudaDriverGetVersion(&driver), "cudaDriverGetVersion");
+    std::printf("# %s, %d multiprocessors, L2 %d MiB, driver for CUDA %d, runtime %d\n", properties.name,
+                properties.multiProcessorCount, properties.l2CacheSize >> 20, driver, CUDART_VERSION);
+    return nlohmann::ordered_json{{"gpu", properties.name},
+                                  {"l2_bytes", properties.l2CacheSize},
+                                  {"driver", driver},
+                                  {"runtime", CUDART_VERSION}};
+}
+
+// To a file; "": nowhere.
+inline void write_report(const nlohmann::ordered_json& report, const std::string& name) {
+    if (name.empty()) return;
+    std::ofstream file(name);
+    file << report.dump(1) << "\n";
+    if (!file.flush()) throw std::runtime_error(name + ": can't be written");
+}
+
+} // namespace onebit::bench
