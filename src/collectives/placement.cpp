@@ -9,7 +9,11 @@ namespace {
 
 class HostPlacement final : public Placement {
   public:
-    Status check_buffer(const void*, const char*) const override { return {}; }
+    Status check_buffer(const void* buffer, const char* name) const override {
+        if (!watches_ || !is_on_device(buffer)) return {};
+        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT,
+                             "%s = %p is in a GPU's memory, where config.memory doesn't say that it is", name, buffer);
+    }
     Status make_codec(const CodecConfig& config, std::unique_ptr<Codec>* codec) const override {
         return onebit::make_codec(config, codec);
     }
@@ -21,6 +25,9 @@ class HostPlacement final : public Placement {
         *dense = std::move(made);
         return {};
     }
+
+  private:
+    bool watches_ = has_cuda_addresses();
 };
 
 } // namespace

@@ -57,7 +57,12 @@ class Entered {
 /// this machine, has no GPU.
 Status make_placement(onebit_memory_t memory, void* stream, std::shared_ptr<const Placement>* placement);
 
-/// The latter half: cuda/cuda_placement.cpp, or where there is no CUDA, cuda/no_cuda.cpp.
+// What there is of it for GPUs: cuda/cuda_placement.cpp, or where there is no CUDA, cuda/no_cuda.cpp.
+
 Status make_cuda_placement(void* stream, std::shared_ptr<const Placement>* placement);
+/// Whether this program uses CUDA at all, so that addresses may be of a GPU's memory.
+bool has_cuda_addresses();
+/// Whether an address is, and the processor can't reach it.
+bool is_on_device(const void* address);
 
 } // namespace onebit

@@ -177,6 +177,20 @@ TEST_CASE("a buffer that is not in a GPU's memory is refused on every rank, and 
     });
 }
 
+TEST_CASE("a buffer in a GPU's memory is refused by a handle on the host", "[cuda][handles]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    run_ranks(n, [&](onebit_comm_t comm, RankLog& log) {
+        Allreduce host(comm, form_config(ONEBIT_ALGORITHM_FLAT, 100), log);
+        const Values values(100, 1.0F);
+        DeviceArray<float> on_device(values);
+        Values on_host = values;
+        float* const spoilt = log.last_rank() ? on_device.data() : on_host.data();
+        ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_INVALID_ARGUMENT, "recvbuf;in a GPU's memory",
+                              onebit_allreduce_run(host.get(), on_host.data(), spoilt));
+        ONEBIT_EXPECT(log, same_bits(host.run(values), values));
+    });
+}
+
 TEST_CASE("values that are not finite, or overflow, are found on a GPU", "[cuda][handles]") {
     const int n = GENERATE(from_range(rank_counts()));
     constexpr std::size_t kCount = 20000;

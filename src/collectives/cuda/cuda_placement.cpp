@@ -81,4 +81,14 @@ Status make_cuda_placement(void* stream, std::shared_ptr<const Placement>* place
     return {};
 }
 
+bool has_cuda_addresses() {
+    return cuda::is_loaded();
+}
+
+bool is_on_device(const void* address) {
+    cuda::Place place;
+    return cuda::allocation_of(address) != 0 && cuda::place_of(address, &place).ok() &&
+           place.kind == cuda::Place::kDevice;
+}
+
 } // namespace onebit

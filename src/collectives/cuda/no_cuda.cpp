@@ -11,4 +11,12 @@ Status make_cuda_placement(void* /*stream*/, std::shared_ptr<const Placement>* /
                          "config.memory: ONEBIT_MEMORY_CUDA: this libonebit was built without CUDA (ONEBIT_CUDA)");
 }
 
+bool has_cuda_addresses() {
+    return false;
+}
+
+bool is_on_device(const void* /*address*/) {
+    return false;
+}
+
 } // namespace onebit

@@ -1,7 +1,9 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 #include <cuda.h>
+#include <dlfcn.h>
 
+#include <atomic>
 #include <cstring>
 #include <new>
 #include <stdexcept>
@@ -55,27 +57,29 @@ Status place_of(const void* address, Place* place) {
 
 namespace {
 
-/// A function of the driver, which the runtime finds: nothing links the driver itself.
-template <typename Function>
-Function* driver_function(const char* name) {
-    void* found = nullptr;
-    cudaDriverEntryPointQueryResult result{};
-#if CUDART_VERSION >= 12050
-    const cudaError_t error = cudaGetDriverEntryPointByVersion(name, &found, 12000, cudaEnableDefault, &result);
-#else
-    const cudaError_t error = cudaGetDriverEntryPoint(name, &found, cudaEnableDefault, &result);
-#endif
-    if (error != cudaSuccess) (void)cudaGetLastError();
-    return reinterpret_cast<Function*>(found);
+/// The driver's own question, for which nothing links the driver: NULL as long as the program hasn't loaded it.
+auto* pointer_question() {
+    static std::atomic<decltype(&cuPointerGetAttribute)> known = nullptr;
+    auto* question = known.load(std::memory_order_relaxed);
+    if (question != nullptr) return question;
+    void* const driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD); // kept open from then on
+    if (driver == nullptr) return question;
+    question = reinterpret_cast<decltype(&cuPointerGetAttribute)>(dlsym(driver, "cuPointerGetAttribute"));
+    known = question;
+    return question;
 }
 
 } // namespace
 
+bool is_loaded() {
+    return pointer_question() != nullptr;
+}
+
 std::uint64_t allocation_of(const void* address) {
-    static auto* const get_attribute = driver_function<decltype(cuPointerGetAttribute)>("cuPointerGetAttribute");
+    auto* const question = pointer_question();
     unsigned long long number = 0;
-    if (get_attribute == nullptr || get_attribute(&number, CU_POINTER_ATTRIBUTE_BUFFER_ID,
-                                                  reinterpret_cast<CUdeviceptr>(address)) != CUDA_SUCCESS) {
+    if (question == nullptr ||
+        question(&number, CU_POINTER_ATTRIBUTE_BUFFER_ID, reinterpret_cast<CUdeviceptr>(address)) != CUDA_SUCCESS) {
         return 0;
     }
     return number;

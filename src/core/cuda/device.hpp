@@ -35,7 +35,11 @@ struct Place {
 };
 Status place_of(const void* address, Place* place);
 
-/// The number of the allocation of CUDA's that an address lies in: no two ever have the same. 0: in none.
+/// Whether this program has loaded a CUDA driver. Doesn't load it, nor start it.
+bool is_loaded();
+
+/// The number of the allocation of CUDA's that an address lies in: no two ever have the same. 0: in none, or CUDA isn't
+/// used.
 std::uint64_t allocation_of(const void* address);
 
 /// The memory of the current device; what is copied and zeroed is so in order with the stream's work.
