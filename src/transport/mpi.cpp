@@ -17,6 +17,8 @@
 #include <cstring>
 #include <limits>
 
+#include "transport/nodes.hpp"
+
 namespace onebit {
 namespace {
 
@@ -34,18 +36,6 @@ bool mpi_is_up() {
     MPI_Initialized(&initialized);
     MPI_Finalized(&finalized);
     return initialized != 0 && finalized == 0;
-}
-
-/// The values' ranks among themselves, in the order in which they first appear.
-std::vector<int> number_by_first_rank(const std::vector<int>& firsts) {
-    std::vector<int> nodes;
-    std::vector<int> seen;
-    for (const int first : firsts) {
-        const auto known = std::find(seen.begin(), seen.end(), first);
-        nodes.push_back(static_cast<int>(known - seen.begin()));
-        if (known == seen.end()) seen.push_back(first);
-    }
-    return nodes;
 }
 
 /// The ranks that this one shares memory with; to be freed.
