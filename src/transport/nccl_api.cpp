@@ -90,7 +90,7 @@ Status load_nccl(const char* library, NcclApi* api) {
     return {};
 }
 
-Status find_nccl(const NcclApi** api) {
+Status find_nccl_api(const NcclApi** api) {
     struct Loaded {
         NcclApi api;
         Status status = load_nccl(kLibrary, &api);

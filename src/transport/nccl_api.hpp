@@ -94,6 +94,6 @@ struct NcclApi {
 Status load_nccl(const char* library, NcclApi* api);
 
 /// The table of libnccl.so.2, of the one that the process has already loaded if it has; loaded once. From any thread.
-Status find_nccl(const NcclApi** api);
+Status find_nccl_api(const NcclApi** api);
 
 } // namespace onebit
