@@ -22,8 +22,8 @@ class Stopover {
     Stopover(std::vector<Part> parts, cuda::DeviceMemory& memory) : parts_(std::move(parts)), on_device_(parts_) {
         std::size_t bytes = 0;
         for (const Part& part : parts_) bytes += part.on_device ? 0 : room_of(part);
-        device_ = AlignedBuffer<std::byte>(bytes, memory);
         pinned_ = AlignedBuffer<std::byte>(bytes, cuda::pinned_memory());
+        device_ = AlignedBuffer<std::byte>(bytes, memory);
         std::size_t next = 0;
         for (Part& part : on_device_) {
             if (part.on_device) continue;
@@ -64,8 +64,8 @@ class Stopover {
 
     std::vector<Part> parts_;
     std::vector<Part> on_device_;
-    AlignedBuffer<std::byte> device_;
     AlignedBuffer<std::byte> pinned_;
+    AlignedBuffer<std::byte> device_; // freed first, which waits for copies to and from the other
 };
 
 // ----------------------------------------------------------------------------------------------------- Exchange ----

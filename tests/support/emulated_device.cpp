@@ -74,6 +74,12 @@ OnDevice::~OnDevice() {
     device.unlock();
 }
 
+bool is_on_device(const void* memory, std::size_t bytes) {
+    const std::lock_guard lock(device);
+    return is_within(allocations, memory) &&
+           (bytes == 0 || is_within(allocations, static_cast<const std::byte*>(memory) + bytes - 1));
+}
+
 } // namespace onebit_test
 
 namespace onebit::cuda {
