@@ -15,8 +15,7 @@ onebit_status_t onebit_comm_create_nccl(ncclComm_t nccl_comm, cudaStream_t strea
         onebit::Environment environment;
         if (!onebit::read_environment(&environment).ok()) environment = {};
         std::unique_ptr<onebit::Transport> transport;
-        ONEBIT_RETURN_IF_ERROR(
-            onebit::make_nccl_transport(*api, nccl_comm, stream, environment.timeout, &transport));
+        ONEBIT_RETURN_IF_ERROR(onebit::make_nccl_transport(*api, nccl_comm, stream, environment.timeout, &transport));
         std::unique_ptr<onebit::Communicator> communicator;
         ONEBIT_RETURN_IF_ERROR(onebit::Communicator::create(std::move(transport), output, &communicator));
         onebit::put_output(std::move(communicator), comm);

@@ -30,8 +30,8 @@ typedef struct CUstream_st* cudaStream_t;
  *              is part of a program
  *   stream     NULL is the default stream. What the library does on the GPU is put there: it sees what the stream was
  *              given before, and what the stream is given afterwards sees the results. Must outlive the communicator
- *              and what is created from it. All ranks must make the calls of all communicators and handles on one stream
- *              in the same order
+ *              and what is created from it, and be no other communicator's of this library. All ranks must make the calls
+ *              of all handles on it in the same order
  *   comm       [out] the handle; set to NULL on failure
  * INVALID_ARGUMENT (nccl_comm is NULL or still in progress; an environment variable with an impossible value, on every
  * rank), UNSUPPORTED (a library built without CUDA; no NCCL, or one that is too old), TRANSPORT, TIMEOUT,

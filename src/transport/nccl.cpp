@@ -164,8 +164,7 @@ class NcclSum final : public Sum, private nccl::Operation {
 
   private:
     Status issue(const NcclApi& api, Comm comm, cuda::Stream stream) override {
-        return nccl::check(api, comm,
-                           api.all_reduce(input_, output_, count_, nccl::kFloat32, nccl::kSum, comm, stream),
+        return nccl::check(api, comm, api.all_reduce(input_, output_, count_, nccl::kFloat32, nccl::kSum, comm, stream),
                            "ncclAllReduce");
     }
     Status accepted(cuda::Stream /*stream*/) override {
@@ -210,8 +209,8 @@ class NcclTransport final : public Transport {
         std::unique_ptr<Exchange> exchange;
         ONEBIT_RETURN_IF_ERROR(plan_exchange(std::move(sends), std::move(receives), 0, &exchange));
         ONEBIT_RETURN_IF_ERROR(exchange->start());
-        ONEBIT_RETURN_IF_ERROR(nccl::poll("looking for nodes", channel_->timeout(),
-                                          [&](bool* done) { return exchange->test(done); }));
+        ONEBIT_RETURN_IF_ERROR(
+            nccl::poll("looking for nodes", channel_->timeout(), [&](bool* done) { return exchange->test(done); }));
         *node_of_rank = number_by_first_rank(hosts);
         return {};
     }
@@ -249,7 +248,7 @@ class NcclTransport final : public Transport {
 Status make_on(const NcclApi& api, Comm comm, cuda::Stream stream, double timeout,
                std::unique_ptr<Transport>* transport) {
     std::shared_ptr<Channel> channel;
-    ONEBIT_RETURN_IF_ERROR(Channel::create(api, comm, stream, timeout, &channel));
+    ONEBIT_RETURN_IF_ERROR(Channel::create(api, comm, stream, timeout, std::make_shared<nccl::Queue>(), &channel));
     *transport = std::make_unique<NcclTransport>(std::move(channel));
     return {};
 }
@@ -300,8 +299,8 @@ Status bootstrap_nccl_transport(const NcclApi& api, Transport& host, cuda::Strea
     std::unique_ptr<Exchange> exchange;
     ONEBIT_RETURN_IF_ERROR(host.plan_exchange(std::move(sends), std::move(receives), 0, &exchange));
     ONEBIT_RETURN_IF_ERROR(exchange->start());
-    const Status told = nccl::poll("nccl: rank 0's opening word", timeout,
-                                   [&](bool* done) { return exchange->test(done); });
+    const Status told =
+        nccl::poll("nccl: rank 0's opening word", timeout, [&](bool* done) { return exchange->test(done); });
     if (!told.ok()) {
         (void)opening.release(); // it may still be read or written
         return told;

@@ -18,7 +18,8 @@ namespace onebit {
 // What callers owe it:
 // - NCCL carries out what it is given in that order, and so does the stream. So all ranks must start the exchanges and
 //   sums of a channel in the same order, and those of all channels on one stream too. Tags mean nothing here. An order
-//   that hangs on when a test says done is none.
+//   that hangs on when a test says done is none. Channels that come from one keep the order among themselves; two
+//   transports that were made apart need a stream each.
 // - The communicator's device is current in every call, destruction included, and no group of the caller's is open.
 // - Sums are of values in a GPU's memory.
 // - An exchange that must not be waited for any longer: give_up(), or the stream stays stuck.
@@ -26,9 +27,9 @@ namespace onebit {
 // Channels outlive neither the table of functions nor the stream. Destroying one is collective, and blocks until the
 // stream has done all it was given through it; exchanges and sums may outlive it, but can't be started any more.
 
-/// On a communicator of its own, split off the user's, which nothing else may be outstanding on. Collective; blocks: for
-/// no longer than `timeout` seconds (0: for ever) if the user's is one that doesn't block. The stream is also waited
-/// for where a channel is split or duplicated.
+/// On a communicator of its own, split off the user's, which nothing else may be outstanding on. Collective; blocks:
+/// for no longer than `timeout` seconds (0: for ever) if the user's is one that doesn't block. The stream is also
+/// waited for where a channel is split or duplicated.
 Status make_nccl_transport(const NcclApi& api, nccl::Comm users_comm, cuda::Stream stream, double timeout,
                            std::unique_ptr<Transport>* transport);
 

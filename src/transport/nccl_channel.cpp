@@ -86,11 +86,52 @@ Status join_comm(const NcclApi& api, const UniqueId& id, int ranks, int rank, do
     return ready;
 }
 
+// -------------------------------------------------------------------------------------------------------- Queue ----
+
+void Queue::add(Operation& operation) {
+    Operation*& end = last_ == nullptr ? first_ : last_->next_;
+    end = last_ = &operation;
+}
+
+void Queue::advance() {
+    for (;;) {
+        if (current_ != nullptr) {
+            Channel& channel = *current_->channel_;
+            bool in_progress = false;
+            Status status = channel.look(&in_progress);
+            if (status.ok() && in_progress) return;
+            Operation* const operation = std::exchange(current_, nullptr);
+            if (status.ok()) status = channel.remember(operation->accepted(channel.stream_));
+        }
+        if (first_ == nullptr) return;
+        current_ = first_;
+        first_ = std::exchange(current_->next_, nullptr);
+        if (first_ == nullptr) last_ = nullptr;
+        Channel& channel = *current_->channel_;
+        if (channel.broken_.ok()) {
+            (void)channel.remember(current_->issue(channel.api_, channel.comm_, channel.stream_));
+        }
+    }
+}
+
+template <typename Which>
+void Queue::remove(const Which& which) {
+    last_ = nullptr;
+    for (Operation** at = &first_; *at != nullptr;) {
+        if (which(**at)) {
+            *at = std::exchange((*at)->next_, nullptr);
+        } else {
+            last_ = *at;
+            at = &last_->next_;
+        }
+    }
+}
+
 // ------------------------------------------------------------------------------------------------------ Channel ----
 
-Status Channel::create(const NcclApi& api, Comm comm, cuda::Stream stream, double timeout,
+Status Channel::create(const NcclApi& api, Comm comm, cuda::Stream stream, double timeout, std::shared_ptr<Queue> queue,
                        std::shared_ptr<Channel>* channel) {
-    std::shared_ptr<Channel> made(new Channel(api, comm, stream, timeout));
+    std::shared_ptr<Channel> made(new Channel(api, comm, stream, timeout, std::move(queue)));
     ONEBIT_RETURN_IF_ERROR(check(api, comm, api.comm_user_rank(comm, &made->rank_), "ncclCommUserRank"));
     ONEBIT_RETURN_IF_ERROR(check(api, comm, api.comm_count(comm, &made->size_), "ncclCommCount"));
     *channel = std::move(made);
@@ -99,61 +140,43 @@ Status Channel::create(const NcclApi& api, Comm comm, cuda::Stream stream, doubl
 
 Status Channel::start(Operation& operation) {
     ONEBIT_RETURN_IF_ERROR(broken_);
-    Operation*& end = last_ == nullptr ? first_ : last_->next_;
-    end = last_ = &operation;
+    operation.channel_ = this;
+    queue_->add(operation);
     return advance();
 }
 
 Status Channel::advance() {
-    ONEBIT_RETURN_IF_ERROR(broken_);
-    return remember(advance_unbroken());
+    queue_->advance();
+    bool in_progress = false;
+    return look(&in_progress);
 }
 
 Status Channel::look(bool* in_progress) {
+    ONEBIT_RETURN_IF_ERROR(broken_);
     Result state = kSuccess;
-    ONEBIT_RETURN_IF_ERROR(check(api_, comm_, api_.comm_get_async_error(comm_, &state), "ncclCommGetAsyncError"));
+    const Result asked = api_.comm_get_async_error(comm_, &state);
     *in_progress = state == kInProgress;
-    return check(api_, comm_, state, "nccl");
-}
-
-Status Channel::advance_unbroken() {
-    for (;;) {
-        bool in_progress = false;
-        ONEBIT_RETURN_IF_ERROR(look(&in_progress));
-        if (in_progress) return {};
-        if (current_ != nullptr) ONEBIT_RETURN_IF_ERROR(std::exchange(current_, nullptr)->accepted(stream_));
-        if (first_ == nullptr) return {};
-        current_ = first_;
-        first_ = std::exchange(current_->next_, nullptr);
-        if (first_ == nullptr) last_ = nullptr;
-        ONEBIT_RETURN_IF_ERROR(current_->issue(api_, comm_, stream_));
-    }
+    return remember(check(api_, comm_, asked == kSuccess ? state : asked, "nccl"));
 }
 
 void Channel::forget(Operation& operation) {
-    Operation* before = nullptr;
-    for (Operation** at = &first_; *at != nullptr; before = *at, at = &(*at)->next_) {
-        if (*at != &operation) continue;
-        if (last_ == &operation) last_ = before;
-        *at = std::exchange(operation.next_, nullptr);
-        return;
-    }
-    if (current_ != &operation) return;
+    queue_->remove([&](const Operation& other) { return &other == &operation; });
+    if (queue_->current() != &operation) return;
     // A thread of NCCL's is about to launch what works on the operation's memory.
     const Status status = remember(poll("nccl", timeout_, [&](bool* done) {
         const Status advanced = advance();
-        *done = current_ != &operation;
+        *done = queue_->current() != &operation;
         return advanced;
     }));
     if (!status.ok()) abort();
-    current_ = nullptr;
+    if (queue_->current() == &operation) queue_->drop_current();
 }
 
 /// Until nothing waits and the stream has done all: there must be nothing outstanding on a communicator that is split.
 Status Channel::settle() {
     ONEBIT_RETURN_IF_ERROR(poll("nccl", timeout_, [&](bool* done) {
         const Status advanced = advance();
-        *done = current_ == nullptr && first_ == nullptr;
+        *done = queue_->idle();
         return advanced;
     }));
     cuda::Event end;
@@ -169,7 +192,7 @@ Status Channel::split(int color, int key, std::shared_ptr<Channel>* channel) {
     Comm child = nullptr;
     ONEBIT_RETURN_IF_ERROR(remember(settle()));
     ONEBIT_RETURN_IF_ERROR(remember(split_comm(api_, comm_, color, key, timeout_, &child)));
-    return create(api_, child, stream_, timeout_, channel);
+    return create(api_, child, stream_, timeout_, queue_, channel);
 }
 
 Status Channel::remember(Status status) {
@@ -187,20 +210,21 @@ void Channel::abort() {
 }
 
 void Channel::close() {
-    if (comm_ == nullptr) return;
-    first_ = last_ = nullptr; // what has not begun never will
-    const Status status = [&] {
-        ONEBIT_RETURN_IF_ERROR(broken_);
-        ONEBIT_RETURN_IF_ERROR(await(api_, comm_, "nccl", timeout_)); // for what it is still at
-        ONEBIT_RETURN_IF_ERROR(check(api_, comm_, api_.comm_finalize(comm_), "ncclCommFinalize"));
-        return await(api_, comm_, "ncclCommFinalize", timeout_);
-    }();
-    if (status.ok()) {
-        (void)api_.comm_destroy(std::exchange(comm_, nullptr));
-    } else {
-        abort();
+    queue_->remove([&](const Operation& operation) { return operation.channel_ == this; }); // they never will begin
+    if (comm_ != nullptr) {
+        const Status status = [&] {
+            ONEBIT_RETURN_IF_ERROR(broken_);
+            ONEBIT_RETURN_IF_ERROR(await(api_, comm_, "nccl", timeout_)); // for what it is still at
+            ONEBIT_RETURN_IF_ERROR(check(api_, comm_, api_.comm_finalize(comm_), "ncclCommFinalize"));
+            return await(api_, comm_, "ncclCommFinalize", timeout_);
+        }();
+        if (status.ok()) {
+            (void)api_.comm_destroy(std::exchange(comm_, nullptr));
+        } else {
+            abort();
+        }
     }
-    current_ = nullptr;
+    if (queue_->current() != nullptr && queue_->current()->channel_ == this) queue_->drop_current();
     (void)remember(Status::error(ONEBIT_ERROR_TRANSPORT, "nccl: the channel is closed"));
 }
 

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <utility>
 
 #include "core/cuda/device.hpp"
 #include "core/status.hpp"
@@ -41,6 +42,8 @@ Status split_comm(const NcclApi& api, Comm parent, int color, int key, double ti
 /// A communicator that doesn't block, of those who come with the same id.
 Status join_comm(const NcclApi& api, const UniqueId& id, int ranks, int rank, double timeout, Comm* comm);
 
+class Channel;
+
 /// What a channel gives to NCCL in one go.
 class Operation {
   public:
@@ -53,21 +56,45 @@ class Operation {
 
   private:
     friend class Channel;
+    friend class Queue;
     /// Makes the calls.
     virtual Status issue(const NcclApi& api, Comm comm, cuda::Stream stream) = 0;
     /// NCCL has put them into the stream: what is given to the stream from now on is behind them.
     virtual Status accepted(cuda::Stream stream) = 0;
 
+    Channel* channel_ = nullptr; ///< once started
     Operation* next_ = nullptr;
 };
 
-/// A communicator of our own. One operation at a time is handed to NCCL, which may take a while to put it into the
-/// stream (it may have to connect first); until then no other call may be made, and the next ones wait here.
+/// The operations of all channels that come from one, and so share a stream, in the order in which they were started.
+/// One at a time is handed to NCCL, which may take a while to put it into the stream (it may have to connect first, and
+/// has a thread for it). Until then no other call may be made on that communicator; and one on another might overtake
+/// it, on some ranks and not on others.
+class Queue {
+  public:
+    void add(Operation& operation);
+    /// Sees how far NCCL has come with the one that it has, and hands it the next. Failures are their channels'.
+    void advance();
+    /// Takes out what waits and `which` says yes to.
+    template <typename Which>
+    void remove(const Which& which);
+
+    bool idle() const { return current_ == nullptr && first_ == nullptr; }
+    Operation* current() const { return current_; }
+    void drop_current() { current_ = nullptr; }
+
+  private:
+    Operation* current_ = nullptr; ///< with NCCL, but not in the stream yet
+    Operation* first_ = nullptr;   ///< of those that wait
+    Operation* last_ = nullptr;
+};
+
+/// A communicator of our own.
 class Channel {
   public:
-    /// Takes over the communicator.
+    /// Takes over the communicator. `queue`: of the channel that it comes from.
     static Status create(const NcclApi& api, Comm comm, cuda::Stream stream, double timeout,
-                         std::shared_ptr<Channel>* channel);
+                         std::shared_ptr<Queue> queue, std::shared_ptr<Channel>* channel);
     ~Channel() { close(); }
     Channel(const Channel&) = delete;
     Channel& operator=(const Channel&) = delete;
@@ -79,7 +106,7 @@ class Channel {
 
     /// Behind all that were started before.
     Status start(Operation& operation);
-    /// Sees how far NCCL has come, and hands it what waits; tells what has gone wrong since, with any operation.
+    /// Moves the queue; tells what has gone wrong with this channel, with whatever operation.
     Status advance();
     /// The operation is about to go: takes it back, or waits until NCCL no longer needs it.
     void forget(Operation& operation);
@@ -94,25 +121,24 @@ class Channel {
     std::uint64_t bytes_sent = 0;
 
   private:
-    Channel(const NcclApi& api, Comm comm, cuda::Stream stream, double timeout)
-        : api_(api), comm_(comm), stream_(stream), timeout_(timeout), memory_(stream) {}
+    friend class Queue;
+
+    Channel(const NcclApi& api, Comm comm, cuda::Stream stream, double timeout, std::shared_ptr<Queue> queue)
+        : api_(api), comm_(comm), stream_(stream), timeout_(timeout), memory_(stream), queue_(std::move(queue)) {}
 
     Status look(bool* in_progress);
-    Status advance_unbroken();
     Status settle();
     Status remember(Status status);
     void abort();
 
     const NcclApi& api_;
-    Comm comm_;
+    Comm comm_; ///< NULL, and then broken_ says why, once it is gone
     cuda::Stream stream_;
     double timeout_;
     cuda::DeviceMemory memory_;
+    std::shared_ptr<Queue> queue_;
     int rank_ = 0;
     int size_ = 0;
-    Operation* current_ = nullptr; ///< with NCCL, but not in the stream yet
-    Operation* first_ = nullptr;   ///< of those that wait
-    Operation* last_ = nullptr;
     Status broken_;
 };
 

@@ -94,6 +94,7 @@ void* DeviceMemory::allocate(std::size_t bytes) {
 }
 
 void DeviceMemory::release(void* memory, std::size_t bytes) {
+    if (!pending.empty()) (void)wait_for(stream_); // as a GPU's does
     const std::lock_guard lock(device);
     allocations.erase(memory);
     munmap(memory, bytes);
@@ -141,6 +142,7 @@ class PinnedMemory final : public Memory {
         return memory;
     }
     void release(void* memory, std::size_t bytes) override {
+        if (!pending.empty()) (void)wait_for(nullptr);
         {
             const std::lock_guard lock(device);
             pinned.erase(memory);

@@ -47,10 +47,10 @@ struct Team {
     explicit Team(int n) : ranks(n) {}
 
     int ranks;
-    int joined = 0;                                      // of those that came with an id
-    int left = 0;                                        // finalised or aborted
+    int joined = 0;                                        // of those that came with an id
+    int left = 0;                                          // finalised or aborted
     std::map<std::pair<int, int>, std::deque<Bytes>> mail; // by sender and receiver
-    std::map<std::size_t, SumState> sums;                // by number
+    std::map<std::size_t, SumState> sums;                  // by number
     std::map<std::size_t, SplitState> splits;
 };
 
@@ -74,7 +74,7 @@ struct ncclComm {
     Result error = kSuccess;
     std::string text{};
     std::shared_ptr<Task> task{}; // in progress
-    int busy = 0;               // looks that will find it so in any case
+    int busy = 0;                 // looks that will find it so in any case
     bool finalized = false;
     std::size_t sums = 0;
     std::size_t splits = 0;
@@ -159,6 +159,9 @@ Result look(ncclComm* comm) {
 Result begin(ncclComm* comm, const char* call, bool in_stream, std::function<bool()> step) {
     {
         const Lock lock(world.mutex);
+        if (in_stream && !stream.empty() && !stream.back()->done && stream.back()->comm->busy > 0) {
+            complain(std::string(call) + " while another communicator has yet to put something into this stream");
+        }
         comm->task = std::make_shared<Task>(Task{comm, call, in_stream, std::move(step)});
         if (in_stream) stream.push_back(comm->task);
         if (!comm->blocking) {

@@ -27,8 +27,8 @@ std::vector<Outcome> run_nccl_ranks(EmulatedNccl& nccl, int ranks, const RunRank
         threads.emplace_back([&, r] {
             outcomes[r].status = [&]() -> onebit::Status {
                 std::unique_ptr<onebit::Transport> transport;
-                ONEBIT_RETURN_IF_ERROR(onebit::make_nccl_transport(EmulatedNccl::api(), comms[r], nullptr, kNcclTimeout,
-                                                                   &transport));
+                ONEBIT_RETURN_IF_ERROR(
+                    onebit::make_nccl_transport(EmulatedNccl::api(), comms[r], nullptr, kNcclTimeout, &transport));
                 return run_rank(std::move(transport), &outcomes[r]);
             }();
         });

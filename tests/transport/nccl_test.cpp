@@ -121,7 +121,8 @@ class Everything {
     Status start(unsigned round) {
         ONEBIT_RETURN_IF_ERROR(planned_);
         round_ = round;
-        for (Message& message : sends_) ONEBIT_RETURN_IF_ERROR(message.place.write(seed(rank_, message.peer, message.k)));
+        for (Message& message : sends_)
+            ONEBIT_RETURN_IF_ERROR(message.place.write(seed(rank_, message.peer, message.k)));
         for (Message& message : receives_) ONEBIT_RETURN_IF_ERROR(message.place.clear());
         return exchange_->start();
     }
@@ -285,8 +286,8 @@ TEST_CASE("ranks of another transport open one over NCCL, and find out who share
     const auto outcomes =
         onebit_test::run_loopback_ranks<Outcome>(3, [](std::unique_ptr<Transport> host, Outcome* outcome) {
             std::unique_ptr<Transport> transport;
-            ONEBIT_RETURN_IF_ERROR(bootstrap_nccl_transport(EmulatedNccl::api(), *host, nullptr,
-                                                            onebit_test::kNcclTimeout, &transport));
+            ONEBIT_RETURN_IF_ERROR(
+                bootstrap_nccl_transport(EmulatedNccl::api(), *host, nullptr, onebit_test::kNcclTimeout, &transport));
             if (transport->rank() != host->rank()) outcome->wrong.emplace_back("rank");
             return transport->find_nodes(&outcome->nodes);
         });
