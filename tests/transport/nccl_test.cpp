@@ -206,7 +206,10 @@ TEST_CASE("several operations in flight keep their order, whichever is asked for
         for (unsigned round = 0; round < 3; ++round) {
             ONEBIT_RETURN_IF_ERROR(first.start(round));
             ONEBIT_RETURN_IF_ERROR(nothing->start());
+            // Not all ranks have as many of them waiting.
+            if (transport->rank() == 0) ONEBIT_RETURN_IF_ERROR(first.finish(outcome));
             ONEBIT_RETURN_IF_ERROR(second.start(round));
+            if (transport->rank() == 0) ONEBIT_RETURN_IF_ERROR(second.finish(outcome));
             ONEBIT_RETURN_IF_ERROR(third.start(round));
             ONEBIT_RETURN_IF_ERROR(third.finish(outcome));
             ONEBIT_RETURN_IF_ERROR(first.finish(outcome));
@@ -255,7 +258,7 @@ TEST_CASE("sums are those of all ranks, in place and not", "[nccl]") {
 
 TEST_CASE("channels of all ranks, and of some", "[nccl]") {
     for (const bool blocking : {true, false}) {
-        EmulatedNccl nccl;
+        EmulatedNccl nccl(20);
         check_good(run_nccl_ranks<Outcome>(
             nccl, 4,
             [](std::unique_ptr<Transport> transport, Outcome* outcome) {
