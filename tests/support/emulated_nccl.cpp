@@ -6,80 +6,15 @@
 
 #include "support/emulated_nccl.hpp"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <catch2/catch.hpp>
-#include <chrono>
 #include <cstring>
-#include <deque>
-#include <functional>
-#include <map>
-#include <memory>
-#include <mutex>
-#include <set>
 
 #include "support/emulated_device.hpp"
+#include "support/emulated_nccl_world.hpp"
 
-namespace {
-
-using namespace onebit::nccl;
-using Clock = std::chrono::steady_clock;
-using Bytes = std::vector<std::byte>;
-
-constexpr std::chrono::seconds kPatience(5); // then the ranks' calls don't match, and nobody will come any more
-
-struct SumState {
-    std::vector<std::vector<float>> inputs; // by rank; empty: not here yet
-    int joined = 0;
-    int taken = 0;
-};
-
-struct Team;
-struct SplitState {
-    std::map<int, std::vector<std::pair<int, int>>> members; // (key, old rank), by color
-    std::map<int, std::shared_ptr<Team>> teams;
-    int joined = 0;
-};
-
-/// What the ranks of a communicator share.
-struct Team {
-    explicit Team(int n) : ranks(n) {}
-
-    int ranks;
-    int joined = 0;                                        // of those that came with an id
-    int left = 0;                                          // finalised or aborted
-    std::map<std::pair<int, int>, std::deque<Bytes>> mail; // by sender and receiver
-    std::map<std::size_t, SumState> sums;                  // by number
-    std::map<std::size_t, SplitState> splits;
-};
-
-/// What a call has begun.
-struct Task {
-    ncclComm* comm;
-    std::string call;
-    bool in_stream;
-    std::function<bool()> step; // whether it is done now
-    Clock::time_point since = Clock::now();
-    bool done = false;
-};
-
-} // namespace
-
-struct ncclComm {
-    std::shared_ptr<Team> team;
-    int rank;
-    bool blocking;
-    bool users;
-    Result error = kSuccess;
-    std::string text{};
-    std::shared_ptr<Task> task{}; // in progress
-    int busy = 0;                 // looks that will find it so in any case
-    bool finalized = false;
-    std::size_t sums = 0;
-    std::size_t splits = 0;
-};
-
+namespace onebit_test {
+namespace nccl {
 namespace {
 
 struct Call {
@@ -91,101 +26,8 @@ struct Call {
     bool done = false;
 };
 
-struct World {
-    std::recursive_mutex mutex;
-    int busy_looks = 0;
-    int aborted = 0;
-    int ids = 0;
-    std::set<ncclComm*> living;
-    std::map<std::string, std::shared_ptr<Team>> teams_by_id;
-    std::vector<std::string> complaints;
-} world;
-
-thread_local std::deque<std::shared_ptr<Task>> stream; // this thread's
 thread_local int group_depth = 0;
 thread_local std::vector<Call> group_calls;
-
-using Lock = std::lock_guard<std::recursive_mutex>;
-
-Result complain(const std::string& what) {
-    world.complaints.push_back(what);
-    return kInvalidUsage;
-}
-
-void fail(ncclComm* comm, Result error, const std::string& text) {
-    comm->error = error;
-    comm->text = text;
-}
-
-ncclComm* make_comm(std::shared_ptr<Team> team, int rank, bool blocking, bool users) {
-    auto* const comm = new ncclComm{std::move(team), rank, blocking, users};
-    world.living.insert(comm);
-    return comm;
-}
-
-// -------------------------------------------------------------------------------------------------------- tasks ----
-
-/// Whether it is over, one way or the other.
-bool run(Task& task) {
-    if (task.done) return true;
-    if (task.comm->busy > 0) return false;
-    if (!task.step()) {
-        if (Clock::now() - task.since < kPatience) return false;
-        const std::string text = "rank " + std::to_string(task.comm->rank) + ": " + task.call + ": nobody answers";
-        fail(task.comm, kInternalError, text);
-        complain(text);
-    }
-    task.done = true;
-    task.comm->task.reset();
-    return true;
-}
-
-/// What this thread's stream can do now. Nobody overtakes.
-void run_stream() {
-    while (!stream.empty() && run(*std::shared_ptr<Task>(stream.front()))) stream.pop_front();
-}
-
-Result look(ncclComm* comm) {
-    if (comm->busy > 0) {
-        --comm->busy;
-        return kInProgress;
-    }
-    run_stream();
-    if (const std::shared_ptr<Task> task = comm->task; task != nullptr && !task->in_stream) run(*task);
-    if (comm->error != kSuccess) return comm->error;
-    return comm->task != nullptr ? kInProgress : kSuccess;
-}
-
-Result begin(ncclComm* comm, const char* call, bool in_stream, std::function<bool()> step) {
-    {
-        const Lock lock(world.mutex);
-        if (in_stream && !stream.empty() && !stream.back()->done && stream.back()->comm->busy > 0) {
-            complain(std::string(call) + " while another communicator has yet to put something into this stream");
-        }
-        comm->task = std::make_shared<Task>(Task{comm, call, in_stream, std::move(step)});
-        if (in_stream) stream.push_back(comm->task);
-        if (!comm->blocking) {
-            comm->busy = world.busy_looks;
-            return comm->busy > 0 ? kInProgress : look(comm);
-        }
-    }
-    for (;;) {
-        {
-            const Lock lock(world.mutex);
-            if (const Result state = look(comm); state != kInProgress) return state;
-        }
-        sched_yield();
-    }
-}
-
-/// Whether a call may be made on the communicator.
-Result enter(ncclComm* comm, const std::string& call) {
-    if (!world.living.contains(comm)) return complain(call + " on what is no communicator");
-    if (comm->error != kSuccess) return comm->error;
-    if (comm->task != nullptr || comm->busy > 0) return complain(call + " while another call is in progress");
-    if (comm->finalized) return complain(call + " after ncclCommFinalize");
-    return kSuccess;
-}
 
 void check_memory(const char* call, const void* memory, std::size_t bytes) {
     if (!onebit_test::is_on_device(memory, bytes)) complain(std::string(call) + " of memory that isn't the GPU's");
@@ -316,7 +158,7 @@ Result comm_split(ncclComm* comm, int color, int key, ncclComm** child, Config* 
     {
         const Lock lock(world.mutex);
         if (const Result state = enter(comm, "ncclCommSplit"); state != kSuccess) return state;
-        if (!stream.empty()) complain("ncclCommSplit with an operation outstanding");
+        if (stream_is_busy()) complain("ncclCommSplit with an operation outstanding");
         child_blocks = !nonblocking(config);
         number = comm->splits++;
     }
@@ -436,8 +278,10 @@ Result all_reduce(const void* input, void* output, std::size_t count, DataType t
 }
 
 } // namespace
+} // namespace nccl
 
-namespace onebit_test {
+using nccl::Lock;
+using nccl::world;
 
 EmulatedNccl::EmulatedNccl(int busy_looks) {
     world.busy_looks = busy_looks;
@@ -459,23 +303,23 @@ EmulatedNccl::~EmulatedNccl() {
 const onebit::NcclApi& EmulatedNccl::api() {
     static const onebit::NcclApi table = [] {
         onebit::NcclApi api;
-        api.get_version = get_version;
-        api.get_error_string = get_error_string;
-        api.get_last_error = get_last_error;
-        api.get_unique_id = get_unique_id;
-        api.comm_init_rank_config = comm_init_rank_config;
-        api.comm_split = comm_split;
-        api.comm_get_async_error = comm_get_async_error;
-        api.comm_count = comm_count;
-        api.comm_user_rank = comm_user_rank;
-        api.comm_finalize = comm_finalize;
-        api.comm_destroy = comm_destroy;
-        api.comm_abort = comm_abort;
-        api.group_start = group_start;
-        api.group_end = group_end;
-        api.send = send;
-        api.recv = recv;
-        api.all_reduce = all_reduce;
+        api.get_version = nccl::get_version;
+        api.get_error_string = nccl::get_error_string;
+        api.get_last_error = nccl::get_last_error;
+        api.get_unique_id = nccl::get_unique_id;
+        api.comm_init_rank_config = nccl::comm_init_rank_config;
+        api.comm_split = nccl::comm_split;
+        api.comm_get_async_error = nccl::comm_get_async_error;
+        api.comm_count = nccl::comm_count;
+        api.comm_user_rank = nccl::comm_user_rank;
+        api.comm_finalize = nccl::comm_finalize;
+        api.comm_destroy = nccl::comm_destroy;
+        api.comm_abort = nccl::comm_abort;
+        api.group_start = nccl::group_start;
+        api.group_end = nccl::group_end;
+        api.send = nccl::send;
+        api.recv = nccl::recv;
+        api.all_reduce = nccl::all_reduce;
         return api;
     }();
     return table;
@@ -483,16 +327,16 @@ const onebit::NcclApi& EmulatedNccl::api() {
 
 std::vector<ncclComm*> EmulatedNccl::make_comms(int ranks, bool blocking) {
     const Lock lock(world.mutex);
-    const auto team = std::make_shared<Team>(ranks);
+    const auto team = std::make_shared<nccl::Team>(ranks);
     std::vector<ncclComm*> comms;
-    for (int rank = 0; rank < ranks; ++rank) comms.push_back(make_comm(team, rank, blocking, true));
+    for (int rank = 0; rank < ranks; ++rank) comms.push_back(nccl::make_comm(team, rank, blocking, true));
     return comms;
 }
 
-void EmulatedNccl::fail(int rank, Result error, const std::string& text) {
+void EmulatedNccl::fail(int rank, onebit::nccl::Result error, const std::string& text) {
     const Lock lock(world.mutex);
     for (ncclComm* comm : world.living) {
-        if (!comm->users && comm->rank == rank) ::fail(comm, error, text);
+        if (!comm->users && comm->rank == rank) nccl::fail(comm, error, text);
     }
 }
 
