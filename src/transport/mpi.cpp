@@ -18,6 +18,8 @@
 #include <cstring>
 #include <limits>
 
+#include "transport/nodes.hpp"
+
 namespace onebit {
 namespace {
 
@@ -41,18 +43,6 @@ bool mpi_is_up() {
 bool is_cuda_aware() {
     auto* const query = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "MPIX_Query_cuda_support"));
     return query != nullptr && query() == 1;
-}
-
-/// The values' ranks among themselves, in the order in which they first appear.
-std::vector<int> number_by_first_rank(const std::vector<int>& firsts) {
-    std::vector<int> nodes;
-    std::vector<int> seen;
-    for (const int first : firsts) {
-        const auto known = std::find(seen.begin(), seen.end(), first);
-        nodes.push_back(static_cast<int>(known - seen.begin()));
-        if (known == seen.end()) seen.push_back(first);
-    }
-    return nodes;
 }
 
 /// The ranks that this one shares memory with; to be freed.

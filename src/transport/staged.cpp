@@ -187,6 +187,7 @@ class StagedTransport final : public Transport {
     Status plan_sum(std::size_t count, std::unique_ptr<Sum>* sum) override { return inner_->plan_sum(count, sum); }
 
     std::uint64_t bytes_sent() const override { return inner_->bytes_sent(); }
+    void give_up() override { inner_->give_up(); }
 
   private:
     std::unique_ptr<Transport> inner_;

@@ -85,6 +85,10 @@ class Transport {
     /// Bytes that this rank has sent to others through this channel. A dense sum counts as what a ring would send.
     virtual std::uint64_t bytes_sent() const { return bytes_sent_; }
 
+    /// The operations in flight will never be finished: lets go of whatever they hold, a GPU's stream say, which would
+    /// wait for the others for ever. The channel is of no use afterwards.
+    virtual void give_up() {}
+
   protected:
     /// For transports that reach the host's memory alone.
     static Status check_on_host(const std::vector<Part>& parts) {

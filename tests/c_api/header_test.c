@@ -6,6 +6,7 @@
  */
 #include <onebit/onebit.h>
 #include <onebit/onebit_mpi.h>
+#include <onebit/onebit_nccl.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -59,6 +60,7 @@ static const Row rows[] = {
     ROW(onebit_optimizer_get_info),
     ROW(onebit_optimizer_destroy),
     ROW(onebit_comm_create_mpi),
+    ROW(onebit_comm_create_nccl),
 };
 
 int onebit_header_test_cpp(void); /* header_test.cpp */

@@ -4,6 +4,7 @@
 // The headers are valid C++17, their functions noexcept, and C and C++ agree about the structs.
 #include <onebit/onebit.h>
 #include <onebit/onebit_mpi.h>
+#include <onebit/onebit_nccl.h>
 
 #include <onebit/onebit.hpp>
 #include <string>
@@ -13,6 +14,7 @@
 
 static_assert(noexcept(onebit_allreduce_run(nullptr, nullptr, nullptr)), "a C entry never throws");
 static_assert(noexcept(onebit_comm_create_mpi(MPI_COMM_NULL, nullptr)), "a C entry never throws");
+static_assert(noexcept(onebit_comm_create_nccl(nullptr, nullptr, nullptr)), "a C entry never throws");
 static_assert(std::is_trivially_copyable<onebit_allreduce_config_t>::value, "plain data");
 static_assert(std::is_standard_layout<onebit_optimizer_config_t>::value, "plain data");
 static_assert(std::is_standard_layout<onebit_tensor_t>::value, "plain data");

@@ -76,6 +76,12 @@ OnDevice::~OnDevice() {
     device.unlock();
 }
 
+bool is_on_device(const void* memory, std::size_t bytes) {
+    const std::lock_guard lock(device);
+    return is_within(allocations, memory) &&
+           (bytes == 0 || is_within(allocations, static_cast<const std::byte*>(memory) + bytes - 1));
+}
+
 } // namespace onebit_test
 
 namespace onebit::cuda {
@@ -120,6 +126,7 @@ void* DeviceMemory::allocate(std::size_t bytes) {
 }
 
 void DeviceMemory::release(void* memory, std::size_t bytes) {
+    if (!pending.empty()) (void)wait_for(stream_); // as a GPU's does
     const std::lock_guard lock(device);
     allocations.erase(memory);
     numbers.erase(memory);
@@ -168,6 +175,7 @@ class PinnedMemory final : public Memory {
         return memory;
     }
     void release(void* memory, std::size_t bytes) override {
+        if (!pending.empty()) (void)wait_for(nullptr);
         {
             const std::lock_guard lock(device);
             pinned.erase(memory);

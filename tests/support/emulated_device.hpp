@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
+
 namespace onebit_test {
 
 /// While one exists, this thread is on the emulated device: its memory can be touched. Else who touches it ends as on a
@@ -13,5 +15,8 @@ class OnDevice {
     OnDevice(const OnDevice&) = delete;
     OnDevice& operator=(const OnDevice&) = delete;
 };
+
+/// Whether all of it lies in the emulated device's memory.
+bool is_on_device(const void* memory, std::size_t bytes);
 
 } // namespace onebit_test

@@ -1,0 +1,24 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include <onebit/onebit_nccl.h>
+
+#include "c_api/guard.hpp"
+#include "collectives/communicator.hpp"
+#include "transport/nccl.hpp"
+
+onebit_status_t onebit_comm_create_nccl(ncclComm_t nccl_comm, cudaStream_t stream, onebit_comm_t* comm) noexcept {
+    return onebit::guard([&] {
+        const onebit::Status output = onebit::prepare_output(comm, "comm");
+        const onebit::NcclApi* api = nullptr;
+        ONEBIT_RETURN_IF_ERROR(onebit::find_nccl_api(&api));
+        // For the timeout alone. If it is bad, all ranks hear so once they can talk to each other.
+        onebit::Environment environment;
+        if (!onebit::read_environment(&environment).ok()) environment = {};
+        std::unique_ptr<onebit::Transport> transport;
+        ONEBIT_RETURN_IF_ERROR(onebit::make_nccl_transport(*api, nccl_comm, stream, environment.timeout, &transport));
+        std::unique_ptr<onebit::Communicator> communicator;
+        ONEBIT_RETURN_IF_ERROR(onebit::Communicator::create(std::move(transport), output, &communicator));
+        onebit::put_output(std::move(communicator), comm);
+        return onebit::Status();
+    });
+}

@@ -1,0 +1,17 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// For builds without CUDA: programs link all the same, and learn at run time.
+
+#include <onebit/onebit_nccl.h>
+
+#include "c_api/guard.hpp"
+
+onebit_status_t onebit_comm_create_nccl(ncclComm_t /*nccl_comm*/, cudaStream_t /*stream*/,
+                                        onebit_comm_t* comm) noexcept {
+    return onebit::guard([&] {
+        ONEBIT_RETURN_IF_ERROR(onebit::prepare_output(comm, "comm"));
+        return onebit::Status::error(ONEBIT_ERROR_UNSUPPORTED,
+                                     "onebit_comm_create_nccl: this library was built without CUDA");
+    });
+}

@@ -1,0 +1,145 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <sched.h>
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "core/cuda/device.hpp"
+#include "core/status.hpp"
+#include "transport/nccl_api.hpp"
+
+namespace onebit::nccl {
+
+/// A result of NCCL's as a Status, with what it says about it; "in progress" is none of the errors.
+Status check(const NcclApi& api, Comm comm, Result result, const char* call);
+
+/// Calls look(&done) until it is done. TIMEOUT, naming `what`, after `timeout` seconds (0: never).
+template <typename Look>
+Status poll(const char* what, double timeout, const Look& look) {
+    const auto start = std::chrono::steady_clock::now();
+    for (;;) {
+        bool done = false;
+        ONEBIT_RETURN_IF_ERROR(look(&done));
+        if (done) return {};
+        sched_yield();
+        const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - start;
+        if (timeout > 0 && waited.count() >= timeout) {
+            return Status::error(ONEBIT_ERROR_TIMEOUT, "%s: no answer from a peer for %g seconds (ONEBIT_TIMEOUT)",
+                                 what, timeout);
+        }
+    }
+}
+
+/// A communicator of the parent's ranks of one color, ordered by key, that doesn't block. Where the parent itself does,
+/// so does this, with no timeout.
+Status split_comm(const NcclApi& api, Comm parent, int color, int key, double timeout, Comm* child);
+
+/// A communicator that doesn't block, of those who come with the same id.
+Status join_comm(const NcclApi& api, const UniqueId& id, int ranks, int rank, double timeout, Comm* comm);
+
+class Channel;
+
+/// What a channel gives to NCCL in one go.
+class Operation {
+  public:
+    Operation(const Operation&) = delete;
+    Operation& operator=(const Operation&) = delete;
+
+  protected:
+    Operation() = default;
+    ~Operation() = default;
+
+  private:
+    friend class Channel;
+    friend class Queue;
+    /// Makes the calls.
+    virtual Status issue(const NcclApi& api, Comm comm, cuda::Stream stream) = 0;
+    /// NCCL has put them into the stream: what is given to the stream from now on is behind them.
+    virtual Status accepted(cuda::Stream stream) = 0;
+
+    Channel* channel_ = nullptr; ///< once started
+    Operation* next_ = nullptr;
+};
+
+/// The operations of all channels that come from one, and so share a stream, in the order in which they were started.
+/// One at a time is handed to NCCL, which may take a while to put it into the stream (it may have to connect first, and
+/// has a thread for it). Until then no other call may be made on that communicator; and one on another might overtake
+/// it, on some ranks and not on others.
+class Queue {
+  public:
+    void add(Operation& operation);
+    /// Sees how far NCCL has come with the one that it has, and hands it the next. Failures are their channels'.
+    void advance();
+    /// Takes out what waits and `which` says yes to.
+    template <typename Which>
+    void remove(const Which& which);
+
+    bool idle() const { return current_ == nullptr && first_ == nullptr; }
+    Operation* current() const { return current_; }
+    void drop_current() { current_ = nullptr; }
+
+  private:
+    Operation* current_ = nullptr; ///< with NCCL, but not in the stream yet
+    Operation* first_ = nullptr;   ///< of those that wait
+    Operation* last_ = nullptr;
+};
+
+/// A communicator of our own.
+class Channel {
+  public:
+    /// Takes over the communicator. `queue`: of the channel that it comes from.
+    static Status create(const NcclApi& api, Comm comm, cuda::Stream stream, double timeout,
+                         std::shared_ptr<Queue> queue, std::shared_ptr<Channel>* channel);
+    ~Channel() { close(); }
+    Channel(const Channel&) = delete;
+    Channel& operator=(const Channel&) = delete;
+
+    int rank() const { return rank_; }
+    int size() const { return size_; }
+    double timeout() const { return timeout_; }
+    cuda::DeviceMemory& memory() { return memory_; }
+
+    /// Behind all that were started before.
+    Status start(Operation& operation);
+    /// Moves the queue; tells what has gone wrong with this channel, with whatever operation.
+    Status advance();
+    /// The operation is about to go: takes it back, or waits until NCCL no longer needs it.
+    void forget(Operation& operation);
+
+    /// Another one of this one's ranks of one color, ordered by key. Collective; blocks, also for the stream.
+    Status split(int color, int key, std::shared_ptr<Channel>* channel);
+
+    void give_up();
+    /// Gives the communicator back; nothing can be started afterwards. Collective; blocks.
+    void close();
+
+    std::uint64_t bytes_sent = 0;
+
+  private:
+    friend class Queue;
+
+    Channel(const NcclApi& api, Comm comm, cuda::Stream stream, double timeout, std::shared_ptr<Queue> queue)
+        : api_(api), comm_(comm), stream_(stream), timeout_(timeout), memory_(stream), queue_(std::move(queue)) {}
+
+    Status look(bool* in_progress);
+    Status settle();
+    Status remember(Status status);
+    void abort();
+
+    const NcclApi& api_;
+    Comm comm_; ///< NULL, and then broken_ says why, once it is gone
+    cuda::Stream stream_;
+    double timeout_;
+    cuda::DeviceMemory memory_;
+    std::shared_ptr<Queue> queue_;
+    int rank_ = 0;
+    int size_ = 0;
+    Status broken_;
+};
+
+} // namespace onebit::nccl

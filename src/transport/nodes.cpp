@@ -1,0 +1,24 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/nodes.hpp"
+
+#include <unistd.h>
+
+#include <array>
+#include <fstream>
+#include <string>
+
+#include "core/hash.hpp"
+
+namespace onebit {
+
+std::uint64_t host_identity() {
+    std::string identity;
+    std::ifstream boot("/proc/sys/kernel/random/boot_id"); // another after each start of a machine
+    std::getline(boot, identity);
+    std::array<char, 256> name{};
+    if (gethostname(name.data(), name.size() - 1) == 0) identity.append("@").append(name.data());
+    return hash_bytes(identity.data(), identity.size());
+}
+
+} // namespace onebit

@@ -1,0 +1,27 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+namespace onebit {
+
+/// The values' ranks among themselves, in the order in which they first appear.
+template <typename Value>
+std::vector<int> number_by_first_rank(const std::vector<Value>& values) {
+    std::vector<int> nodes;
+    std::vector<Value> seen;
+    for (const Value& value : values) {
+        const auto known = std::find(seen.begin(), seen.end(), value);
+        nodes.push_back(static_cast<int>(known - seen.begin()));
+        if (known == seen.end()) seen.push_back(value);
+    }
+    return nodes;
+}
+
+/// The same for all processes on one host, a container counting as one; for others another, but by chance.
+std::uint64_t host_identity();
+
+} // namespace onebit

@@ -1,0 +1,355 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a rank sends is left in its team's mail when its turn comes in the stream; the receiver takes it when its own
+// comes. Everything happens under one lock, in the calls of the rank that it concerns.
+
+#include "support/emulated_nccl.hpp"
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cstring>
+
+#include "support/emulated_device.hpp"
+#include "support/emulated_nccl_world.hpp"
+
+namespace onebit_test {
+namespace nccl {
+namespace {
+
+struct Call {
+    bool sends;
+    void* data;
+    std::size_t bytes;
+    int peer;
+    ncclComm* comm;
+    bool done = false;
+};
+
+thread_local int group_depth = 0;
+thread_local std::vector<Call> group_calls;
+
+void check_memory(const char* call, const void* memory, std::size_t bytes) {
+    if (!onebit_test::is_on_device(memory, bytes)) complain(std::string(call) + " of memory that isn't the GPU's");
+}
+
+bool nonblocking(const Config* config) {
+    if (config->size != sizeof(Config) || config->magic != 0xcafebeef || config->version < 21900) {
+        complain("a config that was not initialised");
+    }
+    return config->blocking == 0;
+}
+
+// ------------------------------------------------------------------------------------------------ what they do ----
+
+bool exchange(ncclComm* comm, std::vector<Call>& calls, bool* sent) {
+    const onebit_test::OnDevice on_device; // where all that the stream was given before is done
+    Team& team = *comm->team;
+    for (const Call& call : calls) {
+        if (*sent || !call.sends) continue;
+        const auto* const data = static_cast<const std::byte*>(call.data);
+        team.mail[{comm->rank, call.peer}].emplace_back(data, data + call.bytes);
+    }
+    *sent = true;
+    std::set<int> waited_for; // messages come in order
+    for (Call& call : calls) {
+        if (call.sends || call.done || waited_for.contains(call.peer)) continue;
+        std::deque<Bytes>& mail = team.mail[{call.peer, comm->rank}];
+        if (mail.empty()) {
+            waited_for.insert(call.peer);
+            continue;
+        }
+        if (mail.front().size() != call.bytes) {
+            const std::string text = "rank " + std::to_string(call.peer) + " sent " +
+                                     std::to_string(mail.front().size()) + " bytes where rank " +
+                                     std::to_string(comm->rank) + " expected " + std::to_string(call.bytes);
+            complain(text);
+            fail(comm, kInternalError, text);
+            return true;
+        }
+        std::memcpy(call.data, mail.front().data(), call.bytes);
+        mail.pop_front();
+        call.done = true;
+    }
+    return waited_for.empty();
+}
+
+bool add_up(ncclComm* comm, std::size_t number, const float* input, float* output, std::size_t count, bool* joined) {
+    const onebit_test::OnDevice on_device;
+    SumState& sum = comm->team->sums[number];
+    sum.inputs.resize(static_cast<std::size_t>(comm->team->ranks));
+    if (!*joined) {
+        sum.inputs[static_cast<std::size_t>(comm->rank)].assign(input, input + count);
+        ++sum.joined;
+        *joined = true;
+    }
+    if (sum.joined < comm->team->ranks) return false;
+    for (const std::vector<float>& values : sum.inputs) {
+        if (values.size() == count) continue;
+        const std::string text = "a sum of " + std::to_string(values.size()) + " and " + std::to_string(count);
+        complain(text);
+        fail(comm, kInternalError, text);
+        return true;
+    }
+    for (std::size_t i = 0; i < count; ++i) {
+        float total = 0;
+        for (const std::vector<float>& values : sum.inputs) total += values[i];
+        output[i] = total;
+    }
+    if (++sum.taken == comm->team->ranks) comm->team->sums.erase(number);
+    return true;
+}
+
+bool split(ncclComm* comm, std::size_t number, int color, int key, bool blocking, ncclComm** child, bool* joined) {
+    SplitState& state = comm->team->splits[number];
+    if (!*joined) {
+        state.members[color].emplace_back(key, comm->rank);
+        ++state.joined;
+        *joined = true;
+    }
+    if (state.joined < comm->team->ranks) return false;
+    std::vector<std::pair<int, int>>& members = state.members[color];
+    std::sort(members.begin(), members.end());
+    std::shared_ptr<Team>& team = state.teams[color];
+    if (team == nullptr) team = std::make_shared<Team>(static_cast<int>(members.size()));
+    const auto place = std::find(members.begin(), members.end(), std::pair(key, comm->rank)) - members.begin();
+    *child = make_comm(team, static_cast<int>(place), blocking, false);
+    return true;
+}
+
+// -------------------------------------------------------------------------------------------------- the functions ----
+
+Result get_version(int* version) {
+    *version = 22809;
+    return kSuccess;
+}
+
+const char* get_error_string(Result result) {
+    if (result == kRemoteError) return "remote error";
+    return result == kInvalidUsage ? "invalid usage" : "internal error";
+}
+
+const char* get_last_error(ncclComm* comm) {
+    const Lock lock(world.mutex);
+    return world.living.contains(comm) ? comm->text.c_str() : "";
+}
+
+Result get_unique_id(UniqueId* id) {
+    const Lock lock(world.mutex);
+    std::memset(id, 0, sizeof(*id));
+    std::snprintf(id->internal, sizeof(id->internal), "team %d", ++world.ids);
+    return kSuccess;
+}
+
+Result comm_init_rank_config(ncclComm** comm, int ranks, UniqueId id, int rank, Config* config) {
+    const Lock lock(world.mutex);
+    std::shared_ptr<Team>& team = world.teams_by_id[id.internal];
+    if (team == nullptr) team = std::make_shared<Team>(ranks);
+    if (team->ranks != ranks || rank >= ranks) return complain("ncclCommInitRankConfig: another number of ranks");
+    ncclComm* const made = make_comm(team, rank, !nonblocking(config), false);
+    *comm = made;
+    ++team->joined;
+    return begin(made, "ncclCommInitRankConfig", false, [made] { return made->team->joined == made->team->ranks; });
+}
+
+Result comm_split(ncclComm* comm, int color, int key, ncclComm** child, Config* config) {
+    bool child_blocks = true;
+    std::size_t number = 0;
+    {
+        const Lock lock(world.mutex);
+        if (const Result state = enter(comm, "ncclCommSplit"); state != kSuccess) return state;
+        if (stream_is_busy()) complain("ncclCommSplit with an operation outstanding");
+        child_blocks = !nonblocking(config);
+        number = comm->splits++;
+    }
+    *child = nullptr;
+    const Result state = begin(comm, "ncclCommSplit", false, [=, joined = false]() mutable {
+        return split(comm, number, color, key, child_blocks, child, &joined);
+    });
+    return state == kInProgress ? kSuccess : state; // as some versions do
+}
+
+Result comm_get_async_error(ncclComm* comm, Result* error) {
+    const Lock lock(world.mutex);
+    if (!world.living.contains(comm)) return complain("ncclCommGetAsyncError on what is no communicator");
+    *error = look(comm);
+    return kSuccess;
+}
+
+Result comm_count(ncclComm* comm, int* ranks) {
+    const Lock lock(world.mutex);
+    if (const Result state = enter(comm, "ncclCommCount"); state != kSuccess) return state;
+    *ranks = comm->team->ranks;
+    return kSuccess;
+}
+
+Result comm_user_rank(ncclComm* comm, int* rank) {
+    const Lock lock(world.mutex);
+    if (const Result state = enter(comm, "ncclCommUserRank"); state != kSuccess) return state;
+    *rank = comm->rank;
+    return kSuccess;
+}
+
+void leave(ncclComm* comm) {
+    if (comm->task != nullptr) comm->task->done = true;
+    if (!comm->finalized) ++comm->team->left;
+    world.living.erase(comm);
+    delete comm;
+}
+
+Result comm_finalize(ncclComm* comm) {
+    const Lock lock(world.mutex);
+    if (const Result state = enter(comm, "ncclCommFinalize"); state != kSuccess) return state;
+    ++comm->team->left;
+    comm->finalized = true;
+    return begin(comm, "ncclCommFinalize", false, [comm] { return comm->team->left == comm->team->ranks; });
+}
+
+Result comm_destroy(ncclComm* comm) {
+    const Lock lock(world.mutex);
+    if (!world.living.contains(comm)) return complain("ncclCommDestroy on what is no communicator");
+    if (comm->task != nullptr || comm->busy > 0) complain("ncclCommDestroy while another call is in progress");
+    if (comm->users) complain("ncclCommDestroy of the user's own");
+    for (const auto& [way, mail] : comm->team->mail) {
+        if (way.second == comm->rank && !mail.empty()) complain("messages that nobody has received");
+    }
+    leave(comm);
+    return kSuccess;
+}
+
+Result comm_abort(ncclComm* comm) {
+    const Lock lock(world.mutex);
+    if (!world.living.contains(comm)) return complain("ncclCommAbort on what is no communicator");
+    if (comm->users) complain("ncclCommAbort of the user's own");
+    ++world.aborted;
+    leave(comm);
+    return kSuccess;
+}
+
+Result group_start() {
+    ++group_depth;
+    return kSuccess;
+}
+
+Result group_end() {
+    const Lock lock(world.mutex);
+    if (group_depth == 0) return complain("ncclGroupEnd without ncclGroupStart");
+    if (--group_depth > 0 || group_calls.empty()) return kSuccess;
+    std::vector<Call> calls;
+    calls.swap(group_calls);
+    ncclComm* const comm = calls.front().comm;
+    for (const Call& call : calls) {
+        if (call.comm != comm) return complain("a group of several communicators");
+    }
+    return begin(comm, "ncclGroupEnd", true, [=, sent = false]() mutable { return exchange(comm, calls, &sent); });
+}
+
+Result add_to_group(const char* name, const Call& call) {
+    const Lock lock(world.mutex);
+    if (const Result state = enter(call.comm, name); state != kSuccess) return state;
+    if (group_depth == 0) return complain(std::string(name) + " outside a group");
+    if (call.peer < 0 || call.peer >= call.comm->team->ranks) return complain(std::string(name) + ": no such rank");
+    check_memory(name, call.data, call.bytes);
+    group_calls.push_back(call);
+    return kSuccess;
+}
+
+Result send(const void* data, std::size_t count, DataType type, int peer, ncclComm* comm, onebit::cuda::Stream) {
+    if (type != kUint8) return complain("ncclSend of what is no bytes");
+    return add_to_group("ncclSend", {true, const_cast<void*>(data), count, peer, comm});
+}
+
+Result recv(void* data, std::size_t count, DataType type, int peer, ncclComm* comm, onebit::cuda::Stream) {
+    if (type != kUint8) return complain("ncclRecv of what is no bytes");
+    return add_to_group("ncclRecv", {false, data, count, peer, comm});
+}
+
+Result all_reduce(const void* input, void* output, std::size_t count, DataType type, RedOp, ncclComm* comm,
+                  onebit::cuda::Stream) {
+    const Lock lock(world.mutex);
+    if (const Result state = enter(comm, "ncclAllReduce"); state != kSuccess) return state;
+    if (type != kFloat32) return complain("ncclAllReduce of what is no floats");
+    check_memory("ncclAllReduce", input, count * sizeof(float));
+    check_memory("ncclAllReduce", output, count * sizeof(float));
+    const std::size_t number = comm->sums++;
+    return begin(comm, "ncclAllReduce", true, [=, joined = false]() mutable {
+        return add_up(comm, number, static_cast<const float*>(input), static_cast<float*>(output), count, &joined);
+    });
+}
+
+} // namespace
+} // namespace nccl
+
+using nccl::Lock;
+using nccl::world;
+
+EmulatedNccl::EmulatedNccl(int busy_looks) {
+    world.busy_looks = busy_looks;
+    world.aborted = 0;
+}
+
+EmulatedNccl::~EmulatedNccl() {
+    int leaked = 0;
+    for (const ncclComm* comm : world.living) {
+        if (!comm->users) ++leaked;
+        delete comm;
+    }
+    world.living.clear();
+    world.teams_by_id.clear();
+    CHECK(leaked == 0);
+    CHECK(take_complaints() == std::vector<std::string>());
+}
+
+const onebit::NcclApi& EmulatedNccl::api() {
+    static const onebit::NcclApi table = [] {
+        onebit::NcclApi api;
+        api.get_version = nccl::get_version;
+        api.get_error_string = nccl::get_error_string;
+        api.get_last_error = nccl::get_last_error;
+        api.get_unique_id = nccl::get_unique_id;
+        api.comm_init_rank_config = nccl::comm_init_rank_config;
+        api.comm_split = nccl::comm_split;
+        api.comm_get_async_error = nccl::comm_get_async_error;
+        api.comm_count = nccl::comm_count;
+        api.comm_user_rank = nccl::comm_user_rank;
+        api.comm_finalize = nccl::comm_finalize;
+        api.comm_destroy = nccl::comm_destroy;
+        api.comm_abort = nccl::comm_abort;
+        api.group_start = nccl::group_start;
+        api.group_end = nccl::group_end;
+        api.send = nccl::send;
+        api.recv = nccl::recv;
+        api.all_reduce = nccl::all_reduce;
+        return api;
+    }();
+    return table;
+}
+
+std::vector<ncclComm*> EmulatedNccl::make_comms(int ranks, bool blocking) {
+    const Lock lock(world.mutex);
+    const auto team = std::make_shared<nccl::Team>(ranks);
+    std::vector<ncclComm*> comms;
+    for (int rank = 0; rank < ranks; ++rank) comms.push_back(nccl::make_comm(team, rank, blocking, true));
+    return comms;
+}
+
+void EmulatedNccl::fail(int rank, onebit::nccl::Result error, const std::string& text) {
+    const Lock lock(world.mutex);
+    for (ncclComm* comm : world.living) {
+        if (!comm->users && comm->rank == rank) nccl::fail(comm, error, text);
+    }
+}
+
+int EmulatedNccl::aborted() {
+    const Lock lock(world.mutex);
+    return world.aborted;
+}
+
+std::vector<std::string> EmulatedNccl::take_complaints() {
+    const Lock lock(world.mutex);
+    std::vector<std::string> taken;
+    taken.swap(world.complaints);
+    return taken;
+}
+
+} // namespace onebit_test

@@ -1,0 +1,108 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "transport/nccl_api.hpp"
+
+// What the emulated NCCL is made of, below its functions: communicators, and what is in progress on them.
+
+namespace onebit_test::nccl {
+
+using namespace onebit::nccl;
+using Clock = std::chrono::steady_clock;
+using Bytes = std::vector<std::byte>;
+
+struct SumState {
+    std::vector<std::vector<float>> inputs; // by rank; empty: not here yet
+    int joined = 0;
+    int taken = 0;
+};
+
+struct Team;
+struct SplitState {
+    std::map<int, std::vector<std::pair<int, int>>> members; // (key, old rank), by color
+    std::map<int, std::shared_ptr<Team>> teams;
+    int joined = 0;
+};
+
+/// What the ranks of a communicator share.
+struct Team {
+    explicit Team(int n) : ranks(n) {}
+
+    int ranks;
+    int joined = 0;                                        // of those that came with an id
+    int left = 0;                                          // finalised or aborted
+    std::map<std::pair<int, int>, std::deque<Bytes>> mail; // by sender and receiver
+    std::map<std::size_t, SumState> sums;                  // by number
+    std::map<std::size_t, SplitState> splits;
+};
+
+/// What a call has begun.
+struct Task {
+    ncclComm* comm;
+    std::string call;
+    bool in_stream;
+    std::function<bool()> step; // whether it is done now
+    Clock::time_point since = Clock::now();
+    bool done = false;
+};
+
+} // namespace onebit_test::nccl
+
+struct ncclComm {
+    std::shared_ptr<onebit_test::nccl::Team> team;
+    int rank;
+    bool blocking;
+    bool users;
+    onebit::nccl::Result error = onebit::nccl::kSuccess;
+    std::string text{};
+    std::shared_ptr<onebit_test::nccl::Task> task{}; // in progress
+    int busy = 0;                                    // looks that will find it so in any case
+    bool finalized = false;
+    std::size_t sums = 0;
+    std::size_t splits = 0;
+};
+
+namespace onebit_test::nccl {
+
+struct World {
+    std::recursive_mutex mutex;
+    int busy_looks = 0;
+    int aborted = 0;
+    int ids = 0;
+    std::set<ncclComm*> living;
+    std::map<std::string, std::shared_ptr<Team>> teams_by_id;
+    std::vector<std::string> complaints;
+};
+
+extern World world;
+
+using Lock = std::lock_guard<std::recursive_mutex>;
+
+/// Whether this thread's stream has anything that isn't done.
+bool stream_is_busy();
+
+/// Keeps it for the end of the test.
+Result complain(const std::string& what);
+void fail(ncclComm* comm, Result error, const std::string& text);
+ncclComm* make_comm(std::shared_ptr<Team> team, int rank, bool blocking, bool users);
+
+/// How it stands with the communicator, once all that can be done now has been.
+Result look(ncclComm* comm);
+/// Begins what is done once `step` says so; waits for it where the communicator blocks.
+Result begin(ncclComm* comm, const char* call, bool in_stream, std::function<bool()> step);
+/// Whether a call may be made on the communicator.
+Result enter(ncclComm* comm, const std::string& call);
+
+} // namespace onebit_test::nccl
