@@ -4,11 +4,26 @@
 
 #include "c_api/guard.hpp"
 #include "collectives/communicator.hpp"
+#include "collectives/cuda/bootstrap.hpp"
 #include "transport/nccl.hpp"
+
+using onebit::Communicator;
+using onebit::Status;
+
+namespace {
+
+Status put_communicator(std::unique_ptr<onebit::Transport> transport, const Status& output, onebit_comm_t* comm) {
+    std::unique_ptr<Communicator> communicator;
+    ONEBIT_RETURN_IF_ERROR(Communicator::create(std::move(transport), output, &communicator));
+    onebit::put_output(std::move(communicator), comm);
+    return {};
+}
+
+} // namespace
 
 onebit_status_t onebit_comm_create_nccl(ncclComm_t nccl_comm, cudaStream_t stream, onebit_comm_t* comm) noexcept {
     return onebit::guard([&] {
-        const onebit::Status output = onebit::prepare_output(comm, "comm");
+        const Status output = onebit::prepare_output(comm, "comm");
         const onebit::NcclApi* api = nullptr;
         ONEBIT_RETURN_IF_ERROR(onebit::find_nccl_api(&api));
         // For the timeout alone. If it is bad, all ranks hear so once they can talk to each other.
@@ -16,9 +31,20 @@ onebit_status_t onebit_comm_create_nccl(ncclComm_t nccl_comm, cudaStream_t strea
         if (!onebit::read_environment(&environment).ok()) environment = {};
         std::unique_ptr<onebit::Transport> transport;
         ONEBIT_RETURN_IF_ERROR(onebit::make_nccl_transport(*api, nccl_comm, stream, environment.timeout, &transport));
-        std::unique_ptr<onebit::Communicator> communicator;
-        ONEBIT_RETURN_IF_ERROR(onebit::Communicator::create(std::move(transport), output, &communicator));
-        onebit::put_output(std::move(communicator), comm);
-        return onebit::Status();
+        return put_communicator(std::move(transport), output, comm);
+    });
+}
+
+onebit_status_t onebit_comm_bootstrap_nccl(onebit_comm_t base, cudaStream_t stream, onebit_comm_t* comm) noexcept {
+    return onebit::guard([&] {
+        const Status output = onebit::prepare_output(comm, "comm");
+        return onebit::with_object<Communicator>(base, [&](Communicator& communicator) {
+            const onebit::NcclApi* api = nullptr;
+            const Status found = onebit::find_nccl_api(&api);
+            std::unique_ptr<onebit::Transport> transport;
+            ONEBIT_RETURN_IF_ERROR(
+                onebit::bootstrap_nccl(api, communicator, output.ok() ? found : output, stream, &transport));
+            return put_communicator(std::move(transport), Status(), comm);
+        });
     });
 }

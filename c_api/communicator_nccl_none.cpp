@@ -7,11 +7,23 @@
 
 #include "c_api/guard.hpp"
 
-onebit_status_t onebit_comm_create_nccl(ncclComm_t /*nccl_comm*/, cudaStream_t /*stream*/,
-                                        onebit_comm_t* comm) noexcept {
+namespace {
+
+onebit_status_t refuse(const char* function, onebit_comm_t* comm) noexcept {
     return onebit::guard([&] {
         ONEBIT_RETURN_IF_ERROR(onebit::prepare_output(comm, "comm"));
-        return onebit::Status::error(ONEBIT_ERROR_UNSUPPORTED,
-                                     "onebit_comm_create_nccl: this library was built without CUDA");
+        return onebit::Status::error(ONEBIT_ERROR_UNSUPPORTED, "%s: this libonebit was built without CUDA", function);
     });
+}
+
+} // namespace
+
+onebit_status_t onebit_comm_create_nccl(ncclComm_t /*nccl_comm*/, cudaStream_t /*stream*/,
+                                        onebit_comm_t* comm) noexcept {
+    return refuse("onebit_comm_create_nccl", comm);
+}
+
+onebit_status_t onebit_comm_bootstrap_nccl(onebit_comm_t /*base*/, cudaStream_t /*stream*/,
+                                           onebit_comm_t* comm) noexcept {
+    return refuse("onebit_comm_bootstrap_nccl", comm);
 }

@@ -19,10 +19,10 @@ extern "C" {
 typedef struct ncclComm* ncclComm_t;
 typedef struct CUstream_st* cudaStream_t;
 
-/* Makes a communicator of the ranks of an NCCL communicator, one GPU each. A communicator of the same ranks is split off
- * it (ncclCommSplit), so that the caller's own is never talked on and may be destroyed; so does each handle made from
- * it. The device of nccl_comm must be current in this call and in every call on the communicator and what is created
- * from it, destroying included, and no NCCL group may be open. NCCL errors come back as ONEBIT_ERROR_TRANSPORT.
+/* Makes a communicator of the ranks of an NCCL communicator, one GPU each. A communicator of the same ranks is split
+ * off it (ncclCommSplit), so that the caller's own is never talked on and may be destroyed; so does each handle made
+ * from it. The device of nccl_comm must be current in this call and in every call on the communicator and what is
+ * created from it, destroying included, and no NCCL group may be open. NCCL errors come back as ONEBIT_ERROR_TRANSPORT.
  * Collective; blocks, and for no longer than ONEBIT_TIMEOUT if nccl_comm was made with config.blocking = 0: else a rank
  * that fails before it splits, or never comes, leaves the others waiting.
  *   nccl_comm  with no operation outstanding on it, on any rank. It must have been made by the NCCL that this library
@@ -30,14 +30,21 @@ typedef struct CUstream_st* cudaStream_t;
  *              is part of a program
  *   stream     NULL is the default stream. What the library does on the GPU is put there: it sees what the stream was
  *              given before, and what the stream is given afterwards sees the results. Must outlive the communicator
- *              and what is created from it, and be no other communicator's of this library. All ranks must make the calls
- *              of all handles on it in the same order
- *   comm       [out] the handle; set to NULL on failure
- * INVALID_ARGUMENT (nccl_comm is NULL or still in progress; an environment variable with an impossible value, on every
- * rank), UNSUPPORTED (a library built without CUDA; no NCCL, or one that is too old), TRANSPORT, TIMEOUT,
- * OUT_OF_MEMORY. */
+ *              and what is created from it, and be no other communicator's of this library. All ranks must make the
+ * calls of all handles on it in the same order comm       [out] the handle; set to NULL on failure INVALID_ARGUMENT
+ * (nccl_comm is NULL or still in progress; an environment variable with an impossible value, on every rank),
+ * UNSUPPORTED (a library built without CUDA; no NCCL, or one that is too old), TRANSPORT, TIMEOUT, OUT_OF_MEMORY. */
 ONEBIT_API onebit_status_t onebit_comm_create_nccl(ncclComm_t nccl_comm, cudaStream_t stream,
                                                    onebit_comm_t* comm) ONEBIT_NOEXCEPT;
+
+/* The same for the ranks of another onebit communicator, over MPI say, which carries NCCL's opening word and isn't
+ * needed afterwards: no NCCL communicator of the caller's is needed. The device that is current is this rank's GPU.
+ * Collective; blocks.
+ *   base  of the same ranks; on one that breaks meanwhile nothing can be done any more
+ * INVALID_ARGUMENT, INVALID_HANDLE, UNSUPPORTED, TRANSPORT (also two ranks on one GPU, which NCCL refuses), TIMEOUT,
+ * OUT_OF_MEMORY: on every rank. */
+ONEBIT_API onebit_status_t onebit_comm_bootstrap_nccl(onebit_comm_t base, cudaStream_t stream,
+                                                      onebit_comm_t* comm) ONEBIT_NOEXCEPT;
 
 #ifdef __cplusplus
 } /* extern "C" */

@@ -110,9 +110,14 @@ Status Allreduce::allocate(const Environment& environment, FlatAllreduce::Extras
     std::unique_ptr<PlainFlat> plain;
     ONEBIT_RETURN_IF_ERROR(PlainFlat::create(*channel_, *flat_, PlainFlat::kDirect, kPlainTag, &plain));
     add_form(ONEBIT_ALGORITHM_FLAT, std::move(plain));
-    std::unique_ptr<PipelinedFlat> pipelined;
-    ONEBIT_RETURN_IF_ERROR(PipelinedFlat::create(*channel_, *flat_, plan_.piece_blocks, kPipelinedTag, &pipelined));
-    add_form(ONEBIT_ALGORITHM_PIPELINED, std::move(pipelined));
+    if (channel_->is_stream_ordered()) { // pieces are started in an order that hangs on others' arrival
+        ONEBIT_RETURN_IF_ERROR(PlainFlat::create(*channel_, *flat_, PlainFlat::kDirect, kPipelinedTag, &plain));
+        add_form(ONEBIT_ALGORITHM_PIPELINED, std::move(plain));
+    } else {
+        std::unique_ptr<PipelinedFlat> pipelined;
+        ONEBIT_RETURN_IF_ERROR(PipelinedFlat::create(*channel_, *flat_, plan_.piece_blocks, kPipelinedTag, &pipelined));
+        add_form(ONEBIT_ALGORITHM_PIPELINED, std::move(pipelined));
+    }
     if (plan_.algorithm != ONEBIT_ALGORITHM_BRUCK) return {};
     std::unique_ptr<PlainFlat> bruck;
     ONEBIT_RETURN_IF_ERROR(PlainFlat::create(*channel_, *flat_, plan_.radix, kBruckTag, &bruck));
@@ -252,6 +257,7 @@ Status Allreduce::advance(Step* step) {
 
 void Allreduce::abandon(const Status& why) {
     broken_ = why; // still in flight, for ever: the destructor must know
+    channel_->give_up();
 }
 
 void Allreduce::finish(const Status& status) {

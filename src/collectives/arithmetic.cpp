@@ -26,7 +26,11 @@ void HostArithmetic::add(const float* from, std::size_t count, float* to) {
 }
 
 void HostArithmetic::multiply(const float* from, float factor, std::size_t count, float* to) {
-    for_each_element(count, threads_, [=](std::size_t i) { to[i] = factor * from[i]; });
+    if (from == to) { // by itself, for compilers make vector instructions of one array or of two that don't overlap
+        for_each_element(count, threads_, [=](std::size_t i) { to[i] *= factor; });
+    } else {
+        for_each_element(count, threads_, [=](std::size_t i) { to[i] = factor * from[i]; });
+    }
 }
 
 } // namespace onebit

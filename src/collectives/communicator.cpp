@@ -154,6 +154,7 @@ Status Communicator::open_channel(std::unique_ptr<Transport>* channel) {
 Status Communicator::remember(const Status& status) {
     broken_ = Status::error(status.code(), "the communicator is broken, destroy it; what broke it: %s",
                             status.message().c_str());
+    transport_->give_up();
     return status;
 }
 

@@ -3,14 +3,12 @@
 #include "collectives/dense.hpp"
 
 #include <algorithm>
-
-#include "core/parallel.hpp"
-#include "core/partition.hpp"
+#include <utility>
 
 namespace onebit {
 
-DenseAllreduce::DenseAllreduce(int ranks, std::size_t count, unsigned threads)
-    : count_(count), share_(1.0F / static_cast<float>(ranks)), threads_(threads) {
+DenseAllreduce::DenseAllreduce(std::unique_ptr<Arithmetic> arithmetic, int ranks, std::size_t count)
+    : arithmetic_(std::move(arithmetic)), count_(count), share_(1.0F / static_cast<float>(ranks)) {
     stages_ = {
         {"start the sum", [this](Step* step) { return start_sum(step); }},
         {"finish the sum", [this](Step* step) { return finish_sum(step); }},
@@ -18,9 +16,9 @@ DenseAllreduce::DenseAllreduce(int ranks, std::size_t count, unsigned threads)
     };
 }
 
-Status DenseAllreduce::create(Transport& transport, std::size_t count, unsigned threads,
-                              std::unique_ptr<DenseAllreduce>* algorithm) {
-    std::unique_ptr<DenseAllreduce> made(new DenseAllreduce(transport.size(), count, threads));
+Status DenseAllreduce::create(Transport& transport, std::unique_ptr<Arithmetic> arithmetic, std::size_t count,
+                              std::unique_ptr<Algorithm>* algorithm) {
+    std::unique_ptr<DenseAllreduce> made(new DenseAllreduce(std::move(arithmetic), transport.size(), count));
     ONEBIT_RETURN_IF_ERROR(transport.plan_sum(count, &made->sum_));
     *algorithm = std::move(made);
     return {};
@@ -38,12 +36,8 @@ Status DenseAllreduce::finish_sum(Step* step) {
 Status DenseAllreduce::divide(Step* step) {
     *step = Step::kDone;
     if (share_ == 1.0F || operands_.sum_only) return {};
-    parallel_for(0, ceil_divide(count_, kBlockElements), threads_, [this](std::size_t block) {
-        float* const output = operands_.output;
-        const std::size_t end = std::min((block + 1) * kBlockElements, count_);
-        for (std::size_t i = block * kBlockElements; i < end; ++i) output[i] *= share_;
-    });
-    return {};
+    arithmetic_->multiply(operands_.output, share_, count_, operands_.output);
+    return arithmetic_->failure();
 }
 
 GatheredAllreduce::GatheredAllreduce(Agreement& agreement, std::size_t count, int ranks)

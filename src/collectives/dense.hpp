@@ -8,6 +8,7 @@
 
 #include "collectives/agreement.hpp"
 #include "collectives/algorithm.hpp"
+#include "collectives/arithmetic.hpp"
 #include "collectives/node_groups.hpp"
 #include "transport/transport.hpp"
 
@@ -16,22 +17,22 @@ namespace onebit {
 /// The exact average: the transport's own dense sum, then a division by the number of ranks.
 class DenseAllreduce final : public Algorithm {
   public:
-    static Status create(Transport& transport, std::size_t count, unsigned threads,
-                         std::unique_ptr<DenseAllreduce>* algorithm);
+    static Status create(Transport& transport, std::unique_ptr<Arithmetic> arithmetic, std::size_t count,
+                         std::unique_ptr<Algorithm>* algorithm);
 
     std::span<const Stage> stages() const override { return stages_; }
     void set_operands(const Operands& operands) override { operands_ = operands; }
 
   private:
-    DenseAllreduce(int ranks, std::size_t count, unsigned threads);
+    DenseAllreduce(std::unique_ptr<Arithmetic> arithmetic, int ranks, std::size_t count);
 
     Status start_sum(Step* step);
     Status finish_sum(Step* step);
     Status divide(Step* step);
 
+    std::unique_ptr<Arithmetic> arithmetic_;
     std::size_t count_;
     float share_;
-    unsigned threads_;
     Operands operands_;
     std::unique_ptr<Sum> sum_;
     std::vector<Stage> stages_;

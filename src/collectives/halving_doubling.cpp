@@ -16,7 +16,7 @@ HalvingDoubling::HalvingDoubling(std::unique_ptr<Arithmetic> arithmetic, std::si
       incoming_(ranks == 1 ? 0 : count, arithmetic_->memory()) {}
 
 Status HalvingDoubling::create(Transport& transport, std::unique_ptr<Arithmetic> arithmetic, std::size_t count, int tag,
-                               std::unique_ptr<HalvingDoubling>* algorithm) {
+                               std::unique_ptr<Algorithm>* algorithm) {
     std::unique_ptr<HalvingDoubling> made(new HalvingDoubling(std::move(arithmetic), count, transport.size()));
     HalvingDoubling& self = *made;
     self.stages_.push_back({"copy", [&self](Step* step) {

@@ -28,7 +28,7 @@ class HalvingDoubling final : public Algorithm {
   public:
     /// Local. The tags from `tag` on are its own on this channel, two and two for each halving.
     static Status create(Transport& transport, std::unique_ptr<Arithmetic> arithmetic, std::size_t count, int tag,
-                         std::unique_ptr<HalvingDoubling>* algorithm);
+                         std::unique_ptr<Algorithm>* algorithm);
 
     std::span<const Stage> stages() const override { return stages_; }
     void set_operands(const Operands& operands) override { operands_ = operands; }

@@ -20,10 +20,7 @@ class HostPlacement final : public Placement {
     Status reach(const Environment&, std::unique_ptr<Transport>*) const override { return {}; }
     Status make_dense(Transport& channel, std::size_t count, unsigned threads, int /*tag*/,
                       std::unique_ptr<Algorithm>* dense) const override {
-        std::unique_ptr<DenseAllreduce> made;
-        ONEBIT_RETURN_IF_ERROR(DenseAllreduce::create(channel, count, threads, &made));
-        *dense = std::move(made);
-        return {};
+        return DenseAllreduce::create(channel, std::make_unique<HostArithmetic>(threads), count, dense);
     }
 
   private:

@@ -37,7 +37,8 @@ std::array<Field, 8> fields_of(const onebit_allreduce_config_t& config) {
 }
 
 /// What can be wrong with one rank's config whatever the others say.
-Status check_form(const onebit_allreduce_config_t* config, int ranks) {
+Status check_form(const onebit_allreduce_config_t* config, const Transport& transport) {
+    const int ranks = transport.size();
     if (config == nullptr) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "config is NULL");
     ONEBIT_RETURN_IF_ERROR(check_struct("config", *config, ONEBIT_ALLREDUCE_CONFIG_VERSION));
     for (const Field& field : fields_of(*config)) {
@@ -52,6 +53,14 @@ Status check_form(const onebit_allreduce_config_t* config, int ranks) {
     if (config->count < static_cast<std::uint64_t>(ranks)) {
         return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "config.count: %llu is less than the number of ranks, %d",
                              static_cast<unsigned long long>(config->count), ranks);
+    }
+    if (transport.is_stream_ordered() && config->memory != ONEBIT_MEMORY_CUDA) {
+        return Status::error(ONEBIT_ERROR_UNSUPPORTED, "config.memory: over %s it is ONEBIT_MEMORY_CUDA",
+                             transport.name());
+    }
+    if (transport.is_stream_ordered() && config->stream != nullptr && config->stream != transport.stream()) {
+        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT,
+                             "config.stream is not the stream that the communicator was made with, nor NULL");
     }
     if (config->stream != nullptr && config->memory != ONEBIT_MEMORY_CUDA) {
         return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT,
@@ -144,8 +153,9 @@ void Plan::log(const Communicator& communicator) const {
 
 Status make_plan(Communicator& communicator, const onebit_allreduce_config_t* config, const Status& own, Plan* plan) {
     const Environment& environment = communicator.environment();
-    const Status form = own.ok() ? check_form(config, communicator.size()) : own;
+    const Status form = own.ok() ? check_form(config, communicator.transport()) : own;
     onebit_allreduce_config_t asked = form.ok() ? *config : onebit_allreduce_config_t(ONEBIT_ALLREDUCE_CONFIG_INIT(0));
+    if (communicator.transport().is_stream_ordered()) asked.stream = communicator.transport().stream();
     if (asked.algorithm == ONEBIT_ALGORITHM_AUTO) asked.algorithm = environment.algorithm;
     // All that the choice depends on: what the environment says may differ between ranks.
     std::array<NamedValue, 12> values{};
@@ -159,12 +169,12 @@ Status make_plan(Communicator& communicator, const onebit_allreduce_config_t* co
 
     const bool measure = asked.algorithm == ONEBIT_ALGORITHM_AUTO && config->count >= kFewestMeasured &&
                          communicator.costs(config->memory).wants_measuring(config->count);
-    if (measure) ONEBIT_RETURN_IF_ERROR(measure_at_start(communicator, *config));
+    if (measure) ONEBIT_RETURN_IF_ERROR(measure_at_start(communicator, asked));
     choose_algorithm(*config, communicator, plan);
     plan->count = config->count;
     plan->piece_blocks = ceil_divide(communicator.environment().piece, kBlockElements);
     plan->memory = config->memory;
-    plan->stream = config->stream;
+    plan->stream = asked.stream;
     plan->codec = config->codec;
     plan->scale = config->scale;
     plan->group = config->group;

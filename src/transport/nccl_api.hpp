@@ -82,11 +82,6 @@ struct NcclApi {
                    cuda::Stream stream) = nullptr;
     Result (*all_reduce)(const void* input, void* output, std::size_t count, nccl::DataType type, nccl::RedOp operation,
                          Comm comm, cuda::Stream stream) = nullptr;
-
-    // ---- NULL where the library is too old ----
-
-    Result (*all_to_all)(const void* input, void* output, std::size_t count, nccl::DataType type, Comm comm,
-                         cuda::Stream stream) = nullptr; ///< 2.28
 };
 
 /// Fills the table from the library of that name, which stays loaded. UNSUPPORTED, with the reason in words, where it

@@ -102,6 +102,7 @@ class Channel {
     int rank() const { return rank_; }
     int size() const { return size_; }
     double timeout() const { return timeout_; }
+    cuda::Stream stream() const { return stream_; }
     cuda::DeviceMemory& memory() { return memory_; }
 
     /// Behind all that were started before.

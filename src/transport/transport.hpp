@@ -62,6 +62,10 @@ class Transport {
     virtual int size() const = 0;
     /// Whether messages may lie in a GPU's memory.
     virtual bool reaches_devices() const { return false; }
+    /// Whether exchanges are work in a GPU's stream(): done as soon as they are in it, whoever uses their bytes coming
+    /// later in the stream; and to be started in the same order on all ranks.
+    virtual bool is_stream_ordered() const { return false; }
+    virtual void* stream() const { return nullptr; } ///< a cudaStream_t
 
     // ---- collective; may block, over MPI without a timeout ----
 

@@ -161,8 +161,8 @@ TEST_CASE("a buffer that is not in a GPU's memory is refused on every rank, and 
         {
             const DeviceArray<float> gone(values);
             freed = gone.data();
+            log.barrier(); // no rank allocates any more: no other memory takes its place
         }
-        log.barrier(); // that no other rank's memory takes its place
         const auto run = [&](const float* input, float* output) {
             return log.last_rank() ? onebit_allreduce_run(gpu.get(), input, output)
                                    : onebit_allreduce_run(gpu.get(), good.data(), good.data());

@@ -52,7 +52,7 @@ Status run_rank(const Setting& setting, Where where, std::unique_ptr<Transport> 
     }
     cuda::DeviceMemory device(nullptr);
     Memory& memory = where == Where::kDevice ? static_cast<Memory&>(device) : host_memory();
-    std::unique_ptr<HalvingDoubling> algorithm;
+    std::unique_ptr<Algorithm> algorithm;
     ONEBIT_RETURN_IF_ERROR(HalvingDoubling::create(*transport, std::move(arithmetic), setting.count, 0, &algorithm));
     AlignedBuffer<float> input(setting.count, memory);
     AlignedBuffer<float> output(setting.count, memory);

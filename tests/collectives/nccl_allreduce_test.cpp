@@ -8,7 +8,9 @@
 #include <memory>
 #include <vector>
 
+#include "collectives/allreduce.hpp"
 #include "collectives/communicator.hpp"
+#include "collectives/cuda/bootstrap.hpp"
 #include "collectives/flat_plain.hpp"
 #include "compress/sign/cuda/cuda_sign_codec.hpp"
 #include "support/data.hpp"
@@ -103,6 +105,123 @@ TEST_CASE("a communicator on NCCL agrees, gathers and opens channels", "[nccl]")
         CHECK(outcome.status.message().empty());
         CHECK(outcome.all == std::vector<std::uint64_t>{100, 101, 102});
         CHECK(outcome.refused.message() == "rank 1: made up");
+    }
+}
+
+/// What a handle averages, and what it says of itself; made on any transport.
+struct Averaged {
+    Values average;
+    onebit_allreduce_info_t info = ONEBIT_ALLREDUCE_INFO_INIT;
+    Status status;
+};
+
+constexpr std::size_t kCount = 9001;
+
+Status run_handle(Communicator& communicator, onebit_memory_t memory, onebit_algorithm_t form, Averaged* outcome) {
+    onebit_allreduce_config_t config = ONEBIT_ALLREDUCE_CONFIG_INIT(kCount);
+    config.algorithm = form;
+    config.memory = memory;
+    std::unique_ptr<Allreduce> handle;
+    ONEBIT_RETURN_IF_ERROR(Allreduce::create(communicator, &config, {}, &handle));
+    AlignedBuffer<float> buffer(kCount, handle->codec().memory());
+    for (unsigned step = 0; step < 3; ++step) {
+        buffer.copy_from(
+            onebit_test::make_data(onebit_test::Kind::gaussian, kCount, 1, communicator.rank(), step).data());
+        ONEBIT_RETURN_IF_ERROR(handle->run(buffer.data(), buffer.data()));
+    }
+    outcome->average.resize(kCount);
+    buffer.copy_to(outcome->average.data());
+    handle->fill_info(&outcome->info);
+    return {};
+}
+
+TEST_CASE("handles over NCCL, bootstrapped from other communicators, give the host's averages", "[nccl]") {
+    const onebit_algorithm_t form =
+        GENERATE(ONEBIT_ALGORITHM_FLAT, ONEBIT_ALGORITHM_PIPELINED, ONEBIT_ALGORITHM_DENSE, ONEBIT_ALGORITHM_AUTO);
+    CAPTURE(form);
+    const auto run = [&](std::unique_ptr<Transport> transport, bool over_nccl, Averaged* outcome) -> Status {
+        std::unique_ptr<Communicator> base;
+        ONEBIT_RETURN_IF_ERROR(Communicator::create(std::move(transport), {}, &base));
+        if (!over_nccl) return run_handle(*base, ONEBIT_MEMORY_HOST, form, outcome);
+        std::unique_ptr<Transport> joined;
+        ONEBIT_RETURN_IF_ERROR(bootstrap_nccl(&onebit_test::EmulatedNccl::api(), *base, Status(), nullptr, &joined));
+        std::unique_ptr<Communicator> communicator;
+        ONEBIT_RETURN_IF_ERROR(Communicator::create(std::move(joined), {}, &communicator));
+        return run_handle(*communicator, ONEBIT_MEMORY_CUDA, form, outcome);
+    };
+    const onebit_test::EmulatedNccl nccl;
+    const auto run_all = [&](bool over_nccl) {
+        return onebit_test::run_loopback_ranks<Averaged>(3,
+                                                         [&](std::unique_ptr<Transport> transport, Averaged* outcome) {
+                                                             return run(std::move(transport), over_nccl, outcome);
+                                                         });
+    };
+    const std::vector<Averaged> on_gpu = run_all(true);
+    for (const Averaged& outcome : on_gpu) {
+        CAPTURE(outcome.status.message());
+        REQUIRE(outcome.status.ok());
+        CHECK(outcome.info.transport == std::string("nccl"));
+        CHECK(outcome.average == on_gpu.front().average);
+    }
+    if (form == ONEBIT_ALGORITHM_AUTO) {
+        CHECK_THAT(on_gpu.front().info.reason, Catch::Contains("measured at the start"));
+        return;
+    }
+    const std::vector<Averaged> on_host = run_all(false);
+    if (form == ONEBIT_ALGORITHM_DENSE) { // in another order
+        for (std::size_t i = 0; i < kCount; ++i) {
+            REQUIRE(on_gpu[0].average[i] == Approx(on_host[0].average[i]).margin(1e-6));
+        }
+    } else {
+        CHECK(on_gpu[0].average == on_host[0].average);
+    }
+}
+
+TEST_CASE("over NCCL values lie in a GPU's memory, in the communicator's stream", "[nccl]") {
+    struct Refused {
+        std::vector<Status> said;
+        Status status;
+    };
+    onebit_test::EmulatedNccl nccl;
+    const auto outcomes =
+        onebit_test::run_nccl_ranks<Refused>(nccl, 2, [](std::unique_ptr<Transport> transport, Refused* outcome) {
+            std::unique_ptr<Communicator> communicator;
+            ONEBIT_RETURN_IF_ERROR(Communicator::create(std::move(transport), {}, &communicator));
+            onebit_allreduce_config_t config = ONEBIT_ALLREDUCE_CONFIG_INIT(100);
+            std::unique_ptr<Allreduce> handle;
+            outcome->said.push_back(Allreduce::create(*communicator, &config, {}, &handle));
+            config.memory = ONEBIT_MEMORY_CUDA;
+            int elsewhere = 0;
+            if (communicator->rank() == 1) config.stream = &elsewhere;
+            outcome->said.push_back(Allreduce::create(*communicator, &config, {}, &handle));
+            return Status();
+        });
+    for (const Refused& outcome : outcomes) {
+        REQUIRE(outcome.status.ok());
+        CHECK(outcome.said[0].code() == ONEBIT_ERROR_UNSUPPORTED);
+        CHECK_THAT(outcome.said[0].message(), Catch::Contains("config.memory") && Catch::Contains("nccl"));
+        CHECK(outcome.said[1].code() == ONEBIT_ERROR_INVALID_ARGUMENT);
+        CHECK_THAT(outcome.said[1].message(), Catch::Contains("rank 1") && Catch::Contains("config.stream"));
+    }
+}
+
+TEST_CASE("a rank without NCCL fails the bootstrap on all ranks", "[nccl]") {
+    struct Joined {
+        Status status;
+    };
+    const auto outcomes =
+        onebit_test::run_loopback_ranks<Joined>(3, [](std::unique_ptr<Transport> transport, Joined*) -> Status {
+            std::unique_ptr<Communicator> base;
+            ONEBIT_RETURN_IF_ERROR(Communicator::create(std::move(transport), {}, &base));
+            const bool lacks = base->rank() == 1;
+            const Status own =
+                lacks ? Status::error(ONEBIT_ERROR_UNSUPPORTED, "NCCL can't be loaded: made up") : Status();
+            std::unique_ptr<Transport> joined;
+            return bootstrap_nccl(lacks ? nullptr : &onebit_test::EmulatedNccl::api(), *base, own, nullptr, &joined);
+        });
+    for (const Joined& outcome : outcomes) {
+        CHECK(outcome.status.code() == ONEBIT_ERROR_UNSUPPORTED);
+        CHECK(outcome.status.message() == "rank 1: NCCL can't be loaded: made up");
     }
 }
 

@@ -1,6 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/cuda/cuda_arithmetic.hpp"
+#include "collectives/dense.hpp"
 #include "collectives/halving_doubling.hpp"
 #include "collectives/placement.hpp"
 #include "compress/sign/cuda/cuda_sign_codec.hpp"
@@ -37,6 +38,7 @@ class CudaPlacement final : public Placement {
         return {};
     }
     Status reach(const Environment& environment, std::unique_ptr<Transport>* channel) const override {
+        if ((*channel)->is_stream_ordered()) return {}; // in this stream, as the plan has seen
         const bool can = (*channel)->reaches_devices();
         if (environment.gpu_path == GpuPath::kDirect && !can) {
             return Status::error(ONEBIT_ERROR_UNSUPPORTED,
@@ -49,11 +51,9 @@ class CudaPlacement final : public Placement {
     }
     Status make_dense(Transport& channel, std::size_t count, unsigned /*threads*/, int tag,
                       std::unique_ptr<Algorithm>* dense) const override {
-        std::unique_ptr<HalvingDoubling> made;
-        ONEBIT_RETURN_IF_ERROR(
-            HalvingDoubling::create(channel, std::make_unique<CudaArithmetic>(stream_), count, tag, &made));
-        *dense = std::move(made);
-        return {};
+        auto arithmetic = std::make_unique<CudaArithmetic>(stream_);
+        if (channel.is_stream_ordered()) return DenseAllreduce::create(channel, std::move(arithmetic), count, dense);
+        return HalvingDoubling::create(channel, std::move(arithmetic), count, tag, dense);
     }
     Status settle() const override { return cuda::wait_for(stream_); }
 
