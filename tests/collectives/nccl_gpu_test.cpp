@@ -1,0 +1,66 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// NCCL itself, on a GPU, through the C interface: ranks are threads, each with a stream. One rank always; two where
+// there are two GPUs, or where NCCL lets ranks share one (from 2.30 on, with NCCL_MULTI_RANK_GPU_ENABLE=1).
+
+#include <cuda_runtime.h>
+#include <onebit/onebit_nccl.h>
+
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "compress/device_memory.hpp"
+#include "support/handles.hpp"
+
+namespace {
+
+using namespace onebit_test;
+
+constexpr std::size_t kCount = 20011;
+
+/// NULL, and the reason on rank 0's output, where there is no NCCL, or one that doesn't like these ranks.
+onebit_comm_t bootstrap(onebit_comm_t base, cudaStream_t stream, RankLog& log) {
+    onebit_comm_t comm = nullptr;
+    const onebit_status_t status = onebit_comm_bootstrap_nccl(base, stream, &comm);
+    if (status == ONEBIT_SUCCESS) return comm;
+    const bool expected = status == ONEBIT_ERROR_UNSUPPORTED || log.size() > 1;
+    ONEBIT_EXPECT_STATUS(log, expected ? status : ONEBIT_SUCCESS, status);
+    if (log.rank() == 0) std::printf("skipped: NCCL with %d ranks: %s\n", log.size(), onebit_last_error());
+    return nullptr;
+}
+
+TEST_CASE("over NCCL a handle gives the host's averages, to the bit", "[cuda][nccl]") {
+    const int n = GENERATE(1, 2);
+    int devices = 1;
+    REQUIRE(cudaGetDeviceCount(&devices) == cudaSuccess);
+    run_ranks(n, [&](onebit_comm_t base, RankLog& log) {
+        ONEBIT_EXPECT(log, cudaSetDevice(log.rank() % devices) == cudaSuccess);
+        cudaStream_t stream = nullptr;
+        ONEBIT_EXPECT(log, cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess);
+        onebit_comm_t comm = bootstrap(base, stream, log);
+        for (const onebit_algorithm_t form :
+             {ONEBIT_ALGORITHM_FLAT, ONEBIT_ALGORITHM_PIPELINED, ONEBIT_ALGORITHM_DENSE}) {
+            if (comm == nullptr) break;
+            onebit_allreduce_config_t config = form_config(form, kCount);
+            Allreduce host(base, config, log);
+            config.memory = ONEBIT_MEMORY_CUDA;
+            Allreduce gpu(comm, config, log);
+            for (std::uint64_t step = 0; step < 3; ++step) {
+                const std::vector<float> values = make_data(Kind::gaussian, kCount, 1, log.rank(), step);
+                onebit::DeviceArray<float> buffer(values);
+                ONEBIT_EXPECT_OK(log, onebit_allreduce_run(gpu.get(), buffer.data(), buffer.data()));
+                ONEBIT_EXPECT(log, cudaStreamSynchronize(stream) == cudaSuccess);
+                const std::vector<float> expected = host.run(values);
+                ONEBIT_EXPECT(log, form == ONEBIT_ALGORITHM_DENSE ? nearly_same(buffer.get(), expected)
+                                                                  : same_bits(buffer.get(), expected));
+            }
+            ONEBIT_EXPECT(log, std::string(gpu.info().transport) == "nccl");
+        }
+        ONEBIT_EXPECT_OK(log, onebit_comm_destroy(comm));
+        ONEBIT_EXPECT(log, cudaStreamDestroy(stream) == cudaSuccess);
+    });
+}
+
+} // namespace
