@@ -339,12 +339,13 @@ Status Allreduce::check_slice(Step* step) {
     if (!known) return {};
     unchecked_ -= length;
     own_status_ = codec_->failure();
-    if (own_status_.ok() && bad < length) {
+    if (!own_status_.ok() || bad == length) return {};
+    own_status_ = catch_exceptions([&] {
         float value = 0;
         placement_->memory().copy(&value, slice + bad, sizeof(value));
-        own_status_ =
-            Status::error(ONEBIT_ERROR_NONFINITE, "sendbuf[%zu] is %g", unchecked_ + bad, static_cast<double>(value));
-    }
+        return Status::error(ONEBIT_ERROR_NONFINITE, "sendbuf[%zu] is %g", unchecked_ + bad,
+                             static_cast<double>(value));
+    });
     return {};
 }
 
