@@ -97,6 +97,8 @@ class FlatAllreduce {
     void last_result(const Block& block, float* values) const { decode_result(rounds_[last_], block, values); }
     /// The whole of it.
     void last_result(const ValueSink& sink) const;
+    /// The same as it came: the messages of all chunks, one behind the other.
+    const std::uint32_t* last_messages() const { return rounds_[last_].results.front(); }
     /// Of the call before that one, where results are kept.
     void previous_result(const Block& block, float* values) const { decode_result(rounds_[previous_], block, values); }
 

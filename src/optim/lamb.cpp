@@ -8,8 +8,6 @@
 #include <limits>
 #include <utility>
 
-#include "optim/segment_passes.hpp"
-
 namespace onebit {
 namespace {
 
@@ -141,7 +139,7 @@ Status Lamb::freeze_bucket(Bucket& bucket) {
 // ------------------------------------------------------------------------------------------------ compression ----
 
 std::unique_ptr<ValueSource> Lamb::make_source(Bucket& bucket) {
-    return make_momentum_source(bucket, [this](const Tensor& tensor) {
+    return bucket.passes->make_momentum_source([this](const Tensor& tensor) {
         return static_cast<float>(own_factor() * layers_[tensor.number].momentum_scale);
     });
 }

@@ -1,0 +1,123 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "optim/passes.hpp"
+
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+#include <utility>
+
+#include "optim/bucket.hpp"
+#include "optim/segment_passes.hpp"
+
+namespace onebit {
+namespace {
+
+/// From segment to segment, each with all the kernels of its pass while it is in the cache.
+class HostPasses final : public Passes {
+  public:
+    HostPasses(Bucket& bucket, const PassSettings& settings, const OptimKernels& kernels, unsigned threads)
+        : bucket_(bucket), settings_(settings), kernels_(kernels), threads_(threads) {}
+
+    Status look_at_gradients(bool gather) override;
+    void adam(float factor) override;
+    void invert_denominator() override;
+    std::unique_ptr<ValueSource> make_momentum_source(FactorOf factor) override;
+    void update_from_message() override;
+    void read(const AlignedBuffer<float>& fused, const Reader& body) const override { body(0, fused.view()); }
+    void edit(AlignedBuffer<float>& fused, const Editor& body) override { body(0, {fused.data(), fused.size()}); }
+    void copy_last_result(const Chunk& chunk, float* values) const override;
+    void set_parameters(const float* fused) override;
+
+  private:
+    Status describe_nonfinite(const Segment& segment) const;
+    const AdamUpdate& update(const Segment& segment) const { return settings_.updates[segment.tensor->group]; }
+
+    Bucket& bucket_;
+    const PassSettings& settings_;
+    const OptimKernels& kernels_;
+    unsigned threads_;
+};
+
+Status HostPasses::look_at_gradients(bool gather) {
+    const Codec& codec = bucket_.allreduce->codec();
+    std::atomic<std::size_t> first_bad = SIZE_MAX;
+    bucket_.layout.for_each_segment(threads_, [&](const Segment& segment) {
+        alignas(64) float scratch[kBlockElements];
+        const float* values = segment.read_gradients(kernels_, scratch);
+        if (gather) {
+            float* const place = bucket_.sum.data() + segment.offset;
+            std::memcpy(place, values, segment.count * sizeof(float));
+            values = place;
+        }
+        if (codec.first_nonfinite(values, segment.count) == segment.count) return;
+        for (std::size_t seen = first_bad; segment.index < seen;) {
+            if (first_bad.compare_exchange_weak(seen, segment.index)) break;
+        }
+    });
+    return first_bad == SIZE_MAX ? Status() : describe_nonfinite(bucket_.layout.segments()[first_bad]);
+}
+
+Status HostPasses::describe_nonfinite(const Segment& segment) const {
+    float scratch[kBlockElements];
+    const float* const values = segment.read_gradients(kernels_, scratch);
+    const std::size_t i = bucket_.allreduce->codec().first_nonfinite(values, segment.count);
+    return nonfinite_gradient(segment, i, values[i]);
+}
+
+void HostPasses::adam(float factor) {
+    bucket_.layout.for_each_segment(threads_, [&](const Segment& segment) {
+        const std::size_t at = segment.offset;
+        kernels_.adam(bucket_.sum.data() + at, factor, bucket_.m.data() + at, bucket_.v.data() + at,
+                      segment.parameters(), segment.count, settings_.betas[segment.tensor->group], update(segment));
+        segment.write_copy(kernels_);
+    });
+}
+
+void HostPasses::invert_denominator() {
+    bucket_.layout.for_each_segment(threads_, [&](const Segment& segment) {
+        float* const at = bucket_.precondition.data() + segment.offset;
+        kernels_.invert_denominator(at, segment.count, update(segment), at);
+    });
+}
+
+std::unique_ptr<ValueSource> HostPasses::make_momentum_source(FactorOf factor) {
+    const auto read_message = [this](const Block& block, float* m) { bucket_.allreduce->flat().last_result(block, m); };
+    return std::unique_ptr<ValueSource>(new MomentumSource(bucket_.layout, kernels_, settings_.betas, bucket_.m,
+                                                           std::move(factor), read_message));
+}
+
+void HostPasses::update_from_message() {
+    bucket_.allreduce->flat().last_result(SegmentSink(bucket_.layout, [&](const Segment& segment, const float* m) {
+        kernels_.frozen_update(m, bucket_.precondition.data() + segment.offset, segment.parameters(), segment.count,
+                               update(segment));
+        segment.write_copy(kernels_);
+    }));
+}
+
+void HostPasses::copy_last_result(const Chunk& chunk, float* values) const {
+    for (std::size_t b = 0; b < chunk.blocks(); ++b) {
+        bucket_.allreduce->flat().last_result({chunk, b}, values + b * kBlockElements);
+    }
+}
+
+void HostPasses::set_parameters(const float* fused) {
+    bucket_.layout.for_each_segment(threads_, [&](const Segment& segment) {
+        std::memcpy(segment.parameters(), fused + segment.offset, segment.count * sizeof(float));
+        segment.write_copy(kernels_);
+    });
+}
+
+} // namespace
+
+Status nonfinite_gradient(const Segment& segment, std::size_t index, float value) {
+    return Status::error(ONEBIT_ERROR_NONFINITE, "%s: gradients[%zu] is %g", segment.tensor->name.c_str(),
+                         segment.begin + index, static_cast<double>(value));
+}
+
+std::unique_ptr<Passes> make_host_passes(Bucket& bucket, const PassSettings& settings, const OptimKernels& kernels,
+                                         unsigned threads) {
+    return std::make_unique<HostPasses>(bucket, settings, kernels, threads);
+}
+
+} // namespace onebit
