@@ -213,8 +213,8 @@ void FusedOptimizer::request_freeze() {
     }
 }
 
-/// Added up in order: the same on every rank and with any number of threads. Of a v in a GPU's memory it costs a copy to
-/// the host, in every step that may freeze by the rule.
+/// Added up in order: the same on every rank and with any number of threads. Of a v in a GPU's memory it costs a copy
+/// to the host, in every step that may freeze by the rule.
 double FusedOptimizer::variance_norm() const {
     double norm = 0;
     for (const Bucket& bucket : buckets_) {

@@ -83,8 +83,8 @@ void HostPasses::invert_denominator() {
 
 std::unique_ptr<ValueSource> HostPasses::make_momentum_source(FactorOf factor) {
     const auto read_message = [this](const Block& block, float* m) { bucket_.allreduce->flat().last_result(block, m); };
-    return std::unique_ptr<ValueSource>(new MomentumSource(bucket_.layout, kernels_, settings_.betas, bucket_.m,
-                                                           std::move(factor), read_message));
+    return std::unique_ptr<ValueSource>(
+        new MomentumSource(bucket_.layout, kernels_, settings_.betas, bucket_.m, std::move(factor), read_message));
 }
 
 void HostPasses::update_from_message() {

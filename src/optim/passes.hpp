@@ -39,7 +39,8 @@ class Passes {
 
     // ---- a step; what works on a GPU may still be under way when these return ----
 
-    /// Looks for the first gradient that is a NaN or an infinity: NONFINITE. `gather`: leaves all in the sum, as floats.
+    /// Looks for the first gradient that is a NaN or an infinity: NONFINITE. `gather`: leaves all in the sum, as
+    /// floats.
     virtual Status look_at_gradients(bool gather) = 0;
     /// Adam whole, the gradients being the sum times `factor`.
     virtual void adam(float factor) = 0;

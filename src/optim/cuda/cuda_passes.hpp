@@ -74,7 +74,7 @@ class CudaPasses final : public Passes {
     DeviceTable<float> factors_there_;
 
     FactorOf factor_of_;
-    Encoded encoded_;                    ///< by the coming exchange
+    Encoded encoded_;                     ///< by the coming exchange
     mutable AlignedBuffer<float> window_; ///< the host's, where it sees fused arrays
     Status failure_;
 };
