@@ -64,7 +64,7 @@ Status FusedOptimizer::prepare(Communicator& communicator, bool keep_results) {
     if (config().max_grad_norm <= 0) return {};
     std::size_t most_segments = 0;
     for (const Bucket& bucket : buckets_) most_segments = std::max(most_segments, bucket.layout.segments().size());
-    return GradientNorm::create(communicator, most_segments, *kernels_, threads_, &norm_);
+    return GradientNorm::create(communicator, most_segments, &norm_);
 }
 
 Status FusedOptimizer::add_buckets(Communicator& communicator, const std::vector<const Tensor*>& tensors,
@@ -97,9 +97,10 @@ Status FusedOptimizer::make_room() {
     bucket_of_.resize(tensors_.size());
     double beta2 = 0;
     for (Bucket& bucket : buckets_) {
-        bucket.passes = config().memory == ONEBIT_MEMORY_HOST
-                            ? make_host_passes(bucket, by_group_, *kernels_, threads_)
-                            : make_cuda_passes(bucket, by_group_, memory(), config().stream);
+        bucket.passes =
+            config().memory == ONEBIT_MEMORY_HOST
+                ? make_host_passes(bucket, by_group_, *kernels_, threads_)
+                : make_cuda_passes(bucket, by_group_, memory(), config().stream, config().max_grad_norm > 0);
         ONEBIT_RETURN_IF_ERROR(make_sum(bucket));
         bucket.m = AlignedBuffer<float>(bucket.layout.count(), memory());
         bucket.v = AlignedBuffer<float>(bucket.layout.count(), memory());

@@ -140,10 +140,10 @@ Status FusedOptimizer::find_factor(Round round) {
     if (norm_ == nullptr) return {};
     double squares = 0; // of the sum over the ranks
     if (round == Round::kExact) {
-        for (const Bucket& bucket : buckets_) squares += norm_->sum_squares(bucket.layout, bucket.sum.data());
+        for (const Bucket& bucket : buckets_) squares += norm_->sum_squares(bucket);
     } else {
         norm_->restart();
-        for (const Bucket& bucket : buckets_) norm_->sketch(bucket.layout);
+        for (const Bucket& bucket : buckets_) norm_->sketch(bucket);
         ONEBIT_RETURN_IF_ERROR(norm_->sum_squares_over_ranks(&squares));
     }
     const double norm = std::sqrt(squares) / buckets_.front().allreduce->channel().size() / settings_.gradient_scale;

@@ -2,11 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "optim/passes.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <cstring>
 #include <utility>
 
+#include "core/hash.hpp"
 #include "optim/bucket.hpp"
 #include "optim/segment_passes.hpp"
 
@@ -22,6 +24,8 @@ class HostPasses final : public Passes {
     Status look_at_gradients(bool gather) override;
     void adam(float factor) override;
     void invert_denominator() override;
+    void sum_squares(std::span<float> by_segment) override;
+    void sketch(std::span<float> sketches) override;
     std::unique_ptr<ValueSource> make_momentum_source(FactorOf factor) override;
     void update_from_message() override;
     void read(const AlignedBuffer<float>& fused, const Reader& body) const override { body(0, fused.view()); }
@@ -81,6 +85,25 @@ void HostPasses::invert_denominator() {
     });
 }
 
+void HostPasses::sum_squares(std::span<float> by_segment) {
+    bucket_.layout.for_each_segment(threads_, [&](const Segment& segment) {
+        by_segment[segment.index] = kernels_.sum_squares(bucket_.sum.data() + segment.offset, segment.count);
+    });
+}
+
+void HostPasses::sketch(std::span<float> sketches) {
+    const std::span<const Segment> all = bucket_.layout.segments();
+    parallel_for(0, ceil_divide(all.size(), kSketchSegments), threads_, [&](std::size_t p) {
+        float* const sketch = sketches.data() + p * kSketchBuckets;
+        std::fill_n(sketch, kSketchBuckets, 0.0F);
+        const std::size_t first = p * kSketchSegments;
+        for (const Segment& segment : all.subspan(first, std::min(kSketchSegments, all.size() - first))) {
+            alignas(64) float scratch[kBlockElements];
+            kernels_.sketch(segment.read_gradients(kernels_, scratch), segment.count, sketch_seed(segment), sketch);
+        }
+    });
+}
+
 std::unique_ptr<ValueSource> HostPasses::make_momentum_source(FactorOf factor) {
     const auto read_message = [this](const Block& block, float* m) { bucket_.allreduce->flat().last_result(block, m); };
     return std::unique_ptr<ValueSource>(
@@ -109,6 +132,11 @@ void HostPasses::set_parameters(const float* fused) {
 }
 
 } // namespace
+
+std::uint64_t sketch_seed(const Segment& segment) {
+    const std::uint64_t place[] = {segment.tensor->number, segment.begin};
+    return hash_bytes(place, sizeof(place));
+}
 
 Status nonfinite_gradient(const Segment& segment, std::size_t index, float value) {
     return Status::error(ONEBIT_ERROR_NONFINITE, "%s: gradients[%zu] is %g", segment.tensor->name.c_str(),

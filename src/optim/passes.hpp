@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
@@ -53,6 +54,13 @@ class Passes {
     virtual void prepare_source() {}
     /// The frozen update by the last message.
     virtual void update_from_message() = 0;
+    // What clipping needs to know; these wait.
+
+    /// The sum of squares of the sum's values, segment by segment.
+    virtual void sum_squares(std::span<float> by_segment) = 0;
+    /// Sketches of this rank's own gradients, kSketchBuckets for each kSketchSegments segments or part of that.
+    virtual void sketch(std::span<float> sketches) = 0;
+
     /// What went wrong in a pass, none of which can tell, if anything did. A GPU may fail.
     virtual Status failure() const { return {}; }
 
@@ -73,6 +81,15 @@ class Passes {
     virtual std::size_t bytes() const { return 0; }
 };
 
+/// Segments that share a sketch before all are added up: half a million elements to 4 KiB.
+inline constexpr std::size_t kSketchSegments = 128;
+/// Floats of the sketches of so many segments.
+constexpr std::size_t sketch_floats(std::size_t segments) {
+    return ceil_divide(segments, kSketchSegments) * kSketchBuckets;
+}
+/// What a segment's elements are hashed with.
+std::uint64_t sketch_seed(const Segment& segment);
+
 /// What a pass says of a gradient that isn't finite.
 Status nonfinite_gradient(const Segment& segment, std::size_t index, float value);
 
@@ -81,7 +98,8 @@ std::unique_ptr<Passes> make_host_passes(Bucket& bucket, const PassSettings& set
                                          unsigned threads);
 
 /// The same in a GPU's, with its work in `stream`, a cudaStream_t: cuda/cuda_passes.cpp, or where there is no CUDA,
-/// cuda/no_cuda.cpp. May throw, as its memory does.
-std::unique_ptr<Passes> make_cuda_passes(Bucket& bucket, const PassSettings& settings, Memory& memory, void* stream);
+/// cuda/no_cuda.cpp. May throw, as its memory does. `clips`: there is clipping.
+std::unique_ptr<Passes> make_cuda_passes(Bucket& bucket, const PassSettings& settings, Memory& memory, void* stream,
+                                         bool clips);
 
 } // namespace onebit

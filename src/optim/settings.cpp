@@ -83,7 +83,6 @@ Status check_memory(const onebit_optimizer_config_t& config) {
     if (config.kind == ONEBIT_OPTIMIZER_ZERO_ONE_ADAM) {
         return unsupported("config.kind: ONEBIT_OPTIMIZER_ZERO_ONE_ADAM");
     }
-    if (config.max_grad_norm > 0) return unsupported("config.max_grad_norm");
     if (config.bucket_size > 0) return unsupported("config.bucket_size");
     return {};
 }

@@ -175,7 +175,8 @@ inline bool same_training(TrainingOn& a, TrainingOn& b) {
     const onebit_optimizer_info_t x = a.info(), y = b.info();
     return a.parameters() == b.parameters() && a.copies() == b.copies() && a.errors().same_as(b.errors()) &&
            x.frozen == y.frozen && x.steps == y.steps && x.skipped == y.skipped && x.freeze_step == y.freeze_step &&
-           x.masked == y.masked && x.exact_rounds == y.exact_rounds && x.compressed_rounds == y.compressed_rounds;
+           x.masked == y.masked && x.exact_rounds == y.exact_rounds && x.compressed_rounds == y.compressed_rounds &&
+           x.grad_norm == y.grad_norm;
 }
 
 } // namespace onebit_test

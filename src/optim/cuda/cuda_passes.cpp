@@ -21,17 +21,19 @@ T* moved(T* pointer, std::size_t elements, onebit_datatype_t type) {
 
 // ------------------------------------------------------------------------------------------------ what is told ----
 
-CudaPasses::CudaPasses(Bucket& bucket, const PassSettings& settings, Memory& memory, cuda::Stream stream)
+CudaPasses::CudaPasses(Bucket& bucket, const PassSettings& settings, Memory& memory, cuda::Stream stream, bool clips)
     : bucket_(bucket),
       settings_(settings),
       memory_(memory),
       stream_(stream),
       groups_(settings.betas.size()),
+      groups_there_(groups_.size(), memory),
+      factor_there_(1, memory),
       factors_(bucket.layout.tensors().size()),
+      factors_there_(factors_.size(), memory),
+      squares_(clips ? bucket.layout.segments().size() : 0, memory),
+      sketches_(clips ? sketch_floats(bucket.layout.segments().size()) : 0, memory),
       window_(std::min(bucket.layout.count(), kWindow)) {
-    groups_there_.reserve(groups_.size(), memory);
-    factor_there_.reserve(1, memory);
-    factors_there_.reserve(factors_.size(), memory);
     make_pieces();
     if (bucket.compresses) place_in_messages();
     pieces_there_ = AlignedBuffer<cuda::Piece>(pieces_.size(), memory);
@@ -50,6 +52,7 @@ void CudaPasses::make_pieces() {
             piece.parameters = segment.parameters();
             piece.gradients = moved(tensor.gradients, segment.begin, tensor.gradient_type);
             piece.copy = moved(tensor.copy, segment.begin, tensor.copy_type);
+            piece.seed = sketch_seed(segment);
             piece.gradient_type = tensor.gradient_type;
             piece.copy_type = tensor.copy_type;
             piece.count = static_cast<unsigned>(segment.count);
@@ -136,6 +139,17 @@ void CudaPasses::adam(float factor) {
 
 void CudaPasses::invert_denominator() {
     note(cuda::invert_denominator({pieces(), bucket_.precondition.data(), bucket_.precondition.data()}, stream_));
+}
+
+void CudaPasses::sum_squares(std::span<float> by_segment) {
+    note(cuda::sum_squares({pieces(), bucket_.sum.data(), squares_.data()}, stream_));
+    memory_.copy(by_segment.data(), squares_.data(), squares_.bytes());
+}
+
+/// The host adds them up, which goes on from those of other buckets, in one order wherever they lie.
+void CudaPasses::sketch(std::span<float> sketches) {
+    note(cuda::sketch({pieces(), sketches_.data()}, stream_));
+    memory_.copy(sketches.data(), sketches_.data(), sketches_.bytes());
 }
 
 void CudaPasses::update_from_message() {
@@ -243,11 +257,13 @@ void CudaPasses::note(const Status& status) {
 
 std::size_t CudaPasses::bytes() const {
     return pieces_.size() * sizeof(cuda::Piece) + pieces_there_.bytes() + window_.bytes() +
-           groups_.size() * sizeof(cuda::GroupSettings) + factors_.size() * sizeof(float);
+           groups_.size() * sizeof(cuda::GroupSettings) + factors_.size() * sizeof(float) + squares_.bytes() +
+           sketches_.bytes();
 }
 
-std::unique_ptr<Passes> make_cuda_passes(Bucket& bucket, const PassSettings& settings, Memory& memory, void* stream) {
-    return std::make_unique<CudaPasses>(bucket, settings, memory, static_cast<cuda::Stream>(stream));
+std::unique_ptr<Passes> make_cuda_passes(Bucket& bucket, const PassSettings& settings, Memory& memory, void* stream,
+                                         bool clips) {
+    return std::make_unique<CudaPasses>(bucket, settings, memory, static_cast<cuda::Stream>(stream), clips);
 }
 
 } // namespace onebit

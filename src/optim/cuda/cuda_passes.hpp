@@ -2,11 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
-#include "compress/sign/cuda/cuda_sign_codec.hpp"
 #include "core/aligned_buffer.hpp"
 #include "core/cuda/device.hpp"
 #include "optim/bucket.hpp"
@@ -14,6 +15,37 @@
 #include "optim/passes.hpp"
 
 namespace onebit {
+
+/// An array of the host's on the device, copied again only when it changes; from pinned memory, for with any other CUDA
+/// waits for the stream's work before it begins.
+template <typename T>
+class PinnedTable {
+  public:
+    PinnedTable(std::size_t count, Memory& device)
+        : on_host_(count, cuda::pinned_memory()), on_device_(count, device) {}
+
+    /// On the device, in order with the stream's work. Waits only where the copy before it may still be under way: not
+    /// if that was an earlier step's.
+    Status update(std::span<const T> values, cuda::Stream stream) {
+        if (known_ && std::ranges::equal(values, on_host_.view())) return {};
+        if (known_) {
+            bool copied = false;
+            ONEBIT_RETURN_IF_ERROR(copied_.test(&copied));
+            if (!copied) ONEBIT_RETURN_IF_ERROR(cuda::wait_for(stream));
+        }
+        known_ = true;
+        std::ranges::copy(values, on_host_.data());
+        ONEBIT_RETURN_IF_ERROR(cuda::copy_later(on_device_.data(), on_host_.data(), on_host_.bytes(), stream));
+        return copied_.record(stream);
+    }
+    const T* data() const { return on_device_.data(); }
+
+  private:
+    AlignedBuffer<T> on_host_;
+    AlignedBuffer<T> on_device_;
+    cuda::Event copied_;
+    bool known_ = false; ///< by the device
+};
 
 /// The passes over a bucket in a GPU's memory: each puts one launch, or a few, into the stream and returns. What the
 /// kernels are told lies in that memory too, and is copied there again only when it changes: pieces with a tensor's
@@ -23,11 +55,13 @@ namespace onebit {
 /// tensor of floats, which is encoded from where it lies; or whole momenta, where a message's encoder can't form them.
 class CudaPasses final : public Passes {
   public:
-    CudaPasses(Bucket& bucket, const PassSettings& settings, Memory& memory, cuda::Stream stream);
+    CudaPasses(Bucket& bucket, const PassSettings& settings, Memory& memory, cuda::Stream stream, bool clips);
 
     Status look_at_gradients(bool gather) override;
     void adam(float factor) override;
     void invert_denominator() override;
+    void sum_squares(std::span<float> by_segment) override;
+    void sketch(std::span<float> sketches) override;
     std::unique_ptr<ValueSource> make_momentum_source(FactorOf factor) override;
     void prepare_source() override;
     void update_from_message() override;
@@ -68,10 +102,13 @@ class CudaPasses final : public Passes {
     AlignedBuffer<cuda::Piece> pieces_there_; ///< on the device
     std::vector<const void*> gradients_;      ///< by tensor: as the device knows them
     std::vector<cuda::GroupSettings> groups_;
-    DeviceTable<cuda::GroupSettings> groups_there_;
-    DeviceTable<float> factor_there_; ///< one, of the sum
+    PinnedTable<cuda::GroupSettings> groups_there_;
+    PinnedTable<float> factor_there_; ///< one, of the sum
     std::vector<float> factors_;      ///< of the rank's own gradients, by tensor
-    DeviceTable<float> factors_there_;
+    PinnedTable<float> factors_there_;
+
+    AlignedBuffer<float> squares_; ///< by piece
+    AlignedBuffer<float> sketches_;
 
     FactorOf factor_of_;
     Encoded encoded_;                     ///< by the coming exchange
