@@ -97,10 +97,7 @@ Status FusedOptimizer::make_room() {
     bucket_of_.resize(tensors_.size());
     double beta2 = 0;
     for (Bucket& bucket : buckets_) {
-        bucket.passes =
-            config().memory == ONEBIT_MEMORY_HOST
-                ? make_host_passes(bucket, by_group_, *kernels_, threads_)
-                : make_cuda_passes(bucket, by_group_, memory(), config().stream, config().max_grad_norm > 0);
+        bucket.passes = make_passes(bucket);
         ONEBIT_RETURN_IF_ERROR(make_sum(bucket));
         bucket.m = AlignedBuffer<float>(bucket.layout.count(), memory());
         bucket.v = AlignedBuffer<float>(bucket.layout.count(), memory());
@@ -114,6 +111,13 @@ Status FusedOptimizer::make_room() {
         automatic_freeze_.emplace(beta2, config().lr_warmup_steps);
     }
     return {};
+}
+
+std::unique_ptr<Passes> FusedOptimizer::make_passes(Bucket& bucket) const {
+    if (config().memory == ONEBIT_MEMORY_HOST) return make_host_passes(bucket, by_group_, *kernels_, threads_);
+    const bool lamb = config().kind == ONEBIT_OPTIMIZER_LAMB || config().kind == ONEBIT_OPTIMIZER_ONEBIT_LAMB;
+    return make_cuda_passes(bucket, by_group_, memory(), config().stream,
+                            {.clipping = config().max_grad_norm > 0, .lamb = lamb});
 }
 
 /// What broke an exchange breaks the optimizer.

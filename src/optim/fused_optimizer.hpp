@@ -117,13 +117,6 @@ class FusedOptimizer : public Optimizer {
     std::uint64_t variance_updates(const Bucket& bucket) const {
         return bucket.compresses && frozen() ? freeze_step_ : t();
     }
-    /// Calls body(block) for all blocks of a bucket, from several threads.
-    template <typename Body>
-    void for_each_block(const Bucket& bucket, const Body& body) const {
-        for (const Chunk& chunk : bucket.allreduce->flat().chunks()) {
-            parallel_for(0, chunk.blocks(), threads_, [&](std::size_t i) { body(Block{chunk, i}); });
-        }
-    }
     /// What this step multiplies the rank's own gradients by, and what their sum over the ranks.
     float own_factor() const { return static_cast<float>(factor_); }
     float sum_factor() const;
@@ -146,6 +139,7 @@ class FusedOptimizer : public Optimizer {
     Status add_buckets(Communicator& communicator, const std::vector<const Tensor*>& tensors, bool compresses,
                        bool keep_results);
     Status make_room();
+    std::unique_ptr<Passes> make_passes(Bucket& bucket) const;
     Status check_number(std::size_t tensor) const;
     Status check_usable() const;
     Status check_between_steps() const;

@@ -28,6 +28,12 @@ class HostPasses final : public Passes {
     void sketch(std::span<float> sketches) override;
     std::unique_ptr<ValueSource> make_momentum_source(FactorOf factor) override;
     void update_from_message() override;
+    void find_direction(float factor, std::span<Findings> findings) override;
+    void descend(const FactorOf& step) override;
+    void find_magnitudes(std::span<Findings> findings) override;
+    void begin_messages(const FactorOf& scale) override;
+    void look_at_messages(const FactorOf& unscale, std::span<Findings> findings) override;
+    void update_from_message(const FactorOf& unscale, const FactorOf& step) override;
     void read(const AlignedBuffer<float>& fused, const Reader& body) const override { body(0, fused.view()); }
     void edit(AlignedBuffer<float>& fused, const Editor& body) override { body(0, {fused.data(), fused.size()}); }
     void copy_last_result(const Chunk& chunk, float* values) const override;
@@ -35,7 +41,15 @@ class HostPasses final : public Passes {
 
   private:
     Status describe_nonfinite(const Segment& segment) const;
+    const AdamBetas& betas(const Segment& segment) const { return settings_.betas[segment.tensor->group]; }
     const AdamUpdate& update(const Segment& segment) const { return settings_.updates[segment.tensor->group]; }
+    /// Calls body(block) for all blocks that are exchanged, from several threads.
+    template <typename Body>
+    void for_each_block(const Body& body) const {
+        for (const Chunk& chunk : bucket_.allreduce->flat().chunks()) {
+            parallel_for(0, chunk.blocks(), threads_, [&](std::size_t i) { body(Block{chunk, i}); });
+        }
+    }
 
     Bucket& bucket_;
     const PassSettings& settings_;
@@ -73,7 +87,7 @@ void HostPasses::adam(float factor) {
     bucket_.layout.for_each_segment(threads_, [&](const Segment& segment) {
         const std::size_t at = segment.offset;
         kernels_.adam(bucket_.sum.data() + at, factor, bucket_.m.data() + at, bucket_.v.data() + at,
-                      segment.parameters(), segment.count, settings_.betas[segment.tensor->group], update(segment));
+                      segment.parameters(), segment.count, betas(segment), update(segment));
         segment.write_copy(kernels_);
     });
 }
@@ -117,6 +131,97 @@ void HostPasses::update_from_message() {
         segment.write_copy(kernels_);
     }));
 }
+
+// ---- LAMB's ----
+
+void HostPasses::find_direction(float factor, std::span<Findings> findings) {
+    bucket_.layout.for_each_segment(threads_, [&](const Segment& segment) {
+        alignas(64) float u[kBlockElements];
+        const std::size_t at = segment.offset;
+        kernels_.moments(bucket_.sum.data() + at, factor, bucket_.m.data() + at, bucket_.v.data() + at, segment.count,
+                         betas(segment));
+        kernels_.direction(bucket_.m.data() + at, bucket_.v.data() + at, segment.parameters(), segment.count,
+                           update(segment), u);
+        findings[segment.index].x = kernels_.sum_squares(segment.parameters(), segment.count);
+        findings[segment.index].u = kernels_.sum_squares(u, segment.count);
+    });
+}
+
+/// Works the direction out once more, which is less than to write it and to read it.
+void HostPasses::descend(const FactorOf& step) {
+    bucket_.layout.for_each_segment(threads_, [&](const Segment& segment) {
+        alignas(64) float u[kBlockElements];
+        const std::size_t at = segment.offset;
+        kernels_.direction(bucket_.m.data() + at, bucket_.v.data() + at, segment.parameters(), segment.count,
+                           update(segment), u);
+        kernels_.descend(u, step(*segment.tensor), segment.parameters(), segment.count);
+        segment.write_copy(kernels_);
+    });
+}
+
+void HostPasses::find_magnitudes(std::span<Findings> findings) {
+    bucket_.layout.for_each_segment(threads_, [&](const Segment& segment) {
+        findings[segment.index].x = kernels_.sum_squares(bucket_.m.data() + segment.offset, segment.count);
+    });
+}
+
+void HostPasses::begin_messages(const FactorOf& scale) {
+    bucket_.layout.for_each_segment(threads_, [&](const Segment& segment) {
+        const std::size_t at = segment.offset;
+        std::memcpy(bucket_.v_fresh.data() + at, bucket_.v.data() + at, segment.count * sizeof(float));
+        kernels_.multiply(bucket_.m.data() + at, scale(*segment.tensor), segment.count, bucket_.m.data() + at);
+    });
+}
+
+void HostPasses::look_at_messages(const FactorOf& unscale, std::span<Findings> findings) {
+    const FlatAllreduce& messages = bucket_.allreduce->flat();
+    for_each_block([&](const Block& block) {
+        alignas(64) float m[kBlockElements];
+        alignas(64) float m_before[kBlockElements];
+        alignas(64) float work[kBlockElements];
+        messages.last_result(block, m);
+        if (bucket_.m.size() > 0) {
+            std::memcpy(m_before, bucket_.m.data() + block.begin(), block.count() * sizeof(float));
+        } else {
+            messages.previous_result(block, m_before);
+        }
+        for (const Segment& segment : bucket_.layout.segments(block)) {
+            const std::size_t in_block = segment.offset - block.begin();
+            const float* const precondition = bucket_.precondition.data() + segment.offset;
+            const float factor = unscale(*segment.tensor);
+            Findings& found = findings[segment.index];
+            kernels_.multiply(m + in_block, factor, segment.count, m + in_block);
+            kernels_.multiply(m_before + in_block, factor, segment.count, m_before + in_block);
+            kernels_.refresh(m + in_block, m_before + in_block, precondition, bucket_.v_fresh.data() + segment.offset,
+                             segment.count, betas(segment), update(segment), work);
+            found.least_ratio = kernels_.least(work, segment.count);
+            AdamUpdate without_decay = update(segment);
+            without_decay.weight_decay = 0;
+            for (const auto& [how, squares] : {std::pair(without_decay, &found.u0), {update(segment), &found.u}}) {
+                kernels_.frozen_direction(m + in_block, precondition, segment.parameters(), segment.count, how, work);
+                *squares = kernels_.sum_squares(work, segment.count);
+            }
+        }
+    });
+}
+
+void HostPasses::update_from_message(const FactorOf& unscale, const FactorOf& step) {
+    for_each_block([&](const Block& block) {
+        alignas(64) float m[kBlockElements];
+        bucket_.allreduce->flat().last_result(block, m);
+        for (const Segment& segment : bucket_.layout.segments(block)) {
+            float* const at = m + (segment.offset - block.begin());
+            AdamUpdate scaled = update(segment);
+            scaled.lr = step(*segment.tensor);
+            kernels_.multiply(at, unscale(*segment.tensor), segment.count, at);
+            kernels_.frozen_update(at, bucket_.precondition.data() + segment.offset, segment.parameters(),
+                                   segment.count, scaled);
+            segment.write_copy(kernels_);
+        }
+    });
+}
+
+// ---- what is done rarely ----
 
 void HostPasses::copy_last_result(const Chunk& chunk, float* values) const {
     for (std::size_t b = 0; b < chunk.blocks(); ++b) {

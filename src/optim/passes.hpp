@@ -26,6 +26,14 @@ struct PassSettings {
     std::vector<AdamUpdate> updates;
 };
 
+/// What LAMB's passes find out about one segment.
+struct Findings {
+    double x = 0;  ///< squares of the parameters, or of m
+    double u = 0;  ///< of the update
+    double u0 = 0; ///< of the update without weight decay
+    float least_ratio = 0;
+};
+
 /// What is done to the values of a bucket, where they lie, in whole passes over its layout. The algorithms, which know
 /// of no kind of memory, say what is to be done and in which order. A bucket's arrays (sum, m, v, ...) lie where its
 /// tensors do; what is called fused is such an array.
@@ -64,6 +72,22 @@ class Passes {
     /// What went wrong in a pass, none of which can tell, if anything did. A GPU may fail.
     virtual Status failure() const { return {}; }
 
+    // ---- LAMB's; those with findings, one for each segment, wait ----
+
+    /// m and v, the gradients being the sum times `factor`, and the squares x and u of Adam's update by them.
+    virtual void find_direction(float factor, std::span<Findings> findings) = 0;
+    /// That update, tensors having steps of their own.
+    virtual void descend(const FactorOf& step) = 0;
+    /// The squares x of m.
+    virtual void find_magnitudes(std::span<Findings> findings) = 0;
+    /// v_fresh begins as v; m becomes what messages will have, scale(tensor) m.
+    virtual void begin_messages(const FactorOf& scale) = 0;
+    /// Brings v_fresh up to date with the gradient that the last two messages, times unscale(tensor), tell of; u, u0
+    /// and the least ratio. Before the last message was m, as long as that is not empty.
+    virtual void look_at_messages(const FactorOf& unscale, std::span<Findings> findings) = 0;
+    /// The frozen update by the last message times unscale(tensor), tensors having steps of their own.
+    virtual void update_from_message(const FactorOf& unscale, const FactorOf& step) = 0;
+
     // ---- what is done rarely, and waits ----
 
     /// Shows the host a fused array, part by part in order.
@@ -97,9 +121,15 @@ Status nonfinite_gradient(const Segment& segment, std::size_t index, float value
 std::unique_ptr<Passes> make_host_passes(Bucket& bucket, const PassSettings& settings, const OptimKernels& kernels,
                                          unsigned threads);
 
+/// What of a GPU's passes is going to be asked for.
+struct CudaNeeds {
+    bool clipping = false;
+    bool lamb = false;
+};
+
 /// The same in a GPU's, with its work in `stream`, a cudaStream_t: cuda/cuda_passes.cpp, or where there is no CUDA,
-/// cuda/no_cuda.cpp. May throw, as its memory does. `clips`: there is clipping.
+/// cuda/no_cuda.cpp. May throw, as its memory does.
 std::unique_ptr<Passes> make_cuda_passes(Bucket& bucket, const PassSettings& settings, Memory& memory, void* stream,
-                                         bool clips);
+                                         const CudaNeeds& needs);
 
 } // namespace onebit

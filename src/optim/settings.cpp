@@ -78,8 +78,6 @@ Status check_memory(const onebit_optimizer_config_t& config) {
     const auto unsupported = [](const char* what) {
         return Status::error(ONEBIT_ERROR_UNSUPPORTED, "%s: not with config.memory ONEBIT_MEMORY_CUDA so far", what);
     };
-    if (config.kind == ONEBIT_OPTIMIZER_LAMB) return unsupported("config.kind: ONEBIT_OPTIMIZER_LAMB");
-    if (config.kind == ONEBIT_OPTIMIZER_ONEBIT_LAMB) return unsupported("config.kind: ONEBIT_OPTIMIZER_ONEBIT_LAMB");
     if (config.kind == ONEBIT_OPTIMIZER_ZERO_ONE_ADAM) {
         return unsupported("config.kind: ONEBIT_OPTIMIZER_ZERO_ONE_ADAM");
     }

@@ -21,7 +21,8 @@ T* moved(T* pointer, std::size_t elements, onebit_datatype_t type) {
 
 // ------------------------------------------------------------------------------------------------ what is told ----
 
-CudaPasses::CudaPasses(Bucket& bucket, const PassSettings& settings, Memory& memory, cuda::Stream stream, bool clips)
+CudaPasses::CudaPasses(Bucket& bucket, const PassSettings& settings, Memory& memory, cuda::Stream stream,
+                       const CudaNeeds& needs)
     : bucket_(bucket),
       settings_(settings),
       memory_(memory),
@@ -31,8 +32,13 @@ CudaPasses::CudaPasses(Bucket& bucket, const PassSettings& settings, Memory& mem
       factor_there_(1, memory),
       factors_(bucket.layout.tensors().size()),
       factors_there_(factors_.size(), memory),
-      squares_(clips ? bucket.layout.segments().size() : 0, memory),
-      sketches_(clips ? sketch_floats(bucket.layout.segments().size()) : 0, memory),
+      steps_(factors_.size()),
+      steps_there_(factors_.size(), memory),
+      numbers_there_(needs.clipping || needs.lamb ? bucket.layout.segments().size() : 0, memory),
+      numbers_(numbers_there_.size()),
+      sketches_(needs.clipping ? sketch_floats(bucket.layout.segments().size()) : 0, memory),
+      m_before_(needs.lamb && bucket.compresses ? bucket.layout.count() : 0, memory),
+      work_(m_before_.size(), memory),
       window_(std::min(bucket.layout.count(), kWindow)) {
     make_pieces();
     if (bucket.compresses) place_in_messages();
@@ -142,8 +148,8 @@ void CudaPasses::invert_denominator() {
 }
 
 void CudaPasses::sum_squares(std::span<float> by_segment) {
-    note(cuda::sum_squares({pieces(), bucket_.sum.data(), squares_.data()}, stream_));
-    memory_.copy(by_segment.data(), squares_.data(), squares_.bytes());
+    note(cuda::sum_squares({pieces(), bucket_.sum.data(), numbers_there_.data()}, stream_));
+    memory_.copy(by_segment.data(), numbers_there_.data(), numbers_there_.bytes());
 }
 
 /// The host adds them up, which goes on from those of other buckets, in one order wherever they lie.
@@ -153,9 +159,27 @@ void CudaPasses::sketch(std::span<float> sketches) {
 }
 
 void CudaPasses::update_from_message() {
+    note(cuda::compressed_update({pieces(), last_messages(), bucket_.precondition.data(), nullptr, nullptr}, stream_));
+}
+
+cuda::Messages CudaPasses::last_messages() const {
     const std::span<const std::uint32_t> mask = messages().mask();
-    const cuda::Messages words = {messages().last_messages(), mask.empty() ? nullptr : mask.data()};
-    note(cuda::compressed_update({pieces(), words, bucket_.precondition.data(), nullptr, nullptr}, stream_));
+    return {messages().last_messages(), mask.empty() ? nullptr : mask.data()};
+}
+
+/// What is given by tensor, on the device.
+const float* CudaPasses::factors(const FactorOf& factor_of) {
+    std::ranges::transform(bucket_.layout.tensors(), factors_.begin(),
+                           [&](const Tensor* tensor) { return factor_of(*tensor); });
+    note(factors_there_.update(factors_, stream_));
+    return factors_there_.data();
+}
+
+const float* CudaPasses::steps(const FactorOf& step_of) {
+    std::ranges::transform(bucket_.layout.tensors(), steps_.begin(),
+                           [&](const Tensor* tensor) { return step_of(*tensor); });
+    note(steps_there_.update(steps_, stream_));
+    return steps_there_.data();
 }
 
 // ---- momenta to be encoded ----
@@ -193,8 +217,7 @@ std::optional<Blend> CudaPasses::common_blend() const {
 /// the gradients as they lie.
 void CudaPasses::prepare_source() {
     if (!factor_of_) return;
-    std::ranges::transform(bucket_.layout.tensors(), factors_.begin(),
-                           [this](const Tensor* tensor) { return factor_of_(*tensor); });
+    const float* const own_factors = factors(factor_of_);
     const bool m_is_the_message = bucket_.m.size() == 0;
     const std::optional<Blend> blend = common_blend();
     if (m_is_the_message && blend) {
@@ -208,9 +231,71 @@ void CudaPasses::prepare_source() {
     } else {
         note(cuda::copy_later(m, bucket_.m.data(), bucket_.m.bytes(), stream_));
     }
-    note(factors_there_.update(factors_, stream_));
-    note(cuda::momentum({pieces(), nullptr, factors_there_.data(), m}, stream_));
+    note(cuda::momentum({pieces(), nullptr, own_factors, m}, stream_));
     encoded_ = {m, std::nullopt};
+}
+
+// ----------------------------------------------------------------------------------------------------- LAMB's ----
+
+/// put(segment, its number), once the device's are here.
+template <typename Put>
+void CudaPasses::take_numbers(const Put& put) {
+    memory_.copy(numbers_.data(), numbers_there_.data(), numbers_there_.bytes());
+    for (std::size_t i = 0; i < numbers_.size(); ++i) put(i, numbers_[i]);
+}
+
+/// The direction takes the sum's place: descend needs it once more.
+void CudaPasses::find_direction(float factor, std::span<Findings> findings) {
+    float* const u = bucket_.sum.data();
+    note(factor_there_.update(std::span(&factor, 1), stream_));
+    note(cuda::moments({pieces(), u, factor_there_.data(), bucket_.m.data(), bucket_.v.data()}, stream_));
+    note(cuda::direction({pieces(), bucket_.m.data(), bucket_.v.data(), u}, stream_));
+    note(cuda::sum_squares({pieces(), u, numbers_there_.data()}, stream_));
+    take_numbers([&](std::size_t i, float squares) { findings[i].u = squares; });
+    note(cuda::sum_squares({pieces(), nullptr, numbers_there_.data()}, stream_));
+    take_numbers([&](std::size_t i, float squares) { findings[i].x = squares; });
+}
+
+void CudaPasses::descend(const FactorOf& step) {
+    note(cuda::descend({pieces(), bucket_.sum.data(), steps(step)}, stream_));
+}
+
+void CudaPasses::find_magnitudes(std::span<Findings> findings) {
+    note(cuda::sum_squares({pieces(), bucket_.m.data(), numbers_there_.data()}, stream_));
+    take_numbers([&](std::size_t i, float squares) { findings[i].x = squares; });
+}
+
+void CudaPasses::begin_messages(const FactorOf& scale) {
+    note(cuda::copy_later(bucket_.v_fresh.data(), bucket_.v.data(), bucket_.v.bytes(), stream_));
+    note(cuda::multiply({pieces(), bucket_.m.data(), factors(scale), bucket_.m.data()}, stream_));
+}
+
+void CudaPasses::look_at_messages(const FactorOf& unscale, std::span<Findings> findings) {
+    float* const m = bucket_.sum.data();
+    float* const m_before = m_before_.data();
+    float* const work = work_.data();
+    messages().last_result(ArraySink(m));
+    if (bucket_.m.size() > 0) {
+        note(cuda::copy_later(m_before, bucket_.m.data(), bucket_.m.bytes(), stream_));
+    } else {
+        messages().previous_result(ArraySink(m_before));
+    }
+    const float* const factor = factors(unscale);
+    note(cuda::multiply({pieces(), m, factor, m}, stream_));
+    note(cuda::multiply({pieces(), m_before, factor, m_before}, stream_));
+    note(cuda::refresh({pieces(), m, m_before, bucket_.precondition.data(), bucket_.v_fresh.data(), work}, stream_));
+    note(cuda::least({pieces(), work, numbers_there_.data()}, stream_));
+    take_numbers([&](std::size_t i, float least) { findings[i].least_ratio = least; });
+    for (const bool with_decay : {false, true}) {
+        note(cuda::frozen_direction({pieces(), m, bucket_.precondition.data(), work, with_decay}, stream_));
+        note(cuda::sum_squares({pieces(), work, numbers_there_.data()}, stream_));
+        take_numbers([&](std::size_t i, float squares) { (with_decay ? findings[i].u : findings[i].u0) = squares; });
+    }
+}
+
+void CudaPasses::update_from_message(const FactorOf& unscale, const FactorOf& step) {
+    note(cuda::compressed_update(
+        {pieces(), last_messages(), bucket_.precondition.data(), factors(unscale), steps(step)}, stream_));
 }
 
 // ------------------------------------------------------------------------------------------------ done rarely ----
@@ -257,13 +342,13 @@ void CudaPasses::note(const Status& status) {
 
 std::size_t CudaPasses::bytes() const {
     return pieces_.size() * sizeof(cuda::Piece) + pieces_there_.bytes() + window_.bytes() +
-           groups_.size() * sizeof(cuda::GroupSettings) + factors_.size() * sizeof(float) + squares_.bytes() +
-           sketches_.bytes();
+           groups_.size() * sizeof(cuda::GroupSettings) + factors_.size() * sizeof(float) + numbers_there_.bytes() +
+           sketches_.bytes() + m_before_.bytes() + work_.bytes();
 }
 
 std::unique_ptr<Passes> make_cuda_passes(Bucket& bucket, const PassSettings& settings, Memory& memory, void* stream,
-                                         bool clips) {
-    return std::make_unique<CudaPasses>(bucket, settings, memory, static_cast<cuda::Stream>(stream), clips);
+                                         const CudaNeeds& needs) {
+    return std::make_unique<CudaPasses>(bucket, settings, memory, static_cast<cuda::Stream>(stream), needs);
 }
 
 } // namespace onebit

@@ -55,7 +55,8 @@ class PinnedTable {
 /// tensor of floats, which is encoded from where it lies; or whole momenta, where a message's encoder can't form them.
 class CudaPasses final : public Passes {
   public:
-    CudaPasses(Bucket& bucket, const PassSettings& settings, Memory& memory, cuda::Stream stream, bool clips);
+    CudaPasses(Bucket& bucket, const PassSettings& settings, Memory& memory, cuda::Stream stream,
+               const CudaNeeds& needs);
 
     Status look_at_gradients(bool gather) override;
     void adam(float factor) override;
@@ -66,6 +67,13 @@ class CudaPasses final : public Passes {
     void prepare_source() override;
     void update_from_message() override;
     Status failure() const override;
+
+    void find_direction(float factor, std::span<Findings> findings) override;
+    void descend(const FactorOf& step) override;
+    void find_magnitudes(std::span<Findings> findings) override;
+    void begin_messages(const FactorOf& scale) override;
+    void look_at_messages(const FactorOf& unscale, std::span<Findings> findings) override;
+    void update_from_message(const FactorOf& unscale, const FactorOf& step) override;
 
     void read(const AlignedBuffer<float>& fused, const Reader& body) const override;
     void edit(AlignedBuffer<float>& fused, const Editor& body) override;
@@ -89,6 +97,11 @@ class CudaPasses final : public Passes {
     cuda::Pieces pieces();
     const float* gradients_in_place() const;
     std::optional<Blend> common_blend() const;
+    const float* factors(const FactorOf& factor_of);
+    const float* steps(const FactorOf& step_of);
+    cuda::Messages last_messages() const;
+    template <typename Put>
+    void take_numbers(const Put& put);
     /// Keeps the first failure.
     void note(const Status& status);
     const FlatAllreduce& messages() const { return bucket_.allreduce->flat(); }
@@ -104,11 +117,16 @@ class CudaPasses final : public Passes {
     std::vector<cuda::GroupSettings> groups_;
     PinnedTable<cuda::GroupSettings> groups_there_;
     PinnedTable<float> factor_there_; ///< one, of the sum
-    std::vector<float> factors_;      ///< of the rank's own gradients, by tensor
+    std::vector<float> factors_;      ///< by tensor
     PinnedTable<float> factors_there_;
+    std::vector<float> steps_; ///< likewise
+    PinnedTable<float> steps_there_;
 
-    AlignedBuffer<float> squares_; ///< by piece
+    AlignedBuffer<float> numbers_there_; ///< by piece
+    std::vector<float> numbers_;
     AlignedBuffer<float> sketches_;
+    AlignedBuffer<float> m_before_; ///< LAMB's, of the messages but the last
+    AlignedBuffer<float> work_;     ///< likewise
 
     FactorOf factor_of_;
     Encoded encoded_;                     ///< by the coming exchange

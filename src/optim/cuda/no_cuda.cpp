@@ -7,7 +7,7 @@
 namespace onebit {
 
 std::unique_ptr<Passes> make_cuda_passes(Bucket& /*bucket*/, const PassSettings& /*settings*/, Memory& /*memory*/,
-                                         void* /*stream*/, bool /*clips*/) {
+                                         void* /*stream*/, const CudaNeeds& /*needs*/) {
     return nullptr; // never asked for: there is no placement in a GPU's memory either
 }
 
