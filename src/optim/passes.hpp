@@ -62,6 +62,7 @@ class Passes {
     virtual void prepare_source() {}
     /// The frozen update by the last message.
     virtual void update_from_message() = 0;
+
     // What clipping needs to know; these wait.
 
     /// The sum of squares of the sum's values, segment by segment.
@@ -90,7 +91,7 @@ class Passes {
 
     // ---- what is done rarely, and waits ----
 
-    /// Shows the host a fused array, part by part in order.
+    /// Shows the host a fused array, part by part in order. A GPU's is copied for that.
     virtual void read(const AlignedBuffer<float>& fused, const Reader& body) const = 0;
     /// And lets it change the array.
     virtual void edit(AlignedBuffer<float>& fused, const Editor& body) = 0;

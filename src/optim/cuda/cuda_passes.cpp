@@ -11,6 +11,8 @@ namespace {
 /// Elements that the host is shown at a time: 1 MiB.
 constexpr std::size_t kWindow = std::size_t{1} << 18;
 
+static_assert(cuda::kSketchPieces == kSketchSegments);
+
 template <typename T>
 T* moved(T* pointer, std::size_t elements, onebit_datatype_t type) {
     using Byte = std::conditional_t<std::is_const_v<T>, const std::byte, std::byte>;
