@@ -350,7 +350,7 @@ typedef enum onebit_optimizer_kind ONEBIT_ENUM_INT {
                                           rarer and rarer rounds at all [0/1 Adam, alg. 1] */
 } onebit_optimizer_kind_t;
 
-/* One tensor: what LAMB calls a layer. Host memory, aligned to the element's size, contiguous, the caller's; the
+/* One tensor: what LAMB calls a layer. In config.memory, aligned to the element's size, contiguous, the caller's; the
  * pointers must stay valid. Nothing of what the tensors name may overlap: INVALID_ARGUMENT. */
 typedef struct onebit_tensor {
     size_t size;                     /* sizeof(onebit_tensor_t) */
@@ -420,6 +420,11 @@ typedef struct onebit_optimizer_config {
     uint64_t bucket_size;        /* 0: all tensors are exchanged together, by step; else in buckets of about so many
                                     elements, whole tensors, which onebit_optimizer_grad_ready can begin with: where
                                     the network takes longer than the encoder, as a slow one does */
+    onebit_memory_t memory;      /* where parameters, gradients and copies lie; the same on every rank. In a GPU's not
+                                    with ZERO_ONE_ADAM, nor with bucket_size: UNSUPPORTED */
+    void* stream; /* ONEBIT_MEMORY_CUDA: the cudaStream_t, this rank's own, that the optimizer's work goes
+                     into, NULL: the default stream of the device that is current when the optimizer is
+                     created. It outlives the optimizer */
 } onebit_optimizer_config_t;
 
 #define ONEBIT_OPTIMIZER_CONFIG_VERSION 1
@@ -427,7 +432,7 @@ typedef struct onebit_optimizer_config {
     {                                                                                                               \
         sizeof(onebit_optimizer_config_t), ONEBIT_OPTIMIZER_CONFIG_VERSION, (kind_), (lr_), 0.9, 0.999, 1e-8, 0.0,  \
             NULL, 0, 1, 0, 0.0, ONEBIT_FREEZE_AUTO, 0, ONEBIT_SCALE_L2, ONEBIT_GROUP_BLOCK, 0.01, 10.0, 0.9, 1, 16, \
-            32768, 16, 0                                                                                            \
+            32768, 16, 0, ONEBIT_MEMORY_HOST, NULL                                                                  \
     }
 
 /* Registers the tensors and allocates the optimizer's state. Collective; blocks.
@@ -441,6 +446,11 @@ ONEBIT_API onebit_status_t onebit_optimizer_create(onebit_comm_t comm, const one
 
 /* One step with the gradients as they now are. Collective; blocks. A NaN or an infinity in any rank's gradients gives
  * NONFINITE on every rank and changes nothing (info.skipped counts it): a dynamic loss scale can go on from there.
+ * In a GPU's memory (which may be managed): gradients are read in order with config.stream's work, parameters and their
+ * copies written in order with it; they may still be when the call returns: work that is put into the stream after the
+ * call sees them. The call waits for what the stream was given before it. The same results, to the bit, as on the host,
+ * but for the order in which exact rounds add up more than two ranks. The device that is current doesn't matter, and
+ * stays. What fails on the device is INTERNAL.
  * INVALID_ARGUMENT (a tensor has no gradients), INVALID_HANDLE, NONFINITE, MISMATCH (learning rates, gradient scale or
  * stage differ), BUSY, TRANSPORT, TIMEOUT. */
 ONEBIT_API onebit_status_t onebit_optimizer_step(onebit_optimizer_t optimizer) ONEBIT_NOEXCEPT;

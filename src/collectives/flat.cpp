@@ -153,10 +153,10 @@ void FlatAllreduce::take_turns() {
     current_ = (current_ + 1) % rounds_.size();
 }
 
-void FlatAllreduce::last_result(const ValueSink& sink) const {
+void FlatAllreduce::decode_result(const Round& round, const ValueSink& sink) const {
     SliceCursor cursor(codec_.slice_blocks());
     for (Slice slice; cursor.next(chunks_, &slice);) {
-        codec_.decode(rounds_[last_].results[slice.chunk.index], slice, mask_.view(), sink);
+        codec_.decode(round.results[slice.chunk.index], slice, mask_.view(), sink);
     }
 }
 

@@ -96,9 +96,12 @@ class FlatAllreduce {
     /// Decodes a block of the last finished call's result; a ValueSource may ask while its block isn't encoded yet.
     void last_result(const Block& block, float* values) const { decode_result(rounds_[last_], block, values); }
     /// The whole of it.
-    void last_result(const ValueSink& sink) const;
+    void last_result(const ValueSink& sink) const { decode_result(rounds_[last_], sink); }
+    /// The same as it came: the messages of all chunks, one behind the other.
+    const std::uint32_t* last_messages() const { return rounds_[last_].results.front(); }
     /// Of the call before that one, where results are kept.
     void previous_result(const Block& block, float* values) const { decode_result(rounds_[previous_], block, values); }
+    void previous_result(const ValueSink& sink) const { decode_result(rounds_[previous_], sink); }
 
     /// Replaces the mask (empty: all elements take part; else one bit for each), which is in the codec's memory, and
     /// zeroes the errors outside it.
@@ -117,6 +120,7 @@ class FlatAllreduce {
     void decode_result(const Round& round, const Block& block, float* values) const {
         codec_.decode_block(round.results[block.chunk.index], block, mask_.view(), values);
     }
+    void decode_result(const Round& round, const ValueSink& sink) const;
     bool on_device() const { return &codec_.memory() != &host_memory(); }
     const Round& now() const { return rounds_[current_]; }
     Feedback& new_worker() { return operands_.tentative ? *next_worker_ : *worker_; }

@@ -2,8 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "optim/adam.hpp"
 
-#include "optim/segment_passes.hpp"
-
 namespace onebit {
 
 Status Adam::create(Communicator& communicator, Settings settings, std::vector<Tensor> tensors,
@@ -25,16 +23,12 @@ Status Adam::freeze_bucket(Bucket& bucket) {
 }
 
 std::unique_ptr<ValueSource> Adam::make_source(Bucket& bucket) {
-    return make_momentum_source(bucket, [this](const Tensor&) { return own_factor(); });
+    return bucket.passes->make_momentum_source([this](const Tensor&) { return own_factor(); });
 }
 
 void Adam::update_compressed(Bucket& bucket) {
     set_updates(freeze_step());
-    bucket.allreduce->flat().last_result(SegmentSink(bucket.layout, [&](const Segment& segment, const float* m) {
-        kernels().frozen_update(m, bucket.precondition.data() + segment.offset, segment.parameters(), segment.count,
-                                update(segment));
-        segment.write_copy(kernels());
-    }));
+    bucket.passes->update_from_message();
     bucket.m = {}; // from here on the message is all there is
 }
 

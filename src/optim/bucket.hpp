@@ -11,6 +11,7 @@
 
 #include "collectives/allreduce.hpp"
 #include "core/aligned_buffer.hpp"
+#include "optim/passes.hpp"
 #include "optim/tensors.hpp"
 
 namespace onebit {
@@ -19,6 +20,7 @@ namespace onebit {
 struct Bucket {
     Layout layout;
     bool compresses = false;             ///< once that stage is reached; else exact for ever
+    std::unique_ptr<Passes> passes;      ///< over its layout; the arrays below lie where they work
     std::unique_ptr<ValueSource> source; ///< what a compressed exchange encodes; only where the bucket compresses
     AlignedBuffer<float> sum;            ///< of the gradients over the ranks, in exact rounds
     AlignedBuffer<float> m;
@@ -35,7 +37,7 @@ struct Bucket {
 
     std::size_t bytes() const {
         return layout.bytes() + sum.bytes() + m.bytes() + v.bytes() + precondition.bytes() + v_fresh.bytes() +
-               anchor.bytes();
+               anchor.bytes() + (passes == nullptr ? 0 : passes->bytes());
     }
 };
 

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <span>
 #include <utility>
 
 namespace onebit {
@@ -19,6 +20,8 @@ onebit_allreduce_config_t exchange_config(const onebit_optimizer_config_t& confi
     exchange.group = config.group;
     exchange.check = ONEBIT_CHECK_NONE;
     exchange.threads = config.threads;
+    exchange.memory = config.memory;
+    exchange.stream = config.stream;
     return exchange;
 }
 
@@ -27,8 +30,9 @@ onebit_allreduce_config_t exchange_config(const onebit_optimizer_config_t& confi
 // -------------------------------------------------------------------------------------------------- creation ----
 
 FusedOptimizer::FusedOptimizer(Settings settings, std::vector<Tensor> tensors)
-    : settings_(std::move(settings)), tensors_(std::move(tensors)), updates_(settings_.groups.size()) {
-    for (const onebit_param_group_t& group : settings_.groups) betas_.push_back(betas_of(group));
+    : settings_(std::move(settings)), tensors_(std::move(tensors)) {
+    for (const onebit_param_group_t& group : settings_.groups) by_group_.betas.push_back(betas_of(group));
+    by_group_.updates.resize(settings_.groups.size());
 }
 
 FusedOptimizer::~FusedOptimizer() {
@@ -60,7 +64,7 @@ Status FusedOptimizer::prepare(Communicator& communicator, bool keep_results) {
     if (config().max_grad_norm <= 0) return {};
     std::size_t most_segments = 0;
     for (const Bucket& bucket : buckets_) most_segments = std::max(most_segments, bucket.layout.segments().size());
-    return GradientNorm::create(communicator, most_segments, *kernels_, threads_, &norm_);
+    return GradientNorm::create(communicator, most_segments, &norm_);
 }
 
 Status FusedOptimizer::add_buckets(Communicator& communicator, const std::vector<const Tensor*>& tensors,
@@ -93,9 +97,10 @@ Status FusedOptimizer::make_room() {
     bucket_of_.resize(tensors_.size());
     double beta2 = 0;
     for (Bucket& bucket : buckets_) {
+        bucket.passes = make_passes(bucket);
         ONEBIT_RETURN_IF_ERROR(make_sum(bucket));
-        bucket.m = AlignedBuffer<float>(bucket.layout.count());
-        bucket.v = AlignedBuffer<float>(bucket.layout.count());
+        bucket.m = AlignedBuffer<float>(bucket.layout.count(), memory());
+        bucket.v = AlignedBuffer<float>(bucket.layout.count(), memory());
         if (bucket.compresses) bucket.source = make_source(bucket);
         for (const Tensor* tensor : bucket.layout.tensors()) {
             bucket_of_[tensor->number] = static_cast<std::size_t>(&bucket - buckets_.data());
@@ -106,6 +111,13 @@ Status FusedOptimizer::make_room() {
         automatic_freeze_.emplace(beta2, config().lr_warmup_steps);
     }
     return {};
+}
+
+std::unique_ptr<Passes> FusedOptimizer::make_passes(Bucket& bucket) const {
+    if (config().memory == ONEBIT_MEMORY_HOST) return make_host_passes(bucket, by_group_, *kernels_, threads_);
+    const bool lamb = config().kind == ONEBIT_OPTIMIZER_LAMB || config().kind == ONEBIT_OPTIMIZER_ONEBIT_LAMB;
+    return make_cuda_passes(bucket, by_group_, memory(), config().stream,
+                            {.clipping = config().max_grad_norm > 0, .lamb = lamb});
 }
 
 /// What broke an exchange breaks the optimizer.
@@ -160,14 +172,19 @@ Status FusedOptimizer::mask_zero_variance(Bucket& bucket) {
     bool any = false;
     const Status own = catch_exceptions([&] {
         mask = AlignedBuffer<std::uint32_t>(ceil_divide(bucket.v.size(), kWordElements));
-        for (std::size_t i = 0; i < bucket.v.size(); ++i) {
-            if (bucket.v[i] > 0) {
-                mask[i / kWordElements] |= 1U << (i % kWordElements);
-            } else {
-                any = true;
-                bucket.m[i] = 0; // where v has underflowed, m may be left over
+        bucket.passes->read(bucket.v, [&](std::size_t first, std::span<const float> v) {
+            for (std::size_t i = first; i < first + v.size(); ++i) {
+                const std::uint32_t bit = v[i - first] > 0 ? 1 : 0;
+                mask[i / kWordElements] |= bit << (i % kWordElements);
+                any = any || bit == 0;
             }
-        }
+        });
+        if (!any) return Status();
+        bucket.passes->edit(bucket.m, [&](std::size_t first, std::span<float> m) {
+            for (std::size_t i = first; i < first + m.size(); ++i) { // where v has underflowed, m may be left over
+                if ((mask[i / kWordElements] >> (i % kWordElements) & 1) == 0) m[i - first] = 0;
+            }
+        });
         return Status();
     });
     return bucket.allreduce->set_mask(any ? mask.data() : nullptr, own);
@@ -194,16 +211,22 @@ void FusedOptimizer::request_freeze() {
     freeze_requested_ = true;
     masked_ = 0;
     for (const Bucket& bucket : buckets_) {
-        if (bucket.compresses) masked_ += static_cast<std::uint64_t>(std::ranges::count(bucket.v.view(), 0.0F));
+        if (!bucket.compresses) continue;
+        bucket.passes->read(bucket.v, [&](std::size_t, std::span<const float> v) {
+            masked_ += static_cast<std::uint64_t>(std::ranges::count(v, 0.0F));
+        });
     }
 }
 
-/// Added up in order: the same on every rank and with any number of threads.
+/// Added up in order: the same on every rank and with any number of threads. Of a v in a GPU's memory it costs a copy
+/// to the host, in every step that may freeze by the rule.
 double FusedOptimizer::variance_norm() const {
     double norm = 0;
     for (const Bucket& bucket : buckets_) {
         if (!bucket.compresses) continue;
-        for (const float v : bucket.v.view()) norm += v;
+        bucket.passes->read(bucket.v, [&](std::size_t, std::span<const float> part) {
+            for (const float v : part) norm += v;
+        });
     }
     return norm;
 }
@@ -211,7 +234,7 @@ double FusedOptimizer::variance_norm() const {
 // ---------------------------------------------------------------------------------------- what kinds build on ----
 
 void FusedOptimizer::set_updates(std::uint64_t v_updates) {
-    std::ranges::transform(settings_.groups, updates_.begin(), [&](const onebit_param_group_t& group) {
+    std::ranges::transform(settings_.groups, by_group_.updates.begin(), [&](const onebit_param_group_t& group) {
         return update_of(group, config().bias_correction != 0, t(), v_updates);
     });
 }
@@ -222,34 +245,25 @@ float FusedOptimizer::sum_factor() const {
 
 void FusedOptimizer::update_with_adam(Bucket& bucket, std::uint64_t v_updates) {
     set_updates(v_updates);
-    const float factor = sum_factor();
-    bucket.layout.for_each_segment(threads_, [&](const Segment& segment) {
-        const std::size_t at = segment.offset;
-        kernels_->adam(bucket.sum.data() + at, factor, bucket.m.data() + at, bucket.v.data() + at, segment.parameters(),
-                       segment.count, betas(segment), update(segment));
-        segment.write_copy(*kernels_);
-    });
+    bucket.passes->adam(sum_factor());
 }
 
 Status FusedOptimizer::make_sum(Bucket& bucket) const {
-    AlignedBuffer<float> sum(bucket.layout.count());
+    AlignedBuffer<float> sum(bucket.layout.count(), memory());
     if (has_buckets()) ONEBIT_RETURN_IF_ERROR(bucket.allreduce->plan_sum(sum.data()));
     bucket.sum = std::move(sum);
     return {};
 }
 
-void FusedOptimizer::drop_sum(Bucket& bucket) {
+void FusedOptimizer::drop_sum(Bucket& bucket) const {
     (void)bucket.allreduce->plan_sum(nullptr); // can't fail
-    bucket.sum = {};
+    if (!bucket.passes->keeps_sum()) bucket.sum = {};
 }
 
 void FusedOptimizer::freeze_variance(Bucket& bucket, std::uint64_t v_updates) {
     set_updates(v_updates);
     bucket.precondition = std::move(bucket.v);
-    bucket.layout.for_each_segment(threads_, [&](const Segment& segment) {
-        float* const at = bucket.precondition.data() + segment.offset;
-        kernels_->invert_denominator(at, segment.count, update(segment), at);
-    });
+    bucket.passes->invert_denominator();
 }
 
 // --------------------------------------------------------------------------------------------------- settings ----
@@ -264,6 +278,7 @@ Status FusedOptimizer::set_gradients(std::size_t number, const void* gradients) 
     if (ready_[number]) ONEBIT_RETURN_IF_ERROR(check_between_steps());
     Tensor& tensor = tensors_[number];
     ONEBIT_RETURN_IF_ERROR(check_alignment(tensor, "gradients", gradients, tensor.gradient_type));
+    ONEBIT_RETURN_IF_ERROR(check_place(tensor, "gradients", gradients, *settings_.placement));
     tensor.gradients = gradients;
     return {};
 }

@@ -13,8 +13,8 @@
 #include "optim/freeze.hpp"
 #include "optim/gradient_norm.hpp"
 #include "optim/optimizer.hpp"
+#include "optim/passes.hpp"
 #include "optim/saved_state.hpp"
-#include "optim/segment_passes.hpp"
 #include "optim/settings.hpp"
 #include "optim/tensors.hpp"
 
@@ -42,6 +42,7 @@ enum class Round {
 /// all are under way, and what has been exchanged counts only then. fused_step.cpp has both orders.
 class FusedOptimizer : public Optimizer {
   public:
+    Entered enter() const final { return Entered(settings_.placement); }
     Status step() final; // these two: fused_step.cpp
     Status grad_ready(std::size_t tensor) final;
     Status set_gradients(std::size_t tensor, const void* gradients) final;
@@ -99,6 +100,8 @@ class FusedOptimizer : public Optimizer {
 
     // ---- what it works with ----
 
+    /// Where the tensors lie, and what is kept for them.
+    Memory& memory() const { return settings_.placement->memory(); }
     /// The number of the step that is being made; the first is 1.
     std::uint64_t t() const { return steps_ + 1; }
     bool frozen() const { return freeze_step_ > 0; }
@@ -106,21 +109,13 @@ class FusedOptimizer : public Optimizer {
     const onebit_param_group_t& group_of(const Tensor& tensor) const { return settings_.groups[tensor.group]; }
     std::size_t num_tensors() const { return tensors_.size(); }
     const std::vector<onebit_param_group_t>& groups() const { return settings_.groups; }
-    const std::vector<AdamBetas>& betas() const { return betas_; } ///< by group
-    const AdamBetas& betas(const Segment& segment) const { return betas_[segment.tensor->group]; }
+    const AdamBetas& betas(const Segment& segment) const { return by_group_.betas[segment.tensor->group]; }
     /// Works out this step's updates for a v that has been updated `v_updates` times.
     void set_updates(std::uint64_t v_updates);
-    const AdamUpdate& update(const Segment& segment) const { return updates_[segment.tensor->group]; }
+    const AdamUpdate& update(const Segment& segment) const { return by_group_.updates[segment.tensor->group]; }
     /// How often a bucket's v has been updated, this step included, where every exact step does.
     std::uint64_t variance_updates(const Bucket& bucket) const {
         return bucket.compresses && frozen() ? freeze_step_ : t();
-    }
-    /// Calls body(block) for all blocks of a bucket, from several threads.
-    template <typename Body>
-    void for_each_block(const Bucket& bucket, const Body& body) const {
-        for (const Chunk& chunk : bucket.allreduce->flat().chunks()) {
-            parallel_for(0, chunk.blocks(), threads_, [&](std::size_t i) { body(Block{chunk, i}); });
-        }
     }
     /// What this step multiplies the rank's own gradients by, and what their sum over the ranks.
     float own_factor() const { return static_cast<float>(factor_); }
@@ -132,19 +127,9 @@ class FusedOptimizer : public Optimizer {
 
     /// Where exact rounds add up: made before the first one, dropped after the last.
     Status make_sum(Bucket& bucket) const;
-    static void drop_sum(Bucket& bucket);
+    void drop_sum(Bucket& bucket) const;
     /// One step of dense Adam from the bucket's exact sum.
     void update_with_adam(Bucket& bucket, std::uint64_t v_updates);
-    /// The source of 1-bit momenta: the last message, or bucket.m as long as that is not empty, and the gradients times
-    /// factor(tensor).
-    template <typename Factor>
-    std::unique_ptr<ValueSource> make_momentum_source(Bucket& bucket, const Factor& factor) const {
-        const auto read_message = [&bucket](const Block& block, float* m) {
-            bucket.allreduce->flat().last_result(block, m);
-        };
-        return std::unique_ptr<ValueSource>(
-            new MomentumSource(bucket.layout, *kernels_, betas_, bucket.m, factor, read_message));
-    }
     /// Masks the elements whose v is zero, and zeroes what is left of their momentum. Collective; blocks.
     Status mask_zero_variance(Bucket& bucket);
     /// Turns v, updated `v_updates` times, into the preconditioner.
@@ -154,6 +139,7 @@ class FusedOptimizer : public Optimizer {
     Status add_buckets(Communicator& communicator, const std::vector<const Tensor*>& tensors, bool compresses,
                        bool keep_results);
     Status make_room();
+    std::unique_ptr<Passes> make_passes(Bucket& bucket) const;
     Status check_number(std::size_t tensor) const;
     Status check_usable() const;
     Status check_between_steps() const;
@@ -176,7 +162,7 @@ class FusedOptimizer : public Optimizer {
     Status break_all(const Status& why);
     Status agree(Round round, const Status& own, const std::function<Status(bool*)>& meanwhile = {});
     Status look_at_gradients(Bucket& bucket, Round round);
-    Status describe_nonfinite(const Segment& segment) const;
+    Status check_passes();
     Status find_factor(Round round);
     void forget_exchanges();
 
@@ -194,15 +180,15 @@ class FusedOptimizer : public Optimizer {
     Identity identity() const;
     Status pack(std::vector<std::byte>* bytes);
     Status check_loaded(const LoadedOptimizer& loaded);
+    Status make_room_for(LoadedOptimizer& loaded);
     Status restore(LoadedOptimizer& save);
 
     Settings settings_;
     std::vector<Tensor> tensors_;
+    PassSettings by_group_;
     std::vector<Bucket> buckets_;
     const OptimKernels* kernels_ = nullptr;
     unsigned threads_ = 1;
-    std::vector<AdamBetas> betas_;    ///< by group
-    std::vector<AdamUpdate> updates_; ///< likewise
     double timeout_ = 0;
     std::unique_ptr<GradientNorm> norm_; ///< where gradients are clipped
     std::optional<AutomaticFreeze> automatic_freeze_;

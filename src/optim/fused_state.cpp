@@ -153,15 +153,15 @@ Status FusedOptimizer::pack(std::vector<std::byte>* bytes) {
 std::vector<float> FusedOptimizer::piece_of(const Bucket& bucket, ArrayName name, const Chunk& piece) const {
     std::vector<float> values(piece.count);
     const auto copy = [&](const AlignedBuffer<float>& from) {
-        if (piece.count > 0) std::memcpy(values.data(), from.data() + piece.begin, piece.count * sizeof(float));
+        if (piece.count > 0) memory().copy(values.data(), from.data() + piece.begin, piece.count * sizeof(float));
     };
     switch (name) {
         case ArrayName::kParameters:
-            for (const Segment& whole : bucket.layout.segments()) {
-                const Segment segment = whole.within(piece.begin, piece.count);
-                if (segment.count == 0) continue;
-                std::memcpy(values.data() + (segment.offset - piece.begin), segment.parameters(),
-                            segment.count * sizeof(float));
+            for (std::size_t i = 0; i < bucket.layout.tensors().size(); ++i) {
+                const Segment part = bucket.layout.whole_tensor(i).within(piece.begin, piece.count);
+                if (part.count == 0) continue;
+                memory().copy(values.data() + (part.offset - piece.begin), part.parameters(),
+                              part.count * sizeof(float));
             }
             break;
         case ArrayName::kMomentum:
@@ -169,9 +169,7 @@ std::vector<float> FusedOptimizer::piece_of(const Bucket& bucket, ArrayName name
                 copy(bucket.m);
                 break;
             }
-            for (std::size_t b = 0; b < piece.blocks(); ++b) {
-                bucket.allreduce->flat().last_result({piece, b}, values.data() + b * kBlockElements);
-            }
+            bucket.passes->copy_last_result(piece, values.data());
             break;
         case ArrayName::kVariance:
             copy(bucket.v);
@@ -188,7 +186,10 @@ std::vector<float> FusedOptimizer::piece_of(const Bucket& bucket, ArrayName name
         case ArrayName::kMask: {
             std::vector<std::uint32_t> all(piece.words(), ~0U); // no mask: all take part
             const std::span<const std::uint32_t> mask = bucket.allreduce->flat().mask();
-            if (!mask.empty()) std::ranges::copy(mask.subspan(piece.begin / kWordElements, all.size()), all.begin());
+            if (!mask.empty() && !all.empty()) {
+                memory().copy(all.data(), mask.data() + piece.begin / kWordElements,
+                              all.size() * sizeof(std::uint32_t));
+            }
             return as_floats(all);
         }
         case ArrayName::kWorkerError:
@@ -211,7 +212,8 @@ Status FusedOptimizer::load(const char* prefix) {
         ONEBIT_RETURN_IF_ERROR(check_prefix(prefix));
         ONEBIT_RETURN_IF_ERROR(load_optimizer(prefix, first.channel().rank(), first.channel().size(), &loaded));
         const Status fits = check_loaded(loaded);
-        return fits.ok() ? fits : Status::error(fits.code(), "%s: %s", prefix, fits.message().c_str());
+        if (!fits.ok()) return Status::error(fits.code(), "%s: %s", prefix, fits.message().c_str());
+        return make_room_for(loaded);
     });
     ONEBIT_RETURN_IF_ERROR(
         first.agree_now(own, static_cast<std::uint32_t>(loaded.saved_ranks),
@@ -220,7 +222,7 @@ Status FusedOptimizer::load(const char* prefix) {
     return restore(loaded);
 }
 
-/// Makes sure that all of the state is there, and makes room for what it needs besides.
+/// Makes sure that all of the state is there.
 Status FusedOptimizer::check_loaded(const LoadedOptimizer& loaded) {
     const Identity own = identity();
     const Identity& its = loaded.identity;
@@ -242,8 +244,23 @@ Status FusedOptimizer::check_loaded(const LoadedOptimizer& loaded) {
             if (found == loaded.arrays.end() || found->second.size() != plan.length) return differs("other arrays");
         }
     }
+    return {};
+}
+
+/// Brings the buckets' arrays to where these lie, and makes room for what the state needs besides.
+Status FusedOptimizer::make_room_for(LoadedOptimizer& loaded) {
+    if (&memory() != &host_memory()) {
+        constexpr ArrayName kMoved[] = {ArrayName::kMomentum, ArrayName::kVariance, ArrayName::kPrecondition,
+                                        ArrayName::kFreshVariance, ArrayName::kAnchor};
+        for (auto& [key, values] : loaded.arrays) {
+            if (std::ranges::find(kMoved, key.first) == std::end(kMoved)) continue;
+            AlignedBuffer<float> moved(values.size(), memory());
+            moved.copy_from(values.data());
+            values = std::move(moved);
+        }
+    }
     for (Bucket& bucket : buckets_) {
-        const bool sums = !bucket.compresses || its.frozen == 0;
+        const bool sums = !bucket.compresses || loaded.identity.frozen == 0;
         if (sums && bucket.sum.size() == 0) ONEBIT_RETURN_IF_ERROR(make_sum(bucket));
     }
     return {};
@@ -264,10 +281,7 @@ Status FusedOptimizer::restore(LoadedOptimizer& save) {
         bucket.v_fresh = take(ArrayName::kFreshVariance);
         bucket.anchor = take(ArrayName::kAnchor);
         const AlignedBuffer<float> parameters = take(ArrayName::kParameters);
-        bucket.layout.for_each_segment(threads_, [&](const Segment& segment) {
-            std::memcpy(segment.parameters(), parameters.data() + segment.offset, segment.count * sizeof(float));
-            segment.write_copy(*kernels_);
-        });
+        bucket.passes->set_parameters(parameters.data());
         if (bucket.compresses && frozen()) drop_sum(bucket);
         if (!bucket.compresses) continue;
         const AlignedBuffer<float> mask = take(ArrayName::kMask);

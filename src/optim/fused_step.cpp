@@ -6,9 +6,7 @@
 // from the settings and the stage, so that all ranks take the same, whether or not they have called grad_ready.
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
-#include <cstring>
 
 #include "collectives/wait.hpp"
 #include "optim/fused_optimizer.hpp"
@@ -41,6 +39,7 @@ Status FusedOptimizer::step() {
             update_locally(bucket);
         }
     }
+    ONEBIT_RETURN_IF_ERROR(check_passes());
     finish_step(round);
     ++steps_;
     exact_rounds_ += round == Round::kExact ? 1 : 0;
@@ -87,9 +86,10 @@ Status FusedOptimizer::exchange_compressed() {
     }
     for (Bucket& bucket : buckets_) {
         if (!bucket.compresses) continue;
+        bucket.passes->prepare_source();
         const Status exchanged = bucket.allreduce->run_compressed(*bucket.source);
         if (exchanged.code() == ONEBIT_ERROR_NONFINITE && bucket.m.size() == 0) { // it has voided the message
-            bucket.m = AlignedBuffer<float>(bucket.layout.count());
+            bucket.m = AlignedBuffer<float>(bucket.layout.count(), memory());
         }
         ONEBIT_RETURN_IF_ERROR(exchanged);
     }
@@ -120,33 +120,18 @@ Status FusedOptimizer::break_all(const Status& why) {
     return why;
 }
 
+/// A pass that failed has left who knows what.
+Status FusedOptimizer::check_passes() {
+    for (const Bucket& bucket : buckets_) {
+        if (const Status failed = bucket.passes->failure(); !failed.ok()) return break_all(failed);
+    }
+    return {};
+}
+
 /// Looks for missing and for bad ones, of which the first is reported. Changes nothing but the sum.
 Status FusedOptimizer::look_at_gradients(Bucket& bucket, Round round) {
     for (const Tensor* tensor : bucket.layout.tensors()) ONEBIT_RETURN_IF_ERROR(check_has_gradients(*tensor));
-    const bool gather = averages_exactly(bucket, round);
-    std::atomic<std::size_t> first_bad = SIZE_MAX;
-    bucket.layout.for_each_segment(threads_, [&](const Segment& segment) {
-        alignas(64) float scratch[kBlockElements];
-        const float* values = segment.read_gradients(*kernels_, scratch);
-        if (gather) {
-            float* const place = bucket.sum.data() + segment.offset;
-            std::memcpy(place, values, segment.count * sizeof(float));
-            values = place;
-        }
-        if (bucket.allreduce->codec().first_nonfinite(values, segment.count) == segment.count) return;
-        for (std::size_t seen = first_bad; segment.index < seen;) {
-            if (first_bad.compare_exchange_weak(seen, segment.index)) break;
-        }
-    });
-    return first_bad == SIZE_MAX ? Status() : describe_nonfinite(bucket.layout.segments()[first_bad]);
-}
-
-Status FusedOptimizer::describe_nonfinite(const Segment& segment) const {
-    float scratch[kBlockElements];
-    const float* const values = segment.read_gradients(*kernels_, scratch);
-    const std::size_t i = buckets_.front().allreduce->codec().first_nonfinite(values, segment.count);
-    return Status::error(ONEBIT_ERROR_NONFINITE, "%s: gradients[%zu] is %g", segment.tensor->name.c_str(),
-                         segment.begin + i, static_cast<double>(values[i]));
+    return bucket.passes->look_at_gradients(averages_exactly(bucket, round));
 }
 
 /// Collective where gradients are clipped but not all averaged exactly; blocks.
@@ -155,10 +140,10 @@ Status FusedOptimizer::find_factor(Round round) {
     if (norm_ == nullptr) return {};
     double squares = 0; // of the sum over the ranks
     if (round == Round::kExact) {
-        for (const Bucket& bucket : buckets_) squares += norm_->sum_squares(bucket.layout, bucket.sum.data());
+        for (const Bucket& bucket : buckets_) squares += norm_->sum_squares(bucket);
     } else {
         norm_->restart();
-        for (const Bucket& bucket : buckets_) norm_->sketch(bucket.layout);
+        for (const Bucket& bucket : buckets_) norm_->sketch(bucket);
         ONEBIT_RETURN_IF_ERROR(norm_->sum_squares_over_ranks(&squares));
     }
     const double norm = std::sqrt(squares) / buckets_.front().allreduce->channel().size() / settings_.gradient_scale;

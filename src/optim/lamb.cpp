@@ -4,11 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <utility>
-
-#include "optim/segment_passes.hpp"
 
 namespace onebit {
 namespace {
@@ -58,31 +55,14 @@ std::size_t Lamb::own_bytes() const {
 /// Two passes: one for m, v and the norms, from which the trust ratios follow, one for the parameters.
 void Lamb::update_exactly(Bucket& bucket) {
     set_updates(variance_updates(bucket));
-    const float factor = sum_factor();
-    bucket.layout.for_each_segment(threads(), [&](const Segment& segment) {
-        alignas(64) float u[kBlockElements];
-        const std::size_t at = segment.offset;
-        kernels().moments(bucket.sum.data() + at, factor, bucket.m.data() + at, bucket.v.data() + at, segment.count,
-                          betas(segment));
-        kernels().direction(bucket.m.data() + at, bucket.v.data() + at, segment.parameters(), segment.count,
-                            update(segment), u);
-        findings_[segment.index].x = kernels().sum_squares(segment.parameters(), segment.count);
-        findings_[segment.index].u = kernels().sum_squares(u, segment.count);
-    });
+    bucket.passes->find_direction(sum_factor(), findings_);
     for (std::size_t i = 0; i < bucket.layout.tensors().size(); ++i) {
         const Tensor& tensor = *bucket.layout.tensors()[i];
         const double trust =
             trust_ratio(layers_[tensor.number], bucket.layout.segments_of_tensor(i), bucket.compresses);
         step_sizes_[tensor.number] = static_cast<float>(group_of(tensor).lr * trust);
     }
-    bucket.layout.for_each_segment(threads(), [&](const Segment& segment) {
-        alignas(64) float u[kBlockElements];
-        const std::size_t at = segment.offset;
-        kernels().direction(bucket.m.data() + at, bucket.v.data() + at, segment.parameters(), segment.count,
-                            update(segment), u);
-        kernels().descend(u, step_sizes_[segment.tensor->number], segment.parameters(), segment.count);
-        segment.write_copy(kernels());
-    });
+    bucket.passes->descend(step_of());
 }
 
 /// c of one tensor; `remember`: counts towards its running mean.
@@ -107,9 +87,7 @@ double Lamb::trust_ratio(Layer& layer, std::span<const Segment> segments, bool r
 Status Lamb::freeze_bucket(Bucket& bucket) {
     const Layout& layout = bucket.layout;
     std::vector<double> magnitudes; // s, by tensor of the bucket
-    layout.for_each_segment(threads(), [&](const Segment& segment) {
-        findings_[segment.index].x = kernels().sum_squares(bucket.m.data() + segment.offset, segment.count);
-    });
+    bucket.passes->find_magnitudes(findings_);
     double mean = 0;
     for (std::size_t i = 0; i < layout.tensors().size(); ++i) {
         double squares = 0;
@@ -125,14 +103,8 @@ Status Lamb::freeze_bucket(Bucket& bucket) {
             layer.trust = layer.trust_sum / weight;
         }
     }
-    bucket.v_fresh = AlignedBuffer<float>(layout.count());
-    layout.for_each_segment(threads(), [&](const Segment& segment) {
-        const std::size_t at = segment.offset;
-        std::memcpy(bucket.v_fresh.data() + at, bucket.v.data() + at, segment.count * sizeof(float));
-        const auto scale = static_cast<float>(layers_[segment.tensor->number].momentum_scale);
-        kernels().multiply(bucket.m.data() + at, scale, segment.count,
-                           bucket.m.data() + at); // as messages will have it
-    });
+    bucket.v_fresh = AlignedBuffer<float>(layout.count(), memory());
+    bucket.passes->begin_messages([this](const Tensor& tensor) { return scale_of(tensor); });
     freeze_variance(bucket, t() - 1);
     drop_sum(bucket);
     return {};
@@ -141,14 +113,14 @@ Status Lamb::freeze_bucket(Bucket& bucket) {
 // ------------------------------------------------------------------------------------------------ compression ----
 
 std::unique_ptr<ValueSource> Lamb::make_source(Bucket& bucket) {
-    return make_momentum_source(bucket, [this](const Tensor& tensor) {
+    return bucket.passes->make_momentum_source([this](const Tensor& tensor) {
         return static_cast<float>(own_factor() * layers_[tensor.number].momentum_scale);
     });
 }
 
 void Lamb::update_compressed(Bucket& bucket) {
     set_updates(t()); // v_fresh has been updated in every step
-    look_at_messages(bucket);
+    bucket.passes->look_at_messages(unscale_of(), findings_);
     bucket.m = {}; // from here on the messages are all there is
     for (std::size_t i = 0; i < bucket.layout.tensors().size(); ++i) {
         const Tensor& tensor = *bucket.layout.tensors()[i];
@@ -156,40 +128,7 @@ void Lamb::update_compressed(Bucket& bucket) {
         correct(layer, group_of(tensor).weight_decay > 0, bucket.layout.segments_of_tensor(i));
         step_sizes_[tensor.number] = static_cast<float>(group_of(tensor).lr * layer.trust * layer.correction);
     }
-    descend_frozen(bucket);
-}
-
-/// Brings v_fresh up to date with the gradient that the last two messages tell of, and takes the norms of the update.
-void Lamb::look_at_messages(Bucket& bucket) {
-    const FlatAllreduce& messages = bucket.allreduce->flat();
-    for_each_block(bucket, [&](const Block& block) {
-        alignas(64) float m[kBlockElements];
-        alignas(64) float m_before[kBlockElements];
-        alignas(64) float work[kBlockElements];
-        messages.last_result(block, m);
-        if (bucket.m.size() > 0) {
-            std::memcpy(m_before, bucket.m.data() + block.begin(), block.count() * sizeof(float));
-        } else {
-            messages.previous_result(block, m_before);
-        }
-        for (const Segment& segment : bucket.layout.segments(block)) {
-            const std::size_t in_block = segment.offset - block.begin();
-            const float* const precondition = bucket.precondition.data() + segment.offset;
-            const float unscale = inverse_scale(segment);
-            Findings& found = findings_[segment.index];
-            kernels().multiply(m + in_block, unscale, segment.count, m + in_block);
-            kernels().multiply(m_before + in_block, unscale, segment.count, m_before + in_block);
-            kernels().refresh(m + in_block, m_before + in_block, precondition, bucket.v_fresh.data() + segment.offset,
-                              segment.count, betas(segment), update(segment), work);
-            found.least_ratio = kernels().least(work, segment.count);
-            AdamUpdate without_decay = update(segment);
-            without_decay.weight_decay = 0;
-            for (const auto& [how, squares] : {std::pair(without_decay, &found.u0), {update(segment), &found.u}}) {
-                kernels().frozen_direction(m + in_block, precondition, segment.parameters(), segment.count, how, work);
-                *squares = kernels().sum_squares(work, segment.count);
-            }
-        }
-    });
+    bucket.passes->update_from_message(unscale_of(), step_of());
 }
 
 /// r of one tensor.
@@ -211,22 +150,6 @@ void Lamb::correct(Layer& layer, bool decays, std::span<const Segment> segments)
     correction = std::clamp(correction, kLeastCorrection, kMostCorrection);
     layer.correction =
         std::clamp(correction, layer.correction * (1 - kCorrectionChange), layer.correction * (1 + kCorrectionChange));
-}
-
-void Lamb::descend_frozen(Bucket& bucket) {
-    for_each_block(bucket, [&](const Block& block) {
-        alignas(64) float m[kBlockElements];
-        bucket.allreduce->flat().last_result(block, m);
-        for (const Segment& segment : bucket.layout.segments(block)) {
-            float* const at = m + (segment.offset - block.begin());
-            AdamUpdate scaled = update(segment);
-            scaled.lr = step_sizes_[segment.tensor->number];
-            kernels().multiply(at, inverse_scale(segment), segment.count, at);
-            kernels().frozen_update(at, bucket.precondition.data() + segment.offset, segment.parameters(),
-                                    segment.count, scaled);
-            segment.write_copy(kernels());
-        }
-    });
 }
 
 } // namespace onebit

@@ -29,13 +29,6 @@ class Lamb final : public FusedOptimizer {
         double momentum_scale = 1; ///< k
         double correction = 1;     ///< r, of the last step
     };
-    /// What a pass finds out about one segment.
-    struct Findings {
-        double x = 0;  ///< squares of the parameters
-        double u = 0;  ///< of the update
-        double u0 = 0; ///< of the update without weight decay
-        float least_ratio = 0;
-    };
 
     Lamb(Settings settings, std::vector<Tensor> tensors);
 
@@ -47,12 +40,14 @@ class Lamb final : public FusedOptimizer {
     std::size_t own_bytes() const override;
 
     double trust_ratio(Layer& layer, std::span<const Segment> segments, bool remember) const;
-    void look_at_messages(Bucket& bucket);
     void correct(Layer& layer, bool decays, std::span<const Segment> segments) const;
-    void descend_frozen(Bucket& bucket);
-    /// 1 / k: what a message's values are multiplied by to be m.
-    float inverse_scale(const Segment& segment) const {
-        return static_cast<float>(1 / layers_[segment.tensor->number].momentum_scale);
+    /// k, and 1 / k: what a message's values are multiplied by to be m.
+    float scale_of(const Tensor& tensor) const { return static_cast<float>(layers_[tensor.number].momentum_scale); }
+    Passes::FactorOf unscale_of() const {
+        return [this](const Tensor& tensor) { return static_cast<float>(1 / layers_[tensor.number].momentum_scale); };
+    }
+    Passes::FactorOf step_of() const {
+        return [this](const Tensor& tensor) { return step_sizes_[tensor.number]; };
     }
 
     std::vector<Layer> layers_;      ///< by tensor

@@ -35,9 +35,12 @@ Status make_optimizer(Communicator& communicator, const onebit_optimizer_config_
     const Status checked = catch_exceptions([&] {
         ONEBIT_RETURN_IF_ERROR(own);
         ONEBIT_RETURN_IF_ERROR(read_settings(config, &settings));
-        return make_tensors(tensors, num_tensors, settings.groups.size(), &made);
+        ONEBIT_RETURN_IF_ERROR(make_tensors(tensors, num_tensors, settings.groups.size(), &made));
+        for (const Tensor& tensor : made) ONEBIT_RETURN_IF_ERROR(check_place(tensor, *settings.placement));
+        return Status();
     });
     ONEBIT_RETURN_IF_ERROR(agree_on_settings(communicator, checked, settings, made));
+    const Entered entered(settings.placement);
     for (const Row& row : kRegistry) {
         if (row.kind == settings.config.kind)
             return row.make(communicator, std::move(settings), std::move(made), optimizer);

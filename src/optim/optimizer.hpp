@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "collectives/communicator.hpp"
+#include "collectives/placement.hpp"
 #include "core/status.hpp"
 
 namespace onebit {
@@ -15,6 +16,9 @@ namespace onebit {
 class Optimizer {
   public:
     virtual ~Optimizer() = default;
+
+    /// Whatever a thread calls here, it calls while it holds one of these.
+    virtual Entered enter() const = 0;
 
     virtual Status step() = 0;
     virtual Status grad_ready(std::size_t tensor) = 0;

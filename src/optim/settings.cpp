@@ -65,6 +65,26 @@ Status read_groups(const onebit_optimizer_config_t& config, std::vector<onebit_p
     return {};
 }
 
+/// What there is on GPUs so far.
+Status check_memory(const onebit_optimizer_config_t& config) {
+    if (config.memory != ONEBIT_MEMORY_HOST && config.memory != ONEBIT_MEMORY_CUDA) {
+        return out_of_range("config.memory", config.memory, "one of its constants");
+    }
+    if (config.memory == ONEBIT_MEMORY_HOST) {
+        if (config.stream == nullptr) return {};
+        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT,
+                             "config.stream is for tensors in a GPU's memory: config.memory is not ONEBIT_MEMORY_CUDA");
+    }
+    const auto unsupported = [](const char* what) {
+        return Status::error(ONEBIT_ERROR_UNSUPPORTED, "%s: not with config.memory ONEBIT_MEMORY_CUDA so far", what);
+    };
+    if (config.kind == ONEBIT_OPTIMIZER_ZERO_ONE_ADAM) {
+        return unsupported("config.kind: ONEBIT_OPTIMIZER_ZERO_ONE_ADAM");
+    }
+    if (config.bucket_size > 0) return unsupported("config.bucket_size");
+    return {};
+}
+
 Status check_config(const onebit_optimizer_config_t& config) {
     if (config.kind < ONEBIT_OPTIMIZER_ADAM || config.kind > ONEBIT_OPTIMIZER_ZERO_ONE_ADAM) {
         return out_of_range("config.kind", config.kind, "an optimizer");
@@ -87,7 +107,7 @@ Status check_config(const onebit_optimizer_config_t& config) {
     if (config.variance_updates == 0) return out_of_range("config.variance_updates", 0, "at least 1");
     if (config.local_step_scaler == 0) return out_of_range("config.local_step_scaler", 0, "at least 1");
     if (config.local_steps == 0) return out_of_range("config.local_steps", 0, "at least 1");
-    return {};
+    return check_memory(config);
 }
 
 /// One number for the shapes of all tensors, in order.
@@ -134,7 +154,7 @@ Status read_settings(const onebit_optimizer_config_t* config, Settings* settings
     ONEBIT_RETURN_IF_ERROR(read_groups(*config, &settings->groups));
     settings->config = *config;
     settings->config.groups = nullptr; // the caller's
-    return {};
+    return make_placement(config->memory, config->stream, &settings->placement);
 }
 
 Status agree_on_settings(Communicator& communicator, const Status& own, const Settings& settings,
@@ -145,6 +165,7 @@ Status agree_on_settings(Communicator& communicator, const Status& own, const Se
         {"the number of elements in all tensors", tensors.empty() ? 0 : tensors.back().offset + tensors.back().count},
         {"the hash of the tensors' counts, groups and gradient types", shape_hash(tensors)},
         {"config.kind", static_cast<std::uint64_t>(config.kind)},
+        {"config.memory", static_cast<std::uint64_t>(config.memory)},
         {"config.num_groups", settings.groups.size()},
         {"config.bias_correction", static_cast<std::uint64_t>(config.bias_correction)},
         NamedValue::of_double("config.max_grad_norm", config.max_grad_norm),

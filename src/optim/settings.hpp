@@ -5,9 +5,11 @@
 #include <onebit/onebit.h>
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "collectives/communicator.hpp"
+#include "collectives/placement.hpp"
 #include "core/status.hpp"
 #include "optim/kernels/kernels.hpp"
 #include "optim/tensors.hpp"
@@ -19,6 +21,7 @@ struct Settings {
     onebit_optimizer_config_t config = ONEBIT_OPTIMIZER_CONFIG_INIT(ONEBIT_OPTIMIZER_ADAM, 0); ///< but for its groups
     std::vector<onebit_param_group_t> groups;
     double gradient_scale = 1;
+    std::shared_ptr<const Placement> placement; ///< where the tensors lie, and all that is kept for them
 
     /// Adam, LAMB: average exactly for ever.
     bool compresses() const { return config.kind != ONEBIT_OPTIMIZER_ADAM && config.kind != ONEBIT_OPTIMIZER_LAMB; }
@@ -33,7 +36,7 @@ AdamUpdate update_of(const onebit_param_group_t& group, bool bias_correction, st
 
 Status check_lr(const char* member, double lr);
 
-/// INVALID_ARGUMENT with the member's name. Local.
+/// INVALID_ARGUMENT or UNSUPPORTED with the member's name. Local.
 Status read_settings(const onebit_optimizer_config_t* config, Settings* settings);
 
 /// Makes sure that all ranks want the same optimizer over the same tensors. Collective; blocks. `own`: what is already

@@ -6,12 +6,10 @@
 #include <cstdint>
 #include <cstring>
 
+#include "collectives/placement.hpp"
+
 namespace onebit {
 namespace {
-
-std::size_t bytes_of(onebit_datatype_t type) {
-    return type == ONEBIT_FLOAT32 ? 4 : 2;
-}
 
 /// Memory that a tensor names.
 struct Extent {
@@ -65,6 +63,17 @@ Status check_alignment(const Tensor& tensor, const char* member, const void* poi
     if (reinterpret_cast<std::uintptr_t>(pointer) % bytes_of(type) == 0) return {};
     return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "%s: %s = %p is not aligned to %zu bytes", tensor.name.c_str(),
                          member, pointer, bytes_of(type));
+}
+
+Status check_place(const Tensor& tensor, const char* member, const void* pointer, const Placement& placement) {
+    if (pointer == nullptr) return {};
+    return placement.check_buffer(pointer, (tensor.name + ": " + member).c_str());
+}
+
+Status check_place(const Tensor& tensor, const Placement& placement) {
+    ONEBIT_RETURN_IF_ERROR(check_place(tensor, "parameters", tensor.parameters, placement));
+    ONEBIT_RETURN_IF_ERROR(check_place(tensor, "gradients", tensor.gradients, placement));
+    return check_place(tensor, "copy", tensor.copy, placement);
 }
 
 Status make_tensors(const onebit_tensor_t* tensors, std::size_t num_tensors, std::size_t num_groups,

@@ -17,6 +17,8 @@
 
 namespace onebit {
 
+class Placement;
+
 /// A caller's tensor.
 struct Tensor {
     std::string name;
@@ -43,6 +45,14 @@ Status make_tensors(const onebit_tensor_t* tensors, std::size_t num_tensors, std
 
 /// INVALID_ARGUMENT unless the pointer is aligned for the type. NULL is.
 Status check_alignment(const Tensor& tensor, const char* member, const void* pointer, onebit_datatype_t type);
+
+/// INVALID_ARGUMENT unless the pointer, or each that the tensor has, is to memory of this kind. NULL is.
+Status check_place(const Tensor& tensor, const char* member, const void* pointer, const Placement& placement);
+Status check_place(const Tensor& tensor, const Placement& placement);
+
+inline std::size_t bytes_of(onebit_datatype_t type) {
+    return type == ONEBIT_FLOAT32 ? 4 : 2;
+}
 
 /// What one block holds of one tensor.
 struct Segment {
@@ -86,6 +96,12 @@ class Layout {
     /// Those of tensors()[i].
     std::span<const Segment> segments_of_tensor(std::size_t i) const {
         return segments().subspan(tensor_segment_[i], tensor_segment_[i + 1] - tensor_segment_[i]);
+    }
+
+    /// All of it: longer than any block.
+    Segment whole_tensor(std::size_t i) const {
+        const Segment& first = segments_[tensor_segment_[i]];
+        return {first.tensor, first.index, 0, first.offset, first.tensor->count};
     }
 
     /// Calls body(segment) for all of them, from several threads.

@@ -103,6 +103,7 @@ static void check_optimizer_macros(void) {
     check(config.scale == ONEBIT_SCALE_L2 && config.group == ONEBIT_GROUP_BLOCK, "optimizer config: scale");
     check(config.min_trust == 0.01 && config.max_trust == 10.0 && config.trust_beta == 0.9, "optimizer config: trust");
     check(config.momentum_scaling == 1, "optimizer config: 1-bit LAMB");
+    check(config.memory == ONEBIT_MEMORY_HOST && config.stream == NULL, "optimizer config: memory");
     check(config.variance_updates == 16 && config.local_step_scaler == 32768 && config.local_steps == 16,
           "optimizer config: 0/1 Adam");
     check(group.size == sizeof group && group.version == 1 && group.no_compress == 0, "group: head");

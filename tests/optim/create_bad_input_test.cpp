@@ -143,6 +143,8 @@ TEST_CASE("optimizer creation: bad config", "[optimizer][bad input]") {
         {"group;size", [](Arguments& a) { a.groups[0].size = 4; }},
         {"group;version", [](Arguments& a) { a.groups[1].version = 0; }},
         {"no_compress", [](Arguments& a) { a.groups[1].no_compress = 2; }},
+        {"config.memory", [](Arguments& a) { a.config.memory = static_cast<onebit_memory_t>(2); }},
+        {"config.stream;config.memory", [](Arguments& a) { a.config.stream = &a; }},
     };
     const std::vector<BadCreation> lamb_cases = {
         {"trust", [](Arguments& a) { a.config.min_trust = 20; }}, // above max_trust
@@ -171,6 +173,20 @@ TEST_CASE("optimizer creation: bad config", "[optimizer][bad input]") {
         expect_all_fail(comm, log, cases);
         expect_all_fail(comm, log, with_kind(lamb_cases, ONEBIT_OPTIMIZER_ONEBIT_LAMB));
         expect_all_fail(comm, log, with_kind(zero_one_cases, ONEBIT_OPTIMIZER_ZERO_ONE_ADAM));
+    });
+}
+
+TEST_CASE("optimizer creation: a GPU where there is none is unsupported", "[optimizer][bad input]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        Arguments arguments;
+        arguments.config.memory = ONEBIT_MEMORY_CUDA;
+        onebit_optimizer_t handle = nullptr;
+        const onebit_status_t status = onebit_optimizer_create(comm, &arguments.config, arguments.tensors.data(),
+                                                               arguments.tensors.size(), &handle);
+        ONEBIT_EXPECT(log, handle == nullptr);
+        if (status == ONEBIT_ERROR_INVALID_ARGUMENT) return; // there is one, but not with these tensors
+        ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_UNSUPPORTED, "cuda;rank 0;driver|device|built without", status);
     });
 }
 

@@ -16,6 +16,8 @@ struct AdamBetas {
     float one_minus_beta1 = 0;
     float beta2 = 0;
     float one_minus_beta2 = 0;
+
+    bool operator==(const AdamBetas&) const = default;
 };
 
 /// What an update needs besides the moments: m and v are multiplied by their corrections first.
@@ -25,6 +27,8 @@ struct AdamUpdate {
     float weight_decay = 0;
     float correct_m = 1;
     float correct_v = 1;
+
+    bool operator==(const AdamUpdate&) const = default;
 };
 
 /// Floats of a sketch; see kernels.def.

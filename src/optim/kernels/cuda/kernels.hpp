@@ -41,6 +41,8 @@ struct Piece {
 struct GroupSettings {
     AdamBetas betas;
     AdamUpdate update;
+
+    bool operator==(const GroupSettings&) const = default;
 };
 
 /// What every pass goes through: one thread block for each piece.

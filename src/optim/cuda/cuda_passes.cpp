@@ -1,0 +1,356 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "optim/cuda/cuda_passes.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace onebit {
+namespace {
+
+/// Elements that the host is shown at a time: 1 MiB.
+constexpr std::size_t kWindow = std::size_t{1} << 18;
+
+static_assert(cuda::kSketchPieces == kSketchSegments);
+
+template <typename T>
+T* moved(T* pointer, std::size_t elements, onebit_datatype_t type) {
+    using Byte = std::conditional_t<std::is_const_v<T>, const std::byte, std::byte>;
+    return pointer == nullptr ? nullptr : static_cast<Byte*>(pointer) + elements * bytes_of(type);
+}
+
+} // namespace
+
+// ------------------------------------------------------------------------------------------------ what is told ----
+
+CudaPasses::CudaPasses(Bucket& bucket, const PassSettings& settings, Memory& memory, cuda::Stream stream,
+                       const CudaNeeds& needs)
+    : bucket_(bucket),
+      settings_(settings),
+      memory_(memory),
+      stream_(stream),
+      groups_(settings.betas.size()),
+      groups_there_(groups_.size(), memory),
+      factor_there_(1, memory),
+      factors_(bucket.layout.tensors().size()),
+      factors_there_(factors_.size(), memory),
+      steps_(factors_.size()),
+      steps_there_(factors_.size(), memory),
+      numbers_there_(needs.clipping || needs.lamb ? bucket.layout.segments().size() : 0, memory),
+      numbers_(numbers_there_.size()),
+      sketches_(needs.clipping ? sketch_floats(bucket.layout.segments().size()) : 0, memory),
+      m_before_(needs.lamb && bucket.compresses ? bucket.layout.count() : 0, memory),
+      work_(m_before_.size(), memory),
+      window_(std::min(bucket.layout.count(), kWindow)) {
+    make_pieces();
+    if (bucket.compresses) place_in_messages();
+    pieces_there_ = AlignedBuffer<cuda::Piece>(pieces_.size(), memory);
+    pieces_there_.copy_from(pieces_.data());
+}
+
+void CudaPasses::make_pieces() {
+    const Layout& layout = bucket_.layout;
+    pieces_.resize(layout.segments().size());
+    for (std::size_t i = 0; i < layout.tensors().size(); ++i) {
+        const Tensor& tensor = *layout.tensors()[i];
+        for (const Segment& segment : layout.segments_of_tensor(i)) {
+            cuda::Piece& piece = pieces_[segment.index];
+            piece = {};
+            piece.offset = segment.offset;
+            piece.parameters = segment.parameters();
+            piece.gradients = moved(tensor.gradients, segment.begin, tensor.gradient_type);
+            piece.copy = moved(tensor.copy, segment.begin, tensor.copy_type);
+            piece.seed = sketch_seed(segment);
+            piece.gradient_type = tensor.gradient_type;
+            piece.copy_type = tensor.copy_type;
+            piece.count = static_cast<unsigned>(segment.count);
+            piece.group = static_cast<unsigned>(tensor.group);
+            piece.tensor = static_cast<unsigned>(i);
+        }
+        gradients_.push_back(tensor.gradients);
+    }
+}
+
+/// Where a piece's bits and its scale are in the messages of all chunks, one behind the other.
+void CudaPasses::place_in_messages() {
+    const Codec& codec = bucket_.allreduce->codec();
+    std::size_t message = 0;
+    for (const Chunk& chunk : messages().chunks()) {
+        const WordRange trailer = codec.trailer_of(chunk);
+        for (std::size_t b = 0; b < chunk.blocks(); ++b) {
+            const Block block = {chunk, b};
+            const WordRange words = codec.words_of({chunk, b, b + 1});
+            const std::size_t scale = trailer.count > 0 ? trailer.begin : words.begin + words.count - 1;
+            for (const Segment& segment : bucket_.layout.segments(block)) {
+                cuda::Piece& piece = pieces_[segment.index];
+                piece.first_sign = (message + words.begin) * kWordElements + (segment.offset - block.begin());
+                piece.scale_word = message + scale;
+            }
+        }
+        message += codec.message_words(chunk);
+    }
+}
+
+/// The caller may have set others.
+void CudaPasses::follow_gradients() {
+    for (std::size_t i = 0; i < gradients_.size(); ++i) {
+        const Tensor& tensor = *bucket_.layout.tensors()[i];
+        if (gradients_[i] == tensor.gradients) continue;
+        gradients_[i] = tensor.gradients;
+        const std::span<const Segment> segments = bucket_.layout.segments_of_tensor(i);
+        const std::size_t first = segments.front().index;
+        for (const Segment& segment : segments) {
+            pieces_[segment.index].gradients = moved(tensor.gradients, segment.begin, tensor.gradient_type);
+        }
+        note(cuda::copy_later(pieces_there_.data() + first, pieces_.data() + first,
+                              segments.size() * sizeof(cuda::Piece), stream_));
+    }
+}
+
+cuda::Pieces CudaPasses::pieces() {
+    for (std::size_t g = 0; g < groups_.size(); ++g) groups_[g] = {settings_.betas[g], settings_.updates[g]};
+    note(groups_there_.update(groups_, stream_));
+    return {pieces_there_.data(), pieces_.size(), groups_there_.data()};
+}
+
+// ------------------------------------------------------------------------------------------------------ a step ----
+
+/// Where the bucket's gradients lie fused already; else NULL.
+const float* CudaPasses::gradients_in_place() const {
+    const std::vector<const Tensor*>& tensors = bucket_.layout.tensors();
+    const bool fused = tensors.size() == 1 && tensors.front()->gradient_type == ONEBIT_FLOAT32;
+    return fused ? static_cast<const float*>(tensors.front()->gradients) : nullptr;
+}
+
+Status CudaPasses::look_at_gradients(bool gather) {
+    follow_gradients();
+    const float* values = gather ? nullptr : gradients_in_place();
+    if (values == nullptr) {
+        note(cuda::widen({pieces(), bucket_.sum.data()}, stream_));
+        values = bucket_.sum.data();
+    }
+    const std::size_t count = bucket_.layout.count();
+    const std::size_t bad = bucket_.allreduce->codec().first_nonfinite(values, count);
+    ONEBIT_RETURN_IF_ERROR(failure());
+    if (bad == count) return {};
+    float value = 0;
+    memory_.copy(&value, values + bad, sizeof(value));
+    const std::span<const Segment> segments = bucket_.layout.segments();
+    const auto after = std::ranges::upper_bound(segments, bad, {}, &Segment::offset);
+    return nonfinite_gradient(after[-1], bad - after[-1].offset, value);
+}
+
+void CudaPasses::adam(float factor) {
+    note(factor_there_.update(std::span(&factor, 1), stream_));
+    note(cuda::adam({pieces(), bucket_.sum.data(), factor_there_.data(), bucket_.m.data(), bucket_.v.data()}, stream_));
+}
+
+void CudaPasses::invert_denominator() {
+    note(cuda::invert_denominator({pieces(), bucket_.precondition.data(), bucket_.precondition.data()}, stream_));
+}
+
+void CudaPasses::sum_squares(std::span<float> by_segment) {
+    note(cuda::sum_squares({pieces(), bucket_.sum.data(), numbers_there_.data()}, stream_));
+    memory_.copy(by_segment.data(), numbers_there_.data(), numbers_there_.bytes());
+}
+
+/// The host adds them up, which goes on from those of other buckets, in one order wherever they lie.
+void CudaPasses::sketch(std::span<float> sketches) {
+    note(cuda::sketch({pieces(), sketches_.data()}, stream_));
+    memory_.copy(sketches.data(), sketches_.data(), sketches_.bytes());
+}
+
+void CudaPasses::update_from_message() {
+    note(cuda::compressed_update({pieces(), last_messages(), bucket_.precondition.data(), nullptr, nullptr}, stream_));
+}
+
+cuda::Messages CudaPasses::last_messages() const {
+    const std::span<const std::uint32_t> mask = messages().mask();
+    return {messages().last_messages(), mask.empty() ? nullptr : mask.data()};
+}
+
+/// What is given by tensor, on the device.
+const float* CudaPasses::factors(const FactorOf& factor_of) {
+    std::ranges::transform(bucket_.layout.tensors(), factors_.begin(),
+                           [&](const Tensor* tensor) { return factor_of(*tensor); });
+    note(factors_there_.update(factors_, stream_));
+    return factors_there_.data();
+}
+
+const float* CudaPasses::steps(const FactorOf& step_of) {
+    std::ranges::transform(bucket_.layout.tensors(), steps_.begin(),
+                           [&](const Tensor* tensor) { return step_of(*tensor); });
+    note(steps_there_.update(steps_, stream_));
+    return steps_there_.data();
+}
+
+// ---- momenta to be encoded ----
+
+/// What prepare_source has left, chunk by chunk.
+class CudaPasses::EncodedSource final : public ValueSource {
+  public:
+    explicit EncodedSource(const Encoded& encoded) : encoded_(encoded) {}
+    BlockValues read(const Block& block, float*) const override {
+        return {encoded_.values + block.begin(), encoded_.blend};
+    }
+
+  private:
+    const Encoded& encoded_;
+};
+
+std::unique_ptr<ValueSource> CudaPasses::make_momentum_source(FactorOf factor) {
+    factor_of_ = std::move(factor);
+    return std::make_unique<EncodedSource>(encoded_);
+}
+
+/// What all tensors' momenta are made by, as far as it is the same.
+std::optional<Blend> CudaPasses::common_blend() const {
+    const std::vector<const Tensor*>& tensors = bucket_.layout.tensors();
+    const AdamBetas& betas = settings_.betas[tensors.front()->group];
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+        const AdamBetas& own = settings_.betas[tensors[i]->group];
+        const bool same = own.beta1 == betas.beta1 && own.one_minus_beta1 == betas.one_minus_beta1;
+        if (!same || factors_[i] != factors_.front()) return std::nullopt;
+    }
+    return Blend{betas.beta1, betas.one_minus_beta1, factors_.front()};
+}
+
+/// The encoder forms the momenta itself where all are made alike, of the last message; else they are formed first, from
+/// the gradients as they lie.
+void CudaPasses::prepare_source() {
+    if (!factor_of_) return;
+    const float* const own_factors = factors(factor_of_);
+    const bool m_is_the_message = bucket_.m.size() == 0;
+    const std::optional<Blend> blend = common_blend();
+    if (m_is_the_message && blend) {
+        const float* const in_place = gradients_in_place();
+        encoded_ = {in_place != nullptr ? in_place : bucket_.sum.data(), blend};
+        return;
+    }
+    float* const m = bucket_.sum.data();
+    if (m_is_the_message) {
+        messages().last_result(ArraySink(m));
+    } else {
+        note(cuda::copy_later(m, bucket_.m.data(), bucket_.m.bytes(), stream_));
+    }
+    note(cuda::momentum({pieces(), nullptr, own_factors, m}, stream_));
+    encoded_ = {m, std::nullopt};
+}
+
+// ----------------------------------------------------------------------------------------------------- LAMB's ----
+
+/// put(segment, its number), once the device's are here.
+template <typename Put>
+void CudaPasses::take_numbers(const Put& put) {
+    memory_.copy(numbers_.data(), numbers_there_.data(), numbers_there_.bytes());
+    for (std::size_t i = 0; i < numbers_.size(); ++i) put(i, numbers_[i]);
+}
+
+/// The direction takes the sum's place: descend needs it once more.
+void CudaPasses::find_direction(float factor, std::span<Findings> findings) {
+    float* const u = bucket_.sum.data();
+    note(factor_there_.update(std::span(&factor, 1), stream_));
+    note(cuda::moments({pieces(), u, factor_there_.data(), bucket_.m.data(), bucket_.v.data()}, stream_));
+    note(cuda::direction({pieces(), bucket_.m.data(), bucket_.v.data(), u}, stream_));
+    note(cuda::sum_squares({pieces(), u, numbers_there_.data()}, stream_));
+    take_numbers([&](std::size_t i, float squares) { findings[i].u = squares; });
+    note(cuda::sum_squares({pieces(), nullptr, numbers_there_.data()}, stream_));
+    take_numbers([&](std::size_t i, float squares) { findings[i].x = squares; });
+}
+
+void CudaPasses::descend(const FactorOf& step) {
+    note(cuda::descend({pieces(), bucket_.sum.data(), steps(step)}, stream_));
+}
+
+void CudaPasses::find_magnitudes(std::span<Findings> findings) {
+    note(cuda::sum_squares({pieces(), bucket_.m.data(), numbers_there_.data()}, stream_));
+    take_numbers([&](std::size_t i, float squares) { findings[i].x = squares; });
+}
+
+void CudaPasses::begin_messages(const FactorOf& scale) {
+    note(cuda::copy_later(bucket_.v_fresh.data(), bucket_.v.data(), bucket_.v.bytes(), stream_));
+    note(cuda::multiply({pieces(), bucket_.m.data(), factors(scale), bucket_.m.data()}, stream_));
+}
+
+void CudaPasses::look_at_messages(const FactorOf& unscale, std::span<Findings> findings) {
+    float* const m = bucket_.sum.data();
+    float* const m_before = m_before_.data();
+    float* const work = work_.data();
+    messages().last_result(ArraySink(m));
+    if (bucket_.m.size() > 0) {
+        note(cuda::copy_later(m_before, bucket_.m.data(), bucket_.m.bytes(), stream_));
+    } else {
+        messages().previous_result(ArraySink(m_before));
+    }
+    const float* const factor = factors(unscale);
+    note(cuda::multiply({pieces(), m, factor, m}, stream_));
+    note(cuda::multiply({pieces(), m_before, factor, m_before}, stream_));
+    note(cuda::refresh({pieces(), m, m_before, bucket_.precondition.data(), bucket_.v_fresh.data(), work}, stream_));
+    note(cuda::least({pieces(), work, numbers_there_.data()}, stream_));
+    take_numbers([&](std::size_t i, float least) { findings[i].least_ratio = least; });
+    for (const bool with_decay : {false, true}) {
+        note(cuda::frozen_direction({pieces(), m, bucket_.precondition.data(), work, with_decay}, stream_));
+        note(cuda::sum_squares({pieces(), work, numbers_there_.data()}, stream_));
+        take_numbers([&](std::size_t i, float squares) { (with_decay ? findings[i].u : findings[i].u0) = squares; });
+    }
+}
+
+void CudaPasses::update_from_message(const FactorOf& unscale, const FactorOf& step) {
+    note(cuda::compressed_update(
+        {pieces(), last_messages(), bucket_.precondition.data(), factors(unscale), steps(step)}, stream_));
+}
+
+// ------------------------------------------------------------------------------------------------ done rarely ----
+
+void CudaPasses::read(const AlignedBuffer<float>& fused, const Reader& body) const {
+    for (std::size_t first = 0; first < fused.size(); first += window_.size()) {
+        const std::size_t count = std::min(window_.size(), fused.size() - first);
+        memory_.copy(window_.data(), fused.data() + first, count * sizeof(float));
+        body(first, {window_.data(), count});
+    }
+}
+
+void CudaPasses::edit(AlignedBuffer<float>& fused, const Editor& body) {
+    for (std::size_t first = 0; first < fused.size(); first += window_.size()) {
+        const std::size_t count = std::min(window_.size(), fused.size() - first);
+        memory_.copy(window_.data(), fused.data() + first, count * sizeof(float));
+        body(first, {window_.data(), count});
+        memory_.copy(fused.data() + first, window_.data(), count * sizeof(float));
+    }
+}
+
+/// By way of the sum, which is of no use between two steps.
+void CudaPasses::copy_last_result(const Chunk& chunk, float* values) const {
+    if (chunk.count == 0) return;
+    messages().last_result(ArraySink(bucket_.sum.data()));
+    memory_.copy(values, bucket_.sum.data() + chunk.begin, chunk.count * sizeof(float));
+}
+
+void CudaPasses::set_parameters(const float* fused) {
+    for (std::size_t i = 0; i < bucket_.layout.tensors().size(); ++i) {
+        const Segment tensor = bucket_.layout.whole_tensor(i);
+        memory_.copy(tensor.parameters(), fused + tensor.offset, tensor.count * sizeof(float));
+    }
+    note(cuda::narrow({pieces()}, stream_));
+}
+
+Status CudaPasses::failure() const {
+    return failure_.ok() ? bucket_.allreduce->codec().failure() : failure_;
+}
+
+void CudaPasses::note(const Status& status) {
+    if (failure_.ok()) failure_ = status;
+}
+
+std::size_t CudaPasses::bytes() const {
+    return pieces_.size() * sizeof(cuda::Piece) + pieces_there_.bytes() + window_.bytes() +
+           groups_.size() * sizeof(cuda::GroupSettings) + factors_.size() * sizeof(float) + numbers_there_.bytes() +
+           sketches_.bytes() + m_before_.bytes() + work_.bytes();
+}
+
+std::unique_ptr<Passes> make_cuda_passes(Bucket& bucket, const PassSettings& settings, Memory& memory, void* stream,
+                                         const CudaNeeds& needs) {
+    return std::make_unique<CudaPasses>(bucket, settings, memory, static_cast<cuda::Stream>(stream), needs);
+}
+
+} // namespace onebit

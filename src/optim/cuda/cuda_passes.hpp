@@ -1,0 +1,137 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "core/aligned_buffer.hpp"
+#include "core/cuda/device.hpp"
+#include "optim/bucket.hpp"
+#include "optim/kernels/cuda/kernels.hpp"
+#include "optim/passes.hpp"
+
+namespace onebit {
+
+/// An array of the host's on the device, copied again only when it changes; from pinned memory, for with any other CUDA
+/// waits for the stream's work before it begins.
+template <typename T>
+class PinnedTable {
+  public:
+    PinnedTable(std::size_t count, Memory& device)
+        : on_host_(count, cuda::pinned_memory()), on_device_(count, device) {}
+
+    /// On the device, in order with the stream's work. Waits only where the copy before it may still be under way: not
+    /// if that was an earlier step's.
+    Status update(std::span<const T> values, cuda::Stream stream) {
+        if (known_ && std::ranges::equal(values, on_host_.view())) return {};
+        if (known_) {
+            bool copied = false;
+            ONEBIT_RETURN_IF_ERROR(copied_.test(&copied));
+            if (!copied) ONEBIT_RETURN_IF_ERROR(cuda::wait_for(stream));
+        }
+        known_ = true;
+        std::ranges::copy(values, on_host_.data());
+        ONEBIT_RETURN_IF_ERROR(cuda::copy_later(on_device_.data(), on_host_.data(), on_host_.bytes(), stream));
+        return copied_.record(stream);
+    }
+    const T* data() const { return on_device_.data(); }
+
+  private:
+    AlignedBuffer<T> on_host_;
+    AlignedBuffer<T> on_device_;
+    cuda::Event copied_;
+    bool known_ = false; ///< by the device
+};
+
+/// The passes over a bucket in a GPU's memory: each puts one launch, or a few, into the stream and returns. What the
+/// kernels are told lies in that memory too, and is copied there again only when it changes: pieces with a tensor's
+/// gradients, settings with a step. look_at_gradients alone waits, once.
+///
+/// The sum stays for good, for compressed rounds gather in it what they encode: the gradients, unless the bucket is one
+/// tensor of floats, which is encoded from where it lies; or whole momenta, where a message's encoder can't form them.
+class CudaPasses final : public Passes {
+  public:
+    CudaPasses(Bucket& bucket, const PassSettings& settings, Memory& memory, cuda::Stream stream,
+               const CudaNeeds& needs);
+
+    Status look_at_gradients(bool gather) override;
+    void adam(float factor) override;
+    void invert_denominator() override;
+    void sum_squares(std::span<float> by_segment) override;
+    void sketch(std::span<float> sketches) override;
+    std::unique_ptr<ValueSource> make_momentum_source(FactorOf factor) override;
+    void prepare_source() override;
+    void update_from_message() override;
+    Status failure() const override;
+
+    void find_direction(float factor, std::span<Findings> findings) override;
+    void descend(const FactorOf& step) override;
+    void find_magnitudes(std::span<Findings> findings) override;
+    void begin_messages(const FactorOf& scale) override;
+    void look_at_messages(const FactorOf& unscale, std::span<Findings> findings) override;
+    void update_from_message(const FactorOf& unscale, const FactorOf& step) override;
+
+    void read(const AlignedBuffer<float>& fused, const Reader& body) const override;
+    void edit(AlignedBuffer<float>& fused, const Editor& body) override;
+    void copy_last_result(const Chunk& chunk, float* values) const override;
+    void set_parameters(const float* fused) override;
+
+    bool keeps_sum() const override { return true; }
+    std::size_t bytes() const override;
+
+  private:
+    /// What an exchange encodes: an array, or a blend of it with the last message.
+    struct Encoded {
+        const float* values = nullptr;
+        std::optional<Blend> blend;
+    };
+    class EncodedSource;
+
+    void make_pieces();
+    void place_in_messages();
+    void follow_gradients();
+    cuda::Pieces pieces();
+    const float* gradients_in_place() const;
+    std::optional<Blend> common_blend() const;
+    const float* factors(const FactorOf& factor_of);
+    const float* steps(const FactorOf& step_of);
+    cuda::Messages last_messages() const;
+    template <typename Put>
+    void take_numbers(const Put& put);
+    /// Keeps the first failure.
+    void note(const Status& status);
+    const FlatAllreduce& messages() const { return bucket_.allreduce->flat(); }
+
+    Bucket& bucket_;
+    const PassSettings& settings_;
+    Memory& memory_;
+    cuda::Stream stream_;
+
+    std::vector<cuda::Piece> pieces_;
+    AlignedBuffer<cuda::Piece> pieces_there_; ///< on the device
+    std::vector<const void*> gradients_;      ///< by tensor: as the device knows them
+    std::vector<cuda::GroupSettings> groups_;
+    PinnedTable<cuda::GroupSettings> groups_there_;
+    PinnedTable<float> factor_there_; ///< one, of the sum
+    std::vector<float> factors_;      ///< by tensor
+    PinnedTable<float> factors_there_;
+    std::vector<float> steps_; ///< likewise
+    PinnedTable<float> steps_there_;
+
+    AlignedBuffer<float> numbers_there_; ///< by piece
+    std::vector<float> numbers_;
+    AlignedBuffer<float> sketches_;
+    AlignedBuffer<float> m_before_; ///< LAMB's, of the messages but the last
+    AlignedBuffer<float> work_;     ///< likewise
+
+    FactorOf factor_of_;
+    Encoded encoded_;                     ///< by the coming exchange
+    mutable AlignedBuffer<float> window_; ///< the host's, where it sees fused arrays
+    Status failure_;
+};
+
+} // namespace onebit

@@ -1,0 +1,256 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "optim/passes.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+#include <utility>
+
+#include "core/hash.hpp"
+#include "optim/bucket.hpp"
+#include "optim/segment_passes.hpp"
+
+namespace onebit {
+namespace {
+
+/// From segment to segment, each with all the kernels of its pass while it is in the cache.
+class HostPasses final : public Passes {
+  public:
+    HostPasses(Bucket& bucket, const PassSettings& settings, const OptimKernels& kernels, unsigned threads)
+        : bucket_(bucket), settings_(settings), kernels_(kernels), threads_(threads) {}
+
+    Status look_at_gradients(bool gather) override;
+    void adam(float factor) override;
+    void invert_denominator() override;
+    void sum_squares(std::span<float> by_segment) override;
+    void sketch(std::span<float> sketches) override;
+    std::unique_ptr<ValueSource> make_momentum_source(FactorOf factor) override;
+    void update_from_message() override;
+    void find_direction(float factor, std::span<Findings> findings) override;
+    void descend(const FactorOf& step) override;
+    void find_magnitudes(std::span<Findings> findings) override;
+    void begin_messages(const FactorOf& scale) override;
+    void look_at_messages(const FactorOf& unscale, std::span<Findings> findings) override;
+    void update_from_message(const FactorOf& unscale, const FactorOf& step) override;
+    void read(const AlignedBuffer<float>& fused, const Reader& body) const override { body(0, fused.view()); }
+    void edit(AlignedBuffer<float>& fused, const Editor& body) override { body(0, {fused.data(), fused.size()}); }
+    void copy_last_result(const Chunk& chunk, float* values) const override;
+    void set_parameters(const float* fused) override;
+
+  private:
+    Status describe_nonfinite(const Segment& segment) const;
+    const AdamBetas& betas(const Segment& segment) const { return settings_.betas[segment.tensor->group]; }
+    const AdamUpdate& update(const Segment& segment) const { return settings_.updates[segment.tensor->group]; }
+    /// Calls body(block) for all blocks that are exchanged, from several threads.
+    template <typename Body>
+    void for_each_block(const Body& body) const {
+        for (const Chunk& chunk : bucket_.allreduce->flat().chunks()) {
+            parallel_for(0, chunk.blocks(), threads_, [&](std::size_t i) { body(Block{chunk, i}); });
+        }
+    }
+
+    Bucket& bucket_;
+    const PassSettings& settings_;
+    const OptimKernels& kernels_;
+    unsigned threads_;
+};
+
+Status HostPasses::look_at_gradients(bool gather) {
+    const Codec& codec = bucket_.allreduce->codec();
+    std::atomic<std::size_t> first_bad = SIZE_MAX;
+    bucket_.layout.for_each_segment(threads_, [&](const Segment& segment) {
+        alignas(64) float scratch[kBlockElements];
+        const float* values = segment.read_gradients(kernels_, scratch);
+        if (gather) {
+            float* const place = bucket_.sum.data() + segment.offset;
+            std::memcpy(place, values, segment.count * sizeof(float));
+            values = place;
+        }
+        if (codec.first_nonfinite(values, segment.count) == segment.count) return;
+        for (std::size_t seen = first_bad; segment.index < seen;) {
+            if (first_bad.compare_exchange_weak(seen, segment.index)) break;
+        }
+    });
+    return first_bad == SIZE_MAX ? Status() : describe_nonfinite(bucket_.layout.segments()[first_bad]);
+}
+
+Status HostPasses::describe_nonfinite(const Segment& segment) const {
+    float scratch[kBlockElements];
+    const float* const values = segment.read_gradients(kernels_, scratch);
+    const std::size_t i = bucket_.allreduce->codec().first_nonfinite(values, segment.count);
+    return nonfinite_gradient(segment, i, values[i]);
+}
+
+void HostPasses::adam(float factor) {
+    bucket_.layout.for_each_segment(threads_, [&](const Segment& segment) {
+        const std::size_t at = segment.offset;
+        kernels_.adam(bucket_.sum.data() + at, factor, bucket_.m.data() + at, bucket_.v.data() + at,
+                      segment.parameters(), segment.count, betas(segment), update(segment));
+        segment.write_copy(kernels_);
+    });
+}
+
+void HostPasses::invert_denominator() {
+    bucket_.layout.for_each_segment(threads_, [&](const Segment& segment) {
+        float* const at = bucket_.precondition.data() + segment.offset;
+        kernels_.invert_denominator(at, segment.count, update(segment), at);
+    });
+}
+
+void HostPasses::sum_squares(std::span<float> by_segment) {
+    bucket_.layout.for_each_segment(threads_, [&](const Segment& segment) {
+        by_segment[segment.index] = kernels_.sum_squares(bucket_.sum.data() + segment.offset, segment.count);
+    });
+}
+
+void HostPasses::sketch(std::span<float> sketches) {
+    const std::span<const Segment> all = bucket_.layout.segments();
+    parallel_for(0, ceil_divide(all.size(), kSketchSegments), threads_, [&](std::size_t p) {
+        float* const sketch = sketches.data() + p * kSketchBuckets;
+        std::fill_n(sketch, kSketchBuckets, 0.0F);
+        const std::size_t first = p * kSketchSegments;
+        for (const Segment& segment : all.subspan(first, std::min(kSketchSegments, all.size() - first))) {
+            alignas(64) float scratch[kBlockElements];
+            kernels_.sketch(segment.read_gradients(kernels_, scratch), segment.count, sketch_seed(segment), sketch);
+        }
+    });
+}
+
+std::unique_ptr<ValueSource> HostPasses::make_momentum_source(FactorOf factor) {
+    const auto read_message = [this](const Block& block, float* m) { bucket_.allreduce->flat().last_result(block, m); };
+    return std::unique_ptr<ValueSource>(
+        new MomentumSource(bucket_.layout, kernels_, settings_.betas, bucket_.m, std::move(factor), read_message));
+}
+
+void HostPasses::update_from_message() {
+    bucket_.allreduce->flat().last_result(SegmentSink(bucket_.layout, [&](const Segment& segment, const float* m) {
+        kernels_.frozen_update(m, bucket_.precondition.data() + segment.offset, segment.parameters(), segment.count,
+                               update(segment));
+        segment.write_copy(kernels_);
+    }));
+}
+
+// ---- LAMB's ----
+
+void HostPasses::find_direction(float factor, std::span<Findings> findings) {
+    bucket_.layout.for_each_segment(threads_, [&](const Segment& segment) {
+        alignas(64) float u[kBlockElements];
+        const std::size_t at = segment.offset;
+        kernels_.moments(bucket_.sum.data() + at, factor, bucket_.m.data() + at, bucket_.v.data() + at, segment.count,
+                         betas(segment));
+        kernels_.direction(bucket_.m.data() + at, bucket_.v.data() + at, segment.parameters(), segment.count,
+                           update(segment), u);
+        findings[segment.index].x = kernels_.sum_squares(segment.parameters(), segment.count);
+        findings[segment.index].u = kernels_.sum_squares(u, segment.count);
+    });
+}
+
+/// Works the direction out once more, which is less than to write it and to read it.
+void HostPasses::descend(const FactorOf& step) {
+    bucket_.layout.for_each_segment(threads_, [&](const Segment& segment) {
+        alignas(64) float u[kBlockElements];
+        const std::size_t at = segment.offset;
+        kernels_.direction(bucket_.m.data() + at, bucket_.v.data() + at, segment.parameters(), segment.count,
+                           update(segment), u);
+        kernels_.descend(u, step(*segment.tensor), segment.parameters(), segment.count);
+        segment.write_copy(kernels_);
+    });
+}
+
+void HostPasses::find_magnitudes(std::span<Findings> findings) {
+    bucket_.layout.for_each_segment(threads_, [&](const Segment& segment) {
+        findings[segment.index].x = kernels_.sum_squares(bucket_.m.data() + segment.offset, segment.count);
+    });
+}
+
+void HostPasses::begin_messages(const FactorOf& scale) {
+    bucket_.layout.for_each_segment(threads_, [&](const Segment& segment) {
+        const std::size_t at = segment.offset;
+        std::memcpy(bucket_.v_fresh.data() + at, bucket_.v.data() + at, segment.count * sizeof(float));
+        kernels_.multiply(bucket_.m.data() + at, scale(*segment.tensor), segment.count, bucket_.m.data() + at);
+    });
+}
+
+void HostPasses::look_at_messages(const FactorOf& unscale, std::span<Findings> findings) {
+    const FlatAllreduce& messages = bucket_.allreduce->flat();
+    for_each_block([&](const Block& block) {
+        alignas(64) float m[kBlockElements];
+        alignas(64) float m_before[kBlockElements];
+        alignas(64) float work[kBlockElements];
+        messages.last_result(block, m);
+        if (bucket_.m.size() > 0) {
+            std::memcpy(m_before, bucket_.m.data() + block.begin(), block.count() * sizeof(float));
+        } else {
+            messages.previous_result(block, m_before);
+        }
+        for (const Segment& segment : bucket_.layout.segments(block)) {
+            const std::size_t in_block = segment.offset - block.begin();
+            const float* const precondition = bucket_.precondition.data() + segment.offset;
+            const float factor = unscale(*segment.tensor);
+            Findings& found = findings[segment.index];
+            kernels_.multiply(m + in_block, factor, segment.count, m + in_block);
+            kernels_.multiply(m_before + in_block, factor, segment.count, m_before + in_block);
+            kernels_.refresh(m + in_block, m_before + in_block, precondition, bucket_.v_fresh.data() + segment.offset,
+                             segment.count, betas(segment), update(segment), work);
+            found.least_ratio = kernels_.least(work, segment.count);
+            AdamUpdate without_decay = update(segment);
+            without_decay.weight_decay = 0;
+            for (const auto& [how, squares] : {std::pair(without_decay, &found.u0), {update(segment), &found.u}}) {
+                kernels_.frozen_direction(m + in_block, precondition, segment.parameters(), segment.count, how, work);
+                *squares = kernels_.sum_squares(work, segment.count);
+            }
+        }
+    });
+}
+
+void HostPasses::update_from_message(const FactorOf& unscale, const FactorOf& step) {
+    for_each_block([&](const Block& block) {
+        alignas(64) float m[kBlockElements];
+        bucket_.allreduce->flat().last_result(block, m);
+        for (const Segment& segment : bucket_.layout.segments(block)) {
+            float* const at = m + (segment.offset - block.begin());
+            AdamUpdate scaled = update(segment);
+            scaled.lr = step(*segment.tensor);
+            kernels_.multiply(at, unscale(*segment.tensor), segment.count, at);
+            kernels_.frozen_update(at, bucket_.precondition.data() + segment.offset, segment.parameters(),
+                                   segment.count, scaled);
+            segment.write_copy(kernels_);
+        }
+    });
+}
+
+// ---- what is done rarely ----
+
+void HostPasses::copy_last_result(const Chunk& chunk, float* values) const {
+    for (std::size_t b = 0; b < chunk.blocks(); ++b) {
+        bucket_.allreduce->flat().last_result({chunk, b}, values + b * kBlockElements);
+    }
+}
+
+void HostPasses::set_parameters(const float* fused) {
+    bucket_.layout.for_each_segment(threads_, [&](const Segment& segment) {
+        std::memcpy(segment.parameters(), fused + segment.offset, segment.count * sizeof(float));
+        segment.write_copy(kernels_);
+    });
+}
+
+} // namespace
+
+std::uint64_t sketch_seed(const Segment& segment) {
+    const std::uint64_t place[] = {segment.tensor->number, segment.begin};
+    return hash_bytes(place, sizeof(place));
+}
+
+Status nonfinite_gradient(const Segment& segment, std::size_t index, float value) {
+    return Status::error(ONEBIT_ERROR_NONFINITE, "%s: gradients[%zu] is %g", segment.tensor->name.c_str(),
+                         segment.begin + index, static_cast<double>(value));
+}
+
+std::unique_ptr<Passes> make_host_passes(Bucket& bucket, const PassSettings& settings, const OptimKernels& kernels,
+                                         unsigned threads) {
+    return std::make_unique<HostPasses>(bucket, settings, kernels, threads);
+}
+
+} // namespace onebit

@@ -1,0 +1,390 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Optimizers on tensors in a GPU's memory, through the C interface, beside the same on the host's: the same bits. Ranks
+// are threads or MPI processes, the GPU a real one or an emulated one, whose memory the host can't touch.
+
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "optim/training_on.hpp"
+#include "support/directory.hpp"
+#include "support/files.hpp"
+
+namespace {
+
+using namespace onebit_test;
+
+constexpr onebit_memory_t kHost = ONEBIT_MEMORY_HOST;
+constexpr onebit_memory_t kGpu = ONEBIT_MEMORY_CUDA;
+
+/// Where a sum over the ranks has one order alone, exact rounds have the host's bits, too.
+bool sums_alike(const RankLog& log) {
+    return log.size() <= 2;
+}
+
+onebit_optimizer_config_t freezing_config(onebit_group_t group = ONEBIT_GROUP_BLOCK) {
+    onebit_optimizer_config_t config = optimizer_config(ONEBIT_OPTIMIZER_ONEBIT_ADAM);
+    config.freeze_step = 4;
+    config.group = group;
+    config.weight_decay = 0.1;
+    return config;
+}
+
+/// One tensor, whose gradients are encoded from where they lie.
+Model one_tensor(onebit_optimizer_config_t config) {
+    return {config, {{9001}}};
+}
+
+/// Odd sizes, all types of gradients and copies; one blend for all; clipped.
+Model all_types(onebit_optimizer_config_t config) {
+    config.max_grad_norm = 40;
+    return {config,
+            {{5000, 0, ONEBIT_FLOAT16, true, ONEBIT_BFLOAT16},
+             {1},
+             {33, 0, ONEBIT_BFLOAT16, true, ONEBIT_FLOAT32},
+             {4095, 0, ONEBIT_FLOAT32, true, ONEBIT_FLOAT16},
+             {2, 0, ONEBIT_FLOAT16}}};
+}
+
+/// Groups that differ in everything, one of which is never compressed.
+Model three_groups(onebit_optimizer_config_t config) {
+    Model model{config, {{4100, 0}, {77, 2}, {31, 1, ONEBIT_FLOAT16}, {4097, 1}, {63, 0, ONEBIT_FLOAT32, true}}};
+    model.groups.assign(3, ONEBIT_PARAM_GROUP_INIT(0.01));
+    model.groups[0].weight_decay = 0.1;
+    model.groups[1].lr = 0.03;
+    model.groups[1].beta1 = 0.8;
+    model.groups[1].beta2 = 0.99;
+    model.groups[1].eps = 1e-6;
+    model.groups[2].no_compress = 1;
+    return model;
+}
+
+std::vector<Model> all_models(const onebit_optimizer_config_t& config) {
+    return {one_tensor(config), all_types(config), three_groups(config)};
+}
+
+/// Some elements have no gradient, and so no variance, before step 9: they are masked at the freeze.
+Gradient with_zeros(std::size_t count, std::uint64_t seed) {
+    return [inner = gaussian_gradient(count, seed)](int rank, std::uint64_t t) {
+        std::vector<float> values = inner(rank, t);
+        if (t < 9) std::fill(values.begin() + 40, values.begin() + 90, 0.0f);
+        return values;
+    };
+}
+
+Bytes saved(TrainingOn& training, RankLog& log, const SharedDirectory& directory, const std::string& name) {
+    ONEBIT_EXPECT_OK(log, onebit_optimizer_save(training.get(), directory.prefix(name).c_str()));
+    return read_file(directory.file(name, log.rank()));
+}
+
+void load(TrainingOn& training, RankLog& log, const SharedDirectory& directory, const std::string& name) {
+    ONEBIT_EXPECT_OK(log, onebit_optimizer_load(training.get(), directory.prefix(name).c_str()));
+}
+
+// ---- the host's bits ----
+
+void train_beside(onebit_comm_t comm, RankLog& log, const Model& model, std::uint64_t steps) {
+    SharedDirectory directory(log);
+    const Gradient gradient = with_zeros(model.count(), 3);
+    TrainingOn host(kHost, comm, model, log);
+    TrainingOn gpu(kGpu, comm, model, log);
+    for (std::uint64_t t = 1; t <= steps; ++t) {
+        log.context("step " + std::to_string(t));
+        for (TrainingOn* training : {&host, &gpu}) {
+            if (t == 2) ONEBIT_EXPECT_OK(log, onebit_optimizer_set_gradient_scale(training->get(), 0.3));
+            if (t == 3) ONEBIT_EXPECT_OK(log, onebit_optimizer_set_lr(training->get(), 0.02));
+            if (t == 6) ONEBIT_EXPECT_OK(log, onebit_optimizer_set_group_lr(training->get(), 0, 0.003));
+            if (t == 7) ONEBIT_EXPECT_OK(log, onebit_optimizer_set_gradient_scale(training->get(), 2));
+            if (t == 3 || t == 7) training->move_gradients(0);
+            training->step(gradient(log.rank(), t));
+        }
+        ONEBIT_EXPECT(log, same_training(host, gpu));
+    }
+    ONEBIT_EXPECT(log, saved(gpu, log, directory, "gpu") == saved(host, log, directory, "host"));
+    const onebit_optimizer_info_t info = gpu.info();
+    ONEBIT_EXPECT(log, (info.masked == 50) == (info.frozen == 1));
+}
+
+TEST_CASE("Adam and LAMB on a GPU give the host's bits", "[cuda][optimizers]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        if (!sums_alike(log)) return;
+        for (const onebit_optimizer_kind_t kind : {ONEBIT_OPTIMIZER_ADAM, ONEBIT_OPTIMIZER_LAMB}) {
+            for (const Model& model : all_models(optimizer_config(kind))) train_beside(comm, log, model, 4);
+        }
+    });
+}
+
+TEST_CASE("1-bit optimizers on a GPU give the host's bits, before and after the freeze", "[cuda][optimizers]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        if (!sums_alike(log)) return;
+        for (const onebit_optimizer_kind_t kind : {ONEBIT_OPTIMIZER_ONEBIT_ADAM, ONEBIT_OPTIMIZER_ONEBIT_LAMB}) {
+            for (const onebit_group_t group : {ONEBIT_GROUP_BLOCK, ONEBIT_GROUP_TENSOR}) {
+                for (Model model : all_models(freezing_config(group))) {
+                    model.config.kind = kind;
+                    train_beside(comm, log, model, 8);
+                }
+            }
+        }
+    });
+}
+
+TEST_CASE("the rule freezes at the same step on a GPU; so does a call", "[cuda][optimizers]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        if (!sums_alike(log)) return;
+        for (const bool by_hand : {false, true}) {
+            Model model{freezing_config(), {{300}, {50}}};
+            model.config.freeze_step = by_hand ? ONEBIT_FREEZE_NEVER : ONEBIT_FREEZE_AUTO;
+            model.config.beta2 = 0.9; // delta = 10
+            const Gradient gradient = with_zeros(model.count(), 3);
+            TrainingOn host(kHost, comm, model, log);
+            TrainingOn gpu(kGpu, comm, model, log);
+            for (std::uint64_t t = 1; t <= 45; ++t) {
+                for (TrainingOn* training : {&host, &gpu}) {
+                    if (by_hand && t == 5) ONEBIT_EXPECT_OK(log, onebit_optimizer_freeze(training->get()));
+                    if (t == 44) ONEBIT_EXPECT_OK(log, onebit_optimizer_reset_error(training->get()));
+                    training->step(gradient(log.rank(), t));
+                }
+                ONEBIT_EXPECT(log, same_training(host, gpu));
+            }
+            ONEBIT_EXPECT(log, gpu.info().frozen == 1);
+        }
+    });
+}
+
+TEST_CASE("exact rounds of any number of ranks are the host's but for rounding, the same on all ranks",
+          "[cuda][optimizers]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        const Model model = all_types(optimizer_config(ONEBIT_OPTIMIZER_ADAM));
+        const Gradient gradient = gaussian_gradient(model.count(), 3);
+        TrainingOn host(kHost, comm, model, log);
+        TrainingOn gpu(kGpu, comm, model, log);
+        for (std::uint64_t t = 1; t <= 3; ++t) {
+            host.step(gradient(log.rank(), t));
+            gpu.step(gradient(log.rank(), t));
+        }
+        const std::vector<float> parameters = gpu.parameter_values();
+        ONEBIT_EXPECT(log, nearly_same(parameters, host.parameter_values()));
+        ONEBIT_EXPECT(log, log.same_on_all(parameters.data(), parameters.size() * sizeof(float)));
+    });
+}
+
+// ---- saves ----
+
+/// Every tensor is compressed, so that after the freeze no sum has an order.
+std::vector<Model> compressed_models(const onebit_optimizer_config_t& config) {
+    std::vector<Model> models = all_models(config);
+    models[2].groups[2].no_compress = 0;
+    return models;
+}
+
+TEST_CASE("a save goes from the host to a GPU and back, and training goes on to the bit", "[cuda][optimizers]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        std::vector<Model> models = compressed_models(freezing_config());
+        models.push_back(models[2]);
+        models.back().config.kind = ONEBIT_OPTIMIZER_ONEBIT_LAMB;
+        for (const Model& model : models) {
+            const Gradient gradient = with_zeros(model.count(), 3);
+            for (const std::uint64_t at : {2, 4, 6}) { // 4: frozen, but not yet begun
+                log.context("after step " + std::to_string(at));
+                SharedDirectory directory(log);
+                TrainingOn host(kHost, comm, model, log);
+                for (std::uint64_t t = 1; t <= at; ++t) host.step(gradient(log.rank(), t));
+                const Bytes first = saved(host, log, directory, "first");
+
+                TrainingOn gpu(kGpu, comm, model, log);
+                for (std::uint64_t t = 1; t <= 6 - at; ++t) gpu.step(gradient(log.rank(), t + 9)); // to be forgotten
+                load(gpu, log, directory, "first");
+                ONEBIT_EXPECT(log, gpu.parameters() == host.parameters());
+                ONEBIT_EXPECT(log, saved(gpu, log, directory, "second") == first);
+                TrainingOn back(kHost, comm, model, log);
+                load(back, log, directory, "second");
+                ONEBIT_EXPECT(log, gpu.copies() == back.copies());
+                if (at < 4 && !sums_alike(log)) continue;
+                for (std::uint64_t t = at + 1; t <= at + 2; ++t) {
+                    for (TrainingOn* training : {&host, &gpu, &back}) training->step(gradient(log.rank(), t));
+                    ONEBIT_EXPECT(log, same_training(host, gpu));
+                    ONEBIT_EXPECT(log, same_training(host, back));
+                }
+                ONEBIT_EXPECT(log, saved(gpu, log, directory, "third") == saved(host, log, directory, "fourth"));
+            }
+        }
+    });
+}
+
+TEST_CASE("an optimizer on a GPU can load its own state of before the freeze", "[cuda][optimizers]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        SharedDirectory directory(log);
+        const Model model{freezing_config(), {{300}, {50}}};
+        const Gradient gradient = with_zeros(model.count(), 3);
+        TrainingOn gpu(kGpu, comm, model, log);
+        TrainingOn twin(kGpu, comm, model, log);
+        for (std::uint64_t t = 1; t <= 7; ++t) {
+            if (t == 4) saved(gpu, log, directory, "early");
+            gpu.step(gradient(log.rank(), t));
+        }
+        load(gpu, log, directory, "early");
+        for (std::uint64_t t = 1; t <= 7; ++t) {
+            if (t >= 4) gpu.step(gradient(log.rank(), t));
+            twin.step(gradient(log.rank(), t));
+        }
+        ONEBIT_EXPECT(log, same_training(gpu, twin));
+    });
+}
+
+// ---- what is wrong ----
+
+TEST_CASE("a NaN or an infinity in a GPU's gradients changes nothing on any rank", "[cuda][optimizers]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        struct Place {
+            std::size_t element;
+            const char* message;
+        };
+        constexpr float kInfinity = std::numeric_limits<float>::infinity();
+        const Place places[] = {{0, "tensors[0] 'weights': gradients[0] is nan|inf"},
+                                {4999, "tensors[0] 'weights': gradients[4999] is nan|inf"},
+                                {5000, "tensors[1] 'weights': gradients[0] is nan|inf"},
+                                {9100, "tensors[3] 'weights': gradients[4066] is nan|inf"},
+                                {9130, "tensors[4] 'weights': gradients[1] is nan|inf"}};
+        Model model = all_types(freezing_config());
+        model.config.freeze_step = 2;
+        const Gradient gradient = gaussian_gradient(model.count(), 3);
+        TrainingOn gpu(kGpu, comm, model, log);
+        TrainingOn twin(kGpu, comm, model, log);
+        std::uint64_t skipped = 0;
+        for (std::uint64_t t = 1; t <= 4; ++t) { // exact, at the freeze, and after it
+            for (const auto& [element, message] : places) {
+                std::vector<float> bad = gradient(log.rank(), t + 100);
+                if (log.last_rank()) {
+                    bad[element] = skipped % 2 == 0 ? NAN : -kInfinity;
+                    bad.back() = kInfinity;
+                }
+                gpu.set_gradients(bad);
+                const Bytes before = gpu.parameters();
+                const OptimizerErrors errors = gpu.errors();
+                ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_NONFINITE, message, onebit_optimizer_step(gpu.get()));
+                ONEBIT_EXPECT(log, gpu.info().skipped == ++skipped);
+                ONEBIT_EXPECT(log, gpu.parameters() == before && gpu.errors().same_as(errors));
+            }
+            gpu.step(gradient(log.rank(), t));
+            twin.step(gradient(log.rank(), t));
+            ONEBIT_EXPECT(log, gpu.parameters() == twin.parameters() && gpu.errors().same_as(twin.errors()));
+        }
+    });
+}
+
+/// Gradients of the largest floats, until sums of momentum and error overflow; m being the last message, or, after a
+/// load, in memory.
+void overflow_beside(onebit_comm_t comm, RankLog& log, Model model, bool reload) {
+    SharedDirectory directory(log);
+    model.config.freeze_step = 2;
+    const Gradient gradient = gaussian_gradient(model.count(), 3);
+    TrainingOn host(kHost, comm, model, log);
+    TrainingOn gpu(kGpu, comm, model, log);
+    int lost = 0;
+    for (std::uint64_t t = 1; t <= 30 && lost < 3; ++t) {
+        std::vector<float> values = gradient(log.rank(), t);
+        if (t > 3 && lost == 0) {
+            for (std::size_t i = 0; i < 30; i += 2) values[i] = std::numeric_limits<float>::max();
+        }
+        host.set_gradients(values);
+        gpu.set_gradients(values);
+        const onebit_status_t expected = onebit_optimizer_step(host.get());
+        ONEBIT_EXPECT_STATUS(log, expected, onebit_optimizer_step(gpu.get()));
+        if (expected == ONEBIT_ERROR_NONFINITE || lost > 0) ++lost;
+        ONEBIT_EXPECT(log, same_training(host, gpu));
+        ONEBIT_EXPECT(log, saved(gpu, log, directory, "gpu") == saved(host, log, directory, "host"));
+        if (!reload) continue;
+        load(gpu, log, directory, "host");
+        load(host, log, directory, "gpu");
+    }
+    ONEBIT_EXPECT(log, lost == 3);
+}
+
+TEST_CASE("an exchange that overflows is lost as on the host", "[cuda][optimizers]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        if (!sums_alike(log)) return;
+        overflow_beside(comm, log, one_tensor(freezing_config()), false);
+        overflow_beside(comm, log, three_groups(freezing_config()), false);
+        overflow_beside(comm, log, three_groups(freezing_config()), true);
+    });
+}
+
+TEST_CASE("pointers to other memory are refused on every rank, by the tensor's name", "[cuda][optimizers]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        onebit_optimizer_config_t config = optimizer_config(ONEBIT_OPTIMIZER_ADAM);
+        config.memory = kGpu;
+        Words parameters(kGpu, 100), gradients(kGpu, 100), copy(kGpu, 100), on_host(kHost, 100);
+        const auto create = [&](float* x, float* g, float* c) {
+            onebit_tensor_t tensor = ONEBIT_TENSOR_INIT(x, g, 100);
+            tensor.name = "bias";
+            tensor.copy = c;
+            onebit_optimizer_t handle = nullptr;
+            return onebit_optimizer_create(comm, &config, &tensor, 1, &handle);
+        };
+        const bool bad = log.last_rank();
+        float* const host = on_host.data();
+        ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_INVALID_ARGUMENT, "'bias': parameters;not in a GPU's memory",
+                              create(bad ? host : parameters.data(), gradients.data(), copy.data()));
+        ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_INVALID_ARGUMENT, "'bias': gradients;not in a GPU's memory",
+                              create(parameters.data(), bad ? host : gradients.data(), copy.data()));
+        ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_INVALID_ARGUMENT, "'bias': copy;not in a GPU's memory",
+                              create(parameters.data(), gradients.data(), bad ? host : copy.data()));
+
+        const Model model{config, {{100}}};
+        TrainingOn gpu(kGpu, comm, model, log);
+        ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_INVALID_ARGUMENT, "'weights': gradients;not in a GPU's memory",
+                              onebit_optimizer_set_gradients(gpu.get(), 0, host));
+        gpu.step(gaussian_gradient(100, 1)(log.rank(), 1)); // where they were
+        if (bad) ONEBIT_EXPECT_OK(log, onebit_optimizer_set_gradients(gpu.get(), 0, nullptr));
+        ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_INVALID_ARGUMENT, "'weights';no gradients",
+                              onebit_optimizer_step(gpu.get()));
+        gpu.move_gradients(0);
+        gpu.step(gaussian_gradient(100, 1)(log.rank(), 2));
+    });
+}
+
+TEST_CASE("what an optimizer on a GPU can't do is said on every rank", "[cuda][optimizers]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        Words parameters(kGpu, 100), gradients(kGpu, 100);
+        const onebit_tensor_t tensor = ONEBIT_TENSOR_INIT(parameters.data(), gradients.data(), 100);
+        const auto create = [&](onebit_optimizer_config_t config) {
+            onebit_optimizer_t handle = nullptr;
+            return onebit_optimizer_create(comm, &config, &tensor, 1, &handle);
+        };
+        const auto on_gpu = [](onebit_optimizer_kind_t kind) {
+            onebit_optimizer_config_t config = optimizer_config(kind);
+            config.memory = kGpu;
+            return config;
+        };
+        ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_UNSUPPORTED, "ZERO_ONE_ADAM;ONEBIT_MEMORY_CUDA",
+                              create(on_gpu(ONEBIT_OPTIMIZER_ZERO_ONE_ADAM)));
+        onebit_optimizer_config_t config = on_gpu(ONEBIT_OPTIMIZER_ONEBIT_ADAM);
+        config.bucket_size = 1000;
+        ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_UNSUPPORTED, "bucket_size;ONEBIT_MEMORY_CUDA", create(config));
+        config.bucket_size = 0;
+        config.memory = static_cast<onebit_memory_t>(2);
+        ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_INVALID_ARGUMENT, "config.memory", create(config));
+        int somewhere = 0;
+        config.memory = kHost;
+        config.stream = &somewhere;
+        ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_INVALID_ARGUMENT, "config.stream;config.memory", create(config));
+        if (log.size() == 1) return;
+        config = on_gpu(ONEBIT_OPTIMIZER_ADAM);
+        if (log.last_rank()) config.memory = kHost;
+        ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_MISMATCH, "config.memory", create(config));
+    });
+}
+
+} // namespace

@@ -1,0 +1,182 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+
+// A training whose tensors lie in a GPU's memory, or in the host's, of whatever types and at addresses that suit an
+// element and nothing larger.
+#pragma once
+
+#include <memory>
+
+#include "compress/device_memory.hpp"
+#include "support/training.hpp"
+
+namespace onebit_test {
+
+// A tensor's array, with guards around it.
+class Words {
+  public:
+    Words(onebit_memory_t memory, std::size_t words) : host_(words + 2 * kGuards, kGuard) {
+        if (memory == ONEBIT_MEMORY_CUDA) gpu_ = std::make_unique<onebit::DeviceArray<float>>(host_);
+    }
+    float* data() { return (gpu_ == nullptr ? host_.data() : gpu_->data()) + kGuards; }
+    void set(const Bytes& bytes) {
+        std::memcpy(host_.data() + kGuards, bytes.data(), bytes.size());
+        if (gpu_ != nullptr) gpu_->set(host_);
+    }
+    Bytes get(std::size_t bytes) const {
+        const std::vector<float> all = gpu_ == nullptr ? host_ : gpu_->get();
+        const auto* const first = reinterpret_cast<const unsigned char*>(all.data() + kGuards);
+        return {first, first + bytes};
+    }
+    bool guards_intact() const {
+        const std::vector<float> all = gpu_ == nullptr ? host_ : gpu_->get();
+        const auto is_guard = [](float x) { return x == kGuard; };
+        return std::all_of(all.begin(), all.begin() + kGuards, is_guard) &&
+               std::all_of(all.end() - kGuards, all.end(), is_guard);
+    }
+
+  private:
+    static constexpr int kGuards = 3;
+    static constexpr float kGuard = -12345.5f;
+    std::vector<float> host_;
+    std::unique_ptr<onebit::DeviceArray<float>> gpu_;
+};
+
+struct TensorKind {
+    std::size_t count;
+    std::uint32_t group = 0;
+    onebit_datatype_t gradient_type = ONEBIT_FLOAT32;
+    bool has_copy = false;
+    onebit_datatype_t copy_type = ONEBIT_FLOAT32;
+};
+
+struct Model {
+    onebit_optimizer_config_t config;
+    std::vector<TensorKind> tensors;
+    std::vector<onebit_param_group_t> groups = {};
+    std::size_t count() const {
+        std::size_t sum = 0;
+        for (const TensorKind& tensor : tensors) sum += tensor.count;
+        return sum;
+    }
+};
+
+class TrainingOn {
+  public:
+    TrainingOn(onebit_memory_t memory, onebit_comm_t comm, const Model& model, RankLog& log)
+        : log_(log), memory_(memory), model_(model) {
+        const std::vector<float> start = initial_parameters(model.count());
+        std::size_t offset = 0;
+        std::vector<onebit_tensor_t> tensors;
+        for (const TensorKind& kind : model.tensors) {
+            parameters_.emplace_back(memory, kind.count);
+            gradients_.emplace_back(memory, (kind.count * bytes_of(kind.gradient_type) + 3) / 4);
+            copies_.emplace_back(memory, (kind.count * bytes_of(kind.copy_type) + 3) / 4);
+            parameters_.back().set(converted(slice(start, offset, kind.count), ONEBIT_FLOAT32));
+            onebit_tensor_t tensor =
+                ONEBIT_TENSOR_INIT(parameters_.back().data(), gradients_.back().data(), kind.count);
+            tensor.gradient_type = kind.gradient_type;
+            tensor.group = kind.group;
+            tensor.name = "weights";
+            if (kind.has_copy) {
+                tensor.copy = copies_.back().data();
+                tensor.copy_type = kind.copy_type;
+            }
+            tensors.push_back(tensor);
+            offset += kind.count;
+        }
+        onebit_optimizer_config_t config = model.config;
+        config.memory = memory;
+        if (!model.groups.empty()) {
+            config.groups = model.groups.data();
+            config.num_groups = model.groups.size();
+        }
+        ONEBIT_EXPECT_OK(log_, onebit_optimizer_create(comm, &config, tensors.data(), tensors.size(), &handle_));
+    }
+    ~TrainingOn() {
+        for (std::size_t k = 0; k < parameters_.size(); ++k) {
+            ONEBIT_EXPECT(log_, parameters_[k].guards_intact() && gradients_[k].guards_intact());
+            ONEBIT_EXPECT(log_, copies_[k].guards_intact());
+        }
+        ONEBIT_EXPECT_OK(log_, onebit_optimizer_destroy(handle_));
+    }
+    TrainingOn(const TrainingOn&) = delete;
+    TrainingOn& operator=(const TrainingOn&) = delete;
+
+    onebit_optimizer_t get() const { return handle_; }
+    const Model& model() const { return model_; }
+
+    void set_gradients(const std::vector<float>& flat) {
+        std::size_t offset = 0;
+        for (std::size_t k = 0; k < gradients_.size(); ++k) {
+            gradients_[k].set(converted(slice(flat, offset, model_.tensors[k].count), model_.tensors[k].gradient_type));
+            offset += model_.tensors[k].count;
+        }
+    }
+    bool step(const std::vector<float>& flat) {
+        set_gradients(flat);
+        return ONEBIT_EXPECT_OK(log_, onebit_optimizer_step(handle_));
+    }
+    // The gradients of one tensor are elsewhere from now on.
+    void move_gradients(std::size_t tensor) {
+        const TensorKind& kind = model_.tensors[tensor];
+        Words elsewhere(memory_, (kind.count * bytes_of(kind.gradient_type) + 3) / 4);
+        std::swap(gradients_[tensor], elsewhere);
+        ONEBIT_EXPECT_OK(log_, onebit_optimizer_set_gradients(handle_, tensor, gradients_[tensor].data()));
+    }
+    Bytes parameters() const {
+        Bytes all;
+        for (std::size_t k = 0; k < parameters_.size(); ++k) {
+            const Bytes part = parameters_[k].get(model_.tensors[k].count * sizeof(float));
+            all.insert(all.end(), part.begin(), part.end());
+        }
+        return all;
+    }
+    std::vector<float> parameter_values() const {
+        const Bytes bytes = parameters();
+        std::vector<float> values(bytes.size() / sizeof(float));
+        std::memcpy(values.data(), bytes.data(), bytes.size());
+        return values;
+    }
+    Bytes copies() const {
+        Bytes all;
+        for (std::size_t k = 0; k < copies_.size(); ++k) {
+            const Bytes part = copies_[k].get(model_.tensors[k].count * bytes_of(model_.tensors[k].copy_type));
+            all.insert(all.end(), part.begin(), part.end());
+        }
+        return all;
+    }
+    OptimizerErrors errors() {
+        OptimizerErrors errors{std::vector<float>(model_.count(), NAN), std::vector<float>(model_.count(), NAN)};
+        ONEBIT_EXPECT_OK(log_, onebit_optimizer_get_error(handle_, errors.worker.data(), errors.server.data()));
+        return errors;
+    }
+    onebit_optimizer_info_t info() {
+        onebit_optimizer_info_t info = ONEBIT_OPTIMIZER_INFO_INIT;
+        ONEBIT_EXPECT_OK(log_, onebit_optimizer_get_info(handle_, &info));
+        return info;
+    }
+
+  private:
+    static std::vector<float> slice(const std::vector<float>& all, std::size_t first, std::size_t count) {
+        const auto begin = all.begin() + static_cast<std::ptrdiff_t>(first);
+        return {begin, begin + static_cast<std::ptrdiff_t>(count)};
+    }
+
+    RankLog& log_;
+    onebit_memory_t memory_;
+    Model model_;
+    std::vector<Words> parameters_, gradients_, copies_;
+    onebit_optimizer_t handle_ = nullptr;
+};
+
+// All that a test can see of two trainings, wherever their tensors lie, to the bit.
+inline bool same_training(TrainingOn& a, TrainingOn& b) {
+    const onebit_optimizer_info_t x = a.info(), y = b.info();
+    return a.parameters() == b.parameters() && a.copies() == b.copies() && a.errors().same_as(b.errors()) &&
+           x.frozen == y.frozen && x.steps == y.steps && x.skipped == y.skipped && x.freeze_step == y.freeze_step &&
+           x.masked == y.masked && x.exact_rounds == y.exact_rounds && x.compressed_rounds == y.compressed_rounds &&
+           x.grad_norm == y.grad_norm;
+}
+
+} // namespace onebit_test
