@@ -383,7 +383,12 @@ TEST_CASE("what an optimizer on a GPU can't do is said on every rank", "[cuda][o
         if (log.size() == 1) return;
         config = on_gpu(ONEBIT_OPTIMIZER_ADAM);
         if (log.last_rank()) config.memory = kHost;
-        ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_MISMATCH, "config.memory", create(config));
+        ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_INVALID_ARGUMENT, "parameters;in a GPU's memory", create(config));
+        std::vector<float> values(200);
+        const onebit_tensor_t on_host = ONEBIT_TENSOR_INIT(values.data(), values.data() + 100, 100);
+        onebit_optimizer_t handle = nullptr;
+        ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_MISMATCH, "config.memory",
+                              onebit_optimizer_create(comm, &config, log.last_rank() ? &on_host : &tensor, 1, &handle));
     });
 }
 

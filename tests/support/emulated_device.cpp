@@ -41,8 +41,27 @@ struct Copy {
 thread_local std::deque<Copy> pending; // of this thread's stream
 thread_local std::uint64_t copied = 0; // so many before them
 
+// Allocations lie one behind the other, so that few calls open and close all of them, and no address is used twice.
+constexpr std::size_t kPage = 4096;
+constexpr std::size_t kReserved = std::size_t{1} << 40;
+std::size_t used = 0; // bytes of what is reserved
+
+std::size_t pages_of(std::size_t bytes) {
+    return (bytes + kPage - 1) / kPage * kPage;
+}
+
+std::byte* reserved() {
+    static void* const begin = mmap(nullptr, kReserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return static_cast<std::byte*>(begin);
+}
+
 void protect(int protection) {
-    for (const auto& [memory, bytes] : allocations) mprotect(memory, bytes, protection);
+    for (auto next = allocations.begin(); next != allocations.end();) {
+        auto* const begin = static_cast<std::byte*>(next->first);
+        std::byte* end = begin;
+        for (; next != allocations.end() && next->first == end; ++next) end += pages_of(next->second);
+        mprotect(begin, static_cast<std::size_t>(end - begin), protection);
+    }
 }
 
 } // namespace
@@ -117,10 +136,11 @@ std::uint64_t allocation_of(const void* address) {
 
 void* DeviceMemory::allocate(std::size_t bytes) {
     const std::lock_guard lock(device);
-    void* const memory =
-        mmap(nullptr, bytes, depth > 0 ? PROT_READ | PROT_WRITE : PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED) throw std::bad_alloc();
+    if (reserved() == MAP_FAILED || pages_of(bytes) > kReserved - used) throw std::bad_alloc();
+    void* const memory = reserved() + used;
+    used += pages_of(bytes);
     allocations[memory] = bytes;
+    if (depth > 0) mprotect(memory, bytes, PROT_READ | PROT_WRITE);
     numbers[memory] = ++allocated;
     return memory; // zeroed
 }
@@ -130,7 +150,8 @@ void DeviceMemory::release(void* memory, std::size_t bytes) {
     const std::lock_guard lock(device);
     allocations.erase(memory);
     numbers.erase(memory);
-    munmap(memory, bytes);
+    mprotect(memory, bytes, PROT_NONE);
+    madvise(memory, bytes, MADV_DONTNEED);
 }
 
 void DeviceMemory::copy(void* to, const void* from, std::size_t bytes) {

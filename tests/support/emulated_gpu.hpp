@@ -6,6 +6,7 @@
 // thread blocks that wait for one who never comes, results that depend on who runs first.
 #pragma once
 
+#include <setjmp.h>
 #include <ucontext.h>
 
 #include <cstddef>
@@ -36,7 +37,8 @@ struct EmulatedWarp {
 };
 
 struct Fiber {
-    ucontext_t context = {};
+    jmp_buf place; // where it goes on, once it is there
+    bool is_there = false;
     Rendezvous* waits_for = nullptr;
     unsigned generation = 0; // of what it waits for, when it began to
     unsigned exchanges = 0;
@@ -57,16 +59,11 @@ class EmulatedBlock {
         error_.clear();
         all_ = {static_cast<unsigned>(fibers_.size())};
         for (EmulatedWarp& warp : warps_) warp.rendezvous = {kEmulatedWarpSize};
-        for (std::size_t i = 0; i < fibers_.size(); ++i) {
-            fibers_[i] = {};
-            ucontext_t& context = fibers_[i].context;
-            initialise(&context);
-            context.uc_stack.ss_sp = stacks_.get() + i * kStackBytes;
-            context.uc_stack.ss_size = kStackBytes;
-            context.uc_link = &scheduler_;
-            const auto self = reinterpret_cast<std::uintptr_t>(this); // makecontext passes ints alone
-            makecontext(&context, reinterpret_cast<void (*)()>(&EmulatedBlock::enter), 2,
-                        static_cast<unsigned>(self >> 32), static_cast<unsigned>(self));
+        for (Fiber& fiber : fibers_) {
+            fiber.is_there = fiber.is_there && fiber.done; // not where it was left when something went wrong
+            fiber.waits_for = nullptr;
+            fiber.exchanges = 0;
+            fiber.done = false;
         }
         // Each warp as far as it comes by itself: who forgets to wait for another warp is ahead of it, or behind.
         for (std::size_t done = 0; done < fibers_.size();) {
@@ -91,7 +88,7 @@ class EmulatedBlock {
             rendezvous.arrived = 0;
             ++rendezvous.generation;
         }
-        swapcontext(&fiber.context, &scheduler_);
+        pause(fiber);
     }
 
     void wait_for_all() { wait(all_, "sync"); }
@@ -108,8 +105,29 @@ class EmulatedBlock {
   private:
     static constexpr std::size_t kStackBytes = std::size_t{128} << 10;
 
-    /// By itself, for it is declared to return twice, which no variable around it likes.
-    [[gnu::noinline]] static void initialise(ucontext_t* context) { getcontext(context); }
+    // Between fibers by jumps: swapcontext would call the kernel, for the sake of signals, some thousand times a block.
+
+    /// From the scheduler to a fiber, until that pauses.
+    [[gnu::noinline]] void resume(Fiber& fiber, char* stack) {
+        if (_setjmp(scheduler_) != 0) return;
+        if (fiber.is_there) _longjmp(fiber.place, 1);
+        fiber.is_there = true;
+        begin(stack);
+    }
+    [[gnu::noinline]] void pause(Fiber& fiber) {
+        if (_setjmp(fiber.place) == 0) _longjmp(scheduler_, 1);
+    }
+    /// Onto a stack of its own.
+    [[gnu::noinline]] void begin(char* stack) {
+        ucontext_t context;
+        getcontext(&context);
+        context.uc_stack.ss_sp = stack;
+        context.uc_stack.ss_size = kStackBytes;
+        const auto self = reinterpret_cast<std::uintptr_t>(this); // makecontext passes ints alone
+        makecontext(&context, reinterpret_cast<void (*)()>(&EmulatedBlock::enter), 2, static_cast<unsigned>(self >> 32),
+                    static_cast<unsigned>(self));
+        setcontext(&context);
+    }
 
     /// Lets each thread of a warp run until it waits; false if all were waiting. Counts those that come to their end.
     bool advance(std::size_t first, std::size_t* done) {
@@ -118,18 +136,22 @@ class EmulatedBlock {
             Fiber& fiber = fibers_[current_];
             if (fiber.done || (fiber.waits_for != nullptr && fiber.waits_for->generation == fiber.generation)) continue;
             progress = true;
-            swapcontext(&scheduler_, &fiber.context);
+            resume(fiber, stacks_.get() + current_ * kStackBytes);
             if (!error_.empty()) throw std::logic_error(error_);
             if (fiber.done) ++*done;
         }
         return progress;
     }
 
+    /// A fiber's life: a thread of one block after the other.
     static void enter(unsigned high, unsigned low) {
         auto* const self = reinterpret_cast<EmulatedBlock*>(std::uintptr_t{high} << 32 | low);
         const std::size_t thread = self->current_;
-        (*self->body_)(static_cast<unsigned>(thread));
-        self->fibers_[thread].done = true;
+        for (;;) {
+            (*self->body_)(static_cast<unsigned>(thread));
+            self->fibers_[thread].done = true;
+            self->pause(self->fibers_[thread]);
+        }
     }
 
     const std::function<void(unsigned)>* body_ = nullptr;
@@ -137,7 +159,7 @@ class EmulatedBlock {
     std::vector<Fiber> fibers_;
     std::unique_ptr<char[]> stacks_;
     Rendezvous all_;
-    ucontext_t scheduler_ = {};
+    jmp_buf scheduler_;
     std::size_t current_ = 0;
     std::string error_;
 };
