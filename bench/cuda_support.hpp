@@ -35,9 +35,11 @@ class DeviceArray {
     explicit DeviceArray(std::size_t count) : count_(count) {
         check(cudaMalloc(&data_, count * sizeof(T)), "cudaMalloc");
         check(cudaMemset(data_, 0, count * sizeof(T)), "cudaMemset");
+        check(cudaDeviceSynchronize(), "cudaDeviceSynchronize"); // for streams that don't wait for the default one
     }
     explicit DeviceArray(const std::vector<T>& values) : DeviceArray(values.size()) {
         check(cudaMemcpy(data_, values.data(), count_ * sizeof(T), cudaMemcpyHostToDevice), "cudaMemcpy");
+        check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
     }
     ~DeviceArray() { cudaFree(data_); }
     DeviceArray(const DeviceArray&) = delete;

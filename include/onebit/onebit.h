@@ -22,8 +22,9 @@
  * Handles are numbers in disguise: they are never dereferenced and never reused, so that a destroyed one is always
  * recognised (ONEBIT_ERROR_INVALID_HANDLE).
  *
- * TRANSPORT and TIMEOUT break a handle: messages may still be under way. Each later call on it returns the same status;
- * all that is left to do is to destroy it. Any call that allocates may return OUT_OF_MEMORY, any call at all INTERNAL.
+ * TRANSPORT, TIMEOUT and INTERNAL break a handle: messages may still be under way. Each later call on it returns the
+ * same status; all that is left to do is to destroy it. Any call that allocates may return OUT_OF_MEMORY, any call at
+ * all INTERNAL.
  *
  * Papers: [1-bit Adam] arXiv 2102.02888; [LAMB] arXiv 1904.00962; [1-bit LAMB] arXiv 2104.06069; [0/1 Adam] arXiv
  * 2202.06009; [EF] Zheng et al., NeurIPS 2019.
@@ -66,9 +67,9 @@ typedef enum onebit_status ONEBIT_ENUM_INT {
     ONEBIT_ERROR_IO = 7,               /* a file could not be read or written */
     ONEBIT_ERROR_UNSUPPORTED = 8,      /* valid, but not in this build or this version */
     ONEBIT_ERROR_OUT_OF_MEMORY = 9,
-    ONEBIT_ERROR_TRANSPORT = 10, /* MPI reported an error, or a peer is gone; the handle is broken */
+    ONEBIT_ERROR_TRANSPORT = 10, /* MPI or NCCL reported an error, or a peer is gone; the handle is broken */
     ONEBIT_ERROR_TIMEOUT = 11,   /* a peer did not answer in time; the handle is broken */
-    ONEBIT_ERROR_INTERNAL = 12   /* a bug in onebit: please report it */
+    ONEBIT_ERROR_INTERNAL = 12   /* a GPU failed, as the message says; else a bug in onebit: please report it */
 } onebit_status_t;
 
 /* The constant's name, e.g. "ONEBIT_ERROR_BUSY"; "unknown status" for any other value. Local; never NULL. */
@@ -118,7 +119,8 @@ ONEBIT_API onebit_status_t onebit_comm_tune(onebit_comm_t comm, uint64_t max_cou
                                             const char* path) ONEBIT_NOEXCEPT;
 
 /* Releases the handle; NULL is accepted. What was created from it stays usable until it is destroyed itself.
- * Collective over MPI (MPI_Comm_free), to be called before MPI_Finalize; local in one process. INVALID_HANDLE. */
+ * Collective over MPI (MPI_Comm_free), to be called before MPI_Finalize, and over NCCL; local in one process.
+ * INVALID_HANDLE. */
 ONEBIT_API onebit_status_t onebit_comm_destroy(onebit_comm_t comm) ONEBIT_NOEXCEPT;
 
 /* ---------------------------------------------------------------------------------------------- Allreduce ---- */
@@ -208,7 +210,9 @@ typedef struct onebit_allreduce_config {
 /* Plans an allreduce and allocates all that its operations will ever use: at most 4d + 4d/n bytes of error state and
  * d/2 bytes of workspace (set_mask's d/8 included) for d elements and n <= 1024 ranks, plus less than 1 MiB; on two
  * levels also at most 4 MiB for each rank that others share its memory with, in memory that the node shares; with BRUCK
- * d/4 more for each time that n can be divided by the radix, rounded up, before 1 is left.
+ * d/4 more for each time that n can be divided by the radix, rounded up, before 1 is left. With ONEBIT_MEMORY_CUDA all
+ * of it on the GPU, over MPI with up to d bytes of pinned memory of the host; and DENSE takes 8d bytes more there, from
+ * its first use on, over MPI with up to 16d pinned.
  * Collective; blocks.
  *   config     read, not kept
  *   allreduce  [out] the handle; set to NULL on failure
@@ -224,13 +228,13 @@ ONEBIT_API onebit_status_t onebit_allreduce_create(onebit_comm_t comm, const one
  *            before the exchange leaves it as it was.
  * In a GPU's memory (which may be managed): sendbuf is read in order with config.stream's work, recvbuf is written in
  * order with it, and may still be when the call returns: work that is put into the stream after the call sees it. The
- * call waits for what the stream was given before it. The same result, to the bit, as on the host, but for the order of
- * a dense sum. The device that is current doesn't matter, and stays. What fails on the device is INTERNAL.
- * If finite values and the error together overflow float32, the call fails with NONFINITE on every rank after the
- * encoding, resets the error state and leaves recvbuf unspecified, the one case that is not transactional. TIMEOUT
- * can't interrupt a dense sum that MPI blocks in. After TIMEOUT or TRANSPORT, MPI may still touch both buffers of a
- * dense sum: keep them until MPI_Finalize.
- * INVALID_ARGUMENT, INVALID_HANDLE, NONFINITE, MISMATCH, BUSY, TRANSPORT, TIMEOUT. */
+ * call waits for what the stream was given before it, time that ONEBIT_TIMEOUT counts. The same result, to the bit, as
+ * on the host, but for the order of a dense sum. The device that is current doesn't matter, and stays. What fails on
+ * the device is INTERNAL. If finite values and the error together overflow float32, the call fails with NONFINITE on
+ * every rank after the encoding, resets the error state and leaves recvbuf unspecified, the one case that is not
+ * transactional. TIMEOUT can't interrupt a dense sum that MPI blocks in. After TIMEOUT or TRANSPORT, MPI may still
+ * touch both buffers of a dense sum: keep them until MPI_Finalize. INVALID_ARGUMENT, INVALID_HANDLE, NONFINITE,
+ * MISMATCH, BUSY, TRANSPORT, TIMEOUT. */
 ONEBIT_API onebit_status_t onebit_allreduce_run(onebit_allreduce_t allreduce, const void* sendbuf,
                                                 void* recvbuf) ONEBIT_NOEXCEPT;
 
@@ -277,7 +281,7 @@ typedef struct onebit_allreduce_info {
     uint64_t state_bytes;         /* allocated for the error state */
     uint64_t workspace_bytes;     /* allocated for all else */
     onebit_algorithm_t algorithm; /* what the next call will use; never AUTO */
-    char transport[32];           /* "loopback", "mpi"; of a GPU's memory "mpi, staged", "mpi, direct" */
+    char transport[32];           /* "loopback", "mpi", "nccl"; of a GPU's memory "mpi, staged", "mpi, direct" */
     char kernels[16];             /* "reference", "sse4", "avx2", "avx512", ... */
     char reason[128];             /* why this algorithm */
 } onebit_allreduce_info_t;
@@ -296,7 +300,8 @@ ONEBIT_API onebit_status_t onebit_allreduce_get_info(onebit_allreduce_t allreduc
                                                      onebit_allreduce_info_t* info) ONEBIT_NOEXCEPT;
 
 /* Releases the handle and all it owns; NULL is accepted. Collective over MPI (MPI_Comm_free; on two levels a rank also
- * waits for the others, ONEBIT_TIMEOUT at most: destroy handles in the same order everywhere), before MPI_Finalize.
+ * waits for the others, ONEBIT_TIMEOUT at most: destroy handles in the same order everywhere), before MPI_Finalize;
+ * over NCCL likewise, waiting.
  * INVALID_HANDLE; BUSY while a started operation is not finished (nothing is released then). */
 ONEBIT_API onebit_status_t onebit_allreduce_destroy(onebit_allreduce_t allreduce) ONEBIT_NOEXCEPT;
 

@@ -21,19 +21,27 @@ typedef struct CUstream_st* cudaStream_t;
 
 /* Makes a communicator of the ranks of an NCCL communicator, one GPU each. A communicator of the same ranks is split
  * off it (ncclCommSplit), so that the caller's own is never talked on and may be destroyed; so does each handle made
- * from it. The device of nccl_comm must be current in this call and in every call on the communicator and what is
- * created from it, destroying included, and no NCCL group may be open. NCCL errors come back as ONEBIT_ERROR_TRANSPORT.
+ * from it. The device of nccl_comm must be current in this call and in every call on the communicator, destroying
+ * included, and no NCCL group may be open. NCCL errors come back as ONEBIT_ERROR_TRANSPORT, from the call that meets
+ * them or from a later one.
+ * Values of its handles lie in a GPU's memory (config.memory: ONEBIT_MEMORY_CUDA; other memory, and onebit_comm_tune,
+ * are UNSUPPORTED), and config.stream is this stream, or NULL, which stands for it. Exchanges are the stream's work:
+ * onebit_allreduce_start puts all of it there, as run does, and test and wait only tell how that went. One thread at a
+ * time uses the communicator and all that is made from it, and all ranks make their calls in the same order.
  * Collective; blocks, and for no longer than ONEBIT_TIMEOUT if nccl_comm was made with config.blocking = 0: else a rank
- * that fails before it splits, or never comes, leaves the others waiting.
+ * that fails before it splits, or never comes, leaves the others waiting. A dense call with ONEBIT_CHECK_NONE waits for
+ * nothing, and so knows no timeout.
  *   nccl_comm  with no operation outstanding on it, on any rank. It must have been made by the NCCL that this library
  *              finds at run time, libnccl.so.2, 2.19 or later: the one that the process has loaded, and not a copy that
  *              is part of a program
  *   stream     NULL is the default stream. What the library does on the GPU is put there: it sees what the stream was
- *              given before, and what the stream is given afterwards sees the results. Must outlive the communicator
- *              and what is created from it, and be no other communicator's of this library. All ranks must make the
- * calls of all handles on it in the same order comm       [out] the handle; set to NULL on failure INVALID_ARGUMENT
- * (nccl_comm is NULL or still in progress; an environment variable with an impossible value, on every rank),
- * UNSUPPORTED (a library built without CUDA; no NCCL, or one that is too old), TRANSPORT, TIMEOUT, OUT_OF_MEMORY. */
+ *              given before, and what the stream is given afterwards sees the results. It must outlive the
+ *              communicator and what is made from it, and be no other such communicator's
+ *   comm       [out] the handle; set to NULL on failure
+ *
+ * INVALID_ARGUMENT (nccl_comm is NULL or still in progress; an environment variable with an impossible value, on every
+ * rank), UNSUPPORTED (a library built without CUDA; no NCCL, or one that is too old), TRANSPORT, TIMEOUT,
+ * OUT_OF_MEMORY. */
 ONEBIT_API onebit_status_t onebit_comm_create_nccl(ncclComm_t nccl_comm, cudaStream_t stream,
                                                    onebit_comm_t* comm) ONEBIT_NOEXCEPT;
 

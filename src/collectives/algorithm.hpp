@@ -33,6 +33,8 @@ class Algorithm {
     virtual std::span<const Stage> stages() const = 0;
     /// The next call's operands; to be set before its stages run.
     virtual void set_operands(const Operands& operands) = 0;
+    /// What it has allocated for itself.
+    virtual std::size_t workspace_bytes() const { return 0; }
 };
 
 } // namespace onebit

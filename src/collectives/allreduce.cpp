@@ -87,14 +87,9 @@ Status Allreduce::allocate(const Environment& environment, FlatAllreduce::Extras
     ONEBIT_RETURN_IF_ERROR(placement_->reach(environment, &channel_));
     const std::size_t payload = plan_.values_go_along ? plan_.count * sizeof(float) : 0;
     ONEBIT_RETURN_IF_ERROR(Agreement::create(*channel_, kAgreementTag, payload, &agreement_));
-    if (plan_.values_go_along) {
-        add_form(ONEBIT_ALGORITHM_DENSE,
-                 std::make_unique<GatheredAllreduce>(*agreement_, plan_.count, channel_->size()));
-    } else {
-        std::unique_ptr<Algorithm> dense;
-        ONEBIT_RETURN_IF_ERROR(placement_->make_dense(*channel_, plan_.count, plan_.threads, kDenseTag, &dense));
-        add_form(ONEBIT_ALGORITHM_DENSE, std::move(dense));
-    }
+    // On a GPU it takes memory, which not every handle is going to need.
+    const bool dense_at_once = plan_.memory == ONEBIT_MEMORY_HOST || !compresses() || extras.exact_sums;
+    if (dense_at_once) ONEBIT_RETURN_IF_ERROR(add_dense());
     if (!compresses()) return {};
 
     if (plan_.algorithm == ONEBIT_ALGORITHM_TWO_LEVEL) {
@@ -125,6 +120,17 @@ Status Allreduce::allocate(const Environment& environment, FlatAllreduce::Extras
     return {};
 }
 
+Status Allreduce::add_dense() {
+    std::unique_ptr<Algorithm> dense;
+    if (plan_.values_go_along) {
+        dense = std::make_unique<GatheredAllreduce>(*agreement_, plan_.count, channel_->size());
+    } else {
+        ONEBIT_RETURN_IF_ERROR(placement_->make_dense(*channel_, plan_.count, plan_.threads, kDenseTag, &dense));
+    }
+    add_form(ONEBIT_ALGORITHM_DENSE, std::move(dense));
+    return {};
+}
+
 /// A call is: check, agree, then the algorithm's own stages.
 void Allreduce::add_form(onebit_algorithm_t name, std::unique_ptr<Algorithm> algorithm) {
     std::vector<Stage> stages;
@@ -141,10 +147,11 @@ Allreduce::~Allreduce() {
     const bool all_leave =
         channels_.memory == nullptr || leaving_together_ || (broken_.ok() && !in_flight_ && agree_now(Status()).ok());
     if (broken_.ok() && !in_flight_ && all_leave) return;
-    // Messages of the operation that never finished may still arrive: what they are written to must stay. The dense
-    // form has nothing that they are written to, and must withdraw: its peers may not touch the caller's memory any
-    // more.
-    for (std::size_t name = ONEBIT_ALGORITHM_FLAT; name < forms_.size(); ++name) {
+    // Messages of the operation that never finished may still arrive: what they are written to must stay. The host's
+    // dense form has nothing that they are written to, and must withdraw: its peers may not touch the caller's memory
+    // any more.
+    const bool on_host = plan_.memory == ONEBIT_MEMORY_HOST;
+    for (std::size_t name = on_host ? ONEBIT_ALGORITHM_FLAT : ONEBIT_ALGORITHM_DENSE; name < forms_.size(); ++name) {
         (void)forms_[name].algorithm.release();
     }
     (void)flat_.release();
@@ -163,7 +170,10 @@ Status Allreduce::run(const void* input, void* output) {
 }
 
 Status Allreduce::start(const void* input, void* output) {
-    return begin(input, output, false);
+    ONEBIT_RETURN_IF_ERROR(begin(input, output, false));
+    // Work of a stream goes on by itself, and must be put there in the same order on every rank, whoever tests what.
+    if (channel_->is_stream_ordered()) outcome_ = wait();
+    return {};
 }
 
 Status Allreduce::run_compressed(const ValueSource& source) {
@@ -222,6 +232,10 @@ void Allreduce::begin(std::span<const Stage> stages, const Operands& operands) {
 
 Status Allreduce::test(bool* done) {
     *done = !in_flight_;
+    if (outcome_) {
+        *done = true;
+        return *std::exchange(outcome_, std::nullopt);
+    }
     if (!in_flight_) return {};
     Step step = Step::kDone;
     const Status status = advance(&step);
@@ -230,6 +244,7 @@ Status Allreduce::test(bool* done) {
 }
 
 Status Allreduce::wait() {
+    if (outcome_) return *std::exchange(outcome_, std::nullopt);
     Waiter waiter(timeout_);
     while (in_flight_) {
         Step step = Step::kDone;
@@ -250,7 +265,7 @@ Status Allreduce::wait() {
 Status Allreduce::advance(Step* step) {
     ONEBIT_RETURN_IF_ERROR(broken_);
     refused_ = false;
-    const Status status = runner_.advance(step);
+    const Status status = catch_exceptions([&] { return runner_.advance(step); });
     if (!status.ok() || runner_.finished()) finish(status);
     return status;
 }
@@ -285,7 +300,7 @@ Status Allreduce::check_not_broken() const {
 }
 
 Status Allreduce::check_finished() const {
-    if (!in_flight_) return {};
+    if (!in_flight_ && !outcome_) return {};
     return Status::error(ONEBIT_ERROR_BUSY, "a started operation is not finished: call onebit_allreduce_wait first");
 }
 
@@ -360,7 +375,10 @@ Status Allreduce::agree_to_go(Step* step) {
 Status Allreduce::agree_now(const Status& own, std::uint32_t word, std::uint64_t value, std::array<const char*, 2> what,
                             const std::function<Status(bool*)>& meanwhile) {
     const Status verdict = decide_now(*agreement_, timeout_, own, word, value, what, meanwhile);
-    if (!agreement_->decided() && broken_.ok()) broken_ = verdict;
+    if (!agreement_->decided() && broken_.ok()) {
+        broken_ = verdict;
+        channel_->give_up();
+    }
     return verdict;
 }
 
@@ -372,6 +390,9 @@ Status Allreduce::set_algorithm(onebit_algorithm_t algorithm) {
         return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT,
                              "algorithm: %d is not ONEBIT_ALGORITHM_DENSE, _FLAT, _PIPELINED, _TWO_LEVEL or _BRUCK",
                              static_cast<int>(algorithm));
+    }
+    if (algorithm == ONEBIT_ALGORITHM_DENSE && form(algorithm).algorithm == nullptr) {
+        ONEBIT_RETURN_IF_ERROR(add_dense());
     }
     if (form(algorithm).algorithm == nullptr) {
         return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT,
@@ -406,13 +427,15 @@ Status Allreduce::set_mask(const std::uint32_t* mask, const Status& own_before) 
     });
     const std::uint64_t hash = hash_bytes(words.data(), words.bytes());
     ONEBIT_RETURN_IF_ERROR(agree_now(own, 0, hash, {"", "the mask (its hash)"}));
-    if (two_level_ != nullptr) {
-        two_level_->set_mask(std::move(words), std::move(placed));
-    } else {
-        flat_->set_mask(placed.size() > 0 ? std::move(placed) : std::move(words));
-    }
     mask_hash_ = hash;
-    return {};
+    return commit([&] {
+        if (two_level_ != nullptr) {
+            two_level_->set_mask(std::move(words), std::move(placed));
+        } else {
+            flat_->set_mask(placed.size() > 0 ? std::move(placed) : std::move(words));
+        }
+        return Status();
+    });
 }
 
 Status Allreduce::reset() {
@@ -437,10 +460,13 @@ void Allreduce::get_state(float* worker, float* server) const {
     state()->server().get_error(server);
 }
 
-void Allreduce::set_state(const float* worker, const float* server, std::uint64_t calls) {
-    state()->worker().set_error(worker);
-    state()->server().set_error(server);
+Status Allreduce::set_state(const float* worker, const float* server, std::uint64_t calls) {
     calls_ = calls;
+    return commit([&] {
+        state()->worker().set_error(worker);
+        state()->server().set_error(server);
+        return Status();
+    });
 }
 
 Chunk Allreduce::worker_part() const {
@@ -467,8 +493,10 @@ void Allreduce::fill_info(onebit_allreduce_info_t* info) const {
     info->dense_bytes = ring_bytes(plan_.count, channel_->size());
     info->state_bytes = compresses() ? state()->worker().state_bytes() + state()->server().state_bytes() : 0;
     info->workspace_bytes = agreement_->bytes() + (flat_ == nullptr ? 0 : flat_->workspace_bytes()) +
-                            (two_level_ == nullptr ? 0 : two_level_->workspace_bytes()) +
                             (direct_sum_ == nullptr ? 0 : direct_sum_->workspace_bytes());
+    for (const Form& form : forms_) {
+        if (form.algorithm != nullptr) info->workspace_bytes += form.algorithm->workspace_bytes();
+    }
     info->algorithm = plan_.algorithm;
     std::snprintf(info->transport, sizeof(info->transport), "%s", channel_->name());
     std::snprintf(info->kernels, sizeof(info->kernels), "%s", codec_->kernels());

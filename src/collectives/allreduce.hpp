@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "collectives/agreement.hpp"
@@ -85,9 +86,9 @@ class Allreduce {
     /// What part of the worker error this rank has: all, or a shard; empty for a dense handle.
     Chunk worker_part() const;
     /// The state of a handle that compresses: errors of worker_part() and server_chunk(), and, to replace it, the
-    /// number of calls that led to them.
+    /// number of calls that led to them. A GPU that fails to take it breaks the handle.
     void get_state(float* worker, float* server) const;
-    void set_state(const float* worker, const float* server, std::uint64_t calls);
+    Status set_state(const float* worker, const float* server, std::uint64_t calls);
     std::uint64_t calls() const { return calls_; }
     /// Of the mask's words, as set_mask agreed on it; 0 where there was none yet.
     std::uint64_t mask_hash() const { return mask_hash_; }
@@ -120,6 +121,7 @@ class Allreduce {
 
     Status open_two_levels(Communicator& communicator);
     Status allocate(const Environment& environment, FlatAllreduce::Extras extras);
+    Status add_dense();
     void add_form(onebit_algorithm_t name, std::unique_ptr<Algorithm> algorithm);
     Form& form(onebit_algorithm_t name) { return forms_[static_cast<std::size_t>(name)]; }
     Status begin(const void* input, void* output, bool may_block);
@@ -131,6 +133,13 @@ class Allreduce {
     Status check_slice(Step* step);
     Status agree_to_go(Step* step);
     void finish(const Status& status);
+    /// For what comes after an agreement: where it fails on this rank alone, the handle is broken.
+    template <typename Body>
+    Status commit(const Body& body) {
+        const Status status = catch_exceptions(body);
+        if (!status.ok()) abandon(status);
+        return status;
+    }
     /// What holds the error state, if there is one, and where in the buffer it begins: two levels have a shard's.
     FlatAllreduce* state() { return two_level_ == nullptr ? flat_.get() : &two_level_->flat(); }
     const FlatAllreduce* state() const { return const_cast<Allreduce*>(this)->state(); }
@@ -151,6 +160,7 @@ class Allreduce {
 
     // The operation in flight.
     bool in_flight_ = false;
+    std::optional<Status> outcome_;                      ///< of one that start has finished: to be told by test or wait
     onebit_algorithm_t running_ = ONEBIT_ALGORITHM_FLAT; ///< what it is
     StageRunner runner_;
     Operands operands_;

@@ -163,10 +163,10 @@ void FlatAllreduce::decode_result(const Round& round, const ValueSink& sink) con
 // --------------------------------------------------------------------------------------------------- the mask ----
 
 void FlatAllreduce::set_mask(AlignedBuffer<std::uint32_t> mask) {
+    const AlignedBuffer<std::uint32_t> old = std::exchange(mask_, std::move(mask)); // which they still know
     for (const auto* feedback : {&worker_, &server_, &next_worker_, &next_server_}) {
-        if (*feedback != nullptr) (*feedback)->set_mask(mask.view());
+        if (*feedback != nullptr) (*feedback)->set_mask(mask_.view());
     }
-    mask_ = std::move(mask);
 }
 
 std::size_t FlatAllreduce::workspace_bytes() const {

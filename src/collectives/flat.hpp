@@ -36,6 +36,7 @@ class FlatAllreduce {
     struct Extras {
         bool keep_results = false;    ///< previous_result is going to be asked for
         bool tentative_calls = false; ///< there will be some
+        bool exact_sums = false;      ///< run_sum is going to be asked for
         /// Where the messages of the only round are to lie, zeroed, all_words of them; NULL: in memory of its own.
         std::uint32_t* messages = nullptr;
     };

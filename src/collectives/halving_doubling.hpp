@@ -32,7 +32,7 @@ class HalvingDoubling final : public Algorithm {
 
     std::span<const Stage> stages() const override { return stages_; }
     void set_operands(const Operands& operands) override { operands_ = operands; }
-    std::size_t workspace_bytes() const { return sum_.bytes() + incoming_.bytes(); }
+    std::size_t workspace_bytes() const override { return sum_.bytes() + incoming_.bytes(); }
 
   private:
     /// Some consecutive elements.

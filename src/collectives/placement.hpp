@@ -21,7 +21,7 @@ class Placement {
     virtual ~Placement() = default;
 
     virtual Memory& memory() const { return host_memory(); }
-    /// A caller's buffer of `count` floats: INVALID_ARGUMENT, naming it, unless it lies here.
+    /// INVALID_ARGUMENT, naming it, unless a caller's buffer begins here.
     virtual Status check_buffer(const void* buffer, const char* name) const = 0;
     virtual Status make_codec(const CodecConfig& config, std::unique_ptr<Codec>* codec) const = 0;
     /// A channel whose messages may lie here, made of the communicator's, `*channel`. Local. UNSUPPORTED where it can't
@@ -33,24 +33,23 @@ class Placement {
     /// Waits for all work on this memory that it was given, where work may go on after a call.
     virtual Status settle() const { return {}; }
 
-    /// Around a thread's use of what was made here; leave() takes what enter() returned. A GPU's must be the current
-    /// one.
-    virtual int enter() const { return 0; }
-    virtual void leave(int /*before*/) const {}
+    /// Around a thread's use of what was made here. A GPU must be the current one.
+    virtual void enter() const {}
+    virtual void leave() const {}
 };
 
 /// While one exists, this thread may use what a placement has made.
 class Entered {
   public:
-    explicit Entered(std::shared_ptr<const Placement> placement)
-        : placement_(std::move(placement)), before_(placement_->enter()) {}
-    ~Entered() { placement_->leave(before_); }
+    explicit Entered(std::shared_ptr<const Placement> placement) : placement_(std::move(placement)) {
+        placement_->enter();
+    }
+    ~Entered() { placement_->leave(); }
     Entered(const Entered&) = delete;
     Entered& operator=(const Entered&) = delete;
 
   private:
     std::shared_ptr<const Placement> placement_;
-    int before_;
 };
 
 /// The host's memory, or a GPU's with its work in `stream`, a cudaStream_t. Local. UNSUPPORTED where this build, or

@@ -111,10 +111,8 @@ Status parse(const Allreduce& allreduce, const void* buffer, std::size_t bytes, 
 Status agree_and_set(Allreduce& allreduce, const Status& own, const Header& header, const std::vector<float>& errors) {
     ONEBIT_RETURN_IF_ERROR(
         allreduce.agree_now(own, 0, header.calls, {"", "when the state was saved (number of calls before)"}));
-    if (!errors.empty()) {
-        allreduce.set_state(errors.data(), errors.data() + allreduce.worker_part().count, header.calls);
-    }
-    return {};
+    if (errors.empty()) return {};
+    return allreduce.set_state(errors.data(), errors.data() + allreduce.worker_part().count, header.calls);
 }
 
 } // namespace

@@ -145,8 +145,12 @@ Status fill_buffers(std::uint64_t count, Buffers* buffers) {
     AlignedBuffer<float> values(count);
     for (std::size_t i = 0; i < count; ++i) values[i] = i % 3 == 0 ? 1.0F : -2.0F;
     Memory& memory = buffers->placement->memory();
-    buffers->input = AlignedBuffer<float>(count, memory);
-    buffers->input.copy_from(values.data());
+    if (&memory == &host_memory()) {
+        buffers->input = std::move(values);
+    } else {
+        buffers->input = AlignedBuffer<float>(count, memory);
+        buffers->input.copy_from(values.data());
+    }
     buffers->output = AlignedBuffer<float>(count, memory); // no page is touched for the first time in a call
     return {};
 }

@@ -53,7 +53,7 @@ class TwoLevelAllreduce final : public Algorithm {
     FlatAllreduce& flat() { return *flat_; }
     const Chunk& shard() const { return shards_[place_]; }
     std::uint64_t bytes_sent() const { return channels_.across->bytes_sent(); }
-    std::size_t workspace_bytes() const;
+    std::size_t workspace_bytes() const override;
 
     /// Replaces the mask of the whole buffer (empty: all elements take part); `of_shard` is what shard_of made of it.
     void set_mask(AlignedBuffer<std::uint32_t> mask, AlignedBuffer<std::uint32_t> of_shard);

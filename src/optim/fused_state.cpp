@@ -292,7 +292,8 @@ Status FusedOptimizer::restore(LoadedOptimizer& save) {
         if (worker.size() == 0) {
             ONEBIT_RETURN_IF_ERROR(bucket.allreduce->reset());
         } else {
-            bucket.allreduce->set_state(worker.data(), server.data() + bucket.allreduce->server_chunk().begin, steps_);
+            ONEBIT_RETURN_IF_ERROR(bucket.allreduce->set_state(
+                worker.data(), server.data() + bucket.allreduce->server_chunk().begin, steps_));
         }
     }
     loaded();

@@ -212,8 +212,10 @@ class NcclTransport final : public Transport {
         std::unique_ptr<Exchange> exchange;
         ONEBIT_RETURN_IF_ERROR(plan_exchange(std::move(sends), std::move(receives), 0, &exchange));
         ONEBIT_RETURN_IF_ERROR(exchange->start());
-        ONEBIT_RETURN_IF_ERROR(
-            nccl::poll("looking for nodes", channel_->timeout(), [&](bool* done) { return exchange->test(done); }));
+        const Status told =
+            nccl::poll("looking for nodes", channel_->timeout(), [&](bool* done) { return exchange->test(done); });
+        if (!told.ok()) channel_->give_up(); // or what the exchange has in the stream would be waited for
+        ONEBIT_RETURN_IF_ERROR(told);
         *node_of_rank = number_by_first_rank(hosts);
         return {};
     }

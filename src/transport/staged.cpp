@@ -72,7 +72,10 @@ class StagedExchange final : public Exchange {
           stream_(stream),
           departures_(std::move(departures)) {}
 
-    ~StagedExchange() override { leave(); }
+    ~StagedExchange() override {
+        leave();
+        (void)cuda::wait_for(stream_); // for the last way up, out of memory that is about to go
+    }
 
     Status plan(Transport& inner, int tag) {
         return inner.plan_exchange(sends_.across(), receives_.across(), tag, &across_);

@@ -112,9 +112,16 @@ Status device_of(Stream /*stream*/, int* device) {
     return {};
 }
 
-int set_device(int /*device*/) {
-    return 0;
+Device::~Device() = default;
+
+Status Device::open() {
+    context_ = this;
+    return {};
 }
+
+void Device::enter() const {}
+
+void Device::leave() const {}
 
 Status place_of(const void* address, Place* place) {
     const std::lock_guard lock(device);

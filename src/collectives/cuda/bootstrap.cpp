@@ -10,7 +10,9 @@ namespace onebit {
 
 Status bootstrap_nccl(const NcclApi* api, Communicator& base, const Status& own, cuda::Stream stream,
                       std::unique_ptr<Transport>* transport) {
-    ONEBIT_RETURN_IF_ERROR(base.agree(own));
+    // What can be seen before NCCL is asked: a rank that fails in there leaves the others to their timeouts.
+    int device = 0;
+    ONEBIT_RETURN_IF_ERROR(base.agree(own.ok() ? cuda::device_of(stream, &device) : own));
     std::unique_ptr<Transport> channel;
     ONEBIT_RETURN_IF_ERROR(base.open_channel(&channel));
     std::unique_ptr<Transport> made;

@@ -17,6 +17,8 @@ class CudaPlacement final : public Placement {
   public:
     CudaPlacement(cuda::Stream stream, int device) : stream_(stream), device_(device), memory_(stream) {}
 
+    Status open() { return device_.open(); }
+
     Memory& memory() const override { return memory_; }
 
     Status check_buffer(const void* buffer, const char* name) const override {
@@ -26,9 +28,9 @@ class CudaPlacement final : public Placement {
             return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT,
                                  "%s = %p is not in a GPU's memory, as config.memory says it is", name, buffer);
         }
-        if (place.kind == cuda::Place::kDevice && place.device != device_) {
+        if (place.kind == cuda::Place::kDevice && place.device != device_.number()) {
             return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "%s = %p lies on GPU %d, config.stream is of GPU %d",
-                                 name, buffer, place.device, device_);
+                                 name, buffer, place.device, device_.number());
         }
         return {};
     }
@@ -57,14 +59,12 @@ class CudaPlacement final : public Placement {
     }
     Status settle() const override { return cuda::wait_for(stream_); }
 
-    int enter() const override { return cuda::set_device(device_); }
-    void leave(int before) const override {
-        if (before != device_) (void)cuda::set_device(before);
-    }
+    void enter() const override { device_.enter(); }
+    void leave() const override { device_.leave(); }
 
   private:
     cuda::Stream stream_;
-    int device_;
+    cuda::Device device_;
     mutable cuda::DeviceMemory memory_;
     mutable cuda::Pointers pointers_;
 };
@@ -77,7 +77,9 @@ Status make_cuda_placement(void* stream, std::shared_ptr<const Placement>* place
     if (!found.ok()) {
         return Status::error(found.code(), "config.memory: ONEBIT_MEMORY_CUDA: %s", found.message().c_str());
     }
-    *placement = std::make_shared<CudaPlacement>(static_cast<cuda::Stream>(stream), device);
+    auto made = std::make_shared<CudaPlacement>(static_cast<cuda::Stream>(stream), device);
+    ONEBIT_RETURN_IF_ERROR(made->open());
+    *placement = std::move(made);
     return {};
 }
 

@@ -32,13 +32,6 @@ Status device_of(Stream stream, int* device) {
     return check("device", cudaGetDevice(device));
 }
 
-int set_device(int device) {
-    int before = 0;
-    if (cudaGetDevice(&before) != cudaSuccess) before = device;
-    if (before != device) (void)check("device", cudaSetDevice(device));
-    return before;
-}
-
 Status place_of(const void* address, Place* place) {
     cudaPointerAttributes attributes{};
     ONEBIT_RETURN_IF_ERROR(check("pointer", cudaPointerGetAttributes(&attributes, address)));
@@ -57,26 +50,76 @@ Status place_of(const void* address, Place* place) {
 
 namespace {
 
-/// The driver's own question, for which nothing links the driver: NULL as long as the program hasn't loaded it.
-auto* pointer_question() {
-    static std::atomic<decltype(&cuPointerGetAttribute)> known = nullptr;
-    auto* question = known.load(std::memory_order_relaxed);
-    if (question != nullptr) return question;
-    void* const driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD); // kept open from then on
-    if (driver == nullptr) return question;
-    question = reinterpret_cast<decltype(&cuPointerGetAttribute)>(dlsym(driver, "cuPointerGetAttribute"));
-    known = question;
-    return question;
-}
+/// Looks for a function of the driver, which nothing links: NULL as long as the program hasn't loaded it.
+template <typename Function>
+class DriverFunction {
+  public:
+    explicit constexpr DriverFunction(const char* name) : name_(name) {}
+
+    Function* get() {
+        Function* function = known_.load(std::memory_order_relaxed);
+        if (function != nullptr) return function;
+        void* const driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD); // kept open from then on
+        if (driver == nullptr) return nullptr;
+        function = reinterpret_cast<Function*>(dlsym(driver, name_));
+        known_ = function;
+        return function;
+    }
+
+  private:
+    const char* name_;
+    std::atomic<Function*> known_ = nullptr;
+};
+
+// Their names in the library, which the header's macros hide.
+DriverFunction<decltype(cuPointerGetAttribute)> pointer_get_attribute("cuPointerGetAttribute");
+DriverFunction<decltype(cuDeviceGet)> device_get("cuDeviceGet");
+DriverFunction<decltype(cuDevicePrimaryCtxRetain)> primary_retain("cuDevicePrimaryCtxRetain");
+DriverFunction<decltype(cuDevicePrimaryCtxRelease)> primary_release("cuDevicePrimaryCtxRelease_v2");
+DriverFunction<decltype(cuCtxPushCurrent)> push_current("cuCtxPushCurrent_v2");
+DriverFunction<decltype(cuCtxPopCurrent)> pop_current("cuCtxPopCurrent_v2");
 
 } // namespace
 
+// Through the driver: the runtime knows but one current device for each thread, and to set it back to the one that a
+// thread has never asked for would make a context there.
+
+Status Device::open() {
+    CUcontext context = nullptr;
+    CUdevice device = 0;
+    const bool there = device_get.get() != nullptr && primary_retain.get() != nullptr &&
+                       primary_release.get() != nullptr && push_current.get() != nullptr &&
+                       pop_current.get() != nullptr;
+    if (!there || device_get.get()(&device, number_) != CUDA_SUCCESS ||
+        primary_retain.get()(&context, device) != CUDA_SUCCESS) {
+        return Status::error(ONEBIT_ERROR_INTERNAL, "CUDA: no context on GPU %d", number_);
+    }
+    context_ = context;
+    return {};
+}
+
+Device::~Device() {
+    CUdevice device = 0;
+    if (context_ != nullptr && device_get.get()(&device, number_) == CUDA_SUCCESS) {
+        (void)primary_release.get()(device);
+    }
+}
+
+void Device::enter() const {
+    (void)push_current.get()(static_cast<CUcontext>(context_));
+}
+
+void Device::leave() const {
+    CUcontext left = nullptr;
+    (void)pop_current.get()(&left);
+}
+
 bool is_loaded() {
-    return pointer_question() != nullptr;
+    return pointer_get_attribute.get() != nullptr;
 }
 
 std::uint64_t allocation_of(const void* address) {
-    auto* const question = pointer_question();
+    auto* const question = pointer_get_attribute.get();
     unsigned long long number = 0;
     if (question == nullptr ||
         question(&number, CU_POINTER_ATTRIBUTE_BUFFER_ID, reinterpret_cast<CUdeviceptr>(address)) != CUDA_SUCCESS) {

@@ -20,8 +20,25 @@ using Stream = CUstream_st*;
 /// none.
 Status device_of(Stream stream, int* device);
 
-/// Makes a GPU this thread's current one and returns which one was.
-int set_device(int device);
+/// A GPU that threads may enter, whatever else they work with: its context comes before theirs until they leave, and
+/// what the runtime holds for their current device stays as it is.
+class Device {
+  public:
+    explicit Device(int number) : number_(number) {}
+    ~Device();
+    Device(const Device&) = delete;
+    Device& operator=(const Device&) = delete;
+
+    /// To be called first.
+    Status open();
+    int number() const { return number_; }
+    void enter() const;
+    void leave() const;
+
+  private:
+    int number_;
+    void* context_ = nullptr; ///< held
+};
 
 /// In which memory an address lies.
 struct Place {
