@@ -35,4 +35,21 @@ Status make_placement(onebit_memory_t memory, void* stream, std::shared_ptr<cons
     return {};
 }
 
+Status find_stream(const Transport& transport, onebit_memory_t memory, void* asked, void** stream) {
+    *stream = asked;
+    if (asked != nullptr && memory != ONEBIT_MEMORY_CUDA) {
+        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT,
+                             "config.stream is for values in a GPU's memory: config.memory is not ONEBIT_MEMORY_CUDA");
+    }
+    if (!transport.is_stream_ordered()) return {};
+    *stream = transport.stream();
+    if (memory != ONEBIT_MEMORY_CUDA) {
+        return Status::error(ONEBIT_ERROR_UNSUPPORTED, "config.memory: over %s it is ONEBIT_MEMORY_CUDA",
+                             transport.name());
+    }
+    if (asked == nullptr || asked == *stream) return {};
+    return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT,
+                         "config.stream is not the stream that the communicator was made with, nor NULL");
+}
+
 } // namespace onebit

@@ -11,6 +11,7 @@
 #include "collectives/costs.hpp"
 #include "collectives/dense.hpp"
 #include "collectives/fingerprint.hpp"
+#include "collectives/placement.hpp"
 #include "collectives/tune.hpp"
 #include "core/partition.hpp"
 
@@ -37,7 +38,7 @@ std::array<Field, 8> fields_of(const onebit_allreduce_config_t& config) {
 }
 
 /// What can be wrong with one rank's config whatever the others say.
-Status check_form(const onebit_allreduce_config_t* config, const Transport& transport) {
+Status check_form(const onebit_allreduce_config_t* config, const Transport& transport, void** stream) {
     const int ranks = transport.size();
     if (config == nullptr) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "config is NULL");
     ONEBIT_RETURN_IF_ERROR(check_struct("config", *config, ONEBIT_ALLREDUCE_CONFIG_VERSION));
@@ -54,23 +55,11 @@ Status check_form(const onebit_allreduce_config_t* config, const Transport& tran
         return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "config.count: %llu is less than the number of ranks, %d",
                              static_cast<unsigned long long>(config->count), ranks);
     }
-    if (transport.is_stream_ordered() && config->memory != ONEBIT_MEMORY_CUDA) {
-        return Status::error(ONEBIT_ERROR_UNSUPPORTED, "config.memory: over %s it is ONEBIT_MEMORY_CUDA",
-                             transport.name());
-    }
-    if (transport.is_stream_ordered() && config->stream != nullptr && config->stream != transport.stream()) {
-        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT,
-                             "config.stream is not the stream that the communicator was made with, nor NULL");
-    }
-    if (config->stream != nullptr && config->memory != ONEBIT_MEMORY_CUDA) {
-        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT,
-                             "config.stream is for values in a GPU's memory: config.memory is not ONEBIT_MEMORY_CUDA");
-    }
     if (config->count > SIZE_MAX / 8) {
         return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "config.count: %llu elements don't fit into memory",
                              static_cast<unsigned long long>(config->count));
     }
-    return {};
+    return find_stream(transport, config->memory, config->stream, stream);
 }
 
 /// What this version can't do, seen alike by all ranks once they are known to have the same config.
@@ -153,9 +142,10 @@ void Plan::log(const Communicator& communicator) const {
 
 Status make_plan(Communicator& communicator, const onebit_allreduce_config_t* config, const Status& own, Plan* plan) {
     const Environment& environment = communicator.environment();
-    const Status form = own.ok() ? check_form(config, communicator.transport()) : own;
+    void* stream = nullptr;
+    const Status form = own.ok() ? check_form(config, communicator.transport(), &stream) : own;
     onebit_allreduce_config_t asked = form.ok() ? *config : onebit_allreduce_config_t(ONEBIT_ALLREDUCE_CONFIG_INIT(0));
-    if (communicator.transport().is_stream_ordered()) asked.stream = communicator.transport().stream();
+    asked.stream = stream;
     if (asked.algorithm == ONEBIT_ALGORITHM_AUTO) asked.algorithm = environment.algorithm;
     // All that the choice depends on: what the environment says may differ between ranks.
     std::array<NamedValue, 12> values{};
@@ -174,7 +164,7 @@ Status make_plan(Communicator& communicator, const onebit_allreduce_config_t* co
     plan->count = config->count;
     plan->piece_blocks = ceil_divide(communicator.environment().piece, kBlockElements);
     plan->memory = config->memory;
-    plan->stream = asked.stream;
+    plan->stream = stream;
     plan->codec = config->codec;
     plan->scale = config->scale;
     plan->group = config->group;

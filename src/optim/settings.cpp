@@ -66,14 +66,13 @@ Status read_groups(const onebit_optimizer_config_t& config, std::vector<onebit_p
 }
 
 /// What there is on GPUs so far.
-Status check_memory(const onebit_optimizer_config_t& config) {
+Status check_memory(const onebit_optimizer_config_t& config, const Transport& transport) {
     if (config.memory != ONEBIT_MEMORY_HOST && config.memory != ONEBIT_MEMORY_CUDA) {
         return out_of_range("config.memory", config.memory, "one of its constants");
     }
-    if (config.memory == ONEBIT_MEMORY_HOST) {
-        if (config.stream == nullptr) return {};
-        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT,
-                             "config.stream is for tensors in a GPU's memory: config.memory is not ONEBIT_MEMORY_CUDA");
+    if (config.memory == ONEBIT_MEMORY_HOST) return {};
+    if (config.max_grad_norm > 0 && transport.is_stream_ordered()) { // whose sums are of a GPU's memory
+        return Status::error(ONEBIT_ERROR_UNSUPPORTED, "config.max_grad_norm: not over %s so far", transport.name());
     }
     const auto unsupported = [](const char* what) {
         return Status::error(ONEBIT_ERROR_UNSUPPORTED, "%s: not with config.memory ONEBIT_MEMORY_CUDA so far", what);
@@ -107,7 +106,7 @@ Status check_config(const onebit_optimizer_config_t& config) {
     if (config.variance_updates == 0) return out_of_range("config.variance_updates", 0, "at least 1");
     if (config.local_step_scaler == 0) return out_of_range("config.local_step_scaler", 0, "at least 1");
     if (config.local_steps == 0) return out_of_range("config.local_steps", 0, "at least 1");
-    return check_memory(config);
+    return {};
 }
 
 /// One number for the shapes of all tensors, in order.
@@ -147,14 +146,17 @@ AdamUpdate update_of(const onebit_param_group_t& group, bool bias_correction, st
             static_cast<float>(correction(bias_correction, group.beta2, v_updates))};
 }
 
-Status read_settings(const onebit_optimizer_config_t* config, Settings* settings) {
+Status read_settings(const onebit_optimizer_config_t* config, const Transport& transport, Settings* settings) {
     if (config == nullptr) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "config is NULL");
     ONEBIT_RETURN_IF_ERROR(check_struct("config", *config, ONEBIT_OPTIMIZER_CONFIG_VERSION));
     ONEBIT_RETURN_IF_ERROR(check_config(*config));
     ONEBIT_RETURN_IF_ERROR(read_groups(*config, &settings->groups));
     settings->config = *config;
     settings->config.groups = nullptr; // the caller's
-    return make_placement(config->memory, config->stream, &settings->placement);
+    ONEBIT_RETURN_IF_ERROR(check_memory(*config, transport));
+    void*& stream = settings->config.stream;
+    ONEBIT_RETURN_IF_ERROR(find_stream(transport, config->memory, config->stream, &stream));
+    return make_placement(config->memory, stream, &settings->placement);
 }
 
 Status agree_on_settings(Communicator& communicator, const Status& own, const Settings& settings,

@@ -1,0 +1,80 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// 1-bit Adam over NCCL, an emulated one, beside the same on the host.
+
+#include <catch2/catch.hpp>
+#include <memory>
+#include <vector>
+
+#include "compress/device_memory.hpp"
+#include "optim/optimizer.hpp"
+#include "support/data.hpp"
+#include "support/loopback_ranks.hpp"
+#include "support/nccl_ranks.hpp"
+
+namespace onebit {
+namespace {
+
+constexpr std::size_t kCount = 5003;
+
+struct Trained {
+    std::vector<float> parameters;
+    Status status;
+};
+
+Status train(std::unique_ptr<Transport> transport, onebit_memory_t memory, double max_grad_norm, Trained* outcome) {
+    const int rank = transport->rank();
+    std::unique_ptr<Communicator> communicator;
+    ONEBIT_RETURN_IF_ERROR(Communicator::create(std::move(transport), {}, &communicator));
+    onebit_optimizer_config_t config = ONEBIT_OPTIMIZER_CONFIG_INIT(ONEBIT_OPTIMIZER_ONEBIT_ADAM, 1e-2);
+    config.freeze_step = 3;
+    config.memory = memory;
+    config.max_grad_norm = max_grad_norm;
+    Memory& place = memory == ONEBIT_MEMORY_CUDA ? device_memory() : host_memory();
+    AlignedBuffer<float> parameters(kCount, place);
+    AlignedBuffer<float> gradients(kCount, place);
+    const onebit_tensor_t tensor = ONEBIT_TENSOR_INIT(parameters.data(), gradients.data(), kCount);
+    std::unique_ptr<Optimizer> optimizer;
+    ONEBIT_RETURN_IF_ERROR(make_optimizer(*communicator, &config, &tensor, 1, {}, &optimizer));
+    for (unsigned step = 0; step < 7; ++step) {
+        gradients.copy_from(onebit_test::make_data(onebit_test::Kind::gaussian, kCount, 1, rank, step).data());
+        ONEBIT_RETURN_IF_ERROR(optimizer->step());
+    }
+    outcome->parameters.resize(kCount);
+    parameters.copy_to(outcome->parameters.data());
+    return {};
+}
+
+TEST_CASE("1-bit Adam over NCCL trains as on the host, to the bit", "[nccl][optimizers]") {
+    onebit_test::EmulatedNccl nccl; // two ranks: their exact sums have but one order
+    const auto on_gpu =
+        onebit_test::run_nccl_ranks<Trained>(nccl, 2, [](std::unique_ptr<Transport> transport, Trained* outcome) {
+            return train(std::move(transport), ONEBIT_MEMORY_CUDA, 0, outcome);
+        });
+    const auto on_host =
+        onebit_test::run_loopback_ranks<Trained>(2, [](std::unique_ptr<Transport> transport, Trained* outcome) {
+            return train(std::move(transport), ONEBIT_MEMORY_HOST, 0, outcome);
+        });
+    for (std::size_t r = 0; r < 2; ++r) {
+        CAPTURE(r, on_gpu[r].status.message(), on_host[r].status.message());
+        REQUIRE(on_gpu[r].status.ok());
+        REQUIRE(on_host[r].status.ok());
+        CHECK(on_gpu[r].parameters == on_host[r].parameters);
+    }
+}
+
+TEST_CASE("gradients can't be clipped over NCCL yet, and every rank says so", "[nccl][optimizers]") {
+    onebit_test::EmulatedNccl nccl;
+    const auto outcomes =
+        onebit_test::run_nccl_ranks<Trained>(nccl, 2, [](std::unique_ptr<Transport> transport, Trained* outcome) {
+            return train(std::move(transport), ONEBIT_MEMORY_CUDA, 1, outcome);
+        });
+    for (const Trained& outcome : outcomes) {
+        CHECK(outcome.status.code() == ONEBIT_ERROR_UNSUPPORTED);
+        CHECK_THAT(outcome.status.message(), Catch::Contains("max_grad_norm") && Catch::Contains("nccl"));
+    }
+}
+
+} // namespace
+} // namespace onebit
