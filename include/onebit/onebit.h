@@ -226,15 +226,18 @@ ONEBIT_API onebit_status_t onebit_allreduce_create(onebit_comm_t comm, const one
  *   sendbuf  [in] count elements, aligned to the element's size, in config.memory; the caller's
  *   recvbuf  [out] count elements, likewise; either == sendbuf (in place) or not overlapping it. A call that fails
  *            before the exchange leaves it as it was.
- * In a GPU's memory (which may be managed): sendbuf is read in order with config.stream's work, recvbuf is written in
+ * If finite values and the error together overflow float32, the call fails with NONFINITE on every rank after the
+ * encoding, resets the error state and leaves recvbuf unspecified, the one case that is not transactional. TIMEOUT
+ * can't interrupt a dense sum that MPI blocks in. After TIMEOUT or TRANSPORT, MPI may still touch both buffers of a
+ * dense sum: keep them until MPI_Finalize.
+ *
+ * In a GPU's memory (which may be managed) sendbuf is read in order with config.stream's work. recvbuf is written in
  * order with it, and may still be when the call returns: work that is put into the stream after the call sees it. The
  * call waits for what the stream was given before it, time that ONEBIT_TIMEOUT counts. The same result, to the bit, as
  * on the host, but for the order of a dense sum. The device that is current doesn't matter, and stays. What fails on
- * the device is INTERNAL. If finite values and the error together overflow float32, the call fails with NONFINITE on
- * every rank after the encoding, resets the error state and leaves recvbuf unspecified, the one case that is not
- * transactional. TIMEOUT can't interrupt a dense sum that MPI blocks in. After TIMEOUT or TRANSPORT, MPI may still
- * touch both buffers of a dense sum: keep them until MPI_Finalize. INVALID_ARGUMENT, INVALID_HANDLE, NONFINITE,
- * MISMATCH, BUSY, TRANSPORT, TIMEOUT. */
+ * the device is INTERNAL.
+ *
+ * INVALID_ARGUMENT, INVALID_HANDLE, NONFINITE, MISMATCH, BUSY, TRANSPORT, TIMEOUT. */
 ONEBIT_API onebit_status_t onebit_allreduce_run(onebit_allreduce_t allreduce, const void* sendbuf,
                                                 void* recvbuf) ONEBIT_NOEXCEPT;
 
