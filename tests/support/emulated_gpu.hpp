@@ -6,7 +6,6 @@
 // thread blocks that wait for one who never comes, results that depend on who runs first.
 #pragma once
 
-#include <setjmp.h>
 #include <ucontext.h>
 
 #include <cstddef>
@@ -36,8 +35,13 @@ struct EmulatedWarp {
     std::uint64_t slots[2][kEmulatedWarpSize] = {};
 };
 
+/// Where a fiber, or what schedules them, goes on.
+struct Place {
+    void* words[5]; // as __builtin_setjmp wants it
+};
+
 struct Fiber {
-    jmp_buf place; // where it goes on, once it is there
+    Place place = {};
     bool is_there = false;
     Rendezvous* waits_for = nullptr;
     unsigned generation = 0; // of what it waits for, when it began to
@@ -105,20 +109,22 @@ class EmulatedBlock {
   private:
     static constexpr std::size_t kStackBytes = std::size_t{128} << 10;
 
-    // Between fibers by jumps: swapcontext would call the kernel, for the sake of signals, some thousand times a block.
+    // Between fibers by the compiler's own jumps: swapcontext would call the kernel, for the sake of signals, some
+    // thousand times a block. The address sanitizer must not see them: it takes a jump for the end of a stack's frames.
 
     /// From the scheduler to a fiber, until that pauses.
-    [[gnu::noinline]] void resume(Fiber& fiber, char* stack) {
-        if (_setjmp(scheduler_) != 0) return;
-        if (fiber.is_there) _longjmp(fiber.place, 1);
+    [[gnu::noinline, gnu::no_sanitize_address]] void resume(Fiber& fiber, char* stack) {
+        if (__builtin_setjmp(scheduler_.words) != 0) return;
+        if (fiber.is_there) __builtin_longjmp(fiber.place.words, 1);
         fiber.is_there = true;
         begin(stack);
     }
-    [[gnu::noinline]] void pause(Fiber& fiber) {
-        if (_setjmp(fiber.place) == 0) _longjmp(scheduler_, 1);
+    [[gnu::noinline, gnu::no_sanitize_address]] void pause(Fiber& fiber) {
+        if (__builtin_setjmp(fiber.place.words) == 0) return_to_scheduler();
     }
+    [[gnu::noinline, gnu::no_sanitize_address]] void return_to_scheduler() { __builtin_longjmp(scheduler_.words, 1); }
     /// Onto a stack of its own.
-    [[gnu::noinline]] void begin(char* stack) {
+    [[gnu::noinline, gnu::no_sanitize_address]] void begin(char* stack) {
         ucontext_t context;
         getcontext(&context);
         context.uc_stack.ss_sp = stack;
@@ -159,7 +165,7 @@ class EmulatedBlock {
     std::vector<Fiber> fibers_;
     std::unique_ptr<char[]> stacks_;
     Rendezvous all_;
-    jmp_buf scheduler_;
+    Place scheduler_ = {};
     std::size_t current_ = 0;
     std::string error_;
 };
