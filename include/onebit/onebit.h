@@ -4,7 +4,8 @@
  * Copyright 2026 The onebit authors
  * SPDX-License-Identifier: Apache-2.0
  *
- * The whole C contract of libonebit; onebit_mpi.h adds the functions that name an MPI type. Valid C11 and C++17.
+ * The whole C contract of libonebit but for the functions that name types of others: onebit_mpi.h and onebit_nccl.h
+ * have those. Valid C11 and C++17.
  *
  * Read in this order: Status, Communicator, Allreduce (all that most programs need), then Error state, Optimizer.
  *
@@ -84,8 +85,8 @@ ONEBIT_API const char* onebit_version(void) ONEBIT_NOEXCEPT;
 
 /* ------------------------------------------------------------------------------------------- Communicator ---- */
 
-/* A group of ranks and the way they talk. Made from an MPI communicator (onebit_mpi.h) or in one process (below). The
- * environment is read when one is created (README.md, "Environment"). */
+/* A group of ranks and the way they talk. Made from an MPI communicator (onebit_mpi.h), over NCCL
+ * (onebit_nccl.h) or in one process (below). The environment is read when one is created (README.md, "Environment"). */
 typedef struct onebit_comm_opaque* onebit_comm_t;
 
 /* Creates `ranks` communicators whose ranks are threads of this process: rank r is used from one thread, through
