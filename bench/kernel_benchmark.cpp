@@ -91,8 +91,8 @@ void add_encode(Arena& arena, std::vector<Case>& cases) {
                                  const std::size_t i = b * kBlockElements;
                                  const float sum =
                                      k.encode(arena.values.data() + i, arena.corrected.data() + i, arena.scales[b],
-                                              arena.corrected.data() + i, nullptr, kBlockElements, scale,
-                                              arena.bits.data() + i / kWordElements);
+                                              arena.corrected.data() + i, Stores::kCached, nullptr, kBlockElements,
+                                              scale, arena.bits.data() + i / kWordElements);
                                  arena.scales[b] = scale_of(sum, scale);
                              }
                          }});
@@ -107,7 +107,7 @@ void add_blend_encode(Arena& arena, std::vector<Case>& cases) {
                              const float sum =
                                  k.blend_encode(arena.values.data() + i, {0.9F, 0.1F, 1}, bits, arena.scales[b],
                                                 arena.corrected.data() + i, arena.scales[b], arena.corrected.data() + i,
-                                                nullptr, kBlockElements, ONEBIT_SCALE_L2, bits);
+                                                Stores::kCached, nullptr, kBlockElements, ONEBIT_SCALE_L2, bits);
                              arena.scales[b] = scale_of(sum, ONEBIT_SCALE_L2);
                          }
                      }});
@@ -120,11 +120,11 @@ void add_average_encode(Arena& arena, std::vector<Case>& cases) {
                          for (std::size_t r = 0; r < kRanks; ++r) messages[r] = arena.messages[r].data();
                          for (std::size_t b = 0; b < arena.scales.size(); ++b) {
                              const std::size_t i = b * kBlockElements;
-                             const float sum =
-                                 k.average_encode(messages.data(), kRanks, i / kWordElements, arena.bits.size() + b,
-                                                  1.0F / static_cast<float>(kRanks), arena.corrected.data() + i,
-                                                  arena.scales[b], arena.corrected.data() + i, nullptr, kBlockElements,
-                                                  ONEBIT_SCALE_L1, arena.bits.data() + i / kWordElements);
+                             const float sum = k.average_encode(
+                                 messages.data(), kRanks, i / kWordElements, arena.bits.size() + b,
+                                 1.0F / static_cast<float>(kRanks), arena.corrected.data() + i, arena.scales[b],
+                                 arena.corrected.data() + i, Stores::kCached, nullptr, kBlockElements, ONEBIT_SCALE_L1,
+                                 arena.bits.data() + i / kWordElements);
                              arena.scales[b] = scale_of(sum, ONEBIT_SCALE_L1);
                          }
                      }});

@@ -176,7 +176,7 @@ std::string describe_settings(const Ranks& ranks, const OsuOptions& options, con
     text << "Ranks: " << ranks.size << ", transport: " << info.transport << ", kernels: " << info.kernels
          << ", threads: " << info.threads << ", scale: " << (options.scale == ONEBIT_SCALE_L1 ? "l1" : "l2")
          << ", group: " << (options.group == ONEBIT_GROUP_BLOCK ? "block" : "tensor")
-         << ", check: " << (options.check == ONEBIT_CHECK_FULL ? "full" : "none");
+         << ", check: " << onebit::bench::kCheckNames[options.check];
     return text.str();
 }
 

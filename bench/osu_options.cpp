@@ -9,6 +9,7 @@
 #include <climits>
 #include <limits>
 #include <ostream>
+#include <span>
 
 namespace onebit::bench {
 
@@ -81,10 +82,14 @@ void add_options(CLI::App& app, OsuOptions& options, Words& words) {
     app.add_option("--algorithm", words.algorithm,
                    "auto, dense, flat, pipelined, two_level or bruck (default auto: the library's choice)")
         ->check(CLI::IsMember(std::vector<std::string>(kAlgorithmNames.begin(), kAlgorithmNames.end())));
-    app.add_option("--check", words.check, "What each call makes sure of: full or none (default full)")
-        ->check(CLI::IsMember({"full", "none"}));
+    app.add_option("--check", words.check, "What each call makes sure of: full, none or full_low_memory (default full)")
+        ->check(CLI::IsMember(std::vector<std::string>(kCheckNames.begin(), kCheckNames.end())));
     app.add_option("--threads", options.threads, "OpenMP threads of each rank (default ONEBIT_THREADS, else 1)")
         ->check(CLI::Range(1, 4096));
+}
+
+std::size_t place_of(const std::string& word, std::span<const char* const> names) {
+    return static_cast<std::size_t>(std::find(names.begin(), names.end(), word) - names.begin());
 }
 
 void read_words(const Words& words, OsuOptions& options) {
@@ -92,9 +97,8 @@ void read_words(const Words& words, OsuOptions& options) {
     if (!words.mem_limit.empty()) options.mem_limit = require_bytes("--mem-limit", words.mem_limit);
     options.scale = words.scale == "l2" ? ONEBIT_SCALE_L2 : ONEBIT_SCALE_L1;
     options.group = words.group == "tensor" ? ONEBIT_GROUP_TENSOR : ONEBIT_GROUP_BLOCK;
-    options.algorithm = static_cast<onebit_algorithm_t>(
-        std::find(kAlgorithmNames.begin(), kAlgorithmNames.end(), words.algorithm) - kAlgorithmNames.begin());
-    options.check = words.check == "none" ? ONEBIT_CHECK_NONE : ONEBIT_CHECK_FULL;
+    options.algorithm = static_cast<onebit_algorithm_t>(place_of(words.algorithm, kAlgorithmNames));
+    options.check = static_cast<onebit_check_t>(place_of(words.check, kCheckNames));
 }
 
 } // namespace

@@ -18,6 +18,9 @@ namespace onebit::bench {
 // By onebit_algorithm_t, as on the command line.
 inline constexpr std::array kAlgorithmNames = {"auto", "dense", "flat", "pipelined", "two_level", "bruck"};
 
+// By onebit_check_t.
+inline constexpr std::array kCheckNames = {"full", "none", "full_low_memory"};
+
 struct OsuOptions {
     std::size_t min_bytes = 4;
     std::size_t max_bytes = std::size_t{1} << 20;

@@ -51,7 +51,7 @@ def parse_arguments():
     parser.add_argument("--mpis", nargs="+", choices=MPIS, default=list(MPIS))
     parser.add_argument("--smallest", default="8", help="message [%(default)s]")
     parser.add_argument("--iterations", type=int, default=10, help="above 128K [%(default)s]")
-    parser.add_argument("--check", choices=("full", "none"), default="full", help="what each call makes sure of")
+    parser.add_argument("--check", choices=("full", "none", "full_low_memory"), default="full", help="what each call makes sure of")
     parser.add_argument("--plot-only", action="store_true", help="measure nothing, draw what is there")
     return parser.parse_args()
 

@@ -10,6 +10,21 @@
 
 namespace onebit {
 
+/// The ranks' consent to a tentative call: whether all could encode all of their values. It is asked for on the way, so
+/// that nothing waits for it but what can't be undone: decoding.
+class Consent {
+  public:
+    virtual ~Consent() = default;
+    /// What was encoded of this slice is not finite.
+    virtual void doubt(const Slice& slice) = 0;
+    /// This rank has encoded all: tells the others.
+    virtual Status ask() = 0;
+    /// Whether all have said so, as with an Exchange; false until this rank has asked.
+    virtual Status test(bool* known) = 0;
+    /// The same on every rank, once known.
+    virtual const Status& verdict() const = 0;
+};
+
 /// What one call works on. A flat compressed call reads `source` (NULL: it sends whatever lies there, for a call that
 /// is going to be called off) and writes `sink` (NULL: the result is only kept), which must live until it is finished;
 /// a dense one, and one on two levels, which need their values in memory, `input` and `output`: count floats each, the
@@ -22,6 +37,7 @@ struct Operands {
     bool may_block = false; ///< the caller is going to wait anyway
     bool sum_only = false;  ///< dense: the sum, not the average
     bool tentative = false; ///< compressed: leaves the error and the last result as they are until it is committed
+    Consent* consent = nullptr; ///< flat, tentative: needed before anything is decoded; the call then commits itself
     const std::function<bool()>* ready = nullptr; ///< pipelined: whether the source has the next slice's values yet
 };
 

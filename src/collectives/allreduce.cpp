@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstring>
 #include <utility>
 
 #include "collectives/dense.hpp"
@@ -87,6 +86,7 @@ Status Allreduce::allocate(const Environment& environment, FlatAllreduce::Extras
     ONEBIT_RETURN_IF_ERROR(placement_->reach(environment, &channel_));
     const std::size_t payload = plan_.values_go_along ? plan_.count * sizeof(float) : 0;
     ONEBIT_RETURN_IF_ERROR(Agreement::create(*channel_, kAgreementTag, payload, &agreement_));
+    check_ = std::make_unique<CallCheck>(*agreement_, *codec_, *placement_);
     // On a GPU it takes memory, which not every handle is going to need.
     const bool dense_at_once = plan_.memory == ONEBIT_MEMORY_HOST || !compresses() || extras.exact_sums;
     if (dense_at_once) ONEBIT_RETURN_IF_ERROR(add_dense());
@@ -100,6 +100,7 @@ Status Allreduce::allocate(const Environment& environment, FlatAllreduce::Extras
         add_form(ONEBIT_ALGORITHM_TWO_LEVEL, std::move(two_level));
         return {};
     }
+    extras.tentative_calls |= plan_.tentative;
     flat_ = std::make_unique<FlatAllreduce>(*codec_, plan_.count, static_cast<std::size_t>(channel_->rank()),
                                             static_cast<std::size_t>(channel_->size()), extras);
     std::unique_ptr<PlainFlat> plain;
@@ -131,14 +132,16 @@ Status Allreduce::add_dense() {
     return {};
 }
 
-/// A call is: check, agree, then the algorithm's own stages.
+/// A call is: check, agree, the algorithm's own stages, and what came of it.
 void Allreduce::add_form(onebit_algorithm_t name, std::unique_ptr<Algorithm> algorithm) {
     std::vector<Stage> stages;
-    if (plan_.check == ONEBIT_CHECK_FULL) {
-        stages.push_back({"check values", [this](Step* step) { return check_values(step); }});
-        stages.push_back({"agree", [this](Step* step) { return agree_to_go(step); }});
+    const bool checked = plan_.check != ONEBIT_CHECK_NONE;
+    if (checked) {
+        stages.push_back({"check values", [this](Step* step) { return check_->check_values(step); }});
+        stages.push_back({"agree", [this](Step* step) { return check_->agree(step); }});
     }
     stages.insert(stages.end(), algorithm->stages().begin(), algorithm->stages().end());
+    if (checked) stages.push_back({"conclude", [this](Step* step) { return check_->conclude(step); }});
     form(name) = {std::move(algorithm), std::move(stages)};
 }
 
@@ -207,18 +210,32 @@ void Allreduce::start_sum() {
 
 Status Allreduce::begin(const void* input, void* output, bool may_block) {
     ONEBIT_RETURN_IF_ERROR(check_idle());
-    own_status_ = check_operands(input, output);
-    if (plan_.check == ONEBIT_CHECK_NONE) ONEBIT_RETURN_IF_ERROR(own_status_);
-    array_source_ = ArraySource(static_cast<const float*>(input));
+    const Status own = check_->check_buffers(input, output, plan_.count);
+    if (plan_.check == ONEBIT_CHECK_NONE) ONEBIT_RETURN_IF_ERROR(own);
+    const auto* const values = static_cast<const float*>(input);
+    const bool dense = plan_.algorithm == ONEBIT_ALGORITHM_DENSE;
+    // What a mask leaves out the encoder doesn't look at.
+    const bool tentative = plan_.tentative && !dense && flat_->mask().empty();
+    check_->begin(own, {.input = values,
+                        .count = plan_.count,
+                        .values_go_along = plan_.values_go_along,
+                        .tentative = tentative,
+                        .algorithm = plan_.algorithm,
+                        .blocking_sum = dense && may_block,
+                        .calls = calls_});
+    array_source_ = ArraySource(values);
     array_sink_ = ArraySink(static_cast<float*>(output), stores_for(plan_.count * sizeof(float)));
-    begin(plan_.algorithm,
-          {static_cast<const float*>(input), static_cast<float*>(output), &array_source_, &array_sink_, may_block});
+    begin(plan_.algorithm, {.input = values,
+                            .output = static_cast<float*>(output),
+                            .source = &array_source_,
+                            .sink = &array_sink_,
+                            .may_block = may_block,
+                            .tentative = tentative,
+                            .consent = tentative ? check_.get() : nullptr});
     return {};
 }
 
 void Allreduce::begin(onebit_algorithm_t algorithm, const Operands& operands) {
-    running_ = algorithm;
-    unchecked_ = plan_.count;
     form(algorithm).algorithm->set_operands(operands);
     begin(form(algorithm).stages, operands);
 }
@@ -264,7 +281,6 @@ Status Allreduce::wait() {
 
 Status Allreduce::advance(Step* step) {
     ONEBIT_RETURN_IF_ERROR(broken_);
-    refused_ = false;
     const Status status = catch_exceptions([&] { return runner_.advance(step); });
     if (!status.ok() || runner_.finished()) finish(status);
     return status;
@@ -276,13 +292,13 @@ void Allreduce::abandon(const Status& why) {
 }
 
 void Allreduce::finish(const Status& status) {
-    if (!refused_ && breaks_handle(status.code())) {
+    if (!check_->refused() && breaks_handle(status.code())) {
         abandon(status);
         return;
     }
     in_flight_ = false;
     if (!status.ok()) return;
-    calls_ += operands_.tentative ? 0 : 1;
+    calls_ += operands_.tentative && operands_.consent == nullptr ? 0 : 1;
     last_bytes_sent_ = bytes_sent() - bytes_before_;
 }
 
@@ -306,70 +322,6 @@ Status Allreduce::check_finished() const {
 
 Status Allreduce::check_destroyable() const {
     return broken_.ok() ? check_finished() : Status();
-}
-
-Status Allreduce::check_operands(const void* input, const void* output) const {
-    const std::pair<const void*, const char*> buffers[] = {{input, "sendbuf"}, {output, "recvbuf"}};
-    for (const auto& [buffer, name] : buffers) {
-        if (buffer == nullptr) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "%s is NULL", name);
-        if (reinterpret_cast<std::uintptr_t>(buffer) % alignof(float) != 0) {
-            return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "%s = %p is not aligned to %zu bytes", name, buffer,
-                                 alignof(float));
-        }
-    }
-    const auto first = reinterpret_cast<std::uintptr_t>(input);
-    const auto second = reinterpret_cast<std::uintptr_t>(output);
-    const std::uintptr_t distance = first > second ? first - second : second - first;
-    if (distance != 0 && distance < plan_.count * sizeof(float)) {
-        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "sendbuf and recvbuf overlap without being the same");
-    }
-    for (const auto& [buffer, name] : buffers) ONEBIT_RETURN_IF_ERROR(placement_->check_buffer(buffer, name));
-    return {};
-}
-
-/// Looks for a NaN or an infinity, then says to the others what was found. From the end to the beginning: what it read
-/// last is still in the cache when the encoder, which begins at the beginning, needs it.
-Status Allreduce::check_values(Step* step) {
-    if (own_status_.ok() && unchecked_ > 0) return check_slice(step);
-    if (plan_.values_go_along && own_status_.ok()) {
-        std::memcpy(agreement_->own_payload(), operands_.input, plan_.count * sizeof(float));
-    }
-    // A dense sum that may block is another MPI collective than one that may not: they must not meet.
-    const bool blocking_sum = running_ == ONEBIT_ALGORITHM_DENSE && operands_.may_block;
-    agreement_->begin(own_status_, static_cast<std::uint32_t>(running_) + (blocking_sum ? 10 : 0), calls_,
-                      {"the algorithm (1 dense by start, 11 dense by run, 2 flat, 3 pipelined, 4 two_level, 5 bruck)",
-                       "the number of calls so far"});
-    *step = Step::kDone;
-    return {};
-}
-
-Status Allreduce::check_slice(Step* step) {
-    const std::size_t length = ceil_divide(unchecked_, kBlockElements) <= codec_->slice_blocks()
-                                   ? unchecked_
-                                   : codec_->slice_blocks() * kBlockElements;
-    const float* const slice = operands_.input + (unchecked_ - length);
-    std::size_t bad = length;
-    const bool known = codec_->find_nonfinite(slice, length, &bad);
-    *step = known ? Step::kAgain : Step::kWait;
-    if (!known) return {};
-    unchecked_ -= length;
-    own_status_ = codec_->failure();
-    if (!own_status_.ok() || bad == length) return {};
-    own_status_ = catch_exceptions([&] {
-        float value = 0;
-        placement_->memory().copy(&value, slice + bad, sizeof(value));
-        return Status::error(ONEBIT_ERROR_NONFINITE, "sendbuf[%zu] is %g", unchecked_ + bad,
-                             static_cast<double>(value));
-    });
-    return {};
-}
-
-/// Goes on only if all ranks are ready.
-Status Allreduce::agree_to_go(Step* step) {
-    ONEBIT_RETURN_IF_ERROR(agreement_->advance(step));
-    if (*step != Step::kDone) return {};
-    refused_ = !agreement_->verdict().ok();
-    return agreement_->verdict();
 }
 
 Status Allreduce::agree_now(const Status& own, std::uint32_t word, std::uint64_t value, std::array<const char*, 2> what,

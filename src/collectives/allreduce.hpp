@@ -11,6 +11,7 @@
 
 #include "collectives/agreement.hpp"
 #include "collectives/algorithm.hpp"
+#include "collectives/call_check.hpp"
 #include "collectives/communicator.hpp"
 #include "collectives/direct_sum.hpp"
 #include "collectives/flat.hpp"
@@ -128,10 +129,6 @@ class Allreduce {
     void begin(onebit_algorithm_t algorithm, const Operands& operands);
     void begin(std::span<const Stage> stages, const Operands& operands);
     Status check_finished() const;
-    Status check_operands(const void* input, const void* output) const;
-    Status check_values(Step* step);
-    Status check_slice(Step* step);
-    Status agree_to_go(Step* step);
     void finish(const Status& status);
     /// For what comes after an agreement: where it fails on this rank alone, the handle is broken.
     template <typename Body>
@@ -151,6 +148,7 @@ class Allreduce {
     double timeout_;
     std::unique_ptr<Codec> codec_;
     std::unique_ptr<Agreement> agreement_;
+    std::unique_ptr<CallCheck> check_;
     TwoLevelAllreduce::Channels channels_; ///< of the two-level form, if it is one
     bool leaving_together_ = false;        ///< all ranks know that they are giving up what they have of them
     std::unique_ptr<FlatAllreduce> flat_;
@@ -160,15 +158,11 @@ class Allreduce {
 
     // The operation in flight.
     bool in_flight_ = false;
-    std::optional<Status> outcome_;                      ///< of one that start has finished: to be told by test or wait
-    onebit_algorithm_t running_ = ONEBIT_ALGORITHM_FLAT; ///< what it is
+    std::optional<Status> outcome_; ///< of one that start has finished: to be told by test or wait
     StageRunner runner_;
     Operands operands_;
     ArraySource array_source_;
     ArraySink array_sink_;
-    Status own_status_;
-    std::size_t unchecked_ = 0; ///< values that check_values has yet to look at
-    bool refused_ = false;      ///< the ranks agreed not to go on: an error that breaks nothing
     std::uint64_t bytes_before_ = 0;
 
     Status broken_; ///< what made the handle unusable, if anything did

@@ -10,10 +10,7 @@
 namespace onebit {
 
 FlatAllreduce::FlatAllreduce(const Codec& codec, std::size_t count, std::size_t rank, std::size_t ranks, Extras extras)
-    : codec_(codec),
-      rank_(rank),
-      chunks_(partition(count, ranks)),
-      rounds_(extras.keep_results || extras.tentative_calls ? 2 : 1) {
+    : codec_(codec), rank_(rank), chunks_(partition(count, ranks)), rounds_(extras.keep_results ? 2 : 1) {
     const std::span own(&chunks_[rank], 1);
     worker_ = codec.make_feedback(chunks_);
     server_ = codec.make_feedback(own);
@@ -93,8 +90,15 @@ Status FlatAllreduce::plan_bruck_exchanges(Transport& transport, std::size_t rou
 // -------------------------------------------------------------------------------------------------- one call ----
 
 void FlatAllreduce::encode(const Slice& slice) {
-    codec_.encode(*operands_.source, *worker_, new_worker(), slice, rounds_[last_].results[slice.chunk.index],
-                  now().worker_messages[slice.chunk.index]);
+    std::uint32_t* const message = now().worker_messages[slice.chunk.index];
+    codec_.encode(*operands_.source, *worker_, new_worker(), slice, rounds_[last_].results[slice.chunk.index], message);
+    if (operands_.consent == nullptr || codec_.encoded_finite(new_worker(), slice, message)) return;
+    operands_.consent->doubt(slice);
+}
+
+Status FlatAllreduce::test_consent(bool* known) {
+    *known = operands_.consent == nullptr;
+    return *known ? Status() : operands_.consent->test(known);
 }
 
 void FlatAllreduce::average_and_encode(const Slice& slice) {
@@ -102,6 +106,7 @@ void FlatAllreduce::average_and_encode(const Slice& slice) {
 }
 
 Status FlatAllreduce::check_result(const Slice& slice) const {
+    if (refused()) return {};
     const Chunk& chunk = slice.chunk;
     const bool finite = codec_.is_finite(now().results[chunk.index], slice);
     ONEBIT_RETURN_IF_ERROR(codec_.failure()); // which may have shown only now
@@ -123,7 +128,7 @@ Status FlatAllreduce::overflow_of(const Chunk& chunk) const {
                          "the sum of values and error overflowed float32 in the chunk of rank %zu (elements %zu to "
                          "%zu)%s",
                          chunk.index, chunk.begin, chunk.begin + chunk.count - 1,
-                         operands_.tentative ? "" : "; the error state has been reset");
+                         awaits_commit() ? "" : "; the error state has been reset");
 }
 
 void FlatAllreduce::decode(const Slice& slice) {
@@ -131,9 +136,9 @@ void FlatAllreduce::decode(const Slice& slice) {
 }
 
 void FlatAllreduce::finish(const Status& verdict) {
-    if (operands_.tentative) return;
+    if (awaits_commit() || refused()) return;
     if (verdict.ok()) {
-        take_turns();
+        operands_.tentative ? commit() : take_turns();
     } else if (codec_.failure().ok()) { // else there is nothing left to be saved
         worker_->reset();
         server_->reset();

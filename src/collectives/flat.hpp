@@ -29,12 +29,12 @@ namespace onebit {
 /// there has left. The results stay there after the call. With one Round they are overwritten, block by block, as the
 /// next call encodes; with two, which take turns, they outlast the next call.
 ///
-/// A tentative call leaves everything as it was until commit(): it writes the new errors beside the old ones and its
-/// results into the other Round. Without a commit() it has never been.
+/// A tentative call leaves the errors as they were until commit(), for it writes the new ones beside the old ones; and
+/// where there are two Rounds, also the results of the call before. Without a commit() it has never been.
 class FlatAllreduce {
   public:
     struct Extras {
-        bool keep_results = false;    ///< previous_result is going to be asked for
+        bool keep_results = false;    ///< those of the last call are going to be asked for during and after the next
         bool tentative_calls = false; ///< there will be some
         bool exact_sums = false;      ///< run_sum is going to be asked for
         /// Where the messages of the only round are to lie, zeroed, all_words of them; NULL: in memory of its own.
@@ -52,22 +52,26 @@ class FlatAllreduce {
     void set_operands(const Operands& operands) { operands_ = operands; }
     /// Whether the source has anything to encode, and the sink wants anything decoded.
     bool encodes() const { return operands_.source != nullptr; }
-    bool decodes() const { return operands_.sink != nullptr; }
+    bool decodes() const { return operands_.sink != nullptr && !refused(); }
 
     void encode(const Slice& slice);
     void seal_chunks() { codec_.seal(new_worker(), now().worker_messages); }
+    /// All is encoded and sent: asks for consent where the call needs any; and whether all have answered.
+    Status ask_consent() { return operands_.consent == nullptr ? Status() : operands_.consent->ask(); }
+    Status test_consent(bool* known);
     /// Of the own chunk, for which all ranks' messages must be there.
     void average_and_encode(const Slice& slice);
     void seal_result() { codec_.seal(new_server(), std::span(&now().results[rank_], 1)); }
     /// NONFINITE if this part of the result says that its server's error has overflowed. All ranks see the same
-    /// messages and so come to the same verdict; unless the codec has failed on one.
+    /// messages and so come to the same verdict; unless the codec has failed on one. Of a call without consent: OK.
     Status check_result(const Slice& slice) const;
     /// A GPU's codec knows that only later: true once it does, and then *verdict has it.
     bool find_overflow(Status* verdict) const;
     void decode(const Slice& slice);
-    /// The call is over. One that failed was not transactional: the error is reset.
+    /// The call is over. One that overflowed was not transactional, unless it was tentative and needed no consent: the
+    /// error is reset.
     void finish(const Status& verdict);
-    /// Makes the tentative call that has just finished a call like others.
+    /// Makes the tentative call that has just finished, and needed no consent, a call like others.
     void commit();
 
     // ---- its exchanges, for planning ----
@@ -117,6 +121,9 @@ class FlatAllreduce {
         std::vector<std::uint32_t*> results;         ///< by chunk: where its average arrives
     };
 
+    bool refused() const { return operands_.consent != nullptr && !operands_.consent->verdict().ok(); }
+    /// Whether it is up to somebody else to commit the call.
+    bool awaits_commit() const { return operands_.tentative && operands_.consent == nullptr; }
     Status overflow_of(const Chunk& chunk) const;
     void decode_result(const Round& round, const Block& block, float* values) const {
         codec_.decode_block(round.results[block.chunk.index], block, mask_.view(), values);

@@ -83,7 +83,8 @@ Status PipelinedFlat::encode_next(bool* did) {
     ONEBIT_RETURN_IF_ERROR(exchanges().chunks[encoded_++]->start());
     if (encoded_ < pieces_) return {};
     flat_.seal_chunks();
-    return exchanges().chunk_trailers->start();
+    ONEBIT_RETURN_IF_ERROR(exchanges().chunk_trailers->start());
+    return flat_.ask_consent();
 }
 
 /// Averages the next piece of the own chunk if all ranks' are there, and sends it to everybody.
@@ -103,10 +104,11 @@ Status PipelinedFlat::average_next(bool* did) {
     return exchanges().result_trailers->start();
 }
 
-/// Decodes the next piece of one chunk if all chunks' are there.
+/// Decodes the next piece of one chunk if all chunks' are there, and all ranks consent.
 Status PipelinedFlat::decode_next(bool* did) {
     if (decoded_ == averaged_) return {};
     ONEBIT_RETURN_IF_ERROR(exchanges().results[decoded_]->test(did));
+    if (*did) ONEBIT_RETURN_IF_ERROR(flat_.test_consent(did));
     if (!*did) return {};
     if (trailing_) {
         *did = averaged_ == pieces_;

@@ -14,7 +14,9 @@ PlainFlat::PlainFlat(FlatAllreduce& flat)
         {"receive chunks", [this](Step* step) { return receive_chunks(step); }},
         {"average and encode", [this](Step* step) { return average_and_encode(step); }},
         {"send result", [this](Step* step) { return send_result(step); }},
-        {"receive results", [this](Step* step) { return receive_results(step); }},
+        {"receive results", [this](Step* step) { return wait_for(*exchanges().results, step); }},
+        {"await consent", [this](Step* step) { return await_consent(step); }},
+        {"check results", [this](Step* step) { return check_results(step); }},
         {"decode results", [this](Step* step) { return decode_results(step); }},
         {"finish", [this](Step* step) { return finish(step); }},
     };
@@ -57,7 +59,8 @@ Status PlainFlat::encode_chunks(Step* step) {
 
 Status PlainFlat::send_chunks(Step* step) {
     *step = Step::kDone;
-    return exchanges().chunks->start();
+    ONEBIT_RETURN_IF_ERROR(exchanges().chunks->start());
+    return flat_.ask_consent();
 }
 
 Status PlainFlat::receive_chunks(Step* step) {
@@ -82,9 +85,15 @@ Status PlainFlat::send_result(Step* step) {
     return exchanges().results->start();
 }
 
-Status PlainFlat::receive_results(Step* step) {
-    ONEBIT_RETURN_IF_ERROR(wait_for(*exchanges().results, step));
-    if (*step == Step::kWait) return {};
+Status PlainFlat::await_consent(Step* step) {
+    bool known = false;
+    ONEBIT_RETURN_IF_ERROR(flat_.test_consent(&known));
+    *step = known ? Step::kDone : Step::kWait;
+    return {};
+}
+
+Status PlainFlat::check_results(Step* step) {
+    *step = Step::kDone;
     for (const Chunk& chunk : flat_.chunks()) {
         const Status verdict = flat_.check_result(Slice::whole(chunk));
         if (verdict.ok()) continue;

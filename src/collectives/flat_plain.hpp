@@ -40,7 +40,8 @@ class PlainFlat final : public Algorithm {
     Status receive_chunks(Step* step);
     Status average_and_encode(Step* step);
     Status send_result(Step* step);
-    Status receive_results(Step* step);
+    Status await_consent(Step* step);
+    Status check_results(Step* step);
     Status decode_results(Step* step);
     Status finish(Step* step);
 

@@ -33,7 +33,7 @@ std::array<Field, 8> fields_of(const onebit_allreduce_config_t& config) {
         {{"config.codec", static_cast<std::uint32_t>(config.codec)}, ONEBIT_CODEC_SIGN},
         {{"config.scale", static_cast<std::uint32_t>(config.scale)}, ONEBIT_SCALE_L1},
         {{"config.group", static_cast<std::uint32_t>(config.group)}, ONEBIT_GROUP_TENSOR},
-        {{"config.check", static_cast<std::uint32_t>(config.check)}, ONEBIT_CHECK_NONE},
+        {{"config.check", static_cast<std::uint32_t>(config.check)}, ONEBIT_CHECK_FULL_LOW_MEMORY},
     }};
 }
 
@@ -148,12 +148,13 @@ Status make_plan(Communicator& communicator, const onebit_allreduce_config_t* co
     asked.stream = stream;
     if (asked.algorithm == ONEBIT_ALGORITHM_AUTO) asked.algorithm = environment.algorithm;
     // All that the choice depends on: what the environment says may differ between ranks.
-    std::array<NamedValue, 12> values{};
+    std::array<NamedValue, 13> values{};
     std::ranges::transform(fields_of(asked), values.begin(), &Field::value);
     values[8] = {"ONEBIT_PIECE", environment.piece};
     values[9] = {"ONEBIT_NODE_SIZE", environment.node_size};
     values[10] = {"ONEBIT_RADIX", environment.radix};
     values[11] = {"ONEBIT_MEASURE", environment.measure ? 1U : 0U};
+    values[12] = {"ONEBIT_SECOND_ERROR", environment.second_error};
     ONEBIT_RETURN_IF_ERROR(compare_across_ranks(communicator, form, values));
     ONEBIT_RETURN_IF_ERROR(check_supported(*config));
 
@@ -169,9 +170,11 @@ Status make_plan(Communicator& communicator, const onebit_allreduce_config_t* co
     plan->scale = config->scale;
     plan->group = config->group;
     plan->check = config->check;
-    plan->values_go_along = plan->algorithm == ONEBIT_ALGORITHM_DENSE && config->check == ONEBIT_CHECK_FULL &&
-                            config->memory == ONEBIT_MEMORY_HOST &&
-                            GatheredAllreduce::suits(config->count, communicator.groups());
+    const bool on_host = config->memory == ONEBIT_MEMORY_HOST;
+    plan->tentative = config->check == ONEBIT_CHECK_FULL && on_host && config->count >= environment.second_error &&
+                      plan->algorithm != ONEBIT_ALGORITHM_TWO_LEVEL;
+    plan->values_go_along = plan->algorithm == ONEBIT_ALGORITHM_DENSE && config->check != ONEBIT_CHECK_NONE &&
+                            on_host && GatheredAllreduce::suits(config->count, communicator.groups());
     plan->threads = config->threads != 0 ? config->threads : communicator.environment().threads;
     return {};
 }

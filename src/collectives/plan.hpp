@@ -27,6 +27,7 @@ struct Plan {
     onebit_scale_t scale = ONEBIT_SCALE_L2;
     onebit_group_t group = ONEBIT_GROUP_BLOCK;
     onebit_check_t check = ONEBIT_CHECK_FULL;
+    bool tentative = false;       ///< compressed calls are, so that their values are checked as they are encoded
     bool values_go_along = false; ///< with the agreement before the call: few ones, to be averaged exactly
     unsigned threads = 1;
     std::string reason; ///< why this algorithm

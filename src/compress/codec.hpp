@@ -148,6 +148,10 @@ class Codec {
     virtual void average_encode(std::span<const std::uint32_t* const> messages, const Feedback& before, Feedback& after,
                                 const Slice& slice, std::uint32_t* message) const = 0;
 
+    /// False if a slice that encode has just left in `after` and `message` held a NaN or an infinity, or its error has
+    /// overflowed; on the host, and without a mask.
+    virtual bool encoded_finite(const Feedback&, const Slice&, const std::uint32_t*) const { return true; }
+
     /// Completes the messages of all the feedback's chunks once every slice is encoded: writes what is known only then
     /// (a scale that covers several slices).
     virtual void seal(Feedback& after, std::span<std::uint32_t* const> messages) const = 0;

@@ -75,6 +75,8 @@ Status read_environment(Environment* environment) {
     unsigned log = 0;
     unsigned measure = 1;
     ONEBIT_RETURN_IF_ERROR(read_number("ONEBIT_PIECE", std::uint64_t{1}, std::uint64_t{1} << 40, &environment->piece));
+    ONEBIT_RETURN_IF_ERROR(
+        read_number("ONEBIT_SECOND_ERROR", std::uint64_t{1}, UINT64_MAX, &environment->second_error));
     ONEBIT_RETURN_IF_ERROR(read_number("ONEBIT_NODE_SIZE", 1U, 1U << 20, &environment->node_size));
     ONEBIT_RETURN_IF_ERROR(read_number("ONEBIT_RADIX", 2U, 1U << 20, &environment->radix));
     ONEBIT_RETURN_IF_ERROR(read_number("ONEBIT_THREADS", 1U, 1024U, &environment->threads));

@@ -207,14 +207,21 @@ TEST_CASE("bytes sent are the signs, the scales and little else", "[statistics]"
 TEST_CASE("memory is what the header promises", "[statistics]") {
     const int n = GENERATE(from_range(rank_counts()));
     run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
-        for (std::uint64_t count : {std::uint64_t{100}, std::uint64_t{1} << 22}) {
-            Allreduce reduce(comm, flat_config(count), log);
+        constexpr std::uint64_t kFew = 100, kMany = std::uint64_t{1} << 22;
+        for (const auto& [count, check] :
+             {std::pair(kFew, ONEBIT_CHECK_FULL), std::pair(kMany, ONEBIT_CHECK_NONE),
+              std::pair(kMany, ONEBIT_CHECK_FULL_LOW_MEMORY), std::pair(kMany, ONEBIT_CHECK_FULL)}) {
+            onebit_allreduce_config_t config = flat_config(count);
+            config.check = check;
+            Allreduce reduce(comm, config, log);
             const onebit_allreduce_info_t info = reduce.info();
             const std::uint64_t ranks = static_cast<std::uint64_t>(log.size());
             const std::uint64_t error = 4 * count + 4 * count / ranks;
+            const std::uint64_t second_error = count == kMany && check == ONEBIT_CHECK_FULL ? error : 0;
             ONEBIT_EXPECT(log, info.state_bytes >= 4 * count); // it can't be kept in less
             ONEBIT_EXPECT(log, info.state_bytes < error + (1u << 20));
-            ONEBIT_EXPECT(log, info.state_bytes + info.workspace_bytes < error + count / 2 + (1u << 20));
+            ONEBIT_EXPECT(log, info.state_bytes + info.workspace_bytes < error + second_error + count / 2 + (1u << 20));
+            ONEBIT_EXPECT(log, info.state_bytes + info.workspace_bytes > error + second_error);
             ONEBIT_EXPECT(log, info.threads >= 1);
             ONEBIT_EXPECT(log, info.calls == 0 && info.last_bytes_sent == 0);
             ONEBIT_EXPECT(log, info.kernels[0] != '\0' && info.reason[0] != '\0');

@@ -51,7 +51,7 @@ const std::vector<BadMember>& bad_members() {
         {"codec", [](Config& c) { c.codec = static_cast<onebit_codec_t>(1); }},
         {"scale", [](Config& c) { c.scale = static_cast<onebit_scale_t>(2); }},
         {"group", [](Config& c) { c.group = static_cast<onebit_group_t>(2); }},
-        {"check", [](Config& c) { c.check = static_cast<onebit_check_t>(2); }},
+        {"check", [](Config& c) { c.check = static_cast<onebit_check_t>(3); }},
         {"check", [](Config& c) { c.check = static_cast<onebit_check_t>(0x40000000); }},
     };
     return members;

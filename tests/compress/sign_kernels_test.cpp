@@ -19,6 +19,7 @@ namespace onebit {
 namespace {
 
 constexpr std::size_t kCounts[] = {1, 31, 32, 33, 63, 64, 100, 1000, 4095, 4096};
+constexpr Stores kAllStores[] = {Stores::kCached, Stores::kPastCaches};
 constexpr onebit_scale_t kScales[] = {ONEBIT_SCALE_L1, ONEBIT_SCALE_L2};
 
 /// Values of every kind that a sign or a sum could get wrong.
@@ -100,16 +101,20 @@ TEST_CASE("encode gives the reference's bits on every instruction set, from one 
         Outcome actual(start);
         for (int step = 0; step < 3; ++step) {
             const float old_scale = static_cast<float>(step) * 0.3F;
-            Outcome aside(std::vector<float>(count, 5.0F)); // its own beginning must not matter
-            aside.sum = kernels.encode(shifted.data() + 1, actual.corrected.data(), old_scale, aside.corrected.data(),
-                                       mask, count, scale, aside.bits.data());
-            expected.sum =
-                reference_sign_kernels().encode(shifted.data() + 1, expected.corrected.data(), old_scale,
-                                                expected.corrected.data(), mask, count, scale, expected.bits.data());
+            std::vector<Outcome> asides;
+            for (const Stores stores : kAllStores) {
+                Outcome& aside = asides.emplace_back(std::vector<float>(count, 5.0F)); // which must not matter
+                aside.sum = kernels.encode(shifted.data() + 1, actual.corrected.data(), old_scale,
+                                           aside.corrected.data(), stores, mask, count, scale, aside.bits.data());
+                order_stores(stores);
+            }
+            expected.sum = reference_sign_kernels().encode(shifted.data() + 1, expected.corrected.data(), old_scale,
+                                                           expected.corrected.data(), Stores::kCached, mask, count,
+                                                           scale, expected.bits.data());
             actual.sum = kernels.encode(shifted.data() + 1, actual.corrected.data(), old_scale, actual.corrected.data(),
-                                        mask, count, scale, actual.bits.data());
+                                        Stores::kPastCaches, mask, count, scale, actual.bits.data());
             CHECK(actual == expected);
-            CHECK(aside == expected);
+            for (const Outcome& aside : asides) CHECK(aside == expected);
         }
     });
 }
@@ -128,14 +133,16 @@ TEST_CASE("blend_encode gives the reference's bits on every instruction set, in 
                 const std::uint32_t* const from = in_place ? outcome->bits.data() : last.data();
                 outcome->sum = (outcome == &expected ? reference_sign_kernels() : kernels)
                                    .blend_encode(inputs.data() + 1, blend, from, 0.8F, outcome->corrected.data(), 0.3F,
-                                                 outcome->corrected.data(), mask, count, scale, outcome->bits.data());
+                                                 outcome->corrected.data(), Stores::kCached, mask, count, scale,
+                                                 outcome->bits.data());
             }
             CHECK(actual == expected);
         }
     });
 }
 
-TEST_CASE("average_encode gives the reference's bits on every instruction set", "[kernels]") {
+TEST_CASE("average_encode gives the reference's bits on every instruction set, into another error buffer too",
+          "[kernels]") {
     for (const std::size_t ranks : {1, 2, 3, 4, 7}) {
         for_each_case([&](const SignKernels& kernels, std::size_t count, onebit_scale_t scale,
                           const std::uint32_t* mask) {
@@ -153,9 +160,18 @@ TEST_CASE("average_encode gives the reference's bits on every instruction set", 
             Outcome actual(awkward_values(count, 3));
             expected.sum = reference_sign_kernels().average_encode(
                 pointers.data(), ranks, kFirstWord, 0, share, expected.corrected.data(), 0.4F,
-                expected.corrected.data(), mask, count, scale, expected.bits.data());
+                expected.corrected.data(), Stores::kCached, mask, count, scale, expected.bits.data());
+            for (const Stores stores : kAllStores) {
+                Outcome aside(std::vector<float>(count, 5.0F));
+                aside.sum =
+                    kernels.average_encode(pointers.data(), ranks, kFirstWord, 0, share, actual.corrected.data(), 0.4F,
+                                           aside.corrected.data(), stores, mask, count, scale, aside.bits.data());
+                order_stores(stores);
+                CHECK(aside == expected);
+            }
             actual.sum = kernels.average_encode(pointers.data(), ranks, kFirstWord, 0, share, actual.corrected.data(),
-                                                0.4F, actual.corrected.data(), mask, count, scale, actual.bits.data());
+                                                0.4F, actual.corrected.data(), Stores::kCached, mask, count, scale,
+                                                actual.bits.data());
             CHECK(actual == expected);
         });
     }

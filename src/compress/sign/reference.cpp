@@ -56,8 +56,8 @@ void correct_and_encode(std::size_t i, float value, const float* before, float o
     put_bit(bits, i, c >= 0);
 }
 
-float encode(const float* values, const float* before, float old_scale, float* corrected, const std::uint32_t* valid,
-             std::size_t count, onebit_scale_t scale, std::uint32_t* bits) {
+float encode(const float* values, const float* before, float old_scale, float* corrected, Stores,
+             const std::uint32_t* valid, std::size_t count, onebit_scale_t scale, std::uint32_t* bits) {
     LaneSum sum(scale);
     for (std::size_t i = 0; i < count; ++i) {
         correct_and_encode(i, values[i], before, old_scale, corrected, valid, sum, bits);
@@ -66,7 +66,7 @@ float encode(const float* values, const float* before, float old_scale, float* c
 }
 
 float blend_encode(const float* inputs, const Blend& blend, const std::uint32_t* last_bits, float last_scale,
-                   const float* before, float old_scale, float* corrected, const std::uint32_t* valid,
+                   const float* before, float old_scale, float* corrected, Stores, const std::uint32_t* valid,
                    std::size_t count, onebit_scale_t scale, std::uint32_t* bits) {
     LaneSum sum(scale);
     std::uint32_t last_word = 0;
@@ -81,7 +81,7 @@ float blend_encode(const float* inputs, const Blend& blend, const std::uint32_t*
 
 float average_encode(const std::uint32_t* const* messages, std::size_t ranks, std::size_t first_word,
                      std::size_t scale_word, float share, const float* before, float old_scale, float* corrected,
-                     const std::uint32_t* valid, std::size_t count, onebit_scale_t scale, std::uint32_t* bits) {
+                     Stores, const std::uint32_t* valid, std::size_t count, onebit_scale_t scale, std::uint32_t* bits) {
     LaneSum sum(scale);
     for (std::size_t i = 0; i < count; ++i) {
         float value = 0;

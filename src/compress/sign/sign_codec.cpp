@@ -141,6 +141,7 @@ void SignCodec::encode(const ValueSource& values, const Feedback& error_before, 
                        const Slice& slice, const std::uint32_t* last, std::uint32_t* message) const {
     const auto& before = static_cast<const SignFeedback&>(error_before);
     auto& after = static_cast<SignFeedback&>(error_after);
+    const Stores stores = stores_for(after.corrected.bytes());
     const Chunk& chunk = slice.chunk;
     parallel_for(slice.first_block, slice.end_block, threads_, [&](std::size_t block) {
         alignas(64) float scratch[kBlockElements];
@@ -154,20 +155,23 @@ void SignCodec::encode(const ValueSource& values, const Feedback& error_before, 
         if (from.blend) {
             sum = kernels_.blend_encode(from.data, *from.blend, last + first_word,
                                         std::bit_cast<float>(last[scale_word(group_, chunk, block)]),
-                                        before.corrected.data() + at, old_scale, after.corrected.data() + at, valid,
-                                        count, scale_, message + first_word);
+                                        before.corrected.data() + at, old_scale, after.corrected.data() + at,
+                                        stores, valid, count, scale_, message + first_word);
         } else {
             sum = kernels_.encode(from.data, before.corrected.data() + at, old_scale, after.corrected.data() + at,
-                                  valid, count, scale_, message + first_word);
+                                  stores, valid, count, scale_, message + first_word);
         }
         finish_block(after, chunk, block, sum, message);
+        if (threads_ > 1) order_stores(stores);
     });
+    if (threads_ <= 1) order_stores(stores); // once: it waits for the stores
 }
 
 void SignCodec::average_encode(std::span<const std::uint32_t* const> messages, const Feedback& error_before,
                                Feedback& error_after, const Slice& slice, std::uint32_t* message) const {
     const auto& before = static_cast<const SignFeedback&>(error_before);
     auto& after = static_cast<SignFeedback&>(error_after);
+    const Stores stores = stores_for(after.corrected.bytes());
     const Chunk& chunk = slice.chunk;
     const float share = 1.0F / static_cast<float>(messages.size());
     parallel_for(slice.first_block, slice.end_block, threads_, [&](std::size_t block) {
@@ -176,9 +180,19 @@ void SignCodec::average_encode(std::span<const std::uint32_t* const> messages, c
         const float sum = kernels_.average_encode(
             messages.data(), messages.size(), first_word, scale_word(group_, chunk, block), share,
             before.corrected.data() + at, before.scales[before.scale_index(chunk, block)], after.corrected.data() + at,
-            before.valid(chunk, block), elements_in_block(chunk, block), scale_, message + first_word);
+            stores, before.valid(chunk, block), elements_in_block(chunk, block), scale_, message + first_word);
         finish_block(after, chunk, block, sum, message);
+        if (threads_ > 1) order_stores(stores);
     });
+    if (threads_ <= 1) order_stores(stores);
+}
+
+bool SignCodec::encoded_finite(const Feedback& error_after, const Slice& slice, const std::uint32_t* message) const {
+    if (group_ == ONEBIT_GROUP_BLOCK) return is_finite(message, slice);
+    const auto& after = static_cast<const SignFeedback&>(error_after);
+    const std::size_t first = after.block_index(slice.chunk, slice.first_block);
+    return std::ranges::all_of(after.sums.view().subspan(first, slice.end_block - slice.first_block),
+                               [](double sum) { return std::isfinite(sum); });
 }
 
 void SignCodec::finish_block(SignFeedback& after, const Chunk& chunk, std::size_t block, float float_sum,
@@ -228,7 +242,7 @@ void SignCodec::decode(const std::uint32_t* message, const Slice& slice, std::sp
         }
         if (threads_ > 1) order_stores(values.stores());
     });
-    if (threads_ <= 1) order_stores(values.stores()); // once: it waits for the stores
+    if (threads_ <= 1) order_stores(values.stores());
 }
 
 void SignCodec::decode_block(const std::uint32_t* message, const Block& block, std::span<const std::uint32_t> mask,

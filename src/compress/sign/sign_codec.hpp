@@ -110,6 +110,7 @@ class SignCodec final : public SignMessages {
                 const std::uint32_t* last, std::uint32_t* message) const override;
     void average_encode(std::span<const std::uint32_t* const> messages, const Feedback& before, Feedback& after,
                         const Slice& slice, std::uint32_t* message) const override;
+    bool encoded_finite(const Feedback& after, const Slice& slice, const std::uint32_t* message) const override;
     void seal(Feedback& after, std::span<std::uint32_t* const> messages) const override;
     void decode(const std::uint32_t* message, const Slice& slice, std::span<const std::uint32_t> mask,
                 const ValueSink& values) const override;

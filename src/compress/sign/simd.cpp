@@ -90,7 +90,7 @@ HWY_INLINE float total_of(const Group& sum) {
 
 /// Corrects the values by the error of the last message, stores them and adds them to the sum: the heart of encode
 /// and average_encode. `group` holds the values, then what is to be encoded.
-template <bool kMasked, onebit_scale_t kScale>
+template <bool kMasked, onebit_scale_t kScale, Stores kStores>
 HWY_INLINE void correct(Group& group, const float* before, Vector old_scale, float* corrected, std::uint32_t valid,
                         Group& sum) {
     const Tag d;
@@ -101,7 +101,11 @@ HWY_INLINE void correct(Group& group, const float* before, Vector old_scale, flo
         const Vector error = hn::Sub(old, hn::IfThenElse(hn::Ge(old, zero), old_scale, minus_old_scale));
         Vector c = hn::Add(group[k], error);
         if constexpr (kMasked) c = hn::IfThenElseZero(mask_of(valid, k), c);
-        hn::Store(c, d, corrected + k * kVectorLanes);
+        if constexpr (kStores == Stores::kPastCaches) {
+            hn::Stream(c, d, corrected + k * kVectorLanes);
+        } else {
+            hn::Store(c, d, corrected + k * kVectorLanes);
+        }
         sum[k] = hn::Add(sum[k], kScale == ONEBIT_SCALE_L2 ? hn::Mul(c, c) : hn::Abs(c));
         group[k] = c;
     }
@@ -109,7 +113,7 @@ HWY_INLINE void correct(Group& group, const float* before, Vector old_scale, flo
 
 /// Runs over the block's groups: `load(group_index)` gives the values to be corrected and encoded. The last group of a
 /// short block goes through a padded copy in which the padding is masked.
-template <bool kMasked, onebit_scale_t kScale, typename Load>
+template <bool kMasked, onebit_scale_t kScale, Stores kStores, typename Load>
 HWY_INLINE float encode_groups(const Load& load, const float* before, float old_scale, float* corrected,
                                const std::uint32_t* valid, std::size_t count, std::uint32_t* bits) {
     const Tag d;
@@ -121,10 +125,12 @@ HWY_INLINE float encode_groups(const Load& load, const float* before, float old_
     const std::size_t whole = count / kLanes;
     for (std::size_t g = 0; g < whole; ++g) {
         prefetch_group_ahead(before + g * kLanes);
-        if (corrected != before) prefetch_group_ahead(corrected + g * kLanes); // without: twice the time
+        if (kStores == Stores::kCached && corrected != before) {
+            prefetch_group_ahead(corrected + g * kLanes); // without: twice the time
+        }
         Group group = load(g);
-        correct<kMasked, kScale>(group, before + g * kLanes, scale, corrected + g * kLanes, kMasked ? valid[g] : 0,
-                                 sum);
+        correct<kMasked, kScale, kStores>(group, before + g * kLanes, scale, corrected + g * kLanes,
+                                          kMasked ? valid[g] : 0, sum);
         store_signs(group, signs + g * 4);
     }
     std::memcpy(bits, signs, whole * 4);
@@ -134,7 +140,8 @@ HWY_INLINE float encode_groups(const Load& load, const float* before, float old_
         alignas(64) float padded[kLanes] = {};
         std::memcpy(padded, before + whole * kLanes, rest * sizeof(float));
         Group group = load(whole);
-        correct<true, kScale>(group, padded, scale, padded, kMasked ? valid[whole] & present : present, sum);
+        correct<true, kScale, Stores::kCached>(group, padded, scale, padded, kMasked ? valid[whole] & present : present,
+                                               sum);
         std::memcpy(corrected + whole * kLanes, padded, rest * sizeof(float));
         store_signs(group, signs);
         std::uint32_t word = 0;
@@ -144,18 +151,27 @@ HWY_INLINE float encode_groups(const Load& load, const float* before, float old_
     return total_of(sum);
 }
 
-/// encode_groups for the mask and the scale asked for.
+/// encode_groups for the mask, the scale and the stores asked for.
+template <onebit_scale_t kScale, typename Load>
+HWY_INLINE float encode_scaled(const Load& load, const float* before, float old_scale, float* corrected, Stores stores,
+                               const std::uint32_t* valid, std::size_t count, std::uint32_t* bits) {
+    constexpr Stores kCached = Stores::kCached;
+    constexpr Stores kPast = Stores::kPastCaches;
+    if (valid != nullptr) {
+        return encode_groups<true, kScale, kCached>(load, before, old_scale, corrected, valid, count, bits);
+    }
+    if (stores == kPast && corrected != before) {
+        return encode_groups<false, kScale, kPast>(load, before, old_scale, corrected, valid, count, bits);
+    }
+    return encode_groups<false, kScale, kCached>(load, before, old_scale, corrected, valid, count, bits);
+}
 template <typename Load>
-HWY_INLINE float encode_with(const Load& load, const float* before, float old_scale, float* corrected,
+HWY_INLINE float encode_with(const Load& load, const float* before, float old_scale, float* corrected, Stores stores,
                              const std::uint32_t* valid, std::size_t count, onebit_scale_t scale, std::uint32_t* bits) {
     constexpr onebit_scale_t kL1 = ONEBIT_SCALE_L1;
     constexpr onebit_scale_t kL2 = ONEBIT_SCALE_L2;
-    if (scale == kL2) {
-        return valid == nullptr ? encode_groups<false, kL2>(load, before, old_scale, corrected, valid, count, bits)
-                                : encode_groups<true, kL2>(load, before, old_scale, corrected, valid, count, bits);
-    }
-    return valid == nullptr ? encode_groups<false, kL1>(load, before, old_scale, corrected, valid, count, bits)
-                            : encode_groups<true, kL1>(load, before, old_scale, corrected, valid, count, bits);
+    return scale == kL2 ? encode_scaled<kL2>(load, before, old_scale, corrected, stores, valid, count, bits)
+                        : encode_scaled<kL1>(load, before, old_scale, corrected, stores, valid, count, bits);
 }
 
 /// Group g of `count` values, padded with zeros at the end.
@@ -174,14 +190,14 @@ HWY_INLINE Group load_group(const float* values, std::size_t g, std::size_t coun
     return group;
 }
 
-float encode(const float* values, const float* before, float old_scale, float* corrected, const std::uint32_t* valid,
-             std::size_t count, onebit_scale_t scale, std::uint32_t* bits) {
+float encode(const float* values, const float* before, float old_scale, float* corrected, Stores stores,
+             const std::uint32_t* valid, std::size_t count, onebit_scale_t scale, std::uint32_t* bits) {
     const auto load = [&](std::size_t g) HWY_ATTR { return load_group(values, g, count); };
-    return encode_with(load, before, old_scale, corrected, valid, count, scale, bits);
+    return encode_with(load, before, old_scale, corrected, stores, valid, count, scale, bits);
 }
 
 float blend_encode(const float* inputs, const Blend& blend, const std::uint32_t* last_bits, float last_scale,
-                   const float* before, float old_scale, float* corrected, const std::uint32_t* valid,
+                   const float* before, float old_scale, float* corrected, Stores stores, const std::uint32_t* valid,
                    std::size_t count, onebit_scale_t scale, std::uint32_t* bits) {
     const Tag d;
     const Vector plus = hn::Set(d, blend.keep * last_scale);
@@ -198,12 +214,13 @@ float blend_encode(const float* inputs, const Blend& blend, const std::uint32_t*
         }
         return group;
     };
-    return encode_with(load, before, old_scale, corrected, valid, count, scale, bits);
+    return encode_with(load, before, old_scale, corrected, stores, valid, count, scale, bits);
 }
 
 float average_encode(const std::uint32_t* const* messages, std::size_t ranks, std::size_t first_word,
                      std::size_t scale_word, float share, const float* before, float old_scale, float* corrected,
-                     const std::uint32_t* valid, std::size_t count, onebit_scale_t scale, std::uint32_t* bits) {
+                     Stores stores, const std::uint32_t* valid, std::size_t count, onebit_scale_t scale,
+                     std::uint32_t* bits) {
     // Worked out once per block for the usual number of ranks; a broadcast from memory then costs the loop nothing.
     constexpr std::size_t kHoistedRanks = 64;
     float hoisted[kHoistedRanks];
@@ -224,7 +241,7 @@ float average_encode(const std::uint32_t* const* messages, std::size_t ranks, st
         }
         return group;
     };
-    return encode_with(load, before, old_scale, corrected, valid, count, scale, bits);
+    return encode_with(load, before, old_scale, corrected, stores, valid, count, scale, bits);
 }
 
 /// Stores past the caches want `values` to be aligned as a vector is.

@@ -1,0 +1,127 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/call_check.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace onebit {
+
+Status CallCheck::check_buffers(const void* input, const void* output, std::size_t count) const {
+    const std::pair<const void*, const char*> buffers[] = {{input, "sendbuf"}, {output, "recvbuf"}};
+    for (const auto& [buffer, name] : buffers) {
+        if (buffer == nullptr) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "%s is NULL", name);
+        if (reinterpret_cast<std::uintptr_t>(buffer) % alignof(float) != 0) {
+            return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "%s = %p is not aligned to %zu bytes", name, buffer,
+                                 alignof(float));
+        }
+    }
+    const auto first = reinterpret_cast<std::uintptr_t>(input);
+    const auto second = reinterpret_cast<std::uintptr_t>(output);
+    const std::uintptr_t distance = first > second ? first - second : second - first;
+    if (distance != 0 && distance < count * sizeof(float)) {
+        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "sendbuf and recvbuf overlap without being the same");
+    }
+    for (const auto& [buffer, name] : buffers) ONEBIT_RETURN_IF_ERROR(placement_.check_buffer(buffer, name));
+    return {};
+}
+
+void CallCheck::begin(const Status& own, const Call& call) {
+    call_ = call;
+    own_ = own;
+    unchecked_ = call.tentative ? 0 : call.count;
+    asked_ = false;
+    consent_ = {};
+    refused_ = false;
+}
+
+// ---------------------------------------------------------------------------------------------------- stages ----
+
+/// Looks for a NaN or an infinity, then says to the others what was found. From the end to the beginning: what it read
+/// last is still in the cache when the encoder, which begins at the beginning, needs it.
+Status CallCheck::check_values(Step* step) {
+    if (own_.ok() && unchecked_ > 0) return check_slice(step);
+    if (call_.values_go_along && own_.ok()) {
+        std::memcpy(agreement_.own_payload(), call_.input, call_.count * sizeof(float));
+    }
+    begin_agreement();
+    *step = Step::kDone;
+    return {};
+}
+
+Status CallCheck::check_slice(Step* step) {
+    const std::size_t length = ceil_divide(unchecked_, kBlockElements) <= codec_.slice_blocks()
+                                   ? unchecked_
+                                   : codec_.slice_blocks() * kBlockElements;
+    const float* const slice = call_.input + (unchecked_ - length);
+    std::size_t bad = length;
+    const bool known = codec_.find_nonfinite(slice, length, &bad);
+    *step = known ? Step::kAgain : Step::kWait;
+    if (!known) return {};
+    unchecked_ -= length;
+    own_ = codec_.failure();
+    if (own_.ok() && bad < length) note_nonfinite(unchecked_ + bad);
+    return {};
+}
+
+void CallCheck::note_nonfinite(std::size_t index) {
+    own_ = catch_exceptions([&] {
+        float value = 0;
+        placement_.memory().copy(&value, call_.input + index, sizeof(value));
+        return Status::error(ONEBIT_ERROR_NONFINITE, "sendbuf[%zu] is %g", index, static_cast<double>(value));
+    });
+}
+
+void CallCheck::begin_agreement() {
+    // A dense sum that may block is another MPI collective than one that may not: they must not meet.
+    agreement_.begin(own_, static_cast<std::uint32_t>(call_.algorithm) + (call_.blocking_sum ? 10 : 0), call_.calls,
+                     {"the algorithm (1 dense by start, 11 dense by run, 2 flat, 3 pipelined, 4 two_level, 5 bruck)",
+                      "the number of calls so far"});
+}
+
+/// Goes on only if all ranks are ready.
+Status CallCheck::agree(Step* step) {
+    ONEBIT_RETURN_IF_ERROR(agreement_.advance(step));
+    if (*step != Step::kDone) return {};
+    refused_ = !agreement_.verdict().ok();
+    return agreement_.verdict();
+}
+
+/// All messages have come and gone, whatever the verdict.
+Status CallCheck::conclude(Step* step) {
+    *step = Step::kDone;
+    refused_ = !consent_.ok();
+    return consent_;
+}
+
+// --------------------------------------------------------------------------------------------------- consent ----
+
+/// Where all values are finite their sums with the error have overflowed, which shows in the result on every rank.
+void CallCheck::doubt(const Slice& slice) {
+    if (!own_.ok()) return;
+    const std::size_t first = slice.first_block * kBlockElements;
+    const std::size_t count = std::min(slice.end_block * kBlockElements, slice.chunk.count) - first;
+    const std::size_t begin = slice.chunk.begin + first;
+    const std::size_t bad = codec_.first_nonfinite(call_.input + begin, count);
+    if (bad < count) note_nonfinite(begin + bad);
+}
+
+Status CallCheck::ask() {
+    asked_ = true;
+    begin_agreement();
+    Step sent = Step::kWait;
+    return agreement_.advance(&sent);
+}
+
+Status CallCheck::test(bool* known) {
+    *known = asked_ && agreement_.decided();
+    if (!asked_ || *known) return {};
+    Step step = Step::kWait;
+    ONEBIT_RETURN_IF_ERROR(agreement_.advance(&step));
+    *known = agreement_.decided();
+    if (*known) consent_ = agreement_.verdict();
+    return {};
+}
+
+} // namespace onebit

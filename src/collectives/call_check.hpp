@@ -1,0 +1,79 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <onebit/onebit.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "collectives/agreement.hpp"
+#include "collectives/algorithm.hpp"
+#include "collectives/placement.hpp"
+#include "compress/codec.hpp"
+
+namespace onebit {
+
+/// What the ranks make sure of together around a call: that every argument and every value is good, and that all are
+/// about to do the same. Nothing is lost if it isn't so.
+///
+/// Values are looked at before anything else, and the ranks agree once. In a tentative call the encoder looks at them
+/// on its way, which spares a pass over memory: the ranks agree on the arguments first, and once all is encoded, while
+/// messages travel, on the values (Consent).
+class CallCheck final : public Consent {
+  public:
+    struct Call {
+        const float* input = nullptr;
+        std::size_t count = 0;
+        bool values_go_along = false; ///< with the first agreement
+        bool tentative = false;
+        // What must be the same everywhere.
+        onebit_algorithm_t algorithm = ONEBIT_ALGORITHM_FLAT;
+        bool blocking_sum = false;
+        std::uint64_t calls = 0;
+    };
+
+    /// All of these outlive it.
+    CallCheck(Agreement& agreement, const Codec& codec, const Placement& placement)
+        : agreement_(agreement), codec_(codec), placement_(placement) {}
+
+    /// INVALID_ARGUMENT, naming it, for a buffer that can't be one of `count` floats.
+    Status check_buffers(const void* input, const void* output, std::size_t count) const;
+    /// Before the stages of each call. `own`: what is already wrong on this rank, if anything.
+    void begin(const Status& own, const Call& call);
+
+    // ---- stages: two before the algorithm's, one after ----
+
+    Status check_values(Step* step);
+    Status agree(Step* step);
+    Status conclude(Step* step);
+
+    /// The ranks agreed not to go on, or not to keep what was done: an error that breaks nothing.
+    bool refused() const { return refused_; }
+
+    // ---- as the consent of a tentative call ----
+
+    void doubt(const Slice& slice) override;
+    Status ask() override;
+    Status test(bool* known) override;
+    const Status& verdict() const override { return consent_; }
+
+  private:
+    Status check_slice(Step* step);
+    void note_nonfinite(std::size_t index);
+    void begin_agreement();
+
+    Agreement& agreement_;
+    const Codec& codec_;
+    const Placement& placement_;
+
+    // Of the call in flight.
+    Call call_;
+    Status own_;
+    std::size_t unchecked_ = 0; ///< values that check_values has yet to look at
+    bool asked_ = false;
+    Status consent_;
+    bool refused_ = false;
+};
+
+} // namespace onebit

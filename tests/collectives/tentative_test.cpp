@@ -1,0 +1,208 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Calls whose values are checked as they are encoded: of many elements, with ONEBIT_CHECK_FULL. They must be what calls
+// are that look at all values first, in results, in errors and in what they leave alone when they are refused.
+#include <algorithm>
+#include <limits>
+
+#include "support/environment.hpp"
+#include "support/handles.hpp"
+
+using namespace onebit_test;
+
+namespace {
+
+constexpr std::uint64_t kCount = 70037;
+constexpr onebit_algorithm_t kForms[] = {ONEBIT_ALGORITHM_FLAT, ONEBIT_ALGORITHM_PIPELINED, ONEBIT_ALGORITHM_BRUCK};
+
+onebit_allreduce_config_t checked_config(onebit_check_t check, Mode mode = default_mode()) {
+    onebit_allreduce_config_t config = form_config(ONEBIT_ALGORITHM_BRUCK, kCount, mode); // has the other forms, too
+    config.check = check;
+    return config;
+}
+
+std::vector<float> values(const RankLog& log, std::uint64_t step) {
+    return make_data(Kind::gaussian, kCount, 171, log.rank(), step);
+}
+
+std::string rank_needle(int rank) {
+    return "rank " + std::to_string(rank) + ":";
+}
+
+// One handle that is tried, and its twin that looks at all values first and is spared what the first must refuse.
+class Twins {
+  public:
+    Twins(onebit_comm_t comm, RankLog& log, Mode mode = default_mode())
+        : log_(log),
+          tried(comm, checked_config(ONEBIT_CHECK_FULL, mode), log),
+          spared(comm, checked_config(ONEBIT_CHECK_FULL_LOW_MEMORY, mode), log) {}
+
+    void set_algorithm(onebit_algorithm_t form) {
+        for (const Allreduce* handle : {&tried, &spared}) {
+            ONEBIT_EXPECT_OK(log_, onebit_allreduce_set_algorithm(handle->get(), form));
+        }
+    }
+    void expect_same(std::uint64_t step) {
+        const std::vector<float> input = values(log_, step);
+        const std::vector<float> result = tried.run(input);
+        ONEBIT_EXPECT(log_, same_bits(result, spared.run(input)));
+        ONEBIT_EXPECT(log_, log_.same_on_all(result.data(), result.size() * sizeof(float)));
+        ONEBIT_EXPECT(log_, tried.errors().same_as(spared.errors()));
+    }
+    // By run into another buffer and in place: on every rank the same failure, and everything as it was.
+    void expect_refused(onebit_status_t status, const std::string& needles, const std::vector<float>& input) {
+        std::vector<float> output(kCount, 0.5F);
+        std::vector<float> both = input;
+        const Errors before = tried.errors();
+        ONEBIT_EXPECT_FAILURE(log_, status, needles, onebit_allreduce_run(tried.get(), input.data(), output.data()));
+        ONEBIT_EXPECT_FAILURE(log_, status, needles, onebit_allreduce_run(tried.get(), both.data(), both.data()));
+        ONEBIT_EXPECT(log_, std::all_of(output.begin(), output.end(), [](float value) { return value == 0.5F; }));
+        ONEBIT_EXPECT(log_, same_bits(both, input));
+        ONEBIT_EXPECT(log_, tried.errors().same_as(before));
+    }
+
+  private:
+    RankLog& log_;
+
+  public:
+    Allreduce tried;
+    Allreduce spared;
+};
+
+} // namespace
+
+TEST_CASE("values checked on the way give the bits of values checked first", "[tentative]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    const Variable from("ONEBIT_SECOND_ERROR", "1");
+    const Variable piece("ONEBIT_PIECE", "4096");
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        for (const Mode& mode : all_modes()) {
+            log.context(mode.name());
+            Twins twins(comm, log, mode);
+            for (std::uint64_t step = 0; step < 4; ++step) {
+                twins.set_algorithm(kForms[step % 3]);
+                twins.expect_same(step);
+            }
+            std::vector<float> both = values(log, 4);
+            const std::vector<float> expected = twins.spared.run(both);
+            ONEBIT_EXPECT_OK(log, onebit_allreduce_start(twins.tried.get(), both.data(), both.data()));
+            for (int done = 0; done == 0;) ONEBIT_EXPECT_OK(log, onebit_allreduce_test(twins.tried.get(), &done));
+            ONEBIT_EXPECT(log, same_bits(both, expected));
+            ONEBIT_EXPECT(log, twins.tried.info().calls == 5);
+        }
+    });
+}
+
+TEST_CASE("a NaN that the encoder comes upon is refused by all ranks, and has never been", "[tentative][bad input]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    const Variable from("ONEBIT_SECOND_ERROR", "1");
+    const Variable piece("ONEBIT_PIECE", "4096");
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        const float infinity = std::numeric_limits<float>::infinity();
+        for (const Mode& mode : {all_modes()[0], all_modes()[3]}) {
+            Twins twins(comm, log, mode);
+            std::uint64_t step = 0;
+            twins.expect_same(step++);
+            for (const onebit_algorithm_t form : kForms) {
+                twins.set_algorithm(form);
+                const std::size_t place = std::vector<std::size_t>{0, 40321, kCount - 1}[step % 3];
+                const int faulty = static_cast<int>(step) % log.size();
+                log.context(mode.name() + " form " + std::to_string(form) + " at " + std::to_string(place));
+                std::vector<float> spoiled = values(log, step);
+                if (log.rank() == faulty) spoiled[place] = step % 2 == 0 ? NAN : -infinity;
+                twins.expect_refused(ONEBIT_ERROR_NONFINITE,
+                                     rank_needle(faulty) + ";sendbuf[" + std::to_string(place) + "];nan|inf", spoiled);
+                twins.expect_same(step++);
+            }
+        }
+    });
+}
+
+TEST_CASE("bad arguments and different ways are refused before anything is encoded", "[tentative][bad input]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    const Variable from("ONEBIT_SECOND_ERROR", "1");
+    const Variable piece("ONEBIT_PIECE", "4096");
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        Twins twins(comm, log);
+        twins.expect_same(0);
+        const std::vector<float> input = values(log, 1);
+        std::vector<float> output(kCount);
+        const float* const send = log.last_rank() ? nullptr : input.data();
+        ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_INVALID_ARGUMENT, rank_needle(log.size() - 1) + ";sendbuf;null",
+                              onebit_allreduce_run(twins.tried.get(), send, output.data()));
+        if (log.size() > 1) {
+            const onebit_algorithm_t mine = log.last_rank() ? ONEBIT_ALGORITHM_FLAT : ONEBIT_ALGORITHM_PIPELINED;
+            ONEBIT_EXPECT_OK(log, onebit_allreduce_set_algorithm(twins.tried.get(), mine));
+            ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_MISMATCH, "algorithm",
+                                  onebit_allreduce_run(twins.tried.get(), input.data(), output.data()));
+        }
+        twins.set_algorithm(ONEBIT_ALGORITHM_PIPELINED);
+        twins.expect_same(1);
+    });
+}
+
+TEST_CASE("finite values that overflow with their error reset it, checked on the way too", "[tentative][failure]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    const Variable from("ONEBIT_SECOND_ERROR", "1");
+    const Variable piece("ONEBIT_PIECE", "4096");
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        for (const onebit_algorithm_t form : kForms) {
+            Twins twins(comm, log);
+            twins.set_algorithm(form);
+            std::vector<float> huge(kCount, 0.0F), output(kCount);
+            huge[kCount / 2] = 3e38F; // twice this is more than a float holds, and most of it is left over as error
+            ONEBIT_EXPECT(log, same_bits(twins.tried.run(huge), twins.spared.run(huge)));
+            for (const Allreduce* handle : {&twins.tried, &twins.spared}) {
+                ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_NONFINITE, "overflow;reset",
+                                      onebit_allreduce_run(handle->get(), huge.data(), output.data()));
+            }
+            twins.expect_same(2);
+        }
+    });
+}
+
+TEST_CASE("under a mask values outside it are looked at, too", "[tentative][bad input]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    const Variable from("ONEBIT_SECOND_ERROR", "1");
+    const Variable piece("ONEBIT_PIECE", "4096");
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        Twins twins(comm, log);
+        twins.expect_same(0);
+        std::vector<std::uint32_t> mask((kCount + 31) / 32, 0xFFFFFFFEU); // all but each 32nd
+        for (const Allreduce* handle : {&twins.tried, &twins.spared}) {
+            ONEBIT_EXPECT_OK(log, onebit_allreduce_set_mask(handle->get(), mask.data()));
+        }
+        twins.expect_same(1);
+        std::vector<float> spoiled = values(log, 2);
+        if (log.last_rank()) spoiled[32] = NAN;
+        twins.expect_refused(ONEBIT_ERROR_NONFINITE, rank_needle(log.size() - 1) + ";sendbuf[32]", spoiled);
+        twins.expect_same(2);
+        for (const Allreduce* handle : {&twins.tried, &twins.spared}) {
+            ONEBIT_EXPECT_OK(log, onebit_allreduce_set_mask(handle->get(), nullptr));
+        }
+        twins.expect_same(3);
+    });
+}
+
+TEST_CASE("a save between calls that were kept and calls that were refused", "[tentative][state]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    const Variable from("ONEBIT_SECOND_ERROR", "1");
+    const Variable piece("ONEBIT_PIECE", "4096");
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        Twins twins(comm, log);
+        twins.expect_same(0);
+        twins.expect_same(1); // errors have changed places twice now
+        std::vector<float> spoiled = values(log, 2);
+        spoiled.back() = log.last_rank() ? NAN : 1.0F;
+        twins.expect_refused(ONEBIT_ERROR_NONFINITE, "sendbuf", spoiled);
+        ONEBIT_EXPECT(log, twins.tried.packed() == twins.spared.packed());
+        const Bytes state = twins.tried.packed();
+        twins.expect_same(2);
+        ONEBIT_EXPECT_OK(log, onebit_allreduce_unpack_state(twins.tried.get(), state.data(), state.size()));
+        ONEBIT_EXPECT_OK(log, onebit_allreduce_unpack_state(twins.spared.get(), state.data(), state.size()));
+        ONEBIT_EXPECT_OK(log, onebit_allreduce_reset(twins.tried.get()));
+        ONEBIT_EXPECT_OK(log, onebit_allreduce_reset(twins.spared.get()));
+        twins.expect_same(3);
+    });
+}
