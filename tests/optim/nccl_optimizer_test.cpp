@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// 1-bit Adam over NCCL, an emulated one, beside the same on the host.
+// 1-bit Adam and 0/1 Adam over NCCL, an emulated one, beside the same on the host.
 
 #include <catch2/catch.hpp>
 #include <memory>
@@ -23,21 +23,29 @@ struct Trained {
     Status status;
 };
 
-Status train(std::unique_ptr<Transport> transport, onebit_memory_t memory, double max_grad_norm, Trained* outcome) {
+/// Frozen after step 3; 0/1 Adam, which averages exactly in steps 1 and 2, has rounds in 4, 5, 6 and 8 then.
+onebit_optimizer_config_t make_config(onebit_optimizer_kind_t kind) {
+    onebit_optimizer_config_t config = ONEBIT_OPTIMIZER_CONFIG_INIT(kind, 1e-2);
+    config.freeze_step = 3;
+    config.variance_updates = 1;
+    config.local_step_scaler = 2;
+    config.local_steps = 2;
+    return config;
+}
+
+Status train(std::unique_ptr<Transport> transport, onebit_memory_t memory, onebit_optimizer_config_t config,
+             Trained* outcome) {
     const int rank = transport->rank();
     std::unique_ptr<Communicator> communicator;
     ONEBIT_RETURN_IF_ERROR(Communicator::create(std::move(transport), {}, &communicator));
-    onebit_optimizer_config_t config = ONEBIT_OPTIMIZER_CONFIG_INIT(ONEBIT_OPTIMIZER_ONEBIT_ADAM, 1e-2);
-    config.freeze_step = 3;
     config.memory = memory;
-    config.max_grad_norm = max_grad_norm;
     Memory& place = memory == ONEBIT_MEMORY_CUDA ? device_memory() : host_memory();
     AlignedBuffer<float> parameters(kCount, place);
     AlignedBuffer<float> gradients(kCount, place);
     const onebit_tensor_t tensor = ONEBIT_TENSOR_INIT(parameters.data(), gradients.data(), kCount);
     std::unique_ptr<Optimizer> optimizer;
     ONEBIT_RETURN_IF_ERROR(make_optimizer(*communicator, &config, &tensor, 1, {}, &optimizer));
-    for (unsigned step = 0; step < 7; ++step) {
+    for (unsigned step = 0; step < 9; ++step) {
         gradients.copy_from(onebit_test::make_data(onebit_test::Kind::gaussian, kCount, 1, rank, step).data());
         ONEBIT_RETURN_IF_ERROR(optimizer->step());
     }
@@ -46,15 +54,17 @@ Status train(std::unique_ptr<Transport> transport, onebit_memory_t memory, doubl
     return {};
 }
 
-TEST_CASE("1-bit Adam over NCCL trains as on the host, to the bit", "[nccl][optimizers]") {
+TEST_CASE("1-bit Adam and 0/1 Adam over NCCL train as on the host, to the bit", "[nccl][optimizers]") {
+    const onebit_optimizer_config_t config =
+        make_config(GENERATE(ONEBIT_OPTIMIZER_ONEBIT_ADAM, ONEBIT_OPTIMIZER_ZERO_ONE_ADAM));
     onebit_test::EmulatedNccl nccl; // two ranks: their exact sums have but one order
     const auto on_gpu =
-        onebit_test::run_nccl_ranks<Trained>(nccl, 2, [](std::unique_ptr<Transport> transport, Trained* outcome) {
-            return train(std::move(transport), ONEBIT_MEMORY_CUDA, 0, outcome);
+        onebit_test::run_nccl_ranks<Trained>(nccl, 2, [&](std::unique_ptr<Transport> transport, Trained* outcome) {
+            return train(std::move(transport), ONEBIT_MEMORY_CUDA, config, outcome);
         });
     const auto on_host =
-        onebit_test::run_loopback_ranks<Trained>(2, [](std::unique_ptr<Transport> transport, Trained* outcome) {
-            return train(std::move(transport), ONEBIT_MEMORY_HOST, 0, outcome);
+        onebit_test::run_loopback_ranks<Trained>(2, [&](std::unique_ptr<Transport> transport, Trained* outcome) {
+            return train(std::move(transport), ONEBIT_MEMORY_HOST, config, outcome);
         });
     for (std::size_t r = 0; r < 2; ++r) {
         CAPTURE(r, on_gpu[r].status.message(), on_host[r].status.message());
@@ -65,10 +75,12 @@ TEST_CASE("1-bit Adam over NCCL trains as on the host, to the bit", "[nccl][opti
 }
 
 TEST_CASE("gradients can't be clipped over NCCL yet, and every rank says so", "[nccl][optimizers]") {
+    onebit_optimizer_config_t config = make_config(ONEBIT_OPTIMIZER_ONEBIT_ADAM);
+    config.max_grad_norm = 1;
     onebit_test::EmulatedNccl nccl;
     const auto outcomes =
-        onebit_test::run_nccl_ranks<Trained>(nccl, 2, [](std::unique_ptr<Transport> transport, Trained* outcome) {
-            return train(std::move(transport), ONEBIT_MEMORY_CUDA, 1, outcome);
+        onebit_test::run_nccl_ranks<Trained>(nccl, 2, [&](std::unique_ptr<Transport> transport, Trained* outcome) {
+            return train(std::move(transport), ONEBIT_MEMORY_CUDA, config, outcome);
         });
     for (const Trained& outcome : outcomes) {
         CHECK(outcome.status.code() == ONEBIT_ERROR_UNSUPPORTED);

@@ -52,7 +52,8 @@ class PinnedTable {
 /// gradients, settings with a step. look_at_gradients alone waits, once.
 ///
 /// The sum stays for good, for compressed rounds gather in it what they encode: the gradients, unless the bucket is one
-/// tensor of floats, which is encoded from where it lies; or whole momenta, where a message's encoder can't form them.
+/// tensor of floats, which is encoded from where it lies; whole momenta, where a message's encoder can't form them; or
+/// what 0/1 Adam's steps alone have done.
 class CudaPasses final : public Passes {
   public:
     CudaPasses(Bucket& bucket, const PassSettings& settings, Memory& memory, cuda::Stream stream,
@@ -75,10 +76,16 @@ class CudaPasses final : public Passes {
     void look_at_messages(const FactorOf& unscale, std::span<Findings> findings) override;
     void update_from_message(const FactorOf& unscale, const FactorOf& step) override;
 
+    std::unique_ptr<ValueSource> make_round_source(FactorOf factor) override;
+    void take_average() override;
+    void step_alone(const FactorOf& factor) override;
+    void rejoin(const FactorOf& to_momentum, const FactorOf& decay) override;
+
     void read(const AlignedBuffer<float>& fused, const Reader& body) const override;
     void edit(AlignedBuffer<float>& fused, const Editor& body) override;
     void copy_last_result(const Chunk& chunk, float* values) const override;
     void set_parameters(const float* fused) override;
+    void copy_parameters(AlignedBuffer<float>& fused) const override;
 
     bool keeps_sum() const override { return true; }
     std::size_t bytes() const override;
@@ -96,6 +103,8 @@ class CudaPasses final : public Passes {
     void follow_gradients();
     cuda::Pieces pieces();
     const float* gradients_in_place() const;
+    void prepare_momenta();
+    void prepare_round();
     std::optional<Blend> common_blend() const;
     const float* factors(const FactorOf& factor_of);
     const float* steps(const FactorOf& step_of);
@@ -128,6 +137,7 @@ class CudaPasses final : public Passes {
     AlignedBuffer<float> m_before_; ///< LAMB's, of the messages but the last
     AlignedBuffer<float> work_;     ///< likewise
 
+    void (CudaPasses::*prepare_)() = nullptr; ///< what the source needs done
     FactorOf factor_of_;
     Encoded encoded_;                     ///< by the coming exchange
     mutable AlignedBuffer<float> window_; ///< the host's, where it sees fused arrays
