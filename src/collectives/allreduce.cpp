@@ -427,6 +427,7 @@ Status Allreduce::set_mask(const std::uint32_t* mask, const Status& own_before) 
     });
     const std::uint64_t hash = hash_bytes(words.data(), words.bytes());
     ONEBIT_RETURN_IF_ERROR(agree_now(own, 0, hash, {"", "the mask (its hash)"}));
+    if (hash == mask_hash_) return {}; // in force already, on every rank
     mask_hash_ = hash;
     return commit([&] {
         if (two_level_ != nullptr) {
