@@ -151,13 +151,15 @@ class FusedOptimizer : public Optimizer {
     Status begin_sum(Bucket& bucket);
     Status exchange_compressed();
     Status exchange_early(Round round);
+    Status find_in_gradients(Status* own);
     void start_early(Bucket& bucket, Round round);
+    void start_compressed(Bucket& bucket);
     Status progress(bool* moved);
     Status finish_exchanges();
     Status commit_exchanges(Round round);
     Status break_all(const Status& why);
     Status agree(Round round, const Status& own, const std::function<Status(bool*)>& meanwhile = {});
-    Status look_at_gradients(Bucket& bucket, Round round);
+    void look_at_gradients(Bucket& bucket, Round round);
     Status check_passes();
     Status find_factor(Round round);
     void forget_exchanges();
@@ -194,7 +196,6 @@ class FusedOptimizer : public Optimizer {
     std::vector<bool> ready_;            ///< by tensor
     std::vector<std::size_t> bucket_of_; ///< likewise
     bool begun_ = false;                 ///< a tensor is ready
-    Status early_findings_;              ///< what is wrong with the gradients of the buckets that were started
     Status exchange_failure_;            ///< what the first tentative exchange that failed said
 
     std::uint64_t steps_ = 0;

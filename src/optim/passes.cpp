@@ -21,7 +21,11 @@ class HostPasses final : public Passes {
     HostPasses(Bucket& bucket, const PassSettings& settings, const OptimKernels& kernels, unsigned threads)
         : bucket_(bucket), settings_(settings), kernels_(kernels), threads_(threads) {}
 
-    Status look_at_gradients(bool gather) override;
+    void look_at_gradients(bool gather) override;
+    bool has_looked(bool /*wait*/, Status* found) override {
+        *found = found_;
+        return true;
+    }
     void adam(float factor) override;
     void invert_denominator() override;
     void sum_squares(std::span<float> by_segment) override;
@@ -61,9 +65,10 @@ class HostPasses final : public Passes {
     const PassSettings& settings_;
     const OptimKernels& kernels_;
     unsigned threads_;
+    Status found_; ///< by the last look
 };
 
-Status HostPasses::look_at_gradients(bool gather) {
+void HostPasses::look_at_gradients(bool gather) {
     const Codec& codec = bucket_.allreduce->codec();
     std::atomic<std::size_t> first_bad = SIZE_MAX;
     bucket_.layout.for_each_segment(threads_, [&](const Segment& segment) {
@@ -79,7 +84,7 @@ Status HostPasses::look_at_gradients(bool gather) {
             if (first_bad.compare_exchange_weak(seen, segment.index)) break;
         }
     });
-    return first_bad == SIZE_MAX ? Status() : describe_nonfinite(bucket_.layout.segments()[first_bad]);
+    found_ = first_bad == SIZE_MAX ? Status() : describe_nonfinite(bucket_.layout.segments()[first_bad]);
 }
 
 Status HostPasses::describe_nonfinite(const Segment& segment) const {

@@ -48,9 +48,11 @@ class Passes {
 
     // ---- a step; what works on a GPU may still be under way when these return ----
 
-    /// Looks for the first gradient that is a NaN or an infinity: NONFINITE. `gather`: leaves all in the sum, as
-    /// floats.
-    virtual Status look_at_gradients(bool gather) = 0;
+    /// Looks for the first gradient that is a NaN or an infinity. `gather`: leaves all in the sum, as floats.
+    virtual void look_at_gradients(bool gather) = 0;
+    /// Whether it is known what that has found, and then that: NONFINITE. Until then to be called again; `wait`: as
+    /// long as it takes.
+    virtual bool has_looked(bool wait, Status* found) = 0;
     /// Adam whole, the gradients being the sum times `factor`.
     virtual void adam(float factor) = 0;
     /// Turns a variance in `precondition` into what multiplies a momentum.

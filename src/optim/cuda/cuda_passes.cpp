@@ -122,22 +122,48 @@ const float* CudaPasses::gradients_in_place() const {
     return fused ? static_cast<const float*>(tensors.front()->gradients) : nullptr;
 }
 
-Status CudaPasses::look_at_gradients(bool gather) {
+void CudaPasses::look_at_gradients(bool gather) {
     follow_gradients();
-    const float* values = gather ? nullptr : gradients_in_place();
-    if (values == nullptr) {
+    looked_at_ = gather ? nullptr : gradients_in_place();
+    if (looked_at_ == nullptr) {
         note(cuda::widen({pieces(), bucket_.sum.data()}, stream_));
-        values = bucket_.sum.data();
+        looked_at_ = bucket_.sum.data();
     }
+    looked_ = false;
+    ask_what_was_found();
+}
+
+/// The first time since a look it puts the search into the stream.
+bool CudaPasses::ask_what_was_found() {
     const std::size_t count = bucket_.layout.count();
-    const std::size_t bad = bucket_.allreduce->codec().first_nonfinite(values, count);
-    ONEBIT_RETURN_IF_ERROR(failure());
-    if (bad == count) return {};
-    float value = 0;
-    memory_.copy(&value, values + bad, sizeof(value));
+    looked_ = looked_ || bucket_.allreduce->codec().find_nonfinite(looked_at_, count, &nonfinite_);
+    return looked_;
+}
+
+bool CudaPasses::has_looked(bool wait, Status* found) {
+    while (!ask_what_was_found()) {
+        if (!wait) return false;
+        note(cuda::wait_for(stream_));
+    }
+    *found = failure();
+    if (found->ok() && nonfinite_ < bucket_.layout.count()) {
+        *found = catch_exceptions([this] { return describe_nonfinite(); });
+    }
+    return true;
+}
+
+/// As it lies where the caller has it: the sum may be another by now.
+Status CudaPasses::describe_nonfinite() const {
     const std::span<const Segment> segments = bucket_.layout.segments();
-    const auto after = std::ranges::upper_bound(segments, bad, {}, &Segment::offset);
-    return nonfinite_gradient(after[-1], bad - after[-1].offset, value);
+    const Segment& segment = std::ranges::upper_bound(segments, nonfinite_, {}, &Segment::offset)[-1];
+    const std::size_t index = nonfinite_ - segment.offset;
+    Tensor on_host = *segment.tensor;
+    std::uint32_t bits = 0;
+    memory_.copy(&bits, moved(on_host.gradients, segment.begin + index, on_host.gradient_type),
+                 bytes_of(on_host.gradient_type));
+    on_host.gradients = &bits;
+    float widened = 0;
+    return nonfinite_gradient(segment, index, *on_host.read_gradients(0, 1, reference_optim_kernels(), &widened));
 }
 
 void CudaPasses::adam(float factor) {

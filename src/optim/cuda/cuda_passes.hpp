@@ -49,7 +49,7 @@ class PinnedTable {
 
 /// The passes over a bucket in a GPU's memory: each puts one launch, or a few, into the stream and returns. What the
 /// kernels are told lies in that memory too, and is copied there again only when it changes: pieces with a tensor's
-/// gradients, settings with a step. look_at_gradients alone waits, once.
+/// gradients, settings with a step. What look_at_gradients has found is asked for by an event.
 ///
 /// The sum stays for good, for compressed rounds gather in it what they encode: the gradients, unless the bucket is one
 /// tensor of floats, which is encoded from where it lies; whole momenta, where a message's encoder can't form them; or
@@ -59,7 +59,8 @@ class CudaPasses final : public Passes {
     CudaPasses(Bucket& bucket, const PassSettings& settings, Memory& memory, cuda::Stream stream,
                const CudaNeeds& needs);
 
-    Status look_at_gradients(bool gather) override;
+    void look_at_gradients(bool gather) override;
+    bool has_looked(bool wait, Status* found) override;
     void adam(float factor) override;
     void invert_denominator() override;
     void sum_squares(std::span<float> by_segment) override;
@@ -98,6 +99,8 @@ class CudaPasses final : public Passes {
     };
     class EncodedSource;
 
+    bool ask_what_was_found();
+    Status describe_nonfinite() const;
     void make_pieces();
     void place_in_messages();
     void follow_gradients();
@@ -136,6 +139,11 @@ class CudaPasses final : public Passes {
     AlignedBuffer<float> sketches_;
     AlignedBuffer<float> m_before_; ///< LAMB's, of the messages but the last
     AlignedBuffer<float> work_;     ///< likewise
+
+    // Of the last look at gradients.
+    const float* looked_at_ = nullptr;
+    bool looked_ = false;       ///< its outcome is known
+    std::size_t nonfinite_ = 0; ///< that: the first that is, or the bucket's count
 
     void (CudaPasses::*prepare_)() = nullptr; ///< what the source needs done
     FactorOf factor_of_;
