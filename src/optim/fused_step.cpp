@@ -294,8 +294,7 @@ void FusedOptimizer::forget_exchanges() {
     ready_.assign(ready_.size(), false);
     for (Bucket& bucket : buckets_) {
         bucket.tensors_ready = 0;
-        bucket.started = bucket.looked = false;
-        bucket.found = {};
+        bucket.started = false;
     }
     exchange_failure_ = {};
 }

@@ -1,7 +1,8 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// 1-bit Adam and 0/1 Adam over NCCL, an emulated one, beside the same on the host.
+// 1-bit Adam and 0/1 Adam on a GPU over NCCL, an emulated one, and over a transport that reaches the GPU's memory,
+// beside the same on the host.
 
 #include <catch2/catch.hpp>
 #include <memory>
@@ -10,6 +11,7 @@
 #include "compress/device_memory.hpp"
 #include "optim/optimizer.hpp"
 #include "support/data.hpp"
+#include "support/device_aware.hpp"
 #include "support/loopback_ranks.hpp"
 #include "support/nccl_ranks.hpp"
 
@@ -17,6 +19,7 @@ namespace onebit {
 namespace {
 
 constexpr std::size_t kCount = 5003;
+constexpr std::size_t kFirst = 3000; ///< of the elements: in one tensor, all others in another
 
 struct Trained {
     std::vector<float> parameters;
@@ -42,11 +45,14 @@ Status train(std::unique_ptr<Transport> transport, onebit_memory_t memory, onebi
     Memory& place = memory == ONEBIT_MEMORY_CUDA ? device_memory() : host_memory();
     AlignedBuffer<float> parameters(kCount, place);
     AlignedBuffer<float> gradients(kCount, place);
-    const onebit_tensor_t tensor = ONEBIT_TENSOR_INIT(parameters.data(), gradients.data(), kCount);
+    const onebit_tensor_t tensors[] = {
+        ONEBIT_TENSOR_INIT(parameters.data(), gradients.data(), kFirst),
+        ONEBIT_TENSOR_INIT(parameters.data() + kFirst, gradients.data() + kFirst, kCount - kFirst)};
     std::unique_ptr<Optimizer> optimizer;
-    ONEBIT_RETURN_IF_ERROR(make_optimizer(*communicator, &config, &tensor, 1, {}, &optimizer));
+    ONEBIT_RETURN_IF_ERROR(make_optimizer(*communicator, &config, tensors, 2, {}, &optimizer));
     for (unsigned step = 0; step < 9; ++step) {
         gradients.copy_from(onebit_test::make_data(onebit_test::Kind::gaussian, kCount, 1, rank, step).data());
+        if (config.bucket_size > 0) ONEBIT_RETURN_IF_ERROR(optimizer->grad_ready(1));
         ONEBIT_RETURN_IF_ERROR(optimizer->step());
     }
     outcome->parameters.resize(kCount);
@@ -54,24 +60,41 @@ Status train(std::unique_ptr<Transport> transport, onebit_memory_t memory, onebi
     return {};
 }
 
-TEST_CASE("1-bit Adam and 0/1 Adam over NCCL train as on the host, to the bit", "[nccl][optimizers]") {
-    const onebit_optimizer_config_t config =
-        make_config(GENERATE(ONEBIT_OPTIMIZER_ONEBIT_ADAM, ONEBIT_OPTIMIZER_ZERO_ONE_ADAM));
-    onebit_test::EmulatedNccl nccl; // two ranks: their exact sums have but one order
-    const auto on_gpu =
-        onebit_test::run_nccl_ranks<Trained>(nccl, 2, [&](std::unique_ptr<Transport> transport, Trained* outcome) {
-            return train(std::move(transport), ONEBIT_MEMORY_CUDA, config, outcome);
-        });
-    const auto on_host =
-        onebit_test::run_loopback_ranks<Trained>(2, [&](std::unique_ptr<Transport> transport, Trained* outcome) {
-            return train(std::move(transport), ONEBIT_MEMORY_HOST, config, outcome);
-        });
-    for (std::size_t r = 0; r < 2; ++r) {
+std::vector<Trained> train_on_host(int ranks, const onebit_optimizer_config_t& config) {
+    return onebit_test::run_loopback_ranks<Trained>(ranks, [&](std::unique_ptr<Transport> transport, Trained* outcome) {
+        return train(std::move(transport), ONEBIT_MEMORY_HOST, config, outcome);
+    });
+}
+
+void compare(const std::vector<Trained>& on_gpu, const std::vector<Trained>& on_host) {
+    for (std::size_t r = 0; r < on_host.size(); ++r) {
         CAPTURE(r, on_gpu[r].status.message(), on_host[r].status.message());
         REQUIRE(on_gpu[r].status.ok());
         REQUIRE(on_host[r].status.ok());
         CHECK(on_gpu[r].parameters == on_host[r].parameters);
     }
+}
+
+TEST_CASE("1-bit Adam and 0/1 Adam over NCCL train as on the host, to the bit", "[nccl][optimizers]") {
+    const onebit_optimizer_config_t config =
+        make_config(GENERATE(ONEBIT_OPTIMIZER_ONEBIT_ADAM, ONEBIT_OPTIMIZER_ZERO_ONE_ADAM));
+    onebit_test::EmulatedNccl nccl; // two ranks: their exact sums have but one order
+    const auto train_on_gpu = [&](std::unique_ptr<Transport> transport, Trained* outcome) {
+        return train(std::move(transport), ONEBIT_MEMORY_CUDA, config, outcome);
+    };
+    compare(onebit_test::run_nccl_ranks<Trained>(nccl, 2, train_on_gpu), train_on_host(2, config));
+}
+
+TEST_CASE("optimizers whose messages go directly train as on the host, in buckets too", "[cuda][direct][optimizers]") {
+    onebit_optimizer_config_t config =
+        make_config(GENERATE(ONEBIT_OPTIMIZER_ONEBIT_ADAM, ONEBIT_OPTIMIZER_ZERO_ONE_ADAM));
+    config.bucket_size = GENERATE(0, 2000);
+    const int ranks = config.bucket_size > 0 ? 3 : 2; // whose sums are added up in rank order, or have but one
+    const auto train_on_gpu = [&](std::unique_ptr<Transport> transport, Trained* outcome) {
+        auto direct = std::make_unique<onebit_test::DeviceAwareTransport>(std::move(transport));
+        return train(std::move(direct), ONEBIT_MEMORY_CUDA, config, outcome);
+    };
+    compare(onebit_test::run_loopback_ranks<Trained>(ranks, train_on_gpu), train_on_host(ranks, config));
 }
 
 TEST_CASE("what can't be had over NCCL is said on every rank", "[nccl][optimizers]") {
