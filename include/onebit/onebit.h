@@ -433,8 +433,8 @@ typedef struct onebit_optimizer_config {
     uint64_t bucket_size;        /* 0: all tensors are exchanged together, by step; else in buckets of about so many
                                     elements, whole tensors, which onebit_optimizer_grad_ready can begin with: where
                                     the network takes longer than the encoder, as a slow one does */
-    onebit_memory_t memory;      /* where parameters, gradients and copies lie; the same on every rank. In a GPU's not
-                                    with ZERO_ONE_ADAM, nor with bucket_size: UNSUPPORTED */
+    onebit_memory_t memory;      /* where parameters, gradients and copies lie; the same on every rank. In a GPU's, over
+                                    NCCL, neither with max_grad_norm nor with bucket_size: UNSUPPORTED */
     void* stream; /* ONEBIT_MEMORY_CUDA: the cudaStream_t, this rank's own, that the optimizer's work goes
                      into, NULL: the default stream of the device that is current when the optimizer is
                      created. It outlives the optimizer */
@@ -462,8 +462,8 @@ ONEBIT_API onebit_status_t onebit_optimizer_create(onebit_comm_t comm, const one
  * In a GPU's memory (which may be managed): gradients are read in order with config.stream's work, parameters and their
  * copies written in order with it; they may still be when the call returns: work that is put into the stream after the
  * call sees them. The call waits for what the stream was given before it. The same results, to the bit, as on the host,
- * but for the order in which exact rounds add up more than two ranks. The device that is current doesn't matter, and
- * stays. What fails on the device is INTERNAL.
+ * but for the order in which exact rounds add up more than two ranks where bucket_size is 0. The device that is current
+ * doesn't matter, and stays. What fails on the device is INTERNAL.
  * INVALID_ARGUMENT (a tensor has no gradients), INVALID_HANDLE, NONFINITE, MISMATCH (learning rates, gradient scale or
  * stage differ), BUSY, TRANSPORT, TIMEOUT. */
 ONEBIT_API onebit_status_t onebit_optimizer_step(onebit_optimizer_t optimizer) ONEBIT_NOEXCEPT;
@@ -477,7 +477,8 @@ ONEBIT_API onebit_status_t onebit_optimizer_step(onebit_optimizer_t optimizer) O
  * the bit; ranks may differ in their calls.
  * Some steps are exchanged by step alone, whatever was called: compressed ones whose gradients are clipped (their norm
  * must be known first), those of 0/1 Adam after the freeze, and the first one after the freeze or a load of 0/1 Adam.
- * Encodes, sends, moves on all exchanges that have begun (nothing does between two calls); never waits for a peer. From
+ * Encodes, sends, moves on all exchanges that have begun (nothing does between two calls); never waits for a peer. In a
+ * GPU's memory the gradients are there in the order of config.stream's work, for which the call doesn't wait. From
  * the first call to the end of the step, calls that change settings, save, load, get_error and destroy are BUSY; so is
  * set_gradients of a tensor that is ready. Such an optimizer is lost, with MISMATCH on every rank, where ranks come to
  * a step in different stages (one of them frozen by hand): some may have begun what others never will.

@@ -88,7 +88,8 @@ Status Allreduce::allocate(const Environment& environment, FlatAllreduce::Extras
     ONEBIT_RETURN_IF_ERROR(Agreement::create(*channel_, kAgreementTag, payload, &agreement_));
     check_ = std::make_unique<CallCheck>(*agreement_, *codec_, *placement_);
     // On a GPU it takes memory, which not every handle is going to need.
-    const bool dense_at_once = plan_.memory == ONEBIT_MEMORY_HOST || !compresses() || extras.exact_sums;
+    const bool dense_alone = !compresses() && !extras.tentative_calls; // the others' sums are planned for
+    const bool dense_at_once = plan_.memory == ONEBIT_MEMORY_HOST || dense_alone || extras.exact_sums;
     if (dense_at_once) ONEBIT_RETURN_IF_ERROR(add_dense());
     if (!compresses()) return {};
 
@@ -201,7 +202,8 @@ Status Allreduce::run_sum(float* values) {
 Status Allreduce::plan_sum(float* values) {
     direct_sum_.reset();
     if (values == nullptr) return {};
-    return DirectSum::create(*channel_, values, plan_.count, plan_.threads, kSumTag, &direct_sum_);
+    return DirectSum::create(*channel_, placement_->make_arithmetic(plan_.threads), values, plan_.count, kSumTag,
+                             &direct_sum_);
 }
 
 void Allreduce::start_sum() {
@@ -379,6 +381,7 @@ Status Allreduce::set_mask(const std::uint32_t* mask, const Status& own_before) 
     });
     const std::uint64_t hash = hash_bytes(words.data(), words.bytes());
     ONEBIT_RETURN_IF_ERROR(agree_now(own, 0, hash, {"", "the mask (its hash)"}));
+    if (hash == mask_hash_) return {}; // in force already, on every rank
     mask_hash_ = hash;
     return commit([&] {
         if (two_level_ != nullptr) {

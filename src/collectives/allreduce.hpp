@@ -51,6 +51,7 @@ class Allreduce {
     Status run_sum(float* values);
     /// The same without waiting, of values that were planned for; NULL: for none any more. Planning is local.
     Status plan_sum(float* values);
+    bool has_planned_sum() const { return direct_sum_ != nullptr; }
     void start_sum();
 
     Status test(bool* done);

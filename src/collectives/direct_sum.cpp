@@ -2,17 +2,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/direct_sum.hpp"
 
-#include <algorithm>
 #include <utility>
-
-#include "core/parallel.hpp"
 
 namespace onebit {
 
-DirectSum::DirectSum(float* values, std::size_t count, std::size_t rank, std::size_t ranks, unsigned threads)
-    : values_(values), rank_(rank), threads_(threads), chunks_(partition(count, ranks)) {
+DirectSum::DirectSum(std::unique_ptr<Arithmetic> arithmetic, float* values, std::size_t count, std::size_t rank,
+                     std::size_t ranks)
+    : arithmetic_(std::move(arithmetic)), values_(values), rank_(rank), chunks_(partition(count, ranks)) {
     const Chunk& own = chunks_[rank];
-    incoming_ = AlignedBuffer<float>(own.count * (ranks - 1));
+    incoming_ = AlignedBuffer<float>(own.count * (ranks - 1), arithmetic_->memory());
     float* next = incoming_.data();
     for (std::size_t j = 0; j < ranks; ++j) {
         to_be_added_.push_back(j == rank ? values + own.begin : next);
@@ -20,11 +18,12 @@ DirectSum::DirectSum(float* values, std::size_t count, std::size_t rank, std::si
     }
 }
 
-Status DirectSum::create(Transport& transport, float* values, std::size_t count, unsigned threads, int tag,
-                         std::unique_ptr<DirectSum>* algorithm) {
+Status DirectSum::create(Transport& transport, std::unique_ptr<Arithmetic> arithmetic, float* values, std::size_t count,
+                         int tag, std::unique_ptr<DirectSum>* algorithm) {
+    const bool on_device = &arithmetic->memory() != &host_memory();
     const auto rank = static_cast<std::size_t>(transport.rank());
     const auto ranks = static_cast<std::size_t>(transport.size());
-    std::unique_ptr<DirectSum> made(new DirectSum(values, count, rank, ranks, threads));
+    std::unique_ptr<DirectSum> made(new DirectSum(std::move(arithmetic), values, count, rank, ranks));
     const Chunk& own = made->chunks_[rank];
     std::vector<Part> send_chunks;
     std::vector<Part> receive_chunks;
@@ -35,10 +34,10 @@ Status DirectSum::create(Transport& transport, float* values, std::size_t count,
         const int peer = static_cast<int>(chunk.index);
         const std::size_t bytes = chunk.count * sizeof(float);
         const std::size_t own_bytes = own.count * sizeof(float);
-        send_chunks.push_back({peer, values + chunk.begin, bytes});
-        receive_chunks.push_back({peer, const_cast<float*>(made->to_be_added_[chunk.index]), own_bytes});
-        send_sum.push_back({peer, values + own.begin, own_bytes});
-        receive_sums.push_back({peer, values + chunk.begin, bytes});
+        send_chunks.push_back({peer, values + chunk.begin, bytes, on_device});
+        receive_chunks.push_back({peer, made->to_be_added_[chunk.index], own_bytes, on_device});
+        send_sum.push_back({peer, values + own.begin, own_bytes, on_device});
+        receive_sums.push_back({peer, values + chunk.begin, bytes, on_device});
     }
     ONEBIT_RETURN_IF_ERROR(
         transport.plan_exchange(std::move(send_chunks), std::move(receive_chunks), tag, &made->exchange_chunks_));
@@ -59,23 +58,11 @@ Status DirectSum::create(Transport& transport, float* values, std::size_t count,
     return {};
 }
 
-/// In rank order, block by block, so that a sum is in the cache while it grows.
 Status DirectSum::add(Step* step) {
     *step = Step::kDone;
     const Chunk& own = chunks_[rank_];
-    parallel_for(0, own.blocks(), threads_, [&](std::size_t index) {
-        const Block block = {own, index};
-        const std::size_t begin = block.begin() - own.begin;
-        const std::size_t count = block.count();
-        alignas(64) float sum[kBlockElements];
-        std::copy_n(to_be_added_[0] + begin, count, sum);
-        for (std::size_t r = 1; r < to_be_added_.size(); ++r) {
-            const float* const values = to_be_added_[r] + begin;
-            for (std::size_t i = 0; i < count; ++i) sum[i] += values[i];
-        }
-        std::copy_n(sum, count, values_ + own.begin + begin);
-    });
-    return {};
+    arithmetic_->sum(to_be_added_, own.count, values_ + own.begin);
+    return arithmetic_->failure();
 }
 
 } // namespace onebit

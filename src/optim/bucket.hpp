@@ -34,6 +34,8 @@ struct Bucket {
     // Of the coming step, once one of its tensors is ready.
     std::size_t tensors_ready = 0;
     bool started = false; ///< its early exchange
+    bool looked = false;  ///< since its gradients were last looked at: what is wrong with them is known
+    Status found;         ///< and that
 
     std::size_t bytes() const {
         return layout.bytes() + sum.bytes() + m.bytes() + v.bytes() + precondition.bytes() + v_fresh.bytes() +

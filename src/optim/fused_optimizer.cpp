@@ -83,9 +83,10 @@ Status FusedOptimizer::add_buckets(Communicator& communicator, const std::vector
                                 count, compresses ? "to be compressed" : "in all", communicator.size());
         }
         const onebit_allreduce_config_t exchange = exchange_config(config(), count, compresses);
-        ONEBIT_RETURN_IF_ERROR(Allreduce::create(
-            communicator, &exchange, own, &bucket.allreduce,
-            {.keep_results = keep_results || has_buckets(), .tentative_calls = has_buckets(), .exact_sums = true}));
+        ONEBIT_RETURN_IF_ERROR(Allreduce::create(communicator, &exchange, own, &bucket.allreduce,
+                                                 {.keep_results = keep_results || has_buckets(),
+                                                  .tentative_calls = has_buckets(),
+                                                  .exact_sums = !has_buckets()}));
         bucket.allreduce->plan().log(communicator);
         buckets_.push_back(std::move(bucket));
     }
@@ -250,10 +251,9 @@ void FusedOptimizer::update_with_adam(Bucket& bucket, std::uint64_t v_updates) {
 }
 
 Status FusedOptimizer::make_sum(Bucket& bucket) const {
-    AlignedBuffer<float> sum(bucket.layout.count(), memory());
-    if (has_buckets()) ONEBIT_RETURN_IF_ERROR(bucket.allreduce->plan_sum(sum.data()));
-    bucket.sum = std::move(sum);
-    return {};
+    if (bucket.sum.size() == 0) bucket.sum = AlignedBuffer<float>(bucket.layout.count(), memory());
+    if (!has_buckets() || bucket.allreduce->has_planned_sum()) return {};
+    return bucket.allreduce->plan_sum(bucket.sum.data());
 }
 
 void FusedOptimizer::drop_sum(Bucket& bucket) const {

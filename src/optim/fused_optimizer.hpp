@@ -109,10 +109,8 @@ class FusedOptimizer : public Optimizer {
     const onebit_param_group_t& group_of(const Tensor& tensor) const { return settings_.groups[tensor.group]; }
     std::size_t num_tensors() const { return tensors_.size(); }
     const std::vector<onebit_param_group_t>& groups() const { return settings_.groups; }
-    const AdamBetas& betas(const Segment& segment) const { return by_group_.betas[segment.tensor->group]; }
     /// Works out this step's updates for a v that has been updated `v_updates` times.
     void set_updates(std::uint64_t v_updates);
-    const AdamUpdate& update(const Segment& segment) const { return by_group_.updates[segment.tensor->group]; }
     /// How often a bucket's v has been updated, this step included, where every exact step does.
     std::uint64_t variance_updates(const Bucket& bucket) const {
         return bucket.compresses && frozen() ? freeze_step_ : t();
@@ -120,8 +118,6 @@ class FusedOptimizer : public Optimizer {
     /// What this step multiplies the rank's own gradients by, and what their sum over the ranks.
     float own_factor() const { return static_cast<float>(factor_); }
     float sum_factor() const;
-    const OptimKernels& kernels() const { return *kernels_; }
-    unsigned threads() const { return threads_; }
     const onebit_optimizer_config_t& config() const { return settings_.config; }
     std::vector<Bucket>& buckets() { return buckets_; }
 
@@ -155,13 +151,15 @@ class FusedOptimizer : public Optimizer {
     Status begin_sum(Bucket& bucket);
     Status exchange_compressed();
     Status exchange_early(Round round);
+    Status find_in_gradients(Status* own);
     void start_early(Bucket& bucket, Round round);
+    void start_compressed(Bucket& bucket);
     Status progress(bool* moved);
     Status finish_exchanges();
     Status commit_exchanges(Round round);
     Status break_all(const Status& why);
     Status agree(Round round, const Status& own, const std::function<Status(bool*)>& meanwhile = {});
-    Status look_at_gradients(Bucket& bucket, Round round);
+    void look_at_gradients(Bucket& bucket, Round round);
     Status check_passes();
     Status find_factor(Round round);
     void forget_exchanges();
@@ -198,7 +196,6 @@ class FusedOptimizer : public Optimizer {
     std::vector<bool> ready_;            ///< by tensor
     std::vector<std::size_t> bucket_of_; ///< likewise
     bool begun_ = false;                 ///< a tensor is ready
-    Status early_findings_;              ///< what is wrong with the gradients of the buckets that were started
     Status exchange_failure_;            ///< what the first tentative exchange that failed said
 
     std::uint64_t steps_ = 0;

@@ -261,7 +261,7 @@ Status FusedOptimizer::make_room_for(LoadedOptimizer& loaded) {
     }
     for (Bucket& bucket : buckets_) {
         const bool sums = !bucket.compresses || loaded.identity.frozen == 0;
-        if (sums && bucket.sum.size() == 0) ONEBIT_RETURN_IF_ERROR(make_sum(bucket));
+        if (sums) ONEBIT_RETURN_IF_ERROR(make_sum(bucket));
     }
     return {};
 }

@@ -51,9 +51,11 @@ Status FusedOptimizer::step() {
 // -------------------------------------------------------------------------------------- agree, then exchange ----
 
 Status FusedOptimizer::exchange(Round round) {
+    for (Bucket& bucket : buckets_) look_at_gradients(bucket, round);
     Status own;
     for (Bucket& bucket : buckets_) {
-        if (own.ok()) own = look_at_gradients(bucket, round);
+        if (!bucket.looked) bucket.looked = bucket.passes->has_looked(true, &bucket.found);
+        if (own.ok()) own = bucket.found;
     }
     ONEBIT_RETURN_IF_ERROR(agree(round, own));
     if (freeze_requested_) ONEBIT_RETURN_IF_ERROR(change_over());
@@ -79,7 +81,7 @@ Status FusedOptimizer::exchange_compressed() {
     }
     if (has_buckets() && !source_changes_state()) { // all of them or none
         for (Bucket& bucket : buckets_) {
-            if (bucket.compresses) bucket.allreduce->start_tentative(bucket.source.get());
+            if (bucket.compresses) start_compressed(bucket);
         }
         ONEBIT_RETURN_IF_ERROR(finish_exchanges());
         return commit_exchanges(Round::kCompressed);
@@ -129,9 +131,13 @@ Status FusedOptimizer::check_passes() {
 }
 
 /// Looks for missing and for bad ones, of which the first is reported. Changes nothing but the sum.
-Status FusedOptimizer::look_at_gradients(Bucket& bucket, Round round) {
-    for (const Tensor* tensor : bucket.layout.tensors()) ONEBIT_RETURN_IF_ERROR(check_has_gradients(*tensor));
-    return bucket.passes->look_at_gradients(averages_exactly(bucket, round));
+void FusedOptimizer::look_at_gradients(Bucket& bucket, Round round) {
+    for (const Tensor* tensor : bucket.layout.tensors()) {
+        bucket.found = check_has_gradients(*tensor);
+        bucket.looked = !bucket.found.ok();
+        if (bucket.looked) return;
+    }
+    bucket.passes->look_at_gradients(averages_exactly(bucket, round));
 }
 
 /// Collective where gradients are clipped but not all averaged exactly; blocks.
@@ -197,7 +203,9 @@ Status FusedOptimizer::exchange_early(Round round) {
     for (Bucket& bucket : buckets_) {
         if (!bucket.started) start_early(bucket, round);
     }
-    const Status agreed = agree(round, early_findings_, [this](bool* moved) { return progress(moved); });
+    Status own;
+    ONEBIT_RETURN_IF_ERROR(find_in_gradients(&own));
+    const Status agreed = agree(round, own, [this](bool* moved) { return progress(moved); });
     // What was begun is finished even where the step is refused: all ranks have begun the same.
     ONEBIT_RETURN_IF_ERROR(finish_exchanges());
     ONEBIT_RETURN_IF_ERROR(agreed);
@@ -207,16 +215,40 @@ Status FusedOptimizer::exchange_early(Round round) {
 
 /// Whatever the gradients are: whether the exchange will count is for the ranks to agree on.
 void FusedOptimizer::start_early(Bucket& bucket, Round round) {
-    const Status found = look_at_gradients(bucket, round);
-    if (early_findings_.ok()) early_findings_ = found;
+    look_at_gradients(bucket, round);
+    const bool missing = bucket.looked;
     factor_ = 1 / settings_.gradient_scale;
     if (averages_exactly(bucket, round)) {
         (void)begin_sum(bucket); // nothing that can fail, with buckets
+    } else if (missing) {
+        bucket.allreduce->start_tentative(nullptr);
     } else {
-        const bool missing = found.code() == ONEBIT_ERROR_INVALID_ARGUMENT;
-        bucket.allreduce->start_tentative(missing ? nullptr : bucket.source.get());
+        start_compressed(bucket);
     }
     bucket.started = true;
+}
+
+void FusedOptimizer::start_compressed(Bucket& bucket) {
+    bucket.passes->prepare_source();
+    bucket.allreduce->start_tentative(bucket.source.get());
+}
+
+/// What is wrong with the gradients of any bucket, the first of them; the exchanges go on meanwhile. Fails where one is
+/// broken.
+Status FusedOptimizer::find_in_gradients(Status* own) {
+    const Status found = wait_until_done("a look at the gradients", timeout_, [this](bool* done, bool* moved) {
+        ONEBIT_RETURN_IF_ERROR(progress(moved));
+        *done = true;
+        for (Bucket& bucket : buckets_) {
+            if (!bucket.looked) bucket.looked = bucket.passes->has_looked(false, &bucket.found);
+            *done = *done && bucket.looked;
+        }
+        return Status();
+    });
+    if (!found.ok()) return break_all(found);
+    const auto bad = std::ranges::find_if(buckets_, [](const Bucket& bucket) { return !bucket.found.ok(); });
+    if (bad != buckets_.end()) *own = bad->found;
+    return {};
 }
 
 /// Moves every exchange on until it has to wait for a peer; *moved: some did not have to from the beginning. Fails
@@ -264,7 +296,7 @@ void FusedOptimizer::forget_exchanges() {
         bucket.tensors_ready = 0;
         bucket.started = false;
     }
-    early_findings_ = exchange_failure_ = {};
+    exchange_failure_ = {};
 }
 
 } // namespace onebit

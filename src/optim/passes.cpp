@@ -21,7 +21,11 @@ class HostPasses final : public Passes {
     HostPasses(Bucket& bucket, const PassSettings& settings, const OptimKernels& kernels, unsigned threads)
         : bucket_(bucket), settings_(settings), kernels_(kernels), threads_(threads) {}
 
-    Status look_at_gradients(bool gather) override;
+    void look_at_gradients(bool gather) override;
+    bool has_looked(bool /*wait*/, Status* found) override {
+        *found = found_;
+        return true;
+    }
     void adam(float factor) override;
     void invert_denominator() override;
     void sum_squares(std::span<float> by_segment) override;
@@ -34,12 +38,18 @@ class HostPasses final : public Passes {
     void begin_messages(const FactorOf& scale) override;
     void look_at_messages(const FactorOf& unscale, std::span<Findings> findings) override;
     void update_from_message(const FactorOf& unscale, const FactorOf& step) override;
+    std::unique_ptr<ValueSource> make_round_source(FactorOf factor) override;
+    void take_average() override;
+    void step_alone(const FactorOf& factor) override;
+    void rejoin(const FactorOf& to_momentum, const FactorOf& decay) override;
     void read(const AlignedBuffer<float>& fused, const Reader& body) const override { body(0, fused.view()); }
     void edit(AlignedBuffer<float>& fused, const Editor& body) override { body(0, {fused.data(), fused.size()}); }
     void copy_last_result(const Chunk& chunk, float* values) const override;
     void set_parameters(const float* fused) override;
+    void copy_parameters(AlignedBuffer<float>& fused) const override;
 
   private:
+    void step_alone(const Segment& segment, const float* gradients, float factor);
     Status describe_nonfinite(const Segment& segment) const;
     const AdamBetas& betas(const Segment& segment) const { return settings_.betas[segment.tensor->group]; }
     const AdamUpdate& update(const Segment& segment) const { return settings_.updates[segment.tensor->group]; }
@@ -55,9 +65,10 @@ class HostPasses final : public Passes {
     const PassSettings& settings_;
     const OptimKernels& kernels_;
     unsigned threads_;
+    Status found_; ///< by the last look
 };
 
-Status HostPasses::look_at_gradients(bool gather) {
+void HostPasses::look_at_gradients(bool gather) {
     const Codec& codec = bucket_.allreduce->codec();
     std::atomic<std::size_t> first_bad = SIZE_MAX;
     bucket_.layout.for_each_segment(threads_, [&](const Segment& segment) {
@@ -73,7 +84,7 @@ Status HostPasses::look_at_gradients(bool gather) {
             if (first_bad.compare_exchange_weak(seen, segment.index)) break;
         }
     });
-    return first_bad == SIZE_MAX ? Status() : describe_nonfinite(bucket_.layout.segments()[first_bad]);
+    found_ = first_bad == SIZE_MAX ? Status() : describe_nonfinite(bucket_.layout.segments()[first_bad]);
 }
 
 Status HostPasses::describe_nonfinite(const Segment& segment) const {
@@ -221,6 +232,64 @@ void HostPasses::update_from_message(const FactorOf& unscale, const FactorOf& st
     });
 }
 
+// ---- 0/1 Adam's ----
+
+std::unique_ptr<ValueSource> HostPasses::make_round_source(FactorOf factor) {
+    const auto body = [this, factor = std::move(factor)](const Segment& segment, const float* gradients,
+                                                         float* values) {
+        if (bucket_.anchor.size() == 0) {
+            kernels_.multiply(gradients, factor(*segment.tensor), segment.count, values);
+            return;
+        }
+        step_alone(segment, gradients, factor(*segment.tensor));
+        kernels_.drift(segment.parameters(), bucket_.anchor.data() + segment.offset,
+                       bucket_.precondition.data() + segment.offset, segment.count, values);
+    };
+    return std::unique_ptr<ValueSource>(new SegmentSource(bucket_.layout, kernels_, body));
+}
+
+void HostPasses::take_average() {
+    bucket_.allreduce->flat().last_result(
+        SegmentSink(bucket_.layout, [&](const Segment& segment, const float* average) {
+            alignas(64) float u[kTileElements];
+            float* const m = bucket_.m.data() + segment.offset;
+            kernels_.momentum(average, 1, m, segment.count, betas(segment));
+            kernels_.direction(m, bucket_.v.data() + segment.offset, segment.parameters(), segment.count,
+                               update(segment), u);
+            kernels_.descend(u, update(segment).lr, segment.parameters(), segment.count);
+            segment.write_copy(kernels_);
+        }));
+}
+
+void HostPasses::step_alone(const Segment& segment, const float* gradients, float factor) {
+    float* const m = bucket_.m.data() + segment.offset;
+    AdamUpdate without_decay = update(segment);
+    without_decay.weight_decay = 0;
+    kernels_.momentum(gradients, factor, m, segment.count, betas(segment));
+    kernels_.frozen_update(m, bucket_.precondition.data() + segment.offset, segment.parameters(), segment.count,
+                           without_decay);
+}
+
+void HostPasses::step_alone(const FactorOf& factor) {
+    bucket_.layout.for_each_segment(threads_, [&](const Segment& segment) {
+        alignas(64) float widened[kBlockElements];
+        step_alone(segment, segment.read_gradients(kernels_, widened), factor(*segment.tensor));
+        segment.write_copy(kernels_);
+    });
+}
+
+void HostPasses::rejoin(const FactorOf& to_momentum, const FactorOf& decay) {
+    bucket_.allreduce->flat().last_result(
+        SegmentSink(bucket_.layout, [&](const Segment& segment, const float* average) {
+            const std::size_t at = segment.offset;
+            const float factor = to_momentum(*segment.tensor);
+            if (factor != 0) kernels_.multiply(average, factor, segment.count, bucket_.m.data() + at);
+            kernels_.rejoin(average, bucket_.precondition.data() + at, decay(*segment.tensor),
+                            bucket_.anchor.data() + at, segment.parameters(), segment.count);
+            segment.write_copy(kernels_);
+        }));
+}
+
 // ---- what is done rarely ----
 
 void HostPasses::copy_last_result(const Chunk& chunk, float* values) const {
@@ -233,6 +302,12 @@ void HostPasses::set_parameters(const float* fused) {
     bucket_.layout.for_each_segment(threads_, [&](const Segment& segment) {
         std::memcpy(segment.parameters(), fused + segment.offset, segment.count * sizeof(float));
         segment.write_copy(kernels_);
+    });
+}
+
+void HostPasses::copy_parameters(AlignedBuffer<float>& fused) const {
+    bucket_.layout.for_each_segment(threads_, [&](const Segment& segment) {
+        std::memcpy(fused.data() + segment.offset, segment.parameters(), segment.count * sizeof(float));
     });
 }
 

@@ -48,9 +48,11 @@ class Passes {
 
     // ---- a step; what works on a GPU may still be under way when these return ----
 
-    /// Looks for the first gradient that is a NaN or an infinity: NONFINITE. `gather`: leaves all in the sum, as
-    /// floats.
-    virtual Status look_at_gradients(bool gather) = 0;
+    /// Looks for the first gradient that is a NaN or an infinity. `gather`: leaves all in the sum, as floats.
+    virtual void look_at_gradients(bool gather) = 0;
+    /// Whether it is known what that has found, and then that: NONFINITE. Until then to be called again; `wait`: as
+    /// long as it takes.
+    virtual bool has_looked(bool wait, Status* found) = 0;
     /// Adam whole, the gradients being the sum times `factor`.
     virtual void adam(float factor) = 0;
     /// Turns a variance in `precondition` into what multiplies a momentum.
@@ -89,6 +91,19 @@ class Passes {
     /// The frozen update by the last message times unscale(tensor), tensors having steps of their own.
     virtual void update_from_message(const FactorOf& unscale, const FactorOf& step) = 0;
 
+    // ---- 0/1 Adam's ----
+
+    /// What its rounds are encoded from: factor(tensor) g; once there is an anchor, how far from it step_alone(factor),
+    /// which reading this does, and those before have led, in units of momentum.
+    virtual std::unique_ptr<ValueSource> make_round_source(FactorOf factor) = 0;
+    /// m by the last message, the gradients' average, and Adam's update by it with v as it is.
+    virtual void take_average() = 0;
+    /// m by this rank's own gradients times factor(tensor), and the frozen update by it, without weight decay.
+    virtual void step_alone(const FactorOf& factor) = 0;
+    /// Parameters and anchor to where the ranks meet, as the last message has it; where to_momentum(tensor) isn't 0, m
+    /// is that message times it.
+    virtual void rejoin(const FactorOf& to_momentum, const FactorOf& decay) = 0;
+
     // ---- what is done rarely, and waits ----
 
     /// Shows the host a fused array, part by part in order. A GPU's is copied for that.
@@ -99,6 +114,8 @@ class Passes {
     virtual void copy_last_result(const Chunk& chunk, float* values) const = 0;
     /// Sets the parameters, and the copies of them, from the host's memory; all, fused.
     virtual void set_parameters(const float* fused) = 0;
+    /// Copies the parameters to a fused array.
+    virtual void copy_parameters(AlignedBuffer<float>& fused) const = 0;
 
     /// Whether the sum is of use in compressed rounds, too.
     virtual bool keeps_sum() const { return false; }

@@ -74,13 +74,11 @@ Status check_memory(const onebit_optimizer_config_t& config, const Transport& tr
     if (config.max_grad_norm > 0 && transport.is_stream_ordered()) { // whose sums are of a GPU's memory
         return Status::error(ONEBIT_ERROR_UNSUPPORTED, "config.max_grad_norm: not over %s so far", transport.name());
     }
-    const auto unsupported = [](const char* what) {
-        return Status::error(ONEBIT_ERROR_UNSUPPORTED, "%s: not with config.memory ONEBIT_MEMORY_CUDA so far", what);
-    };
-    if (config.kind == ONEBIT_OPTIMIZER_ZERO_ONE_ADAM) {
-        return unsupported("config.kind: ONEBIT_OPTIMIZER_ZERO_ONE_ADAM");
+    if (config.bucket_size > 0 && transport.is_stream_ordered()) {
+        return Status::error(ONEBIT_ERROR_UNSUPPORTED,
+                             "config.bucket_size: not over %s, which wants exchanges in one order on all ranks",
+                             transport.name());
     }
-    if (config.bucket_size > 0) return unsupported("config.bucket_size");
     return {};
 }
 

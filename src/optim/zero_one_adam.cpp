@@ -3,10 +3,8 @@
 #include "optim/zero_one_adam.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <limits>
-
-#include "optim/segment_passes.hpp"
+#include <span>
 
 namespace onebit {
 
@@ -72,16 +70,7 @@ void ZeroOneAdam::visit_numbers(NumberVisitor& visitor) {
 /// Before the freeze the gradients; after it, what this rank's steps, the present one included, have done to the
 /// parameters.
 std::unique_ptr<ValueSource> ZeroOneAdam::make_source(Bucket& bucket) {
-    const auto body = [this, &bucket](const Segment& segment, const float* gradients, float* values) {
-        if (!frozen()) {
-            kernels().multiply(gradients, own_factor(), segment.count, values);
-            return;
-        }
-        step_alone(bucket, segment, gradients);
-        kernels().drift(segment.parameters(), bucket.anchor.data() + segment.offset,
-                        bucket.precondition.data() + segment.offset, segment.count, values);
-    };
-    return std::unique_ptr<ValueSource>(new SegmentSource(bucket.layout, kernels(), body));
+    return bucket.passes->make_round_source([this](const Tensor&) { return own_factor(); });
 }
 
 Status ZeroOneAdam::before_exchange(Bucket& bucket) {
@@ -93,8 +82,9 @@ Status ZeroOneAdam::before_exchange(Bucket& bucket) {
 void ZeroOneAdam::update_compressed(Bucket& bucket) {
     if (frozen()) {
         rejoin(bucket);
-    } else {
-        take_average(bucket);
+    } else { // which spares v
+        set_updates(schedule_.exact_rounds);
+        bucket.passes->take_average();
     }
 }
 
@@ -104,47 +94,22 @@ void ZeroOneAdam::update_exactly(Bucket& bucket) {
     update_with_adam(bucket, bucket.compresses ? schedule_.exact_rounds + 1 : t());
 }
 
-/// After a round that spares v.
-void ZeroOneAdam::take_average(Bucket& bucket) {
-    set_updates(schedule_.exact_rounds);
-    bucket.allreduce->flat().last_result(SegmentSink(bucket.layout, [&](const Segment& segment, const float* average) {
-        alignas(64) float u[kTileElements];
-        float* const m = bucket.m.data() + segment.offset;
-        kernels().momentum(average, 1, m, segment.count, betas(segment));
-        kernels().direction(m, bucket.v.data() + segment.offset, segment.parameters(), segment.count, update(segment),
-                            u);
-        kernels().descend(u, update(segment).lr, segment.parameters(), segment.count);
-        segment.write_copy(kernels());
-    }));
-}
-
 // ------------------------------------------------------------------------------------------------ the freeze ----
 
 Status ZeroOneAdam::freeze_bucket(Bucket& bucket) {
     // Preconditioned by 1 / infinity, masked elements keep their places whatever their gradients.
-    for (std::size_t i = 0; i < bucket.v.size(); ++i) {
-        if (bucket.v[i] <= 0) bucket.v[i] = std::numeric_limits<float>::infinity();
-    }
-    freeze_variance(bucket, schedule_.exact_rounds);
-    bucket.anchor = AlignedBuffer<float>(bucket.layout.count());
-    bucket.layout.for_each_segment(threads(), [&](const Segment& segment) {
-        std::memcpy(bucket.anchor.data() + segment.offset, segment.parameters(), segment.count * sizeof(float));
+    bucket.passes->edit(bucket.v, [](std::size_t, std::span<float> part) {
+        std::ranges::replace_if(
+            part, [](float v) { return v <= 0; }, std::numeric_limits<float>::infinity());
     });
+    freeze_variance(bucket, schedule_.exact_rounds);
+    bucket.anchor = AlignedBuffer<float>(bucket.layout.count(), memory());
+    bucket.passes->copy_parameters(bucket.anchor);
     drop_sum(bucket);
     return bucket.allreduce->reset();
 }
 
 // ---------------------------------------------------------------------------------------- B: after the freeze ----
-
-/// Adam with this rank's own gradients; weight decay waits for the round.
-void ZeroOneAdam::step_alone(Bucket& bucket, const Segment& segment, const float* gradients) const {
-    float* const m = bucket.m.data() + segment.offset;
-    AdamUpdate without_decay = update(segment);
-    without_decay.weight_decay = 0;
-    kernels().momentum(gradients, own_factor(), m, segment.count, betas(segment));
-    kernels().frozen_update(m, bucket.precondition.data() + segment.offset, segment.parameters(), segment.count,
-                            without_decay);
-}
 
 /// What a step after the freeze adds to L and to the decay.
 void ZeroOneAdam::begin_updates(Round) {
@@ -156,28 +121,20 @@ void ZeroOneAdam::begin_updates(Round) {
     }
 }
 
+/// Adam with this rank's own gradients; weight decay waits for the round.
 void ZeroOneAdam::update_locally(Bucket& bucket) {
     set_updates(freeze_step());
-    bucket.layout.for_each_segment(threads(), [&](const Segment& segment) {
-        alignas(64) float widened[kBlockElements];
-        step_alone(bucket, segment, segment.read_gradients(kernels(), widened));
-        segment.write_copy(kernels());
-    });
+    bucket.passes->step_alone([this](const Tensor&) { return own_factor(); });
 }
 
 /// After a local step and a round: the ranks meet at the average of what each has done since the last one.
 void ZeroOneAdam::rejoin(Bucket& bucket) {
-    bucket.allreduce->flat().last_result(SegmentSink(bucket.layout, [&](const Segment& segment, const float* average) {
-        const double lr_sum = lr_sum_[segment.tensor->group];
-        if (lr_sum > 0) {
-            kernels().multiply(average, static_cast<float>(-1 / lr_sum), segment.count,
-                               bucket.m.data() + segment.offset);
-        }
-        kernels().rejoin(average, bucket.precondition.data() + segment.offset,
-                         static_cast<float>(decay_[segment.tensor->group]), bucket.anchor.data() + segment.offset,
-                         segment.parameters(), segment.count);
-        segment.write_copy(kernels());
-    }));
+    const auto to_momentum = [this](const Tensor& tensor) {
+        const double lr_sum = lr_sum_[tensor.group];
+        return lr_sum > 0 ? static_cast<float>(-1 / lr_sum) : 0.0F;
+    };
+    bucket.passes->rejoin(to_momentum,
+                          [this](const Tensor& tensor) { return static_cast<float>(decay_[tensor.group]); });
 }
 
 } // namespace onebit

@@ -49,8 +49,6 @@ class ZeroOneAdam final : public FusedOptimizer {
 
     Round local_round() const { return t() % schedule_.local_interval == 0 ? Round::kCompressed : Round::kLocal; }
     void move_on_schedule(Round round);
-    void take_average(Bucket& bucket);
-    void step_alone(Bucket& bucket, const Segment& segment, const float* gradients) const;
     void rejoin(Bucket& bucket);
 
     ZeroOneSchedule schedule_;

@@ -66,14 +66,6 @@ TEST_CASE("a GPU's steps give the CPU's bits", "[cuda]") {
            [](const DeviceModel& d) {
                return cuda::adam({d.pieces(), d.fused(0), d.factors(), d.fused(1), d.fused(kVariance)}, nullptr);
            }});
-    check({"frozen_update",
-           [](const OptimKernels& k, HostModel& h, const Segment& s) {
-               k.frozen_update(h.fused(0, s), h.fused(kPrecondition, s), s.parameters(), s.count, h.settings(s).update);
-               s.write_copy(k);
-           },
-           [](const DeviceModel& d) {
-               return cuda::frozen_update({d.pieces(), d.fused(0), d.fused(kPrecondition)}, nullptr);
-           }});
     for (const bool by_tensor : {false, true}) {
         check({"descend",
                [=](const OptimKernels& k, HostModel& h, const Segment& s) {
@@ -84,17 +76,25 @@ TEST_CASE("a GPU's steps give the CPU's bits", "[cuda]") {
                    return cuda::descend({d.pieces(), d.fused(0), by_tensor ? d.factors() : nullptr}, nullptr);
                }});
     }
-    const DeviceArray<float> decays({0.01F, 0.0F});
-    check({"rejoin",
-           [](const OptimKernels& k, HostModel& h, const Segment& s) {
-               k.rejoin(h.fused(0, s), h.fused(kPrecondition, s), s.tensor->group == 0 ? 0.01F : 0.0F,
-                        h.fused(kOutput, s), s.parameters(), s.count);
-               s.write_copy(k);
-           },
-           [&](const DeviceModel& d) {
-               return cuda::rejoin({d.pieces(), d.fused(0), d.fused(kPrecondition), decays.data(), d.fused(kOutput)},
-                                   nullptr);
-           }});
+    for (const bool drifts : {false, true}) {
+        check({"step_alone",
+               [=](const OptimKernels& k, HostModel& h, const Segment& s) {
+                   AdamUpdate without_decay = h.settings(s).update;
+                   without_decay.weight_decay = 0;
+                   k.momentum(OwnGradients(k, s).values, h.factor(s), h.fused(1, s), s.count, h.settings(s).betas);
+                   k.frozen_update(h.fused(1, s), h.fused(kPrecondition, s), s.parameters(), s.count, without_decay);
+                   if (drifts) {
+                       k.drift(s.parameters(), h.fused(0, s), h.fused(kPrecondition, s), s.count, h.fused(kOutput, s));
+                   } else {
+                       s.write_copy(k);
+                   }
+               },
+               [=](const DeviceModel& d) {
+                   return cuda::step_alone({d.pieces(), d.factors(), d.fused(kPrecondition), d.fused(1),
+                                            drifts ? d.fused(0) : nullptr, drifts ? d.fused(kOutput) : nullptr},
+                                           nullptr);
+               }});
+    }
 }
 
 TEST_CASE("a GPU's moments and directions are the CPU's to the bit", "[cuda]") {
@@ -156,13 +156,6 @@ TEST_CASE("a GPU's moments and directions are the CPU's to the bit", "[cuda]") {
 }
 
 TEST_CASE("what a GPU reads, writes and multiplies has the CPU's bits", "[cuda]") {
-    check({"drift",
-           [](const OptimKernels& k, HostModel& h, const Segment& s) {
-               k.drift(s.parameters(), h.fused(1, s), h.fused(kPrecondition, s), s.count, h.fused(kOutput, s));
-           },
-           [](const DeviceModel& d) {
-               return cuda::drift({d.pieces(), d.fused(1), d.fused(kPrecondition), d.fused(kOutput)}, nullptr);
-           }});
     check({"multiply, in place",
            [](const OptimKernels& k, HostModel& h, const Segment& s) {
                k.multiply(h.fused(0, s), h.factor(s), s.count, h.fused(0, s));
@@ -246,59 +239,94 @@ struct SomeMessages {
     std::vector<std::size_t> begins;
 };
 
-/// As 1-bit Adam does, or as 1-bit LAMB does: with a factor and a step of the tensor's own.
-void update_compressed(HostModel& host, const std::vector<float>& decoded, bool by_tensor) {
-    const OptimKernels& kernels = reference_optim_kernels();
+/// A pass by a message: what the CPU does for a segment once it is decoded, and what a GPU does.
+struct MessagePass {
+    const char* name;
+    std::function<void(const OptimKernels&, HostModel&, const Segment&, std::vector<float> decoded)> on_segment;
+    std::function<Status(const DeviceModel&, const cuda::Messages&)> on_device;
+};
+
+void check(const MessagePass& pass, const std::vector<std::size_t>& counts, std::size_t ranks, onebit_group_t group,
+           bool masked) {
+    CAPTURE(pass.name, counts.size(), counts[0], ranks, group, masked);
+    HostModel host(counts, ranks);
+    DeviceModel device(host);
+    const SomeMessages messages(host, group);
+    device.set_messages(host, group, messages.begins);
+    const DeviceArray<std::uint32_t> words(messages.words);
+    const DeviceArray<std::uint32_t> mask(messages.mask);
+    REQUIRE(pass.on_device(device, {words.data(), masked ? mask.data() : nullptr}).ok());
+
+    std::unique_ptr<Codec> codec;
+    REQUIRE(make_codec({ONEBIT_CODEC_SIGN, ONEBIT_SCALE_L2, group, 1, "reference"}, &codec).ok());
+    std::vector<float> decoded(host.layout.count());
+    for (const Chunk& chunk : host.chunks) {
+        codec->decode(messages.words.data() + messages.begins[chunk.index], Slice::whole(chunk),
+                      masked ? messages.mask : std::vector<std::uint32_t>(), ArraySink(decoded.data()));
+    }
+    const Values before = host.values;
     for (const Segment& segment : host.layout.segments()) {
-        std::vector<float> m(decoded.begin() + static_cast<std::ptrdiff_t>(segment.offset), decoded.end());
-        AdamUpdate update = HostModel::settings(segment).update;
-        if (by_tensor) {
-            update.lr = HostModel::factor(segment);
-            kernels.multiply(m.data(), HostModel::factor(segment), segment.count, m.data());
+        const auto begin = decoded.begin() + static_cast<std::ptrdiff_t>(segment.offset);
+        pass.on_segment(reference_optim_kernels(), host, segment,
+                        {begin, begin + static_cast<std::ptrdiff_t>(segment.count)});
+        segment.write_copy(reference_optim_kernels());
+    }
+    compare(host, device, before);
+}
+
+void check(const MessagePass& pass) {
+    for (const auto& counts : all_counts()) {
+        for (const std::size_t ranks : {1, 3}) {
+            for (const onebit_group_t group : {ONEBIT_GROUP_BLOCK, ONEBIT_GROUP_TENSOR}) {
+                for (const bool masked : {false, true}) check(pass, counts, ranks, group, masked);
+            }
         }
-        kernels.frozen_update(m.data(), host.fused(kPrecondition, segment), segment.parameters(), segment.count,
-                              update);
-        segment.write_copy(kernels);
     }
 }
 
 TEST_CASE("a GPU's step by a message gives the bits of the CPU's decoding and step", "[cuda]") {
-    for (const auto& counts : all_counts()) {
-        for (const std::size_t ranks : {1, 3}) {
-            for (const onebit_group_t group : {ONEBIT_GROUP_BLOCK, ONEBIT_GROUP_TENSOR}) {
-                for (const unsigned variant : {0, 1, 2, 3}) {
-                    const bool masked = variant % 2 == 1;
-                    const bool by_tensor = variant >= 2;
-                    CAPTURE(counts.size(), counts[0], ranks, group, masked, by_tensor);
-                    HostModel host(counts, ranks);
-                    DeviceModel device(host);
-                    const SomeMessages messages(host, group);
-                    device.set_messages(host, group, messages.begins);
-                    const DeviceArray<std::uint32_t> words(messages.words);
-                    const DeviceArray<std::uint32_t> mask(messages.mask);
-                    const float* const by = by_tensor ? device.factors() : nullptr;
-                    REQUIRE(cuda::compressed_update({device.pieces(),
-                                                     {words.data(), masked ? mask.data() : nullptr},
-                                                     device.fused(kPrecondition),
-                                                     by,
-                                                     by},
-                                                    nullptr)
-                                .ok());
-
-                    std::unique_ptr<Codec> codec;
-                    REQUIRE(make_codec({ONEBIT_CODEC_SIGN, ONEBIT_SCALE_L2, group, 1, "reference"}, &codec).ok());
-                    std::vector<float> decoded(host.layout.count());
-                    for (const Chunk& chunk : host.chunks) {
-                        codec->decode(messages.words.data() + messages.begins[chunk.index], Slice::whole(chunk),
-                                      masked ? messages.mask : std::vector<std::uint32_t>(), ArraySink(decoded.data()));
-                    }
-                    const Values before = host.values;
-                    update_compressed(host, decoded, by_tensor);
-                    compare(host, device, before);
-                }
-            }
-        }
+    for (const bool by_tensor : {false, true}) { // as 1-bit Adam does; as LAMB: with a factor and a step of its own
+        check({"compressed_update",
+               [=](const OptimKernels& k, HostModel& h, const Segment& s, std::vector<float> m) {
+                   AdamUpdate update = h.settings(s).update;
+                   if (by_tensor) {
+                       update.lr = h.factor(s);
+                       k.multiply(m.data(), h.factor(s), s.count, m.data());
+                   }
+                   k.frozen_update(m.data(), h.fused(kPrecondition, s), s.parameters(), s.count, update);
+               },
+               [=](const DeviceModel& d, const cuda::Messages& messages) {
+                   const float* const by = by_tensor ? d.factors() : nullptr;
+                   return cuda::compressed_update({d.pieces(), messages, d.fused(kPrecondition), by, by}, nullptr);
+               }});
     }
+    check({"take_average",
+           [](const OptimKernels& k, HostModel& h, const Segment& s, std::vector<float> average) {
+               const cuda::GroupSettings& settings = h.settings(s);
+               std::vector<float> u(s.count);
+               k.momentum(average.data(), 1, h.fused(1, s), s.count, settings.betas);
+               k.direction(h.fused(1, s), h.fused(kVariance, s), s.parameters(), s.count, settings.update, u.data());
+               k.descend(u.data(), settings.update.lr, s.parameters(), s.count);
+           },
+           [](const DeviceModel& d, const cuda::Messages& messages) {
+               return cuda::take_average({d.pieces(), messages, d.fused(1), d.fused(kVariance)}, nullptr);
+           }});
+}
+
+TEST_CASE("a GPU's ranks meet where the CPU's do, to the bit", "[cuda]") {
+    const auto to_momentum = [](const Segment& s) { return s.tensor->number % 3 == 1 ? 0.0F : -HostModel::factor(s); };
+    check({"rejoin",
+           [=](const OptimKernels& k, HostModel& h, const Segment& s, std::vector<float> average) {
+               if (to_momentum(s) != 0) k.multiply(average.data(), to_momentum(s), s.count, h.fused(1, s));
+               k.rejoin(average.data(), h.fused(kPrecondition, s), h.factor(s), h.fused(kOutput, s), s.parameters(),
+                        s.count);
+           },
+           [=](const DeviceModel& d, const cuda::Messages& messages) {
+               const DeviceArray<float> factors(d.by_tensor(to_momentum));
+               return cuda::rejoin({d.pieces(), messages, d.fused(kPrecondition), factors.data(), d.factors(),
+                                    d.fused(1), d.fused(kOutput)},
+                                   nullptr);
+           }});
 }
 
 } // namespace

@@ -1,7 +1,8 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// 1-bit Adam over NCCL, an emulated one, beside the same on the host.
+// 1-bit Adam and 0/1 Adam on a GPU over NCCL, an emulated one, and over a transport that reaches the GPU's memory,
+// beside the same on the host.
 
 #include <catch2/catch.hpp>
 #include <memory>
@@ -10,6 +11,7 @@
 #include "compress/device_memory.hpp"
 #include "optim/optimizer.hpp"
 #include "support/data.hpp"
+#include "support/device_aware.hpp"
 #include "support/loopback_ranks.hpp"
 #include "support/nccl_ranks.hpp"
 
@@ -17,28 +19,40 @@ namespace onebit {
 namespace {
 
 constexpr std::size_t kCount = 5003;
+constexpr std::size_t kFirst = 3000; ///< of the elements: in one tensor, all others in another
 
 struct Trained {
     std::vector<float> parameters;
     Status status;
 };
 
-Status train(std::unique_ptr<Transport> transport, onebit_memory_t memory, double max_grad_norm, Trained* outcome) {
+/// Frozen after step 3; 0/1 Adam, which averages exactly in steps 1 and 2, has rounds in 4, 5, 6 and 8 then.
+onebit_optimizer_config_t make_config(onebit_optimizer_kind_t kind) {
+    onebit_optimizer_config_t config = ONEBIT_OPTIMIZER_CONFIG_INIT(kind, 1e-2);
+    config.freeze_step = 3;
+    config.variance_updates = 1;
+    config.local_step_scaler = 2;
+    config.local_steps = 2;
+    return config;
+}
+
+Status train(std::unique_ptr<Transport> transport, onebit_memory_t memory, onebit_optimizer_config_t config,
+             Trained* outcome) {
     const int rank = transport->rank();
     std::unique_ptr<Communicator> communicator;
     ONEBIT_RETURN_IF_ERROR(Communicator::create(std::move(transport), {}, &communicator));
-    onebit_optimizer_config_t config = ONEBIT_OPTIMIZER_CONFIG_INIT(ONEBIT_OPTIMIZER_ONEBIT_ADAM, 1e-2);
-    config.freeze_step = 3;
     config.memory = memory;
-    config.max_grad_norm = max_grad_norm;
     Memory& place = memory == ONEBIT_MEMORY_CUDA ? device_memory() : host_memory();
     AlignedBuffer<float> parameters(kCount, place);
     AlignedBuffer<float> gradients(kCount, place);
-    const onebit_tensor_t tensor = ONEBIT_TENSOR_INIT(parameters.data(), gradients.data(), kCount);
+    const onebit_tensor_t tensors[] = {
+        ONEBIT_TENSOR_INIT(parameters.data(), gradients.data(), kFirst),
+        ONEBIT_TENSOR_INIT(parameters.data() + kFirst, gradients.data() + kFirst, kCount - kFirst)};
     std::unique_ptr<Optimizer> optimizer;
-    ONEBIT_RETURN_IF_ERROR(make_optimizer(*communicator, &config, &tensor, 1, {}, &optimizer));
-    for (unsigned step = 0; step < 7; ++step) {
+    ONEBIT_RETURN_IF_ERROR(make_optimizer(*communicator, &config, tensors, 2, {}, &optimizer));
+    for (unsigned step = 0; step < 9; ++step) {
         gradients.copy_from(onebit_test::make_data(onebit_test::Kind::gaussian, kCount, 1, rank, step).data());
+        if (config.bucket_size > 0) ONEBIT_RETURN_IF_ERROR(optimizer->grad_ready(1));
         ONEBIT_RETURN_IF_ERROR(optimizer->step());
     }
     outcome->parameters.resize(kCount);
@@ -46,17 +60,14 @@ Status train(std::unique_ptr<Transport> transport, onebit_memory_t memory, doubl
     return {};
 }
 
-TEST_CASE("1-bit Adam over NCCL trains as on the host, to the bit", "[nccl][optimizers]") {
-    onebit_test::EmulatedNccl nccl; // two ranks: their exact sums have but one order
-    const auto on_gpu =
-        onebit_test::run_nccl_ranks<Trained>(nccl, 2, [](std::unique_ptr<Transport> transport, Trained* outcome) {
-            return train(std::move(transport), ONEBIT_MEMORY_CUDA, 0, outcome);
-        });
-    const auto on_host =
-        onebit_test::run_loopback_ranks<Trained>(2, [](std::unique_ptr<Transport> transport, Trained* outcome) {
-            return train(std::move(transport), ONEBIT_MEMORY_HOST, 0, outcome);
-        });
-    for (std::size_t r = 0; r < 2; ++r) {
+std::vector<Trained> train_on_host(int ranks, const onebit_optimizer_config_t& config) {
+    return onebit_test::run_loopback_ranks<Trained>(ranks, [&](std::unique_ptr<Transport> transport, Trained* outcome) {
+        return train(std::move(transport), ONEBIT_MEMORY_HOST, config, outcome);
+    });
+}
+
+void compare(const std::vector<Trained>& on_gpu, const std::vector<Trained>& on_host) {
+    for (std::size_t r = 0; r < on_host.size(); ++r) {
         CAPTURE(r, on_gpu[r].status.message(), on_host[r].status.message());
         REQUIRE(on_gpu[r].status.ok());
         REQUIRE(on_host[r].status.ok());
@@ -64,15 +75,45 @@ TEST_CASE("1-bit Adam over NCCL trains as on the host, to the bit", "[nccl][opti
     }
 }
 
-TEST_CASE("gradients can't be clipped over NCCL yet, and every rank says so", "[nccl][optimizers]") {
+TEST_CASE("1-bit Adam and 0/1 Adam over NCCL train as on the host, to the bit", "[nccl][optimizers]") {
+    const onebit_optimizer_config_t config =
+        make_config(GENERATE(ONEBIT_OPTIMIZER_ONEBIT_ADAM, ONEBIT_OPTIMIZER_ZERO_ONE_ADAM));
+    onebit_test::EmulatedNccl nccl; // two ranks: their exact sums have but one order
+    const auto train_on_gpu = [&](std::unique_ptr<Transport> transport, Trained* outcome) {
+        return train(std::move(transport), ONEBIT_MEMORY_CUDA, config, outcome);
+    };
+    compare(onebit_test::run_nccl_ranks<Trained>(nccl, 2, train_on_gpu), train_on_host(2, config));
+}
+
+TEST_CASE("optimizers whose messages go directly train as on the host, in buckets too", "[cuda][direct][optimizers]") {
+    onebit_optimizer_config_t config =
+        make_config(GENERATE(ONEBIT_OPTIMIZER_ONEBIT_ADAM, ONEBIT_OPTIMIZER_ZERO_ONE_ADAM));
+    config.bucket_size = GENERATE(0, 2000);
+    const int ranks = config.bucket_size > 0 ? 3 : 2; // whose sums are added up in rank order, or have but one
+    const auto train_on_gpu = [&](std::unique_ptr<Transport> transport, Trained* outcome) {
+        auto direct = std::make_unique<onebit_test::DeviceAwareTransport>(std::move(transport));
+        return train(std::move(direct), ONEBIT_MEMORY_CUDA, config, outcome);
+    };
+    compare(onebit_test::run_loopback_ranks<Trained>(ranks, train_on_gpu), train_on_host(ranks, config));
+}
+
+TEST_CASE("what can't be had over NCCL is said on every rank", "[nccl][optimizers]") {
+    onebit_optimizer_config_t config = make_config(ONEBIT_OPTIMIZER_ONEBIT_ADAM);
+    const bool clipped = GENERATE(true, false);
+    if (clipped) {
+        config.max_grad_norm = 1;
+    } else {
+        config.bucket_size = 1000;
+    }
     onebit_test::EmulatedNccl nccl;
     const auto outcomes =
-        onebit_test::run_nccl_ranks<Trained>(nccl, 2, [](std::unique_ptr<Transport> transport, Trained* outcome) {
-            return train(std::move(transport), ONEBIT_MEMORY_CUDA, 1, outcome);
+        onebit_test::run_nccl_ranks<Trained>(nccl, 2, [&](std::unique_ptr<Transport> transport, Trained* outcome) {
+            return train(std::move(transport), ONEBIT_MEMORY_CUDA, config, outcome);
         });
     for (const Trained& outcome : outcomes) {
         CHECK(outcome.status.code() == ONEBIT_ERROR_UNSUPPORTED);
-        CHECK_THAT(outcome.status.message(), Catch::Contains("max_grad_norm") && Catch::Contains("nccl"));
+        CHECK_THAT(outcome.status.message(),
+                   Catch::Contains(clipped ? "max_grad_norm" : "bucket_size") && Catch::Contains("nccl"));
     }
 }
 

@@ -167,7 +167,8 @@ class DeviceModel {
           sketches_(host.values.sketches),
           total_(host.values.total),
           settings_({kSettings[0], kSettings[1]}),
-          factors_(tensor_factors(host)),
+          host_(host),
+          factors_(by_tensor(HostModel::factor)),
           pieces_(make_pieces(host)) {}
 
     cuda::Pieces pieces() const { return {pieces_.data(), pieces_.get().size(), settings_.data()}; }
@@ -177,6 +178,15 @@ class DeviceModel {
     float* total() const { return total_.data(); }
     /// One for each tensor, as HostModel::factor has them; the first is one that all share, too.
     const float* factors() const { return factors_.data(); }
+    /// What is asked of the first segment of each tensor.
+    template <typename FactorOf>
+    std::vector<float> by_tensor(const FactorOf& factor_of) const {
+        std::vector<float> factors;
+        for (std::size_t i = 0; i < host_.layout.tensors().size(); ++i) {
+            factors.push_back(factor_of(host_.layout.segments_of_tensor(i).front()));
+        }
+        return factors;
+    }
 
     Values values() const {
         return {
@@ -204,14 +214,6 @@ class DeviceModel {
     }
 
   private:
-    std::vector<float> tensor_factors(const HostModel& host) const {
-        std::vector<float> factors(host.layout.tensors().size());
-        for (const Segment& segment : host.layout.segments()) {
-            factors[segment.tensor->number] = HostModel::factor(segment);
-        }
-        return factors;
-    }
-
     std::vector<cuda::Piece> make_pieces(const HostModel& host) const {
         std::vector<cuda::Piece> pieces;
         for (const Segment& segment : host.layout.segments()) {
@@ -249,6 +251,7 @@ class DeviceModel {
     DeviceArray<float> sketches_;
     DeviceArray<float> total_;
     DeviceArray<cuda::GroupSettings> settings_;
+    const HostModel& host_;
     DeviceArray<float> factors_;
     DeviceArray<cuda::Piece> pieces_;
 };

@@ -5,12 +5,21 @@
 // element and nothing larger.
 #pragma once
 
+#include <cmath>
 #include <memory>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "compress/device_memory.hpp"
+#include "support/directory.hpp"
+#include "support/files.hpp"
 #include "support/training.hpp"
 
 namespace onebit_test {
+
+inline constexpr onebit_memory_t kHost = ONEBIT_MEMORY_HOST;
+inline constexpr onebit_memory_t kGpu = ONEBIT_MEMORY_CUDA;
 
 // A tensor's array, with guards around it.
 class Words {
@@ -177,6 +186,70 @@ inline bool same_training(TrainingOn& a, TrainingOn& b) {
            x.frozen == y.frozen && x.steps == y.steps && x.skipped == y.skipped && x.freeze_step == y.freeze_step &&
            x.masked == y.masked && x.exact_rounds == y.exact_rounds && x.compressed_rounds == y.compressed_rounds &&
            x.grad_norm == y.grad_norm;
+}
+
+// ---- what is trained ----
+
+// One tensor, whose gradients are encoded from where they lie.
+inline Model one_tensor(onebit_optimizer_config_t config) {
+    return {config, {{9001}}};
+}
+
+// Odd sizes, all types of gradients and copies; one blend for all; clipped.
+inline Model all_types(onebit_optimizer_config_t config) {
+    config.max_grad_norm = 40;
+    return {config,
+            {{5000, 0, ONEBIT_FLOAT16, true, ONEBIT_BFLOAT16},
+             {1},
+             {33, 0, ONEBIT_BFLOAT16, true, ONEBIT_FLOAT32},
+             {4095, 0, ONEBIT_FLOAT32, true, ONEBIT_FLOAT16},
+             {2, 0, ONEBIT_FLOAT16}}};
+}
+
+// Groups that differ in everything, one of which is never compressed.
+inline Model three_groups(onebit_optimizer_config_t config) {
+    Model model{config, {{4100, 0}, {77, 2}, {31, 1, ONEBIT_FLOAT16}, {4097, 1}, {63, 0, ONEBIT_FLOAT32, true}}};
+    model.groups.assign(3, ONEBIT_PARAM_GROUP_INIT(0.01));
+    model.groups[0].weight_decay = 0.1;
+    model.groups[1].lr = 0.03;
+    model.groups[1].beta1 = 0.8;
+    model.groups[1].beta2 = 0.99;
+    model.groups[1].eps = 1e-6;
+    model.groups[2].no_compress = 1;
+    return model;
+}
+
+inline std::vector<Model> all_models(const onebit_optimizer_config_t& config) {
+    return {one_tensor(config), all_types(config), three_groups(config)};
+}
+
+// Some elements have no gradient, and so no variance, before step 9: they are masked at the freeze.
+inline Gradient with_zeros(std::size_t count, std::uint64_t seed) {
+    return [inner = gaussian_gradient(count, seed)](int rank, std::uint64_t t) {
+        std::vector<float> values = inner(rank, t);
+        if (t < 9) std::fill(values.begin() + 40, values.begin() + 90, 0.0f);
+        return values;
+    };
+}
+
+// In eighths, whose sum over any number of ranks is exact, in whatever order it is added up.
+inline Gradient in_eighths(Gradient inner) {
+    return [inner = std::move(inner)](int rank, std::uint64_t t) {
+        std::vector<float> values = inner(rank, t);
+        for (float& value : values) value = std::round(value * 8) / 8;
+        return values;
+    };
+}
+
+// ---- saves ----
+
+inline Bytes saved(TrainingOn& training, RankLog& log, const SharedDirectory& directory, const std::string& name) {
+    ONEBIT_EXPECT_OK(log, onebit_optimizer_save(training.get(), directory.prefix(name).c_str()));
+    return read_file(directory.file(name, log.rank()));
+}
+
+inline void load(TrainingOn& training, RankLog& log, const SharedDirectory& directory, const std::string& name) {
+    ONEBIT_EXPECT_OK(log, onebit_optimizer_load(training.get(), directory.prefix(name).c_str()));
 }
 
 } // namespace onebit_test

@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <span>
+
 #include "collectives/arithmetic.hpp"
 #include "collectives/cuda/kernels.hpp"
 #include "core/cuda/device.hpp"
@@ -18,6 +20,10 @@ class CudaArithmetic final : public Arithmetic {
     void add(const float* from, std::size_t count, float* to) override { note(cuda::add({from, count, to}, stream_)); }
     void multiply(const float* from, float factor, std::size_t count, float* to) override {
         note(cuda::scale({from, factor, count, to}, stream_));
+    }
+    void sum(std::span<float* const> parts, std::size_t count, float* to) override {
+        for (const float* const part : parts.subspan(1)) add(part, count, parts.front());
+        if (parts.front() != to) note(cuda::copy_later(to, parts.front(), count * sizeof(float), stream_));
     }
 
   private:

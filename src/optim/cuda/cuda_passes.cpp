@@ -122,22 +122,48 @@ const float* CudaPasses::gradients_in_place() const {
     return fused ? static_cast<const float*>(tensors.front()->gradients) : nullptr;
 }
 
-Status CudaPasses::look_at_gradients(bool gather) {
+void CudaPasses::look_at_gradients(bool gather) {
     follow_gradients();
-    const float* values = gather ? nullptr : gradients_in_place();
-    if (values == nullptr) {
+    looked_at_ = gather ? nullptr : gradients_in_place();
+    if (looked_at_ == nullptr) {
         note(cuda::widen({pieces(), bucket_.sum.data()}, stream_));
-        values = bucket_.sum.data();
+        looked_at_ = bucket_.sum.data();
     }
+    looked_ = false;
+    ask_what_was_found();
+}
+
+/// The first time since a look it puts the search into the stream.
+bool CudaPasses::ask_what_was_found() {
     const std::size_t count = bucket_.layout.count();
-    const std::size_t bad = bucket_.allreduce->codec().first_nonfinite(values, count);
-    ONEBIT_RETURN_IF_ERROR(failure());
-    if (bad == count) return {};
-    float value = 0;
-    memory_.copy(&value, values + bad, sizeof(value));
+    looked_ = looked_ || bucket_.allreduce->codec().find_nonfinite(looked_at_, count, &nonfinite_);
+    return looked_;
+}
+
+bool CudaPasses::has_looked(bool wait, Status* found) {
+    while (!ask_what_was_found()) {
+        if (!wait) return false;
+        note(cuda::wait_for(stream_));
+    }
+    *found = failure();
+    if (found->ok() && nonfinite_ < bucket_.layout.count()) {
+        *found = catch_exceptions([this] { return describe_nonfinite(); });
+    }
+    return true;
+}
+
+/// As it lies where the caller has it: the sum may be another by now.
+Status CudaPasses::describe_nonfinite() const {
     const std::span<const Segment> segments = bucket_.layout.segments();
-    const auto after = std::ranges::upper_bound(segments, bad, {}, &Segment::offset);
-    return nonfinite_gradient(after[-1], bad - after[-1].offset, value);
+    const Segment& segment = std::ranges::upper_bound(segments, nonfinite_, {}, &Segment::offset)[-1];
+    const std::size_t index = nonfinite_ - segment.offset;
+    Tensor on_host = *segment.tensor;
+    std::uint32_t bits = 0;
+    memory_.copy(&bits, moved(on_host.gradients, segment.begin + index, on_host.gradient_type),
+                 bytes_of(on_host.gradient_type));
+    on_host.gradients = &bits;
+    float widened = 0;
+    return nonfinite_gradient(segment, index, *on_host.read_gradients(0, 1, reference_optim_kernels(), &widened));
 }
 
 void CudaPasses::adam(float factor) {
@@ -199,8 +225,13 @@ class CudaPasses::EncodedSource final : public ValueSource {
 };
 
 std::unique_ptr<ValueSource> CudaPasses::make_momentum_source(FactorOf factor) {
+    prepare_ = &CudaPasses::prepare_momenta;
     factor_of_ = std::move(factor);
     return std::make_unique<EncodedSource>(encoded_);
+}
+
+void CudaPasses::prepare_source() {
+    (this->*prepare_)();
 }
 
 /// What all tensors' momenta are made by, as far as it is the same.
@@ -217,8 +248,7 @@ std::optional<Blend> CudaPasses::common_blend() const {
 
 /// The encoder forms the momenta itself where all are made alike, of the last message; else they are formed first, from
 /// the gradients as they lie.
-void CudaPasses::prepare_source() {
-    if (!factor_of_) return;
+void CudaPasses::prepare_momenta() {
     const float* const own_factors = factors(factor_of_);
     const bool m_is_the_message = bucket_.m.size() == 0;
     const std::optional<Blend> blend = common_blend();
@@ -300,6 +330,48 @@ void CudaPasses::update_from_message(const FactorOf& unscale, const FactorOf& st
         {pieces(), last_messages(), bucket_.precondition.data(), factors(unscale), steps(step)}, stream_));
 }
 
+// ----------------------------------------------------------------------------------------------- 0/1 Adam's ----
+
+std::unique_ptr<ValueSource> CudaPasses::make_round_source(FactorOf factor) {
+    prepare_ = &CudaPasses::prepare_round;
+    factor_of_ = std::move(factor);
+    return std::make_unique<EncodedSource>(encoded_);
+}
+
+void CudaPasses::prepare_round() {
+    float* const values = bucket_.sum.data();
+    const float* const own_factors = factors(factor_of_);
+    encoded_ = {values, std::nullopt};
+    if (bucket_.anchor.size() > 0) {
+        note(cuda::step_alone(
+            {pieces(), own_factors, bucket_.precondition.data(), bucket_.m.data(), bucket_.anchor.data(), values},
+            stream_));
+        return;
+    }
+    const float* const in_place = gradients_in_place();
+    const float* const gradients = in_place != nullptr ? in_place : values;
+    if (std::ranges::all_of(factors_, [](float factor) { return factor == 1; })) {
+        encoded_.values = gradients;
+    } else {
+        note(cuda::multiply({pieces(), gradients, own_factors, values}, stream_));
+    }
+}
+
+void CudaPasses::take_average() {
+    note(cuda::take_average({pieces(), last_messages(), bucket_.m.data(), bucket_.v.data()}, stream_));
+}
+
+void CudaPasses::step_alone(const FactorOf& factor) {
+    note(cuda::step_alone({pieces(), factors(factor), bucket_.precondition.data(), bucket_.m.data(), nullptr, nullptr},
+                          stream_));
+}
+
+void CudaPasses::rejoin(const FactorOf& to_momentum, const FactorOf& decay) {
+    note(cuda::rejoin({pieces(), last_messages(), bucket_.precondition.data(), factors(to_momentum), steps(decay),
+                       bucket_.m.data(), bucket_.anchor.data()},
+                      stream_));
+}
+
 // ------------------------------------------------------------------------------------------------ done rarely ----
 
 void CudaPasses::read(const AlignedBuffer<float>& fused, const Reader& body) const {
@@ -332,6 +404,13 @@ void CudaPasses::set_parameters(const float* fused) {
         memory_.copy(tensor.parameters(), fused + tensor.offset, tensor.count * sizeof(float));
     }
     note(cuda::narrow({pieces()}, stream_));
+}
+
+void CudaPasses::copy_parameters(AlignedBuffer<float>& fused) const {
+    for (std::size_t i = 0; i < bucket_.layout.tensors().size(); ++i) {
+        const Segment tensor = bucket_.layout.whole_tensor(i);
+        memory_.copy(fused.data() + tensor.offset, tensor.parameters(), tensor.count * sizeof(float));
+    }
 }
 
 Status CudaPasses::failure() const {

@@ -49,16 +49,18 @@ class PinnedTable {
 
 /// The passes over a bucket in a GPU's memory: each puts one launch, or a few, into the stream and returns. What the
 /// kernels are told lies in that memory too, and is copied there again only when it changes: pieces with a tensor's
-/// gradients, settings with a step. look_at_gradients alone waits, once.
+/// gradients, settings with a step. What look_at_gradients has found is asked for by an event.
 ///
 /// The sum stays for good, for compressed rounds gather in it what they encode: the gradients, unless the bucket is one
-/// tensor of floats, which is encoded from where it lies; or whole momenta, where a message's encoder can't form them.
+/// tensor of floats, which is encoded from where it lies; whole momenta, where a message's encoder can't form them; or
+/// what 0/1 Adam's steps alone have done.
 class CudaPasses final : public Passes {
   public:
     CudaPasses(Bucket& bucket, const PassSettings& settings, Memory& memory, cuda::Stream stream,
                const CudaNeeds& needs);
 
-    Status look_at_gradients(bool gather) override;
+    void look_at_gradients(bool gather) override;
+    bool has_looked(bool wait, Status* found) override;
     void adam(float factor) override;
     void invert_denominator() override;
     void sum_squares(std::span<float> by_segment) override;
@@ -75,10 +77,16 @@ class CudaPasses final : public Passes {
     void look_at_messages(const FactorOf& unscale, std::span<Findings> findings) override;
     void update_from_message(const FactorOf& unscale, const FactorOf& step) override;
 
+    std::unique_ptr<ValueSource> make_round_source(FactorOf factor) override;
+    void take_average() override;
+    void step_alone(const FactorOf& factor) override;
+    void rejoin(const FactorOf& to_momentum, const FactorOf& decay) override;
+
     void read(const AlignedBuffer<float>& fused, const Reader& body) const override;
     void edit(AlignedBuffer<float>& fused, const Editor& body) override;
     void copy_last_result(const Chunk& chunk, float* values) const override;
     void set_parameters(const float* fused) override;
+    void copy_parameters(AlignedBuffer<float>& fused) const override;
 
     bool keeps_sum() const override { return true; }
     std::size_t bytes() const override;
@@ -91,11 +99,15 @@ class CudaPasses final : public Passes {
     };
     class EncodedSource;
 
+    bool ask_what_was_found();
+    Status describe_nonfinite() const;
     void make_pieces();
     void place_in_messages();
     void follow_gradients();
     cuda::Pieces pieces();
     const float* gradients_in_place() const;
+    void prepare_momenta();
+    void prepare_round();
     std::optional<Blend> common_blend() const;
     const float* factors(const FactorOf& factor_of);
     const float* steps(const FactorOf& step_of);
@@ -128,6 +140,12 @@ class CudaPasses final : public Passes {
     AlignedBuffer<float> m_before_; ///< LAMB's, of the messages but the last
     AlignedBuffer<float> work_;     ///< likewise
 
+    // Of the last look at gradients.
+    const float* looked_at_ = nullptr;
+    bool looked_ = false;       ///< its outcome is known
+    std::size_t nonfinite_ = 0; ///< that: the first that is, or the bucket's count
+
+    void (CudaPasses::*prepare_)() = nullptr; ///< what the source needs done
     FactorOf factor_of_;
     Encoded encoded_;                     ///< by the coming exchange
     mutable AlignedBuffer<float> window_; ///< the host's, where it sees fused arrays

@@ -43,12 +43,8 @@ ONEBIT_DEVICE void run(const Thread& thread, const AdamArguments& arguments, Scr
     });
 }
 
-struct FrozenElement {
-    float m, precondition, parameter;
-};
-
 struct CompressedElement {
-    std::uint32_t signs, valid; ///< the words that its bits are in
+    MessageWords words;
     float precondition, parameter;
 };
 
@@ -58,33 +54,74 @@ ONEBIT_DEVICE void run(const Thread& thread, const CompressedUpdateArguments& ar
     const AdamUpdate update = settings_of(piece, arguments.pieces).update;
     const float step = given(arguments.steps, piece, update.lr);
     const Messages& messages = arguments.messages;
-    const bool masked = messages.mask != nullptr;
-    const auto scale = std::bit_cast<float>(messages.words[piece.scale_word]);
-    const float magnitude = rounded::multiply(scale, given(arguments.factors, piece, 1.0F));
+    const float magnitude = rounded::multiply(scale_of(messages, piece), given(arguments.factors, piece, 1.0F));
     const float* const precondition = arguments.precondition + piece.offset;
     const auto load = [&](unsigned i) {
-        return CompressedElement{load_word_of(messages.words, piece.first_sign + i),
-                                 masked ? load_word_of(messages.mask, piece.offset + i) : ~std::uint32_t{0},
-                                 precondition[i], piece.parameters[i]};
+        return CompressedElement{load_message(messages, piece, i), precondition[i], piece.parameters[i]};
     };
     for_each_element(thread, piece, load, [&](unsigned i, const CompressedElement& old) {
-        const float signed_m = bit_of(old.signs, piece.first_sign + i) ? magnitude : -magnitude;
-        const float m = bit_of(old.valid, piece.offset + i) ? signed_m : 0.0F;
+        const float m = decoded(old.words, piece, i, magnitude);
         const float u = preconditioned_direction(m, old.precondition, old.parameter, update);
         write_parameter(piece, i, stepped(old.parameter, step, u));
     });
 }
 
+struct AverageElement {
+    MessageWords words;
+    float m, v, parameter;
+};
+
 template <typename Thread>
-ONEBIT_DEVICE void run(const Thread& thread, const FrozenUpdateArguments& arguments, Scratch& /*scratch*/) {
+ONEBIT_DEVICE void run(const Thread& thread, const TakeAverageArguments& arguments, Scratch& /*scratch*/) {
     const Piece piece = piece_of(thread, arguments.pieces);
-    const AdamUpdate update = settings_of(piece, arguments.pieces).update;
-    const float* const m = arguments.m + piece.offset;
+    const GroupSettings settings = settings_of(piece, arguments.pieces);
+    const Messages& messages = arguments.messages;
+    const float magnitude = scale_of(messages, piece);
+    float* const m = arguments.m + piece.offset;
+    const float* const v = arguments.v + piece.offset;
+    const auto load = [&](unsigned i) {
+        return AverageElement{load_message(messages, piece, i), m[i], v[i], piece.parameters[i]};
+    };
+    for_each_element(thread, piece, load, [&](unsigned i, const AverageElement& old) {
+        const float new_m = first_moment(decoded(old.words, piece, i, magnitude), old.m, settings.betas);
+        const float u = adam_direction(new_m, old.v, old.parameter, settings.update);
+        m[i] = new_m;
+        write_parameter(piece, i, stepped(old.parameter, settings.update.lr, u));
+    });
+}
+
+struct AloneElement {
+    std::uint32_t g; ///< as it lies in memory
+    float m, precondition, parameter, anchor;
+};
+
+template <typename Thread>
+ONEBIT_DEVICE void run(const Thread& thread, const StepAloneArguments& arguments, Scratch& /*scratch*/) {
+    const Piece piece = piece_of(thread, arguments.pieces);
+    const AdamBetas betas = settings_of(piece, arguments.pieces).betas;
+    AdamUpdate update = settings_of(piece, arguments.pieces).update;
+    update.weight_decay = 0;
+    const float factor = arguments.factors[piece.tensor];
     const float* const precondition = arguments.precondition + piece.offset;
-    const auto load = [&](unsigned i) { return FrozenElement{m[i], precondition[i], piece.parameters[i]}; };
-    for_each_element(thread, piece, load, [&](unsigned i, const FrozenElement& old) {
-        const float u = preconditioned_direction(old.m, old.precondition, old.parameter, update);
-        write_parameter(piece, i, stepped(old.parameter, update.lr, u));
+    float* const m = arguments.m + piece.offset;
+    const bool drifts = arguments.anchor != nullptr;
+    const float* const anchor = arguments.anchor; // plus an offset only where they are no NULLs
+    float* const drift = arguments.drift;
+    const auto load = [&](unsigned i) {
+        return AloneElement{load_gradient(piece, i), m[i], precondition[i], piece.parameters[i],
+                            drifts ? anchor[piece.offset + i] : 0.0F};
+    };
+    for_each_element(thread, piece, load, [&](unsigned i, const AloneElement& old) {
+        const float new_m = first_moment(rounded::multiply(gradient_of(piece, old.g), factor), old.m, betas);
+        const float u = preconditioned_direction(new_m, old.precondition, old.parameter, update);
+        const float parameter = stepped(old.parameter, update.lr, u);
+        m[i] = new_m;
+        if (drifts) {
+            piece.parameters[i] = parameter;
+            drift[piece.offset + i] = drift_of(parameter, old.anchor, old.precondition);
+        } else {
+            write_parameter(piece, i, parameter);
+        }
     });
 }
 
@@ -104,19 +141,27 @@ ONEBIT_DEVICE void run(const Thread& thread, const DescendArguments& arguments, 
 }
 
 struct RejoinElement {
-    float anchor, average, precondition;
+    MessageWords words;
+    float anchor, precondition;
 };
 
 template <typename Thread>
 ONEBIT_DEVICE void run(const Thread& thread, const RejoinArguments& arguments, Scratch& /*scratch*/) {
     const Piece piece = piece_of(thread, arguments.pieces);
-    const float decay = arguments.decays[piece.group];
-    const float* const average = arguments.average + piece.offset;
+    const Messages& messages = arguments.messages;
+    const float magnitude = scale_of(messages, piece);
+    const float to_momentum = arguments.to_momentum[piece.tensor];
+    const float decay = arguments.decays[piece.tensor];
     const float* const precondition = arguments.precondition + piece.offset;
+    float* const m = arguments.m + piece.offset;
     float* const anchor = arguments.anchor + piece.offset;
-    const auto load = [&](unsigned i) { return RejoinElement{anchor[i], average[i], precondition[i]}; };
+    const auto load = [&](unsigned i) {
+        return RejoinElement{load_message(messages, piece, i), anchor[i], precondition[i]};
+    };
     for_each_element(thread, piece, load, [&](unsigned i, const RejoinElement& old) {
-        const float met = rejoined(old.anchor, old.average, old.precondition, decay);
+        const float average = decoded(old.words, piece, i, magnitude);
+        const float met = rejoined(old.anchor, average, old.precondition, decay);
+        if (to_momentum != 0) m[i] = rounded::multiply(to_momentum, average);
         anchor[i] = met;
         write_parameter(piece, i, met);
     });
@@ -195,6 +240,10 @@ ONEBIT_DEVICE void run(const Thread& thread, const InvertDenominatorArguments& a
                      [&](unsigned i, float old) { precondition[i] = rounded::divide(1.0F, denominator(old, update)); });
 }
 
+struct FrozenElement {
+    float m, precondition, parameter;
+};
+
 template <typename Thread>
 ONEBIT_DEVICE void run(const Thread& thread, const FrozenDirectionArguments& arguments, Scratch& /*scratch*/) {
     const Piece piece = piece_of(thread, arguments.pieces);
@@ -228,22 +277,6 @@ ONEBIT_DEVICE void run(const Thread& thread, const RefreshArguments& arguments, 
         const float fresh = second_moment(g, old.v_fresh, settings.betas);
         v_fresh[i] = fresh;
         ratios[i] = rounded::multiply(old.precondition, denominator(fresh, settings.update));
-    });
-}
-
-struct DriftElement {
-    float parameter, anchor, precondition;
-};
-
-template <typename Thread>
-ONEBIT_DEVICE void run(const Thread& thread, const DriftArguments& arguments, Scratch& /*scratch*/) {
-    const Piece piece = piece_of(thread, arguments.pieces);
-    const float* const anchor = arguments.anchor + piece.offset;
-    const float* const precondition = arguments.precondition + piece.offset;
-    float* const out = arguments.out + piece.offset;
-    const auto load = [&](unsigned i) { return DriftElement{piece.parameters[i], anchor[i], precondition[i]}; };
-    for_each_element(thread, piece, load, [&](unsigned i, const DriftElement& old) {
-        out[i] = drift_of(old.parameter, old.anchor, old.precondition);
     });
 }
 

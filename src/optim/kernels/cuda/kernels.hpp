@@ -78,11 +78,23 @@ struct CompressedUpdateArguments {
     const float* steps;        ///< by tensor: in place of lr; NULL: lr
 };
 
-/// The same with an m in memory.
-struct FrozenUpdateArguments {
+/// momentum and direction by what a message says, and descend.
+struct TakeAverageArguments {
     Pieces pieces;
-    const float* m;            ///< fused
+    Messages messages;
+    float* m;       ///< fused
+    const float* v; ///< fused
+};
+
+/// momentum by the pieces' own gradients and frozen_update as if weight_decay were 0; drift on top of it where there is
+/// an anchor, and then copies of the parameters aren't written: they are about to move again.
+struct StepAloneArguments {
+    Pieces pieces;
+    const float* factors;      ///< by tensor: of the gradients
     const float* precondition; ///< fused
+    float* m;                  ///< fused
+    const float* anchor;       ///< fused; NULL: no drift is wanted
+    float* drift;              ///< fused
 };
 
 struct DescendArguments {
@@ -91,11 +103,14 @@ struct DescendArguments {
     const float* steps; ///< by tensor; NULL: lr
 };
 
+/// rejoin by what a message says; m is that times a factor.
 struct RejoinArguments {
     Pieces pieces;
-    const float* average;      ///< fused
+    Messages messages;
     const float* precondition; ///< fused
-    const float* decays;       ///< by group
+    const float* to_momentum;  ///< by tensor; 0: m stays as it is
+    const float* decays;       ///< by tensor
+    float* m;                  ///< fused
     float* anchor;             ///< fused
 };
 
@@ -145,13 +160,6 @@ struct RefreshArguments {
     const float* precondition;
     float* v_fresh;
     float* ratios;
-};
-
-struct DriftArguments {
-    Pieces pieces;
-    const float* anchor;
-    const float* precondition;
-    float* out;
 };
 
 struct MultiplyArguments {

@@ -106,4 +106,22 @@ ONEBIT_DEVICE inline bool bit_of(std::uint32_t word, std::size_t bit) {
     return (word >> (bit % kWordElements) & 1) != 0;
 }
 
+/// The words that an element's bits are in.
+struct MessageWords {
+    std::uint32_t signs, valid;
+};
+
+ONEBIT_DEVICE inline MessageWords load_message(const Messages& messages, const Piece& piece, unsigned i) {
+    return {load_word_of(messages.words, piece.first_sign + i),
+            messages.mask != nullptr ? load_word_of(messages.mask, piece.offset + i) : ~std::uint32_t{0}};
+}
+ONEBIT_DEVICE inline float scale_of(const Messages& messages, const Piece& piece) {
+    return std::bit_cast<float>(messages.words[piece.scale_word]);
+}
+/// What they say of the element, where all that take part are plus or minus one value.
+ONEBIT_DEVICE inline float decoded(const MessageWords& words, const Piece& piece, unsigned i, float magnitude) {
+    const float value = bit_of(words.signs, piece.first_sign + i) ? magnitude : -magnitude;
+    return bit_of(words.valid, piece.offset + i) ? value : 0.0F;
+}
+
 } // namespace onebit::cuda
