@@ -178,10 +178,10 @@ typedef enum onebit_group ONEBIT_ENUM_INT {
 
 /* What each call makes sure of before it changes the error state or recvbuf. */
 typedef enum onebit_check ONEBIT_ENUM_INT {
-    ONEBIT_CHECK_FULL = 0, /* every argument and every value, agreed between the ranks in 16 bytes to each peer; the
-                              call is transactional. Values are looked at as they are encoded, for which the error is
-                              kept twice; fewer than 2^22 (ONEBIT_SECOND_ERROR), and those in a GPU's memory, on two
-                              levels or under a mask, are read once more instead */
+    ONEBIT_CHECK_FULL = 0, /* every argument and every value, agreed between the ranks in 16 or 32 bytes to each peer;
+                              the call is transactional. Values are looked at as they are encoded, for which the error
+                              is kept twice; fewer than 2^22 (ONEBIT_SECOND_ERROR), and those in a GPU's memory, under a
+                              mask, on two levels or dense, are read once more instead */
     ONEBIT_CHECK_NONE = 1, /* nothing: the caller guarantees valid pointers and finite values on every rank */
     ONEBIT_CHECK_FULL_LOW_MEMORY = 2 /* as FULL, but values are always read once more and the error is kept once */
 } onebit_check_t;
@@ -213,11 +213,11 @@ typedef struct onebit_allreduce_config {
 
 /* Plans an allreduce and allocates all that its operations will ever use: at most 4d + 4d/n bytes of error state and
  * d/2 bytes of workspace (set_mask's d/8 included) for d elements and n <= 1024 ranks, plus less than 1 MiB; with
- * ONEBIT_CHECK_FULL, from 2^22 elements on, 4d + 4d/n more for a second error state; on two levels also at most 4 MiB
- * for each rank that others share its memory with, in memory that the node shares; with BRUCK d/4 more for each time
- * that n can be divided by the radix, rounded up, before 1 is left. With ONEBIT_MEMORY_CUDA all of it on the GPU, over
- * MPI with up to d bytes of pinned memory of the host; and DENSE takes 8d bytes more there, from its first use on, over
- * MPI with up to 16d pinned.
+ * ONEBIT_CHECK_FULL, from ONEBIT_SECOND_ERROR elements on, 4d + 4d/n more workspace for a second error state (while
+ * AUTO measures, whatever the check); on two levels also at most 4 MiB for each rank that others share its memory with,
+ * in memory that the node shares; with BRUCK d/4 more for each time that n can be divided by the radix, rounded up,
+ * before 1 is left. With ONEBIT_MEMORY_CUDA all of it on the GPU, over MPI with up to d bytes of pinned memory of the
+ * host; and DENSE takes 8d bytes more there, from its first use on, over MPI with up to 16d pinned.
  * Collective; blocks.
  *   config     read, not kept
  *   allreduce  [out] the handle; set to NULL on failure
@@ -229,8 +229,8 @@ ONEBIT_API onebit_status_t onebit_allreduce_create(onebit_comm_t comm, const one
 /* recvbuf = average over the ranks of sendbuf, the same bits on every rank; compressed, also the same whatever the ISA,
  * the MPI and the number of threads (dense, the order of summation may be MPI's). Collective; blocks; transactional.
  *   sendbuf  [in] count elements, aligned to the element's size, in config.memory; the caller's
- *   recvbuf  [out] count elements, likewise; either == sendbuf (in place) or not overlapping it. A call that fails
- *            before the exchange leaves it as it was.
+ *   recvbuf  [out] count elements, likewise; either == sendbuf (in place) or not overlapping it. A call that is
+ *            refused leaves it as it was.
  * If finite values and the error together overflow float32, the call fails with NONFINITE on every rank after the
  * encoding, resets the error state and leaves recvbuf unspecified, the one case that is not transactional. TIMEOUT
  * can't interrupt a dense sum that MPI blocks in. After TIMEOUT or TRANSPORT, MPI may still touch both buffers of a

@@ -19,10 +19,6 @@ namespace {
 enum Tag : int { kAgreementTag = 0, kPlainTag = 2, kSumTag = 4, kPipelinedTag = 6, kBruckTag = 10, kDenseTag = 12 };
 constexpr int kAcrossTag = 0;
 
-bool breaks_handle(onebit_status_t code) {
-    return code == ONEBIT_ERROR_TRANSPORT || code == ONEBIT_ERROR_TIMEOUT || code == ONEBIT_ERROR_INTERNAL;
-}
-
 } // namespace
 
 // -------------------------------------------------------------------------------------------------- creation ----
@@ -101,7 +97,7 @@ Status Allreduce::allocate(const Environment& environment, FlatAllreduce::Extras
         add_form(ONEBIT_ALGORITHM_TWO_LEVEL, std::move(two_level));
         return {};
     }
-    extras.tentative_calls |= plan_.tentative;
+    extras.tentative_calls |= plan_.tentative();
     flat_ = std::make_unique<FlatAllreduce>(*codec_, plan_.count, static_cast<std::size_t>(channel_->rank()),
                                             static_cast<std::size_t>(channel_->size()), extras);
     std::unique_ptr<PlainFlat> plain;
@@ -217,7 +213,7 @@ Status Allreduce::begin(const void* input, void* output, bool may_block) {
     const auto* const values = static_cast<const float*>(input);
     const bool dense = plan_.algorithm == ONEBIT_ALGORITHM_DENSE;
     // What a mask leaves out the encoder doesn't look at.
-    const bool tentative = plan_.tentative && !dense && flat_->mask().empty();
+    const bool tentative = plan_.tentative() && !dense && flat_->mask().empty();
     check_->begin(own, {.input = values,
                         .count = plan_.count,
                         .values_go_along = plan_.values_go_along,
@@ -294,7 +290,9 @@ void Allreduce::abandon(const Status& why) {
 }
 
 void Allreduce::finish(const Status& status) {
-    if (!check_->refused() && breaks_handle(status.code())) {
+    // Refused by all, or overflowed on all: their messages have come and gone.
+    const bool orderly = status.ok() || check_->refused() || status.code() == ONEBIT_ERROR_NONFINITE;
+    if (!orderly) {
         abandon(status);
         return;
     }

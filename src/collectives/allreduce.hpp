@@ -39,7 +39,7 @@ class Allreduce {
     Status run(const void* input, void* output);
     Status start(const void* input, void* output);
 
-    // What optimizers call, whatever the algorithm is set to; a handle that is not idle must not be asked.
+    // What optimizers call, whatever the algorithm is set to; of a handle that is idle and has ONEBIT_CHECK_NONE.
 
     /// The compressed average, which flat().last_result then has; the handle must be able to compress, and be flat.
     Status run_compressed(const ValueSource& source);

@@ -115,10 +115,10 @@ Status CallCheck::ask() {
 }
 
 Status CallCheck::test(bool* known) {
-    *known = asked_ && agreement_.decided();
-    if (!asked_ || *known) return {};
+    *known = false;
+    if (!asked_) return {};
     Step step = Step::kWait;
-    ONEBIT_RETURN_IF_ERROR(agreement_.advance(&step));
+    if (!agreement_.decided()) ONEBIT_RETURN_IF_ERROR(agreement_.advance(&step));
     *known = agreement_.decided();
     if (*known) consent_ = agreement_.verdict();
     return {};

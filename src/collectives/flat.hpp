@@ -63,7 +63,7 @@ class FlatAllreduce {
     void average_and_encode(const Slice& slice);
     void seal_result() { codec_.seal(new_server(), std::span(&now().results[rank_], 1)); }
     /// NONFINITE if this part of the result says that its server's error has overflowed. All ranks see the same
-    /// messages and so come to the same verdict; unless the codec has failed on one. Of a call without consent: OK.
+    /// messages and so come to the same verdict; unless the codec has failed on one. Of a refused call: OK.
     Status check_result(const Slice& slice) const;
     /// A GPU's codec knows that only later: true once it does, and then *verdict has it.
     bool find_overflow(Status* verdict) const;

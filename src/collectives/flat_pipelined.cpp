@@ -106,9 +106,10 @@ Status PipelinedFlat::average_next(bool* did) {
 
 /// Decodes the next piece of one chunk if all chunks' are there, and all ranks consent.
 Status PipelinedFlat::decode_next(bool* did) {
-    if (decoded_ == averaged_) return {};
+    bool consented = false;
+    ONEBIT_RETURN_IF_ERROR(flat_.test_consent(&consented)); // moves it on, too
+    if (!consented || decoded_ == averaged_) return {};
     ONEBIT_RETURN_IF_ERROR(exchanges().results[decoded_]->test(did));
-    if (*did) ONEBIT_RETURN_IF_ERROR(flat_.test_consent(did));
     if (!*did) return {};
     if (trailing_) {
         *did = averaged_ == pieces_;

@@ -11,10 +11,10 @@ PlainFlat::PlainFlat(FlatAllreduce& flat)
     stages_ = {
         {"encode chunks", [this](Step* step) { return encode_chunks(step); }},
         {"send chunks", [this](Step* step) { return send_chunks(step); }},
-        {"receive chunks", [this](Step* step) { return receive_chunks(step); }},
+        {"receive chunks", [this](Step* step) { return receive(*exchanges().chunks, step); }},
         {"average and encode", [this](Step* step) { return average_and_encode(step); }},
         {"send result", [this](Step* step) { return send_result(step); }},
-        {"receive results", [this](Step* step) { return wait_for(*exchanges().results, step); }},
+        {"receive results", [this](Step* step) { return receive(*exchanges().results, step); }},
         {"await consent", [this](Step* step) { return await_consent(step); }},
         {"check results", [this](Step* step) { return check_results(step); }},
         {"decode results", [this](Step* step) { return decode_results(step); }},
@@ -63,8 +63,11 @@ Status PlainFlat::send_chunks(Step* step) {
     return flat_.ask_consent();
 }
 
-Status PlainFlat::receive_chunks(Step* step) {
-    return wait_for(*exchanges().chunks, step);
+/// Moves the consent on, too.
+Status PlainFlat::receive(Exchange& exchange, Step* step) {
+    bool known = false;
+    ONEBIT_RETURN_IF_ERROR(flat_.test_consent(&known));
+    return wait_for(exchange, step);
 }
 
 Status PlainFlat::average_and_encode(Step* step) {

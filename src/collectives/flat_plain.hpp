@@ -37,7 +37,7 @@ class PlainFlat final : public Algorithm {
 
     Status encode_chunks(Step* step);
     Status send_chunks(Step* step);
-    Status receive_chunks(Step* step);
+    Status receive(Exchange& exchange, Step* step);
     Status average_and_encode(Step* step);
     Status send_result(Step* step);
     Status await_consent(Step* step);

@@ -119,15 +119,27 @@ TEST_CASE("encode gives the reference's bits on every instruction set, from one 
     });
 }
 
-TEST_CASE("blend_encode gives the reference's bits on every instruction set, in place too", "[kernels]") {
+TEST_CASE(
+    "blend_encode gives the reference's bits on every instruction set, in place and into another error buffer too",
+    "[kernels]") {
     for_each_case([](const SignKernels& kernels, std::size_t count, onebit_scale_t scale, const std::uint32_t* mask) {
         const std::vector<float> inputs = awkward_values(count + 1, 6);
         const auto start = awkward_values(count, 7);
         const auto last = random_words(count, 8);
         const Blend blend = {0.9F, 0.1F, 0.37F};
         for (const bool in_place : {false, true}) {
+            std::vector<Outcome> asides;
             Outcome expected(start);
             Outcome actual(start);
+            for (const Stores stores : kAllStores) {
+                Outcome aside(std::vector<float>(count, 5.0F));
+                if (in_place) std::copy(last.begin(), last.end(), aside.bits.begin());
+                aside.sum = kernels.blend_encode(inputs.data() + 1, blend, in_place ? aside.bits.data() : last.data(),
+                                                 0.8F, expected.corrected.data(), 0.3F, aside.corrected.data(), stores,
+                                                 mask, count, scale, aside.bits.data());
+                order_stores(stores);
+                asides.push_back(std::move(aside));
+            }
             for (Outcome* outcome : {&expected, &actual}) {
                 if (in_place) std::copy(last.begin(), last.end(), outcome->bits.begin());
                 const std::uint32_t* const from = in_place ? outcome->bits.data() : last.data();
@@ -137,6 +149,7 @@ TEST_CASE("blend_encode gives the reference's bits on every instruction set, in 
                                                  outcome->bits.data());
             }
             CHECK(actual == expected);
+            for (const Outcome& aside : asides) CHECK(aside == expected);
         }
     });
 }

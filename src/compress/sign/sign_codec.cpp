@@ -24,6 +24,11 @@ bool takes_part(const std::uint32_t* mask, std::size_t i) {
     return mask == nullptr || (mask[i / kWordElements] >> (i % kWordElements) & 1) != 0;
 }
 
+/// How to fill an error buffer of its own.
+Stores stores_of(const Feedback& before, const SignFeedback& after) {
+    return &before == &after ? Stores::kCached : stores_for(after.corrected.bytes());
+}
+
 /// A block's sum in double, for the rare block whose float sum can't be trusted. In 32 lanes too, as a GPU adds.
 double sum_in_double(const float* values, std::size_t count, onebit_scale_t scale) {
     double lanes[kLanes] = {};
@@ -141,7 +146,7 @@ void SignCodec::encode(const ValueSource& values, const Feedback& error_before, 
                        const Slice& slice, const std::uint32_t* last, std::uint32_t* message) const {
     const auto& before = static_cast<const SignFeedback&>(error_before);
     auto& after = static_cast<SignFeedback&>(error_after);
-    const Stores stores = stores_for(after.corrected.bytes());
+    const Stores stores = stores_of(error_before, after);
     const Chunk& chunk = slice.chunk;
     parallel_for(slice.first_block, slice.end_block, threads_, [&](std::size_t block) {
         alignas(64) float scratch[kBlockElements];
@@ -155,8 +160,8 @@ void SignCodec::encode(const ValueSource& values, const Feedback& error_before, 
         if (from.blend) {
             sum = kernels_.blend_encode(from.data, *from.blend, last + first_word,
                                         std::bit_cast<float>(last[scale_word(group_, chunk, block)]),
-                                        before.corrected.data() + at, old_scale, after.corrected.data() + at,
-                                        stores, valid, count, scale_, message + first_word);
+                                        before.corrected.data() + at, old_scale, after.corrected.data() + at, stores,
+                                        valid, count, scale_, message + first_word);
         } else {
             sum = kernels_.encode(from.data, before.corrected.data() + at, old_scale, after.corrected.data() + at,
                                   stores, valid, count, scale_, message + first_word);
@@ -171,7 +176,7 @@ void SignCodec::average_encode(std::span<const std::uint32_t* const> messages, c
                                Feedback& error_after, const Slice& slice, std::uint32_t* message) const {
     const auto& before = static_cast<const SignFeedback&>(error_before);
     auto& after = static_cast<SignFeedback&>(error_after);
-    const Stores stores = stores_for(after.corrected.bytes());
+    const Stores stores = stores_of(error_before, after);
     const Chunk& chunk = slice.chunk;
     const float share = 1.0F / static_cast<float>(messages.size());
     parallel_for(slice.first_block, slice.end_block, threads_, [&](std::size_t block) {
