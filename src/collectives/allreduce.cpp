@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "collectives/dense.hpp"
+#include "collectives/device_two_level.hpp"
 #include "collectives/flat_pipelined.hpp"
 #include "collectives/flat_plain.hpp"
 #include "collectives/two_level.hpp"
@@ -65,6 +66,7 @@ Status Allreduce::open_two_levels(Communicator& communicator) {
     auto channels = std::make_unique<TwoLevelForm::Channels>();
     const NodeGroups& groups = communicator.groups();
     const Status opened = catch_exceptions([&] {
+        if (plan_.memory != ONEBIT_MEMORY_HOST) return TwoLevelForm::open_channels(*channel_, groups, channels.get());
         return TwoLevelAllreduce::open_channels(*channel_, groups, *codec_, plan_.count, plan_.piece_blocks,
                                                 channels.get());
     });
@@ -119,8 +121,13 @@ Status Allreduce::allocate(const Environment& environment, FlatAllreduce::Extras
 
 Status Allreduce::add_two_levels() {
     std::unique_ptr<TwoLevelForm> made;
-    ONEBIT_RETURN_IF_ERROR(
-        TwoLevelAllreduce::create(channels_, *codec_, plan_.count, plan_.piece_blocks, kAcrossTag, &made));
+    if (plan_.memory == ONEBIT_MEMORY_HOST) {
+        ONEBIT_RETURN_IF_ERROR(
+            TwoLevelAllreduce::create(channels_, *codec_, plan_.count, plan_.piece_blocks, kAcrossTag, &made));
+    } else {
+        ONEBIT_RETURN_IF_ERROR(DeviceTwoLevel::create(channels_, *codec_, placement_->make_arithmetic(plan_.threads),
+                                                      plan_.count, plan_.piece_blocks, kAcrossTag, &made));
+    }
     two_level_ = made.get();
     add_form(ONEBIT_ALGORITHM_TWO_LEVEL, std::move(made));
     return {};

@@ -18,9 +18,12 @@ class HostPlacement final : public Placement {
         return onebit::make_codec(config, codec);
     }
     Status reach(const Environment&, std::unique_ptr<Transport>*) const override { return {}; }
+    std::unique_ptr<Arithmetic> make_arithmetic(unsigned threads) const override {
+        return std::make_unique<HostArithmetic>(threads);
+    }
     Status make_dense(Transport& channel, std::size_t count, unsigned threads, int /*tag*/,
                       std::unique_ptr<Algorithm>* dense) const override {
-        return DenseAllreduce::create(channel, std::make_unique<HostArithmetic>(threads), count, dense);
+        return DenseAllreduce::create(channel, make_arithmetic(threads), count, dense);
     }
 
   private:

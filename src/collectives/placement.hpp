@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "collectives/algorithm.hpp"
+#include "collectives/arithmetic.hpp"
 #include "compress/codec.hpp"
 #include "core/config.hpp"
 #include "transport/transport.hpp"
@@ -27,6 +28,7 @@ class Placement {
     /// A channel whose messages may lie here, made of the communicator's, `*channel`. Local. UNSUPPORTED where it can't
     /// be had the way that the environment asks for.
     virtual Status reach(const Environment& environment, std::unique_ptr<Transport>* channel) const = 0;
+    virtual std::unique_ptr<Arithmetic> make_arithmetic(unsigned threads) const = 0;
     /// The exact average over the channel's ranks. The tags from `tag` on are its own there. Local.
     virtual Status make_dense(Transport& channel, std::size_t count, unsigned threads, int tag,
                               std::unique_ptr<Algorithm>* dense) const = 0;

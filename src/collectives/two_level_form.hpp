@@ -12,15 +12,16 @@
 
 namespace onebit {
 
-/// The compressed allreduce on two levels, exact inside a node, one bit per element between nodes: what its forms have
-/// in common.
+/// The compressed allreduce on two levels, exact inside a node, one bit per element between nodes: what its two forms
+/// have in common.
 ///
 /// With N nodes of L ranks the buffer is cut into L shards; the rank in place l of each node owns shard l. It averages
 /// the shard over its node's ranks, exactly and in the order of places, and takes part, with the ranks in place l of
 /// the other nodes, in a flat compressed allreduce of those averages. All ranks of a node decode all its shards'
 /// messages. Between nodes each node sends 1/L of what the flat form would; a rank's error covers its shard alone.
 ///
-/// How values and messages get around in a node is what forms differ in. The bits are the same.
+/// How values and messages get around in a node is what the forms differ in: TwoLevelAllreduce, in memory that its
+/// ranks share, and DeviceTwoLevel, by messages. The bits are the same.
 class TwoLevelForm : public Algorithm {
   public:
     /// What only all ranks together can make.

@@ -51,9 +51,12 @@ class CudaPlacement final : public Placement {
         *channel = make_staged_transport(std::move(*channel), stream_, direct);
         return {};
     }
-    Status make_dense(Transport& channel, std::size_t count, unsigned /*threads*/, int tag,
+    std::unique_ptr<Arithmetic> make_arithmetic(unsigned /*threads*/) const override {
+        return std::make_unique<CudaArithmetic>(stream_);
+    }
+    Status make_dense(Transport& channel, std::size_t count, unsigned threads, int tag,
                       std::unique_ptr<Algorithm>* dense) const override {
-        auto arithmetic = std::make_unique<CudaArithmetic>(stream_);
+        std::unique_ptr<Arithmetic> arithmetic = make_arithmetic(threads);
         if (channel.is_stream_ordered()) return DenseAllreduce::create(channel, std::move(arithmetic), count, dense);
         return HalvingDoubling::create(channel, std::move(arithmetic), count, tag, dense);
     }
