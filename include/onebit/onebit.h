@@ -140,7 +140,7 @@ typedef enum onebit_datatype ONEBIT_ENUM_INT {
 typedef enum onebit_memory ONEBIT_ENUM_INT {
     ONEBIT_MEMORY_HOST = 0,
     ONEBIT_MEMORY_CUDA = 1 /* of a GPU, the one that config.stream is of; UNSUPPORTED in a build without CUDA, on a
-                              machine without a GPU, and with BRUCK; TWO_LEVEL becomes PIPELINED */
+                              machine without a GPU, and with BRUCK; TWO_LEVEL is for NCCL, else becomes PIPELINED */
 } onebit_memory_t;
 
 typedef enum onebit_algorithm ONEBIT_ENUM_INT {
@@ -149,10 +149,11 @@ typedef enum onebit_algorithm ONEBIT_ENUM_INT {
     ONEBIT_ALGORITHM_FLAT = 2,      /* compressed: every rank serves one chunk, two exchanges in all */
     ONEBIT_ALGORITHM_PIPELINED = 3, /* the same, with the same result to the bit, in pieces (ONEBIT_PIECE) some of which
                                        travel while others are computed: as quick or quicker */
-    ONEBIT_ALGORITHM_TWO_LEVEL = 4, /* exact average inside each node, through shared memory, and compressed between
-                                       nodes: fewer bytes and a smaller error. Becomes PIPELINED where there is one
-                                       node, or one rank on each, or nodes have different numbers of ranks. An error
-                                       state of its own: a handle has either this form or the other three */
+    ONEBIT_ALGORITHM_TWO_LEVEL = 4, /* exact average inside each node, through shared memory or over NCCL, and
+                                       compressed between nodes: fewer bytes there and a smaller error. Becomes
+                                       PIPELINED where there is one node, or one rank on each, or nodes have different
+                                       numbers of ranks. An error state of its own: a handle has either this form or
+                                       the other three */
     ONEBIT_ALGORITHM_BRUCK = 5      /* FLAT, with the same result to the bit, whose messages travel through other ranks,
                                        many as one (ONEBIT_RADIX): for hundreds of ranks and few values. Only where the
                                        handle was created with it */
@@ -215,9 +216,10 @@ typedef struct onebit_allreduce_config {
  * d/2 bytes of workspace (set_mask's d/8 included) for d elements and n <= 1024 ranks, plus less than 1 MiB; with
  * ONEBIT_CHECK_FULL, from ONEBIT_SECOND_ERROR elements on, 4d + 4d/n more workspace for a second error state (while
  * AUTO measures, whatever the check); on two levels also at most 4 MiB for each rank that others share its memory with,
- * in memory that the node shares; with BRUCK d/4 more for each time that n can be divided by the radix, rounded up,
- * before 1 is left. With ONEBIT_MEMORY_CUDA all of it on the GPU, over MPI with up to d bytes of pinned memory of the
- * host; and DENSE takes 8d bytes more there, from its first use on, over MPI with up to 16d pinned.
+ * in memory that the node shares, or over NCCL 8 MiB for each rank of the node (of the default ONEBIT_PIECE); with BRUCK
+ * d/4 more for each time that n can be divided by the radix, rounded up, before 1 is left. With ONEBIT_MEMORY_CUDA all
+ * of it on the GPU, over MPI with up to d bytes of pinned memory of the host; and DENSE takes 8d bytes more there, from
+ * its first use on, over MPI with up to 16d pinned.
  * Collective; blocks.
  *   config     read, not kept
  *   allreduce  [out] the handle; set to NULL on failure

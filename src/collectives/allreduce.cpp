@@ -7,8 +7,10 @@
 #include <utility>
 
 #include "collectives/dense.hpp"
+#include "collectives/device_two_level.hpp"
 #include "collectives/flat_pipelined.hpp"
 #include "collectives/flat_plain.hpp"
+#include "collectives/two_level.hpp"
 #include "collectives/wait.hpp"
 #include "core/hash.hpp"
 
@@ -57,10 +59,12 @@ Status Allreduce::create(Communicator& communicator, const onebit_allreduce_conf
 /// Without enough memory to share on some node, all ranks fall back to one level. Where it fails otherwise on any rank,
 /// what the others have is never freed: it could only be with all.
 Status Allreduce::open_two_levels(Communicator& communicator) {
-    auto channels = std::make_unique<TwoLevelAllreduce::Channels>();
+    auto channels = std::make_unique<TwoLevelForm::Channels>();
+    const NodeGroups& groups = communicator.groups();
     const Status opened = catch_exceptions([&] {
-        return TwoLevelAllreduce::open_channels(*channel_, communicator.groups(), *codec_, plan_.count,
-                                                plan_.piece_blocks, channels.get());
+        if (plan_.memory != ONEBIT_MEMORY_HOST) return TwoLevelForm::open_channels(*channel_, groups, channels.get());
+        return TwoLevelAllreduce::open_channels(*channel_, groups, *codec_, plan_.count, plan_.piece_blocks,
+                                                channels.get());
     });
     const bool no_memory = opened.code() == ONEBIT_ERROR_OUT_OF_MEMORY;
     Status agreed = communicator.agree(no_memory ? Status() : opened);
@@ -74,6 +78,7 @@ Status Allreduce::open_two_levels(Communicator& communicator) {
         plan_.fall_back_from_two_levels(agreed.message());
         return {};
     }
+    channels->give_up();
     (void)channels.release();
     return agreed;
 }
@@ -89,14 +94,7 @@ Status Allreduce::allocate(const Environment& environment, FlatAllreduce::Extras
     if (dense_at_once) ONEBIT_RETURN_IF_ERROR(add_dense());
     if (!compresses()) return {};
 
-    if (plan_.algorithm == ONEBIT_ALGORITHM_TWO_LEVEL) {
-        std::unique_ptr<TwoLevelAllreduce> two_level;
-        ONEBIT_RETURN_IF_ERROR(
-            TwoLevelAllreduce::create(channels_, *codec_, plan_.count, plan_.piece_blocks, kAcrossTag, &two_level));
-        two_level_ = two_level.get();
-        add_form(ONEBIT_ALGORITHM_TWO_LEVEL, std::move(two_level));
-        return {};
-    }
+    if (plan_.algorithm == ONEBIT_ALGORITHM_TWO_LEVEL) return add_two_levels();
     extras.tentative_calls |= plan_.tentative();
     flat_ = std::make_unique<FlatAllreduce>(*codec_, plan_.count, static_cast<std::size_t>(channel_->rank()),
                                             static_cast<std::size_t>(channel_->size()), extras);
@@ -115,6 +113,20 @@ Status Allreduce::allocate(const Environment& environment, FlatAllreduce::Extras
     std::unique_ptr<PlainFlat> bruck;
     ONEBIT_RETURN_IF_ERROR(PlainFlat::create(*channel_, *flat_, plan_.radix, kBruckTag, &bruck));
     add_form(ONEBIT_ALGORITHM_BRUCK, std::move(bruck));
+    return {};
+}
+
+Status Allreduce::add_two_levels() {
+    std::unique_ptr<TwoLevelForm> made;
+    if (plan_.memory == ONEBIT_MEMORY_HOST) {
+        ONEBIT_RETURN_IF_ERROR(
+            TwoLevelAllreduce::create(channels_, *codec_, plan_.count, plan_.piece_blocks, kAcrossTag, &made));
+    } else {
+        ONEBIT_RETURN_IF_ERROR(DeviceTwoLevel::create(channels_, *codec_, placement_->make_arithmetic(plan_.threads),
+                                                      plan_.count, plan_.piece_blocks, kAcrossTag, &made));
+    }
+    two_level_ = made.get();
+    add_form(ONEBIT_ALGORITHM_TWO_LEVEL, std::move(made));
     return {};
 }
 
@@ -286,7 +298,12 @@ Status Allreduce::advance(Step* step) {
 
 void Allreduce::abandon(const Status& why) {
     broken_ = why; // still in flight, for ever: the destructor must know
+    give_up();
+}
+
+void Allreduce::give_up() {
     channel_->give_up();
+    channels_.give_up();
 }
 
 void Allreduce::finish(const Status& status) {
@@ -329,7 +346,7 @@ Status Allreduce::agree_now(const Status& own, std::uint32_t word, std::uint64_t
     const Status verdict = decide_now(*agreement_, timeout_, own, word, value, what, meanwhile);
     if (!agreement_->decided() && broken_.ok()) {
         broken_ = verdict;
-        channel_->give_up();
+        give_up();
     }
     return verdict;
 }
@@ -361,7 +378,8 @@ Status Allreduce::set_algorithm(onebit_algorithm_t algorithm) {
 Status Allreduce::set_mask(const std::uint32_t* mask, const Status& own_before) {
     ONEBIT_RETURN_IF_ERROR(check_idle());
     AlignedBuffer<std::uint32_t> words;
-    AlignedBuffer<std::uint32_t> placed;
+    AlignedBuffer<std::uint32_t> placed; // where they don't lie on the host
+    AlignedBuffer<std::uint32_t> of_shard;
     const Status own = catch_exceptions([&] {
         ONEBIT_RETURN_IF_ERROR(own_before);
         if (!compresses()) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "the handle was created dense: no mask");
@@ -369,9 +387,8 @@ Status Allreduce::set_mask(const std::uint32_t* mask, const Status& own_before) 
         words = AlignedBuffer<std::uint32_t>(ceil_divide(plan_.count, kWordElements));
         std::copy_n(mask, words.size(), words.data());
         if (const std::size_t rest = plan_.count % kWordElements; rest > 0) words[words.size() - 1] &= (1U << rest) - 1;
-        if (two_level_ != nullptr) {
-            placed = two_level_->shard_of(words);
-        } else if (&placement_->memory() != &host_memory()) {
+        if (two_level_ != nullptr) of_shard = two_level_->shard_of(words);
+        if (&placement_->memory() != &host_memory()) {
             placed = AlignedBuffer<std::uint32_t>(words.size(), placement_->memory());
             placed.copy_from(words.data());
         }
@@ -382,10 +399,11 @@ Status Allreduce::set_mask(const std::uint32_t* mask, const Status& own_before) 
     if (hash == mask_hash_) return {}; // in force already, on every rank
     mask_hash_ = hash;
     return commit([&] {
+        AlignedBuffer<std::uint32_t>& now = placed.size() > 0 ? placed : words;
         if (two_level_ != nullptr) {
-            two_level_->set_mask(std::move(words), std::move(placed));
+            two_level_->set_mask(std::move(now), std::move(of_shard));
         } else {
-            flat_->set_mask(placed.size() > 0 ? std::move(placed) : std::move(words));
+            flat_->set_mask(std::move(now));
         }
         return Status();
     });

@@ -18,7 +18,7 @@
 #include "collectives/placement.hpp"
 #include "collectives/plan.hpp"
 #include "collectives/stages.hpp"
-#include "collectives/two_level.hpp"
+#include "collectives/two_level_form.hpp"
 
 namespace onebit {
 
@@ -122,6 +122,7 @@ class Allreduce {
     };
 
     Status open_two_levels(Communicator& communicator);
+    Status add_two_levels();
     Status allocate(const Environment& environment, FlatAllreduce::Extras extras);
     Status add_dense();
     void add_form(onebit_algorithm_t name, std::unique_ptr<Algorithm> algorithm);
@@ -131,6 +132,7 @@ class Allreduce {
     void begin(std::span<const Stage> stages, const Operands& operands);
     Status check_finished() const;
     void finish(const Status& status);
+    void give_up();
     /// For what comes after an agreement: where it fails on this rank alone, the handle is broken.
     template <typename Body>
     Status commit(const Body& body) {
@@ -150,12 +152,12 @@ class Allreduce {
     std::unique_ptr<Codec> codec_;
     std::unique_ptr<Agreement> agreement_;
     std::unique_ptr<CallCheck> check_;
-    TwoLevelAllreduce::Channels channels_; ///< of the two-level form, if it is one
-    bool leaving_together_ = false;        ///< all ranks know that they are giving up what they have of them
+    TwoLevelForm::Channels channels_; ///< of the two-level form, if it is one
+    bool leaving_together_ = false;   ///< all ranks know that they are giving up what they have of them
     std::unique_ptr<FlatAllreduce> flat_;
     std::unique_ptr<DirectSum> direct_sum_;
     std::array<Form, ONEBIT_ALGORITHM_BRUCK + 1> forms_; ///< by onebit_algorithm_t; none for AUTO
-    TwoLevelAllreduce* two_level_ = nullptr;             ///< the one among them, if it is
+    TwoLevelForm* two_level_ = nullptr;                  ///< the one among them, if it is
 
     // The operation in flight.
     bool in_flight_ = false;

@@ -124,11 +124,20 @@ onebit_algorithm_t Costs::quickest(std::uint64_t count, std::span<const onebit_a
     return *std::ranges::min_element(forms, {}, [&](onebit_algorithm_t form) { return microseconds(form, count); });
 }
 
-std::vector<onebit_algorithm_t> forms_for(const NodeGroups& groups, onebit_memory_t memory) {
+const char* objection_to_two_levels(const NodeGroups& groups, onebit_memory_t memory, const Transport& transport) {
+    if (memory != ONEBIT_MEMORY_HOST && !transport.is_stream_ordered()) {
+        return "the values are in a GPU's memory, and don't go over NCCL";
+    }
+    return groups.objection();
+}
+
+std::vector<onebit_algorithm_t> forms_for(const NodeGroups& groups, onebit_memory_t memory,
+                                          const Transport& transport) {
     std::vector<onebit_algorithm_t> forms(kChosenForms.begin(), kChosenForms.end());
-    const bool on_host = memory == ONEBIT_MEMORY_HOST;
-    if (!on_host || groups.objection() != nullptr) std::erase(forms, ONEBIT_ALGORITHM_TWO_LEVEL);
-    if (!on_host || !suits_bruck(groups)) std::erase(forms, ONEBIT_ALGORITHM_BRUCK);
+    if (objection_to_two_levels(groups, memory, transport) != nullptr) {
+        std::erase(forms, ONEBIT_ALGORITHM_TWO_LEVEL);
+    }
+    if (memory != ONEBIT_MEMORY_HOST || !suits_bruck(groups)) std::erase(forms, ONEBIT_ALGORITHM_BRUCK);
     return forms;
 }
 

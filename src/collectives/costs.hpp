@@ -14,6 +14,7 @@
 
 #include "collectives/bruck.hpp"
 #include "collectives/node_groups.hpp"
+#include "transport/transport.hpp"
 
 namespace onebit {
 
@@ -26,9 +27,12 @@ inline bool suits_bruck(const NodeGroups& groups) {
     return groups.node_of_rank.size() >= kManyRanks;
 }
 
-/// The forms that can be had between some ranks, of values in some memory; DENSE is the first. A GPU's values have
-/// neither a node's shared memory nor messages that the processor can pass on.
-std::vector<onebit_algorithm_t> forms_for(const NodeGroups& groups, onebit_memory_t memory);
+/// Why two levels would make no sense between some ranks, or can't be had of values in some memory; NULL: they do and
+/// can. A GPU's values have no memory that a node shares, but over NCCL a quick way to their neighbours.
+const char* objection_to_two_levels(const NodeGroups& groups, onebit_memory_t memory, const Transport& transport);
+
+/// The forms that can be had; DENSE is the first. A GPU's values have no messages that the processor can pass on.
+std::vector<onebit_algorithm_t> forms_for(const NodeGroups& groups, onebit_memory_t memory, const Transport& transport);
 
 /// What a call takes in each form, by the number of elements: rows, estimated or measured, and straight lines between
 /// them, for a transfer is a latency and a rate.

@@ -22,6 +22,8 @@ class PlainFlat final : public Algorithm {
                          std::unique_ptr<PlainFlat>* algorithm);
 
     std::span<const Stage> stages() const override { return stages_; }
+    /// Those among them from sending the chunks, which are encoded and sealed, to having received the results.
+    std::span<const Stage> exchange_stages() const { return stages().subspan(1, 5); }
     void set_operands(const Operands& operands) override { flat_.set_operands(operands); }
 
   private:

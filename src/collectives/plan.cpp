@@ -99,7 +99,7 @@ constexpr std::uint64_t kFewestMeasured = 1024;
 void choose_algorithm(const onebit_allreduce_config_t& config, Communicator& communicator, Plan* plan) {
     const onebit_algorithm_t forced = communicator.environment().algorithm;
     const char* const objection =
-        config.memory == ONEBIT_MEMORY_HOST ? communicator.groups().objection() : "the values are in a GPU's memory";
+        objection_to_two_levels(communicator.groups(), config.memory, communicator.transport());
     if (config.algorithm != ONEBIT_ALGORITHM_AUTO) {
         plan->algorithm = config.algorithm;
         plan->reason = "asked for by config.algorithm";
@@ -111,7 +111,8 @@ void choose_algorithm(const onebit_allreduce_config_t& config, Communicator& com
         plan->reason = "one rank: nothing to send";
     } else {
         const KnownCosts& known = communicator.costs(config.memory);
-        const std::vector<onebit_algorithm_t> forms = forms_for(communicator.groups(), config.memory);
+        const std::vector<onebit_algorithm_t> forms =
+            forms_for(communicator.groups(), config.memory, communicator.transport());
         plan->algorithm = known.costs().quickest(config.count, forms);
         plan->reason = describe_choice(config.count, known, forms);
         if (plan->algorithm == ONEBIT_ALGORITHM_BRUCK &&

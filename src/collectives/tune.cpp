@@ -76,7 +76,7 @@ Status measure_row(Communicator& communicator, double seconds, Buffers& buffers,
     constexpr double kFewest = 3;
     constexpr double kMost = 200;
     std::vector<Contender> contenders;
-    for (const onebit_algorithm_t form : forms_for(communicator.groups(), buffers.memory)) {
+    for (const onebit_algorithm_t form : forms_for(communicator.groups(), buffers.memory, communicator.transport())) {
         onebit_allreduce_config_t config = ONEBIT_ALLREDUCE_CONFIG_INIT(row->count);
         config.memory = buffers.memory;
         config.stream = buffers.stream;

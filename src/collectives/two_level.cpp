@@ -47,8 +47,7 @@ TwoLevelAllreduce::Layout::Layout(const Codec& codec, const std::vector<Chunk>& 
 
 Status TwoLevelAllreduce::open_channels(Transport& channel, const NodeGroups& groups, const Codec& codec,
                                         std::size_t count, std::size_t piece_blocks, Channels* channels) {
-    ONEBIT_RETURN_IF_ERROR(channel.split(groups.node_of_rank, &channels->node));
-    ONEBIT_RETURN_IF_ERROR(channel.split(groups.place_of_rank, &channels->across));
+    ONEBIT_RETURN_IF_ERROR(TwoLevelForm::open_channels(channel, groups, channels));
     const Layout layout(codec, partition(count, groups.places), groups.nodes,
                         blocks_of_slice(piece_blocks, groups.places));
     return channels->node->share_memory(layout.bytes, &channels->memory);
@@ -56,25 +55,19 @@ Status TwoLevelAllreduce::open_channels(Transport& channel, const NodeGroups& gr
 
 TwoLevelAllreduce::TwoLevelAllreduce(Channels& channels, const Codec& codec, std::size_t count,
                                      std::size_t piece_blocks)
-    : codec_(codec),
-      piece_blocks_(blocks_of_slice(piece_blocks, static_cast<std::size_t>(channels.node->size()))),
-      channels_(channels),
-      place_(static_cast<std::size_t>(channels_.node->rank())),
-      nodes_(static_cast<std::size_t>(channels_.across->size())),
-      shards_(partition(count, static_cast<std::size_t>(channels_.node->size()))),
+    : TwoLevelForm(channels, codec, count),
+      piece_blocks_(blocks_of_slice(piece_blocks, shards_.size())),
       layout_(codec, shards_, nodes_, piece_blocks_),
       node_average_(*this),
       decoded_(shards_.size()) {
-    for (const Chunk& shard : shards_) chunks_.push_back(partition(shard.count, nodes_));
     pieces_ = ceil_divide(most_blocks(shards_, nodes_), piece_blocks_);
-    flat_ = std::make_unique<FlatAllreduce>(codec, shard().count, static_cast<std::size_t>(channels_.across->rank()),
-                                            nodes_, FlatAllreduce::Extras{.messages = messages_of(place_)});
+    make_flat(messages_of(place_));
     ready_ = [this] { return all_reached(kShared, calls_ * pieces_ * nodes_ + between_nodes_->encoded_slices() + 1); };
     stages_ = {{"exchange on two levels", [this](Step* step) { return advance(step); }}};
 }
 
 Status TwoLevelAllreduce::create(Channels& channels, const Codec& codec, std::size_t count, std::size_t piece_blocks,
-                                 int tag, std::unique_ptr<TwoLevelAllreduce>* algorithm) {
+                                 int tag, std::unique_ptr<TwoLevelForm>* algorithm) {
     std::unique_ptr<TwoLevelAllreduce> made(new TwoLevelAllreduce(channels, codec, count, piece_blocks));
     ONEBIT_RETURN_IF_ERROR(
         PipelinedFlat::create(*made->channels_.across, *made->flat_, made->piece_blocks_, tag, &made->between_nodes_));
@@ -231,28 +224,12 @@ void TwoLevelAllreduce::decode_next(bool* did) {
         for (std::size_t c = 0; c < slice.chunk.index; ++c) message += codec_.message_words(chunks_[place][c]);
         const Chunk& shard = shards_[place];
         // All ranks of all nodes see the same messages, and so come to the same verdict.
-        if (verdict_.ok() && !codec_.is_finite(message, slice)) {
-            verdict_ = Status::error(ONEBIT_ERROR_NONFINITE,
-                                     "the sum of values and error overflowed float32; the error state has been reset");
-        }
+        if (verdict_.ok() && !codec_.is_finite(message, slice)) verdict_ = overflow();
         if (!verdict_.ok()) continue;
         const ArraySink sink(operands_.output + shard.begin, stores_for(shard.count * shards_.size() * sizeof(float)));
         const std::span<const std::uint32_t> mask = mask_.view();
         codec_.decode(message, slice, mask.empty() ? mask : mask.subspan(shard.begin / kWordElements), sink);
     }
-}
-
-// ----------------------------------------------------------------------------------------------------- state ----
-
-AlignedBuffer<std::uint32_t> TwoLevelAllreduce::shard_of(const AlignedBuffer<std::uint32_t>& mask) const {
-    AlignedBuffer<std::uint32_t> part(mask.size() == 0 ? 0 : shard().words());
-    std::copy_n(mask.data() + shard().begin / kWordElements, part.size(), part.data());
-    return part;
-}
-
-void TwoLevelAllreduce::set_mask(AlignedBuffer<std::uint32_t> mask, AlignedBuffer<std::uint32_t> of_shard) {
-    flat_->set_mask(std::move(of_shard));
-    mask_ = std::move(mask);
 }
 
 std::size_t TwoLevelAllreduce::workspace_bytes() const {

@@ -9,55 +9,34 @@
 #include <span>
 #include <vector>
 
-#include "collectives/flat.hpp"
 #include "collectives/flat_pipelined.hpp"
-#include "collectives/node_groups.hpp"
-#include "core/aligned_buffer.hpp"
+#include "collectives/two_level_form.hpp"
 
 namespace onebit {
 
-/// The compressed allreduce on two levels: exact inside a node, one bit per element between nodes.
+/// Two levels through memory that the ranks of a node share.
 ///
-/// With N nodes of L ranks the buffer is cut into L shards; the rank in place l of each node owns shard l. It averages
-/// the shard over its node's ranks, exactly, and takes part, with the ranks in place l of the other nodes, in a flat
-/// compressed allreduce of those averages. The resulting messages lie in memory that the node shares: all its ranks
-/// decode from there. Between nodes each node sends 1/L of what the flat form would; a rank's error covers its shard
-/// alone.
-///
-/// All of this goes on at the same time, a slice of a shard at a time: slice number t is piece t / N of chunk t % N, in
-/// the order in which the flat form encodes them. Ranks of a node meet through memory alone. Each has a segment:
-/// counters of how far it has come in all calls together, slots for values, its shard's messages. It shares slice t of
-/// every other rank's shard through a slot; that rank encodes the average when all have shared theirs, and the slot is
-/// free again. A rank begins a call only when it is done with the last one, so what it shares also says that nothing of
-/// the last call is needed any more. A neighbour that has left is not noticed but by its silence.
-class TwoLevelAllreduce final : public Algorithm {
+/// The shards' messages lie there too. All of this goes on at the same time, a slice of a shard at a time: slice number
+/// t is piece t / N of chunk t % N, in the order in which the flat form encodes them. Ranks of a node meet through
+/// memory alone. Each has a segment: counters of how far it has come in all calls together, slots for values, its
+/// shard's messages. It shares slice t of every other rank's shard through a slot; that rank encodes the average when
+/// all have shared theirs, and the slot is free again. A rank begins a call only when it is done with the last one, so
+/// what it shares also says that nothing of the last call is needed any more. A neighbour that has left is not noticed
+/// but by its silence.
+class TwoLevelAllreduce final : public TwoLevelForm {
   public:
-    /// What only all ranks together can make.
-    struct Channels {
-        std::unique_ptr<Transport> node;   ///< this rank's node
-        std::unique_ptr<Transport> across; ///< the ranks in this place of all nodes
-        std::unique_ptr<SharedMemory> memory;
-    };
     /// Collective; may block.
     static Status open_channels(Transport& channel, const NodeGroups& groups, const Codec& codec, std::size_t count,
                                 std::size_t piece_blocks, Channels* channels);
 
     /// Local. The channels must outlive it. The four tags from `tag` on are its own on the channel across.
     static Status create(Channels& channels, const Codec& codec, std::size_t count, std::size_t piece_blocks, int tag,
-                         std::unique_ptr<TwoLevelAllreduce>* algorithm);
+                         std::unique_ptr<TwoLevelForm>* algorithm);
 
     std::span<const Stage> stages() const override { return stages_; }
     void set_operands(const Operands& operands) override;
 
-    /// Of the shard, whose elements are counted from its own beginning.
-    FlatAllreduce& flat() { return *flat_; }
-    const Chunk& shard() const { return shards_[place_]; }
-    std::uint64_t bytes_sent() const { return channels_.across->bytes_sent(); }
     std::size_t workspace_bytes() const override;
-
-    /// Replaces the mask of the whole buffer (empty: all elements take part); `of_shard` is what shard_of made of it.
-    void set_mask(AlignedBuffer<std::uint32_t> mask, AlignedBuffer<std::uint32_t> of_shard);
-    AlignedBuffer<std::uint32_t> shard_of(const AlignedBuffer<std::uint32_t>& mask) const;
 
   private:
     /// Where things lie in a segment.
@@ -96,20 +75,12 @@ class TwoLevelAllreduce final : public Algorithm {
     Status exchange_between_nodes(bool* did);
     void decode_next(bool* did);
 
-    const Codec& codec_;
     std::size_t piece_blocks_;
-    Channels& channels_;
-    std::size_t place_;
-    std::size_t nodes_;
-    std::vector<Chunk> shards_;              ///< by place
-    std::vector<std::vector<Chunk>> chunks_; ///< by place: the shard's chunks, as the flat form cuts it
     Layout layout_;
     std::size_t pieces_; ///< of the longest chunk of the longest shard
-    std::unique_ptr<FlatAllreduce> flat_;
     std::unique_ptr<PipelinedFlat> between_nodes_;
     NodeAverage node_average_;
     std::function<bool()> ready_;
-    AlignedBuffer<std::uint32_t> mask_;
 
     // The call in flight.
     Operands operands_;

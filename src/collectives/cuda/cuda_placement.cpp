@@ -56,7 +56,7 @@ class CudaPlacement final : public Placement {
     }
     Status make_dense(Transport& channel, std::size_t count, unsigned threads, int tag,
                       std::unique_ptr<Algorithm>* dense) const override {
-        auto arithmetic = make_arithmetic(threads);
+        std::unique_ptr<Arithmetic> arithmetic = make_arithmetic(threads);
         if (channel.is_stream_ordered()) return DenseAllreduce::create(channel, std::move(arithmetic), count, dense);
         return HalvingDoubling::create(channel, std::move(arithmetic), count, tag, dense);
     }
