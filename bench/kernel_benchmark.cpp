@@ -113,6 +113,21 @@ void add_blend_encode(Arena& arena, std::vector<Case>& cases) {
                      }});
 }
 
+// Of two ranks' values: four buffers are read and written, as a scaled sum of two reads and writes three.
+void add_mean_encode(Arena& arena, std::vector<Case>& cases) {
+    cases.push_back({"mean_encode/parts:2", Floor::kAxpy, 16.125, [&arena](const SignKernels& k) {
+                         for (std::size_t b = 0; b < arena.scales.size(); ++b) {
+                             const std::size_t i = b * kBlockElements;
+                             const float* const parts[] = {arena.values.data() + i, arena.output.data() + i};
+                             const float sum =
+                                 k.mean_encode(parts, std::size(parts), 0.5F, arena.corrected.data() + i,
+                                               arena.scales[b], arena.corrected.data() + i, Stores::kCached, nullptr,
+                                               kBlockElements, ONEBIT_SCALE_L2, arena.bits.data() + i / kWordElements);
+                             arena.scales[b] = scale_of(sum, ONEBIT_SCALE_L2);
+                         }
+                     }});
+}
+
 void add_average_encode(Arena& arena, std::vector<Case>& cases) {
     const double bytes = 8 + static_cast<double>(kRanks + 1) / 8;
     cases.push_back({"average_encode/ranks:4", Floor::kScale, bytes, [&arena](const SignKernels& k) {
@@ -151,6 +166,19 @@ void add_all_finite(Arena& arena, std::vector<Case>& cases) {
                          }
                          benchmark::DoNotOptimize(finite);
                      }});
+}
+
+void add_copy(Arena& arena, std::vector<Case>& cases) {
+    cases.push_back(
+        {"copy", Floor::kScale, 8, [&arena](const SignKernels& k) {
+             const Stores stores = stores_for_other_cores(); // as the library
+             bool finite = true;
+             for (std::size_t i = 0; i < arena.count; i += kBlockElements) {
+                 finite = k.copy(arena.values.data() + i, kBlockElements, stores, arena.output.data() + i) && finite;
+             }
+             order_stores(stores);
+             benchmark::DoNotOptimize(finite);
+         }});
 }
 
 std::vector<Case> make_cases(Arena& arena) {

@@ -94,8 +94,8 @@ Status Allreduce::allocate(const Environment& environment, FlatAllreduce::Extras
     if (dense_at_once) ONEBIT_RETURN_IF_ERROR(add_dense());
     if (!compresses()) return {};
 
+    extras.tentative_calls |= plan_.tentative;
     if (plan_.algorithm == ONEBIT_ALGORITHM_TWO_LEVEL) return add_two_levels();
-    extras.tentative_calls |= plan_.tentative();
     flat_ = std::make_unique<FlatAllreduce>(*codec_, plan_.count, static_cast<std::size_t>(channel_->rank()),
                                             static_cast<std::size_t>(channel_->size()), extras);
     std::unique_ptr<PlainFlat> plain;
@@ -119,8 +119,8 @@ Status Allreduce::allocate(const Environment& environment, FlatAllreduce::Extras
 Status Allreduce::add_two_levels() {
     std::unique_ptr<TwoLevelForm> made;
     if (plan_.memory == ONEBIT_MEMORY_HOST) {
-        ONEBIT_RETURN_IF_ERROR(
-            TwoLevelAllreduce::create(channels_, *codec_, plan_.count, plan_.piece_blocks, kAcrossTag, &made));
+        ONEBIT_RETURN_IF_ERROR(TwoLevelAllreduce::create(channels_, *codec_, plan_.count, plan_.piece_blocks,
+                                                         plan_.tentative, kAcrossTag, &made));
     } else {
         ONEBIT_RETURN_IF_ERROR(DeviceTwoLevel::create(channels_, *codec_, placement_->make_arithmetic(plan_.threads),
                                                       plan_.count, plan_.piece_blocks, kAcrossTag, &made));
@@ -225,7 +225,7 @@ Status Allreduce::begin(const void* input, void* output, bool may_block) {
     const auto* const values = static_cast<const float*>(input);
     const bool dense = plan_.algorithm == ONEBIT_ALGORITHM_DENSE;
     // What a mask leaves out the encoder doesn't look at.
-    const bool tentative = plan_.tentative() && !dense && flat_->mask().empty();
+    const bool tentative = plan_.tentative && !dense && !masked();
     check_->begin(own, {.input = values,
                         .count = plan_.count,
                         .values_go_along = plan_.values_go_along,

@@ -143,6 +143,7 @@ class Allreduce {
     /// What holds the error state, if there is one, and where in the buffer it begins: two levels have a shard's.
     FlatAllreduce* state() { return two_level_ == nullptr ? flat_.get() : &two_level_->flat(); }
     const FlatAllreduce* state() const { return const_cast<Allreduce*>(this)->state(); }
+    bool masked() const { return two_level_ == nullptr ? !flat_->mask().empty() : two_level_->masked(); }
     std::uint64_t bytes_sent() const;
 
     Plan plan_;

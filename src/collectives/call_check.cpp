@@ -100,11 +100,8 @@ Status CallCheck::conclude(Step* step) {
 /// Where all values are finite their sums with the error have overflowed, which shows in the result on every rank.
 void CallCheck::doubt(const Slice& slice) {
     if (!own_.ok()) return;
-    const std::size_t first = slice.first_block * kBlockElements;
-    const std::size_t count = std::min(slice.end_block * kBlockElements, slice.chunk.count) - first;
-    const std::size_t begin = slice.chunk.begin + first;
-    const std::size_t bad = codec_.first_nonfinite(call_.input + begin, count);
-    if (bad < count) note_nonfinite(begin + bad);
+    const std::size_t bad = codec_.first_nonfinite(call_.input + slice.begin(), slice.count());
+    if (bad < slice.count()) note_nonfinite(slice.begin() + bad);
 }
 
 Status CallCheck::ask() {

@@ -14,11 +14,6 @@ enum Tag : int { kAverageTag = 0, kSharingTag = 1 };
 /// Pieces as others have them that are one here, where each takes an exchange and some launches.
 constexpr std::size_t kPiecesAtOnce = 4;
 
-/// Elements that a slice has.
-std::size_t elements_of(const Slice& slice) {
-    return std::min(slice.end_block * kBlockElements, slice.chunk.count) - slice.first_block * kBlockElements;
-}
-
 /// A stage that puts work into the stream and is done.
 template <typename Body>
 Stage work_stage(const char* name, const Body& body) {
@@ -46,7 +41,7 @@ DeviceTwoLevel::DeviceTwoLevel(Channels& channels, const Codec& codec, std::uniq
     slot_elements_ = ceil_divide(slot_elements_, kWordElements) * kWordElements; // so that all slots are aligned
     slots_ = AlignedBuffer<float>((2 * shards_.size() - 1) * slot_elements_, codec.memory());
     messages_ = AlignedBuffer<std::uint32_t>(first_words_.back(), codec.memory());
-    make_flat(messages_of(place_));
+    make_flat({.messages = messages_of(place_)});
 }
 
 /// Into pieces that have no more elements than so many blocks.
@@ -54,9 +49,9 @@ std::vector<DeviceTwoLevel::Piece> DeviceTwoLevel::cut(const std::vector<Chunk>&
     std::vector<Piece> pieces;
     SliceCursor cursor(most_blocks);
     for (Slice slice; cursor.next(chunks, &slice);) {
-        const std::size_t count = elements_of(slice);
+        const std::size_t count = slice.count();
         if (pieces.empty() || pieces.back().count + count > most_blocks * kBlockElements) {
-            pieces.push_back({.begin = slice.chunk.begin + slice.first_block * kBlockElements});
+            pieces.push_back({.begin = slice.begin()});
         }
         pieces.back().count += count;
         pieces.back().slices.push_back(slice);

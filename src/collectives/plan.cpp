@@ -172,7 +172,7 @@ Status make_plan(Communicator& communicator, const onebit_allreduce_config_t* co
     plan->group = config->group;
     plan->check = config->check;
     const bool on_host = config->memory == ONEBIT_MEMORY_HOST;
-    plan->second_error = config->check == ONEBIT_CHECK_FULL && on_host && config->count >= environment.second_error;
+    plan->tentative = config->check == ONEBIT_CHECK_FULL && on_host && config->count >= environment.second_error;
     plan->values_go_along = plan->algorithm == ONEBIT_ALGORITHM_DENSE && config->check != ONEBIT_CHECK_NONE &&
                             on_host && GatheredAllreduce::suits(config->count, communicator.groups());
     plan->threads = config->threads != 0 ? config->threads : communicator.environment().threads;

@@ -27,13 +27,10 @@ struct Plan {
     onebit_scale_t scale = ONEBIT_SCALE_L2;
     onebit_group_t group = ONEBIT_GROUP_BLOCK;
     onebit_check_t check = ONEBIT_CHECK_FULL;
-    bool second_error = false;    ///< worth having, so that values are checked as they are encoded
+    bool tentative = false;       ///< compressed calls without a mask: values are checked as they are encoded
     bool values_go_along = false; ///< with the agreement before the call: few ones, to be averaged exactly
     unsigned threads = 1;
     std::string reason; ///< why this algorithm
-
-    /// Whether compressed calls without a mask are tentative: it takes the second error, which two levels have none of.
-    bool tentative() const { return second_error && compressed_algorithm != ONEBIT_ALGORITHM_TWO_LEVEL; }
 
     /// TWO_LEVEL becomes PIPELINED.
     void fall_back_from_two_levels(const std::string& why);

@@ -13,13 +13,6 @@ constexpr std::size_t kMostBlocksInNode = 64;
 /// Slices that a rank may share before its neighbours have encoded the first of them.
 constexpr std::size_t kSlots = 4;
 constexpr std::size_t kCacheLine = 64;
-/// Elements that are worked on while the next ones are fetched: half a page.
-constexpr std::size_t kStrip = 512;
-
-/// Begins to read a strip into the cache; where there is none, that does nothing.
-void fetch(const float* strip) {
-    for (std::size_t i = 0; i < kStrip; i += kCacheLine / sizeof(float)) __builtin_prefetch(strip + i);
-}
 
 const Chunk& longest(const std::vector<Chunk>& chunks) {
     return *std::max_element(chunks.begin(), chunks.end(),
@@ -54,21 +47,23 @@ Status TwoLevelAllreduce::open_channels(Transport& channel, const NodeGroups& gr
 }
 
 TwoLevelAllreduce::TwoLevelAllreduce(Channels& channels, const Codec& codec, std::size_t count,
-                                     std::size_t piece_blocks)
+                                     std::size_t piece_blocks, bool tentative_calls)
     : TwoLevelForm(channels, codec, count),
       piece_blocks_(blocks_of_slice(piece_blocks, shards_.size())),
       layout_(codec, shards_, nodes_, piece_blocks_),
       node_average_(*this),
+      shard_consent_(*this),
       decoded_(shards_.size()) {
     pieces_ = ceil_divide(most_blocks(shards_, nodes_), piece_blocks_);
-    make_flat(messages_of(place_));
+    make_flat({.tentative_calls = tentative_calls, .messages = messages_of(place_)});
     ready_ = [this] { return all_reached(kShared, calls_ * pieces_ * nodes_ + between_nodes_->encoded_slices() + 1); };
     stages_ = {{"exchange on two levels", [this](Step* step) { return advance(step); }}};
 }
 
 Status TwoLevelAllreduce::create(Channels& channels, const Codec& codec, std::size_t count, std::size_t piece_blocks,
-                                 int tag, std::unique_ptr<TwoLevelForm>* algorithm) {
-    std::unique_ptr<TwoLevelAllreduce> made(new TwoLevelAllreduce(channels, codec, count, piece_blocks));
+                                 bool tentative_calls, int tag, std::unique_ptr<TwoLevelForm>* algorithm) {
+    std::unique_ptr<TwoLevelAllreduce> made(
+        new TwoLevelAllreduce(channels, codec, count, piece_blocks, tentative_calls));
     ONEBIT_RETURN_IF_ERROR(
         PipelinedFlat::create(*made->channels_.across, *made->flat_, made->piece_blocks_, tag, &made->between_nodes_));
     *algorithm = std::move(made);
@@ -103,41 +98,53 @@ Slice TwoLevelAllreduce::slice_of(std::size_t place, std::size_t slice) const {
     return Slice::piece_of(chunks_[place][slice % nodes_], slice / nodes_, piece_blocks_);
 }
 
-/// In the order of places, strip by strip: a sum stays in the first cache while it grows, and the next strip is fetched
-/// meanwhile.
+/// The encoder reads all parts where they lie, and adds them in the order of places.
 BlockValues TwoLevelAllreduce::NodeAverage::read(const Block& block, float* scratch) const {
     const TwoLevelAllreduce& own = owner_;
+    const std::size_t places = own.shards_.size();
     const std::size_t slice =
         (own.calls_ * own.pieces_ + block.index / own.piece_blocks_) * own.nodes_ + block.chunk.index;
     const std::size_t in_slot = block.index % own.piece_blocks_ * kBlockElements;
-    const float share = 1.0F / static_cast<float>(own.shards_.size());
-    const auto values_of = [&](std::size_t place) {
-        return place == own.place_ ? own.operands_.input + own.shard().begin + block.begin()
-                                   : own.slot(place, own.place_, slice) + in_slot;
-    };
-    for (std::size_t begin = 0; begin < block.count(); begin += kStrip) {
-        const std::size_t count = std::min(kStrip, block.count() - begin);
-        float* const sum = scratch + begin;
-        for (std::size_t place = 0; place < own.shards_.size(); ++place) {
-            const float* const values = values_of(place) + begin;
-            fetch(values + kStrip);
-            if (place == 0) {
-                std::copy_n(values, count, sum);
-            } else {
-                for (std::size_t i = 0; i < count; ++i) sum[i] += values[i];
-            }
-        }
-        for (std::size_t i = 0; i < count; ++i) sum[i] *= share;
+    const float** const parts = new (scratch) const float*[places];
+    for (std::size_t place = 0; place < places; ++place) {
+        parts[place] = place == own.place_ ? own.operands_.input + own.shard().begin + block.begin()
+                                           : own.slot(place, own.place_, slice) + in_slot;
     }
-    return {scratch};
+    return {.mean = Mean{{parts, places}, 1.0F / static_cast<float>(places)}};
+}
+
+// --------------------------------------------------------------------------------------------- tentative calls ----
+
+void TwoLevelAllreduce::doubt(std::size_t place, Slice slice) {
+    slice.chunk.begin += shards_[place].begin;
+    operands_.consent->doubt(slice);
+}
+
+/// This rank has seen all of its values: those of its own shard are encoded, the others shared.
+Status TwoLevelAllreduce::ask_consent() {
+    if (operands_.consent == nullptr || asked_) return {};
+    asked_ = shared_ == pieces_ * nodes_ && between_nodes_->encoded_slices() == between_nodes_->pieces() * nodes_;
+    return asked_ ? operands_.consent->ask() : Status();
+}
+
+Status TwoLevelAllreduce::test_consent(bool* known) {
+    if (!consented_) ONEBIT_RETURN_IF_ERROR(operands_.consent->test(&consented_));
+    *known = consented_;
+    return {};
 }
 
 // ---------------------------------------------------------------------------------------------- the one stage ----
 
 void TwoLevelAllreduce::set_operands(const Operands& operands) {
     operands_ = operands;
-    between_nodes_->set_operands({.source = &node_average_, .ready = &ready_});
+    const bool needs_consent = operands.consent != nullptr;
+    between_nodes_->set_operands({.source = &node_average_,
+                                  .tentative = operands.tentative,
+                                  .consent = needs_consent ? &shard_consent_ : nullptr,
+                                  .ready = &ready_});
     inner_.start(between_nodes_->stages());
+    asked_ = false;
+    consented_ = !needs_consent;
     shared_ = 0;
     std::fill(decoded_.begin(), decoded_.end(), 0);
     verdict_ = {};
@@ -149,7 +156,8 @@ Status TwoLevelAllreduce::advance(Step* step) {
     bool did = false;
     share_next(&did);
     if (!did) ONEBIT_RETURN_IF_ERROR(exchange_between_nodes(&did));
-    if (!did) decode_next(&did);
+    ONEBIT_RETURN_IF_ERROR(ask_consent());
+    if (!did) ONEBIT_RETURN_IF_ERROR(decode_next(&did));
     if (did) return {};
     const bool all_decoded =
         std::all_of(decoded_.begin(), decoded_.end(), [&](std::size_t slices) { return slices == pieces_ * nodes_; });
@@ -175,18 +183,11 @@ void TwoLevelAllreduce::share_next(bool* did) {
     for (std::size_t reader = 0; reader < shards_.size(); ++reader) {
         if (reader == place_) continue;
         const Slice slice = slice_of(reader, shared_);
-        const std::size_t begin = std::min(slice.first_block * kBlockElements, slice.chunk.count);
-        const std::size_t end = std::min(slice.end_block * kBlockElements, slice.chunk.count);
-        const float* values = operands_.input + shards_[reader].begin + slice.chunk.begin + begin;
-        float* to = slot(place_, reader, number);
-        for (std::size_t left = end - begin; left > 0;) {
-            const std::size_t count = std::min(kStrip, left);
-            fetch(values + kStrip);
-            to = std::copy_n(values, count, to);
-            values += count;
-            left -= count;
-        }
+        const float* const values = operands_.input + shards_[reader].begin + slice.begin();
+        const bool finite = codec_.copy(values, slice.count(), stores_, slot(place_, reader, number));
+        if (!finite && operands_.consent != nullptr) doubt(reader, slice);
     }
+    order_stores(stores_);
     ++shared_;
     counter(place_, kShared).store(number + 1, std::memory_order_release);
 }
@@ -212,14 +213,19 @@ Status TwoLevelAllreduce::exchange_between_nodes(bool* did) {
     return {};
 }
 
-/// Decodes a slice of some shard whose result is there.
-void TwoLevelAllreduce::decode_next(bool* did) {
+/// Decodes a slice of some shard whose result is there, if all ranks consent.
+Status TwoLevelAllreduce::decode_next(bool* did) {
+    bool consented = false;
+    ONEBIT_RETURN_IF_ERROR(test_consent(&consented)); // moves it on, too
+    if (!consented) return {};
+    const bool refused = operands_.consent != nullptr && !operands_.consent->verdict().ok();
     for (std::size_t place = 0; place < shards_.size() && !*did; ++place) {
         std::size_t& next = decoded_[place];
         const std::uint64_t needed = calls_ * pieces_ + next / nodes_ + 1;
         if (next == pieces_ * nodes_ || counter(place, kArrived).load(std::memory_order_acquire) < needed) continue;
         *did = true;
         const Slice slice = slice_of(place, next++);
+        if (refused) continue;
         const std::uint32_t* message = messages_of(place);
         for (std::size_t c = 0; c < slice.chunk.index; ++c) message += codec_.message_words(chunks_[place][c]);
         const Chunk& shard = shards_[place];
@@ -230,6 +236,7 @@ void TwoLevelAllreduce::decode_next(bool* did) {
         const std::span<const std::uint32_t> mask = mask_.view();
         codec_.decode(message, slice, mask.empty() ? mask : mask.subspan(shard.begin / kWordElements), sink);
     }
+    return {};
 }
 
 std::size_t TwoLevelAllreduce::workspace_bytes() const {

@@ -29,9 +29,10 @@ class TwoLevelAllreduce final : public TwoLevelForm {
     static Status open_channels(Transport& channel, const NodeGroups& groups, const Codec& codec, std::size_t count,
                                 std::size_t piece_blocks, Channels* channels);
 
-    /// Local. The channels must outlive it. The four tags from `tag` on are its own on the channel across.
-    static Status create(Channels& channels, const Codec& codec, std::size_t count, std::size_t piece_blocks, int tag,
-                         std::unique_ptr<TwoLevelForm>* algorithm);
+    /// Local. The channels must outlive it. `tentative_calls`: there will be some. The four tags from `tag` on are its
+    /// own on the channel across.
+    static Status create(Channels& channels, const Codec& codec, std::size_t count, std::size_t piece_blocks,
+                         bool tentative_calls, int tag, std::unique_ptr<TwoLevelForm>* algorithm);
 
     std::span<const Stage> stages() const override { return stages_; }
     void set_operands(const Operands& operands) override;
@@ -59,7 +60,22 @@ class TwoLevelAllreduce final : public TwoLevelForm {
         TwoLevelAllreduce& owner_;
     };
 
-    TwoLevelAllreduce(Channels& channels, const Codec& codec, std::size_t count, std::size_t piece_blocks);
+    /// A tentative call's consent, as the exchange between nodes needs it. A rank is asked for no more than it has
+    /// seen: the values of its own shard there, those of the others when it shares them.
+    class ShardConsent final : public Consent {
+      public:
+        explicit ShardConsent(TwoLevelAllreduce& owner) : owner_(owner) {}
+        void doubt(const Slice& slice) override { owner_.doubt(owner_.place_, slice); }
+        Status ask() override { return {}; } // ask_consent does, once all is shared, too
+        Status test(bool* known) override { return owner_.test_consent(known); }
+        const Status& verdict() const override { return owner_.operands_.consent->verdict(); }
+
+      private:
+        TwoLevelAllreduce& owner_;
+    };
+
+    TwoLevelAllreduce(Channels& channels, const Codec& codec, std::size_t count, std::size_t piece_blocks,
+                      bool tentative_calls);
 
     std::atomic_ref<std::uint64_t> counter(std::size_t place, Counter which) const;
     /// Whether every place's counter has reached a number.
@@ -70,16 +86,23 @@ class TwoLevelAllreduce final : public TwoLevelForm {
     /// Slice number `slice` of a shard.
     Slice slice_of(std::size_t place, std::size_t slice) const;
 
+    /// A slice of a shard is not finite.
+    void doubt(std::size_t place, Slice slice);
+    Status ask_consent();
+    Status test_consent(bool* known);
+
     Status advance(Step* step);
     void share_next(bool* did);
     Status exchange_between_nodes(bool* did);
-    void decode_next(bool* did);
+    Status decode_next(bool* did);
 
     std::size_t piece_blocks_;
     Layout layout_;
-    std::size_t pieces_; ///< of the longest chunk of the longest shard
+    Stores stores_ = stores_for_other_cores(); ///< how slots are filled
+    std::size_t pieces_;                       ///< of the longest chunk of the longest shard
     std::unique_ptr<PipelinedFlat> between_nodes_;
     NodeAverage node_average_;
+    ShardConsent shard_consent_;
     std::function<bool()> ready_;
 
     // The call in flight.
@@ -88,6 +111,8 @@ class TwoLevelAllreduce final : public TwoLevelForm {
     std::uint64_t calls_ = 0;          ///< before this one: what the counters began with
     std::size_t shared_ = 0;           ///< slices
     std::vector<std::size_t> decoded_; ///< by place: slices
+    bool asked_ = false;               ///< for consent
+    bool consented_ = false;           ///< or refused: known
     Status verdict_;
     std::vector<Stage> stages_;
 };

@@ -26,9 +26,9 @@ TwoLevelForm::TwoLevelForm(Channels& channels, const Codec& codec, std::size_t c
     for (const Chunk& shard : shards_) chunks_.push_back(partition(shard.count, nodes_));
 }
 
-void TwoLevelForm::make_flat(std::uint32_t* messages) {
+void TwoLevelForm::make_flat(FlatAllreduce::Extras extras) {
     flat_ = std::make_unique<FlatAllreduce>(codec_, shard().count, static_cast<std::size_t>(channels_.across->rank()),
-                                            nodes_, FlatAllreduce::Extras{.messages = messages});
+                                            nodes_, extras);
 }
 
 Status TwoLevelForm::overflow() {

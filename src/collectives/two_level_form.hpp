@@ -45,13 +45,13 @@ class TwoLevelForm : public Algorithm {
     /// Replaces the mask of the whole buffer (empty: all elements take part), which is where the codec works;
     /// `of_shard` is what shard_of made of it.
     void set_mask(AlignedBuffer<std::uint32_t> mask, AlignedBuffer<std::uint32_t> of_shard);
+    bool masked() const { return mask_.size() > 0; }
 
   protected:
     /// The channels must outlive it.
     TwoLevelForm(Channels& channels, const Codec& codec, std::size_t count);
 
-    /// `messages`: where those of the shard are to lie, as FlatAllreduce::Extras says.
-    void make_flat(std::uint32_t* messages);
+    void make_flat(FlatAllreduce::Extras extras);
     /// What all ranks say where the error of some shard has overflowed.
     static Status overflow();
 

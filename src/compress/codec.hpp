@@ -27,10 +27,18 @@ struct Blend {
     float factor = 1;
 };
 
-/// The values of a block that is to be encoded: `data`, or where there is a blend, what it makes of `data`.
+/// The mean of several ranks' values: (parts[0] + parts[1] + ...) * share, added in this order.
+struct Mean {
+    std::span<const float* const> parts;
+    float share = 1;
+};
+
+/// The values of a block that is to be encoded: `data`, or where there is a blend, what it makes of `data`; or a mean,
+/// which the host's codec alone forms.
 struct BlockValues {
     const float* data = nullptr;
     std::optional<Blend> blend = std::nullopt;
+    std::optional<Mean> mean = std::nullopt;
 };
 
 /// Where the values of a buffer come from that is to be encoded. Asked for once per block, by several threads at once:
@@ -38,7 +46,8 @@ struct BlockValues {
 class ValueSource {
   public:
     virtual ~ValueSource() = default;
-    /// The block's values: where they lie, or `scratch` (kBlockElements floats, aligned) after they were put there.
+    /// The block's values: where they lie, or `scratch` (kBlockElements floats, aligned) after they were put there; it
+    /// may also hold the list of a mean's parts.
     virtual BlockValues read(const Block& block, float* scratch) const = 0;
 };
 
@@ -134,6 +143,12 @@ class Codec {
     virtual bool find_nonfinite(const float* values, std::size_t count, std::size_t* first) const {
         *first = first_nonfinite(values, count);
         return true;
+    }
+    /// Copies values for another rank to read; false if there is a NaN or an infinity among them. After stores past the
+    /// caches: order_stores.
+    virtual bool copy(const float* values, std::size_t count, Stores /*stores*/, float* to) const {
+        memory().copy(to, values, count * sizeof(float));
+        return first_nonfinite(values, count) == count;
     }
 
     // An encoder reads the error from `before` and leaves the new one in `after`, of the same chunks and mask: one and

@@ -67,6 +67,10 @@ struct Slice {
         return {chunk, std::min(piece * piece_blocks, chunk.blocks()),
                 std::min((piece + 1) * piece_blocks, chunk.blocks())};
     }
+
+    /// Its elements, counted from the beginning of the whole buffer.
+    std::size_t begin() const { return chunk.begin + std::min(first_block * kBlockElements, chunk.count); }
+    std::size_t count() const { return chunk.begin + std::min(end_block * kBlockElements, chunk.count) - begin(); }
 };
 
 /// Walks all blocks of some chunks, a slice at a time.

@@ -7,6 +7,7 @@
 #endif
 
 #include <cstddef>
+#include <cstdint>
 
 namespace onebit {
 
@@ -22,6 +23,12 @@ inline Stores stores_for([[maybe_unused]] std::size_t bytes) {
     if (amd && bytes >= kStaysInCaches) return Stores::kPastCaches;
 #endif
     return Stores::kCached;
+}
+
+/// The quicker way to fill memory that another core reads next, again and again. Lines that the other's cache still
+/// holds were written at 8 GB/s on an AMD EPYC (Zen 4), at 2.4 from another L3 cache, and past the caches at 19 to 21.
+inline Stores stores_for_other_cores() {
+    return stores_for(SIZE_MAX);
 }
 
 /// After stores past the caches, on the thread that made them: what is written later is seen later.

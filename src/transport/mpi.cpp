@@ -17,6 +17,7 @@
 #include <cerrno>
 #include <cstring>
 #include <limits>
+#include <memory>
 
 #include "transport/nodes.hpp"
 
@@ -193,7 +194,7 @@ class MpiSharedMemory final : public SharedMemory {
 
     Status allocate(MPI_Comm comm, std::size_t bytes) {
         constexpr std::size_t kPage = 4096;
-        const std::size_t rounded = (bytes + kPage - 1) / kPage * kPage;
+        const std::size_t rounded = (bytes + kAlignment + kPage - 1) / kPage * kPage;
         int ranks = 0;
         MPI_Comm_size(comm, &ranks);
         // Open MPI, which wants a twentieth more and some pages, doesn't survive its own attempt.
@@ -207,20 +208,26 @@ class MpiSharedMemory final : public SharedMemory {
         for (int r = 0; r < ranks; ++r) {
             MPI_Aint size = 0;
             int unit = 0;
+            void* begin = nullptr;
             ONEBIT_RETURN_IF_ERROR(
-                check(MPI_Win_shared_query(window_, r, &size, &unit, &segments_[static_cast<std::size_t>(r)]),
-                      "MPI_Win_shared_query"));
+                check(MPI_Win_shared_query(window_, r, &size, &unit, &begin), "MPI_Win_shared_query"));
+            // Open MPI's begin at 8 bytes past a line of a page, and lie alike in the pages of all ranks.
+            std::size_t space = rounded;
+            segments_[static_cast<std::size_t>(r)] =
+                static_cast<std::byte*>(std::align(kAlignment, bytes, begin, space));
         }
         ONEBIT_RETURN_IF_ERROR(check(MPI_Win_lock_all(MPI_MODE_NOCHECK, window_), "MPI_Win_lock_all"));
         const bool is_there = has_memory(mine, rounded);
-        if (is_there) std::memset(mine, 0, bytes);
+        if (is_there) std::memset(mine, 0, rounded);
         return agree_on_memory(comm, bytes, is_there); // nor does anybody look before all is zero
     }
 
-    std::byte* of(int rank) override { return static_cast<std::byte*>(segments_[static_cast<std::size_t>(rank)]); }
+    std::byte* of(int rank) override { return segments_[static_cast<std::size_t>(rank)]; }
     bool freed_together() const override { return true; } // MPI_Win_free
 
   private:
+    static constexpr std::size_t kAlignment = 64;
+
     /// Of the file system that both MPIs share memory through.
     static std::size_t free_bytes() {
         struct statvfs system {};
@@ -246,7 +253,7 @@ class MpiSharedMemory final : public SharedMemory {
     }
 
     MPI_Win window_ = MPI_WIN_NULL;
-    std::vector<void*> segments_;
+    std::vector<std::byte*> segments_;
 };
 
 class MpiTransport final : public Transport {

@@ -17,14 +17,8 @@ namespace {
 constexpr std::uint64_t kCount = 70037;
 constexpr onebit_algorithm_t kForms[] = {ONEBIT_ALGORITHM_FLAT, ONEBIT_ALGORITHM_PIPELINED, ONEBIT_ALGORITHM_BRUCK};
 
-onebit_allreduce_config_t checked_config(onebit_check_t check, Mode mode = default_mode()) {
-    onebit_allreduce_config_t config = form_config(ONEBIT_ALGORITHM_BRUCK, kCount, mode); // has the other forms, too
-    config.check = check;
-    return config;
-}
-
-std::vector<float> values(const RankLog& log, std::uint64_t step) {
-    return make_data(Kind::gaussian, kCount, 171, log.rank(), step);
+std::vector<float> values(const RankLog& log, std::uint64_t step, std::uint64_t count = kCount) {
+    return make_data(Kind::gaussian, count, 171, log.rank(), step);
 }
 
 std::string rank_needle(int rank) {
@@ -35,9 +29,12 @@ std::string rank_needle(int rank) {
 class Twins {
   public:
     Twins(onebit_comm_t comm, RankLog& log, Mode mode = default_mode())
+        : Twins(comm, log, form_config(ONEBIT_ALGORITHM_BRUCK, kCount, mode)) {} // has the other flat forms, too
+    Twins(onebit_comm_t comm, RankLog& log, onebit_allreduce_config_t config)
         : log_(log),
-          tried(comm, checked_config(ONEBIT_CHECK_FULL, mode), log),
-          spared(comm, checked_config(ONEBIT_CHECK_FULL_LOW_MEMORY, mode), log) {}
+          count_(config.count),
+          tried(comm, with_check(config, ONEBIT_CHECK_FULL), log),
+          spared(comm, with_check(config, ONEBIT_CHECK_FULL_LOW_MEMORY), log) {}
 
     void set_algorithm(onebit_algorithm_t form) {
         for (const Allreduce* handle : {&tried, &spared}) {
@@ -46,7 +43,7 @@ class Twins {
     }
     // `looks_twice`: the one that is tried is tentative, which costs it a second ticket for each peer.
     void expect_same(std::uint64_t step, bool looks_twice = true) {
-        const std::vector<float> input = values(log_, step);
+        const std::vector<float> input = values(log_, step, count_);
         const std::vector<float> result = tried.run(input);
         ONEBIT_EXPECT(log_, same_bits(result, spared.run(input)));
         if (log_.size() < 9) { // from where on tickets travel through others
@@ -58,7 +55,7 @@ class Twins {
     }
     // By run into another buffer and in place: on every rank the same failure, and everything as it was.
     void expect_refused(onebit_status_t status, const std::string& needles, const std::vector<float>& input) {
-        std::vector<float> output(kCount, 0.5F);
+        std::vector<float> output(count_, 0.5F);
         std::vector<float> both = input;
         const Errors before = tried.errors();
         ONEBIT_EXPECT_FAILURE(log_, status, needles, onebit_allreduce_run(tried.get(), input.data(), output.data()));
@@ -70,7 +67,13 @@ class Twins {
     }
 
   private:
+    static onebit_allreduce_config_t with_check(onebit_allreduce_config_t config, onebit_check_t check) {
+        config.check = check;
+        return config;
+    }
+
     RankLog& log_;
+    std::uint64_t count_;
 
   public:
     Allreduce tried;
@@ -184,6 +187,103 @@ TEST_CASE("a NaN on one rank and an overflow on another: refused, and the error 
         twins.expect_refused(ONEBIT_ERROR_NONFINITE, rank_needle(0) + ";sendbuf", bad);
     });
 }
+
+// ----------------------------------------------------------------------------------------------- two levels ----
+
+namespace {
+
+// So many ranks in nodes of so many; over MPI only where there are as many.
+void run_nodes(const std::function<void(onebit_comm_t, RankLog&)>& body) {
+    const auto [n, node_size] = GENERATE(table<int, const char*>({{4, "2"}, {6, "2"}, {6, "3"}}));
+#ifdef ONEBIT_TEST_MPI
+    if (n != rank_counts().front()) return;
+#endif
+    const Variable nodes("ONEBIT_NODE_SIZE", node_size);
+    const Variable from("ONEBIT_SECOND_ERROR", "1");
+    const Variable piece("ONEBIT_PIECE", "4096");
+    run_ranks(n, body);
+}
+
+// So many that the first shard alone has a sixth piece, of a word, in its first chunk: on two nodes of two ranks; of 20
+// some ranks have none.
+constexpr std::uint64_t kUneven = 81952;
+constexpr std::uint64_t kOnlyInFirst = 20485; // an element there
+
+onebit_allreduce_config_t two_level_config(Mode mode = default_mode(), std::uint64_t count = kCount) {
+    return form_config(ONEBIT_ALGORITHM_TWO_LEVEL, count, mode);
+}
+
+} // namespace
+
+TEST_CASE("two levels: values checked on the way give the bits of values checked first", "[tentative]") {
+    run_nodes([](onebit_comm_t comm, RankLog& log) {
+        for (const Mode& mode : all_modes()) {
+            for (const std::uint64_t count : {kCount, kUneven, std::uint64_t{20}, std::uint64_t{40}}) {
+                log.context(mode.name() + " count " + std::to_string(count));
+                Twins twins(comm, log, two_level_config(mode, count));
+                for (std::uint64_t step = 0; step < 3; ++step) twins.expect_same(step);
+            }
+        }
+    });
+}
+
+TEST_CASE("two levels: a NaN is refused by all ranks, whoever's shard it is in", "[tentative][bad input]") {
+    run_nodes([](onebit_comm_t comm, RankLog& log) {
+        for (const Mode& mode : {all_modes()[0], all_modes()[3]}) {
+            for (const std::uint64_t count : {std::uint64_t{20}, kUneven}) {
+                Twins twins(comm, log, two_level_config(mode, count));
+                twins.expect_same(0);
+                std::uint64_t step = 1;
+                for (const std::uint64_t place : {std::uint64_t{0}, kOnlyInFirst % count, count / 2, count - 1}) {
+                    for (const int faulty : {0, log.size() - 1}) {
+                        log.context(mode.name() + " at " + std::to_string(place) + " of " + std::to_string(count));
+                        std::vector<float> spoiled = values(log, step, count);
+                        if (log.rank() == faulty) spoiled[place] = step % 2 == 0 ? NAN : INFINITY;
+                        twins.expect_refused(ONEBIT_ERROR_NONFINITE,
+                                             rank_needle(faulty) + ";sendbuf[" + std::to_string(place) + "];nan|inf",
+                                             spoiled);
+                        twins.expect_same(step++);
+                    }
+                }
+            }
+        }
+    });
+}
+
+TEST_CASE("two levels: finite values that overflow together reset the error, a NaN elsewhere keeps it",
+          "[tentative][failure]") {
+    run_nodes([](onebit_comm_t comm, RankLog& log) {
+        Twins twins(comm, log, two_level_config());
+        twins.expect_same(0);
+        std::vector<float> huge(kCount, 0.0F), output(kCount);
+        huge[kCount - 7] = 3e38F; // the sum of a node is more than a float holds
+        for (const Allreduce* handle : {&twins.tried, &twins.spared}) {
+            ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_NONFINITE, "overflow;reset",
+                                  onebit_allreduce_run(handle->get(), huge.data(), output.data()));
+        }
+        twins.expect_same(1);
+        if (log.last_rank()) huge[7] = NAN;
+        twins.expect_refused(ONEBIT_ERROR_NONFINITE, rank_needle(log.size() - 1) + ";sendbuf[7]", huge);
+        twins.expect_same(2);
+    });
+}
+
+TEST_CASE("two levels: under a mask values are looked at first", "[tentative]") {
+    run_nodes([](onebit_comm_t comm, RankLog& log) {
+        for (const std::uint64_t count : {kCount, std::uint64_t{20}}) { // of few some shards have none
+            Twins twins(comm, log, two_level_config(default_mode(), count));
+            const std::vector<std::uint32_t> mask((count + 31) / 32, 0xFFFFFFFEU);
+            for (const std::uint32_t* words : {mask.data(), static_cast<const std::uint32_t*>(nullptr)}) {
+                for (const Allreduce* handle : {&twins.tried, &twins.spared}) {
+                    ONEBIT_EXPECT_OK(log, onebit_allreduce_set_mask(handle->get(), words));
+                }
+                twins.expect_same(0, words == nullptr);
+            }
+        }
+    });
+}
+
+// ------------------------------------------------------------------------------------------- among other calls ----
 
 TEST_CASE("dense calls between tentative ones", "[tentative]") {
     const int n = GENERATE(from_range(rank_counts()));

@@ -154,6 +154,44 @@ TEST_CASE(
     });
 }
 
+TEST_CASE("mean_encode gives the reference's bits on every instruction set, into another error buffer too",
+          "[kernels]") {
+    for (const std::size_t part_count : {1, 2, 3, 8}) {
+        for_each_case([&](const SignKernels& kernels, std::size_t count, onebit_scale_t scale,
+                          const std::uint32_t* mask) {
+            std::vector<std::vector<float>> values;
+            std::vector<const float*> parts; // each with another alignment
+            for (std::size_t p = 0; p < part_count; ++p) {
+                values.push_back(awkward_values(count + p, 20 + static_cast<unsigned>(p)));
+                parts.push_back(values.back().data() + p);
+            }
+            const float share = 1.0F / static_cast<float>(part_count);
+            std::vector<float> mean(count);
+            for (std::size_t i = 0; i < count; ++i) {
+                float total = parts[0][i];
+                for (std::size_t p = 1; p < part_count; ++p) total += parts[p][i];
+                mean[i] = total * share;
+            }
+            Outcome expected(awkward_values(count, 3)); // what encode makes of the mean
+            expected.sum =
+                reference_sign_kernels().encode(mean.data(), expected.corrected.data(), 0.4F, expected.corrected.data(),
+                                                Stores::kCached, mask, count, scale, expected.bits.data());
+            Outcome actual(awkward_values(count, 3));
+            for (const Stores stores : kAllStores) {
+                Outcome aside(std::vector<float>(count, 5.0F));
+                aside.sum = kernels.mean_encode(parts.data(), part_count, share, actual.corrected.data(), 0.4F,
+                                                aside.corrected.data(), stores, mask, count, scale, aside.bits.data());
+                order_stores(stores);
+                CHECK(aside == expected);
+            }
+            actual.sum =
+                kernels.mean_encode(parts.data(), part_count, share, actual.corrected.data(), 0.4F,
+                                    actual.corrected.data(), Stores::kCached, mask, count, scale, actual.bits.data());
+            CHECK(actual == expected);
+        });
+    }
+}
+
 TEST_CASE("average_encode gives the reference's bits on every instruction set, into another error buffer too",
           "[kernels]") {
     for (const std::size_t ranks : {1, 2, 3, 4, 7}) {
@@ -205,7 +243,7 @@ TEST_CASE("decode gives the reference's bits on every instruction set", "[kernel
     }
 }
 
-TEST_CASE("all_finite finds every NaN and infinity, wherever it is", "[kernels]") {
+TEST_CASE("all_finite and copy find every NaN and infinity, wherever it is", "[kernels]") {
     const float bad_values[] = {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::quiet_NaN(),
                                 std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity()};
     for (const SignKernels* kernels : available_sign_kernels()) {
@@ -214,11 +252,33 @@ TEST_CASE("all_finite finds every NaN and infinity, wherever it is", "[kernels]"
             std::vector<float> values(count, std::numeric_limits<float>::max());
             values.front() = -std::numeric_limits<float>::max();
             CHECK(kernels->all_finite(values.data(), count));
+            std::vector<float> copied(count);
+            CHECK(kernels->copy(values.data(), count, Stores::kCached, copied.data()));
             for (const std::size_t at : {std::size_t{0}, count / 2, count - 1}) {
                 for (const float bad : bad_values) {
                     auto spoiled = values;
                     spoiled[at] = bad;
                     CHECK_FALSE(kernels->all_finite(spoiled.data(), count));
+                    CHECK_FALSE(kernels->copy(spoiled.data(), count, Stores::kCached, copied.data()));
+                }
+            }
+        }
+    }
+}
+
+TEST_CASE("copy copies what it is to, and no more, on every instruction set", "[kernels]") {
+    for (const SignKernels* kernels : available_sign_kernels()) {
+        for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{33}, std::size_t{70001}}) {
+            for (const std::size_t misalignment : {0, 1, 16}) {
+                for (const Stores stores : kAllStores) {
+                    CAPTURE(kernels->name, count, misalignment);
+                    const std::vector<float> values = awkward_values(count + 1, 9);
+                    AlignedBuffer<float> expected(count + 64);
+                    AlignedBuffer<float> actual(count + 64);
+                    std::copy_n(values.data() + 1, count, expected.data() + misalignment);
+                    CHECK(kernels->copy(values.data() + 1, count, stores, actual.data() + misalignment));
+                    order_stores(stores);
+                    CHECK(std::memcmp(actual.data(), expected.data(), actual.bytes()) == 0);
                 }
             }
         }

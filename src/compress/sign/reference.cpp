@@ -4,6 +4,7 @@
 // The sign codec, element by element, as docs/WIRE_FORMAT.md words it. What every other version is compared with,
 // bit for bit; also what runs where no vector instructions are known.
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 
@@ -79,6 +80,18 @@ float blend_encode(const float* inputs, const Blend& blend, const std::uint32_t*
     return sum.total();
 }
 
+float mean_encode(const float* const* parts, std::size_t part_count, float share, const float* before, float old_scale,
+                  float* corrected, Stores, const std::uint32_t* valid, std::size_t count, onebit_scale_t scale,
+                  std::uint32_t* bits) {
+    LaneSum sum(scale);
+    for (std::size_t i = 0; i < count; ++i) {
+        float total = parts[0][i];
+        for (std::size_t p = 1; p < part_count; ++p) total += parts[p][i];
+        correct_and_encode(i, total * share, before, old_scale, corrected, valid, sum, bits);
+    }
+    return sum.total();
+}
+
 float average_encode(const std::uint32_t* const* messages, std::size_t ranks, std::size_t first_word,
                      std::size_t scale_word, float share, const float* before, float old_scale, float* corrected,
                      Stores, const std::uint32_t* valid, std::size_t count, onebit_scale_t scale, std::uint32_t* bits) {
@@ -107,6 +120,11 @@ bool all_finite(const float* values, std::size_t count) {
         if (!std::isfinite(values[i])) return false;
     }
     return true;
+}
+
+bool copy(const float* values, std::size_t count, Stores /*stores*/, float* to) {
+    std::copy_n(values, count, to);
+    return all_finite(values, count);
 }
 
 } // namespace

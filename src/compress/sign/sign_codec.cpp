@@ -162,6 +162,10 @@ void SignCodec::encode(const ValueSource& values, const Feedback& error_before, 
                                         std::bit_cast<float>(last[scale_word(group_, chunk, block)]),
                                         before.corrected.data() + at, old_scale, after.corrected.data() + at, stores,
                                         valid, count, scale_, message + first_word);
+        } else if (from.mean) {
+            sum = kernels_.mean_encode(from.mean->parts.data(), from.mean->parts.size(), from.mean->share,
+                                       before.corrected.data() + at, old_scale, after.corrected.data() + at, stores,
+                                       valid, count, scale_, message + first_word);
         } else {
             sum = kernels_.encode(from.data, before.corrected.data() + at, old_scale, after.corrected.data() + at,
                                   stores, valid, count, scale_, message + first_word);

@@ -106,6 +106,9 @@ class SignCodec final : public SignMessages {
     const char* kernels() const override { return kernels_.name; }
     std::unique_ptr<Feedback> make_feedback(std::span<const Chunk> chunks) const override;
     std::size_t first_nonfinite(const float* values, std::size_t count) const override;
+    bool copy(const float* values, std::size_t count, Stores stores, float* to) const override {
+        return kernels_.copy(values, count, stores, to);
+    }
     void encode(const ValueSource& values, const Feedback& before, Feedback& after, const Slice& slice,
                 const std::uint32_t* last, std::uint32_t* message) const override;
     void average_encode(std::span<const std::uint32_t* const> messages, const Feedback& before, Feedback& after,

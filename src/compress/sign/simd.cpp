@@ -217,6 +217,22 @@ float blend_encode(const float* inputs, const Blend& blend, const std::uint32_t*
     return encode_with(load, before, old_scale, corrected, stores, valid, count, scale, bits);
 }
 
+float mean_encode(const float* const* parts, std::size_t part_count, float share, const float* before, float old_scale,
+                  float* corrected, Stores stores, const std::uint32_t* valid, std::size_t count, onebit_scale_t scale,
+                  std::uint32_t* bits) {
+    const Vector factor = hn::Set(Tag(), share);
+    const auto load = [&](std::size_t g) HWY_ATTR {
+        Group group = load_group(parts[0], g, count);
+        for (std::size_t p = 1; p < part_count; ++p) {
+            const Group part = load_group(parts[p], g, count);
+            for (std::size_t k = 0; k < kRegisters; ++k) group[k] = hn::Add(group[k], part[k]);
+        }
+        for (Vector& v : group) v = hn::Mul(v, factor);
+        return group;
+    };
+    return encode_with(load, before, old_scale, corrected, stores, valid, count, scale, bits);
+}
+
 float average_encode(const std::uint32_t* const* messages, std::size_t ranks, std::size_t first_word,
                      std::size_t scale_word, float share, const float* before, float old_scale, float* corrected,
                      Stores stores, const std::uint32_t* valid, std::size_t count, onebit_scale_t scale,
@@ -244,7 +260,12 @@ float average_encode(const std::uint32_t* const* messages, std::size_t ranks, st
     return encode_with(load, before, old_scale, corrected, stores, valid, count, scale, bits);
 }
 
-/// Stores past the caches want `values` to be aligned as a vector is.
+/// As a vector is, which stores past the caches want.
+HWY_INLINE bool is_aligned(const float* values) {
+    return reinterpret_cast<std::uintptr_t>(values) % (kVectorLanes * sizeof(float)) == 0;
+}
+
+/// Stores past the caches want `values` to be aligned.
 template <bool kMasked, Stores kStores>
 HWY_INLINE void decode_groups(const std::uint32_t* bits, float scale, const std::uint32_t* valid, std::size_t groups,
                               float* HWY_RESTRICT values) {
@@ -271,8 +292,7 @@ void decode(const std::uint32_t* bits, float scale, const std::uint32_t* valid, 
     constexpr Stores kCached = Stores::kCached;
     constexpr Stores kPastCaches = Stores::kPastCaches;
     const std::size_t whole = count / kLanes;
-    const bool aligned = reinterpret_cast<std::uintptr_t>(values) % (kVectorLanes * sizeof(float)) == 0;
-    if (stores == kPastCaches && aligned) {
+    if (stores == kPastCaches && is_aligned(values)) {
         valid == nullptr ? decode_groups<false, kPastCaches>(bits, scale, valid, whole, values)
                          : decode_groups<true, kPastCaches>(bits, scale, valid, whole, values);
     } else {
@@ -287,31 +307,70 @@ void decode(const std::uint32_t* bits, float scale, const std::uint32_t* valid, 
     }
 }
 
+using Bits = hn::Vec<BitsTag>;
+
+/// Of magnitudes, as integers: infinity and every NaN are at least 0x7f800000, everything finite is below.
+HWY_INLINE Bits larger(Bits largest, Vector values) {
+    const BitsTag d;
+    return hn::Max(largest, hn::And(hn::BitCast(d, values), hn::Set(d, 0x7fffffffU)));
+}
+HWY_INLINE bool is_finite(Bits largest) {
+    return hn::GetLane(hn::MaxOfLanes(BitsTag(), largest)) < 0x7f800000U;
+}
+HWY_INLINE bool is_finite(float value) {
+    return (std::bit_cast<std::uint32_t>(value) & 0x7fffffffU) < 0x7f800000U;
+}
+
 bool all_finite(const float* values, std::size_t count) {
     // Four parts side by side: a core keeps more of memory busy with four streams than with one.
     constexpr std::size_t kParts = 4;
-    const BitsTag d;
-    const auto magnitude = hn::Set(d, 0x7fffffffU);
-    std::array<hn::Vec<BitsTag>, kParts> largest;
-    for (auto& v : largest) v = hn::Zero(d);
+    std::array<Bits, kParts> largest;
+    for (Bits& v : largest) v = hn::Zero(BitsTag());
     const std::size_t part = count / (kParts * kLanes) * kLanes;
     for (std::size_t i = 0; i < part; i += kLanes) {
         for (std::size_t p = 0; p < kParts; ++p) {
             const float* const group = values + p * part + i;
             prefetch_group_ahead(group);
             for (std::size_t k = 0; k < kRegisters; ++k) {
-                const auto bits = hn::BitCast(d, hn::LoadU(Tag(), group + k * kVectorLanes));
-                largest[p] = hn::Max(largest[p], hn::And(bits, magnitude));
+                largest[p] = larger(largest[p], hn::LoadU(Tag(), group + k * kVectorLanes));
             }
         }
     }
-    // As integers, infinity and every NaN are at least 0x7f800000, everything finite is below.
-    std::uint32_t worst = 0;
-    for (const auto& v : largest) worst = std::max(worst, hn::GetLane(hn::MaxOfLanes(d, v)));
-    for (std::size_t i = kParts * part; i < count; ++i) {
-        worst = std::max(worst, std::bit_cast<std::uint32_t>(values[i]) & 0x7fffffffU);
+    bool finite = true;
+    for (const Bits& v : largest) finite = is_finite(v) && finite;
+    for (std::size_t i = kParts * part; i < count; ++i) finite = is_finite(values[i]) && finite;
+    return finite;
+}
+
+template <Stores kStores>
+HWY_INLINE bool copy_to(const float* values, std::size_t count, float* to) {
+    const Tag d;
+    Bits largest = hn::Zero(BitsTag());
+    const std::size_t whole = count / kLanes * kLanes;
+    for (std::size_t i = 0; i < whole; i += kLanes) {
+        prefetch_group_ahead(values + i);
+        for (std::size_t k = 0; k < kRegisters; ++k) {
+            const Vector v = hn::LoadU(d, values + i + k * kVectorLanes);
+            largest = larger(largest, v);
+            float* const place = to + i + k * kVectorLanes;
+            if constexpr (kStores == Stores::kPastCaches) {
+                hn::Stream(v, d, place);
+            } else {
+                hn::StoreU(v, d, place);
+            }
+        }
     }
-    return worst < 0x7f800000U;
+    bool finite = is_finite(largest);
+    for (std::size_t i = whole; i < count; ++i) {
+        to[i] = values[i];
+        finite = is_finite(values[i]) && finite;
+    }
+    return finite;
+}
+
+bool copy(const float* values, std::size_t count, Stores stores, float* to) {
+    return stores == Stores::kPastCaches && is_aligned(to) ? copy_to<Stores::kPastCaches>(values, count, to)
+                                                           : copy_to<Stores::kCached>(values, count, to);
 }
 
 constexpr SignKernels make_table(const char* name) {
