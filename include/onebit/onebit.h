@@ -182,7 +182,7 @@ typedef enum onebit_check ONEBIT_ENUM_INT {
     ONEBIT_CHECK_FULL = 0, /* every argument and every value, agreed between the ranks in 16 or 32 bytes to each peer;
                               the call is transactional. Values are looked at as they are encoded, for which the error
                               is kept twice; fewer than 2^22 (ONEBIT_SECOND_ERROR), and those in a GPU's memory, under a
-                              mask, on two levels or dense, are read once more instead */
+                              mask or dense, are read once more instead */
     ONEBIT_CHECK_NONE = 1, /* nothing: the caller guarantees valid pointers and finite values on every rank */
     ONEBIT_CHECK_FULL_LOW_MEMORY = 2 /* as FULL, but values are always read once more and the error is kept once */
 } onebit_check_t;
@@ -215,8 +215,8 @@ typedef struct onebit_allreduce_config {
 /* Plans an allreduce and allocates all that its operations will ever use: at most 4d + 4d/n bytes of error state and
  * d/2 bytes of workspace (set_mask's d/8 included) for d elements and n <= 1024 ranks, plus less than 1 MiB; with
  * ONEBIT_CHECK_FULL, from ONEBIT_SECOND_ERROR elements on, 4d + 4d/n more workspace for a second error state (while
- * AUTO measures, whatever the check); on two levels also at most 4 MiB for each rank that others share its memory with,
- * in memory that the node shares, or over NCCL 8 MiB for each rank of the node (of the default ONEBIT_PIECE); with BRUCK
+ * AUTO measures, whatever the check); on two levels also at most 8 MiB for each rank that others share its memory with,
+ * in memory that the node shares, or over NCCL for each rank of the node (of the default ONEBIT_PIECE); with BRUCK
  * d/4 more for each time that n can be divided by the radix, rounded up, before 1 is left. With ONEBIT_MEMORY_CUDA all
  * of it on the GPU, over MPI with up to d bytes of pinned memory of the host; and DENSE takes 8d bytes more there, from
  * its first use on, over MPI with up to 16d pinned.
