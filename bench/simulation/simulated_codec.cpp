@@ -100,18 +100,19 @@ class SimulatedCodec final : public Codec {
         work(count, rates().check);
         return count;
     }
+    bool copy(const float*, std::size_t, Stores, float*) const override { return true; } // in the node's rate
     void encode(const ValueSource&, const Feedback&, Feedback&, const Slice& slice, const std::uint32_t*,
                 std::uint32_t*) const override {
-        work(elements(slice), rates().encode + rates().node);
+        work(slice.count(), rates().encode + rates().node);
     }
     void average_encode(std::span<const std::uint32_t* const> messages, const Feedback&, Feedback&, const Slice& slice,
                         std::uint32_t*) const override {
-        work(elements(slice), rates().average + rates().average_message * static_cast<double>(messages.size()));
+        work(slice.count(), rates().average + rates().average_message * static_cast<double>(messages.size()));
     }
     void seal(Feedback&, std::span<std::uint32_t* const>) const override {}
     void decode(const std::uint32_t*, const Slice& slice, std::span<const std::uint32_t>,
                 const ValueSink&) const override {
-        work(elements(slice), rates().decode);
+        work(slice.count(), rates().decode);
     }
     void decode_block(const std::uint32_t*, const Block&, std::span<const std::uint32_t>, float*) const override {}
     bool is_finite(const std::uint32_t*, const Slice&) const override { return true; }
@@ -119,10 +120,6 @@ class SimulatedCodec final : public Codec {
   private:
     static std::size_t words_before(const Chunk& chunk, std::size_t block) {
         return std::min(block * (kBlockElements / kWordElements), chunk.words()) + block;
-    }
-    static std::size_t elements(const Slice& slice) {
-        return std::min(slice.end_block * kBlockElements, slice.chunk.count) -
-               std::min(slice.first_block * kBlockElements, slice.chunk.count);
     }
 };
 

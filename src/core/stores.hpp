@@ -25,8 +25,8 @@ inline Stores stores_for([[maybe_unused]] std::size_t bytes) {
     return Stores::kCached;
 }
 
-/// The quicker way to fill memory that another core reads next, again and again. Lines that the other's cache still
-/// holds were written at 8 GB/s on an AMD EPYC (Zen 4), at 2.4 from another L3 cache, and past the caches at 19 to 21.
+/// The quicker way to fill memory that another core reads next, again and again. On an AMD EPYC (Zen 4) lines that the
+/// other's cache still held were written at 8 GB/s, at times at 2.4, and past the caches at 19 to 21.
 inline Stores stores_for_other_cores() {
     return stores_for(SIZE_MAX);
 }

@@ -211,7 +211,7 @@ class MpiSharedMemory final : public SharedMemory {
             void* begin = nullptr;
             ONEBIT_RETURN_IF_ERROR(
                 check(MPI_Win_shared_query(window_, r, &size, &unit, &begin), "MPI_Win_shared_query"));
-            // Open MPI's begin at 8 bytes past a line of a page, and lie alike in the pages of all ranks.
+            // Open MPI's begin 8 bytes past a cache line, and in every process as far past a page.
             std::size_t space = rounded;
             segments_[static_cast<std::size_t>(r)] =
                 static_cast<std::byte*>(std::align(kAlignment, bytes, begin, space));
