@@ -27,7 +27,8 @@ OSU = ROOT / "build/release/bench/osu_onebit_allreduce"
 
 # Nanoseconds of one core per element; bench/kernel_benchmark --ratio, avx512, on the machine of docs/BENCHMARKS.md.
 RATES = {"check": 0.32, "encode": 0.71, "average": 0.35, "average_message": 0.04, "decode": 0.38, "add": 0.70}
-NODE_RATE = 0.9  # and to average one element inside a node: share_next and NodeAverage under perf, beside decode
+# And to average one element inside a node: share_next and the average, then a pass of its own, under perf, beside decode.
+NODE_RATE = 0.9
 CPU_SPEED = "1Gf"  # any: the rates say how long things take
 # Name: bytes per second of a link, its latency in seconds (a message crosses two), seconds of a core per message.
 NETWORKS = {
