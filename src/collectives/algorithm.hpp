@@ -17,7 +17,7 @@ class Consent {
     virtual ~Consent() = default;
     /// What was encoded of this slice is not finite.
     virtual void doubt(const Slice& slice) = 0;
-    /// This rank has encoded all: tells the others.
+    /// This rank has seen all of its values: tells the others.
     virtual Status ask() = 0;
     /// Whether all have said so, as with an Exchange; false until this rank has asked.
     virtual Status test(bool* known) = 0;
@@ -34,10 +34,10 @@ struct Operands {
     float* output = nullptr;
     const ValueSource* source = nullptr;
     const ValueSink* sink = nullptr;
-    bool may_block = false; ///< the caller is going to wait anyway
-    bool sum_only = false;  ///< dense: the sum, not the average
-    bool tentative = false; ///< compressed: leaves the error and the last result as they are until it is committed
-    Consent* consent = nullptr; ///< flat, tentative: needed before anything is decoded; the call then commits itself
+    bool may_block = false;     ///< the caller is going to wait anyway
+    bool sum_only = false;      ///< dense: the sum, not the average
+    bool tentative = false;     ///< compressed: leaves the error and the last result as they are until it is committed
+    Consent* consent = nullptr; ///< tentative: needed before anything is decoded; the call then commits itself
     const std::function<bool()>* ready = nullptr; ///< pipelined: whether the source has the next slice's values yet
 };
 

@@ -97,7 +97,8 @@ Status CallCheck::conclude(Step* step) {
 
 // --------------------------------------------------------------------------------------------------- consent ----
 
-/// Where all values are finite their sums with the error have overflowed, which shows in the result on every rank.
+/// Where all values are finite their sums with the error have overflowed, which shows in the result on every rank; or,
+/// on two levels, another rank of the node has a NaN, and says so itself.
 void CallCheck::doubt(const Slice& slice) {
     if (!own_.ok()) return;
     const std::size_t bad = codec_.first_nonfinite(call_.input + slice.begin(), slice.count());

@@ -18,8 +18,8 @@ namespace onebit {
 /// about to do the same. Nothing is lost if it isn't so.
 ///
 /// Values are looked at before anything else, and the ranks agree once. In a tentative call the encoder looks at them
-/// on its way, which spares a pass over memory: the ranks agree on the arguments first, and once all is encoded, while
-/// messages travel, on the values (Consent).
+/// on its way, which spares a pass over memory: the ranks agree on the arguments first, and once all is encoded (and on
+/// two levels handed on), while messages travel, on the values (Consent).
 class CallCheck final : public Consent {
   public:
     struct Call {

@@ -21,6 +21,7 @@ const char* NodeGroups::objection() const {
     if (nodes == 1) return "all ranks are on one node";
     if (places == 1) return "each node has one rank";
     if (places == 0) return "the nodes have different numbers of ranks";
+    if (places > kMostPlaces) return "a node has more than 1024 ranks";
     return nullptr;
 }
 

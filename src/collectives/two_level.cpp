@@ -3,6 +3,7 @@
 #include "collectives/two_level.hpp"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 namespace onebit {
@@ -36,7 +37,7 @@ std::size_t most_blocks(const std::vector<Chunk>& shards, std::size_t nodes) {
 TwoLevelAllreduce::Layout::Layout(const Codec& codec, const std::vector<Chunk>& shards, std::size_t nodes,
                                   std::size_t piece_blocks)
     : slot_elements(std::min(piece_blocks, most_blocks(shards, nodes)) * kBlockElements),
-      messages_at(kCounters * kCacheLine + kSlots * shards.size() * slot_elements * sizeof(float)),
+      messages_at(kCounters * kCacheLine + kSlots * (shards.size() - 1) * slot_elements * sizeof(float)),
       bytes(messages_at + FlatAllreduce::all_words(codec, longest(shards).count, nodes) * sizeof(std::uint32_t)) {}
 
 Status TwoLevelAllreduce::open_channels(Transport& channel, const NodeGroups& groups, const Codec& codec,
@@ -87,8 +88,9 @@ bool TwoLevelAllreduce::all_reached(Counter which, std::uint64_t number) const {
 
 float* TwoLevelAllreduce::slot(std::size_t owner, std::size_t reader, std::size_t slice) const {
     std::byte* const segment = channels_.memory->of(static_cast<int>(owner));
+    const std::size_t among_others = reader - (reader > owner ? 1 : 0);
     return reinterpret_cast<float*>(segment + kCounters * kCacheLine) +
-           (slice % kSlots * shards_.size() + reader) * layout_.slot_elements;
+           (slice % kSlots * (shards_.size() - 1) + among_others) * layout_.slot_elements;
 }
 
 std::uint32_t* TwoLevelAllreduce::messages_of(std::size_t place) const {
@@ -106,6 +108,7 @@ BlockValues TwoLevelAllreduce::NodeAverage::read(const Block& block, float* scra
     const std::size_t slice =
         (own.calls_ * own.pieces_ + block.index / own.piece_blocks_) * own.nodes_ + block.chunk.index;
     const std::size_t in_slot = block.index % own.piece_blocks_ * kBlockElements;
+    static_assert(NodeGroups::kMostPlaces * sizeof(float*) <= kBlockElements * sizeof(float));
     const float** const parts = new (scratch) const float*[places];
     for (std::size_t place = 0; place < places; ++place) {
         parts[place] = place == own.place_ ? own.operands_.input + own.shard().begin + block.begin()

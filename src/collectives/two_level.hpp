@@ -66,7 +66,9 @@ class TwoLevelAllreduce final : public TwoLevelForm {
       public:
         explicit ShardConsent(TwoLevelAllreduce& owner) : owner_(owner) {}
         void doubt(const Slice& slice) override { owner_.doubt(owner_.place_, slice); }
-        Status ask() override { return {}; } // ask_consent does, once all is shared, too
+        /// ask_consent does, once all is shared, too. The exchange of a shard without elements is over at once: what it
+        /// commits has none either.
+        Status ask() override { return {}; }
         Status test(bool* known) override { return owner_.test_consent(known); }
         const Status& verdict() const override { return owner_.operands_.consent->verdict(); }
 
@@ -80,7 +82,7 @@ class TwoLevelAllreduce final : public TwoLevelForm {
     std::atomic_ref<std::uint64_t> counter(std::size_t place, Counter which) const;
     /// Whether every place's counter has reached a number.
     bool all_reached(Counter which, std::uint64_t number) const;
-    /// For slice number `slice`, counted over all calls, of the reader's shard.
+    /// For slice number `slice`, counted over all calls, of the reader's shard; the reader is another than the owner.
     float* slot(std::size_t owner, std::size_t reader, std::size_t slice) const;
     std::uint32_t* messages_of(std::size_t place) const;
     /// Slice number `slice` of a shard.

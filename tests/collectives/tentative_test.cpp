@@ -222,6 +222,13 @@ TEST_CASE("two levels: values checked on the way give the bits of values checked
                 log.context(mode.name() + " count " + std::to_string(count));
                 Twins twins(comm, log, two_level_config(mode, count));
                 for (std::uint64_t step = 0; step < 3; ++step) twins.expect_same(step);
+                std::vector<float> both = values(log, 3, count);
+                const std::vector<float> expected = twins.spared.run(both);
+                ONEBIT_EXPECT_OK(log, onebit_allreduce_start(twins.tried.get(), both.data(), both.data()));
+                for (int done = 0; done == 0; std::this_thread::yield()) {
+                    ONEBIT_EXPECT_OK(log, onebit_allreduce_test(twins.tried.get(), &done));
+                }
+                ONEBIT_EXPECT(log, same_bits(both, expected));
             }
         }
     });
@@ -338,12 +345,15 @@ TEST_CASE("tentative calls of many ranks, whose tickets travel through others", 
 }
 
 TEST_CASE("errors that are written past the caches, by several threads", "[tentative]") {
-    run_ranks(2, [](onebit_comm_t comm, RankLog& log) {
+    const auto form = GENERATE(ONEBIT_ALGORITHM_PIPELINED, ONEBIT_ALGORITHM_TWO_LEVEL);
+    const Variable nodes("ONEBIT_NODE_SIZE", "2");
+    run_ranks(form == ONEBIT_ALGORITHM_PIPELINED ? 2 : 4, [form](onebit_comm_t comm, RankLog& log) {
         constexpr std::uint64_t kMany = (std::uint64_t{1} << 22) + 4133; // so many that it is so by default
-        onebit_allreduce_config_t config = form_config(ONEBIT_ALGORITHM_PIPELINED, kMany);
+        onebit_allreduce_config_t config = form_config(form, kMany);
         config.threads = 2;
         Allreduce tried(comm, config, log);
         config.check = ONEBIT_CHECK_NONE;
+        config.threads = 1;
         Allreduce spared(comm, config, log);
         std::vector<float> input(kMany);
         for (std::size_t i = 0; i < kMany; ++i) {

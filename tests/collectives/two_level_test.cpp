@@ -149,7 +149,7 @@ void compare_with_reference(onebit_comm_t comm, RankLog& log, std::uint64_t coun
 
 TEST_CASE("two levels: an exact average in each node, then a flat exchange between nodes", "[two_level]") {
     const int n = GENERATE(from_range(rank_counts()));
-    const char* piece = GENERATE("4096", "262144");
+    const char* piece = GENERATE("4096", "12288", "262144");
     const Variable chosen("ONEBIT_PIECE", piece);
     run_two_nodes(n, [](onebit_comm_t comm, RankLog& log) {
         for (const Mode& mode : all_modes()) {
@@ -159,7 +159,8 @@ TEST_CASE("two levels: an exact average in each node, then a flat exchange betwe
         // With pieces of a block: two in the first shard, one in the other.
         compare_with_reference(comm, log, 16385, default_mode(), false);
         compare_with_reference(comm, log, 16385, all_modes()[1], false);
-        // Several pieces in the node, the last one short, and one rank's shard a word longer.
+        // Where they are few blocks, several pieces in the node, the last one short; and one rank's shard a word
+        // longer.
         compare_with_reference(comm, log, 300033, default_mode(), false);
     });
 }

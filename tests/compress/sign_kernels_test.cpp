@@ -252,14 +252,16 @@ TEST_CASE("all_finite and copy find every NaN and infinity, wherever it is", "[k
             std::vector<float> values(count, std::numeric_limits<float>::max());
             values.front() = -std::numeric_limits<float>::max();
             CHECK(kernels->all_finite(values.data(), count));
-            std::vector<float> copied(count);
-            CHECK(kernels->copy(values.data(), count, Stores::kCached, copied.data()));
+            AlignedBuffer<float> copied(count);
+            for (const Stores stores : kAllStores) CHECK(kernels->copy(values.data(), count, stores, copied.data()));
             for (const std::size_t at : {std::size_t{0}, count / 2, count - 1}) {
                 for (const float bad : bad_values) {
                     auto spoiled = values;
                     spoiled[at] = bad;
                     CHECK_FALSE(kernels->all_finite(spoiled.data(), count));
-                    CHECK_FALSE(kernels->copy(spoiled.data(), count, Stores::kCached, copied.data()));
+                    for (const Stores stores : kAllStores) {
+                        CHECK_FALSE(kernels->copy(spoiled.data(), count, stores, copied.data()));
+                    }
                 }
             }
         }
