@@ -217,10 +217,9 @@ typedef struct onebit_allreduce_config {
  * ONEBIT_CHECK_FULL, from ONEBIT_SECOND_ERROR elements on, 4d + 4d/n more workspace for a second error state (while
  * AUTO measures, whatever the check); on two levels also at most 8 MiB for each rank that others share its memory with
  * (64 KiB for each of more than 128 ranks of a node), in memory that the node shares, or over NCCL 8 MiB for each rank
- * of the node (of the default ONEBIT_PIECE); with BRUCK
- * d/4 more for each time that n can be divided by the radix, rounded up, before 1 is left. With ONEBIT_MEMORY_CUDA all
- * of it on the GPU, over MPI with up to d bytes of pinned memory of the host; and DENSE takes 8d bytes more there, from
- * its first use on, over MPI with up to 16d pinned.
+ * of the node (of the default ONEBIT_PIECE); with BRUCK d/4 more for each time that n can be divided by the radix,
+ * rounded up, before 1 is left. With ONEBIT_MEMORY_CUDA all of it on the GPU, over MPI with up to d bytes of pinned
+ * memory of the host; and DENSE takes 8d bytes more there, from its first use on, over MPI with up to 16d pinned.
  * Collective; blocks.
  *   config     read, not kept
  *   allreduce  [out] the handle; set to NULL on failure

@@ -94,8 +94,8 @@ Status Allreduce::allocate(const Environment& environment, FlatAllreduce::Extras
     if (dense_at_once) ONEBIT_RETURN_IF_ERROR(add_dense());
     if (!compresses()) return {};
 
-    extras.tentative_calls |= plan_.tentative;
     if (plan_.algorithm == ONEBIT_ALGORITHM_TWO_LEVEL) return add_two_levels();
+    extras.tentative_calls |= plan_.tentative;
     flat_ = std::make_unique<FlatAllreduce>(*codec_, plan_.count, static_cast<std::size_t>(channel_->rank()),
                                             static_cast<std::size_t>(channel_->size()), extras);
     std::unique_ptr<PlainFlat> plain;

@@ -59,6 +59,7 @@ class FlatAllreduce {
     /// All is encoded and sent: asks for consent where the call needs any; and whether all have answered.
     Status ask_consent() { return operands_.consent == nullptr ? Status() : operands_.consent->ask(); }
     Status test_consent(bool* known);
+    bool refused() const { return operands_.consent != nullptr && !operands_.consent->verdict().ok(); }
     /// Of the own chunk, for which all ranks' messages must be there.
     void average_and_encode(const Slice& slice);
     void seal_result() { codec_.seal(new_server(), std::span(&now().results[rank_], 1)); }
@@ -121,7 +122,6 @@ class FlatAllreduce {
         std::vector<std::uint32_t*> results;         ///< by chunk: where its average arrives
     };
 
-    bool refused() const { return operands_.consent != nullptr && !operands_.consent->verdict().ok(); }
     /// Whether it is up to somebody else to commit the call.
     bool awaits_commit() const { return operands_.tentative && operands_.consent == nullptr; }
     Status overflow_of(const Chunk& chunk) const;

@@ -28,10 +28,10 @@ class PipelinedFlat final : public Algorithm {
     std::span<const Stage> stages() const override { return stages_; }
     void set_operands(const Operands& operands) override;
 
-    std::size_t pieces() const { return pieces_; }
     /// Of the call in flight: slices that have been encoded, chunk by chunk of piece by piece, and pieces of the result
     /// that are there.
     std::size_t encoded_slices() const { return encoded_ * flat_.chunks().size() + encoded_chunk_; }
+    bool all_encoded() const { return encoded_ == pieces_; }
     std::size_t arrived_pieces() const { return decoded_; }
 
   private:

@@ -127,28 +127,20 @@ void TwoLevelAllreduce::doubt(std::size_t place, Slice slice) {
 /// This rank has seen all of its values: those of its own shard are encoded, the others shared.
 Status TwoLevelAllreduce::ask_consent() {
     if (operands_.consent == nullptr || asked_) return {};
-    asked_ = shared_ == pieces_ * nodes_ && between_nodes_->encoded_slices() == between_nodes_->pieces() * nodes_;
+    asked_ = shared_ == pieces_ * nodes_ && between_nodes_->all_encoded();
     return asked_ ? operands_.consent->ask() : Status();
-}
-
-Status TwoLevelAllreduce::test_consent(bool* known) {
-    if (!consented_) ONEBIT_RETURN_IF_ERROR(operands_.consent->test(&consented_));
-    *known = consented_;
-    return {};
 }
 
 // ---------------------------------------------------------------------------------------------- the one stage ----
 
 void TwoLevelAllreduce::set_operands(const Operands& operands) {
     operands_ = operands;
-    const bool needs_consent = operands.consent != nullptr;
     between_nodes_->set_operands({.source = &node_average_,
                                   .tentative = operands.tentative,
-                                  .consent = needs_consent ? &shard_consent_ : nullptr,
+                                  .consent = operands.consent != nullptr ? &shard_consent_ : nullptr,
                                   .ready = &ready_});
     inner_.start(between_nodes_->stages());
     asked_ = false;
-    consented_ = !needs_consent;
     shared_ = 0;
     std::fill(decoded_.begin(), decoded_.end(), 0);
     verdict_ = {};
@@ -208,8 +200,7 @@ Status TwoLevelAllreduce::exchange_between_nodes(bool* did) {
     const bool finished = inner_.finished() || overflow;
     const std::size_t slices = pieces_ * nodes_;
     // A shard that is shorter may have a piece less; its counters end where the others' do.
-    const bool all_encoded = between_nodes_->encoded_slices() == between_nodes_->pieces() * nodes_;
-    const std::size_t encoded = all_encoded ? slices : between_nodes_->encoded_slices();
+    const std::size_t encoded = between_nodes_->all_encoded() ? slices : between_nodes_->encoded_slices();
     const std::size_t arrived = finished ? pieces_ : between_nodes_->arrived_pieces();
     counter(place_, kEncoded).store(calls_ * slices + encoded, std::memory_order_release);
     counter(place_, kArrived).store(calls_ * pieces_ + arrived, std::memory_order_release);
@@ -220,16 +211,15 @@ Status TwoLevelAllreduce::exchange_between_nodes(bool* did) {
 /// Decodes a slice of some shard whose result is there, if all ranks consent.
 Status TwoLevelAllreduce::decode_next(bool* did) {
     bool consented = false;
-    ONEBIT_RETURN_IF_ERROR(test_consent(&consented)); // moves it on, too
+    ONEBIT_RETURN_IF_ERROR(flat_->test_consent(&consented)); // moves it on, too
     if (!consented) return {};
-    const bool refused = operands_.consent != nullptr && !operands_.consent->verdict().ok();
     for (std::size_t place = 0; place < shards_.size() && !*did; ++place) {
         std::size_t& next = decoded_[place];
         const std::uint64_t needed = calls_ * pieces_ + next / nodes_ + 1;
         if (next == pieces_ * nodes_ || counter(place, kArrived).load(std::memory_order_acquire) < needed) continue;
         *did = true;
         const Slice slice = slice_of(place, next++);
-        if (refused) continue;
+        if (flat_->refused()) continue;
         const std::uint32_t* message = messages_of(place);
         for (std::size_t c = 0; c < slice.chunk.index; ++c) message += codec_.message_words(chunks_[place][c]);
         const Chunk& shard = shards_[place];

@@ -69,7 +69,7 @@ class TwoLevelAllreduce final : public TwoLevelForm {
         /// ask_consent does, once all is shared, too. The exchange of a shard without elements is over at once: what it
         /// commits has none either.
         Status ask() override { return {}; }
-        Status test(bool* known) override { return owner_.test_consent(known); }
+        Status test(bool* known) override { return owner_.operands_.consent->test(known); }
         const Status& verdict() const override { return owner_.operands_.consent->verdict(); }
 
       private:
@@ -91,7 +91,6 @@ class TwoLevelAllreduce final : public TwoLevelForm {
     /// A slice of a shard is not finite.
     void doubt(std::size_t place, Slice slice);
     Status ask_consent();
-    Status test_consent(bool* known);
 
     Status advance(Step* step);
     void share_next(bool* did);
@@ -114,7 +113,6 @@ class TwoLevelAllreduce final : public TwoLevelForm {
     std::size_t shared_ = 0;           ///< slices
     std::vector<std::size_t> decoded_; ///< by place: slices
     bool asked_ = false;               ///< for consent
-    bool consented_ = false;           ///< or refused: known
     Status verdict_;
     std::vector<Stage> stages_;
 };
