@@ -181,6 +181,19 @@ void add_copy(Arena& arena, std::vector<Case>& cases) {
          }});
 }
 
+// Of two ranks' values, the other's from a slot that stays in the caches; to such a slot, and to where it is wanted.
+void add_mean(Arena& arena, std::vector<Case>& cases) {
+    cases.push_back({"mean/parts:2", Floor::kScale, 8, [&arena](const SignKernels& k) {
+                         const Stores stores = stores_for(arena.count * sizeof(float)); // as the library
+                         for (std::size_t i = 0; i < arena.count; i += kBlockElements) {
+                             const float* const parts[] = {arena.values.data() + i, arena.corrected.data()};
+                             k.mean(parts, std::size(parts), 0, 0.5F, kBlockElements, Stores::kCached,
+                                    arena.corrected.data(), stores, arena.output.data() + i);
+                         }
+                         order_stores(stores);
+                     }});
+}
+
 std::vector<Case> make_cases(Arena& arena) {
     std::vector<Case> cases;
 #define ONEBIT_SIGN_KERNEL(result, kernel, parameters) add_##kernel(arena, cases);

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <span>
 
@@ -51,6 +52,8 @@ class Algorithm {
     virtual void set_operands(const Operands& operands) = 0;
     /// What it has allocated for itself.
     virtual std::size_t workspace_bytes() const { return 0; }
+    /// Bytes that this rank has sent to others otherwise than through the handle's channel.
+    virtual std::uint64_t bytes_sent() const { return 0; }
 };
 
 } // namespace onebit

@@ -10,6 +10,7 @@
 #include "collectives/device_two_level.hpp"
 #include "collectives/flat_pipelined.hpp"
 #include "collectives/flat_plain.hpp"
+#include "collectives/shared_allreduce.hpp"
 #include "collectives/two_level.hpp"
 #include "collectives/wait.hpp"
 #include "core/hash.hpp"
@@ -43,8 +44,9 @@ Status Allreduce::create(Communicator& communicator, const onebit_allreduce_conf
     ONEBIT_RETURN_IF_ERROR(communicator.open_channel(&channel));
     std::unique_ptr<Allreduce> made(
         new Allreduce(std::move(plan), placement, std::move(channel), std::move(codec), environment.timeout));
-    if (made->plan_.algorithm == ONEBIT_ALGORITHM_TWO_LEVEL) {
-        ONEBIT_RETURN_IF_ERROR(made->open_two_levels(communicator));
+    made->plan_.shares_sums = made->plan_.can_share_sums && (!made->compresses() || extras.exact_sums);
+    if (made->plan_.algorithm == ONEBIT_ALGORITHM_TWO_LEVEL || made->plan_.shares_sums) {
+        ONEBIT_RETURN_IF_ERROR(made->share_memory(communicator));
     }
     const Status allocated = catch_exceptions([&] { return made->allocate(environment, extras); });
     made->leaving_together_ = true; // if this fails on all ranks: unless they could not agree
@@ -56,15 +58,14 @@ Status Allreduce::create(Communicator& communicator, const onebit_allreduce_conf
     return {};
 }
 
-/// Without enough memory to share on some node, all ranks fall back to one level. Where it fails otherwise on any rank,
-/// what the others have is never freed: it could only be with all.
-Status Allreduce::open_two_levels(Communicator& communicator) {
+/// Without enough memory to share on some node, all ranks do without. Where it fails otherwise on any rank, what the
+/// others have is never freed: it could only be with all.
+Status Allreduce::share_memory(Communicator& communicator) {
     auto channels = std::make_unique<TwoLevelForm::Channels>();
-    const NodeGroups& groups = communicator.groups();
     const Status opened = catch_exceptions([&] {
-        if (plan_.memory != ONEBIT_MEMORY_HOST) return TwoLevelForm::open_channels(*channel_, groups, channels.get());
-        return TwoLevelAllreduce::open_channels(*channel_, groups, *codec_, plan_.count, plan_.piece_blocks,
-                                                channels.get());
+        if (!plan_.shares_sums) return open_two_levels(communicator.groups(), channels.get());
+        return channel_->share_memory(
+            SharedAllreduce::shared_bytes(plan_.count, static_cast<std::size_t>(channel_->size())), &channels->memory);
     });
     const bool no_memory = opened.code() == ONEBIT_ERROR_OUT_OF_MEMORY;
     Status agreed = communicator.agree(no_memory ? Status() : opened);
@@ -75,12 +76,17 @@ Status Allreduce::open_two_levels(Communicator& communicator) {
         return {};
     }
     if (only_memory && communicator.usable()) {
-        plan_.fall_back_from_two_levels(agreed.message());
+        plan_.do_without_shared_memory(agreed.message());
         return {};
     }
     channels->give_up();
     (void)channels.release();
     return agreed;
+}
+
+Status Allreduce::open_two_levels(const NodeGroups& groups, TwoLevelForm::Channels* channels) {
+    if (plan_.memory != ONEBIT_MEMORY_HOST) return TwoLevelForm::open_channels(*channel_, groups, channels);
+    return TwoLevelAllreduce::open_channels(*channel_, groups, *codec_, plan_.count, plan_.piece_blocks, channels);
 }
 
 Status Allreduce::allocate(const Environment& environment, FlatAllreduce::Extras extras) {
@@ -134,6 +140,9 @@ Status Allreduce::add_dense() {
     std::unique_ptr<Algorithm> dense;
     if (plan_.values_go_along) {
         dense = std::make_unique<GatheredAllreduce>(*agreement_, plan_.count, channel_->size());
+    } else if (plan_.shares_sums) {
+        dense = std::make_unique<SharedAllreduce>(*channels_.memory, *codec_, plan_.count, channel_->rank(),
+                                                  channel_->size(), plan_.threads);
     } else {
         ONEBIT_RETURN_IF_ERROR(placement_->make_dense(*channel_, plan_.count, plan_.threads, kDenseTag, &dense));
     }
@@ -156,8 +165,8 @@ void Allreduce::add_form(onebit_algorithm_t name, std::unique_ptr<Algorithm> alg
 
 Allreduce::~Allreduce() {
     // Memory that a node shares can only be freed by all together: one whose handle is broken won't come.
-    const bool all_leave =
-        channels_.memory == nullptr || leaving_together_ || (broken_.ok() && !in_flight_ && agree_now(Status()).ok());
+    const bool alone = channels_.memory == nullptr || !channels_.memory->freed_together();
+    const bool all_leave = alone || leaving_together_ || (broken_.ok() && !in_flight_ && agree_now(Status()).ok());
     if (broken_.ok() && !in_flight_ && all_leave) return;
     // Messages of the operation that never finished may still arrive: what they are written to must stay. The host's
     // dense form has nothing that they are written to, and must withdraw: its peers may not touch the caller's memory
@@ -453,7 +462,9 @@ Chunk Allreduce::server_chunk() const {
 }
 
 std::uint64_t Allreduce::bytes_sent() const {
-    return channel_->bytes_sent() + (two_level_ == nullptr ? 0 : two_level_->bytes_sent());
+    std::uint64_t bytes = channel_->bytes_sent();
+    for (const Form& form : forms_) bytes += form.algorithm == nullptr ? 0 : form.algorithm->bytes_sent();
+    return bytes;
 }
 
 void Allreduce::fill_info(onebit_allreduce_info_t* info) const {
@@ -469,7 +480,8 @@ void Allreduce::fill_info(onebit_allreduce_info_t* info) const {
         if (form.algorithm != nullptr) info->workspace_bytes += form.algorithm->workspace_bytes();
     }
     info->algorithm = plan_.algorithm;
-    std::snprintf(info->transport, sizeof(info->transport), "%s", channel_->name());
+    const bool shared = plan_.shares_sums && plan_.algorithm == ONEBIT_ALGORITHM_DENSE;
+    std::snprintf(info->transport, sizeof(info->transport), "%s%s", channel_->name(), shared ? ", shared memory" : "");
     std::snprintf(info->kernels, sizeof(info->kernels), "%s", codec_->kernels());
     std::snprintf(info->reason, sizeof(info->reason), "%s", plan_.reason.c_str());
 }

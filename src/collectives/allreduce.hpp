@@ -121,7 +121,8 @@ class Allreduce {
         std::vector<Stage> stages;
     };
 
-    Status open_two_levels(Communicator& communicator);
+    Status share_memory(Communicator& communicator);
+    Status open_two_levels(const NodeGroups& groups, TwoLevelForm::Channels* channels);
     Status add_two_levels();
     Status allocate(const Environment& environment, FlatAllreduce::Extras extras);
     Status add_dense();
@@ -153,7 +154,7 @@ class Allreduce {
     std::unique_ptr<Codec> codec_;
     std::unique_ptr<Agreement> agreement_;
     std::unique_ptr<CallCheck> check_;
-    TwoLevelForm::Channels channels_; ///< of the two-level form, if it is one
+    TwoLevelForm::Channels channels_; ///< of the two-level form; of exact sums in shared memory that alone
     bool leaving_together_ = false;   ///< all ranks know that they are giving up what they have of them
     std::unique_ptr<FlatAllreduce> flat_;
     std::unique_ptr<DirectSum> direct_sum_;

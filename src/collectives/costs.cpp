@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "collectives/shared_allreduce.hpp"
+
 namespace onebit {
 namespace {
 
@@ -66,7 +68,9 @@ Costs::Row estimate_row(const NodeGroups& groups, std::uint64_t count) {
     Costs::Row row;
     row.count = count;
     row.microseconds[ONEBIT_ALGORITHM_DENSE] =
-        dense_rounds * link.round_us + 2 * (ranks - 1) / ranks * bytes * link.us_per_byte;
+        dense_rounds * link.round_us + (SharedAllreduce::suits(count, groups)
+                                            ? bytes * kNodeUsPerByte
+                                            : 2 * (ranks - 1) / ranks * bytes * link.us_per_byte);
     row.microseconds[ONEBIT_ALGORITHM_PIPELINED] =
         kCompressedUs + exchange_us(ranks, sharing_of(groups), bytes, link) + bytes * kCodecUsPerByte;
     if (groups.objection() == nullptr) {

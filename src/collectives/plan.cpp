@@ -12,6 +12,7 @@
 #include "collectives/dense.hpp"
 #include "collectives/fingerprint.hpp"
 #include "collectives/placement.hpp"
+#include "collectives/shared_allreduce.hpp"
 #include "collectives/tune.hpp"
 #include "core/partition.hpp"
 
@@ -134,6 +135,12 @@ void Plan::fall_back_from_two_levels(const std::string& why) {
     reason += "; not two_level: " + why;
 }
 
+void Plan::do_without_shared_memory(const std::string& why) {
+    if (!shares_sums) return fall_back_from_two_levels(why);
+    shares_sums = false;
+    reason += "; not through shared memory: " + why;
+}
+
 void Plan::log(const Communicator& communicator) const {
     if (!communicator.environment().log || communicator.rank() != 0) return;
     std::fprintf(stderr, "onebit: allreduce of %llu elements over %d ranks (%s): %s, because %s\n",
@@ -175,6 +182,8 @@ Status make_plan(Communicator& communicator, const onebit_allreduce_config_t* co
     plan->tentative = config->check == ONEBIT_CHECK_FULL && on_host && config->count >= environment.second_error;
     plan->values_go_along = plan->algorithm == ONEBIT_ALGORITHM_DENSE && config->check != ONEBIT_CHECK_NONE &&
                             on_host && GatheredAllreduce::suits(config->count, communicator.groups());
+    plan->can_share_sums =
+        on_host && !plan->values_go_along && SharedAllreduce::suits(config->count, communicator.groups());
     plan->threads = config->threads != 0 ? config->threads : communicator.environment().threads;
     return {};
 }

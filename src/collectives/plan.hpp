@@ -28,12 +28,16 @@ struct Plan {
     onebit_group_t group = ONEBIT_GROUP_BLOCK;
     onebit_check_t check = ONEBIT_CHECK_FULL;
     bool tentative = false;       ///< compressed calls without a mask: values are checked as they are encoded
+    bool can_share_sums = false;  ///< exact sums may go through memory that all ranks share
+    bool shares_sums = false;     ///< and do
     bool values_go_along = false; ///< with the agreement before the call: few ones, to be averaged exactly
     unsigned threads = 1;
     std::string reason; ///< why this algorithm
 
     /// TWO_LEVEL becomes PIPELINED.
     void fall_back_from_two_levels(const std::string& why);
+    /// So it does where it would take it; exact sums become the transport's.
+    void do_without_shared_memory(const std::string& why);
     /// Says what was chosen, on rank 0's stderr, if ONEBIT_LOG asks for it.
     void log(const Communicator& communicator) const;
 };

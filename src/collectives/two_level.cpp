@@ -14,7 +14,6 @@ namespace {
 constexpr std::size_t kMostBlocksInNode = 128;
 /// Slices that a rank may share before its neighbours have encoded the first of them.
 constexpr std::size_t kSlots = 4;
-constexpr std::size_t kCacheLine = 64;
 
 const Chunk& longest(const std::vector<Chunk>& chunks) {
     return *std::max_element(chunks.begin(), chunks.end(),
@@ -37,7 +36,7 @@ std::size_t most_blocks(const std::vector<Chunk>& shards, std::size_t nodes) {
 TwoLevelAllreduce::Layout::Layout(const Codec& codec, const std::vector<Chunk>& shards, std::size_t nodes,
                                   std::size_t piece_blocks)
     : slot_elements(std::min(piece_blocks, most_blocks(shards, nodes)) * kBlockElements),
-      messages_at(kCounters * kCacheLine + kSlots * (shards.size() - 1) * slot_elements * sizeof(float)),
+      messages_at(SharedCounters::bytes(kCounters) + kSlots * (shards.size() - 1) * slot_elements * sizeof(float)),
       bytes(messages_at + FlatAllreduce::all_words(codec, longest(shards).count, nodes) * sizeof(std::uint32_t)) {}
 
 Status TwoLevelAllreduce::open_channels(Transport& channel, const NodeGroups& groups, const Codec& codec,
@@ -53,12 +52,15 @@ TwoLevelAllreduce::TwoLevelAllreduce(Channels& channels, const Codec& codec, std
     : TwoLevelForm(channels, codec, count),
       piece_blocks_(blocks_of_slice(piece_blocks, shards_.size())),
       layout_(codec, shards_, nodes_, piece_blocks_),
+      counters_(*channels.memory, place_, shards_.size()),
       node_average_(*this),
       shard_consent_(*this),
       decoded_(shards_.size()) {
     pieces_ = ceil_divide(most_blocks(shards_, nodes_), piece_blocks_);
     make_flat({.tentative_calls = tentative_calls, .messages = messages_of(place_)});
-    ready_ = [this] { return all_reached(kShared, calls_ * pieces_ * nodes_ + between_nodes_->encoded_slices() + 1); };
+    ready_ = [this] {
+        return counters_.all_reached(kShared, calls_ * pieces_ * nodes_ + between_nodes_->encoded_slices() + 1);
+    };
     stages_ = {{"exchange on two levels", [this](Step* step) { return advance(step); }}};
 }
 
@@ -74,22 +76,10 @@ Status TwoLevelAllreduce::create(Channels& channels, const Codec& codec, std::si
 
 // ----------------------------------------------------------------------------------------- the node's memory ----
 
-std::atomic_ref<std::uint64_t> TwoLevelAllreduce::counter(std::size_t place, Counter which) const {
-    std::byte* const segment = channels_.memory->of(static_cast<int>(place));
-    return std::atomic_ref(*reinterpret_cast<std::uint64_t*>(segment + which * kCacheLine));
-}
-
-bool TwoLevelAllreduce::all_reached(Counter which, std::uint64_t number) const {
-    for (std::size_t place = 0; place < shards_.size(); ++place) {
-        if (counter(place, which).load(std::memory_order_acquire) < number) return false;
-    }
-    return true;
-}
-
 float* TwoLevelAllreduce::slot(std::size_t owner, std::size_t reader, std::size_t slice) const {
     std::byte* const segment = channels_.memory->of(static_cast<int>(owner));
     const std::size_t among_others = reader - (reader > owner ? 1 : 0);
-    return reinterpret_cast<float*>(segment + kCounters * kCacheLine) +
+    return reinterpret_cast<float*>(segment + SharedCounters::bytes(kCounters)) +
            (slice % kSlots * (shards_.size() - 1) + among_others) * layout_.slot_elements;
 }
 
@@ -174,7 +164,7 @@ Status TwoLevelAllreduce::advance(Step* step) {
 void TwoLevelAllreduce::share_next(bool* did) {
     const std::size_t slices = pieces_ * nodes_;
     const std::uint64_t number = calls_ * slices + shared_; // of this slice, in all calls
-    if (shared_ == slices || (number >= kSlots && !all_reached(kEncoded, number - kSlots + 1))) return;
+    if (shared_ == slices || (number >= kSlots && !counters_.all_reached(kEncoded, number - kSlots + 1))) return;
     *did = true;
     for (std::size_t reader = 0; reader < shards_.size(); ++reader) {
         if (reader == place_) continue;
@@ -185,7 +175,7 @@ void TwoLevelAllreduce::share_next(bool* did) {
     }
     order_stores(stores_);
     ++shared_;
-    counter(place_, kShared).store(number + 1, std::memory_order_release);
+    counters_.tell(kShared, number + 1);
 }
 
 /// One step of the flat form; says how far it has come.
@@ -202,8 +192,8 @@ Status TwoLevelAllreduce::exchange_between_nodes(bool* did) {
     // A shard that is shorter may have a piece less; its counters end where the others' do.
     const std::size_t encoded = between_nodes_->all_encoded() ? slices : between_nodes_->encoded_slices();
     const std::size_t arrived = finished ? pieces_ : between_nodes_->arrived_pieces();
-    counter(place_, kEncoded).store(calls_ * slices + encoded, std::memory_order_release);
-    counter(place_, kArrived).store(calls_ * pieces_ + arrived, std::memory_order_release);
+    counters_.tell(kEncoded, calls_ * slices + encoded);
+    counters_.tell(kArrived, calls_ * pieces_ + arrived);
     if (overflow) inner_.start({});
     return {};
 }
@@ -216,7 +206,7 @@ Status TwoLevelAllreduce::decode_next(bool* did) {
     for (std::size_t place = 0; place < shards_.size() && !*did; ++place) {
         std::size_t& next = decoded_[place];
         const std::uint64_t needed = calls_ * pieces_ + next / nodes_ + 1;
-        if (next == pieces_ * nodes_ || counter(place, kArrived).load(std::memory_order_acquire) < needed) continue;
+        if (next == pieces_ * nodes_ || !counters_.reached(place, kArrived, needed)) continue;
         *did = true;
         const Slice slice = slice_of(place, next++);
         if (flat_->refused()) continue;

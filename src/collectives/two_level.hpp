@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -10,6 +9,7 @@
 #include <vector>
 
 #include "collectives/flat_pipelined.hpp"
+#include "collectives/shared_counters.hpp"
 #include "collectives/two_level_form.hpp"
 
 namespace onebit {
@@ -47,7 +47,7 @@ class TwoLevelAllreduce final : public TwoLevelForm {
         std::size_t messages_at;   ///< in bytes
         std::size_t bytes;         ///< of the segment
     };
-    /// How far a rank has come; each has a cache line of its own.
+    /// How far a rank has come.
     enum Counter : std::size_t { kShared, kEncoded, kArrived, kCounters };
 
     /// The average of the node's values.
@@ -79,9 +79,6 @@ class TwoLevelAllreduce final : public TwoLevelForm {
     TwoLevelAllreduce(Channels& channels, const Codec& codec, std::size_t count, std::size_t piece_blocks,
                       bool tentative_calls);
 
-    std::atomic_ref<std::uint64_t> counter(std::size_t place, Counter which) const;
-    /// Whether every place's counter has reached a number.
-    bool all_reached(Counter which, std::uint64_t number) const;
     /// For slice number `slice`, counted over all calls, of the reader's shard; the reader is another than the owner.
     float* slot(std::size_t owner, std::size_t reader, std::size_t slice) const;
     std::uint32_t* messages_of(std::size_t place) const;
@@ -99,6 +96,7 @@ class TwoLevelAllreduce final : public TwoLevelForm {
 
     std::size_t piece_blocks_;
     Layout layout_;
+    SharedCounters counters_;
     Stores stores_ = stores_for_other_cores(); ///< how slots are filled
     std::size_t pieces_;                       ///< of the longest chunk of the longest shard
     std::unique_ptr<PipelinedFlat> between_nodes_;

@@ -38,7 +38,7 @@ class TwoLevelForm : public Algorithm {
     /// Of the shard, whose elements are counted from its own beginning.
     FlatAllreduce& flat() { return *flat_; }
     const Chunk& shard() const { return shards_[place_]; }
-    std::uint64_t bytes_sent() const { return channels_.node->bytes_sent() + channels_.across->bytes_sent(); }
+    std::uint64_t bytes_sent() const override { return channels_.node->bytes_sent() + channels_.across->bytes_sent(); }
 
     /// The shard's part of a mask on the host, where the codec works.
     AlignedBuffer<std::uint32_t> shard_of(const AlignedBuffer<std::uint32_t>& mask) const;

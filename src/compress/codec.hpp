@@ -4,6 +4,7 @@
 
 #include <onebit/onebit.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -144,11 +145,24 @@ class Codec {
         *first = first_nonfinite(values, count);
         return true;
     }
-    /// Copies values for another rank to read; false if there is a NaN or an infinity among them. After stores past the
-    /// caches: order_stores.
+
+    // What the ranks of a node do with values in memory that they share; on the host. After stores past the caches:
+    // order_stores, on the same thread.
+
+    /// Copies values; false if there is a NaN or an infinity among them.
     virtual bool copy(const float* values, std::size_t count, Stores /*stores*/, float* to) const {
-        memory().copy(to, values, count * sizeof(float));
+        std::copy_n(values, count, to);
         return first_nonfinite(values, count) == count;
+    }
+    /// Writes the mean of `count` elements of the parts, from number `first` on, to two places, either of which may be
+    /// where it reads a part.
+    virtual void form_mean(const Mean& mean, std::size_t first, std::size_t count, Stores /*stores*/, float* to,
+                           Stores /*also_stores*/, float* also) const {
+        for (std::size_t i = 0; i < count; ++i) {
+            float sum = mean.parts[0][first + i];
+            for (std::size_t p = 1; p < mean.parts.size(); ++p) sum += mean.parts[p][first + i];
+            to[i] = also[i] = sum * mean.share;
+        }
     }
 
     // An encoder reads the error from `before` and leaves the new one in `after`, of the same chunks and mask: one and

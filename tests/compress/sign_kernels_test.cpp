@@ -287,6 +287,49 @@ TEST_CASE("copy copies what it is to, and no more, on every instruction set", "[
     }
 }
 
+TEST_CASE("mean gives the reference's bits in both places, and no more, on every instruction set", "[kernels]") {
+    constexpr std::size_t kFirst = 5;
+    for (const SignKernels* kernels : available_sign_kernels()) {
+        for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{33}, std::size_t{9001}}) {
+            for (const std::size_t part_count : {1, 2, 3, 8}) {
+                std::vector<std::vector<float>> values;
+                std::vector<const float*> parts; // each with another alignment
+                for (std::size_t p = 0; p < part_count; ++p) {
+                    values.push_back(awkward_values(kFirst + count + p, 20 + static_cast<unsigned>(p)));
+                    parts.push_back(values.back().data() + p);
+                }
+                for (const auto& [misalignment, also_misalignment] : {std::pair{0, 16}, std::pair{0, 1}, {1, 0}}) {
+                    for (const Stores stores : kAllStores) {
+                        for (const Stores also_stores : kAllStores) {
+                            CAPTURE(kernels->name, count, part_count, misalignment, also_misalignment);
+                            AlignedBuffer<float> expected(count + 64), also_expected(count + 64);
+                            AlignedBuffer<float> actual(count + 64), also_actual(count + 64);
+                            reference_sign_kernels().mean(parts.data(), part_count, kFirst, 0.3F, count, stores,
+                                                          expected.data() + misalignment, also_stores,
+                                                          also_expected.data() + also_misalignment);
+                            kernels->mean(parts.data(), part_count, kFirst, 0.3F, count, stores,
+                                          actual.data() + misalignment, also_stores,
+                                          also_actual.data() + also_misalignment);
+                            order_stores(Stores::kPastCaches);
+                            CHECK(std::memcmp(actual.data(), expected.data(), actual.bytes()) == 0);
+                            CHECK(std::memcmp(also_actual.data(), also_expected.data(), actual.bytes()) == 0);
+                        }
+                    }
+                }
+                // Where a part is read.
+                std::vector<float> expected(count), also_expected(count), also_actual(count);
+                reference_sign_kernels().mean(parts.data(), part_count, kFirst, 0.3F, count, Stores::kCached,
+                                              expected.data(), Stores::kCached, also_expected.data());
+                float* const last = values.back().data() + part_count - 1 + kFirst;
+                kernels->mean(parts.data(), part_count, kFirst, 0.3F, count, Stores::kCached, last, Stores::kCached,
+                              also_actual.data());
+                CHECK(std::memcmp(last, expected.data(), count * sizeof(float)) == 0);
+                CHECK(std::memcmp(also_actual.data(), expected.data(), count * sizeof(float)) == 0);
+            }
+        }
+    }
+}
+
 TEST_CASE("every kernel of the list is there for every instruction set", "[kernels]") {
     for (const SignKernels* kernels : available_sign_kernels()) {
         CAPTURE(kernels->name);

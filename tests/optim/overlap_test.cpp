@@ -428,6 +428,7 @@ TEST_CASE("buckets are saved and loaded", "[optimizer][overlap][save]") {
 
 TEST_CASE("what buckets take in memory", "[optimizer][overlap][memory]") {
     const int n = GENERATE(from_range(rank_counts()));
+    const Variable node_size("ONEBIT_NODE_SIZE", "1"); // no shared memory, which only a step without buckets uses
     run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
         for (const onebit_optimizer_kind_t kind : {ONEBIT_OPTIMIZER_ADAM, ONEBIT_OPTIMIZER_ONEBIT_ADAM}) {
             log.context(name_of(kind));

@@ -127,6 +127,15 @@ bool copy(const float* values, std::size_t count, Stores /*stores*/, float* to) 
     return all_finite(values, count);
 }
 
+void mean(const float* const* parts, std::size_t part_count, std::size_t first, float share, std::size_t count,
+          Stores /*stores*/, float* to, Stores /*also_stores*/, float* also) {
+    for (std::size_t i = 0; i < count; ++i) {
+        float total = parts[0][first + i];
+        for (std::size_t p = 1; p < part_count; ++p) total += parts[p][first + i];
+        to[i] = also[i] = total * share;
+    }
+}
+
 } // namespace
 
 const SignKernels& reference_sign_kernels() {

@@ -109,6 +109,10 @@ class SignCodec final : public SignMessages {
     bool copy(const float* values, std::size_t count, Stores stores, float* to) const override {
         return kernels_.copy(values, count, stores, to);
     }
+    void form_mean(const Mean& mean, std::size_t first, std::size_t count, Stores stores, float* to, Stores also_stores,
+                   float* also) const override {
+        kernels_.mean(mean.parts.data(), mean.parts.size(), first, mean.share, count, stores, to, also_stores, also);
+    }
     void encode(const ValueSource& values, const Feedback& before, Feedback& after, const Slice& slice,
                 const std::uint32_t* last, std::uint32_t* message) const override;
     void average_encode(std::span<const std::uint32_t* const> messages, const Feedback& before, Feedback& after,

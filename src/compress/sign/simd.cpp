@@ -343,6 +343,15 @@ bool all_finite(const float* values, std::size_t count) {
 }
 
 template <Stores kStores>
+HWY_INLINE void store(Vector v, float* to) {
+    if constexpr (kStores == Stores::kPastCaches) {
+        hn::Stream(v, Tag(), to);
+    } else {
+        hn::StoreU(v, Tag(), to);
+    }
+}
+
+template <Stores kStores>
 HWY_INLINE bool copy_to(const float* values, std::size_t count, float* to) {
     const Tag d;
     Bits largest = hn::Zero(BitsTag());
@@ -352,12 +361,7 @@ HWY_INLINE bool copy_to(const float* values, std::size_t count, float* to) {
         for (std::size_t k = 0; k < kRegisters; ++k) {
             const Vector v = hn::LoadU(d, values + i + k * kVectorLanes);
             largest = larger(largest, v);
-            float* const place = to + i + k * kVectorLanes;
-            if constexpr (kStores == Stores::kPastCaches) {
-                hn::Stream(v, d, place);
-            } else {
-                hn::StoreU(v, d, place);
-            }
+            store<kStores>(v, to + i + k * kVectorLanes);
         }
     }
     bool finite = is_finite(largest);
@@ -371,6 +375,40 @@ HWY_INLINE bool copy_to(const float* values, std::size_t count, float* to) {
 bool copy(const float* values, std::size_t count, Stores stores, float* to) {
     return stores == Stores::kPastCaches && is_aligned(to) ? copy_to<Stores::kPastCaches>(values, count, to)
                                                            : copy_to<Stores::kCached>(values, count, to);
+}
+
+template <Stores kStores, Stores kAlsoStores>
+HWY_INLINE void mean_to(const float* const* parts, std::size_t part_count, std::size_t first, float share,
+                        std::size_t count, float* to, float* also) {
+    const Vector factor = hn::Set(Tag(), share);
+    const std::size_t whole = count / kLanes * kLanes;
+    for (std::size_t i = 0; i < whole; i += kLanes) {
+        for (std::size_t p = 0; p < part_count; ++p) prefetch_group_ahead(parts[p] + first + i);
+        for (std::size_t k = 0; k < kLanes; k += kVectorLanes) {
+            Vector v = hn::LoadU(Tag(), parts[0] + first + i + k);
+            for (std::size_t p = 1; p < part_count; ++p) v = hn::Add(v, hn::LoadU(Tag(), parts[p] + first + i + k));
+            v = hn::Mul(v, factor);
+            store<kStores>(v, to + i + k);
+            store<kAlsoStores>(v, also + i + k);
+        }
+    }
+    for (std::size_t i = whole; i < count; ++i) {
+        float total = parts[0][first + i];
+        for (std::size_t p = 1; p < part_count; ++p) total += parts[p][first + i];
+        to[i] = also[i] = total * share;
+    }
+}
+
+void mean(const float* const* parts, std::size_t part_count, std::size_t first, float share, std::size_t count,
+          Stores stores, float* to, Stores also_stores, float* also) {
+    constexpr Stores kCached = Stores::kCached;
+    constexpr Stores kPastCaches = Stores::kPastCaches;
+    const bool past = stores == kPastCaches && is_aligned(to);
+    const bool also_past = also_stores == kPastCaches && is_aligned(also);
+    if (past && also_past) return mean_to<kPastCaches, kPastCaches>(parts, part_count, first, share, count, to, also);
+    if (past) return mean_to<kPastCaches, kCached>(parts, part_count, first, share, count, to, also);
+    if (also_past) return mean_to<kCached, kPastCaches>(parts, part_count, first, share, count, to, also);
+    mean_to<kCached, kCached>(parts, part_count, first, share, count, to, also);
 }
 
 constexpr SignKernels make_table(const char* name) {

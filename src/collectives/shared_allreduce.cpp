@@ -1,0 +1,149 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/shared_allreduce.hpp"
+
+#include <algorithm>
+
+#include "core/parallel.hpp"
+#include "core/partition.hpp"
+
+namespace onebit {
+namespace {
+
+/// What a slot's parts begin at multiples of: a cache line.
+constexpr std::size_t kAligned = 16;
+constexpr std::size_t kMostSliceElements = std::size_t{1} << 17;
+constexpr std::size_t kLeastPartElements = 1024;
+/// Slices that a rank may hand out before its neighbours have averaged the first of them.
+constexpr std::size_t kSlots = 4;
+
+std::size_t aligned(std::size_t elements) {
+    return ceil_divide(elements, kAligned) * kAligned;
+}
+
+/// Calls body(begin, length) for every thread's part.
+template <typename Body>
+void for_each_part(std::size_t count, unsigned threads, const Body& body) {
+    const std::size_t longest = aligned(ceil_divide(count, threads));
+    parallel_for(0, threads, threads, [&](std::size_t thread) {
+        const std::size_t begin = std::min(thread * longest, count);
+        body(begin, std::min(longest, count - begin));
+    });
+}
+
+} // namespace
+
+bool SharedAllreduce::suits(std::size_t count, const NodeGroups& groups) {
+    constexpr std::size_t kLeast = 2048;
+    return groups.nodes == 1 && groups.places > 1 && groups.places <= NodeGroups::kMostPlaces && count >= kLeast;
+}
+
+SharedAllreduce::Layout::Layout(std::size_t count, std::size_t ranks)
+    : part_elements(std::min(std::max(aligned(kMostSliceElements / ranks), kLeastPartElements),
+                             aligned(ceil_divide(count, ranks)))),
+      slices(ceil_divide(count, part_elements * ranks)),
+      bytes(SharedCounters::bytes(kCounters) + kSlots * ranks * part_elements * sizeof(float)) {}
+
+SharedAllreduce::SharedAllreduce(SharedMemory& memory, const Codec& codec, std::size_t count, int rank, int ranks,
+                                 unsigned threads)
+    : memory_(memory),
+      codec_(codec),
+      count_(count),
+      rank_(static_cast<std::size_t>(rank)),
+      ranks_(static_cast<std::size_t>(ranks)),
+      threads_(threads),
+      layout_(count_, ranks_),
+      counters_(memory, rank_, ranks_),
+      output_stores_(stores_for(count * sizeof(float))),
+      stage_{"average through shared memory", [this](Step* step) { return advance(step); }},
+      values_(ranks_) {}
+
+/// The last slice is shorter; its parts are as much alike as those of the others.
+SharedAllreduce::Part SharedAllreduce::part_of(std::size_t rank, std::size_t slice) const {
+    const std::size_t begin = slice * layout_.part_elements * ranks_;
+    const std::size_t length = std::min(layout_.part_elements * ranks_, count_ - begin);
+    const std::size_t longest = aligned(ceil_divide(length, ranks_));
+    const std::size_t first = std::min(rank * longest, length);
+    return {begin + first, std::min(longest, length - first)};
+}
+
+float* SharedAllreduce::slot(std::size_t owner, std::size_t reader, std::uint64_t number) const {
+    std::byte* const slots = memory_.of(static_cast<int>(owner)) + SharedCounters::bytes(kCounters);
+    return reinterpret_cast<float*>(slots) + (number % kSlots * ranks_ + reader) * layout_.part_elements;
+}
+
+void SharedAllreduce::set_operands(const Operands& operands) {
+    operands_ = operands;
+    handed_out_ = averaged_ = collected_ = 0;
+}
+
+/// What others wait for comes first, and no slot waits for long.
+Status SharedAllreduce::advance(Step* step) {
+    const bool handed_out = hand_out_next();
+    const bool averaged = average_next();
+    const bool collected = collect_next();
+    *step = handed_out || averaged || collected ? Step::kAgain : Step::kWait;
+    if (collected_ < layout_.slices) return {};
+    before_ += layout_.slices;
+    bytes_sent_ += ring_bytes(count_, static_cast<int>(ranks_));
+    *step = Step::kDone;
+    return {};
+}
+
+/// Where the owners have averaged what was in the slots.
+bool SharedAllreduce::hand_out_next() {
+    const std::uint64_t number = before_ + handed_out_;
+    if (handed_out_ == layout_.slices) return false;
+    if (number >= kSlots && !counters_.all_reached(kAveraged, number - kSlots + 1)) return false;
+    for (std::size_t reader = 0; reader < ranks_; ++reader) {
+        if (reader == rank_) continue;
+        const Part part = part_of(reader, handed_out_);
+        copy(operands_.input + part.begin, part.count, slot_stores_, slot(rank_, reader, number));
+    }
+    ++handed_out_;
+    counters_.tell(kHandedOut, number + 1);
+    return true;
+}
+
+/// Where all have handed out their values, and have collected what was in the slot.
+bool SharedAllreduce::average_next() {
+    const std::uint64_t number = before_ + averaged_;
+    if (averaged_ == layout_.slices || !counters_.all_reached(kHandedOut, number + 1)) return false;
+    if (number >= kSlots && !counters_.all_reached(kCollected, number - kSlots + 1)) return false;
+    const Part part = part_of(rank_, averaged_);
+    for (std::size_t r = 0; r < ranks_; ++r) {
+        values_[r] = r == rank_ ? operands_.input + part.begin : slot(r, rank_, number);
+    }
+    float* const result = slot(rank_, rank_, number);
+    float* const output = operands_.output + part.begin;
+    const float share = operands_.sum_only ? 1.0F : 1.0F / static_cast<float>(ranks_);
+    for_each_part(part.count, threads_, [&](std::size_t begin, std::size_t length) {
+        codec_.form_mean({values_, share}, begin, length, slot_stores_, result + begin, output_stores_, output + begin);
+        order_stores(Stores::kPastCaches);
+    });
+    ++averaged_;
+    counters_.tell(kAveraged, number + 1);
+    return true;
+}
+
+bool SharedAllreduce::collect_next() {
+    const std::uint64_t number = before_ + collected_;
+    if (collected_ == averaged_ || !counters_.all_reached(kAveraged, number + 1)) return false;
+    for (std::size_t owner = 0; owner < ranks_; ++owner) {
+        if (owner == rank_) continue;
+        const Part part = part_of(owner, collected_);
+        copy(slot(owner, owner, number), part.count, output_stores_, operands_.output + part.begin);
+    }
+    ++collected_;
+    counters_.tell(kCollected, number + 1);
+    return true;
+}
+
+void SharedAllreduce::copy(const float* values, std::size_t count, Stores stores, float* to) const {
+    for_each_part(count, threads_, [&](std::size_t begin, std::size_t length) {
+        (void)codec_.copy(values + begin, length, stores, to + begin);
+        order_stores(stores);
+    });
+}
+
+} // namespace onebit

@@ -1,0 +1,181 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Exact averages of ranks that share memory: sums in rank order, whatever the way, the threads and the alignment.
+#include <limits>
+
+#include "support/environment.hpp"
+#include "support/handles.hpp"
+
+using namespace onebit_test;
+
+namespace {
+
+constexpr std::uint64_t slice = std::uint64_t{1} << 17; // of all ranks, where there are few
+
+// The fewest that go through shared memory, parts of uneven lengths, a slice and an element, more slices than slots
+// with a short last one, so many that the result is written past the caches.
+const std::vector<std::uint64_t> counts = {2048, 4099, slice + 1, 6 * slice + 77, 17 * slice + 5};
+
+onebit_allreduce_config_t dense_config(std::uint64_t count) {
+    return form_config(ONEBIT_ALGORITHM_DENSE, count);
+}
+
+bool shares_memory(Allreduce& reduce) {
+    return std::string(reduce.info().transport).find(", shared memory") != std::string::npos;
+}
+
+std::vector<float> input_of(std::uint64_t count, int rank, std::uint64_t step) {
+    std::vector<float> values(count); // cheap ones: each element, rank and step has its own
+    for (std::uint64_t i = 0; i < count; ++i)
+        values[i] =
+            static_cast<float>((i * 7 + static_cast<std::uint64_t>(rank) * 13 + step * 29) % 1009) * 0.37f - 150;
+    return values;
+}
+
+// In rank order, in float32.
+std::vector<float> average(std::uint64_t count, int ranks, std::uint64_t step) {
+    std::vector<float> sum = input_of(count, 0, step);
+    for (int r = 1; r < ranks; ++r) {
+        const std::vector<float> values = input_of(count, r, step);
+        for (std::uint64_t i = 0; i < count; ++i) sum[i] += values[i];
+    }
+    const float share = 1.0f / static_cast<float>(ranks);
+    for (float& value : sum) value *= share;
+    return sum;
+}
+
+} // namespace
+
+TEST_CASE("ranks of one node average exactly through shared memory, in rank order", "[shared]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        for (const std::uint64_t count : counts) {
+            for (const unsigned threads : {1u, 3u}) {
+                log.context(std::to_string(count) + " elements, " + std::to_string(threads) + " threads");
+                onebit_allreduce_config_t config = dense_config(count);
+                config.threads = threads;
+                Allreduce reduce(comm, config, log);
+                ONEBIT_EXPECT(log, shares_memory(reduce) == (log.size() > 1));
+                std::uint64_t step = 0;
+                for (const bool in_place : {false, true}) {
+                    for (const bool misaligned : {false, true}) {
+                        Buffer input(count, misaligned), output(count, misaligned);
+                        input.set(input_of(count, log.rank(), step));
+                        Buffer& result = in_place ? input : output;
+                        ONEBIT_EXPECT_OK(log, onebit_allreduce_run(reduce.get(), input.data(), result.data()));
+                        ONEBIT_EXPECT(log, same_bits(result.get(), average(count, log.size(), step)));
+                        ONEBIT_EXPECT(log, input.guards_intact() && output.guards_intact());
+                        if (!in_place) ONEBIT_EXPECT(log, same_bits(input.get(), input_of(count, log.rank(), step)));
+                        ++step;
+                    }
+                }
+                const onebit_allreduce_info_t info = reduce.info();
+                ONEBIT_EXPECT(log, info.calls == step && info.last_bytes_sent >= info.dense_bytes);
+                ONEBIT_EXPECT(log, info.workspace_bytes <= (2u << 20) + (64u << 10)); // as onebit.h says
+            }
+        }
+    });
+}
+
+TEST_CASE("calls through shared memory overlap, and no rank waits for another to collect", "[shared]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        const std::uint64_t count = 5 * slice + 3;
+        Allreduce first(comm, dense_config(count), log), second(comm, dense_config(count), log);
+        for (std::uint64_t step = 0; step < 12; ++step) {
+            const std::vector<float> input = input_of(count, log.rank(), step);
+            std::vector<float> one(count), other(count);
+            ONEBIT_EXPECT_OK(log, onebit_allreduce_start(first.get(), input.data(), one.data()));
+            ONEBIT_EXPECT_OK(log, onebit_allreduce_start(second.get(), input.data(), other.data()));
+            // Ranks that look after them in different orders, and by different ways.
+            onebit_allreduce_t handles[2] = {first.get(), second.get()};
+            if ((static_cast<std::uint64_t>(log.rank()) + step) % 2 == 1) std::swap(handles[0], handles[1]);
+            for (int done[2] = {0, 0}; done[0] == 0 || done[1] == 0;)
+                for (int h = 0; h < 2; ++h)
+                    if (done[h] == 0) ONEBIT_EXPECT_OK(log, onebit_allreduce_test(handles[h], &done[h]));
+            const std::vector<float> expected = average(count, log.size(), step);
+            ONEBIT_EXPECT(log, same_bits(one, expected) && same_bits(other, expected));
+        }
+    });
+}
+
+TEST_CASE("a value that is not finite is refused, and calls go on", "[shared]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        const std::uint64_t count = slice + 100;
+        Allreduce reduce(comm, dense_config(count), log);
+        const std::vector<float> good = input_of(count, log.rank(), 0);
+        std::vector<float> bad = good, output(count, 5.0f);
+        if (log.last_rank()) bad[count - 1] = std::numeric_limits<float>::quiet_NaN();
+        for (int i = 0; i < 2; ++i) {
+            ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_NONFINITE, "rank " + std::to_string(log.size() - 1),
+                                  onebit_allreduce_run(reduce.get(), bad.data(), output.data()));
+            ONEBIT_EXPECT(log, same_bits(output, std::vector<float>(count, 5.0f)));
+            output = reduce.run(good);
+            ONEBIT_EXPECT(log, same_bits(output, average(count, log.size(), 0)));
+            output.assign(count, 5.0f);
+        }
+    });
+}
+
+TEST_CASE("a rank that stays away is noticed by its silence", "[shared][timeout]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    if (n == 1) return;
+    const Variable timeout("ONEBIT_TIMEOUT", "1");
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        const std::uint64_t count = 9 * slice;
+        onebit_allreduce_config_t config = dense_config(count);
+        config.check = ONEBIT_CHECK_NONE;
+        Allreduce reduce(comm, config, log);
+        const std::vector<float> input = input_of(count, log.rank(), 0);
+        ONEBIT_EXPECT(log, same_bits(reduce.run(input), average(count, log.size(), 0)));
+        if (!log.last_rank()) {
+            std::vector<float> output(count);
+            for (int i = 0; i < 2; ++i) {
+                ONEBIT_EXPECT_STATUS(log, ONEBIT_ERROR_TIMEOUT,
+                                     onebit_allreduce_run(reduce.get(), input.data(), output.data()));
+                ONEBIT_EXPECT(log, std::string(onebit_last_error()).find("through shared memory") != std::string::npos);
+            }
+        }
+        log.barrier();
+    });
+}
+
+TEST_CASE("ranks on nodes of their own share nothing", "[shared]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    const Variable node_size("ONEBIT_NODE_SIZE", "1");
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        const std::uint64_t count = slice;
+        Allreduce reduce(comm, dense_config(count), log);
+        ONEBIT_EXPECT(log, !shares_memory(reduce));
+        ONEBIT_EXPECT(log, nearly_same(reduce.run(std::vector<float>(count, 0.5f)), std::vector<float>(count, 0.5f)));
+    });
+}
+
+TEST_CASE("a handle that compresses takes no shared memory for its exact sums", "[shared]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        const std::uint64_t count = slice;
+        Allreduce reduce(comm, flat_config(count), log);
+        ONEBIT_EXPECT_OK(log, onebit_allreduce_set_algorithm(reduce.get(), ONEBIT_ALGORITHM_DENSE));
+        ONEBIT_EXPECT(log, !shares_memory(reduce));
+        ONEBIT_EXPECT(log, nearly_same(reduce.run(std::vector<float>(count, 0.5f)), std::vector<float>(count, 0.5f)));
+    });
+}
+
+TEST_CASE("without room for shared memory exact sums are MPI's", "[.][small shared memory]") {
+    const Variable node_size("ONEBIT_NODE_SIZE", "4");
+    run_ranks(rank_counts().front(), [](onebit_comm_t comm, RankLog& log) {
+        const std::uint64_t count = slice / 2; // 1 MiB of each rank
+        Allreduce fits(comm, dense_config(count), log);
+        ONEBIT_EXPECT(log, shares_memory(fits));
+        Allreduce doesnt(comm, dense_config(count), log);
+        ONEBIT_EXPECT(log, !shares_memory(doesnt));
+        ONEBIT_EXPECT(log, std::string(doesnt.info().reason).find("not through shared memory") != std::string::npos);
+        for (Allreduce* reduce : {&fits, &doesnt}) {
+            const std::vector<float> output = reduce->run(std::vector<float>(count, 1.0f));
+            ONEBIT_EXPECT(log, output.front() == 1.0f && output.back() == 1.0f);
+        }
+    });
+}
