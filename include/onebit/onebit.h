@@ -217,10 +217,10 @@ typedef struct onebit_allreduce_config {
  * ONEBIT_CHECK_FULL, from ONEBIT_SECOND_ERROR elements on, 4d + 4d/n more workspace for a second error state (while
  * AUTO measures, whatever the check); on two levels also at most 8 MiB for each rank that others share its memory with
  * (64 KiB for each of more than 128 ranks of a node), in memory that the node shares, or over NCCL 8 MiB for each rank
- * of the node (of the default ONEBIT_PIECE); with BRUCK d/4 more for each time that n can be divided by the radix,
- * rounded up, before 1 is left. With ONEBIT_MEMORY_CUDA all of it on the GPU, over MPI with up to d bytes of pinned
- * memory of the host; and DENSE takes 8d bytes more there, from its first use on, over MPI with up to 16d pinned.
- * Collective; blocks.
+ * of the node (of the default ONEBIT_PIECE); dense for good, with all ranks on one node, 2 MiB of its shared memory (or
+ * 16 KiB for each rank); with BRUCK d/4 more for each time that n can be divided by the radix, rounded up, before 1 is
+ * left. With ONEBIT_MEMORY_CUDA all of it on the GPU, over MPI with up to d bytes of pinned memory of the host; and
+ * DENSE takes 8d bytes more there, from its first use on, over MPI with up to 16d pinned. Collective; blocks.
  *   config     read, not kept
  *   allreduce  [out] the handle; set to NULL on failure
  * INVALID_ARGUMENT (among them count 0 and count < ranks), INVALID_HANDLE, MISMATCH, UNSUPPORTED, OUT_OF_MEMORY,
@@ -229,7 +229,8 @@ ONEBIT_API onebit_status_t onebit_allreduce_create(onebit_comm_t comm, const one
                                                    onebit_allreduce_t* allreduce) ONEBIT_NOEXCEPT;
 
 /* recvbuf = average over the ranks of sendbuf, the same bits on every rank; compressed, also the same whatever the ISA,
- * the MPI and the number of threads (dense, the order of summation may be MPI's). Collective; blocks; transactional.
+ * the MPI and the number of threads (dense, the order of summation may be MPI's; within one node it is the ranks', from
+ * 2048 elements on). Collective; blocks; transactional.
  *   sendbuf  [in] count elements, aligned to the element's size, in config.memory; the caller's
  *   recvbuf  [out] count elements, likewise; either == sendbuf (in place) or not overlapping it. A call that is
  *            refused leaves it as it was.
@@ -291,7 +292,8 @@ typedef struct onebit_allreduce_info {
     uint64_t state_bytes;         /* allocated for the error state */
     uint64_t workspace_bytes;     /* allocated for all else */
     onebit_algorithm_t algorithm; /* what the next call will use; never AUTO */
-    char transport[32];           /* "loopback", "mpi", "nccl"; of a GPU's memory "mpi, staged", "mpi, direct" */
+    char transport[32];           /* "loopback", "mpi", "nccl"; of a GPU's memory "mpi, staged", "mpi, direct"; of exact
+                                     averages inside one node "mpi, shared memory" */
     char kernels[16];             /* "reference", "sse4", "avx2", "avx512", ... */
     char reason[128];             /* why this algorithm */
 } onebit_allreduce_info_t;
@@ -309,9 +311,9 @@ typedef struct onebit_allreduce_info {
 ONEBIT_API onebit_status_t onebit_allreduce_get_info(onebit_allreduce_t allreduce,
                                                      onebit_allreduce_info_t* info) ONEBIT_NOEXCEPT;
 
-/* Releases the handle and all it owns; NULL is accepted. Collective over MPI (MPI_Comm_free; on two levels a rank also
- * waits for the others, ONEBIT_TIMEOUT at most: destroy handles in the same order everywhere), before MPI_Finalize;
- * over NCCL likewise, waiting.
+/* Releases the handle and all it owns; NULL is accepted. Collective over MPI (MPI_Comm_free; where memory is shared, on
+ * two levels or dense, a rank also waits for the others, ONEBIT_TIMEOUT at most: destroy handles in the same order
+ * everywhere), before MPI_Finalize; over NCCL likewise, waiting.
  * INVALID_HANDLE; BUSY while a started operation is not finished (nothing is released then). */
 ONEBIT_API onebit_status_t onebit_allreduce_destroy(onebit_allreduce_t allreduce) ONEBIT_NOEXCEPT;
 
@@ -454,6 +456,7 @@ typedef struct onebit_optimizer_config {
  *   tensors      [in] array of num_tensors; read, not kept; the same counts, groups and gradient types in the same
  *                order on every rank; in all at least as many elements as ranks (among those that are compressed, too)
  *   optimizer    [out] the handle; set to NULL on failure
+ * With all ranks on one node, and no buckets, exact averages take 2 MiB of its shared memory for each rank, besides.
  * INVALID_ARGUMENT, INVALID_HANDLE, MISMATCH, UNSUPPORTED, OUT_OF_MEMORY, TRANSPORT, TIMEOUT. */
 ONEBIT_API onebit_status_t onebit_optimizer_create(onebit_comm_t comm, const onebit_optimizer_config_t* config,
                                                    const onebit_tensor_t* tensors, size_t num_tensors,
@@ -556,7 +559,8 @@ typedef struct onebit_optimizer_info {
 ONEBIT_API onebit_status_t onebit_optimizer_get_info(onebit_optimizer_t optimizer,
                                                      onebit_optimizer_info_t* info) ONEBIT_NOEXCEPT;
 
-/* Releases the handle and its state, not the tensors; NULL is accepted. Collective over MPI. INVALID_HANDLE, BUSY. */
+/* Releases the handle and its state, not the tensors; NULL is accepted. Collective as onebit_allreduce_destroy is.
+ * INVALID_HANDLE, BUSY. */
 ONEBIT_API onebit_status_t onebit_optimizer_destroy(onebit_optimizer_t optimizer) ONEBIT_NOEXCEPT;
 
 #ifdef __cplusplus
