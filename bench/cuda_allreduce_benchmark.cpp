@@ -10,7 +10,6 @@
 // all streams have come to its end, in turn with the other forms'; medians. Without a GPU: one line, and exit status
 // 77.
 
-#include <CLI/CLI.hpp>
 #include <array>
 #include <barrier>
 #include <chrono>
@@ -148,44 +147,22 @@ nlohmann::ordered_json measure_pointers() {
     return times;
 }
 
-struct Options {
-    int ranks = 2;
-    std::vector<std::size_t> elements = {std::size_t{1} << 18, std::size_t{1} << 22, std::size_t{1} << 26};
-    int rounds = 21;
-    std::string json;
-};
-
-int run(const Options& options) {
-    const std::optional<nlohmann::ordered_json> device = describe_device();
-    if (!device) return kNoDevice;
-    nlohmann::ordered_json report = *device;
-    report["ranks"] = options.ranks;
-    report["pointer_nanoseconds"] = measure_pointers();
-    std::printf("%-12s %-12s %12s %12s %10s\n", "# elements", "form", "median us", "GB/s", "of dense");
-    for (const std::size_t elements : options.elements) {
-        report["sizes"].push_back(measure_size(options.ranks, elements, options.rounds));
-    }
-    write_report(report, options.json);
-    return EXIT_SUCCESS;
-}
-
 } // namespace
 } // namespace onebit::bench
 
 int main(int argc, char** argv) {
-    onebit::bench::Options options;
-    CLI::App app("Measures allreduces of a GPU's memory, between ranks that share it.");
-    app.add_option("--ranks", options.ranks, "Ranks, one thread each")->check(CLI::Range(1, 64))->capture_default_str();
-    app.add_option("--elements", options.elements, "Sizes, at least the number of ranks [2^18 2^22 2^26]");
-    app.add_option("--rounds", options.rounds, "Calls of each form at each size")
-        ->check(CLI::PositiveNumber)
-        ->capture_default_str();
-    app.add_option("--json", options.json, "File for the table as JSON");
-    CLI11_PARSE(app, argc, argv);
-    try {
-        return onebit::bench::run(options);
-    } catch (const std::exception& error) {
-        std::fprintf(stderr, "cuda_allreduce_benchmark: %s\n", error.what());
-    }
-    return EXIT_FAILURE;
+    using namespace onebit::bench;
+    CudaOptions options{{std::size_t{1} << 18, std::size_t{1} << 22, std::size_t{1} << 26}};
+    int ranks = 2;
+    CLI::App app("Measures allreduces of a GPU's memory, between ranks that share it.", "cuda_allreduce_benchmark");
+    app.add_option("--ranks", ranks, "Ranks, one thread each")->check(CLI::Range(1, 64))->capture_default_str();
+    add_options(app, options);
+    return run_benchmark(app, argc, argv, options, [&](nlohmann::ordered_json& report) {
+        report["ranks"] = ranks;
+        report["pointer_nanoseconds"] = measure_pointers();
+        std::printf("%-12s %-12s %12s %12s %10s\n", "# elements", "form", "median us", "GB/s", "of dense");
+        for (const std::size_t elements : options.elements) {
+            report["sizes"].push_back(measure_size(ranks, elements, options.rounds));
+        }
+    });
 }

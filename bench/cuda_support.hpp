@@ -6,7 +6,10 @@
 
 #include <cuda_runtime.h>
 
+#include <CLI/CLI.hpp>
 #include <cstdio>
+#include <cstdlib>
+#include <exception>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -72,12 +75,47 @@ inline std::optional<nlohmann::ordered_json> describe_device() {
                                   {"runtime", CUDART_VERSION}};
 }
 
+struct CudaOptions {
+    std::vector<std::size_t> elements;
+    int rounds = 21;
+    std::string json{};
+};
+
+// The options that all have. `options.elements` has the sizes that are the default.
+inline void add_options(CLI::App& app, CudaOptions& options) {
+    std::string sizes;
+    for (const std::size_t elements : options.elements) sizes += " " + std::to_string(elements);
+    app.add_option("--elements", options.elements, "Sizes, at least 4096 [" + sizes.substr(1) + "]")
+        ->check(CLI::Range(std::size_t{4096}, std::size_t{1} << 36));
+    app.add_option("--rounds", options.rounds, "Measurements of each at each size")
+        ->check(CLI::PositiveNumber)
+        ->capture_default_str();
+    app.add_option("--json", options.json, "File for the table as JSON");
+}
+
 // To a file; "": nowhere.
 inline void write_report(const nlohmann::ordered_json& report, const std::string& name) {
     if (name.empty()) return;
     std::ofstream file(name);
     file << report.dump(1) << "\n";
     if (!file.flush()) throw std::runtime_error(name + ": can't be written");
+}
+
+// What a benchmark's main() does: reads the command line, names the GPU, lets measure(report) print its table and add
+// it to the report, and writes that. Returns the exit status.
+template <typename Measure>
+int run_benchmark(CLI::App& app, int argc, char** argv, const CudaOptions& options, const Measure& measure) {
+    CLI11_PARSE(app, argc, argv);
+    try {
+        std::optional<nlohmann::ordered_json> report = describe_device();
+        if (!report) return kNoDevice;
+        measure(*report);
+        write_report(*report, options.json);
+        return EXIT_SUCCESS;
+    } catch (const std::exception& error) {
+        std::fprintf(stderr, "%s: %s\n", app.get_name().c_str(), error.what());
+    }
+    return EXIT_FAILURE;
 }
 
 } // namespace onebit::bench

@@ -22,6 +22,7 @@
 #include "memory_floor.hpp"
 #include "optim/segment_passes.hpp"
 #include "optim/tensors.hpp"
+#include "samples.hpp"
 
 namespace onebit::bench {
 namespace {
@@ -95,15 +96,16 @@ class Model {
 
   private:
     void cut_tensors() {
-        tensors_.reserve(count_ / 1000 + 2);
-        const std::size_t sizes[] = {1 << 20, 1023, 3 << 18, 4097, 5 << 17, 77};
+        const std::vector<std::size_t> sizes = cut_into_tensors(count_);
+        tensors_.reserve(sizes.size());
         std::vector<const Tensor*> pointers;
-        for (std::size_t at = 0, i = 0; at < count_; ++i) {
+        std::size_t at = 0;
+        for (const std::size_t size : sizes) {
             Tensor tensor;
-            tensor.count = std::min(sizes[i % std::size(sizes)], count_ - at);
+            tensor.count = size;
             tensor.parameters = parameters_.data() + at;
             tensor.gradients = gradients_.data() + at;
-            at += tensor.count;
+            at += size;
             tensors_.push_back(tensor);
             pointers.push_back(&tensors_.back());
         }

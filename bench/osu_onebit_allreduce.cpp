@@ -9,12 +9,17 @@
 // With --full each iteration also times a dense float32 MPI_Allreduce of the same size. The two take turns, and the one
 // that goes first changes from iteration to iteration, so that whatever else the machine does hits both alike. The
 // dense call sums where onebit averages: the division is not charged to it.
+//
+// With --accelerator cuda, OMB's option, values lie in GPUs' memory, and a call ends when its stream has come to its
+// end. The dense MPI_Allreduce is of the same memory where the MPI reaches it; else, of the host's, with a copy of all
+// values before and after it, as a program without onebit would do it: the "Ranks:" line says which.
 
 #include <mpi.h>
 #include <onebit/onebit.h>
 #include <onebit/onebit_mpi.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -25,9 +30,11 @@
 #include <random>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "osu_bfloat16.hpp"
+#include "osu_gpu.hpp"
 #include "osu_options.hpp"
 #include "osu_report.hpp"
 #include "osu_support.hpp"
@@ -37,15 +44,34 @@ namespace {
 
 using onebit::bench::Bfloat16Rival;
 using onebit::bench::FloatBuffer;
+using onebit::bench::Gpu;
 using onebit::bench::OsuOptions;
 using onebit::bench::OsuReport;
 using onebit::bench::OsuRow;
 using onebit::bench::Ranks;
 using onebit::bench::require_success;
 
+// The values on the host; with --accelerator cuda also in a GPU's memory, where calls then find them.
 struct Buffers {
+    Buffers(Gpu* rank_gpu, std::size_t count, int rank) : send(count), receive(count), gpu(rank_gpu) {
+        std::mt19937_64 generator(20260000U + static_cast<unsigned>(rank));
+        std::normal_distribution<float> gaussian;
+        for (std::size_t i = 0; i < count; ++i) send[i] = gaussian(generator);
+        if (gpu == nullptr) return;
+        pinned[0] = gpu->pin(send, count);
+        pinned[1] = gpu->pin(receive, count);
+        gpu_send = gpu->allocate(count);
+        gpu_receive = gpu->allocate(count);
+        gpu->copy(gpu_send.get(), send.data(), count);
+    }
+
     FloatBuffer send;
     FloatBuffer receive;
+    Gpu* gpu;
+    std::array<Gpu::Buffer, 2> pinned = {Gpu::nothing(), Gpu::nothing()};
+    Gpu::Buffer gpu_send = Gpu::nothing();
+    Gpu::Buffer gpu_receive = Gpu::nothing();
+    bool mpi_reaches_gpu = false;
     std::optional<Bfloat16Rival> bfloat16; // with --full --bf16
 };
 
@@ -56,13 +82,7 @@ struct Times {
     std::vector<double> bfloat16; // empty without --bf16
 };
 
-void fill_gaussian(FloatBuffer& buffer, std::size_t count, int rank) {
-    std::mt19937_64 generator(20260000U + static_cast<unsigned>(rank));
-    std::normal_distribution<float> gaussian;
-    for (std::size_t i = 0; i < count; ++i) buffer[i] = gaussian(generator);
-}
-
-onebit_allreduce_t create_allreduce(const Ranks& ranks, onebit_comm_t comm, const OsuOptions& options,
+onebit_allreduce_t create_allreduce(const Ranks& ranks, onebit_comm_t comm, const OsuOptions& options, const Gpu* gpu,
                                     std::size_t count) {
     onebit_allreduce_config_t config = ONEBIT_ALLREDUCE_CONFIG_INIT(count);
     config.threads = options.threads;
@@ -70,6 +90,10 @@ onebit_allreduce_t create_allreduce(const Ranks& ranks, onebit_comm_t comm, cons
     config.scale = options.scale;
     config.group = options.group;
     config.check = options.check;
+    if (gpu != nullptr) {
+        config.memory = ONEBIT_MEMORY_CUDA;
+        config.stream = gpu->stream();
+    }
     onebit_allreduce_t allreduce = nullptr;
     require_success(ranks, onebit_allreduce_create(comm, &config, &allreduce), "onebit_allreduce_create");
     return allreduce;
@@ -81,8 +105,40 @@ onebit_allreduce_info_t get_info(const Ranks& ranks, onebit_allreduce_t allreduc
     return info;
 }
 
+void run_allreduce(const Ranks& ranks, onebit_allreduce_t allreduce, Buffers& buffers) {
+    const float* const send = buffers.gpu != nullptr ? buffers.gpu_send.get() : buffers.send.data();
+    float* const receive = buffers.gpu != nullptr ? buffers.gpu_receive.get() : buffers.receive.data();
+    require_success(ranks, onebit_allreduce_run(allreduce, send, receive), "onebit_allreduce_run");
+    if (buffers.gpu != nullptr) buffers.gpu->wait();
+}
+
+// One call with other values, from and to the host's memory.
+void run_allreduce_of(const Ranks& ranks, onebit_allreduce_t allreduce, Buffers& buffers, std::size_t count,
+                      const float* input, float* output) {
+    if (buffers.gpu == nullptr) {
+        require_success(ranks, onebit_allreduce_run(allreduce, input, output), "onebit_allreduce_run");
+        return;
+    }
+    float* const values = buffers.gpu_receive.get();
+    buffers.gpu->copy(values, input, count);
+    require_success(ranks, onebit_allreduce_run(allreduce, values, values), "onebit_allreduce_run");
+    buffers.gpu->copy(output, values, count);
+}
+
+void sum_floats(const Ranks& ranks, const float* send, float* receive, std::size_t count) {
+    MPI_Allreduce(send, receive, static_cast<int>(count), MPI_FLOAT, MPI_SUM, ranks.comm);
+}
+
 void dense_allreduce(const Ranks& ranks, Buffers& buffers, std::size_t count) {
-    MPI_Allreduce(buffers.send.data(), buffers.receive.data(), static_cast<int>(count), MPI_FLOAT, MPI_SUM, ranks.comm);
+    if (buffers.gpu == nullptr) {
+        sum_floats(ranks, buffers.send.data(), buffers.receive.data(), count);
+    } else if (buffers.mpi_reaches_gpu) {
+        sum_floats(ranks, buffers.gpu_send.get(), buffers.gpu_receive.get(), count);
+    } else {
+        buffers.gpu->copy(buffers.send.data(), buffers.gpu_send.get(), count);
+        sum_floats(ranks, buffers.send.data(), buffers.receive.data(), count);
+        buffers.gpu->copy(buffers.gpu_receive.get(), buffers.receive.data(), count);
+    }
 }
 
 template <class Call>
@@ -98,10 +154,7 @@ Times measure(const Ranks& ranks, const OsuOptions& options, onebit_allreduce_t 
     const std::size_t count = bytes / sizeof(float);
     const std::size_t warmup = warmup_for(options, bytes);
     const std::size_t iterations = iterations_for(options, bytes);
-    const auto compressed = [&] {
-        require_success(ranks, onebit_allreduce_run(allreduce, buffers.send.data(), buffers.receive.data()),
-                        "onebit_allreduce_run");
-    };
+    const auto compressed = [&] { run_allreduce(ranks, allreduce, buffers); };
     const auto dense = [&] { dense_allreduce(ranks, buffers, count); };
     Times times;
     times.compressed.reserve(iterations);
@@ -157,9 +210,8 @@ void summarize(const Ranks& ranks, const Times& times, OsuRow& row) {
 double relative_error(const Ranks& ranks, onebit_allreduce_t allreduce, Buffers& buffers, std::size_t count) {
     FloatBuffer average(count);
     require_success(ranks, onebit_allreduce_reset(allreduce), "onebit_allreduce_reset");
-    require_success(ranks, onebit_allreduce_run(allreduce, buffers.send.data(), average.data()),
-                    "onebit_allreduce_run");
-    dense_allreduce(ranks, buffers, count);
+    run_allreduce_of(ranks, allreduce, buffers, count, buffers.send.data(), average.data());
+    sum_floats(ranks, buffers.send.data(), buffers.receive.data(), count);
     double error = 0;
     double norm = 0;
     for (std::size_t i = 0; i < count; ++i) {
@@ -171,12 +223,22 @@ double relative_error(const Ranks& ranks, onebit_allreduce_t allreduce, Buffers&
     return std::sqrt(error / norm);
 }
 
+// As the library found out for its own messages.
+bool mpi_reaches_gpu(const onebit_allreduce_info_t& info) {
+    return std::string_view(info.transport).ends_with(", direct");
+}
+
 std::string describe_settings(const Ranks& ranks, const OsuOptions& options, const onebit_allreduce_info_t& info) {
     std::ostringstream text;
     text << "Ranks: " << ranks.size << ", transport: " << info.transport << ", kernels: " << info.kernels
          << ", threads: " << info.threads << ", scale: " << (options.scale == ONEBIT_SCALE_L1 ? "l1" : "l2")
          << ", group: " << (options.group == ONEBIT_GROUP_BLOCK ? "block" : "tensor")
          << ", check: " << onebit::bench::kCheckNames[options.check];
+    if (options.cuda) {
+        text << ", MPI_Allreduce: "
+             << (mpi_reaches_gpu(info) ? "of the GPUs' memory"
+                                       : "of the host's memory, with copies from and to the GPUs'");
+    }
     return text.str();
 }
 
@@ -184,10 +246,11 @@ std::string describe_settings(const Ranks& ranks, const OsuOptions& options, con
 bool benchmark_size(const Ranks& ranks, onebit_comm_t comm, const OsuOptions& options, const OsuReport& report,
                     Buffers& buffers, std::size_t bytes, std::string& last_plan) {
     const std::size_t count = bytes / sizeof(float);
-    onebit_allreduce_t allreduce = create_allreduce(ranks, comm, options, count);
+    onebit_allreduce_t allreduce = create_allreduce(ranks, comm, options, buffers.gpu, count);
     if (options.full) {
         // The choice depends on the size, and a speedup near 1 means another thing where nothing was compressed.
         const onebit_allreduce_info_t info = get_info(ranks, allreduce);
+        buffers.mpi_reaches_gpu = mpi_reaches_gpu(info);
         if (last_plan.empty()) report.comment(describe_settings(ranks, options, info));
         const std::string plan = onebit::bench::kAlgorithmNames[info.algorithm];
         if (plan != last_plan) {
@@ -202,7 +265,12 @@ bool benchmark_size(const Ranks& ranks, onebit_comm_t comm, const OsuOptions& op
         row.wire_bytes = get_info(ranks, allreduce).last_bytes_sent;
         row.relative_error = relative_error(ranks, allreduce, buffers, count);
     }
-    if (options.validation) row.valid = validate_allreduce(ranks, allreduce, buffers.send.data(), count);
+    if (options.validation) {
+        const auto run = [&](const float* input, float* output) {
+            run_allreduce_of(ranks, allreduce, buffers, count, input, output);
+        };
+        row.valid = validate_allreduce(ranks, allreduce, run, buffers.send.data(), count);
+    }
     report.row(row);
     require_success(ranks, onebit_allreduce_destroy(allreduce), "onebit_allreduce_destroy");
     return row.valid;
@@ -229,8 +297,21 @@ std::vector<std::size_t> message_sizes(const Ranks& ranks, const OsuOptions& opt
     return sizes;
 }
 
+// Whether all ranks have what --accelerator asks for; if not, the first that hasn't says why.
+bool has_accelerator(const Ranks& ranks, const OsuOptions& options) {
+    const std::string missing = options.cuda ? Gpu::missing() : "";
+    const int without = missing.empty() ? ranks.size : ranks.rank;
+    int first = 0;
+    MPI_Allreduce(&without, &first, 1, MPI_INT, MPI_MIN, ranks.comm);
+    if (first == ranks.rank) {
+        std::fprintf(stderr, "osu_onebit_allreduce: rank %d: --accelerator cuda: %s\n", ranks.rank, missing.c_str());
+    }
+    return first == ranks.size;
+}
+
 bool benchmark(const Ranks& ranks, const OsuOptions& options) {
-    const OsuReport report(ranks.rank == 0, options.full, options.validation, options.bfloat16);
+    if (!has_accelerator(ranks, options)) return false;
+    const OsuReport report(ranks.rank == 0, options);
     report.header();
     onebit_comm_t comm = nullptr;
     require_success(ranks, onebit_comm_create_mpi(ranks.comm, &comm), "onebit_comm_create_mpi");
@@ -238,8 +319,9 @@ bool benchmark(const Ranks& ranks, const OsuOptions& options) {
     bool valid = true;
     if (!sizes.empty()) {
         const std::size_t largest = sizes.back() / sizeof(float);
-        Buffers buffers{FloatBuffer(largest), FloatBuffer(largest), std::nullopt};
-        fill_gaussian(buffers.send, largest, ranks.rank);
+        std::optional<Gpu> gpu;
+        if (options.cuda) gpu.emplace(ranks);
+        Buffers buffers(gpu ? &*gpu : nullptr, largest, ranks.rank);
         if (options.full && options.bfloat16) buffers.bfloat16.emplace(ranks, buffers.send.data(), largest);
         std::string last_plan;
         for (const std::size_t bytes : sizes) {

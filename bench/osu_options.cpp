@@ -54,6 +54,7 @@ void read_message_size(const std::string& text, OsuOptions& options) {
 struct Words {
     std::string message_size;
     std::string mem_limit;
+    std::string accelerator = "host";
     std::string scale = "l2";
     std::string group = "block";
     std::string algorithm = "auto";
@@ -75,6 +76,9 @@ void add_options(CLI::App& app, OsuOptions& options, Words& words) {
                  "With --full: also MPI_Allreduce of as many bfloat16, whose sum is an MPI_Op of the benchmark's own");
     app.add_flag("-c,--validation", options.validation,
                  "Check the results after each size; exit status 1 if one fails");
+    app.add_option("-d,--accelerator", words.accelerator,
+                   "Where values lie: cuda (a GPU of each rank's, by its number on the node) or host (default host)")
+        ->check(CLI::IsMember({"cuda", "host"}));
     app.add_option("-M,--mem-limit", words.mem_limit, "SIZE  The largest message allowed (default 512M)");
     app.add_option("--scale", words.scale, "l1 or l2 (default l2)")->check(CLI::IsMember({"l1", "l2"}));
     app.add_option("--group", words.group, "Elements that share a scale: block or tensor (default block)")
@@ -95,6 +99,10 @@ std::size_t place_of(const std::string& word, std::span<const char* const> names
 void read_words(const Words& words, OsuOptions& options) {
     if (!words.message_size.empty()) read_message_size(words.message_size, options);
     if (!words.mem_limit.empty()) options.mem_limit = require_bytes("--mem-limit", words.mem_limit);
+    options.cuda = words.accelerator == "cuda";
+    if (options.cuda && options.bfloat16) {
+        throw CLI::ValidationError("--bf16", "it sums in the host's memory: not with --accelerator cuda");
+    }
     options.scale = words.scale == "l2" ? ONEBIT_SCALE_L2 : ONEBIT_SCALE_L1;
     options.group = words.group == "tensor" ? ONEBIT_GROUP_TENSOR : ONEBIT_GROUP_BLOCK;
     options.algorithm = static_cast<onebit_algorithm_t>(place_of(words.algorithm, kAlgorithmNames));

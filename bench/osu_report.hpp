@@ -13,6 +13,8 @@
 #include <cstdio>
 #include <string>
 
+#include "osu_options.hpp"
+
 namespace onebit::bench {
 
 struct OsuRow {
@@ -34,12 +36,16 @@ struct OsuRow {
 class OsuReport {
   public:
     // Prints nothing unless `enabled`: only one rank talks.
-    OsuReport(bool enabled, bool full, bool validation, bool bfloat16)
-        : enabled_(enabled), full_(full), validation_(validation), bfloat16_(full && bfloat16) {}
+    OsuReport(bool enabled, const OsuOptions& options)
+        : enabled_(enabled),
+          full_(options.full),
+          validation_(options.validation),
+          bfloat16_(options.full && options.bfloat16),
+          cuda_(options.cuda) {}
 
     void header() const {
         if (!enabled_) return;
-        std::printf("\n# OSU onebit Allreduce Latency Test v%s\n", onebit_version());
+        std::printf("\n# OSU onebit%s Allreduce Latency Test v%s\n", cuda_ ? "-CUDA" : "", onebit_version());
         std::printf("%-10s%18s", "# Size", "Avg Latency(us)");
         if (full_) std::printf("%18s%18s%12s", "Min Latency(us)", "Max Latency(us)", "Iterations");
         if (validation_) std::printf("%18s", "Validation");
@@ -83,6 +89,7 @@ class OsuReport {
     bool full_;
     bool validation_;
     bool bfloat16_;
+    bool cuda_;
 };
 
 } // namespace onebit::bench

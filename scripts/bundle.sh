@@ -16,7 +16,7 @@ library's, into FOLDER (default: build/bundle). There FOLDER/gpu_check.sh runs i
 END
 }
 
-programs=(tests/onebit_cuda_tests bench/cuda_kernel_benchmark bench/cuda_allreduce_benchmark tools/onebit_info)
+programs=(tests/onebit_cuda_tests bench/cuda_{kernel,passes,allreduce}_benchmark tools/onebit_info)
 most_mib=60
 
 # The C library belongs to the machine, and the driver's to its GPU.
@@ -51,7 +51,7 @@ main() {
     done
     libraries_of "$folder"/bin/* | xargs -I {} cp -L {} "$folder/lib/"
     strip "$folder"/bin/*
-    cp scripts/gpu_check.sh "$folder/"
+    cp scripts/{gpu_check.sh,torch_fused_adam.py} "$folder/"
     size=$(du -sm "$folder" | cut -f 1)
     if ((size > most_mib)); then
         echo "bundle.sh: $folder has $size MiB, more than $most_mib" >&2

@@ -11,19 +11,21 @@ usage() {
 usage: gpu_check.sh [FOLDER]
 
 Runs the GPU tests and benchmarks, and writes what they print to FOLDER/gpu_check.txt and their figures to
-FOLDER/gpu_check.json (default: the current folder). In a checkout it builds them first, with nvcc; in a bundle, which
+FOLDER/gpu_check.json (default: the current folder). Where python3 has a PyTorch for GPUs, its fused Adam is timed, too.
+In a checkout it builds them first, with nvcc; in a bundle, which
 scripts/bundle.sh makes for machines without packages, everything lies beside it.
 Exit status: 0 all passed, 77 there is no GPU, else 1.
 END
 }
 
-# Sets `programs`, a folder that has them all.
+# Sets `programs` and `scripts`, folders that have them all.
 find_programs() {
     local here
     here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
     if [[ -d $here/bin && -d $here/lib ]]; then
         export LD_LIBRARY_PATH=$here/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
         programs=$here/bin
+        scripts=$here
     else
         "$here/bundle.sh" "$here/../build/bundle"
         exec "$here/../build/bundle/gpu_check.sh" "$folder"
@@ -54,8 +56,21 @@ measure() {
     rm -f "$file"
 }
 
+# FIGURES OF THE PASSES, OPTIONS...
+beside_torch() {
+    if [[ ! -s $1 ]]; then
+        echo "skipped: there are no times of onebit's passes"
+    elif ! command -v python3 >/dev/null; then
+        echo "skipped: there is no python3"
+    else
+        python3 "$scripts/torch_fused_adam.py" "$@"
+        return
+    fi
+    return 77
+}
+
 check_all() {
-    local tests kernels allreduce figures results=()
+    local tests kernels passes torch allreduce figures file=$folder/passes.json results=()
     step "The machine" "$programs/onebit_info"
     step "Tests" "$programs/onebit_cuda_tests"
     tests=$result
@@ -63,20 +78,28 @@ check_all() {
     measure "Kernels beside a copy from device to device" "$programs/cuda_kernel_benchmark"
     kernels=$figures
     results+=("$result")
+    measure "The optimizers' passes beside a copy from device to device" "$programs/cuda_passes_benchmark"
+    passes=$figures
+    results+=("$result")
+    if [[ $passes != null ]]; then echo "$passes" >"$file"; fi
+    measure "PyTorch's fused Adam beside onebit's steps" beside_torch "$file"
+    torch=$figures
+    if [[ $result == failed ]]; then results+=("$result"); fi # it need not be there
+    rm -f "$file"
     measure "Allreduces between two ranks on one GPU" "$programs/cuda_allreduce_benchmark"
     allreduce=$figures
     results+=("$result")
-    printf '{"tests": "%s", "kernels": %s, "allreduce": %s}\n' "$tests" "$kernels" "$allreduce" \
-        >"$folder/gpu_check.json"
+    printf '{"tests": "%s", "kernels": %s, "passes": %s, "torch": %s, "allreduce": %s}\n' \
+        "$tests" "$kernels" "$passes" "$torch" "$allreduce" >"$folder/gpu_check.json"
     case "${results[*]}" in
-        "passed passed passed") return 0 ;;
-        "skipped skipped skipped") return 77 ;;
+        "passed passed passed passed") return 0 ;;
+        "skipped skipped skipped skipped") return 77 ;;
         *) return 1 ;;
     esac
 }
 
 main() {
-    local folder programs result
+    local folder programs scripts result
     if [[ ${1:-} == -h || ${1:-} == --help ]]; then
         usage
         exit 0

@@ -3,7 +3,7 @@
 //
 // What only a GPU can show: the kernels' place in a stream.
 
-#include <cuda_runtime.h>
+#include "support/cuda_graph.hpp"
 
 #include <catch2/catch.hpp>
 #include <vector>
@@ -44,24 +44,7 @@ TEST_CASE("a step that was captured into a graph gives the same bits when it is 
             REQUIRE(cuda::decode({slice, ONEBIT_GROUP_TENSOR, message.data(), nullptr, result.data()}, stream).ok());
         };
 
-        cudaStream_t stream = nullptr;
-        REQUIRE(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess);
-        if (captured) {
-            cudaGraph_t graph = nullptr;
-            cudaGraphExec_t program = nullptr;
-            REQUIRE(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal) == cudaSuccess);
-            step(stream);
-            REQUIRE(cudaStreamEndCapture(stream, &graph) == cudaSuccess);
-            REQUIRE(cudaGraphInstantiate(&program, graph, 0) == cudaSuccess);
-            for (int i = 0; i < 2; ++i) REQUIRE(cudaGraphLaunch(program, stream) == cudaSuccess);
-            REQUIRE(cudaStreamSynchronize(stream) == cudaSuccess);
-            REQUIRE(cudaGraphExecDestroy(program) == cudaSuccess);
-            REQUIRE(cudaGraphDestroy(graph) == cudaSuccess);
-        } else {
-            for (int i = 0; i < 2; ++i) step(stream);
-            REQUIRE(cudaStreamSynchronize(stream) == cudaSuccess);
-        }
-        REQUIRE(cudaStreamDestroy(stream) == cudaSuccess);
+        onebit_test::run_steps(captured, 2, step, [](int) {});
         CHECK(first.get()[0] == cuda::kAllFinite);
         return std::make_pair(message.get(), std::make_pair(corrected.get(), result.get()));
     };

@@ -9,8 +9,8 @@ namespace onebit::cuda {
 namespace {
 
 void begin_search(unsigned long long* first) {
-    const onebit_test::OnDevice on_device;
-    *first = kAllFinite;
+    onebit_test::finish_copies();
+    *onebit_test::on_device(first) = kAllFinite;
 }
 
 } // namespace

@@ -4,6 +4,8 @@
 // What stands for launch.cuh where the GPU is emulated.
 #pragma once
 
+#include <vector>
+
 #include "compress/sign/cuda/block_kernels.hpp"
 #include "core/status.hpp"
 #include "support/emulated_device.hpp"
@@ -11,11 +13,47 @@
 
 namespace onebit::cuda {
 
+/// An array that a kernel reads pointers from, with these as the device has them: put in its place while this lives.
+template <typename Element>
+class TranslatedArray {
+  public:
+    template <typename Translate>
+    TranslatedArray(const Element*& array, std::size_t count, const Translate& translate)
+        : elements_(array, array + count) {
+        for (Element& element : elements_) translate(element);
+        array = elements_.data();
+    }
+    TranslatedArray(const TranslatedArray&) = delete;
+    TranslatedArray& operator=(const TranslatedArray&) = delete;
+
+  private:
+    std::vector<Element> elements_;
+};
+
+template <typename Pointer>
+void translate(Pointer& pointer) {
+    pointer = onebit_test::on_device(pointer);
+}
+
+// What else is to be translated of arguments whose own pointers are.
+inline auto translate_arrays(AverageEncodeArguments& arguments) {
+    return TranslatedArray(arguments.messages, arguments.ranks, translate<const std::uint32_t*>);
+}
+inline auto translate_arrays(SealArguments& arguments) {
+    return TranslatedArray(arguments.trailers, arguments.messages, translate<std::uint32_t*>);
+}
+template <typename Arguments>
+int translate_arrays(Arguments& /*arguments*/) {
+    return 0;
+}
+
 template <typename Arguments>
 Status launch_emulated(const Arguments& arguments) {
-    const onebit_test::OnDevice on_device;
+    onebit_test::finish_copies();
+    Arguments translated = onebit_test::arguments_on_device(arguments);
+    [[maybe_unused]] const auto& arrays = translate_arrays(translated);
     onebit_test::run_on_emulated_gpu<kWarps, Scratch>(
-        blocks_of(arguments), [&](const auto& thread, Scratch& scratch) { run(thread, arguments, scratch); });
+        blocks_of(translated), [&](const auto& thread, Scratch& scratch) { run(thread, translated, scratch); });
     return {};
 }
 

@@ -215,30 +215,6 @@ TEST_CASE("a GPU's sketches are the CPU's to the bit", "[cuda]") {
     CHECK(same_bits(total.get(), sum));
 }
 
-/// A message for each chunk, one behind the other.
-struct SomeMessages {
-    SomeMessages(const HostModel& host, onebit_group_t group) {
-        static constexpr float kScales[] = {0.8F, 0.0F, 1e-42F, 3e-7F, 1e25F};
-        onebit_test::Random random(host.layout.count(), 1, 0);
-        for (const Chunk& chunk : host.chunks) {
-            begins.push_back(words.size());
-            for (std::size_t i = 0; i <= scale_word(group, chunk, chunk.blocks()); ++i) {
-                words.push_back(static_cast<std::uint32_t>(random.next()));
-            }
-            for (std::size_t b = 0; b < chunk.blocks(); ++b) {
-                const float scale = kScales[group == ONEBIT_GROUP_BLOCK ? b % 5 : 0];
-                words[begins.back() + scale_word(group, chunk, b)] = std::bit_cast<std::uint32_t>(scale);
-            }
-        }
-        for (std::size_t i = 0; i < ceil_divide(host.layout.count(), kWordElements); ++i) {
-            mask.push_back(static_cast<std::uint32_t>(random.next()));
-        }
-    }
-    std::vector<std::uint32_t> words;
-    std::vector<std::uint32_t> mask;
-    std::vector<std::size_t> begins;
-};
-
 /// A pass by a message: what the CPU does for a segment once it is decoded, and what a GPU does.
 struct MessagePass {
     const char* name;

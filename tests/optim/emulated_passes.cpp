@@ -9,6 +9,18 @@
 
 namespace onebit::cuda {
 
+template <typename Arguments>
+requires requires(Arguments& arguments) {
+    arguments.pieces.pieces;
+}
+auto translate_arrays(Arguments& arguments) {
+    return TranslatedArray(arguments.pieces.pieces, arguments.pieces.count, [](Piece& piece) {
+        translate(piece.parameters);
+        translate(piece.gradients);
+        translate(piece.copy);
+    });
+}
+
 #define ONEBIT_CUDA_PASS(name, arguments)          \
     Status name(const arguments& values, Stream) { \
         return launch_emulated(values);            \

@@ -17,11 +17,11 @@ class DeviceAwareExchange final : public onebit::Exchange {
   public:
     explicit DeviceAwareExchange(std::unique_ptr<onebit::Exchange> inner) : inner_(std::move(inner)) {}
     onebit::Status start() override {
-        const OnDevice on_device;
+        finish_copies();
         return inner_->start();
     }
     onebit::Status test(bool* done) override {
-        const OnDevice on_device;
+        finish_copies();
         return inner_->test(done);
     }
 
@@ -29,7 +29,7 @@ class DeviceAwareExchange final : public onebit::Exchange {
     std::unique_ptr<onebit::Exchange> inner_;
 };
 
-/// Made of one that reaches the host's memory alone, by opening the device's to it.
+/// Made of one that reaches the host's memory alone, by telling it where the device's is.
 class DeviceAwareTransport final : public onebit::Transport {
   public:
     explicit DeviceAwareTransport(std::unique_ptr<onebit::Transport> inner) : inner_(std::move(inner)) {}
@@ -53,7 +53,10 @@ class DeviceAwareTransport final : public onebit::Transport {
     onebit::Status plan_exchange(std::vector<onebit::Part> sends, std::vector<onebit::Part> receives, int tag,
                                  std::unique_ptr<onebit::Exchange>* exchange) override {
         for (auto* const parts : {&sends, &receives}) {
-            for (onebit::Part& part : *parts) part.on_device = false;
+            for (onebit::Part& part : *parts) {
+                part.data = on_device(part.data);
+                part.on_device = false;
+            }
         }
         std::unique_ptr<onebit::Exchange> inner;
         ONEBIT_RETURN_IF_ERROR(inner_->plan_exchange(std::move(sends), std::move(receives), tag, &inner));

@@ -1,8 +1,8 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// A GPU's memory without a GPU: the host's, that the host may not touch; and streams, one for each thread, that copy as
-// late as they may.
+// A GPU's memory without a GPU: the host's, at addresses that the host doesn't know; and streams, one for each thread,
+// that copy as late as they may.
 
 #include "support/emulated_device.hpp"
 
@@ -19,8 +19,7 @@
 
 namespace {
 
-std::recursive_mutex device; // one thread at a time is on it
-int depth = 0;
+std::mutex device; // whoever looks at what follows has it
 std::map<void*, std::size_t> allocations;
 std::map<void*, std::size_t> pinned;
 std::map<void*, std::uint64_t> numbers; // of the allocations
@@ -41,7 +40,8 @@ struct Copy {
 thread_local std::deque<Copy> pending; // of this thread's stream
 thread_local std::uint64_t copied = 0; // so many before them
 
-// Allocations lie one behind the other, so that few calls open and close all of them, and no address is used twice.
+// Allocations lie one behind the other, and no address is used twice. The memory itself lies kReserved bytes further
+// on.
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kReserved = std::size_t{1} << 40;
 std::size_t used = 0; // bytes of what is reserved
@@ -50,23 +50,10 @@ std::size_t pages_of(std::size_t bytes) {
     return (bytes + kPage - 1) / kPage * kPage;
 }
 
-/// In huge pages where there are any: opening and closing takes a time for each page.
 std::byte* reserved() {
-    static void* const begin = [] {
-        void* const room = mmap(nullptr, kReserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        if (room != MAP_FAILED) madvise(room, kReserved, MADV_HUGEPAGE);
-        return room;
-    }();
+    static void* const begin =
+        mmap(nullptr, 2 * kReserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     return static_cast<std::byte*>(begin);
-}
-
-void protect(int protection) {
-    for (auto next = allocations.begin(); next != allocations.end();) {
-        auto* const begin = static_cast<std::byte*>(next->first);
-        std::byte* end = begin;
-        for (; next != allocations.end() && next->first == end; ++next) end += pages_of(next->second);
-        mprotect(begin, static_cast<std::size_t>(end - begin), protection);
-    }
 }
 
 } // namespace
@@ -78,7 +65,9 @@ namespace {
 /// Makes this thread's copies up to one.
 void copy_until(std::uint64_t number) {
     for (; copied < number; ++copied) {
-        std::memcpy(pending.front().to, pending.front().from, pending.front().bytes);
+        const Copy& next = pending.front();
+        std::memcpy(on_device(static_cast<std::byte*>(next.to)), on_device(static_cast<const std::byte*>(next.from)),
+                    next.bytes);
         pending.pop_front();
     }
 }
@@ -89,15 +78,13 @@ std::uint64_t given() {
 
 } // namespace
 
-OnDevice::OnDevice() {
-    device.lock();
-    if (depth++ == 0) protect(PROT_READ | PROT_WRITE);
-    copy_until(given()); // what is done on the device is behind them
+std::uintptr_t on_device(std::uintptr_t address) {
+    const bool is_there = address - reinterpret_cast<std::uintptr_t>(reserved()) < kReserved;
+    return is_there ? address + kReserved : address;
 }
 
-OnDevice::~OnDevice() {
-    if (--depth == 0) protect(PROT_NONE);
-    device.unlock();
+void finish_copies() {
+    copy_until(given());
 }
 
 bool is_on_device(const void* memory, std::size_t bytes) {
@@ -152,8 +139,8 @@ void* DeviceMemory::allocate(std::size_t bytes) {
     void* const memory = reserved() + used;
     used += pages_of(bytes);
     allocations[memory] = bytes;
-    if (depth > 0) mprotect(memory, bytes, PROT_READ | PROT_WRITE);
     numbers[memory] = ++allocated;
+    mprotect(onebit_test::on_device(static_cast<std::byte*>(memory)), bytes, PROT_READ | PROT_WRITE);
     return memory; // zeroed
 }
 
@@ -162,8 +149,9 @@ void DeviceMemory::release(void* memory, std::size_t bytes) {
     const std::lock_guard lock(device);
     allocations.erase(memory);
     numbers.erase(memory);
-    mprotect(memory, bytes, PROT_NONE);
-    madvise(memory, bytes, MADV_DONTNEED);
+    auto* const place = onebit_test::on_device(static_cast<std::byte*>(memory));
+    mprotect(place, bytes, PROT_NONE);
+    madvise(place, bytes, MADV_DONTNEED);
 }
 
 void DeviceMemory::copy(void* to, const void* from, std::size_t bytes) {
@@ -171,27 +159,23 @@ void DeviceMemory::copy(void* to, const void* from, std::size_t bytes) {
 }
 
 void DeviceMemory::fill_zero(void* memory, std::size_t bytes) {
-    const onebit_test::OnDevice on_device;
-    std::memset(memory, 0, bytes);
+    onebit_test::finish_copies();
+    std::memset(onebit_test::on_device(static_cast<std::byte*>(memory)), 0, bytes);
 }
 
 Status copy_later(void* to, const void* from, std::size_t bytes, Stream /*stream*/) {
     if (bytes == 0) return {};
-    {
+    pending.push_back({to, from, bytes});
+    const auto pageable = [](const void* at) {
         const std::lock_guard lock(device);
-        const auto pageable = [](const void* at) { return !is_within(allocations, at) && !is_within(pinned, at); };
-        if (!pageable(to) && !pageable(from)) {
-            pending.push_back({to, from, bytes});
-            return {};
-        }
-    }
-    const onebit_test::OnDevice on_device;
-    std::memcpy(to, from, bytes);
+        return !is_within(allocations, at) && !is_within(pinned, at);
+    };
+    if (pageable(to) || pageable(from)) onebit_test::finish_copies();
     return {};
 }
 
 Status wait_for(Stream /*stream*/) {
-    const onebit_test::OnDevice on_device;
+    onebit_test::finish_copies();
     return {};
 }
 
@@ -244,11 +228,7 @@ Status Event::test(bool* reached) const {
         const_cast<Event*>(this)->event_ = reinterpret_cast<CUevent_st*>(state + 1);
         return {};
     }
-    if (copied >= state / 4) return {};
-    const std::lock_guard lock(device);
-    if (depth++ == 0) protect(PROT_READ | PROT_WRITE);
     onebit_test::copy_until(state / 4);
-    if (--depth == 0) protect(PROT_NONE);
     return {};
 }
 

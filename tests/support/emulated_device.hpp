@@ -3,18 +3,42 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
 
 namespace onebit_test {
 
-/// While one exists, this thread is on the emulated device: its memory can be touched. Else who touches it ends as on a
-/// machine with a GPU: by a segmentation fault.
-class OnDevice {
-  public:
-    OnDevice();
-    ~OnDevice();
-    OnDevice(const OnDevice&) = delete;
-    OnDevice& operator=(const OnDevice&) = delete;
-};
+/// The emulated device's memory has two addresses. One is what the library and the tests know: nothing is behind it, so
+/// that who touches it ends as on a machine with a GPU, by a segmentation fault, whatever the device is doing. The
+/// other is known to what stands for the device alone. This is the other, of an address in the device's memory; of any
+/// other address it is the same.
+std::uintptr_t on_device(std::uintptr_t address);
+
+template <typename T>
+T* on_device(T* address) {
+    return reinterpret_cast<T*>(on_device(reinterpret_cast<std::uintptr_t>(address)));
+}
+
+/// A kernel's arguments with all pointers in them as the device has them. Nothing else that is in them comes near the
+/// device's addresses.
+template <typename Arguments>
+Arguments arguments_on_device(const Arguments& arguments) {
+    static_assert(std::is_trivially_copyable_v<Arguments>);
+    Arguments translated;
+    auto* const to = reinterpret_cast<std::byte*>(&translated);
+    std::memcpy(to, &arguments, sizeof(Arguments));
+    for (std::size_t at = 0; at + sizeof(std::uintptr_t) <= sizeof(Arguments); at += sizeof(std::uintptr_t)) {
+        std::uintptr_t word = 0;
+        std::memcpy(&word, to + at, sizeof(word));
+        word = on_device(word);
+        std::memcpy(to + at, &word, sizeof(word));
+    }
+    return translated;
+}
+
+/// Makes the copies that this thread's stream was given: whatever the device does now comes behind them.
+void finish_copies();
 
 /// Whether all of it lies in the emulated device's memory.
 bool is_on_device(const void* memory, std::size_t bytes);

@@ -43,11 +43,11 @@ bool nonblocking(const Config* config) {
 // ------------------------------------------------------------------------------------------------ what they do ----
 
 bool exchange(ncclComm* comm, std::vector<Call>& calls, bool* sent) {
-    const onebit_test::OnDevice on_device; // where all that the stream was given before is done
+    onebit_test::finish_copies(); // all that the stream was given before is done
     Team& team = *comm->team;
     for (const Call& call : calls) {
         if (*sent || !call.sends) continue;
-        const auto* const data = static_cast<const std::byte*>(call.data);
+        const std::byte* const data = onebit_test::on_device(static_cast<const std::byte*>(call.data));
         team.mail[{comm->rank, call.peer}].emplace_back(data, data + call.bytes);
     }
     *sent = true;
@@ -67,7 +67,7 @@ bool exchange(ncclComm* comm, std::vector<Call>& calls, bool* sent) {
             fail(comm, kInternalError, text);
             return true;
         }
-        std::memcpy(call.data, mail.front().data(), call.bytes);
+        std::memcpy(onebit_test::on_device(static_cast<std::byte*>(call.data)), mail.front().data(), call.bytes);
         mail.pop_front();
         call.done = true;
     }
@@ -75,7 +75,9 @@ bool exchange(ncclComm* comm, std::vector<Call>& calls, bool* sent) {
 }
 
 bool add_up(ncclComm* comm, std::size_t number, const float* input, float* output, std::size_t count, bool* joined) {
-    const onebit_test::OnDevice on_device;
+    onebit_test::finish_copies();
+    input = onebit_test::on_device(input);
+    output = onebit_test::on_device(output);
     SumState& sum = comm->team->sums[number];
     sum.inputs.resize(static_cast<std::size_t>(comm->team->ranks));
     if (!*joined) {

@@ -23,6 +23,22 @@ T* moved(T* pointer, std::size_t elements, onebit_datatype_t type) {
 
 // ------------------------------------------------------------------------------------------------ what is told ----
 
+cuda::Piece make_piece(const Segment& segment, std::size_t tensor_in_layout) {
+    const Tensor& tensor = *segment.tensor;
+    cuda::Piece piece = {};
+    piece.offset = segment.offset;
+    piece.parameters = segment.parameters();
+    piece.gradients = moved(tensor.gradients, segment.begin, tensor.gradient_type);
+    piece.copy = moved(tensor.copy, segment.begin, tensor.copy_type);
+    piece.seed = sketch_seed(segment);
+    piece.gradient_type = tensor.gradient_type;
+    piece.copy_type = tensor.copy_type;
+    piece.count = static_cast<unsigned>(segment.count);
+    piece.group = static_cast<unsigned>(tensor.group);
+    piece.tensor = static_cast<unsigned>(tensor_in_layout);
+    return piece;
+}
+
 CudaPasses::CudaPasses(Bucket& bucket, const PassSettings& settings, Memory& memory, cuda::Stream stream,
                        const CudaNeeds& needs)
     : bucket_(bucket),
@@ -52,22 +68,8 @@ void CudaPasses::make_pieces() {
     const Layout& layout = bucket_.layout;
     pieces_.resize(layout.segments().size());
     for (std::size_t i = 0; i < layout.tensors().size(); ++i) {
-        const Tensor& tensor = *layout.tensors()[i];
-        for (const Segment& segment : layout.segments_of_tensor(i)) {
-            cuda::Piece& piece = pieces_[segment.index];
-            piece = {};
-            piece.offset = segment.offset;
-            piece.parameters = segment.parameters();
-            piece.gradients = moved(tensor.gradients, segment.begin, tensor.gradient_type);
-            piece.copy = moved(tensor.copy, segment.begin, tensor.copy_type);
-            piece.seed = sketch_seed(segment);
-            piece.gradient_type = tensor.gradient_type;
-            piece.copy_type = tensor.copy_type;
-            piece.count = static_cast<unsigned>(segment.count);
-            piece.group = static_cast<unsigned>(tensor.group);
-            piece.tensor = static_cast<unsigned>(i);
-        }
-        gradients_.push_back(tensor.gradients);
+        for (const Segment& segment : layout.segments_of_tensor(i)) pieces_[segment.index] = make_piece(segment, i);
+        gradients_.push_back(layout.tensors()[i]->gradients);
     }
 }
 

@@ -47,6 +47,9 @@ class PinnedTable {
     bool known_ = false; ///< by the device
 };
 
+/// What a GPU is told of a segment, but for where its signs and scale are in messages.
+cuda::Piece make_piece(const Segment& segment, std::size_t tensor_in_layout);
+
 /// The passes over a bucket in a GPU's memory: each puts one launch, or a few, into the stream and returns. What the
 /// kernels are told lies in that memory too, and is copied there again only when it changes: pieces with a tensor's
 /// gradients, settings with a step. What look_at_gradients has found is asked for by an event.

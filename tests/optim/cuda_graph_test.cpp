@@ -1,0 +1,138 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// What only a GPU can show of the optimizers' passes: that they can be captured into a graph, which follows settings
+// that change.
+
+#include "support/cuda_graph.hpp"
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <functional>
+#include <vector>
+
+#include "optim/pass_data.hpp"
+
+namespace onebit {
+namespace {
+
+/// All passes, one behind the other; most work on what others have left.
+std::vector<std::function<Status(cuda::Stream)>> all_passes(const DeviceModel& d, const cuda::Messages& messages,
+                                                            std::size_t sketches, float* least) {
+    const cuda::Pieces pieces = d.pieces();
+    float* const g = d.fused(0);
+    float* const m = d.fused(1);
+    float* const v = d.fused(kVariance);
+    float* const precondition = d.fused(kPrecondition);
+    float* const out = d.fused(kOutput);
+    float* const numbers = d.numbers();
+    float* const buckets = d.sketches();
+    float* const total = d.total();
+    const float* const factors = d.factors();
+    return {
+        [=](auto stream) {
+            return cuda::widen({pieces, g}, stream);
+        },
+        [=](auto stream) {
+            return cuda::multiply({pieces, g, factors, g}, stream);
+        },
+        [=](auto stream) {
+            return cuda::adam({pieces, g, factors, m, v}, stream);
+        },
+        [=](auto stream) {
+            return cuda::moments({pieces, g, factors, m, v}, stream);
+        },
+        [=](auto stream) {
+            return cuda::direction({pieces, m, v, out}, stream);
+        },
+        [=](auto stream) {
+            return cuda::descend({pieces, out, nullptr}, stream);
+        },
+        [=](auto stream) {
+            return cuda::invert_denominator({pieces, v, precondition}, stream);
+        },
+        [=](auto stream) {
+            return cuda::momentum({pieces, nullptr, factors, m}, stream);
+        },
+        [=](auto stream) {
+            return cuda::frozen_direction({pieces, m, precondition, out, true}, stream);
+        },
+        [=](auto stream) {
+            return cuda::sum_squares({pieces, out, numbers}, stream);
+        },
+        [=](auto stream) {
+            return cuda::refresh({pieces, m, g, precondition, v, out}, stream);
+        },
+        [=](auto stream) {
+            return cuda::least({pieces, precondition, least}, stream);
+        },
+        [=](auto stream) {
+            return cuda::step_alone({pieces, factors, precondition, m, g, out}, stream);
+        },
+        [=](auto stream) {
+            return cuda::take_average({pieces, messages, m, v}, stream);
+        },
+        [=](auto stream) {
+            return cuda::compressed_update({pieces, messages, precondition, factors, nullptr}, stream);
+        },
+        [=](auto stream) {
+            return cuda::rejoin({pieces, messages, precondition, factors, factors, m, g}, stream);
+        },
+        [=](auto stream) { return cuda::narrow({pieces}, stream); },
+        [=](auto stream) {
+            return cuda::sketch({pieces, buckets}, stream);
+        },
+        [=](auto stream) {
+            return cuda::add_sketches({buckets, sketches, total}, stream);
+        },
+    };
+}
+
+struct Outcome {
+    Values values;
+    std::vector<float> least;
+};
+
+/// After two runs of all passes, the learning rates and corrections of the second changed or not.
+Outcome run_twice(bool captured, bool changing) {
+    const HostModel host({4096, 1, 5000, 31, 12345, 64}, 2);
+    DeviceModel device(host);
+    const SomeMessages messages(host, ONEBIT_GROUP_BLOCK);
+    device.set_messages(host, ONEBIT_GROUP_BLOCK, messages.begins);
+    const DeviceArray<std::uint32_t> words(messages.words);
+    const DeviceArray<std::uint32_t> mask(messages.mask);
+    const DeviceArray<float> least(std::vector<float>(host.layout.segments().size()));
+    const auto passes = all_passes(device, {words.data(), mask.data()}, host.sketches(), least.data());
+    onebit_test::run_steps(
+        captured, 2,
+        [&](cudaStream_t stream) {
+            for (const auto& pass : passes) REQUIRE(pass(stream).ok());
+        },
+        [&](int step) {
+            std::vector<cuda::GroupSettings> settings(std::begin(kSettings), std::end(kSettings));
+            for (cuda::GroupSettings& group : settings) {
+                if (step == 0 || !changing) continue;
+                group.update.lr *= 0.5F;
+                group.update.correct_m = 1.1F;
+            }
+            device.set_settings(settings);
+        });
+    return {device.values(), least.get()};
+}
+
+TEST_CASE(
+    "passes that were captured into a graph give the same bits when it is replayed, by settings that have changed",
+    "[cuda]") {
+    const Outcome launched = run_twice(false, true);
+    const Outcome replayed = run_twice(true, true);
+    CHECK(replayed.values == launched.values);
+    CHECK(same_bits(replayed.least, launched.least));
+    CHECK_FALSE(run_twice(true, false).values == launched.values);
+    const std::vector<float>& parameters = launched.values.parameters;
+    const auto finite = std::count_if(parameters.begin(), parameters.end(), [](float x) { return std::isfinite(x); });
+    CHECK(static_cast<std::size_t>(finite) > parameters.size() / 2); // NaNs would all be alike
+}
+
+} // namespace
+} // namespace onebit

@@ -1,0 +1,43 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+
+// What is captured from a stream and replayed, beside the same without a graph.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <catch2/catch.hpp>
+
+namespace onebit_test {
+
+/// Runs what launch(stream) puts into a stream, so many times: captured once and replayed, or launched each time.
+/// prepare(i) comes before each run, while the stream is empty.
+template <typename Launch, typename Prepare>
+void run_steps(bool captured, int times, const Launch& launch, const Prepare& prepare) {
+    cudaStream_t stream = nullptr;
+    REQUIRE(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess);
+    cudaGraph_t graph = nullptr;
+    cudaGraphExec_t program = nullptr;
+    if (captured) {
+        REQUIRE(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal) == cudaSuccess);
+        launch(stream);
+        REQUIRE(cudaStreamEndCapture(stream, &graph) == cudaSuccess);
+        REQUIRE(cudaGraphInstantiate(&program, graph, 0) == cudaSuccess);
+    }
+    for (int i = 0; i < times; ++i) {
+        prepare(i);
+        if (captured) {
+            REQUIRE(cudaGraphLaunch(program, stream) == cudaSuccess);
+        } else {
+            launch(stream);
+        }
+        REQUIRE(cudaStreamSynchronize(stream) == cudaSuccess);
+    }
+    if (captured) {
+        REQUIRE(cudaGraphExecDestroy(program) == cudaSuccess);
+        REQUIRE(cudaGraphDestroy(graph) == cudaSuccess);
+    }
+    REQUIRE(cudaStreamDestroy(stream) == cudaSuccess);
+}
+
+} // namespace onebit_test
