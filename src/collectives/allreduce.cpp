@@ -62,7 +62,9 @@ Status Allreduce::open_two_levels(Communicator& communicator) {
     auto channels = std::make_unique<TwoLevelForm::Channels>();
     const NodeGroups& groups = communicator.groups();
     const Status opened = catch_exceptions([&] {
-        if (plan_.memory != ONEBIT_MEMORY_HOST) return TwoLevelForm::open_channels(*channel_, groups, channels.get());
+        if (plan_.memory != ONEBIT_MEMORY_HOST) {
+            return DeviceTwoLevel::open_channels(*channel_, communicator, *placement_, channels.get());
+        }
         return TwoLevelAllreduce::open_channels(*channel_, groups, *codec_, plan_.count, plan_.piece_blocks,
                                                 channels.get());
     });
@@ -184,7 +186,9 @@ Status Allreduce::run(const void* input, void* output) {
 Status Allreduce::start(const void* input, void* output) {
     ONEBIT_RETURN_IF_ERROR(begin(input, output, false));
     // Work of a stream goes on by itself, and must be put there in the same order on every rank, whoever tests what.
-    if (channel_->is_stream_ordered()) outcome_ = wait();
+    const bool in_stream =
+        channel_->is_stream_ordered() || (channels_.node != nullptr && channels_.node->is_stream_ordered());
+    if (in_stream) outcome_ = wait();
     return {};
 }
 
@@ -469,7 +473,9 @@ void Allreduce::fill_info(onebit_allreduce_info_t* info) const {
         if (form.algorithm != nullptr) info->workspace_bytes += form.algorithm->workspace_bytes();
     }
     info->algorithm = plan_.algorithm;
-    std::snprintf(info->transport, sizeof(info->transport), "%s", channel_->name());
+    const bool nccl_in_node =
+        channels_.node != nullptr && channels_.node->is_stream_ordered() && !channel_->is_stream_ordered();
+    std::snprintf(info->transport, sizeof(info->transport), "%s%s", nccl_in_node ? "nccl+" : "", channel_->name());
     std::snprintf(info->kernels, sizeof(info->kernels), "%s", codec_->kernels());
     std::snprintf(info->reason, sizeof(info->reason), "%s", plan_.reason.c_str());
 }

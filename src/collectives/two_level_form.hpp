@@ -32,9 +32,6 @@ class TwoLevelForm : public Algorithm {
 
         void give_up();
     };
-    /// The two that all forms have. Collective; may block.
-    static Status open_channels(Transport& channel, const NodeGroups& groups, Channels* channels);
-
     /// Of the shard, whose elements are counted from its own beginning.
     FlatAllreduce& flat() { return *flat_; }
     const Chunk& shard() const { return shards_[place_]; }

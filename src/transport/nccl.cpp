@@ -191,7 +191,7 @@ class NcclTransport final : public Transport {
     int size() const override { return channel_->size(); }
     bool reaches_devices() const override { return true; }
     bool is_stream_ordered() const override { return true; }
-    void* stream() const override { return channel_->stream(); }
+    std::optional<void*> stream() const override { return channel_->stream(); }
 
     Status duplicate(std::unique_ptr<Transport>* channel) override { return split_off(0, channel); }
     Status split(const std::vector<int>& color_of_rank, std::unique_ptr<Transport>* channel) override {
