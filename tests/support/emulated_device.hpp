@@ -16,6 +16,9 @@ class OnDevice {
     OnDevice& operator=(const OnDevice&) = delete;
 };
 
+/// From now on this thread's GPU is one of so many on its machine; at first each thread has one of its own.
+void take_gpu(unsigned number);
+
 /// Whether all of it lies in the emulated device's memory.
 bool is_on_device(const void* memory, std::size_t bytes);
 
