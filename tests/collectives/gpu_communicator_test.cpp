@@ -276,7 +276,8 @@ TEST_CASE("ONEBIT_GPU_PATH=direct over a base that can't is UNSUPPORTED on two l
     }
 }
 
-TEST_CASE("where nodes are to be others than when NCCL joined them, two levels go over the base", "[nccl]") {
+TEST_CASE("nodes are the base's; where they are to be others now, two levels go over it", "[nccl]") {
+    const std::string later = GENERATE("", "2");
     struct Made {
         std::unique_ptr<Communicator> base;
         Status status;
@@ -288,7 +289,7 @@ TEST_CASE("where nodes are to be others than when NCCL joined them, two levels g
             return Communicator::create(std::move(transport), {}, &made->base);
         });
     }();
-    const Variable places("ONEBIT_NODE_SIZE", "2");
+    const Variable places("ONEBIT_NODE_SIZE", later.c_str());
     std::vector<Told> told(bases.size());
     std::vector<std::thread> threads;
     for (std::size_t r = 0; r < bases.size(); ++r) {
@@ -303,12 +304,13 @@ TEST_CASE("where nodes are to be others than when NCCL joined them, two levels g
         });
     }
     for (std::thread& thread : threads) thread.join();
+    const Variable expected_places("ONEBIT_NODE_SIZE", later.empty() ? "4" : "2");
     const std::vector<Told> expected = average_on_host(8, ONEBIT_ALGORITHM_TWO_LEVEL);
     for (const Told& rank : told) {
         CAPTURE(rank.status.message());
         REQUIRE(rank.status.ok());
         CHECK(rank.info.algorithm == ONEBIT_ALGORITHM_TWO_LEVEL);
-        CHECK(rank.info.transport == std::string("loopback, staged"));
+        CHECK(rank.info.transport == std::string(later.empty() ? "nccl+" : "") + "loopback, staged");
         CHECK(rank.averages == expected[0].averages);
     }
 }
