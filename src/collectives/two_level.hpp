@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "collectives/flat_pipelined.hpp"
+#include "collectives/node_groups.hpp"
 #include "collectives/two_level_form.hpp"
 
 namespace onebit {

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "collectives/flat.hpp"
-#include "collectives/node_groups.hpp"
 #include "core/aligned_buffer.hpp"
 
 namespace onebit {
@@ -32,6 +31,7 @@ class TwoLevelForm : public Algorithm {
 
         void give_up();
     };
+
     /// Of the shard, whose elements are counted from its own beginning.
     FlatAllreduce& flat() { return *flat_; }
     const Chunk& shard() const { return shards_[place_]; }

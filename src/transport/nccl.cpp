@@ -311,7 +311,7 @@ Status bootstrap_nccl_transport(const NcclApi& api, Transport& host, cuda::Strea
         return told;
     }
     if (const auto code = static_cast<onebit_status_t>(opening->status); code != ONEBIT_SUCCESS) {
-        return Status::error(code, "rank 0: %s", opening->reason.data());
+        return Status::error(code, "%s%s", host.rank() == 0 ? "" : "the first rank: ", opening->reason.data());
     }
     Comm comm = nullptr;
     ONEBIT_RETURN_IF_ERROR(nccl::join_comm(api, opening->id, host.size(), host.rank(), timeout, &comm));

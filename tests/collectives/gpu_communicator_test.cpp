@@ -110,7 +110,7 @@ TEST_CASE("the least of all ranks' choices is everybody's, with its reason", "[n
         here->nccl = nullptr;
         here->nccl_status = Status::error(ONEBIT_ERROR_UNSUPPORTED, "made up");
     };
-    check(choose(4, "2", with_nics, lacking), "loopback", "rank 3: NCCL: made up");
+    check(choose(4, "2", with_nics, lacking), "loopback", "rank 3: made up");
     const auto unread = [](int rank, GpuRank* here) {
         if (rank == 1) here->machine_status = Status::error(ONEBIT_ERROR_TRANSPORT, "hwloc is not well");
     };
@@ -452,6 +452,11 @@ NcclApi without_ids() {
     api.get_unique_id = [](nccl::UniqueId*) { return nccl::kRemoteError; };
     return api;
 }
+NcclApi without_joins() {
+    NcclApi api = EmulatedNccl::api();
+    api.comm_init_rank_config = [](nccl::Comm*, int, nccl::UniqueId, int, nccl::Config*) { return nccl::kRemoteError; };
+    return api;
+}
 NcclApi without_splits() {
     NcclApi api = EmulatedNccl::api();
     api.comm_split = [](nccl::Comm, int, int, nccl::Comm*, nccl::Config*) { return nccl::kRemoteError; };
@@ -463,22 +468,26 @@ TEST_CASE("NCCL that fails in one node fails on all ranks, and nobody waits for 
     const Variable forced("ONEBIT_GPU_TRANSPORT", "nccl_in_node");
     const Variable timeout("ONEBIT_TIMEOUT", "1");
     const NcclApi ids = without_ids();
+    const NcclApi joins = without_joins();
     const NcclApi splits = without_splits();
     const EmulatedNccl nccl;
-    const auto run = [&](const NcclApi& broken) {
+    const auto run = [&](const NcclApi& broken, int first) {
         return onebit_test::run_loopback_ranks<Told>(4, [&](std::unique_ptr<Transport> transport, Told* rank) {
             GpuRank here = onebit_test::gpu_rank();
-            if (transport->rank() >= 2) here.nccl = &broken;
+            if (transport->rank() >= first) here.nccl = &broken;
             std::unique_ptr<Communicator> communicator;
             ONEBIT_RETURN_IF_ERROR(onebit_test::make_gpu_rank(std::move(transport), here, &communicator));
             return average(*communicator, ONEBIT_MEMORY_CUDA, ONEBIT_ALGORITHM_TWO_LEVEL, rank);
         });
     };
-    for (const Told& rank : run(ids)) {
+    for (const Told& rank : run(ids, 2)) {
         CHECK(rank.status.code() == ONEBIT_ERROR_TRANSPORT);
-        CHECK_THAT(rank.status.message(), Catch::Contains("ncclGetUniqueId"));
+        CHECK_THAT(rank.status.message(), Catch::StartsWith("rank 2: ncclGetUniqueId"));
     }
-    for (const Told& rank : run(splits)) {
+    for (const Told& rank : run(joins, 3)) { // its neighbour's time is up about when the other node's is
+        CHECK((rank.status.code() == ONEBIT_ERROR_TRANSPORT || rank.status.code() == ONEBIT_ERROR_TIMEOUT));
+    }
+    for (const Told& rank : run(splits, 2)) {
         CHECK(rank.status.code() == ONEBIT_ERROR_TRANSPORT);
         CHECK_THAT(rank.status.message(), Catch::Contains("ncclCommSplit"));
     }

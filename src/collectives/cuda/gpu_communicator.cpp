@@ -53,16 +53,16 @@ Choice choose_forced(const GpuRank& here, const NodeGroups& groups) {
 
 /// What this rank's machine suggests.
 Choice choose_by_machine(const GpuRank& here, const NodeGroups& groups, std::size_t rank) {
-    if (!here.machine_status.ok()) return {kNowhere, here.machine_status.message()};
+    for (const Status& status : {here.nccl_status, here.machine_status}) {
+        if (!status.ok()) return {kNowhere, status.message()};
+    }
     const auto neighbours =
         std::count(groups.node_of_rank.begin(), groups.node_of_rank.end(), groups.node_of_rank[rank]);
     Surroundings with;
     with.nodes = groups.nodes;
     with.ranks_per_node = static_cast<std::size_t>(neighbours);
     with.device_memory = true;
-    with.cuda.usable = true;
-    with.nccl.usable = here.nccl_status.ok();
-    with.nccl.why_not = here.nccl_status.message();
+    with.cuda.usable = with.nccl.usable = true;
     const TransportChoice advice = choose_transports(here.machine, with);
     switch (advice.transports) {
         case Transports::kMpi:

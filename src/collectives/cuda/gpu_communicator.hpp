@@ -15,8 +15,8 @@ namespace onebit {
 /// What a rank brings along that the choice of transports hangs on.
 struct GpuRank {
     GpuTransport forced = GpuTransport::kAuto; ///< ONEBIT_GPU_TRANSPORT
-    const NcclApi* nccl = nullptr;             ///< NULL: nccl_status says why there is none
-    Status nccl_status;
+    const NcclApi* nccl = nullptr;
+    Status nccl_status; ///< of finding it
     Machine machine;
     Status machine_status; ///< of reading it
 };
