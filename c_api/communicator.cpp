@@ -3,6 +3,7 @@
 #include "collectives/communicator.hpp"
 
 #include <algorithm>
+#include <cstdio>
 #include <vector>
 
 #include "c_api/guard.hpp"
@@ -39,6 +40,16 @@ onebit_status_t onebit_comm_size(onebit_comm_t comm, int* size) noexcept {
     return onebit::guard_object<Communicator>(comm, [&](const Communicator& communicator) {
         if (size == nullptr) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "size is NULL");
         *size = communicator.size();
+        return Status();
+    });
+}
+
+onebit_status_t onebit_comm_get_info(onebit_comm_t comm, onebit_comm_info_t* info) noexcept {
+    return onebit::guard_object<Communicator>(comm, [&](const Communicator& communicator) {
+        ONEBIT_RETURN_IF_ERROR(onebit::check_info(info, ONEBIT_COMM_INFO_VERSION));
+        info->nodes = static_cast<std::uint32_t>(communicator.groups().nodes);
+        std::snprintf(info->transport, sizeof(info->transport), "%s", communicator.transport().name());
+        std::snprintf(info->reason, sizeof(info->reason), "%s", communicator.reason().c_str());
         return Status();
     });
 }

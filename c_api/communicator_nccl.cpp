@@ -5,6 +5,7 @@
 #include "c_api/guard.hpp"
 #include "collectives/communicator.hpp"
 #include "collectives/cuda/bootstrap.hpp"
+#include "collectives/cuda/gpu_communicator.hpp"
 #include "transport/nccl.hpp"
 
 using onebit::Communicator;
@@ -32,6 +33,25 @@ onebit_status_t onebit_comm_create_nccl(ncclComm_t nccl_comm, cudaStream_t strea
         std::unique_ptr<onebit::Transport> transport;
         ONEBIT_RETURN_IF_ERROR(onebit::make_nccl_transport(*api, nccl_comm, stream, environment.timeout, &transport));
         return put_communicator(std::move(transport), output, comm);
+    });
+}
+
+onebit_status_t onebit_comm_create_gpu(onebit_comm_t base, cudaStream_t stream, onebit_comm_t* comm) noexcept {
+    return onebit::guard([&] {
+        const Status output = onebit::prepare_output(comm, "comm");
+        return onebit::with_object<Communicator>(base, [&](Communicator& communicator) {
+            onebit::Environment environment;
+            const Status own = output.ok() ? onebit::read_environment(&environment) : output;
+            onebit::GpuRank here;
+            here.forced = environment.gpu_transport;
+            here.nccl_status = onebit::find_nccl_api(&here.nccl);
+            here.machine_status =
+                onebit::catch_exceptions([&] { return onebit::read_machine(nullptr, &here.machine); });
+            std::unique_ptr<Communicator> made;
+            ONEBIT_RETURN_IF_ERROR(onebit::make_gpu_communicator(communicator, here, own, stream, &made));
+            onebit::put_output(std::move(made), comm);
+            return Status();
+        });
     });
 }
 

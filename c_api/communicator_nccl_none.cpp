@@ -27,3 +27,7 @@ onebit_status_t onebit_comm_bootstrap_nccl(onebit_comm_t /*base*/, cudaStream_t 
                                            onebit_comm_t* comm) noexcept {
     return refuse("onebit_comm_bootstrap_nccl", comm);
 }
+
+onebit_status_t onebit_comm_create_gpu(onebit_comm_t /*base*/, cudaStream_t /*stream*/, onebit_comm_t* comm) noexcept {
+    return refuse("onebit_comm_create_gpu", comm);
+}

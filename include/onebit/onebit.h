@@ -100,6 +100,25 @@ ONEBIT_API onebit_status_t onebit_comm_create_loopback(int ranks, onebit_comm_t*
 ONEBIT_API onebit_status_t onebit_comm_rank(onebit_comm_t comm, int* rank) ONEBIT_NOEXCEPT;
 ONEBIT_API onebit_status_t onebit_comm_size(onebit_comm_t comm, int* size) ONEBIT_NOEXCEPT;
 
+typedef struct onebit_comm_info {
+    size_t size;        /* [in] sizeof(onebit_comm_info_t) */
+    uint32_t version;   /* [in] ONEBIT_COMM_INFO_VERSION */
+    uint32_t nodes;     /* that the ranks are on: they share memory there, or are to count as one (ONEBIT_NODE_SIZE) */
+    char transport[32]; /* "loopback", "mpi", "nccl"; "nccl+mpi": NCCL inside a node and MPI between nodes */
+    char reason[288];   /* why this one, where onebit_comm_create_gpu chose it; else "" */
+} onebit_comm_info_t;
+
+#define ONEBIT_COMM_INFO_VERSION 1
+#define ONEBIT_COMM_INFO_INIT                                           \
+    {                                                                   \
+        sizeof(onebit_comm_info_t), ONEBIT_COMM_INFO_VERSION, 0, {0}, { \
+            0                                                           \
+        }                                                               \
+    }
+
+/* Fills *info. Local; does not block. INVALID_ARGUMENT, INVALID_HANDLE, BUSY (another thread is in a call). */
+ONEBIT_API onebit_status_t onebit_comm_get_info(onebit_comm_t comm, onebit_comm_info_t* info) ONEBIT_NOEXCEPT;
+
 /* Measures how long an allreduce takes between these very ranks in each of its forms, dense and compressed, from few
  * elements to many. From then on handles of the kind ONEBIT_ALGORITHM_AUTO that are created from `comm` are of the
  * quickest form for their size. Without it the first such handle of 1024 elements or more, over MPI, measures for a few
@@ -140,7 +159,8 @@ typedef enum onebit_datatype ONEBIT_ENUM_INT {
 typedef enum onebit_memory ONEBIT_ENUM_INT {
     ONEBIT_MEMORY_HOST = 0,
     ONEBIT_MEMORY_CUDA = 1 /* of a GPU, the one that config.stream is of; UNSUPPORTED in a build without CUDA, on a
-                              machine without a GPU, and with BRUCK; TWO_LEVEL is for NCCL, else becomes PIPELINED */
+                              machine without a GPU, and with BRUCK; TWO_LEVEL becomes PIPELINED where there is no NCCL
+                              inside the nodes */
 } onebit_memory_t;
 
 typedef enum onebit_algorithm ONEBIT_ENUM_INT {
@@ -292,8 +312,9 @@ typedef struct onebit_allreduce_info {
     uint64_t state_bytes;         /* allocated for the error state */
     uint64_t workspace_bytes;     /* allocated for all else */
     onebit_algorithm_t algorithm; /* what the next call will use; never AUTO */
-    char transport[32];           /* "loopback", "mpi", "nccl"; of a GPU's memory "mpi, staged", "mpi, direct"; of exact
-                                     averages inside one node "mpi, shared memory" */
+    char transport[32];           /* "loopback", "mpi", "nccl"; of a GPU's memory "mpi, staged", "mpi, direct", and with
+                                     NCCL inside the nodes "nccl+mpi, staged", "nccl+mpi, direct"; of exact averages
+                                     inside one node "mpi, shared memory" */
     char kernels[16];             /* "reference", "sse4", "avx2", "avx512", ... */
     char reason[128];             /* why this algorithm */
 } onebit_allreduce_info_t;

@@ -79,6 +79,11 @@ class Communicator {
         check(onebit_comm_size(get(), &size));
         return size;
     }
+    onebit_comm_info_t info() const {
+        onebit_comm_info_t info = ONEBIT_COMM_INFO_INIT;
+        check(onebit_comm_get_info(get(), &info));
+        return info;
+    }
     void tune(std::uint64_t max_count, double seconds, const char* path = nullptr) {
         check(onebit_comm_tune(get(), max_count, seconds, path));
     }

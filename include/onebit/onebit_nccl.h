@@ -1,5 +1,5 @@
 /*
- * onebit_nccl.h - communicators over NCCL.
+ * onebit_nccl.h - communicators for values in GPUs' memory, over NCCL and whatever else suits the machines.
  *
  * Copyright 2026 The onebit authors
  * SPDX-License-Identifier: Apache-2.0
@@ -54,6 +54,32 @@ ONEBIT_API onebit_status_t onebit_comm_create_nccl(ncclComm_t nccl_comm, cudaStr
  * OUT_OF_MEMORY: on every rank. */
 ONEBIT_API onebit_status_t onebit_comm_bootstrap_nccl(onebit_comm_t base, cudaStream_t stream,
                                                       onebit_comm_t* comm) ONEBIT_NOEXCEPT;
+
+/* Makes a communicator for values in GPUs' memory, one GPU for each rank, of the ranks of another one, over MPI say.
+ * Its transport is chosen from the topology of all their machines (hwloc), for each level apart:
+ *   NCCL throughout           on one node, or where each GPU of a machine has an RDMA NIC that is up no further than a
+ *                             host bridge away. All that is said above of communicators over NCCL holds then
+ *   NCCL inside a node, base  on several nodes with as many ranks each, two at least, where what leaves the node passes
+ *     between nodes           through the host's memory anyway. For ONEBIT_ALGORITHM_TWO_LEVEL; all else goes over base
+ *   base alone                elsewhere: where hwloc sees no NVIDIA GPU, or there is no NCCL; two ranks share a GPU;
+ *                             each node has one rank, or nodes have different numbers of them
+ * Each rank looks at its own machine, and the least of all ranks' choices, the last in this list, is everybody's.
+ * ONEBIT_GPU_TRANSPORT=nccl, nccl_in_node or base chooses in their place, if it can be had. onebit_comm_get_info says
+ * what it is and why, and so does ONEBIT_LOG. Nodes are those of base.
+ * config.stream of handles and optimizers for GPUs' memory is this stream, or NULL, which stands for it. Values in the
+ * host's memory go over base, but are UNSUPPORTED with NCCL throughout. With NCCL inside nodes one thread at a time
+ * uses the communicator and all that is made from it, all ranks make their calls in the same order, the device is
+ * current in every call on the communicator, destroying included, and onebit_allreduce_start does all of the work on
+ * two levels, as run does. Collective; blocks.
+ *   base    isn't needed afterwards; on one that breaks meanwhile nothing can be done any more
+ *   stream  as for onebit_comm_create_nccl; the device that is current is this rank's GPU
+ *   comm    [out] the handle; set to NULL on failure
+ *
+ * INVALID_ARGUMENT, INVALID_HANDLE, MISMATCH (ONEBIT_GPU_TRANSPORT differs between ranks), UNSUPPORTED (a library built
+ * without CUDA; a rank without a GPU; ONEBIT_GPU_TRANSPORT asks for what can't be had), TRANSPORT (NCCL was chosen, and
+ * failed), TIMEOUT, OUT_OF_MEMORY: on every rank. */
+ONEBIT_API onebit_status_t onebit_comm_create_gpu(onebit_comm_t base, cudaStream_t stream,
+                                                  onebit_comm_t* comm) ONEBIT_NOEXCEPT;
 
 #ifdef __cplusplus
 } /* extern "C" */

@@ -63,7 +63,7 @@ Status Allreduce::create(Communicator& communicator, const onebit_allreduce_conf
 Status Allreduce::share_memory(Communicator& communicator) {
     auto channels = std::make_unique<TwoLevelForm::Channels>();
     const Status opened = catch_exceptions([&] {
-        if (!plan_.shares_sums) return open_two_levels(communicator.groups(), channels.get());
+        if (!plan_.shares_sums) return open_two_levels(communicator, channels.get());
         return channel_->share_memory(
             SharedAllreduce::shared_bytes(plan_.count, static_cast<std::size_t>(channel_->size())), &channels->memory);
     });
@@ -84,9 +84,12 @@ Status Allreduce::share_memory(Communicator& communicator) {
     return agreed;
 }
 
-Status Allreduce::open_two_levels(const NodeGroups& groups, TwoLevelForm::Channels* channels) {
-    if (plan_.memory != ONEBIT_MEMORY_HOST) return TwoLevelForm::open_channels(*channel_, groups, channels);
-    return TwoLevelAllreduce::open_channels(*channel_, groups, *codec_, plan_.count, plan_.piece_blocks, channels);
+Status Allreduce::open_two_levels(Communicator& communicator, TwoLevelForm::Channels* channels) {
+    if (plan_.memory != ONEBIT_MEMORY_HOST) {
+        return DeviceTwoLevel::open_channels(*channel_, communicator, *placement_, channels);
+    }
+    return TwoLevelAllreduce::open_channels(*channel_, communicator.groups(), *codec_, plan_.count, plan_.piece_blocks,
+                                            channels);
 }
 
 Status Allreduce::allocate(const Environment& environment, FlatAllreduce::Extras extras) {
@@ -193,7 +196,9 @@ Status Allreduce::run(const void* input, void* output) {
 Status Allreduce::start(const void* input, void* output) {
     ONEBIT_RETURN_IF_ERROR(begin(input, output, false));
     // Work of a stream goes on by itself, and must be put there in the same order on every rank, whoever tests what.
-    if (channel_->is_stream_ordered()) outcome_ = wait();
+    const bool in_stream =
+        channel_->is_stream_ordered() || (channels_.node != nullptr && channels_.node->is_stream_ordered());
+    if (in_stream) outcome_ = wait();
     return {};
 }
 
@@ -480,8 +485,11 @@ void Allreduce::fill_info(onebit_allreduce_info_t* info) const {
         if (form.algorithm != nullptr) info->workspace_bytes += form.algorithm->workspace_bytes();
     }
     info->algorithm = plan_.algorithm;
-    const bool shared = plan_.shares_sums && plan_.algorithm == ONEBIT_ALGORITHM_DENSE;
-    std::snprintf(info->transport, sizeof(info->transport), "%s%s", channel_->name(), shared ? ", shared memory" : "");
+    const bool nccl_in_node =
+        channels_.node != nullptr && channels_.node->is_stream_ordered() && !channel_->is_stream_ordered();
+    const bool shares = plan_.shares_sums && plan_.algorithm == ONEBIT_ALGORITHM_DENSE;
+    std::snprintf(info->transport, sizeof(info->transport), "%s%s%s", nccl_in_node ? "nccl+" : "", channel_->name(),
+                  shares ? ", shared memory" : "");
     std::snprintf(info->kernels, sizeof(info->kernels), "%s", codec_->kernels());
     std::snprintf(info->reason, sizeof(info->reason), "%s", plan_.reason.c_str());
 }

@@ -122,7 +122,7 @@ class Allreduce {
     };
 
     Status share_memory(Communicator& communicator);
-    Status open_two_levels(const NodeGroups& groups, TwoLevelForm::Channels* channels);
+    Status open_two_levels(Communicator& communicator, TwoLevelForm::Channels* channels);
     Status add_two_levels();
     Status allocate(const Environment& environment, FlatAllreduce::Extras extras);
     Status add_dense();

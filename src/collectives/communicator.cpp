@@ -151,6 +151,11 @@ Status Communicator::open_channel(std::unique_ptr<Transport>* channel) {
     return transport_->duplicate(channel);
 }
 
+Status Communicator::open_node_channel(std::unique_ptr<Transport>* channel) {
+    ONEBIT_RETURN_IF_ERROR(broken_);
+    return transport_->split_nodes(groups_.node_of_rank, channel);
+}
+
 Status Communicator::remember(const Status& status) {
     broken_ = Status::error(status.code(), "the communicator is broken, destroy it; what broke it: %s",
                             status.message().c_str());

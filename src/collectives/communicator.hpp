@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "collectives/agreement.hpp"
 #include "collectives/costs.hpp"
@@ -51,6 +52,12 @@ class Communicator {
 
     /// A new channel between the same ranks. Collective; blocks, over MPI without a timeout.
     Status open_channel(std::unique_ptr<Transport>* channel);
+    /// One of this rank's node, for values in a GPU's memory. Likewise.
+    Status open_node_channel(std::unique_ptr<Transport>* channel);
+
+    /// Why this transport, in words; "" where it is what the program asked for.
+    const std::string& reason() const { return reason_; }
+    void set_reason(std::string reason) { reason_ = std::move(reason); }
 
   private:
     explicit Communicator(std::unique_ptr<Transport> transport) : transport_(std::move(transport)) {}
@@ -67,6 +74,7 @@ class Communicator {
     Status remember(const Status& status);
 
     std::unique_ptr<Transport> transport_;
+    std::string reason_;
     Environment environment_;
     NodeGroups groups_;
     bool tuned_ = false; ///< by a table, which is of the host's memory

@@ -129,8 +129,8 @@ onebit_algorithm_t Costs::quickest(std::uint64_t count, std::span<const onebit_a
 }
 
 const char* objection_to_two_levels(const NodeGroups& groups, onebit_memory_t memory, const Transport& transport) {
-    if (memory != ONEBIT_MEMORY_HOST && !transport.is_stream_ordered()) {
-        return "the values are in a GPU's memory, and don't go over NCCL";
+    if (memory != ONEBIT_MEMORY_HOST && !transport.has_stream_ordered_nodes()) {
+        return "the values are in a GPU's memory, and NCCL doesn't carry them inside a node";
     }
     return groups.objection();
 }

@@ -28,7 +28,7 @@ inline bool suits_bruck(const NodeGroups& groups) {
 }
 
 /// Why two levels would make no sense between some ranks, or can't be had of values in some memory; NULL: they do and
-/// can. A GPU's values have no memory that a node shares, but over NCCL a quick way to their neighbours.
+/// can. A GPU's values have no memory that a node shares, but with NCCL there a quick way to neighbours.
 const char* objection_to_two_levels(const NodeGroups& groups, onebit_memory_t memory, const Transport& transport);
 
 /// The forms that can be had; DENSE is the first. A GPU's values have no messages that the processor can pass on.

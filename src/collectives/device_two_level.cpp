@@ -27,6 +27,16 @@ Stage work_stage(const char* name, const Body& body) {
 
 // -------------------------------------------------------------------------------------------------- creation ----
 
+/// The node's comes last: where NCCL fails in a node the others are told afterwards, and must not wait for it in a
+/// split that knows no timeout.
+Status DeviceTwoLevel::open_channels(Transport& channel, Communicator& communicator, const Placement& placement,
+                                     Channels* channels) {
+    ONEBIT_RETURN_IF_ERROR(channel.split(communicator.groups().place_of_rank, &channels->across));
+    ONEBIT_RETURN_IF_ERROR(communicator.open_node_channel(&channels->node));
+    ONEBIT_RETURN_IF_ERROR(placement.reach(communicator.environment(), &channels->across));
+    return placement.reach(communicator.environment(), &channels->node);
+}
+
 DeviceTwoLevel::DeviceTwoLevel(Channels& channels, const Codec& codec, std::unique_ptr<Arithmetic> arithmetic,
                                std::size_t count, std::size_t piece_blocks)
     : TwoLevelForm(channels, codec, count), arithmetic_(std::move(arithmetic)), first_words_{0} {

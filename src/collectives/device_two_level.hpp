@@ -7,12 +7,15 @@
 #include <vector>
 
 #include "collectives/arithmetic.hpp"
+#include "collectives/communicator.hpp"
 #include "collectives/flat_plain.hpp"
+#include "collectives/placement.hpp"
 #include "collectives/two_level_form.hpp"
 
 namespace onebit {
 
-/// Two levels by messages alone: for values in a GPU's memory, and a transport that is work of the same stream.
+/// Two levels by messages alone: for values in a GPU's memory. Inside a node they are work of the same stream; between
+/// nodes they may be, or wait for it.
 ///
 /// Shards are cut into pieces, whole blocks of the flat form's chunks. Step t of the average is piece t of every shard
 /// at once: each rank copies what it has of them into slots, sends each to the rank whose shard it is of, and adds up
@@ -23,6 +26,9 @@ namespace onebit {
 /// One step after the other, as it is with a stream: what could go on meanwhile would be in the same stream, behind.
 class DeviceTwoLevel final : public TwoLevelForm {
   public:
+    /// `channel` is the handle's own, of the communicator's ranks. Collective; may block.
+    static Status open_channels(Transport& channel, Communicator& communicator, const Placement& placement,
+                                Channels* channels);
     /// Local. The channels must outlive it. `piece_blocks`: of what travels together elsewhere; here some of them do.
     /// Two tags from `tag` on are its own on the channel across.
     static Status create(Channels& channels, const Codec& codec, std::unique_ptr<Arithmetic> arithmetic,

@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/placement.hpp"
 
+#include <optional>
+
 #include "collectives/dense.hpp"
 
 namespace onebit {
@@ -44,12 +46,14 @@ Status find_stream(const Transport& transport, onebit_memory_t memory, void* ask
         return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT,
                              "config.stream is for values in a GPU's memory: config.memory is not ONEBIT_MEMORY_CUDA");
     }
-    if (!transport.is_stream_ordered()) return {};
-    *stream = transport.stream();
+    const std::optional<void*> only = transport.stream();
+    if (!only) return {};
     if (memory != ONEBIT_MEMORY_CUDA) {
+        if (!transport.is_stream_ordered()) return {};
         return Status::error(ONEBIT_ERROR_UNSUPPORTED, "config.memory: over %s it is ONEBIT_MEMORY_CUDA",
                              transport.name());
     }
+    *stream = *only;
     if (asked == nullptr || asked == *stream) return {};
     return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT,
                          "config.stream is not the stream that the communicator was made with, nor NULL");

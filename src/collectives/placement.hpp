@@ -58,7 +58,7 @@ class Entered {
 /// this machine, has no GPU.
 Status make_placement(onebit_memory_t memory, void* stream, std::shared_ptr<const Placement>* placement);
 
-/// Checks a config's memory and stream, and says which stream is meant: over a transport that is one's work, that one.
+/// Checks a config's memory and stream, and says which stream is meant: over a transport that has one, that.
 Status find_stream(const Transport& transport, onebit_memory_t memory, void* asked, void** stream);
 
 // What there is of it for GPUs: cuda/cuda_placement.cpp, or where there is no CUDA, cuda/no_cuda.cpp.

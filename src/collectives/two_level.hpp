@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "collectives/flat_pipelined.hpp"
+#include "collectives/node_groups.hpp"
 #include "collectives/shared_counters.hpp"
 #include "collectives/two_level_form.hpp"
 

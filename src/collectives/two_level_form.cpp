@@ -12,11 +12,6 @@ void TwoLevelForm::Channels::give_up() {
     }
 }
 
-Status TwoLevelForm::open_channels(Transport& channel, const NodeGroups& groups, Channels* channels) {
-    ONEBIT_RETURN_IF_ERROR(channel.split(groups.node_of_rank, &channels->node));
-    return channel.split(groups.place_of_rank, &channels->across);
-}
-
 TwoLevelForm::TwoLevelForm(Channels& channels, const Codec& codec, std::size_t count)
     : codec_(codec),
       channels_(channels),

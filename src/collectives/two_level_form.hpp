@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "collectives/flat.hpp"
-#include "collectives/node_groups.hpp"
 #include "core/aligned_buffer.hpp"
 
 namespace onebit {
@@ -32,8 +31,6 @@ class TwoLevelForm : public Algorithm {
 
         void give_up();
     };
-    /// The two that all forms have. Collective; may block.
-    static Status open_channels(Transport& channel, const NodeGroups& groups, Channels* channels);
 
     /// Of the shard, whose elements are counted from its own beginning.
     FlatAllreduce& flat() { return *flat_; }

@@ -60,7 +60,26 @@ Status read_gpu_path(GpuPath* path) {
     return {};
 }
 
+/// By GpuTransport.
+constexpr std::array kGpuTransportNames = {"auto", "nccl", "nccl_in_node", "base"};
+
+Status read_gpu_transport(GpuTransport* transport) {
+    const std::string text = variable("ONEBIT_GPU_TRANSPORT");
+    if (text.empty()) return {};
+    for (std::size_t t = 0; t < kGpuTransportNames.size(); ++t) {
+        if (text != kGpuTransportNames[t]) continue;
+        *transport = static_cast<GpuTransport>(t);
+        return {};
+    }
+    return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT,
+                         "environment: ONEBIT_GPU_TRANSPORT=%s is not auto, nccl, nccl_in_node or base", text.c_str());
+}
+
 } // namespace
+
+const char* gpu_transport_name(GpuTransport transport) {
+    return kGpuTransportNames[static_cast<std::size_t>(transport)];
+}
 
 const char* algorithm_name(onebit_algorithm_t algorithm) {
     const auto index = static_cast<std::size_t>(algorithm);
@@ -72,6 +91,7 @@ Status read_environment(Environment* environment) {
     environment->tuning = variable("ONEBIT_TUNING");
     ONEBIT_RETURN_IF_ERROR(read_algorithm(&environment->algorithm));
     ONEBIT_RETURN_IF_ERROR(read_gpu_path(&environment->gpu_path));
+    ONEBIT_RETURN_IF_ERROR(read_gpu_transport(&environment->gpu_transport));
     unsigned log = 0;
     unsigned measure = 1;
     ONEBIT_RETURN_IF_ERROR(read_number("ONEBIT_PIECE", std::uint64_t{1}, std::uint64_t{1} << 40, &environment->piece));

@@ -18,12 +18,23 @@ enum class GpuPath {
     kDirect, ///< the transport reaches it
 };
 
+/// What carries a GPU's values between ranks.
+enum class GpuTransport {
+    kAuto,       ///< as the topology suggests
+    kNccl,       ///< NCCL throughout
+    kNcclInNode, ///< NCCL inside a node, the base transport between nodes
+    kBase,       ///< the base transport alone
+};
+/// "auto", "nccl", "nccl_in_node", "base".
+const char* gpu_transport_name(GpuTransport transport);
+
 /// The environment variables that onebit knows, read when a communicator is created and nowhere else.
 /// README.md, "Environment", describes each; `config.cpp` has one row for each.
 struct Environment {
     std::string kernels; ///< ONEBIT_KERNELS: name of the kernels to use; "" = the best this machine has
     onebit_algorithm_t algorithm = ONEBIT_ALGORITHM_AUTO; ///< ONEBIT_ALGORITHM: what AUTO becomes; AUTO: not forced
     GpuPath gpu_path = GpuPath::kAuto;                    ///< ONEBIT_GPU_PATH: how messages leave a GPU's memory
+    GpuTransport gpu_transport = GpuTransport::kAuto;     ///< ONEBIT_GPU_TRANSPORT: of onebit_comm_create_gpu
     std::uint64_t piece = 262144; ///< ONEBIT_PIECE: elements of a chunk that travel together where it is pipelined
     std::uint64_t second_error = std::uint64_t{1} << 22; ///< ONEBIT_SECOND_ERROR: elements from which on there is one
     unsigned node_size = 0; ///< ONEBIT_NODE_SIZE: ranks that are to count as one node; 0: those that share memory

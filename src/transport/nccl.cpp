@@ -191,7 +191,7 @@ class NcclTransport final : public Transport {
     int size() const override { return channel_->size(); }
     bool reaches_devices() const override { return true; }
     bool is_stream_ordered() const override { return true; }
-    void* stream() const override { return channel_->stream(); }
+    std::optional<void*> stream() const override { return channel_->stream(); }
 
     Status duplicate(std::unique_ptr<Transport>* channel) override { return split_off(0, channel); }
     Status split(const std::vector<int>& color_of_rank, std::unique_ptr<Transport>* channel) override {
@@ -311,7 +311,7 @@ Status bootstrap_nccl_transport(const NcclApi& api, Transport& host, cuda::Strea
         return told;
     }
     if (const auto code = static_cast<onebit_status_t>(opening->status); code != ONEBIT_SUCCESS) {
-        return Status::error(code, "rank 0: %s", opening->reason.data());
+        return Status::error(code, "%s%s", host.rank() == 0 ? "" : "the first rank: ", opening->reason.data());
     }
     Comm comm = nullptr;
     ONEBIT_RETURN_IF_ERROR(nccl::join_comm(api, opening->id, host.size(), host.rank(), timeout, &comm));

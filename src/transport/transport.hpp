@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "core/status.hpp"
@@ -65,7 +66,10 @@ class Transport {
     /// Whether exchanges are work in a GPU's stream(): done as soon as they are in it, whoever uses their bytes coming
     /// later in the stream; and to be started in the same order on all ranks.
     virtual bool is_stream_ordered() const { return false; }
-    virtual void* stream() const { return nullptr; } ///< a cudaStream_t
+    /// Whether those of its split_nodes() are, if not its own.
+    virtual bool has_stream_ordered_nodes() const { return is_stream_ordered(); }
+    /// The cudaStream_t of all work on a GPU's values, where there is but one.
+    virtual std::optional<void*> stream() const { return {}; }
 
     // ---- collective; may block, over MPI without a timeout ----
 
@@ -76,6 +80,10 @@ class Transport {
     virtual Status find_nodes(std::vector<int>* node_of_rank) = 0;
     /// A new channel between the ranks of this rank's color, in the same order. The same colors on every rank.
     virtual Status split(const std::vector<int>& color_of_rank, std::unique_ptr<Transport>* channel) = 0;
+    /// The same where the colors are nodes, for values in a GPU's memory: by the quickest way that a node has.
+    virtual Status split_nodes(const std::vector<int>& node_of_rank, std::unique_ptr<Transport>* channel) {
+        return split(node_of_rank, channel);
+    }
     /// Only where all ranks are on one node. The same bytes on every rank; ends with the last of its objects.
     virtual Status share_memory(std::size_t bytes, std::unique_ptr<SharedMemory>* memory) = 0;
 

@@ -27,6 +27,7 @@ static const Row rows[] = {
     ROW(onebit_comm_create_loopback),
     ROW(onebit_comm_rank),
     ROW(onebit_comm_size),
+    ROW(onebit_comm_get_info),
     ROW(onebit_comm_tune),
     ROW(onebit_comm_destroy),
     ROW(onebit_allreduce_create),
@@ -61,6 +62,7 @@ static const Row rows[] = {
     ROW(onebit_optimizer_destroy),
     ROW(onebit_comm_create_mpi),
     ROW(onebit_comm_bootstrap_nccl),
+    ROW(onebit_comm_create_gpu),
     ROW(onebit_comm_create_nccl),
 };
 
@@ -77,7 +79,9 @@ static void check(int condition, const char* what) {
 static void check_allreduce_macros(void) {
     const onebit_allreduce_config_t config = ONEBIT_ALLREDUCE_CONFIG_INIT(12345);
     const onebit_allreduce_info_t info = ONEBIT_ALLREDUCE_INFO_INIT;
+    const onebit_comm_info_t comm = ONEBIT_COMM_INFO_INIT;
 
+    check(comm.size == sizeof comm && comm.version == 1 && comm.nodes == 0 && comm.reason[0] == 0, "comm info");
     check(config.size == sizeof config && config.version == 1 && config.threads == 0, "allreduce config: head");
     check(config.count == 12345 && config.datatype == ONEBIT_FLOAT32 && config.memory == ONEBIT_MEMORY_HOST,
           "allreduce config: data");

@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Creation with bad, unsupported or disagreeing settings, and handles that are none.
+#include <onebit/onebit_nccl.h>
+
 #include <functional>
 #include <thread>
 
@@ -110,6 +112,20 @@ TEST_CASE("creation: a GPU where there is none is unsupported, with the reason",
             ONEBIT_EXPECT(log, handle == nullptr);
         }
         ONEBIT_EXPECT_OK(log, onebit_allreduce_destroy(handle));
+        expect_works(comm, log);
+    });
+}
+
+TEST_CASE("a communicator for GPUs where there is none is unsupported, with the reason", "[bad input]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        onebit_comm_t gpu = comm;
+        const onebit_status_t status = onebit_comm_create_gpu(comm, nullptr, &gpu);
+        if (status != ONEBIT_SUCCESS) { // there may be one
+            ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_UNSUPPORTED, "driver|device|built without", status);
+            ONEBIT_EXPECT(log, gpu == nullptr);
+        }
+        ONEBIT_EXPECT_OK(log, onebit_comm_destroy(gpu));
         expect_works(comm, log);
     });
 }
@@ -250,6 +266,11 @@ TEST_CASE("handles that are NULL, destroyed, of another type or none at all", "[
         ONEBIT_EXPECT_STATUS(log, ONEBIT_ERROR_INVALID_HANDLE, onebit_comm_destroy(wrong));
         ONEBIT_EXPECT_STATUS(log, ONEBIT_ERROR_INVALID_ARGUMENT, onebit_comm_rank(comm, nullptr));
         ONEBIT_EXPECT_STATUS(log, ONEBIT_ERROR_INVALID_ARGUMENT, onebit_comm_size(comm, nullptr));
+        onebit_comm_info_t info = ONEBIT_COMM_INFO_INIT;
+        ONEBIT_EXPECT_STATUS(log, ONEBIT_ERROR_INVALID_HANDLE, onebit_comm_get_info(wrong, &info));
+        ONEBIT_EXPECT_STATUS(log, ONEBIT_ERROR_INVALID_ARGUMENT, onebit_comm_get_info(comm, nullptr));
+        info.version = ONEBIT_COMM_INFO_VERSION + 1;
+        ONEBIT_EXPECT_STATUS(log, ONEBIT_ERROR_INVALID_ARGUMENT, onebit_comm_get_info(comm, &info));
         ONEBIT_EXPECT_OK(log, onebit_comm_destroy(nullptr));
         newer.run_steps(1, 0, 1); // and nothing of it has harmed the one that is real
     });
@@ -262,6 +283,9 @@ TEST_CASE("a communicator knows its ranks, and what came of it outlives it", "[c
         ONEBIT_EXPECT_OK(log, onebit_comm_rank(comm, &rank));
         ONEBIT_EXPECT_OK(log, onebit_comm_size(comm, &size));
         ONEBIT_EXPECT(log, rank == log.rank() && size == log.size());
+        onebit_comm_info_t info = ONEBIT_COMM_INFO_INIT;
+        ONEBIT_EXPECT_OK(log, onebit_comm_get_info(comm, &info));
+        ONEBIT_EXPECT(log, info.nodes == 1 && std::string(info.reason).empty());
         Allreduce reduce(comm, flat_config(777), log);
         ONEBIT_EXPECT_OK(log, onebit_comm_destroy(comm));
         log.comm_is_gone();

@@ -1,17 +1,19 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Two levels in a GPU's memory, over an emulated NCCL: the bits of the host's two levels, whatever happens. Each test
-// is one story that ranks live through twice, on the host over loopback and on the GPU; what they tell must be the
-// same, on all ranks where it is of all.
+// Two levels in a GPU's memory, over an emulated NCCL, throughout or inside a node alone: the bits of the host's two
+// levels, whatever happens. Each test is one story that ranks live through twice, on the host over loopback and on the
+// GPU; what they tell must be the same, on all ranks where it is of all.
 
 #include <algorithm>
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <cstring>
 #include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "collectives/allreduce.hpp"
@@ -20,6 +22,7 @@
 #include "compress/device_memory.hpp"
 #include "support/data.hpp"
 #include "support/environment.hpp"
+#include "support/gpu_ranks.hpp"
 #include "support/handles.hpp"
 #include "support/loopback_ranks.hpp"
 #include "support/nccl_ranks.hpp"
@@ -127,7 +130,16 @@ class Actor {
 
 using Story = std::function<void(Actor&)>;
 
+/// What a GPU's values travel by.
+enum class Way { kNccl, kNcclInNode };
+
+/// Both, one after the other.
+Way each_way() {
+    return GENERATE(Way::kNccl, Way::kNcclInNode);
+}
+
 struct Setting {
+    Way way = Way::kNccl;
     int nodes = 2;
     int places = 2;
     std::size_t count = 9001;
@@ -135,15 +147,20 @@ struct Setting {
     onebit_check_t check = ONEBIT_CHECK_FULL;
 };
 
-Status live(std::unique_ptr<Transport> transport, onebit_memory_t memory, const Setting& setting, const Story& story,
+Status live(Communicator& communicator, onebit_memory_t memory, const Setting& setting, const Story& story,
             Told* told) {
-    std::unique_ptr<Communicator> communicator;
-    ONEBIT_RETURN_IF_ERROR(Communicator::create(std::move(transport), {}, &communicator));
-    Actor actor(*communicator, memory, setting.count, setting.mode, setting.check, told);
+    Actor actor(communicator, memory, setting.count, setting.mode, setting.check, told);
     ONEBIT_RETURN_IF_ERROR(actor.created());
     story(actor);
     actor.handle().fill_info(&told->info);
     return {};
+}
+
+Status live(std::unique_ptr<Transport> transport, onebit_memory_t memory, const Setting& setting, const Story& story,
+            Told* told) {
+    std::unique_ptr<Communicator> communicator;
+    ONEBIT_RETURN_IF_ERROR(Communicator::create(std::move(transport), {}, &communicator));
+    return live(*communicator, memory, setting, story, told);
 }
 
 std::vector<Told> live_on_host(const Setting& setting, const Story& story) {
@@ -157,10 +174,16 @@ std::vector<Told> live_on_host(const Setting& setting, const Story& story) {
 
 std::vector<Told> live_on_gpu(EmulatedNccl& nccl, const Setting& setting, const Story& story) {
     const Variable node_size("ONEBIT_NODE_SIZE", std::to_string(setting.places).c_str());
-    return onebit_test::run_nccl_ranks<Told>(
-        nccl, setting.nodes * setting.places, [&](std::unique_ptr<Transport> transport, Told* told) {
-            return live(std::move(transport), ONEBIT_MEMORY_CUDA, setting, story, told);
+    const int ranks = setting.nodes * setting.places;
+    if (setting.way == Way::kNcclInNode) {
+        const Variable forced("ONEBIT_GPU_TRANSPORT", "nccl_in_node");
+        return onebit_test::run_gpu_ranks<Told>(ranks, [&](Communicator& communicator, Told* told) {
+            return live(communicator, ONEBIT_MEMORY_CUDA, setting, story, told);
         });
+    }
+    return onebit_test::run_nccl_ranks<Told>(nccl, ranks, [&](std::unique_ptr<Transport> transport, Told* told) {
+        return live(std::move(transport), ONEBIT_MEMORY_CUDA, setting, story, told);
+    });
 }
 
 void compare(const std::vector<Told>& on_gpu, const std::vector<Told>& on_host) {
@@ -174,6 +197,8 @@ void compare(const std::vector<Told>& on_gpu, const std::vector<Told>& on_host) 
             CHECK(same_bits(told->common, on_host[0].common));
             CHECK(told->said == on_host[0].said);
         }
+        CHECK((on_gpu[r].info.transport == std::string("nccl") ||
+               on_gpu[r].info.transport == std::string("nccl+loopback, staged")));
         CHECK(same_bits(on_gpu[r].own, on_host[r].own));
         CHECK(on_gpu[r].states == on_host[r].states);
     }
@@ -181,7 +206,7 @@ void compare(const std::vector<Told>& on_gpu, const std::vector<Told>& on_host) 
 
 /// On both.
 void live_and_compare(const Setting& setting, const Story& story) {
-    CAPTURE(setting.nodes, setting.places, setting.count, setting.mode.name());
+    CAPTURE(setting.way, setting.nodes, setting.places, setting.count, setting.mode.name());
     EmulatedNccl nccl;
     compare(live_on_gpu(nccl, setting, story), live_on_host(setting, story));
 }
@@ -191,6 +216,7 @@ bool all_good(const Told& told) {
 }
 
 TEST_CASE("two levels over NCCL give the bits of the host's", "[nccl][two_level]") {
+    const Way way = each_way();
     const Variable piece("ONEBIT_PIECE", "1"); // so that four blocks travel together
     const auto [nodes, places] = GENERATE(std::pair(2, 2), std::pair(2, 3), std::pair(3, 2));
     // One word, so that shards are empty; three, so that chunks are; whole ones and a few bits; several steps, one of
@@ -201,7 +227,7 @@ TEST_CASE("two levels over NCCL give the bits of the host's", "[nccl][two_level]
             const bool contrary = mode.scale == ONEBIT_SCALE_L1 && mode.group == ONEBIT_GROUP_TENSOR;
             if (!usual && !(contrary && count == 4099)) continue;
             if (count == 40001 && nodes * places > 4) continue; // an emulated GPU is slow
-            const Setting setting = {.nodes = nodes, .places = places, .count = count, .mode = mode};
+            const Setting setting = {.way = way, .nodes = nodes, .places = places, .count = count, .mode = mode};
             live_and_compare(setting, [](Actor& actor) {
                 for (unsigned step = 0; step < 2; ++step) actor.call(step);
                 actor.tell_errors();
@@ -218,8 +244,9 @@ TEST_CASE("two levels over NCCL give the bits of the host's", "[nccl][two_level]
 }
 
 TEST_CASE("sizes of pieces change no bit of two levels over NCCL", "[nccl][two_level]") {
+    const Way way = each_way();
     const onebit_group_t group = GENERATE(ONEBIT_GROUP_BLOCK, ONEBIT_GROUP_TENSOR);
-    const Setting setting = {.count = 100001, .mode = {ONEBIT_SCALE_L2, group}, .check = ONEBIT_CHECK_NONE};
+    const Setting setting = {.way = way, .count = 100001, .mode = {ONEBIT_SCALE_L2, group}, .check = ONEBIT_CHECK_NONE};
     const Story story = [](Actor& actor) {
         for (unsigned step = 0; step < 2; ++step) actor.call(step);
         actor.tell_errors();
@@ -234,7 +261,7 @@ TEST_CASE("sizes of pieces change no bit of two levels over NCCL", "[nccl][two_l
 }
 
 TEST_CASE("a state goes from the host's two levels to a GPU's and back", "[nccl][two_level]") {
-    const Setting setting = {.count = 20011};
+    const Setting setting = {.way = each_way(), .count = 20011};
     const Story first = [](Actor& actor) {
         for (unsigned step = 0; step < 3; ++step) actor.call(step);
         actor.tell_state();
@@ -255,7 +282,8 @@ TEST_CASE("a state goes from the host's two levels to a GPU's and back", "[nccl]
 
 TEST_CASE("on two levels over NCCL a NaN changes nothing", "[nccl][two_level]") {
     const std::size_t count = 40001;
-    live_and_compare({.count = count}, [=](Actor& actor) {
+    const Way way = each_way();
+    live_and_compare({.way = way, .count = count}, [=](Actor& actor) {
         actor.call(0);
         for (const bool in_place : {false, true}) {
             Values bad = actor.data(1);
@@ -268,7 +296,7 @@ TEST_CASE("on two levels over NCCL a NaN changes nothing", "[nccl][two_level]") 
         actor.call(2);
     });
     EmulatedNccl nccl;
-    const std::vector<Told> told = live_on_gpu(nccl, {.count = count}, [=](Actor& actor) {
+    const std::vector<Told> told = live_on_gpu(nccl, {.way = way, .count = count}, [=](Actor& actor) {
         actor.call(Values(count, actor.rank() == 0 ? INFINITY : 1.0F), false);
     });
     for (const Told& rank : told) {
@@ -279,10 +307,11 @@ TEST_CASE("on two levels over NCCL a NaN changes nothing", "[nccl][two_level]") 
 
 TEST_CASE("on two levels over NCCL an overflow is said by all, whosever shard it is in", "[nccl][two_level]") {
     const std::size_t count = 40001;
+    const Way way = each_way();
     const std::size_t where = GENERATE(5, 40000);
-    CAPTURE(where);
+    CAPTURE(way, where);
     for (const onebit_group_t group : {ONEBIT_GROUP_BLOCK, ONEBIT_GROUP_TENSOR}) {
-        const Setting setting = {.count = count, .mode = {ONEBIT_SCALE_L2, group}};
+        const Setting setting = {.way = way, .count = count, .mode = {ONEBIT_SCALE_L2, group}};
         const Story story = [=](Actor& actor) {
             actor.call(0);
             Values huge(count, 0.0F);
@@ -303,7 +332,8 @@ TEST_CASE("on two levels over NCCL an overflow is said by all, whosever shard it
 TEST_CASE("two levels over NCCL: bytes, exact calls in between, starts", "[nccl][two_level]") {
     const std::size_t count = 100000;
     EmulatedNccl nccl;
-    const std::vector<Told> told = live_on_gpu(nccl, {.count = count, .check = ONEBIT_CHECK_NONE}, [=](Actor& actor) {
+    const Setting setting = {.way = each_way(), .count = count, .check = ONEBIT_CHECK_NONE};
+    const std::vector<Told> told = live_on_gpu(nccl, setting, [=](Actor& actor) {
         actor.call(0);
         onebit_allreduce_info_t info = ONEBIT_ALLREDUCE_INFO_INIT;
         actor.handle().fill_info(&info);
@@ -380,14 +410,40 @@ TEST_CASE("AUTO considers two levels over NCCL; where there are none pipelined i
 TEST_CASE("a neighbour that doesn't come breaks two levels over NCCL, and lets go of the stream", "[nccl][two_level]") {
     const Variable timeout("ONEBIT_TIMEOUT", "0.5");
     EmulatedNccl nccl;
-    const std::vector<Told> told = live_on_gpu(nccl, {.check = ONEBIT_CHECK_NONE}, [](Actor& actor) {
+    const Setting setting = {.way = each_way(), .check = ONEBIT_CHECK_NONE};
+    const std::vector<Told> told = live_on_gpu(nccl, setting, [](Actor& actor) {
         if (actor.rank() != 0) return;
         actor.call(0);
         if (actor.handle().check_not_broken().ok()) actor.told.said.emplace_back("not broken");
     });
-    CHECK(nccl.take_complaints() == std::vector<std::string>{"messages that nobody has received"});
+    const std::vector<std::string> complaints = nccl.take_complaints(); // none where the neighbour's time was up first
+    if (setting.way == Way::kNccl) {
+        CHECK(complaints == std::vector<std::string>{"messages that nobody has received"});
+    }
     CHECK_THAT(told[0].said[0], Catch::Contains("receive values"));
     CHECK(told[0].said.size() == 1);
+    for (const Told& rank : told) CHECK(rank.status.message().empty());
+}
+
+TEST_CASE("a node that doesn't come breaks two levels on the other one", "[nccl][two_level]") {
+    const Variable timeout("ONEBIT_TIMEOUT", "0.5");
+    const onebit_check_t check = GENERATE(ONEBIT_CHECK_NONE, ONEBIT_CHECK_FULL);
+    EmulatedNccl nccl;
+    std::atomic<int> waiting = 2; // while they do, the other node stays
+    const Setting setting = {.way = Way::kNcclInNode, .check = check};
+    const std::vector<Told> told = live_on_gpu(nccl, setting, [&](Actor& actor) {
+        if (actor.rank() < 2) {
+            actor.call(0);
+            if (actor.handle().check_not_broken().ok()) actor.told.said.emplace_back("not broken");
+            --waiting;
+        }
+        while (waiting > 0) std::this_thread::yield();
+    });
+    for (std::size_t r = 0; r < 2; ++r) {
+        CHECK(told[r].said.size() == 1);
+        CHECK_THAT(told[r].said[0], Catch::Contains("no answer from a peer") &&
+                                        Catch::Contains(check == ONEBIT_CHECK_NONE ? "'receive chunks'" : "'agree'"));
+    }
     for (const Told& rank : told) CHECK(rank.status.message().empty());
 }
 

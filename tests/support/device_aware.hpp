@@ -45,7 +45,9 @@ class DeviceAwareTransport final : public onebit::Transport {
     }
     onebit::Status find_nodes(std::vector<int>* node_of_rank) override { return inner_->find_nodes(node_of_rank); }
     onebit::Status split(const std::vector<int>& color_of_rank, std::unique_ptr<onebit::Transport>* channel) override {
-        return inner_->split(color_of_rank, channel);
+        ONEBIT_RETURN_IF_ERROR(inner_->split(color_of_rank, channel));
+        *channel = std::make_unique<DeviceAwareTransport>(std::move(*channel));
+        return {};
     }
     onebit::Status share_memory(std::size_t bytes, std::unique_ptr<onebit::SharedMemory>* memory) override {
         return inner_->share_memory(bytes, memory);

@@ -8,12 +8,14 @@
 
 #include <sys/mman.h>
 
+#include <atomic>
 #include <cstdint>
 #include <cstring>
 #include <deque>
 #include <map>
 #include <mutex>
 #include <new>
+#include <string>
 
 #include "core/cuda/device.hpp"
 
@@ -87,6 +89,20 @@ void finish_copies() {
     copy_until(given());
 }
 
+namespace {
+
+unsigned next_gpu() {
+    static std::atomic<unsigned> next = 0;
+    return next++;
+}
+thread_local unsigned gpu = next_gpu();
+
+} // namespace
+
+void take_gpu(unsigned number) {
+    gpu = number;
+}
+
 bool is_on_device(const void* memory, std::size_t bytes) {
     const std::lock_guard lock(device);
     return is_within(allocations, memory) &&
@@ -101,6 +117,11 @@ namespace onebit::cuda {
 
 Status device_of(Stream /*stream*/, int* device) {
     *device = 0;
+    return {};
+}
+
+Status bus_id_of(int /*device*/, std::string* bus_id) {
+    *bus_id = "emulated:" + std::to_string(onebit_test::gpu);
     return {};
 }
 

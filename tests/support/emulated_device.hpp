@@ -40,6 +40,9 @@ Arguments arguments_on_device(const Arguments& arguments) {
 /// Makes the copies that this thread's stream was given: whatever the device does now comes behind them.
 void finish_copies();
 
+/// From now on this thread's GPU is one of so many on its machine; at first each thread has one of its own.
+void take_gpu(unsigned number);
+
 /// Whether all of it lies in the emulated device's memory.
 bool is_on_device(const void* memory, std::size_t bytes);
 

@@ -5,8 +5,26 @@
 #include <utility>
 
 #include "transport/nccl.hpp"
+#include "transport/per_level.hpp"
 
 namespace onebit {
+
+namespace {
+
+/// Between the ranks of `channel`, which are all of the base's or some. Fails on all of the base's or on none.
+Status join(const NcclApi& api, Communicator& base, Transport& channel, cuda::Stream stream,
+            std::unique_ptr<Transport>* transport) {
+    std::unique_ptr<Transport> made;
+    const Status joined = catch_exceptions(
+        [&] { return bootstrap_nccl_transport(api, channel, stream, base.environment().timeout, &made); });
+    const Status agreed = base.agree(joined);
+    if (!agreed.ok() && made != nullptr) made->give_up(); // those who failed won't leave it together with us
+    ONEBIT_RETURN_IF_ERROR(agreed);
+    *transport = std::move(made);
+    return {};
+}
+
+} // namespace
 
 Status bootstrap_nccl(const NcclApi* api, Communicator& base, const Status& own, cuda::Stream stream,
                       std::unique_ptr<Transport>* transport) {
@@ -15,13 +33,18 @@ Status bootstrap_nccl(const NcclApi* api, Communicator& base, const Status& own,
     ONEBIT_RETURN_IF_ERROR(base.agree(own.ok() ? cuda::device_of(stream, &device) : own));
     std::unique_ptr<Transport> channel;
     ONEBIT_RETURN_IF_ERROR(base.open_channel(&channel));
-    std::unique_ptr<Transport> made;
-    const Status joined = catch_exceptions(
-        [&] { return bootstrap_nccl_transport(*api, *channel, stream, base.environment().timeout, &made); });
-    const Status agreed = base.agree(joined);
-    if (!agreed.ok() && made != nullptr) made->give_up(); // those who failed won't leave it together with us
-    ONEBIT_RETURN_IF_ERROR(agreed);
-    *transport = std::move(made);
+    return join(*api, base, *channel, stream, transport);
+}
+
+Status bootstrap_nccl_in_nodes(const NcclApi& api, Communicator& base, cuda::Stream stream,
+                               std::unique_ptr<Transport>* transport) {
+    std::unique_ptr<Transport> channel;
+    ONEBIT_RETURN_IF_ERROR(base.open_channel(&channel));
+    std::unique_ptr<Transport> of_node;
+    ONEBIT_RETURN_IF_ERROR(channel->split(base.groups().node_of_rank, &of_node));
+    std::unique_ptr<Transport> node;
+    ONEBIT_RETURN_IF_ERROR(join(api, base, *of_node, stream, &node));
+    *transport = make_per_level_transport(std::move(channel), base.groups().node_of_rank, std::move(node), stream);
     return {};
 }
 

@@ -15,4 +15,8 @@ namespace onebit {
 Status bootstrap_nccl(const NcclApi* api, Communicator& base, const Status& own, cuda::Stream stream,
                       std::unique_ptr<Transport>* transport);
 
+/// The same inside each node of `base`, and the base's own between nodes, where nothing is wrong on any rank.
+Status bootstrap_nccl_in_nodes(const NcclApi& api, Communicator& base, cuda::Stream stream,
+                               std::unique_ptr<Transport>* transport);
+
 } // namespace onebit

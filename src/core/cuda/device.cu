@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 
 #include <atomic>
+#include <cctype>
 #include <cstring>
 #include <new>
 #include <stdexcept>
@@ -30,6 +31,14 @@ Status device_of(Stream stream, int* device) {
     int devices = 0;
     ONEBIT_RETURN_IF_ERROR(check("device", cudaGetDeviceCount(&devices)));
     return check("device", cudaGetDevice(device));
+}
+
+Status bus_id_of(int device, std::string* bus_id) {
+    char text[32] = "";
+    ONEBIT_RETURN_IF_ERROR(check("device", cudaDeviceGetPCIBusId(text, sizeof(text), device)));
+    *bus_id = text;
+    for (char& letter : *bus_id) letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
+    return {};
 }
 
 Status place_of(const void* address, Place* place) {

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include "core/memory.hpp"
 #include "core/status.hpp"
@@ -19,6 +20,9 @@ using Stream = CUstream_st*;
 /// The GPU that a stream's work runs on; of the default stream (NULL), the current one. UNSUPPORTED where there is
 /// none.
 Status device_of(Stream stream, int* device);
+
+/// Which of its machine's GPUs it is, by its place on the PCI bus, lower case: "0000:12:00.0".
+Status bus_id_of(int device, std::string* bus_id);
 
 /// A GPU that threads may enter, whatever else they work with: its context comes before theirs until they leave, and
 /// what the runtime holds for their current device stays as it is.
