@@ -280,6 +280,7 @@ TEST_CASE("on two levels too a NaN changes nothing, and an overflow is said by a
 
 // Hidden: run by tests/transport/small_shared_memory_test.sh, with ONEBIT_NODE_SIZE=2.
 TEST_CASE("without room for shared memory the form becomes pipelined", "[.][small shared memory]") {
+    const Variable node_size("ONEBIT_NODE_SIZE", "2");
     run_ranks(rank_counts().front(), [](onebit_comm_t comm, RankLog& log) {
         ONEBIT_EXPECT(log, log.size() == 4);
         const std::uint64_t count = std::uint64_t{1} << 24;
