@@ -237,10 +237,11 @@ typedef struct onebit_allreduce_config {
  * ONEBIT_CHECK_FULL, from ONEBIT_SECOND_ERROR elements on, 4d + 4d/n more workspace for a second error state (while
  * AUTO measures, whatever the check); on two levels also at most 8 MiB for each rank that others share its memory with
  * (64 KiB for each of more than 128 ranks of a node), in memory that the node shares, or over NCCL 8 MiB for each rank
- * of the node (of the default ONEBIT_PIECE); dense for good, with all ranks on one node, 2 MiB of its shared memory (or
- * 16 KiB for each rank); with BRUCK d/4 more for each time that n can be divided by the radix, rounded up, before 1 is
- * left. With ONEBIT_MEMORY_CUDA all of it on the GPU, over MPI with up to d bytes of pinned memory of the host; and
- * DENSE takes 8d bytes more there, from its first use on, over MPI with up to 16d pinned. Collective; blocks.
+ * of the node (of the default ONEBIT_PIECE); dense for good, with all ranks on one node, 2 MiB of the memory that they
+ * share (16 KiB for each of more than 128 ranks), if there are as many; with BRUCK d/4 more for each time that n can be
+ * divided by the radix, rounded up, before 1 is left. With ONEBIT_MEMORY_CUDA all of it on the GPU, over MPI with up to
+ * d bytes of pinned memory of the host; and DENSE takes 8d bytes more there, from its first use on, over MPI with up to
+ * 16d pinned. Collective; blocks.
  *   config     read, not kept
  *   allreduce  [out] the handle; set to NULL on failure
  * INVALID_ARGUMENT (among them count 0 and count < ranks), INVALID_HANDLE, MISMATCH, UNSUPPORTED, OUT_OF_MEMORY,
@@ -249,8 +250,8 @@ ONEBIT_API onebit_status_t onebit_allreduce_create(onebit_comm_t comm, const one
                                                    onebit_allreduce_t* allreduce) ONEBIT_NOEXCEPT;
 
 /* recvbuf = average over the ranks of sendbuf, the same bits on every rank; compressed, also the same whatever the ISA,
- * the MPI and the number of threads (dense, the order of summation may be MPI's; within one node it is the ranks', from
- * 2048 elements on). Collective; blocks; transactional.
+ * the MPI and the number of threads (dense, the order of summation may be MPI's; it is the ranks' where info.transport
+ * says "shared memory"). Collective; blocks; transactional.
  *   sendbuf  [in] count elements, aligned to the element's size, in config.memory; the caller's
  *   recvbuf  [out] count elements, likewise; either == sendbuf (in place) or not overlapping it. A call that is
  *            refused leaves it as it was.
@@ -333,8 +334,8 @@ ONEBIT_API onebit_status_t onebit_allreduce_get_info(onebit_allreduce_t allreduc
                                                      onebit_allreduce_info_t* info) ONEBIT_NOEXCEPT;
 
 /* Releases the handle and all it owns; NULL is accepted. Collective over MPI (MPI_Comm_free; where memory is shared, on
- * two levels or dense, a rank also waits for the others, ONEBIT_TIMEOUT at most: destroy handles in the same order
- * everywhere), before MPI_Finalize; over NCCL likewise, waiting.
+ * two levels or dense, a rank also waits for the others, ONEBIT_TIMEOUT at most for each handle: destroy them in the
+ * same order everywhere), before MPI_Finalize; over NCCL likewise, waiting.
  * INVALID_HANDLE; BUSY while a started operation is not finished (nothing is released then). */
 ONEBIT_API onebit_status_t onebit_allreduce_destroy(onebit_allreduce_t allreduce) ONEBIT_NOEXCEPT;
 
@@ -477,7 +478,8 @@ typedef struct onebit_optimizer_config {
  *   tensors      [in] array of num_tensors; read, not kept; the same counts, groups and gradient types in the same
  *                order on every rank; in all at least as many elements as ranks (among those that are compressed, too)
  *   optimizer    [out] the handle; set to NULL on failure
- * With all ranks on one node, and no buckets, exact averages take 2 MiB of its shared memory for each rank, besides.
+ * With all ranks on one node, and no buckets, exact averages take besides at most 4 MiB of the memory that they share
+ * (or 32 KiB for each of more than 128 ranks).
  * INVALID_ARGUMENT, INVALID_HANDLE, MISMATCH, UNSUPPORTED, OUT_OF_MEMORY, TRANSPORT, TIMEOUT. */
 ONEBIT_API onebit_status_t onebit_optimizer_create(onebit_comm_t comm, const onebit_optimizer_config_t* config,
                                                    const onebit_tensor_t* tensors, size_t num_tensors,

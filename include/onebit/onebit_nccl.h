@@ -65,7 +65,7 @@ ONEBIT_API onebit_status_t onebit_comm_bootstrap_nccl(onebit_comm_t base, cudaSt
  *                             each node has one rank, or nodes have different numbers of them
  * Each rank looks at its own machine, and the least of all ranks' choices, the last in this list, is everybody's.
  * ONEBIT_GPU_TRANSPORT=nccl, nccl_in_node or base chooses in their place, if it can be had. onebit_comm_get_info says
- * what it is and why, and so does ONEBIT_LOG. Nodes are those of base.
+ * what it is and why, and so does ONEBIT_LOG.
  * config.stream of handles and optimizers for GPUs' memory is this stream, or NULL, which stands for it. Values in the
  * host's memory go over base, but are UNSUPPORTED with NCCL throughout. With NCCL inside nodes one thread at a time
  * uses the communicator and all that is made from it, all ranks make their calls in the same order, the device is

@@ -44,7 +44,9 @@ Status Allreduce::create(Communicator& communicator, const onebit_allreduce_conf
     ONEBIT_RETURN_IF_ERROR(communicator.open_channel(&channel));
     std::unique_ptr<Allreduce> made(
         new Allreduce(std::move(plan), placement, std::move(channel), std::move(codec), environment.timeout));
-    made->plan_.shares_sums = made->plan_.can_share_sums && (!made->compresses() || extras.exact_sums);
+    // With tentative calls sums are planned for.
+    const bool sums = made->compresses() ? extras.exact_sums : !extras.tentative_calls;
+    made->plan_.shares_sums = made->plan_.can_share_sums && sums;
     if (made->plan_.algorithm == ONEBIT_ALGORITHM_TWO_LEVEL || made->plan_.shares_sums) {
         ONEBIT_RETURN_IF_ERROR(made->share_memory(communicator));
     }
@@ -58,8 +60,9 @@ Status Allreduce::create(Communicator& communicator, const onebit_allreduce_conf
     return {};
 }
 
-/// Without enough memory to share on some node, all ranks do without. Where it fails otherwise on any rank, what the
-/// others have is never freed: it could only be with all.
+/// Without enough memory to share on some node, all ranks do without; sums, for which MPI has another way, also where
+/// sharing is not to be had at all. Where it fails otherwise than for want of memory on any rank, what the others have
+/// is never freed: it could only be with all.
 Status Allreduce::share_memory(Communicator& communicator) {
     auto channels = std::make_unique<TwoLevelForm::Channels>();
     const Status opened = catch_exceptions([&] {
@@ -81,7 +84,9 @@ Status Allreduce::share_memory(Communicator& communicator) {
     }
     channels->give_up();
     (void)channels.release();
-    return agreed;
+    if (!plan_.shares_sums || !communicator.usable()) return agreed;
+    plan_.do_without_shared_memory(agreed.message());
+    return {};
 }
 
 Status Allreduce::open_two_levels(Communicator& communicator, TwoLevelForm::Channels* channels) {
@@ -144,8 +149,7 @@ Status Allreduce::add_dense() {
     if (plan_.values_go_along) {
         dense = std::make_unique<GatheredAllreduce>(*agreement_, plan_.count, channel_->size());
     } else if (plan_.shares_sums) {
-        dense = std::make_unique<SharedAllreduce>(*channels_.memory, *codec_, plan_.count, channel_->rank(),
-                                                  channel_->size(), plan_.threads);
+        dense = std::make_unique<SharedAllreduce>(*channel_, *channels_.memory, *codec_, plan_.count, plan_.threads);
     } else {
         ONEBIT_RETURN_IF_ERROR(placement_->make_dense(*channel_, plan_.count, plan_.threads, kDenseTag, &dense));
     }
@@ -485,8 +489,8 @@ void Allreduce::fill_info(onebit_allreduce_info_t* info) const {
         if (form.algorithm != nullptr) info->workspace_bytes += form.algorithm->workspace_bytes();
     }
     info->algorithm = plan_.algorithm;
-    const bool nccl_in_node =
-        channels_.node != nullptr && channels_.node->is_stream_ordered() && !channel_->is_stream_ordered();
+    const bool nccl_in_node = plan_.algorithm == ONEBIT_ALGORITHM_TWO_LEVEL && channels_.node != nullptr &&
+                              channels_.node->is_stream_ordered() && !channel_->is_stream_ordered();
     const bool shares = plan_.shares_sums && plan_.algorithm == ONEBIT_ALGORITHM_DENSE;
     std::snprintf(info->transport, sizeof(info->transport), "%s%s%s", nccl_in_node ? "nccl+" : "", channel_->name(),
                   shares ? ", shared memory" : "");

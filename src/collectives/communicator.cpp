@@ -104,7 +104,8 @@ Status Communicator::share_tuning_table(std::string* text) {
 }
 
 Status Communicator::choose_costs(const std::string& tuning_table) {
-    host_costs_ = gpu_costs_ = KnownCosts(Costs::estimate(groups_));
+    host_costs_ = KnownCosts(Costs::estimate(groups_, ONEBIT_MEMORY_HOST));
+    gpu_costs_ = KnownCosts(Costs::estimate(groups_, ONEBIT_MEMORY_CUDA));
     if (tuning_table.empty()) return {};
     TuningTable table;
     ONEBIT_RETURN_IF_ERROR(parse_tuning_table(tuning_table, "ONEBIT_TUNING", &table));

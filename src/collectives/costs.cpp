@@ -57,7 +57,7 @@ double bruck_us(const NodeGroups& groups, std::size_t radix, double bytes) {
            blocks / ranks * bytes * kBytesOfBits * (sharing_of(groups) * link.us_per_byte + kCopyUsPerByte);
 }
 
-Costs::Row estimate_row(const NodeGroups& groups, std::uint64_t count) {
+Costs::Row estimate_row(const NodeGroups& groups, onebit_memory_t memory, std::uint64_t count) {
     const auto ranks = static_cast<double>(groups.node_of_rank.size());
     const auto nodes = static_cast<double>(groups.nodes);
     const auto places = static_cast<double>(std::max<std::size_t>(groups.places, 1));
@@ -65,12 +65,13 @@ Costs::Row estimate_row(const NodeGroups& groups, std::uint64_t count) {
     const Link& link = link_of(groups);
     const double dense_rounds = std::bit_width(groups.node_of_rank.size() - 1); // recursive doubling
 
+    const bool shares_sums = memory == ONEBIT_MEMORY_HOST && SharedAllreduce::suits(count, groups);
+
     Costs::Row row;
     row.count = count;
     row.microseconds[ONEBIT_ALGORITHM_DENSE] =
-        dense_rounds * link.round_us + (SharedAllreduce::suits(count, groups)
-                                            ? bytes * kNodeUsPerByte
-                                            : 2 * (ranks - 1) / ranks * bytes * link.us_per_byte);
+        dense_rounds * link.round_us +
+        (shares_sums ? bytes * kNodeUsPerByte : 2 * (ranks - 1) / ranks * bytes * link.us_per_byte);
     row.microseconds[ONEBIT_ALGORITHM_PIPELINED] =
         kCompressedUs + exchange_us(ranks, sharing_of(groups), bytes, link) + bytes * kCodecUsPerByte;
     if (groups.objection() == nullptr) {
@@ -97,7 +98,7 @@ std::size_t Costs::best_radix(const NodeGroups& groups, std::uint64_t count) {
     return best;
 }
 
-Costs Costs::estimate(const NodeGroups& groups) {
+Costs Costs::estimate(const NodeGroups& groups, onebit_memory_t memory) {
     if (groups.node_of_rank.size() == 1) { // nothing to send, so nothing to gain
         Row alone;
         alone.count = 1;
@@ -107,7 +108,7 @@ Costs Costs::estimate(const NodeGroups& groups) {
     // All of it is straight lines but for BRUCK's radix, which changes with the size.
     constexpr int kLargest = 30;
     std::vector<Row> rows;
-    for (int bits = 0; bits <= kLargest; ++bits) rows.push_back(estimate_row(groups, std::uint64_t{1} << bits));
+    for (int bits = 0; bits <= kLargest; ++bits) rows.push_back(estimate_row(groups, memory, std::uint64_t{1} << bits));
     return Costs(std::move(rows));
 }
 

@@ -48,7 +48,7 @@ class Costs {
     };
 
     /// What is to be expected of these ranks, from constants alone: the same everywhere and every time.
-    static Costs estimate(const NodeGroups& groups);
+    static Costs estimate(const NodeGroups& groups, onebit_memory_t memory);
     /// The radix with which BRUCK takes least, by the same estimate. One that is no smaller than the number of ranks
     /// would send every message straight to where it belongs, as the other forms do.
     static std::size_t best_radix(const NodeGroups& groups, std::uint64_t count);

@@ -138,7 +138,7 @@ void Plan::fall_back_from_two_levels(const std::string& why) {
 void Plan::do_without_shared_memory(const std::string& why) {
     if (!shares_sums) return fall_back_from_two_levels(why);
     shares_sums = false;
-    reason += "; not through shared memory: " + why;
+    reason = "not through shared memory (" + why + "); " + reason; // first: info.reason is short
 }
 
 void Plan::log(const Communicator& communicator) const {

@@ -17,13 +17,17 @@ constexpr std::size_t kLeastPartElements = 1024;
 /// Slices that a rank may hand out before its neighbours have averaged the first of them.
 constexpr std::size_t kSlots = 4;
 
+/// A look at the messages takes as long as some at the memory.
+constexpr unsigned kLooksBetweenMessages = 32;
+
 std::size_t aligned(std::size_t elements) {
     return ceil_divide(elements, kAligned) * kAligned;
 }
 
-/// Calls body(begin, length) for every thread's part.
+/// Calls body(begin, length) for every thread's part; for one part, where more would cost more.
 template <typename Body>
 void for_each_part(std::size_t count, unsigned threads, const Body& body) {
+    if (count < 4 * kBlockElements) threads = 1;
     const std::size_t longest = aligned(ceil_divide(count, threads));
     parallel_for(0, threads, threads, [&](std::size_t thread) {
         const std::size_t begin = std::min(thread * longest, count);
@@ -44,13 +48,14 @@ SharedAllreduce::Layout::Layout(std::size_t count, std::size_t ranks)
       slices(ceil_divide(count, part_elements * ranks)),
       bytes(SharedCounters::bytes(kCounters) + kSlots * ranks * part_elements * sizeof(float)) {}
 
-SharedAllreduce::SharedAllreduce(SharedMemory& memory, const Codec& codec, std::size_t count, int rank, int ranks,
+SharedAllreduce::SharedAllreduce(Transport& channel, SharedMemory& memory, const Codec& codec, std::size_t count,
                                  unsigned threads)
-    : memory_(memory),
+    : channel_(channel),
+      memory_(memory),
       codec_(codec),
       count_(count),
-      rank_(static_cast<std::size_t>(rank)),
-      ranks_(static_cast<std::size_t>(ranks)),
+      rank_(static_cast<std::size_t>(channel.rank())),
+      ranks_(static_cast<std::size_t>(channel.size())),
       threads_(threads),
       layout_(count_, ranks_),
       counters_(memory, rank_, ranks_),
@@ -82,7 +87,10 @@ Status SharedAllreduce::advance(Step* step) {
     const bool handed_out = hand_out_next();
     const bool averaged = average_next();
     const bool collected = collect_next();
-    *step = handed_out || averaged || collected ? Step::kAgain : Step::kWait;
+    const bool did = handed_out || averaged || collected;
+    *step = did ? Step::kAgain : Step::kWait;
+    idle_ = did ? 0 : idle_ + 1;
+    if (idle_ % kLooksBetweenMessages == kLooksBetweenMessages - 1) ONEBIT_RETURN_IF_ERROR(channel_.progress());
     if (collected_ < layout_.slices) return {};
     before_ += layout_.slices;
     bytes_sent_ += ring_bytes(count_, static_cast<int>(ranks_));
@@ -119,7 +127,7 @@ bool SharedAllreduce::average_next() {
     const float share = operands_.sum_only ? 1.0F : 1.0F / static_cast<float>(ranks_);
     for_each_part(part.count, threads_, [&](std::size_t begin, std::size_t length) {
         codec_.form_mean({values_, share}, begin, length, slot_stores_, result + begin, output_stores_, output + begin);
-        order_stores(Stores::kPastCaches);
+        order_stores(Stores::kPastCaches); // either may have gone there
     });
     ++averaged_;
     counters_.tell(kAveraged, number + 1);

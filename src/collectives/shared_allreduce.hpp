@@ -21,6 +21,9 @@ namespace onebit {
 /// same everywhere, and each rank reads and writes 16 bytes per element (with two ranks), where MPI's sums over shared
 /// memory took two to five times as long.
 ///
+/// A rank that waits also looks at the channel now and then, for a neighbour may have to finish something else first,
+/// and need this rank's help.
+///
 /// A rank begins a call only when it is done with the last one, but others may not be: what they still have to copy is
 /// in slots, whose use goes on counting through all calls. A neighbour that has left is not noticed but by its silence.
 class SharedAllreduce final : public Algorithm {
@@ -30,8 +33,8 @@ class SharedAllreduce final : public Algorithm {
     /// Of each rank's part of the shared memory.
     static std::size_t shared_bytes(std::size_t count, std::size_t ranks) { return Layout(count, ranks).bytes; }
 
-    /// `memory` outlives it.
-    SharedAllreduce(SharedMemory& memory, const Codec& codec, std::size_t count, int rank, int ranks, unsigned threads);
+    /// `memory` is shared by the channel's ranks; both outlive it, and so does the codec.
+    SharedAllreduce(Transport& channel, SharedMemory& memory, const Codec& codec, std::size_t count, unsigned threads);
 
     std::span<const Stage> stages() const override { return {&stage_, 1}; }
     void set_operands(const Operands& operands) override;
@@ -65,6 +68,7 @@ class SharedAllreduce final : public Algorithm {
     bool collect_next();
     void copy(const float* values, std::size_t count, Stores stores, float* to) const;
 
+    Transport& channel_;
     SharedMemory& memory_;
     const Codec& codec_;
     std::size_t count_;
@@ -84,6 +88,7 @@ class SharedAllreduce final : public Algorithm {
     std::size_t handed_out_ = 0;
     std::size_t averaged_ = 0;
     std::size_t collected_ = 0;
+    unsigned idle_ = 0;                ///< looks that found nothing to do, in a row
     std::vector<const float*> values_; ///< by rank, of the part that is being averaged
 };
 

@@ -68,7 +68,7 @@ Status FusedOptimizer::exchange(Round round) {
 }
 
 /// With buckets as in an early step, for the order in which ranks are added makes a difference to the last bit; without
-/// in MPI's own way, which blocks.
+/// in the quickest way, which may block.
 Status FusedOptimizer::begin_sum(Bucket& bucket) {
     if (!has_buckets()) return bucket.allreduce->run_sum(bucket.sum.data());
     bucket.allreduce->start_sum();

@@ -323,6 +323,11 @@ class MpiTransport final : public Transport {
         return {};
     }
 
+    Status progress() override {
+        int there = 0;
+        return check(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm_, &there, MPI_STATUS_IGNORE), "MPI_Iprobe");
+    }
+
     Status plan_sum(std::size_t count, std::unique_ptr<Sum>* sum) override {
         *sum = std::make_unique<MpiSum>(comm_, size_, crowded_, count, bytes_sent_);
         return {};

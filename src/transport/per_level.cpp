@@ -48,6 +48,7 @@ class PerLevelTransport final : public Transport {
     }
     Status plan_sum(std::size_t count, std::unique_ptr<Sum>* sum) override { return base_->plan_sum(count, sum); }
 
+    Status progress() override { return base_->progress(); }
     std::uint64_t bytes_sent() const override { return base_->bytes_sent(); }
     void give_up() override {
         base_->give_up();

@@ -94,6 +94,10 @@ class Transport {
                                  std::unique_ptr<Exchange>* exchange) = 0;
     virtual Status plan_sum(std::size_t count, std::unique_ptr<Sum>* sum) = 0;
 
+    /// Moves on whatever this rank's messages, not only this channel's, wait for. For who waits for a peer, but not for
+    /// a message, over and over: the peer may wait for one of this rank's.
+    virtual Status progress() { return {}; }
+
     /// Bytes that this rank has sent to others through this channel. A dense sum counts as what a ring would send.
     virtual std::uint64_t bytes_sent() const { return bytes_sent_; }
 

@@ -447,3 +447,17 @@ TEST_CASE("what buckets take in memory", "[optimizer][overlap][memory]") {
         }
     });
 }
+
+TEST_CASE("exact averages of buckets take no shared memory, which they have no use for",
+          "[optimizer][overlap][memory]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        Setup setup{quick_config(ONEBIT_OPTIMIZER_ADAM), {10000, 20000, 15000}};
+        setup.config.bucket_size = 20000;
+        Training training(comm, setup, log);
+        const Gradient gradient = gaussian_gradient(total(setup.sizes), 1);
+        training.steps(gradient, 1, 2);
+        // Two moments, gradients as they are sent and as they arrive; shared memory would be 16 bytes per element more.
+        ONEBIT_EXPECT(log, training.info().state_bytes <= 16 * total(setup.sizes) + (64u << 10));
+    });
+}

@@ -53,8 +53,11 @@ std::size_t pages_of(std::size_t bytes) {
 }
 
 std::byte* reserved() {
-    static void* const begin =
-        mmap(nullptr, 2 * kReserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    static void* const begin = [] {
+        void* const room = mmap(nullptr, 2 * kReserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (room == MAP_FAILED) throw std::bad_alloc();
+        return room;
+    }();
     return static_cast<std::byte*>(begin);
 }
 
