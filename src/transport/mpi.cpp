@@ -224,7 +224,7 @@ class MpiSharedMemory final : public SharedMemory {
     }
 
     std::byte* of(int rank) override { return segments_[static_cast<std::size_t>(rank)]; }
-    bool freed_together() const override { return true; } // MPI_Win_free
+    bool freed_together() const override { return mpi_is_up(); } // MPI_Win_free, which comes too late else
 
   private:
     static constexpr std::size_t kAlignment = 64;
