@@ -98,6 +98,8 @@ class Allreduce {
     const Plan& plan() const { return plan_; }
     Transport& channel() { return *channel_; }
     const Transport& channel() const { return *channel_; }
+    /// By this rank to others, whatever for and whichever way.
+    std::uint64_t bytes_sent() const;
 
     /// Every rank comes with its own status, and two words that must be the same everywhere, and leaves with the common
     /// verdict. Collective; blocks. `meanwhile`: as for decide_now.
@@ -145,7 +147,6 @@ class Allreduce {
     FlatAllreduce* state() { return two_level_ == nullptr ? flat_.get() : &two_level_->flat(); }
     const FlatAllreduce* state() const { return const_cast<Allreduce*>(this)->state(); }
     bool masked() const { return two_level_ == nullptr ? !flat_->mask().empty() : two_level_->masked(); }
-    std::uint64_t bytes_sent() const;
 
     Plan plan_;
     std::shared_ptr<const Placement> placement_;

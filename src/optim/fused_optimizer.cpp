@@ -343,7 +343,7 @@ Status FusedOptimizer::get_error(float* worker, float* server) const {
 
 std::uint64_t FusedOptimizer::bytes_sent() const {
     std::uint64_t bytes = norm_ == nullptr ? 0 : norm_->bytes_sent();
-    for (const Bucket& bucket : buckets_) bytes += bucket.allreduce->channel().bytes_sent();
+    for (const Bucket& bucket : buckets_) bytes += bucket.allreduce->bytes_sent();
     return bytes;
 }
 

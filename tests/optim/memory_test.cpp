@@ -32,3 +32,20 @@ TEST_CASE("1-bit Adam's compression stage takes dense Adam's memory, 4d/n + d/2 
         }
     });
 }
+
+TEST_CASE("what exact averages send counts, whichever way it goes", "[optimizer][bytes]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    for (const char* const ranks_of_node : {"1", "4"}) { // by messages; in shared memory
+        const Variable node_size("ONEBIT_NODE_SIZE", ranks_of_node);
+        run_ranks(n, [&](onebit_comm_t comm, RankLog& log) {
+            log.context(ranks_of_node);
+            Setup setup{quick_config(ONEBIT_OPTIMIZER_ADAM), {10000, 20000}};
+            Training training(comm, setup, log);
+            training.steps(gaussian_gradient(total(setup.sizes), 1), 1, 3);
+            const std::uint64_t ranks = static_cast<std::uint64_t>(log.size());
+            const std::uint64_t sent = training.info().warmup_bytes_sent;
+            const std::uint64_t sums = 3 * 2 * (ranks - 1) * 4 * total(setup.sizes) / ranks; // of a ring
+            ONEBIT_EXPECT(log, sent >= sums && sent <= sums + 1000 * ranks);
+        });
+    }
+}
