@@ -202,7 +202,8 @@ typedef enum onebit_check ONEBIT_ENUM_INT {
     ONEBIT_CHECK_FULL = 0, /* every argument and every value, agreed between the ranks in 16 or 32 bytes to each peer;
                               the call is transactional. Values are looked at as they are encoded, for which the error
                               is kept twice; fewer than 2^22 (ONEBIT_SECOND_ERROR), and those in a GPU's memory, under a
-                              mask or dense, are read once more instead */
+                              mask or dense, are read once more instead, but for dense ones that go through shared
+                              memory from 2^18 on, where no rank has them in place */
     ONEBIT_CHECK_NONE = 1, /* nothing: the caller guarantees valid pointers and finite values on every rank */
     ONEBIT_CHECK_FULL_LOW_MEMORY = 2 /* as FULL, but values are always read once more and the error is kept once */
 } onebit_check_t;
@@ -253,10 +254,11 @@ ONEBIT_API onebit_status_t onebit_allreduce_create(onebit_comm_t comm, const one
  * the MPI and the number of threads (dense, the order of summation may be MPI's; it is the ranks' where info.transport
  * says "shared memory"). Collective; blocks; transactional.
  *   sendbuf  [in] count elements, aligned to the element's size, in config.memory; the caller's
- *   recvbuf  [out] count elements, likewise; either == sendbuf (in place) or not overlapping it. A call that is
- *            refused leaves it as it was.
- * If finite values and the error together overflow float32, the call fails with NONFINITE on every rank after the
- * encoding, resets the error state and leaves recvbuf unspecified, the one case that is not transactional. TIMEOUT
+ *   recvbuf  [out] count elements, likewise; either == sendbuf (in place) or not overlapping it
+ * A call that is refused leaves both as they were, but for this: with ONEBIT_CHECK_FULL a value that is not finite
+ * among 2^18 or more that go through shared memory (info.transport) leaves recvbuf unspecified, if no rank has it in
+ * place. If finite values and the error together overflow float32, the call fails with NONFINITE on every rank after
+ * the encoding, resets the error state and leaves recvbuf unspecified, the one case that is not transactional. TIMEOUT
  * can't interrupt a dense sum that MPI blocks in. After TIMEOUT or TRANSPORT, MPI may still touch both buffers of a
  * dense sum: keep them until MPI_Finalize.
  *

@@ -26,6 +26,7 @@ class Agreement {
     /// Aligned as floats are. This rank's, to be written before advance(); and every rank's, once decided.
     float* payload(std::size_t rank) { return reinterpret_cast<float*>(&ticket(rank) + 1); }
     float* own_payload() { return payload(rank_); }
+    std::size_t ranks() const { return reasons_.size(); }
 
     /// This rank's word: its own status, and what it is about to do. `what` names the two words for the message of a
     /// MISMATCH.
@@ -61,7 +62,7 @@ class Agreement {
     template <typename Bad>
     std::size_t first_rank(const Bad& bad) const {
         std::size_t rank = 0;
-        while (rank < reasons_.size() && !bad(ticket(rank))) ++rank;
+        while (rank < ranks() && !bad(ticket(rank))) ++rank;
         return rank;
     }
     Status judge(Step* step);

@@ -11,12 +11,14 @@
 
 namespace onebit {
 
-/// The ranks' consent to a tentative call: whether all could encode all of their values. It is asked for on the way, so
-/// that nothing waits for it but what can't be undone: decoding.
+/// The ranks' consent to a tentative call: whether all could encode, or add up, all of their values. It is asked for on
+/// the way, so that nothing waits for it but what can't be undone: decoding.
 class Consent {
   public:
     virtual ~Consent() = default;
-    /// What was encoded of this slice is not finite.
+    /// False, once the stages have begun, where all values have been seen before after all: nothing is to be asked.
+    virtual bool needed() const { return true; }
+    /// What was read of this slice, or made of it, is not finite.
     virtual void doubt(const Slice& slice) = 0;
     /// This rank has seen all of its values: tells the others.
     virtual Status ask() = 0;
@@ -38,7 +40,7 @@ struct Operands {
     bool may_block = false;     ///< the caller is going to wait anyway
     bool sum_only = false;      ///< dense: the sum, not the average
     bool tentative = false;     ///< compressed: leaves the error and the last result as they are until it is committed
-    Consent* consent = nullptr; ///< tentative: needed before anything is decoded; the call then commits itself
+    Consent* consent = nullptr; ///< tentative: needed before anything is decoded, or an exact call ends
     const std::function<bool()>* ready = nullptr; ///< pipelined: whether the source has the next slice's values yet
 };
 

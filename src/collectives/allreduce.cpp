@@ -99,7 +99,8 @@ Status Allreduce::open_two_levels(Communicator& communicator, TwoLevelForm::Chan
 
 Status Allreduce::allocate(const Environment& environment, FlatAllreduce::Extras extras) {
     ONEBIT_RETURN_IF_ERROR(placement_->reach(environment, &channel_));
-    const std::size_t payload = plan_.values_go_along ? plan_.count * sizeof(float) : 0;
+    const std::size_t payload_floats = plan_.values_go_along ? plan_.count : plan_.checks_sums_on_the_way() ? 1 : 0;
+    const std::size_t payload = payload_floats * sizeof(float);
     ONEBIT_RETURN_IF_ERROR(Agreement::create(*channel_, kAgreementTag, payload, &agreement_));
     check_ = std::make_unique<CallCheck>(*agreement_, *codec_, *placement_);
     // On a GPU it takes memory, which not every handle is going to need.
@@ -161,7 +162,8 @@ Status Allreduce::add_dense() {
 void Allreduce::add_form(onebit_algorithm_t name, std::unique_ptr<Algorithm> algorithm) {
     std::vector<Stage> stages;
     const bool checked = plan_.check != ONEBIT_CHECK_NONE;
-    if (checked) {
+    const bool twice = plan_.checks_sums_on_the_way(); // where only some ranks could look on the way
+    for (int round = 0; checked && round < (twice ? 2 : 1); ++round) {
         stages.push_back({"check values", [this](Step* step) { return check_->check_values(step); }});
         stages.push_back({"agree", [this](Step* step) { return check_->agree(step); }});
     }
@@ -243,11 +245,14 @@ Status Allreduce::begin(const void* input, void* output, bool may_block) {
     const auto* const values = static_cast<const float*>(input);
     const bool dense = plan_.algorithm == ONEBIT_ALGORITHM_DENSE;
     // What a mask leaves out the encoder doesn't look at.
-    const bool tentative = plan_.tentative && !dense && !masked();
+    const bool if_all_apart = dense && plan_.checks_sums_on_the_way();
+    const bool tentative = if_all_apart || (plan_.tentative && !dense && !masked());
     check_->begin(own, {.input = values,
                         .count = plan_.count,
                         .values_go_along = plan_.values_go_along,
                         .tentative = tentative,
+                        .if_all_apart = if_all_apart,
+                        .apart = input != output,
                         .algorithm = plan_.algorithm,
                         .blocking_sum = dense && may_block,
                         .calls = calls_});

@@ -30,7 +30,8 @@ Status CallCheck::check_buffers(const void* input, const void* output, std::size
 void CallCheck::begin(const Status& own, const Call& call) {
     call_ = call;
     own_ = own;
-    unchecked_ = call.tentative ? 0 : call.count;
+    unchecked_ = call.tentative && (call.apart || !call.if_all_apart) ? 0 : call.count;
+    agreed_ = false;
     asked_ = false;
     consent_ = {};
     refused_ = false;
@@ -41,12 +42,14 @@ void CallCheck::begin(const Status& own, const Call& call) {
 /// Looks for a NaN or an infinity, then says to the others what was found. From the end to the beginning: what it read
 /// last is still in the cache when the encoder, which begins at the beginning, needs it.
 Status CallCheck::check_values(Step* step) {
-    if (own_.ok() && unchecked_ > 0) return check_slice(step);
+    if (!agreed_ && own_.ok() && unchecked_ > 0) return check_slice(step);
+    *step = Step::kDone;
+    if (agreed_) return {};
     if (call_.values_go_along && own_.ok()) {
         std::memcpy(agreement_.own_payload(), call_.input, call_.count * sizeof(float));
     }
+    if (call_.if_all_apart) *agreement_.own_payload() = call_.apart ? 1 : 0;
     begin_agreement();
-    *step = Step::kDone;
     return {};
 }
 
@@ -82,10 +85,25 @@ void CallCheck::begin_agreement() {
 
 /// Goes on only if all ranks are ready.
 Status CallCheck::agree(Step* step) {
+    *step = Step::kDone;
+    if (agreed_) return {};
     ONEBIT_RETURN_IF_ERROR(agreement_.advance(step));
     if (*step != Step::kDone) return {};
     refused_ = !agreement_.verdict().ok();
-    return agreement_.verdict();
+    agreed_ = true;
+    ONEBIT_RETURN_IF_ERROR(agreement_.verdict());
+    if (call_.if_all_apart) see_who_is_apart();
+    return {};
+}
+
+/// Where some are, they look at their values now, for the others' would be lost under a result that is called off.
+void CallCheck::see_who_is_apart() {
+    std::size_t apart = 0;
+    for (std::size_t rank = 0; rank < agreement_.ranks(); ++rank) apart += *agreement_.payload(rank) != 0 ? 1 : 0;
+    call_.if_all_apart = false; // from now on
+    call_.tentative = apart == agreement_.ranks();
+    agreed_ = call_.tentative || apart == 0;
+    unchecked_ = call_.apart ? call_.count : 0;
 }
 
 /// All messages have come and gone, whatever the verdict.

@@ -19,7 +19,8 @@ namespace onebit {
 ///
 /// Values are looked at before anything else, and the ranks agree once. In a tentative call the encoder looks at them
 /// on its way, which spares a pass over memory: the ranks agree on the arguments first, and once all is encoded (and on
-/// two levels handed on), while messages travel, on the values (Consent).
+/// two levels handed on), while messages travel, on the values (Consent). Exact sums of values that lie apart from
+/// where the result goes on all ranks are tentative likewise; the first agreement says who has them in place.
 class CallCheck final : public Consent {
   public:
     struct Call {
@@ -27,6 +28,8 @@ class CallCheck final : public Consent {
         std::size_t count = 0;
         bool values_go_along = false; ///< with the first agreement
         bool tentative = false;
+        bool if_all_apart = false; ///< tentative only where every rank's result lies apart from its values
+        bool apart = false;        ///< as this rank's does
         // What must be the same everywhere.
         onebit_algorithm_t algorithm = ONEBIT_ALGORITHM_FLAT;
         bool blocking_sum = false;
@@ -42,7 +45,7 @@ class CallCheck final : public Consent {
     /// Before the stages of each call. `own`: what is already wrong on this rank, if anything.
     void begin(const Status& own, const Call& call);
 
-    // ---- stages: two before the algorithm's, one after ----
+    // ---- stages: two before the algorithm's, twice where a call is tentative if all are apart, and one after ----
 
     Status check_values(Step* step);
     Status agree(Step* step);
@@ -53,6 +56,7 @@ class CallCheck final : public Consent {
 
     // ---- as the consent of a tentative call ----
 
+    bool needed() const override { return call_.tentative; }
     void doubt(const Slice& slice) override;
     Status ask() override;
     Status test(bool* known) override;
@@ -62,6 +66,7 @@ class CallCheck final : public Consent {
     Status check_slice(Step* step);
     void note_nonfinite(std::size_t index);
     void begin_agreement();
+    void see_who_is_apart();
 
     Agreement& agreement_;
     const Codec& codec_;
@@ -71,6 +76,7 @@ class CallCheck final : public Consent {
     Call call_;
     Status own_;
     std::size_t unchecked_ = 0; ///< values that check_values has yet to look at
+    bool agreed_ = false;       ///< on all that is to be agreed on before the algorithm's stages
     bool asked_ = false;
     Status consent_;
     bool refused_ = false;

@@ -34,6 +34,12 @@ struct Plan {
     unsigned threads = 1;
     std::string reason; ///< why this algorithm
 
+    /// Exact sums through shared memory that are too large for the caches: values are looked at as they are added up,
+    /// which spares a fifth of what a call reads and writes, where every rank's result lies apart from its values.
+    bool checks_sums_on_the_way() const {
+        constexpr std::uint64_t kLeast = std::uint64_t{1} << 18;
+        return shares_sums && check == ONEBIT_CHECK_FULL && count >= kLeast;
+    }
     /// TWO_LEVEL becomes PIPELINED.
     void fall_back_from_two_levels(const std::string& why);
     /// So it does where it would take it; exact sums become the transport's.

@@ -3,6 +3,7 @@
 #include "collectives/shared_allreduce.hpp"
 
 #include <algorithm>
+#include <atomic>
 
 #include "core/parallel.hpp"
 #include "core/partition.hpp"
@@ -24,15 +25,18 @@ std::size_t aligned(std::size_t elements) {
     return ceil_divide(elements, kAligned) * kAligned;
 }
 
-/// Calls body(begin, length) for every thread's part; for one part, where more would cost more.
+/// Calls body(begin, length) for every thread's part; for one part, where more would cost more. Returns whether all of
+/// them said yes.
 template <typename Body>
-void for_each_part(std::size_t count, unsigned threads, const Body& body) {
+bool for_each_part(std::size_t count, unsigned threads, const Body& body) {
     if (count < 4 * kBlockElements) threads = 1;
     const std::size_t longest = aligned(ceil_divide(count, threads));
+    std::atomic<bool> all = true;
     parallel_for(0, threads, threads, [&](std::size_t thread) {
         const std::size_t begin = std::min(thread * longest, count);
-        body(begin, std::min(longest, count - begin));
+        if (!body(begin, std::min(longest, count - begin))) all = false;
     });
+    return all;
 }
 
 } // namespace
@@ -80,6 +84,7 @@ float* SharedAllreduce::slot(std::size_t owner, std::size_t reader, std::uint64_
 void SharedAllreduce::set_operands(const Operands& operands) {
     operands_ = operands;
     handed_out_ = averaged_ = collected_ = 0;
+    asked_ = false;
 }
 
 /// What others wait for comes first, and no slot waits for long.
@@ -91,11 +96,26 @@ Status SharedAllreduce::advance(Step* step) {
     *step = did ? Step::kAgain : Step::kWait;
     idle_ = did ? 0 : idle_ + 1;
     if (idle_ % kLooksBetweenMessages == kLooksBetweenMessages - 1) ONEBIT_RETURN_IF_ERROR(channel_.progress());
-    if (collected_ < layout_.slices) return {};
+    bool known = false;
+    ONEBIT_RETURN_IF_ERROR(seek_consent(&known));
+    if (collected_ < layout_.slices || !known) return {};
     before_ += layout_.slices;
     bytes_sent_ += ring_bytes(count_, static_cast<int>(ranks_));
     *step = Step::kDone;
     return {};
+}
+
+/// Its own part of each slice a rank sees as it adds it up, the others as it hands them out.
+Status SharedAllreduce::seek_consent(bool* known) {
+    *known = !looks();
+    if (*known || averaged_ < layout_.slices) return {};
+    if (!asked_) ONEBIT_RETURN_IF_ERROR(operands_.consent->ask());
+    asked_ = true;
+    return operands_.consent->test(known);
+}
+
+void SharedAllreduce::look_at(const Part& part, bool finite) {
+    if (!finite && looks()) operands_.consent->doubt(Slice::whole({0, part.begin, part.count}));
 }
 
 /// Where the owners have averaged what was in the slots.
@@ -106,7 +126,7 @@ bool SharedAllreduce::hand_out_next() {
     for (std::size_t reader = 0; reader < ranks_; ++reader) {
         if (reader == rank_) continue;
         const Part part = part_of(reader, handed_out_);
-        copy(operands_.input + part.begin, part.count, slot_stores_, slot(rank_, reader, number));
+        look_at(part, copy(operands_.input + part.begin, part.count, slot_stores_, slot(rank_, reader, number)));
     }
     ++handed_out_;
     counters_.tell(kHandedOut, number + 1);
@@ -125,10 +145,14 @@ bool SharedAllreduce::average_next() {
     float* const result = slot(rank_, rank_, number);
     float* const output = operands_.output + part.begin;
     const float share = operands_.sum_only ? 1.0F : 1.0F / static_cast<float>(ranks_);
-    for_each_part(part.count, threads_, [&](std::size_t begin, std::size_t length) {
+    const float* const own = values_[rank_];
+    const bool finite = for_each_part(part.count, threads_, [&](std::size_t begin, std::size_t length) {
+        const bool good = !looks() || codec_.first_nonfinite(own + begin, length) == length; // and into a near cache
         codec_.form_mean({values_, share}, begin, length, slot_stores_, result + begin, output_stores_, output + begin);
         order_stores(Stores::kPastCaches); // either may have gone there
+        return good;
     });
+    look_at(part, finite);
     ++averaged_;
     counters_.tell(kAveraged, number + 1);
     return true;
@@ -140,17 +164,19 @@ bool SharedAllreduce::collect_next() {
     for (std::size_t owner = 0; owner < ranks_; ++owner) {
         if (owner == rank_) continue;
         const Part part = part_of(owner, collected_);
-        copy(slot(owner, owner, number), part.count, output_stores_, operands_.output + part.begin);
+        (void)copy(slot(owner, owner, number), part.count, output_stores_, operands_.output + part.begin);
     }
     ++collected_;
     counters_.tell(kCollected, number + 1);
     return true;
 }
 
-void SharedAllreduce::copy(const float* values, std::size_t count, Stores stores, float* to) const {
-    for_each_part(count, threads_, [&](std::size_t begin, std::size_t length) {
-        (void)codec_.copy(values + begin, length, stores, to + begin);
+/// False if there is a NaN or an infinity among the values.
+bool SharedAllreduce::copy(const float* values, std::size_t count, Stores stores, float* to) const {
+    return for_each_part(count, threads_, [&](std::size_t begin, std::size_t length) {
+        const bool finite = codec_.copy(values + begin, length, stores, to + begin);
         order_stores(stores);
+        return finite;
     });
 }
 

@@ -24,6 +24,9 @@ namespace onebit {
 /// A rank that waits also looks at the channel now and then, for a neighbour may have to finish something else first,
 /// and need this rank's help.
 ///
+/// In a tentative call a rank looks at its values as it hands them out or adds them up, and asks for consent once it
+/// has seen them all; the call ends when consent is known. It's only for values that the result doesn't overwrite.
+///
 /// A rank begins a call only when it is done with the last one, but others may not be: what they still have to copy is
 /// in slots, whose use goes on counting through all calls. A neighbour that has left is not noticed but by its silence.
 class SharedAllreduce final : public Algorithm {
@@ -63,10 +66,13 @@ class SharedAllreduce final : public Algorithm {
     float* slot(std::size_t owner, std::size_t reader, std::uint64_t number) const;
 
     Status advance(Step* step);
+    bool looks() const { return operands_.consent != nullptr && operands_.consent->needed(); }
+    void look_at(const Part& part, bool finite);
+    Status seek_consent(bool* known);
     bool hand_out_next();
     bool average_next();
     bool collect_next();
-    void copy(const float* values, std::size_t count, Stores stores, float* to) const;
+    bool copy(const float* values, std::size_t count, Stores stores, float* to) const;
 
     Transport& channel_;
     SharedMemory& memory_;
@@ -88,6 +94,7 @@ class SharedAllreduce final : public Algorithm {
     std::size_t handed_out_ = 0;
     std::size_t averaged_ = 0;
     std::size_t collected_ = 0;
+    bool asked_ = false;               ///< for consent
     unsigned idle_ = 0;                ///< looks that found nothing to do, in a row
     std::vector<const float*> values_; ///< by rank, of the part that is being averaged
 };

@@ -31,48 +31,27 @@ Status read_number(const char* name, Number least, Number most, Number* number) 
     return {};
 }
 
-/// By onebit_algorithm_t.
+/// By onebit_algorithm_t, GpuPath and GpuTransport.
 constexpr std::array kAlgorithmNames = {"auto", "dense", "flat", "pipelined", "two_level", "bruck"};
-
-Status read_algorithm(onebit_algorithm_t* algorithm) {
-    const std::string text = variable("ONEBIT_ALGORITHM");
-    if (text.empty()) return {};
-    for (std::size_t a = ONEBIT_ALGORITHM_DENSE; a < kAlgorithmNames.size(); ++a) {
-        if (text != kAlgorithmNames[a]) continue;
-        *algorithm = static_cast<onebit_algorithm_t>(a);
-        return {};
-    }
-    return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT,
-                         "environment: ONEBIT_ALGORITHM=%s is not dense, flat, pipelined, two_level or bruck",
-                         text.c_str());
-}
-
-Status read_gpu_path(GpuPath* path) {
-    const std::string text = variable("ONEBIT_GPU_PATH");
-    if (text == "staged") {
-        *path = GpuPath::kStaged;
-    } else if (text == "direct") {
-        *path = GpuPath::kDirect;
-    } else if (!text.empty()) {
-        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "environment: ONEBIT_GPU_PATH=%s is not staged or direct",
-                             text.c_str());
-    }
-    return {};
-}
-
-/// By GpuTransport.
+constexpr std::array kGpuPathNames = {"auto", "staged", "direct"};
 constexpr std::array kGpuTransportNames = {"auto", "nccl", "nccl_in_node", "base"};
 
-Status read_gpu_transport(GpuTransport* transport) {
-    const std::string text = variable("ONEBIT_GPU_TRANSPORT");
+/// Reads a value by its name, from number `first` on; leaves *value alone where the variable is not set.
+template <std::size_t kNames, typename Value>
+Status read_name(const char* name, const std::array<const char*, kNames>& names, std::size_t first, Value* value) {
+    const std::string text = variable(name);
     if (text.empty()) return {};
-    for (std::size_t t = 0; t < kGpuTransportNames.size(); ++t) {
-        if (text != kGpuTransportNames[t]) continue;
-        *transport = static_cast<GpuTransport>(t);
-        return {};
+    std::string known;
+    for (std::size_t v = first; v < kNames; ++v) {
+        if (text == names[v]) {
+            *value = static_cast<Value>(v);
+            return {};
+        }
+        known += v == first ? "" : v + 1 < kNames ? ", " : " or ";
+        known += names[v];
     }
-    return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT,
-                         "environment: ONEBIT_GPU_TRANSPORT=%s is not auto, nccl, nccl_in_node or base", text.c_str());
+    return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "environment: %s=%s is not %s", name, text.c_str(),
+                         known.c_str());
 }
 
 } // namespace
@@ -89,9 +68,10 @@ const char* algorithm_name(onebit_algorithm_t algorithm) {
 Status read_environment(Environment* environment) {
     environment->kernels = variable("ONEBIT_KERNELS");
     environment->tuning = variable("ONEBIT_TUNING");
-    ONEBIT_RETURN_IF_ERROR(read_algorithm(&environment->algorithm));
-    ONEBIT_RETURN_IF_ERROR(read_gpu_path(&environment->gpu_path));
-    ONEBIT_RETURN_IF_ERROR(read_gpu_transport(&environment->gpu_transport));
+    ONEBIT_RETURN_IF_ERROR(
+        read_name("ONEBIT_ALGORITHM", kAlgorithmNames, ONEBIT_ALGORITHM_DENSE, &environment->algorithm));
+    ONEBIT_RETURN_IF_ERROR(read_name("ONEBIT_GPU_PATH", kGpuPathNames, 1, &environment->gpu_path));
+    ONEBIT_RETURN_IF_ERROR(read_name("ONEBIT_GPU_TRANSPORT", kGpuTransportNames, 0, &environment->gpu_transport));
     unsigned log = 0;
     unsigned measure = 1;
     ONEBIT_RETURN_IF_ERROR(read_number("ONEBIT_PIECE", std::uint64_t{1}, std::uint64_t{1} << 40, &environment->piece));

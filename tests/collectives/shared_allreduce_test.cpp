@@ -119,6 +119,49 @@ TEST_CASE("a value that is not finite is refused, and calls go on", "[shared]") 
     });
 }
 
+TEST_CASE("large values are seen on the way, and refused like others; nothing in place is lost", "[shared]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    enum class Places { apart, in_place, mixed };
+    const Places places = GENERATE(Places::apart, Places::in_place, Places::mixed);
+    const unsigned threads = GENERATE(1u, 2u);
+    run_ranks(n, [&](onebit_comm_t comm, RankLog& log) {
+        const std::uint64_t count = 3 * slice + 77;
+        onebit_allreduce_config_t config = dense_config(count);
+        config.threads = threads;
+        Allreduce reduce(comm, config, log);
+        const bool in_place = places == Places::in_place || (places == Places::mixed && log.rank() % 2 == 0);
+        // The first value is the first rank's part, the last the last one's: of the bad rank's own, and of another's.
+        for (const std::uint64_t at : {std::uint64_t{0}, count / 2, count - 1}) {
+            for (const int bad_rank : {0, log.size() - 1}) {
+                std::vector<float> input = input_of(count, log.rank(), 0);
+                if (log.rank() == bad_rank) input[at] = -std::numeric_limits<float>::infinity();
+                std::vector<float> values = input, output(count);
+                ONEBIT_EXPECT_FAILURE(
+                    log, ONEBIT_ERROR_NONFINITE,
+                    "rank " + std::to_string(bad_rank) + ": sendbuf[" + std::to_string(at) + "] is -inf",
+                    onebit_allreduce_run(reduce.get(), values.data(), in_place ? values.data() : output.data()));
+                ONEBIT_EXPECT(log, same_bits(values, input));
+                values = input_of(count, log.rank(), at);
+                std::vector<float>& result = in_place ? values : output;
+                ONEBIT_EXPECT_OK(log, onebit_allreduce_run(reduce.get(), values.data(), result.data()));
+                ONEBIT_EXPECT(log, same_bits(result, average(count, log.size(), at)));
+            }
+        }
+        ONEBIT_EXPECT(log, reduce.info().calls == 6);
+    });
+}
+
+TEST_CASE("sums of finite values that overflow are infinite, and nobody's fault", "[shared]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    if (n == 1) return;
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        const std::uint64_t count = 3 * slice;
+        Allreduce reduce(comm, dense_config(count), log);
+        const std::vector<float> output = reduce.run(std::vector<float>(count, std::numeric_limits<float>::max()));
+        ONEBIT_EXPECT(log, same_bits(output, std::vector<float>(count, std::numeric_limits<float>::infinity())));
+    });
+}
+
 TEST_CASE("a rank that stays away is noticed by its silence", "[shared][timeout]") {
     const int n = GENERATE(from_range(rank_counts()));
     if (n == 1) return;

@@ -52,6 +52,16 @@ HWY_INLINE void prefetch_group_ahead(const float* group) {
     prefetch_ahead(group + kLanes / 2);
 }
 
+/// Past the caches `to` must be aligned.
+template <Stores kStores>
+HWY_INLINE void store(Vector v, float* to) {
+    if constexpr (kStores == Stores::kPastCaches) {
+        hn::Stream(v, Tag(), to);
+    } else {
+        hn::StoreU(v, Tag(), to);
+    }
+}
+
 /// Lanes of register k whose bit in the group's word is 1.
 HWY_INLINE Mask mask_of(std::uint32_t word, std::size_t k) {
     const BitsTag d;
@@ -101,11 +111,7 @@ HWY_INLINE void correct(Group& group, const float* before, Vector old_scale, flo
         const Vector error = hn::Sub(old, hn::IfThenElse(hn::Ge(old, zero), old_scale, minus_old_scale));
         Vector c = hn::Add(group[k], error);
         if constexpr (kMasked) c = hn::IfThenElseZero(mask_of(valid, k), c);
-        if constexpr (kStores == Stores::kPastCaches) {
-            hn::Stream(c, d, corrected + k * kVectorLanes);
-        } else {
-            hn::Store(c, d, corrected + k * kVectorLanes);
-        }
+        store<kStores>(c, corrected + k * kVectorLanes);
         sum[k] = hn::Add(sum[k], kScale == ONEBIT_SCALE_L2 ? hn::Mul(c, c) : hn::Abs(c));
         group[k] = c;
     }
@@ -277,12 +283,7 @@ HWY_INLINE void decode_groups(const std::uint32_t* bits, float scale, const std:
         for (std::size_t k = 0; k < kRegisters; ++k) {
             Vector v = hn::IfThenElse(mask_of(bits[g], k), plus, minus);
             if constexpr (kMasked) v = hn::IfThenElseZero(mask_of(valid[g], k), v);
-            float* const to = values + g * kLanes + k * kVectorLanes;
-            if constexpr (kStores == Stores::kPastCaches) {
-                hn::Stream(v, d, to);
-            } else {
-                hn::StoreU(v, d, to);
-            }
+            store<kStores>(v, values + g * kLanes + k * kVectorLanes);
         }
     }
 }
@@ -340,15 +341,6 @@ bool all_finite(const float* values, std::size_t count) {
     for (const Bits& v : largest) finite = is_finite(v) && finite;
     for (std::size_t i = kParts * part; i < count; ++i) finite = is_finite(values[i]) && finite;
     return finite;
-}
-
-template <Stores kStores>
-HWY_INLINE void store(Vector v, float* to) {
-    if constexpr (kStores == Stores::kPastCaches) {
-        hn::Stream(v, Tag(), to);
-    } else {
-        hn::StoreU(v, Tag(), to);
-    }
 }
 
 template <Stores kStores>
