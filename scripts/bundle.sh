@@ -16,7 +16,7 @@ library's, into FOLDER (default: build/bundle). There FOLDER/gpu_check.sh runs i
 END
 }
 
-programs=(tests/onebit_cuda_tests bench/cuda_{kernel,passes,allreduce}_benchmark tools/onebit_info)
+programs=(tests/onebit_{cuda_tests,nccl_processes} bench/cuda_{kernel,passes,allreduce}_benchmark tools/onebit_info)
 most_mib=60
 
 # The C library belongs to the machine, and the driver's to its GPU.

@@ -70,11 +70,14 @@ beside_torch() {
 }
 
 check_all() {
-    local tests kernels passes torch allreduce figures file=$folder/passes.json results=()
+    local tests nccl kernels passes torch allreduce figures file=$folder/passes.json results=()
     step "The machine" "$programs/onebit_info"
     step "Tests" "$programs/onebit_cuda_tests"
     tests=$result
     results+=("$result")
+    step "NCCL between processes" "$programs/onebit_nccl_processes"
+    nccl=$result
+    if [[ $result == failed ]]; then results+=("$result"); fi # there need not be an NCCL
     measure "Kernels beside a copy from device to device" "$programs/cuda_kernel_benchmark"
     kernels=$figures
     results+=("$result")
@@ -89,8 +92,8 @@ check_all() {
     measure "Allreduces between two ranks on one GPU" "$programs/cuda_allreduce_benchmark"
     allreduce=$figures
     results+=("$result")
-    printf '{"tests": "%s", "kernels": %s, "passes": %s, "torch": %s, "allreduce": %s}\n' \
-        "$tests" "$kernels" "$passes" "$torch" "$allreduce" >"$folder/gpu_check.json"
+    printf '{"tests": "%s", "nccl": "%s", "kernels": %s, "passes": %s, "torch": %s, "allreduce": %s}\n' \
+        "$tests" "$nccl" "$kernels" "$passes" "$torch" "$allreduce" >"$folder/gpu_check.json"
     case "${results[*]}" in
         "passed passed passed passed") return 0 ;;
         "skipped skipped skipped skipped") return 77 ;;

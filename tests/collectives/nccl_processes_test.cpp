@@ -1,0 +1,228 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// NCCL's own transport between processes, as a user's communicator, on as many GPUs as there are, be it one: ranks that
+// tell NCCL different names of their host (NCCL_HOSTID) may share a GPU, and talk through sockets.
+//
+//     onebit_nccl_processes [RANKS]    2 and 4 ranks by default
+//
+// Each rank computes what the host's handles of all ranks give, as threads of its own, and compares the bits. Exit
+// status 77: there is no GPU or no NCCL, or NCCL doesn't let so many ranks share what there is.
+
+#include <cuda_runtime.h>
+#include <onebit/onebit_nccl.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <new>
+#include <onebit/onebit.hpp>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "compress/device_memory.hpp"
+#include "support/data.hpp"
+#include "transport/nccl_channel.hpp"
+
+namespace {
+
+using namespace onebit_test;
+
+constexpr int kSkipped = 77;
+constexpr std::size_t kCount = 100003;
+constexpr int kSteps = 3;
+constexpr double kTimeout = 60;
+
+struct Form {
+    onebit_algorithm_t algorithm;
+    const char* name;
+};
+constexpr std::array kForms = {Form{ONEBIT_ALGORITHM_FLAT, "flat"}, Form{ONEBIT_ALGORITHM_PIPELINED, "pipelined"},
+                               Form{ONEBIT_ALGORITHM_TWO_LEVEL, "two levels"}, Form{ONEBIT_ALGORITHM_DENSE, "dense"}};
+
+/// What the processes share.
+struct Opening {
+    onebit::nccl::UniqueId id;
+    std::atomic<int> there = 0; ///< 1: the id is; -1: it won't come
+};
+
+onebit_allreduce_config_t config_of(const Form& form) {
+    onebit_allreduce_config_t config = ONEBIT_ALLREDUCE_CONFIG_INIT(kCount);
+    config.algorithm = form.algorithm;
+    return config;
+}
+
+std::vector<float> input_of(int rank, int step) {
+    return make_data(Kind::gaussian, kCount, 1, rank, static_cast<std::uint64_t>(step));
+}
+
+/// By step, the same on all ranks.
+std::vector<std::vector<float>> averages_on_the_host(int ranks, const Form& form) {
+    std::vector<onebit::Communicator> communicators = onebit::Communicator::loopback(ranks);
+    std::vector<std::vector<float>> averages(kSteps, std::vector<float>(kCount));
+    std::vector<std::jthread> threads;
+    for (int rank = 0; rank < ranks; ++rank) {
+        threads.emplace_back([&, rank] {
+            onebit::Allreduce handle(communicators[static_cast<std::size_t>(rank)], config_of(form));
+            std::vector<float> values;
+            for (int step = 0; step < kSteps; ++step) {
+                values = input_of(rank, step);
+                handle.run(values.data(), values.data());
+                if (rank == 0) averages[static_cast<std::size_t>(step)] = values;
+            }
+        });
+    }
+    threads.clear(); // joins them
+    return averages;
+}
+
+bool agrees(const Form& form, const std::vector<float>& values, const std::vector<float>& expected) {
+    if (form.algorithm != ONEBIT_ALGORITHM_DENSE) {
+        return std::memcmp(values.data(), expected.data(), kCount * sizeof(float)) == 0;
+    }
+    for (std::size_t i = 0; i < kCount; ++i) { // NCCL adds up in an order of its own
+        if (!(std::abs(values[i] - expected[i]) <= 1e-5F)) return false;
+    }
+    return true;
+}
+
+/// Whether all that came out is right.
+bool compare(const onebit::Communicator& communicator, cudaStream_t stream, const Form& form) {
+    const std::vector<std::vector<float>> expected = averages_on_the_host(communicator.size(), form);
+    onebit_allreduce_config_t config = config_of(form);
+    config.memory = ONEBIT_MEMORY_CUDA;
+    onebit::Allreduce handle(communicator, config);
+    bool right = true;
+    for (int step = 0; step < kSteps; ++step) {
+        const onebit::DeviceArray<float> values(input_of(communicator.rank(), step));
+        handle.run(values.data(), values.data());
+        right = cudaStreamSynchronize(stream) == cudaSuccess && right;
+        right = agrees(form, values.get(), expected[static_cast<std::size_t>(step)]) && right;
+    }
+    right = handle.info().algorithm == form.algorithm && std::string(handle.info().transport) == "nccl" && right;
+    if (communicator.rank() == 0 || !right) {
+        std::printf("rank %d of %d, %s: %s\n", communicator.rank(), communicator.size(), form.name,
+                    right ? "the host's averages" : "FAILED: not the host's averages");
+    }
+    return right;
+}
+
+int skip(int rank, const std::string& why) {
+    if (rank == 0) std::printf("skipped: %s\n", why.c_str());
+    return kSkipped;
+}
+
+/// The id comes from rank 0, through memory that they share.
+onebit::Status join(const onebit::NcclApi& api, Opening& opening, int rank, int ranks, onebit::nccl::Comm* comm) {
+    if (rank == 0) {
+        const onebit::Status made =
+            onebit::nccl::check(api, nullptr, api.get_unique_id(&opening.id), "ncclGetUniqueId");
+        opening.there = made.ok() ? 1 : -1;
+        ONEBIT_RETURN_IF_ERROR(made);
+    }
+    ONEBIT_RETURN_IF_ERROR(onebit::nccl::poll("the id", kTimeout, [&](bool* done) {
+        *done = opening.there != 0;
+        return onebit::Status();
+    }));
+    if (opening.there < 0) return onebit::Status::error(ONEBIT_ERROR_TRANSPORT, "rank 0 got no id");
+    return onebit::nccl::join_comm(api, opening.id, ranks, rank, kTimeout, comm);
+}
+
+/// The exit status.
+int run_rank(Opening& opening, int rank, int ranks) {
+    int devices = 0;
+    if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) return skip(rank, "there is no GPU");
+    if (cudaSetDevice(rank % devices) != cudaSuccess) return 1;
+    const onebit::NcclApi* api = nullptr;
+    if (const onebit::Status found = onebit::find_nccl_api(&api); !found.ok()) return skip(rank, found.message());
+    onebit::nccl::Comm comm = nullptr;
+    if (const onebit::Status joined = join(*api, opening, rank, ranks, &comm); !joined.ok()) {
+        if (ranks > devices) return skip(rank, joined.message());
+        std::printf("rank %d of %d FAILED: %s\n", rank, ranks, joined.message().c_str());
+        return 1;
+    }
+    cudaStream_t stream = nullptr;
+    bool right = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess;
+    {
+        onebit_comm_t handle = nullptr;
+        onebit::check(onebit_comm_create_nccl(comm, stream, &handle));
+        const onebit::Communicator communicator(handle);
+        for (const Form& form : kForms) {
+            if (form.algorithm == ONEBIT_ALGORITHM_TWO_LEVEL && ranks < 4) continue; // a node would be one rank
+            right = compare(communicator, stream, form) && right;
+        }
+    }
+    right = api->comm_destroy(comm) == onebit::nccl::kSuccess && right;
+    return right ? 0 : 1;
+}
+
+[[noreturn]] void be_rank(Opening& opening, int rank, int ranks) {
+    // Nodes of two ranks, for two levels.
+    setenv("ONEBIT_NODE_SIZE", "2", 1);
+    setenv("NCCL_HOSTID", ("onebit-rank-" + std::to_string(rank)).c_str(), 1);
+    int code = 1;
+    try {
+        code = run_rank(opening, rank, ranks);
+    } catch (const std::exception& error) {
+        std::printf("rank %d of %d FAILED: %s\n", rank, ranks, error.what());
+    }
+    std::fflush(stdout);
+    _exit(code); // whatever NCCL still has going on
+}
+
+/// The worst exit status of the ranks, each a process. CUDA is begun in them alone, as it doesn't live through a fork.
+int run_ranks(int ranks) {
+    void* const shared = mmap(nullptr, sizeof(Opening), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (shared == MAP_FAILED) return 1;
+    Opening& opening = *new (shared) Opening;
+    std::vector<pid_t> processes;
+    for (int rank = 0; rank < ranks; ++rank) {
+        const pid_t process = fork();
+        if (process == 0) be_rank(opening, rank, ranks);
+        processes.push_back(process);
+    }
+    int worst = 0;
+    std::size_t left = processes.size();
+    const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(3 * kTimeout);
+    for (; left > 0 && std::chrono::steady_clock::now() < end;
+         std::this_thread::sleep_for(std::chrono::milliseconds(5))) {
+        int state = 0;
+        if (waitpid(-1, &state, WNOHANG) <= 0) continue;
+        --left;
+        const int code = WIFEXITED(state) ? WEXITSTATUS(state) : 1;
+        worst = worst == 1 || code == 1 ? 1 : std::max(worst, code);
+    }
+    if (left > 0) {
+        std::printf("FAILED: %zu of %d ranks didn't come to an end\n", left, ranks);
+        for (const pid_t process : processes) kill(process, SIGKILL);
+        worst = 1;
+    }
+    return worst;
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+    std::vector<int> sizes = {2, 4};
+    if (argc > 1) sizes = {std::atoi(argv[1])};
+    int worst = 0;
+    bool any = false;
+    for (const int ranks : sizes) {
+        std::fflush(stdout);
+        const int code = run_ranks(ranks);
+        std::printf("%d ranks over NCCL: %s\n", ranks, code == 0 ? "passed" : code == kSkipped ? "skipped" : "FAILED");
+        any = any || code == 0;
+        if (code != kSkipped) worst = std::max(worst, code);
+    }
+    return worst != 0 ? 1 : any ? 0 : kSkipped;
+}
