@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// 1-bit Adam and 0/1 Adam on a GPU over NCCL, an emulated one, and over a transport that reaches the GPU's memory,
+// Optimizers that compress, on a GPU over NCCL, an emulated one, and over a transport that reaches the GPU's memory,
 // beside the same on the host.
 
 #include <catch2/catch.hpp>
@@ -18,7 +18,7 @@
 namespace onebit {
 namespace {
 
-constexpr std::size_t kCount = 5003;
+constexpr std::size_t kCount = 5003; ///< in chunks of 79 and 78 words
 constexpr std::size_t kFirst = 3000; ///< of the elements: in one tensor, all others in another
 
 struct Trained {
@@ -37,32 +37,32 @@ onebit_optimizer_config_t make_config(onebit_optimizer_kind_t kind) {
 }
 
 Status train(std::unique_ptr<Transport> transport, onebit_memory_t memory, onebit_optimizer_config_t config,
-             Trained* outcome) {
+             std::size_t count, Trained* outcome) {
     const int rank = transport->rank();
     std::unique_ptr<Communicator> communicator;
     ONEBIT_RETURN_IF_ERROR(Communicator::create(std::move(transport), {}, &communicator));
     config.memory = memory;
     Memory& place = memory == ONEBIT_MEMORY_CUDA ? device_memory() : host_memory();
-    AlignedBuffer<float> parameters(kCount, place);
-    AlignedBuffer<float> gradients(kCount, place);
+    AlignedBuffer<float> parameters(count, place);
+    AlignedBuffer<float> gradients(count, place);
     const onebit_tensor_t tensors[] = {
         ONEBIT_TENSOR_INIT(parameters.data(), gradients.data(), kFirst),
-        ONEBIT_TENSOR_INIT(parameters.data() + kFirst, gradients.data() + kFirst, kCount - kFirst)};
+        ONEBIT_TENSOR_INIT(parameters.data() + kFirst, gradients.data() + kFirst, count - kFirst)};
     std::unique_ptr<Optimizer> optimizer;
     ONEBIT_RETURN_IF_ERROR(make_optimizer(*communicator, &config, tensors, 2, {}, &optimizer));
     for (unsigned step = 0; step < 9; ++step) {
-        gradients.copy_from(onebit_test::make_data(onebit_test::Kind::gaussian, kCount, 1, rank, step).data());
+        gradients.copy_from(onebit_test::make_data(onebit_test::Kind::gaussian, count, 1, rank, step).data());
         if (config.bucket_size > 0) ONEBIT_RETURN_IF_ERROR(optimizer->grad_ready(1));
         ONEBIT_RETURN_IF_ERROR(optimizer->step());
     }
-    outcome->parameters.resize(kCount);
+    outcome->parameters.resize(count);
     parameters.copy_to(outcome->parameters.data());
     return {};
 }
 
-std::vector<Trained> train_on_host(int ranks, const onebit_optimizer_config_t& config) {
+std::vector<Trained> train_on_host(int ranks, const onebit_optimizer_config_t& config, std::size_t count = kCount) {
     return onebit_test::run_loopback_ranks<Trained>(ranks, [&](std::unique_ptr<Transport> transport, Trained* outcome) {
-        return train(std::move(transport), ONEBIT_MEMORY_HOST, config, outcome);
+        return train(std::move(transport), ONEBIT_MEMORY_HOST, config, count, outcome);
     });
 }
 
@@ -75,14 +75,16 @@ void compare(const std::vector<Trained>& on_gpu, const std::vector<Trained>& on_
     }
 }
 
-TEST_CASE("1-bit Adam and 0/1 Adam over NCCL train as on the host, to the bit", "[nccl][optimizers]") {
-    const onebit_optimizer_config_t config =
-        make_config(GENERATE(ONEBIT_OPTIMIZER_ONEBIT_ADAM, ONEBIT_OPTIMIZER_ZERO_ONE_ADAM));
+TEST_CASE("optimizers that compress train over NCCL as on the host, to the bit", "[nccl][optimizers]") {
+    const onebit_optimizer_config_t config = make_config(
+        GENERATE(ONEBIT_OPTIMIZER_ONEBIT_ADAM, ONEBIT_OPTIMIZER_ONEBIT_LAMB, ONEBIT_OPTIMIZER_ZERO_ONE_ADAM));
+    const std::size_t count = GENERATE(as<std::size_t>{}, kCount, kCount + 32);
     onebit_test::EmulatedNccl nccl; // two ranks: their exact sums have but one order
     const auto train_on_gpu = [&](std::unique_ptr<Transport> transport, Trained* outcome) {
-        return train(std::move(transport), ONEBIT_MEMORY_CUDA, config, outcome);
+        return train(std::move(transport), ONEBIT_MEMORY_CUDA, config, count, outcome);
     };
-    compare(onebit_test::run_nccl_ranks<Trained>(nccl, 2, train_on_gpu), train_on_host(2, config));
+    compare(onebit_test::run_nccl_ranks<Trained>(nccl, 2, train_on_gpu), train_on_host(2, config, count));
+    CHECK((onebit_test::EmulatedNccl::calls("ncclAlltoAll") > 0) == (count != kCount)); // whose chunks are equally long
 }
 
 TEST_CASE("optimizers whose messages go directly train as on the host, in buckets too", "[cuda][direct][optimizers]") {
@@ -92,7 +94,7 @@ TEST_CASE("optimizers whose messages go directly train as on the host, in bucket
     const int ranks = config.bucket_size > 0 ? 3 : 2; // whose sums are added up in rank order, or have but one
     const auto train_on_gpu = [&](std::unique_ptr<Transport> transport, Trained* outcome) {
         auto direct = std::make_unique<onebit_test::DeviceAwareTransport>(std::move(transport));
-        return train(std::move(direct), ONEBIT_MEMORY_CUDA, config, outcome);
+        return train(std::move(direct), ONEBIT_MEMORY_CUDA, config, kCount, outcome);
     };
     compare(onebit_test::run_loopback_ranks<Trained>(ranks, train_on_gpu), train_on_host(ranks, config));
 }
@@ -108,7 +110,7 @@ TEST_CASE("what can't be had over NCCL is said on every rank", "[nccl][optimizer
     onebit_test::EmulatedNccl nccl;
     const auto outcomes =
         onebit_test::run_nccl_ranks<Trained>(nccl, 2, [&](std::unique_ptr<Transport> transport, Trained* outcome) {
-            return train(std::move(transport), ONEBIT_MEMORY_CUDA, config, outcome);
+            return train(std::move(transport), ONEBIT_MEMORY_CUDA, config, kCount, outcome);
         });
     for (const Trained& outcome : outcomes) {
         CHECK(outcome.status.code() == ONEBIT_ERROR_UNSUPPORTED);
