@@ -3,7 +3,6 @@
 #include "collectives/device_two_level.hpp"
 
 #include <algorithm>
-#include <ranges>
 #include <utility>
 
 namespace onebit {
@@ -141,8 +140,8 @@ Status DeviceTwoLevel::plan_exchange_in_node(int tag) {
 /// follow from the numbers of elements, ranks and nodes.
 Status DeviceTwoLevel::plan_sharing(int tag) {
     const std::size_t row_words = first_words_[1];
-    const auto is_row = [&](std::size_t place) { return first_words_[place] == place * row_words; };
-    const bool equal = std::ranges::all_of(std::views::iota(std::size_t{1}, first_words_.size()), is_row);
+    bool equal = true;
+    for (std::size_t place = 1; place <= shards_.size(); ++place) equal &= first_words_[place] == place * row_words;
     if (equal && on_device() && channels_.node->has_native(Pattern::kAllGather)) {
         return channels_.node->plan_native(Pattern::kAllGather, messages_of(place_), messages_.data(),
                                            row_words * sizeof(std::uint32_t), &sharing_);
