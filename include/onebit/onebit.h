@@ -462,7 +462,7 @@ typedef struct onebit_optimizer_config {
                                     elements, whole tensors, which onebit_optimizer_grad_ready can begin with: where
                                     the network takes longer than the encoder, as a slow one does */
     onebit_memory_t memory;      /* where parameters, gradients and copies lie; the same on every rank. In a GPU's, over
-                                    NCCL, neither with max_grad_norm nor with bucket_size: UNSUPPORTED */
+                                    NCCL, not with bucket_size: UNSUPPORTED */
     void* stream; /* ONEBIT_MEMORY_CUDA: the cudaStream_t, this rank's own, that the optimizer's work goes
                      into, NULL: the default stream of the device that is current when the optimizer is
                      created. It outlives the optimizer */

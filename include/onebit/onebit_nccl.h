@@ -28,7 +28,7 @@ typedef struct CUstream_st* cudaStream_t;
  * are UNSUPPORTED), and config.stream is this stream, or NULL, which stands for it. Exchanges are the stream's work:
  * onebit_allreduce_start puts all of it there, as run does, and test and wait only tell how that went. One thread at a
  * time uses the communicator and all that is made from it, and all ranks make their calls in the same order. Optimizers
- * likewise; with max_grad_norm they are UNSUPPORTED over NCCL so far.
+ * likewise; with bucket_size they are UNSUPPORTED over NCCL.
  * Collective; blocks, and for no longer than ONEBIT_TIMEOUT if nccl_comm was made with config.blocking = 0: else a rank
  * that fails before it splits, or never comes, leaves the others waiting. A dense call with ONEBIT_CHECK_NONE waits for
  * nothing, and so knows no timeout.

@@ -87,9 +87,9 @@ Status DeviceTwoLevel::create(Channels& channels, const Codec& codec, std::uniqu
     return {};
 }
 
-/// Up to all chunks encoded.
+/// Up to all chunks encoded. By messages even where all pieces are equally long: an all-to-all of NCCL's would copy
+/// this rank's own piece, too, which is added up where it is.
 Status DeviceTwoLevel::plan_average(int tag) {
-    const bool on_device = &codec_.memory() != &host_memory();
     const std::vector<Piece>& own = pieces_[place_];
     for (std::size_t t = 0; t < own.size(); ++t) {
         std::vector<Part> sends;
@@ -97,8 +97,8 @@ Status DeviceTwoLevel::plan_average(int tag) {
         for (std::size_t place = 0; place < shards_.size(); ++place) {
             if (place == place_) continue;
             const int peer = static_cast<int>(place);
-            sends.push_back({peer, outgoing(place), pieces_[place][t].count * sizeof(float), on_device});
-            receives.push_back({peer, incoming(place), own[t].count * sizeof(float), on_device});
+            sends.push_back({peer, outgoing(place), pieces_[place][t].count * sizeof(float), on_device()});
+            receives.push_back({peer, incoming(place), own[t].count * sizeof(float), on_device()});
         }
         ONEBIT_RETURN_IF_ERROR(
             channels_.node->plan_exchange(std::move(sends), std::move(receives), tag, &averaging_.emplace_back()));
@@ -130,10 +130,25 @@ Status DeviceTwoLevel::plan_exchange_between_nodes(int tag) {
 
 /// Of the shards' messages.
 Status DeviceTwoLevel::plan_exchange_in_node(int tag) {
+    ONEBIT_RETURN_IF_ERROR(plan_sharing(tag));
+    stages_.push_back(start_stage("share the shard's result", *sharing_));
+    stages_.push_back(wait_stage("receive the shards' results", *sharing_));
+    return {};
+}
+
+/// Where they are equally long, by the transport's own all-gather: which all of a node know alike, for the shards
+/// follow from the numbers of elements, ranks and nodes.
+Status DeviceTwoLevel::plan_sharing(int tag) {
+    const std::size_t row_words = first_words_[1];
+    bool equal = true;
+    for (std::size_t place = 1; place <= shards_.size(); ++place) equal &= first_words_[place] == place * row_words;
+    if (equal && on_device() && channels_.node->has_native(Pattern::kAllGather)) {
+        return channels_.node->plan_native(Pattern::kAllGather, messages_of(place_), messages_.data(),
+                                           row_words * sizeof(std::uint32_t), &sharing_);
+    }
     const auto part = [&](std::size_t peer, std::size_t owner) {
         const std::size_t words = first_words_[owner + 1] - first_words_[owner];
-        return Part{static_cast<int>(peer), messages_of(owner), words * sizeof(std::uint32_t),
-                    &codec_.memory() != &host_memory()};
+        return Part{static_cast<int>(peer), messages_of(owner), words * sizeof(std::uint32_t), on_device()};
     };
     std::vector<Part> sends;
     std::vector<Part> receives;
@@ -142,10 +157,7 @@ Status DeviceTwoLevel::plan_exchange_in_node(int tag) {
         sends.push_back(part(place, place_));
         receives.push_back(part(place, place));
     }
-    ONEBIT_RETURN_IF_ERROR(channels_.node->plan_exchange(std::move(sends), std::move(receives), tag, &sharing_));
-    stages_.push_back(start_stage("share the shard's result", *sharing_));
-    stages_.push_back(wait_stage("receive the shards' results", *sharing_));
-    return {};
+    return channels_.node->plan_exchange(std::move(sends), std::move(receives), tag, &sharing_);
 }
 
 float* DeviceTwoLevel::incoming(std::size_t place) {

@@ -52,8 +52,10 @@ class DeviceTwoLevel final : public TwoLevelForm {
                    std::size_t piece_blocks);
     Status plan_average(int tag);
     Status plan_exchange_in_node(int tag);
+    Status plan_sharing(int tag);
     Status plan_exchange_between_nodes(int tag);
 
+    bool on_device() const { return &codec_.memory() != &host_memory(); }
     /// What goes to a place, and what has come from one. What goes to itself is what has come from itself.
     float* outgoing(std::size_t place) { return slots_.data() + place * slot_elements_; }
     float* incoming(std::size_t place);

@@ -3,6 +3,7 @@
 #include "collectives/flat.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "collectives/bruck.hpp"
@@ -41,30 +42,77 @@ std::size_t FlatAllreduce::all_words(const Codec& codec, std::size_t count, std:
     return words;
 }
 
-Status FlatAllreduce::plan_exchanges(Transport& transport, std::size_t round,
-                                     const std::function<WordRange(const Chunk&)>& words_of, int tag,
-                                     std::unique_ptr<Exchange>* chunks, std::unique_ptr<Exchange>* results) {
-    const auto part = [on_device = on_device()](std::size_t peer, const std::uint32_t* message,
-                                                const WordRange& words) {
-        return Part{static_cast<int>(peer), const_cast<std::uint32_t*>(message) + words.begin,
-                    words.count * sizeof(std::uint32_t), on_device};
-    };
-    const Round& buffers = rounds_[round];
+// -------------------------------------------------------------------------------------------------- exchanges ----
+
+Part FlatAllreduce::part(std::size_t peer, const std::uint32_t* message, const WordRange& words) const {
+    return {static_cast<int>(peer), const_cast<std::uint32_t*>(message) + words.begin,
+            words.count * sizeof(std::uint32_t), on_device()};
+}
+
+Status FlatAllreduce::plan_chunks(Transport& transport, const Round& buffers, const WordsOf& words_of, int tag,
+                                  std::unique_ptr<Exchange>* exchange) const {
     const WordRange own = words_of(own_chunk());
-    std::vector<Part> send_chunks;
-    std::vector<Part> receive_chunks;
-    std::vector<Part> send_result;
-    std::vector<Part> receive_results;
+    std::vector<Part> sends;
+    std::vector<Part> receives;
     for (const Chunk& chunk : chunks_) {
         const std::size_t j = chunk.index;
         if (j == rank_) continue;
-        send_chunks.push_back(part(j, buffers.worker_messages[j], words_of(chunk)));
-        receive_chunks.push_back(part(j, to_be_averaged_[j], own));
-        send_result.push_back(part(j, buffers.results[rank_], own));
-        receive_results.push_back(part(j, buffers.results[j], words_of(chunk)));
+        sends.push_back(part(j, buffers.worker_messages[j], words_of(chunk)));
+        receives.push_back(part(j, to_be_averaged_[j], own));
     }
-    ONEBIT_RETURN_IF_ERROR(transport.plan_exchange(std::move(send_chunks), std::move(receive_chunks), tag, chunks));
-    return transport.plan_exchange(std::move(send_result), std::move(receive_results), tag + 1, results);
+    return transport.plan_exchange(std::move(sends), std::move(receives), tag, exchange);
+}
+
+Status FlatAllreduce::plan_results(Transport& transport, const Round& buffers, const WordsOf& words_of, int tag,
+                                   std::unique_ptr<Exchange>* exchange) const {
+    const WordRange own = words_of(own_chunk());
+    std::vector<Part> sends;
+    std::vector<Part> receives;
+    for (const Chunk& chunk : chunks_) {
+        const std::size_t j = chunk.index;
+        if (j == rank_) continue;
+        sends.push_back(part(j, buffers.results[rank_], own));
+        receives.push_back(part(j, buffers.results[j], words_of(chunk)));
+    }
+    return transport.plan_exchange(std::move(sends), std::move(receives), tag, exchange);
+}
+
+Status FlatAllreduce::plan_exchanges(Transport& transport, std::size_t round, const WordsOf& words_of, int tag,
+                                     std::unique_ptr<Exchange>* chunks, std::unique_ptr<Exchange>* results) {
+    ONEBIT_RETURN_IF_ERROR(plan_chunks(transport, rounds_[round], words_of, tag, chunks));
+    return plan_results(transport, rounds_[round], words_of, tag + 1, results);
+}
+
+/// Pieces of messages lie a whole message apart, where such calls want rows that lie one behind the other; so it is
+/// whole messages alone that go this way.
+Status FlatAllreduce::plan_whole_exchanges(Transport& transport, std::size_t round, int tag,
+                                           std::unique_ptr<Exchange>* chunks, std::unique_ptr<Exchange>* results) {
+    const auto all_words = [&](const Chunk& chunk) { return WordRange{0, codec_.message_words(chunk)}; };
+    const std::size_t row_bytes = native_row_bytes();
+    Round& buffers = rounds_[round];
+    if (row_bytes > 0 && transport.has_native(Pattern::kAllToAll)) {
+        // The own row is copied as well. So the own message is encoded where all others are sent from, in the place of
+        // its result, which isn't needed until the copy is in `incoming_`.
+        buffers.worker_messages[rank_] = buffers.results[rank_];
+        ONEBIT_RETURN_IF_ERROR(
+            transport.plan_native(Pattern::kAllToAll, buffers.results.front(), incoming_.data(), row_bytes, chunks));
+    } else {
+        ONEBIT_RETURN_IF_ERROR(plan_chunks(transport, buffers, all_words, tag, chunks));
+    }
+    if (row_bytes > 0 && transport.has_native(Pattern::kAllGather)) {
+        return transport.plan_native(Pattern::kAllGather, buffers.results[rank_], buffers.results.front(), row_bytes,
+                                     results);
+    }
+    return plan_results(transport, buffers, all_words, tag + 1, results);
+}
+
+/// Of the messages, where they are equally long, there is somebody to send them to, and they lie on a GPU; else 0. All
+/// ranks come to the same: the chunks follow from the numbers of elements and of ranks, their messages' lengths from
+/// those and the codec, on all of which the ranks have agreed; none of it is this rank's own view.
+std::size_t FlatAllreduce::native_row_bytes() const {
+    const auto words = [&](const Chunk& chunk) { return codec_.message_words(chunk); };
+    const bool equal = std::ranges::adjacent_find(chunks_, std::ranges::not_equal_to(), words) == chunks_.end();
+    return equal && chunks_.size() > 1 && on_device() ? words(own_chunk()) * sizeof(std::uint32_t) : 0;
 }
 
 Status FlatAllreduce::plan_bruck_exchanges(Transport& transport, std::size_t round, std::size_t radix, int tag,

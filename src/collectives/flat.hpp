@@ -20,14 +20,15 @@ namespace onebit {
 /// The buffer is cut into one chunk per rank; rank j serves chunk j. Each rank, as a worker, encodes its values plus
 /// its worker error and sends every chunk's message to the rank that serves it. Each rank, as a server, averages the
 /// messages for its chunk in rank order, adds its server error, encodes the result and sends that one message to
-/// everybody. All decode the same messages, so all hold the same bits. Two exchanges; 2 (n-1)/n * d/8 bytes sent, plus
-/// scales.
+/// everybody. All decode the same messages, so all hold the same bits. Two exchanges, an all-to-all and an all-gather;
+/// 2 (n-1)/n * d/8 bytes sent, plus scales.
 ///
 /// Buffers: `incoming_` has n messages for the own chunk. A Round's `messages` has one message for each chunk: in the
-/// first exchange what this rank sends (all but its own, which is encoded straight into `incoming_`), in the second
-/// what it receives, its own result among them. What is received there may only be written once what was sent from
-/// there has left. The results stay there after the call. With one Round they are overwritten, block by block, as the
-/// next call encodes; with two, which take turns, they outlast the next call.
+/// first exchange what this rank sends (all but its own, which is encoded straight into `incoming_`, unless the
+/// transport's all-to-all copies it there), in the second what it receives, its own result among them. What is received
+/// there may only be written once what was sent from there has left. The results stay there after the call. With one
+/// Round they are overwritten, block by block, as the next call encodes; with two, which take turns, they outlast the
+/// next call.
 ///
 /// A tentative call leaves the errors as they were until commit(), for it writes the new ones beside the old ones; and
 /// where there are two Rounds, also the results of the call before. Without a commit() it has never been.
@@ -81,10 +82,14 @@ class FlatAllreduce {
     /// Of the call in flight, or of the next one.
     std::size_t current_round() const { return current_; }
     const Codec& codec() const { return codec_; }
+    using WordsOf = std::function<WordRange(const Chunk&)>;
     /// Plans both exchanges of the part of every chunk's message that `words_of` says. Tags `tag` and `tag` + 1.
-    Status plan_exchanges(Transport& transport, std::size_t round,
-                          const std::function<WordRange(const Chunk&)>& words_of, int tag,
+    Status plan_exchanges(Transport& transport, std::size_t round, const WordsOf& words_of, int tag,
                           std::unique_ptr<Exchange>* chunks, std::unique_ptr<Exchange>* results);
+    /// Plans both exchanges of whole messages, by the transport's own calls where they are equally long and it has
+    /// them; a round planned so is used in no other way. Likewise.
+    Status plan_whole_exchanges(Transport& transport, std::size_t round, int tag, std::unique_ptr<Exchange>* chunks,
+                                std::unique_ptr<Exchange>* results);
     /// Plans both exchanges of whole messages by Bruck's algorithm. Likewise.
     Status plan_bruck_exchanges(Transport& transport, std::size_t round, std::size_t radix, int tag,
                                 std::unique_ptr<Exchange>* chunks, std::unique_ptr<Exchange>* results);
@@ -121,6 +126,13 @@ class FlatAllreduce {
         std::vector<std::uint32_t*> worker_messages; ///< by chunk: where this rank encodes it
         std::vector<std::uint32_t*> results;         ///< by chunk: where its average arrives
     };
+
+    Status plan_chunks(Transport& transport, const Round& buffers, const WordsOf& words_of, int tag,
+                       std::unique_ptr<Exchange>* exchange) const;
+    Status plan_results(Transport& transport, const Round& buffers, const WordsOf& words_of, int tag,
+                        std::unique_ptr<Exchange>* exchange) const;
+    Part part(std::size_t peer, const std::uint32_t* message, const WordRange& words) const;
+    std::size_t native_row_bytes() const;
 
     /// Whether it is up to somebody else to commit the call.
     bool awaits_commit() const { return operands_.tentative && operands_.consent == nullptr; }

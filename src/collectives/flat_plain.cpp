@@ -38,8 +38,7 @@ Status PlainFlat::plan_exchanges(Transport& transport, std::size_t radix, int ta
     if (radix != kDirect) {
         return flat_.plan_bruck_exchanges(transport, round, radix, tag, &planned.chunks, &planned.results);
     }
-    const auto all_words = [&](const Chunk& chunk) { return WordRange{0, flat_.codec().message_words(chunk)}; };
-    return flat_.plan_exchanges(transport, round, all_words, tag, &planned.chunks, &planned.results);
+    return flat_.plan_whole_exchanges(transport, round, tag, &planned.chunks, &planned.results);
 }
 
 // ---------------------------------------------------------------------------------------------------- stages ----

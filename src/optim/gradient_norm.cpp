@@ -5,6 +5,8 @@
 #include <span>
 #include <utility>
 
+#include "collectives/arithmetic.hpp"
+#include "collectives/stages.hpp"
 #include "collectives/wait.hpp"
 
 namespace onebit {
@@ -23,10 +25,18 @@ Status GradientNorm::create(Communicator& communicator, std::size_t most_segment
     std::unique_ptr<GradientNorm> made;
     ONEBIT_RETURN_IF_ERROR(communicator.agree(catch_exceptions([&] {
         made.reset(new GradientNorm(std::move(channel), most_segments, communicator.environment().timeout));
-        return made->channel_->plan_sum(kSketchBuckets, &made->sum_);
+        return made->plan_sum();
     })));
     *norm = std::move(made);
     return {};
+}
+
+/// Of what lies in the host's memory. Where the transport's own sums are of a GPU's, it is messages that stop over
+/// there; what they bring is added up in the order of ranks, as over loopback, and not in one of NCCL's own.
+Status GradientNorm::plan_sum() {
+    if (!channel_->is_stream_ordered()) return channel_->plan_sum(kSketchBuckets, &sum_);
+    return DirectSum::create(*channel_, std::make_unique<HostArithmetic>(1), total_.data(), kSketchBuckets, 0,
+                             &direct_sum_);
 }
 
 GradientNorm::~GradientNorm() {
@@ -47,11 +57,25 @@ void GradientNorm::sketch(const Bucket& bucket) {
     for (std::size_t i = 0; i < floats; ++i) total_[i % kSketchBuckets] += sketches_[i];
 }
 
-Status GradientNorm::sum_squares_over_ranks(double* squares) {
-    broken_ = catch_exceptions([&] {
+Status GradientNorm::sum_over_ranks() {
+    constexpr const char* kWhat = "the gradient norm";
+    if (direct_sum_ == nullptr) {
         ONEBIT_RETURN_IF_ERROR(sum_->start(total_.data(), total_.data(), true));
-        return wait_until_done("the gradient norm", timeout_, [&](bool* done, bool*) { return sum_->test(done); });
+        return wait_until_done(kWhat, timeout_, [&](bool* done, bool*) { return sum_->test(done); });
+    }
+    StageRunner runner;
+    runner.start(direct_sum_->stages());
+    return wait_until_done(kWhat, timeout_, [&](bool* done, bool*) {
+        Step step = Step::kDone;
+        ONEBIT_RETURN_IF_ERROR(runner.advance(&step));
+        *done = runner.finished();
+        return Status();
     });
+}
+
+Status GradientNorm::sum_squares_over_ranks(double* squares) {
+    broken_ = catch_exceptions([&] { return sum_over_ranks(); });
+    if (!broken_.ok()) channel_->give_up(); // or the stream would wait for the others for ever
     ONEBIT_RETURN_IF_ERROR(broken_);
     *squares = 0;
     for (const float bucket : total_.view()) *squares += static_cast<double>(bucket) * bucket;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "collectives/communicator.hpp"
+#include "collectives/direct_sum.hpp"
 #include "core/aligned_buffer.hpp"
 #include "optim/bucket.hpp"
 #include "transport/transport.hpp"
@@ -37,10 +38,15 @@ class GradientNorm {
     const Status& broken() const { return broken_; }
     std::uint64_t bytes_sent() const { return channel_->bytes_sent(); }
 
-    std::size_t bytes() const { return squares_.size() * sizeof(float) + sketches_.bytes() + total_.bytes(); }
+    std::size_t bytes() const {
+        return squares_.size() * sizeof(float) + sketches_.bytes() + total_.bytes() +
+               (direct_sum_ == nullptr ? 0 : direct_sum_->workspace_bytes());
+    }
 
   private:
     GradientNorm(std::unique_ptr<Transport> channel, std::size_t most_segments, double timeout);
+    Status plan_sum();
+    Status sum_over_ranks();
 
     std::unique_ptr<Transport> channel_;
     double timeout_;
@@ -48,6 +54,7 @@ class GradientNorm {
     AlignedBuffer<float> sketches_; ///< of one bucket
     AlignedBuffer<float> total_;
     std::unique_ptr<Sum> sum_;
+    std::unique_ptr<DirectSum> direct_sum_; ///< in its place, where sums are of a GPU's memory
     Status broken_;
 };
 

@@ -71,9 +71,6 @@ Status check_memory(const onebit_optimizer_config_t& config, const Transport& tr
         return out_of_range("config.memory", config.memory, "one of its constants");
     }
     if (config.memory == ONEBIT_MEMORY_HOST) return {};
-    if (config.max_grad_norm > 0 && transport.is_stream_ordered()) { // whose sums are of a GPU's memory
-        return Status::error(ONEBIT_ERROR_UNSUPPORTED, "config.max_grad_norm: not over %s so far", transport.name());
-    }
     if (config.bucket_size > 0 && transport.is_stream_ordered()) {
         return Status::error(ONEBIT_ERROR_UNSUPPORTED,
                              "config.bucket_size: not over %s, which wants exchanges in one order on all ranks",

@@ -142,19 +142,12 @@ class NcclExchange final : public Exchange, private nccl::Operation {
     State state_ = State::kDone;
 };
 
-class NcclSum final : public Sum, private nccl::Operation {
+/// One call of NCCL's, on a GPU's memory alone: done as soon as it is in the stream.
+template <typename Interface>
+class OneCall : public Interface, private nccl::Operation {
   public:
-    NcclSum(std::shared_ptr<Channel> channel, std::size_t count) : channel_(std::move(channel)), count_(count) {}
-    ~NcclSum() override { channel_->forget(*this); }
-
-    Status start(const float* input, float* output, bool /*may_block*/) override {
-        if (count_ == 0) return {};
-        input_ = input;
-        output_ = output;
-        done_ = false;
-        channel_->bytes_sent += ring_bytes(count_, channel_->size());
-        return channel_->start(*this);
-    }
+    explicit OneCall(std::shared_ptr<Channel> channel) : channel_(std::move(channel)) {}
+    ~OneCall() override { channel_->forget(*this); } // which may still ask for accepted(), but not to issue anything
 
     Status test(bool* done) override {
         ONEBIT_RETURN_IF_ERROR(channel_->advance());
@@ -162,21 +155,65 @@ class NcclSum final : public Sum, private nccl::Operation {
         return {};
     }
 
-  private:
-    Status issue(const NcclApi& api, Comm comm, cuda::Stream stream) override {
-        return nccl::check(api, comm, api.all_reduce(input_, output_, count_, nccl::kFloat32, nccl::kSum, comm, stream),
-                           "ncclAllReduce");
+  protected:
+    Status begin(std::uint64_t bytes_to_others) {
+        done_ = false;
+        channel_->bytes_sent += bytes_to_others;
+        return channel_->start(*this);
     }
+    const Channel& channel() const { return *channel_; }
+
+  private:
     Status accepted(cuda::Stream /*stream*/) override {
         done_ = true;
         return {};
     }
 
     std::shared_ptr<Channel> channel_;
+    bool done_ = true;
+};
+
+class NcclSum final : public OneCall<Sum> {
+  public:
+    NcclSum(std::shared_ptr<Channel> channel, std::size_t count) : OneCall(std::move(channel)), count_(count) {}
+
+    Status start(const float* input, float* output, bool /*may_block*/) override {
+        if (count_ == 0) return {};
+        input_ = input;
+        output_ = output;
+        return begin(ring_bytes(count_, channel().size()));
+    }
+
+  private:
+    Status issue(const NcclApi& api, Comm comm, cuda::Stream stream) override {
+        return nccl::check(api, comm, api.all_reduce(input_, output_, count_, nccl::kFloat32, nccl::kSum, comm, stream),
+                           "ncclAllReduce");
+    }
+
     std::size_t count_;
     const float* input_ = nullptr;
     float* output_ = nullptr;
-    bool done_ = true;
+};
+
+class NativeExchange final : public OneCall<Exchange> {
+  public:
+    NativeExchange(std::shared_ptr<Channel> channel, Pattern pattern, const void* from, void* to, std::size_t row_bytes)
+        : OneCall(std::move(channel)), pattern_(pattern), from_(from), to_(to), row_bytes_(row_bytes) {}
+
+    Status start() override { return begin(row_bytes_ * static_cast<std::uint64_t>(channel().size() - 1)); }
+
+  private:
+    Status issue(const NcclApi& api, Comm comm, cuda::Stream stream) override {
+        const bool gathers = pattern_ == Pattern::kAllGather;
+        const auto call = gathers ? api.all_gather : api.all_to_all;
+        return nccl::check(api, comm, call(from_, to_, row_bytes_, nccl::kUint8, comm, stream),
+                           gathers ? "ncclAllGather" : "ncclAlltoAll");
+    }
+
+    Pattern pattern_;
+    const void* from_;
+    void* to_;
+    std::size_t row_bytes_;
 };
 
 // ---------------------------------------------------------------------------------------------------- Transport ----
@@ -233,6 +270,15 @@ class NcclTransport final : public Transport {
     }
     Status plan_sum(std::size_t count, std::unique_ptr<Sum>* sum) override {
         *sum = std::make_unique<NcclSum>(channel_, count);
+        return {};
+    }
+
+    bool has_native(Pattern pattern) const override {
+        return pattern == Pattern::kAllGather || channel_->api().all_to_all != nullptr;
+    }
+    Status plan_native(Pattern pattern, const void* from, void* to, std::size_t row_bytes,
+                       std::unique_ptr<Exchange>* exchange) override {
+        *exchange = std::make_unique<NativeExchange>(channel_, pattern, from, to, row_bytes);
         return {};
     }
 

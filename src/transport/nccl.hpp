@@ -21,7 +21,7 @@ namespace onebit {
 //   that hangs on when a test says done is none. Channels that come from one keep the order among themselves; two
 //   transports that were made apart need a stream each.
 // - The communicator's device is current in every call, destruction included, and no group of the caller's is open.
-// - Sums are of values in a GPU's memory.
+// - Sums, and what is planned as native, are of values in a GPU's memory.
 // - An exchange that must not be waited for any longer: give_up(), or the stream stays stuck.
 //
 // Channels outlive neither the table of functions nor the stream. Destroying one is collective, and blocks until the

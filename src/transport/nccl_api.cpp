@@ -83,6 +83,8 @@ Status load_nccl(const char* library, NcclApi* api) {
     find.required("ncclSend", &found.send);
     find.required("ncclRecv", &found.recv);
     find.required("ncclAllReduce", &found.all_reduce);
+    find.required("ncclAllGather", &found.all_gather);
+    (void)find.optional("ncclAlltoAll", &found.all_to_all);
     if (find.missing() != nullptr) return missing_function(library, find.missing());
     (void)opened.release(); // never closed: it has threads
     *api = found;

@@ -82,6 +82,12 @@ struct NcclApi {
                    cuda::Stream stream) = nullptr;
     Result (*all_reduce)(const void* input, void* output, std::size_t count, nccl::DataType type, nccl::RedOp operation,
                          Comm comm, cuda::Stream stream) = nullptr;
+    Result (*all_gather)(const void* sent, void* received, std::size_t count, nccl::DataType type, Comm comm,
+                         cuda::Stream stream) = nullptr;
+    /// NULL before 2.28. The ranks of a communicator have it or not together, for NCCL refuses to make one of ranks
+    /// with different versions.
+    Result (*all_to_all)(const void* sent, void* received, std::size_t count, nccl::DataType type, Comm comm,
+                         cuda::Stream stream) = nullptr;
 };
 
 /// Fills the table from the library of that name, which stays loaded. UNSUPPORTED, with the reason in words, where it

@@ -99,6 +99,7 @@ class Channel {
     Channel(const Channel&) = delete;
     Channel& operator=(const Channel&) = delete;
 
+    const NcclApi& api() const { return api_; }
     int rank() const { return rank_; }
     int size() const { return size_; }
     double timeout() const { return timeout_; }

@@ -32,6 +32,13 @@ class Exchange {
     virtual Status test(bool* done) = 0;
 };
 
+/// Exchanges of equally long messages between all ranks, `rows` that lie one behind the other, one for each rank. This
+/// rank's own row is copied likewise.
+enum class Pattern {
+    kAllToAll, ///< row j of what is sent goes to rank j, which receives it as the row of this rank
+    kAllGather ///< one row is sent to all, who receive it as the row of this rank; it may lie there already
+};
+
 /// A dense sum over the ranks, planned for a number of floats; at most one start is in flight.
 class Sum {
   public:
@@ -93,6 +100,15 @@ class Transport {
     virtual Status plan_exchange(std::vector<Part> sends, std::vector<Part> receives, int tag,
                                  std::unique_ptr<Exchange>* exchange) = 0;
     virtual Status plan_sum(std::size_t count, std::unique_ptr<Sum>* sum) = 0;
+
+    /// Whether there is a call for the whole of such an exchange, in a GPU's memory. The same on every rank.
+    virtual bool has_native(Pattern /*pattern*/) const { return false; }
+    /// An exchange by that call, of rows of so many bytes. All ranks plan it, or none does: who decides must go by what
+    /// all know alike, for what one of them sends as messages would never meet the others' calls.
+    virtual Status plan_native(Pattern /*pattern*/, const void* /*from*/, void* /*to*/, std::size_t /*row_bytes*/,
+                               std::unique_ptr<Exchange>* /*exchange*/) {
+        return Status::error(ONEBIT_ERROR_UNSUPPORTED, "%s has no such call", name());
+    }
 
     /// Moves on whatever this rank's messages, not only this channel's, wait for. For who waits for a peer, but not for
     /// a message, over and over: the peer may wait for one of this rank's.

@@ -4,6 +4,7 @@
 // What stands on a transport, on one over an emulated NCCL: the compressed allreduce with the CPU's bits, and a
 // communicator, whose agreements lie in the host's memory.
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <memory>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "compress/sign/cuda/cuda_sign_codec.hpp"
 #include "support/data.hpp"
 #include "support/environment.hpp"
+#include "support/handles.hpp"
 #include "support/loopback_ranks.hpp"
 #include "support/nccl_ranks.hpp"
 
@@ -56,30 +58,76 @@ Status run_rank(Codec& codec, std::size_t count, Transport& transport, Outcome* 
     return codec.failure();
 }
 
+/// What the ranks' three calls of such an allreduce come to, on GPUs over an NCCL of either age and on the host.
+void compare_with_host(const NcclApi& api, onebit_group_t group, int ranks, std::size_t count) {
+    onebit_test::EmulatedNccl nccl;
+    const auto on_gpu = onebit_test::run_nccl_ranks<Outcome>(
+        nccl, ranks,
+        [&](std::unique_ptr<Transport> transport, Outcome* outcome) {
+            CudaSignCodec codec(ONEBIT_SCALE_L2, group, nullptr);
+            return run_rank(codec, count, *transport, outcome);
+        },
+        true, api);
+    const auto on_cpu = onebit_test::run_loopback_ranks<Outcome>(
+        static_cast<std::size_t>(ranks), [&](std::unique_ptr<Transport> transport, Outcome* outcome) {
+            std::unique_ptr<Codec> codec;
+            ONEBIT_RETURN_IF_ERROR(make_codec({ONEBIT_CODEC_SIGN, ONEBIT_SCALE_L2, group, 1, ""}, &codec));
+            return run_rank(*codec, count, *transport, outcome);
+        });
+    for (std::size_t r = 0; r < on_gpu.size(); ++r) {
+        CHECK(on_gpu[r].status.message().empty());
+        CHECK(std::ranges::equal(on_gpu[r].averages, on_cpu[r].averages, onebit_test::same_bits));
+        CHECK(onebit_test::same_bits(on_gpu[r].worker_error, on_cpu[r].worker_error));
+        CHECK(on_gpu[r].bytes_sent == on_cpu[r].bytes_sent);
+    }
+}
+
 TEST_CASE("an allreduce over NCCL gives the CPU's bits", "[nccl]") {
     for (const onebit_group_t group : {ONEBIT_GROUP_BLOCK, ONEBIT_GROUP_TENSOR}) {
         for (const int ranks : {1, 2, 3}) {
             for (const std::size_t count : {1, 4099, 30011}) {
                 CAPTURE(group, ranks, count);
-                onebit_test::EmulatedNccl nccl;
-                const auto on_gpu = onebit_test::run_nccl_ranks<Outcome>(
-                    nccl, ranks, [&](std::unique_ptr<Transport> transport, Outcome* outcome) {
-                        CudaSignCodec codec(ONEBIT_SCALE_L2, group, nullptr);
-                        return run_rank(codec, count, *transport, outcome);
-                    });
-                const auto on_cpu = onebit_test::run_loopback_ranks<Outcome>(
-                    static_cast<std::size_t>(ranks), [&](std::unique_ptr<Transport> transport, Outcome* outcome) {
-                        std::unique_ptr<Codec> codec;
-                        ONEBIT_RETURN_IF_ERROR(make_codec({ONEBIT_CODEC_SIGN, ONEBIT_SCALE_L2, group, 1, ""}, &codec));
-                        return run_rank(*codec, count, *transport, outcome);
-                    });
-                for (std::size_t r = 0; r < on_gpu.size(); ++r) {
-                    CHECK(on_gpu[r].status.message().empty());
-                    CHECK(on_gpu[r].averages == on_cpu[r].averages);
-                    CHECK(on_gpu[r].worker_error == on_cpu[r].worker_error);
-                    CHECK(on_gpu[r].bytes_sent == on_cpu[r].bytes_sent);
-                }
+                compare_with_host(onebit_test::EmulatedNccl::api(), group, ranks, count);
             }
+        }
+    }
+}
+
+/// How many exchanges of each kind a rank has made.
+struct Calls {
+    int all_to_all;
+    int all_gather;
+    int grouped;
+    bool operator==(const Calls&) const = default;
+};
+
+Calls calls_of_each(int ranks) {
+    const auto calls = [&](const char* name) { return onebit_test::EmulatedNccl::calls(name) / ranks; };
+    return {calls("ncclAlltoAll"), calls("ncclAllGather"), calls("ncclGroupEnd")};
+}
+
+TEST_CASE("messages of equal length go by NCCL's own calls where it has them, others in groups", "[nccl]") {
+    constexpr int kSteps = 3;
+    const bool older = GENERATE(false, true);
+    const onebit_group_t group = GENERATE(ONEBIT_GROUP_BLOCK, ONEBIT_GROUP_TENSOR);
+    const NcclApi& api = older ? onebit_test::EmulatedNccl::older_api() : onebit_test::EmulatedNccl::api();
+    const Calls none = {0, 0, 0};
+    const Calls grouped = {0, 0, 2 * kSteps};
+    const Calls native = older ? Calls{0, kSteps, kSteps} : Calls{kSteps, kSteps, 0};
+    for (const int ranks : {1, 2, 3, 4, 5}) {
+        const auto n = static_cast<std::size_t>(ranks);
+        for (const std::size_t words : {1, 130}) {      // of each rank's chunk: less than a block, and more
+            for (const std::size_t missing : {0, 31}) { // of the last word
+                const std::size_t equal = 32 * n * words - missing;
+                CAPTURE(older, group, ranks, equal);
+                compare_with_host(api, group, ranks, equal);
+                CHECK(calls_of_each(ranks) == (ranks == 1 ? none : native));
+            }
+            if (ranks == 1) continue;
+            const std::size_t unequal = 32 * n * words + 1;
+            CAPTURE(older, group, ranks, unequal);
+            compare_with_host(api, group, ranks, unequal);
+            CHECK(calls_of_each(ranks) == grouped);
         }
     }
 }

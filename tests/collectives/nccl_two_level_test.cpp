@@ -219,9 +219,9 @@ TEST_CASE("two levels over NCCL give the bits of the host's", "[nccl][two_level]
     const Way way = each_way();
     const Variable piece("ONEBIT_PIECE", "1"); // so that four blocks travel together
     const auto [nodes, places] = GENERATE(std::pair(2, 2), std::pair(2, 3), std::pair(3, 2));
-    // One word, so that shards are empty; three, so that chunks are; whole ones and a few bits; several steps, one of
-    // them of several chunks.
-    for (const std::size_t count : {6, 70, 4099, 40001}) {
+    // One word, so that shards are empty; three, so that chunks are; whole ones and a few bits; shards and chunks that
+    // are equally long, but for a few bits; several steps, one of them of several chunks.
+    for (const std::size_t count : {6, 70, 4099, 12669, 40001}) {
         for (const Mode mode : onebit_test::all_modes()) {
             const bool usual = mode.scale == ONEBIT_SCALE_L2 && mode.group == ONEBIT_GROUP_BLOCK;
             const bool contrary = mode.scale == ONEBIT_SCALE_L1 && mode.group == ONEBIT_GROUP_TENSOR;
@@ -240,6 +240,27 @@ TEST_CASE("two levels over NCCL give the bits of the host's", "[nccl][two_level]
                 actor.tell_errors();
             });
         }
+    }
+}
+
+TEST_CASE("on two levels, too, messages of equal length go by NCCL's own calls", "[nccl][two_level]") {
+    struct Shape {
+        std::size_t words; // of 2 x 2 ranks: 8 are two of each; 6 are 2, 1, 2, 1; 7 are 2, 2, 2, 1; 5 are 2, 1, 1, 1
+        int all_gathers;   // on all ranks together: of results between the nodes, and inside them
+        int all_to_alls;   // between the nodes
+        int all_gathers_in_nodes;
+    };
+    const auto [words, all_gathers, all_to_alls, all_gathers_in_nodes] =
+        GENERATE(Shape{8, 8, 4, 4}, Shape{6, 4, 0, 4}, Shape{7, 2, 2, 0}, Shape{5, 2, 2, 0});
+    const std::size_t missing = GENERATE(0, 31);
+    for (const Way way : {Way::kNccl, Way::kNcclInNode}) {
+        CAPTURE(way, words, missing);
+        const Setting setting = {.way = way, .count = 32 * words - missing};
+        const Story story = [](Actor& actor) { actor.call(0); };
+        EmulatedNccl nccl;
+        compare(live_on_gpu(nccl, setting, story), live_on_host(setting, story));
+        CHECK(EmulatedNccl::calls("ncclAllGather") == (way == Way::kNccl ? all_gathers : all_gathers_in_nodes));
+        CHECK(EmulatedNccl::calls("ncclAlltoAll") == (way == Way::kNccl ? all_to_alls : 0));
     }
 }
 

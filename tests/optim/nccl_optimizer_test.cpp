@@ -1,28 +1,39 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// 1-bit Adam and 0/1 Adam on a GPU over NCCL, an emulated one, and over a transport that reaches the GPU's memory,
-// beside the same on the host.
+// Optimizers on a GPU over NCCL, an emulated one, and over a transport that reaches the GPU's memory, beside the same
+// on the host.
 
+#include <algorithm>
+#include <atomic>
 #include <catch2/catch.hpp>
+#include <cmath>
 #include <memory>
+#include <string>
+#include <thread>
 #include <vector>
 
 #include "compress/device_memory.hpp"
+#include "optim/gradient_norm.hpp"
 #include "optim/optimizer.hpp"
 #include "support/data.hpp"
 #include "support/device_aware.hpp"
+#include "support/environment.hpp"
+#include "support/handles.hpp"
 #include "support/loopback_ranks.hpp"
 #include "support/nccl_ranks.hpp"
 
 namespace onebit {
 namespace {
 
-constexpr std::size_t kCount = 5003;
+constexpr std::size_t kCount = 5003; ///< in chunks of 79 and 78 words
 constexpr std::size_t kFirst = 3000; ///< of the elements: in one tensor, all others in another
 
 struct Trained {
     std::vector<float> parameters;
+    std::vector<double> norms;     ///< by step, of the gradients, where they are clipped
+    std::vector<std::string> said; ///< by step
+    std::uint64_t bytes_sent = 0;
     Status status;
 };
 
@@ -37,32 +48,41 @@ onebit_optimizer_config_t make_config(onebit_optimizer_kind_t kind) {
 }
 
 Status train(std::unique_ptr<Transport> transport, onebit_memory_t memory, onebit_optimizer_config_t config,
-             Trained* outcome) {
+             std::size_t count, Trained* outcome) {
     const int rank = transport->rank();
     std::unique_ptr<Communicator> communicator;
     ONEBIT_RETURN_IF_ERROR(Communicator::create(std::move(transport), {}, &communicator));
     config.memory = memory;
     Memory& place = memory == ONEBIT_MEMORY_CUDA ? device_memory() : host_memory();
-    AlignedBuffer<float> parameters(kCount, place);
-    AlignedBuffer<float> gradients(kCount, place);
+    AlignedBuffer<float> parameters(count, place);
+    AlignedBuffer<float> gradients(count, place);
     const onebit_tensor_t tensors[] = {
         ONEBIT_TENSOR_INIT(parameters.data(), gradients.data(), kFirst),
-        ONEBIT_TENSOR_INIT(parameters.data() + kFirst, gradients.data() + kFirst, kCount - kFirst)};
+        ONEBIT_TENSOR_INIT(parameters.data() + kFirst, gradients.data() + kFirst, count - kFirst)};
     std::unique_ptr<Optimizer> optimizer;
     ONEBIT_RETURN_IF_ERROR(make_optimizer(*communicator, &config, tensors, 2, {}, &optimizer));
     for (unsigned step = 0; step < 9; ++step) {
-        gradients.copy_from(onebit_test::make_data(onebit_test::Kind::gaussian, kCount, 1, rank, step).data());
+        std::vector<float> values = onebit_test::make_data(onebit_test::Kind::gaussian, count, 1, rank, step);
+        // Once in an exact step, once later: values that are finite, and whose squares are not.
+        if (config.max_grad_norm > 0 && step % 4 == 1) values.back() = 3e38F / 2;
+        gradients.copy_from(values.data());
         if (config.bucket_size > 0) ONEBIT_RETURN_IF_ERROR(optimizer->grad_ready(1));
-        ONEBIT_RETURN_IF_ERROR(optimizer->step());
+        const Status stepped = optimizer->step();
+        if (stepped.code() != ONEBIT_ERROR_NONFINITE) ONEBIT_RETURN_IF_ERROR(stepped);
+        onebit_optimizer_info_t info = ONEBIT_OPTIMIZER_INFO_INIT;
+        optimizer->fill_info(&info);
+        outcome->norms.push_back(info.grad_norm);
+        outcome->said.push_back(stepped.message());
+        outcome->bytes_sent = info.warmup_bytes_sent + info.compressed_bytes_sent;
     }
-    outcome->parameters.resize(kCount);
+    outcome->parameters.resize(count);
     parameters.copy_to(outcome->parameters.data());
     return {};
 }
 
-std::vector<Trained> train_on_host(int ranks, const onebit_optimizer_config_t& config) {
+std::vector<Trained> train_on_host(int ranks, const onebit_optimizer_config_t& config, std::size_t count = kCount) {
     return onebit_test::run_loopback_ranks<Trained>(ranks, [&](std::unique_ptr<Transport> transport, Trained* outcome) {
-        return train(std::move(transport), ONEBIT_MEMORY_HOST, config, outcome);
+        return train(std::move(transport), ONEBIT_MEMORY_HOST, config, count, outcome);
     });
 }
 
@@ -71,18 +91,85 @@ void compare(const std::vector<Trained>& on_gpu, const std::vector<Trained>& on_
         CAPTURE(r, on_gpu[r].status.message(), on_host[r].status.message());
         REQUIRE(on_gpu[r].status.ok());
         REQUIRE(on_host[r].status.ok());
-        CHECK(on_gpu[r].parameters == on_host[r].parameters);
+        CHECK(onebit_test::same_bits(on_gpu[r].parameters, on_host[r].parameters));
+        CHECK(on_gpu[r].norms == on_host[0].norms);
+        CHECK(on_gpu[r].said == on_host[0].said);
     }
 }
 
-TEST_CASE("1-bit Adam and 0/1 Adam over NCCL train as on the host, to the bit", "[nccl][optimizers]") {
-    const onebit_optimizer_config_t config =
-        make_config(GENERATE(ONEBIT_OPTIMIZER_ONEBIT_ADAM, ONEBIT_OPTIMIZER_ZERO_ONE_ADAM));
+TEST_CASE("optimizers that compress train over NCCL as on the host, to the bit", "[nccl][optimizers]") {
+    const onebit_optimizer_config_t config = make_config(
+        GENERATE(ONEBIT_OPTIMIZER_ONEBIT_ADAM, ONEBIT_OPTIMIZER_ONEBIT_LAMB, ONEBIT_OPTIMIZER_ZERO_ONE_ADAM));
+    const std::size_t count = GENERATE(as<std::size_t>{}, kCount, kCount + 32);
     onebit_test::EmulatedNccl nccl; // two ranks: their exact sums have but one order
     const auto train_on_gpu = [&](std::unique_ptr<Transport> transport, Trained* outcome) {
-        return train(std::move(transport), ONEBIT_MEMORY_CUDA, config, outcome);
+        return train(std::move(transport), ONEBIT_MEMORY_CUDA, config, count, outcome);
     };
-    compare(onebit_test::run_nccl_ranks<Trained>(nccl, 2, train_on_gpu), train_on_host(2, config));
+    compare(onebit_test::run_nccl_ranks<Trained>(nccl, 2, train_on_gpu), train_on_host(2, config, count));
+    CHECK((onebit_test::EmulatedNccl::calls("ncclAlltoAll") > 0) == (count != kCount)); // whose chunks are equally long
+}
+
+TEST_CASE("gradients are clipped over NCCL as on the host, to the bit", "[nccl][optimizers]") {
+    onebit_optimizer_config_t config =
+        make_config(GENERATE(ONEBIT_OPTIMIZER_ADAM, ONEBIT_OPTIMIZER_ONEBIT_ADAM, ONEBIT_OPTIMIZER_LAMB,
+                             ONEBIT_OPTIMIZER_ONEBIT_LAMB, ONEBIT_OPTIMIZER_ZERO_ONE_ADAM));
+    const int ranks = GENERATE(1, 2, 3); // the emulated NCCL adds exact sums up in the order of ranks, as loopback does
+    CAPTURE(config.kind, ranks);
+    config.max_grad_norm = std::sqrt(static_cast<double>(kCount) / ranks); // about what the average has
+    onebit_test::EmulatedNccl nccl;
+    const auto on_gpu =
+        onebit_test::run_nccl_ranks<Trained>(nccl, ranks, [&](std::unique_ptr<Transport> transport, Trained* outcome) {
+            return train(std::move(transport), ONEBIT_MEMORY_CUDA, config, kCount, outcome);
+        });
+    const auto on_host = train_on_host(ranks, config);
+    compare(on_gpu, on_host);
+    for (const Trained& outcome : on_gpu) { // but for chunks of different lengths
+        CHECK(static_cast<double>(outcome.bytes_sent) ==
+              Approx(static_cast<double>(on_host[0].bytes_sent)).epsilon(0.01));
+    }
+    const auto is_clipped = [&](double norm) { return norm > config.max_grad_norm; };
+    CHECK(std::ranges::count_if(on_gpu[0].norms, is_clipped) > 0);
+    const auto is_refused = [](const std::string& said) { return said.find("no norm to clip to") != said.npos; };
+    CHECK(std::ranges::count_if(on_gpu[0].said, is_refused) > 0);
+    onebit_optimizer_config_t unclipped = config;
+    unclipped.max_grad_norm = 1e6;
+    CHECK_FALSE(onebit_test::same_bits(train_on_host(ranks, unclipped)[0].parameters, on_gpu[0].parameters));
+}
+
+TEST_CASE("a rank that doesn't come for the gradients' norm is a timeout, which lets go of the stream",
+          "[nccl][optimizers]") {
+    struct Waited {
+        Status said;
+        Status later;
+        int aborted = 0;
+        Status status;
+    };
+    const onebit_test::Variable timeout("ONEBIT_TIMEOUT", "0.3");
+    onebit_test::EmulatedNccl nccl;
+    std::atomic<bool> over = false;
+    const auto outcomes =
+        onebit_test::run_nccl_ranks<Waited>(nccl, 2, [&](std::unique_ptr<Transport> transport, Waited* outcome) {
+            std::unique_ptr<Communicator> communicator;
+            ONEBIT_RETURN_IF_ERROR(Communicator::create(std::move(transport), {}, &communicator));
+            std::unique_ptr<GradientNorm> norm;
+            ONEBIT_RETURN_IF_ERROR(GradientNorm::create(*communicator, 1, &norm));
+            if (communicator->rank() == 1) {
+                while (!over) std::this_thread::yield();
+                return Status();
+            }
+            double squares = 0;
+            outcome->said = norm->sum_squares_over_ranks(&squares);
+            outcome->aborted = onebit_test::EmulatedNccl::aborted();
+            outcome->later = norm->broken();
+            over = true;
+            return Status();
+        });
+    CHECK(outcomes[0].said.code() == ONEBIT_ERROR_TIMEOUT);
+    CHECK_THAT(outcomes[0].said.message(), Catch::Contains("the gradient norm"));
+    CHECK(outcomes[0].later.message() == outcomes[0].said.message());
+    CHECK(outcomes[0].aborted == 1);
+    for (const Waited& outcome : outcomes) CHECK(outcome.status.message().empty());
+    CHECK(nccl.take_complaints() == std::vector<std::string>{"messages that nobody has received"});
 }
 
 TEST_CASE("optimizers whose messages go directly train as on the host, in buckets too", "[cuda][direct][optimizers]") {
@@ -92,28 +179,22 @@ TEST_CASE("optimizers whose messages go directly train as on the host, in bucket
     const int ranks = config.bucket_size > 0 ? 3 : 2; // whose sums are added up in rank order, or have but one
     const auto train_on_gpu = [&](std::unique_ptr<Transport> transport, Trained* outcome) {
         auto direct = std::make_unique<onebit_test::DeviceAwareTransport>(std::move(transport));
-        return train(std::move(direct), ONEBIT_MEMORY_CUDA, config, outcome);
+        return train(std::move(direct), ONEBIT_MEMORY_CUDA, config, kCount, outcome);
     };
     compare(onebit_test::run_loopback_ranks<Trained>(ranks, train_on_gpu), train_on_host(ranks, config));
 }
 
 TEST_CASE("what can't be had over NCCL is said on every rank", "[nccl][optimizers]") {
     onebit_optimizer_config_t config = make_config(ONEBIT_OPTIMIZER_ONEBIT_ADAM);
-    const bool clipped = GENERATE(true, false);
-    if (clipped) {
-        config.max_grad_norm = 1;
-    } else {
-        config.bucket_size = 1000;
-    }
+    config.bucket_size = 1000;
     onebit_test::EmulatedNccl nccl;
     const auto outcomes =
         onebit_test::run_nccl_ranks<Trained>(nccl, 2, [&](std::unique_ptr<Transport> transport, Trained* outcome) {
-            return train(std::move(transport), ONEBIT_MEMORY_CUDA, config, outcome);
+            return train(std::move(transport), ONEBIT_MEMORY_CUDA, config, kCount, outcome);
         });
     for (const Trained& outcome : outcomes) {
         CHECK(outcome.status.code() == ONEBIT_ERROR_UNSUPPORTED);
-        CHECK_THAT(outcome.status.message(),
-                   Catch::Contains(clipped ? "max_grad_norm" : "bucket_size") && Catch::Contains("nccl"));
+        CHECK_THAT(outcome.status.message(), Catch::Contains("bucket_size") && Catch::Contains("nccl"));
     }
 }
 

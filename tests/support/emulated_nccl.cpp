@@ -6,7 +6,6 @@
 
 #include "support/emulated_nccl.hpp"
 
-#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstring>
 
@@ -16,15 +15,6 @@
 namespace onebit_test {
 namespace nccl {
 namespace {
-
-struct Call {
-    bool sends;
-    void* data;
-    std::size_t bytes;
-    int peer;
-    ncclComm* comm;
-    bool done = false;
-};
 
 thread_local int group_depth = 0;
 thread_local std::vector<Call> group_calls;
@@ -38,85 +28,6 @@ bool nonblocking(const Config* config) {
         complain("a config that was not initialised");
     }
     return config->blocking == 0;
-}
-
-// ------------------------------------------------------------------------------------------------ what they do ----
-
-bool exchange(ncclComm* comm, std::vector<Call>& calls, bool* sent) {
-    onebit_test::finish_copies(); // all that the stream was given before is done
-    Team& team = *comm->team;
-    for (const Call& call : calls) {
-        if (*sent || !call.sends) continue;
-        const std::byte* const data = onebit_test::on_device(static_cast<const std::byte*>(call.data));
-        team.mail[{comm->rank, call.peer}].emplace_back(data, data + call.bytes);
-    }
-    *sent = true;
-    std::set<int> waited_for; // messages come in order
-    for (Call& call : calls) {
-        if (call.sends || call.done || waited_for.contains(call.peer)) continue;
-        std::deque<Bytes>& mail = team.mail[{call.peer, comm->rank}];
-        if (mail.empty()) {
-            waited_for.insert(call.peer);
-            continue;
-        }
-        if (mail.front().size() != call.bytes) {
-            const std::string text = "rank " + std::to_string(call.peer) + " sent " +
-                                     std::to_string(mail.front().size()) + " bytes where rank " +
-                                     std::to_string(comm->rank) + " expected " + std::to_string(call.bytes);
-            complain(text);
-            fail(comm, kInternalError, text);
-            return true;
-        }
-        std::memcpy(onebit_test::on_device(static_cast<std::byte*>(call.data)), mail.front().data(), call.bytes);
-        mail.pop_front();
-        call.done = true;
-    }
-    return waited_for.empty();
-}
-
-bool add_up(ncclComm* comm, std::size_t number, const float* input, float* output, std::size_t count, bool* joined) {
-    onebit_test::finish_copies();
-    input = onebit_test::on_device(input);
-    output = onebit_test::on_device(output);
-    SumState& sum = comm->team->sums[number];
-    sum.inputs.resize(static_cast<std::size_t>(comm->team->ranks));
-    if (!*joined) {
-        sum.inputs[static_cast<std::size_t>(comm->rank)].assign(input, input + count);
-        ++sum.joined;
-        *joined = true;
-    }
-    if (sum.joined < comm->team->ranks) return false;
-    for (const std::vector<float>& values : sum.inputs) {
-        if (values.size() == count) continue;
-        const std::string text = "a sum of " + std::to_string(values.size()) + " and " + std::to_string(count);
-        complain(text);
-        fail(comm, kInternalError, text);
-        return true;
-    }
-    for (std::size_t i = 0; i < count; ++i) {
-        float total = 0;
-        for (const std::vector<float>& values : sum.inputs) total += values[i];
-        output[i] = total;
-    }
-    if (++sum.taken == comm->team->ranks) comm->team->sums.erase(number);
-    return true;
-}
-
-bool split(ncclComm* comm, std::size_t number, int color, int key, bool blocking, ncclComm** child, bool* joined) {
-    SplitState& state = comm->team->splits[number];
-    if (!*joined) {
-        state.members[color].emplace_back(key, comm->rank);
-        ++state.joined;
-        *joined = true;
-    }
-    if (state.joined < comm->team->ranks) return false;
-    std::vector<std::pair<int, int>>& members = state.members[color];
-    std::sort(members.begin(), members.end());
-    std::shared_ptr<Team>& team = state.teams[color];
-    if (team == nullptr) team = std::make_shared<Team>(static_cast<int>(members.size()));
-    const auto place = std::find(members.begin(), members.end(), std::pair(key, comm->rank)) - members.begin();
-    *child = make_comm(team, static_cast<int>(place), blocking, false);
-    return true;
 }
 
 // -------------------------------------------------------------------------------------------------- the functions ----
@@ -266,16 +177,65 @@ Result recv(void* data, std::size_t count, DataType type, int peer, ncclComm* co
     return add_to_group("ncclRecv", {false, data, count, peer, comm});
 }
 
+/// What all calls of all ranks have in common.
+Result enter_joint_call(const char* name, const void* input, std::size_t in_bytes, const void* output,
+                        std::size_t out_bytes, ncclComm* comm) {
+    if (const Result state = enter(comm, name); state != kSuccess) return state;
+    if (group_depth > 0) return complain(std::string(name) + " inside a group");
+    if (in_bytes == 0) return complain(std::string(name) + " of nothing");
+    check_memory(name, input, in_bytes);
+    check_memory(name, output, out_bytes);
+    return kSuccess;
+}
+
+bool overlap(const void* a, std::size_t a_bytes, const void* b, std::size_t b_bytes) {
+    const auto* const first = static_cast<const std::byte*>(a);
+    const auto* const second = static_cast<const std::byte*>(b);
+    return first < second + b_bytes && second < first + a_bytes;
+}
+
 Result all_reduce(const void* input, void* output, std::size_t count, DataType type, RedOp, ncclComm* comm,
                   onebit::cuda::Stream) {
+    constexpr const char* kName = "ncclAllReduce";
     const Lock lock(world.mutex);
-    if (const Result state = enter(comm, "ncclAllReduce"); state != kSuccess) return state;
     if (type != kFloat32) return complain("ncclAllReduce of what is no floats");
-    check_memory("ncclAllReduce", input, count * sizeof(float));
-    check_memory("ncclAllReduce", output, count * sizeof(float));
-    const std::size_t number = comm->sums++;
-    return begin(comm, "ncclAllReduce", true, [=, joined = false]() mutable {
-        return add_up(comm, number, static_cast<const float*>(input), static_cast<float*>(output), count, &joined);
+    const std::size_t bytes = count * sizeof(float);
+    if (const Result state = enter_joint_call(kName, input, bytes, output, bytes, comm); state != kSuccess)
+        return state;
+    return begin(comm, kName, true, [=, number = comm->meetings++] {
+        return meet(comm, number, kName, input, bytes,
+                    [&](const Inputs& inputs) { add_up(inputs, static_cast<float*>(output), count); });
+    });
+}
+
+Result all_gather(const void* input, void* output, std::size_t count, DataType type, ncclComm* comm,
+                  onebit::cuda::Stream) {
+    constexpr const char* kName = "ncclAllGather";
+    const Lock lock(world.mutex);
+    if (type != kUint8) return complain("ncclAllGather of what is no bytes");
+    const std::size_t all = count * static_cast<std::size_t>(comm->team->ranks);
+    auto* const to = static_cast<std::byte*>(output);
+    if (const Result state = enter_joint_call(kName, input, count, output, all, comm); state != kSuccess) return state;
+    if (input != to + static_cast<std::size_t>(comm->rank) * count && overlap(input, count, output, all)) {
+        return complain("ncclAllGather neither in place nor out of it");
+    }
+    return begin(comm, kName, true, [=, number = comm->meetings++] {
+        return meet(comm, number, kName, input, count, [&](const Inputs& inputs) { put_rows(inputs, 0, to, count); });
+    });
+}
+
+Result all_to_all(const void* input, void* output, std::size_t count, DataType type, ncclComm* comm,
+                  onebit::cuda::Stream) {
+    constexpr const char* kName = "ncclAlltoAll";
+    const Lock lock(world.mutex);
+    if (type != kUint8) return complain("ncclAlltoAll of what is no bytes");
+    const std::size_t all = count * static_cast<std::size_t>(comm->team->ranks);
+    if (const Result state = enter_joint_call(kName, input, all, output, all, comm); state != kSuccess) return state;
+    if (overlap(input, all, output, all)) return complain("ncclAlltoAll in place");
+    return begin(comm, kName, true, [=, number = comm->meetings++] {
+        return meet(comm, number, kName, input, all, [&](const Inputs& inputs) {
+            put_rows(inputs, static_cast<std::size_t>(comm->rank) * count, static_cast<std::byte*>(output), count);
+        });
     });
 }
 
@@ -288,6 +248,7 @@ using nccl::world;
 EmulatedNccl::EmulatedNccl(int busy_looks) {
     world.busy_looks = busy_looks;
     world.aborted = 0;
+    world.calls.clear();
 }
 
 EmulatedNccl::~EmulatedNccl() {
@@ -322,9 +283,26 @@ const onebit::NcclApi& EmulatedNccl::api() {
         api.send = nccl::send;
         api.recv = nccl::recv;
         api.all_reduce = nccl::all_reduce;
+        api.all_gather = nccl::all_gather;
+        api.all_to_all = nccl::all_to_all;
         return api;
     }();
     return table;
+}
+
+const onebit::NcclApi& EmulatedNccl::older_api() {
+    static const onebit::NcclApi table = [] {
+        onebit::NcclApi api = EmulatedNccl::api();
+        api.all_to_all = nullptr;
+        return api;
+    }();
+    return table;
+}
+
+int EmulatedNccl::calls(const std::string& name) {
+    const Lock lock(world.mutex);
+    const auto found = world.calls.find(name);
+    return found == world.calls.end() ? 0 : found->second;
 }
 
 std::vector<ncclComm*> EmulatedNccl::make_comms(int ranks, bool blocking) {

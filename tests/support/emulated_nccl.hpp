@@ -22,6 +22,8 @@ class EmulatedNccl {
     EmulatedNccl& operator=(const EmulatedNccl&) = delete;
 
     static const onebit::NcclApi& api();
+    /// The same of a version without ncclAlltoAll.
+    static const onebit::NcclApi& older_api();
 
     /// A user's own, for each rank; they end with this.
     std::vector<ncclComm*> make_comms(int ranks, bool blocking);
@@ -29,6 +31,9 @@ class EmulatedNccl {
     /// From now on all communicators of so numbered ranks, but users' own, have this error.
     static void fail(int rank, onebit::nccl::Result error, const std::string& text);
 
+    /// How often all ranks together have made such a call, in the whole of a group where it ends one; of those that are
+    /// in progress for a while.
+    static int calls(const std::string& name);
     /// How many communicators have been aborted.
     static int aborted();
     /// What was wrong about the calls so far; the destructor then no longer minds.

@@ -23,9 +23,12 @@ using namespace onebit::nccl;
 using Clock = std::chrono::steady_clock;
 using Bytes = std::vector<std::byte>;
 
-struct SumState {
-    std::vector<std::vector<float>> inputs; // by rank; empty: not here yet
-    int joined = 0;
+using Inputs = std::map<int, Bytes>; // by rank
+
+/// A call that all ranks make.
+struct Meeting {
+    Inputs inputs;               // of the ranks that have come
+    std::set<std::string> calls; // what they have called
     int taken = 0;
 };
 
@@ -44,8 +47,9 @@ struct Team {
     int joined = 0;                                        // of those that came with an id
     int left = 0;                                          // finalised or aborted
     std::map<std::pair<int, int>, std::deque<Bytes>> mail; // by sender and receiver
-    std::map<std::size_t, SumState> sums;                  // by number
+    std::map<std::size_t, Meeting> meetings;               // by number
     std::map<std::size_t, SplitState> splits;
+    std::string flaw{}; // its ranks' calls don't match, and never will again
 };
 
 /// What a call has begun.
@@ -70,7 +74,7 @@ struct ncclComm {
     std::shared_ptr<onebit_test::nccl::Task> task{}; // in progress
     int busy = 0;                                    // looks that will find it so in any case
     bool finalized = false;
-    std::size_t sums = 0;
+    std::size_t meetings = 0;
     std::size_t splits = 0;
 };
 
@@ -84,6 +88,17 @@ struct World {
     std::set<ncclComm*> living;
     std::map<std::string, std::shared_ptr<Team>> teams_by_id;
     std::vector<std::string> complaints;
+    std::map<std::string, int> calls; // by name: how many were made, on any rank
+};
+
+/// Of a group: ncclSend or ncclRecv.
+struct Call {
+    bool sends;
+    void* data;
+    std::size_t bytes;
+    int peer;
+    ncclComm* comm;
+    bool done = false;
 };
 
 extern World world;
@@ -104,5 +119,17 @@ Result look(ncclComm* comm);
 Result begin(ncclComm* comm, const char* call, bool in_stream, std::function<bool()> step);
 /// Whether a call may be made on the communicator.
 Result enter(ncclComm* comm, const std::string& call);
+
+// What the calls do, when their turn comes in the stream; whether they have done it.
+
+/// Of a group. `sent`: whether it has sent its messages already.
+bool exchange(ncclComm* comm, std::vector<Call>& calls, bool* sent);
+/// Leaves an input for a call that all make, and does take(inputs) once all have.
+bool meet(ncclComm* comm, std::size_t number, const std::string& call, const void* input, std::size_t bytes,
+          const std::function<void(const Inputs&)>& take);
+void add_up(const Inputs& inputs, float* output, std::size_t count);
+/// Of each rank's input the row that begins at so many bytes.
+void put_rows(const Inputs& inputs, std::size_t begin, std::byte* output, std::size_t bytes);
+bool split(ncclComm* comm, std::size_t number, int color, int key, bool blocking, ncclComm** child, bool* joined);
 
 } // namespace onebit_test::nccl

@@ -18,8 +18,10 @@ namespace onebit_test {
 constexpr double kNcclTimeout = 60;
 
 /// Calls run_rank(transport, &outcome) for every rank, each on its own thread; its status goes to outcome.status.
+/// `blocking`: the user's communicator, which the transport's is split off.
 template <typename Outcome, typename RunRank>
-std::vector<Outcome> run_nccl_ranks(EmulatedNccl& nccl, int ranks, const RunRank& run_rank, bool blocking = true) {
+std::vector<Outcome> run_nccl_ranks(EmulatedNccl& nccl, int ranks, const RunRank& run_rank, bool blocking = true,
+                                    const onebit::NcclApi& api = EmulatedNccl::api()) {
     const std::vector<ncclComm*> comms = nccl.make_comms(ranks, blocking);
     std::vector<Outcome> outcomes(comms.size());
     std::vector<std::thread> threads;
@@ -27,8 +29,7 @@ std::vector<Outcome> run_nccl_ranks(EmulatedNccl& nccl, int ranks, const RunRank
         threads.emplace_back([&, r] {
             outcomes[r].status = [&]() -> onebit::Status {
                 std::unique_ptr<onebit::Transport> transport;
-                ONEBIT_RETURN_IF_ERROR(
-                    onebit::make_nccl_transport(EmulatedNccl::api(), comms[r], nullptr, kNcclTimeout, &transport));
+                ONEBIT_RETURN_IF_ERROR(onebit::make_nccl_transport(api, comms[r], nullptr, kNcclTimeout, &transport));
                 return run_rank(std::move(transport), &outcomes[r]);
             }();
         });

@@ -170,6 +170,7 @@ TEST_CASE("NCCL itself is loaded, with all that is called", "[nccl]") {
     REQUIRE(api.get_version != nullptr);
     CHECK(api.get_version(&version) == nccl::kSuccess);
     CHECK(version >= NcclApi::kOldest);
+    CHECK((api.all_to_all != nullptr) == (version >= 22800));
     CHECK(std::string(api.get_error_string(nccl::kInvalidUsage)) ==
           "invalid usage (run with NCCL_DEBUG=WARN for details)");
 }

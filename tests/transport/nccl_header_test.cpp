@@ -99,6 +99,10 @@ ONEBIT_CHECK_FUNCTION(group_end, ncclGroupEnd);
 ONEBIT_CHECK_FUNCTION(send, ncclSend);
 ONEBIT_CHECK_FUNCTION(recv, ncclRecv);
 ONEBIT_CHECK_FUNCTION(all_reduce, ncclAllReduce);
+ONEBIT_CHECK_FUNCTION(all_gather, ncclAllGather);
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 0)
+ONEBIT_CHECK_FUNCTION(all_to_all, ncclAlltoAll);
+#endif
 static_assert(!SameShape<decltype(NcclApi::send), decltype(&ncclAllReduce)>::value, "or nothing is checked");
 
 } // namespace
