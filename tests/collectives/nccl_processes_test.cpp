@@ -39,7 +39,8 @@ namespace {
 using namespace onebit_test;
 
 constexpr int kSkipped = 77;
-constexpr std::size_t kCount = 100003;
+/// Chunks of unequal lengths, which go as messages; and of equal ones, for which NCCL has calls of its own.
+constexpr std::array<std::size_t, 2> kCounts = {100003, std::size_t{1} << 16};
 constexpr int kSteps = 3;
 constexpr double kTimeout = 60;
 
@@ -56,27 +57,27 @@ struct Opening {
     std::atomic<int> there = 0; ///< 1: the id is; -1: it won't come
 };
 
-onebit_allreduce_config_t config_of(const Form& form) {
-    onebit_allreduce_config_t config = ONEBIT_ALLREDUCE_CONFIG_INIT(kCount);
+onebit_allreduce_config_t config_of(const Form& form, std::size_t count) {
+    onebit_allreduce_config_t config = ONEBIT_ALLREDUCE_CONFIG_INIT(count);
     config.algorithm = form.algorithm;
     return config;
 }
 
-std::vector<float> input_of(int rank, int step) {
-    return make_data(Kind::gaussian, kCount, 1, rank, static_cast<std::uint64_t>(step));
+std::vector<float> input_of(std::size_t count, int rank, int step) {
+    return make_data(Kind::gaussian, count, 1, rank, static_cast<std::uint64_t>(step));
 }
 
 /// By step, the same on all ranks.
-std::vector<std::vector<float>> averages_on_the_host(int ranks, const Form& form) {
+std::vector<std::vector<float>> averages_on_the_host(int ranks, const Form& form, std::size_t count) {
     std::vector<onebit::Communicator> communicators = onebit::Communicator::loopback(ranks);
-    std::vector<std::vector<float>> averages(kSteps, std::vector<float>(kCount));
+    std::vector<std::vector<float>> averages(kSteps, std::vector<float>(count));
     std::vector<std::jthread> threads;
     for (int rank = 0; rank < ranks; ++rank) {
         threads.emplace_back([&, rank] {
-            onebit::Allreduce handle(communicators[static_cast<std::size_t>(rank)], config_of(form));
+            onebit::Allreduce handle(communicators[static_cast<std::size_t>(rank)], config_of(form, count));
             std::vector<float> values;
             for (int step = 0; step < kSteps; ++step) {
-                values = input_of(rank, step);
+                values = input_of(count, rank, step);
                 handle.run(values.data(), values.data());
                 if (rank == 0) averages[static_cast<std::size_t>(step)] = values;
             }
@@ -88,30 +89,30 @@ std::vector<std::vector<float>> averages_on_the_host(int ranks, const Form& form
 
 bool agrees(const Form& form, const std::vector<float>& values, const std::vector<float>& expected) {
     if (form.algorithm != ONEBIT_ALGORITHM_DENSE) {
-        return std::memcmp(values.data(), expected.data(), kCount * sizeof(float)) == 0;
+        return std::memcmp(values.data(), expected.data(), expected.size() * sizeof(float)) == 0;
     }
-    for (std::size_t i = 0; i < kCount; ++i) { // NCCL adds up in an order of its own
+    for (std::size_t i = 0; i < expected.size(); ++i) { // NCCL adds up in an order of its own
         if (!(std::abs(values[i] - expected[i]) <= 1e-5F)) return false;
     }
     return true;
 }
 
 /// Whether all that came out is right.
-bool compare(const onebit::Communicator& communicator, cudaStream_t stream, const Form& form) {
-    const std::vector<std::vector<float>> expected = averages_on_the_host(communicator.size(), form);
-    onebit_allreduce_config_t config = config_of(form);
+bool compare(const onebit::Communicator& communicator, cudaStream_t stream, const Form& form, std::size_t count) {
+    const std::vector<std::vector<float>> expected = averages_on_the_host(communicator.size(), form, count);
+    onebit_allreduce_config_t config = config_of(form, count);
     config.memory = ONEBIT_MEMORY_CUDA;
     onebit::Allreduce handle(communicator, config);
     bool right = true;
     for (int step = 0; step < kSteps; ++step) {
-        const onebit::DeviceArray<float> values(input_of(communicator.rank(), step));
+        const onebit::DeviceArray<float> values(input_of(count, communicator.rank(), step));
         handle.run(values.data(), values.data());
         right = cudaStreamSynchronize(stream) == cudaSuccess && right;
         right = agrees(form, values.get(), expected[static_cast<std::size_t>(step)]) && right;
     }
     right = handle.info().algorithm == form.algorithm && std::string(handle.info().transport) == "nccl" && right;
     if (communicator.rank() == 0 || !right) {
-        std::printf("rank %d of %d, %s: %s\n", communicator.rank(), communicator.size(), form.name,
+        std::printf("rank %d of %d, %s, %zu elements: %s\n", communicator.rank(), communicator.size(), form.name, count,
                     right ? "the host's averages" : "FAILED: not the host's averages");
     }
     return right;
@@ -159,7 +160,7 @@ int run_rank(Opening& opening, int rank, int ranks) {
         const onebit::Communicator communicator(handle);
         for (const Form& form : kForms) {
             if (form.algorithm == ONEBIT_ALGORITHM_TWO_LEVEL && ranks < 4) continue; // a node would be one rank
-            right = compare(communicator, stream, form) && right;
+            for (const std::size_t count : kCounts) right = compare(communicator, stream, form, count) && right;
         }
     }
     right = api->comm_destroy(comm) == onebit::nccl::kSuccess && right;
