@@ -197,9 +197,9 @@ typedef enum onebit_group ONEBIT_ENUM_INT {
     ONEBIT_GROUP_TENSOR = 1 /* the worker's whole buffer, and each server chunk: the papers' choice */
 } onebit_group_t;
 
-/* What each call makes sure of before it changes the error state or recvbuf. */
+/* What each call makes sure of before it changes the error state or (but see onebit_allreduce_run) recvbuf. */
 typedef enum onebit_check ONEBIT_ENUM_INT {
-    ONEBIT_CHECK_FULL = 0, /* every argument and every value, agreed between the ranks in 16 or 32 bytes to each peer;
+    ONEBIT_CHECK_FULL = 0, /* every argument and every value, agreed between the ranks in 16 to 64 bytes to each peer;
                               the call is transactional. Values are looked at as they are encoded, for which the error
                               is kept twice; fewer than 2^22 (ONEBIT_SECOND_ERROR), and those in a GPU's memory, under a
                               mask or dense, are read once more instead, but for dense ones that go through shared
@@ -255,12 +255,12 @@ ONEBIT_API onebit_status_t onebit_allreduce_create(onebit_comm_t comm, const one
  * says "shared memory"). Collective; blocks; transactional.
  *   sendbuf  [in] count elements, aligned to the element's size, in config.memory; the caller's
  *   recvbuf  [out] count elements, likewise; either == sendbuf (in place) or not overlapping it
- * A call that is refused leaves both as they were, but for this: with ONEBIT_CHECK_FULL a value that is not finite
- * among 2^18 or more that go through shared memory (info.transport) leaves recvbuf unspecified, if no rank has it in
- * place. If finite values and the error together overflow float32, the call fails with NONFINITE on every rank after
- * the encoding, resets the error state and leaves recvbuf unspecified, the one case that is not transactional. TIMEOUT
- * can't interrupt a dense sum that MPI blocks in. After TIMEOUT or TRANSPORT, MPI may still touch both buffers of a
- * dense sum: keep them until MPI_Finalize.
+ * A call that is refused leaves both as they were, but in two cases. Where finite values and the error together
+ * overflow float32, the call fails with NONFINITE on every rank after the encoding, resets the error state and leaves
+ * recvbuf unspecified. And with ONEBIT_CHECK_FULL a value that is not finite among 2^18 or more that go through shared
+ * memory (info.transport) leaves recvbuf unspecified, if no rank has sendbuf there. TIMEOUT can't interrupt a dense sum
+ * that MPI blocks in. After TIMEOUT or TRANSPORT, MPI may still touch both buffers of a dense sum: keep them until
+ * MPI_Finalize.
  *
  * In a GPU's memory (which may be managed) sendbuf is read in order with config.stream's work. recvbuf is written in
  * order with it, and may still be when the call returns: work that is put into the stream after the call sees it. The

@@ -39,7 +39,7 @@ struct Operands {
     const ValueSink* sink = nullptr;
     bool may_block = false;     ///< the caller is going to wait anyway
     bool sum_only = false;      ///< dense: the sum, not the average
-    bool tentative = false;     ///< compressed: leaves the error and the last result as they are until it is committed
+    bool tentative = false;     ///< may be called off; compressed: leaves error and last result alone until committed
     Consent* consent = nullptr; ///< tentative: needed before anything is decoded, or an exact call ends
     const std::function<bool()>* ready = nullptr; ///< pipelined: whether the source has the next slice's values yet
 };

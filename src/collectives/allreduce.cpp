@@ -244,8 +244,8 @@ Status Allreduce::begin(const void* input, void* output, bool may_block) {
     if (plan_.check == ONEBIT_CHECK_NONE) ONEBIT_RETURN_IF_ERROR(own);
     const auto* const values = static_cast<const float*>(input);
     const bool dense = plan_.algorithm == ONEBIT_ALGORITHM_DENSE;
-    // What a mask leaves out the encoder doesn't look at.
     const bool if_all_apart = dense && plan_.checks_sums_on_the_way();
+    // What a mask leaves out the encoder doesn't look at.
     const bool tentative = if_all_apart || (plan_.tentative && !dense && !masked());
     check_->begin(own, {.input = values,
                         .count = plan_.count,

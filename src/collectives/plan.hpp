@@ -34,8 +34,8 @@ struct Plan {
     unsigned threads = 1;
     std::string reason; ///< why this algorithm
 
-    /// Exact sums through shared memory that are too large for the caches: values are looked at as they are added up,
-    /// which spares a fifth of what a call reads and writes, where every rank's result lies apart from its values.
+    /// Exact sums through shared memory, of 1 MiB or more: where every rank's result lies apart from its values, these
+    /// are looked at as they are added up, and not in a pass before, which would read 4 bytes beside 16 per element.
     bool checks_sums_on_the_way() const {
         constexpr std::uint64_t kLeast = std::uint64_t{1} << 18;
         return shares_sums && check == ONEBIT_CHECK_FULL && count >= kLeast;

@@ -13,6 +13,7 @@
 #include <onebit/onebit_nccl.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -39,10 +40,11 @@ namespace {
 using namespace onebit_test;
 
 constexpr int kSkipped = 77;
+constexpr int kFailed = 1;
 /// Chunks of unequal lengths, which go as messages; and of equal ones, for which NCCL has calls of its own.
-constexpr std::array<std::size_t, 2> kCounts = {100003, std::size_t{1} << 16};
+constexpr std::array<std::size_t, 2> kCounts = {100035, std::size_t{1} << 16};
 constexpr int kSteps = 3;
-constexpr double kTimeout = 60;
+constexpr int kTimeout = 60; // seconds
 
 struct Form {
     onebit_algorithm_t algorithm;
@@ -67,7 +69,7 @@ std::vector<float> input_of(std::size_t count, int rank, int step) {
     return make_data(Kind::gaussian, count, 1, rank, static_cast<std::uint64_t>(step));
 }
 
-/// By step, the same on all ranks.
+/// By step, the same on all ranks. What fails here ends the process.
 std::vector<std::vector<float>> averages_on_the_host(int ranks, const Form& form, std::size_t count) {
     std::vector<onebit::Communicator> communicators = onebit::Communicator::loopback(ranks);
     std::vector<std::vector<float>> averages(kSteps, std::vector<float>(count));
@@ -118,9 +120,14 @@ bool compare(const onebit::Communicator& communicator, cudaStream_t stream, cons
     return right;
 }
 
+/// The exit status.
 int skip(int rank, const std::string& why) {
-    if (rank == 0) std::printf("skipped: %s\n", why.c_str());
+    std::printf("rank %d: skipped: %s\n", rank, why.c_str());
     return kSkipped;
+}
+int fail(int rank, const std::string& why) {
+    std::printf("rank %d FAILED: %s\n", rank, why.c_str());
+    return kFailed;
 }
 
 /// The id comes from rank 0, through memory that they share.
@@ -139,18 +146,24 @@ onebit::Status join(const onebit::NcclApi& api, Opening& opening, int rank, int 
     return onebit::nccl::join_comm(api, opening.id, ranks, rank, kTimeout, comm);
 }
 
-/// The exit status.
+/// NCCL doesn't let ranks share a GPU, in the words of the versions that say so.
+bool refuses_to_share(const onebit::Status& joined) {
+    return joined.code() == ONEBIT_ERROR_TRANSPORT && (joined.message().find("Duplicate GPU") != std::string::npos ||
+                                                       joined.message().find("invalid usage") != std::string::npos);
+}
+
 int run_rank(Opening& opening, int rank, int ranks) {
     int devices = 0;
     if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) return skip(rank, "there is no GPU");
-    if (cudaSetDevice(rank % devices) != cudaSuccess) return 1;
+    if (const cudaError_t set = cudaSetDevice(rank % devices); set != cudaSuccess) {
+        return fail(rank, std::string("cudaSetDevice: ") + cudaGetErrorString(set));
+    }
     const onebit::NcclApi* api = nullptr;
     if (const onebit::Status found = onebit::find_nccl_api(&api); !found.ok()) return skip(rank, found.message());
     onebit::nccl::Comm comm = nullptr;
     if (const onebit::Status joined = join(*api, opening, rank, ranks, &comm); !joined.ok()) {
-        if (ranks > devices) return skip(rank, joined.message());
-        std::printf("rank %d of %d FAILED: %s\n", rank, ranks, joined.message().c_str());
-        return 1;
+        const bool refused = ranks > devices && refuses_to_share(joined);
+        return refused ? skip(rank, joined.message()) : fail(rank, joined.message());
     }
     cudaStream_t stream = nullptr;
     bool right = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess;
@@ -159,57 +172,80 @@ int run_rank(Opening& opening, int rank, int ranks) {
         onebit::check(onebit_comm_create_nccl(comm, stream, &handle));
         const onebit::Communicator communicator(handle);
         for (const Form& form : kForms) {
-            if (form.algorithm == ONEBIT_ALGORITHM_TWO_LEVEL && ranks < 4) continue; // a node would be one rank
+            // Of two nodes or more, with two ranks each.
+            if (form.algorithm == ONEBIT_ALGORITHM_TWO_LEVEL && (ranks < 4 || ranks % 2 != 0)) continue;
             for (const std::size_t count : kCounts) right = compare(communicator, stream, form, count) && right;
         }
     }
-    // It doesn't block, and may still be at it as the process ends.
     right = onebit::nccl::check(*api, nullptr, api->comm_destroy(comm), "ncclCommDestroy").ok() && right;
-    return right ? 0 : 1;
+    return right ? 0 : kFailed;
 }
 
 [[noreturn]] void be_rank(Opening& opening, int rank, int ranks) {
-    // Nodes of two ranks, for two levels.
+    prctl(PR_SET_PDEATHSIG, SIGKILL); // none outlives the test
     setenv("ONEBIT_NODE_SIZE", "2", 1);
+    setenv("ONEBIT_TIMEOUT", std::to_string(kTimeout).c_str(), 1);
     setenv("NCCL_HOSTID", ("onebit-rank-" + std::to_string(rank)).c_str(), 1);
-    int code = 1;
+    int code = kFailed;
     try {
         code = run_rank(opening, rank, ranks);
     } catch (const std::exception& error) {
-        std::printf("rank %d of %d FAILED: %s\n", rank, ranks, error.what());
+        code = fail(rank, error.what());
     }
     std::fflush(stdout);
     _exit(code); // whatever NCCL still has going on
 }
 
+void stop(const std::vector<pid_t>& processes) {
+    for (const pid_t process : processes) kill(process, SIGKILL);
+    for (const pid_t process : processes) waitpid(process, nullptr, 0);
+}
+
+/// Takes out those that have come to an end, and returns the worst exit status: any but 0 and "skipped" is "failed".
+int reap(std::vector<pid_t>* processes) {
+    int worst = 0;
+    std::erase_if(*processes, [&](pid_t process) {
+        int state = 0;
+        if (waitpid(process, &state, WNOHANG) == 0) return false;
+        const int code = WIFEXITED(state) ? WEXITSTATUS(state) : kFailed;
+        if (code == kSkipped && worst == 0) worst = kSkipped;
+        if (code != kSkipped && code != 0) worst = kFailed;
+        return true;
+    });
+    return worst;
+}
+
 /// The worst exit status of the ranks, each a process. CUDA is begun in them alone, as it doesn't live through a fork.
 int run_ranks(int ranks) {
     void* const shared = mmap(nullptr, sizeof(Opening), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (shared == MAP_FAILED) return 1;
+    if (shared == MAP_FAILED) return kFailed;
     Opening& opening = *new (shared) Opening;
     std::vector<pid_t> processes;
     for (int rank = 0; rank < ranks; ++rank) {
         const pid_t process = fork();
         if (process == 0) be_rank(opening, rank, ranks);
+        if (process < 0) {
+            stop(processes);
+            return kFailed;
+        }
         processes.push_back(process);
     }
+    using Clock = std::chrono::steady_clock;
+    const auto in = [](double seconds) {
+        return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+    };
+    Clock::time_point end = in(2 * kTimeout);
     int worst = 0;
-    std::size_t left = processes.size();
-    const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(3 * kTimeout);
-    for (; left > 0 && std::chrono::steady_clock::now() < end;
-         std::this_thread::sleep_for(std::chrono::milliseconds(5))) {
-        int state = 0;
-        if (waitpid(-1, &state, WNOHANG) <= 0) continue;
-        --left;
-        const int code = WIFEXITED(state) ? WEXITSTATUS(state) : 1;
-        worst = worst == 1 || code == 1 ? 1 : std::max(worst, code);
+    while (!processes.empty() && Clock::now() < end) {
+        const int code = reap(&processes);
+        if (code != 0 && worst == 0) end = in(kTimeout / 4); // the others wait for it, or say why they don't
+        if (code != 0 && worst != kFailed) worst = code;
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
-    if (left > 0) {
-        std::printf("FAILED: %zu of %d ranks didn't come to an end\n", left, ranks);
-        for (const pid_t process : processes) kill(process, SIGKILL);
-        worst = 1;
-    }
-    return worst;
+    if (processes.empty()) return worst;
+    std::printf("FAILED: %zu of %d ranks didn't come to an end\n", processes.size(), ranks);
+    stop(processes);
+    return kFailed;
 }
 
 } // namespace
@@ -217,14 +253,18 @@ int run_ranks(int ranks) {
 int main(int argc, char** argv) {
     std::vector<int> sizes = {2, 4};
     if (argc > 1) sizes = {std::atoi(argv[1])};
-    int worst = 0;
-    bool any = false;
-    for (const int ranks : sizes) {
-        std::fflush(stdout);
-        const int code = run_ranks(ranks);
-        std::printf("%d ranks over NCCL: %s\n", ranks, code == 0 ? "passed" : code == kSkipped ? "skipped" : "FAILED");
-        any = any || code == 0;
-        if (code != kSkipped) worst = std::max(worst, code);
+    if (argc > 2 || sizes.front() < 1) {
+        std::fprintf(stderr, "usage: onebit_nccl_processes [RANKS]\n");
+        return kFailed;
     }
-    return worst != 0 ? 1 : any ? 0 : kSkipped;
+    bool failed = false;
+    bool passed = false;
+    for (const int ranks : sizes) {
+        std::fflush(stdout); // or each rank has what is left in there
+        const int code = run_ranks(ranks);
+        failed = failed || code == kFailed;
+        passed = passed || code == 0;
+        std::printf("%d ranks over NCCL: %s\n", ranks, code == 0 ? "passed" : code == kSkipped ? "skipped" : "FAILED");
+    }
+    return failed ? kFailed : passed ? 0 : kSkipped;
 }

@@ -8,6 +8,7 @@
 #include <catch2/catch.hpp>
 #include <functional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "core/aligned_buffer.hpp"
