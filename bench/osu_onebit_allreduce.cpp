@@ -53,8 +53,11 @@ using onebit::bench::require_success;
 
 // The values on the host; with --accelerator cuda also in a GPU's memory, where calls then find them.
 struct Buffers {
-    Buffers(Gpu* rank_gpu, std::size_t count, int rank) : send(count), receive(count), gpu(rank_gpu) {
-        std::mt19937_64 generator(20260000U + static_cast<unsigned>(rank));
+    Buffers(const Ranks& ranks, onebit_comm_t comm, bool shared, Gpu* rank_gpu, std::size_t count)
+        : send(shared ? FloatBuffer(ranks, comm, count) : FloatBuffer(count)),
+          receive(shared ? FloatBuffer(ranks, comm, count) : FloatBuffer(count)),
+          gpu(rank_gpu) {
+        std::mt19937_64 generator(20260000U + static_cast<unsigned>(ranks.rank));
         std::normal_distribution<float> gaussian;
         for (std::size_t i = 0; i < count; ++i) send[i] = gaussian(generator);
         if (gpu == nullptr) return;
@@ -234,6 +237,7 @@ std::string describe_settings(const Ranks& ranks, const OsuOptions& options, con
          << ", threads: " << info.threads << ", scale: " << (options.scale == ONEBIT_SCALE_L1 ? "l1" : "l2")
          << ", group: " << (options.group == ONEBIT_GROUP_BLOCK ? "block" : "tensor")
          << ", check: " << onebit::bench::kCheckNames[options.check];
+    if (options.shared) text << ", buffers: onebit_mem_alloc";
     if (options.cuda) {
         text << ", MPI_Allreduce: "
              << (mpi_reaches_gpu(info) ? "of the GPUs' memory"
@@ -321,7 +325,7 @@ bool benchmark(const Ranks& ranks, const OsuOptions& options) {
         const std::size_t largest = sizes.back() / sizeof(float);
         std::optional<Gpu> gpu;
         if (options.cuda) gpu.emplace(ranks);
-        Buffers buffers(gpu ? &*gpu : nullptr, largest, ranks.rank);
+        Buffers buffers(ranks, comm, options.shared, gpu ? &*gpu : nullptr, largest);
         if (options.full && options.bfloat16) buffers.bfloat16.emplace(ranks, buffers.send.data(), largest);
         std::string last_plan;
         for (const std::size_t bytes : sizes) {

@@ -55,6 +55,7 @@ struct Words {
     std::string message_size;
     std::string mem_limit;
     std::string accelerator = "host";
+    std::string buffers = "plain";
     std::string scale = "l2";
     std::string group = "block";
     std::string algorithm = "auto";
@@ -79,6 +80,9 @@ void add_options(CLI::App& app, OsuOptions& options, Words& words) {
     app.add_option("-d,--accelerator", words.accelerator,
                    "Where values lie: cuda (a GPU of each rank's, by its number on the node) or host (default host)")
         ->check(CLI::IsMember({"cuda", "host"}));
+    app.add_option("--buffers", words.buffers,
+                   "Where values lie on the host, onebit's and MPI's: plain, or shared (onebit_mem_alloc)")
+        ->check(CLI::IsMember({"plain", "shared"}));
     app.add_option("-M,--mem-limit", words.mem_limit, "SIZE  The largest message allowed (default 512M)");
     app.add_option("--scale", words.scale, "l1 or l2 (default l2)")->check(CLI::IsMember({"l1", "l2"}));
     app.add_option("--group", words.group, "Elements that share a scale: block or tensor (default block)")
@@ -102,6 +106,10 @@ void read_words(const Words& words, OsuOptions& options) {
     options.cuda = words.accelerator == "cuda";
     if (options.cuda && options.bfloat16) {
         throw CLI::ValidationError("--bf16", "it sums in the host's memory: not with --accelerator cuda");
+    }
+    options.shared = words.buffers == "shared";
+    if (options.cuda && options.shared) {
+        throw CLI::ValidationError("--buffers", "shared is the host's memory: not with --accelerator cuda");
     }
     options.scale = words.scale == "l2" ? ONEBIT_SCALE_L2 : ONEBIT_SCALE_L1;
     options.group = words.group == "tensor" ? ONEBIT_GROUP_TENSOR : ONEBIT_GROUP_BLOCK;

@@ -33,9 +33,16 @@ inline void require_success(const Ranks& ranks, onebit_status_t status, const ch
 // Page-aligned floats, as OMB's buffers are. Zeroed, so that no page is touched for the first time in a timed call.
 class FloatBuffer {
   public:
+    // Collective, from memory that the ranks of a node share where they can.
+    FloatBuffer(const Ranks& ranks, onebit_comm_t comm, std::size_t count) {
+        void* memory = nullptr;
+        require_success(ranks, onebit_mem_alloc(comm, count * sizeof(float), &memory), "onebit_mem_alloc");
+        data_ = {static_cast<float*>(memory), [](float* pointer) { onebit_mem_free(pointer); }};
+    }
+
     explicit FloatBuffer(std::size_t count) {
         const std::size_t bytes = (count * sizeof(float) / kPage + 1) * kPage;
-        data_.reset(static_cast<float*>(std::aligned_alloc(kPage, bytes)));
+        data_ = {static_cast<float*>(std::aligned_alloc(kPage, bytes)), [](float* pointer) { std::free(pointer); }};
         if (!data_) throw std::bad_alloc();
         for (std::size_t i = 0; i < count; ++i) data_[i] = 0.0F;
     }
@@ -47,10 +54,7 @@ class FloatBuffer {
 
   private:
     static constexpr std::size_t kPage = 4096;
-    struct Free {
-        void operator()(float* pointer) const { std::free(pointer); }
-    };
-    std::unique_ptr<float[], Free> data_;
+    std::unique_ptr<float[], void (*)(float*)> data_ = {nullptr, nullptr};
 };
 
 } // namespace onebit::bench

@@ -138,6 +138,19 @@ ONEBIT_API onebit_status_t onebit_comm_get_info(onebit_comm_t comm, onebit_comm_
 ONEBIT_API onebit_status_t onebit_comm_tune(onebit_comm_t comm, uint64_t max_count, double seconds,
                                             const char* path) ONEBIT_NOEXCEPT;
 
+/* Memory for sendbuf and recvbuf that exact averages inside a node are quickest from and to: where all of a call's
+ * buffers, on every rank, lie in such memory of its communicator (anywhere in it), ranks add up each other's values
+ * where they lie, in about half the time (info.transport then says "shared buffers"). What its ranks don't share, since
+ * they are on several nodes, say (ONEBIT_LOG tells), is memory as any other, in huge pages. Collective; blocks.
+ *   bytes   at least 1; may differ between ranks
+ *   memory  [out] zeroed, aligned to 64 bytes, on the host; the caller's until onebit_mem_free. NULL on failure
+ * It stays after onebit_comm_destroy. INVALID_ARGUMENT, INVALID_HANDLE, OUT_OF_MEMORY, TRANSPORT, TIMEOUT. */
+ONEBIT_API onebit_status_t onebit_mem_alloc(onebit_comm_t comm, size_t bytes, void** memory) ONEBIT_NOEXCEPT;
+
+/* Frees it; NULL is accepted. Local, at any time and from any thread: the system has it back once all ranks have freed
+ * theirs. INVALID_ARGUMENT (not from onebit_mem_alloc, or freed already). */
+ONEBIT_API onebit_status_t onebit_mem_free(void* memory) ONEBIT_NOEXCEPT;
+
 /* Releases the handle; NULL is accepted. What was created from it stays usable until it is destroyed itself.
  * Collective over MPI (MPI_Comm_free), to be called before MPI_Finalize, and over NCCL; local in one process.
  * INVALID_HANDLE. */
@@ -252,15 +265,15 @@ ONEBIT_API onebit_status_t onebit_allreduce_create(onebit_comm_t comm, const one
 
 /* recvbuf = average over the ranks of sendbuf, the same bits on every rank; compressed, also the same whatever the ISA,
  * the MPI and the number of threads (dense, the order of summation may be MPI's; it is the ranks' where info.transport
- * says "shared memory"). Collective; blocks; transactional.
+ * says "shared ..."). Collective; blocks; transactional.
  *   sendbuf  [in] count elements, aligned to the element's size, in config.memory; the caller's
  *   recvbuf  [out] count elements, likewise; either == sendbuf (in place) or not overlapping it
  * A call that is refused leaves both as they were, but in two cases. Where finite values and the error together
  * overflow float32, the call fails with NONFINITE on every rank after the encoding, resets the error state and leaves
  * recvbuf unspecified. And with ONEBIT_CHECK_FULL a value that is not finite among 2^18 or more that go through shared
  * memory (info.transport) leaves recvbuf unspecified, if no rank has sendbuf there. TIMEOUT can't interrupt a dense sum
- * that MPI blocks in. After TIMEOUT or TRANSPORT, MPI may still touch both buffers of a dense sum: keep them until
- * MPI_Finalize.
+ * that MPI blocks in. After TIMEOUT or TRANSPORT, MPI, or another rank that sees them, may still touch both buffers of
+ * a dense sum: keep them until MPI_Finalize.
  *
  * In a GPU's memory (which may be managed) sendbuf is read in order with config.stream's work. recvbuf is written in
  * order with it, and may still be when the call returns: work that is put into the stream after the call sees it. The
@@ -317,7 +330,8 @@ typedef struct onebit_allreduce_info {
     onebit_algorithm_t algorithm; /* what the next call will use; never AUTO */
     char transport[32];           /* "loopback", "mpi", "nccl"; of a GPU's memory "mpi, staged", "mpi, direct", and with
                                      NCCL inside the nodes "nccl+mpi, staged", "nccl+mpi, direct"; of exact averages
-                                     inside one node "mpi, shared memory" */
+                                     inside one node "mpi, shared memory", or "mpi, shared buffers" where the last one
+                                     was of memory from onebit_mem_alloc */
     char kernels[16];             /* "reference", "sse4", "avx2", "avx512", ... */
     char reason[128];             /* why this algorithm */
 } onebit_allreduce_info_t;

@@ -12,6 +12,7 @@
 
 #include <onebit/onebit.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <iterator>
 #include <stdexcept>
@@ -91,6 +92,27 @@ class Communicator {
 
   private:
     UniqueHandle<onebit_comm_t, onebit_comm_destroy> handle_;
+};
+
+/// `size` elements of memory from onebit_mem_alloc, zero at first.
+template <typename T>
+class SharedArray {
+  public:
+    SharedArray(const Communicator& communicator, std::size_t size) : size_(size) {
+        void* memory = nullptr;
+        check(onebit_mem_alloc(communicator.get(), size * sizeof(T), &memory));
+        memory_ = UniqueHandle<void*, onebit_mem_free>(memory);
+    }
+
+    T* data() const noexcept { return static_cast<T*>(memory_.get()); }
+    std::size_t size() const noexcept { return size_; }
+    T* begin() const noexcept { return data(); }
+    T* end() const noexcept { return data() + size_; }
+    T& operator[](std::size_t i) const noexcept { return data()[i]; }
+
+  private:
+    UniqueHandle<void*, onebit_mem_free> memory_;
+    std::size_t size_;
 };
 
 /// Finishes what was started, whose buffers are still the library's (declare them before the handle), then destroys it.

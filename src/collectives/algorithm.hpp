@@ -54,6 +54,8 @@ class Algorithm {
     virtual void set_operands(const Operands& operands) = 0;
     /// What it has allocated for itself.
     virtual std::size_t workspace_bytes() const { return 0; }
+    /// What info.transport says behind the channel's name.
+    virtual const char* way() const { return ""; }
     /// Bytes that this rank has sent to others otherwise than through the handle's channel.
     virtual std::uint64_t bytes_sent() const { return 0; }
 };

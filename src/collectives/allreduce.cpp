@@ -44,6 +44,7 @@ Status Allreduce::create(Communicator& communicator, const onebit_allreduce_conf
     ONEBIT_RETURN_IF_ERROR(communicator.open_channel(&channel));
     std::unique_ptr<Allreduce> made(
         new Allreduce(std::move(plan), placement, std::move(channel), std::move(codec), environment.timeout));
+    made->shared_buffers_ = communicator.shared_buffers();
     // With tentative calls sums are planned for.
     const bool sums = made->compresses() ? extras.exact_sums : !extras.tentative_calls;
     made->plan_.shares_sums = made->plan_.can_share_sums && sums;
@@ -150,7 +151,8 @@ Status Allreduce::add_dense() {
     if (plan_.values_go_along) {
         dense = std::make_unique<GatheredAllreduce>(*agreement_, plan_.count, channel_->size());
     } else if (plan_.shares_sums) {
-        dense = std::make_unique<SharedAllreduce>(*channel_, *channels_.memory, *codec_, plan_.count, plan_.threads);
+        dense = std::make_unique<SharedAllreduce>(*channel_, *channels_.memory, shared_buffers_, *codec_, plan_.count,
+                                                  plan_.threads);
     } else {
         ONEBIT_RETURN_IF_ERROR(placement_->make_dense(*channel_, plan_.count, plan_.threads, kDenseTag, &dense));
     }
@@ -496,9 +498,9 @@ void Allreduce::fill_info(onebit_allreduce_info_t* info) const {
     info->algorithm = plan_.algorithm;
     const bool nccl_in_node = plan_.algorithm == ONEBIT_ALGORITHM_TWO_LEVEL && channels_.node != nullptr &&
                               channels_.node->is_stream_ordered() && !channel_->is_stream_ordered();
-    const bool shares = plan_.shares_sums && plan_.algorithm == ONEBIT_ALGORITHM_DENSE;
+    const Algorithm* const algorithm = forms_[static_cast<std::size_t>(plan_.algorithm)].algorithm.get();
     std::snprintf(info->transport, sizeof(info->transport), "%s%s%s", nccl_in_node ? "nccl+" : "", channel_->name(),
-                  shares ? ", shared memory" : "");
+                  algorithm == nullptr ? "" : algorithm->way());
     std::snprintf(info->kernels, sizeof(info->kernels), "%s", codec_->kernels());
     std::snprintf(info->reason, sizeof(info->reason), "%s", plan_.reason.c_str());
 }

@@ -9,6 +9,7 @@
 #include "collectives/agreement.hpp"
 #include "collectives/costs.hpp"
 #include "collectives/node_groups.hpp"
+#include "collectives/shared_buffers.hpp"
 #include "core/config.hpp"
 #include "transport/transport.hpp"
 
@@ -39,6 +40,9 @@ class Communicator {
 
     /// What a call of each form is expected to take between these ranks, with values in some memory.
     KnownCosts& costs(onebit_memory_t memory) { return memory == ONEBIT_MEMORY_HOST ? host_costs_ : gpu_costs_; }
+
+    /// What was allocated for values and results of its handles; they keep it.
+    const std::shared_ptr<SharedBuffers>& shared_buffers() const { return shared_buffers_; }
 
     /// False once an agreement was not reached.
     bool usable() const { return broken_.ok(); }
@@ -80,6 +84,7 @@ class Communicator {
     bool tuned_ = false; ///< by a table, which is of the host's memory
     KnownCosts host_costs_ = KnownCosts(Costs({Costs::Row()}));
     KnownCosts gpu_costs_ = host_costs_;
+    std::shared_ptr<SharedBuffers> shared_buffers_ = std::make_shared<SharedBuffers>();
     std::unique_ptr<Agreement> agreement_;
     Status broken_;
 };

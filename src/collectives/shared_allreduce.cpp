@@ -3,7 +3,9 @@
 #include "collectives/shared_allreduce.hpp"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
+#include <utility>
 
 #include "core/parallel.hpp"
 #include "core/partition.hpp"
@@ -17,6 +19,9 @@ constexpr std::size_t kMostSliceElements = std::size_t{1} << 17;
 constexpr std::size_t kLeastPartElements = 1024;
 /// Slices that a rank may hand out before its neighbours have averaged the first of them.
 constexpr std::size_t kSlots = 4;
+
+/// So few that what is read and what is written alternate quickly: 4096 at a time took a fifth longer.
+constexpr std::size_t kMeanElements = 256;
 
 /// A look at the messages takes as long as some at the memory.
 constexpr unsigned kLooksBetweenMessages = 32;
@@ -50,10 +55,10 @@ SharedAllreduce::Layout::Layout(std::size_t count, std::size_t ranks)
     : part_elements(std::min(std::max(aligned(kMostSliceElements / ranks), kLeastPartElements),
                              aligned(ceil_divide(count, ranks)))),
       slices(ceil_divide(count, part_elements * ranks)),
-      bytes(SharedCounters::bytes(kCounters) + kSlots * ranks * part_elements * sizeof(float)) {}
+      bytes(kSlotsBegin + kSlots * ranks * part_elements * sizeof(float)) {}
 
-SharedAllreduce::SharedAllreduce(Transport& channel, SharedMemory& memory, const Codec& codec, std::size_t count,
-                                 unsigned threads)
+SharedAllreduce::SharedAllreduce(Transport& channel, SharedMemory& memory, std::shared_ptr<const SharedBuffers> buffers,
+                                 const Codec& codec, std::size_t count, unsigned threads)
     : channel_(channel),
       memory_(memory),
       codec_(codec),
@@ -63,9 +68,12 @@ SharedAllreduce::SharedAllreduce(Transport& channel, SharedMemory& memory, const
       threads_(threads),
       layout_(count_, ranks_),
       counters_(memory, rank_, ranks_),
+      shared_operands_(memory, SharedCounters::bytes(kCounters), rank_, ranks_, std::move(buffers),
+                       count * sizeof(float)),
       output_stores_(stores_for(count * sizeof(float))),
       stage_{"average through shared memory", [this](Step* step) { return advance(step); }},
-      values_(ranks_) {}
+      values_(ranks_),
+      results_(ranks_) {}
 
 /// The last slice is shorter; its parts are as much alike as those of the others.
 SharedAllreduce::Part SharedAllreduce::part_of(std::size_t rank, std::size_t slice) const {
@@ -77,45 +85,105 @@ SharedAllreduce::Part SharedAllreduce::part_of(std::size_t rank, std::size_t sli
 }
 
 float* SharedAllreduce::slot(std::size_t owner, std::size_t reader, std::uint64_t number) const {
-    std::byte* const slots = memory_.of(static_cast<int>(owner)) + SharedCounters::bytes(kCounters);
+    std::byte* const slots = memory_.of(static_cast<int>(owner)) + kSlotsBegin;
     return reinterpret_cast<float*>(slots) + (number % kSlots * ranks_ + reader) * layout_.part_elements;
 }
 
 void SharedAllreduce::set_operands(const Operands& operands) {
     operands_ = operands;
     handed_out_ = averaged_ = collected_ = 0;
-    asked_ = false;
+    begun_ = asked_ = false;
 }
 
-/// What others wait for comes first, and no slot waits for long.
 Status SharedAllreduce::advance(Step* step) {
-    const bool handed_out = hand_out_next();
-    const bool averaged = average_next();
-    const bool collected = collect_next();
-    const bool did = handed_out || averaged || collected;
+    if (!begun_) shared_operands_.begin(operands_.input, operands_.output);
+    begun_ = true;
+    const bool did =
+        shared_operands_.look() && (shared_operands_.all_see() ? average_where_they_lie() : advance_slots());
     *step = did ? Step::kAgain : Step::kWait;
     idle_ = did ? 0 : idle_ + 1;
     if (idle_ % kLooksBetweenMessages == kLooksBetweenMessages - 1) ONEBIT_RETURN_IF_ERROR(channel_.progress());
     bool known = false;
     ONEBIT_RETURN_IF_ERROR(seek_consent(&known));
-    if (collected_ < layout_.slices || !known) return {};
-    before_ += layout_.slices;
-    bytes_sent_ += ring_bytes(count_, static_cast<int>(ranks_));
+    if (!finished() || !known) return {};
+    end_call();
     *step = Step::kDone;
     return {};
 }
 
-/// Its own part of each slice a rank sees as it adds it up, the others as it hands them out.
+/// Where others add up a rank's values, it has seen them when all are done.
+bool SharedAllreduce::seen() const {
+    return averaged_ == layout_.slices && (!shared_operands_.all_see() || all_averaged());
+}
+
+bool SharedAllreduce::finished() const {
+    return shared_operands_.all_see() ? all_averaged() : collected_ == layout_.slices;
+}
+
+void SharedAllreduce::end_call() {
+    before_ += layout_.slices;
+    for (const Counter counter : {kHandedOut, kCollected}) counters_.tell(counter, before_); // had it gone by slots
+    bytes_sent_ += ring_bytes(count_, static_cast<int>(ranks_));
+    shared_operands_.end();
+}
+
 Status SharedAllreduce::seek_consent(bool* known) {
     *known = !looks();
-    if (*known || averaged_ < layout_.slices) return {};
-    if (!asked_) ONEBIT_RETURN_IF_ERROR(operands_.consent->ask());
+    if (*known || !seen()) return {};
+    if (!asked_) {
+        const bool doubted = counters_.any_reached(kDoubted, before_ + layout_.slices);
+        if (doubted) look_at({0, count_}, false);
+        ONEBIT_RETURN_IF_ERROR(operands_.consent->ask());
+    }
     asked_ = true;
     return operands_.consent->test(known);
 }
 
 void SharedAllreduce::look_at(const Part& part, bool finite) {
     if (!finite && looks()) operands_.consent->doubt(Slice::whole({0, part.begin, part.count}));
+}
+
+// ------------------------------------------------------------------------------------- where all values are seen ----
+
+bool SharedAllreduce::average_where_they_lie() {
+    if (averaged_ == layout_.slices) return false;
+    const Part part = part_of(rank_, averaged_);
+    for (std::size_t r = 0; r < ranks_; ++r) {
+        values_[r] = shared_operands_.input(r) + part.begin;
+        results_[r] = shared_operands_.output(r) + part.begin;
+    }
+    const bool finite = for_each_part(part.count, threads_,
+                                      [&](std::size_t begin, std::size_t length) { return average(begin, length); });
+    const std::uint64_t after = before_ + layout_.slices;
+    if (!finite) counters_.tell(kDoubted, after);
+    ++averaged_;
+    if (averaged_ == layout_.slices) counters_.tell(kAveraged, after);
+    return true;
+}
+
+/// Elements of the part that is being averaged. A NaN or an infinity shows in the average, which is in the cache.
+bool SharedAllreduce::average(std::size_t begin, std::size_t length) const {
+    alignas(64) std::array<float, kMeanElements> mean;
+    bool finite = true;
+    for (std::size_t at = begin; at < begin + length; at += mean.size()) {
+        const std::size_t count = std::min(mean.size(), begin + length - at);
+        codec_.form_mean({values_, share()}, at, count, Stores::kCached, mean.data(), output_stores_, results_[0] + at);
+        for (std::size_t r = 1; r < ranks_; ++r) {
+            finite = codec_.copy(mean.data(), count, output_stores_, results_[r] + at) && finite;
+        }
+    }
+    order_stores(output_stores_);
+    return finite;
+}
+
+// ----------------------------------------------------------------------------------------------- through slots ----
+
+/// What others wait for comes first, and no slot waits for long.
+bool SharedAllreduce::advance_slots() {
+    const bool handed_out = hand_out_next();
+    const bool averaged = average_next();
+    const bool collected = collect_next();
+    return handed_out || averaged || collected;
 }
 
 /// Where the owners have averaged what was in the slots.
@@ -144,11 +212,11 @@ bool SharedAllreduce::average_next() {
     }
     float* const result = slot(rank_, rank_, number);
     float* const output = operands_.output + part.begin;
-    const float share = operands_.sum_only ? 1.0F : 1.0F / static_cast<float>(ranks_);
     const float* const own = values_[rank_];
     const bool finite = for_each_part(part.count, threads_, [&](std::size_t begin, std::size_t length) {
         const bool good = !looks() || codec_.first_nonfinite(own + begin, length) == length; // and into a near cache
-        codec_.form_mean({values_, share}, begin, length, slot_stores_, result + begin, output_stores_, output + begin);
+        codec_.form_mean({values_, share()}, begin, length, slot_stores_, result + begin, output_stores_,
+                         output + begin);
         order_stores(Stores::kPastCaches); // either may have gone there
         return good;
     });

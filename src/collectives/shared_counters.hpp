@@ -10,15 +10,16 @@
 
 namespace onebit {
 
-/// By which the ranks of a node tell each other how far they have come, in all calls together: some counters at the
-/// beginning of each rank's part of the memory that they share, zero at first, each written by its rank alone.
+/// By which the ranks of a node tell each other how far they have come, in all calls together: some counters in each
+/// rank's part of the memory that they share, zero at first, each written by its rank alone.
 class SharedCounters {
   public:
     /// What they take of each rank's part: a cache line each.
     static constexpr std::size_t bytes(std::size_t counters) { return counters * kCacheLine; }
 
-    SharedCounters(SharedMemory& memory, std::size_t rank, std::size_t ranks)
-        : memory_(memory), rank_(rank), ranks_(ranks) {}
+    /// `offset`: where in each rank's part they begin, a multiple of 64.
+    SharedCounters(SharedMemory& memory, std::size_t rank, std::size_t ranks, std::size_t offset = 0)
+        : memory_(memory), rank_(rank), ranks_(ranks), offset_(offset) {}
 
     /// What this rank wrote before it says so, others see once they have seen the number.
     void tell(std::size_t which, std::uint64_t number) const {
@@ -33,18 +34,25 @@ class SharedCounters {
         }
         return true;
     }
+    bool any_reached(std::size_t which, std::uint64_t number) const {
+        for (std::size_t rank = 0; rank < ranks_; ++rank) {
+            if (reached(rank, which, number)) return true;
+        }
+        return false;
+    }
 
   private:
     static constexpr std::size_t kCacheLine = 64;
 
     std::atomic_ref<std::uint64_t> counter(std::size_t rank, std::size_t which) const {
-        std::byte* const part = memory_.of(static_cast<int>(rank));
+        std::byte* const part = memory_.of(static_cast<int>(rank)) + offset_;
         return std::atomic_ref(*reinterpret_cast<std::uint64_t*>(part + which * kCacheLine));
     }
 
     SharedMemory& memory_;
     std::size_t rank_;
     std::size_t ranks_;
+    std::size_t offset_;
 };
 
 } // namespace onebit

@@ -29,6 +29,8 @@ static const Row rows[] = {
     ROW(onebit_comm_size),
     ROW(onebit_comm_get_info),
     ROW(onebit_comm_tune),
+    ROW(onebit_mem_alloc),
+    ROW(onebit_mem_free),
     ROW(onebit_comm_destroy),
     ROW(onebit_allreduce_create),
     ROW(onebit_allreduce_run),

@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "support/environment.hpp"
-#include "support/handles.hpp"
+#include "support/exact_averages.hpp"
 
 using namespace onebit_test;
 
@@ -17,32 +17,8 @@ constexpr std::uint64_t slice = std::uint64_t{1} << 17; // of all ranks, where t
 // with a short last one, so many that the result is written past the caches.
 const std::vector<std::uint64_t> counts = {2048, 4099, slice + 1, 6 * slice + 77, 17 * slice + 5};
 
-onebit_allreduce_config_t dense_config(std::uint64_t count) {
-    return form_config(ONEBIT_ALGORITHM_DENSE, count);
-}
-
 bool shares_memory(Allreduce& reduce) {
     return std::string(reduce.info().transport).find(", shared memory") != std::string::npos;
-}
-
-std::vector<float> input_of(std::uint64_t count, int rank, std::uint64_t step) {
-    std::vector<float> values(count); // cheap ones: each element, rank and step has its own
-    for (std::uint64_t i = 0; i < count; ++i)
-        values[i] =
-            static_cast<float>((i * 7 + static_cast<std::uint64_t>(rank) * 13 + step * 29) % 1009) * 0.37f - 150;
-    return values;
-}
-
-// In rank order, in float32.
-std::vector<float> average(std::uint64_t count, int ranks, std::uint64_t step) {
-    std::vector<float> sum = input_of(count, 0, step);
-    for (int r = 1; r < ranks; ++r) {
-        const std::vector<float> values = input_of(count, r, step);
-        for (std::uint64_t i = 0; i < count; ++i) sum[i] += values[i];
-    }
-    const float share = 1.0f / static_cast<float>(ranks);
-    for (float& value : sum) value *= share;
-    return sum;
 }
 
 } // namespace

@@ -1,0 +1,90 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/shared_buffers.hpp"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "collectives/communicator.hpp"
+
+namespace onebit {
+namespace {
+
+using Pieces = std::vector<std::unique_ptr<MappedMemory>>;
+
+/// The other ranks' pieces; this rank's is there.
+Status open_others(const std::vector<MappedMemory::Address>& addresses, std::size_t rank, Pieces* pieces) {
+    const auto missing = [](const MappedMemory::Address& address) { return address.bytes == 0; };
+    if (std::ranges::any_of(addresses, missing)) return {}; // whose rank says why
+    for (std::size_t r = 0; r < addresses.size(); ++r) {
+        if (r != rank) ONEBIT_RETURN_IF_ERROR(MappedMemory::open(addresses[r], &(*pieces)[r]));
+    }
+    return {};
+}
+
+void log(const Communicator& communicator, std::size_t bytes, const Status& shared) {
+    if (!communicator.environment().log || communicator.rank() != 0) return;
+    std::fprintf(stderr, "onebit: %zu bytes for each of %d ranks: %s%s\n", bytes, communicator.size(),
+                 shared.ok() ? "shared by all" : "each rank's alone, because ", shared.message().c_str());
+}
+
+} // namespace
+
+Status SharedBuffers::allocate(Communicator& communicator, const Status& own, std::size_t bytes,
+                               std::shared_ptr<SharedBuffer>* buffer) {
+    const auto rank = static_cast<std::size_t>(communicator.rank());
+    const auto ranks = static_cast<std::size_t>(communicator.size());
+    const NodeGroups& groups = communicator.groups();
+    Pieces pieces(ranks);
+    MappedMemory::Address address;
+    Status here;
+    if (groups.nodes > 1 || ranks == 1 || ranks > NodeGroups::kMostPlaces) {
+        here = Status::error(ONEBIT_ERROR_UNSUPPORTED, "there are %zu nodes and %zu ranks", groups.nodes, ranks);
+    } else if (own.ok()) {
+        here = catch_exceptions([&] { return MappedMemory::create(bytes, &pieces[rank]); });
+        if (here.ok()) address = pieces[rank]->address();
+    }
+    std::vector<MappedMemory::Address> addresses(ranks);
+    ONEBIT_RETURN_IF_ERROR(communicator.agree_and_gather(own, &address, sizeof(address), addresses.data()));
+    if (here.ok()) here = catch_exceptions([&] { return open_others(addresses, rank, &pieces); });
+    const Status shared = communicator.agree(here);
+    if (!communicator.usable()) return shared;
+
+    std::shared_ptr<SharedBuffer> made;
+    const Status allocated = catch_exceptions([&] {
+        if (shared.ok()) pieces[rank]->close();
+        made = shared.ok() ? std::make_shared<SharedBuffer>(std::move(pieces), rank)
+                           : std::make_shared<SharedBuffer>(bytes);
+        return Status();
+    });
+    ONEBIT_RETURN_IF_ERROR(communicator.agree(allocated));
+    if (shared.ok()) communicator.shared_buffers()->add(made, bytes);
+    log(communicator, bytes, shared);
+    *buffer = std::move(made);
+    return {};
+}
+
+SharedBuffers::Place SharedBuffers::find(const void* begin, std::size_t bytes) const {
+    const auto first = reinterpret_cast<std::uintptr_t>(begin);
+    const std::lock_guard lock(mutex_);
+    for (const auto& [number, entry] : entries_) {
+        const std::uintptr_t offset = first - entry.begin; // of what lies before it: more than any size
+        const bool inside = offset <= entry.bytes && bytes <= entry.bytes - offset;
+        if (inside && !entry.buffer.expired()) return {number, offset};
+    }
+    return {};
+}
+
+std::shared_ptr<SharedBuffer> SharedBuffers::get(std::uint64_t number) const {
+    const std::lock_guard lock(mutex_);
+    const auto found = entries_.find(number);
+    return found == entries_.end() ? nullptr : found->second.buffer.lock();
+}
+
+void SharedBuffers::add(const std::shared_ptr<SharedBuffer>& buffer, std::size_t bytes) {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(entries_, [](const auto& item) { return item.second.buffer.expired(); });
+    entries_[++last_number_] = {reinterpret_cast<std::uintptr_t>(buffer->own()), bytes, buffer};
+}
+
+} // namespace onebit

@@ -1,0 +1,71 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "core/aligned_buffer.hpp"
+#include "core/status.hpp"
+#include "transport/mapped_memory.hpp"
+
+namespace onebit {
+
+class Communicator;
+
+/// Memory of a program's own for values and results (onebit_mem_alloc): a piece of each rank, which all ranks of the
+/// node see; or of this rank alone, where they can't.
+class SharedBuffer {
+  public:
+    /// Of this rank alone.
+    explicit SharedBuffer(std::size_t bytes) : alone_(bytes) {}
+    /// By rank.
+    SharedBuffer(std::vector<std::unique_ptr<MappedMemory>> pieces, std::size_t rank)
+        : pieces_(std::move(pieces)), rank_(rank) {}
+
+    std::byte* own() { return pieces_.empty() ? alone_.data() : of(rank_); }
+    std::byte* of(std::size_t rank) const { return pieces_[rank]->data(); }
+
+  private:
+    AlignedBuffer<std::byte> alone_;
+    std::vector<std::unique_ptr<MappedMemory>> pieces_;
+    std::size_t rank_ = 0;
+};
+
+/// Those of a communicator that its ranks share, by which a call finds out whether all see each other's values. May be
+/// used by several threads: each buffer belongs to whoever frees it, and lasts until no call uses it any more.
+class SharedBuffers {
+  public:
+    /// A place that means the same to all ranks.
+    struct Place {
+        std::uint64_t buffer = 0; ///< its number; 0: none
+        std::uint64_t offset = 0; ///< in bytes
+    };
+
+    /// Collective; blocks. `own`: what is already wrong on this rank, if anything. `bytes` may differ between ranks.
+    static Status allocate(Communicator& communicator, const Status& own, std::size_t bytes,
+                           std::shared_ptr<SharedBuffer>* buffer);
+
+    /// Where this rank's `bytes` at `begin` lie. Local.
+    Place find(const void* begin, std::size_t bytes) const;
+    /// The buffer of this number; NULL where this rank has freed it. Local.
+    std::shared_ptr<SharedBuffer> get(std::uint64_t number) const;
+
+  private:
+    struct Entry {
+        std::uintptr_t begin = 0; ///< this rank's piece
+        std::size_t bytes = 0;
+        std::weak_ptr<SharedBuffer> buffer;
+    };
+    void add(const std::shared_ptr<SharedBuffer>& buffer, std::size_t bytes);
+
+    mutable std::mutex mutex_;
+    std::map<std::uint64_t, Entry> entries_;
+    std::uint64_t last_number_ = 0;
+};
+
+} // namespace onebit

@@ -1,0 +1,79 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/shared_operands.hpp"
+
+#include <algorithm>
+#include <new>
+#include <utility>
+
+namespace onebit {
+
+SharedOperands::SharedOperands(SharedMemory& memory, std::size_t offset, std::size_t rank, std::size_t ranks,
+                               std::shared_ptr<const SharedBuffers> buffers, std::size_t bytes)
+    : memory_(memory),
+      offset_(offset),
+      rank_(rank),
+      ranks_(ranks),
+      buffers_(std::move(buffers)),
+      bytes_(bytes),
+      counters_(memory, rank, ranks, offset),
+      inputs_(ranks),
+      outputs_(ranks) {
+    held_.reserve(2 * ranks);
+}
+
+void SharedOperands::begin(const void* input, void* output) {
+    Places places{buffers_->find(input, bytes_), buffers_->find(output, bytes_)};
+    const bool here = places.input.buffer != 0 && places.output.buffer != 0;
+    answer_ = here ? Answer::kUnknown : Answer::kNo;
+    if (!here) places = {};
+    // Nobody looks at those of the call before any more: it has come to its end here, and so to its answer everywhere.
+    new (&places_of(rank_)) Places(places);
+    counters_.tell(kPlaced, ++calls_);
+}
+
+bool SharedOperands::look() {
+    if (answer_ == Answer::kUnknown && counters_.all_reached(kPlaced, calls_)) {
+        answer_ = all_have_places() ? Answer::kFoundHere : Answer::kNo;
+        if (answer_ == Answer::kFoundHere) {
+            if (!find_all()) counters_.tell(kMissed, calls_);
+            counters_.tell(kFound, calls_);
+        }
+    }
+    if (answer_ == Answer::kFoundHere && counters_.all_reached(kFound, calls_)) {
+        answer_ = counters_.any_reached(kMissed, calls_) ? Answer::kNo : Answer::kYes;
+    }
+    return answer_ == Answer::kNo || answer_ == Answer::kYes;
+}
+
+SharedOperands::Places& SharedOperands::places_of(std::size_t rank) const {
+    std::byte* const places = memory_.of(static_cast<int>(rank)) + offset_ + SharedCounters::bytes(kCounters);
+    return *reinterpret_cast<Places*>(places);
+}
+
+bool SharedOperands::all_have_places() const {
+    for (std::size_t r = 0; r < ranks_; ++r) {
+        if (places_of(r).input.buffer == 0) return false;
+    }
+    return true;
+}
+
+bool SharedOperands::find_all() {
+    held_.clear();
+    for (std::size_t r = 0; r < ranks_; ++r) {
+        inputs_[r] = find(places_of(r).input, r);
+        outputs_[r] = find(places_of(r).output, r);
+        if (inputs_[r] == nullptr || outputs_[r] == nullptr) return false;
+    }
+    return true;
+}
+
+float* SharedOperands::find(const SharedBuffers::Place& place, std::size_t rank) {
+    std::shared_ptr<SharedBuffer> buffer = buffers_->get(place.buffer);
+    if (buffer == nullptr) return nullptr;
+    std::byte* const found = buffer->of(rank) + place.offset;
+    held_.push_back(std::move(buffer));
+    return reinterpret_cast<float*>(found);
+}
+
+} // namespace onebit

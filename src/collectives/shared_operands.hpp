@@ -1,0 +1,71 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "collectives/shared_buffers.hpp"
+#include "collectives/shared_counters.hpp"
+
+namespace onebit {
+
+/// Whether in a call all ranks' values and results lie where every rank sees them (SharedBuffers), and where.
+///
+/// Each rank leaves the places of its own in the memory that the handle's ranks share. One whose lie elsewhere needs to
+/// know no more; the others wait for each other's, and say whether they have the memory that they were told of, for one
+/// may have freed it. So all come to the same answer.
+class SharedOperands {
+  public:
+    /// What it takes of each rank's part of the memory.
+    static constexpr std::size_t shared_bytes() { return SharedCounters::bytes(kCounters) + kPlacesBytes; }
+
+    /// Of `bytes` each. `offset`: where in `memory`, which outlives it, what it takes begins.
+    SharedOperands(SharedMemory& memory, std::size_t offset, std::size_t rank, std::size_t ranks,
+                   std::shared_ptr<const SharedBuffers> buffers, std::size_t bytes);
+
+    /// A call begins, which every rank is going to come to: says where this rank's lie.
+    void begin(const void* input, void* output);
+    /// Whether the answer is known by now.
+    bool look();
+    /// The answer, once known.
+    bool all_see() const { return answer_ == Answer::kYes; }
+    const float* input(std::size_t rank) const { return inputs_[rank]; }
+    float* output(std::size_t rank) const { return outputs_[rank]; }
+    /// The call has come to its end on all ranks.
+    void end() { held_.clear(); }
+
+  private:
+    enum Counter : std::size_t { kPlaced, kFound, kMissed, kCounters };
+    enum class Answer { kUnknown, kFoundHere, kNo, kYes };
+    struct Places {
+        SharedBuffers::Place input;
+        SharedBuffers::Place output;
+    };
+    static constexpr std::size_t kPlacesBytes = 64;
+    static_assert(sizeof(Places) <= kPlacesBytes);
+
+    Places& places_of(std::size_t rank) const;
+    bool all_have_places() const;
+    bool find_all();
+    float* find(const SharedBuffers::Place& place, std::size_t rank);
+
+    SharedMemory& memory_;
+    std::size_t offset_;
+    std::size_t rank_;
+    std::size_t ranks_;
+    std::shared_ptr<const SharedBuffers> buffers_;
+    std::size_t bytes_;
+    SharedCounters counters_;
+    std::uint64_t calls_ = 0;
+
+    // Of the call in flight.
+    Answer answer_ = Answer::kUnknown;
+    std::vector<const float*> inputs_; ///< by rank
+    std::vector<float*> outputs_;
+    std::vector<std::shared_ptr<SharedBuffer>> held_; ///< may be freed meanwhile
+};
+
+} // namespace onebit

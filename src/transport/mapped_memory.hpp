@@ -1,0 +1,49 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "core/status.hpp"
+
+namespace onebit {
+
+/// Memory that other processes of this user on this machine can map, too. It has no name, so that nothing is left
+/// behind however its processes end, and takes no room of /dev/shm. Every process lets go of it by itself.
+class MappedMemory {
+  public:
+    /// What another process needs to find it. `inode` tells whether it did.
+    struct Address {
+        std::uint64_t process = 0;
+        std::uint64_t descriptor = 0;
+        std::uint64_t inode = 0;
+        std::uint64_t bytes = 0; ///< as asked for; 0: there is nothing to be found
+    };
+
+    /// Zeroed, and really there. OUT_OF_MEMORY, UNSUPPORTED.
+    static Status create(std::size_t bytes, std::unique_ptr<MappedMemory>* memory);
+    /// Maps what another process has created, which must not have closed it yet. UNSUPPORTED where it isn't to be
+    /// found.
+    static Status open(const Address& address, std::unique_ptr<MappedMemory>* memory);
+
+    ~MappedMemory();
+    MappedMemory(const MappedMemory&) = delete;
+    MappedMemory& operator=(const MappedMemory&) = delete;
+
+    std::byte* data() const { return data_; }
+    Address address() const;
+    /// Nobody is going to open it any more.
+    void close();
+
+  private:
+    MappedMemory(int descriptor, std::size_t bytes) : descriptor_(descriptor), bytes_(bytes) {}
+    Status map();
+
+    int descriptor_;
+    std::size_t bytes_;
+    std::byte* data_ = nullptr;
+};
+
+} // namespace onebit

@@ -1,0 +1,271 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Memory that a node's ranks share for their values and results (onebit_mem_alloc), and exact averages of what lies
+// there: the same bits as of values elsewhere, whoever has what where.
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+#include <utility>
+
+#include "support/environment.hpp"
+#include "support/exact_averages.hpp"
+
+using namespace onebit_test;
+
+namespace {
+
+constexpr std::uint64_t slice = std::uint64_t{1} << 17; // of all ranks, where there are few
+
+// The fewest, parts of uneven lengths with less than a vector at the end, more than are looked at in a pass before, so
+// many that results are written past the caches.
+const std::vector<std::uint64_t> counts = {2048, 4099, 3 * slice + 77, 17 * slice + 5};
+
+// This rank's, as floats; frees itself.
+class Memory {
+  public:
+    Memory(onebit_comm_t comm, std::size_t count, RankLog& log) : log_(log) {
+        void* memory = nullptr;
+        ONEBIT_EXPECT_OK(log_, onebit_mem_alloc(comm, count * sizeof(float), &memory));
+        data_ = static_cast<float*>(memory);
+        ONEBIT_EXPECT(log_, std::all_of(data_, data_ + count, [](float value) { return value == 0; }));
+        ONEBIT_EXPECT(log_, reinterpret_cast<std::uintptr_t>(data_) % 64 == 0);
+    }
+    ~Memory() { free(); }
+    Memory(const Memory&) = delete;
+    Memory& operator=(const Memory&) = delete;
+
+    float* data() const { return data_; }
+    void free() { ONEBIT_EXPECT_OK(log_, onebit_mem_free(std::exchange(data_, nullptr))); }
+
+  private:
+    RankLog& log_;
+    float* data_ = nullptr;
+};
+
+bool ends_with(const char* transport, const std::string& end) {
+    const std::string text = transport;
+    return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
+}
+bool was_direct(Allreduce& reduce) {
+    return ends_with(reduce.info().transport, ", shared buffers");
+}
+
+void put(const std::vector<float>& values, float* to) {
+    std::copy(values.begin(), values.end(), to);
+}
+std::vector<float> get(const float* from, std::uint64_t count) {
+    return {from, from + count};
+}
+
+} // namespace
+
+TEST_CASE("values in shared buffers are averaged where they lie, in rank order", "[shared][buffers]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    const auto check = GENERATE(ONEBIT_CHECK_FULL, ONEBIT_CHECK_NONE);
+    run_ranks(n, [&](onebit_comm_t comm, RankLog& log) {
+        const std::uint64_t most = counts.back();
+        // Two pieces, of sizes that differ between ranks; a guard on each side of what calls are given.
+        const std::uint64_t begin = 16 + 3 * static_cast<std::uint64_t>(log.rank()); // misaligned but on rank 0
+        const Memory first(comm, most + 64, log);
+        const Memory second(comm, most + 128 + static_cast<std::uint64_t>(log.rank()), log);
+        for (const std::uint64_t count : counts) {
+            for (const unsigned threads : {1u, 3u}) {
+                log.context(std::to_string(count) + " elements, " + std::to_string(threads) + " threads");
+                onebit_allreduce_config_t config = dense_config(count);
+                config.threads = threads;
+                config.check = check;
+                Allreduce reduce(comm, config, log);
+                for (std::uint64_t step = 0; step < 4; ++step) {
+                    float* const input = first.data() + begin;
+                    const bool in_place = step % 2 == 1;
+                    float* const output = in_place ? input : second.data() + (step == 0 ? 16 : 19);
+                    for (float* const values : {input, output}) values[-1] = values[count] = -5.0f;
+                    put(input_of(count, log.rank(), step), input);
+                    ONEBIT_EXPECT_OK(log, onebit_allreduce_run(reduce.get(), input, output));
+                    ONEBIT_EXPECT(log, was_direct(reduce) == (log.size() > 1));
+                    ONEBIT_EXPECT(log, same_bits(get(output, count), average(count, log.size(), step)));
+                    if (!in_place) ONEBIT_EXPECT(log, same_bits(get(input, count), input_of(count, log.rank(), step)));
+                    for (const float* const values : {input, output})
+                        ONEBIT_EXPECT(log, values[-1] == -5.0f && values[count] == -5.0f);
+                }
+            }
+        }
+    });
+}
+
+TEST_CASE("ranks whose values lie elsewhere, now and then, are waited for by nobody", "[shared][buffers]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    const auto check = GENERATE(ONEBIT_CHECK_FULL, ONEBIT_CHECK_NONE);
+    run_ranks(n, [&](onebit_comm_t comm, RankLog& log) {
+        const std::uint64_t count = 6 * slice + 77; // more slices than slots
+        onebit_allreduce_config_t config = dense_config(count);
+        config.check = check;
+        Allreduce reduce(comm, config, log);
+        const Memory shared(comm, 2 * count, log);
+        std::vector<float> input(count), output(count);
+        const auto ranks = static_cast<std::uint64_t>(log.size());
+        for (std::uint64_t step = 0; step < 4 * (ranks + 1); ++step) {
+            // One rank's values or results, nobody's, all ranks' or everybody's.
+            const std::uint64_t which = step % (ranks + 1);
+            const bool mine = which == static_cast<std::uint64_t>(log.rank());
+            const bool plain_input = mine && step % 3 != 0, plain_output = mine && step % 3 != 1;
+            float* const from = plain_input ? input.data() : shared.data();
+            float* const to = plain_output ? output.data() : shared.data() + count;
+            put(input_of(count, log.rank(), step), from);
+            ONEBIT_EXPECT_OK(log, onebit_allreduce_start(reduce.get(), from, to));
+            ONEBIT_EXPECT_OK(log, onebit_allreduce_wait(reduce.get()));
+            ONEBIT_EXPECT(log, was_direct(reduce) == (log.size() > 1 && which == ranks));
+            ONEBIT_EXPECT(log, same_bits(get(to, count), average(count, log.size(), step)));
+        }
+    });
+}
+
+TEST_CASE("a value in a shared buffer that is not finite is refused, by its rank's name", "[shared][buffers]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        for (const std::uint64_t count : {slice, 3 * slice + 77}) { // looked at before, and on the way
+            Allreduce reduce(comm, dense_config(count), log);
+            const Memory values(comm, count, log), result(comm, count, log);
+            for (const std::uint64_t at : {std::uint64_t{0}, count - 1}) {
+                for (const int bad_rank : {0, log.size() - 1}) {
+                    for (const bool in_place : {false, true}) {
+                        float* const output = in_place ? values.data() : result.data();
+                        std::vector<float> input = input_of(count, log.rank(), at);
+                        put(input, values.data());
+                        if (log.rank() == bad_rank) values.data()[at] = std::numeric_limits<float>::quiet_NaN();
+                        ONEBIT_EXPECT_FAILURE(
+                            log, ONEBIT_ERROR_NONFINITE,
+                            "rank " + std::to_string(bad_rank) + ": sendbuf[" + std::to_string(at) + "] is nan",
+                            onebit_allreduce_run(reduce.get(), values.data(), output));
+                        if (log.rank() == bad_rank) values.data()[at] = input[at];
+                        ONEBIT_EXPECT(log, same_bits(get(values.data(), count), input));
+                        ONEBIT_EXPECT_OK(log, onebit_allreduce_run(reduce.get(), values.data(), output));
+                        ONEBIT_EXPECT(log, same_bits(get(output, count), average(count, log.size(), at)));
+                    }
+                }
+            }
+            std::fill_n(values.data(), count, std::numeric_limits<float>::max()); // whose sum overflows: nobody's fault
+            ONEBIT_EXPECT_OK(log, onebit_allreduce_run(reduce.get(), values.data(), result.data()));
+            if (log.size() > 1)
+                ONEBIT_EXPECT(log, std::all_of(result.data(), result.data() + count,
+                                               [](float v) { return v == std::numeric_limits<float>::infinity(); }));
+        }
+    });
+}
+
+TEST_CASE("shared buffers may be freed in any order, and during a call", "[shared][buffers]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        const std::uint64_t count = 5 * slice + 3;
+        Allreduce reduce(comm, dense_config(count), log);
+        Memory kept(comm, 2 * count, log), freed(comm, 2 * count, log);
+        const auto run = [&](const Memory& memory, std::uint64_t step, bool direct) {
+            put(input_of(count, log.rank(), step), memory.data());
+            ONEBIT_EXPECT_OK(log, onebit_allreduce_run(reduce.get(), memory.data(), memory.data() + count));
+            ONEBIT_EXPECT(log, was_direct(reduce) == (direct && log.size() > 1));
+            ONEBIT_EXPECT(log, same_bits(get(memory.data() + count, count), average(count, log.size(), step)));
+        };
+        run(freed, 0, true);
+        // The last rank frees its own, and so does not see the others' any more: all do without.
+        if (log.last_rank()) freed.free();
+        run(log.last_rank() ? kept : freed, 1, false);
+        run(kept, 2, true);
+
+        // A call holds what it works on.
+        put(input_of(count, log.rank(), 3), kept.data());
+        ONEBIT_EXPECT_OK(log, onebit_allreduce_start(reduce.get(), kept.data(), kept.data()));
+        int done = 0;
+        ONEBIT_EXPECT_OK(log, onebit_allreduce_test(reduce.get(), &done));
+        log.barrier();
+        Memory other(comm, count, log); // of another number
+        ONEBIT_EXPECT_OK(log, onebit_allreduce_wait(reduce.get()));
+        ONEBIT_EXPECT(log, same_bits(get(kept.data(), count), average(count, log.size(), 3)));
+    });
+}
+
+TEST_CASE("shared buffers outlive their communicator, and are its handles' alone", "[shared][buffers]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        const std::uint64_t count = slice;
+        Memory memory(comm, 2 * count, log);
+        Allreduce reduce(comm, dense_config(count), log);
+        ONEBIT_EXPECT_OK(log, onebit_comm_destroy(comm));
+        log.comm_is_gone();
+        put(input_of(count, log.rank(), 0), memory.data());
+        ONEBIT_EXPECT_OK(log, onebit_allreduce_run(reduce.get(), memory.data(), memory.data() + count));
+        ONEBIT_EXPECT(log, was_direct(reduce) == (log.size() > 1));
+        ONEBIT_EXPECT(log, same_bits(get(memory.data() + count, count), average(count, log.size(), 0)));
+    });
+}
+
+TEST_CASE("compressed calls take shared buffers as any other memory", "[shared][buffers]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        const std::uint64_t count = slice + 5;
+        Allreduce plain(comm, flat_config(count), log), shared(comm, flat_config(count), log);
+        Memory memory(comm, count, log);
+        for (std::uint64_t step = 0; step < 3; ++step) {
+            const std::vector<float> input = input_of(count, log.rank(), step);
+            put(input, memory.data());
+            ONEBIT_EXPECT_OK(log, onebit_allreduce_run(shared.get(), memory.data(), memory.data()));
+            ONEBIT_EXPECT(log, same_bits(get(memory.data(), count), plain.run(input)));
+        }
+    });
+}
+
+TEST_CASE("ranks that can share no memory get some of their own", "[shared][buffers]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    const bool on_nodes_of_their_own = GENERATE(true, false);
+    std::optional<Variable> node_size;
+    if (on_nodes_of_their_own) node_size.emplace("ONEBIT_NODE_SIZE", "1");
+    run_ranks(n, [&](onebit_comm_t comm, RankLog& log) {
+        const std::uint64_t count = slice;
+        Allreduce reduce(comm, dense_config(count), log);
+        log.barrier();
+        rlimit files{};
+        getrlimit(RLIMIT_NOFILE, &files);
+        if (!on_nodes_of_their_own && log.rank() == 0) { // who can't open one more has none to share
+            const int next = dup(0);
+            close(next);
+            const rlimit none{static_cast<rlim_t>(next), files.rlim_max};
+            setrlimit(RLIMIT_NOFILE, &none);
+        }
+        log.barrier();
+        Memory memory(comm, 2 * count, log);
+        log.barrier();
+        if (log.rank() == 0) setrlimit(RLIMIT_NOFILE, &files);
+        log.barrier();
+        put(input_of(count, log.rank(), 0), memory.data());
+        ONEBIT_EXPECT_OK(log, onebit_allreduce_run(reduce.get(), memory.data(), memory.data() + count));
+        ONEBIT_EXPECT(log, !was_direct(reduce));
+        const std::vector<float> expected = average(count, log.size(), 0);
+        if (!on_nodes_of_their_own) ONEBIT_EXPECT(log, same_bits(get(memory.data() + count, count), expected));
+    });
+}
+
+TEST_CASE("bad arguments of shared buffers are refused on every rank", "[shared][buffers]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        int rock = 0;
+        void* memory = &rock;
+        const std::string culprit = "rank " + std::to_string(log.size() - 1);
+        ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_INVALID_ARGUMENT, culprit + ": bytes: 0 is not a size",
+                              onebit_mem_alloc(comm, log.last_rank() ? 0 : 4096, &memory));
+        ONEBIT_EXPECT(log, memory == nullptr);
+        ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_INVALID_ARGUMENT, culprit + ": memory is NULL",
+                              onebit_mem_alloc(comm, 4096, log.last_rank() ? nullptr : &memory));
+        ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_OUT_OF_MEMORY, culprit,
+                              onebit_mem_alloc(comm, log.last_rank() ? std::size_t{1} << 60 : 4096, &memory));
+        ONEBIT_EXPECT_STATUS(log, ONEBIT_ERROR_INVALID_HANDLE, onebit_mem_alloc(nullptr, 4096, &memory));
+        ONEBIT_EXPECT_STATUS(log, ONEBIT_ERROR_INVALID_ARGUMENT, onebit_mem_free(&rock));
+        ONEBIT_EXPECT_OK(log, onebit_mem_free(nullptr));
+        ONEBIT_EXPECT_OK(log, onebit_mem_alloc(comm, 1, &memory));
+        ONEBIT_EXPECT_OK(log, onebit_mem_free(memory));
+        ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_INVALID_ARGUMENT, "is not from onebit_mem_alloc, or freed",
+                              onebit_mem_free(memory));
+    });
+}
