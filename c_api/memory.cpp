@@ -43,10 +43,7 @@ class MemoryTable {
 
 onebit_status_t onebit_mem_alloc(onebit_comm_t comm, size_t bytes, void** memory) noexcept {
     return onebit::guard([&] {
-        Status own = onebit::prepare_output(memory, "memory");
-        if (own.ok() && (bytes == 0 || bytes > PTRDIFF_MAX)) {
-            own = Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "bytes: %zu is not a size", bytes);
-        }
+        const Status own = onebit::prepare_output(memory, "memory");
         return onebit::with_object<Communicator>(comm, [&](Communicator& communicator) {
             std::shared_ptr<SharedBuffer> buffer;
             ONEBIT_RETURN_IF_ERROR(onebit::SharedBuffers::allocate(communicator, own, bytes, &buffer));

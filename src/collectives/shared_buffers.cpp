@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/shared_buffers.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdio>
 
@@ -11,6 +13,14 @@ namespace onebit {
 namespace {
 
 using Pieces = std::vector<std::unique_ptr<MappedMemory>>;
+
+/// Of more than it has, the system would look for what it can end until there is enough.
+Status check_size(std::size_t bytes) {
+    if (bytes == 0) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "bytes: 0 is not a size");
+    const auto pages = static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES));
+    if (bytes / static_cast<std::size_t>(sysconf(_SC_PAGESIZE)) < pages) return {};
+    return Status::error(ONEBIT_ERROR_OUT_OF_MEMORY, "bytes: %zu are more than the machine has", bytes);
+}
 
 /// The other ranks' pieces; this rank's is there.
 Status open_others(const std::vector<MappedMemory::Address>& addresses, std::size_t rank, Pieces* pieces) {
@@ -30,8 +40,9 @@ void log(const Communicator& communicator, std::size_t bytes, const Status& shar
 
 } // namespace
 
-Status SharedBuffers::allocate(Communicator& communicator, const Status& own, std::size_t bytes,
+Status SharedBuffers::allocate(Communicator& communicator, const Status& own_before, std::size_t bytes,
                                std::shared_ptr<SharedBuffer>* buffer) {
+    const Status own = own_before.ok() ? check_size(bytes) : own_before;
     const auto rank = static_cast<std::size_t>(communicator.rank());
     const auto ranks = static_cast<std::size_t>(communicator.size());
     const NodeGroups& groups = communicator.groups();
@@ -52,13 +63,17 @@ Status SharedBuffers::allocate(Communicator& communicator, const Status& own, st
 
     std::shared_ptr<SharedBuffer> made;
     const Status allocated = catch_exceptions([&] {
-        if (shared.ok()) pieces[rank]->close();
-        made = shared.ok() ? std::make_shared<SharedBuffer>(std::move(pieces), rank)
-                           : std::make_shared<SharedBuffer>(bytes);
+        if (!shared.ok()) {
+            made = std::make_shared<SharedBuffer>(bytes);
+            return Status();
+        }
+        pieces[rank]->close();
+        const std::uint64_t number = communicator.shared_buffers()->next_number(); // whatever fails: ranks keep step
+        made = std::make_shared<SharedBuffer>(std::move(pieces), rank);
+        communicator.shared_buffers()->add(number, made, bytes);
         return Status();
     });
     ONEBIT_RETURN_IF_ERROR(communicator.agree(allocated));
-    if (shared.ok()) communicator.shared_buffers()->add(made, bytes);
     log(communicator, bytes, shared);
     *buffer = std::move(made);
     return {};
@@ -81,10 +96,10 @@ std::shared_ptr<SharedBuffer> SharedBuffers::get(std::uint64_t number) const {
     return found == entries_.end() ? nullptr : found->second.buffer.lock();
 }
 
-void SharedBuffers::add(const std::shared_ptr<SharedBuffer>& buffer, std::size_t bytes) {
+void SharedBuffers::add(std::uint64_t number, const std::shared_ptr<SharedBuffer>& buffer, std::size_t bytes) {
     const std::lock_guard lock(mutex_);
     std::erase_if(entries_, [](const auto& item) { return item.second.buffer.expired(); });
-    entries_[++last_number_] = {reinterpret_cast<std::uintptr_t>(buffer->own()), bytes, buffer};
+    entries_[number] = {reinterpret_cast<std::uintptr_t>(buffer->own()), bytes, buffer};
 }
 
 } // namespace onebit

@@ -61,7 +61,8 @@ class SharedBuffers {
         std::size_t bytes = 0;
         std::weak_ptr<SharedBuffer> buffer;
     };
-    void add(const std::shared_ptr<SharedBuffer>& buffer, std::size_t bytes);
+    std::uint64_t next_number() { return ++last_number_; }
+    void add(std::uint64_t number, const std::shared_ptr<SharedBuffer>& buffer, std::size_t bytes);
 
     mutable std::mutex mutex_;
     std::map<std::uint64_t, Entry> entries_;

@@ -26,11 +26,6 @@ std::uint64_t inode_of(int descriptor) {
 } // namespace
 
 Status MappedMemory::create(std::size_t bytes, std::unique_ptr<MappedMemory>* memory) {
-    // Of more than it has, the system would look for what it can end until there is enough.
-    const auto pages = static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES));
-    if (bytes / static_cast<std::size_t>(sysconf(_SC_PAGESIZE)) >= pages) {
-        return Status::error(ONEBIT_ERROR_OUT_OF_MEMORY, "%zu bytes are more than the machine has", bytes);
-    }
     const int descriptor = memfd_create("onebit", MFD_CLOEXEC);
     if (descriptor < 0) return fail(ONEBIT_ERROR_UNSUPPORTED, "memfd_create", errno);
     std::unique_ptr<MappedMemory> made(new MappedMemory(descriptor, bytes));
