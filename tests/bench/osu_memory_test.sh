@@ -2,9 +2,9 @@
 # Copyright 2026 The onebit authors
 # SPDX-License-Identifier: Apache-2.0
 
-# usage: osu_accelerator_test.sh COMMAND...
-# COMMAND: starts osu_onebit_allreduce on two ranks. Values on the host always, on GPUs where there are any, and what it
-# says where there are none.
+# usage: osu_memory_test.sh COMMAND...
+# COMMAND: starts osu_onebit_allreduce on two ranks. Where values lie: on the host always, in memory of both kinds, on
+# GPUs where there are any, and what it says where there are none.
 
 set -uo pipefail
 
@@ -25,7 +25,9 @@ readonly nothing='--accelerator cuda: (no CUDA device|this onebit was built with
 expect 1 "$nothing" env CUDA_VISIBLE_DEVICES= "${run[@]}" -d cuda
 expect 1 '--bf16: it sums in the host' "${run[@]}" -d cuda --bf16
 expect 1 'rocm not in' "${run[@]}" -d rocm
+expect 1 '--buffers: shared is the host' "${run[@]}" -d cuda --buffers shared
 expect 0 '# OSU onebit Allreduce.*65536 .* Pass ' "${run[@]}" -d host
+expect 0 ', buffers: onebit_mem_alloc.*65536 .* Pass ' "${run[@]}" --buffers shared
 if said=$("${run[@]}" -d cuda 2>&1); then
     [[ $said =~ '# OSU onebit-CUDA Allreduce'.*', MPI_Allreduce: of the '.*'65536 '.*' Pass ' ]] ||
         { echo "FAILED: on GPUs: $said" >&2; failures=$((failures + 1)); }
