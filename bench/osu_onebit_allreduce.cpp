@@ -233,8 +233,8 @@ bool mpi_reaches_gpu(const onebit_allreduce_info_t& info) {
 
 std::string describe_settings(const Ranks& ranks, const OsuOptions& options, const onebit_allreduce_info_t& info) {
     std::ostringstream text;
-    text << "Ranks: " << ranks.size << ", transport: " << info.transport << ", kernels: " << info.kernels
-         << ", threads: " << info.threads << ", scale: " << (options.scale == ONEBIT_SCALE_L1 ? "l1" : "l2")
+    text << "Ranks: " << ranks.size << ", kernels: " << info.kernels << ", threads: " << info.threads
+         << ", scale: " << (options.scale == ONEBIT_SCALE_L1 ? "l1" : "l2")
          << ", group: " << (options.group == ONEBIT_GROUP_BLOCK ? "block" : "tensor")
          << ", check: " << onebit::bench::kCheckNames[options.check];
     if (options.shared) text << ", buffers: onebit_mem_alloc";
@@ -251,22 +251,21 @@ bool benchmark_size(const Ranks& ranks, onebit_comm_t comm, const OsuOptions& op
                     Buffers& buffers, std::size_t bytes, std::string& last_plan) {
     const std::size_t count = bytes / sizeof(float);
     onebit_allreduce_t allreduce = create_allreduce(ranks, comm, options, buffers.gpu, count);
-    if (options.full) {
-        // The choice depends on the size, and a speedup near 1 means another thing where nothing was compressed.
-        const onebit_allreduce_info_t info = get_info(ranks, allreduce);
-        buffers.mpi_reaches_gpu = mpi_reaches_gpu(info);
-        if (last_plan.empty()) report.comment(describe_settings(ranks, options, info));
-        const std::string plan = onebit::bench::kAlgorithmNames[info.algorithm];
-        if (plan != last_plan) {
-            report.comment("From " + std::to_string(bytes) + " bytes: " + plan + " (" + info.reason + ")");
-        }
-        last_plan = plan;
-    }
+    buffers.mpi_reaches_gpu = mpi_reaches_gpu(get_info(ranks, allreduce));
     OsuRow row;
     row.bytes = bytes;
     summarize(ranks, measure(ranks, options, allreduce, buffers, bytes), row);
     if (options.full) {
-        row.wire_bytes = get_info(ranks, allreduce).last_bytes_sent;
+        const onebit_allreduce_info_t info = get_info(ranks, allreduce);
+        if (last_plan.empty()) report.comment(describe_settings(ranks, options, info));
+        // The choice depends on the size, and a speedup near 1 means another thing where nothing was compressed.
+        const std::string plan =
+            std::string(onebit::bench::kAlgorithmNames[info.algorithm]) + " over " + info.transport;
+        if (plan != last_plan) {
+            report.comment("From " + std::to_string(bytes) + " bytes: " + plan + " (" + info.reason + ")");
+        }
+        last_plan = plan;
+        row.wire_bytes = info.last_bytes_sent;
         row.relative_error = relative_error(ranks, allreduce, buffers, count);
     }
     if (options.validation) {

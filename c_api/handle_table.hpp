@@ -28,8 +28,8 @@ std::uintptr_t next_handle_number();
 /// Gives C handles their meaning. A handle is a number that is never given twice, dressed up as a pointer, so that a
 /// destroyed handle, or one of another type, is recognised without touching memory that may be gone.
 ///
-/// These tables and their counter are the library's only mutable globals: a C caller has only the handle to find its
-/// object by.
+/// These tables, their counter and that of memory given out (memory.cpp) are the library's only mutable globals: a C
+/// caller has only the handle to find its object by.
 template <typename Object>
 class HandleTable {
   public:

@@ -12,7 +12,7 @@ using onebit::Status;
 
 namespace {
 
-/// The memory that was given out and not freed yet. A global, as handle tables are: a C caller has only the pointer.
+/// The memory that was given out and not freed yet. A global, as handle tables are.
 class MemoryTable {
   public:
     static MemoryTable& instance() {

@@ -138,17 +138,20 @@ ONEBIT_API onebit_status_t onebit_comm_get_info(onebit_comm_t comm, onebit_comm_
 ONEBIT_API onebit_status_t onebit_comm_tune(onebit_comm_t comm, uint64_t max_count, double seconds,
                                             const char* path) ONEBIT_NOEXCEPT;
 
-/* Memory for sendbuf and recvbuf that exact averages inside a node are quickest from and to: where all of a call's
- * buffers, on every rank, lie in such memory of its communicator (anywhere in it), ranks add up each other's values
- * where they lie, in about half the time (info.transport then says "shared buffers"). What its ranks don't share, since
- * they are on several nodes, say (ONEBIT_LOG tells), is memory as any other, in huge pages. Collective; blocks.
- *   bytes   at least 1; may differ between ranks
+/* Memory for sendbuf and recvbuf that exact averages (ONEBIT_ALGORITHM_DENSE, or where AUTO chose it) inside a node are
+ * quickest from and to: where all buffers of a call of 2048 elements or more, on every rank, lie in such memory of its
+ * communicator (anywhere in it), ranks add up each other's values where they lie, in about half the time
+ * (info.transport then says "shared buffers"). What ranks can't share, being on several nodes, say (ONEBIT_LOG tells),
+ * is memory as any other, in huge pages. Ask for a few large pieces: each is a mapping per rank in every rank. After
+ * fork the child's writes are seen by all, too. Collective; blocks.
+ *   bytes   at least 1; may differ between ranks. Limits of a container's are not looked at
  *   memory  [out] zeroed, aligned to 64 bytes, on the host; the caller's until onebit_mem_free. NULL on failure
  * It stays after onebit_comm_destroy. INVALID_ARGUMENT, INVALID_HANDLE, OUT_OF_MEMORY, TRANSPORT, TIMEOUT. */
 ONEBIT_API onebit_status_t onebit_mem_alloc(onebit_comm_t comm, size_t bytes, void** memory) ONEBIT_NOEXCEPT;
 
-/* Frees it; NULL is accepted. Local, at any time and from any thread: the system has it back once all ranks have freed
- * theirs. INVALID_ARGUMENT (not from onebit_mem_alloc, or freed already). */
+/* Frees it; NULL is accepted. Local, from any thread, at any time but during a call of this rank that has a buffer in
+ * it; others' calls don't mind. The system has it back once all ranks have freed theirs. INVALID_ARGUMENT (not from
+ * onebit_mem_alloc, or freed already). */
 ONEBIT_API onebit_status_t onebit_mem_free(void* memory) ONEBIT_NOEXCEPT;
 
 /* Releases the handle; NULL is accepted. What was created from it stays usable until it is destroyed itself.

@@ -17,6 +17,7 @@
 #include <iterator>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -97,17 +98,20 @@ class Communicator {
 /// `size` elements of memory from onebit_mem_alloc, zero at first.
 template <typename T>
 class SharedArray {
+    static_assert(std::is_trivial<T>::value, "other ranks see its bytes, and zero is all that they are at first");
+
   public:
     SharedArray(const Communicator& communicator, std::size_t size) : size_(size) {
         void* memory = nullptr;
-        check(onebit_mem_alloc(communicator.get(), size * sizeof(T), &memory));
+        const bool fits = size <= SIZE_MAX / sizeof(T);
+        check(onebit_mem_alloc(communicator.get(), fits ? size * sizeof(T) : SIZE_MAX, &memory));
         memory_ = UniqueHandle<void*, onebit_mem_free>(memory);
     }
 
     T* data() const noexcept { return static_cast<T*>(memory_.get()); }
-    std::size_t size() const noexcept { return size_; }
+    std::size_t size() const noexcept { return data() == nullptr ? 0 : size_; } // moved from: none
     T* begin() const noexcept { return data(); }
-    T* end() const noexcept { return data() + size_; }
+    T* end() const noexcept { return data() + size(); }
     T& operator[](std::size_t i) const noexcept { return data()[i]; }
 
   private:

@@ -14,12 +14,31 @@ namespace {
 
 using Pieces = std::vector<std::unique_ptr<MappedMemory>>;
 
+std::size_t machine_bytes() {
+    return static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+}
+
 /// Of more than it has, the system would look for what it can end until there is enough.
 Status check_size(std::size_t bytes) {
     if (bytes == 0) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "bytes: 0 is not a size");
-    const auto pages = static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES));
-    if (bytes / static_cast<std::size_t>(sysconf(_SC_PAGESIZE)) < pages) return {};
+    if (bytes < machine_bytes()) return {};
     return Status::error(ONEBIT_ERROR_OUT_OF_MEMORY, "bytes: %zu are more than the machine has", bytes);
+}
+
+/// Of all ranks on this rank's node together, each of which is less than the machine's.
+Status check_sizes(const NodeGroups& groups, std::size_t rank, const std::vector<std::size_t>& sizes) {
+    std::size_t left = machine_bytes();
+    for (std::size_t r = 0; r < sizes.size(); ++r) {
+        if (groups.node_of_rank[r] != groups.node_of_rank[rank]) continue;
+        if (sizes[r] >= left) {
+            return Status::error(ONEBIT_ERROR_OUT_OF_MEMORY,
+                                 "bytes: those of a node's ranks, %zu on this one, are more "
+                                 "than the machine has",
+                                 sizes[rank]);
+        }
+        left -= sizes[r];
+    }
+    return {};
 }
 
 /// The other ranks' pieces; this rank's is there.
@@ -42,10 +61,14 @@ void log(const Communicator& communicator, std::size_t bytes, const Status& shar
 
 Status SharedBuffers::allocate(Communicator& communicator, const Status& own_before, std::size_t bytes,
                                std::shared_ptr<SharedBuffer>* buffer) {
-    const Status own = own_before.ok() ? check_size(bytes) : own_before;
     const auto rank = static_cast<std::size_t>(communicator.rank());
     const auto ranks = static_cast<std::size_t>(communicator.size());
     const NodeGroups& groups = communicator.groups();
+    std::vector<std::size_t> sizes(ranks);
+    Status own = own_before.ok() ? check_size(bytes) : own_before;
+    ONEBIT_RETURN_IF_ERROR(communicator.agree_and_gather(own, &bytes, sizeof(bytes), sizes.data()));
+    own = check_sizes(groups, rank, sizes);
+
     Pieces pieces(ranks);
     MappedMemory::Address address;
     Status here;
@@ -60,6 +83,10 @@ Status SharedBuffers::allocate(Communicator& communicator, const Status& own_bef
     if (here.ok()) here = catch_exceptions([&] { return open_others(addresses, rank, &pieces); });
     const Status shared = communicator.agree(here);
     if (!communicator.usable()) return shared;
+    if (!shared.ok()) { // no memory is had anew before all have let go of all pieces
+        pieces.clear();
+        ONEBIT_RETURN_IF_ERROR(communicator.agree({}));
+    }
 
     std::shared_ptr<SharedBuffer> made;
     const Status allocated = catch_exceptions([&] {

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -33,6 +34,14 @@ class SharedCounters {
             if (!reached(rank, which, number)) return false;
         }
         return true;
+    }
+    /// What all have reached.
+    std::uint64_t least(std::size_t which) const {
+        std::uint64_t least = UINT64_MAX;
+        for (std::size_t rank = 0; rank < ranks_; ++rank) {
+            least = std::min(least, counter(rank, which).load(std::memory_order_acquire));
+        }
+        return least;
     }
     bool any_reached(std::size_t which, std::uint64_t number) const {
         for (std::size_t rank = 0; rank < ranks_; ++rank) {

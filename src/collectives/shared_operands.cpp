@@ -23,12 +23,12 @@ SharedOperands::SharedOperands(SharedMemory& memory, std::size_t offset, std::si
 }
 
 void SharedOperands::begin(const void* input, void* output) {
-    Places places{buffers_->find(input, bytes_), buffers_->find(output, bytes_)};
-    const bool here = places.input.buffer != 0 && places.output.buffer != 0;
+    Whereabouts own{buffers_->find(input, bytes_), buffers_->find(output, bytes_)};
+    const bool here = own.input.buffer != 0 && own.output.buffer != 0;
     answer_ = here ? Answer::kUnknown : Answer::kNo;
-    if (!here) places = {};
+    if (!here) own = {};
     // Nobody looks at those of the call before any more: it has come to its end here, and so to its answer everywhere.
-    new (&places_of(rank_)) Places(places);
+    new (&whereabouts_of(rank_)) Whereabouts(own);
     counters_.tell(kPlaced, ++calls_);
 }
 
@@ -46,14 +46,14 @@ bool SharedOperands::look() {
     return answer_ == Answer::kNo || answer_ == Answer::kYes;
 }
 
-SharedOperands::Places& SharedOperands::places_of(std::size_t rank) const {
-    std::byte* const places = memory_.of(static_cast<int>(rank)) + offset_ + SharedCounters::bytes(kCounters);
-    return *reinterpret_cast<Places*>(places);
+SharedOperands::Whereabouts& SharedOperands::whereabouts_of(std::size_t rank) const {
+    std::byte* const part = memory_.of(static_cast<int>(rank)) + offset_ + SharedCounters::bytes(kCounters);
+    return *reinterpret_cast<Whereabouts*>(part);
 }
 
 bool SharedOperands::all_have_places() const {
     for (std::size_t r = 0; r < ranks_; ++r) {
-        if (places_of(r).input.buffer == 0) return false;
+        if (whereabouts_of(r).input.buffer == 0) return false;
     }
     return true;
 }
@@ -61,8 +61,8 @@ bool SharedOperands::all_have_places() const {
 bool SharedOperands::find_all() {
     held_.clear();
     for (std::size_t r = 0; r < ranks_; ++r) {
-        inputs_[r] = find(places_of(r).input, r);
-        outputs_[r] = find(places_of(r).output, r);
+        inputs_[r] = find(whereabouts_of(r).input, r);
+        outputs_[r] = find(whereabouts_of(r).output, r);
         if (inputs_[r] == nullptr || outputs_[r] == nullptr) return false;
     }
     return true;

@@ -20,7 +20,7 @@ namespace onebit {
 class SharedOperands {
   public:
     /// What it takes of each rank's part of the memory.
-    static constexpr std::size_t shared_bytes() { return SharedCounters::bytes(kCounters) + kPlacesBytes; }
+    static constexpr std::size_t shared_bytes() { return SharedCounters::bytes(kCounters) + kWhereaboutsBytes; }
 
     /// Of `bytes` each. `offset`: where in `memory`, which outlives it, what it takes begins.
     SharedOperands(SharedMemory& memory, std::size_t offset, std::size_t rank, std::size_t ranks,
@@ -40,14 +40,14 @@ class SharedOperands {
   private:
     enum Counter : std::size_t { kPlaced, kFound, kMissed, kCounters };
     enum class Answer { kUnknown, kFoundHere, kNo, kYes };
-    struct Places {
+    struct Whereabouts {
         SharedBuffers::Place input;
         SharedBuffers::Place output;
     };
-    static constexpr std::size_t kPlacesBytes = 64;
-    static_assert(sizeof(Places) <= kPlacesBytes);
+    static constexpr std::size_t kWhereaboutsBytes = 64;
+    static_assert(sizeof(Whereabouts) <= kWhereaboutsBytes);
 
-    Places& places_of(std::size_t rank) const;
+    Whereabouts& whereabouts_of(std::size_t rank) const;
     bool all_have_places() const;
     bool find_all();
     float* find(const SharedBuffers::Place& place, std::size_t rank);

@@ -15,9 +15,9 @@ namespace onebit {
 /// How memory is filled that nobody reads soon: through the caches, or past them (non-temporal stores). Same bits.
 enum class Stores { kCached, kPastCaches };
 
-/// Whether large stores past the caches are the quicker ones. 64 MiB took 0.9 of the time on an AMD EPYC (Zen 4) and 0.35
-/// on an Intel Xeon (Emerald Rapids), but 1.6 times as long on an older one (Cascade Lake). Intel's server cores from
-/// Sapphire Rapids on are those that have AVX512-FP16.
+/// Whether large stores past the caches are the quicker ones. 64 MiB took 0.9 of the time on an AMD EPYC (Zen 4) and
+/// 0.35 on an Intel Xeon (Emerald Rapids), but 1.6 times as long on an older one (Cascade Lake). Intel's server cores
+/// from Sapphire Rapids on are those that have AVX512-FP16.
 inline bool stores_past_caches_pay() {
 #if defined(__x86_64__)
     static const bool pay = [] { // never changes

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <string>
@@ -18,31 +19,50 @@ Status fail(onebit_status_t code, const char* call, int error) {
     return Status::error(code, "%s: %s", call, std::strerror(error));
 }
 
-std::uint64_t inode_of(int descriptor) {
-    struct stat file {};
-    return fstat(descriptor, &file) == 0 ? file.st_ino : 0;
+/// posix_fallocate of some pages only: a signal makes it begin again.
+int allocate(int descriptor, std::size_t bytes) {
+    constexpr std::size_t kAtATime = std::size_t{4} << 20;
+    int error = 0;
+    for (std::size_t at = 0; at < bytes && error == 0;) {
+        const std::size_t length = std::min(kAtATime, bytes - at);
+        error = posix_fallocate(descriptor, static_cast<off_t>(at), static_cast<off_t>(length));
+        if (error == 0) at += length;
+        if (error == EINTR) error = 0;
+    }
+    return error;
 }
 
 } // namespace
 
+int populate(void* begin, std::size_t bytes) {
+    constexpr int kPopulateWrite = 23; // MADV_POPULATE_WRITE, which older headers lack
+    const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
+    const std::uintptr_t first = reinterpret_cast<std::uintptr_t>(begin) / page * page;
+    const std::size_t length = reinterpret_cast<std::uintptr_t>(begin) + bytes - first;
+    return madvise(reinterpret_cast<void*>(first), length, kPopulateWrite) == 0 ? 0 : errno;
+}
+
 Status MappedMemory::create(std::size_t bytes, std::unique_ptr<MappedMemory>* memory) {
-    const int descriptor = memfd_create("onebit", MFD_CLOEXEC);
-    if (descriptor < 0) return fail(ONEBIT_ERROR_UNSUPPORTED, "memfd_create", errno);
-    std::unique_ptr<MappedMemory> made(new MappedMemory(descriptor, bytes));
-    // Else the first touch of a page that can't be had would end the process.
-    const int missing = posix_fallocate(descriptor, 0, static_cast<off_t>(bytes));
-    if (missing != 0) return fail(ONEBIT_ERROR_OUT_OF_MEMORY, "posix_fallocate", missing);
+    std::unique_ptr<MappedMemory> made(new MappedMemory(bytes));
+    made->descriptor_ = memfd_create("onebit", MFD_CLOEXEC);
+    if (made->descriptor_ < 0) return fail(ONEBIT_ERROR_UNSUPPORTED, "memfd_create", errno);
+    if (ftruncate(made->descriptor_, static_cast<off_t>(bytes)) != 0) {
+        return fail(ONEBIT_ERROR_OUT_OF_MEMORY, "ftruncate", errno);
+    }
     ONEBIT_RETURN_IF_ERROR(made->map());
+    ONEBIT_RETURN_IF_ERROR(made->reserve());
     *memory = std::move(made);
     return {};
 }
 
 Status MappedMemory::open(const Address& address, std::unique_ptr<MappedMemory>* memory) {
     const std::string path = "/proc/" + std::to_string(address.process) + "/fd/" + std::to_string(address.descriptor);
-    const int descriptor = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
-    if (descriptor < 0) return fail(ONEBIT_ERROR_UNSUPPORTED, path.c_str(), errno);
-    std::unique_ptr<MappedMemory> made(new MappedMemory(descriptor, address.bytes));
-    if (inode_of(descriptor) != address.inode) { // of a process that is numbered likewise elsewhere
+    std::unique_ptr<MappedMemory> made(new MappedMemory(address.bytes));
+    made->descriptor_ = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY); // whatever it is
+    if (made->descriptor_ < 0) return fail(ONEBIT_ERROR_UNSUPPORTED, path.c_str(), errno);
+    const Address found = made->address();
+    if (found.device != address.device ||
+        found.inode != address.inode) { // a process that is numbered likewise elsewhere
         return Status::error(ONEBIT_ERROR_UNSUPPORTED, "%s is of another process", path.c_str());
     }
     ONEBIT_RETURN_IF_ERROR(made->map());
@@ -57,7 +77,9 @@ MappedMemory::~MappedMemory() {
 }
 
 MappedMemory::Address MappedMemory::address() const {
-    return {static_cast<std::uint64_t>(getpid()), static_cast<std::uint64_t>(descriptor_), inode_of(descriptor_),
+    struct stat file {};
+    fstat(descriptor_, &file);
+    return {static_cast<std::uint64_t>(getpid()), static_cast<std::uint64_t>(descriptor_), file.st_dev, file.st_ino,
             bytes_};
 }
 
@@ -70,8 +92,14 @@ Status MappedMemory::map() {
     void* const data = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_, 0);
     if (data == MAP_FAILED) return fail(ONEBIT_ERROR_OUT_OF_MEMORY, "mmap", errno);
     data_ = static_cast<std::byte*>(data);
-    madvise(data, bytes_, MADV_HUGEPAGE); // where the system lets shared memory have them
+    madvise(data, bytes_, MADV_HUGEPAGE); // where the system lets shared memory have them, and before it has pages
     return {};
+}
+
+Status MappedMemory::reserve() {
+    int error = populate(data_, bytes_);
+    if (error == EINVAL) error = allocate(descriptor_, bytes_);
+    return error == 0 ? Status() : fail(ONEBIT_ERROR_OUT_OF_MEMORY, "shared memory", error);
 }
 
 } // namespace onebit

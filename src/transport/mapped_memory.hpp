@@ -10,14 +10,19 @@
 
 namespace onebit {
 
+/// Makes sure of memory behind `bytes` of a mapping, whose first touch would else end the process where there is none.
+/// 0, or an errno: EINVAL where the system can't (before Linux 5.14).
+int populate(void* begin, std::size_t bytes);
+
 /// Memory that other processes of this user on this machine can map, too. It has no name, so that nothing is left
 /// behind however its processes end, and takes no room of /dev/shm. Every process lets go of it by itself.
 class MappedMemory {
   public:
-    /// What another process needs to find it. `inode` tells whether it did.
+    /// What another process needs to find it. `device` and `inode` tell whether it did.
     struct Address {
         std::uint64_t process = 0;
         std::uint64_t descriptor = 0;
+        std::uint64_t device = 0;
         std::uint64_t inode = 0;
         std::uint64_t bytes = 0; ///< as asked for; 0: there is nothing to be found
     };
@@ -38,10 +43,11 @@ class MappedMemory {
     void close();
 
   private:
-    MappedMemory(int descriptor, std::size_t bytes) : descriptor_(descriptor), bytes_(bytes) {}
+    explicit MappedMemory(std::size_t bytes) : bytes_(bytes) {}
     Status map();
+    Status reserve();
 
-    int descriptor_;
+    int descriptor_ = -1;
     std::size_t bytes_;
     std::byte* data_ = nullptr;
 };

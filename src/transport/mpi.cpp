@@ -9,7 +9,6 @@
 
 #include <dlfcn.h>
 #include <sched.h>
-#include <sys/mman.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -18,6 +17,7 @@
 #include <cstring>
 #include <limits>
 
+#include "transport/mapped_memory.hpp"
 #include "transport/nodes.hpp"
 
 namespace onebit {
@@ -218,7 +218,8 @@ class MpiSharedMemory final : public SharedMemory {
             segments_[r] = static_cast<std::byte*>(begin) + skipped[r];
         }
         ONEBIT_RETURN_IF_ERROR(check(MPI_Win_lock_all(MPI_MODE_NOCHECK, window_), "MPI_Win_lock_all"));
-        const bool is_there = has_memory(mine, rounded);
+        const int missing = populate(mine, rounded); // the file may be there without memory behind it
+        const bool is_there = missing == 0 || missing == EINVAL;
         if (is_there) std::memset(mine, 0, rounded);
         return agree_on_memory(comm, bytes, is_there); // nor does anybody look before all is zero
     }
@@ -234,15 +235,6 @@ class MpiSharedMemory final : public SharedMemory {
         struct statvfs system {};
         if (statvfs("/dev/shm", &system) != 0) return SIZE_MAX;
         return static_cast<std::size_t>(system.f_bavail) * system.f_frsize;
-    }
-
-    /// The file may be there without memory behind it: the first touch would then end the process.
-    static bool has_memory(void* begin, std::size_t bytes) {
-        constexpr int kPopulateWrite = 23; // MADV_POPULATE_WRITE, which older headers lack; EINVAL: so does the kernel
-        const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
-        const std::uintptr_t first = reinterpret_cast<std::uintptr_t>(begin) / page * page;
-        const std::size_t length = reinterpret_cast<std::uintptr_t>(begin) + bytes - first;
-        return madvise(reinterpret_cast<void*>(first), length, kPopulateWrite) == 0 || errno == EINVAL;
     }
 
     static Status agree_on_memory(MPI_Comm comm, std::size_t bytes, bool is_there) {

@@ -27,7 +27,8 @@ expect 1 '--bf16: it sums in the host' "${run[@]}" -d cuda --bf16
 expect 1 'rocm not in' "${run[@]}" -d rocm
 expect 1 '--buffers: shared is the host' "${run[@]}" -d cuda --buffers shared
 expect 0 '# OSU onebit Allreduce.*65536 .* Pass ' "${run[@]}" -d host
-expect 0 ', buffers: onebit_mem_alloc.*65536 .* Pass ' "${run[@]}" --buffers shared
+expect 0 ', buffers: onebit_mem_alloc.* dense over [a-z]+, shared buffers .*65536 .* Pass ' \
+    "${run[@]}" --algorithm dense --buffers shared
 if said=$("${run[@]}" -d cuda 2>&1); then
     [[ $said =~ '# OSU onebit-CUDA Allreduce'.*', MPI_Allreduce: of the '.*'65536 '.*' Pass ' ]] ||
         { echo "FAILED: on GPUs: $said" >&2; failures=$((failures + 1)); }

@@ -43,6 +43,10 @@ static bool cpp_layer_works() {
     moved.start(values.data(), values.data()); // finished by the destructor
     const onebit_comm_info_t comm = comms[0].info();
     if (comm.nodes != 1 || std::string(comm.transport) != "loopback" || comm.reason[0] != '\0') return false;
+    onebit::SharedArray<float> array(comms[0], 4);
+    array[3] = 2;
+    const onebit::SharedArray<float> kept(std::move(array));
+    if (kept.size() != 4 || kept.end()[-1] != 2 || kept[0] != 0 || array.size() != 0) return false;
     const bool averaged = values[0] == 1 && values[1] == -1 && first.get() == nullptr && moved.info().calls == 1;
 
     config.count = 0;

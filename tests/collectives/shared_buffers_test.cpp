@@ -3,12 +3,17 @@
 
 // Memory that a node's ranks share for their values and results (onebit_mem_alloc), and exact averages of what lies
 // there: the same bits as of values elsewhere, whoever has what where.
+#include <fcntl.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
 #include <limits>
-#include <optional>
+#include <string>
+#include <thread>
 #include <utility>
 
 #include "support/environment.hpp"
@@ -56,6 +61,18 @@ bool was_direct(Allreduce& reduce) {
 
 void put(const std::vector<float>& values, float* to) {
     std::copy(values.begin(), values.end(), to);
+}
+// Of other processes' memory and this one's to share, as a mapping or a file that is open.
+std::size_t mappings() {
+    const std::string name = "memfd:onebit";
+    std::size_t found = 0;
+    std::ifstream maps("/proc/self/maps");
+    for (std::string line; std::getline(maps, line);) found += line.find(name) != std::string::npos;
+    for (const auto& file : std::filesystem::directory_iterator("/proc/self/fd")) {
+        std::error_code gone; // the directory's own
+        found += std::filesystem::read_symlink(file, gone).string().find(name) != std::string::npos;
+    }
+    return found;
 }
 std::vector<float> get(const float* from, std::uint64_t count) {
     return {from, from + count};
@@ -126,16 +143,21 @@ TEST_CASE("ranks whose values lie elsewhere, now and then, are waited for by nob
 
 TEST_CASE("a value in a shared buffer that is not finite is refused, by its rank's name", "[shared][buffers]") {
     const int n = GENERATE(from_range(rank_counts()));
+    enum class Places { apart, in_place, mixed };
     run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
         for (const std::uint64_t count : {slice, 3 * slice + 77}) { // looked at before, and on the way
             Allreduce reduce(comm, dense_config(count), log);
             const Memory values(comm, count, log), result(comm, count, log);
             for (const std::uint64_t at : {std::uint64_t{0}, count - 1}) {
                 for (const int bad_rank : {0, log.size() - 1}) {
-                    for (const bool in_place : {false, true}) {
+                    for (const Places places : {Places::apart, Places::in_place, Places::mixed}) {
+                        const bool in_place =
+                            places == Places::in_place || (places == Places::mixed && log.rank() % 2 == 0);
+                        const bool looked_before = count == slice || places != Places::apart || log.size() == 1;
                         float* const output = in_place ? values.data() : result.data();
                         std::vector<float> input = input_of(count, log.rank(), at);
                         put(input, values.data());
+                        std::fill_n(result.data(), count, 5.0f);
                         if (log.rank() == bad_rank) values.data()[at] = std::numeric_limits<float>::quiet_NaN();
                         ONEBIT_EXPECT_FAILURE(
                             log, ONEBIT_ERROR_NONFINITE,
@@ -143,7 +165,10 @@ TEST_CASE("a value in a shared buffer that is not finite is refused, by its rank
                             onebit_allreduce_run(reduce.get(), values.data(), output));
                         if (log.rank() == bad_rank) values.data()[at] = input[at];
                         ONEBIT_EXPECT(log, same_bits(get(values.data(), count), input));
+                        if (looked_before)
+                            ONEBIT_EXPECT(log, same_bits(get(result.data(), count), std::vector<float>(count, 5.0f)));
                         ONEBIT_EXPECT_OK(log, onebit_allreduce_run(reduce.get(), values.data(), output));
+                        ONEBIT_EXPECT(log, was_direct(reduce) == (log.size() > 1));
                         ONEBIT_EXPECT(log, same_bits(get(output, count), average(count, log.size(), at)));
                     }
                 }
@@ -157,12 +182,13 @@ TEST_CASE("a value in a shared buffer that is not finite is refused, by its rank
     });
 }
 
-TEST_CASE("shared buffers may be freed in any order, and during a call", "[shared][buffers]") {
+TEST_CASE("shared buffers may be freed in any order", "[shared][buffers]") {
     const int n = GENERATE(from_range(rank_counts()));
     run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
         const std::uint64_t count = 5 * slice + 3;
         Allreduce reduce(comm, dense_config(count), log);
         Memory kept(comm, 2 * count, log), freed(comm, 2 * count, log);
+        ONEBIT_EXPECT(log, (mappings() != 0) == (log.size() > 1));
         const auto run = [&](const Memory& memory, std::uint64_t step, bool direct) {
             put(input_of(count, log.rank(), step), memory.data());
             ONEBIT_EXPECT_OK(log, onebit_allreduce_run(reduce.get(), memory.data(), memory.data() + count));
@@ -174,16 +200,56 @@ TEST_CASE("shared buffers may be freed in any order, and during a call", "[share
         if (log.last_rank()) freed.free();
         run(log.last_rank() ? kept : freed, 1, false);
         run(kept, 2, true);
-
-        // A call holds what it works on.
-        put(input_of(count, log.rank(), 3), kept.data());
-        ONEBIT_EXPECT_OK(log, onebit_allreduce_start(reduce.get(), kept.data(), kept.data()));
-        int done = 0;
-        ONEBIT_EXPECT_OK(log, onebit_allreduce_test(reduce.get(), &done));
+        kept.free();
+        freed.free();
         log.barrier();
-        Memory other(comm, count, log); // of another number
+        ONEBIT_EXPECT(log, mappings() == 0);
+        log.barrier();
+    });
+}
+
+TEST_CASE("shared buffers may be freed during a call that others have values in", "[shared][buffers]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        const std::uint64_t count = 9 * slice + 3;
+        onebit_allreduce_config_t config = dense_config(count);
+        config.check = ONEBIT_CHECK_NONE;
+        Allreduce reduce(comm, config, log);
+        Memory kept(comm, count, log), freed(comm, count, log);
+        float* const values = log.last_rank() ? kept.data() : freed.data();
+        put(input_of(count, log.rank(), 0), values);
+        ONEBIT_EXPECT_OK(log, onebit_allreduce_start(reduce.get(), values, values));
+        for (int i = 0; i < 2; ++i) { // all have said where their values are; then all have found them
+            int done = 0;
+            ONEBIT_EXPECT_OK(log, onebit_allreduce_test(reduce.get(), &done));
+            ONEBIT_EXPECT(log, done == 0 || log.size() == 1);
+            log.barrier();
+        }
+        if (log.last_rank()) freed.free(); // though it goes on to read the others' values there
+        Memory other(comm, count, log);    // of another number
         ONEBIT_EXPECT_OK(log, onebit_allreduce_wait(reduce.get()));
-        ONEBIT_EXPECT(log, same_bits(get(kept.data(), count), average(count, log.size(), 3)));
+        ONEBIT_EXPECT(log, was_direct(reduce) == (log.size() > 1));
+        ONEBIT_EXPECT(log, same_bits(get(values, count), average(count, log.size(), 0)));
+    });
+}
+
+TEST_CASE("a neighbour that averages slowly where values lie is waited for", "[shared][buffers][timeout]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    const Variable timeout("ONEBIT_TIMEOUT", "2");
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        const std::uint64_t count = 9 * slice + 3;
+        Allreduce reduce(comm, dense_config(count), log);
+        Memory memory(comm, count, log);
+        put(input_of(count, log.rank(), 0), memory.data());
+        ONEBIT_EXPECT_OK(log, onebit_allreduce_start(reduce.get(), memory.data(), memory.data()));
+        if (log.last_rank()) { // a slice at a time: together they take longer than any silence that is borne
+            for (int done = 0; done == 0;) {
+                ONEBIT_EXPECT_OK(log, onebit_allreduce_test(reduce.get(), &done));
+                std::this_thread::sleep_for(std::chrono::milliseconds(250));
+            }
+        }
+        ONEBIT_EXPECT_OK(log, onebit_allreduce_wait(reduce.get()));
+        ONEBIT_EXPECT(log, same_bits(get(memory.data(), count), average(count, log.size(), 0)));
     });
 }
 
@@ -217,33 +283,46 @@ TEST_CASE("compressed calls take shared buffers as any other memory", "[shared][
     });
 }
 
-TEST_CASE("ranks that can share no memory get some of their own", "[shared][buffers]") {
+TEST_CASE("ranks on nodes of their own get memory of their own", "[shared][buffers]") {
     const int n = GENERATE(from_range(rank_counts()));
-    const bool on_nodes_of_their_own = GENERATE(true, false);
-    std::optional<Variable> node_size;
-    if (on_nodes_of_their_own) node_size.emplace("ONEBIT_NODE_SIZE", "1");
+    const Variable node_size("ONEBIT_NODE_SIZE", "1");
+    run_ranks(n, [&](onebit_comm_t comm, RankLog& log) {
+        const std::uint64_t count = slice;
+        Allreduce reduce(comm, dense_config(count), log);
+        const Memory memory(comm, count, log);
+        std::fill_n(memory.data(), count, static_cast<float>(log.rank()));
+        ONEBIT_EXPECT_OK(log, onebit_allreduce_run(reduce.get(), memory.data(), memory.data()));
+        ONEBIT_EXPECT(log, !was_direct(reduce) && mappings() == 0);
+        const float mean = static_cast<float>(log.size() - 1) / 2;
+        ONEBIT_EXPECT(log, same_bits(get(memory.data(), count), std::vector<float>(count, mean)));
+    });
+}
+
+TEST_CASE("ranks one of which can't share get memory of their own", "[shared][buffers]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    const int left = GENERATE(0, 1); // files that the first rank may open: none; one, so that it can't open the others'
     run_ranks(n, [&](onebit_comm_t comm, RankLog& log) {
         const std::uint64_t count = slice;
         Allreduce reduce(comm, dense_config(count), log);
         log.barrier();
         rlimit files{};
         getrlimit(RLIMIT_NOFILE, &files);
-        if (!on_nodes_of_their_own && log.rank() == 0) { // who can't open one more has none to share
-            const int next = dup(0);
+        if (log.rank() == 0) {
+            const int next = open("/dev/null", O_RDONLY);
             close(next);
-            const rlimit none{static_cast<rlim_t>(next), files.rlim_max};
-            setrlimit(RLIMIT_NOFILE, &none);
+            const rlimit few{static_cast<rlim_t>(next + left), files.rlim_max};
+            setrlimit(RLIMIT_NOFILE, &few);
         }
         log.barrier();
-        Memory memory(comm, 2 * count, log);
+        const Memory memory(comm, 2 * count, log);
         log.barrier();
         if (log.rank() == 0) setrlimit(RLIMIT_NOFILE, &files);
         log.barrier();
+        ONEBIT_EXPECT(log, mappings() == 0);
         put(input_of(count, log.rank(), 0), memory.data());
         ONEBIT_EXPECT_OK(log, onebit_allreduce_run(reduce.get(), memory.data(), memory.data() + count));
         ONEBIT_EXPECT(log, !was_direct(reduce));
-        const std::vector<float> expected = average(count, log.size(), 0);
-        if (!on_nodes_of_their_own) ONEBIT_EXPECT(log, same_bits(get(memory.data() + count, count), expected));
+        ONEBIT_EXPECT(log, same_bits(get(memory.data() + count, count), average(count, log.size(), 0)));
     });
 }
 
@@ -260,6 +339,12 @@ TEST_CASE("bad arguments of shared buffers are refused on every rank", "[shared]
                               onebit_mem_alloc(comm, 4096, log.last_rank() ? nullptr : &memory));
         ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_OUT_OF_MEMORY, culprit + ": bytes: 1152921504606846976 are more",
                               onebit_mem_alloc(comm, log.last_rank() ? std::size_t{1} << 60 : 4096, &memory));
+        if (log.size() > 1) { // more than a half of the machine's each
+            const auto bytes = static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES) / 2 + 1) *
+                               static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+            ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_OUT_OF_MEMORY, "bytes: those of a node's ranks, ",
+                                  onebit_mem_alloc(comm, bytes, &memory));
+        }
         ONEBIT_EXPECT_STATUS(log, ONEBIT_ERROR_INVALID_HANDLE, onebit_mem_alloc(nullptr, 4096, &memory));
         ONEBIT_EXPECT_STATUS(log, ONEBIT_ERROR_INVALID_ARGUMENT, onebit_mem_free(&rock));
         ONEBIT_EXPECT_OK(log, onebit_mem_free(nullptr));
