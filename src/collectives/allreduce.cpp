@@ -135,8 +135,8 @@ Status Allreduce::allocate(const Environment& environment, FlatAllreduce::Extras
 Status Allreduce::add_two_levels() {
     std::unique_ptr<TwoLevelForm> made;
     if (plan_.memory == ONEBIT_MEMORY_HOST) {
-        ONEBIT_RETURN_IF_ERROR(TwoLevelAllreduce::create(channels_, *codec_, plan_.count, plan_.piece_blocks,
-                                                         plan_.tentative, kAcrossTag, &made));
+        ONEBIT_RETURN_IF_ERROR(TwoLevelAllreduce::create(channels_, shared_buffers_, *codec_, plan_.count,
+                                                         plan_.piece_blocks, plan_.tentative, kAcrossTag, &made));
     } else {
         ONEBIT_RETURN_IF_ERROR(DeviceTwoLevel::create(channels_, *codec_, placement_->make_arithmetic(plan_.threads),
                                                       plan_.count, plan_.piece_blocks, kAcrossTag, &made));

@@ -157,7 +157,7 @@ class Allreduce {
     std::unique_ptr<CallCheck> check_;
     TwoLevelForm::Channels channels_; ///< of the two-level form; of exact sums in shared memory that alone
     std::shared_ptr<const SharedBuffers> shared_buffers_; ///< where the program's values may lie
-    bool leaving_together_ = false;   ///< all ranks know that they are giving up what they have of them
+    bool leaving_together_ = false; ///< all ranks know that they are giving up what they have of them
     std::unique_ptr<FlatAllreduce> flat_;
     std::unique_ptr<DirectSum> direct_sum_;
     std::array<Form, ONEBIT_ALGORITHM_BRUCK + 1> forms_; ///< by onebit_algorithm_t; none for AUTO

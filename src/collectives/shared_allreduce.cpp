@@ -146,7 +146,7 @@ void SharedAllreduce::look_at(const Part& part, bool finite) {
 // ------------------------------------------------------------------------------------- where all values are seen ----
 
 bool SharedAllreduce::average_where_they_lie() {
-    if (averaged_ == layout_.slices) return others_went_on();
+    if (averaged_ == layout_.slices) return counters_.last_went_on(kAveraged, &least_averaged_);
     const Part part = part_of(rank_, averaged_);
     for (std::size_t r = 0; r < ranks_; ++r) {
         values_[r] = shared_operands_.input(r) + part.begin;
@@ -158,12 +158,6 @@ bool SharedAllreduce::average_where_they_lie() {
     ++averaged_;
     counters_.tell(kAveraged, before_ + averaged_);
     return true;
-}
-
-/// Since the last look. Nobody gives up a neighbour that is at work.
-bool SharedAllreduce::others_went_on() {
-    const std::uint64_t least = counters_.least(kAveraged);
-    return std::exchange(least_averaged_, least) != least;
 }
 
 /// Elements of the part that is being averaged. A NaN or an infinity shows in the average, which is in the cache.

@@ -79,7 +79,6 @@ class SharedAllreduce final : public Algorithm {
     bool advance_slots();
     bool average_where_they_lie();
     bool average(std::size_t begin, std::size_t length) const;
-    bool others_went_on();
     bool seen() const;
     bool finished() const;
     void end_call();
@@ -107,7 +106,7 @@ class SharedAllreduce final : public Algorithm {
     Stores output_stores_;
     Stage stage_;
     std::uint64_t before_ = 0;         ///< slices of the calls before
-    std::uint64_t least_averaged_ = 0; ///< by any rank, when last looked at
+    std::uint64_t least_averaged_ = 0; ///< by the last of the ranks, when last looked at
     std::uint64_t bytes_sent_ = 0;
 
     // The call in flight: its operands, and slices that are done.

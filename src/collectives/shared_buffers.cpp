@@ -41,12 +41,22 @@ Status check_sizes(const NodeGroups& groups, std::size_t rank, const std::vector
     return {};
 }
 
-/// The other ranks' pieces; this rank's is there.
-Status open_others(const std::vector<MappedMemory::Address>& addresses, std::size_t rank, Pieces* pieces) {
+/// Why none is shared; NULL: it is. Nodes of different sizes have no form that would use it.
+const char* objection(const NodeGroups& groups) {
+    return groups.nodes == 1 && groups.places == 1                         ? "there is one rank"
+           : groups.nodes == 1 && groups.places <= NodeGroups::kMostPlaces ? nullptr
+                                                                           : groups.objection();
+}
+
+/// The pieces of the node's other ranks; this one's is there.
+Status open_others(const NodeGroups& groups, const std::vector<MappedMemory::Address>& addresses, std::size_t rank,
+                   Pieces* pieces) {
     const auto missing = [](const MappedMemory::Address& address) { return address.bytes == 0; };
     if (std::ranges::any_of(addresses, missing)) return {}; // whose rank says why
     for (std::size_t r = 0; r < addresses.size(); ++r) {
-        if (r != rank) ONEBIT_RETURN_IF_ERROR(MappedMemory::open(addresses[r], &(*pieces)[r]));
+        if (r == rank || groups.node_of_rank[r] != groups.node_of_rank[rank]) continue;
+        const auto place = static_cast<std::size_t>(groups.place_of_rank[r]);
+        ONEBIT_RETURN_IF_ERROR(MappedMemory::open(addresses[r], &(*pieces)[place]));
     }
     return {};
 }
@@ -54,7 +64,7 @@ Status open_others(const std::vector<MappedMemory::Address>& addresses, std::siz
 void log(const Communicator& communicator, std::size_t bytes, const Status& shared) {
     if (!communicator.environment().log || communicator.rank() != 0) return;
     std::fprintf(stderr, "onebit: %zu bytes for each of %d ranks: %s%s\n", bytes, communicator.size(),
-                 shared.ok() ? "shared by all" : "each rank's alone, because ", shared.message().c_str());
+                 shared.ok() ? "shared by a node's" : "each rank's alone, because ", shared.message().c_str());
 }
 
 } // namespace
@@ -69,18 +79,20 @@ Status SharedBuffers::allocate(Communicator& communicator, const Status& own_bef
     ONEBIT_RETURN_IF_ERROR(communicator.agree_and_gather(own, &bytes, sizeof(bytes), sizes.data()));
     own = check_sizes(groups, rank, sizes);
 
-    Pieces pieces(ranks);
+    const auto place = static_cast<std::size_t>(groups.place_of_rank[rank]);
+    const char* const alone = objection(groups);
+    Pieces pieces(groups.places);
     MappedMemory::Address address;
     Status here;
-    if (groups.nodes > 1 || ranks == 1 || ranks > NodeGroups::kMostPlaces) {
-        here = Status::error(ONEBIT_ERROR_UNSUPPORTED, "there are %zu nodes and %zu ranks", groups.nodes, ranks);
+    if (alone != nullptr) {
+        here = Status::error(ONEBIT_ERROR_UNSUPPORTED, "%s", alone);
     } else if (own.ok()) {
-        here = catch_exceptions([&] { return MappedMemory::create(bytes, &pieces[rank]); });
-        if (here.ok()) address = pieces[rank]->address();
+        here = catch_exceptions([&] { return MappedMemory::create(bytes, &pieces[place]); });
+        if (here.ok()) address = pieces[place]->address();
     }
     std::vector<MappedMemory::Address> addresses(ranks);
     ONEBIT_RETURN_IF_ERROR(communicator.agree_and_gather(own, &address, sizeof(address), addresses.data()));
-    if (here.ok()) here = catch_exceptions([&] { return open_others(addresses, rank, &pieces); });
+    if (here.ok()) here = catch_exceptions([&] { return open_others(groups, addresses, rank, &pieces); });
     const Status shared = communicator.agree(here);
     if (!communicator.usable()) return shared;
     if (!shared.ok()) { // no memory is had anew before all have let go of all pieces
@@ -94,9 +106,9 @@ Status SharedBuffers::allocate(Communicator& communicator, const Status& own_bef
             made = std::make_shared<SharedBuffer>(bytes);
             return Status();
         }
-        pieces[rank]->close();
+        pieces[place]->close();
         const std::uint64_t number = communicator.shared_buffers()->next_number(); // whatever fails: ranks keep step
-        made = std::make_shared<SharedBuffer>(std::move(pieces), rank);
+        made = std::make_shared<SharedBuffer>(std::move(pieces), place);
         communicator.shared_buffers()->add(number, made, bytes);
         return Status();
     });

@@ -17,30 +17,30 @@ namespace onebit {
 
 class Communicator;
 
-/// Memory of a program's own for values and results (onebit_mem_alloc): a piece of each rank, which all ranks of the
-/// node see; or of this rank alone, where they can't.
+/// Memory of a program's own for values and results (onebit_mem_alloc): a piece of each rank of a node, which all of
+/// them see; or of this rank alone, where they can't.
 class SharedBuffer {
   public:
     /// Of this rank alone.
     explicit SharedBuffer(std::size_t bytes) : alone_(bytes) {}
-    /// By rank.
-    SharedBuffer(std::vector<std::unique_ptr<MappedMemory>> pieces, std::size_t rank)
-        : pieces_(std::move(pieces)), rank_(rank) {}
+    /// By place in the node.
+    SharedBuffer(std::vector<std::unique_ptr<MappedMemory>> pieces, std::size_t place)
+        : pieces_(std::move(pieces)), place_(place) {}
 
-    std::byte* own() { return pieces_.empty() ? alone_.data() : of(rank_); }
-    std::byte* of(std::size_t rank) const { return pieces_[rank]->data(); }
+    std::byte* own() { return pieces_.empty() ? alone_.data() : of(place_); }
+    std::byte* of(std::size_t place) const { return pieces_[place]->data(); }
 
   private:
     AlignedBuffer<std::byte> alone_;
     std::vector<std::unique_ptr<MappedMemory>> pieces_;
-    std::size_t rank_ = 0;
+    std::size_t place_ = 0;
 };
 
-/// Those of a communicator that its ranks share, by which a call finds out whether all see each other's values. May be
-/// used by several threads: each buffer belongs to whoever frees it, and lasts until no call uses it any more.
+/// Those of a communicator that a node's ranks share, by which a call finds out whether all see each other's values.
+/// May be used by several threads: each buffer belongs to whoever frees it, and lasts until no call uses it any more.
 class SharedBuffers {
   public:
-    /// A place that means the same to all ranks.
+    /// A place that means the same to all ranks of the node.
     struct Place {
         std::uint64_t buffer = 0; ///< its number; 0: none
         std::uint64_t offset = 0; ///< in bytes

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 #include "transport/transport.hpp"
 
@@ -35,13 +36,14 @@ class SharedCounters {
         }
         return true;
     }
-    /// What all have reached.
-    std::uint64_t least(std::size_t which) const {
+    /// Whether the last of the ranks has come farther than *reached, which becomes what it has reached: nobody gives up
+    /// neighbours that are at work.
+    bool last_went_on(std::size_t which, std::uint64_t* reached) const {
         std::uint64_t least = UINT64_MAX;
         for (std::size_t rank = 0; rank < ranks_; ++rank) {
             least = std::min(least, counter(rank, which).load(std::memory_order_acquire));
         }
-        return least;
+        return std::exchange(*reached, least) != least;
     }
     bool any_reached(std::size_t which, std::uint64_t number) const {
         for (std::size_t rank = 0; rank < ranks_; ++rank) {

@@ -23,8 +23,9 @@ SharedOperands::SharedOperands(SharedMemory& memory, std::size_t offset, std::si
 }
 
 void SharedOperands::begin(const void* input, void* output) {
-    Whereabouts own{buffers_->find(input, bytes_), buffers_->find(output, bytes_)};
-    const bool here = own.input.buffer != 0 && own.output.buffer != 0;
+    asks_results_ = output != nullptr;
+    Whereabouts own{buffers_->find(input, bytes_), asks_results_ ? buffers_->find(output, bytes_) : Place()};
+    const bool here = own.input.buffer != 0 && (!asks_results_ || own.output.buffer != 0);
     answer_ = here ? Answer::kUnknown : Answer::kNo;
     if (!here) own = {};
     // Nobody looks at those of the call before any more: it has come to its end here, and so to its answer everywhere.
@@ -62,13 +63,13 @@ bool SharedOperands::find_all() {
     held_.clear();
     for (std::size_t r = 0; r < ranks_; ++r) {
         inputs_[r] = find(whereabouts_of(r).input, r);
-        outputs_[r] = find(whereabouts_of(r).output, r);
-        if (inputs_[r] == nullptr || outputs_[r] == nullptr) return false;
+        outputs_[r] = asks_results_ ? find(whereabouts_of(r).output, r) : nullptr;
+        if (inputs_[r] == nullptr || (asks_results_ && outputs_[r] == nullptr)) return false;
     }
     return true;
 }
 
-float* SharedOperands::find(const SharedBuffers::Place& place, std::size_t rank) {
+float* SharedOperands::find(const Place& place, std::size_t rank) {
     std::shared_ptr<SharedBuffer> buffer = buffers_->get(place.buffer);
     if (buffer == nullptr) return nullptr;
     std::byte* const found = buffer->of(rank) + place.offset;

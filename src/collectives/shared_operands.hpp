@@ -12,7 +12,8 @@
 
 namespace onebit {
 
-/// Whether in a call all ranks' values and results lie where every rank sees them (SharedBuffers), and where.
+/// Whether in a call the values, and results if asked for, of all ranks of a node lie where every one of them sees them
+/// (SharedBuffers), and where.
 ///
 /// Each rank leaves the places of its own in the memory that the handle's ranks share. One whose lie elsewhere needs to
 /// know no more; the others wait for each other's, and say whether they have the memory that they were told of, for one
@@ -22,11 +23,13 @@ class SharedOperands {
     /// What it takes of each rank's part of the memory.
     static constexpr std::size_t shared_bytes() { return SharedCounters::bytes(kCounters) + kWhereaboutsBytes; }
 
-    /// Of `bytes` each. `offset`: where in `memory`, which outlives it, what it takes begins.
+    /// Of `bytes` each. `offset`: where in `memory`, which outlives it, what it takes begins. `rank` and `ranks`: of
+    /// the node.
     SharedOperands(SharedMemory& memory, std::size_t offset, std::size_t rank, std::size_t ranks,
                    std::shared_ptr<const SharedBuffers> buffers, std::size_t bytes);
 
-    /// A call begins, which every rank is going to come to: says where this rank's lie.
+    /// A call begins, which every rank is going to come to: says where this rank's lie. `output`: NULL, on all ranks
+    /// alike, where it's asked of values alone.
     void begin(const void* input, void* output);
     /// Whether the answer is known by now.
     bool look();
@@ -40,9 +43,10 @@ class SharedOperands {
   private:
     enum Counter : std::size_t { kPlaced, kFound, kMissed, kCounters };
     enum class Answer { kUnknown, kFoundHere, kNo, kYes };
+    using Place = SharedBuffers::Place;
     struct Whereabouts {
-        SharedBuffers::Place input;
-        SharedBuffers::Place output;
+        Place input;
+        Place output;
     };
     static constexpr std::size_t kWhereaboutsBytes = 64;
     static_assert(sizeof(Whereabouts) <= kWhereaboutsBytes);
@@ -50,7 +54,7 @@ class SharedOperands {
     Whereabouts& whereabouts_of(std::size_t rank) const;
     bool all_have_places() const;
     bool find_all();
-    float* find(const SharedBuffers::Place& place, std::size_t rank);
+    float* find(const Place& place, std::size_t rank);
 
     SharedMemory& memory_;
     std::size_t offset_;
@@ -63,6 +67,7 @@ class SharedOperands {
 
     // Of the call in flight.
     Answer answer_ = Answer::kUnknown;
+    bool asks_results_ = false;
     std::vector<const float*> inputs_; ///< by rank
     std::vector<float*> outputs_;
     std::vector<std::shared_ptr<SharedBuffer>> held_; ///< may be freed meanwhile

@@ -36,7 +36,7 @@ std::size_t most_blocks(const std::vector<Chunk>& shards, std::size_t nodes) {
 TwoLevelAllreduce::Layout::Layout(const Codec& codec, const std::vector<Chunk>& shards, std::size_t nodes,
                                   std::size_t piece_blocks)
     : slot_elements(std::min(piece_blocks, most_blocks(shards, nodes)) * kBlockElements),
-      messages_at(SharedCounters::bytes(kCounters) + kSlots * (shards.size() - 1) * slot_elements * sizeof(float)),
+      messages_at(kSlotsBegin + kSlots * (shards.size() - 1) * slot_elements * sizeof(float)),
       bytes(messages_at + FlatAllreduce::all_words(codec, longest(shards).count, nodes) * sizeof(std::uint32_t)) {}
 
 Status TwoLevelAllreduce::open_channels(Transport& channel, const NodeGroups& groups, const Codec& codec,
@@ -48,12 +48,16 @@ Status TwoLevelAllreduce::open_channels(Transport& channel, const NodeGroups& gr
     return channels->node->share_memory(layout.bytes, &channels->memory);
 }
 
-TwoLevelAllreduce::TwoLevelAllreduce(Channels& channels, const Codec& codec, std::size_t count,
-                                     std::size_t piece_blocks, bool tentative_calls)
+TwoLevelAllreduce::TwoLevelAllreduce(Channels& channels, std::shared_ptr<const SharedBuffers> buffers,
+                                     const Codec& codec, std::size_t count, std::size_t piece_blocks,
+                                     bool tentative_calls)
     : TwoLevelForm(channels, codec, count),
+      count_(count),
       piece_blocks_(blocks_of_slice(piece_blocks, shards_.size())),
       layout_(codec, shards_, nodes_, piece_blocks_),
       counters_(*channels.memory, place_, shards_.size()),
+      shared_values_(*channels.memory, SharedCounters::bytes(kCounters), place_, shards_.size(), std::move(buffers),
+                     count * sizeof(float)),
       node_average_(*this),
       shard_consent_(*this),
       decoded_(shards_.size()) {
@@ -65,10 +69,11 @@ TwoLevelAllreduce::TwoLevelAllreduce(Channels& channels, const Codec& codec, std
     stages_ = {{"exchange on two levels", [this](Step* step) { return advance(step); }}};
 }
 
-Status TwoLevelAllreduce::create(Channels& channels, const Codec& codec, std::size_t count, std::size_t piece_blocks,
-                                 bool tentative_calls, int tag, std::unique_ptr<TwoLevelForm>* algorithm) {
+Status TwoLevelAllreduce::create(Channels& channels, std::shared_ptr<const SharedBuffers> buffers, const Codec& codec,
+                                 std::size_t count, std::size_t piece_blocks, bool tentative_calls, int tag,
+                                 std::unique_ptr<TwoLevelForm>* algorithm) {
     std::unique_ptr<TwoLevelAllreduce> made(
-        new TwoLevelAllreduce(channels, codec, count, piece_blocks, tentative_calls));
+        new TwoLevelAllreduce(channels, std::move(buffers), codec, count, piece_blocks, tentative_calls));
     ONEBIT_RETURN_IF_ERROR(
         PipelinedFlat::create(*made->channels_.across, *made->flat_, made->piece_blocks_, tag, &made->between_nodes_));
     *algorithm = std::move(made);
@@ -80,7 +85,7 @@ Status TwoLevelAllreduce::create(Channels& channels, const Codec& codec, std::si
 float* TwoLevelAllreduce::slot(std::size_t owner, std::size_t reader, std::size_t slice) const {
     std::byte* const segment = channels_.memory->of(static_cast<int>(owner));
     const std::size_t among_others = reader - (reader > owner ? 1 : 0);
-    return reinterpret_cast<float*>(segment + SharedCounters::bytes(kCounters)) +
+    return reinterpret_cast<float*>(segment + kSlotsBegin) +
            (slice % kSlots * (shards_.size() - 1) + among_others) * layout_.slot_elements;
 }
 
@@ -101,9 +106,13 @@ BlockValues TwoLevelAllreduce::NodeAverage::read(const Block& block, float* scra
     const std::size_t in_slot = block.index % own.piece_blocks_ * kBlockElements;
     static_assert(NodeGroups::kMostPlaces * sizeof(float*) <= kBlockElements * sizeof(float));
     const float** const parts = new (scratch) const float*[places];
+    const bool all_see = own.shared_values_.all_see();
     for (std::size_t place = 0; place < places; ++place) {
-        parts[place] = place == own.place_ ? own.operands_.input + own.shard().begin + block.begin()
-                                           : own.slot(place, own.place_, slice) + in_slot;
+        const float* const values = place == own.place_ ? own.operands_.input
+                                    : all_see           ? own.shared_values_.input(place)
+                                                        : nullptr;
+        parts[place] = values != nullptr ? values + own.shard().begin + block.begin()
+                                         : own.slot(place, own.place_, slice) + in_slot;
     }
     return {.mean = Mean{{parts, places}, 1.0F / static_cast<float>(places)}};
 }
@@ -115,11 +124,24 @@ void TwoLevelAllreduce::doubt(std::size_t place, Slice slice) {
     operands_.consent->doubt(slice);
 }
 
-/// This rank has seen all of its values: those of its own shard are encoded, the others shared.
+/// Where others read this rank's values, it may be theirs that are not finite.
+void TwoLevelAllreduce::doubt_own(const Slice& slice) {
+    doubt(place_, slice);
+    counters_.tell(kDoubted, calls_ + 1);
+}
+
+/// Those of its own shard are encoded, the others shared; or, where others read them, encoded, too.
+bool TwoLevelAllreduce::seen_all() const {
+    if (shared_ < pieces_ * nodes_ || !between_nodes_->all_encoded()) return false;
+    return !shared_values_.all_see() || counters_.all_reached(kEncoded, (calls_ + 1) * pieces_ * nodes_);
+}
+
 Status TwoLevelAllreduce::ask_consent() {
-    if (operands_.consent == nullptr || asked_) return {};
-    asked_ = shared_ == pieces_ * nodes_ && between_nodes_->all_encoded();
-    return asked_ ? operands_.consent->ask() : Status();
+    if (operands_.consent == nullptr || asked_ || !seen_all()) return {};
+    asked_ = true;
+    const bool doubted = shared_values_.all_see() && counters_.any_reached(kDoubted, calls_ + 1);
+    if (doubted) operands_.consent->doubt(Slice::whole({0, 0, count_}));
+    return operands_.consent->ask();
 }
 
 // ---------------------------------------------------------------------------------------------- the one stage ----
@@ -131,7 +153,7 @@ void TwoLevelAllreduce::set_operands(const Operands& operands) {
                                   .consent = operands.consent != nullptr ? &shard_consent_ : nullptr,
                                   .ready = &ready_});
     inner_.start(between_nodes_->stages());
-    asked_ = false;
+    begun_ = asked_ = false;
     shared_ = 0;
     std::fill(decoded_.begin(), decoded_.end(), 0);
     verdict_ = {};
@@ -140,8 +162,10 @@ void TwoLevelAllreduce::set_operands(const Operands& operands) {
 /// What others wait for comes first.
 Status TwoLevelAllreduce::advance(Step* step) {
     *step = Step::kAgain;
+    if (!begun_) shared_values_.begin(operands_.input, nullptr);
+    begun_ = true;
     bool did = false;
-    share_next(&did);
+    if (shared_values_.look()) shared_values_.all_see() ? share_all(&did) : share_next(&did);
     if (!did) ONEBIT_RETURN_IF_ERROR(exchange_between_nodes(&did));
     ONEBIT_RETURN_IF_ERROR(ask_consent());
     if (!did) ONEBIT_RETURN_IF_ERROR(decode_next(&did));
@@ -149,10 +173,11 @@ Status TwoLevelAllreduce::advance(Step* step) {
     const bool all_decoded =
         std::all_of(decoded_.begin(), decoded_.end(), [&](std::size_t slices) { return slices == pieces_ * nodes_; });
     if (!inner_.finished() || !all_decoded) {
-        *step = Step::kWait;
+        *step = counters_.last_went_on(kEncoded, &least_encoded_) ? Step::kAgain : Step::kWait;
         return {};
     }
     ++calls_;
+    shared_values_.end();
     if (!verdict_.ok()) {
         flat_->worker().reset();
         flat_->server().reset();
@@ -177,6 +202,14 @@ void TwoLevelAllreduce::share_next(bool* did) {
     order_stores(stores_);
     ++shared_;
     counters_.tell(kShared, number + 1);
+}
+
+/// Where the others read the values.
+void TwoLevelAllreduce::share_all(bool* did) {
+    const std::size_t slices = pieces_ * nodes_;
+    *did = shared_ < slices;
+    shared_ = slices;
+    counters_.tell(kShared, (calls_ + 1) * slices);
 }
 
 /// One step of the flat form; says how far it has come.

@@ -1,8 +1,8 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Memory that a node's ranks share for their values and results (onebit_mem_alloc), and exact averages of what lies
-// there: the same bits as of values elsewhere, whoever has what where.
+// Memory that a node's ranks share for their values and results (onebit_mem_alloc), and averages of what lies there:
+// the same bits as of values elsewhere, whoever has what where.
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -18,6 +18,7 @@
 
 #include "support/environment.hpp"
 #include "support/exact_averages.hpp"
+#include "support/shared_values.hpp"
 
 using namespace onebit_test;
 
@@ -29,39 +30,6 @@ constexpr std::uint64_t slice = std::uint64_t{1} << 17; // of all ranks, where t
 // many that results are written past the caches.
 const std::vector<std::uint64_t> counts = {2048, 4099, 3 * slice + 77, 17 * slice + 5};
 
-// This rank's, as floats; frees itself.
-class Memory {
-  public:
-    Memory(onebit_comm_t comm, std::size_t count, RankLog& log) : log_(log) {
-        void* memory = nullptr;
-        ONEBIT_EXPECT_OK(log_, onebit_mem_alloc(comm, count * sizeof(float), &memory));
-        data_ = static_cast<float*>(memory);
-        ONEBIT_EXPECT(log_, std::all_of(data_, data_ + count, [](float value) { return value == 0; }));
-        ONEBIT_EXPECT(log_, reinterpret_cast<std::uintptr_t>(data_) % 64 == 0);
-    }
-    ~Memory() { free(); }
-    Memory(const Memory&) = delete;
-    Memory& operator=(const Memory&) = delete;
-
-    float* data() const { return data_; }
-    void free() { ONEBIT_EXPECT_OK(log_, onebit_mem_free(std::exchange(data_, nullptr))); }
-
-  private:
-    RankLog& log_;
-    float* data_ = nullptr;
-};
-
-bool ends_with(const char* transport, const std::string& end) {
-    const std::string text = transport;
-    return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
-}
-bool was_direct(Allreduce& reduce) {
-    return ends_with(reduce.info().transport, ", shared buffers");
-}
-
-void put(const std::vector<float>& values, float* to) {
-    std::copy(values.begin(), values.end(), to);
-}
 // Of other processes' memory and this one's to share, as a mapping or a file that is open.
 std::size_t mappings() {
     const std::string name = "memfd:onebit";
@@ -74,9 +42,6 @@ std::size_t mappings() {
     }
     return found;
 }
-std::vector<float> get(const float* from, std::uint64_t count) {
-    return {from, from + count};
-}
 
 } // namespace
 
@@ -87,8 +52,8 @@ TEST_CASE("values in shared buffers are averaged where they lie, in rank order",
         const std::uint64_t most = counts.back();
         // Two pieces, of sizes that differ between ranks; a guard on each side of what calls are given.
         const std::uint64_t begin = 16 + 3 * static_cast<std::uint64_t>(log.rank()); // misaligned but on rank 0
-        const Memory first(comm, most + 64, log);
-        const Memory second(comm, most + 128 + static_cast<std::uint64_t>(log.rank()), log);
+        const SharedValues first(comm, most + 64, log);
+        const SharedValues second(comm, most + 128 + static_cast<std::uint64_t>(log.rank()), log);
         for (const std::uint64_t count : counts) {
             for (const unsigned threads : {1u, 3u}) {
                 log.context(std::to_string(count) + " elements, " + std::to_string(threads) + " threads");
@@ -122,7 +87,7 @@ TEST_CASE("ranks whose values lie elsewhere, now and then, are waited for by nob
         onebit_allreduce_config_t config = dense_config(count);
         config.check = check;
         Allreduce reduce(comm, config, log);
-        const Memory shared(comm, 2 * count, log);
+        const SharedValues shared(comm, 2 * count, log);
         std::vector<float> input(count), output(count);
         const auto ranks = static_cast<std::uint64_t>(log.size());
         for (std::uint64_t step = 0; step < 4 * (ranks + 1); ++step) {
@@ -147,7 +112,7 @@ TEST_CASE("a value in a shared buffer that is not finite is refused, by its rank
     run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
         for (const std::uint64_t count : {slice, 3 * slice + 77}) { // looked at before, and on the way
             Allreduce reduce(comm, dense_config(count), log);
-            const Memory values(comm, count, log), result(comm, count, log);
+            const SharedValues values(comm, count, log), result(comm, count, log);
             for (const std::uint64_t at : {std::uint64_t{0}, count - 1}) {
                 for (const int bad_rank : {0, log.size() - 1}) {
                     for (const Places places : {Places::apart, Places::in_place, Places::mixed}) {
@@ -187,9 +152,9 @@ TEST_CASE("shared buffers may be freed in any order", "[shared][buffers]") {
     run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
         const std::uint64_t count = 5 * slice + 3;
         Allreduce reduce(comm, dense_config(count), log);
-        Memory kept(comm, 2 * count, log), freed(comm, 2 * count, log);
+        SharedValues kept(comm, 2 * count, log), freed(comm, 2 * count, log);
         ONEBIT_EXPECT(log, (mappings() != 0) == (log.size() > 1));
-        const auto run = [&](const Memory& memory, std::uint64_t step, bool direct) {
+        const auto run = [&](const SharedValues& memory, std::uint64_t step, bool direct) {
             put(input_of(count, log.rank(), step), memory.data());
             ONEBIT_EXPECT_OK(log, onebit_allreduce_run(reduce.get(), memory.data(), memory.data() + count));
             ONEBIT_EXPECT(log, was_direct(reduce) == (direct && log.size() > 1));
@@ -215,7 +180,7 @@ TEST_CASE("shared buffers may be freed during a call that others have values in"
         onebit_allreduce_config_t config = dense_config(count);
         config.check = ONEBIT_CHECK_NONE;
         Allreduce reduce(comm, config, log);
-        Memory kept(comm, count, log), freed(comm, count, log);
+        SharedValues kept(comm, count, log), freed(comm, count, log);
         float* const values = log.last_rank() ? kept.data() : freed.data();
         put(input_of(count, log.rank(), 0), values);
         ONEBIT_EXPECT_OK(log, onebit_allreduce_start(reduce.get(), values, values));
@@ -225,8 +190,8 @@ TEST_CASE("shared buffers may be freed during a call that others have values in"
             ONEBIT_EXPECT(log, done == 0 || log.size() == 1);
             log.barrier();
         }
-        if (log.last_rank()) freed.free(); // though it goes on to read the others' values there
-        Memory other(comm, count, log);    // of another number
+        if (log.last_rank()) freed.free();    // though it goes on to read the others' values there
+        SharedValues other(comm, count, log); // of another number
         ONEBIT_EXPECT_OK(log, onebit_allreduce_wait(reduce.get()));
         ONEBIT_EXPECT(log, was_direct(reduce) == (log.size() > 1));
         ONEBIT_EXPECT(log, same_bits(get(values, count), average(count, log.size(), 0)));
@@ -239,7 +204,7 @@ TEST_CASE("a neighbour that averages slowly where values lie is waited for", "[s
     run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
         const std::uint64_t count = 9 * slice + 3;
         Allreduce reduce(comm, dense_config(count), log);
-        Memory memory(comm, count, log);
+        SharedValues memory(comm, count, log);
         put(input_of(count, log.rank(), 0), memory.data());
         ONEBIT_EXPECT_OK(log, onebit_allreduce_start(reduce.get(), memory.data(), memory.data()));
         if (log.last_rank()) { // a slice at a time: together they take longer than any silence that is borne
@@ -257,7 +222,7 @@ TEST_CASE("shared buffers outlive their communicator, and are its handles' alone
     const int n = GENERATE(from_range(rank_counts()));
     run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
         const std::uint64_t count = slice;
-        Memory memory(comm, 2 * count, log);
+        SharedValues memory(comm, 2 * count, log);
         Allreduce reduce(comm, dense_config(count), log);
         ONEBIT_EXPECT_OK(log, onebit_comm_destroy(comm));
         log.comm_is_gone();
@@ -273,7 +238,7 @@ TEST_CASE("compressed calls take shared buffers as any other memory", "[shared][
     run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
         const std::uint64_t count = slice + 5;
         Allreduce plain(comm, flat_config(count), log), shared(comm, flat_config(count), log);
-        Memory memory(comm, count, log);
+        SharedValues memory(comm, count, log);
         for (std::uint64_t step = 0; step < 3; ++step) {
             const std::vector<float> input = input_of(count, log.rank(), step);
             put(input, memory.data());
@@ -289,7 +254,7 @@ TEST_CASE("ranks on nodes of their own get memory of their own", "[shared][buffe
     run_ranks(n, [&](onebit_comm_t comm, RankLog& log) {
         const std::uint64_t count = slice;
         Allreduce reduce(comm, dense_config(count), log);
-        const Memory memory(comm, count, log);
+        const SharedValues memory(comm, count, log);
         std::fill_n(memory.data(), count, static_cast<float>(log.rank()));
         ONEBIT_EXPECT_OK(log, onebit_allreduce_run(reduce.get(), memory.data(), memory.data()));
         ONEBIT_EXPECT(log, !was_direct(reduce) && mappings() == 0);
@@ -314,7 +279,7 @@ TEST_CASE("ranks one of which can't share get memory of their own", "[shared][bu
             setrlimit(RLIMIT_NOFILE, &few);
         }
         log.barrier();
-        const Memory memory(comm, 2 * count, log);
+        const SharedValues memory(comm, 2 * count, log);
         log.barrier();
         if (log.rank() == 0) setrlimit(RLIMIT_NOFILE, &files);
         log.barrier();
@@ -352,5 +317,41 @@ TEST_CASE("bad arguments of shared buffers are refused on every rank", "[shared]
         ONEBIT_EXPECT_OK(log, onebit_mem_free(memory));
         ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_INVALID_ARGUMENT, "is not from onebit_mem_alloc, or freed",
                               onebit_mem_free(memory));
+    });
+}
+
+// ---------------------------------------------------------------------------------------------- on two levels ----
+
+TEST_CASE("two levels average a node's values where they lie, to the same bits", "[shared][buffers][two_level]") {
+    const auto [n, node_size] = GENERATE(table<int, const char*>({{4, "2"}, {6, "2"}, {6, "3"}}));
+#ifdef ONEBIT_TEST_MPI
+    if (n != rank_counts().front()) return;
+#endif
+    const Variable nodes("ONEBIT_NODE_SIZE", node_size);
+    const auto check = GENERATE(ONEBIT_CHECK_FULL, ONEBIT_CHECK_NONE);
+    run_ranks(n, [&](onebit_comm_t comm, RankLog& log) {
+        const int places = std::stoi(node_size), node = log.rank() / places;
+        for (const std::uint64_t count : {std::uint64_t{20}, std::uint64_t{4099}, 2 * slice + 77}) {
+            onebit_allreduce_config_t config = form_config(ONEBIT_ALGORITHM_TWO_LEVEL, count);
+            config.check = check;
+            Allreduce plain(comm, config, log), shared(comm, config, log);
+            const SharedValues memory(comm, 2 * count + 3, log);
+            for (std::uint64_t step = 0; step < 8; ++step) {
+                log.context(std::to_string(count) + " elements, step " + std::to_string(step));
+                const std::vector<float> input = make_data(Kind::heavy_tailed, count, 67, log.rank(), step);
+                // In the first node's last rank now and then not: the other nodes don't mind.
+                const bool elsewhere = step % 4 == 3, mine = elsewhere && log.rank() == places - 1;
+                std::vector<float> own = input;
+                float* const from = mine ? own.data() : memory.data() + 1;
+                float* const to = step % 2 == 0 ? from : memory.data() + count + 2;
+                put(input, from);
+                ONEBIT_EXPECT_OK(log, onebit_allreduce_start(shared.get(), from, to));
+                ONEBIT_EXPECT_OK(log, onebit_allreduce_wait(shared.get()));
+                ONEBIT_EXPECT(log, was_direct(shared) == !(elsewhere && node == 0));
+                ONEBIT_EXPECT(log, same_bits(get(to, count), plain.run(input)));
+                if (to != from) ONEBIT_EXPECT(log, same_bits(get(from, count), input));
+                ONEBIT_EXPECT(log, shared.errors().same_as(plain.errors()));
+            }
+        }
     });
 }

@@ -9,6 +9,7 @@
 
 #include "support/environment.hpp"
 #include "support/handles.hpp"
+#include "support/shared_values.hpp"
 
 using namespace onebit_test;
 
@@ -33,6 +34,7 @@ class Twins {
     Twins(onebit_comm_t comm, RankLog& log, onebit_allreduce_config_t config)
         : log_(log),
           count_(config.count),
+          shared_(comm, config.count, log),
           tried(comm, with_check(config, ONEBIT_CHECK_FULL), log),
           spared(comm, with_check(config, ONEBIT_CHECK_FULL_LOW_MEMORY), log) {}
 
@@ -41,10 +43,16 @@ class Twins {
             ONEBIT_EXPECT_OK(log_, onebit_allreduce_set_algorithm(handle->get(), form));
         }
     }
+    // Of values in memory of this rank's own or, in every other step, which a node's ranks share.
     // `looks_twice`: the one that is tried is tentative, which costs it a second ticket for each peer.
     void expect_same(std::uint64_t step, bool looks_twice = true) {
         const std::vector<float> input = values(log_, step, count_);
-        const std::vector<float> result = tried.run(input);
+        std::vector<float> result(count_);
+        put(input, shared_.data());
+        const float* const from = step % 2 == 1 ? shared_.data() : input.data();
+        ONEBIT_EXPECT_OK(log_, onebit_allreduce_run(tried.get(), from, result.data()));
+        const bool two_levels = tried.info().algorithm == ONEBIT_ALGORITHM_TWO_LEVEL;
+        ONEBIT_EXPECT(log_, was_direct(tried) == (two_levels && step % 2 == 1));
         ONEBIT_EXPECT(log_, same_bits(result, spared.run(input)));
         if (log_.size() < 9) { // from where on tickets travel through others
             const auto tickets = static_cast<std::uint64_t>(looks_twice ? 16 * (log_.size() - 1) : 0);
@@ -53,13 +61,18 @@ class Twins {
         ONEBIT_EXPECT(log_, log_.same_on_all(result.data(), result.size() * sizeof(float)));
         ONEBIT_EXPECT(log_, tried.errors().same_as(spared.errors()));
     }
-    // By run into another buffer and in place: on every rank the same failure, and everything as it was.
+    // By run into another buffer and in place, and from memory that ranks share: on every rank the same failure, and
+    // everything as it was.
     void expect_refused(onebit_status_t status, const std::string& needles, const std::vector<float>& input) {
         std::vector<float> output(count_, 0.5F);
         std::vector<float> both = input;
+        put(input, shared_.data());
         const Errors before = tried.errors();
         ONEBIT_EXPECT_FAILURE(log_, status, needles, onebit_allreduce_run(tried.get(), input.data(), output.data()));
         ONEBIT_EXPECT_FAILURE(log_, status, needles, onebit_allreduce_run(tried.get(), both.data(), both.data()));
+        for (float* const to : {output.data(), shared_.data()})
+            ONEBIT_EXPECT_FAILURE(log_, status, needles, onebit_allreduce_run(tried.get(), shared_.data(), to));
+        ONEBIT_EXPECT(log_, same_bits(get(shared_.data(), count_), input));
         ONEBIT_EXPECT(log_, std::all_of(output.begin(), output.end(), [](float value) { return value == 0.5F; }));
         ONEBIT_EXPECT(log_, same_bits(both, input));
         ONEBIT_EXPECT(log_, tried.errors().same_as(before));
@@ -74,6 +87,7 @@ class Twins {
 
     RankLog& log_;
     std::uint64_t count_;
+    SharedValues shared_;
 
   public:
     Allreduce tried;
