@@ -138,13 +138,14 @@ ONEBIT_API onebit_status_t onebit_comm_get_info(onebit_comm_t comm, onebit_comm_
 ONEBIT_API onebit_status_t onebit_comm_tune(onebit_comm_t comm, uint64_t max_count, double seconds,
                                             const char* path) ONEBIT_NOEXCEPT;
 
-/* Memory for sendbuf and recvbuf that exact averages (ONEBIT_ALGORITHM_DENSE, or where AUTO chose it) inside a node are
- * quickest from and to: where all buffers of a call of 2048 elements or more, on every rank, lie in such memory of its
- * communicator (anywhere in it), ranks add up each other's values where they lie, in about half the time
- * (info.transport then says "shared buffers"). What ranks can't share, being on several nodes, say (ONEBIT_LOG tells),
- * is memory as any other, in huge pages. Ask for a few large pieces: each is a mapping per rank in every rank. After
- * fork the child's writes are seen by all, too. Collective; blocks.
- *   bytes   at least 1; may differ between ranks. Limits of a container's are not looked at
+/* Memory for sendbuf and recvbuf that the ranks of a node see of each other. Two kinds of calls then read each other's
+ * values in their place, if on every rank of the node they lie there (anywhere in such memory of its communicator):
+ * exact averages of 2048 elements or more inside one node, sendbuf and recvbuf, in about half the time, and
+ * ONEBIT_ALGORITHM_TWO_LEVEL, sendbuf alone, in about three quarters (info.transport says so). Where there is nobody to
+ * share it with (a rank for each node, nodes of different sizes, of more than 1024 ranks) or sharing fails (ONEBIT_LOG
+ * tells), it is memory as any other, in huge pages. Ask for a few large pieces: each is a mapping per rank of the node
+ * in every one of them. After fork the child's writes are seen by all, too. Collective; blocks.
+ *   bytes   at least 1; may differ between ranks. A container's limit is not looked at
  *   memory  [out] zeroed, aligned to 64 bytes, on the host; the caller's until onebit_mem_free. NULL on failure
  * It stays after onebit_comm_destroy. INVALID_ARGUMENT, INVALID_HANDLE, OUT_OF_MEMORY, TRANSPORT, TIMEOUT. */
 ONEBIT_API onebit_status_t onebit_mem_alloc(onebit_comm_t comm, size_t bytes, void** memory) ONEBIT_NOEXCEPT;
@@ -276,7 +277,8 @@ ONEBIT_API onebit_status_t onebit_allreduce_create(onebit_comm_t comm, const one
  * recvbuf unspecified. And with ONEBIT_CHECK_FULL a value that is not finite among 2^18 or more that go through shared
  * memory (info.transport) leaves recvbuf unspecified, if no rank has sendbuf there. TIMEOUT can't interrupt a dense sum
  * that MPI blocks in. After TIMEOUT or TRANSPORT, MPI, or another rank that sees them, may still touch both buffers of
- * a dense sum: keep them until MPI_Finalize.
+ * a dense sum, and another rank read a sendbuf of two levels that it sees (onebit_mem_alloc): keep them, as they are,
+ * until MPI_Finalize.
  *
  * In a GPU's memory (which may be managed) sendbuf is read in order with config.stream's work. recvbuf is written in
  * order with it, and may still be when the call returns: work that is put into the stream after the call sees it. The
@@ -333,8 +335,8 @@ typedef struct onebit_allreduce_info {
     onebit_algorithm_t algorithm; /* what the next call will use; never AUTO */
     char transport[32];           /* "loopback", "mpi", "nccl"; of a GPU's memory "mpi, staged", "mpi, direct", and with
                                      NCCL inside the nodes "nccl+mpi, staged", "nccl+mpi, direct"; of exact averages
-                                     inside one node "mpi, shared memory", or "mpi, shared buffers" where the last one
-                                     was of memory from onebit_mem_alloc */
+                                     inside one node "mpi, shared memory"; of these and of two levels "mpi, shared
+                                     buffers" where in the last one this rank's node read its values where they lie */
     char kernels[16];             /* "reference", "sse4", "avx2", "avx512", ... */
     char reason[128];             /* why this algorithm */
 } onebit_allreduce_info_t;

@@ -181,7 +181,7 @@ Allreduce::~Allreduce() {
     if (broken_.ok() && !in_flight_ && all_leave) return;
     // Messages of the operation that never finished may still arrive: what they are written to must stay. The host's
     // dense form has nothing that they are written to, and must withdraw: its peers may not touch the caller's memory
-    // any more, but that which they all share.
+    // any more, but that which they all see.
     const bool on_host = plan_.memory == ONEBIT_MEMORY_HOST;
     for (std::size_t name = on_host ? ONEBIT_ALGORITHM_FLAT : ONEBIT_ALGORITHM_DENSE; name < forms_.size(); ++name) {
         (void)forms_[name].algorithm.release();

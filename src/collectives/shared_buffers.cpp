@@ -32,8 +32,7 @@ Status check_sizes(const NodeGroups& groups, std::size_t rank, const std::vector
         if (groups.node_of_rank[r] != groups.node_of_rank[rank]) continue;
         if (sizes[r] >= left) {
             return Status::error(ONEBIT_ERROR_OUT_OF_MEMORY,
-                                 "bytes: those of a node's ranks, %zu on this one, are more "
-                                 "than the machine has",
+                                 "bytes: %zu, and those of the node's other ranks, are more than the machine has",
                                  sizes[rank]);
         }
         left -= sizes[r];
@@ -43,9 +42,9 @@ Status check_sizes(const NodeGroups& groups, std::size_t rank, const std::vector
 
 /// Why none is shared; NULL: it is. Nodes of different sizes have no form that would use it.
 const char* objection(const NodeGroups& groups) {
-    return groups.nodes == 1 && groups.places == 1                         ? "there is one rank"
-           : groups.nodes == 1 && groups.places <= NodeGroups::kMostPlaces ? nullptr
-                                                                           : groups.objection();
+    if (groups.nodes > 1) return groups.objection();
+    if (groups.places == 1) return "there is one rank";
+    return groups.places > NodeGroups::kMostPlaces ? "there are more than 1024 ranks" : nullptr;
 }
 
 /// The pieces of the node's other ranks; this one's is there.
@@ -63,8 +62,8 @@ Status open_others(const NodeGroups& groups, const std::vector<MappedMemory::Add
 
 void log(const Communicator& communicator, std::size_t bytes, const Status& shared) {
     if (!communicator.environment().log || communicator.rank() != 0) return;
-    std::fprintf(stderr, "onebit: %zu bytes for each of %d ranks: %s%s\n", bytes, communicator.size(),
-                 shared.ok() ? "shared by a node's" : "each rank's alone, because ", shared.message().c_str());
+    std::fprintf(stderr, "onebit: %zu bytes on rank 0 of %d: %s%s\n", bytes, communicator.size(),
+                 shared.ok() ? "shared by each node's ranks" : "each rank's alone, because ", shared.message().c_str());
 }
 
 } // namespace

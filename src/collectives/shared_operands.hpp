@@ -37,7 +37,7 @@ class SharedOperands {
     bool all_see() const { return answer_ == Answer::kYes; }
     const float* input(std::size_t rank) const { return inputs_[rank]; }
     float* output(std::size_t rank) const { return outputs_[rank]; }
-    /// The call has come to its end on all ranks.
+    /// Of the call this rank reads no more.
     void end() { held_.clear(); }
 
   private:

@@ -106,13 +106,13 @@ BlockValues TwoLevelAllreduce::NodeAverage::read(const Block& block, float* scra
     const std::size_t in_slot = block.index % own.piece_blocks_ * kBlockElements;
     static_assert(NodeGroups::kMostPlaces * sizeof(float*) <= kBlockElements * sizeof(float));
     const float** const parts = new (scratch) const float*[places];
+    const std::size_t in_values = own.shard().begin + block.begin();
     const bool all_see = own.shared_values_.all_see();
     for (std::size_t place = 0; place < places; ++place) {
-        const float* const values = place == own.place_ ? own.operands_.input
-                                    : all_see           ? own.shared_values_.input(place)
-                                                        : nullptr;
-        parts[place] = values != nullptr ? values + own.shard().begin + block.begin()
-                                         : own.slot(place, own.place_, slice) + in_slot;
+        const bool is_own = place == own.place_;
+        parts[place] = is_own    ? own.operands_.input + in_values
+                       : all_see ? own.shared_values_.input(place) + in_values
+                                 : own.slot(place, own.place_, slice) + in_slot;
     }
     return {.mean = Mean{{parts, places}, 1.0F / static_cast<float>(places)}};
 }
@@ -124,7 +124,7 @@ void TwoLevelAllreduce::doubt(std::size_t place, Slice slice) {
     operands_.consent->doubt(slice);
 }
 
-/// Where others read this rank's values, it may be theirs that are not finite.
+/// Where this rank reads the others' values, it may be those that are not finite.
 void TwoLevelAllreduce::doubt_own(const Slice& slice) {
     doubt(place_, slice);
     counters_.tell(kDoubted, calls_ + 1);
@@ -207,7 +207,8 @@ void TwoLevelAllreduce::share_next(bool* did) {
 /// Where the others read the values.
 void TwoLevelAllreduce::share_all(bool* did) {
     const std::size_t slices = pieces_ * nodes_;
-    *did = shared_ < slices;
+    if (shared_ == slices) return;
+    *did = true;
     shared_ = slices;
     counters_.tell(kShared, (calls_ + 1) * slices);
 }

@@ -49,6 +49,7 @@ class TwoLevelAllreduce final : public TwoLevelForm {
     enum Counter : std::size_t { kShared, kEncoded, kArrived, kDoubted, kCounters };
 
     static constexpr std::size_t kSlotsBegin = SharedCounters::bytes(kCounters) + SharedOperands::shared_bytes();
+
     /// Where things lie in a segment.
     struct Layout {
         Layout(const Codec& codec, const std::vector<Chunk>& shards, std::size_t nodes, std::size_t piece_blocks);
@@ -56,6 +57,7 @@ class TwoLevelAllreduce final : public TwoLevelForm {
         std::size_t messages_at;   ///< in bytes
         std::size_t bytes;         ///< of the segment
     };
+
     /// The average of the node's values.
     class NodeAverage final : public ValueSource {
       public:

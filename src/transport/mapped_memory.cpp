@@ -39,7 +39,8 @@ int populate(void* begin, std::size_t bytes) {
     const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
     const std::uintptr_t first = reinterpret_cast<std::uintptr_t>(begin) / page * page;
     const std::size_t length = reinterpret_cast<std::uintptr_t>(begin) + bytes - first;
-    return madvise(reinterpret_cast<void*>(first), length, kPopulateWrite) == 0 ? 0 : errno;
+    if (madvise(reinterpret_cast<void*>(first), length, kPopulateWrite) == 0) return 0;
+    return errno == EFAULT ? ENOMEM : errno; // a page that can't be had
 }
 
 Status MappedMemory::create(std::size_t bytes, std::unique_ptr<MappedMemory>* memory) {

@@ -202,7 +202,7 @@ TEST_CASE("a neighbour that averages slowly where values lie is waited for", "[s
     const int n = GENERATE(from_range(rank_counts()));
     const Variable timeout("ONEBIT_TIMEOUT", "2");
     run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
-        const std::uint64_t count = 9 * slice + 3;
+        const std::uint64_t count = 11 * slice + 3;
         Allreduce reduce(comm, dense_config(count), log);
         SharedValues memory(comm, count, log);
         put(input_of(count, log.rank(), 0), memory.data());
@@ -210,10 +210,11 @@ TEST_CASE("a neighbour that averages slowly where values lie is waited for", "[s
         if (log.last_rank()) { // a slice at a time: together they take longer than any silence that is borne
             for (int done = 0; done == 0;) {
                 ONEBIT_EXPECT_OK(log, onebit_allreduce_test(reduce.get(), &done));
-                std::this_thread::sleep_for(std::chrono::milliseconds(250));
+                std::this_thread::sleep_for(std::chrono::milliseconds(300));
             }
         }
         ONEBIT_EXPECT_OK(log, onebit_allreduce_wait(reduce.get()));
+        ONEBIT_EXPECT(log, was_direct(reduce) == (log.size() > 1));
         ONEBIT_EXPECT(log, same_bits(get(memory.data(), count), average(count, log.size(), 0)));
     });
 }
@@ -307,7 +308,7 @@ TEST_CASE("bad arguments of shared buffers are refused on every rank", "[shared]
         if (log.size() > 1) { // more than a half of the machine's each
             const auto bytes = static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES) / 2 + 1) *
                                static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-            ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_OUT_OF_MEMORY, "bytes: those of a node's ranks, ",
+            ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_OUT_OF_MEMORY, "and those of the node's other ranks, are more",
                                   onebit_mem_alloc(comm, bytes, &memory));
         }
         ONEBIT_EXPECT_STATUS(log, ONEBIT_ERROR_INVALID_HANDLE, onebit_mem_alloc(nullptr, 4096, &memory));
@@ -353,5 +354,46 @@ TEST_CASE("two levels average a node's values where they lie, to the same bits",
                 ONEBIT_EXPECT(log, shared.errors().same_as(plain.errors()));
             }
         }
+    });
+}
+
+TEST_CASE("two levels do without a buffer that a rank has freed, and hold one that they read",
+          "[shared][buffers][two_level]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    if (n != 4) return;
+    const Variable nodes("ONEBIT_NODE_SIZE", "2");
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        const std::uint64_t count = 9 * slice + 3;
+        onebit_allreduce_config_t config = form_config(ONEBIT_ALGORITHM_TWO_LEVEL, count);
+        config.check = ONEBIT_CHECK_NONE;
+        Allreduce plain(comm, config, log), shared(comm, config, log);
+        SharedValues kept(comm, count, log), first(comm, count, log), second(comm, count, log);
+        std::vector<float> output(count);
+        std::uint64_t step = 0;
+        const auto start = [&](const SharedValues& memory) {
+            put(make_data(Kind::gaussian, count, 68, log.rank(), step), memory.data());
+            ONEBIT_EXPECT_OK(log, onebit_allreduce_start(shared.get(), memory.data(), output.data()));
+        };
+        const auto finish = [&](bool direct) {
+            ONEBIT_EXPECT_OK(log, onebit_allreduce_wait(shared.get()));
+            ONEBIT_EXPECT(log, was_direct(shared) == direct);
+            const std::vector<float> input = make_data(Kind::gaussian, count, 68, log.rank(), step++);
+            ONEBIT_EXPECT(log, same_bits(output, plain.run(input)));
+        };
+        // The last rank has freed its own, and so doesn't see its neighbour's: both do without, the other node doesn't.
+        if (log.last_rank()) first.free();
+        start(log.last_rank() ? kept : first);
+        finish(log.rank() < 2);
+
+        start(log.last_rank() ? kept : second);
+        for (int i = 0; i < 2; ++i) { // all have said where their values are; then all have found them
+            int done = 0;
+            ONEBIT_EXPECT_OK(log, onebit_allreduce_test(shared.get(), &done));
+            ONEBIT_EXPECT(log, done == 0);
+            log.barrier();
+        }
+        if (log.last_rank()) second.free(); // though it goes on to read its neighbour's values there
+        const SharedValues other(comm, count, log);
+        finish(true);
     });
 }

@@ -72,6 +72,7 @@ class Twins {
         ONEBIT_EXPECT_FAILURE(log_, status, needles, onebit_allreduce_run(tried.get(), both.data(), both.data()));
         for (float* const to : {output.data(), shared_.data()})
             ONEBIT_EXPECT_FAILURE(log_, status, needles, onebit_allreduce_run(tried.get(), shared_.data(), to));
+        ONEBIT_EXPECT(log_, was_direct(tried) == (tried.info().algorithm == ONEBIT_ALGORITHM_TWO_LEVEL));
         ONEBIT_EXPECT(log_, same_bits(get(shared_.data(), count_), input));
         ONEBIT_EXPECT(log_, std::all_of(output.begin(), output.end(), [](float value) { return value == 0.5F; }));
         ONEBIT_EXPECT(log_, same_bits(both, input));
