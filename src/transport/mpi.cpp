@@ -10,7 +10,6 @@
 #include <dlfcn.h>
 #include <sched.h>
 #include <sys/statvfs.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
