@@ -5,7 +5,8 @@
 
 Shared memory, and hosts that tools/netlab makes on this machine (needs root), with Open MPI and with MPICH. For each,
 onebit_tune first measures the forms, as a user would; then the form that is chosen for a size and MPI_Allreduce take turns. What is
-measured is kept in RESULTS and not measured again, so it may be interrupted. Then draws IMAGES/allreduce.png and .svg and prints
+measured is kept in RESULTS and, with the same options, not measured again: it may be interrupted, and RESULTS is to be removed
+when the code or the machine is another. Then draws IMAGES/allreduce.png and .svg and prints
 two tables in Markdown: the largest size, and the times of all sizes over MPI_Allreduce's.
 
 Before (Debian 12):
@@ -49,11 +50,15 @@ def parse_arguments():
     parser.add_argument("--table", type=Path, help="file for the table [stdout]")
     parser.add_argument("--networks", nargs="+", choices=NETWORKS, default=list(NETWORKS), metavar="NETWORK")
     parser.add_argument("--mpis", nargs="+", choices=MPIS, default=list(MPIS))
-    parser.add_argument("--smallest", default="8", help="message [%(default)s]")
+    parser.add_argument("--smallest", default="8", help="message, of onebit one element per rank at least [%(default)s]")
+    parser.add_argument("--largest", help="message [the network's own]")
     parser.add_argument("--iterations", type=int, default=10, help="above 128K [%(default)s]")
     parser.add_argument("--check", choices=("full", "none", "full_low_memory"), default="full", help="what each call makes sure of")
+    parser.add_argument("--buffers", choices=("plain", "shared"), default="plain", help="shared: onebit_mem_alloc's")
     parser.add_argument("--plot-only", action="store_true", help="measure nothing, draw what is there")
-    return parser.parse_args()
+    options = parser.parse_args()
+    options.networks = [n for n in options.networks if bytes_of(options.smallest) <= bytes_of(largest_of(options, n))]
+    return options
 
 
 # ---- measuring ----
@@ -78,9 +83,13 @@ def on_network(network, mpi, program, arguments):
     return [f"mpirun.{mpi}", *as_root, "-n", str(ranks), str(program), *arguments]
 
 
+def largest_of(options, network):
+    return options.largest or NETWORKS[network][2]
+
+
 def tune(options, network, mpi):
     table = result_path(options, network, mpi).with_suffix(".tuning.json")
-    largest = NETWORKS[network][2]
+    largest = largest_of(options, network)
     command = on_network(network, mpi, "tools/onebit_tune", ["-o", str(table), "-m", largest, "-s", "20"])
     for _ in lines_of(command, "# To use it"):
         pass
@@ -89,13 +98,13 @@ def tune(options, network, mpi):
 
 def commands_for(options, network, mpi):
     """Each with its largest size."""
-    smallest, largest = options.smallest, NETWORKS[network][2]
+    smallest, largest = options.smallest, largest_of(options, network)
     parts = [(f"{smallest}:{largest}", ["-i", str(options.iterations), "-x", "2"], largest)]
     if bytes_of(smallest) < bytes_of(SMALL) < bytes_of(largest):
         above = f"{2 * int(SMALL[:-1])}K:{largest}"
         parts = [(f"{smallest}:{SMALL}", [], SMALL), (above, *parts[0][1:])]
     for sizes, counts, last in parts:
-        arguments = ["-f", "--bf16", "-m", sizes, *counts, "--check", options.check]
+        arguments = ["-f", "--bf16", "-m", sizes, *counts, "--check", options.check, "--buffers", options.buffers]
         yield on_network(network, mpi, "bench/osu_onebit_allreduce", arguments), bytes_of(last)
 
 
@@ -128,7 +137,9 @@ def rows_of(command, largest, tuning_table):
 
 
 def result_path(options, network, mpi):
-    return options.results / f"{network.replace('/', '_').replace(' ', '_').replace(',', '')}-{mpi}-{options.check}.json"
+    place = network.replace("/", "_").replace(" ", "_").replace(",", "")
+    sizes = f"{options.smallest}-{largest_of(options, network)}"
+    return options.results / f"{place}-{mpi}-{options.check}-{options.buffers}-{sizes}-{options.iterations}.json"
 
 
 def measure(options, network):

@@ -13,14 +13,18 @@
 #include <onebit/onebit_mpi.h>
 
 #include <CLI/CLI.hpp>
+#include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <fstream>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <onebit/onebit.hpp>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace {
@@ -29,6 +33,7 @@ struct Options {
     std::string output;
     std::uint64_t max_bytes = std::uint64_t{64} << 20;
     double seconds = 20;
+    double limit = 1800;
 };
 
 // Returns the exit status the program must end with at once, or -1. Every rank parses; rank 0 talks.
@@ -41,6 +46,9 @@ int parse(int argc, char** argv, bool talks, Options* options) {
     app.add_option("-s,--seconds", options->seconds, "About how long it may take; a slow network takes its time")
         ->check(CLI::PositiveNumber)
         ->capture_default_str();
+    app.add_option("-l,--limit", options->limit, "Seconds after which it gives up: a host may have vanished")
+        ->check(CLI::PositiveNumber)
+        ->capture_default_str();
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {
@@ -48,6 +56,40 @@ int parse(int argc, char** argv, bool talks, Options* options) {
     }
     return -1;
 }
+
+// Ends the process if it lives for longer than `limit` seconds: an MPI_Allreduce that waits for a host that has
+// vanished can't be interrupted. mpirun then ends the other ranks.
+class Watchdog {
+  public:
+    Watchdog(double limit, int rank) : thread_([this, limit, rank] { watch(limit, rank); }) {}
+    ~Watchdog() {
+        {
+            const std::lock_guard lock(mutex_);
+            done_ = true;
+        }
+        changed_.notify_one();
+        thread_.join();
+    }
+    Watchdog(const Watchdog&) = delete;
+    Watchdog& operator=(const Watchdog&) = delete;
+
+  private:
+    void watch(double limit, int rank) {
+        std::unique_lock lock(mutex_);
+        if (changed_.wait_for(lock, std::chrono::duration<double>(limit), [this] { return done_; })) return;
+        std::fprintf(
+            stderr,
+            "onebit_tune: rank %d gives up after %g seconds (--limit): a host may have vanished, or the network "
+            "takes longer for calls of --max-size\n",
+            rank, limit);
+        std::_Exit(EXIT_FAILURE);
+    }
+
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    bool done_ = false;
+    std::thread thread_; // the last one: it uses the others
+};
 
 void print_table(const std::string& file) {
     const auto table = nlohmann::ordered_json::parse(std::ifstream(file));
@@ -86,6 +128,7 @@ int main(int argc, char** argv) {
             onebit_comm_t handle = nullptr;
             onebit::check(onebit_comm_create_mpi(MPI_COMM_WORLD, &handle));
             onebit::Communicator communicator(handle);
+            const Watchdog watchdog(options.limit, rank);
             communicator.tune(options.max_bytes / sizeof(float), options.seconds, options.output.c_str());
             if (rank == 0) print_table(options.output);
             exit_status = EXIT_SUCCESS;

@@ -134,7 +134,8 @@ ONEBIT_API onebit_status_t onebit_comm_get_info(onebit_comm_t comm, onebit_comm_
  *   path       NULL, or the file that rank 0 writes the table to, in place of an earlier one; on other ranks ignored
  *
  * INVALID_ARGUMENT, INVALID_HANDLE, MISMATCH, IO (the table is in use, but not written), OUT_OF_MEMORY, TRANSPORT,
- * TIMEOUT (a rank that vanished). Nothing changes but in the case of IO. */
+ * TIMEOUT (a rank that vanished, unless MPI blocks in a dense sum meanwhile: onebit_tune has a --limit for that).
+ * Nothing changes but in the case of IO. */
 ONEBIT_API onebit_status_t onebit_comm_tune(onebit_comm_t comm, uint64_t max_count, double seconds,
                                             const char* path) ONEBIT_NOEXCEPT;
 
@@ -338,7 +339,7 @@ typedef struct onebit_allreduce_info {
                                      inside one node "mpi, shared memory"; of these and of two levels "mpi, shared
                                      buffers" where in the last one this rank's node read its values where they lie */
     char kernels[16];             /* "reference", "sse4", "avx2", "avx512", ... */
-    char reason[128];             /* why this algorithm */
+    char reason[256];             /* why this algorithm */
 } onebit_allreduce_info_t;
 
 #define ONEBIT_ALLREDUCE_INFO_VERSION 1

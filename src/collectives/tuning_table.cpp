@@ -79,7 +79,7 @@ TuningTable parse(const std::string& text) {
     TuningTable table;
     table.ranks = positive(json, "ranks");
     table.nodes = positive(json, "nodes");
-    const auto rows = member<Json>(json, "rows");
+    const Json& rows = json["rows"]; // no copy: that of a list in a list in a list takes a stack as deep
     if (!rows.is_array() || rows.empty()) throw Flaw{"\"rows\" is empty or not a list"};
     std::vector<Costs::Row> parsed;
     for (const Json& row : rows) {

@@ -6,8 +6,7 @@
 
 #include <cstdio>
 
-#define CATCH_CONFIG_RUNNER
-#include <catch2/catch.hpp>
+#include "support/catch.hpp"
 
 int main(int argc, char** argv) {
     int devices = 0;
@@ -17,5 +16,5 @@ int main(int argc, char** argv) {
                     cudaGetErrorString(error != cudaSuccess ? error : cudaErrorNoDevice));
         return 77;
     }
-    return Catch::Session().run(argc, argv);
+    return onebit::test::run_tests(argc, argv);
 }

@@ -1,6 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Catch2's own main, for the tests that run in one process.
-#define CATCH_CONFIG_MAIN
-#include <catch2/catch.hpp>
+// For the tests that run in one process.
+#include "support/catch.hpp"
+
+int main(int argc, char** argv) { return onebit::test::run_tests(argc, argv); }

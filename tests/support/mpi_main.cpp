@@ -1,15 +1,15 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Catch2's main for tests whose ranks are MPI processes. Every rank runs the same tests in the same order. Rank 0
+// For tests whose ranks are MPI processes. Every rank runs the same tests in the same order. Rank 0
 // prints; another rank's report is held back and shown only if that rank failed. All ranks leave with one exit code.
-#define CATCH_CONFIG_RUNNER
 #include <mpi.h>
 #include <unistd.h>
 
-#include <catch2/catch.hpp>
 #include <cstdio>
 #include <iostream>
+
+#include "support/catch.hpp"
 
 namespace {
 
@@ -56,7 +56,7 @@ int main(int argc, char** argv) {
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
 
     HeldOutput output(rank != 0);
-    const int failed = Catch::Session().run(argc, argv);
+    const int failed = onebit::test::run_tests(argc, argv);
     output.finish(failed != 0, rank);
 
     int failed_anywhere = 0;
