@@ -9,6 +9,10 @@ set -uo pipefail
 
 readonly netlab=$1 mpi=$2 program=$3
 readonly lab=test-$$ other=other-$$
+# What netlab says where rights, tools or kernel modules are missing. Whatever else goes wrong is a failure.
+readonly lacking="netlab: (needs root|there is no '(ip|tc)'|cannot [a-z ]+ \((needs CAP_|kernel module ))"
+work=$(mktemp -d)
+readonly work
 failures=0
 
 fail() {
@@ -28,19 +32,37 @@ expect() { # RIGHT STATUS, PATTERN IN WHAT IT SAYS, COMMAND...
     [[ $said =~ $pattern ]] || fail "'$*' said '$said', nothing like '$pattern'"
 }
 
-namespaces() { ip netns list | grep -cE "^netlab-($lab|$other)-"; }
-
-can_be_tried() {
-    if ((EUID != 0)) || ! command -v ip >/dev/null; then
-        echo "not tried: needs root and iproute2"
-        return 1
-    fi
-    local said
-    if ! said=$("$netlab" up --name "$lab" --hosts 2 --rate 100mbit --ranks-per-host 2 2>&1); then
+make_lab() {
+    local said status=0
+    said=$(timeout 60 "$netlab" up --name "$lab" --hosts 2 --rate 100mbit --ranks-per-host 2 2>&1) || status=$?
+    if ((status == 0)); then
+        echo "$said"
+    elif [[ $said =~ $lacking ]]; then
         echo "not tried: $said"
-        return 1
+        exit 77
+    else
+        echo "FAILED: no lab could be made ($status): $said" >&2
+        exit 1
     fi
-    echo "$said"
+}
+
+stub() { # TOOL: makes $work/TOOL, to be put first in the PATH, where TOOL is the script that comes on stdin
+    mkdir -p "$work/$1"
+    { echo '#!/bin/bash'; cat; } >"$work/$1/$1"
+    chmod +x "$work/$1/$1"
+}
+
+namespace_ids() { stat -Lc %i /run/netns/netlab-"$1"-*; }
+
+nothing_left() { # LAB NAMESPACE-ID...
+    local name=$1 id
+    shift
+    ! ip netns list | grep -q "^netlab-$name-" || fail "namespaces are left: $(ip netns list)"
+    [[ ! -e /run/netlab/$name ]] || fail "/run/netlab/$name is left"
+    # Bridge and veth pairs live as long as a process keeps their namespace.
+    for id in "$@"; do
+        [[ -z $(find /proc/[0-9]*/ns/net -lname "net:\[$id\]" 2>/dev/null) ]] || fail "processes of '$name' are left"
+    done
 }
 
 bad_input() {
@@ -62,6 +84,90 @@ bad_input() {
     expect fails 'is up already' "$netlab" up --name "$lab" --hosts 2 --rate 1gbit
     expect fails 'needs root' setpriv --reuid 65534 --clear-groups "$netlab" up --hosts 2 --rate 1gbit
     expect fails 'no lab .nowhere. is up' "$netlab" down --name nowhere
+    expect fails "name ''" "$netlab" down --name ''
+    expect fails "name '../$lab'" "$netlab" down --name "../$lab"
+}
+
+# These end in the message that says what is missing, for which a test is skipped, and leave nothing behind.
+something_missing() {
+    mkdir "$work/few"
+    ln -s "$(type -P bash)" "$(type -P ip)" "$work/few"
+    local -a up=("$netlab" up --name "$other" --hosts 2 --rate 1gbit)
+    expect fails "$lacking" env PATH="$work/few" "${up[@]}"
+    expect fails "there is no 'tc'; install iproute2" env PATH="$work/few" "${up[@]}"
+    expect fails "$lacking" setpriv --bounding-set -sys_admin --inh-caps -sys_admin "${up[@]}"
+    expect fails "$lacking" setpriv --bounding-set -net_admin --inh-caps -net_admin "${up[@]}"
+    nothing_left "$other"
+}
+
+# Any other failure is none to skip a test for. It too leaves nothing behind.
+something_broken() {
+    stub chmod <<<'echo no such luck >&2; exit 1'
+    local said status=0
+    said=$(PATH=$work/chmod:$PATH timeout 60 "$netlab" up --name "$other" --hosts 1 --rate 1gbit 2>&1) || status=$?
+    [[ $status != 0 && $said == *'no such luck'* && ! $said =~ $lacking ]] || fail "ended with $status, said: $said"
+    nothing_left "$other"
+}
+
+killed() {
+    local tool bystanders ids
+    bystanders=$(ip -o link | wc -l)
+    # Killed while the first host is made, and while the limit is checked: then senders stay behind.
+    for tool in tc sleep; do
+        # The process group is the one that timeout makes; by then the senders have left it.
+        stub "$tool" <<'END_OF_STUB'
+PATH=${PATH#*:} sleep 0.2
+kill -KILL 0
+END_OF_STUB
+        { PATH=$work/$tool:$PATH timeout 60 "$netlab" up --name "$other" --hosts 2 --rate 1gbit; } >/dev/null 2>&1
+        (($? == 137)) || fail "up was not killed at '$tool'"
+        mapfile -t ids < <(namespace_ids "$other")
+        ((${#ids[@]} > 1)) || fail "up was killed at '$tool' before it made anything"
+        [[ $tool != sleep || -n $(ip netns pids "netlab-$other-host2") ]] || fail "no sender stayed behind"
+        expect 0 "lab '$other': half made.*lab '$lab': 2 hosts" bash -c "'$netlab' status | sort"
+        expect fails "lab '$other': half made" "$netlab" status --name "$other"
+        expect fails "lab '$other': half made" "$netlab" run --name "$other" --mpi "$mpi" -- true
+        expect fails 'netlab down removes it' "$netlab" up --name "$other" --hosts 2 --rate 1gbit
+        expect 0 '' "$netlab" down --name "$other"
+        nothing_left "$other" "${ids[@]}"
+    done
+    (($(ip -o link | wc -l) == bystanders)) || fail "network interfaces are left: $(ip -o link)"
+}
+
+# Neither finds a lab of that name; one of them claims it. The other one must not touch it.
+two_at_once() {
+    stub mkdir <<'END_OF_STUB'
+echo >>"$0.calls"
+for _ in {1..500}; do
+    (($(wc -l <"$0.calls") < 2)) || break
+    sleep 0.01
+done
+PATH=${PATH#*:} exec mkdir "$@"
+END_OF_STUB
+    local -a up=("$netlab" up --name "$other" --hosts 2 --rate 100mbit)
+    local first second succeeded=0
+    PATH=$work/mkdir:$PATH timeout 60 "${up[@]}" >"$work/first" 2>&1 &
+    first=$!
+    PATH=$work/mkdir:$PATH timeout 60 "${up[@]}" >"$work/second" 2>&1 &
+    second=$!
+    if wait "$first"; then succeeded=$((succeeded + 1)); fi
+    if wait "$second"; then succeeded=$((succeeded + 1)); fi
+    ((succeeded == 1)) || fail "$succeeded of two made the lab: $(cat "$work/first" "$work/second")"
+    grep -q 'is being made by someone else' "$work/first" "$work/second" || fail "$(cat "$work/first" "$work/second")"
+    expect 0 "lab '$other': 2 hosts, 100mbit" "$netlab" status --name "$other"
+}
+
+# In the lab of two_at_once: without the hosts' own ends of the limit, the switch's ends still hold back what arrives.
+limit_lifted() {
+    local number
+    for number in 1 2; do ip netns exec "netlab-$other-host$number" tc qdisc del dev eth0 root; done
+    expect fails 'the limit does not hold' "$netlab" check --name "$other"
+    expect fails 'host 1 .* sent .* the limit does not hold' "$netlab" run --name "$other" --mpi "$mpi" -n 1 -- \
+        python3 -c 'import socket
+to_neighbour = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+for _ in range(3000): to_neighbour.sendto(bytes(60000), ("10.77.0.2", 9))'
+    expect 0 '' "$netlab" down --name "$other"
+    nothing_left "$other"
 }
 
 running() {
@@ -101,7 +207,7 @@ start_sleepers() { # sets started
 
 # A run that is told to end takes its ranks with it; what a killed one leaves behind goes with the lab.
 crash() {
-    local started
+    local started ids
     start_sleepers
     kill -TERM "$started"
     wait "$started"
@@ -113,15 +219,26 @@ crash() {
     start_sleepers
     kill -KILL "$started"
     wait "$started" 2>/dev/null
+    mapfile -t ids < <(namespace_ids "$lab")
     expect 0 '' "$netlab" down --name "$lab"
-    (($(namespaces) == 0)) || fail "namespaces are left: $(ip netns list)"
     ! pgrep -f 'sleep 1000' >/dev/null || fail "processes are left: $(pgrep -af 'sleep 1000')"
-    [[ ! -e /run/netlab/$lab ]] || fail "/run/netlab/$lab is left"
+    nothing_left "$lab" "${ids[@]}"
 }
 
-can_be_tried || exit 77
-trap '"$netlab" down --name "$lab" >/dev/null 2>&1; "$netlab" down --name "$other" >/dev/null 2>&1' EXIT
+clean_up() {
+    "$netlab" down --name "$lab" >/dev/null 2>&1
+    "$netlab" down --name "$other" >/dev/null 2>&1
+    rm -rf "$work"
+}
+
+trap clean_up EXIT
+make_lab
 bad_input
+something_missing
+something_broken
+killed
+two_at_once
+limit_lifted
 running
 side_by_side
 crash
