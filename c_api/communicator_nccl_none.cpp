@@ -6,13 +6,21 @@
 #include <onebit/onebit_nccl.h>
 
 #include "c_api/guard.hpp"
+#include "collectives/communicator.hpp"
 
 namespace {
 
-onebit_status_t refuse(const char* function, onebit_comm_t* comm) noexcept {
+onebit::Status refusal(const char* function) {
+    return onebit::Status::error(ONEBIT_ERROR_UNSUPPORTED, "%s: this libonebit was built without CUDA", function);
+}
+
+/// The others' libraries may have been built with it: they wait for this rank's word.
+onebit_status_t refuse(const char* function, onebit_comm_t base, onebit_comm_t* comm) noexcept {
     return onebit::guard([&] {
-        ONEBIT_RETURN_IF_ERROR(onebit::prepare_output(comm, "comm"));
-        return onebit::Status::error(ONEBIT_ERROR_UNSUPPORTED, "%s: this libonebit was built without CUDA", function);
+        const onebit::Status output = onebit::prepare_output(comm, "comm");
+        return onebit::with_object<onebit::Communicator>(base, [&](onebit::Communicator& communicator) {
+            return communicator.agree(output.ok() ? refusal(function) : output);
+        });
     });
 }
 
@@ -20,14 +28,16 @@ onebit_status_t refuse(const char* function, onebit_comm_t* comm) noexcept {
 
 onebit_status_t onebit_comm_create_nccl(ncclComm_t /*nccl_comm*/, cudaStream_t /*stream*/,
                                         onebit_comm_t* comm) noexcept {
-    return refuse("onebit_comm_create_nccl", comm);
+    return onebit::guard([&] {
+        ONEBIT_RETURN_IF_ERROR(onebit::prepare_output(comm, "comm"));
+        return refusal("onebit_comm_create_nccl");
+    });
 }
 
-onebit_status_t onebit_comm_bootstrap_nccl(onebit_comm_t /*base*/, cudaStream_t /*stream*/,
-                                           onebit_comm_t* comm) noexcept {
-    return refuse("onebit_comm_bootstrap_nccl", comm);
+onebit_status_t onebit_comm_bootstrap_nccl(onebit_comm_t base, cudaStream_t /*stream*/, onebit_comm_t* comm) noexcept {
+    return refuse("onebit_comm_bootstrap_nccl", base, comm);
 }
 
-onebit_status_t onebit_comm_create_gpu(onebit_comm_t /*base*/, cudaStream_t /*stream*/, onebit_comm_t* comm) noexcept {
-    return refuse("onebit_comm_create_gpu", comm);
+onebit_status_t onebit_comm_create_gpu(onebit_comm_t base, cudaStream_t /*stream*/, onebit_comm_t* comm) noexcept {
+    return refuse("onebit_comm_create_gpu", base, comm);
 }

@@ -141,11 +141,11 @@ ONEBIT_API onebit_status_t onebit_comm_tune(onebit_comm_t comm, uint64_t max_cou
 
 /* Memory for sendbuf and recvbuf that the ranks of a node see of each other. Two kinds of calls then read each other's
  * values in their place, if on every rank of the node they lie there (anywhere in such memory of its communicator):
- * exact averages of 2048 elements or more inside one node, sendbuf and recvbuf, in about half the time, and
- * ONEBIT_ALGORITHM_TWO_LEVEL, sendbuf alone, in about three quarters (info.transport says so). Where there is nobody to
- * share it with (a rank for each node, nodes of different sizes, of more than 1024 ranks) or sharing fails (ONEBIT_LOG
- * tells), it is memory as any other, in huge pages. Ask for a few large pieces: each is a mapping per rank of the node
- * in every one of them. After fork the child's writes are seen by all, too. Collective; blocks.
+ * exact averages of 2048 elements or more inside one node, sendbuf and recvbuf, in half to three quarters of the time,
+ * and ONEBIT_ALGORITHM_TWO_LEVEL, sendbuf alone, in about three quarters (info.transport says so). Where there is
+ * nobody to share it with (a rank for each node, nodes of different sizes, of more than 1024 ranks) or sharing fails
+ * (ONEBIT_LOG tells), it is memory as any other, in huge pages. Ask for a few large pieces: each is a mapping per rank
+ * of the node in every one of them. After fork the child's writes are seen by all, too. Collective; blocks.
  *   bytes   at least 1; may differ between ranks. A container's limit is not looked at
  *   memory  [out] zeroed, aligned to 64 bytes, on the host; the caller's until onebit_mem_free. NULL on failure
  * It stays after onebit_comm_destroy. INVALID_ARGUMENT, INVALID_HANDLE, OUT_OF_MEMORY, TRANSPORT, TIMEOUT. */
@@ -177,8 +177,8 @@ typedef enum onebit_datatype ONEBIT_ENUM_INT {
 typedef enum onebit_memory ONEBIT_ENUM_INT {
     ONEBIT_MEMORY_HOST = 0,
     ONEBIT_MEMORY_CUDA = 1 /* of a GPU, the one that config.stream is of; UNSUPPORTED in a build without CUDA, on a
-                              machine without a GPU, and with BRUCK; TWO_LEVEL becomes PIPELINED where there is no NCCL
-                              inside the nodes */
+                              machine without a GPU, on a GPU that the library has no code for, and with BRUCK;
+                              TWO_LEVEL becomes PIPELINED where there is no NCCL inside the nodes */
 } onebit_memory_t;
 
 typedef enum onebit_algorithm ONEBIT_ENUM_INT {
@@ -285,16 +285,19 @@ ONEBIT_API onebit_status_t onebit_allreduce_create(onebit_comm_t comm, const one
  * order with it, and may still be when the call returns: work that is put into the stream after the call sees it. The
  * call waits for what the stream was given before it, time that ONEBIT_TIMEOUT counts. The same result, to the bit, as
  * on the host, but for the order of a dense sum. The device that is current doesn't matter, and stays. What fails on
- * the device is INTERNAL.
+ * the device is INTERNAL. No call on a handle can be captured into a graph: between cudaStreamBeginCapture and
+ * cudaStreamEndCapture of config.stream run is UNSUPPORTED, puts nothing into the stream and changes nothing. The
+ * others hear so; but over NCCL, or with ONEBIT_CHECK_NONE, they wait for this rank's call.
  *
- * INVALID_ARGUMENT, INVALID_HANDLE, NONFINITE, MISMATCH, BUSY, TRANSPORT, TIMEOUT. */
+ * INVALID_ARGUMENT, INVALID_HANDLE, NONFINITE, MISMATCH, BUSY, UNSUPPORTED (a stream that is captured), TRANSPORT,
+ * TIMEOUT. */
 ONEBIT_API onebit_status_t onebit_allreduce_run(onebit_allreduce_t allreduce, const void* sendbuf,
                                                 void* recvbuf) ONEBIT_NOEXCEPT;
 
 /* The same in three parts, so that the caller can compute meanwhile. start returns at once; the buffers belong to the
  * operation until it is finished. Errors of start's arguments and values are reported, on every rank, by the test or
  * wait that finishes the operation; start itself returns only INVALID_HANDLE and BUSY (with ONEBIT_CHECK_NONE also
- * INVALID_ARGUMENT).
+ * INVALID_ARGUMENT, and, as over NCCL, UNSUPPORTED).
  * test does a slice of work, never waits, knows no timeout, and sets *done to 1 when the operation is finished (and
  * then returns its status), else to 0. wait finishes it. With nothing started both return SUCCESS, test with *done = 1,
  * as MPI does. Otherwise their statuses are run's. Hosts make progress only inside test and wait. Handles in flight at
@@ -513,9 +516,10 @@ ONEBIT_API onebit_status_t onebit_optimizer_create(onebit_comm_t comm, const one
  * copies written in order with it; they may still be when the call returns: work that is put into the stream after the
  * call sees them. The call waits for what the stream was given before it. The same results, to the bit, as on the host,
  * but for the order in which exact rounds add up more than two ranks where bucket_size is 0. The device that is current
- * doesn't matter, and stays. What fails on the device is INTERNAL.
+ * doesn't matter, and stays. What fails on the device is INTERNAL. A step can't be captured into a graph, as no call on
+ * a handle can: UNSUPPORTED, as for onebit_allreduce_run; with buckets the others wait for this rank's step.
  * INVALID_ARGUMENT (a tensor has no gradients), INVALID_HANDLE, NONFINITE, MISMATCH (learning rates, gradient scale or
- * stage differ), BUSY, TRANSPORT, TIMEOUT. */
+ * stage differ), BUSY, UNSUPPORTED, TRANSPORT, TIMEOUT. */
 ONEBIT_API onebit_status_t onebit_optimizer_step(onebit_optimizer_t optimizer) ONEBIT_NOEXCEPT;
 
 /* The gradients of tensor number `tensor` are there and stay as they are until the next step has returned. As soon as
@@ -532,7 +536,8 @@ ONEBIT_API onebit_status_t onebit_optimizer_step(onebit_optimizer_t optimizer) O
  * the first call to the end of the step, calls that change settings, save, load, get_error and destroy are BUSY; so is
  * set_gradients of a tensor that is ready. Such an optimizer is lost, with MISMATCH on every rank, where ranks come to
  * a step in different stages (one of them frozen by hand): some may have begun what others never will.
- * INVALID_ARGUMENT (no such tensor, no gradients, ready already, bucket_size is 0), INVALID_HANDLE, BUSY, TRANSPORT. */
+ * INVALID_ARGUMENT (no such tensor, no gradients, ready already, bucket_size is 0), INVALID_HANDLE, BUSY, UNSUPPORTED
+ * (config.stream is captured: nothing is marked), TRANSPORT. */
 ONEBIT_API onebit_status_t onebit_optimizer_grad_ready(onebit_optimizer_t optimizer, size_t tensor) ONEBIT_NOEXCEPT;
 
 /* Where the next steps read the gradients of tensor number `tensor`, of the type it was registered with; NULL: it has

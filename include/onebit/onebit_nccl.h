@@ -21,9 +21,8 @@ typedef struct CUstream_st* cudaStream_t;
 
 /* Makes a communicator of the ranks of an NCCL communicator, one GPU each. A communicator of the same ranks is split
  * off it (ncclCommSplit), so that the caller's own is never talked on and may be destroyed; so does each handle made
- * from it. The device of nccl_comm must be current in this call and in every call on the communicator, destroying
- * included, and no NCCL group may be open. NCCL errors come back as ONEBIT_ERROR_TRANSPORT, from the call that meets
- * them or from a later one.
+ * from it. The device that is current doesn't matter, here and in later calls, unless stream is NULL; no NCCL group may
+ * be open. NCCL errors come back as ONEBIT_ERROR_TRANSPORT, from the call that meets them or from a later one.
  * Values of its handles lie in a GPU's memory (config.memory: ONEBIT_MEMORY_CUDA; other memory, and onebit_comm_tune,
  * are UNSUPPORTED), and config.stream is this stream, or NULL, which stands for it. Exchanges are the stream's work:
  * onebit_allreduce_start puts all of it there, as run does, and test and wait only tell how that went. One thread at a
@@ -35,23 +34,23 @@ typedef struct CUstream_st* cudaStream_t;
  *   nccl_comm  with no operation outstanding on it, on any rank. It must have been made by the NCCL that this library
  *              finds at run time, libnccl.so.2, 2.19 or later: the one that the process has loaded, and not a copy that
  *              is part of a program
- *   stream     NULL is the default stream. What the library does on the GPU is put there: it sees what the stream was
- *              given before, and what the stream is given afterwards sees the results. It must outlive the
- *              communicator and what is made from it, and be no other such communicator's
+ *   stream     of nccl_comm's device; NULL is the default stream of the current one. What the library does on the GPU
+ *              is put there: it sees what the stream was given before, and what the stream is given afterwards sees the
+ *              results. It must outlive the communicator and what is made from it, and be no other such communicator's
  *   comm       [out] the handle; set to NULL on failure
  *
- * INVALID_ARGUMENT (nccl_comm is NULL or still in progress; an environment variable with an impossible value, on every
- * rank), UNSUPPORTED (a library built without CUDA; no NCCL, or one that is too old), TRANSPORT, TIMEOUT,
- * OUT_OF_MEMORY. */
+ * INVALID_ARGUMENT (nccl_comm is NULL, still in progress or of another GPU than stream; an environment variable with an
+ * impossible value, on every rank), UNSUPPORTED (a library built without CUDA; no NCCL, or one that is too old),
+ * TRANSPORT, TIMEOUT, OUT_OF_MEMORY. */
 ONEBIT_API onebit_status_t onebit_comm_create_nccl(ncclComm_t nccl_comm, cudaStream_t stream,
                                                    onebit_comm_t* comm) ONEBIT_NOEXCEPT;
 
 /* The same for the ranks of another onebit communicator, over MPI say, which carries NCCL's opening word and isn't
- * needed afterwards: no NCCL communicator of the caller's is needed. The device that is current is this rank's GPU.
- * Collective; blocks.
+ * needed afterwards: no NCCL communicator of the caller's is needed. The stream's device is this rank's GPU; NULL is
+ * the default stream of the current one. Collective; blocks.
  *   base  of the same ranks; on one that breaks meanwhile nothing can be done any more
- * INVALID_ARGUMENT, INVALID_HANDLE, UNSUPPORTED, TRANSPORT (also two ranks on one GPU, which NCCL refuses), TIMEOUT,
- * OUT_OF_MEMORY: on every rank. */
+ * INVALID_ARGUMENT, INVALID_HANDLE, UNSUPPORTED (also where one rank's library was built without CUDA), TRANSPORT (also
+ * two ranks on one GPU, which NCCL refuses), TIMEOUT, OUT_OF_MEMORY: on every rank. */
 ONEBIT_API onebit_status_t onebit_comm_bootstrap_nccl(onebit_comm_t base, cudaStream_t stream,
                                                       onebit_comm_t* comm) ONEBIT_NOEXCEPT;
 
@@ -68,16 +67,15 @@ ONEBIT_API onebit_status_t onebit_comm_bootstrap_nccl(onebit_comm_t base, cudaSt
  * what it is and why, and so does ONEBIT_LOG.
  * config.stream of handles and optimizers for GPUs' memory is this stream, or NULL, which stands for it. Values in the
  * host's memory go over base, but are UNSUPPORTED with NCCL throughout. With NCCL inside nodes one thread at a time
- * uses the communicator and all that is made from it, all ranks make their calls in the same order, the device is
- * current in every call on the communicator, destroying included, and onebit_allreduce_start does all of the work on
- * two levels, as run does. Collective; blocks.
+ * uses the communicator and all that is made from it, all ranks make their calls in the same order, and
+ * onebit_allreduce_start does all of the work on two levels, as run does. Collective; blocks.
  *   base    isn't needed afterwards; on one that breaks meanwhile nothing can be done any more
- *   stream  as for onebit_comm_create_nccl; the device that is current is this rank's GPU
+ *   stream  as for onebit_comm_create_nccl; its device is this rank's GPU
  *   comm    [out] the handle; set to NULL on failure
  *
- * INVALID_ARGUMENT, INVALID_HANDLE, MISMATCH (ONEBIT_GPU_TRANSPORT differs between ranks), UNSUPPORTED (a library built
- * without CUDA; a rank without a GPU; ONEBIT_GPU_TRANSPORT asks for what can't be had), TRANSPORT (NCCL was chosen, and
- * failed), TIMEOUT, OUT_OF_MEMORY: on every rank. */
+ * INVALID_ARGUMENT, INVALID_HANDLE, MISMATCH (ONEBIT_GPU_TRANSPORT differs between ranks), UNSUPPORTED (a rank
+ * whose library was built without CUDA, or without a GPU; ONEBIT_GPU_TRANSPORT asks for what can't be had), TRANSPORT
+ * (NCCL was chosen, and failed), TIMEOUT, OUT_OF_MEMORY: on every rank. */
 ONEBIT_API onebit_status_t onebit_comm_create_gpu(onebit_comm_t base, cudaStream_t stream,
                                                   onebit_comm_t* comm) ONEBIT_NOEXCEPT;
 

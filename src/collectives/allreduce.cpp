@@ -242,7 +242,9 @@ void Allreduce::start_sum() {
 
 Status Allreduce::begin(const void* input, void* output, bool may_block) {
     ONEBIT_RETURN_IF_ERROR(check_idle());
-    const Status own = check_->check_buffers(input, output, plan_.count);
+    const Status ready = placement_->check_ready();
+    if (channel_->is_stream_ordered()) ONEBIT_RETURN_IF_ERROR(ready); // words to the others go through the stream, too
+    const Status own = ready.ok() ? check_->check_buffers(input, output, plan_.count) : ready;
     if (plan_.check == ONEBIT_CHECK_NONE) ONEBIT_RETURN_IF_ERROR(own);
     const auto* const values = static_cast<const float*>(input);
     const bool dense = plan_.algorithm == ONEBIT_ALGORITHM_DENSE;

@@ -22,6 +22,8 @@ class Placement {
     virtual ~Placement() = default;
 
     virtual Memory& memory() const { return host_memory(); }
+    /// UNSUPPORTED while no call may begin: a GPU's stream that is being captured. Says so before anything is touched.
+    virtual Status check_ready() const { return {}; }
     /// INVALID_ARGUMENT, naming it, unless a caller's buffer begins here.
     virtual Status check_buffer(const void* buffer, const char* name) const = 0;
     virtual Status make_codec(const CodecConfig& config, std::unique_ptr<Codec>* codec) const = 0;

@@ -24,7 +24,14 @@ Status check_has_gradients(const Tensor& tensor) {
 Status FusedOptimizer::step() {
     ONEBIT_RETURN_IF_ERROR(check_usable());
     const Round round = coming_round();
-    const Status exchanged = exchanges_early(round) ? exchange_early(round) : exchange(round);
+    const Status ready = settings_.placement->check_ready();
+    // No word to the others where words go through the stream, too, or where they may have begun an exchange that they
+    // would wait in: they wait for this rank's step.
+    const bool alone = has_buckets() || buckets_.front().allreduce->channel().is_stream_ordered();
+    if (!ready.ok() && alone) return ready;
+    const Status exchanged = !ready.ok()              ? agree(round, ready)
+                             : exchanges_early(round) ? exchange_early(round)
+                                                      : exchange(round);
     forget_exchanges();
     if (exchanged.code() == ONEBIT_ERROR_NONFINITE) ++skipped_;
     ONEBIT_RETURN_IF_ERROR(exchanged);
@@ -181,6 +188,7 @@ Status FusedOptimizer::grad_ready(std::size_t number) {
     ONEBIT_RETURN_IF_ERROR(check_number(number));
     const Tensor& tensor = tensors_[number];
     ONEBIT_RETURN_IF_ERROR(check_has_gradients(tensor));
+    ONEBIT_RETURN_IF_ERROR(settings_.placement->check_ready());
     if (ready_[number]) {
         return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "%s: its gradients are ready already: step first",
                              tensor.name.c_str());

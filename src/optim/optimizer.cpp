@@ -35,6 +35,7 @@ Status make_optimizer(Communicator& communicator, const onebit_optimizer_config_
     const Status checked = catch_exceptions([&] {
         ONEBIT_RETURN_IF_ERROR(own);
         ONEBIT_RETURN_IF_ERROR(read_settings(config, communicator.transport(), &settings));
+        const Entered entered(settings.placement); // or a look at an address makes a context on the current GPU
         ONEBIT_RETURN_IF_ERROR(make_tensors(tensors, num_tensors, settings.groups.size(), &made));
         for (const Tensor& tensor : made) ONEBIT_RETURN_IF_ERROR(check_place(tensor, *settings.placement));
         return Status();

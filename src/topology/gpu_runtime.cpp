@@ -4,26 +4,20 @@
 
 #include <dlfcn.h>
 
-#include <memory>
-
 namespace onebit {
 namespace {
 
-struct CloseLibrary {
-    void operator()(void* library) const { dlclose(library); }
-};
-using Library = std::unique_ptr<void, CloseLibrary>;
-
-Library open(const char* name, std::string* why_not) {
-    Library library(dlopen(name, RTLD_NOW | RTLD_LOCAL));
+/// It stays loaded: the driver that cuInit has started can't be taken out again, and NCCL has threads.
+void* open(const char* name, std::string* why_not) {
+    void* const library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) *why_not = dlerror();
     return library;
 }
 
 /// NULL where the library has no such function: then `why_not` says so.
 template <typename Function>
-Function* function(const Library& library, const char* name, std::string* why_not) {
-    auto* const found = reinterpret_cast<Function*>(dlsym(library.get(), name));
+Function* function(void* library, const char* name, std::string* why_not) {
+    auto* const found = reinterpret_cast<Function*>(dlsym(library, name));
     if (found == nullptr) *why_not = std::string("it has no ") + name;
     return found;
 }
@@ -33,7 +27,7 @@ Function* function(const Library& library, const char* name, std::string* why_no
 Runtime find_cuda_driver(int* devices) {
     *devices = 0;
     Runtime driver;
-    const Library library = open("libcuda.so.1", &driver.why_not);
+    void* const library = open("libcuda.so.1", &driver.why_not);
     if (library == nullptr) return driver;
     auto* const init = function<int(unsigned)>(library, "cuInit", &driver.why_not);
     auto* const version = function<int(int*)>(library, "cuDriverGetVersion", &driver.why_not);
@@ -52,7 +46,7 @@ Runtime find_cuda_driver(int* devices) {
 
 Runtime find_nccl() {
     Runtime nccl;
-    const Library library = open("libnccl.so.2", &nccl.why_not);
+    void* const library = open("libnccl.so.2", &nccl.why_not);
     if (library == nullptr) return nccl;
     auto* const version = function<int(int*)>(library, "ncclGetVersion", &nccl.why_not);
     if (version == nullptr) return nccl;

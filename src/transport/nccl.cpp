@@ -32,6 +32,12 @@ class Stopover {
         }
     }
 
+    /// To be called in the end, on the GPU.
+    void free() {
+        device_ = {}; // first, which waits for copies to and from the other
+        pinned_ = {};
+    }
+
     const std::vector<Part>& on_device() const { return on_device_; }
     bool needed() const { return device_.size() > 0; }
 
@@ -65,7 +71,7 @@ class Stopover {
     std::vector<Part> parts_;
     std::vector<Part> on_device_;
     AlignedBuffer<std::byte> pinned_;
-    AlignedBuffer<std::byte> device_; // freed first, which waits for copies to and from the other
+    AlignedBuffer<std::byte> device_;
 };
 
 // ----------------------------------------------------------------------------------------------------- Exchange ----
@@ -79,7 +85,12 @@ class NcclExchange final : public Exchange, private nccl::Operation {
         for (const Part& part : sends_.on_device()) bytes_per_start_ += part.peer == channel_->rank() ? 0 : part.bytes;
     }
 
-    ~NcclExchange() override { channel_->forget(*this); }
+    ~NcclExchange() override {
+        const cuda::OnDevice entered(channel_->device()); // whose memory is freed
+        channel_->forget(*this);
+        sends_.free();
+        receives_.free();
+    }
 
     Status start() override {
         if (sends_.on_device().empty() && receives_.on_device().empty()) return {};
@@ -89,6 +100,7 @@ class NcclExchange final : public Exchange, private nccl::Operation {
     }
 
     Status test(bool* done) override {
+        const cuda::OnDevice entered(channel_->device());
         ONEBIT_RETURN_IF_ERROR(channel_->advance());
         if (state_ == State::kComingDown) {
             bool reached = false;
@@ -265,6 +277,7 @@ class NcclTransport final : public Transport {
                          std::unique_ptr<Exchange>* exchange) override {
         drop_empty(sends);
         drop_empty(receives);
+        const cuda::OnDevice entered(channel_->device()); // whose memory is allocated
         *exchange = std::make_unique<NcclExchange>(channel_, std::move(sends), std::move(receives));
         return {};
     }
@@ -296,12 +309,22 @@ class NcclTransport final : public Transport {
     std::shared_ptr<Channel> channel_; // exchanges may outlive the transport
 };
 
-Status make_on(const NcclApi& api, Comm comm, cuda::Stream stream, double timeout,
+Status make_on(const NcclApi& api, Comm comm, const nccl::Site& site, double timeout,
                std::unique_ptr<Transport>* transport) {
     std::shared_ptr<Channel> channel;
-    ONEBIT_RETURN_IF_ERROR(Channel::create(api, comm, stream, timeout, std::make_shared<nccl::Queue>(), &channel));
+    ONEBIT_RETURN_IF_ERROR(Channel::create(api, comm, site, timeout, std::make_shared<nccl::Queue>(), &channel));
     *transport = std::make_unique<NcclTransport>(std::move(channel));
     return {};
+}
+
+/// A communicator of one GPU can't have its work in a stream of another.
+Status check_device(const NcclApi& api, Comm users_comm, const nccl::Site& site) {
+    int device = 0;
+    ONEBIT_RETURN_IF_ERROR(nccl::check(api, users_comm, api.comm_cu_device(users_comm, &device), "ncclCommCuDevice"));
+    if (device == site.device->number()) return {};
+    return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "stream: %s of GPU %d, nccl_comm is of GPU %d",
+                         site.stream == nullptr ? "NULL is the default stream of the current GPU, that is" : "it is",
+                         site.device->number(), device);
 }
 
 /// What rank 0 tells the others before there is a communicator.
@@ -329,15 +352,22 @@ Status make_nccl_transport(const NcclApi& api, Comm users_comm, cuda::Stream str
         return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "nccl_comm: a call on it is still in progress");
     }
     ONEBIT_RETURN_IF_ERROR(nccl::check(api, users_comm, state, "nccl_comm"));
+    nccl::Site site{nullptr, stream};
+    ONEBIT_RETURN_IF_ERROR(cuda::open_device(stream, &site.device));
+    ONEBIT_RETURN_IF_ERROR(check_device(api, users_comm, site));
+    const cuda::OnDevice entered(*site.device);
     int rank = 0;
     ONEBIT_RETURN_IF_ERROR(nccl::check(api, users_comm, api.comm_user_rank(users_comm, &rank), "ncclCommUserRank"));
     Comm comm = nullptr;
     ONEBIT_RETURN_IF_ERROR(nccl::split_comm(api, users_comm, 0, rank, timeout, &comm));
-    return make_on(api, comm, stream, timeout, transport);
+    return make_on(api, comm, site, timeout, transport);
 }
 
 Status bootstrap_nccl_transport(const NcclApi& api, Transport& host, cuda::Stream stream, double timeout,
                                 std::unique_ptr<Transport>* transport) {
+    nccl::Site site{nullptr, stream};
+    ONEBIT_RETURN_IF_ERROR(cuda::open_device(stream, &site.device));
+    const cuda::OnDevice entered(*site.device); // the communicator's GPU is the one that is current
     auto opening = std::make_unique<Opening>();
     std::vector<Part> sends;
     std::vector<Part> receives;
@@ -361,7 +391,7 @@ Status bootstrap_nccl_transport(const NcclApi& api, Transport& host, cuda::Strea
     }
     Comm comm = nullptr;
     ONEBIT_RETURN_IF_ERROR(nccl::join_comm(api, opening->id, host.size(), host.rank(), timeout, &comm));
-    return make_on(api, comm, stream, timeout, transport);
+    return make_on(api, comm, site, timeout, transport);
 }
 
 } // namespace onebit

@@ -20,7 +20,7 @@ namespace onebit {
 //   sums of a channel in the same order, and those of all channels on one stream too. Tags mean nothing here. An order
 //   that hangs on when a test says done is none. Channels that come from one keep the order among themselves; two
 //   transports that were made apart need a stream each.
-// - The communicator's device is current in every call, destruction included, and no group of the caller's is open.
+// - No group of the caller's is open. (The device that is current doesn't matter.)
 // - Sums, and what is planned as native, are of values in a GPU's memory.
 // - An exchange that must not be waited for any longer: give_up(), or the stream stays stuck.
 //
@@ -29,11 +29,12 @@ namespace onebit {
 
 /// On a communicator of its own, split off the user's, which nothing else may be outstanding on. Collective; blocks:
 /// for no longer than `timeout` seconds (0: for ever) if the user's is one that doesn't block. The stream is also
-/// waited for where a channel is split or duplicated.
+/// waited for where a channel is split or duplicated. INVALID_ARGUMENT where it is of another GPU than the user's.
 Status make_nccl_transport(const NcclApi& api, nccl::Comm users_comm, cuda::Stream stream, double timeout,
                            std::unique_ptr<Transport>* transport);
 
-/// Of the ranks of `host`, which carries NCCL's opening word to all and isn't needed afterwards. Collective; blocks.
+/// Of the ranks of `host`, which carries NCCL's opening word to all and isn't needed afterwards, on the stream's GPU.
+/// Collective; blocks.
 Status bootstrap_nccl_transport(const NcclApi& api, Transport& host, cuda::Stream stream, double timeout,
                                 std::unique_ptr<Transport>* transport);
 

@@ -74,6 +74,7 @@ Status load_nccl(const char* library, NcclApi* api) {
     find.required("ncclCommSplit", &found.comm_split);
     find.required("ncclCommGetAsyncError", &found.comm_get_async_error);
     find.required("ncclCommCount", &found.comm_count);
+    find.required("ncclCommCuDevice", &found.comm_cu_device);
     find.required("ncclCommUserRank", &found.comm_user_rank);
     find.required("ncclCommFinalize", &found.comm_finalize);
     find.required("ncclCommDestroy", &found.comm_destroy);

@@ -69,6 +69,7 @@ struct NcclApi {
     Result (*comm_split)(Comm comm, int color, int key, Comm* child, nccl::Config* config) = nullptr;
     Result (*comm_get_async_error)(Comm comm, Result* error) = nullptr;
     Result (*comm_count)(Comm comm, int* ranks) = nullptr;
+    Result (*comm_cu_device)(Comm comm, int* device) = nullptr;
     Result (*comm_user_rank)(Comm comm, int* rank) = nullptr;
     Result (*comm_finalize)(Comm comm) = nullptr;
     Result (*comm_destroy)(Comm comm) = nullptr;

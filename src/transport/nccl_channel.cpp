@@ -101,7 +101,7 @@ void Queue::advance() {
             Status status = channel.look(&in_progress);
             if (status.ok() && in_progress) return;
             Operation* const operation = std::exchange(current_, nullptr);
-            if (status.ok()) status = channel.remember(operation->accepted(channel.stream_));
+            if (status.ok()) status = channel.remember(operation->accepted(channel.stream()));
         }
         if (first_ == nullptr) return;
         current_ = first_;
@@ -109,7 +109,7 @@ void Queue::advance() {
         if (first_ == nullptr) last_ = nullptr;
         Channel& channel = *current_->channel_;
         if (channel.broken_.ok()) {
-            (void)channel.remember(current_->issue(channel.api_, channel.comm_, channel.stream_));
+            (void)channel.remember(current_->issue(channel.api_, channel.comm_, channel.stream()));
         }
     }
 }
@@ -129,9 +129,9 @@ void Queue::remove(const Which& which) {
 
 // ------------------------------------------------------------------------------------------------------ Channel ----
 
-Status Channel::create(const NcclApi& api, Comm comm, cuda::Stream stream, double timeout, std::shared_ptr<Queue> queue,
+Status Channel::create(const NcclApi& api, Comm comm, Site site, double timeout, std::shared_ptr<Queue> queue,
                        std::shared_ptr<Channel>* channel) {
-    std::shared_ptr<Channel> made(new Channel(api, comm, stream, timeout, std::move(queue)));
+    std::shared_ptr<Channel> made(new Channel(api, comm, std::move(site), timeout, std::move(queue)));
     ONEBIT_RETURN_IF_ERROR(check(api, comm, api.comm_user_rank(comm, &made->rank_), "ncclCommUserRank"));
     ONEBIT_RETURN_IF_ERROR(check(api, comm, api.comm_count(comm, &made->size_), "ncclCommCount"));
     *channel = std::move(made);
@@ -139,6 +139,7 @@ Status Channel::create(const NcclApi& api, Comm comm, cuda::Stream stream, doubl
 }
 
 Status Channel::start(Operation& operation) {
+    const cuda::OnDevice entered(device());
     ONEBIT_RETURN_IF_ERROR(broken_);
     operation.channel_ = this;
     queue_->add(operation);
@@ -146,6 +147,7 @@ Status Channel::start(Operation& operation) {
 }
 
 Status Channel::advance() {
+    const cuda::OnDevice entered(device());
     queue_->advance();
     bool in_progress = false;
     return look(&in_progress);
@@ -160,6 +162,7 @@ Status Channel::look(bool* in_progress) {
 }
 
 void Channel::forget(Operation& operation) {
+    const cuda::OnDevice entered(device());
     queue_->remove([&](const Operation& other) { return &other == &operation; });
     if (queue_->current() != &operation) return;
     // A thread of NCCL's is about to launch what works on the operation's memory.
@@ -180,7 +183,7 @@ Status Channel::settle() {
         return advanced;
     }));
     cuda::Event end;
-    ONEBIT_RETURN_IF_ERROR(end.record(stream_));
+    ONEBIT_RETURN_IF_ERROR(end.record(stream()));
     return poll("nccl", timeout_, [&](bool* done) {
         ONEBIT_RETURN_IF_ERROR(advance());
         return end.test(done);
@@ -188,11 +191,12 @@ Status Channel::settle() {
 }
 
 Status Channel::split(int color, int key, std::shared_ptr<Channel>* channel) {
+    const cuda::OnDevice entered(device());
     ONEBIT_RETURN_IF_ERROR(broken_);
     Comm child = nullptr;
     ONEBIT_RETURN_IF_ERROR(remember(settle()));
     ONEBIT_RETURN_IF_ERROR(remember(split_comm(api_, comm_, color, key, timeout_, &child)));
-    return create(api_, child, stream_, timeout_, queue_, channel);
+    return create(api_, child, site_, timeout_, queue_, channel);
 }
 
 Status Channel::remember(Status status) {
@@ -201,6 +205,7 @@ Status Channel::remember(Status status) {
 }
 
 void Channel::give_up() {
+    const cuda::OnDevice entered(device());
     (void)remember(Status::error(ONEBIT_ERROR_TRANSPORT, "nccl: the communicator was given up"));
     abort();
 }
@@ -210,6 +215,7 @@ void Channel::abort() {
 }
 
 void Channel::close() {
+    const cuda::OnDevice entered(device());
     queue_->remove([&](const Operation& operation) { return operation.channel_ == this; }); // they never will begin
     if (comm_ != nullptr) {
         const Status status = [&] {

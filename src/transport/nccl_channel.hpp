@@ -89,12 +89,18 @@ class Queue {
     Operation* last_ = nullptr;
 };
 
-/// A communicator of our own.
+/// Where a channel's work is done.
+struct Site {
+    std::shared_ptr<const cuda::Device> device; ///< the communicator's, and the stream's
+    cuda::Stream stream;
+};
+
+/// A communicator of our own. Each call on it is made on its GPU, whichever is current.
 class Channel {
   public:
     /// Takes over the communicator. `queue`: of the channel that it comes from.
-    static Status create(const NcclApi& api, Comm comm, cuda::Stream stream, double timeout,
-                         std::shared_ptr<Queue> queue, std::shared_ptr<Channel>* channel);
+    static Status create(const NcclApi& api, Comm comm, Site site, double timeout, std::shared_ptr<Queue> queue,
+                         std::shared_ptr<Channel>* channel);
     ~Channel() { close(); }
     Channel(const Channel&) = delete;
     Channel& operator=(const Channel&) = delete;
@@ -103,7 +109,8 @@ class Channel {
     int rank() const { return rank_; }
     int size() const { return size_; }
     double timeout() const { return timeout_; }
-    cuda::Stream stream() const { return stream_; }
+    cuda::Stream stream() const { return site_.stream; }
+    const cuda::Device& device() const { return *site_.device; }
     cuda::DeviceMemory& memory() { return memory_; }
 
     /// Behind all that were started before.
@@ -125,8 +132,13 @@ class Channel {
   private:
     friend class Queue;
 
-    Channel(const NcclApi& api, Comm comm, cuda::Stream stream, double timeout, std::shared_ptr<Queue> queue)
-        : api_(api), comm_(comm), stream_(stream), timeout_(timeout), memory_(stream), queue_(std::move(queue)) {}
+    Channel(const NcclApi& api, Comm comm, Site site, double timeout, std::shared_ptr<Queue> queue)
+        : api_(api),
+          comm_(comm),
+          site_(std::move(site)),
+          timeout_(timeout),
+          memory_(site_.stream),
+          queue_(std::move(queue)) {}
 
     Status look(bool* in_progress);
     Status settle();
@@ -135,7 +147,7 @@ class Channel {
 
     const NcclApi& api_;
     Comm comm_; ///< NULL, and then broken_ says why, once it is gone
-    cuda::Stream stream_;
+    Site site_;
     double timeout_;
     cuda::DeviceMemory memory_;
     std::shared_ptr<Queue> queue_;

@@ -8,6 +8,12 @@
 
 namespace onebit::cuda {
 
+Status check_code() {
+    if (onebit_test::current_gpu() != onebit_test::kGpuWithoutCode) return {};
+    return Status::error(ONEBIT_ERROR_UNSUPPORTED, "GPU %d has a compute capability of long ago",
+                         onebit_test::kGpuWithoutCode);
+}
+
 Status add(const AddArguments& arguments, Stream) {
     return launch_emulated(arguments);
 }

@@ -240,6 +240,47 @@ TEST_CASE("all forms give the host's averages whatever GPUs' values travel by", 
     }
 }
 
+TEST_CASE("a communicator works on its stream's GPU, whichever is current", "[nccl]") {
+    static constexpr int kOther = 7;
+    const Variable places("ONEBIT_NODE_SIZE", "2");
+    const std::string way = GENERATE("nccl", "nccl_in_node", "base");
+    const Variable forced("ONEBIT_GPU_TRANSPORT", way.c_str());
+    const EmulatedNccl nccl;
+    CAPTURE(way);
+    const auto told = onebit_test::run_loopback_ranks<Told>(4, [](std::unique_ptr<Transport> transport, Told* rank) {
+        const int gpu = transport->rank() % 2;
+        onebit_test::set_current_gpu(kOther);
+        std::unique_ptr<Communicator> base;
+        ONEBIT_RETURN_IF_ERROR(Communicator::create(std::move(transport), {}, &base));
+        GpuRank here = onebit_test::gpu_rank();
+        here.forced = base->environment().gpu_transport;
+        std::unique_ptr<Communicator> communicator;
+        ONEBIT_RETURN_IF_ERROR(make_gpu_communicator(*base, here, {}, onebit_test::stream_of_gpu(gpu), &communicator));
+        onebit_allreduce_config_t config = config_of(ONEBIT_MEMORY_CUDA, ONEBIT_ALGORITHM_TWO_LEVEL);
+        std::unique_ptr<Allreduce> handle;
+        ONEBIT_RETURN_IF_ERROR(Allreduce::create(*communicator, &config, {}, &handle));
+        {
+            const Entered entered = handle->enter(); // as the C interface does
+            AlignedBuffer<float> buffer(kCount, handle->codec().memory());
+            buffer.copy_from(data_of(communicator->rank(), 0).data());
+            ONEBIT_RETURN_IF_ERROR(handle->run(buffer.data(), buffer.data()));
+            buffer.copy_to(rank->averages.emplace_back(kCount).data());
+            handle.reset();
+        }
+        communicator.reset();
+        rank->said.push_back(onebit_test::gpus_used().contains(kOther) ? "another GPU was used" : "");
+        return Status();
+    });
+    const std::vector<Told> expected =
+        average_on_host(4, way == "base" ? ONEBIT_ALGORITHM_PIPELINED : ONEBIT_ALGORITHM_TWO_LEVEL);
+    for (const Told& rank : told) {
+        CAPTURE(rank.status.message());
+        REQUIRE(rank.status.ok());
+        CHECK(rank.averages[0] == expected[0].averages[0]);
+        CHECK(rank.said[0] == "");
+    }
+}
+
 TEST_CASE("between nodes messages go directly where the base transport reaches GPUs' memory", "[nccl][direct]") {
     const Variable places("ONEBIT_NODE_SIZE", "2");
     const Variable forced("ONEBIT_GPU_TRANSPORT", "nccl_in_node");

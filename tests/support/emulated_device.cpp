@@ -15,7 +15,9 @@
 #include <map>
 #include <mutex>
 #include <new>
+#include <set>
 #include <string>
+#include <vector>
 
 #include "core/cuda/device.hpp"
 
@@ -24,8 +26,12 @@ namespace {
 std::mutex device; // whoever looks at what follows has it
 std::map<void*, std::size_t> allocations;
 std::map<void*, std::size_t> pinned;
-std::map<void*, std::uint64_t> numbers; // of the allocations
-std::uint64_t allocated = 0;            // so many ever
+struct Known {
+    std::uint64_t number;
+    int gpu;
+};
+std::map<void*, Known> known; // of the allocations
+std::uint64_t allocated = 0;  // so many ever
 
 bool is_within(const std::map<void*, std::size_t>& memories, const void* place) {
     const auto next = memories.upper_bound(const_cast<void*>(place));
@@ -41,6 +47,20 @@ struct Copy {
 };
 thread_local std::deque<Copy> pending; // of this thread's stream
 thread_local std::uint64_t copied = 0; // so many before them
+thread_local std::size_t copied_from_pageable = 0;
+
+thread_local int chosen_gpu = 0;
+thread_local std::vector<int> entered_gpus; // the last one is current
+thread_local std::set<int> used_gpus;
+
+thread_local bool capturing = false;
+thread_local std::size_t captured = 0;
+
+/// A stream is given something to do, or asked for something.
+void note_work() {
+    used_gpus.insert(onebit_test::current_gpu());
+    captured += capturing ? 1 : 0;
+}
 
 // Allocations lie one behind the other, and no address is used twice. The memory itself lies kReserved bytes further
 // on.
@@ -89,7 +109,38 @@ std::uintptr_t on_device(std::uintptr_t address) {
 }
 
 void finish_copies() {
+    note_work();
     copy_until(given());
+}
+
+void set_current_gpu(int number) {
+    chosen_gpu = number;
+}
+
+int current_gpu() {
+    return entered_gpus.empty() ? chosen_gpu : entered_gpus.back();
+}
+
+onebit::cuda::Stream stream_of_gpu(int number) {
+    return reinterpret_cast<onebit::cuda::Stream>(std::intptr_t{number} + 1);
+}
+
+const std::set<int>& gpus_used() {
+    return used_gpus;
+}
+
+void begin_capture() {
+    capturing = true;
+    captured = 0;
+}
+
+std::size_t end_capture() {
+    capturing = false;
+    return captured;
+}
+
+std::size_t pageable_copies() {
+    return copied_from_pageable;
 }
 
 namespace {
@@ -116,11 +167,17 @@ bool is_on_device(const void* memory, std::size_t bytes) {
 
 namespace onebit::cuda {
 
-// ---- one GPU, number 0 ----
+// ---- GPUs ----
 
-Status device_of(Stream /*stream*/, int* device) {
-    *device = 0;
+Status device_of(Stream stream, int* device) {
+    *device =
+        stream == nullptr ? onebit_test::current_gpu() : static_cast<int>(reinterpret_cast<std::intptr_t>(stream) - 1);
     return {};
+}
+
+Status check_not_captured(Stream /*stream*/) {
+    if (!capturing) return {};
+    return Status::error(ONEBIT_ERROR_UNSUPPORTED, "config.stream is being captured");
 }
 
 Status bus_id_of(int /*device*/, std::string* bus_id) {
@@ -135,13 +192,29 @@ Status Device::open() {
     return {};
 }
 
-void Device::enter() const {}
+void Device::enter() const {
+    entered_gpus.push_back(number_);
+}
 
-void Device::leave() const {}
+void Device::leave() const {
+    entered_gpus.pop_back();
+}
+
+namespace {
+
+/// The allocation that an address lies in, or NULL; who asks has the lock.
+const Known* find_known(const void* address) {
+    if (!is_within(allocations, address)) return nullptr;
+    return &std::prev(known.upper_bound(const_cast<void*>(address)))->second;
+}
+
+} // namespace
 
 Status place_of(const void* address, Place* place) {
+    used_gpus.insert(onebit_test::current_gpu());
     const std::lock_guard lock(device);
-    *place = is_within(allocations, address) ? Place{Place::kDevice, 0} : Place{};
+    const Known* const found = find_known(address);
+    *place = found != nullptr ? Place{Place::kDevice, found->gpu} : Place{};
     return {};
 }
 
@@ -151,19 +224,20 @@ bool is_loaded() {
 
 std::uint64_t allocation_of(const void* address) {
     const std::lock_guard lock(device);
-    if (!is_within(allocations, address)) return 0;
-    return std::prev(numbers.upper_bound(const_cast<void*>(address)))->second;
+    const Known* const found = find_known(address);
+    return found != nullptr ? found->number : 0;
 }
 
 // ---- memory ----
 
 void* DeviceMemory::allocate(std::size_t bytes) {
+    note_work();
     const std::lock_guard lock(device);
     if (reserved() == MAP_FAILED || pages_of(bytes) > kReserved - used) throw std::bad_alloc();
     void* const memory = reserved() + used;
     used += pages_of(bytes);
     allocations[memory] = bytes;
-    numbers[memory] = ++allocated;
+    known[memory] = {++allocated, onebit_test::current_gpu()};
     mprotect(onebit_test::on_device(static_cast<std::byte*>(memory)), bytes, PROT_READ | PROT_WRITE);
     return memory; // zeroed
 }
@@ -172,7 +246,7 @@ void DeviceMemory::release(void* memory, std::size_t bytes) {
     if (!pending.empty()) (void)wait_for(stream_); // as a GPU's does
     const std::lock_guard lock(device);
     allocations.erase(memory);
-    numbers.erase(memory);
+    known.erase(memory);
     auto* const place = onebit_test::on_device(static_cast<std::byte*>(memory));
     mprotect(place, bytes, PROT_NONE);
     madvise(place, bytes, MADV_DONTNEED);
@@ -189,12 +263,16 @@ void DeviceMemory::fill_zero(void* memory, std::size_t bytes) {
 
 Status copy_later(void* to, const void* from, std::size_t bytes, Stream /*stream*/) {
     if (bytes == 0) return {};
+    note_work();
     pending.push_back({to, from, bytes});
     const auto pageable = [](const void* at) {
         const std::lock_guard lock(device);
         return !is_within(allocations, at) && !is_within(pinned, at);
     };
-    if (pageable(to) || pageable(from)) onebit_test::finish_copies();
+    if (pageable(to) || pageable(from)) {
+        ++copied_from_pageable;
+        onebit_test::finish_copies();
+    }
     return {};
 }
 
@@ -240,12 +318,20 @@ constexpr std::uintptr_t kTimesNo = 2;
 
 Event::~Event() = default;
 
-Status Event::record(Stream /*stream*/) {
+Status Event::record(Stream stream) {
+    note_work();
+    int gpu = 0;
+    ONEBIT_RETURN_IF_ERROR(device_of(stream, &gpu));
+    if (gpu != onebit_test::current_gpu()) { // whose the event is
+        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "emulated event: GPU %d is current, the stream is of %d",
+                             onebit_test::current_gpu(), gpu);
+    }
     event_ = reinterpret_cast<CUevent_st*>(onebit_test::given() * 4);
     return {};
 }
 
 Status Event::test(bool* reached) const {
+    note_work();
     const auto state = reinterpret_cast<std::uintptr_t>(event_);
     *reached = state % 4 == kTimesNo;
     if (!*reached) {

@@ -5,7 +5,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <set>
 #include <type_traits>
+
+#include "core/cuda/device.hpp"
 
 namespace onebit_test {
 
@@ -45,5 +48,25 @@ void take_gpu(unsigned number);
 
 /// Whether all of it lies in the emulated device's memory.
 bool is_on_device(const void* memory, std::size_t bytes);
+
+// A program with several GPUs. Their numbers are as cudaSetDevice has them; 0 is current, and does, if nobody says
+// else.
+
+/// Makes it the one that is current in this thread, but where the library enters another.
+void set_current_gpu(int number);
+int current_gpu();
+/// A stream of that GPU: a thread's streams are one as far as their order goes.
+onebit::cuda::Stream stream_of_gpu(int number);
+/// The GPUs that this thread has made contexts on, which a look at an address does already, by entering them or not.
+const std::set<int>& gpus_used();
+/// A GPU that the kernels aren't compiled for.
+constexpr int kGpuWithoutCode = 99;
+
+/// What this thread's streams are given from now on is captured; how much that was, and no more.
+void begin_capture();
+std::size_t end_capture();
+
+/// How often this thread's stream was waited for because memory that is copied was not pinned.
+std::size_t pageable_copies();
 
 } // namespace onebit_test

@@ -19,8 +19,19 @@ namespace {
 thread_local int group_depth = 0;
 thread_local std::vector<Call> group_calls;
 
-void check_memory(const char* call, const void* memory, std::size_t bytes) {
-    if (!onebit_test::is_on_device(memory, bytes)) complain(std::string(call) + " of memory that isn't the GPU's");
+/// It is the memory of the communicator's GPU.
+void check_memory(const char* call, const ncclComm* comm, const void* memory, std::size_t bytes) {
+    onebit::cuda::Place place;
+    const bool found = onebit_test::is_on_device(memory, bytes) && onebit::cuda::place_of(memory, &place).ok();
+    if (!found || place.device != comm->gpu) complain(std::string(call) + " of memory that isn't the GPU's");
+}
+
+void check_stream(const char* call, const ncclComm* comm, onebit::cuda::Stream stream) {
+    int gpu = comm->gpu; // where the default stream is its own
+    if (stream != nullptr) (void)onebit::cuda::device_of(stream, &gpu);
+    if (gpu != comm->gpu) {
+        complain(std::string(call) + " in a stream of another GPU");
+    }
 }
 
 bool nonblocking(const Config* config) {
@@ -59,7 +70,7 @@ Result comm_init_rank_config(ncclComm** comm, int ranks, UniqueId id, int rank, 
     std::shared_ptr<Team>& team = world.teams_by_id[id.internal];
     if (team == nullptr) team = std::make_shared<Team>(ranks);
     if (team->ranks != ranks || rank >= ranks) return complain("ncclCommInitRankConfig: another number of ranks");
-    ncclComm* const made = make_comm(team, rank, !nonblocking(config), false);
+    ncclComm* const made = make_comm(team, rank, !nonblocking(config), false, current_gpu());
     *comm = made;
     ++team->joined;
     return begin(made, "ncclCommInitRankConfig", false, [made] { return made->team->joined == made->team->ranks; });
@@ -93,6 +104,13 @@ Result comm_count(ncclComm* comm, int* ranks) {
     const Lock lock(world.mutex);
     if (const Result state = enter(comm, "ncclCommCount"); state != kSuccess) return state;
     *ranks = comm->team->ranks;
+    return kSuccess;
+}
+
+Result comm_cu_device(ncclComm* comm, int* device) {
+    const Lock lock(world.mutex);
+    if (const Result state = enter(comm, "ncclCommCuDevice"); state != kSuccess) return state;
+    *device = comm->gpu;
     return kSuccess;
 }
 
@@ -157,34 +175,36 @@ Result group_end() {
     return begin(comm, "ncclGroupEnd", true, [=, sent = false]() mutable { return exchange(comm, calls, &sent); });
 }
 
-Result add_to_group(const char* name, const Call& call) {
+Result add_to_group(const char* name, const Call& call, onebit::cuda::Stream stream) {
     const Lock lock(world.mutex);
     if (const Result state = enter(call.comm, name); state != kSuccess) return state;
     if (group_depth == 0) return complain(std::string(name) + " outside a group");
     if (call.peer < 0 || call.peer >= call.comm->team->ranks) return complain(std::string(name) + ": no such rank");
-    check_memory(name, call.data, call.bytes);
+    check_memory(name, call.comm, call.data, call.bytes);
+    check_stream(name, call.comm, stream);
     group_calls.push_back(call);
     return kSuccess;
 }
 
-Result send(const void* data, std::size_t count, DataType type, int peer, ncclComm* comm, onebit::cuda::Stream) {
+Result send(const void* data, std::size_t count, DataType type, int peer, ncclComm* comm, onebit::cuda::Stream stream) {
     if (type != kUint8) return complain("ncclSend of what is no bytes");
-    return add_to_group("ncclSend", {true, const_cast<void*>(data), count, peer, comm});
+    return add_to_group("ncclSend", {true, const_cast<void*>(data), count, peer, comm}, stream);
 }
 
-Result recv(void* data, std::size_t count, DataType type, int peer, ncclComm* comm, onebit::cuda::Stream) {
+Result recv(void* data, std::size_t count, DataType type, int peer, ncclComm* comm, onebit::cuda::Stream stream) {
     if (type != kUint8) return complain("ncclRecv of what is no bytes");
-    return add_to_group("ncclRecv", {false, data, count, peer, comm});
+    return add_to_group("ncclRecv", {false, data, count, peer, comm}, stream);
 }
 
 /// What all calls of all ranks have in common.
 Result enter_joint_call(const char* name, const void* input, std::size_t in_bytes, const void* output,
-                        std::size_t out_bytes, ncclComm* comm) {
+                        std::size_t out_bytes, ncclComm* comm, onebit::cuda::Stream stream) {
     if (const Result state = enter(comm, name); state != kSuccess) return state;
     if (group_depth > 0) return complain(std::string(name) + " inside a group");
     if (in_bytes == 0) return complain(std::string(name) + " of nothing");
-    check_memory(name, input, in_bytes);
-    check_memory(name, output, out_bytes);
+    check_memory(name, comm, input, in_bytes);
+    check_memory(name, comm, output, out_bytes);
+    check_stream(name, comm, stream);
     return kSuccess;
 }
 
@@ -195,12 +215,12 @@ bool overlap(const void* a, std::size_t a_bytes, const void* b, std::size_t b_by
 }
 
 Result all_reduce(const void* input, void* output, std::size_t count, DataType type, RedOp, ncclComm* comm,
-                  onebit::cuda::Stream) {
+                  onebit::cuda::Stream stream) {
     constexpr const char* kName = "ncclAllReduce";
     const Lock lock(world.mutex);
     if (type != kFloat32) return complain("ncclAllReduce of what is no floats");
     const std::size_t bytes = count * sizeof(float);
-    if (const Result state = enter_joint_call(kName, input, bytes, output, bytes, comm); state != kSuccess)
+    if (const Result state = enter_joint_call(kName, input, bytes, output, bytes, comm, stream); state != kSuccess)
         return state;
     return begin(comm, kName, true, [=, number = comm->meetings++] {
         return meet(comm, number, kName, input, bytes,
@@ -209,13 +229,14 @@ Result all_reduce(const void* input, void* output, std::size_t count, DataType t
 }
 
 Result all_gather(const void* input, void* output, std::size_t count, DataType type, ncclComm* comm,
-                  onebit::cuda::Stream) {
+                  onebit::cuda::Stream stream) {
     constexpr const char* kName = "ncclAllGather";
     const Lock lock(world.mutex);
     if (type != kUint8) return complain("ncclAllGather of what is no bytes");
     const std::size_t all = count * static_cast<std::size_t>(comm->team->ranks);
     auto* const to = static_cast<std::byte*>(output);
-    if (const Result state = enter_joint_call(kName, input, count, output, all, comm); state != kSuccess) return state;
+    if (const Result state = enter_joint_call(kName, input, count, output, all, comm, stream); state != kSuccess)
+        return state;
     if (input != to + static_cast<std::size_t>(comm->rank) * count && overlap(input, count, output, all)) {
         return complain("ncclAllGather neither in place nor out of it");
     }
@@ -225,12 +246,13 @@ Result all_gather(const void* input, void* output, std::size_t count, DataType t
 }
 
 Result all_to_all(const void* input, void* output, std::size_t count, DataType type, ncclComm* comm,
-                  onebit::cuda::Stream) {
+                  onebit::cuda::Stream stream) {
     constexpr const char* kName = "ncclAlltoAll";
     const Lock lock(world.mutex);
     if (type != kUint8) return complain("ncclAlltoAll of what is no bytes");
     const std::size_t all = count * static_cast<std::size_t>(comm->team->ranks);
-    if (const Result state = enter_joint_call(kName, input, all, output, all, comm); state != kSuccess) return state;
+    if (const Result state = enter_joint_call(kName, input, all, output, all, comm, stream); state != kSuccess)
+        return state;
     if (overlap(input, all, output, all)) return complain("ncclAlltoAll in place");
     return begin(comm, kName, true, [=, number = comm->meetings++] {
         return meet(comm, number, kName, input, all, [&](const Inputs& inputs) {
@@ -274,6 +296,7 @@ const onebit::NcclApi& EmulatedNccl::api() {
         api.comm_split = nccl::comm_split;
         api.comm_get_async_error = nccl::comm_get_async_error;
         api.comm_count = nccl::comm_count;
+        api.comm_cu_device = nccl::comm_cu_device;
         api.comm_user_rank = nccl::comm_user_rank;
         api.comm_finalize = nccl::comm_finalize;
         api.comm_destroy = nccl::comm_destroy;
@@ -309,7 +332,7 @@ std::vector<ncclComm*> EmulatedNccl::make_comms(int ranks, bool blocking) {
     const Lock lock(world.mutex);
     const auto team = std::make_shared<nccl::Team>(ranks);
     std::vector<ncclComm*> comms;
-    for (int rank = 0; rank < ranks; ++rank) comms.push_back(nccl::make_comm(team, rank, blocking, true));
+    for (int rank = 0; rank < ranks; ++rank) comms.push_back(nccl::make_comm(team, rank, blocking, true, 0));
     return comms;
 }
 

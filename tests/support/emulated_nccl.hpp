@@ -25,7 +25,7 @@ class EmulatedNccl {
     /// The same of a version without ncclAlltoAll.
     static const onebit::NcclApi& older_api();
 
-    /// A user's own, for each rank; they end with this.
+    /// A user's own, for each rank, on the GPU of number 0; they end with this.
     std::vector<ncclComm*> make_comms(int ranks, bool blocking);
 
     /// From now on all communicators of so numbered ranks, but users' own, have this error.

@@ -74,8 +74,8 @@ void fail(ncclComm* comm, Result error, const std::string& text) {
     comm->text = text;
 }
 
-ncclComm* make_comm(std::shared_ptr<Team> team, int rank, bool blocking, bool users) {
-    auto* const comm = new ncclComm{std::move(team), rank, blocking, users};
+ncclComm* make_comm(std::shared_ptr<Team> team, int rank, bool blocking, bool users, int gpu) {
+    auto* const comm = new ncclComm{std::move(team), rank, blocking, users, gpu};
     world.living.insert(comm);
     return comm;
 }
@@ -211,7 +211,7 @@ bool split(ncclComm* comm, std::size_t number, int color, int key, bool blocking
     std::shared_ptr<Team>& team = state.teams[color];
     if (team == nullptr) team = std::make_shared<Team>(static_cast<int>(members.size()));
     const auto place = std::find(members.begin(), members.end(), std::pair(key, comm->rank)) - members.begin();
-    *child = make_comm(team, static_cast<int>(place), blocking, false);
+    *child = make_comm(team, static_cast<int>(place), blocking, false, comm->gpu);
     return true;
 }
 

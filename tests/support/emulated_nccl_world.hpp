@@ -69,6 +69,7 @@ struct ncclComm {
     int rank;
     bool blocking;
     bool users;
+    int gpu;
     onebit::nccl::Result error = onebit::nccl::kSuccess;
     std::string text{};
     std::shared_ptr<onebit_test::nccl::Task> task{}; // in progress
@@ -111,7 +112,8 @@ bool stream_is_busy();
 /// Keeps it for the end of the test.
 Result complain(const std::string& what);
 void fail(ncclComm* comm, Result error, const std::string& text);
-ncclComm* make_comm(std::shared_ptr<Team> team, int rank, bool blocking, bool users);
+/// On the GPU of that number.
+ncclComm* make_comm(std::shared_ptr<Team> team, int rank, bool blocking, bool users, int gpu);
 
 /// How it stands with the communicator, once all that can be done now has been.
 Result look(ncclComm* comm);

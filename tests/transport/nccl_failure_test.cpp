@@ -8,6 +8,7 @@
 #include <string>
 
 #include "core/aligned_buffer.hpp"
+#include "support/emulated_device.hpp"
 #include "support/nccl_ranks.hpp"
 
 namespace onebit {
@@ -44,6 +45,25 @@ template <typename Operation>
 Status finish(Operation& operation) {
     for (bool done = false; !done; std::this_thread::yield()) ONEBIT_RETURN_IF_ERROR(operation.test(&done));
     return {};
+}
+
+TEST_CASE("a stream of another GPU than the communicator's is refused", "[nccl]") {
+    EmulatedNccl nccl;
+    const std::vector<ncclComm*> comms = nccl.make_comms(1, true); // on GPU 0
+    std::unique_ptr<Transport> transport;
+    const Status refused = make_nccl_transport(EmulatedNccl::api(), comms[0], onebit_test::stream_of_gpu(3),
+                                               onebit_test::kNcclTimeout, &transport);
+    CHECK(refused.code() == ONEBIT_ERROR_INVALID_ARGUMENT);
+    CHECK(refused.message() == "stream: it is of GPU 3, nccl_comm is of GPU 0");
+    onebit_test::set_current_gpu(2);
+    const Status by_default =
+        make_nccl_transport(EmulatedNccl::api(), comms[0], nullptr, onebit_test::kNcclTimeout, &transport);
+    CHECK(by_default.message() ==
+          "stream: NULL is the default stream of the current GPU, that is of GPU 2, nccl_comm is of GPU 0");
+    const Status good = make_nccl_transport(EmulatedNccl::api(), comms[0], onebit_test::stream_of_gpu(0),
+                                            onebit_test::kNcclTimeout, &transport);
+    CHECK(good.message().empty());
+    onebit_test::set_current_gpu(0);
 }
 
 TEST_CASE("an error of NCCL's comes out of the next test, in its words", "[nccl]") {

@@ -90,6 +90,7 @@ ONEBIT_CHECK_FUNCTION(comm_init_rank_config, ncclCommInitRankConfig);
 ONEBIT_CHECK_FUNCTION(comm_split, ncclCommSplit);
 ONEBIT_CHECK_FUNCTION(comm_get_async_error, ncclCommGetAsyncError);
 ONEBIT_CHECK_FUNCTION(comm_count, ncclCommCount);
+ONEBIT_CHECK_FUNCTION(comm_cu_device, ncclCommCuDevice);
 ONEBIT_CHECK_FUNCTION(comm_user_rank, ncclCommUserRank);
 ONEBIT_CHECK_FUNCTION(comm_finalize, ncclCommFinalize);
 ONEBIT_CHECK_FUNCTION(comm_destroy, ncclCommDestroy);

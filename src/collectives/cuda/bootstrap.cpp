@@ -29,8 +29,8 @@ Status join(const NcclApi& api, Communicator& base, Transport& channel, cuda::St
 Status bootstrap_nccl(const NcclApi* api, Communicator& base, const Status& own, cuda::Stream stream,
                       std::unique_ptr<Transport>* transport) {
     // What can be seen before NCCL is asked: a rank that fails in there leaves the others to their timeouts.
-    int device = 0;
-    ONEBIT_RETURN_IF_ERROR(base.agree(own.ok() ? cuda::device_of(stream, &device) : own));
+    std::shared_ptr<const cuda::Device> device;
+    ONEBIT_RETURN_IF_ERROR(base.agree(own.ok() ? cuda::open_device(stream, &device) : own));
     std::unique_ptr<Transport> channel;
     ONEBIT_RETURN_IF_ERROR(base.open_channel(&channel));
     return join(*api, base, *channel, stream, transport);

@@ -1,6 +1,9 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
+#include <utility>
+
 #include "collectives/cuda/cuda_arithmetic.hpp"
+#include "collectives/cuda/kernels.hpp"
 #include "collectives/dense.hpp"
 #include "collectives/halving_doubling.hpp"
 #include "collectives/placement.hpp"
@@ -15,12 +18,12 @@ namespace {
 /// The memory of the stream's device.
 class CudaPlacement final : public Placement {
   public:
-    CudaPlacement(cuda::Stream stream, int device) : stream_(stream), device_(device), memory_(stream) {}
-
-    Status open() { return device_.open(); }
+    CudaPlacement(cuda::Stream stream, std::shared_ptr<const cuda::Device> device)
+        : stream_(stream), device_(std::move(device)), memory_(stream) {}
 
     Memory& memory() const override { return memory_; }
 
+    Status check_ready() const override { return cuda::check_not_captured(stream_); }
     Status check_buffer(const void* buffer, const char* name) const override {
         cuda::Place place;
         ONEBIT_RETURN_IF_ERROR(pointers_.find(buffer, &place));
@@ -28,9 +31,9 @@ class CudaPlacement final : public Placement {
             return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT,
                                  "%s = %p is not in a GPU's memory, as config.memory says it is", name, buffer);
         }
-        if (place.kind == cuda::Place::kDevice && place.device != device_.number()) {
+        if (place.kind == cuda::Place::kDevice && place.device != device_->number()) {
             return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "%s = %p lies on GPU %d, config.stream is of GPU %d",
-                                 name, buffer, place.device, device_.number());
+                                 name, buffer, place.device, device_->number());
         }
         return {};
     }
@@ -62,12 +65,12 @@ class CudaPlacement final : public Placement {
     }
     Status settle() const override { return cuda::wait_for(stream_); }
 
-    void enter() const override { device_.enter(); }
-    void leave() const override { device_.leave(); }
+    void enter() const override { device_->enter(); }
+    void leave() const override { device_->leave(); }
 
   private:
     cuda::Stream stream_;
-    cuda::Device device_;
+    std::shared_ptr<const cuda::Device> device_;
     mutable cuda::DeviceMemory memory_;
     mutable cuda::Pointers pointers_;
 };
@@ -75,13 +78,19 @@ class CudaPlacement final : public Placement {
 } // namespace
 
 Status make_cuda_placement(void* stream, std::shared_ptr<const Placement>* placement) {
-    int device = 0;
-    const Status found = cuda::device_of(static_cast<cuda::Stream>(stream), &device);
+    auto* const work = static_cast<cuda::Stream>(stream);
+    std::shared_ptr<const cuda::Device> device;
+    const Status found = [&] {
+        ONEBIT_RETURN_IF_ERROR(cuda::open_device(work, &device));
+        const cuda::OnDevice entered(*device);
+        return cuda::check_code();
+    }();
     if (!found.ok()) {
         return Status::error(found.code(), "config.memory: ONEBIT_MEMORY_CUDA: %s", found.message().c_str());
     }
-    auto made = std::make_shared<CudaPlacement>(static_cast<cuda::Stream>(stream), device);
-    ONEBIT_RETURN_IF_ERROR(made->open());
+    auto made = std::make_shared<CudaPlacement>(work, std::move(device));
+    const Entered entered(made);
+    ONEBIT_RETURN_IF_ERROR(made->check_ready());
     *placement = std::move(made);
     return {};
 }

@@ -1,11 +1,42 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-#include "collectives/cuda/kernels.hpp"
+#include <string>
 
 #include "collectives/cuda/block_kernels.hpp"
+#include "collectives/cuda/kernels.hpp"
 #include "compress/sign/cuda/launch.cuh"
 
 namespace onebit::cuda {
+namespace {
+
+/// What the kernels are compiled for, in words: "8.0, 9.0".
+std::string architectures() {
+    std::string text;
+    for (const int architecture : {__CUDA_ARCH_LIST__}) { // 800, 900
+        if (!text.empty()) text += ", ";
+        text += std::to_string(architecture / 100) + "." + std::to_string(architecture % 100 / 10);
+    }
+    return text;
+}
+
+} // namespace
+
+/// All kernels are compiled alike, so one stands for them.
+Status check_code() {
+    cudaFuncAttributes attributes{};
+    const Status found = check("kernels", cudaFuncGetAttributes(&attributes, kernel<AddArguments>));
+    int device = 0;
+    int major = 0;
+    int minor = 0;
+    if (found.code() != ONEBIT_ERROR_UNSUPPORTED || cudaGetDevice(&device) != cudaSuccess ||
+        cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) != cudaSuccess ||
+        cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) != cudaSuccess) {
+        return found;
+    }
+    return Status::error(ONEBIT_ERROR_UNSUPPORTED,
+                         "GPU %d has compute capability %d.%d, this libonebit is for %s (CMAKE_CUDA_ARCHITECTURES): %s",
+                         device, major, minor, architectures().c_str(), found.message().c_str());
+}
 
 Status add(const AddArguments& arguments, Stream stream) {
     return launch("add", arguments, stream);

@@ -11,6 +11,9 @@
 /// have. What compress/sign/cuda/kernels.hpp says of streams and statuses is true of these functions as well.
 namespace onebit::cuda {
 
+/// UNSUPPORTED where this build's kernels have no code for the current GPU.
+Status check_code();
+
 /// to[i] += from[i].
 struct AddArguments {
     const float* from;

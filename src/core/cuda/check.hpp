@@ -8,16 +8,45 @@
 
 namespace onebit::cuda {
 
-/// UNSUPPORTED where there is no device or no code for it, else INTERNAL; the message names what was tried.
+inline constexpr const char* kNoStream = "config.stream is no stream of its GPU, or was destroyed";
+
+/// What an error of the runtime's means to a caller: a stream that is none is INVALID_ARGUMENT; no driver, one that
+/// doesn't suit this build, no device and no code for it are UNSUPPORTED. What is left is the device's failure, or
+/// ours.
+constexpr onebit_status_t code_of(cudaError_t error) {
+    switch (error) {
+        case cudaSuccess:
+            return ONEBIT_SUCCESS;
+        case cudaErrorInvalidResourceHandle:
+            return ONEBIT_ERROR_INVALID_ARGUMENT;
+        case cudaErrorMemoryAllocation:
+            return ONEBIT_ERROR_OUT_OF_MEMORY;
+        case cudaErrorStubLibrary:
+        case cudaErrorInsufficientDriver:
+        case cudaErrorCallRequiresNewerDriver:
+        case cudaErrorSystemDriverMismatch:
+        case cudaErrorCompatNotSupportedOnDevice:
+        case cudaErrorNoDevice:
+        case cudaErrorInvalidDevice:
+        case cudaErrorInvalidDeviceFunction:
+        case cudaErrorNoKernelImageForDevice:
+        case cudaErrorUnsupportedPtxVersion:
+            return ONEBIT_ERROR_UNSUPPORTED;
+        default:
+            return ONEBIT_ERROR_INTERNAL;
+    }
+}
+
+/// The error as a Status; the message names what was tried.
 inline Status check(const char* what, cudaError_t error) {
     if (error == cudaSuccess) return {};
     (void)cudaGetLastError(); // told here: the program's own next check shall not find it
-    const bool no_device =
-        error == cudaErrorNoDevice || error == cudaErrorInsufficientDriver || error == cudaErrorNoKernelImageForDevice;
-    const char* const text = error == cudaErrorInsufficientDriver // which is also said where there is none
-                                 ? "there is no CUDA driver here, or one older than this build's CUDA"
-                                 : cudaGetErrorString(error);
-    return Status::error(no_device ? ONEBIT_ERROR_UNSUPPORTED : ONEBIT_ERROR_INTERNAL, "CUDA %s: %s", what, text);
+    const char* text = cudaGetErrorString(error);
+    if (error == cudaErrorInvalidResourceHandle) text = kNoStream;
+    if (error == cudaErrorInsufficientDriver) { // which is also said where there is none
+        text = "there is no CUDA driver here, or one older than this build's CUDA";
+    }
+    return Status::error(code_of(error), "CUDA %s: %s", what, text);
 }
 
 } // namespace onebit::cuda

@@ -16,46 +16,13 @@ namespace onebit::cuda {
 namespace {
 
 void require(const Status& status) {
+    if (status.code() == ONEBIT_ERROR_OUT_OF_MEMORY) throw std::bad_alloc();
     if (!status.ok()) throw std::runtime_error(status.message());
 }
 
 } // namespace
 
 // ------------------------------------------------------------------------------------------ devices and addresses ----
-
-Status device_of(Stream stream, int* device) {
-#if CUDART_VERSION >= 12080
-    if (stream != nullptr) return check("stream", cudaStreamGetDevice(stream, device));
-#endif
-    // The call succeeds without a device; what comes after it would not.
-    int devices = 0;
-    ONEBIT_RETURN_IF_ERROR(check("device", cudaGetDeviceCount(&devices)));
-    return check("device", cudaGetDevice(device));
-}
-
-Status bus_id_of(int device, std::string* bus_id) {
-    char text[32] = "";
-    ONEBIT_RETURN_IF_ERROR(check("device", cudaDeviceGetPCIBusId(text, sizeof(text), device)));
-    *bus_id = text;
-    for (char& letter : *bus_id) letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
-    return {};
-}
-
-Status place_of(const void* address, Place* place) {
-    cudaPointerAttributes attributes{};
-    ONEBIT_RETURN_IF_ERROR(check("pointer", cudaPointerGetAttributes(&attributes, address)));
-    switch (attributes.type) {
-        case cudaMemoryTypeDevice:
-            *place = {Place::kDevice, attributes.device};
-            break;
-        case cudaMemoryTypeManaged:
-            *place = {Place::kManaged, attributes.device};
-            break;
-        default:
-            *place = {};
-    }
-    return {};
-}
 
 namespace {
 
@@ -82,6 +49,9 @@ class DriverFunction {
 
 // Their names in the library, which the header's macros hide.
 DriverFunction<decltype(cuPointerGetAttribute)> pointer_get_attribute("cuPointerGetAttribute");
+DriverFunction<CUresult(CUstream, CUdevice*)> stream_get_device("cuStreamGetDevice"); // from 12.8 on
+DriverFunction<CUresult(CUstream, CUcontext*)> stream_get_context("cuStreamGetCtx");
+DriverFunction<decltype(cuCtxGetDevice)> context_get_device("cuCtxGetDevice");
 DriverFunction<decltype(cuDeviceGet)> device_get("cuDeviceGet");
 DriverFunction<decltype(cuDevicePrimaryCtxRetain)> primary_retain("cuDevicePrimaryCtxRetain");
 DriverFunction<decltype(cuDevicePrimaryCtxRelease)> primary_release("cuDevicePrimaryCtxRelease_v2");
@@ -89,6 +59,86 @@ DriverFunction<decltype(cuCtxPushCurrent)> push_current("cuCtxPushCurrent_v2");
 DriverFunction<decltype(cuCtxPopCurrent)> pop_current("cuCtxPopCurrent_v2");
 
 } // namespace
+
+namespace {
+
+/// The GPU of the stream's context.
+CUresult find_by_context(Stream stream, CUdevice* device) {
+    CUcontext context = nullptr;
+    const bool there = stream_get_context.get() != nullptr && push_current.get() != nullptr &&
+                       context_get_device.get() != nullptr && pop_current.get() != nullptr;
+    if (!there) return CUDA_ERROR_NOT_FOUND;
+    if (const CUresult found = stream_get_context.get()(stream, &context); found != CUDA_SUCCESS) return found;
+    if (const CUresult pushed = push_current.get()(context); pushed != CUDA_SUCCESS) return pushed;
+    const CUresult told = context_get_device.get()(device);
+    (void)pop_current.get()(&context);
+    return told;
+}
+
+/// Asks the driver, for the runtime's own cudaStreamGetDevice takes a toolkit and a driver from 12.8 on.
+Status device_of_own(Stream stream, int* device) {
+    CUdevice found = 0; // a device's number
+    auto* const question = stream_get_device.get();
+    switch (const CUresult result = question != nullptr ? question(stream, &found) : find_by_context(stream, &found)) {
+        case CUDA_SUCCESS:
+            *device = found;
+            return {};
+        case CUDA_ERROR_INVALID_VALUE:
+        case CUDA_ERROR_INVALID_HANDLE:
+        case CUDA_ERROR_INVALID_CONTEXT:
+        case CUDA_ERROR_CONTEXT_IS_DESTROYED:
+            return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "CUDA stream: %s", kNoStream);
+        default:
+            return Status::error(ONEBIT_ERROR_INTERNAL, "CUDA stream: its GPU is not to be found: error %d",
+                                 static_cast<int>(result));
+    }
+}
+
+} // namespace
+
+Status device_of(Stream stream, int* device) {
+    // The calls below succeed without a device; what comes after them would not.
+    int devices = 0;
+    ONEBIT_RETURN_IF_ERROR(check("device", cudaGetDeviceCount(&devices)));
+    const bool is_default = stream == nullptr || stream == cudaStreamLegacy || stream == cudaStreamPerThread;
+    return is_default ? check("device", cudaGetDevice(device)) : device_of_own(stream, device);
+}
+
+Status check_not_captured(Stream stream) {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    const cudaError_t error = cudaStreamIsCapturing(stream, &status);
+    if (error != cudaSuccess) (void)cudaGetLastError(); // a device that has failed says so again, to who uses it
+    // The default stream is caught up in the capture of one that waits for it.
+    if (error != cudaErrorStreamCaptureImplicit && (error != cudaSuccess || status == cudaStreamCaptureStatusNone)) {
+        return {};
+    }
+    return Status::error(ONEBIT_ERROR_UNSUPPORTED,
+                         "config.stream is being captured into a graph, which no call can be");
+}
+
+Status bus_id_of(int device, std::string* bus_id) {
+    char text[32] = "";
+    ONEBIT_RETURN_IF_ERROR(check("device", cudaDeviceGetPCIBusId(text, sizeof(text), device)));
+    *bus_id = text;
+    for (char& letter : *bus_id) letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
+    return {};
+}
+
+Status place_of(const void* address, Place* place) {
+    cudaPointerAttributes attributes{};
+    ONEBIT_RETURN_IF_ERROR(check("pointer", cudaPointerGetAttributes(&attributes, address)));
+    switch (attributes.type) {
+        case cudaMemoryTypeDevice:
+            *place = {Place::kDevice, attributes.device};
+            break;
+        case cudaMemoryTypeManaged:
+            *place = {Place::kManaged, attributes.device};
+            break;
+        default:
+            *place = {};
+    }
+    return {};
+}
 
 // Through the driver: the runtime knows but one current device for each thread, and to set it back to the one that a
 // thread has never asked for would make a context there.
@@ -141,10 +191,7 @@ std::uint64_t allocation_of(const void* address) {
 
 void* DeviceMemory::allocate(std::size_t bytes) {
     void* memory = nullptr;
-    const cudaError_t error = cudaMalloc(&memory, bytes);
-    const Status status = check("malloc", error);
-    if (error == cudaErrorMemoryAllocation) throw std::bad_alloc();
-    require(status);
+    require(check("malloc", cudaMalloc(&memory, bytes)));
     try {
         fill_zero(memory, bytes);
     } catch (...) {
@@ -183,7 +230,7 @@ class PinnedMemory final : public Memory {
   public:
     void* allocate(std::size_t bytes) override {
         void* memory = nullptr;
-        if (!check("host memory", cudaHostAlloc(&memory, bytes, cudaHostAllocPortable)).ok()) throw std::bad_alloc();
+        require(check("host memory", cudaHostAlloc(&memory, bytes, cudaHostAllocPortable)));
         fill_zero(memory, bytes);
         return memory;
     }

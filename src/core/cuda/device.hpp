@@ -4,7 +4,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <utility>
 
 #include "core/memory.hpp"
 #include "core/status.hpp"
@@ -18,8 +20,11 @@ namespace onebit::cuda {
 using Stream = CUstream_st*;
 
 /// The GPU that a stream's work runs on; of the default stream (NULL), the current one. UNSUPPORTED where there is
-/// none.
+/// none, INVALID_ARGUMENT where it is no stream.
 Status device_of(Stream stream, int* device);
+
+/// UNSUPPORTED while what the stream is given is captured into a graph (cudaStreamBeginCapture). Puts nothing there.
+Status check_not_captured(Stream stream);
 
 /// Which of its machine's GPUs it is, by its place on the PCI bus, lower case: "0000:12:00.0".
 Status bus_id_of(int device, std::string* bus_id);
@@ -42,6 +47,28 @@ class Device {
   private:
     int number_;
     void* context_ = nullptr; ///< held
+};
+
+/// The GPU of device_of, to be entered.
+inline Status open_device(Stream stream, std::shared_ptr<const Device>* device) {
+    int number = 0;
+    ONEBIT_RETURN_IF_ERROR(device_of(stream, &number));
+    auto opened = std::make_shared<Device>(number);
+    ONEBIT_RETURN_IF_ERROR(opened->open());
+    *device = std::move(opened);
+    return {};
+}
+
+/// While one exists, this thread is on a GPU.
+class OnDevice {
+  public:
+    explicit OnDevice(const Device& device) : device_(device) { device_.enter(); }
+    ~OnDevice() { device_.leave(); }
+    OnDevice(const OnDevice&) = delete;
+    OnDevice& operator=(const OnDevice&) = delete;
+
+  private:
+    const Device& device_;
 };
 
 /// In which memory an address lies.

@@ -66,7 +66,7 @@ CudaPasses::CudaPasses(Bucket& bucket, const PassSettings& settings, Memory& mem
 
 void CudaPasses::make_pieces() {
     const Layout& layout = bucket_.layout;
-    pieces_.resize(layout.segments().size());
+    pieces_ = AlignedBuffer<cuda::Piece>(layout.segments().size(), cuda::pinned_memory());
     for (std::size_t i = 0; i < layout.tensors().size(); ++i) {
         for (const Segment& segment : layout.segments_of_tensor(i)) pieces_[segment.index] = make_piece(segment, i);
         gradients_.push_back(layout.tensors()[i]->gradients);
@@ -94,19 +94,23 @@ void CudaPasses::place_in_messages() {
 }
 
 /// The caller may have set others.
-void CudaPasses::follow_gradients() {
+Status CudaPasses::follow_gradients() {
+    bool changed = false;
     for (std::size_t i = 0; i < gradients_.size(); ++i) {
         const Tensor& tensor = *bucket_.layout.tensors()[i];
         if (gradients_[i] == tensor.gradients) continue;
+        if (!changed) ONEBIT_RETURN_IF_ERROR(pieces_guard_.await(stream_));
+        changed = true;
         gradients_[i] = tensor.gradients;
         const std::span<const Segment> segments = bucket_.layout.segments_of_tensor(i);
         const std::size_t first = segments.front().index;
         for (const Segment& segment : segments) {
             pieces_[segment.index].gradients = moved(tensor.gradients, segment.begin, tensor.gradient_type);
         }
-        note(cuda::copy_later(pieces_there_.data() + first, pieces_.data() + first,
-                              segments.size() * sizeof(cuda::Piece), stream_));
+        ONEBIT_RETURN_IF_ERROR(cuda::copy_later(pieces_there_.data() + first, pieces_.data() + first,
+                                                segments.size() * sizeof(cuda::Piece), stream_));
     }
+    return changed ? pieces_guard_.record(stream_) : Status();
 }
 
 cuda::Pieces CudaPasses::pieces() {
@@ -125,7 +129,7 @@ const float* CudaPasses::gradients_in_place() const {
 }
 
 void CudaPasses::look_at_gradients(bool gather) {
-    follow_gradients();
+    note(follow_gradients());
     looked_at_ = gather ? nullptr : gradients_in_place();
     if (looked_at_ == nullptr) {
         note(cuda::widen({pieces(), bucket_.sum.data()}, stream_));
@@ -424,9 +428,9 @@ void CudaPasses::note(const Status& status) {
 }
 
 std::size_t CudaPasses::bytes() const {
-    return pieces_.size() * sizeof(cuda::Piece) + pieces_there_.bytes() + window_.bytes() +
-           groups_.size() * sizeof(cuda::GroupSettings) + factors_.size() * sizeof(float) + numbers_there_.bytes() +
-           sketches_.bytes() + m_before_.bytes() + work_.bytes();
+    return pieces_.bytes() + pieces_there_.bytes() + window_.bytes() + groups_.size() * sizeof(cuda::GroupSettings) +
+           factors_.size() * sizeof(float) + numbers_there_.bytes() + sketches_.bytes() + m_before_.bytes() +
+           work_.bytes();
 }
 
 std::unique_ptr<Passes> make_cuda_passes(Bucket& bucket, const PassSettings& settings, Memory& memory, void* stream,

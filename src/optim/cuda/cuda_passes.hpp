@@ -16,6 +16,31 @@
 
 namespace onebit {
 
+/// Guards pinned memory that is copied from in order with a stream: what it holds is read only when the stream comes
+/// there.
+class CopyGuard {
+  public:
+    /// Before it is written to again. Waits only where the last copy may still be under way: not if that was an earlier
+    /// step's.
+    Status await(cuda::Stream stream) {
+        if (!copying_) return {};
+        bool copied = false;
+        ONEBIT_RETURN_IF_ERROR(copied_.test(&copied));
+        if (!copied) ONEBIT_RETURN_IF_ERROR(cuda::wait_for(stream));
+        copying_ = false;
+        return {};
+    }
+    /// Behind the copies.
+    Status record(cuda::Stream stream) {
+        copying_ = true;
+        return copied_.record(stream);
+    }
+
+  private:
+    cuda::Event copied_;
+    bool copying_ = false; ///< as far as is known
+};
+
 /// An array of the host's on the device, copied again only when it changes; from pinned memory, for with any other CUDA
 /// waits for the stream's work before it begins.
 template <typename T>
@@ -24,26 +49,21 @@ class PinnedTable {
     PinnedTable(std::size_t count, Memory& device)
         : on_host_(count, cuda::pinned_memory()), on_device_(count, device) {}
 
-    /// On the device, in order with the stream's work. Waits only where the copy before it may still be under way: not
-    /// if that was an earlier step's.
+    /// On the device, in order with the stream's work; waits as the guard says.
     Status update(std::span<const T> values, cuda::Stream stream) {
         if (known_ && std::ranges::equal(values, on_host_.view())) return {};
-        if (known_) {
-            bool copied = false;
-            ONEBIT_RETURN_IF_ERROR(copied_.test(&copied));
-            if (!copied) ONEBIT_RETURN_IF_ERROR(cuda::wait_for(stream));
-        }
+        ONEBIT_RETURN_IF_ERROR(guard_.await(stream));
         known_ = true;
         std::ranges::copy(values, on_host_.data());
         ONEBIT_RETURN_IF_ERROR(cuda::copy_later(on_device_.data(), on_host_.data(), on_host_.bytes(), stream));
-        return copied_.record(stream);
+        return guard_.record(stream);
     }
     const T* data() const { return on_device_.data(); }
 
   private:
     AlignedBuffer<T> on_host_;
     AlignedBuffer<T> on_device_;
-    cuda::Event copied_;
+    CopyGuard guard_;
     bool known_ = false; ///< by the device
 };
 
@@ -106,7 +126,7 @@ class CudaPasses final : public Passes {
     Status describe_nonfinite() const;
     void make_pieces();
     void place_in_messages();
-    void follow_gradients();
+    Status follow_gradients();
     cuda::Pieces pieces();
     const float* gradients_in_place() const;
     void prepare_momenta();
@@ -126,9 +146,10 @@ class CudaPasses final : public Passes {
     Memory& memory_;
     cuda::Stream stream_;
 
-    std::vector<cuda::Piece> pieces_;
+    AlignedBuffer<cuda::Piece> pieces_;       ///< pinned
     AlignedBuffer<cuda::Piece> pieces_there_; ///< on the device
-    std::vector<const void*> gradients_;      ///< by tensor: as the device knows them
+    CopyGuard pieces_guard_;
+    std::vector<const void*> gradients_; ///< by tensor: as the device knows them
     std::vector<cuda::GroupSettings> groups_;
     PinnedTable<cuda::GroupSettings> groups_there_;
     PinnedTable<float> factor_there_; ///< one, of the sum

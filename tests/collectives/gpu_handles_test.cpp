@@ -1,0 +1,227 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a program may have done to its GPUs and streams when it calls: another GPU is current than the stream's, the
+// stream is being captured, the GPU is one that the kernels aren't compiled for. On emulated GPUs.
+
+#include <catch2/catch.hpp>
+#include <string>
+#include <vector>
+
+#include "collectives/allreduce.hpp"
+#include "compress/device_memory.hpp"
+#include "optim/training_on.hpp"
+#include "support/emulated_device.hpp"
+#include "support/handles.hpp"
+#include "support/nccl_ranks.hpp"
+
+namespace {
+
+using namespace onebit_test;
+using onebit::DeviceArray;
+using Values = std::vector<float>;
+
+constexpr std::size_t kCount = 9001;
+
+onebit_allreduce_config_t gpu_config(onebit_algorithm_t form, onebit_check_t check = ONEBIT_CHECK_FULL) {
+    onebit_allreduce_config_t config = form_config(form, kCount);
+    config.memory = ONEBIT_MEMORY_CUDA;
+    config.check = check;
+    return config;
+}
+
+Values data_of(int rank, unsigned step) {
+    return make_data(Kind::gaussian, kCount, 1, rank, step);
+}
+
+/// Calls it while this rank's stream is captured, if `captured`; nothing may come into the stream.
+template <typename Call>
+onebit_status_t call_captured(RankLog& log, bool captured, const Call& call) {
+    if (captured) begin_capture();
+    const onebit_status_t status = call();
+    if (captured) ONEBIT_EXPECT(log, end_capture() == 0);
+    return status;
+}
+
+// --------------------------------------------------------------------------------------------------- capture ----
+
+TEST_CASE("an allreduce whose stream is captured on a rank is refused on all, and nothing is lost", "[cuda][capture]") {
+    const int n = GENERATE(1, 2, 3);
+    const onebit_algorithm_t form = GENERATE(ONEBIT_ALGORITHM_DENSE, ONEBIT_ALGORITHM_PIPELINED);
+    run_ranks(n, [&](onebit_comm_t comm, RankLog& log) {
+        Allreduce gpu(comm, gpu_config(form), log);
+        Allreduce undisturbed(comm, gpu_config(form), log);
+        const auto run = [&](Allreduce& handle, unsigned step) {
+            DeviceArray<float> buffer(data_of(log.rank(), step));
+            ONEBIT_EXPECT_OK(log, onebit_allreduce_run(handle.get(), buffer.data(), buffer.data()));
+            return buffer.get();
+        };
+        run(gpu, 0);
+        run(undisturbed, 0);
+        const Values values = data_of(log.rank(), 1);
+        DeviceArray<float> buffer(values);
+        const std::string message = "rank " + std::to_string(n - 1) + ";config.stream;captured";
+        ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_UNSUPPORTED, message, call_captured(log, log.last_rank(), [&] {
+                                  return onebit_allreduce_run(gpu.get(), buffer.data(), buffer.data());
+                              }));
+        ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_UNSUPPORTED, message, call_captured(log, log.last_rank(), [&] {
+                                  onebit_allreduce_start(gpu.get(), buffer.data(), buffer.data());
+                                  return onebit_allreduce_wait(gpu.get());
+                              }));
+        ONEBIT_EXPECT(log, same_bits(buffer.get(), values));
+        ONEBIT_EXPECT(log, same_bits(run(gpu, 1), run(undisturbed, 1)));
+        ONEBIT_EXPECT(log, gpu.errors().same_as(undisturbed.errors()));
+    });
+}
+
+TEST_CASE("without checks, and when it is created, a captured stream is refused as well", "[cuda][capture]") {
+    run_ranks(2, [&](onebit_comm_t comm, RankLog& log) {
+        {
+            Allreduce gpu(comm, gpu_config(ONEBIT_ALGORITHM_FLAT, ONEBIT_CHECK_NONE), log);
+            DeviceArray<float> buffer(data_of(log.rank(), 0));
+            ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_UNSUPPORTED, "config.stream;captured",
+                                  call_captured(log, true, [&] {
+                                      return onebit_allreduce_run(gpu.get(), buffer.data(), buffer.data());
+                                  }));
+            ONEBIT_EXPECT_OK(log, onebit_allreduce_run(gpu.get(), buffer.data(), buffer.data()));
+        }
+        const onebit_allreduce_config_t config = gpu_config(ONEBIT_ALGORITHM_FLAT);
+        onebit_allreduce_t handle = nullptr;
+        ONEBIT_EXPECT_FAILURE(
+            log, ONEBIT_ERROR_UNSUPPORTED, "rank 1;config.stream;captured",
+            call_captured(log, log.last_rank(), [&] { return onebit_allreduce_create(comm, &config, &handle); }));
+    });
+}
+
+TEST_CASE("over NCCL a captured stream is refused without a word to the others", "[nccl][capture]") {
+    struct Outcome {
+        onebit::Status status;
+        onebit::Status captured;
+        std::size_t touched = 0;
+        Values average;
+    };
+    EmulatedNccl nccl;
+    const auto outcomes = run_nccl_ranks<Outcome>(
+        nccl, 2, [&](std::unique_ptr<onebit::Transport> transport, Outcome* outcome) -> onebit::Status {
+            std::unique_ptr<onebit::Communicator> communicator;
+            ONEBIT_RETURN_IF_ERROR(onebit::Communicator::create(std::move(transport), {}, &communicator));
+            const onebit_allreduce_config_t config = gpu_config(ONEBIT_ALGORITHM_FLAT);
+            std::unique_ptr<onebit::Allreduce> handle;
+            ONEBIT_RETURN_IF_ERROR(onebit::Allreduce::create(*communicator, &config, {}, &handle));
+            DeviceArray<float> buffer(data_of(communicator->rank(), 0));
+            begin_capture();
+            outcome->captured = handle->run(buffer.data(), buffer.data());
+            outcome->touched = end_capture();
+            ONEBIT_RETURN_IF_ERROR(handle->run(buffer.data(), buffer.data()));
+            outcome->average = buffer.get();
+            return {};
+        });
+    for (const Outcome& rank : outcomes) {
+        CHECK(rank.captured.code() == ONEBIT_ERROR_UNSUPPORTED);
+        CHECK(rank.touched == 0);
+        CHECK(rank.status.message().empty());
+        CHECK(rank.average == outcomes[0].average);
+    }
+}
+
+/// Steps of 1-bit Adam, before and after the freeze, one of which is tried in vain while the stream is captured: by
+/// `captured(rank)` ranks.
+template <typename Captured, typename Try>
+void train_with_capture(std::uint64_t bucket_size, const Captured& captured, const Try& try_step) {
+    run_ranks(2, [&](onebit_comm_t comm, RankLog& log) {
+        Model model{optimizer_config(ONEBIT_OPTIMIZER_ONEBIT_ADAM), {{300}, {5000}}};
+        model.config.freeze_step = 2;
+        model.config.bucket_size = bucket_size;
+        TrainingOn gpu(kGpu, comm, model, log);
+        TrainingOn undisturbed(kGpu, comm, model, log);
+        const Gradient gradient = gaussian_gradient(model.count(), 3);
+        for (std::uint64_t t = 1; t <= 5; ++t) {
+            const Values values = gradient(log.rank(), t);
+            gpu.set_gradients(values);
+            call_captured(log, captured(log.rank()), [&] { return try_step(gpu.get(), log); });
+            ONEBIT_EXPECT_OK(log, onebit_optimizer_step(gpu.get()));
+            undisturbed.step(values);
+            ONEBIT_EXPECT(log, same_bits(gpu.parameter_values(), undisturbed.parameter_values()));
+        }
+        ONEBIT_EXPECT(log, gpu.info().steps == 5 && gpu.info().frozen == 1);
+    });
+}
+
+TEST_CASE("an optimizer's step whose stream is captured on a rank is refused on all", "[cuda][capture]") {
+    train_with_capture(
+        0, [](int rank) { return rank == 1; },
+        [](onebit_optimizer_t optimizer, RankLog& log) {
+            const onebit_status_t status = onebit_optimizer_step(optimizer);
+            ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_UNSUPPORTED, "rank 1;config.stream;captured", status);
+            return status;
+        });
+}
+
+TEST_CASE("with buckets a rank whose stream is captured is refused alone, and the others wait for it",
+          "[cuda][capture]") {
+    train_with_capture(
+        1000, [](int rank) { return rank == 1; },
+        [](onebit_optimizer_t optimizer, RankLog& log) {
+            const onebit_status_t ready = onebit_optimizer_grad_ready(optimizer, 1);
+            if (!log.last_rank()) {
+                ONEBIT_EXPECT_OK(log, ready);
+                return ready;
+            }
+            ONEBIT_EXPECT(log, ready == ONEBIT_ERROR_UNSUPPORTED);
+            const onebit_status_t status = onebit_optimizer_step(optimizer);
+            ONEBIT_EXPECT(log, status == ONEBIT_ERROR_UNSUPPORTED);
+            return status;
+        });
+}
+
+// ---------------------------------------------------------------------------------------------- several GPUs ----
+
+TEST_CASE("a GPU that the kernels aren't compiled for is refused on every rank, when a handle is created", "[cuda]") {
+    run_ranks(2, [&](onebit_comm_t comm, RankLog& log) {
+        onebit_allreduce_config_t config = gpu_config(ONEBIT_ALGORITHM_FLAT);
+        if (log.last_rank()) config.stream = stream_of_gpu(kGpuWithoutCode);
+        onebit_allreduce_t handle = nullptr;
+        ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_UNSUPPORTED, "rank 1;config.memory;compute capability",
+                              onebit_allreduce_create(comm, &config, &handle));
+    });
+}
+
+TEST_CASE("an optimizer makes no context but on its stream's GPU", "[cuda]") {
+    run_ranks(2, [&](onebit_comm_t comm, RankLog& log) {
+        DeviceArray<float> parameters(Values(kCount, 1.0F));
+        DeviceArray<float> gradients(data_of(log.rank(), 0));
+        const onebit_tensor_t tensor = ONEBIT_TENSOR_INIT(parameters.data(), gradients.data(), kCount);
+        onebit_optimizer_config_t config = ONEBIT_OPTIMIZER_CONFIG_INIT(ONEBIT_OPTIMIZER_ADAM, 1e-2);
+        config.memory = ONEBIT_MEMORY_CUDA;
+        config.stream = stream_of_gpu(0);
+        onebit_optimizer_t optimizer = nullptr;
+        set_current_gpu(5);
+        ONEBIT_EXPECT_OK(log, onebit_optimizer_create(comm, &config, &tensor, 1, &optimizer));
+        ONEBIT_EXPECT_OK(log, onebit_optimizer_set_gradients(optimizer, 0, gradients.data()));
+        ONEBIT_EXPECT_OK(log, onebit_optimizer_step(optimizer));
+        ONEBIT_EXPECT_OK(log, onebit_optimizer_destroy(optimizer));
+        ONEBIT_EXPECT(log, !gpus_used().contains(5) && current_gpu() == 5);
+        set_current_gpu(0);
+    });
+}
+
+TEST_CASE("gradients that are elsewhere in each step don't make it wait for the stream", "[cuda]") {
+    run_ranks(2, [&](onebit_comm_t comm, RankLog& log) {
+        const Model model{optimizer_config(ONEBIT_OPTIMIZER_ADAM), {{5000}, {33}, {4096}}};
+        TrainingOn gpu(kGpu, comm, model, log);
+        TrainingOn host(kHost, comm, model, log);
+        const Gradient gradient = gaussian_gradient(model.count(), 3);
+        for (std::uint64_t t = 1; t <= 4; ++t) {
+            for (const std::size_t tensor : {0, 2}) gpu.move_gradients(tensor);
+            const Values values = gradient(log.rank(), t);
+            gpu.set_gradients(values);
+            const std::size_t before = pageable_copies();
+            ONEBIT_EXPECT_OK(log, onebit_optimizer_step(gpu.get()));
+            ONEBIT_EXPECT(log, pageable_copies() == before);
+            host.step(values);
+            ONEBIT_EXPECT(log, same_bits(gpu.parameter_values(), host.parameter_values()));
+        }
+    });
+}
+
+} // namespace
