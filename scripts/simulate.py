@@ -25,10 +25,12 @@ LAB = "simulate"
 PROGRAM = ROOT / "build/release/simulation/simulated_allreduce"
 OSU = ROOT / "build/release/bench/osu_onebit_allreduce"
 
-# Nanoseconds of one core per element; bench/kernel_benchmark --ratio, avx512, on the machine of docs/BENCHMARKS.md.
-RATES = {"check": 0.32, "encode": 0.71, "average": 0.35, "average_message": 0.04, "decode": 0.38, "add": 0.70}
-# And to average one element inside a node: share_next and the average, then a pass of its own, under perf, beside decode.
-NODE_RATE = 0.9
+# Nanoseconds of one core per element; bench/kernel_benchmark --ratio, avx512, on the EPYC of docs/BENCHMARKS.md ("add": axpy).
+RATES = {"check": 0.18, "encode": 0.36, "average": 0.11, "average_message": 0.04, "decode": 0.16, "add": 0.30}
+# And inside a node, for each element of a shard and each neighbour: "copy", and what mean_encode takes longer than encode.
+NODE_RATE = 0.48
+# One core there fetches 34 GB/s, both together 50: how much longer each takes when both are at it, as in a lab.
+TWO_AT_ONCE = 1.36
 CPU_SPEED = "1Gf"  # any: the rates say how long things take
 # Name: bytes per second of a link, its latency in seconds (a message crosses two), seconds of a core per message.
 NETWORKS = {
@@ -73,13 +75,14 @@ def write_cluster(folder, network, hosts, ranks_per_host):
     return platform, hostfile
 
 
-def simulate(options, network, hosts, algorithm, count, ranks_per_host=1, check=False, ranks_per_core=1, calls=1):
+def simulate(options, network, hosts, algorithm, count, ranks_per_host=1, check=False, slower=1.0, calls=1):
     """Microseconds of a call; None if it took too long to find out."""
     # How often a rank that waits looks, simulated; every message costs it one look.
-    poll = 1e-5 if count > 10 * SMALL else 1e-7
-    rates = {name: rate * ranks_per_core for name, rate in RATES.items()}
+    large = count > 100 * SMALL
+    poll = 1e-5 if large else 1e-7
+    rates = {name: rate * slower for name, rate in RATES.items()}
     arguments = [algorithm, str(count), str(calls), str(rates["check"] if check else 0), str(rates["encode"]),
-                 str(NODE_RATE * ranks_per_host), str(rates["average"]), str(rates["average_message"]), str(rates["decode"]),
+                 str(NODE_RATE * slower * (ranks_per_host - 1)), str(rates["average"]), str(rates["average_message"]), str(rates["decode"]),
                  str(rates["add"]), str(poll * 1e9)]
     configuration = {
         "smpi/simulate-computation": "no", "smpi/host-speed": CPU_SPEED, "smpi/cpu-threshold": "0",
@@ -89,7 +92,7 @@ def simulate(options, network, hosts, algorithm, count, ranks_per_host=1, check=
     }
     with tempfile.TemporaryDirectory() as folder:
         platform, hostfile = write_cluster(Path(folder), network, hosts, ranks_per_host)
-        command = ["env", "ONEBIT_TIMEOUT=0", f"ONEBIT_PIECE={1 << 20 if count > 10 * SMALL else 1 << 18}",
+        command = ["env", "ONEBIT_TIMEOUT=0", f"ONEBIT_PIECE={1 << 20 if large else 1 << 18}",
                    "smpirun", "-platform", str(platform), "-hostfile", str(hostfile), "-np", str(hosts * ranks_per_host),
                    "--log=root.thres:error", *(f"--cfg={name}:{value}" for name, value in configuration.items()),
                    str(options.program), *arguments]
@@ -125,8 +128,9 @@ class Results:
 # ---- beside what is real ----
 
 COMPARED_COUNT = 16 << 20
-COMPARED = [(network, hosts, algorithm) for network in ("100 Mbit/s", "1 Gbit/s") for hosts in (2, 4)
-            for algorithm in ("mpi", "flat", "pipelined")]
+# Network, hosts, ranks on each, forms.
+COMPARED = [(network, hosts, ranks, algorithms) for network in ("100 Mbit/s", "1 Gbit/s") for hosts, ranks, algorithms in (
+    (2, 1, ("flat", "pipelined")), (4, 1, ("flat", "pipelined")), (2, 2, ("pipelined", "two_level")))]
 
 
 def measure(algorithm):
@@ -140,31 +144,38 @@ def measure(algorithm):
     return {algorithm: float(rows[0][6]), "mpi": float(rows[0][7])}
 
 
+def lab_name(network, hosts, ranks, algorithm):
+    return f"{network} {hosts}x{ranks} {algorithm}"
+
+
 def measure_all(results):
-    for network, hosts in dict.fromkeys((network, hosts) for network, hosts, _ in COMPARED):
+    for network, hosts, ranks, algorithms in COMPARED:
         rate = network.replace(" Mbit/s", "mbit").replace(" Gbit/s", "gbit")
-        subprocess.run([str(NETLAB), "up", "--name", LAB, "--hosts", str(hosts), "--rate", rate], check=True, stdout=sys.stderr)
+        subprocess.run([str(NETLAB), "up", "--name", LAB, "--hosts", str(hosts), "--rate", rate, "--ranks-per-host", str(ranks)],
+                       check=True, stdout=sys.stderr)
         try:
-            for algorithm in ("flat", "pipelined"):
-                results.get(f"measured {network} {hosts} {algorithm}", lambda: measure(algorithm))
+            for algorithm in algorithms:
+                results.get("measured " + lab_name(network, hosts, ranks, algorithm), lambda: measure(algorithm))
         finally:
             subprocess.run([str(NETLAB), "down", "--name", LAB], check=True, stdout=sys.stderr)
 
 
 def comparison(options, results):
-    lines = ["| network | hosts | form | measured, ms | simulated, ms | off by |", "| --- " * 6 + "|"]
-    for network, hosts, algorithm in COMPARED:
-        measured = results.values.get(f"measured {network} {hosts} {'flat' if algorithm == 'mpi' else algorithm}")
-        if measured is None:
+    lines = ["| network | hosts | ranks on each | form | measured, ms | simulated, ms | off by |", "| --- " * 7 + "|"]
+    for network, hosts, ranks, algorithms in COMPARED:
+        beside = results.values.get("measured " + lab_name(network, hosts, ranks, algorithms[0]))
+        if beside is None:
             continue  # --measure was not asked for
-        measured = measured[algorithm]
-        # All hosts of a lab are one machine, of two cores.
-        simulated = results.get(f"compared {network} {hosts} {algorithm}",
-                                lambda: simulate(options, network, hosts, algorithm, COMPARED_COUNT, ranks_per_core=hosts // 2))
-        if simulated is None:
-            die(f"{network}, {hosts} hosts, {algorithm}: not done in {options.timeout} seconds")
-        lines.append(f"| {network} | {hosts} | {name_of(algorithm)} | {measured / 1e3:.1f} | {simulated / 1e3:.1f} | "
-                     f"{100 * (simulated / measured - 1):+.0f} % |")
+        for algorithm in ("mpi", *algorithms):
+            measured = (beside if algorithm == "mpi"
+                        else results.values["measured " + lab_name(network, hosts, ranks, algorithm)])[algorithm]
+            # All ranks of a lab are on one machine, of two cores.
+            simulated = results.get("compared " + lab_name(network, hosts, ranks, algorithm), lambda: simulate(
+                options, network, hosts, algorithm, COMPARED_COUNT, ranks, slower=TWO_AT_ONCE * hosts * ranks / 2))
+            if simulated is None:
+                die(f"{network}, {hosts} hosts, {algorithm}: not done in {options.timeout} seconds")
+            lines.append(f"| {network} | {hosts} | {ranks} | {name_of(algorithm)} | {measured / 1e3:.1f} | {simulated / 1e3:.1f} | "
+                         f"{100 * (simulated / measured - 1):+.0f} % |")
     return "\n".join(lines) + "\n"
 
 
@@ -181,13 +192,15 @@ def clusters():
     for network in networks:
         for hosts in (16, 64):
             yield network, hosts, 1, BERT_LARGE, ("mpi", "flat", "pipelined")
-        for hosts, ranks in ((4, 4), (8, 8)):
+        for hosts, ranks in ((4, 4), (8, 8), (32, 8)):
             yield network, hosts, ranks, BERT_LARGE, ("mpi", "flat", "two_level")
     for network in networks:  # chunks are no larger than a piece: pipelined is flat
         yield network, 256, 1, BERT_LARGE, ("mpi", "flat")
-    for hosts in (16, 64, 256):
+    for hosts in (16, 64):
         for network in networks:
             yield network, hosts, 1, SMALL, ("mpi", "flat", "bruck")
+    for network in networks:  # with more elements every message's look at the network would take hours
+        yield network, 256, 1, SMALL // 10, ("mpi", "flat", "bruck")
 
 
 def large_clusters(options, results):
@@ -202,7 +215,7 @@ def large_clusters(options, results):
                  for a in ("mpi", "flat", "pipelined", "bruck", "two_level")]
         ours = [time for algorithm, time in times.items() if algorithm != "mpi" and time]
         gain = f"{times['mpi'] / min(ours):.2g}" if ours and times["mpi"] else "?"
-        lines.append(f"| {network} | {hosts} | {ranks} | {count // 1_000_000} M | " + " | ".join(cells) + f" | {gain} |")
+        lines.append(f"| {network} | {hosts} | {ranks} | {count / 1e6:g} M | " + " | ".join(cells) + f" | {gain} |")
     return "\n".join(lines) + "\n"
 
 
