@@ -194,7 +194,7 @@ def clusters():
     for network in networks:
         for hosts in (16, 64):
             yield network, hosts, 1, BERT_LARGE, ("mpi", "flat", "pipelined")
-        for hosts, ranks in ((4, 4), (8, 8), (32, 8)):
+        for hosts, ranks in ((4, 4), (8, 8)):
             yield network, hosts, ranks, BERT_LARGE, ("mpi", "flat", "two_level")
     for network in networks:  # chunks are no larger than a piece: pipelined is flat
         yield network, 256, 1, BERT_LARGE, ("mpi", "flat")
