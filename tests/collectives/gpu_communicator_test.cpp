@@ -265,6 +265,7 @@ TEST_CASE("a communicator works on its stream's GPU, whichever is current", "[nc
             buffer.copy_from(data_of(communicator->rank(), 0).data());
             ONEBIT_RETURN_IF_ERROR(handle->run(buffer.data(), buffer.data()));
             buffer.copy_to(rank->averages.emplace_back(kCount).data());
+            buffer = {}; // its memory is the handle's
             handle.reset();
         }
         communicator.reset();
