@@ -88,7 +88,7 @@ void add_options(CLI::App& app, OsuOptions& options, Words& words) {
     app.add_option("--group", words.group, "Elements that share a scale: block or tensor (default block)")
         ->check(CLI::IsMember({"block", "tensor"}));
     app.add_option("--algorithm", words.algorithm,
-                   "auto, dense, flat, pipelined, two_level or bruck (default auto: the library's choice)")
+                   "auto, dense, flat, pipelined, two_level, bruck or ring (default auto: the library's choice)")
         ->check(CLI::IsMember(std::vector<std::string>(kAlgorithmNames.begin(), kAlgorithmNames.end())));
     app.add_option("--check", words.check, "What each call makes sure of: full, none or full_low_memory (default full)")
         ->check(CLI::IsMember(std::vector<std::string>(kCheckNames.begin(), kCheckNames.end())));

@@ -16,7 +16,7 @@
 namespace onebit::bench {
 
 // By onebit_algorithm_t, as on the command line.
-inline constexpr std::array kAlgorithmNames = {"auto", "dense", "flat", "pipelined", "two_level", "bruck"};
+inline constexpr std::array kAlgorithmNames = {"auto", "dense", "flat", "pipelined", "two_level", "bruck", "ring"};
 
 // By onebit_check_t.
 inline constexpr std::array kCheckNames = {"full", "none", "full_low_memory"};

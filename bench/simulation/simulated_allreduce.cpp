@@ -6,7 +6,7 @@
 //
 //     simulated_allreduce ALGORITHM ELEMENTS CALLS CHECK ENCODE NODE AVERAGE AVERAGE_MESSAGE DECODE ADD POLL
 //
-// ALGORITHM: auto, dense, flat, pipelined, two_level, bruck; or mpi: MPI_Allreduce itself. CHECK and those after it:
+// ALGORITHM: auto, dense, flat, pipelined, two_level, bruck, ring; or mpi: MPI_Allreduce itself. CHECK and those after it:
 // nanoseconds (simulated_codec.hpp; ADD: MPI_Allreduce's sum, per element); a CHECK of 0: ONEBIT_CHECK_NONE.
 
 #include <mpi.h>
@@ -32,7 +32,7 @@ void require(onebit_status_t status, const char* call) {
 }
 
 onebit_algorithm_t algorithm_of(const std::string& name) {
-    for (int a = ONEBIT_ALGORITHM_AUTO; a <= ONEBIT_ALGORITHM_BRUCK; ++a) {
+    for (int a = ONEBIT_ALGORITHM_AUTO; a <= ONEBIT_ALGORITHM_RING; ++a) {
         if (name == onebit::algorithm_name(static_cast<onebit_algorithm_t>(a)))
             return static_cast<onebit_algorithm_t>(a);
     }

@@ -177,8 +177,8 @@ typedef enum onebit_datatype ONEBIT_ENUM_INT {
 typedef enum onebit_memory ONEBIT_ENUM_INT {
     ONEBIT_MEMORY_HOST = 0,
     ONEBIT_MEMORY_CUDA = 1 /* of a GPU, the one that config.stream is of; UNSUPPORTED in a build without CUDA, on a
-                              machine without a GPU, on a GPU that the library has no code for, and with BRUCK;
-                              TWO_LEVEL becomes PIPELINED where there is no NCCL inside the nodes */
+                              machine without a GPU, on a GPU that the library has no code for, and with BRUCK and
+                              RING; TWO_LEVEL becomes PIPELINED where there is no NCCL inside the nodes */
 } onebit_memory_t;
 
 typedef enum onebit_algorithm ONEBIT_ENUM_INT {
@@ -191,10 +191,13 @@ typedef enum onebit_algorithm ONEBIT_ENUM_INT {
                                        compressed between nodes: fewer bytes there and a smaller error. Becomes
                                        PIPELINED where there is one node, or one rank on each, or nodes have different
                                        numbers of ranks. An error state of its own: a handle has either this form or
-                                       the other three */
-    ONEBIT_ALGORITHM_BRUCK = 5      /* FLAT, with the same result to the bit, whose messages travel through other ranks,
+                                       the others */
+    ONEBIT_ALGORITHM_BRUCK = 5,     /* FLAT, with the same result to the bit, whose messages travel through other ranks,
                                        many as one (ONEBIT_RADIX): for hundreds of ranks and few values. Only where the
                                        handle was created with it */
+    ONEBIT_ALGORITHM_RING = 6       /* PIPELINED, with the same result to the bit, whose averages travel from rank to
+                                       rank instead of straight to each: for racks whose links to each other are slower
+                                       than their hosts' together. Likewise */
 } onebit_algorithm_t;
 
 typedef enum onebit_codec ONEBIT_ENUM_INT {

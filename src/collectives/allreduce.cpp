@@ -8,7 +8,6 @@
 
 #include "collectives/dense.hpp"
 #include "collectives/device_two_level.hpp"
-#include "collectives/flat_pipelined.hpp"
 #include "collectives/flat_plain.hpp"
 #include "collectives/shared_allreduce.hpp"
 #include "collectives/two_level.hpp"
@@ -19,7 +18,15 @@ namespace onebit {
 namespace {
 
 /// The exchanges of one channel, those of a dense form the last ones; and of the channel between nodes.
-enum Tag : int { kAgreementTag = 0, kPlainTag = 2, kSumTag = 4, kPipelinedTag = 6, kBruckTag = 10, kDenseTag = 12 };
+enum Tag : int {
+    kAgreementTag = 0,
+    kPlainTag = 2,
+    kSumTag = 4,
+    kPipelinedTag = 6,
+    kBruckTag = 10,
+    kDenseTag = 12,
+    kRingTag = 14, // and all behind it
+};
 constexpr int kAcrossTag = 0;
 
 } // namespace
@@ -121,14 +128,22 @@ Status Allreduce::allocate(const Environment& environment, FlatAllreduce::Extras
         ONEBIT_RETURN_IF_ERROR(PlainFlat::create(*channel_, *flat_, PlainFlat::kDirect, kPipelinedTag, &plain));
         add_form(ONEBIT_ALGORITHM_PIPELINED, std::move(plain));
     } else {
-        std::unique_ptr<PipelinedFlat> pipelined;
-        ONEBIT_RETURN_IF_ERROR(PipelinedFlat::create(*channel_, *flat_, plan_.piece_blocks, kPipelinedTag, &pipelined));
-        add_form(ONEBIT_ALGORITHM_PIPELINED, std::move(pipelined));
+        ONEBIT_RETURN_IF_ERROR(add_pipelined(ONEBIT_ALGORITHM_PIPELINED, PipelinedFlat::Way::kStraight, kPipelinedTag));
     }
-    if (plan_.algorithm != ONEBIT_ALGORITHM_BRUCK) return {};
-    std::unique_ptr<PlainFlat> bruck;
-    ONEBIT_RETURN_IF_ERROR(PlainFlat::create(*channel_, *flat_, plan_.radix, kBruckTag, &bruck));
-    add_form(ONEBIT_ALGORITHM_BRUCK, std::move(bruck));
+    if (plan_.algorithm == ONEBIT_ALGORITHM_BRUCK) {
+        ONEBIT_RETURN_IF_ERROR(PlainFlat::create(*channel_, *flat_, plan_.radix, kBruckTag, &plain));
+        add_form(ONEBIT_ALGORITHM_BRUCK, std::move(plain));
+    }
+    if (plan_.algorithm == ONEBIT_ALGORITHM_RING) {
+        ONEBIT_RETURN_IF_ERROR(add_pipelined(ONEBIT_ALGORITHM_RING, PipelinedFlat::Way::kRing, kRingTag));
+    }
+    return {};
+}
+
+Status Allreduce::add_pipelined(onebit_algorithm_t name, PipelinedFlat::Way way, int tag) {
+    std::unique_ptr<PipelinedFlat> made;
+    ONEBIT_RETURN_IF_ERROR(PipelinedFlat::create(*channel_, *flat_, way, plan_.piece_blocks, tag, &made));
+    add_form(name, std::move(made));
     return {};
 }
 
@@ -383,9 +398,10 @@ Status Allreduce::agree_now(const Status& own, std::uint32_t word, std::uint64_t
 Status Allreduce::set_algorithm(onebit_algorithm_t algorithm) {
     ONEBIT_RETURN_IF_ERROR(check_idle());
     if (algorithm <= ONEBIT_ALGORITHM_AUTO || static_cast<std::size_t>(algorithm) >= forms_.size()) {
-        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT,
-                             "algorithm: %d is not ONEBIT_ALGORITHM_DENSE, _FLAT, _PIPELINED, _TWO_LEVEL or _BRUCK",
-                             static_cast<int>(algorithm));
+        return Status::error(
+            ONEBIT_ERROR_INVALID_ARGUMENT,
+            "algorithm: %d is not ONEBIT_ALGORITHM_DENSE, _FLAT, _PIPELINED, _TWO_LEVEL, _BRUCK or _RING",
+            static_cast<int>(algorithm));
     }
     if (algorithm == ONEBIT_ALGORITHM_DENSE && form(algorithm).algorithm == nullptr) {
         ONEBIT_RETURN_IF_ERROR(add_dense());

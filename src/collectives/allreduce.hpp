@@ -15,6 +15,7 @@
 #include "collectives/communicator.hpp"
 #include "collectives/direct_sum.hpp"
 #include "collectives/flat.hpp"
+#include "collectives/flat_pipelined.hpp"
 #include "collectives/placement.hpp"
 #include "collectives/plan.hpp"
 #include "collectives/stages.hpp"
@@ -125,6 +126,7 @@ class Allreduce {
 
     Status share_memory(Communicator& communicator);
     Status open_two_levels(Communicator& communicator, TwoLevelForm::Channels* channels);
+    Status add_pipelined(onebit_algorithm_t name, PipelinedFlat::Way way, int tag);
     Status add_two_levels();
     Status allocate(const Environment& environment, FlatAllreduce::Extras extras);
     Status add_dense();
@@ -160,8 +162,8 @@ class Allreduce {
     bool leaving_together_ = false; ///< all ranks know that they are giving up what they have of them
     std::unique_ptr<FlatAllreduce> flat_;
     std::unique_ptr<DirectSum> direct_sum_;
-    std::array<Form, ONEBIT_ALGORITHM_BRUCK + 1> forms_; ///< by onebit_algorithm_t; none for AUTO
-    TwoLevelForm* two_level_ = nullptr;                  ///< the one among them, if it is
+    std::array<Form, kAlgorithms> forms_; ///< by onebit_algorithm_t; none for AUTO
+    TwoLevelForm* two_level_ = nullptr;   ///< the one among them, if it is
 
     // The operation in flight.
     bool in_flight_ = false;

@@ -3,65 +3,12 @@
 #include "collectives/bruck.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
+
+#include "collectives/hopping_exchange.hpp"
 
 namespace onebit {
 namespace {
-
-struct Copy {
-    const void* from;
-    void* to;
-    std::size_t bytes;
-};
-
-void make(const std::vector<Copy>& copies) {
-    for (const Copy& copy : copies) std::memcpy(copy.to, copy.from, copy.bytes);
-}
-
-/// Hops one after the other: copies into what is to be sent, then its messages. At the end, copies out of what came.
-class HoppingExchange final : public Exchange {
-  public:
-    struct Hop {
-        std::vector<Copy> copies;
-        std::unique_ptr<Exchange> messages;
-    };
-
-    Status start() override {
-        current_ = 0;
-        return start_hop();
-    }
-
-    Status test(bool* done) override {
-        *done = false;
-        while (current_ < hops_.size()) {
-            bool arrived = false;
-            ONEBIT_RETURN_IF_ERROR(hops_[current_].messages->test(&arrived));
-            if (!arrived) return {};
-            if (++current_ == hops_.size()) {
-                make(last_copies_);
-            } else {
-                ONEBIT_RETURN_IF_ERROR(start_hop());
-            }
-        }
-        *done = true;
-        return {};
-    }
-
-    void add_hop(Hop hop) { hops_.push_back(std::move(hop)); }
-    void set_last_copies(std::vector<Copy> copies) { last_copies_ = std::move(copies); }
-
-  private:
-    Status start_hop() {
-        if (current_ == hops_.size()) return {}; // one rank: there are none
-        make(hops_[current_].copies);
-        return hops_[current_].messages->start();
-    }
-
-    std::vector<Hop> hops_;
-    std::vector<Copy> last_copies_;
-    std::size_t current_ = 0;
-};
 
 std::vector<std::size_t> weights(std::size_t ranks, std::size_t radix) {
     std::vector<std::size_t> weights;
@@ -121,8 +68,8 @@ class AllToAllPlan {
     }
 
     /// All have arrived: what had `distance` to go has come from so many ranks back.
-    std::vector<Copy> last_copies(std::span<void* const> from) const {
-        std::vector<Copy> copies;
+    std::vector<HoppingExchange::Copy> last_copies(std::span<void* const> from) const {
+        std::vector<HoppingExchange::Copy> copies;
         if (to_[rank_].bytes == 0) return copies;
         for (std::size_t distance = 1; distance < ranks_; ++distance) {
             copies.push_back({at_[distance], from[ahead(ranks_ - distance)], to_[rank_].bytes});

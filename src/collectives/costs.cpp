@@ -143,6 +143,7 @@ std::vector<onebit_algorithm_t> forms_for(const NodeGroups& groups, onebit_memor
         std::erase(forms, ONEBIT_ALGORITHM_TWO_LEVEL);
     }
     if (memory != ONEBIT_MEMORY_HOST || !suits_bruck(groups)) std::erase(forms, ONEBIT_ALGORITHM_BRUCK);
+    if (memory != ONEBIT_MEMORY_HOST || !suits_ring(groups)) std::erase(forms, ONEBIT_ALGORITHM_RING);
     return forms;
 }
 

@@ -14,17 +14,24 @@
 
 #include "collectives/bruck.hpp"
 #include "collectives/node_groups.hpp"
+#include "core/config.hpp"
 #include "transport/transport.hpp"
 
 namespace onebit {
 
 /// The forms that AUTO chooses from. FLAT is not among them: PIPELINED is the same, as quick or quicker.
 inline constexpr std::array kChosenForms = {ONEBIT_ALGORITHM_DENSE, ONEBIT_ALGORITHM_PIPELINED,
-                                            ONEBIT_ALGORITHM_TWO_LEVEL, ONEBIT_ALGORITHM_BRUCK};
+                                            ONEBIT_ALGORITHM_TWO_LEVEL, ONEBIT_ALGORITHM_BRUCK, ONEBIT_ALGORITHM_RING};
 
 /// Whether messages that travel through other ranks may be worth it: between few ranks they save next to nothing.
 inline bool suits_bruck(const NodeGroups& groups) {
     return groups.node_of_rank.size() >= kManyRanks;
+}
+
+/// Whether nodes may be so many that there is more than one switch between them. What those carry no estimate knows, so
+/// that RING is only ever taken where a table says that it was measured.
+inline bool suits_ring(const NodeGroups& groups) {
+    return groups.nodes >= kManyRanks;
 }
 
 /// Why two levels would make no sense between some ranks, or can't be had of values in some memory; NULL: they do and
@@ -42,7 +49,7 @@ class Costs {
 
     struct Row {
         std::uint64_t count = 0;
-        std::array<double, ONEBIT_ALGORITHM_BRUCK + 1> microseconds{}; ///< by onebit_algorithm_t
+        std::array<double, kAlgorithms> microseconds{}; ///< by onebit_algorithm_t
 
         Row() { microseconds.fill(kNever); }
     };

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "collectives/bruck.hpp"
+#include "collectives/ring.hpp"
 
 namespace onebit {
 
@@ -49,8 +50,9 @@ Part FlatAllreduce::part(std::size_t peer, const std::uint32_t* message, const W
             words.count * sizeof(std::uint32_t), on_device()};
 }
 
-Status FlatAllreduce::plan_chunks(Transport& transport, const Round& buffers, const WordsOf& words_of, int tag,
-                                  std::unique_ptr<Exchange>* exchange) const {
+Status FlatAllreduce::plan_chunks(Transport& transport, std::size_t round, const WordsOf& words_of, int tag,
+                                  std::unique_ptr<Exchange>* chunks) const {
+    const Round& buffers = rounds_[round];
     const WordRange own = words_of(own_chunk());
     std::vector<Part> sends;
     std::vector<Part> receives;
@@ -60,11 +62,12 @@ Status FlatAllreduce::plan_chunks(Transport& transport, const Round& buffers, co
         sends.push_back(part(j, buffers.worker_messages[j], words_of(chunk)));
         receives.push_back(part(j, to_be_averaged_[j], own));
     }
-    return transport.plan_exchange(std::move(sends), std::move(receives), tag, exchange);
+    return transport.plan_exchange(std::move(sends), std::move(receives), tag, chunks);
 }
 
-Status FlatAllreduce::plan_results(Transport& transport, const Round& buffers, const WordsOf& words_of, int tag,
-                                   std::unique_ptr<Exchange>* exchange) const {
+Status FlatAllreduce::plan_results(Transport& transport, std::size_t round, const WordsOf& words_of, int tag,
+                                   std::unique_ptr<Exchange>* results) const {
+    const Round& buffers = rounds_[round];
     const WordRange own = words_of(own_chunk());
     std::vector<Part> sends;
     std::vector<Part> receives;
@@ -74,13 +77,23 @@ Status FlatAllreduce::plan_results(Transport& transport, const Round& buffers, c
         sends.push_back(part(j, buffers.results[rank_], own));
         receives.push_back(part(j, buffers.results[j], words_of(chunk)));
     }
-    return transport.plan_exchange(std::move(sends), std::move(receives), tag, exchange);
+    return transport.plan_exchange(std::move(sends), std::move(receives), tag, results);
 }
 
-Status FlatAllreduce::plan_exchanges(Transport& transport, std::size_t round, const WordsOf& words_of, int tag,
-                                     std::unique_ptr<Exchange>* chunks, std::unique_ptr<Exchange>* results) {
-    ONEBIT_RETURN_IF_ERROR(plan_chunks(transport, rounds_[round], words_of, tag, chunks));
-    return plan_results(transport, rounds_[round], words_of, tag + 1, results);
+Status FlatAllreduce::plan_ring_of_results(Transport& transport, std::size_t round, const WordsOf& words_of, int tag,
+                                           std::unique_ptr<Exchange>* results) const {
+    ONEBIT_RETURN_IF_ERROR(check_on_host("ONEBIT_ALGORITHM_RING"));
+    std::vector<Part> blocks;
+    for (const Chunk& chunk : chunks_) {
+        blocks.push_back(part(chunk.index, rounds_[round].results[chunk.index], words_of(chunk)));
+    }
+    return plan_ring_all_gather(transport, tag, blocks, results);
+}
+
+/// Messages that hop are copied, or at least passed on, by the processor.
+Status FlatAllreduce::check_on_host(const char* form) const {
+    if (!on_device()) return {};
+    return Status::error(ONEBIT_ERROR_UNSUPPORTED, "%s: not in a GPU's memory", form);
 }
 
 /// Pieces of messages lie a whole message apart, where such calls want rows that lie one behind the other; so it is
@@ -97,13 +110,13 @@ Status FlatAllreduce::plan_whole_exchanges(Transport& transport, std::size_t rou
         ONEBIT_RETURN_IF_ERROR(
             transport.plan_native(Pattern::kAllToAll, buffers.results.front(), incoming_.data(), row_bytes, chunks));
     } else {
-        ONEBIT_RETURN_IF_ERROR(plan_chunks(transport, buffers, all_words, tag, chunks));
+        ONEBIT_RETURN_IF_ERROR(plan_chunks(transport, round, all_words, tag, chunks));
     }
     if (row_bytes > 0 && transport.has_native(Pattern::kAllGather)) {
         return transport.plan_native(Pattern::kAllGather, buffers.results[rank_], buffers.results.front(), row_bytes,
                                      results);
     }
-    return plan_results(transport, buffers, all_words, tag + 1, results);
+    return plan_results(transport, round, all_words, tag + 1, results);
 }
 
 /// Of the messages, where they are equally long, there is somebody to send them to, and they lie on a GPU; else 0. All
@@ -117,9 +130,7 @@ std::size_t FlatAllreduce::native_row_bytes() const {
 
 Status FlatAllreduce::plan_bruck_exchanges(Transport& transport, std::size_t round, std::size_t radix, int tag,
                                            std::unique_ptr<Exchange>* chunks, std::unique_ptr<Exchange>* results) {
-    if (on_device()) { // messages that hop are copied by the processor
-        return Status::error(ONEBIT_ERROR_UNSUPPORTED, "ONEBIT_ALGORITHM_BRUCK: not in a GPU's memory");
-    }
+    ONEBIT_RETURN_IF_ERROR(check_on_host("ONEBIT_ALGORITHM_BRUCK"));
     const Round& buffers = rounds_[round];
     std::vector<Part> to;
     std::vector<void*> from;

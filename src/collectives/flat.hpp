@@ -83,11 +83,16 @@ class FlatAllreduce {
     std::size_t current_round() const { return current_; }
     const Codec& codec() const { return codec_; }
     using WordsOf = std::function<WordRange(const Chunk&)>;
-    /// Plans both exchanges of the part of every chunk's message that `words_of` says. Tags `tag` and `tag` + 1.
-    Status plan_exchanges(Transport& transport, std::size_t round, const WordsOf& words_of, int tag,
-                          std::unique_ptr<Exchange>* chunks, std::unique_ptr<Exchange>* results);
+    /// Each plans one of the two exchanges, of the part of every chunk's message that `words_of` says.
+    Status plan_chunks(Transport& transport, std::size_t round, const WordsOf& words_of, int tag,
+                       std::unique_ptr<Exchange>* chunks) const;
+    Status plan_results(Transport& transport, std::size_t round, const WordsOf& words_of, int tag,
+                        std::unique_ptr<Exchange>* results) const;
+    /// The results' along a ring.
+    Status plan_ring_of_results(Transport& transport, std::size_t round, const WordsOf& words_of, int tag,
+                                std::unique_ptr<Exchange>* results) const;
     /// Plans both exchanges of whole messages, by the transport's own calls where they are equally long and it has
-    /// them; a round planned so is used in no other way. Likewise.
+    /// them; a round planned so is used in no other way. Tags `tag` and `tag` + 1.
     Status plan_whole_exchanges(Transport& transport, std::size_t round, int tag, std::unique_ptr<Exchange>* chunks,
                                 std::unique_ptr<Exchange>* results);
     /// Plans both exchanges of whole messages by Bruck's algorithm. Likewise.
@@ -127,12 +132,9 @@ class FlatAllreduce {
         std::vector<std::uint32_t*> results;         ///< by chunk: where its average arrives
     };
 
-    Status plan_chunks(Transport& transport, const Round& buffers, const WordsOf& words_of, int tag,
-                       std::unique_ptr<Exchange>* exchange) const;
-    Status plan_results(Transport& transport, const Round& buffers, const WordsOf& words_of, int tag,
-                        std::unique_ptr<Exchange>* exchange) const;
     Part part(std::size_t peer, const std::uint32_t* message, const WordRange& words) const;
     std::size_t native_row_bytes() const;
+    Status check_on_host(const char* form) const;
 
     /// Whether it is up to somebody else to commit the call.
     bool awaits_commit() const { return operands_.tentative && operands_.consent == nullptr; }

@@ -7,21 +7,29 @@
 
 namespace onebit {
 
-PipelinedFlat::PipelinedFlat(FlatAllreduce& flat, std::size_t piece_blocks)
+namespace {
+
+/// A piece along a ring has a tag of its own, of which MPI has 32767 at least.
+constexpr std::size_t kMostRings = 16384;
+
+} // namespace
+
+PipelinedFlat::PipelinedFlat(FlatAllreduce& flat, Way way, std::size_t piece_blocks)
     : flat_(flat),
-      piece_blocks_(piece_blocks),
+      way_(way),
       trailing_(flat.codec().trailer_of(flat.chunks().front()).count >
                 0), // if any chunk holds something, the first does
       exchanges_(flat.rounds()) {
     std::size_t most_blocks = 0;
     for (const Chunk& chunk : flat.chunks()) most_blocks = std::max(most_blocks, chunk.blocks());
-    pieces_ = ceil_divide(most_blocks, piece_blocks);
+    piece_blocks_ = way == Way::kRing ? std::max(piece_blocks, ceil_divide(most_blocks, kMostRings)) : piece_blocks;
+    pieces_ = ceil_divide(most_blocks, piece_blocks_);
     stages_ = {{"exchange pieces", [this](Step* step) { return advance(step); }}};
 }
 
-Status PipelinedFlat::create(Transport& transport, FlatAllreduce& flat, std::size_t piece_blocks, int tag,
+Status PipelinedFlat::create(Transport& transport, FlatAllreduce& flat, Way way, std::size_t piece_blocks, int tag,
                              std::unique_ptr<PipelinedFlat>* algorithm) {
-    std::unique_ptr<PipelinedFlat> made(new PipelinedFlat(flat, piece_blocks));
+    std::unique_ptr<PipelinedFlat> made(new PipelinedFlat(flat, way, piece_blocks));
     for (std::size_t round = 0; round < flat.rounds(); ++round) {
         ONEBIT_RETURN_IF_ERROR(made->plan_exchanges(transport, tag, round));
     }
@@ -29,20 +37,28 @@ Status PipelinedFlat::create(Transport& transport, FlatAllreduce& flat, std::siz
     return {};
 }
 
-/// Pieces of one chunk have one tag: they come in the order in which they were sent.
+/// Pieces of one chunk have one tag: they come in the order in which they were sent. Along a ring they have one each,
+/// for one may overtake the other on some hop.
 Status PipelinedFlat::plan_exchanges(Transport& transport, int tag, std::size_t round) {
+    const int chunk_tag = tag, result_tag = tag + 1, chunk_trailer_tag = tag + 2, result_trailer_tag = tag + 3;
+    const int ring_tag = tag + 4;
     const Codec& codec = flat_.codec();
     Exchanges& planned = exchanges_[round];
     planned.chunks.resize(pieces_);
     planned.results.resize(pieces_);
     for (std::size_t k = 0; k < pieces_; ++k) {
         const auto words_of = [&](const Chunk& chunk) { return codec.words_of(piece_of(chunk, k)); };
-        ONEBIT_RETURN_IF_ERROR(
-            flat_.plan_exchanges(transport, round, words_of, tag, &planned.chunks[k], &planned.results[k]));
+        ONEBIT_RETURN_IF_ERROR(flat_.plan_chunks(transport, round, words_of, chunk_tag, &planned.chunks[k]));
+        if (way_ == Way::kRing) {
+            ONEBIT_RETURN_IF_ERROR(flat_.plan_ring_of_results(transport, round, words_of,
+                                                              ring_tag + static_cast<int>(k), &planned.results[k]));
+        } else {
+            ONEBIT_RETURN_IF_ERROR(flat_.plan_results(transport, round, words_of, result_tag, &planned.results[k]));
+        }
     }
     const auto trailer_of = [&](const Chunk& chunk) { return codec.trailer_of(chunk); };
-    return flat_.plan_exchanges(transport, round, trailer_of, tag + 2, &planned.chunk_trailers,
-                                &planned.result_trailers);
+    ONEBIT_RETURN_IF_ERROR(flat_.plan_chunks(transport, round, trailer_of, chunk_trailer_tag, &planned.chunk_trailers));
+    return flat_.plan_results(transport, round, trailer_of, result_trailer_tag, &planned.result_trailers);
 }
 
 void PipelinedFlat::set_operands(const Operands& operands) {
@@ -55,6 +71,7 @@ void PipelinedFlat::set_operands(const Operands& operands) {
 // ---------------------------------------------------------------------------------------------- the one stage ----
 
 Status PipelinedFlat::advance(Step* step) {
+    if (way_ == Way::kRing) ONEBIT_RETURN_IF_ERROR(pass_results_on());
     for (const auto work : {&PipelinedFlat::average_next, &PipelinedFlat::encode_next, &PipelinedFlat::decode_next}) {
         bool did = false;
         ONEBIT_RETURN_IF_ERROR((this->*work)(&did));
@@ -69,6 +86,15 @@ Status PipelinedFlat::advance(Step* step) {
     flat_.finish(verdict_);
     *step = Step::kDone;
     return verdict_;
+}
+
+/// All pieces that are on their way: decoding waits for the first of them only, and for consent.
+Status PipelinedFlat::pass_results_on() {
+    bool arrived = false;
+    for (std::size_t k = decoded_; k < averaged_; ++k) {
+        ONEBIT_RETURN_IF_ERROR(exchanges().results[k]->test(&arrived));
+    }
+    return {};
 }
 
 /// Encodes the next piece of one chunk; sends when all chunks' are there.

@@ -17,12 +17,17 @@ namespace onebit {
 /// decoded_ <= averaged_ <= encoded_. A scale that covers more than a piece trails behind all bits: nothing is averaged
 /// before all ranks' have come, nothing decoded before all servers' have.
 ///
-/// The network must never run dry, so at each step what others wait for comes first (averaging), then what keeps the
-/// wire busy (encoding), then what only this rank needs (decoding).
+/// Results go straight to everybody, or along a ring (ring.hpp), which has to be kept going: what came is passed on.
+///
+/// The network must never run dry, so at each step what others wait for comes first (passing on, averaging), then what
+/// keeps the wire busy (encoding), then what only this rank needs (decoding).
 class PipelinedFlat final : public Algorithm {
   public:
-    /// `piece_blocks`: p. Local. The four tags from `tag` on are its own on this channel.
-    static Status create(Transport& transport, FlatAllreduce& flat, std::size_t piece_blocks, int tag,
+    enum class Way { kStraight, kRing }; ///< of the results
+
+    /// `piece_blocks`: p, or more where there would be too many. Local. The four tags from `tag` on are its own on this
+    /// channel; with a ring all from there on.
+    static Status create(Transport& transport, FlatAllreduce& flat, Way way, std::size_t piece_blocks, int tag,
                          std::unique_ptr<PipelinedFlat>* algorithm);
 
     std::span<const Stage> stages() const override { return stages_; }
@@ -43,17 +48,19 @@ class PipelinedFlat final : public Algorithm {
         std::unique_ptr<Exchange> result_trailers;
     };
 
-    PipelinedFlat(FlatAllreduce& flat, std::size_t piece_blocks);
+    PipelinedFlat(FlatAllreduce& flat, Way way, std::size_t piece_blocks);
     Status plan_exchanges(Transport& transport, int tag, std::size_t round);
     Exchanges& exchanges() { return exchanges_[flat_.current_round()]; }
     Slice piece_of(const Chunk& chunk, std::size_t piece) const { return Slice::piece_of(chunk, piece, piece_blocks_); }
 
     Status advance(Step* step);
+    Status pass_results_on();
     Status average_next(bool* did);
     Status encode_next(bool* did);
     Status decode_next(bool* did);
 
     FlatAllreduce& flat_;
+    Way way_;
     std::size_t piece_blocks_;
     std::size_t pieces_ = 0; ///< of the longest chunk; shorter ones may have an empty last one
     bool trailing_;          ///< whether messages have trailers

@@ -30,7 +30,7 @@ std::array<Field, 8> fields_of(const onebit_allreduce_config_t& config) {
         {{"config.count", config.count}, UINT64_MAX},
         {{"config.datatype", static_cast<std::uint32_t>(config.datatype)}, ONEBIT_BFLOAT16},
         {{"config.memory", static_cast<std::uint32_t>(config.memory)}, ONEBIT_MEMORY_CUDA},
-        {{"config.algorithm", static_cast<std::uint32_t>(config.algorithm)}, ONEBIT_ALGORITHM_BRUCK},
+        {{"config.algorithm", static_cast<std::uint32_t>(config.algorithm)}, ONEBIT_ALGORITHM_RING},
         {{"config.codec", static_cast<std::uint32_t>(config.codec)}, ONEBIT_CODEC_SIGN},
         {{"config.scale", static_cast<std::uint32_t>(config.scale)}, ONEBIT_SCALE_L1},
         {{"config.group", static_cast<std::uint32_t>(config.group)}, ONEBIT_GROUP_TENSOR},

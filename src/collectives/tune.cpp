@@ -72,11 +72,12 @@ Status call_all(std::vector<Contender>& contenders, std::size_t times, Buffers& 
 }
 
 /// All forms at one size, in turn, as often as fits into `seconds`.
-Status measure_row(Communicator& communicator, double seconds, Buffers& buffers, Costs::Row* row) {
+Status measure_row(Communicator& communicator, std::span<const onebit_algorithm_t> forms, double seconds,
+                   Buffers& buffers, Costs::Row* row) {
     constexpr double kFewest = 3;
     constexpr double kMost = 200;
     std::vector<Contender> contenders;
-    for (const onebit_algorithm_t form : forms_for(communicator.groups(), buffers.memory, communicator.transport())) {
+    for (const onebit_algorithm_t form : forms) {
         onebit_allreduce_config_t config = ONEBIT_ALLREDUCE_CONFIG_INIT(row->count);
         config.memory = buffers.memory;
         config.stream = buffers.stream;
@@ -168,8 +169,8 @@ double round_us(const Costs::Row& row) {
 /// A row for each size, until a round takes longer than `patience_us`; but rates show only in calls of some size. With
 /// values as the handle has them.
 Status measure_rows(Communicator& communicator, const onebit_allreduce_config_t& handle,
-                    std::span<const std::uint64_t> sizes, double seconds, double patience_us,
-                    std::vector<Costs::Row>* rows) {
+                    std::span<const onebit_algorithm_t> forms, std::span<const std::uint64_t> sizes, double seconds,
+                    double patience_us, std::vector<Costs::Row>* rows) {
     std::shared_ptr<const Placement> placement;
     ONEBIT_RETURN_IF_ERROR(
         communicator.agree(catch_exceptions([&] { return make_placement(handle.memory, handle.stream, &placement); })));
@@ -179,7 +180,8 @@ Status measure_rows(Communicator& communicator, const onebit_allreduce_config_t&
     for (const std::uint64_t size : sizes) {
         Costs::Row row;
         row.count = size;
-        const Status status = measure_row(communicator, seconds / static_cast<double>(sizes.size()), buffers, &row);
+        const Status status =
+            measure_row(communicator, forms, seconds / static_cast<double>(sizes.size()), buffers, &row);
         if (!status.ok()) { // a call that never ended may still write to them
             buffers.input.leak();
             buffers.output.leak();
@@ -239,7 +241,9 @@ Status tune(Communicator& communicator, const TuningOrder& order) {
         sizes_between(static_cast<std::uint64_t>(communicator.size()), order.max_count);
     std::vector<Costs::Row> rows;
     const onebit_allreduce_config_t on_host = ONEBIT_ALLREDUCE_CONFIG_INIT(order.max_count);
-    ONEBIT_RETURN_IF_ERROR(measure_rows(communicator, on_host, sizes, order.seconds, Costs::kNever, &rows));
+    const std::vector<onebit_algorithm_t> forms =
+        forms_for(communicator.groups(), on_host.memory, communicator.transport());
+    ONEBIT_RETURN_IF_ERROR(measure_rows(communicator, on_host, forms, sizes, order.seconds, Costs::kNever, &rows));
     const TuningTable table = {static_cast<std::size_t>(communicator.size()), communicator.groups().nodes,
                                Costs(std::move(rows))};
     communicator.costs(ONEBIT_MEMORY_HOST).set(table.costs, "measured");
@@ -266,8 +270,10 @@ Status measure_at_start(Communicator& communicator, const onebit_allreduce_confi
         if (needed && size > std::max(ranks, measured_to)) sizes.push_back(size);
     }
 
+    std::vector<onebit_algorithm_t> forms = forms_for(communicator.groups(), handle.memory, communicator.transport());
+    std::erase(forms, ONEBIT_ALGORITHM_RING); // pays on networks that somebody had better tune for
     std::vector<Costs::Row> further;
-    const Status status = measure_rows(communicator, handle, sizes, kStartSeconds, kPatienceUs, &further);
+    const Status status = measure_rows(communicator, handle, forms, sizes, kStartSeconds, kPatienceUs, &further);
     if (status.ok()) {
         const bool in_time = round_us(further.back()) <= kPatienceUs;
         const bool all_forms = append_rows(further, &rows);

@@ -74,8 +74,8 @@ Status TwoLevelAllreduce::create(Channels& channels, std::shared_ptr<const Share
                                  std::unique_ptr<TwoLevelForm>* algorithm) {
     std::unique_ptr<TwoLevelAllreduce> made(
         new TwoLevelAllreduce(channels, std::move(buffers), codec, count, piece_blocks, tentative_calls));
-    ONEBIT_RETURN_IF_ERROR(
-        PipelinedFlat::create(*made->channels_.across, *made->flat_, made->piece_blocks_, tag, &made->between_nodes_));
+    ONEBIT_RETURN_IF_ERROR(PipelinedFlat::create(*made->channels_.across, *made->flat_, PipelinedFlat::Way::kStraight,
+                                                 made->piece_blocks_, tag, &made->between_nodes_));
     *algorithm = std::move(made);
     return {};
 }

@@ -32,7 +32,8 @@ Status read_number(const char* name, Number least, Number most, Number* number) 
 }
 
 /// By onebit_algorithm_t, GpuPath and GpuTransport.
-constexpr std::array kAlgorithmNames = {"auto", "dense", "flat", "pipelined", "two_level", "bruck"};
+constexpr std::array<const char*, kAlgorithms> kAlgorithmNames = {"auto",      "dense", "flat", "pipelined",
+                                                                  "two_level", "bruck", "ring"};
 constexpr std::array kGpuPathNames = {"auto", "staged", "direct"};
 constexpr std::array kGpuTransportNames = {"auto", "nccl", "nccl_in_node", "base"};
 

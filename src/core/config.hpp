@@ -4,6 +4,7 @@
 
 #include <onebit/onebit.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -49,7 +50,9 @@ struct Environment {
 /// Reads the environment. INVALID_ARGUMENT with the variable's name where a value is impossible.
 Status read_environment(Environment* environment);
 
-/// "auto", "dense", "flat", "pipelined", "two_level", "bruck".
+/// One more than the last onebit_algorithm_t.
+inline constexpr std::size_t kAlgorithms = ONEBIT_ALGORITHM_RING + 1;
+/// "auto", "dense", "flat", "pipelined", "two_level", "bruck", "ring".
 const char* algorithm_name(onebit_algorithm_t algorithm);
 
 } // namespace onebit

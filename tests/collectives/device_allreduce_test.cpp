@@ -7,6 +7,7 @@
 #include <catch2/catch.hpp>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "collectives/flat_pipelined.hpp"
@@ -22,7 +23,7 @@ namespace {
 using Values = std::vector<float>;
 
 enum class Where { kHost, kDevice };
-enum class How { kPlain, kBruck, kPipelined };
+enum class How { kPlain, kBruck, kPipelined, kRing };
 
 struct Setting {
     onebit_group_t group;
@@ -55,9 +56,10 @@ std::unique_ptr<Codec> make_codec_for(Where where, const Setting& setting) {
 
 Status make_algorithm(const Setting& setting, Transport& transport, FlatAllreduce& flat,
                       std::unique_ptr<Algorithm>* algorithm) {
-    if (setting.how == How::kPipelined) {
+    if (setting.how == How::kPipelined || setting.how == How::kRing) {
+        const auto way = setting.how == How::kRing ? PipelinedFlat::Way::kRing : PipelinedFlat::Way::kStraight;
         std::unique_ptr<PipelinedFlat> made;
-        ONEBIT_RETURN_IF_ERROR(PipelinedFlat::create(transport, flat, 1, 0, &made));
+        ONEBIT_RETURN_IF_ERROR(PipelinedFlat::create(transport, flat, way, 1, 0, &made));
         *algorithm = std::move(made);
         return {};
     }
@@ -123,9 +125,11 @@ TEST_CASE("an allreduce on GPUs, its messages staged, gives the CPU's bits", "[c
 }
 
 TEST_CASE("messages that hop through other ranks can't lie in a GPU's memory, and say so", "[cuda]") {
-    for (const Outcome& outcome : run_all({ONEBIT_GROUP_BLOCK, 2, 100, How::kBruck}, Where::kDevice)) {
-        CHECK(outcome.status.code() == ONEBIT_ERROR_UNSUPPORTED);
-        CHECK_THAT(outcome.status.message(), Catch::Contains("BRUCK"));
+    for (const auto& [how, name] : {std::pair(How::kBruck, "BRUCK"), std::pair(How::kRing, "RING")}) {
+        for (const Outcome& outcome : run_all({ONEBIT_GROUP_BLOCK, 2, 100, how}, Where::kDevice)) {
+            CHECK(outcome.status.code() == ONEBIT_ERROR_UNSUPPORTED);
+            CHECK_THAT(outcome.status.message(), Catch::Contains(name));
+        }
     }
 }
 

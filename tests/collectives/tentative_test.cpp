@@ -145,6 +145,24 @@ TEST_CASE("a NaN that the encoder comes upon is refused by all ranks, and has ne
     });
 }
 
+TEST_CASE("a call along a ring may be refused, too", "[tentative][bad input]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    const Variable from("ONEBIT_SECOND_ERROR", "1");
+    const Variable piece("ONEBIT_PIECE", "4096");
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        for (const Mode& mode : {all_modes()[0], all_modes()[3]}) {
+            Twins twins(comm, log, form_config(ONEBIT_ALGORITHM_RING, kCount, mode));
+            for (std::uint64_t step = 0; step < 3; ++step) {
+                std::vector<float> spoiled = values(log, step);
+                if (log.last_rank()) spoiled[40321] = NAN;
+                twins.expect_refused(ONEBIT_ERROR_NONFINITE, rank_needle(log.size() - 1) + ";sendbuf[40321];nan",
+                                     spoiled);
+                twins.expect_same(step);
+            }
+        }
+    });
+}
+
 TEST_CASE("bad arguments and different ways are refused before anything is encoded", "[tentative][bad input]") {
     const int n = GENERATE(from_range(rank_counts()));
     const Variable from("ONEBIT_SECOND_ERROR", "1");

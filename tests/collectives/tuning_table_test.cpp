@@ -74,6 +74,21 @@ const std::string kReversed =
 
 } // namespace
 
+TEST_CASE("a ring is taken where a table says that it is quickest, nowhere else", "[tuning]") {
+    const Variable node_size("ONEBIT_NODE_SIZE", "1"); // each rank counts as a node
+    const std::string rows = R"({"count": 9, "dense": 9, "pipelined": 3, "ring": 3},)"
+                             R"( {"count": 90000, "dense": 900, "pipelined": 500, "ring": 400})";
+    const Choice tuned = choose(table(rows, R"("version": 1, "ranks": 9, "nodes": 9)"), 80000, 9);
+    REQUIRE(tuned.status == ONEBIT_SUCCESS);
+    CHECK(tuned.info.algorithm == ONEBIT_ALGORITHM_RING);
+    CHECK_THAT(tuned.info.reason, Catch::Contains("ring ") && Catch::Contains("(tuned)"));
+    const Choice few = choose(table(rows, R"("version": 1, "ranks": 8, "nodes": 8)"), 80000, 8); // one switch will do
+    CHECK(few.info.algorithm == ONEBIT_ALGORITHM_PIPELINED);
+    const Choice estimated = choose(table(rows), 80000, 9); // the table is of others
+    CHECK(estimated.info.algorithm == ONEBIT_ALGORITHM_PIPELINED);
+    CHECK_THAT(estimated.info.reason, Catch::Contains("(estimated") && !Catch::Contains("ring"));
+}
+
 TEST_CASE("a table decides, by straight lines between its rows", "[tuning]") {
     struct {
         std::uint64_t count;

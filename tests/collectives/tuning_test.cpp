@@ -84,3 +84,19 @@ TEST_CASE("tuning: bad arguments are refused by all ranks and change nothing", "
         if (log.size() > 1) ONEBIT_EXPECT(log, says(info_of_auto(comm, log, 5000), "(measured)"));
     });
 }
+
+#ifndef ONEBIT_TEST_MPI
+TEST_CASE("between many nodes a ring is tuned for, too", "[tuning]") {
+    const Variable node_size("ONEBIT_NODE_SIZE", "1"); // each rank counts as a node
+    run_ranks(9, [](onebit_comm_t comm, RankLog& log) {
+        const SharedDirectory directory(log);
+        const std::string path = directory.prefix("table.json");
+        ONEBIT_EXPECT_OK(log, onebit_comm_tune(comm, 300, kShort, path.c_str()));
+        ONEBIT_EXPECT(log, says(info_of_auto(comm, log, 300), ", ring "));
+        log.barrier();
+        std::ifstream file(path);
+        const std::string text((std::istreambuf_iterator<char>(file)), {});
+        ONEBIT_EXPECT(log, text.find("\"ring\":") != std::string::npos);
+    });
+}
+#endif
