@@ -19,6 +19,12 @@ Status read_and_check_environment(Environment* environment) {
     return check_kernels(environment->kernels);
 }
 
+/// Of docs/WIRE_FORMAT.md.
+constexpr std::uint32_t kWireFormat = 1;
+/// What ranks tell each other when a handle is created has no format but the library's own.
+constexpr std::uint64_t kLibraryVersion =
+    ONEBIT_VERSION_MAJOR * 10000 + ONEBIT_VERSION_MINOR * 100 + ONEBIT_VERSION_PATCH;
+
 /// Exchanges of the communicator's own channel.
 enum Tag : int { kAgreementTag = 0, kGatherTag = 2 };
 
@@ -54,7 +60,9 @@ Status Communicator::create(std::unique_ptr<Transport> transport, const Status& 
         ONEBIT_RETURN_IF_ERROR(own);
         return read_and_check_environment(&made->environment_);
     });
-    ONEBIT_RETURN_IF_ERROR(made->agree(checked));
+    ONEBIT_RETURN_IF_ERROR(made->agree(
+        checked, kWireFormat, kLibraryVersion,
+        {"the version of the wire format", "the version of onebit (10000 times major + 100 times minor + patch)"}));
     ONEBIT_RETURN_IF_ERROR(made->agree(catch_exceptions([&] { return made->find_groups(); })));
     std::string tuning_table;
     ONEBIT_RETURN_IF_ERROR(made->share_tuning_table(&tuning_table));
@@ -96,9 +104,13 @@ Status Communicator::share_tuning_table(std::string* text) {
 
     // An all-gather, of which only rank 0's part is wanted: once, and a table has a few kilobytes.
     const std::size_t bytes = (lengths[0] + 3) / 4 * 4;
-    text->resize(bytes);
-    std::string all(bytes * static_cast<std::size_t>(size()), ' ');
-    ONEBIT_RETURN_IF_ERROR(agree_and_gather({}, text->data(), bytes, all.data()));
+    std::string all;
+    const Status allocated = catch_exceptions([&] {
+        text->resize(bytes);
+        all.resize(bytes * static_cast<std::size_t>(size()));
+        return Status();
+    });
+    ONEBIT_RETURN_IF_ERROR(agree_and_gather(allocated, text->data(), bytes, all.data()));
     text->assign(all, 0, lengths[0]);
     return {};
 }
@@ -123,19 +135,24 @@ Communicator::~Communicator() {
     if (!broken_.ok()) (void)agreement_.release(); // messages may still arrive: what they are written to must stay
 }
 
-Status Communicator::agree(const Status& own) {
+Status Communicator::agree(const Status& own, std::uint32_t word, std::uint64_t value,
+                           std::array<const char*, 2> what) {
     ONEBIT_RETURN_IF_ERROR(broken_);
-    Status verdict = decide_now(*agreement_, environment_.timeout, own);
+    Status verdict = decide_now(*agreement_, environment_.timeout, own, word, value, what);
     return agreement_->decided() ? verdict : remember(verdict);
 }
 
 Status Communicator::agree_and_gather(const Status& own, const void* mine, std::size_t bytes, void* all) {
     const auto ranks = static_cast<std::size_t>(size());
-    auto gathered = std::make_unique<std::vector<std::byte>>(bytes * ranks);
-    std::memcpy(gathered->data() + bytes * static_cast<std::size_t>(rank()), mine, bytes);
+    auto gathered = std::make_unique<std::vector<std::byte>>();
     std::unique_ptr<Exchange> exchange;
-    ONEBIT_RETURN_IF_ERROR(plan_all_gather(*transport_, kGatherTag, gathered->data(), bytes, &exchange));
-    ONEBIT_RETURN_IF_ERROR(agree(own));
+    const Status planned = catch_exceptions([&] {
+        ONEBIT_RETURN_IF_ERROR(own);
+        gathered->resize(bytes * ranks);
+        std::memcpy(gathered->data() + bytes * static_cast<std::size_t>(rank()), mine, bytes);
+        return plan_all_gather(*transport_, kGatherTag, gathered->data(), bytes, &exchange);
+    });
+    ONEBIT_RETURN_IF_ERROR(agree(planned));
     ONEBIT_RETURN_IF_ERROR(exchange->start());
     const Status status =
         wait_until_done("gather", environment_.timeout, [&](bool* done, bool*) { return exchange->test(done); });

@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -20,7 +22,7 @@ namespace onebit {
 class Communicator {
   public:
     /// Reads the environment; collective over the transport's ranks, so that a bad variable, or `own`, on one fails on
-    /// all.
+    /// all. MISMATCH where their libraries are of different versions.
     static Status create(std::unique_ptr<Transport> transport, const Status& own,
                          std::unique_ptr<Communicator>* communicator);
 
@@ -47,8 +49,10 @@ class Communicator {
     /// False once an agreement was not reached.
     bool usable() const { return broken_.ok(); }
 
-    /// Every rank comes with its own status and leaves with the common one. Collective; blocks.
-    Status agree(const Status& own);
+    /// Every rank comes with its own status and leaves with the common one. Collective; blocks. The words as in
+    /// Agreement::begin.
+    Status agree(const Status& own, std::uint32_t word = 0, std::uint64_t value = 0,
+                 std::array<const char*, 2> what = {});
 
     /// The same, and `bytes` of every rank are gathered, in rank order, in `all` (size() * bytes). `bytes` is the same
     /// on every rank and a multiple of 4.

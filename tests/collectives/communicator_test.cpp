@@ -1,0 +1,106 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Communicators below the C interface: ranks that can't work together, and a rank that can't do its part, are told to
+// all at once.
+
+#include "collectives/communicator.hpp"
+
+#include <catch2/catch.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "support/environment.hpp"
+#include "support/loopback_ranks.hpp"
+
+namespace onebit {
+namespace {
+
+struct Outcome {
+    Status status;
+};
+
+/// A loopback that has no memory left for exchanges of one tag.
+class Exhausted final : public Transport {
+  public:
+    Exhausted(std::unique_ptr<Transport> inner, int tag) : inner_(std::move(inner)), tag_(tag) {}
+
+    const char* name() const override { return inner_->name(); }
+    int rank() const override { return inner_->rank(); }
+    int size() const override { return inner_->size(); }
+    Status duplicate(std::unique_ptr<Transport>* channel) override { return inner_->duplicate(channel); }
+    Status find_nodes(std::vector<int>* node_of_rank) override { return inner_->find_nodes(node_of_rank); }
+    Status split(const std::vector<int>& colors, std::unique_ptr<Transport>* channel) override {
+        return inner_->split(colors, channel);
+    }
+    Status share_memory(std::size_t bytes, std::unique_ptr<SharedMemory>* memory) override {
+        return inner_->share_memory(bytes, memory);
+    }
+    Status plan_exchange(std::vector<Part> sends, std::vector<Part> receives, int tag,
+                         std::unique_ptr<Exchange>* exchange) override {
+        if (tag == tag_) throw std::bad_alloc();
+        return inner_->plan_exchange(std::move(sends), std::move(receives), tag, exchange);
+    }
+    Status plan_sum(std::size_t count, std::unique_ptr<Sum>* sum) override { return inner_->plan_sum(count, sum); }
+
+  private:
+    std::unique_ptr<Transport> inner_;
+    int tag_;
+};
+
+bool is_last(const Transport& transport) {
+    return transport.rank() + 1 == transport.size();
+}
+
+/// What a rank with another library says first.
+Status join_with(std::uint32_t wire_format, std::uint64_t version, Transport& transport) {
+    std::unique_ptr<Agreement> agreement;
+    ONEBIT_RETURN_IF_ERROR(Agreement::create(transport, 0, 0, &agreement));
+    return decide_now(*agreement, 5, {}, wire_format, version, {"", ""});
+}
+
+/// The last rank has another library than the others; what they are told.
+void check_mixed(std::uint32_t wire_format, std::uint64_t version, const std::string& told) {
+    for (const std::size_t n : {2U, 3U, 9U}) {
+        const auto outcomes =
+            onebit_test::run_loopback_ranks<Outcome>(n, [&](std::unique_ptr<Transport> transport, Outcome*) {
+                if (is_last(*transport)) return join_with(wire_format, version, *transport);
+                std::unique_ptr<Communicator> communicator;
+                return Communicator::create(std::move(transport), {}, &communicator);
+            });
+        for (std::size_t r = 0; r < n; ++r) {
+            CHECK(outcomes[r].status.code() == ONEBIT_ERROR_MISMATCH);
+            if (r + 1 < n) {
+                CHECK_THAT(outcomes[r].status.message(),
+                           Catch::Contains(told) && Catch::Contains("rank " + std::to_string(n - 1) + " has"));
+            }
+        }
+    }
+}
+
+constexpr std::uint64_t kVersion = ONEBIT_VERSION_MAJOR * 10000 + ONEBIT_VERSION_MINOR * 100 + ONEBIT_VERSION_PATCH;
+
+TEST_CASE("ranks with libraries of different versions get no communicator", "[comm][bad input]") {
+    const onebit_test::Variable patience("ONEBIT_TIMEOUT", "5");
+    check_mixed(1, kVersion + 1, "version of onebit (10000 times major");
+    check_mixed(2, kVersion, "version of the wire format");
+}
+
+TEST_CASE("a rank without memory for a gather says so to the others", "[comm][failure]") {
+    const onebit_test::Variable patience("ONEBIT_TIMEOUT", "5");
+    constexpr int kGatherTag = 2; // the communicator's own
+    const auto outcomes =
+        onebit_test::run_loopback_ranks<Outcome>(3, [&](std::unique_ptr<Transport> transport, Outcome*) {
+            if (is_last(*transport)) transport = std::make_unique<Exhausted>(std::move(transport), kGatherTag);
+            std::unique_ptr<Communicator> communicator;
+            return Communicator::create(std::move(transport), {}, &communicator); // gathers tuning tables
+        });
+    for (const Outcome& outcome : outcomes) {
+        CHECK(outcome.status.code() == ONEBIT_ERROR_OUT_OF_MEMORY);
+        CHECK_THAT(outcome.status.message(), Catch::Contains("rank 2"));
+    }
+}
+
+} // namespace
+} // namespace onebit
