@@ -51,7 +51,7 @@ main() {
     done
     libraries_of "$folder"/bin/* | xargs -I {} cp -L {} "$folder/lib/"
     strip "$folder"/bin/*
-    cp scripts/{gpu_check.sh,torch_fused_adam.py} "$folder/"
+    cp scripts/{gpu_check.sh,torch_fused_adam.py,deepspeed_allreduce.py} "$folder/"
     size=$(du -sm "$folder" | cut -f 1)
     if ((size > most_mib)); then
         echo "bundle.sh: $folder has $size MiB, more than $most_mib" >&2

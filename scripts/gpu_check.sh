@@ -12,7 +12,8 @@ usage: gpu_check.sh [FOLDER]
 
 Runs the GPU tests and benchmarks, and writes what they print to FOLDER/gpu_check.txt, and their results, why a step was
 skipped, their figures and whether these reach their targets to FOLDER/gpu_check.json (default: the current folder).
-Where python3 has a PyTorch for GPUs, its fused Adam is timed, too; where the machine has no NCCL, python3's is taken.
+Where python3 has a PyTorch for GPUs, its fused Adam is timed, too, and with a DeepSpeed of at most 0.19.6 and CuPy the
+compressed allreduce of that. Where the machine has no NCCL, python3's is taken.
 In a checkout it builds them first, with nvcc; in a bundle, which
 scripts/bundle.sh makes for machines without packages, everything lies beside it.
 Exit status: 0 all passed, 77 there is no GPU, else 1.
@@ -103,17 +104,20 @@ nccl_in_one_process() {
     return "$code"
 }
 
-# FIGURES OF THE PASSES, OPTIONS...
-beside_torch() {
-    if [[ ! -s $1 ]]; then
-        echo "skipped: there are no times of onebit's passes"
+# Times a rival: SCRIPT, ONEBIT'S FIGURES (JSON), OPTIONS...
+beside() {
+    local script=$1 file=$folder/onebit.json code=0
+    if [[ $2 == null ]]; then
+        echo "skipped: there are no figures of onebit's"
+        return 77
     elif ! command -v python3 >/dev/null; then
         echo "skipped: there is no python3"
-    else
-        python3 "$scripts/torch_fused_adam.py" "$@"
-        return
+        return 77
     fi
-    return 77
+    echo "$2" >"$file"
+    python3 "$scripts/$script" "$file" "${@:3}" || code=$?
+    rm -f "$file"
+    return "$code"
 }
 
 # Adds to FILE, and prints, what the figures of the largest size come to beside what they are to reach: name, value, bar,
@@ -141,6 +145,7 @@ wanted = [
     ("decode, of a copy's bytes per second", ">=", 0.85, ("kernels", "largest", "cases", "decode", "of_copy")),
     ("Adam's passes, of the time of PyTorch's fused Adam", "<=", 1.0,
      ("torch", "largest", "onebit_over_torch", "Adam, several tensors")),
+    ("an allreduce, times as quick as DeepSpeed's", ">=", 5, ("deepspeed", "largest", "times_deepspeed", "pipelined")),
     ("a look at a known address, nanoseconds", "<", 50, ("allreduce", "pointer_nanoseconds", "device")),
 ]
 meets = {">=": lambda value, bar: value >= bar, "<=": lambda value, bar: value <= bar,
@@ -159,7 +164,7 @@ END
 }
 
 check_all() {
-    local tests nccl kernels passes torch allreduce figures file=$folder/passes.json results=() table=() steps=''
+    local tests nccl kernels passes torch allreduce deepspeed figures file results=() table=() steps=''
     find_nccl
     step "The machine" program onebit_info
     step "Tests" program onebit_cuda_tests "~[nccl]"
@@ -177,17 +182,19 @@ check_all() {
     measure "The optimizers' passes beside a copy from device to device" program cuda_passes_benchmark
     passes=$figures
     results+=("$result")
-    if [[ $passes != null ]]; then echo "$passes" >"$file"; fi
-    measure "PyTorch's fused Adam beside onebit's steps" beside_torch "$file"
+    measure "PyTorch's fused Adam beside onebit's steps" beside torch_fused_adam.py "$passes"
     torch=$figures
     if [[ $result == failed ]]; then results+=("$result"); fi # it need not be there
-    rm -f "$file"
     measure "Allreduces between two ranks on one GPU" program cuda_allreduce_benchmark
     allreduce=$figures
     results+=("$result")
+    measure "DeepSpeed's compressed allreduce beside onebit's" beside deepspeed_allreduce.py "$allreduce"
+    deepspeed=$figures
+    if [[ $result == failed ]]; then results+=("$result"); fi # likewise
     file=$folder/gpu_check.json
-    printf '{"tests": "%s", "nccl": "%s", "steps": [%s], "kernels": %s, "passes": %s, "torch": %s, "allreduce": %s}\n' \
+    printf '{"tests": "%s", "nccl": "%s", "steps": [%s], "kernels": %s, "passes": %s, "torch": %s, "allreduce": %s, ' \
         "$tests" "$nccl" "$steps" "$kernels" "$passes" "$torch" "$allreduce" >"$file"
+    printf '"deepspeed": %s}\n' "$deepspeed" >>"$file"
     echo
     printf '%s\n' "${table[@]}"
     echo

@@ -9,17 +9,8 @@
 set -uo pipefail
 
 readonly run=("$@" -m 4K:64K -i 3 -x 1 -c -f)
-failures=0
-
-expect() { # STATUS, PATTERN IN WHAT IT SAYS, COMMAND...
-    local wanted=$1 pattern=$2 said status=0
-    shift 2
-    said=$("$@" 2>&1) || status=$?
-    if ((status != wanted)) || ! [[ $said =~ $pattern ]]; then
-        echo "FAILED: '$*' ended with $status, not $wanted, or said nothing like '$pattern': $said" >&2
-        failures=$((failures + 1))
-    fi
-}
+# shellcheck source=tests/tools/expect.sh
+source "$(dirname "${BASH_SOURCE[0]}")/../tools/expect.sh"
 
 readonly nothing='--accelerator cuda: (no CUDA device|this onebit was built without CUDA)'
 expect 1 "$nothing" env CUDA_VISIBLE_DEVICES= "${run[@]}" -d cuda
@@ -31,9 +22,8 @@ expect 0 ', buffers: onebit_mem_alloc.* dense over [a-z]+, shared buffers .*6553
     "${run[@]}" --algorithm dense --buffers shared
 if said=$("${run[@]}" -d cuda 2>&1); then
     [[ $said =~ '# OSU onebit-CUDA Allreduce'.*', MPI_Allreduce: of the '.*'65536 '.*' Pass ' ]] ||
-        { echo "FAILED: on GPUs: $said" >&2; failures=$((failures + 1)); }
+        fail "on GPUs: $said"
 elif ! [[ $said =~ $nothing ]]; then
-    echo "FAILED: on GPUs: $said" >&2
-    failures=$((failures + 1))
+    fail "on GPUs: $said"
 fi
 ((failures == 0))

@@ -6,4 +6,6 @@
 
 #include <catch2/catch.hpp>
 
-int onebit::test::run_tests(int argc, char** argv) { return Catch::Session().run(argc, argv); }
+int onebit::test::run_tests(int argc, char** argv) {
+    return Catch::Session().run(argc, argv);
+}

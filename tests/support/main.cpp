@@ -4,4 +4,6 @@
 // For the tests that run in one process.
 #include "support/catch.hpp"
 
-int main(int argc, char** argv) { return onebit::test::run_tests(argc, argv); }
+int main(int argc, char** argv) {
+    return onebit::test::run_tests(argc, argv);
+}

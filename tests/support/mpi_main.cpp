@@ -1,8 +1,8 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// For tests whose ranks are MPI processes. Every rank runs the same tests in the same order. Rank 0
-// prints; another rank's report is held back and shown only if that rank failed. All ranks leave with one exit code.
+// For tests whose ranks are MPI processes. Every rank runs the same tests in the same order. Rank 0 prints; another
+// rank's report is held back and shown only if that rank failed. All ranks leave with one exit code.
 #include <mpi.h>
 #include <unistd.h>
 

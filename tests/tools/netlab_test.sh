@@ -3,7 +3,8 @@
 # SPDX-License-Identifier: Apache-2.0
 
 # usage: netlab_test.sh NETLAB openmpi|mpich PROGRAM
-# PROGRAM: an MPI program that any number of ranks can run and that sends something. Exit status 77: can't be tried here.
+# PROGRAM: an MPI program that any number of ranks can run and that sends something.
+# Exit status 77: can't be tried here.
 
 set -uo pipefail
 
@@ -13,24 +14,8 @@ readonly lab=test-$$ other=other-$$
 readonly lacking="netlab: (needs root|there is no '(ip|tc)'|cannot [a-z ]+ \((needs CAP_|kernel module ))"
 work=$(mktemp -d)
 readonly work
-failures=0
-
-fail() {
-    echo "FAILED: $*" >&2
-    failures=$((failures + 1))
-}
-
-expect() { # RIGHT STATUS, PATTERN IN WHAT IT SAYS, COMMAND...
-    local wanted=$1 pattern=$2 said status=0
-    shift 2
-    said=$(timeout 60 "$@" 2>&1) || status=$?
-    if [[ $wanted == fails ]]; then
-        ((status != 0 && status != 124)) || fail "'$*' ended with $status; it said: $said"
-    else
-        ((status == wanted)) || fail "'$*' ended with $status, not $wanted; it said: $said"
-    fi
-    [[ $said =~ $pattern ]] || fail "'$*' said '$said', nothing like '$pattern'"
-}
+# shellcheck source=tests/tools/expect.sh
+source "$(dirname "${BASH_SOURCE[0]}")/expect.sh"
 
 make_lab() {
     local said status=0
@@ -109,7 +94,14 @@ something_broken() {
     nothing_left "$other"
 }
 
-killed() {
+half_left() { # a part of the lab
+    expect 0 "lab '$other': half made.*lab '$lab': 2 hosts" bash -c "'$netlab' status | sort"
+    expect fails "lab '$other': half made" "$netlab" status --name "$other"
+    expect fails "lab '$other': half made" "$netlab" run --name "$other" --mpi "$mpi" -- true
+    expect fails 'netlab down removes it' "$netlab" up --name "$other" --hosts 2 --rate 1gbit
+}
+
+up_killed() {
     local tool bystanders ids
     bystanders=$(ip -o link | wc -l)
     # Killed while the first host is made, and while the limit is checked: then senders stay behind.
@@ -124,14 +116,33 @@ END_OF_STUB
         mapfile -t ids < <(namespace_ids "$other")
         ((${#ids[@]} > 1)) || fail "up was killed at '$tool' before it made anything"
         [[ $tool != sleep || -n $(ip netns pids "netlab-$other-host2") ]] || fail "no sender stayed behind"
-        expect 0 "lab '$other': half made.*lab '$lab': 2 hosts" bash -c "'$netlab' status | sort"
-        expect fails "lab '$other': half made" "$netlab" status --name "$other"
-        expect fails "lab '$other': half made" "$netlab" run --name "$other" --mpi "$mpi" -- true
-        expect fails 'netlab down removes it' "$netlab" up --name "$other" --hosts 2 --rate 1gbit
+        half_left
         expect 0 '' "$netlab" down --name "$other"
         nothing_left "$other" "${ids[@]}"
     done
     (($(ip -o link | wc -l) == bystanders)) || fail "network interfaces are left: $(ip -o link)"
+}
+
+# Killed once some namespaces are gone, or all: what is left counts as no lab, and goes with the next down.
+down_killed() {
+    local after ids
+    for after in 1 3; do
+        expect 0 '' "$netlab" up --name "$other" --hosts 2 --rate 100mbit
+        mapfile -t ids < <(namespace_ids "$other")
+        stub ip <<'END_OF_STUB'
+PATH=${PATH#*:} ip "$@" || exit
+[[ "$1 $2" == 'netns del' ]] || exit 0
+echo >>"$0.gone"
+(($(wc -l <"$0.gone") < AFTER)) || kill -KILL 0
+END_OF_STUB
+        { AFTER=$after PATH=$work/ip:$PATH timeout 60 "$netlab" down --name "$other"; } >/dev/null 2>&1
+        (($? == 137)) || fail "down was not killed at namespace $after"
+        (($(ip netns list | grep -c "^netlab-$other-") == 3 - after)) || fail "left: $(ip netns list)"
+        rm "$work/ip/ip.gone"
+        half_left
+        expect 0 '' "$netlab" down --name "$other"
+        nothing_left "$other" "${ids[@]}"
+    done
 }
 
 # Neither finds a lab of that name; one of them claims it. The other one must not touch it.
@@ -157,17 +168,59 @@ END_OF_STUB
     expect 0 "lab '$other': 2 hosts, 100mbit" "$netlab" status --name "$other"
 }
 
+# An end of a limit is a namespace and its device.
+ends_of() { # HOST: sets own, switch
+    own=("netlab-$other-host$1" eth0)
+    switch=("netlab-$other-switch" "host$1")
+}
+
+lift() { tc -n "$1" qdisc del dev "$2" root || fail "no limit to be lifted at $*"; }
+limit() { tc -n "$1" qdisc add dev "$2" root tbf rate "$3" burst 131072 latency 20ms; }
+
+# `measured` is `check` with a tc that shows a limit everywhere.
+readonly -a check=("$netlab" check --name "$other") measured=(env PATH="$work/tc:$PATH" "$netlab" check --name "$other")
+trusting_tc() { stub tc <<<"echo 'qdisc tbf 8001: root refcnt 2 rate 100Mbit burst 128Kb lat 20ms '"; }
+
 # In the lab of two_at_once: without the hosts' own ends of the limit, the switch's ends still hold back what arrives.
 limit_lifted() {
     local number
-    for number in 1 2; do ip netns exec "netlab-$other-host$number" tc qdisc del dev eth0 root; done
-    expect fails 'the limit does not hold' "$netlab" check --name "$other"
+    local -a own switch
+    for number in 1 2; do
+        ends_of "$number"
+        lift "${own[@]}"
+    done
+    trusting_tc
+    expect fails 'the limit does not hold: [0-9]+ bit/s' "${measured[@]}"
     expect fails 'host 1 .* sent .* the limit does not hold' "$netlab" run --name "$other" --mpi "$mpi" -n 1 -- \
         python3 -c 'import socket
 to_neighbour = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 for _ in range(3000): to_neighbour.sendto(bytes(60000), ("10.77.0.2", 9))'
     expect 0 '' "$netlab" down --name "$other"
     nothing_left "$other"
+}
+
+# At one end of a host of three: found both by what tc shows and by measuring.
+limit_lifted_at_one_end() {
+    local number
+    local -a own switch
+    trusting_tc
+    expect 0 '' "$netlab" up --name "$other" --hosts 3 --rate 100mbit
+    for number in 1 2 3; do
+        ends_of "$number"
+        lift "${own[@]}"
+        expect fails "host $number's own end has .*the limit does not hold" "${check[@]}"
+        expect fails 'the limit does not hold: [0-9]+ bit/s' "${measured[@]}"
+        limit "${own[@]}" 100mbit
+        lift "${switch[@]}"
+        expect fails "the switch's end of host $number has .*the limit does not hold" "${check[@]}"
+        expect fails 'the limit does not hold: [0-9]+ bit/s' "${measured[@]}"
+        limit "${switch[@]}" 200mbit
+        expect fails "the switch's end of host $number has .*200Mbit.*the limit does not hold" "${check[@]}"
+        lift "${switch[@]}"
+        limit "${switch[@]}" 100mbit
+    done
+    expect 0 'of 100 Mbit' "${check[@]}"
+    expect 0 '' "$netlab" down --name "$other"
 }
 
 running() {
@@ -236,9 +289,11 @@ make_lab
 bad_input
 something_missing
 something_broken
-killed
+up_killed
+down_killed
 two_at_once
 limit_lifted
+limit_lifted_at_one_end
 running
 side_by_side
 crash

@@ -13,24 +13,8 @@ readonly run=("$@")
 folder=$(mktemp -d)
 readonly folder
 trap 'rm -rf "$folder"' EXIT
-failures=0
-
-fail() {
-    echo "FAILED: $*" >&2
-    failures=$((failures + 1))
-}
-
-expect() { # RIGHT STATUS, PATTERN IN WHAT IT SAYS, COMMAND...
-    local wanted=$1 pattern=$2 said status=0
-    shift 2
-    said=$(timeout 60 "$@" 2>&1) || status=$?
-    if [[ $wanted == fails ]]; then
-        ((status != 0 && status != 124)) || fail "'$*' ended with $status; it said: $said"
-    else
-        ((status == wanted)) || fail "'$*' ended with $status, not $wanted; it said: $said"
-    fi
-    [[ $said =~ $pattern ]] || fail "'$*' said '$said', nothing like '$pattern'"
-}
+# shellcheck source=tests/tools/expect.sh
+source "$(dirname "${BASH_SOURCE[0]}")/expect.sh"
 
 bad_input() {
     expect fails '--output is required' "${run[@]}" "$tune"
@@ -46,7 +30,8 @@ a_table_and_its_use() {
     expect 0 "bytes +dense .*quickest.*ONEBIT_TUNING=$table" "${run[@]}" "$tune" -o "$table" -m 64K -s 0.5
     grep -q '"ranks":2' "$table" || fail "no number of ranks in the table: $(cat "$table")"
     local said
-    said=$(ONEBIT_LOG=1 ONEBIT_TUNING=$table timeout 60 "${run[@]}" "$osu" -m 16K:16K -i 2 -x 1 2>&1) || fail "'$osu' failed: $said"
+    said=$(ONEBIT_LOG=1 ONEBIT_TUNING=$table timeout 60 "${run[@]}" "$osu" -m 16K:16K -i 2 -x 1 2>&1) ||
+        fail "'$osu' failed: $said"
     (($(grep -c '^onebit: allreduce of .* because .* elements: dense .*(tuned)' <<<"$said") == 1)) ||
         fail "not one line about one choice: $said"
 }
