@@ -5,8 +5,8 @@
 
 The network, MPI's messages and who waits for whom are simulated; the library's code that sends them is the real one. What the
 cores do takes the time that RATES says, and touches no value, so that 256 ranks with 340 million parameters each fit into one
-machine. What is simulated is kept in RESULTS and not simulated again. Prints two tables in Markdown: simulated beside measured
-(tools/netlab, with --measure, as root), and the large clusters.
+machine. What is simulated is kept in RESULTS and not simulated again. Prints three tables in Markdown: simulated beside measured
+(tools/netlab, with --measure, as root), the large clusters, and racks whose links to each other are slower than their hosts'.
 
 Before (Debian 12): scripts/packages.sh build openmpi bench simulation
                     cmake --preset release && cmake --build --preset release --target simulation osu_onebit_allreduce
@@ -39,6 +39,7 @@ NETWORKS = {
     "10 Gbit/s": (1.25e9, 10e-6, 2e-6),
     "100 Gbit/s": (12.5e9, 1e-6, 0.5e-6),
 }
+RACK = 16  # hosts
 PAYLOAD = 0.95  # of a link's bytes: the rest are headers
 BERT_LARGE = 340_000_000
 SMALL = 1_000_000
@@ -62,20 +63,22 @@ def parse_arguments():
 # ---- simulating ----
 
 
-def write_cluster(folder, network, hosts, ranks_per_host):
+def write_cluster(folder, network, hosts, ranks_per_host, uplinks):
+    """One switch; or a switch for each rack, with so many links to the one between racks, of the hosts' bandwidth each."""
     bandwidth, latency, _ = NETWORKS[network]
+    racks = f' topology="FAT_TREE" topo_parameters="2;{RACK},{hosts // RACK};1,1;1,{uplinks}"' if uplinks else ""
     platform = folder / "platform.xml"
     platform.write_text(
         "<?xml version='1.0'?>\n<!DOCTYPE platform SYSTEM \"https://simgrid.org/simgrid.dtd\">\n<platform version=\"4.1\">\n"
         f"  <cluster id=\"cluster\" prefix=\"host-\" suffix=\"\" radical=\"0-{hosts - 1}\" speed=\"{CPU_SPEED}\" "
-        f"core=\"{ranks_per_host}\" bw=\"{bandwidth}Bps\" lat=\"{latency}s\" loopback_bw=\"10GBps\" loopback_lat=\"0.5us\"/>\n"
+        f"core=\"{ranks_per_host}\" bw=\"{bandwidth}Bps\" lat=\"{latency}s\" loopback_bw=\"10GBps\" loopback_lat=\"0.5us\"{racks}/>\n"
         "</platform>\n")
     hostfile = folder / "hosts"
     hostfile.write_text("".join(f"host-{h}\n" * ranks_per_host for h in range(hosts)))
     return platform, hostfile
 
 
-def simulate(options, network, hosts, algorithm, count, ranks_per_host=1, check=False, slower=1.0, calls=1):
+def simulate(options, network, hosts, algorithm, count, ranks_per_host=1, check=False, slower=1.0, calls=1, uplinks=0):
     """Microseconds of a call; None if it took too long to find out."""
     # How often a rank that waits looks, simulated; every message costs it one look.
     large = count > 100 * SMALL
@@ -91,7 +94,7 @@ def simulate(options, network, hosts, algorithm, count, ranks_per_host=1, check=
         "smpi/shared-malloc-blocksize": 64 << 20,
     }
     with tempfile.TemporaryDirectory() as folder:
-        platform, hostfile = write_cluster(Path(folder), network, hosts, ranks_per_host)
+        platform, hostfile = write_cluster(Path(folder), network, hosts, ranks_per_host, uplinks)
         command = ["env", "ONEBIT_TIMEOUT=0", f"ONEBIT_PIECE={1 << 20 if large else 1 << 18}",
                    "smpirun", "-platform", str(platform), "-hostfile", str(hostfile), "-np", str(hosts * ranks_per_host),
                    "--log=root.thres:error", *(f"--cfg={name}:{value}" for name, value in configuration.items()),
@@ -221,11 +224,30 @@ def large_clusters(options, results):
     return "\n".join(lines) + "\n"
 
 
+# ---- racks ----
+
+# Network, hosts, each rack's links to the others: as many as hosts are no bottleneck.
+RACKS = [("10 Gbit/s", 32, uplinks) for uplinks in (16, 4, 2, 1)] + [("1 Gbit/s", 64, uplinks) for uplinks in (16, 4)]
+
+
+def racks(options, results):
+    lines = ["| network | hosts | uplinks of a rack | MPI_Allreduce, ms | pipelined | ring | pipelined / ring |", "| --- " * 7 + "|"]
+    for network, hosts, uplinks in RACKS:
+        times = {algorithm: results.get(f"racks {network} {hosts} {uplinks} {algorithm}", lambda: simulate(
+            options, network, hosts, algorithm, COMPARED_COUNT, check=algorithm != "mpi", uplinks=uplinks))
+            for algorithm in ("mpi", "pipelined", "ring")}
+        cells = [f"{time / 1e3:.4g}" if time else "?" for time in times.values()]
+        gain = f"{times['pipelined'] / times['ring']:.2f}" if times["pipelined"] and times["ring"] else "?"
+        lines.append(f"| {network} | {hosts} | {uplinks} | " + " | ".join(cells) + f" | {gain} |")
+    return "\n".join(lines) + "\n"
+
+
 # ---- a test of the simulation itself ----
 
 
 def self_test(options):
-    """What must come out whatever the machine: the wire's floor, Bruck's fewer messages, and two levels' fewer bytes."""
+    """What must come out whatever the machine: the wire's floor, Bruck's fewer messages, two levels' fewer bytes, and
+    a ring's between racks."""
 
     def expect(what, holds):
         print(f"{'ok' if holds else 'FAILED'}: {what}")
@@ -238,10 +260,14 @@ def self_test(options):
     few = {algorithm: simulate(options, "10 Gbit/s", 32, algorithm, 100_000) for algorithm in ("flat", "bruck")}
     flat = simulate(options, "100 Mbit/s", 2, "flat", count, ranks_per_host=2)
     two_level = simulate(options, "100 Mbit/s", 2, "two_level", count, ranks_per_host=2)
+    behind_one_link = {algorithm: simulate(options, "1 Gbit/s", 2 * RACK, algorithm, count // 8, uplinks=1)
+                       for algorithm in ("pipelined", "ring")}
     good = [
         expect(f"pipelined, 2 hosts: {pipelined:.0f} us, the wire's floor {floor:.0f} us", floor < pipelined < 2 * floor),
         expect(f"100000 parameters, 32 ranks: bruck {few['bruck']:.0f} us, flat {few['flat']:.0f} us", few["bruck"] < few["flat"]),
         expect(f"2 hosts with 2 ranks each: two_level {two_level:.0f} us, flat {flat:.0f} us", two_level < 0.7 * flat),
+        expect("2 racks, one link between: ring {ring:.0f} us, pipelined {pipelined:.0f} us".format(**behind_one_link),
+               behind_one_link["ring"] < 0.75 * behind_one_link["pipelined"]),
     ]
     sys.exit(0 if all(good) else 1)
 
@@ -256,7 +282,7 @@ def main():
     results = Results(options.results / "results.json")
     if options.measure:
         measure_all(results)
-    text = comparison(options, results) + "\n" + large_clusters(options, results)
+    text = "\n".join((comparison(options, results), large_clusters(options, results), racks(options, results)))
     if options.table:
         options.table.write_text(text)
     else:
