@@ -47,6 +47,7 @@ struct Arena {
         : count(ceil_divide(elements, kBlockElements) * kBlockElements),
           values(count),
           corrected(count),
+          beside(count),
           output(count),
           bits(count / kWordElements),
           scales(count / kBlockElements) {
@@ -62,6 +63,7 @@ struct Arena {
     std::size_t count;
     AlignedBuffer<float> values;
     AlignedBuffer<float> corrected; // the kernels' error buffer
+    AlignedBuffer<float> beside;    // where a tentative call would write the next one
     AlignedBuffer<float> output;    // decode's, and the floors' y
     AlignedBuffer<std::uint32_t> bits;
     AlignedBuffer<float> scales;
@@ -81,22 +83,30 @@ float scale_of(float sum, onebit_scale_t scale) {
     return scale == ONEBIT_SCALE_L2 ? std::sqrt(mean) : mean;
 }
 
+void encode_all(Arena& arena, const SignKernels& k, onebit_scale_t scale, Stores stores, float* corrected) {
+    for (std::size_t b = 0; b < arena.scales.size(); ++b) {
+        const std::size_t i = b * kBlockElements;
+        const float sum = k.encode(arena.values.data() + i, arena.corrected.data() + i, arena.scales[b], corrected + i,
+                                   stores, nullptr, kBlockElements, scale, arena.bits.data() + i / kWordElements);
+        arena.scales[b] = scale_of(sum, scale);
+    }
+}
+
 // One function per row of kernels.def, by name: a row without one doesn't compile.
 
 void add_encode(Arena& arena, std::vector<Case>& cases) {
     for (const onebit_scale_t scale : {ONEBIT_SCALE_L1, ONEBIT_SCALE_L2}) {
         const char* const suffix = scale == ONEBIT_SCALE_L1 ? "l1" : "l2";
         cases.push_back({std::string("encode/") + suffix, Floor::kAxpy, 12.125, [&arena, scale](const SignKernels& k) {
-                             for (std::size_t b = 0; b < arena.scales.size(); ++b) {
-                                 const std::size_t i = b * kBlockElements;
-                                 const float sum =
-                                     k.encode(arena.values.data() + i, arena.corrected.data() + i, arena.scales[b],
-                                              arena.corrected.data() + i, Stores::kCached, nullptr, kBlockElements,
-                                              scale, arena.bits.data() + i / kWordElements);
-                                 arena.scales[b] = scale_of(sum, scale);
-                             }
+                             encode_all(arena, k, scale, Stores::kCached, arena.corrected.data());
                          }});
     }
+    cases.push_back({"encode/l2/beside", Floor::kAxpy, 12.125, [&arena](const SignKernels& k) {
+                         const Stores stores = stores_for(arena.count * sizeof(float)); // as the library
+                         encode_all(arena, k, ONEBIT_SCALE_L2, stores, arena.beside.data());
+                         order_stores(stores);
+                         std::swap(arena.corrected, arena.beside);
+                     }});
 }
 
 void add_blend_encode(Arena& arena, std::vector<Case>& cases) {
