@@ -16,3 +16,9 @@ onebit_status_t onebit_comm_create_mpi(MPI_Comm mpi_comm, onebit_comm_t* comm) n
         return onebit::Status();
     });
 }
+
+onebit_status_t onebit_comm_create_mpi_fortran(MPI_Fint mpi_comm, onebit_comm_t* comm) noexcept {
+    int initialised = 0;
+    MPI_Initialized(&initialised); // else there is nothing to be converted
+    return onebit_comm_create_mpi(initialised != 0 ? MPI_Comm_f2c(mpi_comm) : MPI_COMM_NULL, comm);
+}

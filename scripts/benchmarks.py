@@ -29,13 +29,19 @@ LAB = "benchmarks"
 MPIS = {"openmpi": ("Open MPI", "release"), "mpich": ("MPICH", "release-mpich")}
 # Name: ranks, rate between hosts (None: shared memory), the largest message.
 NETWORKS = {
-    "shared memory, 2 ranks": (2, None, "64M"),
-    "10 Gbit/s, 2 hosts": (2, "10gbit", "64M"),
+    "shared memory, 2 ranks": (2, None, "256M"),
+    "10 Gbit/s, 2 hosts": (2, "10gbit", "256M"),
     "1 Gbit/s, 2 hosts": (2, "1gbit", "64M"),
-    "1 Gbit/s, 4 hosts": (4, "1gbit", "64M"),
     "100 Mbit/s, 2 hosts": (2, "100mbit", "16M"),
+    "shared memory, 4 ranks": (4, None, "64M"),
+    "10 Gbit/s, 4 hosts": (4, "10gbit", "64M"),
+    "1 Gbit/s, 4 hosts": (4, "1gbit", "64M"),
     "100 Mbit/s, 4 hosts": (4, "100mbit", "16M"),
 }
+# Ranks that spin while they wait for a core take milliseconds for a few bytes, and for hundreds of calls minutes.
+SPINNING = {("shared memory, 4 ranks", "mpich"), ("10 Gbit/s, 4 hosts", "mpich"), ("1 Gbit/s, 4 hosts", "mpich"),
+            ("100 Mbit/s, 4 hosts", "mpich")}
+SMALLEST_SPINNING = "256K"
 COLUMNS = {"bytes": 0, "iterations": 4, "median_us": 6, "dense_median_us": 7, "wire_bytes": 9, "bfloat16_median_us": 11}
 
 
@@ -79,12 +85,18 @@ def on_network(network, mpi, program, arguments):
         die(f"there is no {program}; --help says how to build it")
     if rate:
         return [str(NETLAB), "run", "--name", LAB, "--mpi", mpi, "--", str(program), *arguments]
-    as_root = ["--allow-run-as-root"] if mpi == "openmpi" and os.geteuid() == 0 else []
-    return [f"mpirun.{mpi}", *as_root, "-n", str(ranks), str(program), *arguments]
+    flags = ["--oversubscribe"] if mpi == "openmpi" else []
+    flags += ["--allow-run-as-root"] if flags and os.geteuid() == 0 else []
+    return [f"mpirun.{mpi}", *flags, "-n", str(ranks), str(program), *arguments]
 
 
 def largest_of(options, network):
     return options.largest or NETWORKS[network][2]
+
+
+def smallest_of(options, network, mpi):
+    spins = (network, mpi) in SPINNING
+    return max(options.smallest, SMALLEST_SPINNING, key=bytes_of) if spins else options.smallest
 
 
 def tune(options, network, mpi):
@@ -98,7 +110,7 @@ def tune(options, network, mpi):
 
 def commands_for(options, network, mpi):
     """Each with its largest size."""
-    smallest, largest = options.smallest, largest_of(options, network)
+    smallest, largest = smallest_of(options, network, mpi), largest_of(options, network)
     parts = [(f"{smallest}:{largest}", ["-i", str(options.iterations), "-x", "2"], largest)]
     if bytes_of(smallest) < bytes_of(SMALL) < bytes_of(largest):
         above = f"{2 * int(SMALL[:-1])}K:{largest}"
@@ -138,7 +150,7 @@ def rows_of(command, largest, tuning_table):
 
 def result_path(options, network, mpi):
     place = network.replace("/", "_").replace(" ", "_").replace(",", "")
-    sizes = f"{options.smallest}-{largest_of(options, network)}"
+    sizes = f"{smallest_of(options, network, mpi)}-{largest_of(options, network)}"
     return options.results / f"{place}-{mpi}-{options.check}-{options.buffers}-{sizes}-{options.iterations}.json"
 
 
@@ -228,9 +240,9 @@ def draw(options, results):
     import matplotlib.pyplot as plt
 
     networks = [n for n in options.networks if any((n, mpi) in results for mpi in options.mpis)]
-    columns = min(3, len(networks))
+    columns = min(4, len(networks))
     rows = -(-len(networks) // columns)
-    figure, axes = plt.subplots(rows, columns, figsize=(4.2 * columns, 3.4 * rows), squeeze=False, sharey=True)
+    figure, axes = plt.subplots(rows, columns, figsize=(3.8 * columns, 3.4 * rows), squeeze=False, sharey=True)
     for axis in axes.flat[len(networks):]:
         axis.set_visible(False)
     styles = {"openmpi": "-", "mpich": "--"}
@@ -249,6 +261,7 @@ def draw(options, results):
         ticks = [8 << (4 * i) for i in range(7) if 8 << (4 * i) <= sizes[-1]]
         axis.set_xticks(ticks, [size_name(tick) for tick in ticks])
         axis.minorticks_off()
+        axis.tick_params(labelsize=8)
         axis.grid(True, which="major", alpha=0.3)
     for row in axes:
         row[0].set_ylabel("microseconds")

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # Copyright 2026 The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""Fails if the table of header_test.c and the functions that the public headers declare are not the same list.
+"""Fails if the functions that the public headers declare and those of another file are not the same list: the table of
+header_test.c, or the interfaces of the Fortran module, all but those that Fortran can't call.
 
-usage: check_symbols.py HEADER... header_test.c
+usage: check_symbols.py HEADER... header_test.c|onebit.f90
 """
 import re
 import sys
@@ -28,12 +29,25 @@ def declared(path):
     return {name.group(1) for name in names}
 
 
+NOT_FORTRAN = {"onebit_comm_create_loopback", "onebit_comm_create_mpi"}  # ranks that are threads; C's MPI_Comm
+
+
+def listed(path):
+    """The names in the other file, in order."""
+    text = open(path, encoding="utf-8").read()
+    if path.endswith(".f90"):
+        return re.findall(r"\bfunction (onebit_\w+)\([^)]*\)[\s&]*bind\(c\)", text)
+    return re.findall(r"\bROW\((onebit_\w+)\)", without_comments(text))
+
+
 def main(arguments):
     if len(arguments) < 2:
         sys.exit(__doc__)
     headers, test = arguments[:-1], arguments[-1]
     functions = set().union(*(declared(header) for header in headers))
-    rows = re.findall(r"\bROW\((onebit_\w+)\)", without_comments(open(test, encoding="utf-8").read()))
+    rows = listed(test)
+    if test.endswith(".f90"):
+        functions -= NOT_FORTRAN
     if not functions:
         sys.exit("no function found in the headers: has ONEBIT_API been renamed?")
     problems = [f"{name} is declared but not in {test}" for name in sorted(functions - set(rows))]

@@ -63,6 +63,7 @@ static const Row rows[] = {
     ROW(onebit_optimizer_get_info),
     ROW(onebit_optimizer_destroy),
     ROW(onebit_comm_create_mpi),
+    ROW(onebit_comm_create_mpi_fortran),
     ROW(onebit_comm_bootstrap_nccl),
     ROW(onebit_comm_create_gpu),
     ROW(onebit_comm_create_nccl),

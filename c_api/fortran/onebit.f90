@@ -1,0 +1,498 @@
+! onebit.f90 - the contract of onebit.h and onebit_mpi.h for Fortran 2008: the same names, the same order, the same
+! meaning. What each function does, when it blocks and how it fails is said in the headers.
+!
+! Copyright 2026 The onebit authors
+! SPDX-License-Identifier: Apache-2.0
+!
+! A module's compiled form fits one compiler, so programs compile this file with theirs and link libonebit:
+!
+!     mpif90 -c $PREFIX/include/onebit/onebit.f90
+!     mpif90 train.f90 onebit.o -lonebit
+!
+! Handles and buffers are c_ptr: c_loc(x) of an x that is a target, on the host or on a GPU. Functions return a status,
+! onebit_success or one of onebit_error_...; onebit_message() says what went wrong. Structs are filled with their
+! defaults by onebit_..._init, info structs by onebit_..._info_init, before they are passed on; members are changed by
+! name afterwards. Numbers of tensors and groups begin with 0, as in C. Strings that go in end with c_null_char.
+!
+! Dummy arguments are targets where C keeps what they point to, or changes it later: without that gfortran takes it that
+! no later call reads or writes it, and drops a program's stores to its gradients.
+!
+! Not here: onebit_comm_create_loopback, whose ranks are threads, and NCCL (onebit_nccl.h).
+module onebit
+    use, intrinsic :: iso_c_binding
+    implicit none
+    private :: to_string
+
+    ! ---- Status ----
+    enum, bind(c)
+        enumerator :: onebit_success = 0, onebit_error_invalid_argument, onebit_error_invalid_handle, &
+            onebit_error_mismatch, onebit_error_nonfinite, onebit_error_busy, onebit_error_bad_state, &
+            onebit_error_io, onebit_error_unsupported, onebit_error_out_of_memory, onebit_error_transport, &
+            onebit_error_timeout, onebit_error_internal
+    end enum
+
+    ! ---- Allreduce ----
+    enum, bind(c)
+        enumerator :: onebit_float32 = 0, onebit_float16, onebit_bfloat16
+    end enum
+    enum, bind(c)
+        enumerator :: onebit_memory_host = 0, onebit_memory_cuda
+    end enum
+    enum, bind(c)
+        enumerator :: onebit_algorithm_auto = 0, onebit_algorithm_dense, onebit_algorithm_flat, &
+            onebit_algorithm_pipelined, onebit_algorithm_two_level, onebit_algorithm_bruck, onebit_algorithm_ring
+    end enum
+    enum, bind(c)
+        enumerator :: onebit_codec_sign = 0
+    end enum
+    enum, bind(c)
+        enumerator :: onebit_scale_l2 = 0, onebit_scale_l1
+    end enum
+    enum, bind(c)
+        enumerator :: onebit_group_block = 0, onebit_group_tensor
+    end enum
+    enum, bind(c)
+        enumerator :: onebit_check_full = 0, onebit_check_none, onebit_check_full_low_memory
+    end enum
+
+    ! ---- Optimizer ----
+    enum, bind(c)
+        enumerator :: onebit_optimizer_adam = 0, onebit_optimizer_onebit_adam, onebit_optimizer_lamb, &
+            onebit_optimizer_onebit_lamb, onebit_optimizer_zero_one_adam
+    end enum
+    integer(c_int64_t), parameter :: onebit_freeze_never = -1 ! UINT64_MAX
+    integer(c_int64_t), parameter :: onebit_freeze_auto = 0
+    integer(c_int64_t), parameter :: onebit_bucket_size_suggested = 1048576
+
+    ! In C's order and of C's kinds, uint64_t as a signed integer of 64 bits. size, version: not to be changed.
+
+    type, bind(c) :: onebit_comm_info_t
+        integer(c_size_t) :: size
+        integer(c_int32_t) :: version = 1
+        integer(c_int32_t) :: nodes = 0
+        character(kind=c_char) :: transport(32) = c_null_char
+        character(kind=c_char) :: reason(288) = c_null_char
+    end type
+
+    type, bind(c) :: onebit_allreduce_config_t
+        integer(c_size_t) :: size
+        integer(c_int32_t) :: version = 1
+        integer(c_int32_t) :: threads = 0
+        integer(c_int64_t) :: count = 0
+        integer(c_int) :: datatype = onebit_float32
+        integer(c_int) :: memory = onebit_memory_host
+        integer(c_int) :: algorithm = onebit_algorithm_auto
+        integer(c_int) :: codec = onebit_codec_sign
+        integer(c_int) :: scale = onebit_scale_l2
+        integer(c_int) :: group = onebit_group_block
+        integer(c_int) :: check = onebit_check_full
+        type(c_ptr) :: stream = c_null_ptr
+    end type
+
+    type, bind(c) :: onebit_allreduce_info_t
+        integer(c_size_t) :: size
+        integer(c_int32_t) :: version = 1
+        integer(c_int32_t) :: threads = 0
+        integer(c_int64_t) :: calls = 0
+        integer(c_int64_t) :: bytes_sent = 0
+        integer(c_int64_t) :: last_bytes_sent = 0
+        integer(c_int64_t) :: dense_bytes = 0
+        integer(c_int64_t) :: state_bytes = 0
+        integer(c_int64_t) :: workspace_bytes = 0
+        integer(c_int) :: algorithm = onebit_algorithm_auto
+        character(kind=c_char) :: transport(32) = c_null_char
+        character(kind=c_char) :: kernels(16) = c_null_char
+        character(kind=c_char) :: reason(256) = c_null_char
+    end type
+
+    type, bind(c) :: onebit_tensor_t
+        integer(c_size_t) :: size
+        integer(c_int32_t) :: version = 1
+        integer(c_int32_t) :: group = 0
+        integer(c_int64_t) :: count = 0
+        type(c_ptr) :: parameters = c_null_ptr
+        type(c_ptr) :: gradients = c_null_ptr
+        integer(c_int) :: gradient_type = onebit_float32
+        integer(c_int) :: copy_type = onebit_float32
+        type(c_ptr) :: copy = c_null_ptr
+        type(c_ptr) :: name = c_null_ptr
+    end type
+
+    type, bind(c) :: onebit_param_group_t
+        integer(c_size_t) :: size
+        integer(c_int32_t) :: version = 1
+        integer(c_int) :: no_compress = 0
+        real(c_double) :: lr = 0
+        real(c_double) :: beta1 = 0.9d0
+        real(c_double) :: beta2 = 0.999d0
+        real(c_double) :: eps = 1d-8
+        real(c_double) :: weight_decay = 0
+    end type
+
+    type, bind(c) :: onebit_optimizer_config_t
+        integer(c_size_t) :: size
+        integer(c_int32_t) :: version = 1
+        integer(c_int) :: kind = onebit_optimizer_adam
+        real(c_double) :: lr = 0
+        real(c_double) :: beta1 = 0.9d0
+        real(c_double) :: beta2 = 0.999d0
+        real(c_double) :: eps = 1d-8
+        real(c_double) :: weight_decay = 0
+        type(c_ptr) :: groups = c_null_ptr
+        integer(c_size_t) :: num_groups = 0
+        integer(c_int) :: bias_correction = 1
+        integer(c_int32_t) :: threads = 0
+        real(c_double) :: max_grad_norm = 0
+        integer(c_int64_t) :: freeze_step = onebit_freeze_auto
+        integer(c_int64_t) :: lr_warmup_steps = 0
+        integer(c_int) :: scale = onebit_scale_l2
+        integer(c_int) :: group = onebit_group_block
+        real(c_double) :: min_trust = 0.01d0
+        real(c_double) :: max_trust = 10
+        real(c_double) :: trust_beta = 0.9d0
+        integer(c_int) :: momentum_scaling = 1
+        integer(c_int64_t) :: variance_updates = 16
+        integer(c_int64_t) :: local_step_scaler = 32768
+        integer(c_int64_t) :: local_steps = 16
+        integer(c_int64_t) :: bucket_size = 0
+        integer(c_int) :: memory = onebit_memory_host
+        type(c_ptr) :: stream = c_null_ptr
+    end type
+
+    type, bind(c) :: onebit_optimizer_info_t
+        integer(c_size_t) :: size
+        integer(c_int32_t) :: version = 1
+        integer(c_int) :: frozen = 0
+        integer(c_int64_t) :: steps = 0
+        integer(c_int64_t) :: skipped = 0
+        integer(c_int64_t) :: freeze_step = 0
+        integer(c_int64_t) :: count = 0
+        integer(c_int64_t) :: masked = 0
+        integer(c_int64_t) :: exact_rounds = 0
+        integer(c_int64_t) :: compressed_rounds = 0
+        integer(c_int64_t) :: warmup_bytes_sent = 0
+        integer(c_int64_t) :: compressed_bytes_sent = 0
+        integer(c_int64_t) :: state_bytes = 0
+        real(c_double) :: grad_norm = 0
+    end type
+
+    ! ---- Status ----
+    interface
+        function onebit_status_string(status) bind(c)
+            import :: c_int, c_ptr
+            integer(c_int), value :: status
+            type(c_ptr) :: onebit_status_string
+        end function
+        function onebit_last_error() bind(c)
+            import :: c_ptr
+            type(c_ptr) :: onebit_last_error
+        end function
+        function onebit_version() bind(c)
+            import :: c_ptr
+            type(c_ptr) :: onebit_version
+        end function
+    end interface
+
+    ! ---- Communicator ----
+    interface
+        ! mpi_comm: an integer, of mpi_f08's type(MPI_Comm) its member mpi_val
+        integer(c_int) function onebit_comm_create_mpi_fortran(mpi_comm, comm) bind(c)
+            import :: c_int, c_ptr
+            integer(c_int), value :: mpi_comm
+            type(c_ptr), intent(out) :: comm
+        end function
+        integer(c_int) function onebit_comm_rank(comm, rank) bind(c)
+            import :: c_int, c_ptr
+            type(c_ptr), value, target :: comm
+            integer(c_int), intent(out) :: rank
+        end function
+        integer(c_int) function onebit_comm_size(comm, size) bind(c)
+            import :: c_int, c_ptr
+            type(c_ptr), value, target :: comm
+            integer(c_int), intent(out) :: size
+        end function
+        integer(c_int) function onebit_comm_get_info(comm, info) bind(c)
+            import :: c_int, c_ptr, onebit_comm_info_t
+            type(c_ptr), value, target :: comm
+            type(onebit_comm_info_t), intent(inout) :: info
+        end function
+        ! path: c_null_ptr, or c_loc of a string
+        integer(c_int) function onebit_comm_tune(comm, max_count, seconds, path) bind(c)
+            import :: c_int, c_int64_t, c_double, c_ptr
+            type(c_ptr), value, target :: comm
+            integer(c_int64_t), value :: max_count
+            real(c_double), value :: seconds
+            type(c_ptr), value, target :: path
+        end function
+        integer(c_int) function onebit_mem_alloc(comm, bytes, memory) bind(c)
+            import :: c_int, c_size_t, c_ptr
+            type(c_ptr), value, target :: comm
+            integer(c_size_t), value :: bytes
+            type(c_ptr), intent(out) :: memory
+        end function
+        integer(c_int) function onebit_mem_free(memory) bind(c)
+            import :: c_int, c_ptr
+            type(c_ptr), value, target :: memory
+        end function
+        integer(c_int) function onebit_comm_destroy(comm) bind(c)
+            import :: c_int, c_ptr
+            type(c_ptr), value, target :: comm
+        end function
+    end interface
+
+    ! ---- Allreduce ----
+    interface
+        integer(c_int) function onebit_allreduce_create(comm, config, allreduce) bind(c)
+            import :: c_int, c_ptr, onebit_allreduce_config_t
+            type(c_ptr), value, target :: comm
+            type(onebit_allreduce_config_t), intent(in), target :: config
+            type(c_ptr), intent(out) :: allreduce
+        end function
+        integer(c_int) function onebit_allreduce_run(allreduce, sendbuf, recvbuf) bind(c)
+            import :: c_int, c_ptr
+            type(c_ptr), value, target :: allreduce, sendbuf, recvbuf
+        end function
+        integer(c_int) function onebit_allreduce_start(allreduce, sendbuf, recvbuf) bind(c)
+            import :: c_int, c_ptr
+            type(c_ptr), value, target :: allreduce, sendbuf, recvbuf
+        end function
+        integer(c_int) function onebit_allreduce_test(allreduce, done) bind(c)
+            import :: c_int, c_ptr
+            type(c_ptr), value, target :: allreduce
+            integer(c_int), intent(out) :: done
+        end function
+        integer(c_int) function onebit_allreduce_wait(allreduce) bind(c)
+            import :: c_int, c_ptr
+            type(c_ptr), value, target :: allreduce
+        end function
+        integer(c_int) function onebit_allreduce_set_algorithm(allreduce, algorithm) bind(c)
+            import :: c_int, c_ptr
+            type(c_ptr), value, target :: allreduce
+            integer(c_int), value :: algorithm
+        end function
+        ! mask: c_null_ptr, or c_loc of ceil(count / 32) integers of 32 bits
+        integer(c_int) function onebit_allreduce_set_mask(allreduce, mask) bind(c)
+            import :: c_int, c_ptr
+            type(c_ptr), value, target :: allreduce, mask
+        end function
+        integer(c_int) function onebit_allreduce_get_info(allreduce, info) bind(c)
+            import :: c_int, c_ptr, onebit_allreduce_info_t
+            type(c_ptr), value, target :: allreduce
+            type(onebit_allreduce_info_t), intent(inout) :: info
+        end function
+        integer(c_int) function onebit_allreduce_destroy(allreduce) bind(c)
+            import :: c_int, c_ptr
+            type(c_ptr), value, target :: allreduce
+        end function
+    end interface
+
+    ! ---- Error state ----
+    interface
+        integer(c_int) function onebit_allreduce_reset(allreduce) bind(c)
+            import :: c_int, c_ptr
+            type(c_ptr), value, target :: allreduce
+        end function
+        ! worker, server: c_null_ptr, or c_loc of reals
+        integer(c_int) function onebit_allreduce_get_error(allreduce, worker, server, server_begin, server_count) &
+            bind(c)
+            import :: c_int, c_int64_t, c_ptr
+            type(c_ptr), value, target :: allreduce, worker, server
+            integer(c_int64_t), intent(out) :: server_begin, server_count
+        end function
+        integer(c_int) function onebit_allreduce_state_size(allreduce, bytes) bind(c)
+            import :: c_int, c_int64_t, c_ptr
+            type(c_ptr), value, target :: allreduce
+            integer(c_int64_t), intent(out) :: bytes
+        end function
+        integer(c_int) function onebit_allreduce_pack_state(allreduce, buffer, bytes) bind(c)
+            import :: c_int, c_int64_t, c_ptr
+            type(c_ptr), value, target :: allreduce, buffer
+            integer(c_int64_t), value :: bytes
+        end function
+        integer(c_int) function onebit_allreduce_unpack_state(allreduce, buffer, bytes) bind(c)
+            import :: c_int, c_int64_t, c_ptr
+            type(c_ptr), value, target :: allreduce, buffer
+            integer(c_int64_t), value :: bytes
+        end function
+        integer(c_int) function onebit_allreduce_save(allreduce, prefix) bind(c)
+            import :: c_int, c_ptr, c_char
+            type(c_ptr), value, target :: allreduce
+            character(kind=c_char), intent(in) :: prefix(*)
+        end function
+        integer(c_int) function onebit_allreduce_load(allreduce, prefix) bind(c)
+            import :: c_int, c_ptr, c_char
+            type(c_ptr), value, target :: allreduce
+            character(kind=c_char), intent(in) :: prefix(*)
+        end function
+    end interface
+
+    ! ---- Optimizer ----
+    interface
+        integer(c_int) function onebit_optimizer_create(comm, config, tensors, num_tensors, optimizer) bind(c)
+            import :: c_int, c_size_t, c_ptr, onebit_optimizer_config_t, onebit_tensor_t
+            type(c_ptr), value, target :: comm
+            type(onebit_optimizer_config_t), intent(in), target :: config
+            type(onebit_tensor_t), intent(in), target :: tensors(*)
+            integer(c_size_t), value :: num_tensors
+            type(c_ptr), intent(out) :: optimizer
+        end function
+        integer(c_int) function onebit_optimizer_step(optimizer) bind(c)
+            import :: c_int, c_ptr
+            type(c_ptr), value, target :: optimizer
+        end function
+        integer(c_int) function onebit_optimizer_grad_ready(optimizer, tensor) bind(c)
+            import :: c_int, c_size_t, c_ptr
+            type(c_ptr), value, target :: optimizer
+            integer(c_size_t), value :: tensor
+        end function
+        integer(c_int) function onebit_optimizer_set_gradients(optimizer, tensor, gradients) bind(c)
+            import :: c_int, c_size_t, c_ptr
+            type(c_ptr), value, target :: optimizer
+            integer(c_size_t), value :: tensor
+            type(c_ptr), value, target :: gradients
+        end function
+        integer(c_int) function onebit_optimizer_set_lr(optimizer, lr) bind(c)
+            import :: c_int, c_double, c_ptr
+            type(c_ptr), value, target :: optimizer
+            real(c_double), value :: lr
+        end function
+        integer(c_int) function onebit_optimizer_set_group_lr(optimizer, group, lr) bind(c)
+            import :: c_int, c_size_t, c_double, c_ptr
+            type(c_ptr), value, target :: optimizer
+            integer(c_size_t), value :: group
+            real(c_double), value :: lr
+        end function
+        integer(c_int) function onebit_optimizer_set_gradient_scale(optimizer, scale) bind(c)
+            import :: c_int, c_double, c_ptr
+            type(c_ptr), value, target :: optimizer
+            real(c_double), value :: scale
+        end function
+        integer(c_int) function onebit_optimizer_freeze(optimizer) bind(c)
+            import :: c_int, c_ptr
+            type(c_ptr), value, target :: optimizer
+        end function
+        integer(c_int) function onebit_optimizer_reset_error(optimizer) bind(c)
+            import :: c_int, c_ptr
+            type(c_ptr), value, target :: optimizer
+        end function
+        integer(c_int) function onebit_optimizer_save(optimizer, prefix) bind(c)
+            import :: c_int, c_ptr, c_char
+            type(c_ptr), value, target :: optimizer
+            character(kind=c_char), intent(in) :: prefix(*)
+        end function
+        integer(c_int) function onebit_optimizer_load(optimizer, prefix) bind(c)
+            import :: c_int, c_ptr, c_char
+            type(c_ptr), value, target :: optimizer
+            character(kind=c_char), intent(in) :: prefix(*)
+        end function
+        integer(c_int) function onebit_optimizer_get_error(optimizer, worker, server) bind(c)
+            import :: c_int, c_ptr
+            type(c_ptr), value, target :: optimizer, worker, server
+        end function
+        integer(c_int) function onebit_optimizer_get_info(optimizer, info) bind(c)
+            import :: c_int, c_ptr, onebit_optimizer_info_t
+            type(c_ptr), value, target :: optimizer
+            type(onebit_optimizer_info_t), intent(inout) :: info
+        end function
+        integer(c_int) function onebit_optimizer_destroy(optimizer) bind(c)
+            import :: c_int, c_ptr
+            type(c_ptr), value, target :: optimizer
+        end function
+    end interface
+
+contains
+
+    ! ---- the structs with their defaults ----
+
+    function onebit_comm_info_init() result(info)
+        type(onebit_comm_info_t) :: info
+        info%size = c_sizeof(info)
+    end function
+
+    function onebit_allreduce_config_init(count) result(config)
+        integer(c_int64_t), intent(in) :: count
+        type(onebit_allreduce_config_t) :: config
+        config%size = c_sizeof(config)
+        config%count = count
+    end function
+
+    function onebit_allreduce_info_init() result(info)
+        type(onebit_allreduce_info_t) :: info
+        info%size = c_sizeof(info)
+    end function
+
+    function onebit_tensor_init(parameters, gradients, count) result(tensor)
+        type(c_ptr), intent(in), target :: parameters, gradients
+        integer(c_int64_t), intent(in) :: count
+        type(onebit_tensor_t) :: tensor
+        tensor%size = c_sizeof(tensor)
+        tensor%count = count
+        tensor%parameters = parameters
+        tensor%gradients = gradients
+    end function
+
+    function onebit_param_group_init(lr) result(group)
+        real(c_double), intent(in) :: lr
+        type(onebit_param_group_t) :: group
+        group%size = c_sizeof(group)
+        group%lr = lr
+    end function
+
+    function onebit_optimizer_config_init(kind, lr) result(config)
+        integer(c_int), intent(in) :: kind
+        real(c_double), intent(in) :: lr
+        type(onebit_optimizer_config_t) :: config
+        config%size = c_sizeof(config)
+        config%kind = kind
+        config%lr = lr
+    end function
+
+    function onebit_optimizer_info_init() result(info)
+        type(onebit_optimizer_info_t) :: info
+        info%size = c_sizeof(info)
+    end function
+
+    ! ---- strings ----
+
+    ! What onebit_last_error() points to.
+    function onebit_message() result(text)
+        character(:), allocatable :: text
+        text = to_string(onebit_last_error())
+    end function
+
+    ! A status as "ONEBIT_ERROR_BUSY".
+    function onebit_status_name(status) result(text)
+        integer(c_int), intent(in) :: status
+        character(:), allocatable :: text
+        text = to_string(onebit_status_string(status))
+    end function
+
+    ! A member of an info struct.
+    function onebit_text(member) result(text)
+        character(kind=c_char), intent(in) :: member(:)
+        character(:), allocatable :: text
+        integer :: i
+        text = ''
+        do i = 1, size(member)
+            if (member(i) == c_null_char) return
+            text = text // member(i)
+        end do
+    end function
+
+    function to_string(address) result(text)
+        type(c_ptr), intent(in) :: address
+        character(:), allocatable :: text
+        character(kind=c_char), pointer :: characters(:)
+        integer :: length
+        interface
+            function strlen(string) bind(c)
+                import :: c_ptr, c_size_t
+                type(c_ptr), value, target :: string
+                integer(c_size_t) :: strlen
+            end function
+        end interface
+        length = int(strlen(address))
+        call c_f_pointer(address, characters, [length])
+        text = onebit_text(characters)
+    end function
+end module

@@ -1,0 +1,216 @@
+! Copyright 2026 The onebit authors
+! SPDX-License-Identifier: Apache-2.0
+!
+! The Fortran module: every struct reaches the library as C's does, results are right, and failures are told. On as many
+! ranks as it is started with.
+program fortran_test
+    use mpi_f08
+    use onebit
+    implicit none
+    integer :: failures = 0, all_failures, rank, ranks
+    type(c_ptr) :: comm
+
+    call MPI_Init()
+    call expect_status(onebit_comm_create_mpi_fortran(MPI_COMM_NULL%MPI_VAL, comm), onebit_error_invalid_argument, &
+                       'MPI_COMM_NULL')
+    call expect_ok(onebit_comm_create_mpi_fortran(MPI_COMM_WORLD%MPI_VAL, comm), 'create a communicator')
+    call expect_ok(onebit_comm_rank(comm, rank), 'rank')
+    call expect_ok(onebit_comm_size(comm, ranks), 'size')
+    call test_communicator()
+    call test_average()
+    call test_compressed()
+    call test_state()
+    call test_optimizer()
+    call test_shared_memory()
+    call expect_ok(onebit_comm_destroy(comm), 'destroy the communicator')
+    call expect_status(onebit_comm_destroy(comm), onebit_error_invalid_handle, 'destroyed twice')
+
+    call MPI_Allreduce(failures, all_failures, 1, MPI_INTEGER, MPI_SUM, MPI_COMM_WORLD)
+    call MPI_Finalize()
+    if (all_failures > 0) stop 1
+
+contains
+
+    subroutine expect(holds, what)
+        logical, intent(in) :: holds
+        character(*), intent(in) :: what
+        if (holds) return
+        failures = failures + 1
+        print '(a, i0, 2a)', 'FAILED on rank ', rank, ': ', what
+    end subroutine
+
+    subroutine expect_ok(status, what)
+        integer(c_int), intent(in) :: status
+        character(*), intent(in) :: what
+        if (status /= onebit_success) call expect(.false., what // ': ' // onebit_message())
+    end subroutine
+
+    ! The status, and in the message `part`.
+    subroutine expect_status(status, wanted, part)
+        integer(c_int), intent(in) :: status, wanted
+        character(*), intent(in) :: part
+        call expect(status == wanted, part // ': ' // onebit_status_name(status) // ' instead of ' // &
+                    onebit_status_name(wanted))
+        if (wanted /= onebit_error_invalid_handle) then
+            call expect(index(onebit_message(), part) > 0, part // ' is not in "' // onebit_message() // '"')
+        end if
+    end subroutine
+
+    subroutine test_communicator()
+        type(onebit_comm_info_t) :: info
+        info = onebit_comm_info_init()
+        call expect_ok(onebit_comm_get_info(comm, info), 'info of a communicator')
+        call expect(info%nodes == 1 .and. onebit_text(info%transport) == 'mpi', 'a node, and the transport''s name')
+        call expect_ok(onebit_comm_tune(comm, 1000_c_int64_t, 0.05d0, c_null_ptr), 'tune')
+    end subroutine
+
+    subroutine test_average()
+        integer(c_int64_t), parameter :: elements = 1000
+        type(onebit_allreduce_config_t) :: config
+        type(onebit_allreduce_info_t) :: info
+        type(c_ptr) :: handle
+        real(c_float), target :: values(elements), average(elements)
+        integer(c_int) :: done
+        config = onebit_allreduce_config_init(elements)
+        config%algorithm = onebit_algorithm_dense
+        config%threads = 1
+        call expect_ok(onebit_allreduce_create(comm, config, handle), 'create')
+        values = real(rank, c_float)
+        call expect_ok(onebit_allreduce_run(handle, c_loc(values), c_loc(average)), 'run')
+        call expect(all(abs(average - (ranks - 1) / 2.0) < 1e-6), 'the average')
+        call expect_ok(onebit_allreduce_start(handle, c_loc(average), c_loc(average)), 'start')
+        done = 0
+        do while (done == 0)
+            call expect_ok(onebit_allreduce_test(handle, done), 'test')
+        end do
+        call expect_ok(onebit_allreduce_wait(handle), 'wait for nothing')
+        call expect(all(abs(average - (ranks - 1) / 2.0) < 1e-6), 'the average of what is the same')
+
+        values(7) = transfer(int(z'7fc00000', c_int32_t), 1.0)
+        call expect_status(onebit_allreduce_run(handle, c_loc(values), c_loc(average)), onebit_error_nonfinite, &
+                           'sendbuf[6]')
+        info = onebit_allreduce_info_init()
+        call expect_ok(onebit_allreduce_get_info(handle, info), 'info')
+        call expect(info%calls == 2 .and. info%threads == 1 .and. info%algorithm == onebit_algorithm_dense, &
+                    'what the info says')
+        call expect(index(onebit_text(info%reason), 'config.algorithm') > 0, 'the reason')
+        call expect_ok(onebit_allreduce_destroy(handle), 'destroy')
+
+        config%check = 77
+        call expect_status(onebit_allreduce_create(comm, config, handle), onebit_error_invalid_argument, &
+                           'config.check')
+        call expect(.not. c_associated(handle), 'no handle')
+        config = onebit_allreduce_config_init(elements + rank)
+        if (ranks > 1) call expect_status(onebit_allreduce_create(comm, config, handle), onebit_error_mismatch, &
+                                          'config.count')
+    end subroutine
+
+    ! Error feedback: what several calls deliver adds up to what went in, but for one call's error.
+    subroutine test_compressed()
+        integer(c_int64_t), parameter :: elements = 40003
+        integer, parameter :: calls = 40
+        type(onebit_allreduce_config_t) :: config
+        type(onebit_allreduce_info_t) :: info
+        type(c_ptr) :: handle
+        real(c_float), allocatable, target :: values(:), average(:), worker(:)
+        real(c_double), allocatable :: delivered(:)
+        integer(c_int64_t) :: first, number
+        integer :: i, call_number
+        config = onebit_allreduce_config_init(elements)
+        config%algorithm = onebit_algorithm_pipelined
+        config%scale = onebit_scale_l1
+        call expect_ok(onebit_allreduce_create(comm, config, handle), 'create compressed')
+        allocate (values(elements), average(elements), worker(elements), delivered(elements))
+        values = [(sin(real(i, c_float)) + rank, i = 1, int(elements))]
+        delivered = 0
+        do call_number = 1, calls
+            call expect_ok(onebit_allreduce_run(handle, c_loc(values), c_loc(average)), 'run compressed')
+            delivered = delivered + average
+        end do
+        delivered = delivered / calls - (values - rank + (ranks - 1) / 2.0)
+        call expect(sqrt(sum(delivered**2) / elements) < 0.2, 'error feedback delivers the average')
+        call expect_ok(onebit_allreduce_get_error(handle, c_loc(worker), c_null_ptr, first, number), 'errors')
+        call expect(any(worker /= 0) .and. first >= 0 .and. number <= elements, 'a worker error')
+        info = onebit_allreduce_info_init()
+        call expect_ok(onebit_allreduce_get_info(handle, info), 'info')
+        if (ranks > 1) call expect(info%dense_bytes > 20 * info%last_bytes_sent, 'far fewer bytes')
+        call expect_ok(onebit_allreduce_set_algorithm(handle, onebit_algorithm_flat), 'another form')
+        call expect_ok(onebit_allreduce_set_mask(handle, c_null_ptr), 'no mask')
+        call expect_ok(onebit_allreduce_reset(handle), 'reset')
+        call expect_ok(onebit_allreduce_destroy(handle), 'destroy compressed')
+    end subroutine
+
+    subroutine test_state()
+        integer(c_int64_t), parameter :: elements = 5000
+        type(onebit_allreduce_config_t) :: config
+        type(c_ptr) :: handle, other
+        real(c_float), target :: values(elements), one(elements), two(elements)
+        integer(c_int8_t), allocatable, target :: state(:)
+        integer(c_int64_t) :: bytes
+        integer :: i
+        config = onebit_allreduce_config_init(elements)
+        config%algorithm = onebit_algorithm_flat
+        call expect_ok(onebit_allreduce_create(comm, config, handle), 'create one')
+        call expect_ok(onebit_allreduce_create(comm, config, other), 'create another')
+        values = [(cos(real(i + rank, c_float)), i = 1, int(elements))]
+        call expect_ok(onebit_allreduce_run(handle, c_loc(values), c_loc(one)), 'run')
+        call expect_ok(onebit_allreduce_state_size(handle, bytes), 'size of the state')
+        allocate (state(bytes))
+        call expect_ok(onebit_allreduce_pack_state(handle, c_loc(state), bytes), 'pack')
+        call expect_ok(onebit_allreduce_unpack_state(other, c_loc(state), bytes), 'unpack')
+        call expect_ok(onebit_allreduce_run(handle, c_loc(values), c_loc(one)), 'run one')
+        call expect_ok(onebit_allreduce_run(other, c_loc(values), c_loc(two)), 'run the other')
+        call expect(all(one == two), 'the other goes on where the one was')
+        call expect_status(onebit_allreduce_load(handle, '/no such place' // c_null_char), onebit_error_io, &
+                           '/no such place')
+        call expect_ok(onebit_allreduce_destroy(handle), 'destroy one')
+        call expect_ok(onebit_allreduce_destroy(other), 'destroy the other')
+    end subroutine
+
+    ! Finds the least of a parabola, whose place is the mean of what the ranks know of it.
+    subroutine test_optimizer()
+        integer(c_int64_t), parameter :: elements = 4100
+        type(onebit_param_group_t), target :: groups(1)
+        type(onebit_optimizer_config_t) :: config
+        type(onebit_optimizer_info_t) :: info
+        type(onebit_tensor_t) :: tensors(2)
+        type(c_ptr) :: handle
+        real(c_float), target :: x(elements), y(10), x_gradient(elements), y_gradient(10)
+        character(kind=c_char), target :: name(2) = ['y', c_null_char]
+        integer :: step
+        x = 1
+        y = -1
+        tensors(1) = onebit_tensor_init(c_loc(x), c_loc(x_gradient), elements)
+        tensors(2) = onebit_tensor_init(c_loc(y), c_null_ptr, 10_c_int64_t)
+        tensors(2)%name = c_loc(name)
+        groups(1) = onebit_param_group_init(0.05d0)
+        config = onebit_optimizer_config_init(onebit_optimizer_onebit_adam, 1d0)
+        config%groups = c_loc(groups)
+        config%num_groups = 1
+        config%freeze_step = 20
+        call expect_ok(onebit_optimizer_create(comm, config, tensors, 2_c_size_t, handle), 'create an optimizer')
+        call expect_status(onebit_optimizer_step(handle), onebit_error_invalid_argument, 'y')
+        call expect_ok(onebit_optimizer_set_gradients(handle, 1_c_size_t, c_loc(y_gradient)), 'gradients')
+        do step = 1, 200
+            x_gradient = x - 0.5 + 0.1 * (rank - (ranks - 1) / 2.0)
+            y_gradient = y
+            if (step == 100) call expect_ok(onebit_optimizer_set_lr(handle, 0.005d0), 'a smaller learning rate')
+            call expect_ok(onebit_optimizer_step(handle), 'step')
+        end do
+        call expect(maxval(abs(x - 0.5)) < 0.1 .and. maxval(abs(y)) < 0.1, 'the least is found')
+        info = onebit_optimizer_info_init()
+        call expect_ok(onebit_optimizer_get_info(handle, info), 'info of the optimizer')
+        call expect(info%frozen == 1 .and. info%steps == 200 .and. info%freeze_step == 20 .and. &
+                    info%count == elements + 10 .and. info%compressed_rounds == 180, 'what it says')
+        call expect_ok(onebit_optimizer_destroy(handle), 'destroy the optimizer')
+    end subroutine
+
+    subroutine test_shared_memory()
+        type(c_ptr) :: memory
+        real(c_float), pointer :: values(:)
+        call expect_ok(onebit_mem_alloc(comm, 4000_c_size_t, memory), 'allocate')
+        call c_f_pointer(memory, values, [1000])
+        call expect(all(values == 0), 'zeroes')
+        call expect_ok(onebit_mem_free(memory), 'free')
+    end subroutine
+end program
