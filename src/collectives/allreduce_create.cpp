@@ -1,0 +1,215 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// How a handle comes to be, and goes: what its channels, its codec and each of its forms are made of.
+
+#include <utility>
+
+#include "collectives/allreduce.hpp"
+#include "collectives/dense.hpp"
+#include "collectives/device_two_level.hpp"
+#include "collectives/flat_plain.hpp"
+#include "collectives/shared_allreduce.hpp"
+#include "collectives/two_level.hpp"
+
+namespace onebit {
+namespace {
+
+/// The exchanges of one channel; and of the channel between nodes.
+enum Tag : int {
+    kAgreementTag = 0,
+    kPlainTag = 2,
+    kSumTag = 4,
+    kPipelinedTag = 6,
+    kBruckTag = 10,
+    kDenseTag = 12, // and those behind it: two for each bit of the number of ranks, and two
+    kRingTag = 128, // and all behind it
+};
+constexpr int kAcrossTag = 0;
+
+} // namespace
+
+Status Allreduce::create(Communicator& communicator, const onebit_allreduce_config_t* config, const Status& own,
+                         std::unique_ptr<Allreduce>* allreduce, FlatAllreduce::Extras extras) {
+    Plan plan;
+    ONEBIT_RETURN_IF_ERROR(make_plan(communicator, config, own, &plan));
+    std::shared_ptr<const Placement> placement;
+    std::unique_ptr<Codec> codec;
+    const Environment& environment = communicator.environment();
+    const Status placed = catch_exceptions([&] {
+        ONEBIT_RETURN_IF_ERROR(make_placement(plan.memory, plan.stream, &placement));
+        const Entered entered(placement);
+        return placement->make_codec({plan.codec, plan.scale, plan.group, plan.threads, environment.kernels}, &codec);
+    });
+    ONEBIT_RETURN_IF_ERROR(communicator.agree(placed));
+    const Entered entered(placement);
+    std::unique_ptr<Transport> channel;
+    ONEBIT_RETURN_IF_ERROR(communicator.open_channel(&channel));
+    std::unique_ptr<Allreduce> made(
+        new Allreduce(std::move(plan), placement, std::move(channel), std::move(codec), environment.timeout));
+    made->shared_buffers_ = communicator.shared_buffers();
+    // With tentative calls sums are planned for.
+    const bool sums = made->compresses() ? extras.exact_sums : !extras.tentative_calls;
+    made->plan_.shares_sums = made->plan_.can_share_sums && sums;
+    if (made->plan_.algorithm == ONEBIT_ALGORITHM_TWO_LEVEL || made->plan_.shares_sums) {
+        ONEBIT_RETURN_IF_ERROR(made->share_memory(communicator));
+    }
+    const Status allocated = catch_exceptions([&] { return made->allocate(environment, extras); });
+    made->leaving_together_ = true; // if this fails on all ranks: unless they could not agree
+    const Status agreed = communicator.agree(allocated);
+    if (!communicator.usable()) made->abandon(agreed);
+    ONEBIT_RETURN_IF_ERROR(agreed);
+    made->leaving_together_ = false;
+    *allreduce = std::move(made);
+    return {};
+}
+
+/// Without enough memory to share on some node, all ranks do without; sums, for which MPI has another way, also where
+/// sharing is not to be had at all. Where it fails otherwise than for want of memory on any rank, what the others have
+/// is never freed: it could only be with all.
+Status Allreduce::share_memory(Communicator& communicator) {
+    auto channels = std::make_unique<TwoLevelForm::Channels>();
+    const Status opened = catch_exceptions([&] {
+        if (!plan_.shares_sums) return open_two_levels(communicator, channels.get());
+        return channel_->share_memory(
+            SharedAllreduce::shared_bytes(plan_.count, static_cast<std::size_t>(channel_->size())), &channels->memory);
+    });
+    const bool no_memory = opened.code() == ONEBIT_ERROR_OUT_OF_MEMORY;
+    Status agreed = communicator.agree(no_memory ? Status() : opened);
+    const bool only_memory = agreed.ok();
+    if (only_memory) agreed = communicator.agree(opened);
+    if (agreed.ok()) {
+        channels_ = std::move(*channels);
+        return {};
+    }
+    if (only_memory && communicator.usable()) {
+        plan_.do_without_shared_memory(agreed.message());
+        return {};
+    }
+    channels->give_up();
+    (void)channels.release();
+    if (!plan_.shares_sums || !communicator.usable()) return agreed;
+    plan_.do_without_shared_memory(agreed.message());
+    return {};
+}
+
+Status Allreduce::open_two_levels(Communicator& communicator, TwoLevelForm::Channels* channels) {
+    if (plan_.memory != ONEBIT_MEMORY_HOST) {
+        return DeviceTwoLevel::open_channels(*channel_, communicator, *placement_, channels);
+    }
+    return TwoLevelAllreduce::open_channels(*channel_, communicator.groups(), *codec_, plan_.count, plan_.piece_blocks,
+                                            channels);
+}
+
+Status Allreduce::allocate(const Environment& environment, FlatAllreduce::Extras extras) {
+    ONEBIT_RETURN_IF_ERROR(placement_->reach(environment, &channel_));
+    const std::size_t payload_floats = plan_.values_go_along ? plan_.count : plan_.checks_sums_on_the_way() ? 1 : 0;
+    const std::size_t payload = payload_floats * sizeof(float);
+    ONEBIT_RETURN_IF_ERROR(Agreement::create(*channel_, kAgreementTag, payload, &agreement_));
+    check_ = std::make_unique<CallCheck>(*agreement_, *codec_, *placement_);
+    // On a GPU it takes memory, which not every handle is going to need.
+    const bool dense_alone = !compresses() && !extras.tentative_calls; // the others' sums are planned for
+    const bool dense_at_once = plan_.memory == ONEBIT_MEMORY_HOST || dense_alone || extras.exact_sums;
+    if (dense_at_once) ONEBIT_RETURN_IF_ERROR(add_dense());
+    if (!compresses()) return {};
+
+    if (plan_.algorithm == ONEBIT_ALGORITHM_TWO_LEVEL) return add_two_levels();
+    extras.tentative_calls |= plan_.tentative;
+    flat_ = std::make_unique<FlatAllreduce>(*codec_, plan_.count, static_cast<std::size_t>(channel_->rank()),
+                                            static_cast<std::size_t>(channel_->size()), extras);
+    std::unique_ptr<PlainFlat> plain;
+    ONEBIT_RETURN_IF_ERROR(PlainFlat::create(*channel_, *flat_, PlainFlat::kDirect, kPlainTag, &plain));
+    add_form(ONEBIT_ALGORITHM_FLAT, std::move(plain));
+    if (channel_->is_stream_ordered()) { // pieces are started in an order that hangs on others' arrival
+        ONEBIT_RETURN_IF_ERROR(PlainFlat::create(*channel_, *flat_, PlainFlat::kDirect, kPipelinedTag, &plain));
+        add_form(ONEBIT_ALGORITHM_PIPELINED, std::move(plain));
+    } else {
+        ONEBIT_RETURN_IF_ERROR(add_pipelined(ONEBIT_ALGORITHM_PIPELINED, PipelinedFlat::Way::kStraight, kPipelinedTag));
+    }
+    if (plan_.algorithm == ONEBIT_ALGORITHM_BRUCK) {
+        ONEBIT_RETURN_IF_ERROR(PlainFlat::create(*channel_, *flat_, plan_.radix, kBruckTag, &plain));
+        add_form(ONEBIT_ALGORITHM_BRUCK, std::move(plain));
+    }
+    if (plan_.algorithm == ONEBIT_ALGORITHM_RING) {
+        ONEBIT_RETURN_IF_ERROR(add_pipelined(ONEBIT_ALGORITHM_RING, PipelinedFlat::Way::kRing, kRingTag));
+    }
+    return {};
+}
+
+Status Allreduce::add_pipelined(onebit_algorithm_t name, PipelinedFlat::Way way, int tag) {
+    std::unique_ptr<PipelinedFlat> made;
+    ONEBIT_RETURN_IF_ERROR(PipelinedFlat::create(*channel_, *flat_, way, plan_.piece_blocks, tag, &made));
+    add_form(name, std::move(made));
+    return {};
+}
+
+Status Allreduce::add_two_levels() {
+    std::unique_ptr<TwoLevelForm> made;
+    if (plan_.memory == ONEBIT_MEMORY_HOST) {
+        ONEBIT_RETURN_IF_ERROR(TwoLevelAllreduce::create(channels_, shared_buffers_, *codec_, plan_.count,
+                                                         plan_.piece_blocks, plan_.tentative, kAcrossTag, &made));
+    } else {
+        ONEBIT_RETURN_IF_ERROR(DeviceTwoLevel::create(channels_, *codec_, placement_->make_arithmetic(plan_.threads),
+                                                      plan_.count, plan_.piece_blocks, kAcrossTag, &made));
+    }
+    two_level_ = made.get();
+    add_form(ONEBIT_ALGORITHM_TWO_LEVEL, std::move(made));
+    return {};
+}
+
+Status Allreduce::add_dense() {
+    std::unique_ptr<Algorithm> dense;
+    if (plan_.values_go_along) {
+        dense = std::make_unique<GatheredAllreduce>(*agreement_, plan_.count, channel_->size());
+    } else if (plan_.shares_sums) {
+        dense = std::make_unique<SharedAllreduce>(*channel_, *channels_.memory, shared_buffers_, *codec_, plan_.count,
+                                                  plan_.threads);
+    } else {
+        ONEBIT_RETURN_IF_ERROR(placement_->make_dense(*channel_, plan_.count, plan_.threads, kDenseTag, &dense));
+    }
+    add_form(ONEBIT_ALGORITHM_DENSE, std::move(dense));
+    return {};
+}
+
+/// A call is: check, agree, the algorithm's own stages, and what came of it.
+void Allreduce::add_form(onebit_algorithm_t name, std::unique_ptr<Algorithm> algorithm) {
+    std::vector<Stage> stages;
+    const bool checked = plan_.check != ONEBIT_CHECK_NONE;
+    const bool twice = plan_.checks_sums_on_the_way(); // where only some ranks could look on the way
+    for (int round = 0; checked && round < (twice ? 2 : 1); ++round) {
+        stages.push_back({"check values", [this](Step* step) { return check_->check_values(step); }});
+        stages.push_back({"agree", [this](Step* step) { return check_->agree(step); }});
+    }
+    stages.insert(stages.end(), algorithm->stages().begin(), algorithm->stages().end());
+    if (checked) stages.push_back({"conclude", [this](Step* step) { return check_->conclude(step); }});
+    form(name) = {std::move(algorithm), std::move(stages)};
+}
+
+Allreduce::~Allreduce() {
+    // Memory that a node shares can only be freed by all together: one whose handle is broken won't come.
+    const bool alone = channels_.memory == nullptr || !channels_.memory->freed_together();
+    const bool all_leave = alone || leaving_together_ || (broken_.ok() && !in_flight_ && agree_now(Status()).ok());
+    if (broken_.ok() && !in_flight_ && all_leave) return;
+    // Messages of the operation that never finished may still arrive: what they are written to must stay. The host's
+    // dense form has nothing that they are written to, and must withdraw: its peers may not touch the caller's memory
+    // any more, but that which they all see.
+    const bool on_host = plan_.memory == ONEBIT_MEMORY_HOST;
+    for (std::size_t name = on_host ? ONEBIT_ALGORITHM_FLAT : ONEBIT_ALGORITHM_DENSE; name < forms_.size(); ++name) {
+        (void)forms_[name].algorithm.release();
+    }
+    (void)flat_.release();
+    (void)direct_sum_.release();
+    (void)agreement_.release();
+    (void)channels_.memory.release();
+    (void)channels_.across.release();
+    (void)channels_.node.release();
+}
+
+Status Allreduce::plan_sum(float* values) {
+    direct_sum_.reset();
+    if (values == nullptr) return {};
+    return DirectSum::create(*channel_, placement_->make_arithmetic(plan_.threads), values, plan_.count, kSumTag,
+                             &direct_sum_);
+}
+
+} // namespace onebit
