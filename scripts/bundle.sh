@@ -12,7 +12,8 @@ usage() {
 usage: scripts/bundle.sh [FOLDER]
 
 Builds what runs on GPUs (nvcc must be there) and puts it, with the shared libraries that it needs except the C
-library's, into FOLDER (default: build/bundle). There FOLDER/gpu_check.sh runs it all.
+library's, into FOLDER (default: build/bundle). There FOLDER/gpu_check.sh runs it all. An NCCL that this machine has goes
+along, with its code for Hopper (sm_90) alone.
 END
 }
 
@@ -25,8 +26,20 @@ libraries_of() {
         grep -Ev '/(libc|libm|libdl|librt|libpthread|libcuda|ld-linux[^/]*)\.so'
 }
 
+# Where this machine has it; nothing where it doesn't.
+find_nccl() {
+    local place
+    for place in "$(PATH=$PATH:/sbin:/usr/sbin ldconfig -p | awk '/libnccl.so.2 / {print $NF; exit}')" \
+        "$(dirname "$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)")/../lib/libnccl.so.2"; do
+        if [[ -e $place ]]; then
+            echo "$place"
+            return
+        fi
+    done
+}
+
 main() {
-    local program size
+    local program size nccl
     if [[ ${1:-} == -h || ${1:-} == --help ]]; then
         usage
         exit 0
@@ -52,6 +65,12 @@ main() {
     libraries_of "$folder"/bin/* | xargs -I {} cp -L {} "$folder/lib/"
     strip "$folder"/bin/*
     cp scripts/{gpu_check.sh,torch_fused_adam.py,deepspeed_allreduce.py} "$folder/"
+    nccl=$(find_nccl)
+    if [[ -n $nccl ]]; then
+        scripts/slim_library.py "$nccl" 90 "$folder/lib/libnccl.so.2.gz"
+    else
+        echo "bundle.sh: this machine has no NCCL to take along"
+    fi
     size=$(du -sm "$folder" | cut -f 1)
     if ((size > most_mib)); then
         echo "bundle.sh: $folder has $size MiB, more than $most_mib" >&2
