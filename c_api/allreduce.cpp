@@ -70,7 +70,7 @@ onebit_status_t onebit_allreduce_reset(onebit_allreduce_t allreduce) noexcept {
 
 onebit_status_t onebit_allreduce_get_error(onebit_allreduce_t allreduce, float* worker, float* server,
                                            uint64_t* server_begin, uint64_t* server_count) noexcept {
-    return onebit::guard_object<Allreduce>(allreduce, [&](const Allreduce& a) {
+    return onebit::guard_object<Allreduce>(allreduce, [&](Allreduce& a) {
         ONEBIT_RETURN_IF_ERROR(a.get_error(worker, server));
         if (server_begin != nullptr) *server_begin = a.server_chunk().begin;
         if (server_count != nullptr) *server_count = a.server_chunk().count;
@@ -79,7 +79,7 @@ onebit_status_t onebit_allreduce_get_error(onebit_allreduce_t allreduce, float* 
 }
 
 onebit_status_t onebit_allreduce_state_size(onebit_allreduce_t allreduce, uint64_t* bytes) noexcept {
-    return onebit::guard_object<Allreduce>(allreduce, [&](const Allreduce& a) {
+    return onebit::guard_object<Allreduce>(allreduce, [&](Allreduce& a) {
         ONEBIT_RETURN_IF_ERROR(a.check_idle());
         if (bytes == nullptr) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "bytes is NULL");
         *bytes = onebit::state_size(a);
@@ -89,7 +89,7 @@ onebit_status_t onebit_allreduce_state_size(onebit_allreduce_t allreduce, uint64
 
 onebit_status_t onebit_allreduce_pack_state(onebit_allreduce_t allreduce, void* buffer, uint64_t bytes) noexcept {
     return onebit::guard_object<Allreduce>(allreduce,
-                                           [&](const Allreduce& a) { return onebit::pack_state(a, buffer, bytes); });
+                                           [&](Allreduce& a) { return onebit::pack_state(a, buffer, bytes); });
 }
 
 onebit_status_t onebit_allreduce_unpack_state(onebit_allreduce_t allreduce, const void* buffer,

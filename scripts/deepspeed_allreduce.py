@@ -34,9 +34,11 @@ def what_is_missing():
         if importlib.util.find_spec(package) is None:
             return f"there is no {package}"
     try:
+        import cupy
         from deepspeed.runtime.comm.nccl import NcclBackend  # noqa: F401
+        cupy.packbits(cupy.ones(8, dtype=bool))
     except Exception as error:  # an installation may be broken in many ways
-        return f"DeepSpeed's compressed_allreduce can't be imported: {error}"
+        return f"DeepSpeed's compressed_allreduce can't be used: {error}"
     return None
 
 

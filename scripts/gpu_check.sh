@@ -13,7 +13,7 @@ usage: gpu_check.sh [FOLDER]
 Runs the GPU tests and benchmarks, and writes what they print to FOLDER/gpu_check.txt, and their results, why a step was
 skipped, their figures and whether these reach their targets to FOLDER/gpu_check.json (default: the current folder).
 Where python3 has a PyTorch for GPUs, its fused Adam is timed, too, and with a DeepSpeed of at most 0.19.6 and CuPy the
-compressed allreduce of that. Where the machine has no NCCL, the bundle's is taken, or python3's.
+compressed allreduce of that. Where the machine has no NCCL, the bundle's is taken (for Hopper alone), or python3's.
 In a checkout it builds them first, with nvcc; in a bundle, which
 scripts/bundle.sh makes for machines without packages, everything lies beside it.
 Exit status: 0 all passed, 77 there is no GPU, else 1.
@@ -39,6 +39,13 @@ program() {
     LD_LIBRARY_PATH=$libraries "$programs/$1" "${@:2}"
 }
 
+# Whether all GPUs are what the bundle's NCCL has code for.
+only_hopper() {
+    local capabilities
+    capabilities=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null) || return 1
+    [[ -n $capabilities ]] && ! grep -qvx '9\.[0-9]' <<<"$capabilities"
+}
+
 # Adds the bundle's NCCL to `libraries`, or that of python3's packages, where the machine has none of its own.
 find_nccl() {
     local place
@@ -47,7 +54,7 @@ find_nccl() {
         if [[ -e $place/libnccl.so.2 ]]; then return; fi
     done <<<"$libraries:"
     place=${libraries%%:*}/libnccl.so.2.gz
-    if [[ -e $place ]]; then
+    if [[ -e $place ]] && only_hopper; then
         mkdir -p "$folder/nccl"
         gzip -dc "$place" | cp --sparse=always /dev/stdin "$folder/nccl/libnccl.so.2"
         libraries+=:$folder/nccl

@@ -286,11 +286,14 @@ ONEBIT_API onebit_status_t onebit_allreduce_create(onebit_comm_t comm, const one
  *
  * In a GPU's memory (which may be managed) sendbuf is read in order with config.stream's work. recvbuf is written in
  * order with it, and may still be when the call returns: work that is put into the stream after the call sees it. The
- * call waits for what the stream was given before it, time that ONEBIT_TIMEOUT counts. The same result, to the bit, as
- * on the host, but for the order of a dense sum. The device that is current doesn't matter, and stays. What fails on
- * the device is INTERNAL. No call on a handle can be captured into a graph: between cudaStreamBeginCapture and
- * cudaStreamEndCapture of config.stream run is UNSUPPORTED, puts nothing into the stream and changes nothing. The
- * others hear so; but over NCCL, or with ONEBIT_CHECK_NONE, they wait for this rank's call.
+ * call waits for what the stream was given before it, time that ONEBIT_TIMEOUT counts. With ONEBIT_CHECK_NONE it
+ * returns when all of it is in the stream, over NCCL without waiting for anything there: that an error has overflowed
+ * is told by the handle's next run, start, test or wait instead, on every rank (NONFINITE; run and start do nothing
+ * else then). The same result, to the bit, as on the host, but for the order of a dense sum. The device that is current
+ * doesn't matter, and stays. What fails on the device is INTERNAL. No call on a handle can be captured into a graph:
+ * between cudaStreamBeginCapture and cudaStreamEndCapture of config.stream run is UNSUPPORTED, puts nothing into the
+ * stream and changes nothing, and test and wait leave what was started for later. The others hear that run was refused;
+ * but over NCCL, or with ONEBIT_CHECK_NONE, they wait for this rank's call.
  *
  * INVALID_ARGUMENT, INVALID_HANDLE, NONFINITE, MISMATCH, BUSY, UNSUPPORTED (a stream that is captured), TRANSPORT,
  * TIMEOUT. */

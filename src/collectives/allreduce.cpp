@@ -14,7 +14,10 @@ namespace onebit {
 
 Status Allreduce::run(const void* input, void* output) {
     ONEBIT_RETURN_IF_ERROR(begin(input, output, true));
-    return wait();
+    // Without checks nobody asked to wait for how a GPU's work ends.
+    const Status status = go_on_until(plan_.check == ONEBIT_CHECK_NONE ? Step::kInStream : Step::kDone);
+    returned_ = in_flight_ && status.ok();
+    return status;
 }
 
 Status Allreduce::start(const void* input, void* output) {
@@ -22,7 +25,9 @@ Status Allreduce::start(const void* input, void* output) {
     // Work of a stream goes on by itself, and must be put there in the same order on every rank, whoever tests what.
     const bool in_stream =
         channel_->is_stream_ordered() || (channels_.node != nullptr && channels_.node->is_stream_ordered());
-    if (in_stream) outcome_ = wait();
+    if (!in_stream) return {};
+    const Status status = go_on_until(Step::kInStream);
+    if (!in_flight_ || !status.ok()) outcome_ = status;
     return {};
 }
 
@@ -50,11 +55,13 @@ void Allreduce::start_sum() {
 }
 
 Status Allreduce::begin(const void* input, void* output, bool may_block) {
+    if (returned_) ONEBIT_RETURN_IF_ERROR(wait()); // on every rank, whose verdict is the same
     ONEBIT_RETURN_IF_ERROR(check_idle());
     const Status ready = placement_->check_ready();
     if (channel_->is_stream_ordered()) ONEBIT_RETURN_IF_ERROR(ready); // words to the others go through the stream, too
     const Status own = ready.ok() ? check_->check_buffers(input, output, plan_.count) : ready;
     if (plan_.check == ONEBIT_CHECK_NONE) ONEBIT_RETURN_IF_ERROR(own);
+    refused_here_ = !own.ok();
     const auto* const values = static_cast<const float*>(input);
     const bool dense = plan_.algorithm == ONEBIT_ALGORITHM_DENSE;
     const bool if_all_apart = dense && plan_.checks_sums_on_the_way();
@@ -97,22 +104,37 @@ Status Allreduce::test(bool* done) {
     *done = !in_flight_;
     if (outcome_) {
         *done = true;
-        return *std::exchange(outcome_, std::nullopt);
+        return tell_outcome();
     }
     if (!in_flight_) return {};
+    ONEBIT_RETURN_IF_ERROR(check_may_go_on());
     Step step = Step::kDone;
     const Status status = advance(&step);
     *done = !in_flight_ || !status.ok();
+    returned_ = returned_ && !*done;
     return status;
 }
 
 Status Allreduce::wait() {
-    if (outcome_) return *std::exchange(outcome_, std::nullopt);
+    if (outcome_) return tell_outcome();
+    ONEBIT_RETURN_IF_ERROR(check_may_go_on());
+    returned_ = false;
+    return go_on_until(Step::kDone);
+}
+
+Status Allreduce::tell_outcome() {
+    returned_ = false;
+    return *std::exchange(outcome_, std::nullopt);
+}
+
+/// Or as far as it goes. kDone: to the end.
+Status Allreduce::go_on_until(Step last) {
     Waiter waiter(timeout_);
     while (in_flight_) {
         Step step = Step::kDone;
         ONEBIT_RETURN_IF_ERROR(advance(&step));
-        if (step != Step::kWait) {
+        if (step == last && in_flight_) return {};
+        if (!waits(step)) {
             waiter.progress();
         } else if (!waiter.keep_waiting()) {
             const Status status = Status::error(ONEBIT_ERROR_TIMEOUT,
@@ -157,9 +179,20 @@ void Allreduce::finish(const Status& status) {
 
 // ----------------------------------------------------------------------------------------------------- checks ----
 
-Status Allreduce::check_idle() const {
+Status Allreduce::check_idle() {
+    if (returned_ && in_flight_) {
+        ONEBIT_RETURN_IF_ERROR(check_may_go_on());
+        outcome_ = wait();
+        returned_ = true;
+    }
     ONEBIT_RETURN_IF_ERROR(check_not_broken());
     return check_finished();
+}
+
+/// A call that this rank has refused goes on whatever happens to the stream: nothing of it comes there, but to the
+/// others.
+Status Allreduce::check_may_go_on() const {
+    return in_flight_ && !refused_here_ ? placement_->check_ready() : Status();
 }
 
 Status Allreduce::check_not_broken() const {
@@ -169,7 +202,7 @@ Status Allreduce::check_not_broken() const {
 }
 
 Status Allreduce::check_finished() const {
-    if (!in_flight_ && !outcome_) return {};
+    if (returned_ || (!in_flight_ && !outcome_)) return {};
     return Status::error(ONEBIT_ERROR_BUSY, "a started operation is not finished: call onebit_allreduce_wait first");
 }
 
@@ -254,7 +287,7 @@ Status Allreduce::reset() {
     return {};
 }
 
-Status Allreduce::get_error(float* worker, float* server) const {
+Status Allreduce::get_error(float* worker, float* server) {
     ONEBIT_RETURN_IF_ERROR(check_idle());
     if (worker != nullptr) std::fill_n(worker, plan_.count, 0.0F);
     if (!compresses()) return {};
@@ -297,9 +330,10 @@ std::uint64_t Allreduce::bytes_sent() const {
 
 void Allreduce::fill_info(onebit_allreduce_info_t* info) const {
     info->threads = plan_.threads;
-    info->calls = calls_;
+    const bool to_be_counted = returned_ && in_flight_;
+    info->calls = calls_ + (to_be_counted ? 1 : 0);
     info->bytes_sent = bytes_sent();
-    info->last_bytes_sent = last_bytes_sent_;
+    info->last_bytes_sent = to_be_counted ? info->bytes_sent - bytes_before_ : last_bytes_sent_;
     info->dense_bytes = ring_bytes(plan_.count, channel_->size());
     info->state_bytes = compresses() ? state()->worker().state_bytes() + state()->server().state_bytes() : 0;
     info->workspace_bytes = agreement_->bytes() + (flat_ == nullptr ? 0 : flat_->workspace_bytes()) +

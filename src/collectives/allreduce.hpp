@@ -65,8 +65,10 @@ class Allreduce {
     /// What made the handle unusable, if anything did.
     const Status& broken() const { return broken_; }
 
-    /// BUSY while a started operation is not finished; what broke the handle, if it is broken.
-    Status check_idle() const;
+    /// BUSY while a started operation is not finished; what broke the handle, if it is broken. A run that has returned
+    /// before its end comes to it here; how it ended is still told by the next run, start, test or wait: this is called
+    /// on one rank alone, too.
+    Status check_idle();
     Status check_not_broken() const;
     /// BUSY while a started operation is not finished, unless it never will be.
     Status check_destroyable() const;
@@ -85,7 +87,7 @@ class Allreduce {
     Chunk server_chunk() const;
 
     /// Copies the errors to where a pointer is not NULL: plan().count and server_chunk().count floats.
-    Status get_error(float* worker, float* server) const;
+    Status get_error(float* worker, float* server);
     /// What part of the worker error this rank has: all, or a shard; empty for a dense handle.
     Chunk worker_part() const;
     /// The state of a handle that compresses: errors of worker_part() and server_chunk(), and, to replace it, the
@@ -136,6 +138,9 @@ class Allreduce {
     void begin(onebit_algorithm_t algorithm, const Operands& operands);
     void begin(std::span<const Stage> stages, const Operands& operands);
     Status check_finished() const;
+    Status check_may_go_on() const;
+    Status go_on_until(Step last);
+    Status tell_outcome();
     void finish(const Status& status);
     void give_up();
     /// For what comes after an agreement: where it fails on this rank alone, the handle is broken.
@@ -167,7 +172,9 @@ class Allreduce {
 
     // The operation in flight.
     bool in_flight_ = false;
-    std::optional<Status> outcome_; ///< of one that start has finished: to be told by test or wait
+    bool refused_here_ = false;     ///< by this rank: its buffers, or its stream
+    bool returned_ = false;         ///< it is a run that has returned already: what is left is to be told how it ended
+    std::optional<Status> outcome_; ///< of one that is finished but not told of
     StageRunner runner_;
     Operands operands_;
     ArraySource array_source_;

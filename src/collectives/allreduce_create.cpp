@@ -186,6 +186,7 @@ void Allreduce::add_form(onebit_algorithm_t name, std::unique_ptr<Algorithm> alg
 }
 
 Allreduce::~Allreduce() {
+    if (returned_) (void)wait();
     // Memory that a node shares can only be freed by all together: one whose handle is broken won't come.
     const bool alone = channels_.memory == nullptr || !channels_.memory->freed_together();
     const bool all_leave = alone || leaving_together_ || (broken_.ok() && !in_flight_ && agree_now(Status()).ok());

@@ -212,7 +212,7 @@ void DeviceTwoLevel::decode() {
 Status DeviceTwoLevel::finish(Step* step) {
     std::size_t element = Codec::kNoElement;
     const bool known = codec_.find_overflow(&element);
-    *step = known ? Step::kDone : Step::kWait;
+    *step = known ? Step::kDone : Step::kInStream;
     if (!known) return {};
     Status verdict = codec_.failure();
     if (verdict.ok() && (overflowed_ || element != Codec::kNoElement)) verdict = overflow();

@@ -79,8 +79,12 @@ Status PipelinedFlat::advance(Step* step) {
         *step = Step::kAgain;
         return {};
     }
-    if (decoded_ < pieces_ || !flat_.find_overflow(&verdict_)) {
+    if (decoded_ < pieces_) {
         *step = Step::kWait;
+        return {};
+    }
+    if (!flat_.find_overflow(&verdict_)) {
+        *step = Step::kInStream;
         return {};
     }
     flat_.finish(verdict_);

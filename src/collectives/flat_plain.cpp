@@ -120,7 +120,7 @@ Status PlainFlat::decode_results(Step* step) {
 Status PlainFlat::finish(Step* step) {
     Status verdict;
     const bool known = flat_.find_overflow(&verdict);
-    *step = known ? Step::kDone : Step::kWait;
+    *step = known ? Step::kDone : Step::kInStream;
     if (known) flat_.finish(verdict);
     return verdict;
 }

@@ -11,10 +11,15 @@ namespace onebit {
 
 /// What a stage says when it returns.
 enum class Step {
-    kDone,  ///< go on with the next stage
-    kAgain, ///< a slice is done; there is more to do in this stage at once
-    kWait,  ///< nothing to do until a peer's message comes
+    kDone,     ///< go on with the next stage
+    kAgain,    ///< a slice is done; there is more to do in this stage at once
+    kWait,     ///< nothing to do until a peer's message comes
+    kInStream, ///< all is in a GPU's stream; nothing to do until that has come to it, but to learn how it ended
 };
+
+inline bool waits(Step step) {
+    return step == Step::kWait || step == Step::kInStream;
+}
 
 /// A named stage of an algorithm. Called until it says kDone. It never blocks and never allocates.
 struct Stage {

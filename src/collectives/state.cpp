@@ -121,7 +121,7 @@ std::size_t state_size(const Allreduce& allreduce) {
     return sizeof(Header) + (allreduce.worker_part().count + allreduce.server_chunk().count) * sizeof(float);
 }
 
-Status pack_state(const Allreduce& allreduce, void* buffer, std::size_t bytes) {
+Status pack_state(Allreduce& allreduce, void* buffer, std::size_t bytes) {
     ONEBIT_RETURN_IF_ERROR(allreduce.check_idle());
     if (buffer == nullptr) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "buffer is NULL");
     if (bytes < state_size(allreduce)) {

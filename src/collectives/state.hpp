@@ -19,7 +19,7 @@ namespace onebit {
 std::size_t state_size(const Allreduce& allreduce);
 
 /// Local. `bytes` at least state_size.
-Status pack_state(const Allreduce& allreduce, void* buffer, std::size_t bytes);
+Status pack_state(Allreduce& allreduce, void* buffer, std::size_t bytes);
 
 /// Collective. Nothing changes on any rank unless every rank's bytes are whole and fit its handle.
 Status unpack_state(Allreduce& allreduce, const void* buffer, std::size_t bytes);

@@ -270,7 +270,7 @@ Status FusedOptimizer::progress(bool* moved) {
             const Status status = allreduce.advance(&step);
             if (!allreduce.broken().ok()) (void)break_all(status);
             if (!status.ok() && exchange_failure_.ok()) exchange_failure_ = status;
-            if (step == Step::kWait) break;
+            if (waits(step)) break;
             *moved = true;
         }
     }

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What a program may have done to its GPUs and streams when it calls: another GPU is current than the stream's, the
-// stream is being captured, the GPU is one that the kernels aren't compiled for. On emulated GPUs.
+// stream is being captured, the GPU is one that the kernels aren't compiled for; and what is still in the stream when
+// a call without checks returns. On emulated GPUs.
 
 #include <catch2/catch.hpp>
 #include <string>
@@ -172,6 +173,148 @@ TEST_CASE("with buckets a rank whose stream is captured is refused alone, and th
             ONEBIT_EXPECT(log, status == ONEBIT_ERROR_UNSUPPORTED);
             return status;
         });
+}
+
+TEST_CASE("a wait while the stream is captured is refused, and can be made up for", "[cuda][capture]") {
+    const bool checked = GENERATE(true, false);
+    run_ranks(2, [&](onebit_comm_t comm, RankLog& log) {
+        Allreduce gpu(comm, gpu_config(ONEBIT_ALGORITHM_PIPELINED, checked ? ONEBIT_CHECK_FULL : ONEBIT_CHECK_NONE),
+                      log);
+        Allreduce undisturbed(comm, gpu_config(ONEBIT_ALGORITHM_PIPELINED), log);
+        DeviceArray<float> buffer(data_of(log.rank(), 0));
+        DeviceArray<float> twin(data_of(log.rank(), 0));
+        ONEBIT_EXPECT_OK(log, onebit_allreduce_start(gpu.get(), buffer.data(), buffer.data()));
+        if (log.last_rank()) {
+            const auto wait = [&] { return onebit_allreduce_wait(gpu.get()); };
+            ONEBIT_EXPECT_STATUS(log, ONEBIT_ERROR_UNSUPPORTED, call_captured(log, true, wait));
+            int done = 1;
+            const auto test = [&] { return onebit_allreduce_test(gpu.get(), &done); };
+            ONEBIT_EXPECT_STATUS(log, ONEBIT_ERROR_UNSUPPORTED, call_captured(log, true, test));
+            ONEBIT_EXPECT(log, done == 0);
+        }
+        ONEBIT_EXPECT_OK(log, onebit_allreduce_wait(gpu.get()));
+        ONEBIT_EXPECT_OK(log, onebit_allreduce_run(undisturbed.get(), twin.data(), twin.data()));
+        ONEBIT_EXPECT(log, same_bits(buffer.get(), twin.get()));
+    });
+}
+
+// -------------------------------------------------------------------------------------------- without checks ----
+
+/// A handle without checks on a GPU, and one on the host that makes the same calls.
+struct Unchecked {
+    Unchecked(onebit_comm_t comm, onebit_algorithm_t form, RankLog& rank_log)
+        : log(rank_log),
+          gpu(comm, gpu_config(form, ONEBIT_CHECK_NONE), log),
+          host(comm, form_config(form, kCount), log) {}
+
+    void call(unsigned step) { call(data_of(log.rank(), step)); }
+    void call(const Values& values) {
+        DeviceArray<float> buffer(values);
+        ONEBIT_EXPECT_OK(log, onebit_allreduce_run(gpu.get(), buffer.data(), buffer.data()));
+        ONEBIT_EXPECT(log, copies_to_come() > 0); // whether an error has overflowed isn't known yet
+        ONEBIT_EXPECT(log, same_bits(buffer.get(), host.run(values)));
+        ONEBIT_EXPECT(log, gpu.info().calls == host.info().calls);
+    }
+
+    RankLog& log;
+    Allreduce gpu;
+    Allreduce host;
+};
+
+TEST_CASE("without checks a call on a GPU returns when all of it is in the stream", "[cuda]") {
+    const int n = GENERATE(1, 2, 3);
+    const onebit_algorithm_t form = GENERATE(ONEBIT_ALGORITHM_FLAT, ONEBIT_ALGORITHM_PIPELINED);
+    run_ranks(n, [&](onebit_comm_t comm, RankLog& log) {
+        Unchecked both(comm, form, log);
+        for (unsigned step = 0; step < 3; ++step) both.call(step);
+        ONEBIT_EXPECT(log, both.gpu.errors().same_as(both.host.errors()));
+        both.call(3);
+        ONEBIT_EXPECT(log, both.gpu.packed() == both.host.packed());
+        both.call(4);
+        ONEBIT_EXPECT_OK(log, onebit_allreduce_reset(both.gpu.get()));
+        ONEBIT_EXPECT_OK(log, onebit_allreduce_reset(both.host.get()));
+        both.call(5); // and they are destroyed before it ends
+    });
+}
+
+TEST_CASE("an overflow that shows after the call has returned is told by the next one, on every rank", "[cuda]") {
+    enum Next { kRun, kStart, kWait, kTest };
+    const Next next = GENERATE(kRun, kStart, kWait, kTest);
+    run_ranks(2, [&](onebit_comm_t comm, RankLog& log) {
+        Unchecked both(comm, ONEBIT_ALGORITHM_PIPELINED, log);
+        both.call(0);
+        Values huge(kCount, 0.0F);
+        huge[5] = 3e38F;
+        both.call(huge); // nearly all of it remains as error
+        DeviceArray<float> buffer(huge);
+        ONEBIT_EXPECT_OK(log, onebit_allreduce_run(both.gpu.get(), buffer.data(), buffer.data()));
+        ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_NONFINITE, "overflowed",
+                              onebit_allreduce_run(both.host.get(), huge.data(), huge.data()));
+        // What a rank does by itself leaves it to be told.
+        if (log.last_rank()) ONEBIT_EXPECT(log, both.gpu.errors().worker == Values(kCount, 0.0F));
+        const Values values = data_of(log.rank(), 1);
+        DeviceArray<float> untouched(values);
+        ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_NONFINITE, "overflowed;has been reset", [&] {
+            switch (next) {
+                case kRun:
+                    return onebit_allreduce_run(both.gpu.get(), untouched.data(), untouched.data());
+                case kStart:
+                    return onebit_allreduce_start(both.gpu.get(), untouched.data(), untouched.data());
+                case kWait:
+                    return onebit_allreduce_wait(both.gpu.get());
+                default:
+                    break;
+            }
+            int done = 0;
+            onebit_status_t status = ONEBIT_SUCCESS;
+            while (done == 0) status = onebit_allreduce_test(both.gpu.get(), &done);
+            return status;
+        }());
+        ONEBIT_EXPECT(log, same_bits(untouched.get(), values));
+        ONEBIT_EXPECT_OK(log, onebit_allreduce_wait(both.gpu.get())); // told once
+        for (unsigned step = 1; step < 3; ++step) both.call(step);
+        ONEBIT_EXPECT(log, both.gpu.errors().same_as(both.host.errors()));
+    });
+}
+
+TEST_CASE("over NCCL a started call leaves its end to wait, and one without checks to the next call", "[nccl]") {
+    struct Outcome {
+        onebit::Status status;
+        bool started_goes_on = false, returned_goes_on = false, finished = false;
+        Values averages[2];
+    };
+    EmulatedNccl nccl;
+    const auto outcomes = run_nccl_ranks<Outcome>(
+        nccl, 2, [&](std::unique_ptr<onebit::Transport> transport, Outcome* outcome) -> onebit::Status {
+            std::unique_ptr<onebit::Communicator> communicator;
+            ONEBIT_RETURN_IF_ERROR(onebit::Communicator::create(std::move(transport), {}, &communicator));
+            const auto create = [&](onebit_check_t check, std::unique_ptr<onebit::Allreduce>* handle) {
+                const onebit_allreduce_config_t config = gpu_config(ONEBIT_ALGORITHM_FLAT, check);
+                return onebit::Allreduce::create(*communicator, &config, {}, handle);
+            };
+            std::unique_ptr<onebit::Allreduce> checked, unchecked;
+            ONEBIT_RETURN_IF_ERROR(create(ONEBIT_CHECK_FULL, &checked));
+            ONEBIT_RETURN_IF_ERROR(create(ONEBIT_CHECK_NONE, &unchecked));
+            for (unsigned step = 0; step < 3; ++step) {
+                DeviceArray<float> buffer(data_of(communicator->rank(), step));
+                DeviceArray<float> twin(data_of(communicator->rank(), step));
+                ONEBIT_RETURN_IF_ERROR(checked->start(buffer.data(), buffer.data()));
+                outcome->started_goes_on = checked->in_flight();
+                ONEBIT_RETURN_IF_ERROR(unchecked->run(twin.data(), twin.data()));
+                outcome->returned_goes_on = unchecked->in_flight();
+                ONEBIT_RETURN_IF_ERROR(checked->wait());
+                outcome->finished = !checked->in_flight();
+                outcome->averages[0] = buffer.get();
+                outcome->averages[1] = twin.get();
+            }
+            return {};
+        });
+    for (const Outcome& rank : outcomes) {
+        CHECK(rank.status.message().empty());
+        CHECK((rank.started_goes_on && rank.returned_goes_on && rank.finished));
+        CHECK(same_bits(rank.averages[0], rank.averages[1]));
+        CHECK(same_bits(rank.averages[0], outcomes[0].averages[0]));
+    }
 }
 
 // ---------------------------------------------------------------------------------------------- several GPUs ----

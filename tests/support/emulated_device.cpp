@@ -139,6 +139,10 @@ std::size_t end_capture() {
     return captured;
 }
 
+std::size_t copies_to_come() {
+    return pending.size();
+}
+
 std::size_t pageable_copies() {
     return copied_from_pageable;
 }

@@ -66,6 +66,9 @@ constexpr int kGpuWithoutCode = 99;
 void begin_capture();
 std::size_t end_capture();
 
+/// How many copies this thread's stream has yet to make.
+std::size_t copies_to_come();
+
 /// How often this thread's stream was waited for because memory that is copied was not pinned.
 std::size_t pageable_copies();
 

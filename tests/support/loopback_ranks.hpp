@@ -22,7 +22,7 @@ inline onebit::Status run_stages(const onebit::Algorithm& algorithm) {
     while (!runner.finished()) {
         onebit::Step step = onebit::Step::kDone;
         ONEBIT_RETURN_IF_ERROR(runner.advance(&step));
-        if (step == onebit::Step::kWait) std::this_thread::yield();
+        if (onebit::waits(step)) std::this_thread::yield();
     }
     return {};
 }
