@@ -225,11 +225,7 @@ TEST_CASE("memory is what the header promises", "[statistics]") {
             ONEBIT_EXPECT(log, info.threads >= 1);
             ONEBIT_EXPECT(log, info.calls == 0 && info.last_bytes_sent == 0);
             ONEBIT_EXPECT(log, info.kernels[0] != '\0' && info.reason[0] != '\0');
-#ifdef ONEBIT_TEST_MPI
-            ONEBIT_EXPECT(log, std::string(info.transport) == "mpi");
-#else
-            ONEBIT_EXPECT(log, std::string(info.transport) == "loopback");
-#endif
+            ONEBIT_EXPECT(log, std::string(info.transport) == transport_name());
         }
     });
 }

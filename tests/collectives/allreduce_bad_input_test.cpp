@@ -199,7 +199,7 @@ TEST_CASE("a second thread on a busy handle gets BUSY at once and disturbs nothi
         return;
     }
     run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
-        const bool usable = log.threads_allowed();
+        const bool usable = threads_allowed();
         Subject subject(comm, log);
         const std::vector<float> expected = subject.twin.run(subject.input);
         const onebit_allreduce_t handle = subject.reduce.get();

@@ -155,10 +155,9 @@ TEST_CASE("a round of 0/1 Adam that overflows is lost as on the host", "[cuda][o
     });
 }
 
-#ifndef ONEBIT_TEST_MPI // where there is one number of ranks
-
 /// Ranks that have drifted apart meet at their mean, wherever their tensors lie.
 TEST_CASE("what 2 ranks have saved is loaded by 3, on a GPU as on the host", "[cuda][optimizers]") {
+    if (!can_have_ranks(2) || !can_have_ranks(3)) return;
     std::string name = (fs::temp_directory_path() / "onebit-test-XXXXXX").string();
     REQUIRE(mkdtemp(name.data()) != nullptr);
     const Model model = all_types(zero_one_config());
@@ -182,7 +181,5 @@ TEST_CASE("what 2 ranks have saved is loaded by 3, on a GPU as on the host", "[c
     }
     fs::remove_all(name);
 }
-
-#endif
 
 } // namespace

@@ -1,0 +1,23 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+
+// What runs ranks has in common, whether they are threads or processes.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "support/ranks.hpp"
+
+namespace onebit_test {
+
+// Calls run(); ends the process with a message where that takes too long.
+void run_watched(const std::vector<RankLog*>& logs, const std::function<void()>& run);
+
+// What the body throws is a failure like others.
+void run_body(const Body& body, onebit_comm_t comm, RankLog& log);
+
+// To Catch2: on the main thread.
+void report(const RankLog& log);
+
+} // namespace onebit_test
