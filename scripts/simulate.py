@@ -201,6 +201,7 @@ def clusters():
             yield network, hosts, ranks, BERT_LARGE, ("mpi", "flat", "two_level")
     for network in networks:  # chunks are no larger than a piece: pipelined is flat
         yield network, 256, 1, BERT_LARGE, ("mpi", "flat")
+        yield network, 32, 8, BERT_LARGE, ("mpi", "two_level")
     for hosts in (16, 64):
         for network in networks:
             yield network, hosts, 1, SMALL, ("mpi", "flat", "bruck")

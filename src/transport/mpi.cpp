@@ -44,6 +44,18 @@ bool is_cuda_aware() {
     return query != nullptr && query() == 1;
 }
 
+/// To be freed. In MPI_Comm_dup, MPICH's ranks would keep the core that another one needs in order to come.
+Status copy_comm(MPI_Comm comm, MPI_Comm* copy) {
+    MPI_Request request = MPI_REQUEST_NULL;
+    ONEBIT_RETURN_IF_ERROR(check(MPI_Comm_idup(comm, copy, &request), "MPI_Comm_idup"));
+    for (;;) {
+        int done = 0;
+        ONEBIT_RETURN_IF_ERROR(check(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test"));
+        if (done != 0) return {};
+        sched_yield();
+    }
+}
+
 /// The ranks that this one shares memory with; to be freed.
 Status split_node(MPI_Comm comm, MPI_Comm* node) {
     return check(MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, node), "MPI_Comm_split_type");
@@ -267,7 +279,7 @@ class MpiTransport final : public Transport {
 
     Status duplicate(std::unique_ptr<Transport>* channel) override {
         MPI_Comm copy = MPI_COMM_NULL;
-        ONEBIT_RETURN_IF_ERROR(check(MPI_Comm_dup(comm_, &copy), "MPI_Comm_dup"));
+        ONEBIT_RETURN_IF_ERROR(copy_comm(comm_, &copy));
         *channel = std::make_unique<MpiTransport>(copy, crowded_);
         return {};
     }
@@ -343,7 +355,7 @@ Status make_mpi_transport(MPI_Comm comm, std::unique_ptr<Transport>* transport) 
     ONEBIT_RETURN_IF_ERROR(check(MPI_Comm_test_inter(comm, &is_inter), "MPI_Comm_test_inter"));
     if (is_inter != 0) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "mpi_comm is an intercommunicator");
     MPI_Comm duplicate = MPI_COMM_NULL;
-    ONEBIT_RETURN_IF_ERROR(check(MPI_Comm_dup(comm, &duplicate), "MPI_Comm_dup"));
+    ONEBIT_RETURN_IF_ERROR(copy_comm(comm, &duplicate));
     ONEBIT_RETURN_IF_ERROR(check(MPI_Comm_set_errhandler(duplicate, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler"));
     bool crowded = false;
     ONEBIT_RETURN_IF_ERROR(find_crowded(duplicate, &crowded));

@@ -42,7 +42,6 @@ bool holds(const std::string& message, const std::string& needles) {
     return true;
 }
 
-
 bool RankLog::expect(bool condition, const std::string& text, const char* file, int line) {
     const std::lock_guard<std::mutex> lock(mutex_);
     ++expectations_;
@@ -58,20 +57,20 @@ bool RankLog::expect(bool condition, const std::string& text, const char* file, 
     return false;
 }
 
-bool RankLog::expect_status(onebit_status_t expected, onebit_status_t actual, const char* call, const char* file, int line) {
+bool RankLog::expect_status(onebit_status_t expected, onebit_status_t actual, const char* call, const char* file,
+                            int line) {
     std::string text =
         std::string(call) + " returned " + onebit_status_string(actual) + ", not " + onebit_status_string(expected);
     if (actual != ONEBIT_SUCCESS) text += std::string(": \"") + onebit_last_error() + "\"";
     return expect(actual == expected, text, file, line);
 }
 
-bool RankLog::expect_failure(onebit_status_t expected, const std::string& needles, onebit_status_t actual, const char* call,
-                    const char* file, int line) {
+bool RankLog::expect_failure(onebit_status_t expected, const std::string& needles, onebit_status_t actual,
+                             const char* call, const char* file, int line) {
     const std::string message = onebit_last_error();
     const int code = static_cast<int>(actual);
     bool good = expect_status(expected, actual, call, file, line);
-    good = expect(same_on_all(&code, sizeof code), std::string(call) + ": one status on all ranks", file, line) &&
-           good;
+    good = expect(same_on_all(&code, sizeof code), std::string(call) + ": one status on all ranks", file, line) && good;
     return expect(holds(message, needles),
                   std::string(call) + ": message \"" + message + "\" lacks \"" + needles + "\"", file, line) &&
            good;
