@@ -86,6 +86,7 @@ std::vector<Bytes> RankLog::gather_bytes(const void* data, std::size_t bytes) {
     if (bytes != 0) std::memcpy(mine.data(), data, bytes);
     return exchange_(std::move(mine));
 }
+
 std::vector<std::vector<float>> RankLog::gather_floats(const std::vector<float>& data) {
     std::vector<std::vector<float>> all;
     for (const Bytes& bytes : gather_bytes(data.data(), data.size() * sizeof(float))) {
@@ -94,16 +95,19 @@ std::vector<std::vector<float>> RankLog::gather_floats(const std::vector<float>&
     }
     return all;
 }
+
 bool RankLog::same_on_all(const void* data, std::size_t bytes) {
     const std::vector<Bytes> all = gather_bytes(data, bytes);
     for (const Bytes& other : all)
         if (other != all.front()) return false;
     return true;
 }
+
 std::vector<std::string> RankLog::failures() const {
     const std::lock_guard<std::mutex> lock(mutex_);
     return failures_;
 }
+
 namespace {
 
 // Ends the process if it isn't destroyed in time. Joining a thread that hangs would hang too, so there is no gentler
