@@ -21,11 +21,6 @@ extern "C" int onebit_simulated_yield() noexcept {
     return 0;
 }
 
-extern "C" int onebit_simulated_idup(MPI_Comm comm, MPI_Comm* copy, MPI_Request* request) {
-    const int code = MPI_Comm_dup(comm, copy);
-    return code == MPI_SUCCESS ? MPI_Ibarrier(comm, request) : code; // for something to wait for
-}
-
 namespace onebit {
 
 // ----------------------------------------------------------------------------------------------------- memory ----

@@ -287,13 +287,14 @@ ONEBIT_API onebit_status_t onebit_allreduce_create(onebit_comm_t comm, const one
  * In a GPU's memory (which may be managed) sendbuf is read in order with config.stream's work. recvbuf is written in
  * order with it, and may still be when the call returns: work that is put into the stream after the call sees it. The
  * call waits for what the stream was given before it, time that ONEBIT_TIMEOUT counts. With ONEBIT_CHECK_NONE it
- * returns when all of it is in the stream, over NCCL without waiting for anything there: that an error has overflowed
- * is told by the handle's next run, start, test or wait instead, on every rank (NONFINITE; run and start do nothing
- * else then). The same result, to the bit, as on the host, but for the order of a dense sum. The device that is current
- * doesn't matter, and stays. What fails on the device is INTERNAL. No call on a handle can be captured into a graph:
- * between cudaStreamBeginCapture and cudaStreamEndCapture of config.stream run is UNSUPPORTED, puts nothing into the
- * stream and changes nothing, and test and wait leave what was started for later. The others hear that run was refused;
- * but over NCCL, or with ONEBIT_CHECK_NONE, they wait for this rank's call.
+ * returns when all of it is in the stream, over NCCL without waiting for anything there but the handle's call before:
+ * that an error has overflowed is told by the handle's next run, start or wait instead, on every rank (NONFINITE; run
+ * and start do nothing else then; a wait for it is collective), unless a state is loaded first. The same result, to the
+ * bit, as on the host, but for the order of a dense sum. The device that is current doesn't matter, and stays. What
+ * fails on the device is INTERNAL. No call on a handle can be captured into a graph: between cudaStreamBeginCapture and
+ * cudaStreamEndCapture of config.stream run is UNSUPPORTED, puts nothing into the stream and changes nothing, and test
+ * and wait leave what was started for later. The others hear that run was refused; but over NCCL, or with
+ * ONEBIT_CHECK_NONE, they wait for this rank's call.
  *
  * INVALID_ARGUMENT, INVALID_HANDLE, NONFINITE, MISMATCH, BUSY, UNSUPPORTED (a stream that is captured), TRANSPORT,
  * TIMEOUT. */
@@ -303,7 +304,8 @@ ONEBIT_API onebit_status_t onebit_allreduce_run(onebit_allreduce_t allreduce, co
 /* The same in three parts, so that the caller can compute meanwhile. start returns at once; the buffers belong to the
  * operation until it is finished. Errors of start's arguments and values are reported, on every rank, by the test or
  * wait that finishes the operation; start itself returns only INVALID_HANDLE and BUSY (with ONEBIT_CHECK_NONE also
- * INVALID_ARGUMENT, and, as over NCCL, UNSUPPORTED).
+ * INVALID_ARGUMENT, and, as over NCCL, UNSUPPORTED; and how a run before it ended that returned earlier, for which it
+ * waits).
  * test does a slice of work, never waits, knows no timeout, and sets *done to 1 when the operation is finished (and
  * then returns its status), else to 0. wait finishes it. With nothing started both return SUCCESS, test with *done = 1,
  * as MPI does. Otherwise their statuses are run's. Hosts make progress only inside test and wait. Handles in flight at
@@ -336,7 +338,7 @@ typedef struct onebit_allreduce_info {
     size_t size;                  /* [in] sizeof(onebit_allreduce_info_t) */
     uint32_t version;             /* [in] ONEBIT_ALLREDUCE_INFO_VERSION */
     uint32_t threads;             /* of OpenMP */
-    uint64_t calls;               /* finished with success */
+    uint64_t calls;               /* finished with success, or in a GPU's stream without a failure yet */
     uint64_t bytes_sent;          /* by this rank to others, in all, whatever for: data, agreement, saving */
     uint64_t last_bytes_sent;     /* by the last call that finished with success */
     uint64_t dense_bytes;         /* what a float32 ring allreduce would send per call: 2 (n-1)/n * 4 * count */
@@ -367,13 +369,18 @@ ONEBIT_API onebit_status_t onebit_allreduce_get_info(onebit_allreduce_t allreduc
 /* Releases the handle and all it owns; NULL is accepted. Collective over MPI (MPI_Comm_free; where memory is shared, on
  * two levels or dense, a rank also waits for the others, ONEBIT_TIMEOUT at most for each handle: destroy them in the
  * same order everywhere), before MPI_Finalize; over NCCL likewise, waiting.
- * INVALID_HANDLE; BUSY while a started operation is not finished (nothing is released then). */
+ * How a run ended that returned earlier (ONEBIT_CHECK_NONE, a GPU's memory) is waited for, but not told.
+ * INVALID_HANDLE; BUSY while a started operation is not finished, UNSUPPORTED while the end of a run is in a stream
+ * that is captured (nothing is released then). */
 ONEBIT_API onebit_status_t onebit_allreduce_destroy(onebit_allreduce_t allreduce) ONEBIT_NOEXCEPT;
 
 /* -------------------------------------------------------------------------------------------- Error state ---- */
 
 /* The state is what has not been delivered yet: the worker error (count elements, every rank) and the server error
- * (this rank's chunk). Training that is resumed without it loses that much of its gradient. */
+ * (this rank's chunk). Training that is resumed without it loses that much of its gradient.
+ * In a GPU's memory these calls, set_algorithm and set_mask wait until the stream has come to the end of the handle's
+ * last call (TIMEOUT, TRANSPORT and INTERNAL are then possible), and are UNSUPPORTED while the stream is captured: on
+ * this rank alone, whom the others wait for in those that are collective. */
 
 /* Sets both errors to zero. Local, but to be called on every rank. INVALID_HANDLE, BUSY. */
 ONEBIT_API onebit_status_t onebit_allreduce_reset(onebit_allreduce_t allreduce) ONEBIT_NOEXCEPT;

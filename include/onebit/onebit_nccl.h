@@ -26,12 +26,13 @@ typedef struct CUstream_st* cudaStream_t;
  * Values of its handles lie in a GPU's memory (config.memory: ONEBIT_MEMORY_CUDA; other memory, and onebit_comm_tune,
  * are UNSUPPORTED), and config.stream is this stream, or NULL, which stands for it. Exchanges are the stream's work:
  * onebit_allreduce_start puts all of it there, as run does, and test and wait only tell how that went. What waits for
- * the stream is the check of values (start and run), and the end of a compressed call (wait, and run unless it has
- * ONEBIT_CHECK_NONE). One thread at a time uses the communicator and all that is made from it, and all ranks make their
- * calls in the same order. Optimizers likewise; with bucket_size they are UNSUPPORTED over NCCL.
+ * the stream is the check of values (start and run), and the end of a compressed call (wait, and run; with
+ * ONEBIT_CHECK_NONE the handle's next call). One thread at a time uses the communicator and all that is made from it,
+ * and all ranks make their calls in the same order. Optimizers likewise; with bucket_size they are UNSUPPORTED over
+ * NCCL.
  * Collective; blocks, and for no longer than ONEBIT_TIMEOUT if nccl_comm was made with config.blocking = 0: else a rank
- * that fails before it splits, or never comes, leaves the others waiting. A call with ONEBIT_CHECK_NONE waits for
- * nothing, and so knows no timeout; a compressed one's is the next call's.
+ * that fails before it splits, or never comes, leaves the others waiting. A call with ONEBIT_CHECK_NONE waits,
+ * within ONEBIT_TIMEOUT, until NCCL has taken it into the stream, and not for what it does there.
  *   nccl_comm  with no operation outstanding on it, on any rank. It must have been made by the NCCL that this library
  *              finds at run time, libnccl.so.2, 2.19 or later: the one that the process has loaded, and not a copy that
  *              is part of a program

@@ -15,9 +15,13 @@ namespace onebit {
 Status Allreduce::run(const void* input, void* output) {
     ONEBIT_RETURN_IF_ERROR(begin(input, output, true));
     // Without checks nobody asked to wait for how a GPU's work ends.
-    const Status status = go_on_until(plan_.check == ONEBIT_CHECK_NONE ? Step::kInStream : Step::kDone);
-    returned_ = in_flight_ && status.ok();
-    return status;
+    const bool told_later = plan_.check == ONEBIT_CHECK_NONE && plan_.memory != ONEBIT_MEMORY_HOST;
+    const Status status = go_on_until(told_later ? Step::kInStream : Step::kDone);
+    // Known already, but maybe not on every rank: all are told by their next call.
+    const bool overflowed = told_later && status.code() == ONEBIT_ERROR_NONFINITE;
+    if (overflowed) outcome_ = status;
+    returned_ = overflowed || (in_flight_ && status.ok());
+    return overflowed ? Status() : status;
 }
 
 Status Allreduce::start(const void* input, void* output) {
@@ -56,7 +60,8 @@ void Allreduce::start_sum() {
 
 Status Allreduce::begin(const void* input, void* output, bool may_block) {
     if (returned_) ONEBIT_RETURN_IF_ERROR(wait()); // on every rank, whose verdict is the same
-    ONEBIT_RETURN_IF_ERROR(check_idle());
+    ONEBIT_RETURN_IF_ERROR(check_not_broken());
+    ONEBIT_RETURN_IF_ERROR(check_finished());
     const Status ready = placement_->check_ready();
     if (channel_->is_stream_ordered()) ONEBIT_RETURN_IF_ERROR(ready); // words to the others go through the stream, too
     const Status own = ready.ok() ? check_->check_buffers(input, output, plan_.count) : ready;
@@ -101,7 +106,8 @@ void Allreduce::begin(std::span<const Stage> stages, const Operands& operands) {
 }
 
 Status Allreduce::test(bool* done) {
-    *done = !in_flight_;
+    *done = !in_flight_ || returned_; // which every rank's next call is to tell of: some may test once, others more often
+    if (returned_) return {};
     if (outcome_) {
         *done = true;
         return tell_outcome();
@@ -111,7 +117,6 @@ Status Allreduce::test(bool* done) {
     Step step = Step::kDone;
     const Status status = advance(&step);
     *done = !in_flight_ || !status.ok();
-    returned_ = returned_ && !*done;
     return status;
 }
 
@@ -149,9 +154,20 @@ Status Allreduce::go_on_until(Step last) {
 
 Status Allreduce::advance(Step* step) {
     ONEBIT_RETURN_IF_ERROR(broken_);
-    const Status status = catch_exceptions([&] { return runner_.advance(step); });
+    const Status status = catch_exceptions([&] {
+        ONEBIT_RETURN_IF_ERROR(runner_.advance(step));
+        return *step == Step::kInStream ? look_at_channels() : Status();
+    });
     if (!status.ok() || runner_.finished()) finish(status);
     return status;
+}
+
+/// No stage waits for a message any more, which would tell that a peer has gone whom the stream still waits for.
+Status Allreduce::look_at_channels() {
+    for (Transport* const channel : {channel_.get(), channels_.node.get(), channels_.across.get()}) {
+        if (channel != nullptr) ONEBIT_RETURN_IF_ERROR(channel->progress());
+    }
+    return {};
 }
 
 void Allreduce::abandon(const Status& why) {
@@ -180,11 +196,8 @@ void Allreduce::finish(const Status& status) {
 // ----------------------------------------------------------------------------------------------------- checks ----
 
 Status Allreduce::check_idle() {
-    if (returned_ && in_flight_) {
-        ONEBIT_RETURN_IF_ERROR(check_may_go_on());
-        outcome_ = wait();
-        returned_ = true;
-    }
+    ONEBIT_RETURN_IF_ERROR(placement_->check_ready()); // the error state is a stream's work, too
+    if (returned_ && in_flight_) outcome_ = go_on_until(Step::kDone);
     ONEBIT_RETURN_IF_ERROR(check_not_broken());
     return check_finished();
 }
@@ -207,7 +220,8 @@ Status Allreduce::check_finished() const {
 }
 
 Status Allreduce::check_destroyable() const {
-    return broken_.ok() ? check_finished() : Status();
+    if (!broken_.ok()) return {};
+    return returned_ ? check_may_go_on() : check_finished();
 }
 
 Status Allreduce::agree_now(const Status& own, std::uint32_t word, std::uint64_t value, std::array<const char*, 2> what,
@@ -303,6 +317,8 @@ void Allreduce::get_state(float* worker, float* server) const {
 
 Status Allreduce::set_state(const float* worker, const float* server, std::uint64_t calls) {
     calls_ = calls;
+    returned_ = false; // and if its error overflowed, that has been replaced
+    outcome_.reset();
     return commit([&] {
         state()->worker().set_error(worker);
         state()->server().set_error(server);
@@ -330,7 +346,7 @@ std::uint64_t Allreduce::bytes_sent() const {
 
 void Allreduce::fill_info(onebit_allreduce_info_t* info) const {
     info->threads = plan_.threads;
-    const bool to_be_counted = returned_ && in_flight_;
+    const bool to_be_counted = returned_ && in_flight_ && broken_.ok();
     info->calls = calls_ + (to_be_counted ? 1 : 0);
     info->bytes_sent = bytes_sent();
     info->last_bytes_sent = to_be_counted ? info->bytes_sent - bytes_before_ : last_bytes_sent_;

@@ -65,12 +65,14 @@ class Allreduce {
     /// What made the handle unusable, if anything did.
     const Status& broken() const { return broken_; }
 
-    /// BUSY while a started operation is not finished; what broke the handle, if it is broken. A run that has returned
-    /// before its end comes to it here; how it ended is still told by the next run, start, test or wait: this is called
-    /// on one rank alone, too.
+    /// Before the settings or the error state are touched: BUSY while a started operation is not finished, UNSUPPORTED
+    /// while the stream is captured; what broke the handle, if it is broken. A run that has returned before its end
+    /// comes to it here; how it ended is still told by the next run, start or wait: this is called on one rank alone,
+    /// too.
     Status check_idle();
     Status check_not_broken() const;
-    /// BUSY while a started operation is not finished, unless it never will be.
+    /// BUSY while a started operation is not finished, unless it never will be; UNSUPPORTED where a captured stream
+    /// can't be asked.
     Status check_destroyable() const;
 
     Status set_algorithm(onebit_algorithm_t algorithm);
@@ -140,6 +142,7 @@ class Allreduce {
     Status check_finished() const;
     Status check_may_go_on() const;
     Status go_on_until(Step last);
+    Status look_at_channels();
     Status tell_outcome();
     void finish(const Status& status);
     void give_up();

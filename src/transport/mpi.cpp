@@ -44,16 +44,16 @@ bool is_cuda_aware() {
     return query != nullptr && query() == 1;
 }
 
-/// To be freed. In MPI_Comm_dup, MPICH's ranks would keep the core that another one needs in order to come.
+/// To be freed. Waits for the others first: in MPI_Comm_dup, MPICH's ranks would keep the core that another one needs in
+/// order to come. (MPI_Comm_idup has no such wait, but what fails in it goes to MPI_COMM_WORLD's error handler.)
 Status copy_comm(MPI_Comm comm, MPI_Comm* copy) {
-    MPI_Request request = MPI_REQUEST_NULL;
-    ONEBIT_RETURN_IF_ERROR(check(MPI_Comm_idup(comm, copy, &request), "MPI_Comm_idup"));
-    for (;;) {
-        int done = 0;
-        ONEBIT_RETURN_IF_ERROR(check(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test"));
-        if (done != 0) return {};
+    MPI_Request barrier = MPI_REQUEST_NULL;
+    ONEBIT_RETURN_IF_ERROR(check(MPI_Ibarrier(comm, &barrier), "MPI_Ibarrier"));
+    for (int all_here = 0; all_here == 0;) {
         sched_yield();
+        ONEBIT_RETURN_IF_ERROR(check(MPI_Test(&barrier, &all_here, MPI_STATUS_IGNORE), "MPI_Test"));
     }
+    return check(MPI_Comm_dup(comm, copy), "MPI_Comm_dup");
 }
 
 /// The ranks that this one shares memory with; to be freed.

@@ -295,6 +295,7 @@ class NcclTransport final : public Transport {
         return {};
     }
 
+    Status progress() override { return channel_->advance(); }
     std::uint64_t bytes_sent() const override { return channel_->bytes_sent; }
     void give_up() override { channel_->give_up(); }
 

@@ -48,6 +48,7 @@ struct Copy {
 thread_local std::deque<Copy> pending; // of this thread's stream
 thread_local std::uint64_t copied = 0; // so many before them
 thread_local std::size_t copied_from_pageable = 0;
+thread_local bool quick_stream = false;
 
 thread_local int chosen_gpu = 0;
 thread_local std::vector<int> entered_gpus; // the last one is current
@@ -137,6 +138,10 @@ void begin_capture() {
 std::size_t end_capture() {
     capturing = false;
     return captured;
+}
+
+void make_stream_quick(bool quick) {
+    quick_stream = quick;
 }
 
 std::size_t copies_to_come() {
@@ -337,7 +342,7 @@ Status Event::record(Stream stream) {
 Status Event::test(bool* reached) const {
     note_work();
     const auto state = reinterpret_cast<std::uintptr_t>(event_);
-    *reached = state % 4 == kTimesNo;
+    *reached = quick_stream || state % 4 == kTimesNo;
     if (!*reached) {
         const_cast<Event*>(this)->event_ = reinterpret_cast<CUevent_st*>(state + 1);
         return {};

@@ -66,6 +66,9 @@ constexpr int kGpuWithoutCode = 99;
 void begin_capture();
 std::size_t end_capture();
 
+/// Whether this thread's stream comes to an event before anybody looks: else never before the third look.
+void make_stream_quick(bool quick);
+
 /// How many copies this thread's stream has yet to make.
 std::size_t copies_to_come();
 
