@@ -14,35 +14,23 @@ namespace onebit {
 
 namespace {
 
-/// Few hops, and few messages in each: 4 and 12 for 256 ranks.
-constexpr std::size_t kRadix = 4;
+/// Few hops, and few messages in each: 4 and 12 for 256 ranks. Of few ranks each hop has one message: where ranks share
+/// cores, every message that is waited for is a time slice.
+std::size_t radix_for(std::size_t ranks) {
+    return ranks < kManyRanks ? 2 : 4;
+}
 
 } // namespace
 
 Status plan_all_gather(Transport& transport, int tag, void* all, std::size_t bytes,
                        std::unique_ptr<Exchange>* exchange) {
-    if (const auto ranks = static_cast<std::size_t>(transport.size()); ranks >= kManyRanks) {
-        std::vector<std::size_t> offsets;
-        for (std::size_t rank = 0; rank <= ranks; ++rank) offsets.push_back(rank * bytes);
-        return plan_bruck_all_gather(transport, tag, kRadix, all, offsets, exchange);
-    }
-    std::vector<Part> sends;
-    std::vector<Part> receives;
-    // From 4096 bytes on, headers included, Open MPI first asks a receiver on the same node, which takes longer than a
-    // second message. Longer ones come from other nodes.
-    constexpr std::size_t kShort = 3072;
-    const std::size_t most = bytes <= 2 * kShort ? kShort : bytes;
-    auto* base = static_cast<char*>(all);
-    const int rank = transport.rank();
-    for (int peer = 0; peer < transport.size(); ++peer) {
-        if (peer == rank) continue;
-        for (std::size_t begin = 0; begin < bytes; begin += most) {
-            const std::size_t length = std::min(most, bytes - begin);
-            sends.push_back({peer, base + bytes * static_cast<std::size_t>(rank) + begin, length});
-            receives.push_back({peer, base + bytes * static_cast<std::size_t>(peer) + begin, length});
-        }
-    }
-    return transport.plan_exchange(std::move(sends), std::move(receives), tag, exchange);
+    const auto ranks = static_cast<std::size_t>(transport.size());
+    std::vector<std::size_t> offsets;
+    for (std::size_t rank = 0; rank <= ranks; ++rank) offsets.push_back(rank * bytes);
+    // A GPU's stream has all messages of a hop under way at once, and waits for each hop: one.
+    const bool straight = transport.is_stream_ordered() && ranks < kManyRanks;
+    const std::size_t radix = straight ? kManyRanks : radix_for(ranks);
+    return plan_bruck_all_gather(transport, tag, radix, all, offsets, exchange);
 }
 
 Agreement::Agreement(int rank, int size, std::size_t payload_bytes)

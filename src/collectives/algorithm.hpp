@@ -33,7 +33,7 @@ class Consent {
 /// a dense one, and one on two levels, which need their values in memory, `input` and `output`: count floats each, the
 /// same or not overlapping.
 struct Operands {
-    const float* input = nullptr;
+    const float* input = nullptr; ///< of a tentative dense call, NULL: this rank refuses
     float* output = nullptr;
     const ValueSource* source = nullptr;
     const ValueSink* sink = nullptr;

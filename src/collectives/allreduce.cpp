@@ -71,10 +71,9 @@ Status Allreduce::begin(const void* input, void* output, bool may_block) {
     const bool dense = plan_.algorithm == ONEBIT_ALGORITHM_DENSE;
     const bool if_all_apart = dense && plan_.checks_sums_on_the_way();
     // What a mask leaves out the encoder doesn't look at.
-    const bool tentative = if_all_apart || (plan_.tentative && !dense && !masked());
+    const bool tentative = if_all_apart || plan_.sum_tells || (plan_.tentative && !dense && !masked());
     check_->begin(own, {.input = values,
                         .count = plan_.count,
-                        .values_go_along = plan_.values_go_along,
                         .tentative = tentative,
                         .if_all_apart = if_all_apart,
                         .apart = input != output,
@@ -83,7 +82,7 @@ Status Allreduce::begin(const void* input, void* output, bool may_block) {
                         .calls = calls_});
     array_source_ = ArraySource(values);
     array_sink_ = ArraySink(static_cast<float*>(output), stores_for(plan_.count * sizeof(float)));
-    begin(plan_.algorithm, {.input = values,
+    begin(plan_.algorithm, {.input = own.ok() ? values : nullptr,
                             .output = static_cast<float*>(output),
                             .source = &array_source_,
                             .sink = &array_sink_,
@@ -106,7 +105,8 @@ void Allreduce::begin(std::span<const Stage> stages, const Operands& operands) {
 }
 
 Status Allreduce::test(bool* done) {
-    *done = !in_flight_ || returned_; // which every rank's next call is to tell of: some may test once, others more often
+    *done =
+        !in_flight_ || returned_; // which every rank's next call is to tell of: some may test once, others more often
     if (returned_) return {};
     if (outcome_) {
         *done = true;

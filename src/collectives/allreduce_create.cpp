@@ -9,6 +9,7 @@
 #include "collectives/dense.hpp"
 #include "collectives/device_two_level.hpp"
 #include "collectives/flat_plain.hpp"
+#include "collectives/halving_doubling.hpp"
 #include "collectives/shared_allreduce.hpp"
 #include "collectives/two_level.hpp"
 
@@ -103,8 +104,7 @@ Status Allreduce::open_two_levels(Communicator& communicator, TwoLevelForm::Chan
 
 Status Allreduce::allocate(const Environment& environment, FlatAllreduce::Extras extras) {
     ONEBIT_RETURN_IF_ERROR(placement_->reach(environment, &channel_));
-    const std::size_t payload_floats = plan_.values_go_along ? plan_.count : plan_.checks_sums_on_the_way() ? 1 : 0;
-    const std::size_t payload = payload_floats * sizeof(float);
+    const std::size_t payload = plan_.checks_sums_on_the_way() ? sizeof(float) : 0;
     ONEBIT_RETURN_IF_ERROR(Agreement::create(*channel_, kAgreementTag, payload, &agreement_));
     check_ = std::make_unique<CallCheck>(*agreement_, *codec_, *placement_);
     // On a GPU it takes memory, which not every handle is going to need.
@@ -159,8 +159,9 @@ Status Allreduce::add_two_levels() {
 
 Status Allreduce::add_dense() {
     std::unique_ptr<Algorithm> dense;
-    if (plan_.values_go_along) {
-        dense = std::make_unique<GatheredAllreduce>(*agreement_, plan_.count, channel_->size());
+    if (plan_.sum_tells) {
+        ONEBIT_RETURN_IF_ERROR(HalvingDoubling::create(*channel_, placement_->make_arithmetic(1), plan_.count,
+                                                       HalvingDoubling::Way::kDoublingAlone, kDenseTag, &dense));
     } else if (plan_.shares_sums) {
         dense = std::make_unique<SharedAllreduce>(*channel_, *channels_.memory, shared_buffers_, *codec_, plan_.count,
                                                   plan_.threads);
@@ -175,8 +176,9 @@ Status Allreduce::add_dense() {
 void Allreduce::add_form(onebit_algorithm_t name, std::unique_ptr<Algorithm> algorithm) {
     std::vector<Stage> stages;
     const bool checked = plan_.check != ONEBIT_CHECK_NONE;
-    const bool twice = plan_.checks_sums_on_the_way(); // where only some ranks could look on the way
-    for (int round = 0; checked && round < (twice ? 2 : 1); ++round) {
+    // Twice where only some ranks could look on the way.
+    const int rounds = !checked || plan_.sum_tells ? 0 : plan_.checks_sums_on_the_way() ? 2 : 1;
+    for (int round = 0; round < rounds; ++round) {
         stages.push_back({"check values", [this](Step* step) { return check_->check_values(step); }});
         stages.push_back({"agree", [this](Step* step) { return check_->agree(step); }});
     }
@@ -191,11 +193,11 @@ Allreduce::~Allreduce() {
     const bool alone = channels_.memory == nullptr || !channels_.memory->freed_together();
     const bool all_leave = alone || leaving_together_ || (broken_.ok() && !in_flight_ && agree_now(Status()).ok());
     if (broken_.ok() && !in_flight_ && all_leave) return;
-    // Messages of the operation that never finished may still arrive: what they are written to must stay. The host's
-    // dense form has nothing that they are written to, and must withdraw: its peers may not touch the caller's memory
-    // any more, but that which they all see.
-    const bool on_host = plan_.memory == ONEBIT_MEMORY_HOST;
-    for (std::size_t name = on_host ? ONEBIT_ALGORITHM_FLAT : ONEBIT_ALGORITHM_DENSE; name < forms_.size(); ++name) {
+    // Messages of the operation that never finished may still arrive: what they are written to must stay. A sum through
+    // shared memory has nothing that they are written to, and must withdraw: its peers may not touch the caller's
+    // memory any more, but that which they all see.
+    for (std::size_t name = plan_.shares_sums ? ONEBIT_ALGORITHM_FLAT : ONEBIT_ALGORITHM_DENSE; name < forms_.size();
+         ++name) {
         (void)forms_[name].algorithm.release();
     }
     (void)flat_.release();

@@ -3,7 +3,6 @@
 #include "collectives/call_check.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 namespace onebit {
@@ -45,9 +44,6 @@ Status CallCheck::check_values(Step* step) {
     if (!agreed_ && own_.ok() && unchecked_ > 0) return check_slice(step);
     *step = Step::kDone;
     if (agreed_) return {};
-    if (call_.values_go_along && own_.ok()) {
-        std::memcpy(agreement_.own_payload(), call_.input, call_.count * sizeof(float));
-    }
     if (call_.if_all_apart) *agreement_.own_payload() = call_.apart ? 1 : 0;
     begin_agreement();
     return {};

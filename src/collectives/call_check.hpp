@@ -20,13 +20,13 @@ namespace onebit {
 /// Values are looked at before anything else, and the ranks agree once. In a tentative call the encoder looks at them
 /// on its way, which spares a pass over memory: the ranks agree on the arguments first, and once all is encoded (and on
 /// two levels handed on), while messages travel, on the values (Consent). Exact sums of values that lie apart from
-/// where the result goes on all ranks are tentative likewise; the first agreement says who has them in place.
+/// where the result goes on all ranks are tentative likewise; the first agreement says who has them in place. Few
+/// values that are averaged exactly nobody looks at, and nobody agrees on, unless their sum is not finite.
 class CallCheck final : public Consent {
   public:
     struct Call {
         const float* input = nullptr;
         std::size_t count = 0;
-        bool values_go_along = false; ///< with the first agreement
         bool tentative = false;
         bool if_all_apart = false; ///< tentative only where every rank's result lies apart from its values
         bool apart = false;        ///< as this rank's does
@@ -45,7 +45,8 @@ class CallCheck final : public Consent {
     /// Before the stages of each call. `own`: what is already wrong on this rank, if anything.
     void begin(const Status& own, const Call& call);
 
-    // ---- stages: two before the algorithm's, twice where a call is tentative if all are apart, and one after ----
+    // ---- stages: two before the algorithm's, twice where a call is tentative if all are apart, none where the sum
+    // tells, and one after ----
 
     Status check_values(Step* step);
     Status agree(Step* step);

@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/dense.hpp"
 
-#include <algorithm>
 #include <utility>
 
 namespace onebit {
@@ -38,26 +37,6 @@ Status DenseAllreduce::divide(Step* step) {
     if (share_ == 1.0F || operands_.sum_only) return {};
     arithmetic_->multiply(operands_.output, share_, count_, operands_.output);
     return arithmetic_->failure();
-}
-
-GatheredAllreduce::GatheredAllreduce(Agreement& agreement, std::size_t count, int ranks)
-    : agreement_(agreement), count_(count), ranks_(static_cast<std::size_t>(ranks)) {
-    stage_ = {"add", [this](Step* step) {
-                  add();
-                  *step = Step::kDone;
-                  return Status();
-              }};
-}
-
-void GatheredAllreduce::add() {
-    float* const output = operands_.output;
-    std::copy_n(agreement_.payload(0), count_, output);
-    for (std::size_t r = 1; r < ranks_; ++r) {
-        const float* const values = agreement_.payload(r);
-        for (std::size_t i = 0; i < count_; ++i) output[i] += values[i];
-    }
-    const float share = operands_.sum_only ? 1.0F : 1.0F / static_cast<float>(ranks_);
-    for (std::size_t i = 0; i < count_; ++i) output[i] *= share;
 }
 
 } // namespace onebit

@@ -2,10 +2,25 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/halving_doubling.hpp"
 
+#include <algorithm>
 #include <bit>
+#include <cstdint>
+#include <limits>
 #include <utility>
 
 namespace onebit {
+namespace {
+
+/// On the host.
+bool all_finite(const float* values, std::size_t count) {
+    std::uint32_t largest = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+        largest = std::max(largest, std::bit_cast<std::uint32_t>(values[i]) & 0x7fffffffU);
+    }
+    return largest < 0x7f800000U;
+}
+
+} // namespace
 
 HalvingDoubling::HalvingDoubling(std::unique_ptr<Arithmetic> arithmetic, std::size_t count, int ranks)
     : arithmetic_(std::move(arithmetic)),
@@ -15,29 +30,37 @@ HalvingDoubling::HalvingDoubling(std::unique_ptr<Arithmetic> arithmetic, std::si
       sum_(count, arithmetic_->memory()),
       incoming_(ranks == 1 ? 0 : count, arithmetic_->memory()) {}
 
-Status HalvingDoubling::create(Transport& transport, std::unique_ptr<Arithmetic> arithmetic, std::size_t count, int tag,
-                               std::unique_ptr<Algorithm>* algorithm) {
+bool HalvingDoubling::suits_doubling_alone(std::size_t count, std::size_t ranks) {
+    constexpr std::size_t kMostBytes = 131072;                                 // in all messages of a rank
+    const auto messages = static_cast<std::size_t>(std::bit_width(ranks - 1)); // 0 of one rank alone
+    return count * sizeof(float) * std::max<std::size_t>(messages, 2) <= kMostBytes;
+}
+
+Status HalvingDoubling::create(Transport& transport, std::unique_ptr<Arithmetic> arithmetic, std::size_t count, Way way,
+                               int tag, std::unique_ptr<Algorithm>* algorithm) {
     std::unique_ptr<HalvingDoubling> made(new HalvingDoubling(std::move(arithmetic), count, transport.size()));
     HalvingDoubling& self = *made;
-    self.stages_.push_back({"copy", [&self](Step* step) {
-                                *step = Step::kDone;
-                                self.arithmetic_->multiply(self.operands_.input, 1, self.count_, self.sum_.data());
-                                return Status();
-                            }});
-    ONEBIT_RETURN_IF_ERROR(self.plan_pair(transport, tag));
-    self.stages_.push_back({"divide", [&self](Step* step) {
-                                *step = Step::kDone;
-                                const float share =
-                                    self.operands_.sum_only ? 1.0F : 1.0F / static_cast<float>(self.ranks_);
-                                self.arithmetic_->multiply(self.sum_.data(), share, self.count_, self.operands_.output);
-                                return self.arithmetic_->failure();
-                            }});
+    self.stages_.push_back({"copy", [&self](Step* step) { return self.copy(step); }});
+    ONEBIT_RETURN_IF_ERROR(self.plan_pair(transport, way, tag));
+    self.stages_.push_back({"look at the sum", [&self](Step* step) { return self.look_at_sum(step); }});
+    self.stages_.push_back({"await consent", [&self](Step* step) { return self.await_consent(step); }});
+    self.stages_.push_back({"divide", [&self](Step* step) { return self.divide(step); }});
     *algorithm = std::move(made);
     return {};
 }
 
+Status HalvingDoubling::copy(Step* step) {
+    *step = Step::kDone;
+    if (operands_.input == nullptr) {
+        std::fill_n(sum_.data(), count_, std::numeric_limits<float>::quiet_NaN());
+    } else {
+        arithmetic_->multiply(operands_.input, 1, count_, sum_.data());
+    }
+    return {};
+}
+
 /// What comes before and after the ranks are a power of two.
-Status HalvingDoubling::plan_pair(Transport& transport, int tag) {
+Status HalvingDoubling::plan_pair(Transport& transport, Way way, int tag) {
     const int rank = transport.rank();
     const bool paired = rank < 2 * (ranks_ - static_cast<int>(chunks_.size()));
     const bool hands_over = paired && rank % 2 == 1;
@@ -54,7 +77,8 @@ Status HalvingDoubling::plan_pair(Transport& transport, int tag) {
         add_swap_stages("take over", *exchanges_.back());
         add_sum_stage(all);
     }
-    ONEBIT_RETURN_IF_ERROR(plan_halving_and_doubling(transport, tag + 2));
+    ONEBIT_RETURN_IF_ERROR(way == Way::kHalving ? plan_halving_and_doubling(transport, tag + 2)
+                                                : plan_doubling_alone(transport, tag + 2));
     if (paired) {
         ONEBIT_RETURN_IF_ERROR(plan_swap(transport, rank + 1, all, {}, nullptr, tag + 1));
         add_swap_stages("send the sum", *exchanges_.back());
@@ -62,27 +86,40 @@ Status HalvingDoubling::plan_pair(Transport& transport, int tag) {
     return {};
 }
 
-/// Between the ranks that take part, which are numbered anew: the first of each pair, and all that are in none.
-Status HalvingDoubling::plan_halving_and_doubling(Transport& transport, int tag) {
-    const std::size_t p = chunks_.size();
-    const std::size_t pairs = static_cast<std::size_t>(ranks_) - p;
-    const auto real_rank = [pairs](std::size_t q) { return static_cast<int>(q < pairs ? 2 * q : q + pairs); };
+HalvingDoubling::Participants HalvingDoubling::participants(const Transport& transport) const {
+    const std::size_t pairs = static_cast<std::size_t>(ranks_) - chunks_.size();
     const auto rank = static_cast<std::size_t>(transport.rank());
-    const std::size_t self = rank < 2 * pairs ? rank / 2 : rank - pairs;
+    return {pairs, rank < 2 * pairs ? rank / 2 : rank - pairs};
+}
 
+Status HalvingDoubling::plan_doubling_alone(Transport& transport, int tag) {
+    const Participants all = participants(transport);
+    const Range whole = {0, count_};
+    for (std::size_t distance = 1; distance < chunks_.size(); distance *= 2) {
+        ONEBIT_RETURN_IF_ERROR(
+            plan_swap(transport, all.real_rank(all.self ^ distance), whole, whole, incoming_.data(), tag++));
+        add_swap_stages("double", *exchanges_.back());
+        add_sum_stage(whole);
+    }
+    return {};
+}
+
+Status HalvingDoubling::plan_halving_and_doubling(Transport& transport, int tag) {
+    const Participants all = participants(transport);
     struct Halving {
         int peer;
         Range kept, given;
     };
     std::vector<Halving> halvings;
     std::size_t first = 0;
-    std::size_t end = p;
-    for (std::size_t distance = p / 2; distance > 0; distance /= 2) {
+    std::size_t end = chunks_.size();
+    for (std::size_t distance = end / 2; distance > 0; distance /= 2) {
         const std::size_t middle = first + distance;
-        const bool keeps_lower = (self & distance) == 0;
+        const bool keeps_lower = (all.self & distance) == 0;
         const Range lower = range_of(first, middle);
         const Range upper = range_of(middle, end);
-        halvings.push_back({real_rank(self ^ distance), keeps_lower ? lower : upper, keeps_lower ? upper : lower});
+        halvings.push_back(
+            {all.real_rank(all.self ^ distance), keeps_lower ? lower : upper, keeps_lower ? upper : lower});
         (keeps_lower ? end : first) = middle;
     }
     int next_tag = tag;
@@ -122,6 +159,30 @@ void HalvingDoubling::add_sum_stage(Range range) {
                            arithmetic_->add(incoming_.data(), range.count, sum_.data() + range.begin);
                            return arithmetic_->failure();
                        }});
+}
+
+Status HalvingDoubling::look_at_sum(Step* step) {
+    *step = Step::kDone;
+    Consent* const consent = operands_.consent;
+    doubted_ = consent != nullptr && !all_finite(sum_.data(), count_);
+    if (!doubted_) return {};
+    consent->doubt(Slice::whole({0, 0, count_}));
+    return consent->ask();
+}
+
+Status HalvingDoubling::await_consent(Step* step) {
+    bool known = true;
+    if (doubted_) ONEBIT_RETURN_IF_ERROR(operands_.consent->test(&known));
+    *step = known ? Step::kDone : Step::kWait;
+    return {};
+}
+
+Status HalvingDoubling::divide(Step* step) {
+    *step = Step::kDone;
+    if (doubted_ && !operands_.consent->verdict().ok()) return {};
+    const float share = operands_.sum_only ? 1.0F : 1.0F / static_cast<float>(ranks_);
+    arithmetic_->multiply(sum_.data(), share, count_, operands_.output);
+    return arithmetic_->failure();
 }
 
 } // namespace onebit

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "collectives/costs.hpp"
-#include "collectives/dense.hpp"
 #include "collectives/fingerprint.hpp"
+#include "collectives/halving_doubling.hpp"
 #include "collectives/placement.hpp"
 #include "collectives/shared_allreduce.hpp"
 #include "collectives/tune.hpp"
@@ -180,10 +180,11 @@ Status make_plan(Communicator& communicator, const onebit_allreduce_config_t* co
     plan->check = config->check;
     const bool on_host = config->memory == ONEBIT_MEMORY_HOST;
     plan->tentative = config->check == ONEBIT_CHECK_FULL && on_host && config->count >= environment.second_error;
-    plan->values_go_along = plan->algorithm == ONEBIT_ALGORITHM_DENSE && config->check != ONEBIT_CHECK_NONE &&
-                            on_host && GatheredAllreduce::suits(config->count, communicator.groups());
-    plan->can_share_sums =
-        on_host && !plan->values_go_along && SharedAllreduce::suits(config->count, communicator.groups());
+    plan->can_share_sums = on_host && SharedAllreduce::suits(config->count, communicator.groups());
+    plan->sum_tells =
+        plan->algorithm == ONEBIT_ALGORITHM_DENSE && config->check != ONEBIT_CHECK_NONE && on_host &&
+        !plan->can_share_sums &&
+        HalvingDoubling::suits_doubling_alone(config->count, static_cast<std::size_t>(communicator.size()));
     plan->threads = config->threads != 0 ? config->threads : communicator.environment().threads;
     return {};
 }

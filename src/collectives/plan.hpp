@@ -27,10 +27,10 @@ struct Plan {
     onebit_scale_t scale = ONEBIT_SCALE_L2;
     onebit_group_t group = ONEBIT_GROUP_BLOCK;
     onebit_check_t check = ONEBIT_CHECK_FULL;
-    bool tentative = false;       ///< compressed calls without a mask: values are checked as they are encoded
-    bool can_share_sums = false;  ///< exact sums may go through memory that all ranks share
-    bool shares_sums = false;     ///< and do
-    bool values_go_along = false; ///< with the agreement before the call: few ones, to be averaged exactly
+    bool tentative = false;      ///< compressed calls without a mask: values are checked as they are encoded
+    bool can_share_sums = false; ///< exact sums may go through memory that all ranks share
+    bool shares_sums = false;    ///< and do
+    bool sum_tells = false;      ///< few values, to be averaged exactly: what is wrong with them shows in their sum
     unsigned threads = 1;
     std::string reason; ///< why this algorithm
 

@@ -4,6 +4,7 @@
 // What error feedback is for: nothing is lost. What went in has come out or lies in the errors, however many steps.
 // And the dense mode, which shares the handle.
 #include <algorithm>
+#include <cmath>
 
 #include "support/handles.hpp"
 
@@ -153,36 +154,81 @@ TEST_CASE("AUTO chooses, says what and why, and is dense or compressed", "[allre
     });
 }
 
-TEST_CASE("few values are averaged exactly, in one exchange, in rank order", "[allreduce]") {
+namespace {
+
+// What rounding may make of an average of so few.
+bool is_close(const std::vector<float>& result, const std::vector<double>& expected) {
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+        if (!(std::fabs(result[i] - expected[i]) <= 1e-6 * (1 + std::fabs(expected[i])))) return false;
+    }
+    return true;
+}
+
+onebit_allreduce_config_t few_values_config(std::uint64_t count) {
+    onebit_allreduce_config_t config = ONEBIT_ALLREDUCE_CONFIG_INIT(count);
+    config.algorithm = ONEBIT_ALGORITHM_DENSE;
+    return config;
+}
+
+} // namespace
+
+TEST_CASE("few values are averaged exactly, with the same bits on all ranks, by start or by run", "[allreduce][few]") {
     const int n = GENERATE(from_range(rank_counts()));
     run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
         constexpr std::uint64_t count = 17;
-        onebit_allreduce_config_t config = ONEBIT_ALLREDUCE_CONFIG_INIT(count);
-        config.algorithm = ONEBIT_ALGORITHM_DENSE;
-        Allreduce reduce(comm, config, log);
+        Allreduce reduce(comm, few_values_config(count), log);
         for (std::uint64_t step = 0; step < 3; ++step) {
-            std::vector<float> expected = make_data(Kind::gaussian, count, 71, 0, step);
-            for (int r = 1; r < log.size(); ++r) {
+            std::vector<double> expected(count);
+            for (int r = 0; r < log.size(); ++r) {
                 const std::vector<float> values = make_data(Kind::gaussian, count, 71, r, step);
-                for (std::size_t i = 0; i < count; ++i) expected[i] += values[i];
+                for (std::size_t i = 0; i < count; ++i) expected[i] += values[i] / static_cast<double>(log.size());
             }
-            for (float& value : expected) value *= 1.0f / static_cast<float>(log.size());
-
             std::vector<float> values = make_data(Kind::gaussian, count, 71, log.rank(), step);
-            std::vector<float> bad = values;
-            if (log.last_rank()) bad[3] = std::numeric_limits<float>::quiet_NaN();
-            const std::vector<float> before = bad;
-            ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_NONFINITE, "sendbuf[3]",
-                                  onebit_allreduce_run(reduce.get(), bad.data(), bad.data()));
-            ONEBIT_EXPECT(log, std::memcmp(bad.data(), before.data(), count * sizeof(float)) == 0);
-            if (step == 1) { // in place
-                ONEBIT_EXPECT_OK(log, onebit_allreduce_run(reduce.get(), values.data(), values.data()));
-                ONEBIT_EXPECT(log, same_bits(values, expected));
+            if (step == 1 && log.last_rank()) { // in place, and the others by run
+                ONEBIT_EXPECT_OK(log, onebit_allreduce_start(reduce.get(), values.data(), values.data()));
+                ONEBIT_EXPECT_OK(log, onebit_allreduce_wait(reduce.get()));
             } else {
-                ONEBIT_EXPECT(log, same_bits(reduce.run(values), expected));
+                values = reduce.run(values);
             }
+            ONEBIT_EXPECT(log, is_close(values, expected));
+            ONEBIT_EXPECT(log, log.same_on_all(values.data(), count * sizeof(float)));
         }
-        const auto peers = static_cast<std::uint64_t>(log.size() - 1);
-        ONEBIT_EXPECT(log, reduce.info().last_bytes_sent == peers * (16 + 80)); // a ticket and its values, in 16s
+        // By number of ranks, and rank: of three, rank 1 hands its values to rank 0, which takes part and tells it.
+        constexpr std::uint64_t messages_of[][4] = {{}, {0}, {1, 1}, {2, 1, 1}, {2, 2, 2, 2}};
+        const std::uint64_t messages = messages_of[log.size()][log.rank()];
+        ONEBIT_EXPECT(log, reduce.info().last_bytes_sent == messages * count * sizeof(float));
+        ONEBIT_EXPECT(log, reduce.info().calls == 3);
+    });
+}
+
+TEST_CASE("few values that nobody looked at before: what is wrong shows in their sum", "[allreduce][few]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        constexpr std::uint64_t count = 1000;
+        Allreduce reduce(comm, few_values_config(count), log);
+        const std::vector<float> good = make_data(Kind::gaussian, count, 72, log.rank(), 0);
+        const float infinity = std::numeric_limits<float>::infinity();
+        for (const float value : {std::numeric_limits<float>::quiet_NaN(), infinity}) {
+            std::vector<float> bad = good;
+            if (log.last_rank()) bad[3] = value;
+            if (log.rank() == 0) bad[4] = log.last_rank() ? good[4] : -infinity; // the first rank's is what is told
+            const std::vector<float> before = bad;
+            ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_NONFINITE,
+                                  log.size() == 1 ? "rank 0;sendbuf[3]" : "rank 0;sendbuf[4] is -inf",
+                                  onebit_allreduce_run(reduce.get(), bad.data(), bad.data()));
+            ONEBIT_EXPECT(log, same_bits(bad, before));
+        }
+        const std::vector<float> untouched(count, 5.0f);
+        std::vector<float> result = untouched;
+        ONEBIT_EXPECT_FAILURE(
+            log, ONEBIT_ERROR_INVALID_ARGUMENT, "rank " + std::to_string(log.size() - 1) + ";sendbuf is NULL",
+            onebit_allreduce_run(reduce.get(), log.last_rank() ? nullptr : good.data(), result.data()));
+        ONEBIT_EXPECT(log, same_bits(result, untouched));
+
+        // Finite values whose sum is not: nobody's fault, and what MPI_Allreduce would have delivered.
+        const std::vector<float> large(count, std::numeric_limits<float>::max());
+        result = reduce.run(large);
+        ONEBIT_EXPECT(log, result[count - 1] == (log.size() == 1 ? large[0] : infinity));
+        ONEBIT_EXPECT(log, reduce.info().calls == 1);
     });
 }

@@ -29,6 +29,7 @@ struct Setting {
     std::size_t count;
     bool in_place;
     bool sum_only;
+    HalvingDoubling::Way way = HalvingDoubling::Way::kHalving;
 };
 
 constexpr unsigned kSteps = 2;
@@ -53,7 +54,8 @@ Status run_rank(const Setting& setting, Where where, std::unique_ptr<Transport> 
     cuda::DeviceMemory device(nullptr);
     Memory& memory = where == Where::kDevice ? static_cast<Memory&>(device) : host_memory();
     std::unique_ptr<Algorithm> algorithm;
-    ONEBIT_RETURN_IF_ERROR(HalvingDoubling::create(*transport, std::move(arithmetic), setting.count, 0, &algorithm));
+    ONEBIT_RETURN_IF_ERROR(
+        HalvingDoubling::create(*transport, std::move(arithmetic), setting.count, setting.way, 0, &algorithm));
     AlignedBuffer<float> input(setting.count, memory);
     AlignedBuffer<float> output(setting.count, memory);
     for (unsigned step = 0; step < kSteps; ++step) {
@@ -104,9 +106,10 @@ void for_each_setting(const std::vector<std::size_t>& all_ranks, const std::vect
     for (const std::size_t ranks : all_ranks) {
         for (const std::size_t count : counts) {
             for (const bool in_place : {false, true}) {
-                const Setting setting = {ranks, count, in_place, !in_place};
-                CAPTURE(ranks, count, in_place);
-                body(setting);
+                for (const auto way : {HalvingDoubling::Way::kHalving, HalvingDoubling::Way::kDoublingAlone}) {
+                    CAPTURE(ranks, count, in_place, way);
+                    body(Setting{ranks, count, in_place, !in_place, way});
+                }
             }
         }
     }
@@ -126,11 +129,25 @@ TEST_CASE("recursive halving and doubling sums exactly, with the same bits on al
     });
 }
 
-TEST_CASE("a rank of a power of two sends what a ring would", "[halving]") {
-    const Setting setting = {4, 4096, false, false};
+TEST_CASE("a rank of a power of two sends what a ring would, or all of it to each partner", "[halving]") {
+    Setting setting = {4, 4096, false, false};
     for (const Outcome& outcome : run_all(setting, Where::kHost)) {
         CHECK(outcome.bytes_sent == kSteps * ring_bytes(setting.count, 4));
     }
+    setting.way = HalvingDoubling::Way::kDoublingAlone;
+    for (const Outcome& outcome : run_all(setting, Where::kHost)) {
+        CHECK(outcome.bytes_sent == kSteps * 2 * setting.count * sizeof(float));
+    }
+}
+
+TEST_CASE("doubling alone is for few values, fewer the more ranks there are", "[halving]") {
+    CHECK(HalvingDoubling::suits_doubling_alone(1, 1));
+    CHECK(HalvingDoubling::suits_doubling_alone(16384, 2));
+    CHECK_FALSE(HalvingDoubling::suits_doubling_alone(16385, 2));
+    CHECK(HalvingDoubling::suits_doubling_alone(16384, 4));
+    CHECK_FALSE(HalvingDoubling::suits_doubling_alone(16384, 5));
+    CHECK(HalvingDoubling::suits_doubling_alone(4096, 256));
+    CHECK_FALSE(HalvingDoubling::suits_doubling_alone(4097, 256));
 }
 
 TEST_CASE("on GPUs, over a transport that can't reach their memory, sums have the host's bits", "[halving][cuda]") {

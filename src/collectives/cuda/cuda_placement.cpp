@@ -61,7 +61,8 @@ class CudaPlacement final : public Placement {
                       std::unique_ptr<Algorithm>* dense) const override {
         std::unique_ptr<Arithmetic> arithmetic = make_arithmetic(threads);
         if (channel.is_stream_ordered()) return DenseAllreduce::create(channel, std::move(arithmetic), count, dense);
-        return HalvingDoubling::create(channel, std::move(arithmetic), count, tag, dense);
+        return HalvingDoubling::create(channel, std::move(arithmetic), count, HalvingDoubling::Way::kHalving, tag,
+                                       dense);
     }
     Status settle() const override { return cuda::wait_for(stream_); }
 
