@@ -224,7 +224,8 @@ typedef enum onebit_check ONEBIT_ENUM_INT {
                               the call is transactional. Values are looked at as they are encoded, for which the error
                               is kept twice; fewer than 2^22 (ONEBIT_SECOND_ERROR), and those in a GPU's memory, under a
                               mask or dense, are read once more instead, but for dense ones that go through shared
-                              memory from 2^18 on, where no rank has them in place */
+                              memory from 2^18 on, where no rank has them in place; and for up to 2^16 dense ones, whose
+                              sum tells: ranks agree only if it isn't finite */
     ONEBIT_CHECK_NONE = 1, /* nothing: the caller guarantees valid pointers and finite values on every rank */
     ONEBIT_CHECK_FULL_LOW_MEMORY = 2 /* as FULL, but values are always read once more and the error is kept once */
 } onebit_check_t;
@@ -311,7 +312,7 @@ ONEBIT_API onebit_status_t onebit_allreduce_run(onebit_allreduce_t allreduce, co
  * as MPI does. Otherwise their statuses are run's. Hosts make progress only inside test and wait. Handles in flight at
  * the same time don't disturb each other, but a wait advances its own handle alone: finish them in the same order on
  * every rank, or poll all with test. start and the finishing call are collective; a dense operation is begun by start
- * on all ranks or by run on all (else MISMATCH). */
+ * on all ranks or by run on all (else MISMATCH; of few values either way). */
 ONEBIT_API onebit_status_t onebit_allreduce_start(onebit_allreduce_t allreduce, const void* sendbuf,
                                                   void* recvbuf) ONEBIT_NOEXCEPT;
 ONEBIT_API onebit_status_t onebit_allreduce_test(onebit_allreduce_t allreduce, int* done) ONEBIT_NOEXCEPT;

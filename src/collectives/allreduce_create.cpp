@@ -160,8 +160,9 @@ Status Allreduce::add_two_levels() {
 Status Allreduce::add_dense() {
     std::unique_ptr<Algorithm> dense;
     if (plan_.sum_tells) {
-        ONEBIT_RETURN_IF_ERROR(HalvingDoubling::create(*channel_, placement_->make_arithmetic(1), plan_.count,
-                                                       HalvingDoubling::Way::kDoublingAlone, kDenseTag, &dense));
+        const auto way = HalvingDoubling::quicker_way(plan_.count, static_cast<std::size_t>(channel_->size()));
+        ONEBIT_RETURN_IF_ERROR(
+            HalvingDoubling::create(*channel_, placement_->make_arithmetic(1), plan_.count, way, kDenseTag, &dense));
     } else if (plan_.shares_sums) {
         dense = std::make_unique<SharedAllreduce>(*channel_, *channels_.memory, shared_buffers_, *codec_, plan_.count,
                                                   plan_.threads);

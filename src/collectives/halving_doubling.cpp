@@ -30,10 +30,10 @@ HalvingDoubling::HalvingDoubling(std::unique_ptr<Arithmetic> arithmetic, std::si
       sum_(count, arithmetic_->memory()),
       incoming_(ranks == 1 ? 0 : count, arithmetic_->memory()) {}
 
-bool HalvingDoubling::suits_doubling_alone(std::size_t count, std::size_t ranks) {
-    constexpr std::size_t kMostBytes = 131072;                                 // in all messages of a rank
-    const auto messages = static_cast<std::size_t>(std::bit_width(ranks - 1)); // 0 of one rank alone
-    return count * sizeof(float) * std::max<std::size_t>(messages, 2) <= kMostBytes;
+HalvingDoubling::Way HalvingDoubling::quicker_way(std::size_t count, std::size_t ranks) {
+    constexpr std::size_t kMostBytes = 131072; // that a rank sends in all
+    const auto messages = static_cast<std::size_t>(std::bit_width(ranks - 1));
+    return count * sizeof(float) * messages <= kMostBytes ? Way::kDoublingAlone : Way::kHalving;
 }
 
 Status HalvingDoubling::create(Transport& transport, std::unique_ptr<Arithmetic> arithmetic, std::size_t count, Way way,

@@ -181,10 +181,8 @@ Status make_plan(Communicator& communicator, const onebit_allreduce_config_t* co
     const bool on_host = config->memory == ONEBIT_MEMORY_HOST;
     plan->tentative = config->check == ONEBIT_CHECK_FULL && on_host && config->count >= environment.second_error;
     plan->can_share_sums = on_host && SharedAllreduce::suits(config->count, communicator.groups());
-    plan->sum_tells =
-        plan->algorithm == ONEBIT_ALGORITHM_DENSE && config->check != ONEBIT_CHECK_NONE && on_host &&
-        !plan->can_share_sums &&
-        HalvingDoubling::suits_doubling_alone(config->count, static_cast<std::size_t>(communicator.size()));
+    plan->sum_tells = plan->algorithm == ONEBIT_ALGORITHM_DENSE && config->check != ONEBIT_CHECK_NONE && on_host &&
+                      !plan->can_share_sums && config->count <= HalvingDoubling::kFew;
     plan->threads = config->threads != 0 ? config->threads : communicator.environment().threads;
     return {};
 }

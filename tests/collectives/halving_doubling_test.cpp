@@ -141,13 +141,16 @@ TEST_CASE("a rank of a power of two sends what a ring would, or all of it to eac
 }
 
 TEST_CASE("doubling alone is for few values, fewer the more ranks there are", "[halving]") {
-    CHECK(HalvingDoubling::suits_doubling_alone(1, 1));
-    CHECK(HalvingDoubling::suits_doubling_alone(16384, 2));
-    CHECK_FALSE(HalvingDoubling::suits_doubling_alone(16385, 2));
-    CHECK(HalvingDoubling::suits_doubling_alone(16384, 4));
-    CHECK_FALSE(HalvingDoubling::suits_doubling_alone(16384, 5));
-    CHECK(HalvingDoubling::suits_doubling_alone(4096, 256));
-    CHECK_FALSE(HalvingDoubling::suits_doubling_alone(4097, 256));
+    const auto is_alone = [](std::size_t count, std::size_t ranks) {
+        return HalvingDoubling::quicker_way(count, ranks) == HalvingDoubling::Way::kDoublingAlone;
+    };
+    CHECK(is_alone(HalvingDoubling::kFew, 1));
+    CHECK(is_alone(32768, 2));
+    CHECK_FALSE(is_alone(32769, 2));
+    CHECK(is_alone(16384, 4));
+    CHECK_FALSE(is_alone(16384, 5));
+    CHECK(is_alone(4096, 256));
+    CHECK_FALSE(is_alone(4097, 256));
 }
 
 TEST_CASE("on GPUs, over a transport that can't reach their memory, sums have the host's bits", "[halving][cuda]") {
