@@ -5,8 +5,9 @@
 
 The network, MPI's messages and who waits for whom are simulated; the library's code that sends them is the real one. What the
 cores do takes the time that RATES says, and touches no value, so that 256 ranks with 340 million parameters each fit into one
-machine. What is simulated is kept in RESULTS and not simulated again. Prints three tables in Markdown: simulated beside measured
-(tools/netlab, with --measure, as root), the large clusters, and racks whose links to each other are slower than their hosts'.
+machine. What is simulated is kept in RESULTS and not simulated again. Prints tables in Markdown: few values, averaged exactly
+(some minutes); simulated beside measured (tools/netlab, with --measure, as root); the large clusters; and racks whose links to
+each other are slower than their hosts'.
 
 Before (Debian 12): scripts/packages.sh build openmpi bench simulation
                     cmake --preset release && cmake --build --preset release --target simulation osu_onebit_allreduce
@@ -53,6 +54,7 @@ def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--results", type=Path, default=ROOT / "build/simulation", help="[%(default)s]")
     parser.add_argument("--program", type=Path, default=PROGRAM, help="[%(default)s]")
+    parser.add_argument("--tables", nargs="+", choices=TABLES, default=list(TABLES), help="[all]")
     parser.add_argument("--table", type=Path, help="file for the tables [stdout]")
     parser.add_argument("--measure", action="store_true", help="first measure, by netlab, what there is to compare with")
     parser.add_argument("--timeout", type=float, default=900, help="seconds for one simulation [%(default)s]")
@@ -243,12 +245,36 @@ def racks(options, results):
     return "\n".join(lines) + "\n"
 
 
+# ---- few values, averaged exactly ----
+
+FEW_HOSTS = (4, 6, 16, 64)
+FEW_COUNTS = (64, 256, 1024, 2048, 4096, 8192, 16384, 32768, 65536)
+
+
+def few_values(options, results):
+    """A checked call over MPI_Allreduce; microseconds of both."""
+    lines = ["| network | hosts | " + " | ".join(f"{count * 4 / 1024:g} KiB" for count in FEW_COUNTS) + " |",
+             "| --- " * (2 + len(FEW_COUNTS)) + "|"]
+    for network in ("10 Gbit/s", "100 Gbit/s"):
+        for hosts in FEW_HOSTS:
+            cells = []
+            for count in FEW_COUNTS:
+                dense, mpi = (results.get(f"few {network} {hosts} {count} {algorithm}", lambda: simulate(
+                    options, network, hosts, algorithm, count, check=algorithm != "mpi", calls=5)) for algorithm in ("dense", "mpi"))
+                cells.append(f"{dense / mpi:.2f} ({dense:.0f}/{mpi:.0f})" if dense and mpi else "?")
+            lines.append(f"| {network} | {hosts} | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+TABLES = {"few": few_values, "comparison": comparison, "clusters": large_clusters, "racks": racks}
+
+
 # ---- a test of the simulation itself ----
 
 
 def self_test(options):
-    """What must come out whatever the machine: the wire's floor, Bruck's fewer messages, two levels' fewer bytes, and
-    a ring's between racks."""
+    """What must come out whatever the machine: the wire's floor, Bruck's fewer messages, two levels' fewer bytes, a
+    ring's between racks, and few values that are checked as quick as by MPI_Allreduce, which checks nothing."""
 
     def expect(what, holds):
         print(f"{'ok' if holds else 'FAILED'}: {what}")
@@ -263,12 +289,14 @@ def self_test(options):
     two_level = simulate(options, "100 Mbit/s", 2, "two_level", count, ranks_per_host=2)
     behind_one_link = {algorithm: simulate(options, "1 Gbit/s", 2 * RACK, algorithm, count // 8, uplinks=1)
                        for algorithm in ("pipelined", "ring")}
+    exact = {algorithm: simulate(options, "10 Gbit/s", 16, algorithm, 2048, check=algorithm != "mpi", calls=5) for algorithm in ("dense", "mpi")}
     good = [
         expect(f"pipelined, 2 hosts: {pipelined:.0f} us, the wire's floor {floor:.0f} us", floor < pipelined < 2 * floor),
         expect(f"100000 parameters, 32 ranks: bruck {few['bruck']:.0f} us, flat {few['flat']:.0f} us", few["bruck"] < few["flat"]),
         expect(f"2 hosts with 2 ranks each: two_level {two_level:.0f} us, flat {flat:.0f} us", two_level < 0.7 * flat),
         expect("2 racks, one link between: ring {ring:.0f} us, pipelined {pipelined:.0f} us".format(**behind_one_link),
                behind_one_link["ring"] < 0.75 * behind_one_link["pipelined"]),
+        expect("2048 values, 16 ranks: checked {dense:.0f} us, MPI_Allreduce {mpi:.0f} us".format(**exact), exact["dense"] < exact["mpi"]),
     ]
     sys.exit(0 if all(good) else 1)
 
@@ -283,7 +311,7 @@ def main():
     results = Results(options.results / "results.json")
     if options.measure:
         measure_all(results)
-    text = "\n".join((comparison(options, results), large_clusters(options, results), racks(options, results)))
+    text = "\n".join(TABLES[name](options, results) for name in options.tables)
     if options.table:
         options.table.write_text(text)
     else:

@@ -224,10 +224,11 @@ typedef enum onebit_check ONEBIT_ENUM_INT {
                               the call is transactional. Values are looked at as they are encoded, for which the error
                               is kept twice; fewer than 2^22 (ONEBIT_SECOND_ERROR), and those in a GPU's memory, under a
                               mask or dense, are read once more instead, but for dense ones that go through shared
-                              memory from 2^18 on, where no rank has them in place; and for up to 2^16 dense ones, whose
-                              sum tells: ranks agree only if it isn't finite */
+                              memory from 2^18 on, where no rank has them in place; and for up to 2^16 of a handle
+                              that is dense for good and doesn't go through shared memory: their sum tells, and ranks
+                              agree only if it isn't finite */
     ONEBIT_CHECK_NONE = 1, /* nothing: the caller guarantees valid pointers and finite values on every rank */
-    ONEBIT_CHECK_FULL_LOW_MEMORY = 2 /* as FULL, but values are always read once more and the error is kept once */
+    ONEBIT_CHECK_FULL_LOW_MEMORY = 2 /* as FULL, but the error is kept once: what is encoded is read once more */
 } onebit_check_t;
 
 typedef struct onebit_allreduce_config {
@@ -273,8 +274,8 @@ ONEBIT_API onebit_status_t onebit_allreduce_create(onebit_comm_t comm, const one
                                                    onebit_allreduce_t* allreduce) ONEBIT_NOEXCEPT;
 
 /* recvbuf = average over the ranks of sendbuf, the same bits on every rank; compressed, also the same whatever the ISA,
- * the MPI and the number of threads (dense, the order of summation may be MPI's; it is the ranks' where info.transport
- * says "shared ..."). Collective; blocks; transactional.
+ * the MPI and the number of threads (dense, the order of summation may be MPI's, or of few values in pairs; it is the
+ * ranks' where info.transport says "shared ..."). Collective; blocks; transactional.
  *   sendbuf  [in] count elements, aligned to the element's size, in config.memory; the caller's
  *   recvbuf  [out] count elements, likewise; either == sendbuf (in place) or not overlapping it
  * A call that is refused leaves both as they were, but in two cases. Where finite values and the error together
@@ -312,7 +313,7 @@ ONEBIT_API onebit_status_t onebit_allreduce_run(onebit_allreduce_t allreduce, co
  * as MPI does. Otherwise their statuses are run's. Hosts make progress only inside test and wait. Handles in flight at
  * the same time don't disturb each other, but a wait advances its own handle alone: finish them in the same order on
  * every rank, or poll all with test. start and the finishing call are collective; a dense operation is begun by start
- * on all ranks or by run on all (else MISMATCH; of few values either way). */
+ * on all ranks or by run on all (else MISMATCH; where the sum tells, ONEBIT_CHECK_FULL, either way). */
 ONEBIT_API onebit_status_t onebit_allreduce_start(onebit_allreduce_t allreduce, const void* sendbuf,
                                                   void* recvbuf) ONEBIT_NOEXCEPT;
 ONEBIT_API onebit_status_t onebit_allreduce_test(onebit_allreduce_t allreduce, int* done) ONEBIT_NOEXCEPT;

@@ -14,7 +14,7 @@
 namespace onebit {
 
 /// Lets all ranks come to one verdict before any of them changes anything: each says whether it is ready, and two words
-/// that must be the same everywhere. 16 bytes to each peer; only where a rank is not ready do the reasons follow, in a
+/// that must be the same everywhere. 16 bytes of each rank; only where a rank is not ready do the reasons follow, in a
 /// second exchange, so that every rank can name the culprit.
 class Agreement {
   public:

@@ -20,7 +20,7 @@ class Consent {
     virtual bool needed() const { return true; }
     /// What was read of this slice, or made of it, is not finite.
     virtual void doubt(const Slice& slice) = 0;
-    /// This rank has seen all of its values: tells the others.
+    /// This rank knows what there is to know of its values: tells the others.
     virtual Status ask() = 0;
     /// Whether all have said so, as with an Exchange; false until this rank has asked.
     virtual Status test(bool* known) = 0;

@@ -70,19 +70,20 @@ Status Allreduce::begin(const void* input, void* output, bool may_block) {
     const auto* const values = static_cast<const float*>(input);
     const bool dense = plan_.algorithm == ONEBIT_ALGORITHM_DENSE;
     const bool if_all_apart = dense && plan_.checks_sums_on_the_way();
+    const bool sum_tells = plan_.sum_tells();
     // What a mask leaves out the encoder doesn't look at.
-    const bool tentative = if_all_apart || plan_.sum_tells || (plan_.tentative && !dense && !masked());
+    const bool tentative = if_all_apart || sum_tells || (plan_.tentative && !dense && !masked());
     check_->begin(own, {.input = values,
                         .count = plan_.count,
                         .tentative = tentative,
                         .if_all_apart = if_all_apart,
                         .apart = input != output,
                         .algorithm = plan_.algorithm,
-                        .blocking_sum = dense && may_block,
+                        .blocking_sum = dense && may_block && !sum_tells,
                         .calls = calls_});
     array_source_ = ArraySource(values);
     array_sink_ = ArraySink(static_cast<float*>(output), stores_for(plan_.count * sizeof(float)));
-    begin(plan_.algorithm, {.input = own.ok() ? values : nullptr,
+    begin(plan_.algorithm, {.input = sum_tells && !own.ok() ? nullptr : values,
                             .output = static_cast<float*>(output),
                             .source = &array_source_,
                             .sink = &array_sink_,

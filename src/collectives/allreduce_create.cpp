@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "collectives/allreduce.hpp"
-#include "collectives/dense.hpp"
 #include "collectives/device_two_level.hpp"
 #include "collectives/flat_plain.hpp"
 #include "collectives/halving_doubling.hpp"
@@ -159,7 +158,7 @@ Status Allreduce::add_two_levels() {
 
 Status Allreduce::add_dense() {
     std::unique_ptr<Algorithm> dense;
-    if (plan_.sum_tells) {
+    if (plan_.sum_tells()) {
         const auto way = HalvingDoubling::quicker_way(plan_.count, static_cast<std::size_t>(channel_->size()));
         ONEBIT_RETURN_IF_ERROR(
             HalvingDoubling::create(*channel_, placement_->make_arithmetic(1), plan_.count, way, kDenseTag, &dense));
@@ -173,12 +172,12 @@ Status Allreduce::add_dense() {
     return {};
 }
 
-/// A call is: check, agree, the algorithm's own stages, and what came of it.
+/// A call is: check and agree, unless the sum tells, the algorithm's own stages, and what came of it.
 void Allreduce::add_form(onebit_algorithm_t name, std::unique_ptr<Algorithm> algorithm) {
     std::vector<Stage> stages;
     const bool checked = plan_.check != ONEBIT_CHECK_NONE;
     // Twice where only some ranks could look on the way.
-    const int rounds = !checked || plan_.sum_tells ? 0 : plan_.checks_sums_on_the_way() ? 2 : 1;
+    const int rounds = !checked || plan_.sum_tells() ? 0 : plan_.checks_sums_on_the_way() ? 2 : 1;
     for (int round = 0; round < rounds; ++round) {
         stages.push_back({"check values", [this](Step* step) { return check_->check_values(step); }});
         stages.push_back({"agree", [this](Step* step) { return check_->agree(step); }});

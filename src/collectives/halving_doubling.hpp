@@ -27,7 +27,7 @@ namespace onebit {
 ///
 /// Few values, whose latency is all that counts, are doubled alone: with a partner that is 1, 2, ..., p/2 away a rank
 /// swaps all that it has added up so far. log2(p) messages, log2(p) times the values; partners add the same two
-/// numbers.
+/// numbers, and must round alike (no rank may be in another rounding mode).
 ///
 /// In a tentative call nobody has looked at the values yet: one that isn't finite shows in the sum, on every rank
 /// alike, and so does a rank that has none to give (its input is NULL). Only then consent is asked for, before the

@@ -130,6 +130,11 @@ void choose_algorithm(const onebit_allreduce_config_t& config, Communicator& com
 
 } // namespace
 
+bool Plan::sum_tells() const {
+    return compressed_algorithm == ONEBIT_ALGORITHM_DENSE && check != ONEBIT_CHECK_NONE &&
+           memory == ONEBIT_MEMORY_HOST && !shares_sums && count <= HalvingDoubling::kFew;
+}
+
 void Plan::fall_back_from_two_levels(const std::string& why) {
     algorithm = compressed_algorithm = ONEBIT_ALGORITHM_PIPELINED;
     reason += "; not two_level: " + why;
@@ -181,8 +186,6 @@ Status make_plan(Communicator& communicator, const onebit_allreduce_config_t* co
     const bool on_host = config->memory == ONEBIT_MEMORY_HOST;
     plan->tentative = config->check == ONEBIT_CHECK_FULL && on_host && config->count >= environment.second_error;
     plan->can_share_sums = on_host && SharedAllreduce::suits(config->count, communicator.groups());
-    plan->sum_tells = plan->algorithm == ONEBIT_ALGORITHM_DENSE && config->check != ONEBIT_CHECK_NONE && on_host &&
-                      !plan->can_share_sums && config->count <= HalvingDoubling::kFew;
     plan->threads = config->threads != 0 ? config->threads : communicator.environment().threads;
     return {};
 }

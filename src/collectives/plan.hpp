@@ -30,7 +30,6 @@ struct Plan {
     bool tentative = false;      ///< compressed calls without a mask: values are checked as they are encoded
     bool can_share_sums = false; ///< exact sums may go through memory that all ranks share
     bool shares_sums = false;    ///< and do
-    bool sum_tells = false;      ///< few values, to be averaged exactly: what is wrong with them shows in their sum
     unsigned threads = 1;
     std::string reason; ///< why this algorithm
 
@@ -40,6 +39,9 @@ struct Plan {
         constexpr std::uint64_t kLeast = std::uint64_t{1} << 18;
         return shares_sums && check == ONEBIT_CHECK_FULL && count >= kLeast;
     }
+    /// Few values of a checked handle that is dense for good, where they don't go through shared memory: what is wrong
+    /// with them shows in their sum. Only when there was memory to share, or not, is it final.
+    bool sum_tells() const;
     /// TWO_LEVEL becomes PIPELINED.
     void fall_back_from_two_levels(const std::string& why);
     /// So it does where it would take it; exact sums become the transport's.

@@ -62,10 +62,15 @@ Status take_slowest(Communicator& communicator, const Status& own, std::vector<d
     return {};
 }
 
-Status call_all(std::vector<Contender>& contenders, std::size_t times, Buffers& buffers) {
+/// Each call begins on all ranks together: one that is done early must not be charged for what the others' last call,
+/// of another form, still takes.
+Status call_all(Communicator& communicator, std::vector<Contender>& contenders, std::size_t times, Buffers& buffers) {
     return catch_exceptions([&] {
         for (std::size_t i = 0; i < times; ++i) {
-            for (Contender& contender : contenders) ONEBIT_RETURN_IF_ERROR(contender.call(buffers));
+            for (Contender& contender : contenders) {
+                ONEBIT_RETURN_IF_ERROR(communicator.agree({}));
+                ONEBIT_RETURN_IF_ERROR(contender.call(buffers));
+            }
         }
         return Status();
     });
@@ -89,7 +94,7 @@ Status measure_row(Communicator& communicator, std::span<const onebit_algorithm_
 
     // The first calls warm up, the second say how many there is time for; all ranks must make as many.
     std::vector<double> round_us(1);
-    const Status warm = call_all(contenders, 2, buffers);
+    const Status warm = call_all(communicator, contenders, 2, buffers);
     for (Contender& contender : contenders) {
         if (warm.ok()) round_us[0] += contender.microseconds.back();
         contender.microseconds.clear();
@@ -97,7 +102,7 @@ Status measure_row(Communicator& communicator, std::span<const onebit_algorithm_
     ONEBIT_RETURN_IF_ERROR(take_slowest(communicator, warm, &round_us));
     const double calls = std::clamp(seconds * 1e6 / round_us[0] - 2, kFewest, kMost);
 
-    const Status measured = call_all(contenders, static_cast<std::size_t>(calls), buffers);
+    const Status measured = call_all(communicator, contenders, static_cast<std::size_t>(calls), buffers);
     std::vector<double> medians(contenders.size());
     if (measured.ok()) std::ranges::transform(contenders, medians.begin(), &Contender::median);
     ONEBIT_RETURN_IF_ERROR(take_slowest(communicator, measured, &medians));
