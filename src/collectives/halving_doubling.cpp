@@ -31,7 +31,7 @@ HalvingDoubling::HalvingDoubling(std::unique_ptr<Arithmetic> arithmetic, std::si
       incoming_(ranks == 1 ? 0 : count, arithmetic_->memory()) {}
 
 HalvingDoubling::Way HalvingDoubling::quicker_way(std::size_t count, std::size_t ranks) {
-    constexpr std::size_t kMostBytes = 49152; // that a rank sends in all
+    constexpr std::size_t kMostBytes = 131072; // that a rank sends in all
     const auto messages = static_cast<std::size_t>(std::bit_width(ranks - 1));
     const bool alone = messages <= 1 || count * sizeof(float) * messages <= kMostBytes; // of two ranks no more bytes
     return alone ? Way::kDoublingAlone : Way::kHalving;

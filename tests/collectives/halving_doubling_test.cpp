@@ -146,10 +146,10 @@ TEST_CASE("doubling alone is for few values, fewer the more ranks there are", "[
     };
     CHECK(is_alone(HalvingDoubling::kFew, 1));
     CHECK(is_alone(HalvingDoubling::kFew, 2));
-    CHECK(is_alone(6144, 4));
-    CHECK_FALSE(is_alone(6144, 5));
-    CHECK(is_alone(1536, 256));
-    CHECK_FALSE(is_alone(1537, 256));
+    CHECK(is_alone(16384, 4));
+    CHECK_FALSE(is_alone(16384, 5));
+    CHECK(is_alone(4096, 256));
+    CHECK_FALSE(is_alone(4097, 256));
 }
 
 TEST_CASE("on GPUs, over a transport that can't reach their memory, sums have the host's bits", "[halving][cuda]") {
