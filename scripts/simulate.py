@@ -248,7 +248,7 @@ def racks(options, results):
 # ---- few values, averaged exactly ----
 
 FEW_HOSTS = (4, 6, 16, 64)
-FEW_COUNTS = (64, 256, 1024, 2048, 4096, 8192, 16384, 32768, 65536)
+FEW_COUNTS = (64, 1024, 2048, 4096, 8192, 16384, 32768, 65536)
 
 
 def few_values(options, results):
