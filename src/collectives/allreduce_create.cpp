@@ -193,11 +193,11 @@ Allreduce::~Allreduce() {
     const bool alone = channels_.memory == nullptr || !channels_.memory->freed_together();
     const bool all_leave = alone || leaving_together_ || (broken_.ok() && !in_flight_ && agree_now(Status()).ok());
     if (broken_.ok() && !in_flight_ && all_leave) return;
-    // Messages of the operation that never finished may still arrive: what they are written to must stay. A sum through
-    // shared memory has nothing that they are written to, and must withdraw: its peers may not touch the caller's
-    // memory any more, but that which they all see.
-    for (std::size_t name = plan_.shares_sums ? ONEBIT_ALGORITHM_FLAT : ONEBIT_ALGORITHM_DENSE; name < forms_.size();
-         ++name) {
+    // Messages of the operation that never finished may still arrive: what they are written to must stay. The host's
+    // own sums, by the transport or through shared memory, have nothing that they are written to, and must withdraw:
+    // peers may not touch the caller's memory any more, but that which they all see.
+    const bool withdraws = plan_.memory == ONEBIT_MEMORY_HOST && !plan_.sum_tells();
+    for (std::size_t name = withdraws ? ONEBIT_ALGORITHM_FLAT : ONEBIT_ALGORITHM_DENSE; name < forms_.size(); ++name) {
         (void)forms_[name].algorithm.release();
     }
     (void)flat_.release();
