@@ -289,7 +289,8 @@ def self_test(options):
     two_level = simulate(options, "100 Mbit/s", 2, "two_level", count, ranks_per_host=2)
     behind_one_link = {algorithm: simulate(options, "1 Gbit/s", 2 * RACK, algorithm, count // 8, uplinks=1)
                        for algorithm in ("pipelined", "ring")}
-    exact = {algorithm: simulate(options, "10 Gbit/s", 16, algorithm, 2048, check=algorithm != "mpi", calls=5) for algorithm in ("dense", "mpi")}
+    exact = {algorithm: simulate(options, "10 Gbit/s", 16, algorithm, 2048, check=algorithm != "mpi", calls=5)
+             for algorithm in ("dense", "mpi")}
     good = [
         expect(f"pipelined, 2 hosts: {pipelined:.0f} us, the wire's floor {floor:.0f} us", floor < pipelined < 2 * floor),
         expect(f"100000 parameters, 32 ranks: bruck {few['bruck']:.0f} us, flat {few['flat']:.0f} us", few["bruck"] < few["flat"]),

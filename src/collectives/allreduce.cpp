@@ -106,8 +106,8 @@ void Allreduce::begin(std::span<const Stage> stages, const Operands& operands) {
 }
 
 Status Allreduce::test(bool* done) {
-    *done =
-        !in_flight_ || returned_; // which every rank's next call is to tell of: some may test once, others more often
+    // How a run ended that has returned every rank's next call is to tell: some may test once, others more often.
+    *done = !in_flight_ || returned_;
     if (returned_) return {};
     if (outcome_) {
         *done = true;
