@@ -8,7 +8,6 @@
 
 #include "collectives/bruck.hpp"
 #include "collectives/wait.hpp"
-#include "core/partition.hpp"
 
 namespace onebit {
 
@@ -33,26 +32,25 @@ Status plan_all_gather(Transport& transport, int tag, void* all, std::size_t byt
     return plan_bruck_all_gather(transport, tag, radix, all, offsets, exchange);
 }
 
-Agreement::Agreement(int rank, int size, std::size_t payload_bytes)
+Agreement::Agreement(int rank, int size)
     : rank_(static_cast<std::size_t>(rank)),
-      stride_(1 + ceil_divide(payload_bytes, sizeof(Ticket))),
-      tickets_(static_cast<std::size_t>(size) * stride_),
+      tickets_(static_cast<std::size_t>(size)),
       reasons_(static_cast<std::size_t>(size)) {}
 
-Status Agreement::create(Transport& transport, int tag, std::size_t payload_bytes,
-                         std::unique_ptr<Agreement>* agreement) {
-    std::unique_ptr<Agreement> made(new Agreement(transport.rank(), transport.size(), payload_bytes));
-    ONEBIT_RETURN_IF_ERROR(plan_all_gather(transport, tag, made->tickets_.data(), made->stride_ * sizeof(Ticket),
-                                           &made->ticket_exchange_));
+Status Agreement::create(Transport& transport, int tag, std::unique_ptr<Agreement>* agreement) {
+    std::unique_ptr<Agreement> made(new Agreement(transport.rank(), transport.size()));
+    ONEBIT_RETURN_IF_ERROR(
+        plan_all_gather(transport, tag, made->tickets_.data(), sizeof(Ticket), &made->ticket_exchange_));
     ONEBIT_RETURN_IF_ERROR(
         plan_all_gather(transport, tag + 1, made->reasons_.data(), sizeof(Reason), &made->reason_exchange_));
     *agreement = std::move(made);
     return {};
 }
 
-void Agreement::begin(const Status& own, std::uint32_t word, std::uint64_t value, std::array<const char*, 2> what) {
+void Agreement::begin(const Status& own, std::uint32_t word, std::uint64_t value, std::array<const char*, 2> what,
+                      bool flag) {
     what_ = what;
-    ticket(rank_) = {static_cast<std::uint32_t>(own.code()), word, value};
+    tickets_[rank_] = {static_cast<std::uint16_t>(own.code()), static_cast<std::uint16_t>(flag), word, value};
     Reason& reason = reasons_[rank_];
     const std::size_t length = std::min(own.message().size(), reason.size() - 1);
     std::memcpy(reason.data(), own.message().data(), length);
@@ -82,7 +80,7 @@ Status Agreement::advance(Step* step) {
 
 /// All tickets are here, the same on every rank, so all ranks take the same way from here.
 Status Agreement::judge(Step* step) {
-    if (first_rank(&Agreement::is_bad) == reasons_.size()) {
+    if (first_rank(&Agreement::is_bad) == ranks()) {
         decide(compare(), step);
         return {};
     }
@@ -98,15 +96,20 @@ void Agreement::decide(Status verdict, Step* step) {
 }
 
 bool Agreement::same_word() const {
-    return first_rank([&](const Ticket& other) { return other.word != ticket(0).word; }) == reasons_.size();
+    return first_rank([&](const Ticket& other) { return other.word != tickets_[0].word; }) == ranks();
+}
+
+std::size_t Agreement::flagged() const {
+    const auto has_flag = [](const Ticket& ticket) { return ticket.flag != 0; };
+    return static_cast<std::size_t>(std::count_if(tickets_.begin(), tickets_.end(), has_flag));
 }
 
 Status Agreement::compare() const {
-    const Ticket& first = ticket(0);
+    const Ticket& first = tickets_[0];
     const std::size_t r =
         first_rank([&](const Ticket& other) { return other.word != first.word || other.value != first.value; });
-    if (r == reasons_.size()) return {};
-    const Ticket& other = ticket(r);
+    if (r == ranks()) return {};
+    const Ticket& other = tickets_[r];
     if (other.word != first.word) {
         return Status::error(ONEBIT_ERROR_MISMATCH, "the ranks disagree on %s: rank 0 has %u, rank %zu has %u",
                              what_[0], first.word, r, other.word);
@@ -118,7 +121,7 @@ Status Agreement::compare() const {
 
 Status Agreement::first_failure() const {
     const std::size_t rank = first_rank(&Agreement::is_bad);
-    return Status::error(static_cast<onebit_status_t>(ticket(rank).status), "rank %zu: %s", rank,
+    return Status::error(static_cast<onebit_status_t>(tickets_[rank].status), "rank %zu: %s", rank,
                          reasons_[rank].data());
 }
 

@@ -13,24 +13,20 @@
 
 namespace onebit {
 
-/// Lets all ranks come to one verdict before any of them changes anything: each says whether it is ready, and two words
-/// that must be the same everywhere. 16 bytes of each rank; only where a rank is not ready do the reasons follow, in a
-/// second exchange, so that every rank can name the culprit.
+/// Lets all ranks come to one verdict before any of them changes anything: each says whether it is ready, two words
+/// that must be the same everywhere, and a flag that need not be. 16 bytes of each rank; only where a rank is not ready
+/// do the reasons follow, in a second exchange, so that every rank can name the culprit.
 class Agreement {
   public:
-    /// Plans the exchanges. Local. `tag` and `tag` + 1 are its own on this channel. `payload_bytes` of each rank travel
-    /// along.
-    static Status create(Transport& transport, int tag, std::size_t payload_bytes,
-                         std::unique_ptr<Agreement>* agreement);
+    /// Plans the exchanges. Local. `tag` and `tag` + 1 are its own on this channel.
+    static Status create(Transport& transport, int tag, std::unique_ptr<Agreement>* agreement);
 
-    /// Aligned as floats are. This rank's, to be written before advance(); and every rank's, once decided.
-    float* payload(std::size_t rank) { return reinterpret_cast<float*>(&ticket(rank) + 1); }
-    float* own_payload() { return payload(rank_); }
-    std::size_t ranks() const { return reasons_.size(); }
+    std::size_t ranks() const { return tickets_.size(); }
 
     /// This rank's word: its own status, and what it is about to do. `what` names the two words for the message of a
     /// MISMATCH.
-    void begin(const Status& own, std::uint32_t word, std::uint64_t value, std::array<const char*, 2> what);
+    void begin(const Status& own, std::uint32_t word, std::uint64_t value, std::array<const char*, 2> what,
+               bool flag = false);
 
     /// A stage, done when the verdict is known. Fails only if the transport does.
     Status advance(Step* step);
@@ -39,6 +35,8 @@ class Agreement {
     const Status& verdict() const { return verdict_; }
     /// Whether all ranks came with the same word, whatever the verdict; once that is known.
     bool same_word() const;
+    /// How many ranks came with the flag; once that is known.
+    std::size_t flagged() const;
     /// False while messages are under way: what they are written to must then not be freed.
     bool decided() const { return phase_ == Phase::kDecided; }
 
@@ -47,22 +45,21 @@ class Agreement {
 
   private:
     struct Ticket {
-        std::uint32_t status;
+        std::uint16_t status;
+        std::uint16_t flag;
         std::uint32_t word;
         std::uint64_t value;
     };
     using Reason = std::array<char, 256>;
     enum class Phase { kSendTickets, kAwaitTickets, kAwaitReasons, kDecided };
 
-    Agreement(int rank, int size, std::size_t payload_bytes);
+    Agreement(int rank, int size);
     static bool is_bad(const Ticket& ticket) { return ticket.status != ONEBIT_SUCCESS; }
-    Ticket& ticket(std::size_t rank) { return tickets_[rank * stride_]; }
-    const Ticket& ticket(std::size_t rank) const { return tickets_[rank * stride_]; }
     /// The first rank whose ticket is bad(ticket); the number of ranks: none is.
     template <typename Bad>
     std::size_t first_rank(const Bad& bad) const {
         std::size_t rank = 0;
-        while (rank < ranks() && !bad(ticket(rank))) ++rank;
+        while (rank < ranks() && !bad(tickets_[rank])) ++rank;
         return rank;
     }
     Status judge(Step* step);
@@ -72,7 +69,6 @@ class Agreement {
 
     std::size_t rank_;
     Phase phase_ = Phase::kSendTickets;
-    std::size_t stride_;          ///< a ticket and its payload, in tickets
     std::vector<Ticket> tickets_; ///< by rank
     std::vector<Reason> reasons_; ///< by rank
     std::array<const char*, 2> what_{};

@@ -103,8 +103,7 @@ Status Allreduce::open_two_levels(Communicator& communicator, TwoLevelForm::Chan
 
 Status Allreduce::allocate(const Environment& environment, FlatAllreduce::Extras extras) {
     ONEBIT_RETURN_IF_ERROR(placement_->reach(environment, &channel_));
-    const std::size_t payload = plan_.checks_sums_on_the_way() ? sizeof(float) : 0;
-    ONEBIT_RETURN_IF_ERROR(Agreement::create(*channel_, kAgreementTag, payload, &agreement_));
+    ONEBIT_RETURN_IF_ERROR(Agreement::create(*channel_, kAgreementTag, &agreement_));
     check_ = std::make_unique<CallCheck>(*agreement_, *codec_, *placement_);
     // On a GPU it takes memory, which not every handle is going to need.
     const bool dense_alone = !compresses() && !extras.tentative_calls; // the others' sums are planned for

@@ -44,7 +44,6 @@ Status CallCheck::check_values(Step* step) {
     if (!agreed_ && own_.ok() && unchecked_ > 0) return check_slice(step);
     *step = Step::kDone;
     if (agreed_) return {};
-    if (call_.if_all_apart) *agreement_.own_payload() = call_.apart ? 1 : 0;
     begin_agreement();
     return {};
 }
@@ -74,9 +73,11 @@ void CallCheck::note_nonfinite(std::size_t index) {
 
 void CallCheck::begin_agreement() {
     // A dense sum that may block is another MPI collective than one that may not: they must not meet.
-    agreement_.begin(own_, static_cast<std::uint32_t>(call_.algorithm) + (call_.blocking_sum ? 10 : 0), call_.calls,
-                     {"the algorithm (1 dense by start, 11 dense by run, 2 flat, 3 pipelined, 4 two_level, 5 bruck)",
-                      "the number of calls so far"});
+    agreement_.begin(
+        own_, static_cast<std::uint32_t>(call_.algorithm) + (call_.blocking_sum ? 10 : 0), call_.calls,
+        {"the algorithm (1 dense by start, 11 dense by run, 2 flat, 3 pipelined, 4 two_level, 5 bruck, 6 ring)",
+         "the number of calls so far"},
+        call_.apart);
 }
 
 /// Goes on only if all ranks are ready.
@@ -94,8 +95,7 @@ Status CallCheck::agree(Step* step) {
 
 /// Where some are, they look at their values now, for the others' would be lost under a result that is called off.
 void CallCheck::see_who_is_apart() {
-    std::size_t apart = 0;
-    for (std::size_t rank = 0; rank < agreement_.ranks(); ++rank) apart += *agreement_.payload(rank) != 0 ? 1 : 0;
+    const std::size_t apart = agreement_.flagged();
     call_.if_all_apart = false; // from now on
     call_.tentative = apart == agreement_.ranks();
     agreed_ = call_.tentative || apart == 0;

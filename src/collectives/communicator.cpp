@@ -42,7 +42,7 @@ Status read_tuning_text(const std::string& name, std::string* text) {
 
 Status Communicator::create_local(std::unique_ptr<Transport> transport, std::unique_ptr<Communicator>* communicator) {
     std::unique_ptr<Communicator> made(new Communicator(std::move(transport)));
-    ONEBIT_RETURN_IF_ERROR(Agreement::create(*made->transport_, kAgreementTag, 0, &made->agreement_));
+    ONEBIT_RETURN_IF_ERROR(Agreement::create(*made->transport_, kAgreementTag, &made->agreement_));
     ONEBIT_RETURN_IF_ERROR(read_and_check_environment(&made->environment_));
     ONEBIT_RETURN_IF_ERROR(made->find_groups());
     std::string tuning_table;
@@ -55,7 +55,7 @@ Status Communicator::create_local(std::unique_ptr<Transport> transport, std::uni
 Status Communicator::create(std::unique_ptr<Transport> transport, const Status& own,
                             std::unique_ptr<Communicator>* communicator) {
     std::unique_ptr<Communicator> made(new Communicator(std::move(transport)));
-    ONEBIT_RETURN_IF_ERROR(Agreement::create(*made->transport_, kAgreementTag, 0, &made->agreement_));
+    ONEBIT_RETURN_IF_ERROR(Agreement::create(*made->transport_, kAgreementTag, &made->agreement_));
     const Status checked = catch_exceptions([&] {
         ONEBIT_RETURN_IF_ERROR(own);
         return read_and_check_environment(&made->environment_);

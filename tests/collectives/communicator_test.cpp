@@ -56,7 +56,7 @@ bool is_last(const Transport& transport) {
 /// What a rank with another library says first.
 Status join_with(std::uint32_t wire_format, std::uint64_t version, Transport& transport) {
     std::unique_ptr<Agreement> agreement;
-    ONEBIT_RETURN_IF_ERROR(Agreement::create(transport, 0, 0, &agreement));
+    ONEBIT_RETURN_IF_ERROR(Agreement::create(transport, 0, &agreement));
     return decide_now(*agreement, 5, {}, wire_format, version, {"", ""});
 }
 
