@@ -84,6 +84,22 @@ TEST_CASE("scales survive magnitudes whose squares a float can't hold", "[codec]
     }
 }
 
+TEST_CASE("the sums of a tensor's blocks are added up in 256 lanes", "[codec]") {
+    // 1 + 2^-24 lies between two floats, and so far from the next double that each of the rest would be lost.
+    std::vector<float> values(512 * kBlockElements);
+    for (std::size_t block = 2; block < 512; ++block) values[block * kBlockElements] = 0x1p-54F;
+    values[0] = 1;
+    values[kBlockElements] = 0x1p-24F;
+    const auto codec = codec_with(1, "", ONEBIT_SCALE_L1, ONEBIT_GROUP_TENSOR);
+    const auto chunks = partition(values.size(), 1);
+    const auto feedback = codec->make_feedback(chunks);
+    std::vector<std::uint32_t> message(codec->message_words(chunks[0]));
+    std::vector<std::uint32_t*> messages = {message.data()};
+    codec->encode(ArraySource(values.data()), *feedback, *feedback, Slice::whole(chunks[0]), nullptr, message.data());
+    codec->seal(*feedback, messages);
+    CHECK(std::bit_cast<float>(message.back()) == (1 + 0x1p-23F) / static_cast<float>(values.size()));
+}
+
 TEST_CASE("unknown kernels are refused with the names of those there are", "[codec]") {
     std::unique_ptr<Codec> codec;
     const Status status = make_codec({ONEBIT_CODEC_SIGN, ONEBIT_SCALE_L1, ONEBIT_GROUP_BLOCK, 1, "mmx"}, &codec);

@@ -54,6 +54,9 @@ ONEBIT_HOST_DEVICE inline bool is_trusted(float sum) {
     return sum >= kLeast && sum <= FLT_MAX;
 }
 
+/// Lanes in which the sums of a tensor's blocks are added up: as many as a GPU's thread block has threads.
+inline constexpr std::size_t kTensorLanes = 256;
+
 /// The scale of a group with this sum, of which so many elements take part.
 ONEBIT_HOST_DEVICE inline float scale_for(double sum, std::size_t elements, onebit_scale_t scale) {
     if (elements == 0) return 0;

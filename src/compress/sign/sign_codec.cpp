@@ -29,14 +29,20 @@ Stores stores_of(const Feedback& before, const SignFeedback& after) {
     return &before == &after ? Stores::kCached : stores_for(after.corrected.bytes());
 }
 
-/// A block's sum in double, for the rare block whose float sum can't be trusted. In 32 lanes too, as a GPU adds.
-double sum_in_double(const float* values, std::size_t count, onebit_scale_t scale) {
-    double lanes[kLanes] = {};
-    for (std::size_t i = 0; i < count; ++i) lanes[i % kLanes] += addend_of<double>(values[i], scale);
-    for (std::size_t half = kLanes / 2; half > 0; half /= 2) {
+/// addend(0) + ... in so many lanes, which are then added up as a tree: in the order in which a GPU adds.
+template <std::size_t kWidth, typename Addend>
+double sum_in_lanes(std::size_t count, const Addend& addend) {
+    double lanes[kWidth] = {};
+    for (std::size_t i = 0; i < count; ++i) lanes[i % kWidth] += addend(i);
+    for (std::size_t half = kWidth / 2; half > 0; half /= 2) {
         for (std::size_t k = 0; k < half; ++k) lanes[k] += lanes[k + half];
     }
     return lanes[0];
+}
+
+/// A block's sum in double, for the rare block whose float sum can't be trusted.
+double sum_in_double(const float* values, std::size_t count, onebit_scale_t scale) {
+    return sum_in_lanes<kLanes>(count, [&](std::size_t i) { return addend_of<double>(values[i], scale); });
 }
 
 } // namespace
@@ -223,8 +229,8 @@ void SignCodec::finish_block(SignFeedback& after, const Chunk& chunk, std::size_
 void SignCodec::seal(Feedback& error_after, std::span<std::uint32_t* const> messages) const {
     if (group_ == ONEBIT_GROUP_BLOCK) return;
     auto& after = static_cast<SignFeedback&>(error_after);
-    double sum = 0;
-    for (const double block_sum : after.sums.view()) sum += block_sum;
+    const std::span<const double> sums = after.sums.view();
+    const double sum = sum_in_lanes<kTensorLanes>(sums.size(), [&](std::size_t i) { return sums[i]; });
     const float scale = scale_for(sum, after.valid_count(), scale_);
     after.scales[0] = scale;
     for (std::size_t j = 0; j < messages.size(); ++j) {

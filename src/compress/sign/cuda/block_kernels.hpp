@@ -24,13 +24,14 @@ inline constexpr unsigned kWarps = 8;
 inline constexpr unsigned kThreads = kWarps * kLanes;
 /// Groups of 32 elements, or words of signs, that a warp looks after.
 inline constexpr unsigned kGroups = kBlockElements / kThreads;
-/// Ranks whose words are asked for together.
+/// Ranks whose words, and blocks whose sums, are asked for together.
 inline constexpr unsigned kRankBatch = 8;
+inline constexpr unsigned kSumBatch = 8;
 
 /// Shared memory of a thread block.
 union Scratch {
     float values[kBlockElements];
-    double sums[kBlockElements / 2];
+    double sums[kThreads];
 };
 
 /// Thread blocks that a kernel takes.
@@ -229,29 +230,28 @@ ONEBIT_DEVICE void run(const Thread& thread, const AverageEncodeArguments& argum
 
 template <typename Thread>
 ONEBIT_DEVICE void run(const Thread& thread, const SealArguments& arguments, Scratch& scratch) {
-    constexpr std::size_t kTile = sizeof(scratch.sums) / sizeof(double);
+    static_assert(kTensorLanes == kThreads);
     const std::size_t self = thread.warp() * kLanes + thread.lane();
     double sum = 0;
-    for (std::size_t begin = 0; begin < arguments.blocks; begin += kTile) {
-        const std::size_t count = std::min(kTile, arguments.blocks - begin);
-        double sums[kTile / kThreads];
+    for (std::size_t first = self; first < arguments.blocks; first += kSumBatch * kThreads) {
+        double sums[kSumBatch];
 #pragma unroll
-        for (unsigned k = 0; k < kTile / kThreads; ++k) {
-            const std::size_t i = self + k * kThreads;
-            sums[k] = i < count ? arguments.sums[begin + i] : 0;
+        for (unsigned k = 0; k < kSumBatch; ++k) {
+            const std::size_t i = first + k * kThreads;
+            sums[k] = i < arguments.blocks ? arguments.sums[i] : 0;
         }
 #pragma unroll
-        for (unsigned k = 0; k < kTile / kThreads; ++k) scratch.sums[self + k * kThreads] = sums[k];
-        thread.sync();
-        if (thread.warp() == 0) { // one after the other: a tree would round otherwise
-            for (std::size_t i = 0; i < count; ++i) sum = rounded::add(sum, scratch.sums[i]);
-        }
+        for (unsigned k = 0; k < kSumBatch; ++k) sum = rounded::add(sum, sums[k]);
+    }
+    scratch.sums[self] = sum;
+    thread.sync();
+    for (std::size_t half = kThreads / 2; half > 0; half /= 2) {
+        if (self < half) scratch.sums[self] = rounded::add(scratch.sums[self], scratch.sums[self + half]);
         thread.sync();
     }
-    if (thread.warp() != 0) return;
-    const float scale = scale_for(sum, arguments.elements, arguments.scale);
-    if (thread.lane() == 0) arguments.scales[0] = scale;
-    for (std::size_t j = thread.lane(); j < arguments.messages; j += kLanes) {
+    const float scale = scale_for(scratch.sums[0], arguments.elements, arguments.scale);
+    if (self == 0) arguments.scales[0] = scale;
+    for (std::size_t j = self; j < arguments.messages; j += kThreads) {
         *arguments.trailers[j] = std::bit_cast<std::uint32_t>(scale);
     }
 }
