@@ -47,10 +47,6 @@ class Arena {
                              check(cuda::encode({to, values_.data()}, nullptr));
                          }});
         cases.push_back(
-            {"blend_encode", 12 + 0.25 + 4 * kScale, [this, to] {
-                 check(cuda::blend_encode({to, values_.data(), {0.9F, 0.1F, 1.0F}, message_.data()}, nullptr));
-             }});
-        cases.push_back(
             {"average_encode", 8 + 0.125 * (kRanks + 1) + (kRanks + 3) * kScale, [this, to] {
                  check(cuda::average_encode({to, incoming_pointers_.data(), kRanks, 1.0F / kRanks}, nullptr));
              }});

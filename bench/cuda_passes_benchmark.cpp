@@ -7,12 +7,14 @@
 //
 // The rival is a copy from device to device, as in cuda_kernel_benchmark, whose columns and conditions are these, too.
 // The steps are the launches of a rank of 8, one behind the other, without what goes over the network: dense Adam's,
-// and 1-bit Adam's in its compression stage; of a model that is one tensor of floats, and of one of several, whose
-// gradients are gathered first. Passes by themselves are of the latter.
+// and 1-bit Adam's in its compression stage; of a model that is one tensor of floats, and of one of several. Passes by
+// themselves are of the latter.
 
 #include <bit>
 #include <cstdio>
 #include <memory>
+#include <random>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -79,12 +81,16 @@ class Model {
         for (const ChunkPlace& place : places) place_in_message(layout, place, pieces);
         count_ = pieces.size();
         pieces_ = std::make_unique<DeviceArray<cuda::Piece>>(pieces);
+        const std::span<const std::size_t> first = layout.first_segments();
+        first_piece_ = std::make_unique<DeviceArray<std::size_t>>(std::vector<std::size_t>(first.begin(), first.end()));
     }
 
     cuda::Pieces pieces() const { return {pieces_->data(), count_, settings_.data()}; }
     // By tensor: factors that change nothing, and small steps.
     const float* ones() const { return ones_.data(); }
     const float* steps() const { return steps_.data(); }
+    // By block, of all chunks.
+    const std::size_t* first_piece() const { return first_piece_->data(); }
 
   private:
     static void place_in_message(const Layout& layout, const ChunkPlace& place, std::vector<cuda::Piece>& pieces) {
@@ -105,6 +111,7 @@ class Model {
     DeviceArray<float> steps_;
     std::size_t count_ = 0;
     std::unique_ptr<DeviceArray<cuda::Piece>> pieces_;
+    std::unique_ptr<DeviceArray<std::size_t>> first_piece_;
 };
 
 // All that the passes read and write.
@@ -128,7 +135,7 @@ class Arena {
           served_(own().chunk.count),
           served_scales_(own().chunk.blocks()),
           served_message_(own_words()),
-          incoming_(kRanks * own_words()),
+          incoming_(some_messages()),
           incoming_pointers_(pointers()),
           first_(1),
           one_({elements}, places_, parameters_.data(), gradients_.data(), nullptr),
@@ -209,7 +216,9 @@ class Arena {
         add(all, "multiply", 8, [=, this] {
             return cuda::multiply({pieces, sum_.data(), several_.ones(), out_.data()}, nullptr);
         });
-        add(all, "widen", 8, [=, this] { return cuda::widen({pieces, sum_.data()}, nullptr); });
+        add(all, "look", 4, [=, this] { return cuda::look({pieces, nullptr, first_.data()}, nullptr); });
+        add(all, "look and gather", 8, [=, this] { return cuda::look({pieces, sum_.data(), first_.data()}, nullptr); });
+        add(all, "encode_gradients", 12.25, [=, this] { return encode(several_); });
         add(all, "narrow", 4 + 2, [=] { return cuda::narrow({copied}, nullptr); });
         add(all, "sketch", 4, [=, this] { return cuda::sketch({pieces, sketches_.data()}, nullptr); });
         const double sketched = static_cast<double>(sketches() * kSketchBuckets * sizeof(float));
@@ -220,17 +229,11 @@ class Arena {
 
     void add_whole_steps(std::vector<Case>& all) const {
         constexpr double kServer = (8 + kRanks / 8.0) / kRanks;
-        add(all, "Adam, one tensor", 4 + 28, [this] { return adam_step(one_, gradients_.data()); });
-        add(all, "1-bit Adam, one tensor", 4 + 12.25 + 12.125 + kServer,
-            [this] { return compressed_step(one_, gradients_.data()); });
-        add(all, "Adam, several tensors", 8 + 4 + 28, [this] {
-            ONEBIT_RETURN_IF_ERROR(cuda::widen({several_.pieces(), sum_.data()}, nullptr));
-            return adam_step(several_, sum_.data());
-        });
-        add(all, "1-bit Adam, several tensors", 8 + 4 + 12.25 + 12.125 + kServer, [this] {
-            ONEBIT_RETURN_IF_ERROR(cuda::widen({several_.pieces(), sum_.data()}, nullptr));
-            return compressed_step(several_, sum_.data());
-        });
+        constexpr double kCompressed = 12.25 + 12.125 + kServer;
+        add(all, "Adam, one tensor", 8 + 28, [this] { return adam_step(one_); });
+        add(all, "1-bit Adam, one tensor", kCompressed, [this] { return compressed_step(one_); });
+        add(all, "Adam, several tensors", 8 + 28, [this] { return adam_step(several_); });
+        add(all, "1-bit Adam, several tensors", kCompressed, [this] { return compressed_step(several_); });
     }
 
     template <typename Launch>
@@ -238,24 +241,31 @@ class Arena {
         all.push_back({name, bytes_per_element, [launch] { check(launch()); }});
     }
 
-    Status adam_step(const Model& model, const float* gradients) const {
-        ONEBIT_RETURN_IF_ERROR(cuda::first_nonfinite({gradients, elements_, first_.data()}, nullptr));
-        return cuda::adam({model.pieces(), gradients, model.ones(), m_.data(), v_.data()}, nullptr);
+    Status adam_step(const Model& model) const {
+        ONEBIT_RETURN_IF_ERROR(cuda::look({model.pieces(), sum_.data(), first_.data()}, nullptr));
+        return cuda::adam({model.pieces(), sum_.data(), model.ones(), m_.data(), v_.data()}, nullptr);
     }
 
     // As worker of all chunks and server of one.
-    Status compressed_step(const Model& model, const float* gradients) const {
-        ONEBIT_RETURN_IF_ERROR(cuda::first_nonfinite({gradients, elements_, first_.data()}, nullptr));
+    Status compressed_step(const Model& model) const {
+        ONEBIT_RETURN_IF_ERROR(encode(model));
+        const cuda::Encoding to = encoding(own(), served_.data(), served_scales_.data(), served_message_.data());
+        ONEBIT_RETURN_IF_ERROR(cuda::average_encode({to, incoming_pointers_.data(), kRanks, 1.0F / kRanks}, nullptr));
+        return compressed_update(model.pieces());
+    }
+
+    // Momenta, of all chunks.
+    Status encode(const Model& model) const {
         for (const ChunkPlace& place : places_) {
             std::uint32_t* const message = messages_.data() + place.first_word;
             const cuda::Encoding to =
                 encoding(place, corrected_.data() + place.chunk.begin, scales_.data() + place.first_block, message);
             ONEBIT_RETURN_IF_ERROR(
-                cuda::blend_encode({to, gradients + place.chunk.begin, {0.9F, 0.1F, 1.0F}, message}, nullptr));
+                cuda::encode_gradients({to, model.pieces(), model.first_piece() + place.first_block, model.ones(),
+                                        message, first_.data()},
+                                       nullptr));
         }
-        const cuda::Encoding to = encoding(own(), served_.data(), served_scales_.data(), served_message_.data());
-        ONEBIT_RETURN_IF_ERROR(cuda::average_encode({to, incoming_pointers_.data(), kRanks, 1.0F / kRanks}, nullptr));
-        return compressed_update(model.pieces());
+        return {};
     }
 
     Status compressed_update(const cuda::Pieces& pieces) const {
@@ -279,6 +289,19 @@ class Arena {
         return last.first_word + sign_word(ONEBIT_GROUP_BLOCK, last.chunk, last.chunk.blocks());
     }
     std::size_t sketches() const { return ceil_divide(several_.pieces().count, cuda::kSketchPieces); }
+    // One from each rank.
+    std::vector<std::uint32_t> some_messages() const {
+        std::mt19937 random(20260001U);
+        std::vector<std::uint32_t> words(kRanks * own_words());
+        for (std::uint32_t& word : words) word = static_cast<std::uint32_t>(random());
+        for (std::size_t r = 0; r < kRanks; ++r) {
+            for (std::size_t b = 0; b < own().chunk.blocks(); ++b) {
+                words[r * own_words() + scale_word(ONEBIT_GROUP_BLOCK, own().chunk, b)] =
+                    std::bit_cast<std::uint32_t>(0.8F);
+            }
+        }
+        return words;
+    }
     std::vector<const std::uint32_t*> pointers() const {
         std::vector<const std::uint32_t*> all;
         for (std::size_t r = 0; r < kRanks; ++r) all.push_back(incoming_.data() + r * own_words());

@@ -111,7 +111,10 @@ class FlatAllreduce {
 
     /// Decodes a block of the last finished call's result; a ValueSource may ask while its block isn't encoded yet.
     void last_result(const Block& block, float* values) const { decode_result(rounds_[last_], block, values); }
-    /// The whole of it.
+    /// Or some blocks of a chunk, or the whole of it.
+    void last_result(const Slice& slice, const ValueSink& sink) const {
+        codec_.decode(rounds_[last_].results[slice.chunk.index], slice, mask_.view(), sink);
+    }
     void last_result(const ValueSink& sink) const { decode_result(rounds_[last_], sink); }
     /// The same as it came: the messages of all chunks, one behind the other.
     const std::uint32_t* last_messages() const { return rounds_[last_].results.front(); }

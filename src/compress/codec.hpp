@@ -34,12 +34,17 @@ struct Mean {
     float share = 1;
 };
 
-/// The values of a block that is to be encoded: `data`, or where there is a blend, what it makes of `data`; or a mean,
-/// which the host's codec alone forms.
+namespace cuda {
+class SliceEncoder;
+}
+
+/// The values of a block that is to be encoded: `data`, or what the host's codec makes of `data` where there is a
+/// blend, or a mean; or what a GPU's encoder reads by itself, of this block and all others of its slice.
 struct BlockValues {
     const float* data = nullptr;
     std::optional<Blend> blend = std::nullopt;
     std::optional<Mean> mean = std::nullopt;
+    const cuda::SliceEncoder* encoder = nullptr;
 };
 
 /// Where the values of a buffer come from that is to be encoded. Asked for once per block, by several threads at once:

@@ -83,9 +83,10 @@ Status FusedOptimizer::add_buckets(Communicator& communicator, const std::vector
                                 count, compresses ? "to be compressed" : "in all", communicator.size());
         }
         const onebit_allreduce_config_t exchange = exchange_config(config(), count, compresses);
+        const bool tentative = has_buckets() || (compresses && encoders_may_look());
         ONEBIT_RETURN_IF_ERROR(Allreduce::create(communicator, &exchange, own, &bucket.allreduce,
-                                                 {.keep_results = keep_results || has_buckets(),
-                                                  .tentative_calls = has_buckets(),
+                                                 {.keep_results = keep_results || tentative,
+                                                  .tentative_calls = tentative,
                                                   .exact_sums = !has_buckets()}));
         bucket.allreduce->plan().log(communicator);
         buckets_.push_back(std::move(bucket));

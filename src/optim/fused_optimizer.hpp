@@ -39,7 +39,9 @@ enum class Round {
 ///
 /// With buckets (config.bucket_size) most steps begin before step() is called: a bucket's exchange starts as soon as
 /// grad_ready has been called for all of its tensors. Such an early exchange is tentative: the agreement, 2, comes when
-/// all are under way, and what has been exchanged counts only then. fused_step.cpp has both orders.
+/// all are under way, and what has been exchanged counts only then. On a GPU without buckets the ranks agree twice: on
+/// all but the gradients' values first, and on these once encoders have looked at them. fused_step.cpp has all three
+/// orders.
 class FusedOptimizer : public Optimizer {
   public:
     Entered enter() const final { return Entered(settings_.placement); }
@@ -146,11 +148,19 @@ class FusedOptimizer : public Optimizer {
     }
     Round coming_round() const { return freeze_requested_ ? round_after_freeze() : next_round(); }
     bool has_buckets() const { return config().bucket_size > 0; }
+    bool encoders_may_look() const {
+        return config().memory != ONEBIT_MEMORY_HOST && config().max_grad_norm <= 0;
+    }
+    bool is_tentative(Round round) const;
     bool exchanges_early(Round round) const;
+    bool encoders_look(Round round) const;
     Status exchange(Round round);
+    Status exchange_looking(Round round);
     Status begin_sum(Bucket& bucket);
     Status exchange_compressed();
+    void void_message(Bucket& bucket) const;
     Status exchange_early(Round round);
+    Status conclude_tentative(Round round);
     Status find_in_gradients(Status* own);
     void start_early(Bucket& bucket, Round round);
     void start_compressed(Bucket& bucket);
@@ -159,7 +169,7 @@ class FusedOptimizer : public Optimizer {
     Status commit_exchanges(Round round);
     Status break_all(const Status& why);
     Status agree(Round round, const Status& own, const std::function<Status(bool*)>& meanwhile = {});
-    void look_at_gradients(Bucket& bucket, Round round);
+    void look_at_gradients(Bucket& bucket, Passes::Look look);
     Status check_passes();
     Status find_factor(Round round);
     void forget_exchanges();

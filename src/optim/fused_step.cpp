@@ -1,9 +1,11 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// A step of FusedOptimizer. There are two orders of its stages: agree first, then exchange in place; or begin the
-// exchanges early, tentatively, agree while they are under way, and then let them count. Which one a step takes follows
-// from the settings and the stage, so that all ranks take the same, whether or not they have called grad_ready.
+// A step of FusedOptimizer. There are three orders of its stages: agree first, then exchange in place; agree on all but
+// the values of gradients, exchange tentatively while encoders look at these, agree on what they have found, and then
+// let it count; or begin the exchanges early, tentatively, agree while they are under way, and then let them count.
+// Which one a step takes follows from the settings and the stage, so that all ranks take the same, whether or not they
+// have called grad_ready.
 
 #include <algorithm>
 #include <cmath>
@@ -19,6 +21,11 @@ Status check_has_gradients(const Tensor& tensor) {
     return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "%s: it has no gradients (NULL)", tensor.name.c_str());
 }
 
+Status check_has_gradients(const Bucket& bucket) {
+    for (const Tensor* tensor : bucket.layout.tensors()) ONEBIT_RETURN_IF_ERROR(check_has_gradients(*tensor));
+    return {};
+}
+
 } // namespace
 
 Status FusedOptimizer::step() {
@@ -31,6 +38,7 @@ Status FusedOptimizer::step() {
     if (!ready.ok() && alone) return ready;
     const Status exchanged = !ready.ok()              ? agree(round, ready)
                              : exchanges_early(round) ? exchange_early(round)
+                             : encoders_look(round)   ? exchange_looking(round)
                                                       : exchange(round);
     forget_exchanges();
     if (exchanged.code() == ONEBIT_ERROR_NONFINITE) ++skipped_;
@@ -58,7 +66,9 @@ Status FusedOptimizer::step() {
 // -------------------------------------------------------------------------------------- agree, then exchange ----
 
 Status FusedOptimizer::exchange(Round round) {
-    for (Bucket& bucket : buckets_) look_at_gradients(bucket, round);
+    for (Bucket& bucket : buckets_) {
+        look_at_gradients(bucket, averages_exactly(bucket, round) ? Passes::Look::kGather : Passes::Look::kSearch);
+    }
     Status own;
     for (Bucket& bucket : buckets_) {
         if (!bucket.looked) bucket.looked = bucket.passes->has_looked(true, &bucket.found);
@@ -97,12 +107,15 @@ Status FusedOptimizer::exchange_compressed() {
         if (!bucket.compresses) continue;
         bucket.passes->prepare_source();
         const Status exchanged = bucket.allreduce->run_compressed(*bucket.source);
-        if (exchanged.code() == ONEBIT_ERROR_NONFINITE && bucket.m.size() == 0) { // it has voided the message
-            bucket.m = AlignedBuffer<float>(bucket.layout.count(), memory());
-        }
+        if (exchanged.code() == ONEBIT_ERROR_NONFINITE) void_message(bucket);
         ONEBIT_RETURN_IF_ERROR(exchanged);
     }
     return {};
+}
+
+/// After an overflow: if the message was the momentum, that begins at zero again.
+void FusedOptimizer::void_message(Bucket& bucket) const {
+    if (bucket.m.size() == 0) bucket.m = AlignedBuffer<float>(bucket.layout.count(), memory());
 }
 
 /// All ranks make the same step, or none does.
@@ -138,13 +151,11 @@ Status FusedOptimizer::check_passes() {
 }
 
 /// Looks for missing and for bad ones, of which the first is reported. Changes nothing but the sum.
-void FusedOptimizer::look_at_gradients(Bucket& bucket, Round round) {
-    for (const Tensor* tensor : bucket.layout.tensors()) {
-        bucket.found = check_has_gradients(*tensor);
-        bucket.looked = !bucket.found.ok();
-        if (bucket.looked) return;
-    }
-    bucket.passes->look_at_gradients(averages_exactly(bucket, round));
+void FusedOptimizer::look_at_gradients(Bucket& bucket, Passes::Look look) {
+    bucket.found = check_has_gradients(bucket);
+    bucket.looked = !bucket.found.ok();
+    if (bucket.looked) return;
+    bucket.passes->look_at_gradients(look);
 }
 
 /// Collective where gradients are clipped but not all averaged exactly; blocks.
@@ -171,12 +182,43 @@ Status FusedOptimizer::find_factor(Round round) {
 
 // --------------------------------------------------------------- begin to exchange, agree meanwhile, let it count ----
 
-/// Not where the exchange must wait for all gradients (a clipped momentum) or for something that ranks do together
-/// first, nor where it couldn't be forgotten.
+/// Whether a compressed exchange may be one that is called off. Not where it must wait for all gradients (a clipped
+/// momentum) or for something that ranks do together first, nor where it couldn't be forgotten.
+bool FusedOptimizer::is_tentative(Round round) const {
+    return round == Round::kCompressed && norm_ == nullptr && !freeze_requested_ && !must_prepare_exchange() &&
+           !source_changes_state();
+}
+
 bool FusedOptimizer::exchanges_early(Round round) const {
-    if (!has_buckets() || freeze_requested_) return false;
-    if (round == Round::kExact) return true;
-    return round == Round::kCompressed && norm_ == nullptr && !must_prepare_exchange() && !source_changes_state();
+    return has_buckets() && (is_tentative(round) || (round == Round::kExact && !freeze_requested_));
+}
+
+bool FusedOptimizer::encoders_look(Round round) const {
+    const auto looks = [](const Bucket& bucket) { return !bucket.compresses || bucket.passes->encoder_looks(); };
+    return !has_buckets() && is_tentative(round) && std::ranges::all_of(buckets_, looks);
+}
+
+/// The first agreement doesn't wait for a GPU, which may still be busy with the backward pass, the second for what
+/// encoders have found, while messages travel; but where these go through the stream, which wants one order on all
+/// ranks, once they are there.
+Status FusedOptimizer::exchange_looking(Round round) {
+    Status own;
+    for (Bucket& bucket : buckets_) {
+        if (own.ok()) own = check_has_gradients(bucket);
+    }
+    ONEBIT_RETURN_IF_ERROR(agree(round, own));
+    for (Bucket& bucket : buckets_) {
+        if (bucket.compresses) start_early(bucket, round);
+    }
+    bool moved = false;
+    const bool in_stream = buckets_.front().allreduce->channel().is_stream_ordered();
+    ONEBIT_RETURN_IF_ERROR(in_stream ? finish_exchanges() : progress(&moved));
+    for (Bucket& bucket : buckets_) {
+        if (bucket.compresses) continue;
+        look_at_gradients(bucket, Passes::Look::kGather);
+        ONEBIT_RETURN_IF_ERROR(begin_sum(bucket));
+    }
+    return conclude_tentative(round);
 }
 
 Status FusedOptimizer::grad_ready(std::size_t number) {
@@ -211,6 +253,11 @@ Status FusedOptimizer::exchange_early(Round round) {
     for (Bucket& bucket : buckets_) {
         if (!bucket.started) start_early(bucket, round);
     }
+    return conclude_tentative(round);
+}
+
+/// All is under way: whether it counts.
+Status FusedOptimizer::conclude_tentative(Round round) {
     Status own;
     ONEBIT_RETURN_IF_ERROR(find_in_gradients(&own));
     const Status agreed = agree(round, own, [this](bool* moved) { return progress(moved); });
@@ -223,10 +270,13 @@ Status FusedOptimizer::exchange_early(Round round) {
 
 /// Whatever the gradients are: whether the exchange will count is for the ranks to agree on.
 void FusedOptimizer::start_early(Bucket& bucket, Round round) {
-    look_at_gradients(bucket, round);
+    const bool exact = averages_exactly(bucket, round);
+    look_at_gradients(bucket, exact                            ? Passes::Look::kGather
+                              : bucket.passes->encoder_looks() ? Passes::Look::kWhileEncoding
+                                                               : Passes::Look::kSearch);
     const bool missing = bucket.looked;
     factor_ = 1 / settings_.gradient_scale;
-    if (averages_exactly(bucket, round)) {
+    if (exact) {
         (void)begin_sum(bucket); // nothing that can fail, with buckets
     } else if (missing) {
         bucket.allreduce->start_tentative(nullptr);
@@ -289,11 +339,16 @@ Status FusedOptimizer::finish_exchanges() {
 
 /// Lets all that was exchanged count, or nothing of it where a message has overflowed, which all ranks have seen.
 Status FusedOptimizer::commit_exchanges(Round round) {
-    ONEBIT_RETURN_IF_ERROR(exchange_failure_);
     for (Bucket& bucket : buckets_) {
-        if (!averages_exactly(bucket, round)) bucket.allreduce->commit();
+        if (averages_exactly(bucket, round)) continue;
+        if (exchange_failure_.ok()) {
+            bucket.allreduce->commit();
+        } else if (!has_buckets()) { // as if it had overwritten them: what happens is the same wherever tensors lie
+            ONEBIT_RETURN_IF_ERROR(bucket.allreduce->reset());
+            void_message(bucket);
+        }
     }
-    return {};
+    return exchange_failure_;
 }
 
 /// The step that had begun is over.

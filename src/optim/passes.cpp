@@ -21,7 +21,7 @@ class HostPasses final : public Passes {
     HostPasses(Bucket& bucket, const PassSettings& settings, const OptimKernels& kernels, unsigned threads)
         : bucket_(bucket), settings_(settings), kernels_(kernels), threads_(threads) {}
 
-    void look_at_gradients(bool gather) override;
+    void look_at_gradients(Look look) override;
     bool has_looked(bool /*wait*/, Status* found) override {
         *found = found_;
         return true;
@@ -68,13 +68,13 @@ class HostPasses final : public Passes {
     Status found_; ///< by the last look
 };
 
-void HostPasses::look_at_gradients(bool gather) {
+void HostPasses::look_at_gradients(Look look) {
     const Codec& codec = bucket_.allreduce->codec();
     std::atomic<std::size_t> first_bad = SIZE_MAX;
     bucket_.layout.for_each_segment(threads_, [&](const Segment& segment) {
         alignas(64) float scratch[kBlockElements];
         const float* values = segment.read_gradients(kernels_, scratch);
-        if (gather) {
+        if (look == Look::kGather) {
             float* const place = bucket_.sum.data() + segment.offset;
             std::memcpy(place, values, segment.count * sizeof(float));
             values = place;

@@ -48,11 +48,18 @@ class Passes {
 
     // ---- a step; what works on a GPU may still be under way when these return ----
 
-    /// Looks for the first gradient that is a NaN or an infinity. `gather`: leaves all in the sum, as floats.
-    virtual void look_at_gradients(bool gather) = 0;
+    enum class Look {
+        kSearch,
+        kGather,        ///< leaves all in the sum, as floats, on the way
+        kWhileEncoding, ///< the exchange of the source does it, whose encoder looks
+    };
+    /// Looks for the first gradient that is a NaN or an infinity.
+    virtual void look_at_gradients(Look look) = 0;
     /// Whether it is known what that has found, and then that: NONFINITE. Until then to be called again; `wait`: as
-    /// long as it takes.
+    /// long as it takes, but not for an exchange.
     virtual bool has_looked(bool wait, Status* found) = 0;
+    /// Whether the source's encoder looks at the gradients that it reads in the coming exchange.
+    virtual bool encoder_looks() const { return false; }
     /// Adam whole, the gradients being the sum times `factor`.
     virtual void adam(float factor) = 0;
     /// Turns a variance in `precondition` into what multiplies a momentum.
@@ -117,7 +124,7 @@ class Passes {
     /// Copies the parameters to a fused array.
     virtual void copy_parameters(AlignedBuffer<float>& fused) const = 0;
 
-    /// Whether the sum is of use in compressed rounds, too.
+    /// Whether the sum is of use after the freeze, too.
     virtual bool keeps_sum() const { return false; }
     /// Bytes of what these passes keep besides the bucket.
     virtual std::size_t bytes() const { return 0; }

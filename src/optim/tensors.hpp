@@ -90,9 +90,12 @@ class Layout {
     const std::vector<const Tensor*>& tensors() const { return tensors_; }
     std::span<const Segment> segments() const { return segments_; }
     std::span<const Segment> segments(const Block& block) const {
-        const std::size_t number = first_block_[block.chunk.index] + block.index;
+        const std::size_t number = number_of(block);
         return segments().subspan(first_segment_[number], first_segment_[number + 1] - first_segment_[number]);
     }
+    /// A block among all of the layout's, and by that number: its first segment, and one past the last block's last.
+    std::size_t number_of(const Block& block) const { return first_block_[block.chunk.index] + block.index; }
+    std::span<const std::size_t> first_segments() const { return first_segment_; }
     /// Those of tensors()[i].
     std::span<const Segment> segments_of_tensor(std::size_t i) const {
         return segments().subspan(tensor_segment_[i], tensor_segment_[i + 1] - tensor_segment_[i]);

@@ -227,49 +227,6 @@ TEST_CASE("a GPU's worker gives the CPU's bits with several chunks, some of them
     }
 }
 
-/// What a worker with a momentum of one bit encodes.
-class BlendSource final : public ValueSource {
-  public:
-    BlendSource(const float* inputs, const Blend& blend) : inputs_(inputs), blend_(blend) {}
-    BlockValues read(const Block& block, float*) const override { return {inputs_ + block.begin(), blend_}; }
-
-  private:
-    const float* inputs_;
-    Blend blend_;
-};
-
-TEST_CASE("a GPU's blend gives the CPU's bits, in place too", "[cuda]") {
-    const Blend blend = {0.9F, 0.1F, 0.37F};
-    for_each_setting({1, 33, 4095, 8200}, 1, [&](const Settings& settings) {
-        for (const bool in_place : {false, true}) {
-            Sides sides(settings, partition(settings.count, settings.ranks));
-            const Chunk chunk = {0, 0, settings.count};
-            Words last = random_words(sides.codec().message_words(chunk), 8);
-            for (std::size_t b = 0; b < chunk.blocks(); ++b) {
-                last[scale_word(settings.group, chunk, b)] = std::bit_cast<std::uint32_t>(0.8F);
-            }
-            last = guarded(last);
-            const DeviceArray<std::uint32_t> last_on_device(last);
-            if (in_place) {
-                sides.host_messages[0] = last;
-                sides.messages[0]->set(last);
-            }
-            for (unsigned step = 0; step < 3; ++step) {
-                CAPTURE(in_place, step);
-                const auto inputs = values_for(settings.count, 0, step);
-                const DeviceArray<float> on_device(shifted(inputs));
-                sides.for_each_slice([&](const Slice& slice, std::size_t j, const cuda::Encoding& to) {
-                    sides.codec().encode(BlendSource(inputs.data(), blend), sides.host_error(), sides.host_error(),
-                                         slice, in_place ? sides.host_message(j) : last.data(), sides.host_message(j));
-                    const std::uint32_t* const from = in_place ? to.message : last_on_device.data();
-                    REQUIRE(cuda::blend_encode({to, on_device.data() + 1, blend, from}, nullptr).ok());
-                });
-                sides.seal_and_compare();
-            }
-        }
-    });
-}
-
 TEST_CASE("a GPU's server gives the CPU's bits, from any number of ranks", "[cuda]") {
     for (const std::size_t ranks : {1, 3, 8, 17}) {
         for_each_setting({33, 4099}, ranks, [](const Settings& settings) {

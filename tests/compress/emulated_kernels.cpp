@@ -18,9 +18,6 @@ void begin_search(unsigned long long* first) {
 Status encode(const EncodeArguments& arguments, Stream) {
     return launch_emulated(arguments);
 }
-Status blend_encode(const BlendEncodeArguments& arguments, Stream) {
-    return launch_emulated(arguments);
-}
 Status average_encode(const AverageEncodeArguments& arguments, Stream) {
     return launch_emulated(arguments);
 }

@@ -19,7 +19,8 @@ namespace {
 
 /// All passes, one behind the other; most work on what others have left.
 std::vector<std::function<Status(cuda::Stream)>> all_passes(const DeviceModel& d, const cuda::Messages& messages,
-                                                            std::size_t sketches, float* least) {
+                                                            const EncodedGradients& encoded, std::size_t sketches,
+                                                            float* least, unsigned long long* first) {
     const cuda::Pieces pieces = d.pieces();
     float* const g = d.fused(0);
     float* const m = d.fused(1);
@@ -32,8 +33,9 @@ std::vector<std::function<Status(cuda::Stream)>> all_passes(const DeviceModel& d
     const float* const factors = d.factors();
     return {
         [=](auto stream) {
-            return cuda::widen({pieces, g}, stream);
+            return cuda::look({pieces, g, first}, stream);
         },
+        [=, &d, &encoded](auto stream) { return encoded.encode(d, messages.words, true, stream); },
         [=](auto stream) {
             return cuda::multiply({pieces, g, factors, g}, stream);
         },
@@ -92,6 +94,7 @@ std::vector<std::function<Status(cuda::Stream)>> all_passes(const DeviceModel& d
 struct Outcome {
     Values values;
     std::vector<float> least;
+    std::vector<float> corrected; ///< by the encoder
 };
 
 /// After two runs of all passes, the learning rates and corrections of the second changed or not.
@@ -103,7 +106,10 @@ Outcome run_twice(bool captured, bool changing) {
     const DeviceArray<std::uint32_t> words(messages.words);
     const DeviceArray<std::uint32_t> mask(messages.mask);
     const DeviceArray<float> least(std::vector<float>(host.layout.segments().size()));
-    const auto passes = all_passes(device, {words.data(), mask.data()}, host.sketches(), least.data());
+    const EncodedGradients encoded(host, ONEBIT_GROUP_BLOCK, messages);
+    const DeviceArray<unsigned long long> first({cuda::kAllFinite});
+    const auto passes =
+        all_passes(device, {words.data(), mask.data()}, encoded, host.sketches(), least.data(), first.data());
     onebit_test::run_steps(
         captured, 2,
         [&](cudaStream_t stream) {
@@ -118,7 +124,7 @@ Outcome run_twice(bool captured, bool changing) {
             }
             device.set_settings(settings);
         });
-    return {device.values(), least.get()};
+    return {device.values(), least.get(), encoded.corrected()};
 }
 
 TEST_CASE(
@@ -128,6 +134,7 @@ TEST_CASE(
     const Outcome replayed = run_twice(true, true);
     CHECK(replayed.values == launched.values);
     CHECK(same_bits(replayed.least, launched.least));
+    CHECK(same_bits(replayed.corrected, launched.corrected));
     CHECK_FALSE(run_twice(true, false).values == launched.values);
     const std::vector<float>& parameters = launched.values.parameters;
     const auto finite = std::count_if(parameters.begin(), parameters.end(), [](float x) { return std::isfinite(x); });

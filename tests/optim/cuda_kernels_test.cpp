@@ -4,9 +4,11 @@
 // The optimizers' passes on a GPU against the scalar reference kernels, gone through from segment to segment as the
 // optimizers do: the same bits. Runs on a GPU, and on an emulated one as a part of the unit tests.
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <functional>
 
+#include "compress/sign/sign_codec.hpp"
 #include "optim/pass_data.hpp"
 
 namespace onebit {
@@ -163,13 +165,15 @@ TEST_CASE("what a GPU reads, writes and multiplies has the CPU's bits", "[cuda]"
            [](const DeviceModel& d) {
                return cuda::multiply({d.pieces(), d.fused(0), d.factors(), d.fused(0)}, nullptr);
            }});
-    check({"widen",
+    const DeviceArray<unsigned long long> first({cuda::kAllFinite});
+    check({"look",
            [](const OptimKernels& k, HostModel& h, const Segment& s) {
                std::memcpy(h.fused(kOutput, s), OwnGradients(k, s).values, s.count * sizeof(float));
            },
-           [](const DeviceModel& d) {
-               return cuda::widen({d.pieces(), d.fused(kOutput)}, nullptr);
+           [&](const DeviceModel& d) {
+               return cuda::look({d.pieces(), d.fused(kOutput), first.data()}, nullptr);
            }});
+    CHECK(first.get()[0] == cuda::kAllFinite);
     check({"narrow", [](const OptimKernels& k, HostModel&, const Segment& s) { s.write_copy(k); },
            [](const DeviceModel& d) { return cuda::narrow({d.pieces()}, nullptr); }});
 }
@@ -213,6 +217,93 @@ TEST_CASE("a GPU's sketches are the CPU's to the bit", "[cuda]") {
     const DeviceArray<float> total(std::vector<float>(kSketchBuckets, 77.0F));
     REQUIRE(cuda::add_sketches({on_device.data(), count, total.data()}, nullptr).ok());
     CHECK(same_bits(total.get(), sum));
+}
+
+/// What the CPU encodes of a model's gradients, times their factors or as momenta, of which `last` says what they were.
+std::vector<float> values_to_encode(const HostModel& host, const Codec& codec, const SomeMessages* last) {
+    std::vector<float> values(host.layout.count());
+    if (last != nullptr) {
+        for (const Chunk& chunk : host.chunks) {
+            codec.decode(last->words.data() + last->begins[chunk.index], Slice::whole(chunk), {},
+                         ArraySink(values.data()));
+        }
+    }
+    for (const Segment& segment : host.layout.segments()) {
+        const OptimKernels& kernels = reference_optim_kernels();
+        const OwnGradients gradients(kernels, segment);
+        float* const place = values.data() + segment.offset;
+        if (last != nullptr) {
+            kernels.momentum(gradients.values, HostModel::factor(segment), place, segment.count,
+                             HostModel::settings(segment).betas);
+        } else {
+            kernels.multiply(gradients.values, HostModel::factor(segment), segment.count, place);
+        }
+    }
+    return values;
+}
+
+void compare_encoders(const std::vector<std::size_t>& counts, std::size_t ranks, onebit_group_t group, bool momenta) {
+    CAPTURE(counts.size(), counts[0], ranks, group, momenta);
+    const HostModel host(counts, ranks);
+    const DeviceModel device(host);
+    const SomeMessages last(host, group);
+    const DeviceArray<std::uint32_t> words(last.words);
+    const EncodedGradients encoded(host, group, last);
+    REQUIRE(encoded.encode(device, momenta ? words.data() : nullptr, true, nullptr).ok());
+    CHECK(encoded.first() == cuda::kAllFinite);
+
+    std::unique_ptr<Codec> codec;
+    REQUIRE(make_codec({ONEBIT_CODEC_SIGN, ONEBIT_SCALE_L2, group, 1, "reference"}, &codec).ok());
+    const std::vector<float> values = values_to_encode(host, *codec, momenta ? &last : nullptr);
+    const std::unique_ptr<Feedback> feedback = codec->make_feedback(host.chunks);
+    std::vector<std::uint32_t> message(last.words.size());
+    for (const Chunk& chunk : host.chunks) {
+        codec->encode(ArraySource(values.data()), *feedback, *feedback, Slice::whole(chunk), nullptr,
+                      message.data() + last.begins[chunk.index]);
+    }
+    CHECK(encoded.message() == message); // a tensor's scale is left to seal, on either side
+    const auto& error = static_cast<const SignFeedback&>(*feedback);
+    const std::span<const float> corrected = error.corrected.view();
+    CHECK(same_bits(encoded.corrected(), {corrected.begin(), corrected.end()}));
+    if (group == ONEBIT_GROUP_TENSOR) CHECK(std::ranges::equal(encoded.sums(), error.sums.view()));
+}
+
+TEST_CASE("a GPU encodes gradients from where they lie, and momenta that they make, to the CPU's bits", "[cuda]") {
+    for (const auto& counts : all_counts()) {
+        for (const std::size_t ranks : {1, 3}) {
+            for (const onebit_group_t group : {ONEBIT_GROUP_BLOCK, ONEBIT_GROUP_TENSOR}) {
+                for (const bool momenta : {false, true}) compare_encoders(counts, ranks, group, momenta);
+            }
+        }
+    }
+}
+
+TEST_CASE("a GPU finds the first gradient that isn't finite, gathering, searching or encoding", "[cuda]") {
+    const std::vector<std::size_t> counts = {3, 5000, 31, 9000}; // of floats, halves, bfloat16s, floats
+    for (const auto& [tensor, index] : std::vector<std::pair<std::size_t, std::size_t>>{{0, 2}, {1, 4999}, {2, 0}}) {
+        HostModel host(counts, 3);
+        const auto spoil = [&](std::size_t number, std::size_t i) {
+            const Tensor& at = *host.layout.tensors()[number];
+            void* const gradients = const_cast<void*>(at.gradients);
+            if (at.gradient_type == ONEBIT_FLOAT32) static_cast<std::uint32_t*>(gradients)[i] = 0xff800000U; // -inf
+            if (at.gradient_type == ONEBIT_FLOAT16) static_cast<std::uint16_t*>(gradients)[i] = 0x7e00U;     // NaN
+            if (at.gradient_type == ONEBIT_BFLOAT16) static_cast<std::uint16_t*>(gradients)[i] = 0x7f80U;    // inf
+        };
+        spoil(tensor, index);
+        spoil(3, 8999); // never the first
+        CAPTURE(tensor, index);
+        const std::size_t expected = host.layout.tensors()[tensor]->offset + index;
+        const DeviceModel device(host);
+        for (const bool gathers : {false, true}) {
+            const DeviceArray<unsigned long long> first({cuda::kAllFinite});
+            REQUIRE(cuda::look({device.pieces(), gathers ? device.fused(0) : nullptr, first.data()}, nullptr).ok());
+            CHECK(first.get()[0] == expected);
+        }
+        const SomeMessages last(host, ONEBIT_GROUP_BLOCK);
+        const EncodedGradients encoded(host, ONEBIT_GROUP_BLOCK, last);
+        REQUIRE(encoded.encode(device, nullptr, true, nullptr).ok());
+        CHECK(encoded.first() == expected);
+    }
 }
 
 /// A pass by a message: what the CPU does for a segment once it is decoded, and what a GPU does.

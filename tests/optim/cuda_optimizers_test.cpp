@@ -189,24 +189,28 @@ TEST_CASE("an optimizer on a GPU can load its own state of before the freeze", "
 
 TEST_CASE("a NaN or an infinity in a GPU's gradients changes nothing on any rank", "[cuda][optimizers]") {
     const int n = GENERATE(from_range(rank_counts()));
-    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+    const bool clips = GENERATE(false, true); // with a look before anything else, or while encoding
+    CAPTURE(clips);
+    run_ranks(n, [=](onebit_comm_t comm, RankLog& log) {
         struct Place {
             std::size_t element;
             const char* message;
         };
         constexpr float kInfinity = std::numeric_limits<float>::infinity();
         const Place places[] = {{0, "tensors[0] 'weights': gradients[0] is nan|inf"},
+                                {60, "tensors[0] 'weights': gradients[60] is nan|inf"}, // masked after the freeze
                                 {4999, "tensors[0] 'weights': gradients[4999] is nan|inf"},
                                 {5000, "tensors[1] 'weights': gradients[0] is nan|inf"},
                                 {9100, "tensors[3] 'weights': gradients[4066] is nan|inf"},
                                 {9130, "tensors[4] 'weights': gradients[1] is nan|inf"}};
         Model model = all_types(freezing_config());
         model.config.freeze_step = 2;
-        const Gradient gradient = gaussian_gradient(model.count(), 3);
+        if (!clips) model.config.max_grad_norm = 0;
+        const Gradient gradient = with_zeros(model.count(), 3);
         TrainingOn gpu(kGpu, comm, model, log);
         TrainingOn twin(kGpu, comm, model, log);
         std::uint64_t skipped = 0;
-        for (std::uint64_t t = 1; t <= 4; ++t) { // exact, at the freeze, and after it
+        for (std::uint64_t t = 1; t <= 5; ++t) { // exact, at the freeze, and after it
             for (const auto& [element, message] : places) {
                 std::vector<float> bad = gradient(log.rank(), t + 100);
                 if (log.last_rank()) {

@@ -195,7 +195,7 @@ class DeviceModel {
           factors_(by_tensor(HostModel::factor)),
           pieces_(make_pieces(host)) {}
 
-    cuda::Pieces pieces() const { return {pieces_.data(), pieces_.get().size(), settings_.data()}; }
+    cuda::Pieces pieces() const { return {pieces_.data(), host_.layout.segments().size(), settings_.data()}; }
     float* fused(std::size_t array) const { return fused_[array].data() + 1; }
     float* numbers() const { return numbers_.data(); }
     float* sketches() const { return sketches_.data(); }
@@ -280,6 +280,60 @@ class DeviceModel {
     const HostModel& host_;
     DeviceArray<float> factors_;
     DeviceArray<cuda::Piece> pieces_;
+};
+
+/// What a device's encoder makes of the pieces' gradients, chunk by chunk.
+class EncodedGradients {
+  public:
+    EncodedGradients(const HostModel& host, onebit_group_t group, const SomeMessages& messages)
+        : host_(host),
+          group_(group),
+          begins_(messages.begins),
+          first_piece_({host.layout.first_segments().begin(), host.layout.first_segments().end()}),
+          corrected_(std::vector<float>(host.layout.count())),
+          scales_(std::vector<float>(blocks())),
+          sums_(std::vector<double>(blocks())),
+          message_(std::vector<std::uint32_t>(messages.words.size())),
+          first_({cuda::kAllFinite}) {}
+
+    /// `last`: the messages of all chunks, or NULL. Looks at the gradients, if it is to.
+    Status encode(const DeviceModel& model, const std::uint32_t* last, bool looks, cuda::Stream stream) const {
+        for (const Chunk& chunk : host_.chunks) {
+            const std::size_t block = host_.layout.number_of({chunk, 0});
+            float* const corrected = corrected_.data() + chunk.begin;
+            float* const scales = scales_.data() + (group_ == ONEBIT_GROUP_BLOCK ? block : 0);
+            const std::size_t begin = begins_[chunk.index];
+            const cuda::Encoding to = {
+                Slice::whole(chunk),
+                ONEBIT_SCALE_L2,
+                group_,
+                {corrected, scales, corrected, scales, sums_.data() + block, nullptr, nullptr},
+                message_.data() + begin};
+            ONEBIT_RETURN_IF_ERROR(cuda::encode_gradients(
+                {to, model.pieces(), first_piece_.data() + block, model.factors(),
+                 last != nullptr ? last + begin : nullptr, looks ? first_.data() : nullptr},
+                stream));
+        }
+        return {};
+    }
+
+    std::vector<std::uint32_t> message() const { return message_.get(); }
+    std::vector<float> corrected() const { return corrected_.get(); }
+    std::vector<double> sums() const { return sums_.get(); }
+    unsigned long long first() const { return first_.get()[0]; }
+
+  private:
+    std::size_t blocks() const { return host_.layout.first_segments().size() - 1; }
+
+    const HostModel& host_;
+    onebit_group_t group_;
+    std::vector<std::size_t> begins_;
+    DeviceArray<std::size_t> first_piece_;
+    DeviceArray<float> corrected_;
+    DeviceArray<float> scales_;
+    DeviceArray<double> sums_;
+    DeviceArray<std::uint32_t> message_;
+    DeviceArray<unsigned long long> first_;
 };
 
 } // namespace onebit

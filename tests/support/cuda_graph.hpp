@@ -10,6 +10,22 @@
 
 namespace onebit_test {
 
+/// What launch(stream) puts into a stream, as a graph. The capture ends whatever happens: nothing else could be done on
+/// the GPU meanwhile.
+template <typename Launch>
+cudaGraph_t capture(cudaStream_t stream, const Launch& launch) {
+    REQUIRE(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal) == cudaSuccess);
+    cudaGraph_t graph = nullptr;
+    try {
+        launch(stream);
+    } catch (...) {
+        (void)cudaStreamEndCapture(stream, &graph);
+        throw;
+    }
+    REQUIRE(cudaStreamEndCapture(stream, &graph) == cudaSuccess);
+    return graph;
+}
+
 /// Runs what launch(stream) puts into a stream, so many times: captured once and replayed, or launched each time.
 /// prepare(i) comes before each run, while the stream is empty.
 template <typename Launch, typename Prepare>
@@ -19,9 +35,7 @@ void run_steps(bool captured, int times, const Launch& launch, const Prepare& pr
     cudaGraph_t graph = nullptr;
     cudaGraphExec_t program = nullptr;
     if (captured) {
-        REQUIRE(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal) == cudaSuccess);
-        launch(stream);
-        REQUIRE(cudaStreamEndCapture(stream, &graph) == cudaSuccess);
+        graph = capture(stream, launch);
         REQUIRE(cudaGraphInstantiate(&program, graph, 0) == cudaSuccess);
     }
     for (int i = 0; i < times; ++i) {

@@ -57,9 +57,14 @@ CudaPasses::CudaPasses(Bucket& bucket, const PassSettings& settings, Memory& mem
       sketches_(needs.clipping ? sketch_floats(bucket.layout.segments().size()) : 0, memory),
       m_before_(needs.lamb && bucket.compresses ? bucket.layout.count() : 0, memory),
       work_(m_before_.size(), memory),
+      nonfinite_(memory),
       window_(std::min(bucket.layout.count(), kWindow)) {
     make_pieces();
-    if (bucket.compresses) place_in_messages();
+    if (bucket.compresses) {
+        place_in_messages();
+        first_piece_there_ = AlignedBuffer<std::size_t>(bucket.layout.first_segments().size(), memory);
+        first_piece_there_.copy_from(bucket.layout.first_segments().data());
+    }
     pieces_there_ = AlignedBuffer<cuda::Piece>(pieces_.size(), memory);
     pieces_there_.copy_from(pieces_.data());
 }
@@ -121,48 +126,36 @@ cuda::Pieces CudaPasses::pieces() {
 
 // ------------------------------------------------------------------------------------------------------ a step ----
 
-/// Where the bucket's gradients lie fused already; else NULL.
-const float* CudaPasses::gradients_in_place() const {
-    const std::vector<const Tensor*>& tensors = bucket_.layout.tensors();
-    const bool fused = tensors.size() == 1 && tensors.front()->gradient_type == ONEBIT_FLOAT32;
-    return fused ? static_cast<const float*>(tensors.front()->gradients) : nullptr;
-}
-
-void CudaPasses::look_at_gradients(bool gather) {
+void CudaPasses::look_at_gradients(Look look) {
     note(follow_gradients());
-    looked_at_ = gather ? nullptr : gradients_in_place();
-    if (looked_at_ == nullptr) {
-        note(cuda::widen({pieces(), bucket_.sum.data()}, stream_));
-        looked_at_ = bucket_.sum.data();
-    }
-    looked_ = false;
-    ask_what_was_found();
-}
-
-/// The first time since a look it puts the search into the stream.
-bool CudaPasses::ask_what_was_found() {
-    const std::size_t count = bucket_.layout.count();
-    looked_ = looked_ || bucket_.allreduce->codec().find_nonfinite(looked_at_, count, &nonfinite_);
-    return looked_;
+    note(nonfinite_.begin(stream_));
+    blocks_to_look_ = look == Look::kWhileEncoding ? first_piece_there_.size() - 1 : 0;
+    if (blocks_to_look_ > 0) return;
+    note(cuda::look({pieces(), look == Look::kGather ? bucket_.sum.data() : nullptr, nonfinite_.place()}, stream_));
+    note(nonfinite_.ask(stream_));
 }
 
 bool CudaPasses::has_looked(bool wait, Status* found) {
-    while (!ask_what_was_found()) {
+    bool known = false;
+    unsigned long long first = cuda::kAllFinite;
+    while (true) {
+        *found = failure();
+        if (!found->ok()) return true;
+        if (blocks_to_look_ > 0) return false;
+        note(nonfinite_.test(&known, &first));
+        if (known) break;
         if (!wait) return false;
         note(cuda::wait_for(stream_));
     }
-    *found = failure();
-    if (found->ok() && nonfinite_ < bucket_.layout.count()) {
-        *found = catch_exceptions([this] { return describe_nonfinite(); });
-    }
+    if (first != cuda::kAllFinite) *found = catch_exceptions([&] { return describe_nonfinite(first); });
     return true;
 }
 
 /// As it lies where the caller has it: the sum may be another by now.
-Status CudaPasses::describe_nonfinite() const {
+Status CudaPasses::describe_nonfinite(std::size_t at) const {
     const std::span<const Segment> segments = bucket_.layout.segments();
-    const Segment& segment = std::ranges::upper_bound(segments, nonfinite_, {}, &Segment::offset)[-1];
-    const std::size_t index = nonfinite_ - segment.offset;
+    const Segment& segment = std::ranges::upper_bound(segments, at, {}, &Segment::offset)[-1];
+    const std::size_t index = at - segment.offset;
     Tensor on_host = *segment.tensor;
     std::uint32_t bits = 0;
     memory_.copy(&bits, moved(on_host.gradients, segment.begin + index, on_host.gradient_type),
@@ -192,7 +185,9 @@ void CudaPasses::sketch(std::span<float> sketches) {
     memory_.copy(sketches.data(), sketches_.data(), sketches_.bytes());
 }
 
+/// From here on the message is all there is of m: nothing needs to be formed in the sum any more.
 void CudaPasses::update_from_message() {
+    bucket_.sum = {};
     note(cuda::compressed_update({pieces(), last_messages(), bucket_.precondition.data(), nullptr, nullptr}, stream_));
 }
 
@@ -216,61 +211,68 @@ const float* CudaPasses::steps(const FactorOf& step_of) {
     return steps_there_.data();
 }
 
-// ---- momenta to be encoded ----
+// ---- what is encoded ----
 
-/// What prepare_source has left, chunk by chunk.
-class CudaPasses::EncodedSource final : public ValueSource {
+/// What prepare_source has left, or the gradients from where they lie.
+class CudaPasses::EncodedSource final : public ValueSource, public cuda::SliceEncoder {
   public:
-    explicit EncodedSource(const Encoded& encoded) : encoded_(encoded) {}
+    explicit EncodedSource(CudaPasses& passes) : passes_(passes) {}
     BlockValues read(const Block& block, float*) const override {
-        return {encoded_.values + block.begin(), encoded_.blend};
+        if (passes_.encoded_ == nullptr) return {.encoder = this};
+        return {passes_.encoded_ + block.begin()};
+    }
+    Status encode(const cuda::Encoding& to, const std::uint32_t* last, cuda::Stream) const override {
+        return passes_.encode_gradients(to, last);
     }
 
   private:
-    const Encoded& encoded_;
+    CudaPasses& passes_;
 };
 
 std::unique_ptr<ValueSource> CudaPasses::make_momentum_source(FactorOf factor) {
-    prepare_ = &CudaPasses::prepare_momenta;
+    source_ = Source::kMomenta;
     factor_of_ = std::move(factor);
-    return std::make_unique<EncodedSource>(encoded_);
+    return std::make_unique<EncodedSource>(*this);
+}
+
+bool CudaPasses::encoder_looks() const {
+    const bool momentum_is_the_message = source_ == Source::kMomenta && bucket_.m.size() == 0;
+    const bool before_the_freeze = source_ == Source::kRounds && bucket_.anchor.size() == 0;
+    return momentum_is_the_message || before_the_freeze;
 }
 
 void CudaPasses::prepare_source() {
-    (this->*prepare_)();
+    (void)factors(factor_of_);
+    encoded_ = nullptr;
+    if (encoder_looks()) return;
+    source_ == Source::kMomenta ? prepare_momenta() : prepare_round();
 }
 
-/// What all tensors' momenta are made by, as far as it is the same.
-std::optional<Blend> CudaPasses::common_blend() const {
-    const std::vector<const Tensor*>& tensors = bucket_.layout.tensors();
-    const AdamBetas& betas = settings_.betas[tensors.front()->group];
-    for (std::size_t i = 0; i < tensors.size(); ++i) {
-        const AdamBetas& own = settings_.betas[tensors[i]->group];
-        const bool same = own.beta1 == betas.beta1 && own.one_minus_beta1 == betas.one_minus_beta1;
-        if (!same || factors_[i] != factors_.front()) return std::nullopt;
-    }
-    return Blend{betas.beta1, betas.one_minus_beta1, factors_.front()};
+/// The last of a look's blocks is followed by the question what was found.
+Status CudaPasses::encode_gradients(const cuda::Encoding& to, const std::uint32_t* last) {
+    const Slice& slice = to.slice;
+    const std::size_t* const first_piece = first_piece_there_.data() + bucket_.layout.number_of({slice.chunk, 0});
+    ONEBIT_RETURN_IF_ERROR(cuda::encode_gradients({to, pieces(), first_piece, factors_there_.data(),
+                                                   source_ == Source::kMomenta ? last : nullptr,
+                                                   blocks_to_look_ > 0 ? nonfinite_.place() : nullptr},
+                                                  stream_));
+    if (blocks_to_look_ == 0) return {};
+    blocks_to_look_ -= slice.end_block - slice.first_block;
+    return blocks_to_look_ == 0 ? nonfinite_.ask(stream_) : Status();
 }
 
-/// The encoder forms the momenta itself where all are made alike, of the last message; else they are formed first, from
-/// the gradients as they lie.
+/// Momenta whose past lies in m.
 void CudaPasses::prepare_momenta() {
-    const float* const own_factors = factors(factor_of_);
-    const bool m_is_the_message = bucket_.m.size() == 0;
-    const std::optional<Blend> blend = common_blend();
-    if (m_is_the_message && blend) {
-        const float* const in_place = gradients_in_place();
-        encoded_ = {in_place != nullptr ? in_place : bucket_.sum.data(), blend};
-        return;
-    }
-    float* const m = bucket_.sum.data();
-    if (m_is_the_message) {
-        messages().last_result(ArraySink(m));
-    } else {
-        note(cuda::copy_later(m, bucket_.m.data(), bucket_.m.bytes(), stream_));
-    }
-    note(cuda::momentum({pieces(), nullptr, own_factors, m}, stream_));
-    encoded_ = {m, std::nullopt};
+    float* const m = scratch();
+    note(cuda::copy_later(m, bucket_.m.data(), bucket_.m.bytes(), stream_));
+    note(cuda::momentum({pieces(), nullptr, factors_there_.data(), m}, stream_));
+    encoded_ = m;
+}
+
+/// The sum where there is one.
+float* CudaPasses::scratch() {
+    if (bucket_.sum.size() == 0) bucket_.sum = AlignedBuffer<float>(bucket_.layout.count(), memory_);
+    return bucket_.sum.data();
 }
 
 // ----------------------------------------------------------------------------------------------------- LAMB's ----
@@ -339,28 +341,18 @@ void CudaPasses::update_from_message(const FactorOf& unscale, const FactorOf& st
 // ----------------------------------------------------------------------------------------------- 0/1 Adam's ----
 
 std::unique_ptr<ValueSource> CudaPasses::make_round_source(FactorOf factor) {
-    prepare_ = &CudaPasses::prepare_round;
+    source_ = Source::kRounds;
     factor_of_ = std::move(factor);
-    return std::make_unique<EncodedSource>(encoded_);
+    return std::make_unique<EncodedSource>(*this);
 }
 
+/// What this rank's steps have done to the parameters, this one included.
 void CudaPasses::prepare_round() {
-    float* const values = bucket_.sum.data();
-    const float* const own_factors = factors(factor_of_);
-    encoded_ = {values, std::nullopt};
-    if (bucket_.anchor.size() > 0) {
-        note(cuda::step_alone(
-            {pieces(), own_factors, bucket_.precondition.data(), bucket_.m.data(), bucket_.anchor.data(), values},
-            stream_));
-        return;
-    }
-    const float* const in_place = gradients_in_place();
-    const float* const gradients = in_place != nullptr ? in_place : values;
-    if (std::ranges::all_of(factors_, [](float factor) { return factor == 1; })) {
-        encoded_.values = gradients;
-    } else {
-        note(cuda::multiply({pieces(), gradients, own_factors, values}, stream_));
-    }
+    float* const drift = bucket_.sum.data();
+    note(cuda::step_alone({pieces(), factors_there_.data(), bucket_.precondition.data(), bucket_.m.data(),
+                           bucket_.anchor.data(), drift},
+                          stream_));
+    encoded_ = drift;
 }
 
 void CudaPasses::take_average() {
@@ -397,11 +389,13 @@ void CudaPasses::edit(AlignedBuffer<float>& fused, const Editor& body) {
     }
 }
 
-/// By way of the sum, which is of no use between two steps.
 void CudaPasses::copy_last_result(const Chunk& chunk, float* values) const {
-    if (chunk.count == 0) return;
-    messages().last_result(ArraySink(bucket_.sum.data()));
-    memory_.copy(values, bucket_.sum.data() + chunk.begin, chunk.count * sizeof(float));
+    AlignedBuffer<float> window(window_.size(), memory_);
+    SliceCursor cursor(ceil_divide(window.size(), kBlockElements));
+    for (Slice slice; cursor.next({chunk}, &slice);) {
+        messages().last_result(slice, ArraySink(window.data() - slice.begin()));
+        memory_.copy(values + (slice.begin() - chunk.begin), window.data(), slice.count() * sizeof(float));
+    }
 }
 
 void CudaPasses::set_parameters(const float* fused) {
@@ -430,7 +424,7 @@ void CudaPasses::note(const Status& status) {
 std::size_t CudaPasses::bytes() const {
     return pieces_.bytes() + pieces_there_.bytes() + window_.bytes() + groups_.size() * sizeof(cuda::GroupSettings) +
            factors_.size() * sizeof(float) + numbers_there_.bytes() + sketches_.bytes() + m_before_.bytes() +
-           work_.bytes();
+           work_.bytes() + first_piece_there_.bytes();
 }
 
 std::unique_ptr<Passes> make_cuda_passes(Bucket& bucket, const PassSettings& settings, Memory& memory, void* stream,

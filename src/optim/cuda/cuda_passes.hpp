@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <memory>
-#include <optional>
 #include <span>
 #include <vector>
 
+#include "compress/sign/cuda/finding.hpp"
 #include "core/aligned_buffer.hpp"
 #include "core/cuda/device.hpp"
 #include "optim/bucket.hpp"
@@ -74,16 +74,16 @@ cuda::Piece make_piece(const Segment& segment, std::size_t tensor_in_layout);
 /// kernels are told lies in that memory too, and is copied there again only when it changes: pieces with a tensor's
 /// gradients, settings with a step. What look_at_gradients has found is asked for by an event.
 ///
-/// The sum stays for good, for compressed rounds gather in it what they encode: the gradients, unless the bucket is one
-/// tensor of floats, which is encoded from where it lies; whole momenta, where a message's encoder can't form them; or
-/// what 0/1 Adam's steps alone have done.
+/// Gradients are encoded from where they lie, and looked at on the way; momenta too, of which the last message has what
+/// they were. Others, and what 0/1 Adam's steps alone have done, are formed in the sum first.
 class CudaPasses final : public Passes {
   public:
     CudaPasses(Bucket& bucket, const PassSettings& settings, Memory& memory, cuda::Stream stream,
                const CudaNeeds& needs);
 
-    void look_at_gradients(bool gather) override;
+    void look_at_gradients(Look look) override;
     bool has_looked(bool wait, Status* found) override;
+    bool encoder_looks() const override;
     void adam(float factor) override;
     void invert_denominator() override;
     void sum_squares(std::span<float> by_segment) override;
@@ -111,27 +111,21 @@ class CudaPasses final : public Passes {
     void set_parameters(const float* fused) override;
     void copy_parameters(AlignedBuffer<float>& fused) const override;
 
-    bool keeps_sum() const override { return true; }
+    bool keeps_sum() const override { return true; } // for as long as there is an m, or for good
     std::size_t bytes() const override;
 
   private:
-    /// What an exchange encodes: an array, or a blend of it with the last message.
-    struct Encoded {
-        const float* values = nullptr;
-        std::optional<Blend> blend;
-    };
     class EncodedSource;
 
-    bool ask_what_was_found();
-    Status describe_nonfinite() const;
+    Status describe_nonfinite(std::size_t at) const;
     void make_pieces();
     void place_in_messages();
     Status follow_gradients();
     cuda::Pieces pieces();
-    const float* gradients_in_place() const;
+    float* scratch();
     void prepare_momenta();
     void prepare_round();
-    std::optional<Blend> common_blend() const;
+    Status encode_gradients(const cuda::Encoding& to, const std::uint32_t* last);
     const float* factors(const FactorOf& factor_of);
     const float* steps(const FactorOf& step_of);
     cuda::Messages last_messages() const;
@@ -158,20 +152,20 @@ class CudaPasses final : public Passes {
     std::vector<float> steps_; ///< likewise
     PinnedTable<float> steps_there_;
 
+    AlignedBuffer<std::size_t> first_piece_there_; ///< by block, and one past the last
+
     AlignedBuffer<float> numbers_there_; ///< by piece
     std::vector<float> numbers_;
     AlignedBuffer<float> sketches_;
     AlignedBuffer<float> m_before_; ///< LAMB's, of the messages but the last
     AlignedBuffer<float> work_;     ///< likewise
 
-    // Of the last look at gradients.
-    const float* looked_at_ = nullptr;
-    bool looked_ = false;       ///< its outcome is known
-    std::size_t nonfinite_ = 0; ///< that: the first that is, or the bucket's count
+    Finding nonfinite_;              ///< of the last look at gradients
+    std::size_t blocks_to_look_ = 0; ///< at, which the exchange has yet to encode
 
-    void (CudaPasses::*prepare_)() = nullptr; ///< what the source needs done
+    enum class Source { kNone, kMomenta, kRounds } source_ = Source::kNone;
     FactorOf factor_of_;
-    Encoded encoded_;                     ///< by the coming exchange
+    const float* encoded_ = nullptr;      ///< by the coming exchange; NULL: gradients from where they lie
     mutable AlignedBuffer<float> window_; ///< the host's, where it sees fused arrays
     Status failure_;
 };

@@ -41,9 +41,6 @@ inline std::size_t blocks_of(const Slice& slice) {
 inline std::size_t blocks_of(const EncodeArguments& arguments) {
     return blocks_of(arguments.to.slice);
 }
-inline std::size_t blocks_of(const BlendEncodeArguments& arguments) {
-    return blocks_of(arguments.to.slice);
-}
 inline std::size_t blocks_of(const AverageEncodeArguments& arguments) {
     return blocks_of(arguments.to.slice);
 }
@@ -80,6 +77,10 @@ ONEBIT_DEVICE Share share_of(const Thread& thread, const Block& block) {
 ONEBIT_DEVICE inline void load(const Share& share, const float* buffer, float (&values)[kGroups]) {
 #pragma unroll
     for (unsigned g = 0; g < kGroups; ++g) values[g] = share.has(g) ? buffer[share.begin + share.at(g)] : 0;
+}
+
+ONEBIT_DEVICE inline bool is_finite(std::uint32_t float_bits) {
+    return (float_bits & 0x7fffffffU) < 0x7f800000U;
 }
 
 // A warp's 16 words of signs or of a mask are kept one to a lane: lane g has the word of group g.
@@ -135,7 +136,7 @@ ONEBIT_DEVICE void finish_block(const Thread& thread, const Encoding& to, const 
     to.message[scale_word(to.group, block.chunk, block.index)] = std::bit_cast<std::uint32_t>(scale);
 }
 
-/// The frame of the three encoders; `form(block, share, values)` gives the thread's values.
+/// The frame of all encoders; `form(block, share, values)` gives the thread's values.
 template <typename Thread, typename Form>
 ONEBIT_DEVICE void encode_block(const Thread& thread, const Encoding& to, const Form& form, Scratch& scratch) {
     const Block block = {to.slice.chunk, to.slice.first_block + thread.block()};
@@ -170,25 +171,6 @@ template <typename Thread>
 ONEBIT_DEVICE void run(const Thread& thread, const EncodeArguments& arguments, Scratch& scratch) {
     const auto form = [&](const Block&, const Share& share, float(&values)[kGroups]) {
         load(share, arguments.values, values);
-    };
-    encode_block(thread, arguments.to, form, scratch);
-}
-
-template <typename Thread>
-ONEBIT_DEVICE void run(const Thread& thread, const BlendEncodeArguments& arguments, Scratch& scratch) {
-    const auto form = [&](const Block& block, const Share& share, float(&values)[kGroups]) {
-        const std::uint32_t* const last = arguments.last;
-        const onebit_group_t group = arguments.to.group;
-        load(share, arguments.inputs, values);
-        const std::uint32_t signs = load_word(thread, share, last + sign_word(group, block.chunk, block.index));
-        const auto last_scale = std::bit_cast<float>(last[scale_word(group, block.chunk, block.index)]);
-        const Blend& blend = arguments.blend;
-        const float kept = rounded::multiply(blend.keep, last_scale);
-#pragma unroll
-        for (unsigned g = 0; g < kGroups; ++g) {
-            const float taken = rounded::multiply(blend.take, rounded::multiply(values[g], blend.factor));
-            values[g] = rounded::add(bit_at(thread, signs, g) ? kept : -kept, taken);
-        }
     };
     encode_block(thread, arguments.to, form, scratch);
 }
@@ -273,10 +255,6 @@ ONEBIT_DEVICE void run(const Thread& thread, const DecodeArguments& arguments, S
         const float value = bit_at(thread, signs, g) ? scale : -scale;
         if (share.has(g)) arguments.values[share.begin + share.at(g)] = takes_part ? value : 0;
     }
-}
-
-ONEBIT_DEVICE inline bool is_finite(std::uint32_t float_bits) {
-    return (float_bits & 0x7fffffffU) < 0x7f800000U;
 }
 
 template <typename Thread>

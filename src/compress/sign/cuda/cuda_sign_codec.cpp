@@ -85,21 +85,6 @@ cuda::ErrorBuffers CudaSignFeedback::buffers(const Chunk& chunk, CudaSignFeedbac
             counts_.data() + block};
 }
 
-// --------------------------------------------------------------------------------------------------- Finding ----
-
-Status Finding::ask(cuda::Stream stream) {
-    asked_ = true;
-    ONEBIT_RETURN_IF_ERROR(cuda::copy_later(on_host_.data(), on_device_.data(), on_device_.bytes(), stream));
-    return there_.record(stream);
-}
-
-Status Finding::test(bool* known, unsigned long long* first) {
-    const Status status = there_.test(known);
-    asked_ = status.ok() && !*known;
-    if (status.ok() && *known) *first = on_host_[0];
-    return status;
-}
-
 // --------------------------------------------------------------------------------------------- CudaSignCodec ----
 
 std::unique_ptr<Feedback> CudaSignCodec::make_feedback(std::span<const Chunk> chunks) const {
@@ -118,10 +103,10 @@ void CudaSignCodec::encode(const ValueSource& values, const Feedback& before, Fe
                            const std::uint32_t* last, std::uint32_t* message) const {
     if (slice.first_block == slice.end_block) return;
     const BlockValues first = values.read({slice.chunk, slice.first_block}, nullptr);
-    const float* const of_chunk = first.data - slice.first_block * kBlockElements;
     const cuda::Encoding to = encoding(before, after, slice, message);
-    note(first.blend ? cuda::blend_encode({to, of_chunk, *first.blend, last}, stream_)
-                     : cuda::encode({to, of_chunk}, stream_));
+    note(first.encoder != nullptr
+             ? first.encoder->encode(to, last, stream_)
+             : cuda::encode({to, first.data - slice.first_block * kBlockElements}, stream_));
 }
 
 void CudaSignCodec::average_encode(std::span<const std::uint32_t* const> messages, const Feedback& before,

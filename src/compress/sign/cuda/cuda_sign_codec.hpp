@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "compress/sign/cuda/finding.hpp"
 #include "compress/sign/cuda/kernels.hpp"
 #include "compress/sign/sign_codec.hpp"
 #include "core/aligned_buffer.hpp"
@@ -35,26 +36,6 @@ class DeviceTable {
   private:
     std::vector<T> values_;
     AlignedBuffer<T> on_device_;
-};
-
-/// Where a search on the device leaves its result, and how the host comes to know it without waiting.
-class Finding {
-  public:
-    explicit Finding(Memory& device) : on_device_(1, device), on_host_(1, cuda::pinned_memory()) {}
-
-    unsigned long long* place() { return on_device_.data(); }
-    /// The search is in the stream: what it finds is to be known.
-    Status ask(cuda::Stream stream);
-    bool asked() const { return asked_; }
-    /// Whether the host knows what was asked for, and that. Then, or when the device has failed, nothing is asked any
-    /// more.
-    Status test(bool* known, unsigned long long* first);
-
-  private:
-    AlignedBuffer<unsigned long long> on_device_;
-    AlignedBuffer<unsigned long long> on_host_;
-    cuda::Event there_;
-    bool asked_ = false;
 };
 
 /// SignFeedback on a GPU. What is rarely asked for, to read, replace or mask the error, is done by a SignFeedback, in
@@ -93,8 +74,8 @@ class CudaSignFeedback final : public Feedback, public SignPlaces {
 };
 
 /// SignCodec on a GPU: the same messages and errors to the bit (kernels.hpp says where not). Everything lies in the
-/// device's memory; sources and sinks are arrays there, or blends of one. The verbs put their work into the stream and
-/// return; first_nonfinite alone waits for it. One thread at a time.
+/// device's memory; sources are arrays there or have an encoder, sinks are arrays. The verbs put their work into the
+/// stream and return; first_nonfinite alone waits for it. One thread at a time.
 class CudaSignCodec final : public SignMessages {
   public:
     CudaSignCodec(onebit_scale_t scale, onebit_group_t group, cuda::Stream stream)

@@ -19,10 +19,6 @@ Status encode(const EncodeArguments& arguments, Stream stream) {
     return launch("encode", arguments, stream);
 }
 
-Status blend_encode(const BlendEncodeArguments& arguments, Stream stream) {
-    return launch("blend_encode", arguments, stream);
-}
-
 Status average_encode(const AverageEncodeArguments& arguments, Stream stream) {
     return launch("average_encode", arguments, stream);
 }

@@ -52,14 +52,13 @@ struct EncodeArguments {
 };
 Status encode(const EncodeArguments& arguments, Stream stream);
 
-/// The same for a running mean of what was sent before (Blend).
-struct BlendEncodeArguments {
-    Encoding to;
-    const float* inputs; ///< one per element
-    Blend blend;
-    const std::uint32_t* last; ///< the message that the blend refers to; may be the one that is written
+/// The same for values that lie in no array: puts an encoder of its own into the stream.
+class SliceEncoder {
+  public:
+    virtual ~SliceEncoder() = default;
+    /// `last`: the message that blends refer to; may be the one that is written.
+    virtual Status encode(const Encoding& to, const std::uint32_t* last, Stream stream) const = 0;
 };
-Status blend_encode(const BlendEncodeArguments& arguments, Stream stream);
 
 /// Server: averages one message per rank, in rank order, adds the error and encodes that.
 struct AverageEncodeArguments {

@@ -17,6 +17,66 @@
 /// What a thread does in each pass.
 namespace onebit::cuda {
 
+// ---- The pieces' own gradients, as they lie ----
+
+template <typename Thread>
+ONEBIT_DEVICE void run(const Thread& thread, const LookArguments& arguments, Scratch& /*scratch*/) {
+    const Piece piece = piece_of(thread, arguments.pieces);
+    const Share share = share_of(thread, piece);
+    std::uint32_t words[kGroups] = {};
+    load_gradients(piece, share, 0, words);
+    unsigned first = kBlockElements;
+#pragma unroll
+    for (unsigned g = kGroups; g-- > 0;) {
+        if (!is_finite(words[g])) first = share.at(g);
+    }
+    if (arguments.out != nullptr) {
+#pragma unroll
+        for (unsigned g = 0; g < kGroups; ++g) {
+            if (share.has(g)) arguments.out[piece.offset + share.at(g)] = std::bit_cast<float>(words[g]);
+        }
+    }
+    if (first < kBlockElements) thread.lower(arguments.first, piece.offset + first);
+}
+
+template <typename Thread>
+ONEBIT_DEVICE void run(const Thread& thread, const EncodeGradientsArguments& arguments, Scratch& scratch) {
+    const auto form = [&](const Block& block, const Share& share, float(&values)[kGroups]) {
+        const onebit_group_t group = arguments.to.group;
+        const bool blends = arguments.last != nullptr;
+        std::uint32_t signs = 0;
+        float last_scale = 0;
+        if (blends) {
+            signs = load_word(thread, share, arguments.last + sign_word(group, block.chunk, block.index));
+            last_scale = std::bit_cast<float>(arguments.last[scale_word(group, block.chunk, block.index)]);
+        }
+        std::uint32_t words[kGroups] = {};
+        unsigned first = kBlockElements;
+        // Usually there is one piece; each has a part of the block's elements.
+        const std::size_t end = arguments.first_piece[block.index + 1];
+        for (std::size_t p = arguments.first_piece[block.index]; p < end; ++p) {
+            const Piece piece = arguments.pieces.pieces[p];
+            const auto begin = static_cast<unsigned>(piece.offset - block.begin());
+            const AdamBetas betas = settings_of(piece, arguments.pieces).betas;
+            const float factor = arguments.factors[piece.tensor];
+            load_gradients(piece, share, begin, words);
+#pragma unroll
+            for (unsigned g = 0; g < kGroups; ++g) {
+                const bool here = has(piece, share, begin, g);
+                if (here && !is_finite(words[g])) first = std::min(first, share.at(g));
+                const float scaled = rounded::multiply(std::bit_cast<float>(words[g]), factor);
+                const float before = bit_at(thread, signs, g) ? last_scale : -last_scale;
+                const float value = blends ? first_moment(scaled, before, betas) : scaled;
+                words[g] = here ? std::bit_cast<std::uint32_t>(value) : words[g];
+            }
+        }
+        if (arguments.first != nullptr && first < kBlockElements) thread.lower(arguments.first, block.begin() + first);
+#pragma unroll
+        for (unsigned g = 0; g < kGroups; ++g) values[g] = std::bit_cast<float>(words[g]);
+    };
+    encode_block(thread, arguments.to, form, scratch);
+}
+
 // ---- Steps ----
 
 struct AdamElement {
@@ -288,14 +348,6 @@ ONEBIT_DEVICE void run(const Thread& thread, const MultiplyArguments& arguments,
     float* const out = arguments.out + piece.offset;
     const auto load = [&](unsigned i) { return values[i]; };
     for_each_element(thread, piece, load, [&](unsigned i, float value) { out[i] = rounded::multiply(factor, value); });
-}
-
-template <typename Thread>
-ONEBIT_DEVICE void run(const Thread& thread, const WidenArguments& arguments, Scratch& /*scratch*/) {
-    const Piece piece = piece_of(thread, arguments.pieces);
-    float* const out = arguments.out + piece.offset;
-    const auto load = [&](unsigned i) { return load_gradient(piece, i); };
-    for_each_element(thread, piece, load, [&](unsigned i, std::uint32_t bits) { out[i] = gradient_of(piece, bits); });
 }
 
 template <typename Thread>

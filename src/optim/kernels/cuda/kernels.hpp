@@ -58,6 +58,26 @@ struct Messages {
     const std::uint32_t* mask; ///< one bit per fused element, 1 where it takes part; NULL: all do
 };
 
+// ---- The pieces' own gradients, as they lie ----
+
+/// Looks for the first that is a NaN or an infinity, and gathers them as floats.
+struct LookArguments {
+    Pieces pieces;
+    float* out;                ///< fused; NULL: they aren't gathered
+    unsigned long long* first; ///< one: the least index, of the fused elements, is left there if it is less
+};
+
+/// Encodes some blocks of a chunk: the gradients times their tensors' factors, or the momenta that these make of what
+/// the last message says; and looks at them on the way.
+struct EncodeGradientsArguments {
+    Encoding to;
+    Pieces pieces;
+    const std::size_t* first_piece; ///< by block of the chunk, and one past its last
+    const float* factors;           ///< by tensor
+    const std::uint32_t* last;      ///< may be the message that is written; NULL: no momenta
+    unsigned long long* first;      ///< as above; NULL: they aren't looked at
+};
+
 // ---- Steps ----
 
 /// Adam whole. Whatever changes parameters also writes the pieces' copies of them.
@@ -166,12 +186,6 @@ struct MultiplyArguments {
     Pieces pieces;
     const float* values;
     const float* factors; ///< by tensor
-    float* out;
-};
-
-/// The pieces' own gradients as floats.
-struct WidenArguments {
-    Pieces pieces;
     float* out;
 };
 
