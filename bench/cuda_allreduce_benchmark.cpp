@@ -160,9 +160,11 @@ int main(int argc, char** argv) {
     return run_benchmark(app, argc, argv, options, [&](nlohmann::ordered_json& report) {
         report["ranks"] = ranks;
         report["pointer_nanoseconds"] = measure_pointers();
+        write_report(report, options.json);
         std::printf("%-12s %-12s %12s %12s %10s\n", "# elements", "form", "median us", "GB/s", "of dense");
         for (const std::size_t elements : options.elements) {
             report["sizes"].push_back(measure_size(ranks, elements, options.rounds));
+            write_report(report, options.json);
         }
     });
 }

@@ -100,6 +100,7 @@ int main(int argc, char** argv) {
             Arena arena(elements);
             std::vector<Case> cases = arena.cases();
             report["sizes"].push_back(measure_cases(cases, elements, options.rounds));
+            write_report(report, options.json);
         }
     });
 }

@@ -102,20 +102,29 @@ inline void write_report(const nlohmann::ordered_json& report, const std::string
 }
 
 // What a benchmark's main() does: reads the command line, names the GPU, lets measure(report) print its table and add
-// it to the report, and writes that. Returns the exit status.
+// it to the report, and writes that, also if measure() fails. As it may be killed, measure() writes it after each size,
+// too. Returns the exit status.
 template <typename Measure>
 int run_benchmark(CLI::App& app, int argc, char** argv, const CudaOptions& options, const Measure& measure) {
     CLI11_PARSE(app, argc, argv);
-    try {
-        std::optional<nlohmann::ordered_json> report = describe_device();
-        if (!report) return kNoDevice;
-        measure(*report);
-        write_report(*report, options.json);
-        return EXIT_SUCCESS;
-    } catch (const std::exception& error) {
-        std::fprintf(stderr, "%s: %s\n", app.get_name().c_str(), error.what());
-    }
-    return EXIT_FAILURE;
+    std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ); // what was printed before a crash is in the log
+    const auto succeeds = [&](const auto& part) {
+        try {
+            part();
+            return true;
+        } catch (const std::exception& error) {
+            std::fprintf(stderr, "%s: %s\n", app.get_name().c_str(), error.what());
+        }
+        return false;
+    };
+    std::optional<nlohmann::ordered_json> report;
+    const bool measured = succeeds([&] {
+        report = describe_device();
+        if (report) measure(*report);
+    });
+    if (measured && !report) return kNoDevice;
+    const bool written = !report || succeeds([&] { write_report(*report, options.json); });
+    return measured && written ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
 } // namespace onebit::bench

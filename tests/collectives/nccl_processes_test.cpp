@@ -251,6 +251,7 @@ int run_ranks(int ranks) {
 } // namespace
 
 int main(int argc, char** argv) {
+    std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ); // what was printed before a crash is in the log
     std::vector<int> sizes = {2, 4};
     if (argc > 1) sizes = {std::atoi(argv[1])};
     if (argc > 2 || sizes.front() < 1) {
