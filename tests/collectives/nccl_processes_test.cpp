@@ -4,10 +4,11 @@
 // NCCL's own transport between processes, as a user's communicator, on as many GPUs as there are, be it one: ranks that
 // tell NCCL different names of their host (NCCL_HOSTID) may share a GPU, and talk through sockets.
 //
-//     onebit_nccl_processes [RANKS]    2 and 4 ranks by default
+//     onebit_nccl_processes [RANKS]                            2 and 4 ranks by default
+//     onebit_nccl_processes --time ELEMENTS... [--json FILE]   2 ranks
 //
-// Each rank computes what the host's handles of all ranks give, as threads of its own, and compares the bits. Exit
-// status 77: there is no GPU or no NCCL, or NCCL doesn't let so many ranks share what there is.
+// Each rank computes what the host's handles of all ranks give, as threads of its own, and compares the bits; or calls
+// are timed. Exit status 77: there is no GPU or no NCCL, or NCCL doesn't let so many ranks share what there is.
 
 #include <cuda_runtime.h>
 #include <onebit/onebit_nccl.h>
@@ -17,6 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -25,8 +27,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <fstream>
 #include <new>
+#include <nlohmann/json.hpp>
 #include <onebit/onebit.hpp>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -53,11 +58,30 @@ struct Form {
 constexpr std::array kForms = {Form{ONEBIT_ALGORITHM_FLAT, "flat"}, Form{ONEBIT_ALGORITHM_PIPELINED, "pipelined"},
                                Form{ONEBIT_ALGORITHM_TWO_LEVEL, "two levels"}, Form{ONEBIT_ALGORITHM_DENSE, "dense"}};
 
+/// The command line's.
+struct Options {
+    std::vector<int> ranks = {2, 4};
+    std::vector<std::size_t> timed; ///< numbers of elements; none: results are compared
+    std::string json;
+};
+
 /// What the processes share.
 struct Opening {
     onebit::nccl::UniqueId id;
     std::atomic<int> there = 0; ///< 1: the id is; -1: it won't come
+    std::atomic<int> arrived = 0;
+    std::atomic<int> meetings = 0;
 };
+
+/// Returns when all ranks have come.
+void meet(Opening& opening, int ranks) {
+    const int meeting = opening.meetings;
+    if (++opening.arrived == ranks) {
+        opening.arrived = 0;
+        ++opening.meetings;
+    }
+    while (opening.meetings == meeting) std::this_thread::yield();
+}
 
 onebit_allreduce_config_t config_of(const Form& form, std::size_t count) {
     onebit_allreduce_config_t config = ONEBIT_ALLREDUCE_CONFIG_INIT(count);
@@ -120,6 +144,66 @@ bool compare(const onebit::Communicator& communicator, cudaStream_t stream, cons
     return right;
 }
 
+bool compare_all(const onebit::Communicator& communicator, cudaStream_t stream) {
+    bool right = true;
+    for (const Form& form : kForms) {
+        // Of two nodes or more, with two ranks each.
+        if (form.algorithm == ONEBIT_ALGORITHM_TWO_LEVEL && (communicator.size() < 4 || communicator.size() % 2 != 0))
+            continue;
+        for (const std::size_t count : kCounts) right = compare(communicator, stream, form, count) && right;
+    }
+    return right;
+}
+
+/// The time of a form's calls, from when all ranks begin one to when all have come to its end: the medians of rank 0.
+nlohmann::ordered_json time_size(Opening& opening, const onebit::Communicator& communicator, cudaStream_t stream,
+                                 std::size_t count) {
+    constexpr int kWarmUp = 3;
+    constexpr int kRounds = 21;
+    using Clock = std::chrono::steady_clock;
+    std::vector<float> values = input_of(std::size_t{1} << 16, communicator.rank(), 0);
+    for (std::size_t i = values.size(); i < count; ++i) values.push_back(values[i - (std::size_t{1} << 16)]);
+    values.resize(count);
+    const onebit::DeviceArray<float> input(values);
+    const onebit::DeviceArray<float> output(values);
+    nlohmann::ordered_json rows;
+    for (const Form& form : {kForms[0], kForms[1]}) {
+        onebit_allreduce_config_t config = config_of(form, count);
+        config.memory = ONEBIT_MEMORY_CUDA;
+        onebit::Allreduce handle(communicator, config);
+        std::vector<double> times;
+        for (int round = 0; round < kWarmUp + kRounds; ++round) {
+            meet(opening, communicator.size());
+            const Clock::time_point begin = Clock::now();
+            handle.run(input.data(), output.data());
+            if (cudaStreamSynchronize(stream) != cudaSuccess) throw std::runtime_error("cudaStreamSynchronize");
+            meet(opening, communicator.size());
+            const std::chrono::duration<double, std::micro> time = Clock::now() - begin;
+            if (round >= kWarmUp) times.push_back(time.count());
+        }
+        std::nth_element(times.begin(), times.begin() + kRounds / 2, times.end());
+        rows[form.name] = {{"microseconds", times[kRounds / 2]}};
+    }
+    return {{"elements", count}, {"rounds", kRounds}, {"forms", rows}};
+}
+
+/// Rank 0 prints them, and writes what there is after each size.
+bool time_all(Opening& opening, const Options& options, const onebit::Communicator& communicator, cudaStream_t stream) {
+    nlohmann::ordered_json report = {{"ranks", communicator.size()}, {"transport", "NCCL between processes"}};
+    for (const std::size_t count : options.timed) {
+        report["sizes"].push_back(time_size(opening, communicator, stream, count));
+        if (communicator.rank() != 0) continue;
+        for (const auto& [form, row] : report["sizes"].back()["forms"].items()) {
+            std::printf("%-12zu %-12s %12.1f us\n", count, form.c_str(), row["microseconds"].get<double>());
+        }
+        if (options.json.empty()) continue;
+        std::ofstream file(options.json);
+        file << report.dump(1) << "\n";
+        if (!file.flush()) throw std::runtime_error(options.json + ": can't be written");
+    }
+    return true;
+}
+
 /// The exit status.
 int skip(int rank, const std::string& why) {
     std::printf("rank %d: skipped: %s\n", rank, why.c_str());
@@ -152,7 +236,7 @@ bool refuses_to_share(const onebit::Status& joined) {
                                                        joined.message().find("invalid usage") != std::string::npos);
 }
 
-int run_rank(Opening& opening, int rank, int ranks) {
+int run_rank(Opening& opening, const Options& options, int rank, int ranks) {
     int devices = 0;
     if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) return skip(rank, "there is no GPU");
     if (const cudaError_t set = cudaSetDevice(rank % devices); set != cudaSuccess) {
@@ -171,17 +255,15 @@ int run_rank(Opening& opening, int rank, int ranks) {
         onebit_comm_t handle = nullptr;
         onebit::check(onebit_comm_create_nccl(comm, stream, &handle));
         const onebit::Communicator communicator(handle);
-        for (const Form& form : kForms) {
-            // Of two nodes or more, with two ranks each.
-            if (form.algorithm == ONEBIT_ALGORITHM_TWO_LEVEL && (ranks < 4 || ranks % 2 != 0)) continue;
-            for (const std::size_t count : kCounts) right = compare(communicator, stream, form, count) && right;
-        }
+        const bool done = options.timed.empty() ? compare_all(communicator, stream)
+                                                : time_all(opening, options, communicator, stream);
+        right = done && right;
     }
     right = onebit::nccl::check(*api, nullptr, api->comm_destroy(comm), "ncclCommDestroy").ok() && right;
     return right ? 0 : kFailed;
 }
 
-[[noreturn]] void be_rank(Opening& opening, int rank, int ranks) {
+[[noreturn]] void be_rank(Opening& opening, const Options& options, int rank, int ranks) {
     prctl(PR_SET_PDEATHSIG, SIGKILL); // none outlives the test
     setenv("ONEBIT_NODE_SIZE", "2", 1);
     setenv("ONEBIT_TIMEOUT", std::to_string(kTimeout).c_str(), 1);
@@ -193,7 +275,7 @@ int run_rank(Opening& opening, int rank, int ranks) {
     setenv("NCCL_DEBUG", "WARN", 0);
     int code = kFailed;
     try {
-        code = run_rank(opening, rank, ranks);
+        code = run_rank(opening, options, rank, ranks);
     } catch (const std::exception& error) {
         code = fail(rank, error.what());
     }
@@ -221,14 +303,14 @@ int reap(std::vector<pid_t>* processes) {
 }
 
 /// The worst exit status of the ranks, each a process. CUDA is begun in them alone, as it doesn't live through a fork.
-int run_ranks(int ranks) {
+int run_ranks(const Options& options, int ranks) {
     void* const shared = mmap(nullptr, sizeof(Opening), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (shared == MAP_FAILED) return kFailed;
     Opening& opening = *new (shared) Opening;
     std::vector<pid_t> processes;
     for (int rank = 0; rank < ranks; ++rank) {
         const pid_t process = fork();
-        if (process == 0) be_rank(opening, rank, ranks);
+        if (process == 0) be_rank(opening, options, rank, ranks);
         if (process < 0) {
             stop(processes);
             return kFailed;
@@ -253,21 +335,40 @@ int run_ranks(int ranks) {
     return kFailed;
 }
 
+/// False: it means nothing.
+bool read_options(int argc, char** argv, Options* options) {
+    std::string option;
+    for (int i = 1; i < argc; ++i) {
+        const std::string word = argv[i];
+        if (word == "--time" || word == "--json") {
+            option = word;
+        } else if (option == "--time") {
+            options->ranks = {2};
+            options->timed.push_back(std::strtoull(word.c_str(), nullptr, 10));
+            if (options->timed.back() == 0) return false;
+        } else if (option == "--json") {
+            options->json = word;
+        } else {
+            options->ranks = {std::atoi(word.c_str())};
+        }
+    }
+    return options->ranks.front() > 0 && (option.empty() || !options->timed.empty());
+}
+
 } // namespace
 
 int main(int argc, char** argv) {
     std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ); // what was printed before a crash is in the log
-    std::vector<int> sizes = {2, 4};
-    if (argc > 1) sizes = {std::atoi(argv[1])};
-    if (argc > 2 || sizes.front() < 1) {
-        std::fprintf(stderr, "usage: onebit_nccl_processes [RANKS]\n");
+    Options options;
+    if (!read_options(argc, argv, &options)) {
+        std::fprintf(stderr, "usage: onebit_nccl_processes [RANKS | --time ELEMENTS... [--json FILE]]\n");
         return kFailed;
     }
     bool failed = false;
     bool passed = false;
-    for (const int ranks : sizes) {
+    for (const int ranks : options.ranks) {
         std::fflush(stdout); // or each rank has what is left in there
-        const int code = run_ranks(ranks);
+        const int code = run_ranks(options, ranks);
         failed = failed || code == kFailed;
         passed = passed || code == 0;
         std::printf("%d ranks over NCCL: %s\n", ranks, code == 0 ? "passed" : code == kSkipped ? "skipped" : "FAILED");
