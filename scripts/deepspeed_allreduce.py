@@ -3,11 +3,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """DeepSpeed's compressed_allreduce between ranks that share a GPU, beside onebit's there, of as many elements.
 
-    cuda_allreduce_benchmark --json allreduce.json && deepspeed_allreduce.py allreduce.json --json deepspeed.json
+    cuda_allreduce_benchmark --json allreduce.json
+    onebit_nccl_processes --time 262144 4194304 67108864 --json processes.json
+    deepspeed_allreduce.py allreduce.json --processes processes.json --json deepspeed.json
 
-The ranks are processes, connected by torch's NCCL, which takes them for hosts of their own. A call is timed on the host, from
-when all ranks begin it to when the GPU has come to its end; medians of rank 0. What onebit took is read from its figures.
-Exit status 77, with the reason: there is no PyTorch with a GPU, no DeepSpeed that has the function (0.19.6 was the last), no CuPy.
+The ranks are processes, connected by torch's NCCL over sockets, for they share a GPU, and NCCL takes them for hosts of their
+own. A call is timed on the host, from when all ranks begin it to when the GPU has come to its end; medians of rank 0. What
+onebit took is read from its figures: in allreduce.json its ranks are threads that share pinned memory, a shorter way; in
+processes.json they are connected as DeepSpeed's are, and these alone are compared like for like.
+Exit status 77, with the reason: there is no PyTorch with a GPU, no DeepSpeed that has the function (0.19.6 was the last), no
+CuPy, or there are no figures.
 """
 
 import argparse
@@ -24,6 +29,8 @@ from torch_fused_adam import NO_TORCH, WARM_UP, torch_with_gpu
 
 DEVICE = "cuda"
 BACKEND = "nccl"
+# As onebit_nccl_processes sets them.
+NCCL_SETTINGS = {"NCCL_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1", "NCCL_MNNVL_ENABLE": "0", "NCCL_DEBUG": "WARN"}
 
 
 def what_is_missing():
@@ -36,7 +43,11 @@ def what_is_missing():
     try:
         import cupy
         from deepspeed.runtime.comm.nccl import NcclBackend  # noqa: F401
-        cupy.packbits(cupy.ones(8, dtype=bool))
+        from deepspeed.runtime.compression.cupy import CupyBackend
+        convert = CupyBackend()  # by DLPack, there and back, which not every CuPy does with every PyTorch
+        bits = cupy.packbits(convert.torch2cupy(torch.ones(8, device=DEVICE).bool()))
+        if convert.cupy2torch(bits).tolist() != [255]:
+            return "what CuPy packs doesn't come back to PyTorch"
     except Exception as error:  # an installation may be broken in many ways
         return f"DeepSpeed's compressed_allreduce can't be used: {error}"
     return None
@@ -69,56 +80,73 @@ def measure(torch, dist, backend, elements, rounds):
     return times
 
 
-def run_rank(rank, ranks, port, sizes, results):
-    """One process: the times of all sizes; rank 0 writes them to the file `results`."""
+def run_rank(rank, ranks, port, figures, processes, file):
+    """One process. Rank 0 prints, and writes to the file, what there is after each size, for it may be killed."""
     os.environ.update({"RANK": str(rank), "WORLD_SIZE": str(ranks), "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1",
-                       "MASTER_PORT": str(port), "NCCL_HOSTID": f"rank-{rank}", "NCCL_SOCKET_IFNAME": "lo"})
+                       "MASTER_PORT": str(port), "NCCL_HOSTID": f"rank-{rank}"})
+    for name, value in NCCL_SETTINGS.items():
+        os.environ.setdefault(name, value)
     import torch
+    import deepspeed
     import deepspeed.comm as dist
     dist.init_distributed(dist_backend=BACKEND, auto_mpi_discovery=False, verbose=False)
     from deepspeed.runtime.comm.nccl import NcclBackend
     backend = NcclBackend()
-    medians = [1e6 * statistics.median(measure(torch, dist, backend, size["elements"], size["rounds"])) for size in sizes]
-    if rank == 0:
-        Path(results).write_text(json.dumps(medians))
+    report = {"deepspeed": deepspeed.__version__, "torch": torch.__version__, "ranks": ranks, "sizes": []}
+    for size in figures["sizes"]:
+        times = measure(torch, dist, backend, size["elements"], size["rounds"])
+        if rank == 0:
+            forms = {"threads": size["forms"], "processes": forms_of(processes, size["elements"])}
+            report["sizes"].append(compare(size["elements"], 1e6 * statistics.median(times), forms))
+            if file:
+                file.write_text(json.dumps(report, indent=1) + "\n")
     torch.distributed.destroy_process_group()
 
 
-def compare(size, microseconds):
-    """A size's row, printed and as it goes into the report."""
-    elements = size["elements"]
+def forms_of(figures, elements):
+    """Those of a size, if there are any."""
+    return next((size["forms"] for size in figures.get("sizes", []) if size["elements"] == elements), {})
+
+
+def compare(elements, microseconds, forms):
+    """A size's rows, printed and as they go into the report."""
     print(f"{elements:<12} {'DeepSpeed compressed_allreduce':<34} {microseconds:12.1f}", flush=True)
     row = {"elements": elements, "microseconds": microseconds, "times_deepspeed": {}}
-    for name, form in size["forms"].items():
-        row["times_deepspeed"][name] = microseconds / form["microseconds"]
-        print(f"{elements:<12} {'onebit ' + name:<34} {form['microseconds']:12.1f} {row['times_deepspeed'][name]:14.2f}")
+    for ranks, by_name in forms.items():
+        ratios = row["times_deepspeed"][ranks] = {}
+        for name, form in by_name.items():
+            ratios[name] = microseconds / form["microseconds"]
+            call = f"onebit {name}, {ranks}"
+            print(f"{elements:<12} {call:<34} {form['microseconds']:12.1f} {ratios[name]:14.2f}", flush=True)
     return row
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("allreduce", type=Path, help="what cuda_allreduce_benchmark --json wrote")
+    parser.add_argument("--processes", type=Path, help="what onebit_nccl_processes --time --json wrote")
     parser.add_argument("--json", type=Path, help="file for the table as JSON")
     options = parser.parse_args()
     missing = what_is_missing()
+    figures = json.loads(options.allreduce.read_text())
+    if missing is None and not figures.get("sizes"):
+        missing = "the allreduce's figures have no sizes"
     if missing is not None:
         print(f"skipped: {missing}")
         return NO_TORCH
 
     import deepspeed
     import torch.multiprocessing
-    figures = json.loads(options.allreduce.read_text())
-    ranks, sizes = figures["ranks"], figures["sizes"]
-    results = options.allreduce.with_suffix(".deepspeed")
-    torch.multiprocessing.spawn(run_rank, (ranks, free_port(), sizes, results), nprocs=ranks)
-    medians = json.loads(results.read_text())
-    results.unlink()
-    print(f"# DeepSpeed {deepspeed.__version__}, PyTorch {torch.__version__}, {ranks} ranks")
-    print(f"{'# elements':<12} {'call':<34} {'median us':>12} {'times as quick':>14}")
-    report = {"deepspeed": deepspeed.__version__, "torch": torch.__version__, "ranks": ranks,
-              "sizes": [compare(size, microseconds) for size, microseconds in zip(sizes, medians)]}
-    if options.json:
-        options.json.write_text(json.dumps(report, indent=1) + "\n")
+    processes = json.loads(options.processes.read_text()) if options.processes else {}
+    ranks = figures["ranks"]
+    if processes.get("ranks", ranks) != ranks:
+        parser.error(f"{options.processes} is of another number of ranks")
+    print(f"# DeepSpeed {deepspeed.__version__}, PyTorch {torch.__version__}, {ranks} ranks: processes that share a GPU, "
+          "connected by NCCL over sockets")
+    print("# onebit's ranks: threads that share pinned memory, a shorter way" +
+          ("; and processes, connected as DeepSpeed's are" if processes else ""))
+    print(f"{'# elements':<12} {'call':<34} {'median us':>12} {'times as quick':>14}", flush=True)
+    torch.multiprocessing.spawn(run_rank, (ranks, free_port(), figures, processes, options.json), nprocs=ranks)
     return 0
 
 

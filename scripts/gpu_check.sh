@@ -160,7 +160,8 @@ wanted = [
     ("decode, of a copy's bytes per second", ">=", 0.85, ("kernels", "largest", "cases", "decode", "of_copy")),
     ("1-bit Adam's passes, of the time of PyTorch's fused Adam", "<=", 1.0,
      ("torch", "largest", "onebit_over_torch", "1-bit Adam, several tensors")),
-    ("an allreduce, times as quick as DeepSpeed's", ">=", 5, ("deepspeed", "largest", "times_deepspeed", "pipelined")),
+    ("an allreduce, times as quick as DeepSpeed's", ">=", 5,
+     ("deepspeed", "largest", "times_deepspeed", "threads", "pipelined")),
     ("a look at a known address, nanoseconds", "<", 50, ("allreduce", "pointer_nanoseconds", "device")),
 ]
 meets = {">=": lambda value, bar: value >= bar, "<=": lambda value, bar: value <= bar,
