@@ -8,16 +8,26 @@ set -euo pipefail
 
 usage() {
     cat <<'END'
-usage: gpu_check.sh [FOLDER]
+usage: [GPU_CHECK_SECONDS=560] gpu_check.sh [FOLDER]
 
 Runs the GPU tests and benchmarks, and writes what they print to FOLDER/gpu_check.txt, and their results, why a step was
-skipped, their figures and whether these reach their targets to FOLDER/gpu_check.json (default: the current folder).
+skipped or failed, their figures and whether these reach their targets to FOLDER/gpu_check.json (default: the current
+folder). Each step has a time limit, and all together have GPU_CHECK_SECONDS; what fails or hangs is left behind, and the
+rest runs. The JSON is written before and after each step, so that a run that is killed leaves what was found until then.
 Where python3 has a PyTorch for GPUs, its fused Adam is timed, too, and with a DeepSpeed of at most 0.19.6 and CuPy the
 compressed allreduce of that. Where the machine has no NCCL, the bundle's is taken (for Hopper alone), or python3's.
 In a checkout it builds them first, with nvcc; in a bundle, which
 scripts/bundle.sh makes for machines without packages, everything lies beside it.
 Exit status: 0 all passed, 77 there is no GPU, else 1.
 END
+}
+
+work=    # a folder that goes when this ends
+running= # the process group of the command that has a time limit, while there is one
+
+clean_up() {
+    if [[ -n $running ]]; then kill -KILL -- "-$running" 2>/dev/null || true; fi
+    rm -rf "$work"
 }
 
 # Sets `programs` and `scripts`, folders that have them all.
@@ -34,15 +44,46 @@ find_programs() {
     fi
 }
 
+# Runs a command until `step_end`, and ends it then. What it leaves behind ends with it, and would keep the log open.
+limited() {
+    local code=0 left=$((step_end - SECONDS))
+    timeout -k 5 "$((left > 0 ? left : 1))" "$@" &
+    running=$!
+    wait "$running" 2>/dev/null || code=$? # without bash's own words on signals
+    kill -KILL -- "-$running" 2>/dev/null || true
+    running=
+    return "$code"
+}
+
+# The same for what takes no time, if it works at all.
+briefly() {
+    local step_end=$((SECONDS + 10))
+    limited "$@"
+}
+
 # A program of onebit's, which alone goes with the bundle's libraries: PyTorch has others.
 program() {
-    LD_LIBRARY_PATH=$libraries "$programs/$1" "${@:2}"
+    limited env LD_LIBRARY_PATH="$libraries" "$programs/$1" "${@:2}"
+}
+
+# A python3 that does nothing is none.
+has_python() {
+    if [[ -z $python ]]; then
+        python=no
+        if briefly python3 -c 'import json' &>/dev/null; then python=yes; fi
+    fi
+    [[ $python == yes ]]
+}
+
+# Prints a line of its own.
+say() {
+    printf '%s\n' "$*" | tee -a "$folder/gpu_check.txt"
 }
 
 # Whether all GPUs are what the bundle's NCCL has code for.
 only_hopper() {
     local capabilities
-    capabilities=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null) || return 1
+    capabilities=$(briefly nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null) || return 1
     [[ -n $capabilities ]] && ! grep -qvx '9\.[0-9]' <<<"$capabilities"
 }
 
@@ -55,95 +96,150 @@ find_nccl() {
     done <<<"$libraries:"
     place=${libraries%%:*}/libnccl.so.2.gz
     if [[ -e $place ]] && only_hopper; then
-        mkdir -p "$folder/nccl"
-        gzip -dc "$place" | cp --sparse=always /dev/stdin "$folder/nccl/libnccl.so.2"
-        libraries+=:$folder/nccl
-        echo "NCCL of the bundle, unpacked into $folder/nccl"
+        mkdir -p "$work/nccl"
+        gzip -dc "$place" | cp --sparse=always /dev/stdin "$work/nccl/libnccl.so.2"
+        libraries+=:$work/nccl
+        say "NCCL of the bundle"
         return
     fi
-    if ! command -v python3 >/dev/null; then return; fi
+    if ! has_python; then return; fi
     place=$(
-        python3 - <<'END'
+        briefly python3 -c '
 import pathlib, sys
 places = (pathlib.Path(folder, "nvidia/nccl/lib") for folder in sys.path)
 print(next((place for place in places if (place / "libnccl.so.2").exists()), ""))
-END
+'
     ) || return 0
     if [[ -z $place ]]; then return; fi
     libraries+=:$place
-    echo "NCCL of python3's packages: $place"
+    say "NCCL: of python3's packages, $place"
 }
 
-# Text as JSON.
+# Text as JSON: a log may have any bytes, and be cut anywhere.
 quoted() {
-    printf '"%s"' "$(tr -d '\000-\037' <<<"$1" | sed 's/[\\"]/\\&/g')"
+    printf '"%s"' "$(LC_ALL=C tr -cd '\11\12\40-\176' <<<"$1" |
+        sed -z 's/[\\"]/\\&/g; s/\t/\\t/g; s/\n$//; s/\n/\\n/g')"
 }
 
-# Prints a step's name, runs it, and sets `result` to passed, skipped or failed. Adds to `table` and `steps` (JSON).
-step() {
-    local name=$1 code=0 reason='' log=$folder/step.txt
-    shift
-    echo "==> $name"
-    "$@" 2>&1 | tee "$log" || code=${PIPESTATUS[0]}
-    case $code in
-        0) result=passed ;;
-        77)
-            result=skipped
-            reason=$(sed -n '/skipped: /{s/.*skipped: //p;q}' "$log")
-            ;;
-        *) result=failed ;;
+# A step's row for the report: NAME RESULT REASON SECONDS [LOG]
+row() {
+    printf '{"name": %s, "result": "%s", "reason": %s, "seconds": %d%s}' \
+        "$(quoted "$1")" "$2" "$(quoted "$3")" "$4" "${5:+, \"log\": $(quoted "$5")}"
+}
+
+# Writes all that was found so far.
+write_report() {
+    local part=$folder/gpu_check.json.part name all
+    all=$(printf ',\n%s' "${steps[@]}")
+    {
+        printf '{"tests": "%s", "nccl": "%s", "steps": [%s]' "$tests" "$nccl" "${all:1}"
+        for name in kernels passes torch allreduce deepspeed; do
+            printf ',\n"%s": %s' "$name" "${figures[$name]:-null}"
+        done
+        printf '}\n'
+    } >"$part"
+    mv "$part" "$folder/gpu_check.json"
+}
+
+# Passes the beginning of a log on as it comes in, and its end when it is there; what lies between is left out.
+kept() {
+    local bytes=$((512 << 10)) end=$work/end.txt
+    stdbuf -o0 head -c "$bytes" 2>/dev/null || head -c "$bytes"
+    tail -c "$bytes" >"$end"
+    if [[ -s $end ]]; then printf '\n[... the end of the log:]\n' | cat - "$end"; fi
+}
+
+# Runs a command for so many seconds: SECONDS COMMAND... Shows what it prints, and keeps it in `log`.
+run_logged() {
+    local step_end=$((SECONDS + $1)) code=0 reader
+    {
+        reader=$!
+        "${@:2}" || code=$?
+    } > >(kept | tee -a "$log" "$folder/gpu_check.txt") 2>&1
+    # Not for ever: a process that a GPU's driver holds can't be killed, and keeps the log open.
+    timeout 5 tail -s 0.02 --pid="$reader" -f /dev/null || kill "$reader" 2>/dev/null || true
+    return "$code"
+}
+
+# Sets `result` and `reason` by an exit status: CODE SECONDS LIMIT
+judge() {
+    result=failed
+    reason="exit status $1"
+    if (($1 > 128)); then reason="signal $(kill -l "$1" 2>/dev/null || echo $(($1 - 128)))"; fi
+    case $1 in
+        0) result=passed reason='' ;;
+        77) result=skipped ;;
+        124 | 137) if (($2 >= $3)); then reason="took more than $3 s"; fi ;;
     esac
-    rm -f "$log"
-    echo "==> $name: $result"
-    table+=("$(printf '%-60s %s' "$name" "$result${reason:+: $reason}")")
-    steps+=${steps:+, }$(printf '{"name": %s, "result": "%s", "reason": %s}' \
-        "$(quoted "$name")" "$result" "$(quoted "$reason")")
+    # These tests pass where not even one rank has an NCCL.
+    if [[ $result == passed ]] && grep -q 'skipped: NCCL with 1 ranks' "$log"; then result=skipped; fi
+    if [[ $result == skipped ]]; then reason=$(sed -n '/skipped: /{s/.*skipped: //p;q}' "$log"); fi
 }
 
-# A benchmark's step: what it writes as JSON comes into `figures`.
+# Prints a step's name, runs it for at most so many seconds, and until `until`: NAME SECONDS COMMAND... Sets `result` to
+# passed, skipped or failed. Adds to `table` and `steps` (JSON).
+step() {
+    local name=$1 limit=$2 begin=$SECONDS code=0 reason='no time left' log=$work/step.txt end=''
+    if ((limit > until - SECONDS)); then limit=$((until - SECONDS)); fi
+    say "==> $name"
+    steps+=("$(row "$name" running '' 0)")
+    : >"$log"
+    if ((limit < 3)); then
+        result=skipped
+    else
+        write_report
+        run_logged "$limit" "${@:3}" || code=$?
+        judge "$code" $((SECONDS - begin)) "$limit"
+    fi
+    if [[ $result == failed ]]; then end=$(tail -c 4000 "$log" | tr -d '\0'); fi
+    steps[-1]=$(row "$name" "$result" "$reason" $((SECONDS - begin)) "$end")
+    write_report
+    say "==> $name: $result${reason:+: $reason}"
+    table+=("$(printf '%-60s %4d s  %s' "$name" $((SECONDS - begin)) "$result${reason:+: $reason}")")
+}
+
+# Whether a file is all of a report. Without python3: as those who write it end it.
+is_report() {
+    if [[ ! -s $1 ]]; then return 1; fi
+    if has_python; then
+        briefly python3 -c 'import json, sys; json.load(open(sys.argv[1]), parse_constant=int)' "$1" &>/dev/null
+    else
+        [[ $(head -n 1 "$1") == '{' && $(tail -n 1 "$1") == '}' ]]
+    fi
+}
+
+# A benchmark's step: NAME KEY SECONDS COMMAND... What it writes as JSON, be it a part, comes into `figures` by the key.
 measure() {
     local file=$folder/figures.json
     rm -f "$file"
-    step "$1" "${@:2}" --json "$file"
-    figures=null
-    if [[ -s $file ]]; then figures=$(<"$file"); fi
+    step "$1" "$3" "${@:4}" --json "$file"
+    if is_report "$file"; then figures[$2]=$(<"$file"); fi
     rm -f "$file"
+    write_report
 }
 
-# The tests that need NCCL; skipped where not even one rank has it.
-nccl_in_one_process() {
-    local log=$folder/nccl.txt code=0
-    program onebit_cuda_tests "[nccl]" | tee "$log" || code=${PIPESTATUS[0]}
-    if ((code == 0)) && grep -q 'skipped: NCCL with 1 ranks' "$log"; then code=77; fi
-    rm -f "$log"
-    return "$code"
-}
-
-# Times a rival: SCRIPT, ONEBIT'S FIGURES (JSON), OPTIONS...
+# Times a rival: SCRIPT, KEY OF ONEBIT'S FIGURES, OPTIONS...
 beside() {
-    local script=$1 file=$folder/onebit.json code=0
-    if [[ $2 == null ]]; then
+    if [[ -z ${figures[$2]:-} ]]; then
         echo "skipped: there are no figures of onebit's"
         return 77
-    elif ! command -v python3 >/dev/null; then
+    elif ! has_python; then
         echo "skipped: there is no python3"
         return 77
     fi
-    echo "$2" >"$file"
-    python3 "$scripts/$script" "$file" "${@:3}" || code=$?
-    rm -f "$file"
-    return "$code"
+    echo "${figures[$2]}" >"$work/onebit.json"
+    limited python3 "$scripts/$1" "$work/onebit.json" "${@:3}"
 }
 
 # Adds to FILE, and prints, what the figures of the largest size come to beside what they are to reach: name, value, bar,
 # met; null where it was not measured.
 add_targets() {
-    if ! command -v python3 >/dev/null; then
+    if ! has_python; then
         echo "targets: left out, for there is no python3"
         return
     fi
-    python3 - "$1" <<'END'
-import json, sys
+    timeout 30 python3 - "$1" <<'END'
+import json, os, sys
 
 def look_up(figures, *way):
     try:
@@ -173,48 +269,44 @@ for name, relation, bar, way in wanted:
     report["targets"].append({"name": name, "value": value, "bar": f"{relation} {bar}", "met": met})
     shown = "not measured" if value is None else f"{value:.3g}"
     print(f"{name:<60} {shown:>12} {relation:>2} {bar:<5} {'' if met is None else 'met' if met else 'MISSED'}")
-with open(sys.argv[1], "w") as file:
+with open(sys.argv[1] + ".part", "w") as file:
     json.dump(report, file, indent=1)
     file.write("\n")
+os.replace(file.name, sys.argv[1])
 END
 }
 
 check_all() {
-    local tests nccl kernels passes torch allreduce deepspeed figures file results=() table=() steps=''
+    local until=$((SECONDS + total)) tests=running nccl=running results=() table=() steps=() result reason python=''
+    local -A figures=()
+    has_python || true
     find_nccl
-    step "The machine" program onebit_info
-    step "Tests" program onebit_cuda_tests "~[nccl]"
+    step "The machine" 40 program onebit_info
+    step "Tests" 120 program onebit_cuda_tests '~[nccl]'
     tests=$result
     results+=("$result")
     # There need not be an NCCL.
-    step "NCCL in one process" nccl_in_one_process
+    step "NCCL in one process" 60 program onebit_cuda_tests '[nccl]'
     if [[ $result == failed ]]; then results+=("$result"); fi
-    step "NCCL between processes" program onebit_nccl_processes
+    step "NCCL between processes" 150 program onebit_nccl_processes
     nccl=$result
     if [[ $result == failed ]]; then results+=("$result"); fi
-    measure "Kernels beside a copy from device to device" program cuda_kernel_benchmark
-    kernels=$figures
+    measure "Kernels beside a copy from device to device" kernels 60 program cuda_kernel_benchmark
     results+=("$result")
-    measure "The optimizers' passes beside a copy from device to device" program cuda_passes_benchmark
-    passes=$figures
+    measure "The optimizers' passes beside a copy from device to device" passes 90 program cuda_passes_benchmark
     results+=("$result")
-    measure "PyTorch's fused Adam beside onebit's steps" beside torch_fused_adam.py "$passes"
-    torch=$figures
+    measure "PyTorch's fused Adam beside onebit's steps" torch 90 beside torch_fused_adam.py passes
     if [[ $result == failed ]]; then results+=("$result"); fi # it need not be there
-    measure "Allreduces between two ranks on one GPU" program cuda_allreduce_benchmark
-    allreduce=$figures
+    measure "Allreduces between two ranks on one GPU" allreduce 60 program cuda_allreduce_benchmark
     results+=("$result")
-    measure "DeepSpeed's compressed allreduce beside onebit's" beside deepspeed_allreduce.py "$allreduce"
-    deepspeed=$figures
+    measure "DeepSpeed's compressed allreduce beside onebit's" deepspeed 120 beside deepspeed_allreduce.py allreduce
     if [[ $result == failed ]]; then results+=("$result"); fi # likewise
-    file=$folder/gpu_check.json
-    printf '{"tests": "%s", "nccl": "%s", "steps": [%s], "kernels": %s, "passes": %s, "torch": %s, "allreduce": %s, ' \
-        "$tests" "$nccl" "$steps" "$kernels" "$passes" "$torch" "$allreduce" >"$file"
-    printf '"deepspeed": %s}\n' "$deepspeed" >>"$file"
-    echo
-    printf '%s\n' "${table[@]}"
-    echo
-    add_targets "$file"
+    {
+        echo
+        printf '%s\n' "${table[@]}"
+        echo
+        add_targets "$folder/gpu_check.json" 2>&1 || echo "targets: they can't be looked up"
+    } | tee -a "$folder/gpu_check.txt"
     case "${results[*]}" in
         "passed passed passed passed") return 0 ;;
         "skipped skipped skipped skipped") return 77 ;;
@@ -223,16 +315,28 @@ check_all() {
 }
 
 main() {
-    local folder programs scripts libraries result
+    local folder programs scripts libraries total=${GPU_CHECK_SECONDS:-560} code=0
     if [[ ${1:-} == -h || ${1:-} == --help ]]; then
         usage
         exit 0
+    fi
+    if ! [[ $total =~ ^[0-9]+$ ]]; then
+        echo "gpu_check.sh: GPU_CHECK_SECONDS: $total is no number of seconds" >&2
+        exit 1
     fi
     folder=${1:-.}
     mkdir -p "$folder"
     folder=$(cd "$folder" && pwd)
     find_programs
-    check_all 2>&1 | tee "$folder/gpu_check.txt"
+    work=$(mktemp -d)
+    trap clean_up EXIT
+    trap 'exit 1' HUP INT TERM
+    # What hangs is to say so before its step's time is over.
+    export ONEBIT_TIMEOUT=${ONEBIT_TIMEOUT:-30} ONEBIT_TEST_WATCHDOG=${ONEBIT_TEST_WATCHDOG:-40}
+    rm -f "$folder/gpu_check.json"
+    : >"$folder/gpu_check.txt"
+    check_all || code=$?
+    return "$code"
 }
 
 main "$@"
