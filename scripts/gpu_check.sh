@@ -15,7 +15,7 @@ skipped or failed, their figures and whether these reach their targets to FOLDER
 folder). Each step has a time limit, and all together have GPU_CHECK_SECONDS; what fails or hangs is left behind, and the
 rest runs. The JSON is written before and after each step, so that a run that is killed leaves what was found until then.
 Where python3 has a PyTorch for GPUs, its fused Adam is timed, too, and with a DeepSpeed of at most 0.19.6 and CuPy the
-compressed allreduce of that. Where the machine has no NCCL, the bundle's is taken (for Hopper alone), or python3's.
+compressed allreduce of that. On Hopper the bundle's NCCL is taken, elsewhere the machine's, or python3's.
 In a checkout it builds them first, with nvcc; in a bundle, which
 scripts/bundle.sh makes for machines without packages, everything lies beside it.
 Exit status: 0 all passed, 77 there is no GPU, else 1.
@@ -87,21 +87,24 @@ only_hopper() {
     [[ -n $capabilities ]] && ! grep -qvx '9\.[0-9]' <<<"$capabilities"
 }
 
+# Puts the bundle's NCCL before all other `libraries`: the machine's own may be too old.
+take_bundled_nccl() {
+    local packed=${libraries%%:*}/libnccl.so.2.gz
+    if [[ ! -e $packed ]] || ! only_hopper; then return 1; fi
+    mkdir "$work/nccl" || return 1
+    gzip -dc "$packed" | cp --sparse=always /dev/stdin "$work/nccl/libnccl.so.2" || return 1
+    libraries=$work/nccl:$libraries
+    say "NCCL: the bundle's"
+}
+
 # Adds the bundle's NCCL to `libraries`, or that of python3's packages, where the machine has none of its own.
 find_nccl() {
     local place
+    if take_bundled_nccl; then return; fi
     if [[ $(PATH=$PATH:/sbin:/usr/sbin ldconfig -p 2>/dev/null) == *libnccl.so.2* ]]; then return; fi
     while read -rd : place; do
         if [[ -e $place/libnccl.so.2 ]]; then return; fi
     done <<<"$libraries:"
-    place=${libraries%%:*}/libnccl.so.2.gz
-    if [[ -e $place ]] && only_hopper; then
-        mkdir -p "$work/nccl"
-        gzip -dc "$place" | cp --sparse=always /dev/stdin "$work/nccl/libnccl.so.2"
-        libraries+=:$work/nccl
-        say "NCCL of the bundle"
-        return
-    fi
     if ! has_python; then return; fi
     place=$(
         briefly python3 -c '
