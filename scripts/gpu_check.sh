@@ -118,6 +118,22 @@ print(next((place for place in places if (place / "libnccl.so.2").exists()), "")
     say "NCCL: of python3's packages, $place"
 }
 
+# What there is, in short.
+describe_machine() {
+    sed -n 's/^PRETTY_NAME=//p' /etc/os-release
+    getconf GNU_LIBC_VERSION
+    briefly nvidia-smi
+    briefly python3 -c '
+import importlib.metadata, sys
+print("python3", sys.version.split()[0])
+for package in importlib.metadata.distributions():
+    name = (package.metadata["Name"] or "").lower()
+    if name in ("torch", "deepspeed") or name.startswith(("cupy", "nvidia-nccl")):
+        print(name, package.version)
+'
+    program onebit_info
+}
+
 # Text as JSON: a log may have any bytes, and be cut anywhere.
 quoted() {
     printf '"%s"' "$(LC_ALL=C tr -cd '\11\12\40-\176' <<<"$1" |
@@ -284,7 +300,7 @@ check_all() {
     local -A figures=()
     has_python || true
     find_nccl
-    step "The machine" 40 program onebit_info
+    step "The machine" 40 describe_machine
     step "Tests" 120 program onebit_cuda_tests '~[nccl]'
     tests=$result
     results+=("$result")
