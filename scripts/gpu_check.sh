@@ -152,7 +152,7 @@ write_report() {
     all=$(printf ',\n%s' "${steps[@]}")
     {
         printf '{"tests": "%s", "nccl": "%s", "steps": [%s]' "$tests" "$nccl" "${all:1}"
-        for name in kernels passes torch allreduce deepspeed; do
+        for name in kernels passes allreduce processes torch deepspeed; do
             printf ',\n"%s": %s' "$name" "${figures[$name]:-null}"
         done
         printf '}\n'
@@ -287,6 +287,33 @@ run_all_tests() {
     result=$(worst "${results[@]}")
 }
 
+# Sets `nccl`, and adds to `results` what failed: there need not be an NCCL.
+run_nccl() {
+    local ranks
+    run_tests "NCCL in one process" 60 '[nccl]'
+    if [[ $result == failed ]]; then
+        results+=(failed)
+        run_tests_once_more "NCCL in one process" '[nccl]'
+    fi
+    for ranks in 2 4; do
+        step "NCCL between $ranks processes" 75 program onebit_nccl_processes "$ranks"
+        # It need not let four ranks share a GPU.
+        if ((ranks == 2)) || [[ $result == failed ]]; then nccl=$result; fi
+        if [[ $result == failed ]]; then results+=(failed); fi
+    done
+    measure "Allreduces between two processes over NCCL" processes 60 time_over_nccl
+    if [[ $result == failed ]]; then results+=(failed); fi
+}
+
+# Of as many elements as cuda_allreduce_benchmark has.
+time_over_nccl() {
+    if [[ $nccl != passed ]]; then
+        echo "skipped: NCCL between processes: $nccl"
+        return 77
+    fi
+    program onebit_nccl_processes --time $((1 << 18)) $((1 << 22)) $((1 << 26)) "$@"
+}
+
 # Times a rival: SCRIPT, KEY OF ONEBIT'S FIGURES, OPTIONS...
 beside() {
     if [[ -z ${figures[$2]:-} ]]; then
@@ -298,6 +325,15 @@ beside() {
     fi
     echo "${figures[$2]}" >"$work/onebit.json"
     limited python3 "$scripts/$1" "$work/onebit.json" "${@:3}"
+}
+
+beside_deepspeed() {
+    local processes=()
+    if [[ -n ${figures[processes]:-} ]]; then
+        echo "${figures[processes]}" >"$work/processes.json"
+        processes=(--processes "$work/processes.json")
+    fi
+    beside deepspeed_allreduce.py allreduce "${processes[@]}" "$@"
 }
 
 # Adds to FILE, and prints, what the figures of the largest size come to beside what they are to reach: name, value, bar,
@@ -320,13 +356,15 @@ def look_up(figures, *way):
 
 with open(sys.argv[1]) as file:
     report = json.load(file)
+# DeepSpeed's ranks are processes: onebit's as processes are compared with them, if they ran.
+times = ("deepspeed", "largest", "times_deepspeed")
+ranks = "processes" if look_up(report, *times, "processes", "pipelined") else "threads"
 wanted = [
     ("encode, of a copy's bytes per second", ">=", 0.85, ("kernels", "largest", "cases", "encode", "of_copy")),
     ("decode, of a copy's bytes per second", ">=", 0.85, ("kernels", "largest", "cases", "decode", "of_copy")),
     ("1-bit Adam's passes, of the time of PyTorch's fused Adam", "<=", 1.0,
      ("torch", "largest", "onebit_over_torch", "1-bit Adam, several tensors")),
-    ("an allreduce, times as quick as DeepSpeed's", ">=", 5,
-     ("deepspeed", "largest", "times_deepspeed", "threads", "pipelined")),
+    (f"an allreduce of {ranks}, times as quick as DeepSpeed's", ">=", 5, (*times, ranks, "pipelined")),
     ("a look at a known address, nanoseconds", "<", 50, ("allreduce", "pointer_nanoseconds", "device")),
 ]
 meets = {">=": lambda value, bar: value >= bar, "<=": lambda value, bar: value <= bar,
@@ -354,25 +392,18 @@ check_all() {
     run_all_tests
     tests=$result
     results+=("$result")
-    # There need not be an NCCL.
-    run_tests "NCCL in one process" 60 '[nccl]'
-    if [[ $result == failed ]]; then
-        results+=("$result")
-        run_tests_once_more "NCCL in one process" '[nccl]'
-    fi
-    step "NCCL between processes" 150 program onebit_nccl_processes
-    nccl=$result
-    if [[ $result == failed ]]; then results+=("$result"); fi
     measure "Kernels beside a copy from device to device" kernels 60 program cuda_kernel_benchmark
     results+=("$result")
     measure "The optimizers' passes beside a copy from device to device" passes 90 program cuda_passes_benchmark
     results+=("$result")
-    measure "PyTorch's fused Adam beside onebit's steps" torch 90 beside torch_fused_adam.py passes
-    if [[ $result == failed ]]; then results+=("$result"); fi # it need not be there
     measure "Allreduces between two ranks on one GPU" allreduce 60 program cuda_allreduce_benchmark
     results+=("$result")
-    measure "DeepSpeed's compressed allreduce beside onebit's" deepspeed 120 beside deepspeed_allreduce.py allreduce
-    if [[ $result == failed ]]; then results+=("$result"); fi # likewise
+    run_nccl
+    # They need not be there.
+    measure "PyTorch's fused Adam beside onebit's steps" torch 90 beside torch_fused_adam.py passes
+    if [[ $result == failed ]]; then results+=("$result"); fi
+    measure "DeepSpeed's compressed allreduce beside onebit's" deepspeed 120 beside_deepspeed
+    if [[ $result == failed ]]; then results+=("$result"); fi
     {
         echo
         printf '%s\n' "${table[@]}"
@@ -404,7 +435,7 @@ main() {
     trap clean_up EXIT
     trap 'exit 1' HUP INT TERM
     # What hangs is to say so before its step's time is over.
-    export ONEBIT_TIMEOUT=${ONEBIT_TIMEOUT:-30} ONEBIT_TEST_WATCHDOG=${ONEBIT_TEST_WATCHDOG:-40}
+    export ONEBIT_TIMEOUT=${ONEBIT_TIMEOUT:-30} ONEBIT_TEST_WATCHDOG=${ONEBIT_TEST_WATCHDOG:-40} PYTHONUNBUFFERED=1
     rm -f "$folder/gpu_check.json"
     : >"$folder/gpu_check.txt"
     check_all || code=$?
