@@ -97,7 +97,7 @@ take_bundled_nccl() {
     say "NCCL: the bundle's"
 }
 
-# Adds the bundle's NCCL to `libraries`, or that of python3's packages, where the machine has none of its own.
+# Adds that of python3's packages to `libraries`, where there is no other.
 find_nccl() {
     local place
     if take_bundled_nccl; then return; fi
