@@ -367,6 +367,7 @@ int main(int argc, char** argv) {
             nlohmann::ordered_json size = measure_cases(cases, elements, options.rounds);
             size["one_bit_over_dense"] = compare_steps(size.at("cases"), elements);
             report["sizes"].push_back(std::move(size));
+            write_report(report, options.json);
         }
     });
 }

@@ -64,7 +64,7 @@ main() {
     done
     libraries_of "$folder"/bin/* | xargs -I {} cp -L {} "$folder/lib/"
     strip "$folder"/bin/*
-    cp scripts/{gpu_check.sh,torch_fused_adam.py,deepspeed_allreduce.py} "$folder/"
+    cp scripts/{gpu_check.sh,gpu_targets.py,torch_fused_adam.py,deepspeed_allreduce.py} "$folder/"
     nccl=$(find_nccl)
     if [[ -n $nccl ]]; then
         scripts/slim_library.py "$nccl" 90 "$folder/lib/libnccl.so.2.gz"

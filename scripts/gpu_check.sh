@@ -15,7 +15,7 @@ skipped or failed, their figures and whether these reach their targets to FOLDER
 folder). Each step has a time limit, and all together have GPU_CHECK_SECONDS; what fails or hangs is left behind, and the
 rest runs. The JSON is written before and after each step, so that a run that is killed leaves what was found until then.
 Where python3 has a PyTorch for GPUs, its fused Adam is timed, too, and with a DeepSpeed of at most 0.19.6 and CuPy the
-compressed allreduce of that. On Hopper the bundle's NCCL is taken, elsewhere the machine's, or python3's.
+compressed allreduce of that. Where the machine has no NCCL, that of python3's packages is taken, or on Hopper the bundle's.
 In a checkout it builds them first, with nvcc; in a bundle, which
 scripts/bundle.sh makes for machines without packages, everything lies beside it.
 Exit status: 0 all passed, 77 there is no GPU, else 1.
@@ -87,41 +87,46 @@ only_hopper() {
     [[ -n $capabilities ]] && ! grep -qvx '9\.[0-9]' <<<"$capabilities"
 }
 
-# Puts the bundle's NCCL before all other `libraries`: the machine's own may be too old.
-take_bundled_nccl() {
-    local packed=${libraries%%:*}/libnccl.so.2.gz
-    if [[ ! -e $packed ]] || ! only_hopper; then return 1; fi
-    mkdir "$work/nccl" || return 1
-    gzip -dc "$packed" | cp --sparse=always /dev/stdin "$work/nccl/libnccl.so.2" || return 1
-    libraries=$work/nccl:$libraries
-    say "NCCL: the bundle's"
-}
-
-# Adds that of python3's packages to `libraries`, where there is no other.
-find_nccl() {
+# Whether the machine has one where programs find it.
+has_nccl() {
     local place
-    if take_bundled_nccl; then return; fi
     if [[ $(PATH=$PATH:/sbin:/usr/sbin ldconfig -p 2>/dev/null) == *libnccl.so.2* ]]; then return; fi
     while read -rd : place; do
         if [[ -e $place/libnccl.so.2 ]]; then return; fi
     done <<<"$libraries:"
+    return 1
+}
+
+# Where python3's packages have one, if they do.
+nccl_of_python() {
     if ! has_python; then return; fi
-    place=$(
-        briefly python3 -c '
+    briefly python3 -c '
 import pathlib, sys
 places = (pathlib.Path(folder, "nvidia/nccl/lib") for folder in sys.path)
 print(next((place for place in places if (place / "libnccl.so.2").exists()), ""))
 '
-    ) || return 0
-    if [[ -z $place ]]; then return; fi
-    libraries+=:$place
-    say "NCCL: of python3's packages, $place"
+}
+
+# Adds one to `libraries` where the machine has none: that of python3's packages, or the bundle's, which is cut down.
+find_nccl() {
+    local place packed=${libraries%%:*}/libnccl.so.2.gz
+    if has_nccl; then return; fi
+    place=$(nccl_of_python) || place=
+    if [[ -n $place ]]; then
+        libraries+=:$place
+        say "NCCL: of python3's packages, $place"
+    elif [[ -e $packed ]] && only_hopper && mkdir "$work/nccl"; then
+        gzip -dc "$packed" | cp --sparse=always /dev/stdin "$work/nccl/libnccl.so.2" || return 0
+        libraries+=:$work/nccl
+        say "NCCL: the bundle's"
+    fi
 }
 
 # What there is, in short.
 describe_machine() {
     sed -n 's/^PRETTY_NAME=//p' /etc/os-release
     getconf GNU_LIBC_VERSION
+    df -h /dev/shm # of which NCCL takes 34 MB for each communicator and process
     briefly nvidia-smi
     briefly python3 -c '
 import importlib.metadata, sys
@@ -336,51 +341,13 @@ beside_deepspeed() {
     beside deepspeed_allreduce.py allreduce "${processes[@]}" "$@"
 }
 
-# Adds to FILE, and prints, what the figures of the largest size come to beside what they are to reach: name, value, bar,
-# met; null where it was not measured.
+# What the figures come to beside what they are to reach, into the report and printed.
 add_targets() {
-    if ! has_python; then
+    if has_python; then
+        timeout 30 python3 "$scripts/gpu_targets.py" "$folder/gpu_check.json" 2>&1
+    else
         echo "targets: left out, for there is no python3"
-        return
     fi
-    timeout 30 python3 - "$1" <<'END'
-import json, os, sys
-
-def look_up(figures, *way):
-    try:
-        for name in way:
-            figures = max(figures["sizes"], key=lambda size: size["elements"]) if name == "largest" else figures[name]
-        return figures
-    except (KeyError, TypeError, ValueError):
-        return None
-
-with open(sys.argv[1]) as file:
-    report = json.load(file)
-# DeepSpeed's ranks are processes: onebit's as processes are compared with them, if they ran.
-times = ("deepspeed", "largest", "times_deepspeed")
-ranks = "processes" if look_up(report, *times, "processes", "pipelined") else "threads"
-wanted = [
-    ("encode, of a copy's bytes per second", ">=", 0.85, ("kernels", "largest", "cases", "encode", "of_copy")),
-    ("decode, of a copy's bytes per second", ">=", 0.85, ("kernels", "largest", "cases", "decode", "of_copy")),
-    ("1-bit Adam's passes, of the time of PyTorch's fused Adam", "<=", 1.0,
-     ("torch", "largest", "onebit_over_torch", "1-bit Adam, several tensors")),
-    (f"an allreduce of {ranks}, times as quick as DeepSpeed's", ">=", 5, (*times, ranks, "pipelined")),
-    ("a look at a known address, nanoseconds", "<", 50, ("allreduce", "pointer_nanoseconds", "device")),
-]
-meets = {">=": lambda value, bar: value >= bar, "<=": lambda value, bar: value <= bar,
-         "<": lambda value, bar: value < bar}
-report["targets"] = []
-for name, relation, bar, way in wanted:
-    value = look_up(report, *way)
-    met = None if value is None else meets[relation](value, bar)
-    report["targets"].append({"name": name, "value": value, "bar": f"{relation} {bar}", "met": met})
-    shown = "not measured" if value is None else f"{value:.3g}"
-    print(f"{name:<60} {shown:>12} {relation:>2} {bar:<5} {'' if met is None else 'met' if met else 'MISSED'}")
-with open(sys.argv[1] + ".part", "w") as file:
-    json.dump(report, file, indent=1)
-    file.write("\n")
-os.replace(file.name, sys.argv[1])
-END
 }
 
 check_all() {
@@ -408,7 +375,7 @@ check_all() {
         echo
         printf '%s\n' "${table[@]}"
         echo
-        add_targets "$folder/gpu_check.json" 2>&1 || echo "targets: they can't be looked up"
+        add_targets || echo "targets: they can't be looked up"
     } | tee -a "$folder/gpu_check.txt"
     case "${results[*]}" in
         "passed passed passed passed") return 0 ;;
@@ -436,6 +403,7 @@ main() {
     trap 'exit 1' HUP INT TERM
     # What hangs is to say so before its step's time is over.
     export ONEBIT_TIMEOUT=${ONEBIT_TIMEOUT:-30} ONEBIT_TEST_WATCHDOG=${ONEBIT_TEST_WATCHDOG:-40} PYTHONUNBUFFERED=1
+    export NCCL_DEBUG=${NCCL_DEBUG:-WARN} # the only way to hear why it fails
     rm -f "$folder/gpu_check.json"
     : >"$folder/gpu_check.txt"
     check_all || code=$?
