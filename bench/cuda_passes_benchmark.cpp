@@ -260,10 +260,9 @@ class Arena {
             std::uint32_t* const message = messages_.data() + place.first_word;
             const cuda::Encoding to =
                 encoding(place, corrected_.data() + place.chunk.begin, scales_.data() + place.first_block, message);
-            ONEBIT_RETURN_IF_ERROR(
-                cuda::encode_gradients({to, model.pieces(), model.first_piece() + place.first_block, model.ones(),
-                                        message, first_.data()},
-                                       nullptr));
+            ONEBIT_RETURN_IF_ERROR(cuda::encode_gradients(
+                {to, model.pieces(), model.first_piece() + place.first_block, model.ones(), message, first_.data()},
+                nullptr));
         }
         return {};
     }

@@ -33,17 +33,21 @@ typedef struct CUstream_st* cudaStream_t;
  * Collective; blocks, and for no longer than ONEBIT_TIMEOUT if nccl_comm was made with config.blocking = 0: else a rank
  * that fails before it splits, or never comes, leaves the others waiting. A call with ONEBIT_CHECK_NONE waits,
  * within ONEBIT_TIMEOUT, until NCCL has taken it into the stream, and not for what it does there.
+ * A rank that is waited for in vain, or any failure of NCCL's, ends the stream's work for all that is made from the
+ * communicator (ncclCommAbort), so that the stream goes on.
  *   nccl_comm  with no operation outstanding on it, on any rank. It must have been made by the NCCL that this library
  *              finds at run time, libnccl.so.2, 2.19 or later: the one that the process has loaded, and not a copy that
- *              is part of a program
+ *              is part of a program; and not with config.splitShare = 1, or it would be aborted along with ours
  *   stream     of nccl_comm's device; NULL is the default stream of the current one. What the library does on the GPU
  *              is put there: it sees what the stream was given before, and what the stream is given afterwards sees the
- *              results. It must outlive the communicator and what is made from it, and be no other such communicator's
+ *              results. It must outlive the communicator and what is made from it, be no other such communicator's, and
+ *              not cudaStreamPerThread
  *   comm       [out] the handle; set to NULL on failure
  *
- * INVALID_ARGUMENT (nccl_comm is NULL, still in progress or of another GPU than stream; an environment variable with an
- * impossible value, on every rank), MISMATCH (ranks whose libraries are of different versions), UNSUPPORTED (a library
- * built without CUDA; no NCCL, or one that is too old), TRANSPORT, TIMEOUT, OUT_OF_MEMORY. */
+ * INVALID_ARGUMENT (nccl_comm is NULL, still in progress or of another GPU than stream; stream is cudaStreamPerThread;
+ * an environment variable with an impossible value, on every rank), MISMATCH (ranks whose libraries are of different
+ * versions), UNSUPPORTED (a library built without CUDA; no NCCL, or one that is too old), TRANSPORT, TIMEOUT,
+ * OUT_OF_MEMORY. */
 ONEBIT_API onebit_status_t onebit_comm_create_nccl(ncclComm_t nccl_comm, cudaStream_t stream,
                                                    onebit_comm_t* comm) ONEBIT_NOEXCEPT;
 

@@ -204,7 +204,7 @@ void DeviceTwoLevel::decode() {
             const Slice all = Slice::whole(chunk);
             if (!codec_.is_finite(message, all)) overflowed_ = true;
             codec_.decode(message, all, mask_.view(), sink);
-            message += codec_.message_words(chunk);
+            message += codec_.row_words(chunk);
         }
     }
 }

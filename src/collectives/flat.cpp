@@ -21,7 +21,7 @@ FlatAllreduce::FlatAllreduce(const Codec& codec, std::size_t count, std::size_t 
         next_server_ = codec.make_feedback(own);
     }
 
-    const std::size_t own_words = codec.message_words(own_chunk());
+    const std::size_t own_words = codec.row_words(own_chunk());
     incoming_ = AlignedBuffer<std::uint32_t>(own_words * ranks, codec.memory());
     for (std::size_t j = 0; j < ranks; ++j) to_be_averaged_.push_back(incoming_.data() + j * own_words);
     for (Round& round : rounds_) {
@@ -32,14 +32,14 @@ FlatAllreduce::FlatAllreduce(const Codec& codec, std::size_t count, std::size_t 
         for (std::size_t j = 0; j < ranks; ++j) {
             round.worker_messages.push_back(j == rank ? incoming_.data() + j * own_words : next);
             round.results.push_back(next);
-            next += codec.message_words(chunks_[j]);
+            next += codec.row_words(chunks_[j]);
         }
     }
 }
 
 std::size_t FlatAllreduce::all_words(const Codec& codec, std::size_t count, std::size_t ranks) {
     std::size_t words = 0;
-    for (const Chunk& chunk : partition(count, ranks)) words += codec.message_words(chunk);
+    for (const Chunk& chunk : partition(count, ranks)) words += codec.row_words(chunk);
     return words;
 }
 
@@ -119,13 +119,13 @@ Status FlatAllreduce::plan_whole_exchanges(Transport& transport, std::size_t rou
     return plan_results(transport, round, all_words, tag + 1, results);
 }
 
-/// Of the messages, where they are equally long, there is somebody to send them to, and they lie on a GPU; else 0. All
-/// ranks come to the same: the chunks follow from the numbers of elements and of ranks, their messages' lengths from
-/// those and the codec, on all of which the ranks have agreed; none of it is this rank's own view.
+/// From one message to the next, where they are equally long, there is somebody to send them to, and they lie on a GPU;
+/// else 0. All ranks come to the same: the chunks follow from the numbers of elements and of ranks, their messages'
+/// lengths from those and the codec, on all of which the ranks have agreed; none of it is this rank's own view.
 std::size_t FlatAllreduce::native_row_bytes() const {
     const auto words = [&](const Chunk& chunk) { return codec_.message_words(chunk); };
     const bool equal = std::ranges::adjacent_find(chunks_, std::ranges::not_equal_to(), words) == chunks_.end();
-    return equal && chunks_.size() > 1 && on_device() ? words(own_chunk()) * sizeof(std::uint32_t) : 0;
+    return equal && chunks_.size() > 1 && on_device() ? codec_.row_words(own_chunk()) * sizeof(std::uint32_t) : 0;
 }
 
 Status FlatAllreduce::plan_bruck_exchanges(Transport& transport, std::size_t round, std::size_t radix, int tag,

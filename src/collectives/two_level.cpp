@@ -246,7 +246,7 @@ Status TwoLevelAllreduce::decode_next(bool* did) {
         const Slice slice = slice_of(place, next++);
         if (flat_->refused()) continue;
         const std::uint32_t* message = messages_of(place);
-        for (std::size_t c = 0; c < slice.chunk.index; ++c) message += codec_.message_words(chunks_[place][c]);
+        for (std::size_t c = 0; c < slice.chunk.index; ++c) message += codec_.row_words(chunks_[place][c]);
         const Chunk& shard = shards_[place];
         // All ranks of all nodes see the same messages, and so come to the same verdict.
         if (verdict_.ok() && !codec_.is_finite(message, slice)) verdict_ = overflow();

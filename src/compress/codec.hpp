@@ -131,6 +131,9 @@ class Codec {
     /// What went wrong in a verb, none of which can tell, if anything did. A GPU may fail.
     virtual Status failure() const { return {}; }
     virtual std::size_t message_words(const Chunk& chunk) const = 0;
+    /// The same and what is left free after it where another one follows: so much that each begins where copying is
+    /// quickest.
+    virtual std::size_t row_words(const Chunk& chunk) const { return message_words(chunk); }
     /// Where in the message what stands for a slice lies. Slices in order lie in order, without gaps.
     virtual WordRange words_of(const Slice& slice) const = 0;
     /// What follows after the last slice, known only when the message is sealed; until it is there nothing can be

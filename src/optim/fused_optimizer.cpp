@@ -84,10 +84,9 @@ Status FusedOptimizer::add_buckets(Communicator& communicator, const std::vector
         }
         const onebit_allreduce_config_t exchange = exchange_config(config(), count, compresses);
         const bool tentative = has_buckets() || (compresses && encoders_may_look());
-        ONEBIT_RETURN_IF_ERROR(Allreduce::create(communicator, &exchange, own, &bucket.allreduce,
-                                                 {.keep_results = keep_results || tentative,
-                                                  .tentative_calls = tentative,
-                                                  .exact_sums = !has_buckets()}));
+        ONEBIT_RETURN_IF_ERROR(Allreduce::create(
+            communicator, &exchange, own, &bucket.allreduce,
+            {.keep_results = keep_results || tentative, .tentative_calls = tentative, .exact_sums = !has_buckets()}));
         bucket.allreduce->plan().log(communicator);
         buckets_.push_back(std::move(bucket));
     }

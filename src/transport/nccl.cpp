@@ -318,6 +318,11 @@ Status make_on(const NcclApi& api, Comm comm, const nccl::Site& site, double tim
     return {};
 }
 
+Status open_site(nccl::Site* site) {
+    ONEBIT_RETURN_IF_ERROR(cuda::check_same_in_all_threads(site->stream));
+    return cuda::open_device(site->stream, &site->device);
+}
+
 /// A communicator of one GPU can't have its work in a stream of another.
 Status check_device(const NcclApi& api, Comm users_comm, const nccl::Site& site) {
     int device = 0;
@@ -354,7 +359,7 @@ Status make_nccl_transport(const NcclApi& api, Comm users_comm, cuda::Stream str
     }
     ONEBIT_RETURN_IF_ERROR(nccl::check(api, users_comm, state, "nccl_comm"));
     nccl::Site site{nullptr, stream};
-    ONEBIT_RETURN_IF_ERROR(cuda::open_device(stream, &site.device));
+    ONEBIT_RETURN_IF_ERROR(open_site(&site));
     ONEBIT_RETURN_IF_ERROR(check_device(api, users_comm, site));
     const cuda::OnDevice entered(*site.device);
     int rank = 0;
@@ -367,7 +372,7 @@ Status make_nccl_transport(const NcclApi& api, Comm users_comm, cuda::Stream str
 Status bootstrap_nccl_transport(const NcclApi& api, Transport& host, cuda::Stream stream, double timeout,
                                 std::unique_ptr<Transport>* transport) {
     nccl::Site site{nullptr, stream};
-    ONEBIT_RETURN_IF_ERROR(cuda::open_device(stream, &site.device));
+    ONEBIT_RETURN_IF_ERROR(open_site(&site));
     const cuda::OnDevice entered(*site.device); // the communicator's GPU is the one that is current
     auto opening = std::make_unique<Opening>();
     std::vector<Part> sends;

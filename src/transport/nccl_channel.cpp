@@ -3,6 +3,7 @@
 #include "transport/nccl_channel.hpp"
 
 #include <atomic>
+#include <thread>
 #include <utility>
 
 namespace onebit::nccl {
@@ -127,6 +128,21 @@ void Queue::remove(const Which& which) {
     }
 }
 
+void Queue::abort_all() {
+    std::vector<std::thread> threads;
+    for (Channel* const channel : channels_) {
+        const Comm comm = std::exchange(channel->comm_, nullptr);
+        if (comm == nullptr) continue;
+        (void)channel->remember(Status::error(ONEBIT_ERROR_TRANSPORT, "nccl: the stream's communicators were aborted"));
+        // In threads of their own, for a group of aborts is none before NCCL 2.22.
+        threads.emplace_back([comm, &api = channel->api_, device = channel->site_.device] {
+            const cuda::OnDevice entered(*device);
+            (void)api.comm_abort(comm);
+        });
+    }
+    for (std::thread& thread : threads) thread.join();
+}
+
 // ------------------------------------------------------------------------------------------------------ Channel ----
 
 Status Channel::create(const NcclApi& api, Comm comm, Site site, double timeout, std::shared_ptr<Queue> queue,
@@ -134,6 +150,7 @@ Status Channel::create(const NcclApi& api, Comm comm, Site site, double timeout,
     std::shared_ptr<Channel> made(new Channel(api, comm, std::move(site), timeout, std::move(queue)));
     ONEBIT_RETURN_IF_ERROR(check(api, comm, api.comm_user_rank(comm, &made->rank_), "ncclCommUserRank"));
     ONEBIT_RETURN_IF_ERROR(check(api, comm, api.comm_count(comm, &made->size_), "ncclCommCount"));
+    made->queue_->join(*made);
     *channel = std::move(made);
     return {};
 }
@@ -171,7 +188,7 @@ void Channel::forget(Operation& operation) {
         *done = queue_->current() != &operation;
         return advanced;
     }));
-    if (!status.ok()) abort();
+    if (!status.ok()) queue_->abort_all();
     if (queue_->current() == &operation) queue_->drop_current();
 }
 
@@ -207,11 +224,7 @@ Status Channel::remember(Status status) {
 void Channel::give_up() {
     const cuda::OnDevice entered(device());
     (void)remember(Status::error(ONEBIT_ERROR_TRANSPORT, "nccl: the communicator was given up"));
-    abort();
-}
-
-void Channel::abort() {
-    if (const Comm comm = std::exchange(comm_, nullptr)) (void)api_.comm_abort(comm);
+    queue_->abort_all();
 }
 
 void Channel::close() {
@@ -227,9 +240,10 @@ void Channel::close() {
         if (status.ok()) {
             (void)api_.comm_destroy(std::exchange(comm_, nullptr));
         } else {
-            abort();
+            queue_->abort_all();
         }
     }
+    queue_->leave(*this);
     if (queue_->current() != nullptr && queue_->current()->channel_ == this) queue_->drop_current();
     (void)remember(Status::error(ONEBIT_ERROR_TRANSPORT, "nccl: the channel is closed"));
 }

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "core/cuda/device.hpp"
 #include "core/status.hpp"
@@ -83,7 +84,14 @@ class Queue {
     Operation* current() const { return current_; }
     void drop_current() { current_ = nullptr; }
 
+    void join(Channel& channel) { channels_.push_back(&channel); }
+    void leave(Channel& channel) { std::erase(channels_, &channel); }
+    /// Aborts all channels, at once: the stream is stuck for all of them, and NCCL waits until it has come to the last
+    /// that a communicator has there, so that one whose turn is later would wait for those before it.
+    void abort_all();
+
   private:
+    std::vector<Channel*> channels_;
     Operation* current_ = nullptr; ///< with NCCL, but not in the stream yet
     Operation* first_ = nullptr;   ///< of those that wait
     Operation* last_ = nullptr;
@@ -123,6 +131,7 @@ class Channel {
     /// Another one of this one's ranks of one color, ordered by key. Collective; blocks, also for the stream.
     Status split(int color, int key, std::shared_ptr<Channel>* channel);
 
+    /// This one and all others that share its stream.
     void give_up();
     /// Gives the communicator back; nothing can be started afterwards. Collective; blocks.
     void close();
@@ -143,7 +152,6 @@ class Channel {
     Status look(bool* in_progress);
     Status settle();
     Status remember(Status status);
-    void abort();
 
     const NcclApi& api_;
     Comm comm_; ///< NULL, and then broken_ says why, once it is gone

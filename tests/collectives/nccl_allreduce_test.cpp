@@ -78,7 +78,9 @@ void compare_with_host(const NcclApi& api, onebit_group_t group, int ranks, std:
         CHECK(on_gpu[r].status.message().empty());
         CHECK(std::ranges::equal(on_gpu[r].averages, on_cpu[r].averages, onebit_test::same_bits));
         CHECK(onebit_test::same_bits(on_gpu[r].worker_error, on_cpu[r].worker_error));
-        CHECK(on_gpu[r].bytes_sent == on_cpu[r].bytes_sent);
+        // NCCL's own calls send what is left free after a message, too: of 2 exchanges of 3 calls.
+        CHECK(on_gpu[r].bytes_sent >= on_cpu[r].bytes_sent);
+        CHECK(on_gpu[r].bytes_sent <= on_cpu[r].bytes_sent + 2 * 3 * 12 * (on_gpu.size() - 1));
     }
 }
 

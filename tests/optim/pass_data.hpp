@@ -303,16 +303,15 @@ class EncodedGradients {
             float* const corrected = corrected_.data() + chunk.begin;
             float* const scales = scales_.data() + (group_ == ONEBIT_GROUP_BLOCK ? block : 0);
             const std::size_t begin = begins_[chunk.index];
-            const cuda::Encoding to = {
-                Slice::whole(chunk),
-                ONEBIT_SCALE_L2,
-                group_,
-                {corrected, scales, corrected, scales, sums_.data() + block, nullptr, nullptr},
-                message_.data() + begin};
-            ONEBIT_RETURN_IF_ERROR(cuda::encode_gradients(
-                {to, model.pieces(), first_piece_.data() + block, model.factors(),
-                 last != nullptr ? last + begin : nullptr, looks ? first_.data() : nullptr},
-                stream));
+            const cuda::Encoding to = {Slice::whole(chunk),
+                                       ONEBIT_SCALE_L2,
+                                       group_,
+                                       {corrected, scales, corrected, scales, sums_.data() + block, nullptr, nullptr},
+                                       message_.data() + begin};
+            ONEBIT_RETURN_IF_ERROR(
+                cuda::encode_gradients({to, model.pieces(), first_piece_.data() + block, model.factors(),
+                                        last != nullptr ? last + begin : nullptr, looks ? first_.data() : nullptr},
+                                       stream));
         }
         return {};
     }

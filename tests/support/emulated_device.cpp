@@ -184,6 +184,10 @@ Status device_of(Stream stream, int* device) {
     return {};
 }
 
+Status check_same_in_all_threads(Stream /*stream*/) {
+    return {}; // the same number is that of a GPU's stream
+}
+
 Status check_not_captured(Stream /*stream*/) {
     if (!capturing) return {};
     return Status::error(ONEBIT_ERROR_UNSUPPORTED, "config.stream is being captured");
@@ -225,6 +229,11 @@ Status place_of(const void* address, Place* place) {
     const Known* const found = find_known(address);
     *place = found != nullptr ? Place{Place::kDevice, found->gpu} : Place{};
     return {};
+}
+
+bool is_on_device(const void* address) {
+    const std::lock_guard lock(device);
+    return find_known(address) != nullptr;
 }
 
 bool is_loaded() {

@@ -133,6 +133,26 @@ TEST_CASE("given up, the operations in flight end, and none begins", "[nccl]") {
     CHECK(EmulatedNccl::aborted() == 2);
 }
 
+TEST_CASE("given up, a channel takes along all that share its stream", "[nccl]") {
+    EmulatedNccl nccl;
+    const auto outcomes =
+        run_nccl_ranks<Outcome>(nccl, 2, [&](std::unique_ptr<Transport> transport, Outcome* outcome) -> Status {
+            std::unique_ptr<Transport> other;
+            ONEBIT_RETURN_IF_ERROR(transport->duplicate(&other));
+            Words words(*transport);
+            if (transport->rank() == 0) ONEBIT_RETURN_IF_ERROR(words.exchange->start()); // and waits for the other rank
+            other->give_up();
+            outcome->later = words.exchange->start();
+            return finish(*words.exchange);
+        });
+    for (const Outcome& outcome : outcomes) {
+        CHECK(outcome.status.code() == ONEBIT_ERROR_TRANSPORT);
+        CHECK_THAT(outcome.status.message(), Catch::Contains("the stream's communicators were aborted"));
+        CHECK(outcome.later.message() == outcome.status.message());
+    }
+    CHECK(EmulatedNccl::aborted() == 4);
+}
+
 TEST_CASE("a rank that never comes is a timeout, where the user's communicator doesn't block", "[nccl]") {
     EmulatedNccl nccl;
     const auto comms = nccl.make_comms(2, false);

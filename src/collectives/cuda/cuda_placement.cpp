@@ -101,9 +101,7 @@ bool has_cuda_addresses() {
 }
 
 bool is_on_device(const void* address) {
-    cuda::Place place;
-    return cuda::allocation_of(address) != 0 && cuda::place_of(address, &place).ok() &&
-           place.kind == cuda::Place::kDevice;
+    return cuda::is_on_device(address);
 }
 
 } // namespace onebit

@@ -57,6 +57,7 @@ DriverFunction<decltype(cuDevicePrimaryCtxRetain)> primary_retain("cuDevicePrima
 DriverFunction<decltype(cuDevicePrimaryCtxRelease)> primary_release("cuDevicePrimaryCtxRelease_v2");
 DriverFunction<decltype(cuCtxPushCurrent)> push_current("cuCtxPushCurrent_v2");
 DriverFunction<decltype(cuCtxPopCurrent)> pop_current("cuCtxPopCurrent_v2");
+DriverFunction<decltype(cuThreadExchangeStreamCaptureMode)> exchange_mode("cuThreadExchangeStreamCaptureMode");
 
 } // namespace
 
@@ -102,6 +103,12 @@ Status device_of(Stream stream, int* device) {
     ONEBIT_RETURN_IF_ERROR(check("device", cudaGetDeviceCount(&devices)));
     const bool is_default = stream == nullptr || stream == cudaStreamLegacy || stream == cudaStreamPerThread;
     return is_default ? check("device", cudaGetDevice(device)) : device_of_own(stream, device);
+}
+
+Status check_same_in_all_threads(Stream stream) {
+    if (stream != cudaStreamPerThread) return {};
+    return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT,
+                         "stream: cudaStreamPerThread is another stream in each of NCCL's threads");
 }
 
 Status check_not_captured(Stream stream) {
@@ -164,17 +171,45 @@ Device::~Device() {
     }
 }
 
+namespace {
+
+// How often this thread has entered one, and what captures forbade it before the first time.
+thread_local unsigned entered = 0;
+thread_local CUstreamCaptureMode mode_outside = CU_STREAM_CAPTURE_MODE_GLOBAL;
+
+/// Leaves the mode that it replaces.
+void exchange_capture_mode(CUstreamCaptureMode* mode) {
+    if (auto* const exchange = exchange_mode.get(); exchange != nullptr) (void)exchange(mode);
+}
+
+} // namespace
+
 void Device::enter() const {
     (void)push_current.get()(static_cast<CUcontext>(context_));
+    if (entered++ > 0) return;
+    mode_outside = CU_STREAM_CAPTURE_MODE_RELAXED;
+    exchange_capture_mode(&mode_outside);
 }
 
 void Device::leave() const {
+    if (--entered == 0) exchange_capture_mode(&mode_outside);
     CUcontext left = nullptr;
     (void)pop_current.get()(&left);
 }
 
 bool is_loaded() {
     return pointer_get_attribute.get() != nullptr;
+}
+
+bool is_on_device(const void* address) {
+    auto* const question = pointer_get_attribute.get();
+    if (question == nullptr) return false;
+    const auto place = reinterpret_cast<CUdeviceptr>(address);
+    unsigned type = 0;
+    unsigned managed = 0;
+    return question(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, place) == CUDA_SUCCESS &&
+           question(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, place) == CUDA_SUCCESS && type == CU_MEMORYTYPE_DEVICE &&
+           managed == 0;
 }
 
 std::uint64_t allocation_of(const void* address) {

@@ -23,6 +23,10 @@ using Stream = CUstream_st*;
 /// none, INVALID_ARGUMENT where it is no stream.
 Status device_of(Stream stream, int* device);
 
+/// INVALID_ARGUMENT for a stream that is another one in each thread (cudaStreamPerThread), as NCCL has threads of its
+/// own.
+Status check_same_in_all_threads(Stream stream);
+
 /// UNSUPPORTED while what the stream is given is captured into a graph (cudaStreamBeginCapture). Puts nothing there.
 Status check_not_captured(Stream stream);
 
@@ -30,7 +34,8 @@ Status check_not_captured(Stream stream);
 Status bus_id_of(int device, std::string* bus_id);
 
 /// A GPU that threads may enter, whatever else they work with: its context comes before theirs until they leave, and
-/// what the runtime holds for their current device stays as it is.
+/// what the runtime holds for their current device stays as it is. Meanwhile a capture of another stream, theirs or, in
+/// the global mode, another thread's, neither forbids what they do there nor is ended by it.
 class Device {
   public:
     explicit Device(int number) : number_(number) {}
@@ -82,6 +87,8 @@ struct Place {
     int device = -1; ///< kDevice: which
 };
 Status place_of(const void* address, Place* place);
+/// Whether it is one that the processor can't reach. Makes no context, on whichever GPU.
+bool is_on_device(const void* address);
 
 /// Whether this program has loaded a CUDA driver. Doesn't load it, nor start it.
 bool is_loaded();

@@ -94,7 +94,7 @@ void CudaPasses::place_in_messages() {
                 piece.scale_word = message + scale;
             }
         }
-        message += codec.message_words(chunk);
+        message += codec.row_words(chunk);
     }
 }
 
@@ -252,10 +252,10 @@ void CudaPasses::prepare_source() {
 Status CudaPasses::encode_gradients(const cuda::Encoding& to, const std::uint32_t* last) {
     const Slice& slice = to.slice;
     const std::size_t* const first_piece = first_piece_there_.data() + bucket_.layout.number_of({slice.chunk, 0});
-    ONEBIT_RETURN_IF_ERROR(cuda::encode_gradients({to, pieces(), first_piece, factors_there_.data(),
-                                                   source_ == Source::kMomenta ? last : nullptr,
-                                                   blocks_to_look_ > 0 ? nonfinite_.place() : nullptr},
-                                                  stream_));
+    ONEBIT_RETURN_IF_ERROR(cuda::encode_gradients(
+        {to, pieces(), first_piece, factors_there_.data(), source_ == Source::kMomenta ? last : nullptr,
+         blocks_to_look_ > 0 ? nonfinite_.place() : nullptr},
+        stream_));
     if (blocks_to_look_ == 0) return {};
     blocks_to_look_ -= slice.end_block - slice.first_block;
     return blocks_to_look_ == 0 ? nonfinite_.ask(stream_) : Status();
@@ -349,9 +349,9 @@ std::unique_ptr<ValueSource> CudaPasses::make_round_source(FactorOf factor) {
 /// What this rank's steps have done to the parameters, this one included.
 void CudaPasses::prepare_round() {
     float* const drift = bucket_.sum.data();
-    note(cuda::step_alone({pieces(), factors_there_.data(), bucket_.precondition.data(), bucket_.m.data(),
-                           bucket_.anchor.data(), drift},
-                          stream_));
+    note(cuda::step_alone(
+        {pieces(), factors_there_.data(), bucket_.precondition.data(), bucket_.m.data(), bucket_.anchor.data(), drift},
+        stream_));
     encoded_ = drift;
 }
 

@@ -104,9 +104,8 @@ void CudaSignCodec::encode(const ValueSource& values, const Feedback& before, Fe
     if (slice.first_block == slice.end_block) return;
     const BlockValues first = values.read({slice.chunk, slice.first_block}, nullptr);
     const cuda::Encoding to = encoding(before, after, slice, message);
-    note(first.encoder != nullptr
-             ? first.encoder->encode(to, last, stream_)
-             : cuda::encode({to, first.data - slice.first_block * kBlockElements}, stream_));
+    note(first.encoder != nullptr ? first.encoder->encode(to, last, stream_)
+                                  : cuda::encode({to, first.data - slice.first_block * kBlockElements}, stream_));
 }
 
 void CudaSignCodec::average_encode(std::span<const std::uint32_t* const> messages, const Feedback& before,

@@ -85,6 +85,8 @@ class CudaSignCodec final : public SignMessages {
     Memory& memory() const override { return device_; }
     Status failure() const override { return failure_; }
     std::unique_ptr<Feedback> make_feedback(std::span<const Chunk> chunks) const override;
+    /// 16 bytes at a time, or NCCL copies a byte at a time.
+    std::size_t row_words(const Chunk& chunk) const override { return ceil_divide(message_words(chunk), 4) * 4; }
     std::size_t slice_blocks() const override { return SIZE_MAX; }
     std::size_t first_nonfinite(const float* values, std::size_t count) const override;
     bool find_nonfinite(const float* values, std::size_t count, std::size_t* first) const override;

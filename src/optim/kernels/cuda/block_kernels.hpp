@@ -397,28 +397,62 @@ ONEBIT_DEVICE void run(const Thread& thread, const LeastArguments& arguments, Sc
 
 // ---- Sketches ----
 
-/// A thread has four buckets, to which it adds piece by piece; a warp's are side by side, as are their elements.
+/// Elements that a piece has at most for a bucket, and a thread's buckets.
+inline constexpr unsigned kSketchTurns = kBlockElements / kSketchBuckets;
+inline constexpr unsigned kOwnBuckets = kSketchBuckets / kThreads;
+
+/// Where a piece's first element for one of the thread's buckets is; others follow kSketchBuckets further on.
+ONEBIT_DEVICE inline unsigned first_in_bucket(const Piece& piece, unsigned self, unsigned k) {
+    const auto rotation = static_cast<unsigned>(sketch_bucket(piece.seed, 0));
+    return (self + k * kThreads - rotation) % kSketchBuckets;
+}
+
+template <typename Word>
+ONEBIT_DEVICE void load_for_buckets(const Piece& piece, unsigned self,
+                                    std::uint32_t (&words)[kOwnBuckets][kSketchTurns]) {
+    const auto* const gradients = static_cast<const Word*>(piece.gradients);
+#pragma unroll
+    for (unsigned k = 0; k < kOwnBuckets; ++k) {
+        const unsigned first = first_in_bucket(piece, self, k);
+#pragma unroll
+        for (unsigned turn = 0; turn < kSketchTurns; ++turn) {
+            const unsigned i = first + turn * static_cast<unsigned>(kSketchBuckets);
+            words[k][turn] = i < piece.count ? gradients[i] : 0;
+        }
+    }
+}
+
+/// A thread has four buckets, to which it adds piece by piece; a warp's are side by side, as are their elements. All of
+/// a piece are under way together, and the next one's description meanwhile.
 template <typename Thread>
 ONEBIT_DEVICE void run(const Thread& thread, const SketchArguments& arguments, Scratch& /*scratch*/) {
     const std::size_t first = thread.block() * kSketchPieces;
     const std::size_t left = arguments.pieces.count - first;
     const std::size_t end = first + (left < kSketchPieces ? left : kSketchPieces);
-    const std::size_t self = thread.warp() * kLanes + thread.lane();
-    float buckets[kSketchBuckets / kThreads] = {};
+    const unsigned self = thread.warp() * static_cast<unsigned>(kLanes) + thread.lane();
+    float buckets[kOwnBuckets] = {};
+    Piece piece = arguments.pieces.pieces[first];
     for (std::size_t p = first; p < end; ++p) {
-        const Piece piece = arguments.pieces.pieces[p];
-        const std::size_t rotation = sketch_bucket(piece.seed, 0);
+        const Piece next = arguments.pieces.pieces[p + 1 < end ? p + 1 : p];
+        std::uint32_t words[kOwnBuckets][kSketchTurns];
+        if (piece.gradient_type == ONEBIT_FLOAT32) {
+            load_for_buckets<std::uint32_t>(piece, self, words);
+        } else {
+            load_for_buckets<std::uint16_t>(piece, self, words);
+        }
 #pragma unroll
-        for (unsigned k = 0; k < kSketchBuckets / kThreads; ++k) {
-            const std::size_t bucket = self + k * kThreads;
-            for (std::size_t i = (bucket - rotation) % kSketchBuckets; i < piece.count; i += kSketchBuckets) {
-                const float value = gradient_of(piece, load_gradient(piece, static_cast<unsigned>(i)));
-                buckets[k] = rounded::add(buckets[k], sketch_addend(piece.seed, i, value));
+        for (unsigned k = 0; k < kOwnBuckets; ++k) {
+#pragma unroll
+            for (unsigned turn = 0; turn < kSketchTurns; ++turn) {
+                const std::size_t i = first_in_bucket(piece, self, k) + turn * kSketchBuckets;
+                const float addend = sketch_addend(piece.seed, i, gradient_of(piece, words[k][turn]));
+                if (i < piece.count) buckets[k] = rounded::add(buckets[k], addend);
             }
         }
+        piece = next;
     }
 #pragma unroll
-    for (unsigned k = 0; k < kSketchBuckets / kThreads; ++k) {
+    for (unsigned k = 0; k < kOwnBuckets; ++k) {
         arguments.sketches[thread.block() * kSketchBuckets + self + k * kThreads] = buckets[k];
     }
 }

@@ -99,8 +99,8 @@ ONEBIT_DEVICE void load_words(const Piece& piece, const Share& share, unsigned b
         if (has(piece, share, begin, g)) words[g] = gradients[first + static_cast<std::ptrdiff_t>(g * kLanes)];
     }
 }
-/// All gradients that the piece has for this thread, as floats' bits; leaves the others' words alone. Asks once of which
-/// type they are.
+/// All gradients that the piece has for this thread, as floats' bits; leaves the others' words alone. Asks once of
+/// which type they are.
 ONEBIT_DEVICE inline void load_gradients(const Piece& piece, const Share& share, unsigned begin,
                                          std::uint32_t (&words)[kGroups]) {
     if (piece.gradient_type == ONEBIT_FLOAT32) {
