@@ -519,7 +519,8 @@ typedef struct onebit_optimizer_config {
  *                order on every rank; in all at least as many elements as ranks (among those that are compressed, too)
  *   optimizer    [out] the handle; set to NULL on failure
  * With all ranks on one node, and no buckets, exact averages take besides at most 4 MiB of the memory that they share
- * (or 32 KiB for each of more than 128 ranks).
+ * (or 32 KiB for each of more than 128 ranks). In a GPU's memory, where gradients aren't clipped, a second error state
+ * and a second set of messages are kept, as with buckets: gradients are looked at as they are encoded.
  * INVALID_ARGUMENT, INVALID_HANDLE, MISMATCH, UNSUPPORTED, OUT_OF_MEMORY, TRANSPORT, TIMEOUT. */
 ONEBIT_API onebit_status_t onebit_optimizer_create(onebit_comm_t comm, const onebit_optimizer_config_t* config,
                                                    const onebit_tensor_t* tensors, size_t num_tensors,

@@ -245,9 +245,7 @@ Status Allreduce::set_algorithm(onebit_algorithm_t algorithm) {
             "algorithm: %d is not ONEBIT_ALGORITHM_DENSE, _FLAT, _PIPELINED, _TWO_LEVEL, _BRUCK or _RING",
             static_cast<int>(algorithm));
     }
-    if (algorithm == ONEBIT_ALGORITHM_DENSE && form(algorithm).algorithm == nullptr) {
-        ONEBIT_RETURN_IF_ERROR(add_dense());
-    }
+    if (algorithm == ONEBIT_ALGORITHM_DENSE) ONEBIT_RETURN_IF_ERROR(make_sums());
     if (form(algorithm).algorithm == nullptr) {
         return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT,
                              "algorithm: the handle was created %s (%s) and has no buffers for %s: create it with "

@@ -53,6 +53,10 @@ class Allreduce {
     /// The same without waiting, of values that were planned for; NULL: for none any more. Planning is local.
     Status plan_sum(float* values);
     bool has_planned_sum() const { return direct_sum_ != nullptr; }
+    /// What run_sum works with, from the start where exact_sums were asked for. On a GPU it is twice the values' size,
+    /// and given back by drop_sums. Local.
+    Status make_sums();
+    void drop_sums();
     void start_sum();
 
     Status test(bool* done);

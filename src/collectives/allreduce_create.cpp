@@ -171,6 +171,14 @@ Status Allreduce::add_dense() {
     return {};
 }
 
+Status Allreduce::make_sums() {
+    return form(ONEBIT_ALGORITHM_DENSE).algorithm == nullptr ? add_dense() : Status();
+}
+
+void Allreduce::drop_sums() {
+    if (plan_.memory != ONEBIT_MEMORY_HOST && compresses()) form(ONEBIT_ALGORITHM_DENSE) = {};
+}
+
 /// A call is: check and agree, unless the sum tells, the algorithm's own stages, and what came of it.
 void Allreduce::add_form(onebit_algorithm_t name, std::unique_ptr<Algorithm> algorithm) {
     std::vector<Stage> stages;

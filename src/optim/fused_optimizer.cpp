@@ -252,12 +252,13 @@ void FusedOptimizer::update_with_adam(Bucket& bucket, std::uint64_t v_updates) {
 
 Status FusedOptimizer::make_sum(Bucket& bucket) const {
     if (bucket.sum.size() == 0) bucket.sum = AlignedBuffer<float>(bucket.layout.count(), memory());
-    if (!has_buckets() || bucket.allreduce->has_planned_sum()) return {};
-    return bucket.allreduce->plan_sum(bucket.sum.data());
+    if (!has_buckets()) return bucket.allreduce->make_sums();
+    return bucket.allreduce->has_planned_sum() ? Status() : bucket.allreduce->plan_sum(bucket.sum.data());
 }
 
 void FusedOptimizer::drop_sum(Bucket& bucket) const {
     (void)bucket.allreduce->plan_sum(nullptr); // can't fail
+    bucket.allreduce->drop_sums();
     if (!bucket.passes->keeps_sum()) bucket.sum = {};
 }
 

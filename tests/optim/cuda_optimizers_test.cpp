@@ -120,6 +120,28 @@ TEST_CASE("exact rounds of any number of ranks are the host's but for rounding, 
     });
 }
 
+// ---- memory ----
+
+TEST_CASE("after the freeze 1-bit Adam keeps on a GPU its preconditioner and errors, and messages",
+          "[cuda][optimizers]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        for (const bool clips : {false, true}) {
+            log.context(clips ? "clipped" : "not clipped");
+            Model model{freezing_config(), {{300000}, {50}, {20000}}};
+            if (clips) model.config.max_grad_norm = 40;
+            const Gradient gradient = gaussian_gradient(model.count(), 3);
+            TrainingOn gpu(kGpu, comm, model, log);
+            for (std::uint64_t t = 1; t <= 6; ++t) gpu.step(gradient(log.rank(), t));
+            const std::uint64_t d = model.count(), served = d / static_cast<std::uint64_t>(log.size());
+            const std::uint64_t kept = clips ? 8 * d + 4 * served : 12 * d + 8 * served;
+            const std::uint64_t window = 4 * std::min<std::uint64_t>(d, 1U << 18U); // that the host sees arrays by
+            ONEBIT_EXPECT(log, gpu.info().state_bytes >= kept);
+            ONEBIT_EXPECT(log, gpu.info().state_bytes <= kept + window + d / 2 + (64U << 10U));
+        }
+    });
+}
+
 // ---- saves ----
 
 /// Every tensor is compressed, so that after the freeze no sum has an order.
