@@ -280,7 +280,8 @@ TEST_CASE("a GPU encodes gradients from where they lie, and momenta that they ma
 
 TEST_CASE("a GPU finds the first gradient that isn't finite, gathering, searching or encoding", "[cuda]") {
     const std::vector<std::size_t> counts = {3, 5000, 31, 9000}; // of floats, halves, bfloat16s, floats
-    for (const auto& [tensor, index] : std::vector<std::pair<std::size_t, std::size_t>>{{0, 2}, {1, 4999}, {2, 0}}) {
+    for (const auto& [tensor, index] :
+         std::vector<std::pair<std::size_t, std::size_t>>{{0, 2}, {1, 4900}, {1, 4999}, {2, 0}}) {
         HostModel host(counts, 3);
         const auto spoil = [&](std::size_t number, std::size_t i) {
             const Tensor& at = *host.layout.tensors()[number];
@@ -290,7 +291,8 @@ TEST_CASE("a GPU finds the first gradient that isn't finite, gathering, searchin
             if (at.gradient_type == ONEBIT_BFLOAT16) static_cast<std::uint16_t*>(gradients)[i] = 0x7f80U;    // inf
         };
         spoil(tensor, index);
-        spoil(3, 8999); // never the first
+        if (index + 32 < counts[tensor]) spoil(tensor, index + 32); // the same thread's; never the first
+        spoil(3, 8999);
         CAPTURE(tensor, index);
         const std::size_t expected = host.layout.tensors()[tensor]->offset + index;
         const DeviceModel device(host);
