@@ -251,9 +251,11 @@ void FusedOptimizer::update_with_adam(Bucket& bucket, std::uint64_t v_updates) {
 }
 
 Status FusedOptimizer::make_sum(Bucket& bucket) const {
-    if (bucket.sum.size() == 0) bucket.sum = AlignedBuffer<float>(bucket.layout.count(), memory());
+    const bool is_there = bucket.sum.size() > 0;
+    if (!is_there) bucket.sum = AlignedBuffer<float>(bucket.layout.count(), memory());
     if (!has_buckets()) return bucket.allreduce->make_sums();
-    return bucket.allreduce->has_planned_sum() ? Status() : bucket.allreduce->plan_sum(bucket.sum.data());
+    const bool planned = is_there && bucket.allreduce->has_planned_sum();
+    return planned ? Status() : bucket.allreduce->plan_sum(bucket.sum.data());
 }
 
 void FusedOptimizer::drop_sum(Bucket& bucket) const {

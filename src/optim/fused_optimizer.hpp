@@ -149,7 +149,7 @@ class FusedOptimizer : public Optimizer {
     Round coming_round() const { return freeze_requested_ ? round_after_freeze() : next_round(); }
     bool has_buckets() const { return config().bucket_size > 0; }
     bool encoders_may_look() const { return config().memory != ONEBIT_MEMORY_HOST && config().max_grad_norm <= 0; }
-    bool is_tentative(Round round) const;
+    bool may_be_tentative(Round round) const;
     bool exchanges_early(Round round) const;
     bool encoders_look(Round round) const;
     Status exchange(Round round);

@@ -215,11 +215,15 @@ Status FusedOptimizer::load(const char* prefix) {
         if (!fits.ok()) return Status::error(fits.code(), "%s: %s", prefix, fits.message().c_str());
         return make_room_for(loaded);
     });
-    ONEBIT_RETURN_IF_ERROR(
+    const Status agreed =
         first.agree_now(own, static_cast<std::uint32_t>(loaded.saved_ranks),
                         hash_bytes(loaded.numbers.data(), loaded.numbers.size() * sizeof(std::uint64_t)),
-                        {"how many ranks the save is of", "when it was saved (a hash)"}));
-    return restore(loaded);
+                        {"how many ranks the save is of", "when it was saved (a hash)"});
+    if (agreed.ok()) return restore(loaded);
+    for (Bucket& bucket : buckets_) { // what was made for sums that aren't to come
+        if (bucket.compresses && frozen()) drop_sum(bucket);
+    }
+    return agreed;
 }
 
 /// Makes sure that all of the state is there.
@@ -261,7 +265,11 @@ Status FusedOptimizer::make_room_for(LoadedOptimizer& loaded) {
     }
     for (Bucket& bucket : buckets_) {
         const bool sums = !bucket.compresses || loaded.identity.frozen == 0;
-        if (sums) ONEBIT_RETURN_IF_ERROR(make_sum(bucket));
+        if (sums) {
+            ONEBIT_RETURN_IF_ERROR(make_sum(bucket));
+        } else {
+            bucket.passes->make_room_for_momenta();
+        }
     }
     return {};
 }

@@ -36,11 +36,17 @@ Status FusedOptimizer::step() {
     // would wait in: they wait for this rank's step.
     const bool alone = has_buckets() || buckets_.front().allreduce->channel().is_stream_ordered();
     if (!ready.ok() && alone) return ready;
-    const Status exchanged = !ready.ok()              ? agree(round, ready)
-                             : exchanges_early(round) ? exchange_early(round)
-                             : encoders_look(round)   ? exchange_looking(round)
-                                                      : exchange(round);
+    bool threw = true;
+    const Status exchanged = catch_exceptions([&] {
+        const Status status = !ready.ok()              ? agree(round, ready)
+                              : exchanges_early(round) ? exchange_early(round)
+                              : encoders_look(round)   ? exchange_looking(round)
+                                                       : exchange(round);
+        threw = false;
+        return status;
+    });
     forget_exchanges();
+    if (threw) return break_all(exchanged); // before an agreement or after it: the others know nothing of it
     if (exchanged.code() == ONEBIT_ERROR_NONFINITE) ++skipped_;
     ONEBIT_RETURN_IF_ERROR(exchanged);
 
@@ -116,6 +122,7 @@ Status FusedOptimizer::exchange_compressed() {
 /// After an overflow: if the message was the momentum, that begins at zero again.
 void FusedOptimizer::void_message(Bucket& bucket) const {
     if (bucket.m.size() == 0) bucket.m = AlignedBuffer<float>(bucket.layout.count(), memory());
+    bucket.passes->make_room_for_momenta();
 }
 
 /// All ranks make the same step, or none does.
@@ -184,23 +191,23 @@ Status FusedOptimizer::find_factor(Round round) {
 
 /// Whether a compressed exchange may be one that is called off. Not where it must wait for all gradients (a clipped
 /// momentum) or for something that ranks do together first, nor where it couldn't be forgotten.
-bool FusedOptimizer::is_tentative(Round round) const {
+bool FusedOptimizer::may_be_tentative(Round round) const {
     return round == Round::kCompressed && norm_ == nullptr && !freeze_requested_ && !must_prepare_exchange() &&
            !source_changes_state();
 }
 
 bool FusedOptimizer::exchanges_early(Round round) const {
-    return has_buckets() && (is_tentative(round) || (round == Round::kExact && !freeze_requested_));
+    return has_buckets() && (may_be_tentative(round) || (round == Round::kExact && !freeze_requested_));
 }
 
 bool FusedOptimizer::encoders_look(Round round) const {
     const auto looks = [](const Bucket& bucket) { return !bucket.compresses || bucket.passes->encoder_looks(); };
-    return !has_buckets() && is_tentative(round) && std::ranges::all_of(buckets_, looks);
+    return !has_buckets() && may_be_tentative(round) && std::ranges::all_of(buckets_, looks);
 }
 
 /// The first agreement doesn't wait for a GPU, which may still be busy with the backward pass, the second for what
-/// encoders have found, while messages travel; but where these go through the stream, which wants one order on all
-/// ranks, once they are there.
+/// encoders have found, while messages travel. But where all of these go through the stream, it is behind the backward
+/// pass, and behind the messages, for the stream wants one order on all ranks.
 Status FusedOptimizer::exchange_looking(Round round) {
     Status own;
     for (Bucket& bucket : buckets_) {
@@ -216,7 +223,7 @@ Status FusedOptimizer::exchange_looking(Round round) {
     for (Bucket& bucket : buckets_) {
         if (bucket.compresses) continue;
         look_at_gradients(bucket, Passes::Look::kGather);
-        ONEBIT_RETURN_IF_ERROR(begin_sum(bucket));
+        if (const Status summed = begin_sum(bucket); !summed.ok()) return break_all(summed);
     }
     return conclude_tentative(round);
 }
@@ -348,7 +355,9 @@ Status FusedOptimizer::commit_exchanges(Round round) {
             void_message(bucket);
         }
     }
-    return exchange_failure_;
+    if (exchange_failure_.ok() || has_buckets()) return exchange_failure_;
+    return Status::error(exchange_failure_.code(), "%s; the error state has been reset",
+                         exchange_failure_.message().c_str());
 }
 
 /// The step that had begun is over.

@@ -69,6 +69,8 @@ class Passes {
     virtual std::unique_ptr<ValueSource> make_momentum_source(FactorOf factor) = 0;
     /// Before an exchange of that source: what it can't do while it is read.
     virtual void prepare_source() {}
+    /// Once there is an m that momenta are to be formed of: room for that, if it takes any.
+    virtual void make_room_for_momenta() {}
     /// The frozen update by the last message.
     virtual void update_from_message() = 0;
 

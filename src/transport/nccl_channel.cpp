@@ -3,7 +3,8 @@
 #include "transport/nccl_channel.hpp"
 
 #include <atomic>
-#include <thread>
+#include <exception>
+#include <future>
 #include <utility>
 
 namespace onebit::nccl {
@@ -128,19 +129,24 @@ void Queue::remove(const Which& which) {
     }
 }
 
-void Queue::abort_all() {
-    std::vector<std::thread> threads;
+void Queue::abort_all(const Status& why) {
+    std::vector<std::future<void>> aborts; // waited for as they go
     for (Channel* const channel : channels_) {
         const Comm comm = std::exchange(channel->comm_, nullptr);
         if (comm == nullptr) continue;
-        (void)channel->remember(Status::error(ONEBIT_ERROR_TRANSPORT, "nccl: the stream's communicators were aborted"));
-        // In threads of their own, for a group of aborts is none before NCCL 2.22.
-        threads.emplace_back([comm, &api = channel->api_, device = channel->site_.device] {
+        (void)channel->remember(Status::error(ONEBIT_ERROR_TRANSPORT,
+                                              "nccl: aborted with another communicator of its stream, for: %s",
+                                              why.message().c_str()));
+        const auto abort = [comm, &api = channel->api_, device = channel->site_.device] {
             const cuda::OnDevice entered(*device);
             (void)api.comm_abort(comm);
-        });
+        };
+        try { // in a thread of its own: a group of aborts is none before NCCL 2.22
+            aborts.push_back(std::async(std::launch::async, abort));
+        } catch (const std::exception&) {
+            abort();
+        }
     }
-    for (std::thread& thread : threads) thread.join();
 }
 
 // ------------------------------------------------------------------------------------------------------ Channel ----
@@ -148,9 +154,9 @@ void Queue::abort_all() {
 Status Channel::create(const NcclApi& api, Comm comm, Site site, double timeout, std::shared_ptr<Queue> queue,
                        std::shared_ptr<Channel>* channel) {
     std::shared_ptr<Channel> made(new Channel(api, comm, std::move(site), timeout, std::move(queue)));
+    made->queue_->join(*made);
     ONEBIT_RETURN_IF_ERROR(check(api, comm, api.comm_user_rank(comm, &made->rank_), "ncclCommUserRank"));
     ONEBIT_RETURN_IF_ERROR(check(api, comm, api.comm_count(comm, &made->size_), "ncclCommCount"));
-    made->queue_->join(*made);
     *channel = std::move(made);
     return {};
 }
@@ -159,6 +165,7 @@ Status Channel::start(Operation& operation) {
     const cuda::OnDevice entered(device());
     ONEBIT_RETURN_IF_ERROR(broken_);
     operation.channel_ = this;
+    used_ = true;
     queue_->add(operation);
     return advance();
 }
@@ -188,7 +195,7 @@ void Channel::forget(Operation& operation) {
         *done = queue_->current() != &operation;
         return advanced;
     }));
-    if (!status.ok()) queue_->abort_all();
+    if (!status.ok()) abort();
     if (queue_->current() == &operation) queue_->drop_current();
 }
 
@@ -224,7 +231,15 @@ Status Channel::remember(Status status) {
 void Channel::give_up() {
     const cuda::OnDevice entered(device());
     (void)remember(Status::error(ONEBIT_ERROR_TRANSPORT, "nccl: the communicator was given up"));
-    queue_->abort_all();
+    abort();
+}
+
+void Channel::abort() {
+    if (used_) {
+        queue_->abort_all(broken_);
+    } else if (const Comm comm = std::exchange(comm_, nullptr)) {
+        (void)api_.comm_abort(comm);
+    }
 }
 
 void Channel::close() {
@@ -240,7 +255,8 @@ void Channel::close() {
         if (status.ok()) {
             (void)api_.comm_destroy(std::exchange(comm_, nullptr));
         } else {
-            queue_->abort_all();
+            (void)remember(status);
+            abort();
         }
     }
     queue_->leave(*this);

@@ -86,9 +86,9 @@ class Queue {
 
     void join(Channel& channel) { channels_.push_back(&channel); }
     void leave(Channel& channel) { std::erase(channels_, &channel); }
-    /// Aborts all channels, at once: the stream is stuck for all of them, and NCCL waits until it has come to the last
-    /// that a communicator has there, so that one whose turn is later would wait for those before it.
-    void abort_all();
+    /// Aborts all channels, at once, for this reason: the stream is stuck for all of them, and NCCL waits until it has
+    /// come to the last that a communicator has there, so that one whose turn is later would wait for those before it.
+    void abort_all(const Status& why);
 
   private:
     std::vector<Channel*> channels_;
@@ -131,7 +131,7 @@ class Channel {
     /// Another one of this one's ranks of one color, ordered by key. Collective; blocks, also for the stream.
     Status split(int color, int key, std::shared_ptr<Channel>* channel);
 
-    /// This one and all others that share its stream.
+    /// This one, and if it has given the stream anything, all others that share that.
     void give_up();
     /// Gives the communicator back; nothing can be started afterwards. Collective; blocks.
     void close();
@@ -152,6 +152,7 @@ class Channel {
     Status look(bool* in_progress);
     Status settle();
     Status remember(Status status);
+    void abort();
 
     const NcclApi& api_;
     Comm comm_; ///< NULL, and then broken_ says why, once it is gone
@@ -161,6 +162,7 @@ class Channel {
     std::shared_ptr<Queue> queue_;
     int rank_ = 0;
     int size_ = 0;
+    bool used_ = false; ///< something was started
     Status broken_;
 };
 

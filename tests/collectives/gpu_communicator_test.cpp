@@ -4,6 +4,7 @@
 // Communicators for values in GPUs' memory: which transport is chosen on which machines, what is forced and refused,
 // what can be had over each, and what fails fails on all ranks. On emulated GPUs and an emulated NCCL, over loopback.
 
+#include "collectives/cuda/bootstrap.hpp"
 #include "collectives/cuda/gpu_communicator.hpp"
 
 #include <algorithm>
@@ -279,6 +280,25 @@ TEST_CASE("a communicator works on its stream's GPU, whichever is current", "[nc
         REQUIRE(rank.status.ok());
         CHECK(rank.averages[0] == expected[0].averages[0]);
         CHECK(rank.said[0] == "");
+    }
+}
+
+TEST_CASE("a stream that is another one in each thread is refused on all ranks, if one has it", "[nccl]") {
+    const EmulatedNccl nccl;
+    const bool chooses = GENERATE(false, true);
+    const auto told = onebit_test::run_loopback_ranks<Told>(2, [&](std::unique_ptr<Transport> transport, Told*) {
+        const auto stream = transport->rank() == 1 ? onebit_test::stream_per_thread() : onebit_test::stream_of_gpu(0);
+        std::unique_ptr<Communicator> base;
+        ONEBIT_RETURN_IF_ERROR(Communicator::create(std::move(transport), {}, &base));
+        std::unique_ptr<Communicator> communicator;
+        std::unique_ptr<Transport> made;
+        const NcclApi& api = EmulatedNccl::api();
+        return chooses ? make_gpu_communicator(*base, onebit_test::gpu_rank(), {}, stream, &communicator)
+                       : bootstrap_nccl(&api, *base, {}, stream, &made);
+    });
+    for (const Told& rank : told) {
+        CHECK(rank.status.code() == ONEBIT_ERROR_INVALID_ARGUMENT);
+        CHECK_THAT(rank.status.message(), Catch::Contains("rank 1") && Catch::Contains("in each thread"));
     }
 }
 

@@ -300,7 +300,8 @@ TEST_CASE("a state that is loaded after an overflow is what the next call goes b
     });
 }
 
-TEST_CASE("while the stream is captured the error state is out of reach, and so is the end of a call", "[cuda][capture]") {
+TEST_CASE("while the stream is captured the error state is out of reach, and so is the end of a call",
+          "[cuda][capture]") {
     const bool to_be_finished = GENERATE(true, false);
     run_ranks(1, [&](onebit_comm_t comm, RankLog& log) {
         Unchecked both(comm, ONEBIT_ALGORITHM_PIPELINED, log);

@@ -288,6 +288,58 @@ TEST_CASE("an exchange that overflows is lost as on the host", "[cuda][optimizer
         overflow_beside(comm, log, one_tensor(freezing_config()), false);
         overflow_beside(comm, log, three_groups(freezing_config()), false);
         overflow_beside(comm, log, three_groups(freezing_config()), true);
+        Model lamb = three_groups(freezing_config());
+        lamb.config.kind = ONEBIT_OPTIMIZER_ONEBIT_LAMB;
+        overflow_beside(comm, log, lamb, false);
+    });
+}
+
+TEST_CASE("a rank without gradients refuses a compressed step on a GPU, and nothing is lost", "[cuda][optimizers]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        Model model{freezing_config(), {{300}, {5000}}};
+        model.config.freeze_step = 2;
+        const Gradient gradient = gaussian_gradient(model.count(), 3);
+        TrainingOn gpu(kGpu, comm, model, log);
+        TrainingOn twin(kGpu, comm, model, log);
+        for (std::uint64_t t = 1; t <= 6; ++t) {
+            log.context("step " + std::to_string(t));
+            if (log.last_rank()) ONEBIT_EXPECT_OK(log, onebit_optimizer_set_gradients(gpu.get(), 1, nullptr));
+            ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_INVALID_ARGUMENT, "tensors[1];no gradients",
+                                  onebit_optimizer_step(gpu.get()));
+            gpu.move_gradients(1);
+            gpu.step(gradient(log.rank(), t));
+            twin.step(gradient(log.rank(), t));
+            ONEBIT_EXPECT(log, gpu.parameters() == twin.parameters() && gpu.errors().same_as(twin.errors()));
+        }
+    });
+}
+
+TEST_CASE("a load that one rank can't make leaves a GPU's optimizer as it was, for another load",
+          "[cuda][optimizers]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    const std::uint64_t bucket_size = GENERATE(0, 2000);
+    run_ranks(n, [=](onebit_comm_t comm, RankLog& log) {
+        SharedDirectory directory(log);
+        Model model{freezing_config(), {{3000}, {1000}}};
+        model.config.bucket_size = bucket_size;
+        const Gradient gradient = gaussian_gradient(model.count(), 3);
+        TrainingOn gpu(kGpu, comm, model, log);
+        TrainingOn twin(kGpu, comm, model, log);
+        for (std::uint64_t t = 1; t <= 7; ++t) { // the save is of before the freeze, after step 4
+            if (t == 3) saved(gpu, log, directory, "early");
+            gpu.step(gradient(log.rank(), t));
+            if (t < 3) twin.step(gradient(log.rank(), t));
+        }
+        const std::string early = directory.prefix("early"), none = directory.prefix("none");
+        ONEBIT_EXPECT_STATUS(log, ONEBIT_ERROR_IO,
+                             onebit_optimizer_load(gpu.get(), (log.last_rank() ? none : early).c_str()));
+        gpu.step(gradient(log.rank(), 8)); // compressed, which has no use for the sum
+        load(gpu, log, directory, "early");
+        for (std::uint64_t t = 3; t <= 8; ++t) {
+            for (TrainingOn* training : {&gpu, &twin}) training->step(gradient(log.rank(), t));
+            ONEBIT_EXPECT(log, same_training(gpu, twin));
+        }
     });
 }
 

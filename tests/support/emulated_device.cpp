@@ -63,6 +63,8 @@ void note_work() {
     captured += capturing ? 1 : 0;
 }
 
+constexpr std::intptr_t kFirstStream = 16; // of GPU 0; CUDA's own special ones come before
+
 // Allocations lie one behind the other, and no address is used twice. The memory itself lies kReserved bytes further
 // on.
 constexpr std::size_t kPage = 4096;
@@ -122,8 +124,12 @@ int current_gpu() {
     return entered_gpus.empty() ? chosen_gpu : entered_gpus.back();
 }
 
+onebit::cuda::Stream stream_per_thread() {
+    return reinterpret_cast<onebit::cuda::Stream>(std::intptr_t{2}); // as CUDA has it
+}
+
 onebit::cuda::Stream stream_of_gpu(int number) {
-    return reinterpret_cast<onebit::cuda::Stream>(std::intptr_t{number} + 1);
+    return reinterpret_cast<onebit::cuda::Stream>(std::intptr_t{number} + kFirstStream);
 }
 
 const std::set<int>& gpus_used() {
@@ -179,13 +185,14 @@ namespace onebit::cuda {
 // ---- GPUs ----
 
 Status device_of(Stream stream, int* device) {
-    *device =
-        stream == nullptr ? onebit_test::current_gpu() : static_cast<int>(reinterpret_cast<std::intptr_t>(stream) - 1);
+    *device = stream == nullptr ? onebit_test::current_gpu()
+                                : static_cast<int>(reinterpret_cast<std::intptr_t>(stream) - kFirstStream);
     return {};
 }
 
-Status check_same_in_all_threads(Stream /*stream*/) {
-    return {}; // the same number is that of a GPU's stream
+Status check_same_in_all_threads(Stream stream) {
+    if (stream != onebit_test::stream_per_thread()) return {};
+    return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "stream: another one in each thread");
 }
 
 Status check_not_captured(Stream /*stream*/) {

@@ -57,6 +57,8 @@ void set_current_gpu(int number);
 int current_gpu();
 /// A stream of that GPU: a thread's streams are one as far as their order goes.
 onebit::cuda::Stream stream_of_gpu(int number);
+/// cudaStreamPerThread.
+onebit::cuda::Stream stream_per_thread();
 /// The GPUs that this thread has made contexts on, which a look at an address does already, by entering them or not.
 const std::set<int>& gpus_used();
 /// A GPU that the kernels aren't compiled for.

@@ -66,6 +66,15 @@ TEST_CASE("a stream of another GPU than the communicator's is refused", "[nccl]"
     onebit_test::set_current_gpu(0);
 }
 
+TEST_CASE("a stream that is another one in each thread is refused", "[nccl]") {
+    EmulatedNccl nccl;
+    const std::vector<ncclComm*> comms = nccl.make_comms(1, true);
+    std::unique_ptr<Transport> transport;
+    const Status refused = make_nccl_transport(EmulatedNccl::api(), comms[0], onebit_test::stream_per_thread(),
+                                               onebit_test::kNcclTimeout, &transport);
+    CHECK(refused.code() == ONEBIT_ERROR_INVALID_ARGUMENT);
+}
+
 TEST_CASE("an error of NCCL's comes out of the next test, in its words", "[nccl]") {
     EmulatedNccl nccl;
     std::atomic<bool> over = false;
@@ -133,23 +142,25 @@ TEST_CASE("given up, the operations in flight end, and none begins", "[nccl]") {
     CHECK(EmulatedNccl::aborted() == 2);
 }
 
-TEST_CASE("given up, a channel takes along all that share its stream", "[nccl]") {
+TEST_CASE("given up, a channel takes along all that share its stream, if it has given that anything", "[nccl]") {
     EmulatedNccl nccl;
     const auto outcomes =
         run_nccl_ranks<Outcome>(nccl, 2, [&](std::unique_ptr<Transport> transport, Outcome* outcome) -> Status {
             std::unique_ptr<Transport> other;
             ONEBIT_RETURN_IF_ERROR(transport->duplicate(&other));
             Words words(*transport);
+            Words words_of_other(*other);
             if (transport->rank() == 0) ONEBIT_RETURN_IF_ERROR(words.exchange->start()); // and waits for the other rank
+            transport->give_up();
+            outcome->later = words_of_other.exchange->start();
             other->give_up();
-            outcome->later = words.exchange->start();
-            return finish(*words.exchange);
+            return {};
         });
-    for (const Outcome& outcome : outcomes) {
-        CHECK(outcome.status.code() == ONEBIT_ERROR_TRANSPORT);
-        CHECK_THAT(outcome.status.message(), Catch::Contains("the stream's communicators were aborted"));
-        CHECK(outcome.later.message() == outcome.status.message());
-    }
+    for (const Outcome& outcome : outcomes) CHECK(outcome.status.ok());
+    CHECK(outcomes[0].later.code() == ONEBIT_ERROR_TRANSPORT);
+    CHECK_THAT(outcomes[0].later.message(),
+               Catch::Contains("with another communicator of its stream") && Catch::Contains("was given up"));
+    CHECK(outcomes[1].later.message().empty());
     CHECK(EmulatedNccl::aborted() == 4);
 }
 

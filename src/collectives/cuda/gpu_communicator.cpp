@@ -80,6 +80,7 @@ Choice choose_by_machine(const GpuRank& here, const NodeGroups& groups, std::siz
 Status vote(const Communicator& base, const GpuRank& here, cuda::Stream stream, Vote* mine) {
     int device = 0;
     std::string bus_id;
+    ONEBIT_RETURN_IF_ERROR(cuda::check_same_in_all_threads(stream));
     ONEBIT_RETURN_IF_ERROR(cuda::device_of(stream, &device));
     ONEBIT_RETURN_IF_ERROR(cuda::bus_id_of(device, &bus_id));
     const Choice choice = here.forced == GpuTransport::kAuto

@@ -221,7 +221,7 @@ class CudaPasses::EncodedSource final : public ValueSource, public cuda::SliceEn
         if (passes_.encoded_ == nullptr) return {.encoder = this};
         return {passes_.encoded_ + block.begin()};
     }
-    Status encode(const cuda::Encoding& to, const std::uint32_t* last, cuda::Stream) const override {
+    Status encode(const cuda::Encoding& to, const std::uint32_t* last) const override {
         return passes_.encode_gradients(to, last);
     }
 
@@ -263,16 +263,14 @@ Status CudaPasses::encode_gradients(const cuda::Encoding& to, const std::uint32_
 
 /// Momenta whose past lies in m.
 void CudaPasses::prepare_momenta() {
-    float* const m = scratch();
+    float* const m = bucket_.sum.data();
     note(cuda::copy_later(m, bucket_.m.data(), bucket_.m.bytes(), stream_));
     note(cuda::momentum({pieces(), nullptr, factors_there_.data(), m}, stream_));
     encoded_ = m;
 }
 
-/// The sum where there is one.
-float* CudaPasses::scratch() {
+void CudaPasses::make_room_for_momenta() {
     if (bucket_.sum.size() == 0) bucket_.sum = AlignedBuffer<float>(bucket_.layout.count(), memory_);
-    return bucket_.sum.data();
 }
 
 // ----------------------------------------------------------------------------------------------------- LAMB's ----

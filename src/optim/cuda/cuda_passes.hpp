@@ -90,6 +90,7 @@ class CudaPasses final : public Passes {
     void sketch(std::span<float> sketches) override;
     std::unique_ptr<ValueSource> make_momentum_source(FactorOf factor) override;
     void prepare_source() override;
+    void make_room_for_momenta() override;
     void update_from_message() override;
     Status failure() const override;
 
@@ -122,7 +123,6 @@ class CudaPasses final : public Passes {
     void place_in_messages();
     Status follow_gradients();
     cuda::Pieces pieces();
-    float* scratch();
     void prepare_momenta();
     void prepare_round();
     Status encode_gradients(const cuda::Encoding& to, const std::uint32_t* last);

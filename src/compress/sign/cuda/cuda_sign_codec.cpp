@@ -104,7 +104,7 @@ void CudaSignCodec::encode(const ValueSource& values, const Feedback& before, Fe
     if (slice.first_block == slice.end_block) return;
     const BlockValues first = values.read({slice.chunk, slice.first_block}, nullptr);
     const cuda::Encoding to = encoding(before, after, slice, message);
-    note(first.encoder != nullptr ? first.encoder->encode(to, last, stream_)
+    note(first.encoder != nullptr ? first.encoder->encode(to, last)
                                   : cuda::encode({to, first.data - slice.first_block * kBlockElements}, stream_));
 }
 

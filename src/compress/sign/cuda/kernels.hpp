@@ -52,12 +52,12 @@ struct EncodeArguments {
 };
 Status encode(const EncodeArguments& arguments, Stream stream);
 
-/// The same for values that lie in no array: puts an encoder of its own into the stream.
+/// The same for values that lie in no array: puts an encoder of its own into its stream, which is the codec's.
 class SliceEncoder {
   public:
     virtual ~SliceEncoder() = default;
     /// `last`: the message that blends refer to; may be the one that is written.
-    virtual Status encode(const Encoding& to, const std::uint32_t* last, Stream stream) const = 0;
+    virtual Status encode(const Encoding& to, const std::uint32_t* last) const = 0;
 };
 
 /// Server: averages one message per rank, in rank order, adds the error and encodes that.
