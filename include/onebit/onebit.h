@@ -530,10 +530,11 @@ ONEBIT_API onebit_status_t onebit_optimizer_create(onebit_comm_t comm, const one
  * NONFINITE on every rank and changes nothing (info.skipped counts it): a dynamic loss scale can go on from there.
  * In a GPU's memory (which may be managed): gradients are read in order with config.stream's work, parameters and their
  * copies written in order with it; they may still be when the call returns: work that is put into the stream after the
- * call sees them. The call waits for what the stream was given before it. The same results, to the bit, as on the host,
- * but for the order in which exact rounds add up more than two ranks where bucket_size is 0. The device that is current
- * doesn't matter, and stays. What fails on the device is INTERNAL. A step can't be captured into a graph, as no call on
- * a handle can: UNSUPPORTED, as for onebit_allreduce_run; with buckets the others wait for this rank's step.
+ * call sees them. The call waits for what the stream was given before it, time that ONEBIT_TIMEOUT counts. The same
+ * results, to the bit, as on the host, but for the order in which exact rounds add up more than two ranks where
+ * bucket_size is 0. The device that is current doesn't matter, and stays. What fails on the device is INTERNAL. A step
+ * can't be captured into a graph, as no call on a handle can: UNSUPPORTED, as for onebit_allreduce_run; with buckets
+ * the others wait for this rank's step.
  * INVALID_ARGUMENT (a tensor has no gradients), INVALID_HANDLE, NONFINITE, MISMATCH (learning rates, gradient scale or
  * stage differ), BUSY, UNSUPPORTED, TRANSPORT, TIMEOUT. */
 ONEBIT_API onebit_status_t onebit_optimizer_step(onebit_optimizer_t optimizer) ONEBIT_NOEXCEPT;

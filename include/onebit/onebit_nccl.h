@@ -33,7 +33,7 @@ typedef struct CUstream_st* cudaStream_t;
  * Collective; blocks, and for no longer than ONEBIT_TIMEOUT if nccl_comm was made with config.blocking = 0: else a rank
  * that fails before it splits, or never comes, leaves the others waiting. A call with ONEBIT_CHECK_NONE waits,
  * within ONEBIT_TIMEOUT, until NCCL has taken it into the stream, and not for what it does there.
- * A rank that is waited for in vain, or any failure of NCCL's, ends the stream's work for all that is made from the
+ * A rank that is waited for in vain, or whatever else breaks a handle, ends the work of all that is made from the
  * communicator (ncclCommAbort), so that the stream goes on.
  *   nccl_comm  with no operation outstanding on it, on any rank. It must have been made by the NCCL that this library
  *              finds at run time, libnccl.so.2, 2.19 or later: the one that the process has loaded, and not a copy that

@@ -42,7 +42,7 @@ class FlatAllreduce {
         std::uint32_t* messages = nullptr;
     };
 
-    /// Words in the messages of all chunks.
+    /// Words in the messages of all chunks, and what is left free between them (Codec::row_words).
     static std::size_t all_words(const Codec& codec, std::size_t count, std::size_t ranks);
 
     /// Allocates all that it ever uses.
@@ -116,7 +116,7 @@ class FlatAllreduce {
         codec_.decode(rounds_[last_].results[slice.chunk.index], slice, mask_.view(), sink);
     }
     void last_result(const ValueSink& sink) const { decode_result(rounds_[last_], sink); }
-    /// The same as it came: the messages of all chunks, one behind the other.
+    /// The same as it came: the messages of all chunks, a row each.
     const std::uint32_t* last_messages() const { return rounds_[last_].results.front(); }
     /// Of the call before that one, where results are kept.
     void previous_result(const Block& block, float* values) const { decode_result(rounds_[previous_], block, values); }

@@ -22,7 +22,8 @@ struct Bucket {
     bool compresses = false;             ///< once that stage is reached; else exact for ever
     std::unique_ptr<Passes> passes;      ///< over its layout; the arrays below lie where they work
     std::unique_ptr<ValueSource> source; ///< what a compressed exchange encodes; only where the bucket compresses
-    AlignedBuffer<float> sum;            ///< of the gradients over the ranks, in exact rounds
+    AlignedBuffer<float> sum; ///< of the gradients over the ranks, in exact rounds; else a GPU's passes form in it what
+                              ///< they can't encode from where it lies
     AlignedBuffer<float> m;
     AlignedBuffer<float> v;
     AlignedBuffer<float> precondition; ///< v's place once it is frozen: 1 / (sqrt(v) + eps)

@@ -190,12 +190,12 @@ inline bool same_training(TrainingOn& a, TrainingOn& b) {
 
 // ---- what is trained ----
 
-// One tensor, whose gradients are encoded from where they lie.
+// One tensor.
 inline Model one_tensor(onebit_optimizer_config_t config) {
     return {config, {{9001}}};
 }
 
-// Odd sizes, all types of gradients and copies; one blend for all; clipped.
+// Odd sizes, all types of gradients and copies; clipped.
 inline Model all_types(onebit_optimizer_config_t config) {
     config.max_grad_norm = 40;
     return {config,

@@ -35,7 +35,7 @@ Status bus_id_of(int device, std::string* bus_id);
 
 /// A GPU that threads may enter, whatever else they work with: its context comes before theirs until they leave, and
 /// what the runtime holds for their current device stays as it is. Meanwhile a capture of another stream, theirs or, in
-/// the global mode, another thread's, neither forbids what they do there nor is ended by it.
+/// the global mode, another thread's, neither forbids what they do there nor is ended by it, but on the default stream.
 class Device {
   public:
     explicit Device(int number) : number_(number) {}
