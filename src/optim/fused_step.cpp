@@ -351,7 +351,7 @@ Status FusedOptimizer::commit_exchanges(Round round) {
         if (exchange_failure_.ok()) {
             bucket.allreduce->commit();
         } else if (!has_buckets()) { // as if it had overwritten them: what happens is the same wherever tensors lie
-            ONEBIT_RETURN_IF_ERROR(bucket.allreduce->reset());
+            if (const Status reset = bucket.allreduce->reset(); !reset.ok()) return break_all(reset);
             void_message(bucket);
         }
     }

@@ -15,6 +15,8 @@
 #include <cerrno>
 #include <cstring>
 #include <limits>
+#include <utility>
+#include <vector>
 
 #include "transport/mapped_memory.hpp"
 #include "transport/nodes.hpp"
@@ -44,8 +46,8 @@ bool is_cuda_aware() {
     return query != nullptr && query() == 1;
 }
 
-/// To be freed. Waits for the others first: in MPI_Comm_dup, MPICH's ranks would keep the core that another one needs in
-/// order to come. (MPI_Comm_idup has no such wait, but what fails in it goes to MPI_COMM_WORLD's error handler.)
+/// To be freed. Waits for the others first: in MPI_Comm_dup, MPICH's ranks would keep the core that another one needs
+/// in order to come. (MPI_Comm_idup has no such wait, but what fails in it goes to MPI_COMM_WORLD's error handler.)
 Status copy_comm(MPI_Comm comm, MPI_Comm* copy) {
     MPI_Request barrier = MPI_REQUEST_NULL;
     ONEBIT_RETURN_IF_ERROR(check(MPI_Ibarrier(comm, &barrier), "MPI_Ibarrier"));
@@ -56,25 +58,38 @@ Status copy_comm(MPI_Comm comm, MPI_Comm* copy) {
     return check(MPI_Comm_dup(comm, copy), "MPI_Comm_dup");
 }
 
-/// The ranks that this one shares memory with; to be freed.
-Status split_node(MPI_Comm comm, MPI_Comm* node) {
-    return check(MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, node), "MPI_Comm_split_type");
-}
+/// What MPI says of a communicator's nodes: the same on every rank.
+struct Nodes {
+    std::vector<int> of_rank; ///< ranks that share memory have the same number
+    bool crowded = false;     ///< some node has more ranks than cores that they may run on
+};
 
-/// Whether any node has more ranks than cores that they may run on. The same on every rank.
-Status find_crowded(MPI_Comm comm, bool* crowded) {
+/// Splits once, which MPICH takes its time for where ranks share cores.
+Status look_at_nodes(MPI_Comm comm, Nodes* nodes) {
     MPI_Comm node = MPI_COMM_NULL;
-    ONEBIT_RETURN_IF_ERROR(split_node(comm, &node));
+    ONEBIT_RETURN_IF_ERROR(
+        check(MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node), "MPI_Comm_split_type"));
     cpu_set_t cores;
     CPU_ZERO(&cores);
     if (sched_getaffinity(0, sizeof(cores), &cores) != 0) CPU_SET(0, &cores);
     MPI_Allreduce(MPI_IN_PLACE, &cores, sizeof(cores), MPI_BYTE, MPI_BOR, node); // of all its ranks
-    int ranks = 0;
-    MPI_Comm_size(node, &ranks);
+    struct {
+        int first, crowded;
+    } own{};
+    MPI_Comm_rank(comm, &own.first); // the least rank of the node stands for it
+    MPI_Bcast(&own.first, 1, MPI_INT, 0, node);
+    int ranks_of_node = 0;
+    MPI_Comm_size(node, &ranks_of_node);
+    own.crowded = ranks_of_node > CPU_COUNT(&cores) ? 1 : 0;
     MPI_Comm_free(&node);
-    int more = ranks > CPU_COUNT(&cores) ? 1 : 0;
-    ONEBIT_RETURN_IF_ERROR(check(MPI_Allreduce(MPI_IN_PLACE, &more, 1, MPI_INT, MPI_MAX, comm), "MPI_Allreduce"));
-    *crowded = more != 0;
+    int ranks = 0;
+    MPI_Comm_size(comm, &ranks);
+    std::vector<decltype(own)> all(static_cast<std::size_t>(ranks));
+    ONEBIT_RETURN_IF_ERROR(check(MPI_Allgather(&own, 2, MPI_INT, all.data(), 2, MPI_INT, comm), "MPI_Allgather"));
+    for (const auto& [first, crowded] : all) {
+        nodes->of_rank.push_back(first);
+        nodes->crowded |= crowded != 0;
+    }
     return {};
 }
 
@@ -262,8 +277,8 @@ class MpiSharedMemory final : public SharedMemory {
 
 class MpiTransport final : public Transport {
   public:
-    /// Takes over the communicator. `crowded`: as find_crowded says of it, or of one that it is a part of.
-    MpiTransport(MPI_Comm comm, bool crowded) : comm_(comm), crowded_(crowded) {
+    /// Takes over the communicator.
+    MpiTransport(MPI_Comm comm, Nodes nodes) : comm_(comm), nodes_(std::move(nodes)) {
         MPI_Comm_rank(comm, &rank_);
         MPI_Comm_size(comm, &size_);
     }
@@ -280,28 +295,24 @@ class MpiTransport final : public Transport {
     Status duplicate(std::unique_ptr<Transport>* channel) override {
         MPI_Comm copy = MPI_COMM_NULL;
         ONEBIT_RETURN_IF_ERROR(copy_comm(comm_, &copy));
-        *channel = std::make_unique<MpiTransport>(copy, crowded_);
+        *channel = std::make_unique<MpiTransport>(copy, nodes_);
         return {};
     }
 
     Status find_nodes(std::vector<int>* node_of_rank) override {
-        MPI_Comm node = MPI_COMM_NULL;
-        ONEBIT_RETURN_IF_ERROR(split_node(comm_, &node));
-        int first = rank_; // the least rank of the node stands for it
-        MPI_Bcast(&first, 1, MPI_INT, 0, node);
-        MPI_Comm_free(&node);
-        std::vector<int> firsts(static_cast<std::size_t>(size_));
-        ONEBIT_RETURN_IF_ERROR(
-            check(MPI_Allgather(&first, 1, MPI_INT, firsts.data(), 1, MPI_INT, comm_), "MPI_Allgather"));
-        *node_of_rank = number_by_first_rank(firsts);
+        *node_of_rank = number_by_first_rank(nodes_.of_rank);
         return {};
     }
 
     Status split(const std::vector<int>& color_of_rank, std::unique_ptr<Transport>* channel) override {
+        const int color = color_of_rank[static_cast<std::size_t>(rank_)];
         MPI_Comm part = MPI_COMM_NULL;
-        ONEBIT_RETURN_IF_ERROR(check(
-            MPI_Comm_split(comm_, color_of_rank[static_cast<std::size_t>(rank_)], rank_, &part), "MPI_Comm_split"));
-        *channel = std::make_unique<MpiTransport>(part, crowded_);
+        ONEBIT_RETURN_IF_ERROR(check(MPI_Comm_split(comm_, color, rank_, &part), "MPI_Comm_split"));
+        Nodes nodes = {.of_rank = {}, .crowded = nodes_.crowded}; // the cores are shared with those who aren't in it
+        for (std::size_t r = 0; r < color_of_rank.size(); ++r) {
+            if (color_of_rank[r] == color) nodes.of_rank.push_back(nodes_.of_rank[r]);
+        }
+        *channel = std::make_unique<MpiTransport>(part, std::move(nodes));
         return {};
     }
 
@@ -332,13 +343,13 @@ class MpiTransport final : public Transport {
     }
 
     Status plan_sum(std::size_t count, std::unique_ptr<Sum>* sum) override {
-        *sum = std::make_unique<MpiSum>(comm_, size_, crowded_, count, bytes_sent_);
+        *sum = std::make_unique<MpiSum>(comm_, size_, nodes_.crowded, count, bytes_sent_);
         return {};
     }
 
   private:
     MPI_Comm comm_;
-    bool crowded_;
+    Nodes nodes_;
     bool cuda_aware_ = is_cuda_aware();
     int rank_ = 0;
     int size_ = 0;
@@ -357,9 +368,9 @@ Status make_mpi_transport(MPI_Comm comm, std::unique_ptr<Transport>* transport) 
     MPI_Comm duplicate = MPI_COMM_NULL;
     ONEBIT_RETURN_IF_ERROR(copy_comm(comm, &duplicate));
     ONEBIT_RETURN_IF_ERROR(check(MPI_Comm_set_errhandler(duplicate, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler"));
-    bool crowded = false;
-    ONEBIT_RETURN_IF_ERROR(find_crowded(duplicate, &crowded));
-    *transport = std::make_unique<MpiTransport>(duplicate, crowded);
+    Nodes nodes;
+    ONEBIT_RETURN_IF_ERROR(look_at_nodes(duplicate, &nodes));
+    *transport = std::make_unique<MpiTransport>(duplicate, std::move(nodes));
     return {};
 }
 
