@@ -149,7 +149,7 @@ TEST_CASE("sums of finite values that overflow are infinite, and nobody's fault"
 
 TEST_CASE("a rank that stays away is noticed by its silence", "[shared][timeout]") {
     const int n = GENERATE(from_range(rank_counts()));
-    if (n == 1) return;
+    if (n != 3) return; // it takes a second
     const Variable timeout("ONEBIT_TIMEOUT", "1");
     run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
         const std::uint64_t count = 9 * slice;

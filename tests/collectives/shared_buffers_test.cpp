@@ -216,7 +216,7 @@ TEST_CASE("a neighbour that averages slowly where values lie is waited for", "[s
         if (log.last_rank()) { // a slice at a time: together they take longer than any silence that is borne
             for (int done = 0; done == 0;) {
                 ONEBIT_EXPECT_OK(log, onebit_allreduce_test(reduce.get(), &done));
-                std::this_thread::sleep_for(std::chrono::milliseconds(300));
+                std::this_thread::sleep_for(std::chrono::milliseconds(200));
             }
         }
         ONEBIT_EXPECT_OK(log, onebit_allreduce_wait(reduce.get()));

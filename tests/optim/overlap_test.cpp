@@ -377,7 +377,7 @@ TEST_CASE("nothing to compress, in buckets too", "[optimizer][overlap][bad input
 // to.
 TEST_CASE("a rank that never makes the step that others have begun", "[optimizer][overlap][timeout]") {
     const int n = GENERATE(from_range(rank_counts()));
-    if (n == 1) return;
+    if (n != 3) return; // it takes seconds
     const Variable timeout("ONEBIT_TIMEOUT", "2");
     run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
         for (const std::uint64_t last : {3, 8}) { // in the warm-up, and after it
