@@ -57,6 +57,9 @@ else()
 endif()
 
 if(ONEBIT_HAS_CUDA)
+    if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION) # CMake before 3.26 doesn't know that nvcc has learnt it
+        set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
+    endif()
     # The kernels and what calls CUDA, for ONEBIT_GPU (CMakeLists.txt) and tests.
     add_library(onebit_cuda_kernels OBJECT EXCLUDE_FROM_ALL
         src/collectives/cuda/kernels.cu
@@ -64,12 +67,12 @@ if(ONEBIT_HAS_CUDA)
         src/core/cuda/device.cu
         src/optim/kernels/cuda/kernels.cu)
     target_compile_options(onebit_cuda_kernels PRIVATE
-        -std=c++20               # CMake before 3.26 knows no cuda_std_20
         --fmad=false             # the CPU's bits: no multiply-add that rounds once where the CPU rounds twice
         --expt-relaxed-constexpr # constexpr functions are a GPU's too
         -Xcompiler=-Wall,-Wextra,-ffp-contract=off
         "$<$<BOOL:${ONEBIT_WERROR}>:SHELL:-Werror all-warnings>")
     target_include_directories(onebit_cuda_kernels PRIVATE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
     target_link_libraries(onebit_cuda_kernels PUBLIC CUDA::cudart_static)
-    set_target_properties(onebit_cuda_kernels PROPERTIES CUDA_VISIBILITY_PRESET hidden)
+    set_target_properties(onebit_cuda_kernels PROPERTIES
+        CUDA_VISIBILITY_PRESET hidden CUDA_STANDARD 20 CUDA_STANDARD_REQUIRED ON CUDA_EXTENSIONS OFF)
 endif()

@@ -84,7 +84,8 @@ std::vector<FusedOptimizer::ArrayPlan> FusedOptimizer::plan_arrays(const Bucket&
     const bool has_error = compressing || (bucket.compresses && zero_one);
     add(has_error, ArrayName::kServerError, Ownership::kPieces, count);
     add(has_error, ArrayName::kWorkerError, Ownership::kSpread, count);
-    std::ranges::stable_partition(plan, [](const ArrayPlan& a) { return a.ownership == Ownership::kPieces; });
+    std::stable_partition(plan.begin(), plan.end(),
+                          [](const ArrayPlan& a) { return a.ownership == Ownership::kPieces; });
     return plan;
 }
 

@@ -330,12 +330,13 @@ TEST_CASE("bad arguments of shared buffers are refused on every rank", "[shared]
 // ---------------------------------------------------------------------------------------------- on two levels ----
 
 TEST_CASE("two levels average a node's values where they lie, to the same bits", "[shared][buffers][two_level]") {
-    const auto [n, node_size] = GENERATE(table<int, const char*>({{4, "2"}, {6, "2"}, {6, "3"}}));
+    const auto [n, places_of_node] = GENERATE(table<int, int>({{4, 2}, {6, 2}, {6, 3}}));
     if (!can_have_ranks(n)) return;
-    const Variable nodes("ONEBIT_NODE_SIZE", node_size);
+    const int places = places_of_node;
+    const Variable nodes("ONEBIT_NODE_SIZE", std::to_string(places).c_str());
     const auto check = GENERATE(ONEBIT_CHECK_FULL, ONEBIT_CHECK_NONE);
     run_ranks(n, [&](onebit_comm_t comm, RankLog& log) {
-        const int places = std::stoi(node_size), node = log.rank() / places;
+        const int node = log.rank() / places;
         for (const std::uint64_t count : {std::uint64_t{20}, std::uint64_t{4099}, 2 * slice + 77}) {
             onebit_allreduce_config_t config = form_config(ONEBIT_ALGORITHM_TWO_LEVEL, count);
             config.check = check;
