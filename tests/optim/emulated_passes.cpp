@@ -5,6 +5,7 @@
 
 #include "compress/emulated_launch.hpp"
 #include "optim/kernels/cuda/block_kernels.hpp"
+#include "optim/kernels/cuda/gradient_kernels.hpp"
 #include "optim/kernels/cuda/kernels.hpp"
 
 namespace onebit::cuda {

@@ -14,68 +14,8 @@
 #include "optim/kernels/cuda/kernels.hpp"
 #include "optim/kernels/cuda/pieces.hpp"
 
-/// What a thread does in each pass.
+/// What a thread does in each pass, but for those over the pieces' own gradients (gradient_kernels.hpp).
 namespace onebit::cuda {
-
-// ---- The pieces' own gradients, as they lie ----
-
-template <typename Thread>
-ONEBIT_DEVICE void run(const Thread& thread, const LookArguments& arguments, Scratch& /*scratch*/) {
-    const Piece piece = piece_of(thread, arguments.pieces);
-    const Share share = share_of(thread, piece);
-    std::uint32_t words[kGroups] = {};
-    load_gradients(piece, share, 0, words);
-    unsigned first = kBlockElements;
-#pragma unroll
-    for (unsigned g = kGroups; g-- > 0;) {
-        if (!is_finite(words[g])) first = share.at(g);
-    }
-    if (arguments.out != nullptr) {
-#pragma unroll
-        for (unsigned g = 0; g < kGroups; ++g) {
-            if (share.has(g)) arguments.out[piece.offset + share.at(g)] = std::bit_cast<float>(words[g]);
-        }
-    }
-    if (first < kBlockElements) thread.lower(arguments.first, piece.offset + first);
-}
-
-template <typename Thread>
-ONEBIT_DEVICE void run(const Thread& thread, const EncodeGradientsArguments& arguments, Scratch& scratch) {
-    const auto form = [&](const Block& block, const Share& share, float(&values)[kGroups]) {
-        const onebit_group_t group = arguments.to.group;
-        const bool blends = arguments.last != nullptr;
-        std::uint32_t signs = 0;
-        float last_scale = 0;
-        if (blends) {
-            signs = load_word(thread, share, arguments.last + sign_word(group, block.chunk, block.index));
-            last_scale = std::bit_cast<float>(arguments.last[scale_word(group, block.chunk, block.index)]);
-        }
-        std::uint32_t words[kGroups] = {};
-        unsigned first = kBlockElements;
-        // Usually there is one piece; each has a part of the block's elements.
-        const std::size_t end = arguments.first_piece[block.index + 1];
-        for (std::size_t p = arguments.first_piece[block.index]; p < end; ++p) {
-            const Piece piece = arguments.pieces.pieces[p];
-            const auto begin = static_cast<unsigned>(piece.offset - block.begin());
-            const AdamBetas betas = settings_of(piece, arguments.pieces).betas;
-            const float factor = arguments.factors[piece.tensor];
-            load_gradients(piece, share, begin, words);
-#pragma unroll
-            for (unsigned g = 0; g < kGroups; ++g) {
-                const bool here = has(piece, share, begin, g);
-                if (here && !is_finite(words[g])) first = std::min(first, share.at(g));
-                const float scaled = rounded::multiply(std::bit_cast<float>(words[g]), factor);
-                const float before = bit_at(thread, signs, g) ? last_scale : -last_scale;
-                const float value = blends ? first_moment(scaled, before, betas) : scaled;
-                words[g] = here ? std::bit_cast<std::uint32_t>(value) : words[g];
-            }
-        }
-        if (arguments.first != nullptr && first < kBlockElements) thread.lower(arguments.first, block.begin() + first);
-#pragma unroll
-        for (unsigned g = 0; g < kGroups; ++g) values[g] = std::bit_cast<float>(words[g]);
-    };
-    encode_block(thread, arguments.to, form, scratch);
-}
 
 // ---- Steps ----
 
@@ -393,79 +333,6 @@ ONEBIT_DEVICE void run(const Thread& thread, const LeastArguments& arguments, Sc
 #pragma unroll
     for (unsigned half = kLanes / 2; half > 0; half /= 2) least = std::fmin(least, thread.shuffle_down(least, half));
     if (thread.lane() == 0) arguments.least[thread.block()] = least;
-}
-
-// ---- Sketches ----
-
-/// Elements that a piece has at most for a bucket, and a thread's buckets.
-inline constexpr unsigned kSketchTurns = kBlockElements / kSketchBuckets;
-inline constexpr unsigned kOwnBuckets = kSketchBuckets / kThreads;
-
-/// Where a piece's first element for one of the thread's buckets is; others follow kSketchBuckets further on.
-ONEBIT_DEVICE inline unsigned first_in_bucket(const Piece& piece, unsigned self, unsigned k) {
-    const auto rotation = static_cast<unsigned>(sketch_bucket(piece.seed, 0));
-    return (self + k * kThreads - rotation) % kSketchBuckets;
-}
-
-template <typename Word>
-ONEBIT_DEVICE void load_for_buckets(const Piece& piece, unsigned self,
-                                    std::uint32_t (&words)[kOwnBuckets][kSketchTurns]) {
-    const auto* const gradients = static_cast<const Word*>(piece.gradients);
-#pragma unroll
-    for (unsigned k = 0; k < kOwnBuckets; ++k) {
-        const unsigned first = first_in_bucket(piece, self, k);
-#pragma unroll
-        for (unsigned turn = 0; turn < kSketchTurns; ++turn) {
-            const unsigned i = first + turn * static_cast<unsigned>(kSketchBuckets);
-            words[k][turn] = i < piece.count ? gradients[i] : 0;
-        }
-    }
-}
-
-/// A thread has four buckets, to which it adds piece by piece; a warp's are side by side, as are their elements. All of
-/// a piece are under way together, and the next one's description meanwhile.
-template <typename Thread>
-ONEBIT_DEVICE void run(const Thread& thread, const SketchArguments& arguments, Scratch& /*scratch*/) {
-    const std::size_t first = thread.block() * kSketchPieces;
-    const std::size_t left = arguments.pieces.count - first;
-    const std::size_t end = first + (left < kSketchPieces ? left : kSketchPieces);
-    const unsigned self = thread.warp() * static_cast<unsigned>(kLanes) + thread.lane();
-    float buckets[kOwnBuckets] = {};
-    Piece piece = arguments.pieces.pieces[first];
-    for (std::size_t p = first; p < end; ++p) {
-        const Piece next = arguments.pieces.pieces[p + 1 < end ? p + 1 : p];
-        std::uint32_t words[kOwnBuckets][kSketchTurns];
-        if (piece.gradient_type == ONEBIT_FLOAT32) {
-            load_for_buckets<std::uint32_t>(piece, self, words);
-        } else {
-            load_for_buckets<std::uint16_t>(piece, self, words);
-        }
-#pragma unroll
-        for (unsigned k = 0; k < kOwnBuckets; ++k) {
-#pragma unroll
-            for (unsigned turn = 0; turn < kSketchTurns; ++turn) {
-                const std::size_t i = first_in_bucket(piece, self, k) + turn * kSketchBuckets;
-                const float addend = sketch_addend(piece.seed, i, gradient_of(piece, words[k][turn]));
-                if (i < piece.count) buckets[k] = rounded::add(buckets[k], addend);
-            }
-        }
-        piece = next;
-    }
-#pragma unroll
-    for (unsigned k = 0; k < kOwnBuckets; ++k) {
-        arguments.sketches[thread.block() * kSketchBuckets + self + k * kThreads] = buckets[k];
-    }
-}
-
-template <typename Thread>
-ONEBIT_DEVICE void run(const Thread& thread, const AddSketchesArguments& arguments, Scratch& /*scratch*/) {
-    for (std::size_t b = thread.warp() * kLanes + thread.lane(); b < kSketchBuckets; b += kThreads) {
-        float sum = 0;
-        for (std::size_t p = 0; p < arguments.count; ++p) {
-            sum = rounded::add(sum, arguments.sketches[p * kSketchBuckets + b]);
-        }
-        arguments.total[b] = sum;
-    }
 }
 
 } // namespace onebit::cuda

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compress/sign/cuda/launch.cuh"
 #include "optim/kernels/cuda/block_kernels.hpp"
+#include "optim/kernels/cuda/gradient_kernels.hpp"
 #include "optim/kernels/cuda/kernels.hpp"
 
 namespace onebit::cuda {

@@ -86,37 +86,6 @@ ONEBIT_DEVICE inline float gradient_of(const Piece& piece, std::uint32_t bits) {
     return piece.gradient_type == ONEBIT_FLOAT16 ? widened_float16(half) : widened_bfloat16(half);
 }
 
-/// Whether a piece has the thread's element in a group, its own first being the thread block's element `begin`.
-ONEBIT_DEVICE inline bool has(const Piece& piece, const Share& share, unsigned begin, unsigned group) {
-    return share.at(group) - begin < piece.count; // what lies before `begin` is far beyond it
-}
-template <typename Word>
-ONEBIT_DEVICE void load_words(const Piece& piece, const Share& share, unsigned begin, std::uint32_t (&words)[kGroups]) {
-    const auto* const gradients = static_cast<const Word*>(piece.gradients);
-    const std::ptrdiff_t first = static_cast<std::ptrdiff_t>(share.at(0)) - begin; // signed: one address for all
-#pragma unroll
-    for (unsigned g = 0; g < kGroups; ++g) {
-        if (has(piece, share, begin, g)) words[g] = gradients[first + static_cast<std::ptrdiff_t>(g * kLanes)];
-    }
-}
-/// All gradients that the piece has for this thread, as floats' bits; leaves the others' words alone. Asks once of
-/// which type they are.
-ONEBIT_DEVICE inline void load_gradients(const Piece& piece, const Share& share, unsigned begin,
-                                         std::uint32_t (&words)[kGroups]) {
-    if (piece.gradient_type == ONEBIT_FLOAT32) {
-        load_words<std::uint32_t>(piece, share, begin, words);
-        return;
-    }
-    load_words<std::uint16_t>(piece, share, begin, words);
-    const bool is_float16 = piece.gradient_type == ONEBIT_FLOAT16;
-#pragma unroll
-    for (unsigned g = 0; g < kGroups; ++g) {
-        const auto half = static_cast<std::uint16_t>(words[g]);
-        const float value = is_float16 ? widened_float16(half) : widened_bfloat16(half);
-        words[g] = has(piece, share, begin, g) ? std::bit_cast<std::uint32_t>(value) : words[g];
-    }
-}
-
 ONEBIT_DEVICE inline void write_copy(const Piece& piece, unsigned i, float parameter) {
     if (piece.copy == nullptr) return;
     if (piece.copy_type == ONEBIT_FLOAT32) {

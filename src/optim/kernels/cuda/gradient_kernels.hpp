@@ -1,0 +1,185 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+#include "compress/sign/cuda/block_kernels.hpp"
+#include "core/host_device.hpp"
+#include "core/rounded.hpp"
+#include "optim/kernels/arithmetic.hpp"
+#include "optim/kernels/cuda/kernels.hpp"
+#include "optim/kernels/cuda/pieces.hpp"
+
+/// What a thread does in the passes over the pieces' own gradients, as these lie: look, encode_gradients and the
+/// sketches. All loads of a piece are under way before the first is used.
+namespace onebit::cuda {
+
+/// Whether a piece has the thread's element in a group, its own first being the thread block's element `begin`.
+ONEBIT_DEVICE inline bool has(const Piece& piece, const Share& share, unsigned begin, unsigned group) {
+    return share.at(group) - begin < piece.count; // what lies before `begin` is far beyond it
+}
+template <typename Word>
+ONEBIT_DEVICE void load_words(const Piece& piece, const Share& share, unsigned begin, std::uint32_t (&words)[kGroups]) {
+    const auto* const gradients = static_cast<const Word*>(piece.gradients);
+    const std::ptrdiff_t first = static_cast<std::ptrdiff_t>(share.at(0)) - begin; // signed: one address for all
+#pragma unroll
+    for (unsigned g = 0; g < kGroups; ++g) {
+        if (has(piece, share, begin, g)) words[g] = gradients[first + static_cast<std::ptrdiff_t>(g * kLanes)];
+    }
+}
+/// All gradients that the piece has for this thread, as floats' bits; leaves the others' words alone. Asks once of
+/// which type they are.
+ONEBIT_DEVICE inline void load_gradients(const Piece& piece, const Share& share, unsigned begin,
+                                         std::uint32_t (&words)[kGroups]) {
+    if (piece.gradient_type == ONEBIT_FLOAT32) {
+        load_words<std::uint32_t>(piece, share, begin, words);
+        return;
+    }
+    load_words<std::uint16_t>(piece, share, begin, words);
+    const bool is_float16 = piece.gradient_type == ONEBIT_FLOAT16;
+#pragma unroll
+    for (unsigned g = 0; g < kGroups; ++g) {
+        const auto half = static_cast<std::uint16_t>(words[g]);
+        const float value = is_float16 ? widened_float16(half) : widened_bfloat16(half);
+        words[g] = has(piece, share, begin, g) ? std::bit_cast<std::uint32_t>(value) : words[g];
+    }
+}
+
+// ---- Looking and encoding ----
+
+template <typename Thread>
+ONEBIT_DEVICE void run(const Thread& thread, const LookArguments& arguments, Scratch& /*scratch*/) {
+    const Piece piece = piece_of(thread, arguments.pieces);
+    const Share share = share_of(thread, piece);
+    std::uint32_t words[kGroups] = {};
+    load_gradients(piece, share, 0, words);
+    unsigned first = kBlockElements;
+#pragma unroll
+    for (unsigned g = kGroups; g-- > 0;) {
+        if (!is_finite(words[g])) first = share.at(g);
+    }
+    if (arguments.out != nullptr) {
+#pragma unroll
+        for (unsigned g = 0; g < kGroups; ++g) {
+            if (share.has(g)) arguments.out[piece.offset + share.at(g)] = std::bit_cast<float>(words[g]);
+        }
+    }
+    if (first < kBlockElements) thread.lower(arguments.first, piece.offset + first);
+}
+
+template <typename Thread>
+ONEBIT_DEVICE void run(const Thread& thread, const EncodeGradientsArguments& arguments, Scratch& scratch) {
+    const auto form = [&](const Block& block, const Share& share, float(&values)[kGroups]) {
+        const onebit_group_t group = arguments.to.group;
+        const bool blends = arguments.last != nullptr;
+        std::uint32_t signs = 0;
+        float last_scale = 0;
+        if (blends) {
+            signs = load_word(thread, share, arguments.last + sign_word(group, block.chunk, block.index));
+            last_scale = std::bit_cast<float>(arguments.last[scale_word(group, block.chunk, block.index)]);
+        }
+        std::uint32_t words[kGroups] = {};
+        unsigned first = kBlockElements;
+        // Usually there is one piece; each has a part of the block's elements.
+        const std::size_t end = arguments.first_piece[block.index + 1];
+        for (std::size_t p = arguments.first_piece[block.index]; p < end; ++p) {
+            const Piece piece = arguments.pieces.pieces[p];
+            const auto begin = static_cast<unsigned>(piece.offset - block.begin());
+            const AdamBetas betas = settings_of(piece, arguments.pieces).betas;
+            const float factor = arguments.factors[piece.tensor];
+            load_gradients(piece, share, begin, words);
+#pragma unroll
+            for (unsigned g = 0; g < kGroups; ++g) {
+                const bool here = has(piece, share, begin, g);
+                if (here && !is_finite(words[g])) first = std::min(first, share.at(g));
+                const float scaled = rounded::multiply(std::bit_cast<float>(words[g]), factor);
+                const float before = bit_at(thread, signs, g) ? last_scale : -last_scale;
+                const float value = blends ? first_moment(scaled, before, betas) : scaled;
+                words[g] = here ? std::bit_cast<std::uint32_t>(value) : words[g];
+            }
+        }
+        if (arguments.first != nullptr && first < kBlockElements) thread.lower(arguments.first, block.begin() + first);
+#pragma unroll
+        for (unsigned g = 0; g < kGroups; ++g) values[g] = std::bit_cast<float>(words[g]);
+    };
+    encode_block(thread, arguments.to, form, scratch);
+}
+
+// ---- Sketches ----
+
+/// Elements that a piece has at most for a bucket, and a thread's buckets.
+inline constexpr unsigned kSketchTurns = kBlockElements / kSketchBuckets;
+inline constexpr unsigned kOwnBuckets = kSketchBuckets / kThreads;
+
+/// Where a piece's first element for one of the thread's buckets is; others follow kSketchBuckets further on.
+ONEBIT_DEVICE inline unsigned first_in_bucket(const Piece& piece, unsigned self, unsigned k) {
+    const auto rotation = static_cast<unsigned>(sketch_bucket(piece.seed, 0));
+    return (self + k * kThreads - rotation) % kSketchBuckets;
+}
+
+template <typename Word>
+ONEBIT_DEVICE void load_for_buckets(const Piece& piece, unsigned self,
+                                    std::uint32_t (&words)[kOwnBuckets][kSketchTurns]) {
+    const auto* const gradients = static_cast<const Word*>(piece.gradients);
+#pragma unroll
+    for (unsigned k = 0; k < kOwnBuckets; ++k) {
+        const unsigned first = first_in_bucket(piece, self, k);
+#pragma unroll
+        for (unsigned turn = 0; turn < kSketchTurns; ++turn) {
+            const unsigned i = first + turn * static_cast<unsigned>(kSketchBuckets);
+            words[k][turn] = i < piece.count ? gradients[i] : 0;
+        }
+    }
+}
+
+/// A thread has four buckets, to which it adds piece by piece; a warp's are side by side, as are their elements. All of
+/// a piece are under way together, and the next one's description meanwhile.
+template <typename Thread>
+ONEBIT_DEVICE void run(const Thread& thread, const SketchArguments& arguments, Scratch& /*scratch*/) {
+    const std::size_t first = thread.block() * kSketchPieces;
+    const std::size_t left = arguments.pieces.count - first;
+    const std::size_t end = first + (left < kSketchPieces ? left : kSketchPieces);
+    const unsigned self = thread.warp() * static_cast<unsigned>(kLanes) + thread.lane();
+    float buckets[kOwnBuckets] = {};
+    Piece piece = arguments.pieces.pieces[first];
+    for (std::size_t p = first; p < end; ++p) {
+        const Piece next = arguments.pieces.pieces[p + 1 < end ? p + 1 : p];
+        std::uint32_t words[kOwnBuckets][kSketchTurns];
+        if (piece.gradient_type == ONEBIT_FLOAT32) {
+            load_for_buckets<std::uint32_t>(piece, self, words);
+        } else {
+            load_for_buckets<std::uint16_t>(piece, self, words);
+        }
+#pragma unroll
+        for (unsigned k = 0; k < kOwnBuckets; ++k) {
+#pragma unroll
+            for (unsigned turn = 0; turn < kSketchTurns; ++turn) {
+                const std::size_t i = first_in_bucket(piece, self, k) + turn * kSketchBuckets;
+                const float addend = sketch_addend(piece.seed, i, gradient_of(piece, words[k][turn]));
+                if (i < piece.count) buckets[k] = rounded::add(buckets[k], addend);
+            }
+        }
+        piece = next;
+    }
+#pragma unroll
+    for (unsigned k = 0; k < kOwnBuckets; ++k) {
+        arguments.sketches[thread.block() * kSketchBuckets + self + k * kThreads] = buckets[k];
+    }
+}
+
+template <typename Thread>
+ONEBIT_DEVICE void run(const Thread& thread, const AddSketchesArguments& arguments, Scratch& /*scratch*/) {
+    for (std::size_t b = thread.warp() * kLanes + thread.lane(); b < kSketchBuckets; b += kThreads) {
+        float sum = 0;
+        for (std::size_t p = 0; p < arguments.count; ++p) {
+            sum = rounded::add(sum, arguments.sketches[p * kSketchBuckets + b]);
+        }
+        arguments.total[b] = sum;
+    }
+}
+
+} // namespace onebit::cuda
