@@ -318,11 +318,6 @@ Status make_on(const NcclApi& api, Comm comm, const nccl::Site& site, double tim
     return {};
 }
 
-Status open_site(nccl::Site* site) {
-    ONEBIT_RETURN_IF_ERROR(cuda::check_same_in_all_threads(site->stream));
-    return cuda::open_device(site->stream, &site->device);
-}
-
 /// A communicator of one GPU can't have its work in a stream of another.
 Status check_device(const NcclApi& api, Comm users_comm, const nccl::Site& site) {
     int device = 0;
@@ -348,6 +343,11 @@ void open(const NcclApi& api, Opening* opening) {
 
 } // namespace
 
+Status open_nccl_device(cuda::Stream stream, std::shared_ptr<const cuda::Device>* device) {
+    ONEBIT_RETURN_IF_ERROR(cuda::check_same_in_all_threads(stream));
+    return cuda::open_device(stream, device);
+}
+
 Status make_nccl_transport(const NcclApi& api, Comm users_comm, cuda::Stream stream, double timeout,
                            std::unique_ptr<Transport>* transport) {
     if (users_comm == nullptr) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "nccl_comm is NULL");
@@ -359,7 +359,7 @@ Status make_nccl_transport(const NcclApi& api, Comm users_comm, cuda::Stream str
     }
     ONEBIT_RETURN_IF_ERROR(nccl::check(api, users_comm, state, "nccl_comm"));
     nccl::Site site{nullptr, stream};
-    ONEBIT_RETURN_IF_ERROR(open_site(&site));
+    ONEBIT_RETURN_IF_ERROR(open_nccl_device(stream, &site.device));
     ONEBIT_RETURN_IF_ERROR(check_device(api, users_comm, site));
     const cuda::OnDevice entered(*site.device);
     int rank = 0;
@@ -372,7 +372,7 @@ Status make_nccl_transport(const NcclApi& api, Comm users_comm, cuda::Stream str
 Status bootstrap_nccl_transport(const NcclApi& api, Transport& host, cuda::Stream stream, double timeout,
                                 std::unique_ptr<Transport>* transport) {
     nccl::Site site{nullptr, stream};
-    ONEBIT_RETURN_IF_ERROR(open_site(&site));
+    ONEBIT_RETURN_IF_ERROR(open_nccl_device(stream, &site.device));
     const cuda::OnDevice entered(*site.device); // the communicator's GPU is the one that is current
     auto opening = std::make_unique<Opening>();
     std::vector<Part> sends;

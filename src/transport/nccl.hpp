@@ -27,6 +27,10 @@ namespace onebit {
 // Channels outlive neither the table of functions nor the stream. Destroying one is collective, and blocks until the
 // stream has done all it was given through it; exchanges and sums may outlive it, but can't be started any more.
 
+/// The GPU of a stream, to be entered. INVALID_ARGUMENT where NCCL's work can't go there: both functions below check
+/// that, but a rank that fails in them leaves the others to their timeouts. Local.
+Status open_nccl_device(cuda::Stream stream, std::shared_ptr<const cuda::Device>* device);
+
 /// On a communicator of its own, split off the user's, which nothing else may be outstanding on. Collective; blocks:
 /// for no longer than `timeout` seconds (0: for ever) if the user's is one that doesn't block. The stream is also
 /// waited for where a channel is split or duplicated. INVALID_ARGUMENT where it is of another GPU than the user's.

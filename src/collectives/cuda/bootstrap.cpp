@@ -29,12 +29,8 @@ Status join(const NcclApi& api, Communicator& base, Transport& channel, cuda::St
 Status bootstrap_nccl(const NcclApi* api, Communicator& base, const Status& own, cuda::Stream stream,
                       std::unique_ptr<Transport>* transport) {
     // What can be seen before NCCL is asked: a rank that fails in there leaves the others to their timeouts.
-    const auto look_at_stream = [&] {
-        ONEBIT_RETURN_IF_ERROR(cuda::check_same_in_all_threads(stream));
-        std::shared_ptr<const cuda::Device> device;
-        return cuda::open_device(stream, &device);
-    };
-    ONEBIT_RETURN_IF_ERROR(base.agree(own.ok() ? look_at_stream() : own));
+    std::shared_ptr<const cuda::Device> device;
+    ONEBIT_RETURN_IF_ERROR(base.agree(own.ok() ? open_nccl_device(stream, &device) : own));
     std::unique_ptr<Transport> channel;
     ONEBIT_RETURN_IF_ERROR(base.open_channel(&channel));
     return join(*api, base, *channel, stream, transport);
