@@ -44,7 +44,7 @@ class Arena {
         std::vector<Case> cases;
         cases.push_back(copy_case(values_.data(), output_.data(), chunk_.count));
         cases.push_back({"encode", 12 + 0.125 + 3 * kScale, [this, to] {
-                             check(cuda::encode({to, values_.data()}, nullptr));
+                             check(cuda::encode({{to, values_.data()}}, nullptr));
                          }});
         cases.push_back(
             {"average_encode", 8 + 0.125 * (kRanks + 1) + (kRanks + 3) * kScale, [this, to] {
@@ -57,7 +57,7 @@ class Arena {
         cases.push_back(
             {"decode", 4 + 0.125 + kScale, [this] {
                  check(cuda::decode(
-                     {Slice::whole(chunk_), ONEBIT_GROUP_BLOCK, message_.data(), nullptr, output_.data()}, nullptr));
+                     {{Slice::whole(chunk_), ONEBIT_GROUP_BLOCK, message_.data(), nullptr, output_.data()}}, nullptr));
              }});
         cases.push_back({"first_nonfinite", 4, [this] {
                              check(cuda::first_nonfinite({values_.data(), chunk_.count, first_.data()}, nullptr));

@@ -256,15 +256,14 @@ class Arena {
 
     // Momenta, of all chunks.
     Status encode(const Model& model) const {
+        cuda::EncodeGradientsArguments arguments = {{}, model.pieces(), model.ones(), first_.data()};
         for (const ChunkPlace& place : places_) {
             std::uint32_t* const message = messages_.data() + place.first_word;
             const cuda::Encoding to =
                 encoding(place, corrected_.data() + place.chunk.begin, scales_.data() + place.first_block, message);
-            ONEBIT_RETURN_IF_ERROR(cuda::encode_gradients(
-                {to, model.pieces(), model.first_piece() + place.first_block, model.ones(), message, first_.data()},
-                nullptr));
+            arguments.slices.add({to, message, model.first_piece() + place.first_block});
         }
-        return {};
+        return cuda::encode_gradients(arguments, nullptr);
     }
 
     Status compressed_update(const cuda::Pieces& pieces) const {

@@ -74,7 +74,7 @@ class Model {
             });
         for_each_slice([&](const Slice& slice) {
             std::uint32_t* const message = messages_[slice.chunk.index].data();
-            codec_->encode(source, *feedback_, *feedback_, slice, message, message);
+            codec_->encode(source, *feedback_, *feedback_, only(SliceToEncode{slice, message, message}));
         });
     }
 
@@ -83,8 +83,9 @@ class Model {
         const SegmentSink sink(layout_, [&](const Segment& s, const float* momentum) {
             kernels_.frozen_update(momentum, precondition_.data() + s.offset, s.parameters(), s.count, update_);
         });
-        for_each_slice(
-            [&](const Slice& slice) { codec_->decode(messages_[slice.chunk.index].data(), slice, {}, sink); });
+        for_each_slice([&](const Slice& slice) {
+            codec_->decode(only(EncodedSlice{slice, messages_[slice.chunk.index].data()}), {}, sink);
+        });
     }
 
     void floor(const FloorCandidate& candidate) {

@@ -49,9 +49,9 @@ Status CallCheck::check_values(Step* step) {
 }
 
 Status CallCheck::check_slice(Step* step) {
-    const std::size_t length = ceil_divide(unchecked_, kBlockElements) <= codec_.slice_blocks()
+    const std::size_t length = ceil_divide(unchecked_, kBlockElements) <= codec_.blocks_at_once()
                                    ? unchecked_
-                                   : codec_.slice_blocks() * kBlockElements;
+                                   : codec_.blocks_at_once() * kBlockElements;
     const float* const slice = call_.input + (unchecked_ - length);
     std::size_t bad = length;
     const bool known = codec_.find_nonfinite(slice, length, &bad);

@@ -51,6 +51,14 @@ DeviceTwoLevel::DeviceTwoLevel(Channels& channels, const Codec& codec, std::uniq
     slot_elements_ = ceil_divide(slot_elements_, kWordElements) * kWordElements; // so that all slots are aligned
     slots_ = AlignedBuffer<float>((2 * shards_.size() - 1) * slot_elements_, codec.memory());
     messages_ = AlignedBuffer<std::uint32_t>(first_words_.back(), codec.memory());
+    for (std::size_t place = 0; place < shards_.size(); ++place) {
+        const std::uint32_t* message = messages_of(place);
+        for (Chunk chunk : chunks_[place]) {
+            chunk.begin += shards_[place].begin;
+            results_.push_back({Slice::whole(chunk), message});
+            message += codec.row_words(chunk);
+        }
+    }
     make_flat({.messages = messages_of(place_)});
 }
 
@@ -174,7 +182,6 @@ std::size_t DeviceTwoLevel::workspace_bytes() const {
 void DeviceTwoLevel::set_operands(const Operands& operands) {
     operands_ = operands;
     flat_->set_operands({.source = &piece_source_});
-    overflowed_ = false;
 }
 
 void DeviceTwoLevel::hand_out(std::size_t step) {
@@ -191,22 +198,13 @@ void DeviceTwoLevel::average_and_encode(std::size_t step) {
     for (std::size_t place = 1; place < shards_.size(); ++place) arithmetic_->add(incoming(place), piece.count, sum);
     arithmetic_->multiply(sum, 1.0F / static_cast<float>(shards_.size()), piece.count, sum);
     piece_source_ = ArraySource(sum - piece.begin);
-    for (const Slice& slice : piece.slices) flat_->encode(slice);
+    flat_->encode(piece.slices);
 }
 
 /// All ranks of all nodes see the same messages, and so come to the same verdict.
 void DeviceTwoLevel::decode() {
-    const ArraySink sink(operands_.output);
-    for (std::size_t place = 0; place < shards_.size(); ++place) {
-        const std::uint32_t* message = messages_of(place);
-        for (Chunk chunk : chunks_[place]) {
-            chunk.begin += shards_[place].begin;
-            const Slice all = Slice::whole(chunk);
-            if (!codec_.is_finite(message, all)) overflowed_ = true;
-            codec_.decode(message, all, mask_.view(), sink);
-            message += codec_.row_words(chunk);
-        }
-    }
+    overflowed_ = codec_.first_overflowed(results_) < results_.size();
+    codec_.decode(results_, mask_.view(), ArraySink(operands_.output));
 }
 
 Status DeviceTwoLevel::finish(Step* step) {

@@ -72,6 +72,7 @@ class DeviceTwoLevel final : public TwoLevelForm {
     AlignedBuffer<float> slots_;            ///< one for each place to send from, and to receive in for each other one
     std::vector<std::size_t> first_words_;  ///< by place; and of all
     AlignedBuffer<std::uint32_t> messages_; ///< of all shards
+    std::vector<EncodedSlice> results_;     ///< what they are, in the whole buffer
     std::unique_ptr<PlainFlat> between_nodes_;
     std::vector<std::unique_ptr<Exchange>> averaging_; ///< by step
     std::unique_ptr<Exchange> sharing_;

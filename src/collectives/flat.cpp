@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <iterator>
 #include <utility>
 
 #include "collectives/bruck.hpp"
@@ -20,6 +21,9 @@ FlatAllreduce::FlatAllreduce(const Codec& codec, std::size_t count, std::size_t 
         next_worker_ = codec.make_feedback(chunks_);
         next_server_ = codec.make_feedback(own);
     }
+
+    to_encode_.reserve(ranks);
+    to_read_.reserve(ranks);
 
     const std::size_t own_words = codec.row_words(own_chunk());
     incoming_ = AlignedBuffer<std::uint32_t>(own_words * ranks, codec.memory());
@@ -148,11 +152,17 @@ Status FlatAllreduce::plan_bruck_exchanges(Transport& transport, std::size_t rou
 
 // -------------------------------------------------------------------------------------------------- one call ----
 
-void FlatAllreduce::encode(const Slice& slice) {
-    std::uint32_t* const message = now().worker_messages[slice.chunk.index];
-    codec_.encode(*operands_.source, *worker_, new_worker(), slice, rounds_[last_].results[slice.chunk.index], message);
-    if (operands_.consent == nullptr || codec_.encoded_finite(new_worker(), slice, message)) return;
-    operands_.consent->doubt(slice);
+void FlatAllreduce::encode(std::span<const Slice> slices) {
+    to_encode_.clear();
+    for (const Slice& slice : slices) {
+        const std::size_t j = slice.chunk.index;
+        to_encode_.push_back({slice, rounds_[last_].results[j], now().worker_messages[j]});
+    }
+    codec_.encode(*operands_.source, *worker_, new_worker(), to_encode_);
+    if (operands_.consent == nullptr) return;
+    for (const auto& [slice, last, message] : to_encode_) {
+        if (!codec_.encoded_finite(new_worker(), slice, message)) operands_.consent->doubt(slice);
+    }
 }
 
 Status FlatAllreduce::test_consent(bool* known) {
@@ -164,12 +174,11 @@ void FlatAllreduce::average_and_encode(const Slice& slice) {
     codec_.average_encode(to_be_averaged_, *server_, new_server(), slice, now().results[rank_]);
 }
 
-Status FlatAllreduce::check_result(const Slice& slice) const {
+Status FlatAllreduce::check_result(std::span<const Slice> slices) const {
     if (refused()) return {};
-    const Chunk& chunk = slice.chunk;
-    const bool finite = codec_.is_finite(now().results[chunk.index], slice);
+    const std::size_t overflowed = codec_.first_overflowed(results_of(now(), slices));
     ONEBIT_RETURN_IF_ERROR(codec_.failure()); // which may have shown only now
-    return finite ? Status() : overflow_of(chunk);
+    return overflowed == slices.size() ? Status() : overflow_of(slices[overflowed].chunk);
 }
 
 bool FlatAllreduce::find_overflow(Status* verdict) const {
@@ -190,8 +199,8 @@ Status FlatAllreduce::overflow_of(const Chunk& chunk) const {
                          awaits_commit() ? "" : "; the error state has been reset");
 }
 
-void FlatAllreduce::decode(const Slice& slice) {
-    codec_.decode(now().results[slice.chunk.index], slice, mask_.view(), *operands_.sink);
+void FlatAllreduce::decode(std::span<const Slice> slices) {
+    decode_result(now(), slices, *operands_.sink);
 }
 
 void FlatAllreduce::finish(const Status& verdict) {
@@ -217,11 +226,20 @@ void FlatAllreduce::take_turns() {
     current_ = (current_ + 1) % rounds_.size();
 }
 
+std::span<const EncodedSlice> FlatAllreduce::results_of(const Round& round, std::span<const Slice> slices) const {
+    to_read_.clear();
+    for (const Slice& slice : slices) to_read_.push_back({slice, round.results[slice.chunk.index]});
+    return to_read_;
+}
+
+void FlatAllreduce::decode_result(const Round& round, std::span<const Slice> slices, const ValueSink& sink) const {
+    codec_.decode(results_of(round, slices), mask_.view(), sink);
+}
+
 void FlatAllreduce::decode_result(const Round& round, const ValueSink& sink) const {
-    SliceCursor cursor(codec_.slice_blocks());
-    for (Slice slice; cursor.next(chunks_, &slice);) {
-        codec_.decode(round.results[slice.chunk.index], slice, mask_.view(), sink);
-    }
+    std::vector<Slice> all;
+    std::ranges::transform(chunks_, std::back_inserter(all), &Slice::whole);
+    decode_result(round, all, sink);
 }
 
 // --------------------------------------------------------------------------------------------------- the mask ----

@@ -55,7 +55,7 @@ class FlatAllreduce {
     bool encodes() const { return operands_.source != nullptr; }
     bool decodes() const { return operands_.sink != nullptr && !refused(); }
 
-    void encode(const Slice& slice);
+    void encode(std::span<const Slice> slices);
     void seal_chunks() { codec_.seal(new_worker(), now().worker_messages); }
     /// All is encoded and sent: asks for consent where the call needs any; and whether all have answered.
     Status ask_consent() { return operands_.consent == nullptr ? Status() : operands_.consent->ask(); }
@@ -64,12 +64,12 @@ class FlatAllreduce {
     /// Of the own chunk, for which all ranks' messages must be there.
     void average_and_encode(const Slice& slice);
     void seal_result() { codec_.seal(new_server(), std::span(&now().results[rank_], 1)); }
-    /// NONFINITE if this part of the result says that its server's error has overflowed. All ranks see the same
-    /// messages and so come to the same verdict; unless the codec has failed on one. Of a refused call: OK.
-    Status check_result(const Slice& slice) const;
+    /// NONFINITE if one of these parts of the result says that its server's error has overflowed. All ranks see the
+    /// same messages and so come to the same verdict; unless the codec has failed on one. Of a refused call: OK.
+    Status check_result(std::span<const Slice> slices) const;
     /// A GPU's codec knows that only later: true once it does, and then *verdict has it.
     bool find_overflow(Status* verdict) const;
-    void decode(const Slice& slice);
+    void decode(std::span<const Slice> slices);
     /// The call is over. One that overflowed was not transactional, unless it was tentative and needed no consent: the
     /// error is reset.
     void finish(const Status& verdict);
@@ -112,9 +112,7 @@ class FlatAllreduce {
     /// Decodes a block of the last finished call's result; a ValueSource may ask while its block isn't encoded yet.
     void last_result(const Block& block, float* values) const { decode_result(rounds_[last_], block, values); }
     /// Or some blocks of a chunk, or the whole of it.
-    void last_result(const Slice& slice, const ValueSink& sink) const {
-        codec_.decode(rounds_[last_].results[slice.chunk.index], slice, mask_.view(), sink);
-    }
+    void last_result(const Slice& slice, const ValueSink& sink) const { decode_result(rounds_[last_], only(slice), sink); }
     void last_result(const ValueSink& sink) const { decode_result(rounds_[last_], sink); }
     /// The same as it came: the messages of all chunks, a row each.
     const std::uint32_t* last_messages() const { return rounds_[last_].results.front(); }
@@ -145,7 +143,9 @@ class FlatAllreduce {
     void decode_result(const Round& round, const Block& block, float* values) const {
         codec_.decode_block(round.results[block.chunk.index], block, mask_.view(), values);
     }
+    void decode_result(const Round& round, std::span<const Slice> slices, const ValueSink& sink) const;
     void decode_result(const Round& round, const ValueSink& sink) const;
+    std::span<const EncodedSlice> results_of(const Round& round, std::span<const Slice> slices) const;
     bool on_device() const { return &codec_.memory() != &host_memory(); }
     const Round& now() const { return rounds_[current_]; }
     Feedback& new_worker() { return operands_.tentative ? *next_worker_ : *worker_; }
@@ -164,6 +164,8 @@ class FlatAllreduce {
     AlignedBuffer<std::uint32_t> incoming_;
     std::vector<const std::uint32_t*> to_be_averaged_;      ///< by rank: its message for the own chunk
     std::vector<Round> rounds_;                             ///< one or two
+    std::vector<SliceToEncode> to_encode_;                  ///< of a verb's slices; has its room
+    mutable std::vector<EncodedSlice> to_read_;             ///< likewise
     std::vector<AlignedBuffer<std::byte>> passing_through_; ///< messages between others, where they travel so
     std::size_t current_ = 0;                               ///< the round of the call in flight, or of the next one
     std::size_t last_ = 0;                                  ///< the round of the last finished call

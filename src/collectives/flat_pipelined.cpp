@@ -17,9 +17,11 @@ constexpr std::size_t kMostRings = 16384;
 PipelinedFlat::PipelinedFlat(FlatAllreduce& flat, Way way, std::size_t piece_blocks)
     : flat_(flat),
       way_(way),
+      chunks_at_once_(flat.codec().blocks_at_once() == Codec::kUnlimited ? flat.chunks().size() : 1),
       trailing_(flat.codec().trailer_of(flat.chunks().front()).count >
                 0), // if any chunk holds something, the first does
       exchanges_(flat.rounds()) {
+    slices_.reserve(chunks_at_once_);
     std::size_t most_blocks = 0;
     for (const Chunk& chunk : flat.chunks()) most_blocks = std::max(most_blocks, chunk.blocks());
     piece_blocks_ = way == Way::kRing ? std::max(piece_blocks, ceil_divide(most_blocks, kMostRings)) : piece_blocks;
@@ -101,14 +103,23 @@ Status PipelinedFlat::pass_results_on() {
     return {};
 }
 
-/// Encodes the next piece of one chunk; sends when all chunks' are there.
+/// A piece of the chunks from one on that are looked after in one step.
+std::span<const Slice> PipelinedFlat::next_slices(std::size_t piece, std::size_t first_chunk) {
+    slices_.clear();
+    const std::size_t end = std::min(first_chunk + chunks_at_once_, flat_.chunks().size());
+    for (std::size_t j = first_chunk; j < end; ++j) slices_.push_back(piece_of(flat_.chunks()[j], piece));
+    return slices_;
+}
+
+/// Encodes the next piece of one chunk, or of all; sends when all chunks' are there.
 Status PipelinedFlat::encode_next(bool* did) {
     if (encoded_ == pieces_) return {};
-    const Slice slice = piece_of(flat_.chunks()[encoded_chunk_], encoded_);
     *did = ready_ == nullptr || (*ready_)();
     if (!*did) return {};
-    if (flat_.encodes()) flat_.encode(slice);
-    if (++encoded_chunk_ < flat_.chunks().size()) return {};
+    const std::span<const Slice> slices = next_slices(encoded_, encoded_chunk_);
+    if (flat_.encodes()) flat_.encode(slices);
+    encoded_chunk_ += slices.size();
+    if (encoded_chunk_ < flat_.chunks().size()) return {};
     encoded_chunk_ = 0;
     ONEBIT_RETURN_IF_ERROR(exchanges().chunks[encoded_++]->start());
     if (encoded_ < pieces_) return {};
@@ -134,7 +145,7 @@ Status PipelinedFlat::average_next(bool* did) {
     return exchanges().result_trailers->start();
 }
 
-/// Decodes the next piece of one chunk if all chunks' are there, and all ranks consent.
+/// Decodes the next piece of one chunk, or of all, if all chunks' are there, and all ranks consent.
 Status PipelinedFlat::decode_next(bool* did) {
     bool consented = false;
     ONEBIT_RETURN_IF_ERROR(flat_.test_consent(&consented)); // moves it on, too
@@ -146,10 +157,11 @@ Status PipelinedFlat::decode_next(bool* did) {
         if (*did) ONEBIT_RETURN_IF_ERROR(exchanges().result_trailers->test(did));
         if (!*did) return {};
     }
-    const Slice piece = piece_of(flat_.chunks()[decoded_chunk_], decoded_);
-    if (verdict_.ok()) verdict_ = flat_.check_result(piece);
-    if (verdict_.ok() && flat_.decodes()) flat_.decode(piece);
-    if (++decoded_chunk_ == flat_.chunks().size()) {
+    const std::span<const Slice> slices = next_slices(decoded_, decoded_chunk_);
+    if (verdict_.ok()) verdict_ = flat_.check_result(slices);
+    if (verdict_.ok() && flat_.decodes()) flat_.decode(slices);
+    decoded_chunk_ += slices.size();
+    if (decoded_chunk_ == flat_.chunks().size()) {
         decoded_chunk_ = 0;
         ++decoded_;
     }

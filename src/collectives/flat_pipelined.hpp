@@ -52,6 +52,7 @@ class PipelinedFlat final : public Algorithm {
     Status plan_exchanges(Transport& transport, int tag, std::size_t round);
     Exchanges& exchanges() { return exchanges_[flat_.current_round()]; }
     Slice piece_of(const Chunk& chunk, std::size_t piece) const { return Slice::piece_of(chunk, piece, piece_blocks_); }
+    std::span<const Slice> next_slices(std::size_t piece, std::size_t first_chunk);
 
     Status advance(Step* step);
     Status pass_results_on();
@@ -62,7 +63,8 @@ class PipelinedFlat final : public Algorithm {
     FlatAllreduce& flat_;
     Way way_;
     std::size_t piece_blocks_;
-    std::size_t pieces_ = 0; ///< of the longest chunk; shorter ones may have an empty last one
+    std::size_t pieces_ = 0;     ///< of the longest chunk; shorter ones may have an empty last one
+    std::size_t chunks_at_once_; ///< whose pieces are encoded or decoded in one step
     bool trailing_;          ///< whether messages have trailers
     std::vector<Exchanges> exchanges_;
 
@@ -73,6 +75,7 @@ class PipelinedFlat final : public Algorithm {
     std::size_t averaged_ = 0;
     std::size_t decoded_ = 0;
     std::size_t decoded_chunk_ = 0; ///< likewise
+    std::vector<Slice> slices_;     ///< of a step; has its room
     Status verdict_; ///< what was wrong with a result: nothing more is decoded, but all messages are waited for
     std::vector<Stage> stages_;
 };

@@ -7,7 +7,8 @@
 namespace onebit {
 
 PlainFlat::PlainFlat(FlatAllreduce& flat)
-    : flat_(flat), own_{flat.own_chunk()}, exchanges_(flat.rounds()), cursor_(flat.codec().slice_blocks()) {
+    : flat_(flat), own_{flat.own_chunk()}, exchanges_(flat.rounds()), cursor_(flat.codec().blocks_at_once()) {
+    slices_.reserve(flat.chunks().size());
     stages_ = {
         {"encode chunks", [this](Step* step) { return encode_chunks(step); }},
         {"send chunks", [this](Step* step) { return send_chunks(step); }},
@@ -44,9 +45,8 @@ Status PlainFlat::plan_exchanges(Transport& transport, std::size_t radix, int ta
 // ---------------------------------------------------------------------------------------------------- stages ----
 
 Status PlainFlat::encode_chunks(Step* step) {
-    Slice slice;
-    if (flat_.encodes() && cursor_.next(flat_.chunks(), &slice)) {
-        flat_.encode(slice);
+    if (flat_.encodes() && cursor_.next(flat_.chunks(), &slices_)) {
+        flat_.encode(slices_);
         *step = Step::kAgain;
         return {};
     }
@@ -96,19 +96,16 @@ Status PlainFlat::await_consent(Step* step) {
 
 Status PlainFlat::check_results(Step* step) {
     *step = Step::kDone;
-    for (const Chunk& chunk : flat_.chunks()) {
-        const Status verdict = flat_.check_result(Slice::whole(chunk));
-        if (verdict.ok()) continue;
-        flat_.finish(verdict);
-        return verdict;
-    }
-    return {};
+    slices_.clear();
+    for (const Chunk& chunk : flat_.chunks()) slices_.push_back(Slice::whole(chunk));
+    const Status verdict = flat_.check_result(slices_);
+    if (!verdict.ok()) flat_.finish(verdict);
+    return verdict;
 }
 
 Status PlainFlat::decode_results(Step* step) {
-    Slice slice;
-    if (flat_.decodes() && cursor_.next(flat_.chunks(), &slice)) {
-        flat_.decode(slice);
+    if (flat_.decodes() && cursor_.next(flat_.chunks(), &slices_)) {
+        flat_.decode(slices_);
         *step = Step::kAgain;
         return {};
     }

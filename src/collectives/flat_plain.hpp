@@ -51,6 +51,7 @@ class PlainFlat final : public Algorithm {
     std::vector<Chunk> own_; ///< the chunk that this rank serves, alone
     std::vector<Exchanges> exchanges_;
     SliceCursor cursor_;
+    std::vector<Slice> slices_; ///< of a step; has its room
     std::vector<Stage> stages_;
 };
 

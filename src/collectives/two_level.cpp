@@ -249,11 +249,12 @@ Status TwoLevelAllreduce::decode_next(bool* did) {
         for (std::size_t c = 0; c < slice.chunk.index; ++c) message += codec_.row_words(chunks_[place][c]);
         const Chunk& shard = shards_[place];
         // All ranks of all nodes see the same messages, and so come to the same verdict.
-        if (verdict_.ok() && !codec_.is_finite(message, slice)) verdict_ = overflow();
+        const EncodedSlice encoded = {slice, message};
+        if (verdict_.ok() && codec_.first_overflowed(only(encoded)) == 0) verdict_ = overflow();
         if (!verdict_.ok()) continue;
         const ArraySink sink(operands_.output + shard.begin, stores_for(shard.count * shards_.size() * sizeof(float)));
         const std::span<const std::uint32_t> mask = mask_.view();
-        codec_.decode(message, slice, mask.empty() ? mask : mask.subspan(shard.begin / kWordElements), sink);
+        codec_.decode(only(encoded), mask.empty() ? mask : mask.subspan(shard.begin / kWordElements), sink);
     }
     return {};
 }

@@ -118,8 +118,28 @@ struct WordRange {
     std::size_t count = 0;
 };
 
+/// What is to be encoded, and where its chunk's message lies.
+struct SliceToEncode {
+    Slice slice;
+    const std::uint32_t* last = nullptr; ///< the message that blends refer to; may be the one that is written, for a
+                                         ///< block is read before any of its words is written
+    std::uint32_t* message = nullptr;
+};
+
+/// What is to be read of its chunk's message.
+struct EncodedSlice {
+    Slice slice;
+    const std::uint32_t* message = nullptr;
+};
+
+/// A span of one that lives as long as the call it is made for.
+template <typename T>
+std::span<const T> only(const T& one) {
+    return {&one, 1};
+}
+
 /// Turns values into messages of a fixed size and back, carrying the error in a Feedback. A message is an array of
-/// 32-bit words and stands for one chunk. All verbs work on a Slice, so that an algorithm can look after the network
+/// 32-bit words and stands for one chunk. All verbs work on slices, so that an algorithm can look after the network
 /// between two of them; slices of one message may come in any order, each once.
 class Codec {
   public:
@@ -141,9 +161,10 @@ class Codec {
     virtual WordRange trailer_of(const Chunk& chunk) const = 0;
     virtual std::unique_ptr<Feedback> make_feedback(std::span<const Chunk> chunks) const = 0;
 
-    /// How much a verb is given at a time by those who must look after the network in between. A GPU's verbs return at
-    /// once, and each costs a launch.
-    virtual std::size_t slice_blocks() const { return SliceCursor::kSliceBlocks; }
+    /// How many blocks a verb is given at a time by those who must look after the network in between. A GPU's verbs
+    /// return at once, and each costs a launch.
+    virtual std::size_t blocks_at_once() const { return SliceCursor::kSliceBlocks; }
+    static constexpr std::size_t kUnlimited = SIZE_MAX;
 
     /// Index of the first NaN or infinity in values[0 .. count), count if there is none.
     virtual std::size_t first_nonfinite(const float* values, std::size_t count) const = 0;
@@ -176,10 +197,9 @@ class Codec {
     // An encoder reads the error from `before` and leaves the new one in `after`, of the same chunks and mask: one and
     // the same, or two where the call may yet be called off.
 
-    /// Worker: encodes values + error into the message. `last`: the message that blends refer to; may be `message`
-    /// itself, for a block is read before any of its words is written.
-    virtual void encode(const ValueSource& values, const Feedback& before, Feedback& after, const Slice& slice,
-                        const std::uint32_t* last, std::uint32_t* message) const = 0;
+    /// Worker: encodes values + error into the messages.
+    virtual void encode(const ValueSource& values, const Feedback& before, Feedback& after,
+                        std::span<const SliceToEncode> slices) const = 0;
 
     /// Server: averages one message per rank, in rank order, adds the error and encodes that.
     virtual void average_encode(std::span<const std::uint32_t* const> messages, const Feedback& before, Feedback& after,
@@ -193,18 +213,18 @@ class Codec {
     /// (a scale that covers several slices).
     virtual void seal(Feedback& after, std::span<std::uint32_t* const> messages) const = 0;
 
-    /// Expands a message. Elements outside the mask, whose words cover the whole buffer, become zero.
-    virtual void decode(const std::uint32_t* message, const Slice& slice, std::span<const std::uint32_t> mask,
+    /// Expands messages. Elements outside the mask, whose words cover the whole buffer, become zero.
+    virtual void decode(std::span<const EncodedSlice> slices, std::span<const std::uint32_t> mask,
                         const ValueSink& values) const = 0;
     /// The same for one block, into `values`, whose first element is the block's.
     virtual void decode_block(const std::uint32_t* message, const Block& block, std::span<const std::uint32_t> mask,
                               float* values) const = 0;
 
-    /// False if this part of the message says infinity or NaN: the sender's error has overflowed. A GPU's codec has yet
-    /// to look, and says true.
-    virtual bool is_finite(const std::uint32_t* message, const Slice& slice) const = 0;
-    /// True once it is known what is_finite said too early, since this was last so: *element belongs to the first block
-    /// that overflowed, or is kNoElement. Until then to be called again.
+    /// The number of the first slice whose part of its message says infinity or NaN, for the sender's error has
+    /// overflowed; slices.size() if there is none. A GPU's codec has yet to look, and says that.
+    virtual std::size_t first_overflowed(std::span<const EncodedSlice> slices) const = 0;
+    /// True once it is known what first_overflowed said too early, since this was last so: *element belongs to the first
+    /// block that overflowed, or is kNoElement. Until then to be called again.
     virtual bool find_overflow(std::size_t* element) const {
         *element = kNoElement;
         return true;

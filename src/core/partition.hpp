@@ -68,6 +68,7 @@ struct Slice {
                 std::min((piece + 1) * piece_blocks, chunk.blocks())};
     }
 
+    constexpr std::size_t blocks() const { return end_block - first_block; }
     /// Its elements, counted from the beginning of the whole buffer.
     std::size_t begin() const { return chunk.begin + std::min(first_block * kBlockElements, chunk.count); }
     std::size_t count() const { return chunk.begin + std::min(end_block * kBlockElements, chunk.count) - begin(); }
@@ -84,19 +85,28 @@ class SliceCursor {
     void restart() { chunk_ = block_ = 0; }
 
     /// The next slice of the chunks; false when there is none left.
-    bool next(const std::vector<Chunk>& chunks, Slice* slice) {
+    bool next(const std::vector<Chunk>& chunks, Slice* slice) { return next(chunks, slice_blocks_, slice); }
+    /// Or the next slices, which together have no more blocks than one may have.
+    bool next(const std::vector<Chunk>& chunks, std::vector<Slice>* slices) {
+        slices->clear();
+        std::size_t left = slice_blocks_;
+        for (Slice slice; next(chunks, left, &slice); left -= slice.blocks()) slices->push_back(slice);
+        return !slices->empty();
+    }
+
+  private:
+    bool next(const std::vector<Chunk>& chunks, std::size_t most_blocks, Slice* slice) {
         while (chunk_ < chunks.size() && block_ == chunks[chunk_].blocks()) {
             ++chunk_;
             block_ = 0;
         }
-        if (chunk_ == chunks.size()) return false;
-        const std::size_t end = block_ + std::min(slice_blocks_, chunks[chunk_].blocks() - block_);
+        if (chunk_ == chunks.size() || most_blocks == 0) return false;
+        const std::size_t end = block_ + std::min(most_blocks, chunks[chunk_].blocks() - block_);
         *slice = {chunks[chunk_], block_, end};
         block_ = end;
         return true;
     }
 
-  private:
     std::size_t slice_blocks_;
     std::size_t chunk_ = 0;
     std::size_t block_ = 0;

@@ -129,6 +129,10 @@ class Sides {
         CHECK(same_bits(*scales_, feedback_.scales));
     }
 
+    void encode_on_host(const std::vector<float>& values, const Slice& slice, std::size_t j) {
+        codec_->encode(ArraySource(values.data()), feedback_, feedback_,
+                       only(SliceToEncode{slice, nullptr, host_message(j)}));
+    }
     Feedback& host_error() { return feedback_; }
 
     std::vector<Words> host_messages; ///< one per chunk, with guards
@@ -199,9 +203,8 @@ TEST_CASE("a GPU's worker gives the CPU's bits, step after step", "[cuda]") {
             const auto values = values_for(settings.count, 0, step);
             const DeviceArray<float> on_device(shifted(values));
             sides.for_each_slice([&](const Slice& slice, std::size_t j, const cuda::Encoding& to) {
-                sides.codec().encode(ArraySource(values.data()), sides.host_error(), sides.host_error(), slice, nullptr,
-                                     sides.host_message(j));
-                REQUIRE(cuda::encode({to, on_device.data() + 1 + slice.chunk.begin}, nullptr).ok());
+                sides.encode_on_host(values, slice, j);
+                REQUIRE(cuda::encode({{to, on_device.data() + 1 + slice.chunk.begin}}, nullptr).ok());
             });
             sides.seal_and_compare();
         }
@@ -216,11 +219,12 @@ TEST_CASE("a GPU's worker gives the CPU's bits with several chunks, some of them
                 CAPTURE(step);
                 const auto values = values_for(settings.count, 0, step);
                 const DeviceArray<float> on_device(values);
+                cuda::Rows<cuda::EncodeArguments> rows; // empty ones, too
                 sides.for_each_slice([&](const Slice& slice, std::size_t j, const cuda::Encoding& to) {
-                    sides.codec().encode(ArraySource(values.data()), sides.host_error(), sides.host_error(), slice,
-                                         nullptr, sides.host_message(j));
-                    REQUIRE(cuda::encode({to, on_device.data() + slice.chunk.begin}, nullptr).ok());
+                    sides.encode_on_host(values, slice, j);
+                    rows.add({to, on_device.data() + slice.chunk.begin});
                 });
+                REQUIRE(cuda::encode(rows, nullptr).ok());
                 sides.seal_and_compare();
             }
         });
@@ -274,7 +278,8 @@ TEST_CASE("a GPU leaves the new error beside the old one where it is told to", "
     std::copy(old.begin(), old.end(), before.corrected.data());
     std::copy(old_scales.begin(), old_scales.end(), before.scales.data());
     Words message(codec->message_words(chunk));
-    codec->encode(ArraySource(values.data()), before, after, Slice::whole(chunk), nullptr, message.data());
+    codec->encode(ArraySource(values.data()), before, after,
+                  only(SliceToEncode{Slice::whole(chunk), nullptr, message.data()}));
 
     const DeviceArray<float> on_device(values);
     const DeviceArray<float> old_on_device(old);
@@ -284,10 +289,8 @@ TEST_CASE("a GPU leaves the new error beside the old one where it is told to", "
     const DeviceArray<std::uint32_t> sent(guarded(message));
     const cuda::ErrorBuffers error = {
         old_on_device.data(), old_scales_on_device.data(), corrected.data(), scales.data(), nullptr, nullptr, nullptr};
-    REQUIRE(
-        cuda::encode({{Slice::whole(chunk), ONEBIT_SCALE_L2, ONEBIT_GROUP_BLOCK, error, sent.data()}, on_device.data()},
-                     nullptr)
-            .ok());
+    const cuda::Encoding to = {Slice::whole(chunk), ONEBIT_SCALE_L2, ONEBIT_GROUP_BLOCK, error, sent.data()};
+    REQUIRE(cuda::encode({{to, on_device.data()}}, nullptr).ok());
     CHECK(sent.get() == guarded(message));
     CHECK(std::memcmp(corrected.get().data(), after.corrected.data(), after.corrected.bytes()) == 0);
     CHECK(std::memcmp(scales.get().data(), after.scales.data(), after.scales.bytes()) == 0);
@@ -338,7 +341,7 @@ TEST_CASE("a GPU decodes to the CPU's bits", "[cuda]") {
         const DeviceArray<float> actual(shifted(expected));
         const DeviceArray<std::uint32_t> on_device(message);
         sides.for_each_slice([&](const Slice& slice, std::size_t, const cuda::Encoding&) {
-            sides.codec().decode(message.data(), slice, sides.mask(), ArraySink(expected.data()));
+            sides.codec().decode(only(EncodedSlice{slice, message.data()}), sides.mask(), ArraySink(expected.data()));
             const cuda::DecodeArguments arguments = {slice, settings.group, on_device.data(), sides.device_mask(chunk),
                                                      actual.data() + 1};
             REQUIRE(cuda::decode(arguments, nullptr).ok());

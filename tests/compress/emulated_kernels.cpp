@@ -15,8 +15,8 @@ void begin_search(unsigned long long* first) {
 
 } // namespace
 
-Status encode(const EncodeArguments& arguments, Stream) {
-    return launch_emulated(arguments);
+Status encode(const Rows<EncodeArguments>& slices, Stream) {
+    return launch_emulated(slices);
 }
 Status average_encode(const AverageEncodeArguments& arguments, Stream) {
     return launch_emulated(arguments);
@@ -24,16 +24,16 @@ Status average_encode(const AverageEncodeArguments& arguments, Stream) {
 Status seal(const SealArguments& arguments, Stream) {
     return launch_emulated(arguments);
 }
-Status decode(const DecodeArguments& arguments, Stream) {
-    return launch_emulated(arguments);
+Status decode(const Rows<DecodeArguments>& slices, Stream) {
+    return launch_emulated(slices);
 }
 Status first_nonfinite(const FirstNonfiniteArguments& arguments, Stream) {
     begin_search(arguments.first);
     return launch_emulated(arguments);
 }
-Status first_nonfinite_scale(const FirstNonfiniteScaleArguments& arguments, Stream) {
-    if (arguments.begin) begin_search(arguments.first);
-    return launch_emulated(arguments);
+Status first_nonfinite_scale(const Rows<FirstNonfiniteScaleArguments>& slices, bool begin, Stream) {
+    if (begin) begin_search(slices[0].first);
+    return launch_emulated(slices);
 }
 
 } // namespace onebit::cuda

@@ -31,8 +31,10 @@ std::vector<std::uint32_t> encode_twice(const Codec& codec, const std::vector<fl
     for (auto& message : messages) pointers.push_back(message.data());
     for (int call = 0; call < 2; ++call) {
         SliceCursor cursor;
-        for (Slice slice; cursor.next(chunks, &slice);) {
-            codec.encode(ArraySource(values.data()), *feedback, *feedback, slice, nullptr, pointers[slice.chunk.index]);
+        for (std::vector<Slice> slices; cursor.next(chunks, &slices);) {
+            std::vector<SliceToEncode> parts;
+            for (const Slice& slice : slices) parts.push_back({slice, nullptr, pointers[slice.chunk.index]});
+            codec.encode(ArraySource(values.data()), *feedback, *feedback, parts);
         }
         codec.seal(*feedback, pointers);
     }
@@ -73,7 +75,8 @@ TEST_CASE("scales survive magnitudes whose squares a float can't hold", "[codec]
             const auto chunks = partition(values.size(), 1);
             const auto feedback = codec->make_feedback(chunks);
             std::vector<std::uint32_t> message(codec->message_words(chunks[0]));
-            codec->encode(ArraySource(values.data()), *feedback, *feedback, {chunks[0], 0, 1}, nullptr, message.data());
+            codec->encode(ArraySource(values.data()), *feedback, *feedback,
+                          only(SliceToEncode{{chunks[0], 0, 1}, nullptr, message.data()}));
             double sum = 0;
             for (const double x : values) sum += scale == ONEBIT_SCALE_L2 ? x * x : std::fabs(x);
             const double mean = sum / static_cast<double>(values.size());
@@ -95,7 +98,8 @@ TEST_CASE("the sums of a tensor's blocks are added up in 256 lanes", "[codec]") 
     const auto feedback = codec->make_feedback(chunks);
     std::vector<std::uint32_t> message(codec->message_words(chunks[0]));
     std::vector<std::uint32_t*> messages = {message.data()};
-    codec->encode(ArraySource(values.data()), *feedback, *feedback, Slice::whole(chunks[0]), nullptr, message.data());
+    codec->encode(ArraySource(values.data()), *feedback, *feedback,
+                  only(SliceToEncode{Slice::whole(chunks[0]), nullptr, message.data()}));
     codec->seal(*feedback, messages);
     CHECK(std::bit_cast<float>(message.back()) == (1 + 0x1p-23F) / static_cast<float>(values.size()));
 }

@@ -45,5 +45,26 @@ TEST_CASE("a cursor visits every block of every chunk once, in order", "[partiti
     }
 }
 
+TEST_CASE("a cursor's slices at once have no more blocks than one may have, and are as many as fit", "[partition]") {
+    const auto chunks = partition(30 * kBlockElements, 7); // of 5 blocks, the last short
+    for (const std::size_t most : {std::size_t{1}, std::size_t{4}, std::size_t{12}, SIZE_MAX}) {
+        CAPTURE(most);
+        SliceCursor cursor(most);
+        std::vector<std::size_t> visited(chunks.size(), 0);
+        std::size_t left = 7 * 5;
+        for (std::vector<Slice> slices; cursor.next(chunks, &slices);) {
+            std::size_t blocks = 0;
+            for (const Slice& slice : slices) {
+                CHECK(slice.first_block == visited[slice.chunk.index]);
+                visited[slice.chunk.index] = slice.end_block;
+                blocks += slice.blocks();
+            }
+            CHECK(blocks == std::min(most, left));
+            left -= blocks;
+        }
+        CHECK(left == 0);
+    }
+}
+
 } // namespace
 } // namespace onebit

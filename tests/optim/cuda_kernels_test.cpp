@@ -224,8 +224,8 @@ std::vector<float> values_to_encode(const HostModel& host, const Codec& codec, c
     std::vector<float> values(host.layout.count());
     if (last != nullptr) {
         for (const Chunk& chunk : host.chunks) {
-            codec.decode(last->words.data() + last->begins[chunk.index], Slice::whole(chunk), {},
-                         ArraySink(values.data()));
+            const EncodedSlice slice = {Slice::whole(chunk), last->words.data() + last->begins[chunk.index]};
+            codec.decode(only(slice), {}, ArraySink(values.data()));
         }
     }
     for (const Segment& segment : host.layout.segments()) {
@@ -258,8 +258,9 @@ void compare_encoders(const std::vector<std::size_t>& counts, std::size_t ranks,
     const std::unique_ptr<Feedback> feedback = codec->make_feedback(host.chunks);
     std::vector<std::uint32_t> message(last.words.size());
     for (const Chunk& chunk : host.chunks) {
-        codec->encode(ArraySource(values.data()), *feedback, *feedback, Slice::whole(chunk), nullptr,
-                      message.data() + last.begins[chunk.index]);
+        codec->encode(
+            ArraySource(values.data()), *feedback, *feedback,
+            only(SliceToEncode{Slice::whole(chunk), nullptr, message.data() + last.begins[chunk.index]}));
     }
     CHECK(encoded.message() == message); // a tensor's scale is left to seal, on either side
     const auto& error = static_cast<const SignFeedback&>(*feedback);
@@ -330,8 +331,8 @@ void check(const MessagePass& pass, const std::vector<std::size_t>& counts, std:
     REQUIRE(make_codec({ONEBIT_CODEC_SIGN, ONEBIT_SCALE_L2, group, 1, "reference"}, &codec).ok());
     std::vector<float> decoded(host.layout.count());
     for (const Chunk& chunk : host.chunks) {
-        codec->decode(messages.words.data() + messages.begins[chunk.index], Slice::whole(chunk),
-                      masked ? messages.mask : std::vector<std::uint32_t>(), ArraySink(decoded.data()));
+        const EncodedSlice slice = {Slice::whole(chunk), messages.words.data() + messages.begins[chunk.index]};
+        codec->decode(only(slice), masked ? messages.mask : std::vector<std::uint32_t>(), ArraySink(decoded.data()));
     }
     const Values before = host.values;
     for (const Segment& segment : host.layout.segments()) {

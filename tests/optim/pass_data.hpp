@@ -298,6 +298,8 @@ class EncodedGradients {
 
     /// `last`: the messages of all chunks, or NULL. Looks at the gradients, if it is to.
     Status encode(const DeviceModel& model, const std::uint32_t* last, bool looks, cuda::Stream stream) const {
+        cuda::EncodeGradientsArguments arguments = {
+            {}, model.pieces(), model.factors(), looks ? first_.data() : nullptr};
         for (const Chunk& chunk : host_.chunks) {
             const std::size_t block = host_.layout.number_of({chunk, 0});
             float* const corrected = corrected_.data() + chunk.begin;
@@ -308,12 +310,9 @@ class EncodedGradients {
                                        group_,
                                        {corrected, scales, corrected, scales, sums_.data() + block, nullptr, nullptr},
                                        message_.data() + begin};
-            ONEBIT_RETURN_IF_ERROR(
-                cuda::encode_gradients({to, model.pieces(), first_piece_.data() + block, model.factors(),
-                                        last != nullptr ? last + begin : nullptr, looks ? first_.data() : nullptr},
-                                       stream));
+            arguments.slices.add({to, last != nullptr ? last + begin : nullptr, first_piece_.data() + block});
         }
-        return {};
+        return cuda::encode_gradients(arguments, stream);
     }
 
     std::vector<std::uint32_t> message() const { return message_.get(); }

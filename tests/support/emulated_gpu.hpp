@@ -173,9 +173,10 @@ class EmulatedBlock {
 /// What the kernels take for a thread.
 class EmulatedThread {
   public:
-    EmulatedThread(EmulatedBlock& owner, unsigned block, unsigned thread)
-        : owner_(owner), block_(block), thread_(thread) {}
+    EmulatedThread(EmulatedBlock& owner, unsigned row, unsigned block, unsigned thread)
+        : owner_(owner), row_(row), block_(block), thread_(thread) {}
 
+    unsigned row() const { return row_; }
     unsigned block() const { return block_; }
     unsigned warp() const { return thread_ / kEmulatedWarpSize; }
     unsigned lane() const { return thread_ % kEmulatedWarpSize; }
@@ -210,19 +211,22 @@ class EmulatedThread {
 
   private:
     EmulatedBlock& owner_;
+    unsigned row_;
     unsigned block_;
     unsigned thread_;
 };
 
-/// Runs body(thread, shared) for each thread of so many thread blocks, one block after the other.
+/// Runs body(thread, shared) for each thread of so many rows of so many thread blocks, one block after the other.
 template <unsigned kWarps, typename Shared, typename Body>
-void run_on_emulated_gpu(std::size_t blocks, const Body& body) {
+void run_on_emulated_gpu(std::size_t rows, std::size_t blocks, const Body& body) {
     static thread_local EmulatedBlock block(kWarps); // kept: its stacks take longer to make than to use
     alignas(Shared) unsigned char shared[sizeof(Shared)];
-    for (std::size_t i = 0; i < blocks; ++i) {
+    for (std::size_t i = 0; i < rows * blocks; ++i) {
+        const auto in_row = static_cast<unsigned>(i % blocks);
         std::memset(shared, 0xff, sizeof(shared)); // NaNs: nobody may use what nobody has written
         block.run(i % 2 == 1, [&](unsigned thread) {
-            body(EmulatedThread(block, static_cast<unsigned>(i), thread), *reinterpret_cast<Shared*>(shared));
+            const EmulatedThread self(block, static_cast<unsigned>(i / blocks), in_row, thread);
+            body(self, *reinterpret_cast<Shared*>(shared));
         });
     }
 }

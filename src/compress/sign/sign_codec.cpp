@@ -149,10 +149,16 @@ std::size_t SignCodec::first_nonfinite(const float* values, std::size_t count) c
 }
 
 void SignCodec::encode(const ValueSource& values, const Feedback& error_before, Feedback& error_after,
-                       const Slice& slice, const std::uint32_t* last, std::uint32_t* message) const {
+                       std::span<const SliceToEncode> slices) const {
     const auto& before = static_cast<const SignFeedback&>(error_before);
     auto& after = static_cast<SignFeedback&>(error_after);
-    const Stores stores = stores_of(error_before, after);
+    for (const SliceToEncode& slice : slices) encode_slice(values, before, after, slice);
+}
+
+void SignCodec::encode_slice(const ValueSource& values, const SignFeedback& before, SignFeedback& after,
+                             const SliceToEncode& encoded) const {
+    const auto& [slice, last, message] = encoded;
+    const Stores stores = stores_of(before, after);
     const Chunk& chunk = slice.chunk;
     parallel_for(slice.first_block, slice.end_block, threads_, [&](std::size_t block) {
         alignas(64) float scratch[kBlockElements];
@@ -203,10 +209,10 @@ void SignCodec::average_encode(std::span<const std::uint32_t* const> messages, c
 }
 
 bool SignCodec::encoded_finite(const Feedback& error_after, const Slice& slice, const std::uint32_t* message) const {
-    if (group_ == ONEBIT_GROUP_BLOCK) return is_finite(message, slice);
+    if (group_ == ONEBIT_GROUP_BLOCK) return is_finite({slice, message});
     const auto& after = static_cast<const SignFeedback&>(error_after);
     const std::size_t first = after.block_index(slice.chunk, slice.first_block);
-    return std::ranges::all_of(after.sums.view().subspan(first, slice.end_block - slice.first_block),
+    return std::ranges::all_of(after.sums.view().subspan(first, slice.blocks()),
                                [](double sum) { return std::isfinite(sum); });
 }
 
@@ -239,8 +245,14 @@ void SignCodec::seal(Feedback& error_after, std::span<std::uint32_t* const> mess
     }
 }
 
-void SignCodec::decode(const std::uint32_t* message, const Slice& slice, std::span<const std::uint32_t> mask,
+void SignCodec::decode(std::span<const EncodedSlice> slices, std::span<const std::uint32_t> mask,
                        const ValueSink& values) const {
+    for (const EncodedSlice& slice : slices) decode_slice(slice, mask, values);
+}
+
+void SignCodec::decode_slice(const EncodedSlice& encoded, std::span<const std::uint32_t> mask,
+                             const ValueSink& values) const {
+    const auto& [slice, message] = encoded;
     const Chunk& chunk = slice.chunk;
     parallel_for(slice.first_block, slice.end_block, threads_, [&](std::size_t index) {
         alignas(64) float scratch[kTileElements];
@@ -268,7 +280,13 @@ void SignCodec::decode_block(const std::uint32_t* message, const Block& block, s
                     Stores::kCached, values);
 }
 
-bool SignCodec::is_finite(const std::uint32_t* message, const Slice& slice) const {
+std::size_t SignCodec::first_overflowed(std::span<const EncodedSlice> slices) const {
+    const auto overflowed = [this](const EncodedSlice& slice) { return !is_finite(slice); };
+    return static_cast<std::size_t>(std::ranges::find_if(slices, overflowed) - slices.begin());
+}
+
+bool SignCodec::is_finite(const EncodedSlice& encoded) const {
+    const auto& [slice, message] = encoded;
     for (std::size_t block = slice.first_block; block < slice.end_block; ++block) {
         if (!std::isfinite(std::bit_cast<float>(message[scale_word(group_, slice.chunk, block)]))) return false;
     }

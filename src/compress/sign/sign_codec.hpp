@@ -113,19 +113,23 @@ class SignCodec final : public SignMessages {
                    float* also) const override {
         kernels_.mean(mean.parts.data(), mean.parts.size(), first, mean.share, count, stores, to, also_stores, also);
     }
-    void encode(const ValueSource& values, const Feedback& before, Feedback& after, const Slice& slice,
-                const std::uint32_t* last, std::uint32_t* message) const override;
+    void encode(const ValueSource& values, const Feedback& before, Feedback& after,
+                std::span<const SliceToEncode> slices) const override;
     void average_encode(std::span<const std::uint32_t* const> messages, const Feedback& before, Feedback& after,
                         const Slice& slice, std::uint32_t* message) const override;
     bool encoded_finite(const Feedback& after, const Slice& slice, const std::uint32_t* message) const override;
     void seal(Feedback& after, std::span<std::uint32_t* const> messages) const override;
-    void decode(const std::uint32_t* message, const Slice& slice, std::span<const std::uint32_t> mask,
+    void decode(std::span<const EncodedSlice> slices, std::span<const std::uint32_t> mask,
                 const ValueSink& values) const override;
     void decode_block(const std::uint32_t* message, const Block& block, std::span<const std::uint32_t> mask,
                       float* values) const override;
-    bool is_finite(const std::uint32_t* message, const Slice& slice) const override;
+    std::size_t first_overflowed(std::span<const EncodedSlice> slices) const override;
 
   private:
+    void encode_slice(const ValueSource& values, const SignFeedback& before, SignFeedback& after,
+                      const SliceToEncode& encoded) const;
+    void decode_slice(const EncodedSlice& encoded, std::span<const std::uint32_t> mask, const ValueSink& values) const;
+    bool is_finite(const EncodedSlice& encoded) const;
     void finish_block(SignFeedback& after, const Chunk& chunk, std::size_t block, float sum,
                       std::uint32_t* message) const;
 

@@ -221,8 +221,8 @@ class CudaPasses::EncodedSource final : public ValueSource, public cuda::SliceEn
         if (passes_.encoded_ == nullptr) return {.encoder = this};
         return {passes_.encoded_ + block.begin()};
     }
-    Status encode(const cuda::Encoding& to, const std::uint32_t* last) const override {
-        return passes_.encode_gradients(to, last);
+    Status encode(const cuda::Rows<cuda::BlendEncoding>& slices) const override {
+        return passes_.encode_gradients(slices);
     }
 
   private:
@@ -249,15 +249,23 @@ void CudaPasses::prepare_source() {
 }
 
 /// The last of a look's blocks is followed by the question what was found.
-Status CudaPasses::encode_gradients(const cuda::Encoding& to, const std::uint32_t* last) {
-    const Slice& slice = to.slice;
-    const std::size_t* const first_piece = first_piece_there_.data() + bucket_.layout.number_of({slice.chunk, 0});
-    ONEBIT_RETURN_IF_ERROR(cuda::encode_gradients(
-        {to, pieces(), first_piece, factors_there_.data(), source_ == Source::kMomenta ? last : nullptr,
-         blocks_to_look_ > 0 ? nonfinite_.place() : nullptr},
-        stream_));
-    if (blocks_to_look_ == 0) return {};
-    blocks_to_look_ -= slice.end_block - slice.first_block;
+Status CudaPasses::encode_gradients(const cuda::Rows<cuda::BlendEncoding>& slices) {
+    cuda::EncodeGradientsArguments arguments = {
+        .slices = {},
+        .pieces = pieces(),
+        .factors = factors_there_.data(),
+        .first = blocks_to_look_ > 0 ? nonfinite_.place() : nullptr,
+    };
+    std::size_t blocks = 0;
+    for (std::size_t row = 0; row < slices.count(); ++row) {
+        const auto& [to, last] = slices[row];
+        const std::size_t first_block = bucket_.layout.number_of({to.slice.chunk, 0});
+        arguments.slices.add({to, source_ == Source::kMomenta ? last : nullptr, first_piece_there_.data() + first_block});
+        blocks += to.slice.blocks();
+    }
+    ONEBIT_RETURN_IF_ERROR(cuda::encode_gradients(arguments, stream_));
+    if (blocks == 0 || blocks_to_look_ == 0) return {};
+    blocks_to_look_ -= blocks;
     return blocks_to_look_ == 0 ? nonfinite_.ask(stream_) : Status();
 }
 

@@ -125,7 +125,7 @@ class CudaPasses final : public Passes {
     cuda::Pieces pieces();
     void prepare_momenta();
     void prepare_round();
-    Status encode_gradients(const cuda::Encoding& to, const std::uint32_t* last);
+    Status encode_gradients(const cuda::Rows<cuda::BlendEncoding>& slices);
     const float* factors(const FactorOf& factor_of);
     const float* steps(const FactorOf& step_of);
     cuda::Messages last_messages() const;

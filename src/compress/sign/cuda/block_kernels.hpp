@@ -34,28 +34,51 @@ union Scratch {
     double sums[kThreads];
 };
 
-/// Thread blocks that a kernel takes.
-inline std::size_t blocks_of(const Slice& slice) {
-    return slice.end_block - slice.first_block;
-}
-inline std::size_t blocks_of(const EncodeArguments& arguments) {
-    return blocks_of(arguments.to.slice);
+/// Thread blocks that a kernel takes; of rows, each one of them.
+ONEBIT_HOST_DEVICE inline std::size_t blocks_of(const EncodeArguments& arguments) {
+    return arguments.to.slice.blocks();
 }
 inline std::size_t blocks_of(const AverageEncodeArguments& arguments) {
-    return blocks_of(arguments.to.slice);
+    return arguments.to.slice.blocks();
 }
 inline std::size_t blocks_of(const SealArguments& /*arguments*/) {
     return 1;
 }
-inline std::size_t blocks_of(const DecodeArguments& arguments) {
-    return blocks_of(arguments.slice);
+ONEBIT_HOST_DEVICE inline std::size_t blocks_of(const DecodeArguments& arguments) {
+    return arguments.slice.blocks();
 }
 inline std::size_t blocks_of(const FirstNonfiniteArguments& arguments) {
     return ceil_divide(arguments.count, kBlockElements);
 }
-inline std::size_t blocks_of(const FirstNonfiniteScaleArguments& arguments) {
-    return ceil_divide(blocks_of(arguments.slice), kThreads); // a thread for each scale
+ONEBIT_HOST_DEVICE inline std::size_t blocks_of(const FirstNonfiniteScaleArguments& arguments) {
+    return ceil_divide(arguments.slice.blocks(), kThreads); // a thread for each scale
 }
+template <typename Arguments>
+std::size_t blocks_of(const Rows<Arguments>& rows) {
+    std::size_t most = 0;
+    for (std::size_t row = 0; row < rows.count(); ++row) most = std::max(most, blocks_of(rows[row]));
+    return most;
+}
+
+/// Rows of these.
+template <typename Arguments>
+std::size_t rows_of(const Arguments& /*arguments*/) {
+    return 1;
+}
+template <typename Arguments>
+std::size_t rows_of(const Rows<Arguments>& rows) {
+    return rows.count();
+}
+
+/// Thread blocks that a multiprocessor must have registers for, at the same time: of encoders so many that 128 KiB are
+/// on their way there.
+template <typename Arguments>
+inline constexpr unsigned kResidentBlocks = 0;
+inline constexpr unsigned kResidentEncoders = 4;
+template <>
+inline constexpr unsigned kResidentBlocks<Rows<EncodeArguments>> = kResidentEncoders;
+template <>
+inline constexpr unsigned kResidentBlocks<AverageEncodeArguments> = kResidentEncoders;
 
 /// A thread's share of a block: one element in each of its warp's groups.
 struct Share {
@@ -165,6 +188,13 @@ ONEBIT_DEVICE void encode_block(const Thread& thread, const Encoding& to, const 
     }
     thread.sync(); // all values are there, and nobody reads what finish_block will overwrite any more
     if (thread.warp() == 0) finish_block(thread, to, block, scratch.values);
+}
+
+/// A thread of a row. What a short row has left over has nothing to do.
+template <typename Thread, typename Arguments>
+ONEBIT_DEVICE void run(const Thread& thread, const Rows<Arguments>& rows, Scratch& scratch) {
+    const Arguments& own = rows[thread.row()];
+    if (thread.block() < blocks_of(own)) run(thread, own, scratch);
 }
 
 template <typename Thread>

@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compress/sign/cuda/cuda_sign_codec.hpp"
 
+#include <utility>
+
 #include "compress/sign/arithmetic.hpp"
 
 namespace onebit {
@@ -99,13 +101,45 @@ cuda::Encoding CudaSignCodec::encoding(const Feedback& before, Feedback& after, 
     return {slice, scale_, group_, from.buffers(slice.chunk, static_cast<CudaSignFeedback&>(after)), message};
 }
 
-void CudaSignCodec::encode(const ValueSource& values, const Feedback& before, Feedback& after, const Slice& slice,
-                           const std::uint32_t* last, std::uint32_t* message) const {
-    if (slice.first_block == slice.end_block) return;
-    const BlockValues first = values.read({slice.chunk, slice.first_block}, nullptr);
-    const cuda::Encoding to = encoding(before, after, slice, message);
-    note(first.encoder != nullptr ? first.encoder->encode(to, last)
-                                  : cuda::encode({to, first.data - slice.first_block * kBlockElements}, stream_));
+namespace {
+
+/// Calls launch for what row_of makes of the slices, some rows at a time.
+template <typename Slices, typename RowOf, typename Launch>
+Status launch_rows(const Slices& slices, const RowOf& row_of, const Launch& launch) {
+    cuda::Rows<decltype(row_of(slices.front()))> rows;
+    for (const auto& slice : slices) {
+        rows.add(row_of(slice));
+        if (!rows.full()) continue;
+        ONEBIT_RETURN_IF_ERROR(launch(rows));
+        rows.clear();
+    }
+    return rows.count() > 0 ? launch(rows) : Status();
+}
+
+/// As a kernel wants what belongs to a slice: where that of its chunk begins.
+template <typename T>
+T* of_chunk(T* of_slice, const Slice& slice) {
+    return of_slice - slice.first_block * kBlockElements;
+}
+
+} // namespace
+
+void CudaSignCodec::encode(const ValueSource& values, const Feedback& before, Feedback& after,
+                           std::span<const SliceToEncode> slices) const {
+    const auto read = [&](const Slice& slice) { return values.read({slice.chunk, slice.first_block}, nullptr); };
+    const cuda::SliceEncoder* const encoder = slices.empty() ? nullptr : read(slices.front().slice).encoder;
+    if (encoder != nullptr) { // then all have it
+        const auto row_of = [&](const SliceToEncode& slice) {
+            return cuda::BlendEncoding{encoding(before, after, slice.slice, slice.message), slice.last};
+        };
+        note(launch_rows(slices, row_of, [&](const auto& rows) { return encoder->encode(rows); }));
+    } else {
+        const auto row_of = [&](const SliceToEncode& slice) {
+            return cuda::EncodeArguments{encoding(before, after, slice.slice, slice.message),
+                                         of_chunk(read(slice.slice).data, slice.slice)};
+        };
+        note(launch_rows(slices, row_of, [&](const auto& rows) { return cuda::encode(rows, stream_); }));
+    }
 }
 
 void CudaSignCodec::average_encode(std::span<const std::uint32_t* const> messages, const Feedback& before,
@@ -130,18 +164,21 @@ void CudaSignCodec::seal(Feedback& after, std::span<std::uint32_t* const> messag
                     stream_));
 }
 
-void CudaSignCodec::decode(const std::uint32_t* message, const Slice& slice, std::span<const std::uint32_t> mask,
+void CudaSignCodec::decode(std::span<const EncodedSlice> slices, std::span<const std::uint32_t> mask,
                            const ValueSink& values) const {
-    if (slice.first_block == slice.end_block) return;
-    const Block first = {slice.chunk, slice.first_block};
-    float* const of_chunk = values.place(first.begin(), nullptr) - slice.first_block * kBlockElements;
-    const std::uint32_t* const valid = mask.empty() ? nullptr : mask.data() + slice.chunk.begin / kWordElements;
-    note(cuda::decode({slice, group_, message, valid, of_chunk}, stream_));
+    const auto row_of = [&](const EncodedSlice& encoded) {
+        const auto& [slice, message] = encoded;
+        const std::uint32_t* const valid = mask.empty() ? nullptr : mask.data() + slice.chunk.begin / kWordElements;
+        return cuda::DecodeArguments{slice, group_, message, valid,
+                                     of_chunk(values.place(slice.begin(), nullptr), slice)};
+    };
+    note(launch_rows(slices, row_of, [&](const auto& rows) { return cuda::decode(rows, stream_); }));
 }
 
 void CudaSignCodec::decode_block(const std::uint32_t* message, const Block& block, std::span<const std::uint32_t> mask,
                                  float* values) const {
-    decode(message, {block.chunk, block.index, block.index + 1}, mask, ArraySink(values - block.begin()));
+    const Slice slice = {block.chunk, block.index, block.index + 1};
+    decode(only(EncodedSlice{slice, message}), mask, ArraySink(values - block.begin()));
 }
 
 // ---- what is looked for ----
@@ -164,10 +201,14 @@ bool CudaSignCodec::find_nonfinite(const float* values, std::size_t count, std::
     return known || !failure_.ok();
 }
 
-bool CudaSignCodec::is_finite(const std::uint32_t* message, const Slice& slice) const {
-    note(cuda::first_nonfinite_scale({slice, group_, message, overflow_.place(), !inspected_}, stream_));
-    inspected_ = true;
-    return true;
+std::size_t CudaSignCodec::first_overflowed(std::span<const EncodedSlice> slices) const {
+    const auto row_of = [&](const EncodedSlice& encoded) {
+        return cuda::FirstNonfiniteScaleArguments{encoded.slice, group_, encoded.message, overflow_.place()};
+    };
+    note(launch_rows(slices, row_of, [&](const auto& rows) {
+        return cuda::first_nonfinite_scale(rows, !std::exchange(inspected_, true), stream_);
+    }));
+    return slices.size();
 }
 
 bool CudaSignCodec::find_overflow(std::size_t* element) const {

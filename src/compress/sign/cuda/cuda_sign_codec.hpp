@@ -75,7 +75,7 @@ class CudaSignFeedback final : public Feedback, public SignPlaces {
 
 /// SignCodec on a GPU: the same messages and errors to the bit (kernels.hpp says where not). Everything lies in the
 /// device's memory; sources are arrays there or have an encoder, sinks are arrays. The verbs put their work into the
-/// stream and return; first_nonfinite alone waits for it. One thread at a time.
+/// stream, as few launches as possible, and return; first_nonfinite alone waits for it. One thread at a time.
 class CudaSignCodec final : public SignMessages {
   public:
     CudaSignCodec(onebit_scale_t scale, onebit_group_t group, cuda::Stream stream)
@@ -87,19 +87,19 @@ class CudaSignCodec final : public SignMessages {
     std::unique_ptr<Feedback> make_feedback(std::span<const Chunk> chunks) const override;
     /// 16 bytes at a time, or NCCL copies a byte at a time.
     std::size_t row_words(const Chunk& chunk) const override { return ceil_divide(message_words(chunk), 4) * 4; }
-    std::size_t slice_blocks() const override { return SIZE_MAX; }
+    std::size_t blocks_at_once() const override { return kUnlimited; }
     std::size_t first_nonfinite(const float* values, std::size_t count) const override;
     bool find_nonfinite(const float* values, std::size_t count, std::size_t* first) const override;
-    void encode(const ValueSource& values, const Feedback& before, Feedback& after, const Slice& slice,
-                const std::uint32_t* last, std::uint32_t* message) const override;
+    void encode(const ValueSource& values, const Feedback& before, Feedback& after,
+                std::span<const SliceToEncode> slices) const override;
     void average_encode(std::span<const std::uint32_t* const> messages, const Feedback& before, Feedback& after,
                         const Slice& slice, std::uint32_t* message) const override;
     void seal(Feedback& after, std::span<std::uint32_t* const> messages) const override;
-    void decode(const std::uint32_t* message, const Slice& slice, std::span<const std::uint32_t> mask,
+    void decode(std::span<const EncodedSlice> slices, std::span<const std::uint32_t> mask,
                 const ValueSink& values) const override;
     void decode_block(const std::uint32_t* message, const Block& block, std::span<const std::uint32_t> mask,
                       float* values) const override;
-    bool is_finite(const std::uint32_t* message, const Slice& slice) const override;
+    std::size_t first_overflowed(std::span<const EncodedSlice> slices) const override;
     bool find_overflow(std::size_t* element) const override;
 
   private:

@@ -15,8 +15,8 @@ Status begin_search(unsigned long long* first, Stream stream) {
 
 } // namespace
 
-Status encode(const EncodeArguments& arguments, Stream stream) {
-    return launch("encode", arguments, stream);
+Status encode(const Rows<EncodeArguments>& slices, Stream stream) {
+    return launch("encode", slices, stream);
 }
 
 Status average_encode(const AverageEncodeArguments& arguments, Stream stream) {
@@ -27,8 +27,8 @@ Status seal(const SealArguments& arguments, Stream stream) {
     return launch("seal", arguments, stream);
 }
 
-Status decode(const DecodeArguments& arguments, Stream stream) {
-    return launch("decode", arguments, stream);
+Status decode(const Rows<DecodeArguments>& slices, Stream stream) {
+    return launch("decode", slices, stream);
 }
 
 Status first_nonfinite(const FirstNonfiniteArguments& arguments, Stream stream) {
@@ -36,9 +36,9 @@ Status first_nonfinite(const FirstNonfiniteArguments& arguments, Stream stream) 
     return launch("first_nonfinite", arguments, stream);
 }
 
-Status first_nonfinite_scale(const FirstNonfiniteScaleArguments& arguments, Stream stream) {
-    if (arguments.begin) ONEBIT_RETURN_IF_ERROR(begin_search(arguments.first, stream));
-    return launch("first_nonfinite_scale", arguments, stream);
+Status first_nonfinite_scale(const Rows<FirstNonfiniteScaleArguments>& slices, bool begin, Stream stream) {
+    if (begin) ONEBIT_RETURN_IF_ERROR(begin_search(slices[0].first, stream));
+    return launch("first_nonfinite_scale", slices, stream);
 }
 
 } // namespace onebit::cuda

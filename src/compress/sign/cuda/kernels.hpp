@@ -9,6 +9,7 @@
 
 #include "compress/codec.hpp"
 #include "core/cuda/device.hpp"
+#include "core/host_device.hpp"
 #include "core/partition.hpp"
 #include "core/status.hpp"
 
@@ -24,6 +25,28 @@
 /// INTERNAL, and the message names the kernel. What goes wrong on the device is reported by whoever waits for the
 /// stream.
 namespace onebit::cuda {
+
+/// What a kernel takes for several slices at once, mostly of several chunks: a launch costs some microseconds, whatever
+/// there is to do. Each has a row of thread blocks, as many as the longest needs.
+template <typename Arguments>
+class Rows {
+  public:
+    /// So that the arguments of any kernel stay below 4 KiB.
+    static constexpr std::size_t kMost = 16;
+
+    Rows() = default;
+    Rows(const Arguments& only) : count_(1), rows_{only} {}
+
+    void add(const Arguments& row) { rows_[count_++] = row; }
+    void clear() { count_ = 0; }
+    bool full() const { return count_ == kMost; }
+    std::size_t count() const { return count_; }
+    ONEBIT_HOST_DEVICE const Arguments& operator[](std::size_t row) const { return rows_[row]; }
+
+  private:
+    std::size_t count_ = 0;
+    Arguments rows_[kMost];
+};
 
 /// The error of a chunk, in the one-pass form of SignFeedback.
 struct ErrorBuffers {
@@ -50,14 +73,17 @@ struct EncodeArguments {
     Encoding to;
     const float* values; ///< one per element
 };
-Status encode(const EncodeArguments& arguments, Stream stream);
+Status encode(const Rows<EncodeArguments>& slices, Stream stream);
 
 /// The same for values that lie in no array: puts an encoder of its own into its stream, which is the codec's.
+struct BlendEncoding {
+    Encoding to;
+    const std::uint32_t* last; ///< the message that blends refer to; may be the one that is written
+};
 class SliceEncoder {
   public:
     virtual ~SliceEncoder() = default;
-    /// `last`: the message that blends refer to; may be the one that is written.
-    virtual Status encode(const Encoding& to, const std::uint32_t* last) const = 0;
+    virtual Status encode(const Rows<BlendEncoding>& slices) const = 0;
 };
 
 /// Server: averages one message per rank, in rank order, adds the error and encodes that.
@@ -89,7 +115,7 @@ struct DecodeArguments {
     const std::uint32_t* mask; ///< one bit per element; NULL: all take part
     float* values;             ///< one per element
 };
-Status decode(const DecodeArguments& arguments, Stream stream);
+Status decode(const Rows<DecodeArguments>& slices, Stream stream);
 
 /// What `first_nonfinite` leaves where there is none.
 inline constexpr unsigned long long kAllFinite = ~0ULL;
@@ -108,9 +134,8 @@ struct FirstNonfiniteScaleArguments {
     Slice slice;
     onebit_group_t group;
     const std::uint32_t* message;
-    unsigned long long* first; ///< as above
-    bool begin;
+    unsigned long long* first; ///< as above; the same for all slices
 };
-Status first_nonfinite_scale(const FirstNonfiniteScaleArguments& arguments, Stream stream);
+Status first_nonfinite_scale(const Rows<FirstNonfiniteScaleArguments>& slices, bool begin, Stream stream);
 
 } // namespace onebit::cuda

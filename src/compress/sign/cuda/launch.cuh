@@ -16,7 +16,8 @@ namespace onebit::cuda {
 
 /// This thread, to what a block_kernels.hpp is written for.
 struct DeviceThread {
-    __device__ unsigned block() const { return blockIdx.x; }
+    __device__ unsigned row() const { return blockIdx.y; }
+    __device__ unsigned block() const { return blockIdx.x; } // of its row
     __device__ unsigned warp() const { return threadIdx.x / kLanes; }
     __device__ unsigned lane() const { return threadIdx.x % kLanes; }
     __device__ std::uint32_t ballot(bool vote) const { return __ballot_sync(~0U, vote); }
@@ -33,18 +34,18 @@ struct DeviceThread {
 };
 
 template <typename Arguments>
-__global__ void __launch_bounds__(kThreads) kernel(const __grid_constant__ Arguments arguments) {
+__global__ void __launch_bounds__(kThreads, kResidentBlocks<Arguments>) kernel(const __grid_constant__ Arguments arguments) {
     __shared__ Scratch scratch;
     run(DeviceThread(), arguments, scratch);
 }
 
-/// Runs run(thread, arguments, scratch) for the threads of blocks_of(arguments) thread blocks.
+/// Runs run(thread, arguments, scratch) for the threads of rows_of(arguments) rows of blocks_of(arguments) thread blocks.
 template <typename Arguments>
 Status launch(const char* name, const Arguments& arguments, Stream stream) {
     const std::size_t blocks = blocks_of(arguments);
     if (blocks == 0) return {}; // nothing to do, and no launch that CUDA would accept
     cudaLaunchConfig_t config = {};
-    config.gridDim = dim3(static_cast<unsigned>(blocks));
+    config.gridDim = dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(rows_of(arguments)));
     config.blockDim = dim3(kThreads);
     config.stream = stream;
     return check(name, cudaLaunchKernelEx(&config, kernel<Arguments>, arguments));

@@ -73,20 +73,22 @@ ONEBIT_DEVICE void run(const Thread& thread, const LookArguments& arguments, Scr
 
 template <typename Thread>
 ONEBIT_DEVICE void run(const Thread& thread, const EncodeGradientsArguments& arguments, Scratch& scratch) {
+    const GradientSlice& own = arguments.slices[thread.row()];
+    if (thread.block() >= blocks_of(own)) return;
     const auto form = [&](const Block& block, const Share& share, float(&values)[kGroups]) {
-        const onebit_group_t group = arguments.to.group;
-        const bool blends = arguments.last != nullptr;
+        const onebit_group_t group = own.to.group;
+        const bool blends = own.last != nullptr;
         std::uint32_t signs = 0;
         float last_scale = 0;
         if (blends) {
-            signs = load_word(thread, share, arguments.last + sign_word(group, block.chunk, block.index));
-            last_scale = std::bit_cast<float>(arguments.last[scale_word(group, block.chunk, block.index)]);
+            signs = load_word(thread, share, own.last + sign_word(group, block.chunk, block.index));
+            last_scale = std::bit_cast<float>(own.last[scale_word(group, block.chunk, block.index)]);
         }
         std::uint32_t words[kGroups] = {};
         unsigned first = kBlockElements;
         // Usually there is one piece; each has a part of the block's elements.
-        const std::size_t end = arguments.first_piece[block.index + 1];
-        for (std::size_t p = arguments.first_piece[block.index]; p < end; ++p) {
+        const std::size_t end = own.first_piece[block.index + 1];
+        for (std::size_t p = own.first_piece[block.index]; p < end; ++p) {
             const Piece piece = arguments.pieces.pieces[p];
             const auto begin = static_cast<unsigned>(piece.offset - block.begin());
             const AdamBetas betas = settings_of(piece, arguments.pieces).betas;
@@ -106,7 +108,7 @@ ONEBIT_DEVICE void run(const Thread& thread, const EncodeGradientsArguments& arg
 #pragma unroll
         for (unsigned g = 0; g < kGroups; ++g) values[g] = std::bit_cast<float>(words[g]);
     };
-    encode_block(thread, arguments.to, form, scratch);
+    encode_block(thread, own.to, form, scratch);
 }
 
 // ---- Sketches ----

@@ -67,15 +67,18 @@ struct LookArguments {
     unsigned long long* first; ///< one: the least index, of the fused elements, is left there if it is less
 };
 
-/// Encodes some blocks of a chunk: the gradients times their tensors' factors, or the momenta that these make of what
-/// the last message says; and looks at them on the way.
-struct EncodeGradientsArguments {
+/// Encodes slices: the gradients times their tensors' factors, or the momenta that these make of what the last message
+/// says; and looks at them on the way.
+struct GradientSlice {
     Encoding to;
-    Pieces pieces;
-    const std::size_t* first_piece; ///< by block of the chunk, and one past its last
-    const float* factors;           ///< by tensor
     const std::uint32_t* last;      ///< may be the message that is written; NULL: no momenta
-    unsigned long long* first;      ///< as above; NULL: they aren't looked at
+    const std::size_t* first_piece; ///< by block of the chunk, and one past its last
+};
+struct EncodeGradientsArguments {
+    Rows<GradientSlice> slices;
+    Pieces pieces;
+    const float* factors;      ///< by tensor
+    unsigned long long* first; ///< as above; NULL: they aren't looked at
 };
 
 // ---- Steps ----

@@ -28,9 +28,17 @@ requires requires(const Arguments& arguments) {
 std::size_t blocks_of(const Arguments& arguments) {
     return arguments.pieces.count;
 }
-inline std::size_t blocks_of(const EncodeGradientsArguments& arguments) {
-    return blocks_of(arguments.to.slice);
+ONEBIT_HOST_DEVICE inline std::size_t blocks_of(const GradientSlice& arguments) {
+    return arguments.to.slice.blocks();
 }
+inline std::size_t blocks_of(const EncodeGradientsArguments& arguments) {
+    return blocks_of(arguments.slices);
+}
+inline std::size_t rows_of(const EncodeGradientsArguments& arguments) {
+    return arguments.slices.count();
+}
+template <>
+inline constexpr unsigned kResidentBlocks<EncodeGradientsArguments> = kResidentEncoders;
 inline std::size_t blocks_of(const SketchArguments& arguments) {
     return ceil_divide(arguments.pieces.count, kSketchPieces);
 }
