@@ -159,6 +159,28 @@ ONEBIT_DEVICE void finish_block(const Thread& thread, const Encoding& to, const 
     to.message[scale_word(to.group, block.chunk, block.index)] = std::bit_cast<std::uint32_t>(scale);
 }
 
+/// The thread's values plus error: to the error's buffer and to shared memory. Gives the lane's word of signs.
+/// kAll: the block is full, and all its elements take part, so that nothing need be asked.
+template <bool kAll, typename Thread>
+ONEBIT_DEVICE std::uint32_t correct(const Thread& thread, const Encoding& to, const Share& share,
+                                    const float (&values)[kGroups], const float (&old)[kGroups], float old_scale,
+                                    std::uint32_t valid, Scratch& scratch) {
+    const bool masked = !kAll && to.error.mask != nullptr;
+    float* const corrected = to.error.corrected + share.begin;
+    std::uint32_t signs = 0;
+#pragma unroll
+    for (unsigned g = 0; g < kGroups; ++g) {
+        const bool here = kAll || share.has(g);
+        const bool takes_part = !masked || bit_at(thread, valid, g);
+        const float c = takes_part && here ? rounded::add(values[g], error_of(old[g], old_scale)) : 0;
+        if (here) corrected[share.at(g)] = c;
+        scratch.values[share.at(g)] = c;
+        const std::uint32_t word = thread.ballot(here && c >= 0);
+        if (thread.lane() == g) signs = word;
+    }
+    return signs;
+}
+
 /// The frame of all encoders; `form(block, share, values)` gives the thread's values.
 template <typename Thread, typename Form>
 ONEBIT_DEVICE void encode_block(const Thread& thread, const Encoding& to, const Form& form, Scratch& scratch) {
@@ -173,16 +195,9 @@ ONEBIT_DEVICE void encode_block(const Thread& thread, const Encoding& to, const 
     float values[kGroups];
     form(block, share, values);
 
-    std::uint32_t signs = 0;
-#pragma unroll
-    for (unsigned g = 0; g < kGroups; ++g) {
-        const bool takes_part = !masked || bit_at(thread, valid, g);
-        const float c = takes_part && share.has(g) ? rounded::add(values[g], error_of(old[g], old_scale)) : 0;
-        if (share.has(g)) to.error.corrected[share.begin + share.at(g)] = c;
-        scratch.values[share.at(g)] = c;
-        const std::uint32_t word = thread.ballot(share.has(g) && c >= 0);
-        if (thread.lane() == g) signs = word;
-    }
+    const bool all = !masked && share.count == kBlockElements;
+    const std::uint32_t signs = all ? correct<true>(thread, to, share, values, old, old_scale, valid, scratch)
+                                    : correct<false>(thread, to, share, values, old, old_scale, valid, scratch);
     if (const unsigned index = word_of(thread, share); index != kNoWord) {
         to.message[sign_word(to.group, block.chunk, block.index) + index] = signs;
     }
@@ -268,6 +283,18 @@ ONEBIT_DEVICE void run(const Thread& thread, const SealArguments& arguments, Scr
     }
 }
 
+/// The thread's elements of a block. kAll: as above.
+template <bool kAll, typename Thread>
+ONEBIT_DEVICE void expand(const Thread& thread, const Share& share, std::uint32_t signs, float scale, bool masked,
+                          std::uint32_t valid, float* values) {
+#pragma unroll
+    for (unsigned g = 0; g < kGroups; ++g) {
+        const bool takes_part = kAll || !masked || bit_at(thread, valid, g);
+        const float value = bit_at(thread, signs, g) ? scale : -scale;
+        if (kAll || share.has(g)) values[share.at(g)] = takes_part ? value : 0;
+    }
+}
+
 template <typename Thread>
 ONEBIT_DEVICE void run(const Thread& thread, const DecodeArguments& arguments, Scratch& /*scratch*/) {
     const Block block = {arguments.slice.chunk, arguments.slice.first_block + thread.block()};
@@ -279,11 +306,11 @@ ONEBIT_DEVICE void run(const Thread& thread, const DecodeArguments& arguments, S
     const std::uint32_t valid =
         masked ? load_word(thread, share, arguments.mask + share.begin / kWordElements) : std::uint32_t{0};
     const auto scale = std::bit_cast<float>(message[scale_word(arguments.group, block.chunk, block.index)]);
-#pragma unroll
-    for (unsigned g = 0; g < kGroups; ++g) {
-        const bool takes_part = !masked || bit_at(thread, valid, g);
-        const float value = bit_at(thread, signs, g) ? scale : -scale;
-        if (share.has(g)) arguments.values[share.begin + share.at(g)] = takes_part ? value : 0;
+    float* const values = arguments.values + share.begin;
+    if (!masked && share.count == kBlockElements) {
+        expand<true>(thread, share, signs, scale, masked, valid, values);
+    } else {
+        expand<false>(thread, share, signs, scale, masked, valid, values);
     }
 }
 
