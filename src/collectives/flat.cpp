@@ -49,9 +49,14 @@ std::size_t FlatAllreduce::all_words(const Codec& codec, std::size_t count, std:
 
 // -------------------------------------------------------------------------------------------------- exchanges ----
 
-Part FlatAllreduce::part(std::size_t peer, const std::uint32_t* message, const WordRange& words) const {
-    return {static_cast<int>(peer), const_cast<std::uint32_t*>(message) + words.begin,
-            words.count * sizeof(std::uint32_t), on_device()};
+/// Some words of a chunk's message.
+Part FlatAllreduce::part(std::size_t peer, const Chunk& chunk, const std::uint32_t* message,
+                         const WordRange& words) const {
+    return {.peer = static_cast<int>(peer),
+            .data = const_cast<std::uint32_t*>(message) + words.begin,
+            .bytes = words.count * sizeof(std::uint32_t),
+            .on_device = on_device(),
+            .pitch = codec_.row_words(chunk) * sizeof(std::uint32_t)};
 }
 
 Status FlatAllreduce::plan_chunks(Transport& transport, std::size_t round, const WordsOf& words_of, int tag,
@@ -63,8 +68,8 @@ Status FlatAllreduce::plan_chunks(Transport& transport, std::size_t round, const
     for (const Chunk& chunk : chunks_) {
         const std::size_t j = chunk.index;
         if (j == rank_) continue;
-        sends.push_back(part(j, buffers.worker_messages[j], words_of(chunk)));
-        receives.push_back(part(j, to_be_averaged_[j], own));
+        sends.push_back(part(j, chunk, buffers.worker_messages[j], words_of(chunk)));
+        receives.push_back(part(j, own_chunk(), to_be_averaged_[j], own));
     }
     return transport.plan_exchange(std::move(sends), std::move(receives), tag, chunks);
 }
@@ -78,8 +83,8 @@ Status FlatAllreduce::plan_results(Transport& transport, std::size_t round, cons
     for (const Chunk& chunk : chunks_) {
         const std::size_t j = chunk.index;
         if (j == rank_) continue;
-        sends.push_back(part(j, buffers.results[rank_], own));
-        receives.push_back(part(j, buffers.results[j], words_of(chunk)));
+        sends.push_back(part(j, own_chunk(), buffers.results[rank_], own));
+        receives.push_back(part(j, chunk, buffers.results[j], words_of(chunk)));
     }
     return transport.plan_exchange(std::move(sends), std::move(receives), tag, results);
 }
@@ -89,7 +94,7 @@ Status FlatAllreduce::plan_ring_of_results(Transport& transport, std::size_t rou
     ONEBIT_RETURN_IF_ERROR(check_on_host("ONEBIT_ALGORITHM_RING"));
     std::vector<Part> blocks;
     for (const Chunk& chunk : chunks_) {
-        blocks.push_back(part(chunk.index, rounds_[round].results[chunk.index], words_of(chunk)));
+        blocks.push_back(part(chunk.index, chunk, rounds_[round].results[chunk.index], words_of(chunk)));
     }
     return plan_ring_all_gather(transport, tag, blocks, results);
 }

@@ -133,7 +133,7 @@ class FlatAllreduce {
         std::vector<std::uint32_t*> results;         ///< by chunk: where its average arrives
     };
 
-    Part part(std::size_t peer, const std::uint32_t* message, const WordRange& words) const;
+    Part part(std::size_t peer, const Chunk& chunk, const std::uint32_t* message, const WordRange& words) const;
     std::size_t native_row_bytes() const;
     Status check_on_host(const char* form) const;
 

@@ -7,49 +7,76 @@
 #include <utility>
 
 #include "core/aligned_buffer.hpp"
+#include "core/partition.hpp"
 
 namespace onebit {
 namespace {
 
-/// Parts of an exchange, those in a GPU's memory with room for them on the host; none where they travel `direct`.
+/// Parts of an exchange, those in a GPU's memory with room for them on the host; none where they travel `direct`. What
+/// goes to several ranks has one room, and what lies in some rows of an array is copied at once.
 class Stopover {
   public:
-    Stopover(std::vector<Part> parts, bool direct) : parts_(std::move(parts)), across_(parts_) {
+    Stopover(std::vector<Part> parts, bool direct) : across_(std::move(parts)) {
+        has_device_parts_ = std::ranges::any_of(across_, &Part::on_device);
         if (direct) return;
-        std::size_t bytes = 0;
-        for (const Part& part : parts_) bytes += part.on_device ? room_of(part) : 0;
-        room_ = AlignedBuffer<std::byte>(bytes, cuda::pinned_memory());
-        std::byte* next = room_.data();
-        for (Part& part : across_) {
+        std::vector<std::size_t> places; // of those on the device, in the room
+        std::size_t room = 0;
+        const Part* before = nullptr;
+        for (const Part& part : across_) {
             if (!part.on_device) continue;
-            part.data = next;
-            part.on_device = false;
-            next += room_of(part);
+            if (before == nullptr || part.data != before->data) {
+                if (before == nullptr || !is_next_row(part, *before)) {
+                    copies_.push_back({part.data, part.pitch, room, part.bytes, 0});
+                }
+                ++copies_.back().rows;
+                room += pitch_in_room(part.bytes);
+            }
+            places.push_back(room - pitch_in_room(part.bytes));
+            before = &part;
+        }
+        room_ = AlignedBuffer<std::byte>(room, cuda::pinned_memory());
+        auto place = places.begin();
+        for (Part& part : across_) {
+            if (std::exchange(part.on_device, false)) part.data = room_.data() + *place++;
         }
     }
 
     /// What the inner transport sends or receives.
     const std::vector<Part>& across() const { return across_; }
-    bool has_device_parts() const {
-        return std::ranges::any_of(parts_, [](const Part& part) { return part.on_device; });
+    bool has_device_parts() const { return has_device_parts_; }
+
+    Status copy_from_device(cuda::Stream stream) {
+        for (const Copy& copy : copies_) {
+            ONEBIT_RETURN_IF_ERROR(cuda::copy_rows_later(room_.data() + copy.place, pitch_in_room(copy.bytes),
+                                                         copy.on_device, copy.pitch, copy.bytes, copy.rows, stream));
+        }
+        return {};
     }
-
-    Status copy_from_device(cuda::Stream stream) const { return copy(across_, parts_, stream); }
-    Status copy_to_device(cuda::Stream stream) const { return copy(parts_, across_, stream); }
-
-  private:
-    static std::size_t room_of(const Part& part) { return (part.bytes + 63) / 64 * 64; }
-
-    Status copy(const std::vector<Part>& to, const std::vector<Part>& from, cuda::Stream stream) const {
-        for (std::size_t i = 0; i < parts_.size(); ++i) {
-            if (parts_[i].data == across_[i].data) continue;
-            ONEBIT_RETURN_IF_ERROR(cuda::copy_later(to[i].data, from[i].data, parts_[i].bytes, stream));
+    Status copy_to_device(cuda::Stream stream) const {
+        for (const Copy& copy : copies_) {
+            ONEBIT_RETURN_IF_ERROR(cuda::copy_rows_later(copy.on_device, copy.pitch, room_.data() + copy.place,
+                                                         pitch_in_room(copy.bytes), copy.bytes, copy.rows, stream));
         }
         return {};
     }
 
-    std::vector<Part> parts_;
+  private:
+    struct Copy {
+        void* on_device;
+        std::size_t pitch; ///< there
+        std::size_t place; ///< in the room
+        std::size_t bytes; ///< of each row
+        std::size_t rows;
+    };
+    static std::size_t pitch_in_room(std::size_t bytes) { return ceil_divide(bytes, 64) * 64; }
+    static bool is_next_row(const Part& part, const Part& before) {
+        return before.pitch > 0 && before.pitch <= cuda::kMostPitch && part.pitch == before.pitch &&
+               part.bytes == before.bytes && part.data == static_cast<std::byte*>(before.data) + before.pitch;
+    }
+
     std::vector<Part> across_;
+    bool has_device_parts_ = false;
+    std::vector<Copy> copies_;
     AlignedBuffer<std::byte> room_;
 };
 

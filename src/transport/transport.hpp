@@ -19,6 +19,7 @@ struct Part {
     void* data = nullptr;
     std::size_t bytes = 0;
     bool on_device = false; ///< in a GPU's memory: UNSUPPORTED unless the transport reaches_devices()
+    std::size_t pitch = 0;  ///< where it lies in an array's row: bytes to the same place in the next one; else 0
 };
 
 /// A fixed pattern of messages, planned once and started many times; at most one start is in flight. Ranks plan

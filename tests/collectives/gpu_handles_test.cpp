@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What a program may have done to its GPUs and streams when it calls: another GPU is current than the stream's, the
-// stream is being captured, the GPU is one that the kernels aren't compiled for; and what is still in the stream when
-// a call without checks returns. On emulated GPUs.
+// stream is being captured, the GPU is one that the kernels aren't compiled for; what is still in the stream when a call
+// without checks returns, and how much it is given to do. On emulated GPUs.
 
 #include <catch2/catch.hpp>
 #include <string>
@@ -433,6 +433,31 @@ TEST_CASE("gradients that are elsewhere in each step don't make it wait for the 
             host.step(values);
             ONEBIT_EXPECT(log, same_bits(gpu.parameter_values(), host.parameter_values()));
         }
+    });
+}
+
+TEST_CASE("what a call gives a GPU's stream to do doesn't grow with the number of ranks", "[cuda]") {
+    const int n = GENERATE(2, 5, 17);
+    const onebit_algorithm_t form = GENERATE(ONEBIT_ALGORITHM_FLAT, ONEBIT_ALGORITHM_PIPELINED);
+    const onebit_group_t group = GENERATE(ONEBIT_GROUP_BLOCK, ONEBIT_GROUP_TENSOR);
+    run_ranks(n, [&](onebit_comm_t comm, RankLog& log) {
+        onebit_allreduce_config_t config = gpu_config(form, ONEBIT_CHECK_NONE);
+        config.group = group;
+        Allreduce gpu(comm, config, log);
+        DeviceArray<float> buffer(data_of(log.rank(), 0));
+        StreamWork before;
+        for (int call = 0; call < 2; ++call) { // tables of pointers are copied once
+            before = work_given();
+            ONEBIT_EXPECT_OK(log, onebit_allreduce_run(gpu.get(), buffer.data(), buffer.data()));
+        }
+        // Encode, look at the scales and decode, for sixteen chunks at a time; average; twice seal.
+        const std::size_t batches = n > 16 ? 2 : 1;
+        const bool seals = group == ONEBIT_GROUP_TENSOR;
+        ONEBIT_EXPECT(log, work_given().launches - before.launches == 3 * batches + 1 + (seals ? 2 : 0));
+        // Chunks are equally long but for a word, and the own one is left out: three times at most rows of one length
+        // go down or come up, and of what trails behind three times more; results down, and what was found.
+        const std::size_t most = 3 * 3 + 1 + 1 + (seals && form == ONEBIT_ALGORITHM_PIPELINED ? 3 * 3 + 1 : 0);
+        ONEBIT_EXPECT(log, work_given().copies - before.copies <= most);
     });
 }
 

@@ -50,6 +50,7 @@ int translate_arrays(Arguments& /*arguments*/) {
 template <typename Arguments>
 Status launch_emulated(const Arguments& arguments) {
     onebit_test::finish_copies();
+    onebit_test::note_launch();
     Arguments translated = onebit_test::arguments_on_device(arguments);
     [[maybe_unused]] const auto& arrays = translate_arrays(translated);
     onebit_test::run_on_emulated_gpu<kWarps, Scratch>(

@@ -42,12 +42,16 @@ bool is_within(const std::map<void*, std::size_t>& memories, const void* place) 
 
 struct Copy {
     void* to;
+    std::size_t to_pitch;
     const void* from;
+    std::size_t from_pitch;
     std::size_t bytes;
+    std::size_t rows;
 };
 thread_local std::deque<Copy> pending; // of this thread's stream
 thread_local std::uint64_t copied = 0; // so many before them
 thread_local std::size_t copied_from_pageable = 0;
+thread_local onebit_test::StreamWork work;
 thread_local bool quick_stream = false;
 
 thread_local int chosen_gpu = 0;
@@ -94,8 +98,11 @@ namespace {
 void copy_until(std::uint64_t number) {
     for (; copied < number; ++copied) {
         const Copy& next = pending.front();
-        std::memcpy(on_device(static_cast<std::byte*>(next.to)), on_device(static_cast<const std::byte*>(next.from)),
-                    next.bytes);
+        auto* const to = on_device(static_cast<std::byte*>(next.to));
+        const auto* const from = on_device(static_cast<const std::byte*>(next.from));
+        for (std::size_t row = 0; row < next.rows; ++row) {
+            std::memcpy(to + row * next.to_pitch, from + row * next.from_pitch, next.bytes);
+        }
         pending.pop_front();
     }
 }
@@ -152,6 +159,14 @@ void make_stream_quick(bool quick) {
 
 std::size_t copies_to_come() {
     return pending.size();
+}
+
+StreamWork work_given() {
+    return work;
+}
+
+void note_launch() {
+    ++work.launches;
 }
 
 std::size_t pageable_copies() {
@@ -286,10 +301,19 @@ void DeviceMemory::fill_zero(void* memory, std::size_t bytes) {
     std::memset(onebit_test::on_device(static_cast<std::byte*>(memory)), 0, bytes);
 }
 
-Status copy_later(void* to, const void* from, std::size_t bytes, Stream /*stream*/) {
-    if (bytes == 0) return {};
+Status copy_later(void* to, const void* from, std::size_t bytes, Stream stream) {
+    return copy_rows_later(to, bytes, from, bytes, bytes, 1, stream);
+}
+
+Status copy_rows_later(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch, std::size_t bytes,
+                       std::size_t rows, Stream /*stream*/) {
+    if (bytes == 0 || rows == 0) return {};
+    if (rows > 1 && (bytes > to_pitch || bytes > from_pitch)) { // as cudaMemcpy2DAsync
+        return Status::error(ONEBIT_ERROR_INTERNAL, "emulated copy: %zu bytes of a pitch", bytes);
+    }
     note_work();
-    pending.push_back({to, from, bytes});
+    ++work.copies;
+    pending.push_back({to, to_pitch, from, from_pitch, bytes, rows});
     const auto pageable = [](const void* at) {
         const std::lock_guard lock(device);
         return !is_within(allocations, at) && !is_within(pinned, at);

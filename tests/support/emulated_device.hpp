@@ -74,6 +74,15 @@ void make_stream_quick(bool quick);
 /// How many copies this thread's stream has yet to make.
 std::size_t copies_to_come();
 
+/// What this thread's stream was given so far.
+struct StreamWork {
+    std::size_t copies = 0;
+    std::size_t launches = 0;
+};
+StreamWork work_given();
+/// By who emulates a launch.
+void note_launch();
+
 /// How often this thread's stream was waited for because memory that is copied was not pinned.
 std::size_t pageable_copies();
 

@@ -114,6 +114,10 @@ class DeviceMemory final : public Memory {
 /// Copies in order with the stream's work and doesn't wait for it. Memory of the host that isn't pinned is read before
 /// this returns.
 Status copy_later(void* to, const void* from, std::size_t bytes, Stream stream);
+/// The same of rows of so many bytes, each of which begins a pitch behind the one before, kMostPitch at most.
+Status copy_rows_later(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch, std::size_t bytes,
+                       std::size_t rows, Stream stream);
+inline constexpr std::size_t kMostPitch = 0x7fffffff;
 
 /// Waits for all that the stream was given; tells what went wrong on the device.
 Status wait_for(Stream stream);
