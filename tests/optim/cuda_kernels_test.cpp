@@ -267,6 +267,7 @@ void compare_encoders(const std::vector<std::size_t>& counts, std::size_t ranks,
     const std::span<const float> corrected = error.corrected.view();
     CHECK(same_bits(encoded.corrected(), {corrected.begin(), corrected.end()}));
     if (group == ONEBIT_GROUP_TENSOR) CHECK(std::ranges::equal(encoded.sums(), error.sums.view()));
+    if (group == ONEBIT_GROUP_BLOCK) CHECK(std::ranges::equal(encoded.scales(), error.scales.view()));
 }
 
 TEST_CASE("a GPU encodes gradients from where they lie, and momenta that they make, to the CPU's bits", "[cuda]") {
@@ -276,6 +277,9 @@ TEST_CASE("a GPU encodes gradients from where they lie, and momenta that they ma
                 for (const bool momenta : {false, true}) compare_encoders(counts, ranks, group, momenta);
             }
         }
+    }
+    for (const bool momenta : {false, true}) { // the first chunk has a block more
+        compare_encoders({5000, 7320}, 3, ONEBIT_GROUP_BLOCK, momenta);
     }
 }
 

@@ -317,6 +317,7 @@ class EncodedGradients {
 
     std::vector<std::uint32_t> message() const { return message_.get(); }
     std::vector<float> corrected() const { return corrected_.get(); }
+    std::vector<float> scales() const { return scales_.get(); }
     std::vector<double> sums() const { return sums_.get(); }
     unsigned long long first() const { return first_.get()[0]; }
 

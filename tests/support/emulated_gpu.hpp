@@ -216,12 +216,16 @@ class EmulatedThread {
     unsigned thread_;
 };
 
-/// Runs body(thread, shared) for each thread of so many rows of so many thread blocks, one block after the other.
+/// Runs body(thread, shared) for each thread of so many rows of so many thread blocks, one block after the other; the
+/// next time the last one first.
 template <unsigned kWarps, typename Shared, typename Body>
 void run_on_emulated_gpu(std::size_t rows, std::size_t blocks, const Body& body) {
     static thread_local EmulatedBlock block(kWarps); // kept: its stacks take longer to make than to use
+    static thread_local bool last_first = false;
+    last_first = !last_first;
     alignas(Shared) unsigned char shared[sizeof(Shared)];
-    for (std::size_t i = 0; i < rows * blocks; ++i) {
+    for (std::size_t turn = 0; turn < rows * blocks; ++turn) {
+        const std::size_t i = last_first ? rows * blocks - 1 - turn : turn;
         const auto in_row = static_cast<unsigned>(i % blocks);
         std::memset(shared, 0xff, sizeof(shared)); // NaNs: nobody may use what nobody has written
         block.run(i % 2 == 1, [&](unsigned thread) {
