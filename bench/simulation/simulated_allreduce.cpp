@@ -6,8 +6,8 @@
 //
 //     simulated_allreduce ALGORITHM ELEMENTS CALLS CHECK ENCODE NODE AVERAGE AVERAGE_MESSAGE DECODE ADD POLL
 //
-// ALGORITHM: auto, dense, flat, pipelined, two_level, bruck, ring; or mpi: MPI_Allreduce itself. CHECK and those after it:
-// nanoseconds (simulated_codec.hpp; ADD: MPI_Allreduce's sum, per element); a CHECK of 0: ONEBIT_CHECK_NONE.
+// ALGORITHM: auto, dense, flat, pipelined, two_level, bruck, ring; or mpi: MPI_Allreduce itself. CHECK and those after
+// it: nanoseconds (simulated_codec.hpp; ADD: MPI_Allreduce's sum, per element); a CHECK of 0: ONEBIT_CHECK_NONE.
 
 #include <mpi.h>
 #include <onebit/onebit.h>

@@ -101,21 +101,19 @@ class SimulatedCodec final : public Codec {
         return count;
     }
     bool copy(const float*, std::size_t, Stores, float*) const override { return true; } // in the node's rate
-    void encode(const ValueSource&, const Feedback&, Feedback&, const Slice& slice, const std::uint32_t*,
-                std::uint32_t*) const override {
-        work(slice.count(), rates().encode + rates().node);
+    void encode(const ValueSource&, const Feedback&, Feedback&, std::span<const SliceToEncode> slices) const override {
+        for (const SliceToEncode& one : slices) work(one.slice.count(), rates().encode + rates().node);
     }
     void average_encode(std::span<const std::uint32_t* const> messages, const Feedback&, Feedback&, const Slice& slice,
                         std::uint32_t*) const override {
         work(slice.count(), rates().average + rates().average_message * static_cast<double>(messages.size()));
     }
     void seal(Feedback&, std::span<std::uint32_t* const>) const override {}
-    void decode(const std::uint32_t*, const Slice& slice, std::span<const std::uint32_t>,
-                const ValueSink&) const override {
-        work(slice.count(), rates().decode);
+    void decode(std::span<const EncodedSlice> slices, std::span<const std::uint32_t>, const ValueSink&) const override {
+        for (const EncodedSlice& one : slices) work(one.slice.count(), rates().decode);
     }
     void decode_block(const std::uint32_t*, const Block&, std::span<const std::uint32_t>, float*) const override {}
-    bool is_finite(const std::uint32_t*, const Slice&) const override { return true; }
+    std::size_t first_overflowed(std::span<const EncodedSlice> slices) const override { return slices.size(); }
 
   private:
     static std::size_t words_before(const Chunk& chunk, std::size_t block) {

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <iterator>
 #include <utility>
 
 #include "collectives/bruck.hpp"
@@ -242,9 +241,9 @@ void FlatAllreduce::decode_result(const Round& round, std::span<const Slice> sli
 }
 
 void FlatAllreduce::decode_result(const Round& round, const ValueSink& sink) const {
-    std::vector<Slice> all;
-    std::ranges::transform(chunks_, std::back_inserter(all), &Slice::whole);
-    decode_result(round, all, sink);
+    to_read_.clear();
+    for (const Chunk& chunk : chunks_) to_read_.push_back({Slice::whole(chunk), round.results[chunk.index]});
+    codec_.decode(to_read_, mask_.view(), sink);
 }
 
 // --------------------------------------------------------------------------------------------------- the mask ----

@@ -112,7 +112,9 @@ class FlatAllreduce {
     /// Decodes a block of the last finished call's result; a ValueSource may ask while its block isn't encoded yet.
     void last_result(const Block& block, float* values) const { decode_result(rounds_[last_], block, values); }
     /// Or some blocks of a chunk, or the whole of it.
-    void last_result(const Slice& slice, const ValueSink& sink) const { decode_result(rounds_[last_], only(slice), sink); }
+    void last_result(const Slice& slice, const ValueSink& sink) const {
+        decode_result(rounds_[last_], only(slice), sink);
+    }
     void last_result(const ValueSink& sink) const { decode_result(rounds_[last_], sink); }
     /// The same as it came: the messages of all chunks, a row each.
     const std::uint32_t* last_messages() const { return rounds_[last_].results.front(); }

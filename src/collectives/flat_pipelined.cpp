@@ -17,6 +17,7 @@ constexpr std::size_t kMostRings = 16384;
 PipelinedFlat::PipelinedFlat(FlatAllreduce& flat, Way way, std::size_t piece_blocks)
     : flat_(flat),
       way_(way),
+      // A GPU is given the pieces of all chunks; the host looks after the network after each.
       chunks_at_once_(flat.codec().blocks_at_once() == Codec::kUnlimited ? flat.chunks().size() : 1),
       trailing_(flat.codec().trailer_of(flat.chunks().front()).count >
                 0), // if any chunk holds something, the first does

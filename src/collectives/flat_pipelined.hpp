@@ -65,7 +65,7 @@ class PipelinedFlat final : public Algorithm {
     std::size_t piece_blocks_;
     std::size_t pieces_ = 0;     ///< of the longest chunk; shorter ones may have an empty last one
     std::size_t chunks_at_once_; ///< whose pieces are encoded or decoded in one step
-    bool trailing_;          ///< whether messages have trailers
+    bool trailing_;              ///< whether messages have trailers
     std::vector<Exchanges> exchanges_;
 
     // The call in flight.

@@ -39,7 +39,7 @@ class SliceEncoder;
 }
 
 /// The values of a block that is to be encoded: `data`, or what the host's codec makes of `data` where there is a
-/// blend, or a mean; or what a GPU's encoder reads by itself, of this block and all others of its slice.
+/// blend, or a mean; or what a GPU's encoder reads by itself, of this block and all others that a verb is given.
 struct BlockValues {
     const float* data = nullptr;
     std::optional<Blend> blend = std::nullopt;
@@ -223,8 +223,8 @@ class Codec {
     /// The number of the first slice whose part of its message says infinity or NaN, for the sender's error has
     /// overflowed; slices.size() if there is none. A GPU's codec has yet to look, and says that.
     virtual std::size_t first_overflowed(std::span<const EncodedSlice> slices) const = 0;
-    /// True once it is known what first_overflowed said too early, since this was last so: *element belongs to the first
-    /// block that overflowed, or is kNoElement. Until then to be called again.
+    /// True once it is known what first_overflowed said too early, since this was last so: *element belongs to the
+    /// first block that overflowed, or is kNoElement. Until then to be called again.
     virtual bool find_overflow(std::size_t* element) const {
         *element = kNoElement;
         return true;

@@ -28,9 +28,9 @@ struct TransportChoice {
     std::string reason; ///< in words, without a full stop
 };
 
-/// Where buffers lie in GPUs' memory: NCCL throughout where each GPU has a NIC, at most a host bridge away, that can send
-/// from its memory; NCCL inside a node and MPI between nodes where what leaves the node passes through the host's memory
-/// anyway; else MPI.
+/// Where buffers lie in GPUs' memory: NCCL throughout where each GPU has a NIC, at most a host bridge away, that can
+/// send from its memory; NCCL inside a node and MPI between nodes where what leaves the node passes through the host's
+/// memory anyway; else MPI.
 TransportChoice choose_transports(const Machine& machine, const Surroundings& surroundings);
 
 } // namespace onebit

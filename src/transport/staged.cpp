@@ -24,14 +24,14 @@ class Stopover {
         const Part* before = nullptr;
         for (const Part& part : across_) {
             if (!part.on_device) continue;
-            if (before == nullptr || part.data != before->data) {
-                if (before == nullptr || !is_next_row(part, *before)) {
-                    copies_.push_back({part.data, part.pitch, room, part.bytes, 0});
-                }
+            const bool again = before != nullptr && part.data == before->data && part.bytes == before->bytes;
+            if (!again) {
+                const bool next_row = before != nullptr && is_next_row(part, *before);
+                if (!next_row) copies_.push_back({part.data, part.pitch, room, part.bytes, 0});
                 ++copies_.back().rows;
-                room += pitch_in_room(part.bytes);
             }
-            places.push_back(room - pitch_in_room(part.bytes));
+            places.push_back(again ? places.back() : room);
+            room += again ? 0 : pitch_in_room(part.bytes);
             before = &part;
         }
         room_ = AlignedBuffer<std::byte>(room, cuda::pinned_memory());
@@ -70,8 +70,9 @@ class Stopover {
     };
     static std::size_t pitch_in_room(std::size_t bytes) { return ceil_divide(bytes, 64) * 64; }
     static bool is_next_row(const Part& part, const Part& before) {
-        return before.pitch > 0 && before.pitch <= cuda::kMostPitch && part.pitch == before.pitch &&
-               part.bytes == before.bytes && part.data == static_cast<std::byte*>(before.data) + before.pitch;
+        return before.pitch > 0 && std::max(before.pitch, pitch_in_room(before.bytes)) <= cuda::kMostPitch &&
+               part.pitch == before.pitch && part.bytes == before.bytes &&
+               part.data == static_cast<std::byte*>(before.data) + before.pitch;
     }
 
     std::vector<Part> across_;

@@ -4,7 +4,6 @@
 // Communicators for values in GPUs' memory: which transport is chosen on which machines, what is forced and refused,
 // what can be had over each, and what fails fails on all ranks. On emulated GPUs and an emulated NCCL, over loopback.
 
-#include "collectives/cuda/bootstrap.hpp"
 #include "collectives/cuda/gpu_communicator.hpp"
 
 #include <algorithm>
@@ -17,6 +16,7 @@
 #include <vector>
 
 #include "collectives/allreduce.hpp"
+#include "collectives/cuda/bootstrap.hpp"
 #include "compress/device_memory.hpp"
 #include "optim/optimizer.hpp"
 #include "support/data.hpp"

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What a program may have done to its GPUs and streams when it calls: another GPU is current than the stream's, the
-// stream is being captured, the GPU is one that the kernels aren't compiled for; what is still in the stream when a call
-// without checks returns, and how much it is given to do. On emulated GPUs.
+// stream is being captured, the GPU is one that the kernels aren't compiled for; what is still in the stream when a
+// call without checks returns, and how much it is given to do. On emulated GPUs.
 
 #include <catch2/catch.hpp>
 #include <string>
@@ -458,6 +458,28 @@ TEST_CASE("what a call gives a GPU's stream to do doesn't grow with the number o
         // go down or come up, and of what trails behind three times more; results down, and what was found.
         const std::size_t most = 3 * 3 + 1 + 1 + (seals && form == ONEBIT_ALGORITHM_PIPELINED ? 3 * 3 + 1 : 0);
         ONEBIT_EXPECT(log, work_given().copies - before.copies <= most);
+    });
+}
+
+TEST_CASE("a step looks at the gradients in the chunks of more ranks than a launch takes", "[cuda][optimizers]") {
+    run_ranks(17, [&](onebit_comm_t comm, RankLog& log) {
+        Model model{optimizer_config(ONEBIT_OPTIMIZER_ONEBIT_ADAM), {{2000}, {33}, {1000}}};
+        model.config.freeze_step = 2;
+        const Gradient gradient = in_eighths(gaussian_gradient(model.count(), 3));
+        TrainingOn host(kHost, comm, model, log);
+        TrainingOn gpu(kGpu, comm, model, log);
+        for (std::uint64_t t = 1; t <= 4; ++t) {
+            host.step(gradient(log.rank(), t));
+            gpu.step(gradient(log.rank(), t));
+            ONEBIT_EXPECT(log, same_training(host, gpu));
+        }
+        Values spoiled = gradient(log.rank(), 5);
+        if (log.last_rank()) spoiled.back() = NAN; // in the second launch
+        gpu.set_gradients(spoiled);
+        ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_NONFINITE, "rank 16;999", onebit_optimizer_step(gpu.get()));
+        gpu.step(gradient(log.rank(), 5));
+        host.step(gradient(log.rank(), 5));
+        ONEBIT_EXPECT(log, gpu.parameters() == host.parameters() && gpu.errors().same_as(host.errors()));
     });
 }
 

@@ -50,8 +50,9 @@ class Ranks {
             std::vector<SliceToEncode> slices;
             for (std::size_t j = 0; j < ranks; ++j) {
                 messages.push_back(messages_[r * ranks + j].data());
-                for_each_slice(chunks_[j],
-                               [&](const Slice& slice) { slices.push_back({slice, nullptr, messages[j]}); });
+                for_each_slice(chunks_[j], [&](const Slice& slice) {
+                    slices.push_back({slice, nullptr, messages[j]});
+                });
             }
             codec_->encode(ArraySource(values_.data()), *workers_[r], *workers_[r], slices);
             codec_->seal(*workers_[r], messages);
@@ -118,8 +119,7 @@ class Ranks {
     Values decoded() {
         std::vector<EncodedSlice> slices;
         for (const Chunk& chunk : chunks_) {
-            for_each_slice(chunk,
-                           [&](const Slice& slice) { slices.push_back({slice, results_[chunk.index].data()}); });
+            for_each_slice(chunk, [&](const Slice& slice) { slices.push_back({slice, results_[chunk.index].data()}); });
         }
         bool finite = codec_->first_overflowed(slices) == slices.size();
         codec_->decode(slices, mask_.view(), ArraySink(values_.data()));

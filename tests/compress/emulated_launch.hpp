@@ -54,7 +54,8 @@ Status launch_emulated(const Arguments& arguments) {
     Arguments translated = onebit_test::arguments_on_device(arguments);
     [[maybe_unused]] const auto& arrays = translate_arrays(translated);
     onebit_test::run_on_emulated_gpu<kWarps, Scratch>(
-        rows_of(translated), blocks_of(translated), [&](const auto& thread, Scratch& scratch) { run(thread, translated, scratch); });
+        rows_of(translated), blocks_of(translated),
+        [&](const auto& thread, Scratch& scratch) { run(thread, translated, scratch); });
     return {};
 }
 

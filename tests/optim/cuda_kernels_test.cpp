@@ -258,9 +258,8 @@ void compare_encoders(const std::vector<std::size_t>& counts, std::size_t ranks,
     const std::unique_ptr<Feedback> feedback = codec->make_feedback(host.chunks);
     std::vector<std::uint32_t> message(last.words.size());
     for (const Chunk& chunk : host.chunks) {
-        codec->encode(
-            ArraySource(values.data()), *feedback, *feedback,
-            only(SliceToEncode{Slice::whole(chunk), nullptr, message.data() + last.begins[chunk.index]}));
+        codec->encode(ArraySource(values.data()), *feedback, *feedback,
+                      only(SliceToEncode{Slice::whole(chunk), nullptr, message.data() + last.begins[chunk.index]}));
     }
     CHECK(encoded.message() == message); // a tensor's scale is left to seal, on either side
     const auto& error = static_cast<const SignFeedback&>(*feedback);

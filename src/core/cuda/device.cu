@@ -256,8 +256,7 @@ Status copy_later(void* to, const void* from, std::size_t bytes, Stream stream) 
 Status copy_rows_later(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch, std::size_t bytes,
                        std::size_t rows, Stream stream) {
     if (rows == 1) return copy_later(to, from, bytes, stream);
-    return check("memcpy2D",
-                 cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, bytes, rows, cudaMemcpyDefault, stream));
+    return check("memcpy2D", cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, bytes, rows, cudaMemcpyDefault, stream));
 }
 
 Status wait_for(Stream stream) {

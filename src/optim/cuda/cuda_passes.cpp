@@ -260,7 +260,8 @@ Status CudaPasses::encode_gradients(const cuda::Rows<cuda::BlendEncoding>& slice
     for (std::size_t row = 0; row < slices.count(); ++row) {
         const auto& [to, last] = slices[row];
         const std::size_t first_block = bucket_.layout.number_of({to.slice.chunk, 0});
-        arguments.slices.add({to, source_ == Source::kMomenta ? last : nullptr, first_piece_there_.data() + first_block});
+        arguments.slices.add(
+            {to, source_ == Source::kMomenta ? last : nullptr, first_piece_there_.data() + first_block});
         blocks += to.slice.blocks();
     }
     ONEBIT_RETURN_IF_ERROR(cuda::encode_gradients(arguments, stream_));

@@ -60,7 +60,7 @@ std::size_t blocks_of(const Rows<Arguments>& rows) {
     return most;
 }
 
-/// Rows of these.
+/// Rows of thread blocks that it takes.
 template <typename Arguments>
 std::size_t rows_of(const Arguments& /*arguments*/) {
     return 1;
@@ -70,8 +70,8 @@ std::size_t rows_of(const Rows<Arguments>& rows) {
     return rows.count();
 }
 
-/// Thread blocks that a multiprocessor must have registers for, at the same time: of encoders so many that 128 KiB are
-/// on their way there.
+/// Thread blocks that a multiprocessor must have registers for, at the same time; 0: as the compiler likes. So many of
+/// an encoder's have 64 KiB of floats on their way there, and more.
 template <typename Arguments>
 inline constexpr unsigned kResidentBlocks = 0;
 inline constexpr unsigned kResidentEncoders = 4;

@@ -13,8 +13,8 @@
 #include "core/partition.hpp"
 #include "core/status.hpp"
 
-/// The sign codec on a GPU: SignCodec's verbs, each for all blocks of a slice at once, with the same messages and
-/// errors to the bit. (Except for the payload of a NaN, which only an overflow can make.)
+/// The sign codec on a GPU: SignCodec's verbs, each for all blocks at once of a slice or of some, with the same
+/// messages and errors to the bit. (Except for the payload of a NaN, which only an overflow can make.)
 ///
 /// All pointers are to device memory, and all but `first` and what `seal` takes begin with the *chunk's* first element,
 /// block or word, whatever the slice. Floats may have any alignment that a float may have.
@@ -35,8 +35,9 @@ class Rows {
     static constexpr std::size_t kMost = 16;
 
     Rows() = default;
-    Rows(const Arguments& only) : count_(1), rows_{only} {}
+    Rows(const Arguments& row) : count_(1), rows_{row} {}
 
+    /// Unless they are full.
     void add(const Arguments& row) { rows_[count_++] = row; }
     void clear() { count_ = 0; }
     bool full() const { return count_ == kMost; }
@@ -75,11 +76,13 @@ struct EncodeArguments {
 };
 Status encode(const Rows<EncodeArguments>& slices, Stream stream);
 
-/// The same for values that lie in no array: puts an encoder of its own into its stream, which is the codec's.
+/// What an encoder takes that blends.
 struct BlendEncoding {
     Encoding to;
     const std::uint32_t* last; ///< the message that blends refer to; may be the one that is written
 };
+
+/// encode for values that lie in no array: puts an encoder of its own into its stream, which is the codec's.
 class SliceEncoder {
   public:
     virtual ~SliceEncoder() = default;
@@ -128,7 +131,7 @@ struct FirstNonfiniteArguments {
 };
 Status first_nonfinite(const FirstNonfiniteArguments& arguments, Stream stream);
 
-/// Finds the first block of a slice whose scale is a NaN or infinity: its first element, counted from the whole
+/// Finds the first block whose scale is a NaN or infinity: its first element, counted from the whole
 /// buffer's. Goes on from what searches before it have left, the first of which is told to `begin`.
 struct FirstNonfiniteScaleArguments {
     Slice slice;

@@ -34,14 +34,17 @@ struct DeviceThread {
 };
 
 template <typename Arguments>
-__global__ void __launch_bounds__(kThreads, kResidentBlocks<Arguments>) kernel(const __grid_constant__ Arguments arguments) {
+__global__ void __launch_bounds__(kThreads, kResidentBlocks<Arguments>)
+    kernel(const __grid_constant__ Arguments arguments) {
     __shared__ Scratch scratch;
     run(DeviceThread(), arguments, scratch);
 }
 
-/// Runs run(thread, arguments, scratch) for the threads of rows_of(arguments) rows of blocks_of(arguments) thread blocks.
+/// Runs run(thread, arguments, scratch) for the threads of rows_of(arguments) rows of blocks_of(arguments) thread
+/// blocks.
 template <typename Arguments>
 Status launch(const char* name, const Arguments& arguments, Stream stream) {
+    static_assert(sizeof(Arguments) <= 4096); // what any CUDA takes
     const std::size_t blocks = blocks_of(arguments);
     if (blocks == 0) return {}; // nothing to do, and no launch that CUDA would accept
     cudaLaunchConfig_t config = {};
