@@ -34,7 +34,7 @@ void HostArithmetic::multiply(const float* from, float factor, std::size_t count
 }
 
 /// Block by block, so that a sum is in the cache while it grows.
-void HostArithmetic::sum(std::span<float* const> parts, std::size_t count, float* to) {
+void HostArithmetic::sum(std::span<float* const> parts, float factor, std::size_t count, float* to) {
     parallel_for(0, ceil_divide(count, kBlockElements), threads_, [=](std::size_t block) {
         const std::size_t begin = block * kBlockElements;
         const std::size_t length = std::min(kBlockElements, count - begin);
@@ -44,7 +44,7 @@ void HostArithmetic::sum(std::span<float* const> parts, std::size_t count, float
             const float* const values = parts[r] + begin;
             for (std::size_t i = 0; i < length; ++i) sum[i] += values[i];
         }
-        std::copy_n(sum, length, to + begin);
+        for (std::size_t i = 0; i < length; ++i) to[begin + i] = factor * sum[i];
     });
 }
 

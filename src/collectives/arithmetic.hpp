@@ -22,8 +22,9 @@ class Arithmetic {
     virtual void add(const float* from, std::size_t count, float* to) = 0;
     /// to[i] = factor from[i]; in place where they are the same.
     virtual void multiply(const float* from, float factor, std::size_t count, float* to) = 0;
-    /// to[i] = the sum of all parts' i-th, added up in their order; `to` may be one of them. The first is lost.
-    virtual void sum(std::span<float* const> parts, std::size_t count, float* to) = 0;
+    /// to[i] = factor (parts[0][i] + parts[1][i] + ...), added up in this order; `to` may be one of them. The first may
+    /// be lost.
+    virtual void sum(std::span<float* const> parts, float factor, std::size_t count, float* to) = 0;
 };
 
 /// On the host.
@@ -35,7 +36,7 @@ class HostArithmetic final : public Arithmetic {
     Status failure() const override { return {}; }
     void add(const float* from, std::size_t count, float* to) override;
     void multiply(const float* from, float factor, std::size_t count, float* to) override;
-    void sum(std::span<float* const> parts, std::size_t count, float* to) override;
+    void sum(std::span<float* const> parts, float factor, std::size_t count, float* to) override;
 
   private:
     unsigned threads_;

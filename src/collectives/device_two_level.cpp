@@ -50,6 +50,7 @@ DeviceTwoLevel::DeviceTwoLevel(Channels& channels, const Codec& codec, std::uniq
     for (std::vector<Piece>& pieces : pieces_) pieces.resize(steps);
     slot_elements_ = ceil_divide(slot_elements_, kWordElements) * kWordElements; // so that all slots are aligned
     slots_ = AlignedBuffer<float>((2 * shards_.size() - 1) * slot_elements_, codec.memory());
+    for (std::size_t place = 0; place < shards_.size(); ++place) to_be_averaged_.push_back(incoming(place));
     messages_ = AlignedBuffer<std::uint32_t>(first_words_.back(), codec.memory());
     for (std::size_t place = 0; place < shards_.size(); ++place) {
         const std::uint32_t* message = messages_of(place);
@@ -194,10 +195,9 @@ void DeviceTwoLevel::hand_out(std::size_t step) {
 /// In the order of places.
 void DeviceTwoLevel::average_and_encode(std::size_t step) {
     const Piece& piece = pieces_[place_][step];
-    float* const sum = incoming(0);
-    for (std::size_t place = 1; place < shards_.size(); ++place) arithmetic_->add(incoming(place), piece.count, sum);
-    arithmetic_->multiply(sum, 1.0F / static_cast<float>(shards_.size()), piece.count, sum);
-    piece_source_ = ArraySource(sum - piece.begin);
+    float* const average = to_be_averaged_.front();
+    arithmetic_->sum(to_be_averaged_, 1.0F / static_cast<float>(shards_.size()), piece.count, average);
+    piece_source_ = ArraySource(average - piece.begin);
     flat_->encode(piece.slices);
 }
 

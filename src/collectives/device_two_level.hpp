@@ -70,6 +70,7 @@ class DeviceTwoLevel final : public TwoLevelForm {
     std::vector<std::vector<Piece>> pieces_; ///< by place: as many of each, the last ones maybe empty
     std::size_t slot_elements_ = 0;
     AlignedBuffer<float> slots_;            ///< one for each place to send from, and to receive in for each other one
+    std::vector<float*> to_be_averaged_;    ///< by place, what has come from there
     std::vector<std::size_t> first_words_;  ///< by place; and of all
     AlignedBuffer<std::uint32_t> messages_; ///< of all shards
     std::vector<EncodedSlice> results_;     ///< what they are, in the whole buffer

@@ -61,7 +61,7 @@ Status DirectSum::create(Transport& transport, std::unique_ptr<Arithmetic> arith
 Status DirectSum::add(Step* step) {
     *step = Step::kDone;
     const Chunk& own = chunks_[rank_];
-    arithmetic_->sum(to_be_added_, own.count, values_ + own.begin);
+    arithmetic_->sum(to_be_added_, 1, own.count, values_ + own.begin);
     return arithmetic_->failure();
 }
 

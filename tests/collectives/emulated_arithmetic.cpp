@@ -14,10 +14,7 @@ Status check_code() {
                          onebit_test::kGpuWithoutCode);
 }
 
-Status add(const AddArguments& arguments, Stream) {
-    return launch_emulated(arguments);
-}
-Status scale(const ScaleArguments& arguments, Stream) {
+Status sum(const SumArguments& arguments, Stream) {
     return launch_emulated(arguments);
 }
 

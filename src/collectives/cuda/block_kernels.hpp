@@ -8,37 +8,28 @@
 #include "core/partition.hpp"
 #include "core/rounded.hpp"
 
-/// What a thread does in each kernel, like the sign codec's: a thread block has 4096 elements.
+/// What a thread does, like one of the sign codec's: a thread block has 4096 elements.
 namespace onebit::cuda {
 
-inline std::size_t blocks_of(const AddArguments& arguments) {
-    return ceil_divide(arguments.count, kBlockElements);
-}
-inline std::size_t blocks_of(const ScaleArguments& arguments) {
+inline std::size_t blocks_of(const SumArguments& arguments) {
     return ceil_divide(arguments.count, kBlockElements);
 }
 
 template <typename Thread>
-ONEBIT_DEVICE void run(const Thread& thread, const AddArguments& arguments, Scratch& /*scratch*/) {
+ONEBIT_DEVICE void run(const Thread& thread, const SumArguments& arguments, Scratch& /*scratch*/) {
     const Share share = share_of(thread, Block{{0, 0, arguments.count}, thread.block()});
-    float from[kGroups];
-    float to[kGroups];
-    load(share, arguments.from, from);
-    load(share, arguments.to, to);
+    float sums[kGroups];
+    load(share, arguments.parts[0], sums);
+    for (std::size_t p = 1; p < arguments.size; ++p) {
+        float addends[kGroups];
+        load(share, arguments.parts[p], addends);
 #pragma unroll
-    for (unsigned g = 0; g < kGroups; ++g) {
-        if (share.has(g)) arguments.to[share.begin + share.at(g)] = rounded::add(to[g], from[g]);
+        for (unsigned g = 0; g < kGroups; ++g) sums[g] = rounded::add(sums[g], addends[g]);
     }
-}
-
-template <typename Thread>
-ONEBIT_DEVICE void run(const Thread& thread, const ScaleArguments& arguments, Scratch& /*scratch*/) {
-    const Share share = share_of(thread, Block{{0, 0, arguments.count}, thread.block()});
-    float from[kGroups];
-    load(share, arguments.from, from);
+    float* const to = arguments.to + share.begin;
 #pragma unroll
     for (unsigned g = 0; g < kGroups; ++g) {
-        if (share.has(g)) arguments.to[share.begin + share.at(g)] = rounded::multiply(arguments.factor, from[g]);
+        if (share.has(g)) to[share.at(g)] = rounded::multiply(arguments.factor, sums[g]);
     }
 }
 

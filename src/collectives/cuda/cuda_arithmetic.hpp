@@ -17,13 +17,25 @@ class CudaArithmetic final : public Arithmetic {
 
     Memory& memory() override { return device_; }
     Status failure() const override { return failure_; }
-    void add(const float* from, std::size_t count, float* to) override { note(cuda::add({from, count, to}, stream_)); }
-    void multiply(const float* from, float factor, std::size_t count, float* to) override {
-        note(cuda::scale({from, factor, count, to}, stream_));
+    void add(const float* from, std::size_t count, float* to) override {
+        note(cuda::sum({{to, from}, 2, 1, count, to}, stream_));
     }
-    void sum(std::span<float* const> parts, std::size_t count, float* to) override {
-        for (const float* const part : parts.subspan(1)) add(part, count, parts.front());
-        if (parts.front() != to) note(cuda::copy_later(to, parts.front(), count * sizeof(float), stream_));
+    void multiply(const float* from, float factor, std::size_t count, float* to) override {
+        note(cuda::sum({{from}, 1, factor, count, to}, stream_));
+    }
+    /// In as few launches as it takes; what all but the last have added up stays in the first part.
+    void sum(std::span<float* const> parts, float factor, std::size_t count, float* to) override {
+        cuda::SumArguments arguments = {{parts.front()}, 1, 1, count, parts.front()};
+        for (const float* const part : parts.subspan(1)) {
+            if (arguments.size == cuda::kMostParts) {
+                note(cuda::sum(arguments, stream_));
+                arguments.size = 1;
+            }
+            arguments.parts[arguments.size++] = part;
+        }
+        arguments.factor = factor;
+        arguments.to = to;
+        note(cuda::sum(arguments, stream_));
     }
 
   private:

@@ -24,7 +24,7 @@ std::string architectures() {
 /// All kernels are compiled alike, so one stands for them.
 Status check_code() {
     cudaFuncAttributes attributes{};
-    const Status found = check("kernels", cudaFuncGetAttributes(&attributes, kernel<AddArguments>));
+    const Status found = check("kernels", cudaFuncGetAttributes(&attributes, kernel<SumArguments>));
     int device = 0;
     int major = 0;
     int minor = 0;
@@ -38,12 +38,8 @@ Status check_code() {
                          device, major, minor, architectures().c_str(), found.message().c_str());
 }
 
-Status add(const AddArguments& arguments, Stream stream) {
-    return launch("add", arguments, stream);
-}
-
-Status scale(const ScaleArguments& arguments, Stream stream) {
-    return launch("scale", arguments, stream);
+Status sum(const SumArguments& arguments, Stream stream) {
+    return launch("sum", arguments, stream);
 }
 
 } // namespace onebit::cuda

@@ -14,21 +14,15 @@ namespace onebit::cuda {
 /// UNSUPPORTED where this build's kernels have no code for the current GPU.
 Status check_code();
 
-/// to[i] += from[i].
-struct AddArguments {
-    const float* from;
-    std::size_t count;
-    float* to;
-};
-Status add(const AddArguments& arguments, Stream stream);
-
-/// to[i] = factor from[i]; in place where they are the same.
-struct ScaleArguments {
-    const float* from;
+/// to[i] = factor (parts[0][i] + parts[1][i] + ...), added up in this order; `to` may be one of them.
+inline constexpr std::size_t kMostParts = 256;
+struct SumArguments {
+    const float* parts[kMostParts];
+    std::size_t size; ///< of them, one at least
     float factor;
-    std::size_t count;
+    std::size_t count; ///< elements of each
     float* to;
 };
-Status scale(const ScaleArguments& arguments, Stream stream);
+Status sum(const SumArguments& arguments, Stream stream);
 
 } // namespace onebit::cuda
