@@ -157,7 +157,9 @@ void SignCodec::encode(const ValueSource& values, const Feedback& error_before, 
 
 void SignCodec::encode_slice(const ValueSource& values, const SignFeedback& before, SignFeedback& after,
                              const SliceToEncode& encoded) const {
-    const auto& [slice, last, message] = encoded;
+    const Slice& slice = encoded.slice; // no structured bindings: clang 14 lets no lambda capture them
+    const std::uint32_t* const last = encoded.last;
+    std::uint32_t* const message = encoded.message;
     const Stores stores = stores_of(before, after);
     const Chunk& chunk = slice.chunk;
     parallel_for(slice.first_block, slice.end_block, threads_, [&](std::size_t block) {
@@ -252,7 +254,8 @@ void SignCodec::decode(std::span<const EncodedSlice> slices, std::span<const std
 
 void SignCodec::decode_slice(const EncodedSlice& encoded, std::span<const std::uint32_t> mask,
                              const ValueSink& values) const {
-    const auto& [slice, message] = encoded;
+    const Slice& slice = encoded.slice;
+    const std::uint32_t* const message = encoded.message;
     const Chunk& chunk = slice.chunk;
     parallel_for(slice.first_block, slice.end_block, threads_, [&](std::size_t index) {
         alignas(64) float scratch[kTileElements];
