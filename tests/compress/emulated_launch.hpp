@@ -4,6 +4,12 @@
 // What stands for launch.cuh where the GPU is emulated.
 #pragma once
 
+#ifdef ONEBIT_TEST_PTX
+#include <string>
+#include <typeinfo>
+
+#include "compress/ptx_kernels.hpp"
+#endif
 #include <vector>
 
 #include "compress/sign/cuda/block_kernels.hpp"
@@ -47,6 +53,22 @@ int translate_arrays(Arguments& /*arguments*/) {
     return 0;
 }
 
+#ifdef ONEBIT_TEST_PTX
+/// What was compiled of a kernel, instead of what it was compiled from.
+template <typename Arguments>
+void run_kernel(const onebit_test::EmulatedThread& thread, const Arguments& arguments, Scratch& scratch) {
+    static const std::string arguments_name = typeid(Arguments).name(); // N6onebit4cuda...
+    static const onebit_test::PtxKernel kernel =
+        onebit_test::ptx_kernels().at("_ZN6onebit4cuda6kernelINS0_" + arguments_name.substr(13) + "EEvT_");
+    kernel(thread, &arguments, &scratch);
+}
+#else
+template <typename Arguments>
+void run_kernel(const onebit_test::EmulatedThread& thread, const Arguments& arguments, Scratch& scratch) {
+    run(thread, arguments, scratch);
+}
+#endif
+
 template <typename Arguments>
 Status launch_emulated(const Arguments& arguments) {
     onebit_test::finish_copies();
@@ -55,7 +77,7 @@ Status launch_emulated(const Arguments& arguments) {
     [[maybe_unused]] const auto& arrays = translate_arrays(translated);
     onebit_test::run_on_emulated_gpu<kWarps, Scratch>(
         rows_of(translated), blocks_of(translated),
-        [&](const auto& thread, Scratch& scratch) { run(thread, translated, scratch); });
+        [&](const auto& thread, Scratch& scratch) { run_kernel(thread, translated, scratch); });
     return {};
 }
 

@@ -1,0 +1,80 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+
+// What ptx_to_cpp.py makes of the compiled kernels, and what it makes it of.
+#pragma once
+
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <string>
+#include <type_traits>
+
+#include "support/emulated_gpu.hpp"
+
+namespace onebit_test {
+
+using PtxKernel = void (*)(const EmulatedThread& thread, const void* parameters, void* shared);
+
+/// By their names in the PTX.
+const std::map<std::string, PtxKernel>& ptx_kernels();
+
+/// A register's bits as another type; or as many of an integer's as there is room for.
+template <typename T, typename From>
+T as(From value) {
+    if constexpr (std::is_integral_v<T> && std::is_integral_v<From>) {
+        return static_cast<T>(value);
+    } else {
+        return std::bit_cast<T>(value);
+    }
+}
+
+template <typename T>
+T loaded(const std::byte* place) {
+    T value;
+    std::memcpy(&value, place, sizeof(T));
+    return value;
+}
+template <typename T>
+T loaded(std::uint64_t place) {
+    return loaded<T>(reinterpret_cast<const std::byte*>(place));
+}
+template <typename T>
+void store(std::byte* place, T value) {
+    std::memcpy(place, &value, sizeof(T));
+}
+template <typename T>
+void store(std::uint64_t place, T value) {
+    store(reinterpret_cast<std::byte*>(place), value);
+}
+
+/// Of floats that are not numbers: the other one.
+template <typename T>
+T least(T a, T b) {
+    return b < a || a != a ? b : a;
+}
+template <typename T>
+T most(T a, T b) {
+    return b > a || a != a ? b : a;
+}
+
+template <typename T>
+T shifted_left(T value, std::uint32_t by) {
+    return by < 8 * sizeof(T) ? static_cast<T>(value << by) : T{0};
+}
+template <typename T>
+T shifted_right(T value, std::uint32_t by) {
+    static_assert(std::is_unsigned_v<T>);
+    return by < 8 * sizeof(T) ? static_cast<T>(value >> by) : T{0};
+}
+
+/// `into`, in which the lowest bits of `bits` stand from bit `at` on.
+inline std::uint32_t with_bits(std::uint32_t bits, std::uint32_t into, std::uint32_t at, std::uint32_t length) {
+    const std::uint32_t mask = ((length < 32 ? 1U << length : 0U) - 1U) << at;
+    return (into & ~mask) | (bits << at & mask);
+}
+
+} // namespace onebit_test
