@@ -35,17 +35,17 @@ class Kernel:
 
     def __init__(self, name, body):
         self.constants = dict(re.findall(r"\bmov\.u32\s+(%r\d+), (-?\d+);", body))
-        self.types = {name: kind for kind, name, _ in REGISTERS.findall(body)}
-        self.lines = [f"    [[maybe_unused]] {TYPES[kind]} {name}[{count}] = {{}};"
-                      for kind, name, count in REGISTERS.findall(body)]
+        self.types = {registers: kind for kind, registers, _ in REGISTERS.findall(body)}
+        self.lines = [f"    [[maybe_unused]] {TYPES[kind]} {registers}[{count}] = {{}};"
+                      for kind, registers, count in REGISTERS.findall(body)]
         code = re.sub(r"//[^\n]*", "", REGISTERS.sub("", body))
         code = re.sub(r"^\s*\.(shared|pragma)[^;]*;", "", code, flags=re.MULTILINE)  # one shared array, from 0 on
         for statement in filter(None, (part.strip() for part in re.split(r";|(?<=:)\s", code))):
             try:
-                code = self.label(statement) if statement.endswith(":") else self.statement(statement)
+                line = self.label(statement) if statement.endswith(":") else self.statement(statement)
             except (AssertionError, AttributeError, KeyError, ValueError) as error:
                 raise SystemExit(f"ptx_to_cpp.py: {name}: '{statement}' is not known") from error
-            self.lines.append("    " + code)
+            self.lines.append("    " + line)
 
     @staticmethod
     def label(name):
