@@ -5,7 +5,6 @@
 // bit.
 
 #include <catch2/catch.hpp>
-#include <cstring>
 #include <memory>
 #include <vector>
 
@@ -16,6 +15,7 @@
 namespace onebit {
 namespace {
 
+using onebit_test::same_bits;
 using Values = std::vector<float>;
 
 /// Arrays one behind the other, at addresses that suit a float and nothing larger.
@@ -47,10 +47,6 @@ class Arrays {
     std::vector<Values> given_;
     std::vector<float*> places_;
 };
-
-bool same_bits(const Values& a, const Values& b) {
-    return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
-}
 
 std::unique_ptr<Arithmetic> arithmetic_on(bool device) {
     if (device) return std::make_unique<CudaArithmetic>(nullptr);

@@ -454,9 +454,11 @@ TEST_CASE("what a call gives a GPU's stream to do doesn't grow with the number o
         const std::size_t batches = n > 16 ? 2 : 1;
         const bool seals = group == ONEBIT_GROUP_TENSOR;
         ONEBIT_EXPECT(log, work_given().launches - before.launches == 3 * batches + 1 + (seals ? 2 : 0));
-        // Chunks are equally long but for a word, and the own one is left out: three times at most rows of one length
-        // go down or come up, and of what trails behind three times more; results down, and what was found.
-        const std::size_t most = 3 * 3 + 1 + 1 + (seals && form == ONEBIT_ALGORITHM_PIPELINED ? 3 * 3 + 1 : 0);
+        // Rows of one length: others' chunks are three times such rows at most, for they differ by a word and the own
+        // one lies between; of the own chunk come rows before and behind this rank's. The result goes down once.
+        const std::size_t exchange = 3 + 2 + 1 + 3;
+        const bool trails = seals && form == ONEBIT_ALGORITHM_PIPELINED;
+        const std::size_t most = exchange + (trails ? exchange : 0) + 1; // and what was found
         ONEBIT_EXPECT(log, work_given().copies - before.copies <= most);
     });
 }

@@ -8,7 +8,6 @@
 
 #include <catch2/catch.hpp>
 #include <cmath>
-#include <cstring>
 #include <memory>
 #include <vector>
 
@@ -20,6 +19,7 @@
 namespace onebit {
 namespace {
 
+using onebit_test::same_bits;
 using Values = std::vector<float>;
 
 enum class Where { kHost, kDevice };
@@ -75,10 +75,6 @@ std::vector<Outcome> run_all(const Setting& setting, Where where) {
                                                     [&](std::unique_ptr<Transport> transport, Outcome* outcome) {
                                                         return run_rank(setting, where, std::move(transport), outcome);
                                                     });
-}
-
-bool same_bits(const Values& a, const Values& b) {
-    return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
 /// Whether it is the sum, or the average, but for what so many additions in float may round.

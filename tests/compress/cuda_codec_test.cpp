@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <catch2/catch.hpp>
-#include <cstring>
 #include <limits>
 #include <memory>
 #include <vector>
@@ -17,6 +16,7 @@
 namespace onebit {
 namespace {
 
+using onebit_test::same_bits;
 using Values = std::vector<float>;
 using Words = std::vector<std::uint32_t>;
 
@@ -140,10 +140,6 @@ class Ranks {
     std::vector<AlignedBuffer<std::uint32_t>> results_;
 };
 
-/// Zeros of different signs are not the same.
-bool same_bits(const Values& a, const Values& b) {
-    return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
-}
 bool same_bits(const std::vector<Values>& a, const std::vector<Values>& b) {
     return std::ranges::equal(a, b, [](const Values& x, const Values& y) { return same_bits(x, y); });
 }

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <vector>
 
 namespace onebit_test {
@@ -74,6 +75,11 @@ inline std::vector<float> make_data(Kind kind, std::size_t count, std::uint64_t 
         x = static_cast<float>(value);
     }
     return data;
+}
+
+// Zeros of different signs are not the same.
+inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+    return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
 }
 
 } // namespace onebit_test

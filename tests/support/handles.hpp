@@ -54,10 +54,6 @@ inline onebit_allreduce_config_t flat_config(std::uint64_t count, Mode mode = de
     return form_config(ONEBIT_ALGORITHM_FLAT, count, mode);
 }
 
-inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-    return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
-}
-
 // Equal to the rounding of a sum of a few numbers of about 1.
 inline bool nearly_same(const std::vector<float>& a, const std::vector<float>& b) {
     bool near = a.size() == b.size();

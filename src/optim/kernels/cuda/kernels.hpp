@@ -74,7 +74,7 @@ struct GradientSlice {
     const std::uint32_t* last;      ///< may be the message that is written; NULL: no momenta
     const std::size_t* first_piece; ///< by block of the chunk, and one past its last
 };
-struct EncodeGradientsArguments {
+struct EncodeGradientsArguments { // not Rows of it: with what is common in each row the compiler would need a stack
     Rows<GradientSlice> slices;
     Pieces pieces;
     const float* factors;      ///< by tensor
