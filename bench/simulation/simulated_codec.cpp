@@ -96,7 +96,7 @@ class SimulatedCodec final : public Codec {
         return std::make_unique<SimulatedFeedback>();
     }
 
-    std::size_t first_nonfinite(const float*, std::size_t count) const override {
+    std::size_t first_beyond(float, const float*, std::size_t count) const override {
         work(count, rates().check);
         return count;
     }

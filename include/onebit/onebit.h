@@ -527,7 +527,8 @@ ONEBIT_API onebit_status_t onebit_optimizer_create(onebit_comm_t comm, const one
                                                    onebit_optimizer_t* optimizer) ONEBIT_NOEXCEPT;
 
 /* One step with the gradients as they now are. Collective; blocks. A NaN or an infinity in any rank's gradients gives
- * NONFINITE on every rank and changes nothing (info.skipped counts it): a dynamic loss scale can go on from there.
+ * NONFINITE on every rank and changes nothing (info.skipped counts it): a dynamic loss scale can go on from there. So
+ * does a gradient whose square, once it is divided by the gradient scale, overflows float32: from 1.8e19 on.
  * In a GPU's memory (which may be managed): gradients are read in order with config.stream's work, parameters and their
  * copies written in order with it; they may still be when the call returns: work that is put into the stream after the
  * call sees them. The call waits for what the stream was given before it, time that ONEBIT_TIMEOUT counts. The same

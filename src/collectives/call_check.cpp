@@ -3,6 +3,7 @@
 #include "collectives/call_check.hpp"
 
 #include <algorithm>
+#include <cfloat>
 #include <utility>
 
 namespace onebit {
@@ -54,7 +55,7 @@ Status CallCheck::check_slice(Step* step) {
                                    : codec_.blocks_at_once() * kBlockElements;
     const float* const slice = call_.input + (unchecked_ - length);
     std::size_t bad = length;
-    const bool known = codec_.find_nonfinite(slice, length, &bad);
+    const bool known = codec_.find_beyond(FLT_MAX, slice, length, &bad);
     *step = known ? Step::kAgain : Step::kWait;
     if (!known) return {};
     unchecked_ -= length;

@@ -5,6 +5,7 @@
 #include <onebit/onebit.h>
 
 #include <algorithm>
+#include <cfloat>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -166,12 +167,17 @@ class Codec {
     virtual std::size_t blocks_at_once() const { return SliceCursor::kSliceBlocks; }
     static constexpr std::size_t kUnlimited = SIZE_MAX;
 
-    /// Index of the first NaN or infinity in values[0 .. count), count if there is none.
-    virtual std::size_t first_nonfinite(const float* values, std::size_t count) const = 0;
+    /// Index of the first of values[0 .. count) whose magnitude is not at most `limit`, a finite one, or which is a
+    /// NaN; count if there is none.
+    virtual std::size_t first_beyond(float limit, const float* values, std::size_t count) const = 0;
+    /// The first NaN or infinity.
+    std::size_t first_nonfinite(const float* values, std::size_t count) const {
+        return first_beyond(FLT_MAX, values, count);
+    }
     /// The same without waiting for a GPU: true once *first is known; until then to be called again, with the same
     /// arguments.
-    virtual bool find_nonfinite(const float* values, std::size_t count, std::size_t* first) const {
-        *first = first_nonfinite(values, count);
+    virtual bool find_beyond(float limit, const float* values, std::size_t count, std::size_t* first) const {
+        *first = first_beyond(limit, values, count);
         return true;
     }
 

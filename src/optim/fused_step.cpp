@@ -157,12 +157,12 @@ Status FusedOptimizer::check_passes() {
     return {};
 }
 
-/// Looks for missing and for bad ones, of which the first is reported. Changes nothing but the sum.
+/// Looks for missing and for bad or too large ones, of which the first is reported. Changes nothing but the sum.
 void FusedOptimizer::look_at_gradients(Bucket& bucket, Passes::Look look) {
     bucket.found = check_has_gradients(bucket);
     bucket.looked = !bucket.found.ok();
     if (bucket.looked) return;
-    bucket.passes->look_at_gradients(look);
+    bucket.passes->look_at_gradients(look, settings_.largest_gradient(buckets_.front().allreduce->channel().size()));
 }
 
 /// Collective where gradients are clipped but not all averaged exactly; blocks.

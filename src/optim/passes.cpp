@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
 #include <utility>
 
@@ -21,7 +23,7 @@ class HostPasses final : public Passes {
     HostPasses(Bucket& bucket, const PassSettings& settings, const OptimKernels& kernels, unsigned threads)
         : bucket_(bucket), settings_(settings), kernels_(kernels), threads_(threads) {}
 
-    void look_at_gradients(Look look) override;
+    void look_at_gradients(Look look, float limit) override;
     bool has_looked(bool /*wait*/, Status* found) override {
         *found = found_;
         return true;
@@ -50,7 +52,7 @@ class HostPasses final : public Passes {
 
   private:
     void step_alone(const Segment& segment, const float* gradients, float factor);
-    Status describe_nonfinite(const Segment& segment) const;
+    Status describe_nonfinite(const Segment& segment, float limit) const;
     const AdamBetas& betas(const Segment& segment) const { return settings_.betas[segment.tensor->group]; }
     const AdamUpdate& update(const Segment& segment) const { return settings_.updates[segment.tensor->group]; }
     /// Calls body(block) for all blocks that are exchanged, from several threads.
@@ -68,7 +70,7 @@ class HostPasses final : public Passes {
     Status found_; ///< by the last look
 };
 
-void HostPasses::look_at_gradients(Look look) {
+void HostPasses::look_at_gradients(Look look, float limit) {
     const Codec& codec = bucket_.allreduce->codec();
     std::atomic<std::size_t> first_bad = SIZE_MAX;
     bucket_.layout.for_each_segment(threads_, [&](const Segment& segment) {
@@ -79,19 +81,19 @@ void HostPasses::look_at_gradients(Look look) {
             std::memcpy(place, values, segment.count * sizeof(float));
             values = place;
         }
-        if (codec.first_nonfinite(values, segment.count) == segment.count) return;
+        if (codec.first_beyond(limit, values, segment.count) == segment.count) return;
         for (std::size_t seen = first_bad; segment.index < seen;) {
             if (first_bad.compare_exchange_weak(seen, segment.index)) break;
         }
     });
-    found_ = first_bad == SIZE_MAX ? Status() : describe_nonfinite(bucket_.layout.segments()[first_bad]);
+    found_ = first_bad == SIZE_MAX ? Status() : describe_nonfinite(bucket_.layout.segments()[first_bad], limit);
 }
 
-Status HostPasses::describe_nonfinite(const Segment& segment) const {
+Status HostPasses::describe_nonfinite(const Segment& segment, float limit) const {
     float scratch[kBlockElements];
     const float* const values = segment.read_gradients(kernels_, scratch);
-    const std::size_t i = bucket_.allreduce->codec().first_nonfinite(values, segment.count);
-    return nonfinite_gradient(segment, i, values[i]);
+    const std::size_t i = bucket_.allreduce->codec().first_beyond(limit, values, segment.count);
+    return nonfinite_gradient(segment, i, values[i], limit);
 }
 
 void HostPasses::adam(float factor) {
@@ -318,9 +320,14 @@ std::uint64_t sketch_seed(const Segment& segment) {
     return hash_bytes(place, sizeof(place));
 }
 
-Status nonfinite_gradient(const Segment& segment, std::size_t index, float value) {
-    return Status::error(ONEBIT_ERROR_NONFINITE, "%s: gradients[%zu] is %g", segment.tensor->name.c_str(),
-                         segment.begin + index, static_cast<double>(value));
+Status nonfinite_gradient(const Segment& segment, std::size_t index, float value, float limit) {
+    char reason[80] = "";
+    if (std::isfinite(value)) {
+        std::snprintf(reason, sizeof(reason), ", more than %g: its square or the ranks' sum overflows",
+                      static_cast<double>(limit));
+    }
+    return Status::error(ONEBIT_ERROR_NONFINITE, "%s: gradients[%zu] is %g%s", segment.tensor->name.c_str(),
+                         segment.begin + index, static_cast<double>(value), reason);
 }
 
 std::unique_ptr<Passes> make_host_passes(Bucket& bucket, const PassSettings& settings, const OptimKernels& kernels,

@@ -53,8 +53,8 @@ class Passes {
         kGather,        ///< leaves all in the sum, as floats, on the way
         kWhileEncoding, ///< the exchange of the source does it, whose encoder looks
     };
-    /// Looks for the first gradient that is a NaN or an infinity.
-    virtual void look_at_gradients(Look look) = 0;
+    /// Looks for the first gradient that is a NaN, or larger than `limit` in magnitude, a finite one.
+    virtual void look_at_gradients(Look look, float limit) = 0;
     /// Whether it is known what that has found, and then that: NONFINITE. Until then to be called again; `wait`: as
     /// long as it takes, but not for an exchange.
     virtual bool has_looked(bool wait, Status* found) = 0;
@@ -141,8 +141,8 @@ constexpr std::size_t sketch_floats(std::size_t segments) {
 /// What a segment's elements are hashed with.
 std::uint64_t sketch_seed(const Segment& segment);
 
-/// What a pass says of a gradient that isn't finite.
-Status nonfinite_gradient(const Segment& segment, std::size_t index, float value);
+/// What a pass says of a gradient that isn't finite, or beyond the limit.
+Status nonfinite_gradient(const Segment& segment, std::size_t index, float value, float limit);
 
 /// The passes over a bucket in the host's memory. All that is given here outlives them, and stays in its place.
 std::unique_ptr<Passes> make_host_passes(Bucket& bucket, const PassSettings& settings, const OptimKernels& kernels,

@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "optim/settings.hpp"
 
+#include <algorithm>
+#include <cfloat>
 #include <cmath>
 #include <string>
 
@@ -127,6 +129,18 @@ std::uint64_t Settings::hash() const {
     std::vector<double> values = {gradient_scale};
     for (const onebit_param_group_t& group : groups) values.push_back(group.lr);
     return hash_bytes(values.data(), values.size() * sizeof(double));
+}
+
+/// v is a mean of squares of the ranks' mean, each rounded on the way: a 256th is left for the many roundings of a sum
+/// over ranks, and for those of v, a 2^-24th of it in each step, as many as 1 / (1 - beta2) steps add up.
+float Settings::largest_gradient(int ranks) const {
+    constexpr double kMost = FLT_MAX * (1 - 0x1p-8);
+    double share = 1;
+    for (const onebit_param_group_t& group : groups) {
+        const double forgotten = 1 - static_cast<double>(static_cast<float>(group.beta2)); // in a step
+        share = std::min(share, std::max(1 - 0x3p-24 / forgotten, 0x1p-4));
+    }
+    return static_cast<float>(std::min(std::sqrt(kMost * share) * gradient_scale, kMost / ranks));
 }
 
 AdamBetas betas_of(const onebit_param_group_t& group) {

@@ -25,6 +25,9 @@ struct Settings {
 
     /// Adam, LAMB: average exactly for ever.
     bool compresses() const { return config.kind != ONEBIT_OPTIMIZER_ADAM && config.kind != ONEBIT_OPTIMIZER_LAMB; }
+    /// The largest gradient that a step takes of a rank, of so many, before it is divided by the gradient scale: so
+    /// that squares, variances and the ranks' sum are float32s.
+    float largest_gradient(int ranks) const;
     /// One number for what may change from step to step and must be the same on every rank.
     std::uint64_t hash() const;
 };

@@ -374,6 +374,10 @@ TEST_CASE("a GPU finds the first value that is not finite", "[cuda]") {
             }
         }
     }
+    std::vector<float> values(5000, -2.0F);
+    values[4100] = std::nextafter(2.0F, 3.0F);
+    REQUIRE(cuda::first_nonfinite({DeviceArray<float>(values).data(), values.size(), first.data(), 2}, nullptr).ok());
+    CHECK(first.get()[0] == 4100);
     REQUIRE(cuda::first_nonfinite({nullptr, 0, first.data()}, nullptr).ok());
     CHECK(first.get()[0] == cuda::kAllFinite);
 }

@@ -4,6 +4,7 @@
 // Every kernel of every instruction set that this machine has against the scalar reference: the same bits.
 
 #include <catch2/catch.hpp>
+#include <cfloat>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -243,7 +244,7 @@ TEST_CASE("decode gives the reference's bits on every instruction set", "[kernel
     }
 }
 
-TEST_CASE("all_finite and copy find every NaN and infinity, wherever it is", "[kernels]") {
+TEST_CASE("all_within and copy find every NaN and infinity, wherever it is", "[kernels]") {
     const float bad_values[] = {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::quiet_NaN(),
                                 std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity()};
     for (const SignKernels* kernels : available_sign_kernels()) {
@@ -251,16 +252,39 @@ TEST_CASE("all_finite and copy find every NaN and infinity, wherever it is", "[k
             CAPTURE(kernels->name, count);
             std::vector<float> values(count, std::numeric_limits<float>::max());
             values.front() = -std::numeric_limits<float>::max();
-            CHECK(kernels->all_finite(values.data(), count));
+            CHECK(kernels->all_within(values.data(), count, FLT_MAX));
             AlignedBuffer<float> copied(count);
             for (const Stores stores : kAllStores) CHECK(kernels->copy(values.data(), count, stores, copied.data()));
             for (const std::size_t at : {std::size_t{0}, count / 2, count - 1}) {
                 for (const float bad : bad_values) {
                     auto spoiled = values;
                     spoiled[at] = bad;
-                    CHECK_FALSE(kernels->all_finite(spoiled.data(), count));
+                    CHECK_FALSE(kernels->all_within(spoiled.data(), count, FLT_MAX));
                     for (const Stores stores : kAllStores) {
                         CHECK_FALSE(kernels->copy(spoiled.data(), count, stores, copied.data()));
+                    }
+                }
+            }
+        }
+    }
+}
+
+TEST_CASE("all_within finds every value beyond the limit, wherever it is", "[kernels]") {
+    for (const SignKernels* kernels : available_sign_kernels()) {
+        for (const float limit : {FLT_MIN, 1.8e19F, FLT_MAX / 2}) {
+            const float bad_values[] = {std::nextafter(limit, FLT_MAX), -std::nextafter(limit, FLT_MAX), -FLT_MAX,
+                                        std::numeric_limits<float>::infinity(),
+                                        std::numeric_limits<float>::quiet_NaN()};
+            for (const std::size_t count : kCounts) {
+                CAPTURE(kernels->name, limit, count);
+                std::vector<float> values(count, limit);
+                values.front() = -limit;
+                CHECK(kernels->all_within(values.data(), count, limit));
+                for (const std::size_t at : {std::size_t{0}, count / 2, count - 1}) {
+                    for (const float bad : bad_values) {
+                        auto spoiled = values;
+                        spoiled[at] = bad;
+                        CHECK_FALSE(kernels->all_within(spoiled.data(), count, limit));
                     }
                 }
             }

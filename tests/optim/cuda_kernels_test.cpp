@@ -282,7 +282,10 @@ TEST_CASE("a GPU encodes gradients from where they lie, and momenta that they ma
     }
 }
 
-TEST_CASE("a GPU finds the first gradient that isn't finite, gathering, searching or encoding", "[cuda]") {
+TEST_CASE("a GPU finds the first gradient that isn't finite or is too large, gathering, searching or encoding",
+          "[cuda]") {
+    const bool finite = GENERATE(false, true);
+    const float limit = finite ? 1e4F : FLT_MAX;
     const std::vector<std::size_t> counts = {3, 5000, 31, 9000}; // of floats, halves, bfloat16s, floats
     for (const auto& [tensor, index] :
          std::vector<std::pair<std::size_t, std::size_t>>{{0, 2}, {1, 4900}, {1, 4999}, {2, 0}}) {
@@ -290,9 +293,15 @@ TEST_CASE("a GPU finds the first gradient that isn't finite, gathering, searchin
         const auto spoil = [&](std::size_t number, std::size_t i) {
             const Tensor& at = *host.layout.tensors()[number];
             void* const gradients = const_cast<void*>(at.gradients);
-            if (at.gradient_type == ONEBIT_FLOAT32) static_cast<std::uint32_t*>(gradients)[i] = 0xff800000U; // -inf
-            if (at.gradient_type == ONEBIT_FLOAT16) static_cast<std::uint16_t*>(gradients)[i] = 0x7e00U;     // NaN
-            if (at.gradient_type == ONEBIT_BFLOAT16) static_cast<std::uint16_t*>(gradients)[i] = 0x7f80U;    // inf
+            if (at.gradient_type == ONEBIT_FLOAT32) {
+                static_cast<std::uint32_t*>(gradients)[i] = finite ? 0xff7fffffU : 0xff800000U; // -FLT_MAX, -inf
+            }
+            if (at.gradient_type == ONEBIT_FLOAT16) {
+                static_cast<std::uint16_t*>(gradients)[i] = finite ? 0x7bffU : 0x7e00U; // 65504, NaN
+            }
+            if (at.gradient_type == ONEBIT_BFLOAT16) {
+                static_cast<std::uint16_t*>(gradients)[i] = finite ? 0x7f7fU : 0x7f80U; // 3.4e38, inf
+            }
         };
         spoil(tensor, index);
         if (index + 32 < counts[tensor]) spoil(tensor, index + 32); // the same thread's; never the first
@@ -302,12 +311,13 @@ TEST_CASE("a GPU finds the first gradient that isn't finite, gathering, searchin
         const DeviceModel device(host);
         for (const bool gathers : {false, true}) {
             const DeviceArray<unsigned long long> first({cuda::kAllFinite});
-            REQUIRE(cuda::look({device.pieces(), gathers ? device.fused(0) : nullptr, first.data()}, nullptr).ok());
+            float* const out = gathers ? device.fused(0) : nullptr;
+            REQUIRE(cuda::look({device.pieces(), out, first.data(), limit}, nullptr).ok());
             CHECK(first.get()[0] == expected);
         }
         const SomeMessages last(host, ONEBIT_GROUP_BLOCK);
         const EncodedGradients encoded(host, ONEBIT_GROUP_BLOCK, last);
-        REQUIRE(encoded.encode(device, nullptr, true, nullptr).ok());
+        REQUIRE(encoded.encode(device, nullptr, true, nullptr, limit).ok());
         CHECK(encoded.first() == expected);
     }
 }

@@ -26,6 +26,10 @@ Setup skipping_setup(onebit_optimizer_kind_t kind, onebit_datatype_t type) {
     return setup;
 }
 
+bool all_finite(const std::vector<float>& values) {
+    return std::all_of(values.begin(), values.end(), [](float value) { return std::isfinite(value); });
+}
+
 void expect_skipped(Training& training, RankLog& log, int faulty) {
     const Snapshot before(training);
     ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_NONFINITE, "nan|inf;rank " + std::to_string(faulty),
@@ -62,6 +66,68 @@ TEST_CASE("a rank's NaN or infinity changes nothing, in any stage", "[optimizer]
                     ONEBIT_EXPECT(log, Snapshot(training).same_as(Snapshot(twin)));
                 }
                 ONEBIT_EXPECT(log, training.info().skipped == 34 && twin.info().skipped == 0);
+            }
+        }
+    });
+}
+
+TEST_CASE("a gradient whose square overflows changes nothing, in any stage", "[optimizer][overflow]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        for (onebit_optimizer_kind_t kind : all_kinds()) {
+            for (onebit_datatype_t type : {ONEBIT_FLOAT32, ONEBIT_BFLOAT16}) {
+                const Setup setup = skipping_setup(kind, type);
+                const Gradient gradient = gaussian_gradient(total(setup.sizes), 1);
+                Training training(comm, setup, log), twin(comm, setup, log);
+                for (std::uint64_t t = 1; t <= 14; ++t) {
+                    const float scale = t % 2 == 0 ? 1.0f : 0x1p10f;
+                    for (Training* each : {&training, &twin}) {
+                        ONEBIT_EXPECT_OK(log, onebit_optimizer_set_gradient_scale(each->get(), scale));
+                    }
+                    log.context(name_of(kind) + ", type " + std::to_string(static_cast<int>(type)) + ", step " +
+                                std::to_string(t));
+                    const std::size_t places[] = {0, 57, 100, total(setup.sizes) - 1};
+                    for (const float value : {-1.9e19f * scale, 1e20f * scale, 3.3e38f}) {
+                        std::vector<float> bad = gradient(log.rank(), 1000 + t);
+                        if (log.last_rank()) bad[places[t % 4]] = value;
+                        training.set_gradients(bad);
+                        const Snapshot before(training);
+                        ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_NONFINITE, "gradients[;overflow",
+                                              onebit_optimizer_step(training.get()));
+                        ONEBIT_EXPECT(log, Snapshot(training).same_as(before));
+                    }
+                    training.steps(gradient, t, t);
+                    twin.steps(gradient, t, t);
+                    ONEBIT_EXPECT(log, Snapshot(training).same_as(Snapshot(twin)));
+                }
+                ONEBIT_EXPECT(log, training.info().skipped == 42);
+            }
+        }
+    });
+}
+
+TEST_CASE("gradients as large as steps take leave all finite, and later steps go on", "[optimizer][overflow]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    const std::uint64_t outlier = GENERATE(as<std::uint64_t>(), 1, 5, 8); // one before the freeze, one after it
+    const bool everywhere = GENERATE(false, true);
+    run_ranks(n, [&](onebit_comm_t comm, RankLog& log) {
+        for (onebit_optimizer_kind_t kind : all_kinds()) {
+            for (const double beta2 : {0.999, 0.9999999}) {
+                onebit_optimizer_config_t config = quick_config(kind);
+                config.beta2 = beta2;
+                Training training(comm, config, {40, 61}, log);
+                for (std::uint64_t t = 1; t <= 40; ++t) {
+                    log.context(name_of(kind) + ", step " + std::to_string(t));
+                    std::vector<float> gradient = gaussian_gradient(101, 1)(log.rank(), t);
+                    const float large = beta2 < 0.9999 ? 1.8e19f : 0.4e19f;
+                    if (t == outlier || (everywhere && t > outlier)) gradient[50] = large;
+                    if (t == outlier && everywhere) gradient.assign(101, -large);
+                    training.step(gradient);
+                    const Snapshot now(training);
+                    ONEBIT_EXPECT(log, all_finite(now.parameters) && all_finite(now.errors.worker) &&
+                                           all_finite(now.errors.server));
+                }
+                ONEBIT_EXPECT(log, training.parameters_same_on_all());
             }
         }
     });

@@ -297,9 +297,10 @@ class EncodedGradients {
           first_({cuda::kAllFinite}) {}
 
     /// `last`: the messages of all chunks, or NULL. Looks at the gradients, if it is to.
-    Status encode(const DeviceModel& model, const std::uint32_t* last, bool looks, cuda::Stream stream) const {
+    Status encode(const DeviceModel& model, const std::uint32_t* last, bool looks, cuda::Stream stream,
+                  float limit = FLT_MAX) const {
         cuda::EncodeGradientsArguments arguments = {
-            {}, model.pieces(), model.factors(), looks ? first_.data() : nullptr};
+            {}, model.pieces(), model.factors(), looks ? first_.data() : nullptr, limit};
         for (const Chunk& chunk : host_.chunks) {
             const std::size_t block = host_.layout.number_of({chunk, 0});
             float* const corrected = corrected_.data() + chunk.begin;

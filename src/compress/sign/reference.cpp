@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cfloat>
 #include <cmath>
 
 #include "compress/sign/kernels.hpp"
@@ -115,16 +116,16 @@ void decode(const std::uint32_t* bits, float scale, const std::uint32_t* valid, 
     }
 }
 
-bool all_finite(const float* values, std::size_t count) {
+bool all_within(const float* values, std::size_t count, float limit) {
     for (std::size_t i = 0; i < count; ++i) {
-        if (!std::isfinite(values[i])) return false;
+        if (!(std::fabs(values[i]) <= limit)) return false;
     }
     return true;
 }
 
 bool copy(const float* values, std::size_t count, Stores /*stores*/, float* to) {
     std::copy_n(values, count, to);
-    return all_finite(values, count);
+    return all_within(values, count, FLT_MAX);
 }
 
 void mean(const float* const* parts, std::size_t part_count, std::size_t first, float share, std::size_t count,

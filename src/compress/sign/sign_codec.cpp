@@ -141,10 +141,10 @@ std::unique_ptr<Feedback> SignCodec::make_feedback(std::span<const Chunk> chunks
     return std::make_unique<SignFeedback>(chunks, group_);
 }
 
-std::size_t SignCodec::first_nonfinite(const float* values, std::size_t count) const {
-    if (kernels_.all_finite(values, count)) return count;
+std::size_t SignCodec::first_beyond(float limit, const float* values, std::size_t count) const {
+    if (kernels_.all_within(values, count, limit)) return count;
     std::size_t i = 0;
-    while (std::isfinite(values[i])) ++i;
+    while (std::fabs(values[i]) <= limit) ++i;
     return i;
 }
 

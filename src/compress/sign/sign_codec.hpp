@@ -105,7 +105,7 @@ class SignCodec final : public SignMessages {
 
     const char* kernels() const override { return kernels_.name; }
     std::unique_ptr<Feedback> make_feedback(std::span<const Chunk> chunks) const override;
-    std::size_t first_nonfinite(const float* values, std::size_t count) const override;
+    std::size_t first_beyond(float limit, const float* values, std::size_t count) const override;
     bool copy(const float* values, std::size_t count, Stores stores, float* to) const override {
         return kernels_.copy(values, count, stores, to);
     }

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cfloat>
 #include <cstring>
 #include <vector>
 
@@ -310,19 +311,19 @@ void decode(const std::uint32_t* bits, float scale, const std::uint32_t* valid, 
 
 using Bits = hn::Vec<BitsTag>;
 
-/// Of magnitudes, as integers: infinity and every NaN are at least 0x7f800000, everything finite is below.
+/// Of magnitudes, as integers, which are in the same order: infinity and every NaN come after all that is finite.
 HWY_INLINE Bits larger(Bits largest, Vector values) {
     const BitsTag d;
     return hn::Max(largest, hn::And(hn::BitCast(d, values), hn::Set(d, 0x7fffffffU)));
 }
-HWY_INLINE bool is_finite(Bits largest) {
-    return hn::GetLane(hn::MaxOfLanes(BitsTag(), largest)) < 0x7f800000U;
+HWY_INLINE bool is_within(Bits largest, float limit) {
+    return hn::GetLane(hn::MaxOfLanes(BitsTag(), largest)) <= std::bit_cast<std::uint32_t>(limit);
 }
-HWY_INLINE bool is_finite(float value) {
-    return (std::bit_cast<std::uint32_t>(value) & 0x7fffffffU) < 0x7f800000U;
+HWY_INLINE bool is_within(float value, float limit) {
+    return (std::bit_cast<std::uint32_t>(value) & 0x7fffffffU) <= std::bit_cast<std::uint32_t>(limit);
 }
 
-bool all_finite(const float* values, std::size_t count) {
+bool all_within(const float* values, std::size_t count, float limit) {
     // Four parts side by side: a core keeps more of memory busy with four streams than with one.
     constexpr std::size_t kParts = 4;
     std::array<Bits, kParts> largest;
@@ -337,10 +338,10 @@ bool all_finite(const float* values, std::size_t count) {
             }
         }
     }
-    bool finite = true;
-    for (const Bits& v : largest) finite = is_finite(v) && finite;
-    for (std::size_t i = kParts * part; i < count; ++i) finite = is_finite(values[i]) && finite;
-    return finite;
+    bool within = true;
+    for (const Bits& v : largest) within = is_within(v, limit) && within;
+    for (std::size_t i = kParts * part; i < count; ++i) within = is_within(values[i], limit) && within;
+    return within;
 }
 
 template <Stores kStores>
@@ -356,10 +357,10 @@ HWY_INLINE bool copy_to(const float* values, std::size_t count, float* to) {
             store<kStores>(v, to + i + k * kVectorLanes);
         }
     }
-    bool finite = is_finite(largest);
+    bool finite = is_within(largest, FLT_MAX);
     for (std::size_t i = whole; i < count; ++i) {
         to[i] = values[i];
-        finite = is_finite(values[i]) && finite;
+        finite = is_within(values[i], FLT_MAX) && finite;
     }
     return finite;
 }

@@ -126,12 +126,14 @@ cuda::Pieces CudaPasses::pieces() {
 
 // ------------------------------------------------------------------------------------------------------ a step ----
 
-void CudaPasses::look_at_gradients(Look look) {
+void CudaPasses::look_at_gradients(Look look, float limit) {
+    limit_ = limit;
     note(follow_gradients());
     note(nonfinite_.begin(stream_));
     blocks_to_look_ = look == Look::kWhileEncoding ? first_piece_there_.size() - 1 : 0;
     if (blocks_to_look_ > 0) return;
-    note(cuda::look({pieces(), look == Look::kGather ? bucket_.sum.data() : nullptr, nonfinite_.place()}, stream_));
+    note(cuda::look({pieces(), look == Look::kGather ? bucket_.sum.data() : nullptr, nonfinite_.place(), limit},
+                    stream_));
     note(nonfinite_.ask(stream_));
 }
 
@@ -162,7 +164,8 @@ Status CudaPasses::describe_nonfinite(std::size_t at) const {
                  bytes_of(on_host.gradient_type));
     on_host.gradients = &bits;
     float widened = 0;
-    return nonfinite_gradient(segment, index, *on_host.read_gradients(0, 1, reference_optim_kernels(), &widened));
+    return nonfinite_gradient(segment, index, *on_host.read_gradients(0, 1, reference_optim_kernels(), &widened),
+                              limit_);
 }
 
 void CudaPasses::adam(float factor) {
@@ -255,6 +258,7 @@ Status CudaPasses::encode_gradients(const cuda::Rows<cuda::BlendEncoding>& slice
         .pieces = pieces(),
         .factors = factors_there_.data(),
         .first = blocks_to_look_ > 0 ? nonfinite_.place() : nullptr,
+        .limit = limit_,
     };
     std::size_t blocks = 0;
     for (std::size_t row = 0; row < slices.count(); ++row) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cfloat>
 #include <memory>
 #include <span>
 #include <vector>
@@ -81,7 +82,7 @@ class CudaPasses final : public Passes {
     CudaPasses(Bucket& bucket, const PassSettings& settings, Memory& memory, cuda::Stream stream,
                const CudaNeeds& needs);
 
-    void look_at_gradients(Look look) override;
+    void look_at_gradients(Look look, float limit) override;
     bool has_looked(bool wait, Status* found) override;
     bool encoder_looks() const override;
     void adam(float factor) override;
@@ -162,6 +163,7 @@ class CudaPasses final : public Passes {
 
     Finding nonfinite_;              ///< of the last look at gradients
     std::size_t blocks_to_look_ = 0; ///< at, which the exchange has yet to encode
+    float limit_ = FLT_MAX;          ///< of that look
 
     enum class Source { kNone, kMomenta, kRounds } source_ = Source::kNone;
     FactorOf factor_of_;

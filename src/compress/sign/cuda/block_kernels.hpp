@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cfloat>
 #include <cstddef>
 #include <cstdint>
 
@@ -102,8 +103,9 @@ ONEBIT_DEVICE inline void load(const Share& share, const float* buffer, float (&
     for (unsigned g = 0; g < kGroups; ++g) values[g] = share.has(g) ? buffer[share.begin + share.at(g)] : 0;
 }
 
-ONEBIT_DEVICE inline bool is_finite(std::uint32_t float_bits) {
-    return (float_bits & 0x7fffffffU) < 0x7f800000U;
+/// Of a finite limit; false for a NaN.
+ONEBIT_DEVICE inline bool is_within(std::uint32_t float_bits, float limit) {
+    return (float_bits & 0x7fffffffU) <= std::bit_cast<std::uint32_t>(limit);
 }
 
 // A warp's 16 words of signs or of a mask are kept one to a lane: lane g has the word of group g.
@@ -322,7 +324,7 @@ ONEBIT_DEVICE void run(const Thread& thread, const FirstNonfiniteArguments& argu
     unsigned first = kBlockElements;
 #pragma unroll
     for (unsigned g = kGroups; g-- > 0;) {
-        if (!is_finite(std::bit_cast<std::uint32_t>(values[g]))) first = share.at(g);
+        if (!is_within(std::bit_cast<std::uint32_t>(values[g]), arguments.limit)) first = share.at(g);
     }
     if (first < kBlockElements) thread.lower(arguments.first, share.begin + first);
 }
@@ -334,7 +336,7 @@ ONEBIT_DEVICE void run(const Thread& thread, const FirstNonfiniteScaleArguments&
         slice.first_block + std::size_t{thread.block()} * kThreads + thread.warp() * kLanes + thread.lane();
     if (block >= slice.end_block) return;
     const std::size_t at = scale_word(arguments.group, slice.chunk, block);
-    if (!is_finite(arguments.message[at])) {
+    if (!is_within(arguments.message[at], FLT_MAX)) {
         thread.lower(arguments.first, slice.chunk.begin + block * kBlockElements);
     }
 }

@@ -183,15 +183,15 @@ void CudaSignCodec::decode_block(const std::uint32_t* message, const Block& bloc
 
 // ---- what is looked for ----
 
-std::size_t CudaSignCodec::first_nonfinite(const float* values, std::size_t count) const {
+std::size_t CudaSignCodec::first_beyond(float limit, const float* values, std::size_t count) const {
     std::size_t first = count;
-    while (!find_nonfinite(values, count, &first)) note(cuda::wait_for(stream_));
+    while (!find_beyond(limit, values, count, &first)) note(cuda::wait_for(stream_));
     return first;
 }
 
-bool CudaSignCodec::find_nonfinite(const float* values, std::size_t count, std::size_t* first) const {
+bool CudaSignCodec::find_beyond(float limit, const float* values, std::size_t count, std::size_t* first) const {
     if (!nonfinite_.asked()) {
-        note(cuda::first_nonfinite({values, count, nonfinite_.place()}, stream_));
+        note(cuda::first_nonfinite({values, count, nonfinite_.place(), limit}, stream_));
         note(nonfinite_.ask(stream_));
     }
     bool known = false;

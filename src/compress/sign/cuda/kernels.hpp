@@ -4,6 +4,7 @@
 
 #include <onebit/onebit.h>
 
+#include <cfloat>
 #include <cstddef>
 #include <cstdint>
 
@@ -123,11 +124,12 @@ Status decode(const Rows<DecodeArguments>& slices, Stream stream);
 /// What `first_nonfinite` leaves where there is none.
 inline constexpr unsigned long long kAllFinite = ~0ULL;
 
-/// Finds the index of the first NaN or infinity.
+/// Finds the index of the first NaN or infinity, or of the first magnitude beyond a limit.
 struct FirstNonfiniteArguments {
     const float* values;
     std::size_t count;
     unsigned long long* first; ///< one; need not be set before
+    float limit = FLT_MAX;     ///< the largest magnitude that is none of them
 };
 Status first_nonfinite(const FirstNonfiniteArguments& arguments, Stream stream);
 

@@ -60,7 +60,7 @@ ONEBIT_DEVICE void run(const Thread& thread, const LookArguments& arguments, Scr
     unsigned first = kBlockElements;
 #pragma unroll
     for (unsigned g = kGroups; g-- > 0;) {
-        if (!is_finite(words[g])) first = share.at(g);
+        if (!is_within(words[g], arguments.limit)) first = share.at(g);
     }
     if (arguments.out != nullptr) {
 #pragma unroll
@@ -97,7 +97,7 @@ ONEBIT_DEVICE void run(const Thread& thread, const EncodeGradientsArguments& arg
 #pragma unroll
             for (unsigned g = 0; g < kGroups; ++g) {
                 const bool here = has(piece, share, begin, g);
-                if (here && !is_finite(words[g])) first = std::min(first, share.at(g));
+                if (here && !is_within(words[g], arguments.limit)) first = std::min(first, share.at(g));
                 const float scaled = rounded::multiply(std::bit_cast<float>(words[g]), factor);
                 const float before = bit_at(thread, signs, g) ? last_scale : -last_scale;
                 const float value = blends ? first_moment(scaled, before, betas) : scaled;

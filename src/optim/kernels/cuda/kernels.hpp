@@ -4,6 +4,7 @@
 
 #include <onebit/onebit.h>
 
+#include <cfloat>
 #include <cstddef>
 #include <cstdint>
 
@@ -60,11 +61,12 @@ struct Messages {
 
 // ---- The pieces' own gradients, as they lie ----
 
-/// Looks for the first that is a NaN or an infinity, and gathers them as floats.
+/// Looks for the first that is a NaN, an infinity or too large, and gathers them as floats.
 struct LookArguments {
     Pieces pieces;
     float* out;                ///< fused; NULL: they aren't gathered
     unsigned long long* first; ///< one: the least index, of the fused elements, is left there if it is less
+    float limit = FLT_MAX;     ///< the largest magnitude that is taken
 };
 
 /// Encodes slices: the gradients times their tensors' factors, or the momenta that these make of what the last message
@@ -79,6 +81,7 @@ struct EncodeGradientsArguments { // not Rows of it: with what is common in each
     Pieces pieces;
     const float* factors;      ///< by tensor
     unsigned long long* first; ///< as above; NULL: they aren't looked at
+    float limit = FLT_MAX;     ///< as above
 };
 
 // ---- Steps ----
