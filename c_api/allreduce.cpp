@@ -54,9 +54,7 @@ onebit_status_t onebit_allreduce_set_mask(onebit_allreduce_t allreduce, const ui
 
 onebit_status_t onebit_allreduce_get_info(onebit_allreduce_t allreduce, onebit_allreduce_info_t* info) noexcept {
     return onebit::guard_object<Allreduce>(allreduce, [&](const Allreduce& a) {
-        ONEBIT_RETURN_IF_ERROR(onebit::check_info(info, ONEBIT_ALLREDUCE_INFO_VERSION));
-        a.fill_info(info);
-        return Status();
+        return onebit::give_info(info, [&](onebit_allreduce_info_t* filled) { a.fill_info(filled); });
     });
 }
 

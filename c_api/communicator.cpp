@@ -46,11 +46,11 @@ onebit_status_t onebit_comm_size(onebit_comm_t comm, int* size) noexcept {
 
 onebit_status_t onebit_comm_get_info(onebit_comm_t comm, onebit_comm_info_t* info) noexcept {
     return onebit::guard_object<Communicator>(comm, [&](const Communicator& communicator) {
-        ONEBIT_RETURN_IF_ERROR(onebit::check_info(info, ONEBIT_COMM_INFO_VERSION));
-        info->nodes = static_cast<std::uint32_t>(communicator.groups().nodes);
-        std::snprintf(info->transport, sizeof(info->transport), "%s", communicator.transport().name());
-        std::snprintf(info->reason, sizeof(info->reason), "%s", communicator.reason().c_str());
-        return Status();
+        return onebit::give_info(info, [&](onebit_comm_info_t* filled) {
+            filled->nodes = static_cast<std::uint32_t>(communicator.groups().nodes);
+            std::snprintf(filled->transport, sizeof(filled->transport), "%s", communicator.transport().name());
+            std::snprintf(filled->reason, sizeof(filled->reason), "%s", communicator.reason().c_str());
+        });
     });
 }
 

@@ -8,6 +8,7 @@
 
 #include "c_api/handle_table.hpp"
 #include "core/status.hpp"
+#include "core/structs.hpp"
 
 namespace onebit {
 
@@ -80,11 +81,16 @@ void put_output(std::unique_ptr<Object> object, Handle* handle) {
     *handle = static_cast<Handle>(HandleTable<Object>::instance().add(std::move(object)));
 }
 
-/// Whether a caller's info struct is one that this library can fill.
-template <typename Info>
-Status check_info(const Info* info, unsigned version) {
-    if (info == nullptr) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "info is NULL");
-    return check_struct("info", *info, version);
+/// Fills a caller's info struct, whatever release it is of, with what fill(info) says.
+template <typename Info, typename Fill>
+Status give_info(Info* caller, const Fill& fill) {
+    if (caller == nullptr) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "info is NULL");
+    const StructHead head = head_of(caller);
+    ONEBIT_RETURN_IF_ERROR(check_struct<Info>("info", head));
+    Info info = Releases<Info>::kDefaults;
+    fill(&info);
+    write_struct(info, head.size, caller);
+    return {};
 }
 
 } // namespace onebit

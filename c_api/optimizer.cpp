@@ -68,9 +68,7 @@ onebit_status_t onebit_optimizer_get_error(onebit_optimizer_t optimizer, float* 
 
 onebit_status_t onebit_optimizer_get_info(onebit_optimizer_t optimizer, onebit_optimizer_info_t* info) noexcept {
     return onebit::guard_object<Optimizer>(optimizer, [&](const Optimizer& o) {
-        ONEBIT_RETURN_IF_ERROR(onebit::check_info(info, ONEBIT_OPTIMIZER_INFO_VERSION));
-        o.fill_info(info);
-        return Status();
+        return onebit::give_info(info, [&](onebit_optimizer_info_t* filled) { o.fill_info(filled); });
     });
 }
 

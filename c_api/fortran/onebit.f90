@@ -64,116 +64,118 @@ module onebit
     integer(c_int64_t), parameter :: onebit_freeze_auto = 0
     integer(c_int64_t), parameter :: onebit_bucket_size_suggested = 1048576
 
-    ! In C's order and of C's kinds, uint64_t as a signed integer of 64 bits. size, version: not to be changed.
+    ! In C's order and of C's kinds, uint64_t as a signed integer of 64 bits. Their defaults are the library's (below).
+    ! size, version, reserved: not to be changed.
 
     type, bind(c) :: onebit_comm_info_t
         integer(c_size_t) :: size
-        integer(c_int32_t) :: version = 1
-        integer(c_int32_t) :: nodes = 0
-        character(kind=c_char) :: transport(32) = c_null_char
-        character(kind=c_char) :: reason(288) = c_null_char
+        integer(c_int32_t) :: version
+        integer(c_int32_t) :: nodes
+        character(kind=c_char) :: transport(32)
+        character(kind=c_char) :: reason(288)
     end type
 
     type, bind(c) :: onebit_allreduce_config_t
         integer(c_size_t) :: size
-        integer(c_int32_t) :: version = 1
-        integer(c_int32_t) :: threads = 0
-        integer(c_int64_t) :: count = 0
-        integer(c_int) :: datatype = onebit_float32
-        integer(c_int) :: memory = onebit_memory_host
-        integer(c_int) :: algorithm = onebit_algorithm_auto
-        integer(c_int) :: codec = onebit_codec_sign
-        integer(c_int) :: scale = onebit_scale_l2
-        integer(c_int) :: group = onebit_group_block
-        integer(c_int) :: check = onebit_check_full
-        type(c_ptr) :: stream = c_null_ptr
+        integer(c_int32_t) :: version
+        integer(c_int32_t) :: threads
+        integer(c_int64_t) :: count
+        integer(c_int) :: datatype
+        integer(c_int) :: memory
+        integer(c_int) :: algorithm
+        integer(c_int) :: codec
+        integer(c_int) :: scale
+        integer(c_int) :: group
+        integer(c_int) :: check
+        integer(c_int32_t) :: reserved
+        type(c_ptr) :: stream
     end type
 
     type, bind(c) :: onebit_allreduce_info_t
         integer(c_size_t) :: size
-        integer(c_int32_t) :: version = 1
-        integer(c_int32_t) :: threads = 0
-        integer(c_int64_t) :: calls = 0
-        integer(c_int64_t) :: bytes_sent = 0
-        integer(c_int64_t) :: last_bytes_sent = 0
-        integer(c_int64_t) :: dense_bytes = 0
-        integer(c_int64_t) :: state_bytes = 0
-        integer(c_int64_t) :: workspace_bytes = 0
-        integer(c_int) :: algorithm = onebit_algorithm_auto
-        character(kind=c_char) :: transport(32) = c_null_char
-        character(kind=c_char) :: kernels(16) = c_null_char
-        character(kind=c_char) :: reason(256) = c_null_char
+        integer(c_int32_t) :: version
+        integer(c_int32_t) :: threads
+        integer(c_int64_t) :: calls
+        integer(c_int64_t) :: bytes_sent
+        integer(c_int64_t) :: last_bytes_sent
+        integer(c_int64_t) :: dense_bytes
+        integer(c_int64_t) :: state_bytes
+        integer(c_int64_t) :: workspace_bytes
+        integer(c_int) :: algorithm
+        character(kind=c_char) :: transport(32)
+        character(kind=c_char) :: kernels(16)
+        character(kind=c_char) :: reason(260)
     end type
 
     type, bind(c) :: onebit_tensor_t
         integer(c_size_t) :: size
-        integer(c_int32_t) :: version = 1
-        integer(c_int32_t) :: group = 0
-        integer(c_int64_t) :: count = 0
-        type(c_ptr) :: parameters = c_null_ptr
-        type(c_ptr) :: gradients = c_null_ptr
-        integer(c_int) :: gradient_type = onebit_float32
-        integer(c_int) :: copy_type = onebit_float32
-        type(c_ptr) :: copy = c_null_ptr
-        type(c_ptr) :: name = c_null_ptr
+        integer(c_int32_t) :: version
+        integer(c_int32_t) :: group
+        integer(c_int64_t) :: count
+        type(c_ptr) :: parameters
+        type(c_ptr) :: gradients
+        integer(c_int) :: gradient_type
+        integer(c_int) :: copy_type
+        type(c_ptr) :: copy
+        type(c_ptr) :: name
     end type
 
     type, bind(c) :: onebit_param_group_t
         integer(c_size_t) :: size
-        integer(c_int32_t) :: version = 1
-        integer(c_int) :: no_compress = 0
-        real(c_double) :: lr = 0
-        real(c_double) :: beta1 = 0.9d0
-        real(c_double) :: beta2 = 0.999d0
-        real(c_double) :: eps = 1d-8
-        real(c_double) :: weight_decay = 0
+        integer(c_int32_t) :: version
+        integer(c_int) :: no_compress
+        real(c_double) :: lr
+        real(c_double) :: beta1
+        real(c_double) :: beta2
+        real(c_double) :: eps
+        real(c_double) :: weight_decay
     end type
 
     type, bind(c) :: onebit_optimizer_config_t
         integer(c_size_t) :: size
-        integer(c_int32_t) :: version = 1
-        integer(c_int) :: kind = onebit_optimizer_adam
-        real(c_double) :: lr = 0
-        real(c_double) :: beta1 = 0.9d0
-        real(c_double) :: beta2 = 0.999d0
-        real(c_double) :: eps = 1d-8
-        real(c_double) :: weight_decay = 0
-        type(c_ptr) :: groups = c_null_ptr
-        integer(c_size_t) :: num_groups = 0
-        integer(c_int) :: bias_correction = 1
-        integer(c_int32_t) :: threads = 0
-        real(c_double) :: max_grad_norm = 0
-        integer(c_int64_t) :: freeze_step = onebit_freeze_auto
-        integer(c_int64_t) :: lr_warmup_steps = 0
-        integer(c_int) :: scale = onebit_scale_l2
-        integer(c_int) :: group = onebit_group_block
-        real(c_double) :: min_trust = 0.01d0
-        real(c_double) :: max_trust = 10
-        real(c_double) :: trust_beta = 0.9d0
-        integer(c_int) :: momentum_scaling = 1
-        integer(c_int64_t) :: variance_updates = 16
-        integer(c_int64_t) :: local_step_scaler = 32768
-        integer(c_int64_t) :: local_steps = 16
-        integer(c_int64_t) :: bucket_size = 0
-        integer(c_int) :: memory = onebit_memory_host
-        type(c_ptr) :: stream = c_null_ptr
+        integer(c_int32_t) :: version
+        integer(c_int) :: kind
+        real(c_double) :: lr
+        real(c_double) :: beta1
+        real(c_double) :: beta2
+        real(c_double) :: eps
+        real(c_double) :: weight_decay
+        type(c_ptr) :: groups
+        integer(c_size_t) :: num_groups
+        integer(c_int) :: bias_correction
+        integer(c_int32_t) :: threads
+        real(c_double) :: max_grad_norm
+        integer(c_int64_t) :: freeze_step
+        integer(c_int64_t) :: lr_warmup_steps
+        integer(c_int) :: scale
+        integer(c_int) :: group
+        real(c_double) :: min_trust
+        real(c_double) :: max_trust
+        real(c_double) :: trust_beta
+        integer(c_int) :: momentum_scaling
+        integer(c_int) :: memory
+        integer(c_int64_t) :: variance_updates
+        integer(c_int64_t) :: local_step_scaler
+        integer(c_int64_t) :: local_steps
+        integer(c_int64_t) :: bucket_size
+        type(c_ptr) :: stream
     end type
 
     type, bind(c) :: onebit_optimizer_info_t
         integer(c_size_t) :: size
-        integer(c_int32_t) :: version = 1
-        integer(c_int) :: frozen = 0
-        integer(c_int64_t) :: steps = 0
-        integer(c_int64_t) :: skipped = 0
-        integer(c_int64_t) :: freeze_step = 0
-        integer(c_int64_t) :: count = 0
-        integer(c_int64_t) :: masked = 0
-        integer(c_int64_t) :: exact_rounds = 0
-        integer(c_int64_t) :: compressed_rounds = 0
-        integer(c_int64_t) :: warmup_bytes_sent = 0
-        integer(c_int64_t) :: compressed_bytes_sent = 0
-        integer(c_int64_t) :: state_bytes = 0
-        real(c_double) :: grad_norm = 0
+        integer(c_int32_t) :: version
+        integer(c_int) :: frozen
+        integer(c_int64_t) :: steps
+        integer(c_int64_t) :: skipped
+        integer(c_int64_t) :: freeze_step
+        integer(c_int64_t) :: count
+        integer(c_int64_t) :: masked
+        integer(c_int64_t) :: exact_rounds
+        integer(c_int64_t) :: compressed_rounds
+        integer(c_int64_t) :: warmup_bytes_sent
+        integer(c_int64_t) :: compressed_bytes_sent
+        integer(c_int64_t) :: state_bytes
+        real(c_double) :: grad_norm
     end type
 
     ! ---- Status ----
@@ -402,54 +404,103 @@ module onebit
 
 contains
 
-    ! ---- the structs with their defaults ----
+    ! ---- the structs with their defaults: a library that doesn't know one refuses its size of 0 where it is used ----
 
     function onebit_comm_info_init() result(info)
         type(onebit_comm_info_t) :: info
-        info%size = c_sizeof(info)
+        interface
+            integer(c_int) function c_init(info, size) bind(c, name="onebit_comm_info_init")
+                import :: c_int, c_size_t, onebit_comm_info_t
+                type(onebit_comm_info_t), intent(out) :: info
+                integer(c_size_t), value :: size
+            end function
+        end interface
+        if (c_init(info, c_sizeof(info)) /= onebit_success) info%size = 0
     end function
 
     function onebit_allreduce_config_init(count) result(config)
         integer(c_int64_t), intent(in) :: count
         type(onebit_allreduce_config_t) :: config
-        config%size = c_sizeof(config)
-        config%count = count
+        interface
+            integer(c_int) function c_init(config, size, count) bind(c, name="onebit_allreduce_config_init")
+                import :: c_int, c_size_t, c_int64_t, onebit_allreduce_config_t
+                type(onebit_allreduce_config_t), intent(out) :: config
+                integer(c_size_t), value :: size
+                integer(c_int64_t), value :: count
+            end function
+        end interface
+        if (c_init(config, c_sizeof(config), count) /= onebit_success) config%size = 0
     end function
 
     function onebit_allreduce_info_init() result(info)
         type(onebit_allreduce_info_t) :: info
-        info%size = c_sizeof(info)
+        interface
+            integer(c_int) function c_init(info, size) bind(c, name="onebit_allreduce_info_init")
+                import :: c_int, c_size_t, onebit_allreduce_info_t
+                type(onebit_allreduce_info_t), intent(out) :: info
+                integer(c_size_t), value :: size
+            end function
+        end interface
+        if (c_init(info, c_sizeof(info)) /= onebit_success) info%size = 0
     end function
 
     function onebit_tensor_init(parameters, gradients, count) result(tensor)
         type(c_ptr), intent(in), target :: parameters, gradients
         integer(c_int64_t), intent(in) :: count
         type(onebit_tensor_t) :: tensor
-        tensor%size = c_sizeof(tensor)
-        tensor%count = count
-        tensor%parameters = parameters
-        tensor%gradients = gradients
+        interface
+            integer(c_int) function c_init(tensor, size, parameters, gradients, count) &
+                bind(c, name="onebit_tensor_init")
+                import :: c_int, c_size_t, c_int64_t, c_ptr, onebit_tensor_t
+                type(onebit_tensor_t), intent(out) :: tensor
+                integer(c_size_t), value :: size
+                type(c_ptr), value, target :: parameters, gradients
+                integer(c_int64_t), value :: count
+            end function
+        end interface
+        if (c_init(tensor, c_sizeof(tensor), parameters, gradients, count) /= onebit_success) tensor%size = 0
     end function
 
     function onebit_param_group_init(lr) result(group)
         real(c_double), intent(in) :: lr
         type(onebit_param_group_t) :: group
-        group%size = c_sizeof(group)
-        group%lr = lr
+        interface
+            integer(c_int) function c_init(group, size, lr) bind(c, name="onebit_param_group_init")
+                import :: c_int, c_size_t, c_double, onebit_param_group_t
+                type(onebit_param_group_t), intent(out) :: group
+                integer(c_size_t), value :: size
+                real(c_double), value :: lr
+            end function
+        end interface
+        if (c_init(group, c_sizeof(group), lr) /= onebit_success) group%size = 0
     end function
 
     function onebit_optimizer_config_init(kind, lr) result(config)
         integer(c_int), intent(in) :: kind
         real(c_double), intent(in) :: lr
         type(onebit_optimizer_config_t) :: config
-        config%size = c_sizeof(config)
-        config%kind = kind
-        config%lr = lr
+        interface
+            integer(c_int) function c_init(config, size, kind, lr) bind(c, name="onebit_optimizer_config_init")
+                import :: c_int, c_size_t, c_double, onebit_optimizer_config_t
+                type(onebit_optimizer_config_t), intent(out) :: config
+                integer(c_size_t), value :: size
+                integer(c_int), value :: kind
+                real(c_double), value :: lr
+            end function
+        end interface
+        if (c_init(config, c_sizeof(config), kind, lr) /= onebit_success) config%size = 0
     end function
 
     function onebit_optimizer_info_init() result(info)
         type(onebit_optimizer_info_t) :: info
-        info%size = c_sizeof(info)
+        interface
+            integer(c_int) function c_init(info, size) bind(c, name="onebit_optimizer_info_init")
+                import :: c_int, c_size_t, onebit_optimizer_info_t
+                type(onebit_optimizer_info_t), intent(out) :: info
+                integer(c_size_t), value :: size
+            end function
+        end interface
+        if (c_init(info, c_sizeof(info)) /= onebit_success) info%size = 0
     end function
 
     ! ---- strings ----

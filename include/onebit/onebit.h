@@ -23,6 +23,12 @@
  * Handles are numbers in disguise: they are never dereferenced and never reused, so that a destroyed one is always
  * recognised (ONEBIT_ERROR_INVALID_HANDLE).
  *
+ * Structs begin with their size and version, which the _INIT macros and the _init functions set, and grow at their end
+ * alone: programs and libraries of one SONAME go together whichever is the newer one. The library takes a struct of
+ * each earlier release: members that it lacks have their defaults, and no more than its size is written. It takes one
+ * of a later release, too: in what goes in, the members that this library doesn't know must be zero (else UNSUPPORTED),
+ * and in what comes out they are. The elements of an array all have the first one's size.
+ *
  * TRANSPORT, TIMEOUT and INTERNAL break a handle: messages may still be under way. Each later call on it returns the
  * same status; all that is left to do is to destroy it. Any call that allocates may return OUT_OF_MEMORY, any call at
  * all INTERNAL.
@@ -115,6 +121,11 @@ typedef struct onebit_comm_info {
             0                                                           \
         }                                                               \
     }
+
+/* What ONEBIT_COMM_INFO_INIT says, for languages without macros. This and the other _init functions are local.
+ *   size  sizeof *info: no more is written
+ * INVALID_ARGUMENT (NULL, or a size that no release has given the struct; nothing is written). */
+ONEBIT_API onebit_status_t onebit_comm_info_init(onebit_comm_info_t* info, size_t size) ONEBIT_NOEXCEPT;
 
 /* Fills *info. Local; does not block. INVALID_ARGUMENT, INVALID_HANDLE, BUSY (another thread is in a call). */
 ONEBIT_API onebit_status_t onebit_comm_get_info(onebit_comm_t comm, onebit_comm_info_t* info) ONEBIT_NOEXCEPT;
@@ -243,8 +254,10 @@ typedef struct onebit_allreduce_config {
     onebit_scale_t scale;
     onebit_group_t group;
     onebit_check_t check;
-    void* stream; /* ONEBIT_MEMORY_CUDA: the cudaStream_t, this rank's own, that the handle's work goes into, NULL: the
-                     default stream of the device that is current when the handle is created. It outlives the handle */
+    uint32_t reserved; /* 0 */
+    void* stream;      /* ONEBIT_MEMORY_CUDA: the cudaStream_t, this rank's own, that the handle's work goes into, NULL:
+                          the default stream of the device that is current when the handle is created. It outlives the
+                          handle */
 } onebit_allreduce_config_t;
 
 #define ONEBIT_ALLREDUCE_CONFIG_VERSION 1
@@ -253,8 +266,12 @@ typedef struct onebit_allreduce_config {
     {                                                                                                              \
         sizeof(onebit_allreduce_config_t), ONEBIT_ALLREDUCE_CONFIG_VERSION, 0, (uint64_t)(count_), ONEBIT_FLOAT32, \
             ONEBIT_MEMORY_HOST, ONEBIT_ALGORITHM_AUTO, ONEBIT_CODEC_SIGN, ONEBIT_SCALE_L2, ONEBIT_GROUP_BLOCK,     \
-            ONEBIT_CHECK_FULL, NULL                                                                                \
+            ONEBIT_CHECK_FULL, 0, NULL                                                                             \
     }
+
+/* The same as a function. INVALID_ARGUMENT, as for onebit_comm_info_init. */
+ONEBIT_API onebit_status_t onebit_allreduce_config_init(onebit_allreduce_config_t* config, size_t size,
+                                                        uint64_t count) ONEBIT_NOEXCEPT;
 
 /* Plans an allreduce and allocates all that its operations will ever use: at most 4d + 4d/n bytes of error state and
  * d/2 bytes of workspace (set_mask's d/8 included) for d elements and n <= 1024 ranks, plus less than 1 MiB; with
@@ -352,7 +369,7 @@ typedef struct onebit_allreduce_info {
                                      inside one node "mpi, shared memory"; of these and of two levels "mpi, shared
                                      buffers" where in the last one this rank's node read its values where they lie */
     char kernels[16];             /* "reference", "sse4", "avx2", "avx512", ... */
-    char reason[256];             /* why this algorithm */
+    char reason[260];             /* why this algorithm */
 } onebit_allreduce_info_t;
 
 #define ONEBIT_ALLREDUCE_INFO_VERSION 1
@@ -363,6 +380,9 @@ typedef struct onebit_allreduce_info {
             0                                                                                                       \
         }                                                                                                           \
     }
+
+/* The same as a function. INVALID_ARGUMENT, as for onebit_comm_info_init. */
+ONEBIT_API onebit_status_t onebit_allreduce_info_init(onebit_allreduce_info_t* info, size_t size) ONEBIT_NOEXCEPT;
 
 /* Fills *info. Local; does not block. INVALID_ARGUMENT, INVALID_HANDLE, BUSY (another thread is in a call). */
 ONEBIT_API onebit_status_t onebit_allreduce_get_info(onebit_allreduce_t allreduce,
@@ -451,6 +471,10 @@ typedef struct onebit_tensor {
             ONEBIT_FLOAT32, ONEBIT_FLOAT32, NULL, NULL                                                      \
     }
 
+/* The same as a function. INVALID_ARGUMENT, as for onebit_comm_info_init. */
+ONEBIT_API onebit_status_t onebit_tensor_init(onebit_tensor_t* tensor, size_t size, float* parameters,
+                                              const void* gradients, uint64_t count) ONEBIT_NOEXCEPT;
+
 /* Settings that several tensors share. */
 typedef struct onebit_param_group {
     size_t size;         /* sizeof(onebit_param_group_t) */
@@ -465,6 +489,9 @@ typedef struct onebit_param_group {
 #define ONEBIT_PARAM_GROUP_VERSION 1
 #define ONEBIT_PARAM_GROUP_INIT(lr_) \
     { sizeof(onebit_param_group_t), ONEBIT_PARAM_GROUP_VERSION, 0, (lr_), 0.9, 0.999, 1e-8, 0.0 }
+
+/* The same as a function. INVALID_ARGUMENT, as for onebit_comm_info_init. */
+ONEBIT_API onebit_status_t onebit_param_group_init(onebit_param_group_t* group, size_t size, double lr) ONEBIT_NOEXCEPT;
 
 /* freeze_step: never by itself (onebit_optimizer_freeze still works); by the paper's rule [1-bit Adam, section 7.1]:
  * after lr_warmup_steps, when |v_t|_1 / |v_(t - 1/(1-beta2))|_1 lies between 0.96 and 1/0.96. */
@@ -493,26 +520,30 @@ typedef struct onebit_optimizer_config {
     double trust_beta;           /* 1-bit LAMB: of the trust ratio's running mean, in [0, 1) */
     int momentum_scaling;        /* 1-bit LAMB: 1: momenta are brought to one magnitude before they share a
                                     message; 0: as they are (to see what it is good for) */
+    onebit_memory_t memory;      /* where parameters, gradients and copies lie; the same on every rank. In a GPU's, over
+                                    NCCL, not with bucket_size: UNSUPPORTED */
     uint64_t variance_updates;   /* 0/1 Adam: exact rounds before their interval doubles (kappa), >= 1 */
     uint64_t local_step_scaler;  /* 0/1 Adam: steps after the freeze before the interval of rounds doubles, >= 1 */
     uint64_t local_steps;        /* 0/1 Adam: the longest interval of rounds, >= 1 */
     uint64_t bucket_size;        /* 0: all tensors are exchanged together, by step; else in buckets of about so many
                                     elements, whole tensors, which onebit_optimizer_grad_ready can begin with: where
                                     the network takes longer than the encoder, as a slow one does */
-    onebit_memory_t memory;      /* where parameters, gradients and copies lie; the same on every rank. In a GPU's, over
-                                    NCCL, not with bucket_size: UNSUPPORTED */
     void* stream; /* ONEBIT_MEMORY_CUDA: the cudaStream_t, this rank's own, that the optimizer's work goes
                      into, NULL: the default stream of the device that is current when the optimizer is
                      created. It outlives the optimizer */
 } onebit_optimizer_config_t;
 
 #define ONEBIT_OPTIMIZER_CONFIG_VERSION 1
-#define ONEBIT_OPTIMIZER_CONFIG_INIT(kind_, lr_)                                                                    \
-    {                                                                                                               \
-        sizeof(onebit_optimizer_config_t), ONEBIT_OPTIMIZER_CONFIG_VERSION, (kind_), (lr_), 0.9, 0.999, 1e-8, 0.0,  \
-            NULL, 0, 1, 0, 0.0, ONEBIT_FREEZE_AUTO, 0, ONEBIT_SCALE_L2, ONEBIT_GROUP_BLOCK, 0.01, 10.0, 0.9, 1, 16, \
-            32768, 16, 0, ONEBIT_MEMORY_HOST, NULL                                                                  \
+#define ONEBIT_OPTIMIZER_CONFIG_INIT(kind_, lr_)                                                                   \
+    {                                                                                                              \
+        sizeof(onebit_optimizer_config_t), ONEBIT_OPTIMIZER_CONFIG_VERSION, (kind_), (lr_), 0.9, 0.999, 1e-8, 0.0, \
+            NULL, 0, 1, 0, 0.0, ONEBIT_FREEZE_AUTO, 0, ONEBIT_SCALE_L2, ONEBIT_GROUP_BLOCK, 0.01, 10.0, 0.9, 1,    \
+            ONEBIT_MEMORY_HOST, 16, 32768, 16, 0, NULL                                                             \
     }
+
+/* The same as a function. INVALID_ARGUMENT, as for onebit_comm_info_init. */
+ONEBIT_API onebit_status_t onebit_optimizer_config_init(onebit_optimizer_config_t* config, size_t size,
+                                                        onebit_optimizer_kind_t kind, double lr) ONEBIT_NOEXCEPT;
 
 /* Registers the tensors and allocates the optimizer's state. Collective; blocks.
  *   tensors      [in] array of num_tensors; read, not kept; the same counts, groups and gradient types in the same
@@ -622,6 +653,9 @@ typedef struct onebit_optimizer_info {
 #define ONEBIT_OPTIMIZER_INFO_VERSION 1
 #define ONEBIT_OPTIMIZER_INFO_INIT \
     { sizeof(onebit_optimizer_info_t), ONEBIT_OPTIMIZER_INFO_VERSION, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0 }
+
+/* The same as a function. INVALID_ARGUMENT, as for onebit_comm_info_init. */
+ONEBIT_API onebit_status_t onebit_optimizer_info_init(onebit_optimizer_info_t* info, size_t size) ONEBIT_NOEXCEPT;
 
 /* Fills *info. Local. INVALID_ARGUMENT, INVALID_HANDLE, BUSY. */
 ONEBIT_API onebit_status_t onebit_optimizer_get_info(onebit_optimizer_t optimizer,

@@ -15,6 +15,7 @@
 #include "collectives/shared_allreduce.hpp"
 #include "collectives/tune.hpp"
 #include "core/partition.hpp"
+#include "core/structs.hpp"
 
 namespace onebit {
 namespace {
@@ -38,11 +39,17 @@ std::array<Field, 8> fields_of(const onebit_allreduce_config_t& config) {
     }};
 }
 
-/// What can be wrong with one rank's config whatever the others say.
-Status check_form(const onebit_allreduce_config_t* config, const Transport& transport, void** stream) {
+/// Takes over the caller's config, with the stream that it means, and says what is wrong with it whatever the others
+/// say.
+Status check_form(const onebit_allreduce_config_t* caller, const Transport& transport,
+                  onebit_allreduce_config_t* config) {
     const int ranks = transport.size();
-    if (config == nullptr) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "config is NULL");
-    ONEBIT_RETURN_IF_ERROR(check_struct("config", *config, ONEBIT_ALLREDUCE_CONFIG_VERSION));
+    if (caller == nullptr) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "config is NULL");
+    ONEBIT_RETURN_IF_ERROR(read_struct("config", caller, config));
+    if (config->reserved != 0) {
+        return Status::error(ONEBIT_ERROR_UNSUPPORTED, "config.reserved: %u is not 0: it needs a later version",
+                             config->reserved);
+    }
     for (const Field& field : fields_of(*config)) {
         if (field.value.value > field.most) {
             return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "%s: %d is not one of its constants", field.value.name,
@@ -60,7 +67,7 @@ Status check_form(const onebit_allreduce_config_t* config, const Transport& tran
         return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "config.count: %llu elements don't fit into memory",
                              static_cast<unsigned long long>(config->count));
     }
-    return find_stream(transport, config->memory, config->stream, stream);
+    return find_stream(transport, config->memory, config->stream, &config->stream);
 }
 
 /// What this version can't do, seen alike by all ranks once they are known to have the same config.
@@ -153,12 +160,11 @@ void Plan::log(const Communicator& communicator) const {
                  algorithm_name(algorithm), reason.c_str());
 }
 
-Status make_plan(Communicator& communicator, const onebit_allreduce_config_t* config, const Status& own, Plan* plan) {
+Status make_plan(Communicator& communicator, const onebit_allreduce_config_t* caller, const Status& own, Plan* plan) {
     const Environment& environment = communicator.environment();
-    void* stream = nullptr;
-    const Status form = own.ok() ? check_form(config, communicator.transport(), &stream) : own;
-    onebit_allreduce_config_t asked = form.ok() ? *config : onebit_allreduce_config_t(ONEBIT_ALLREDUCE_CONFIG_INIT(0));
-    asked.stream = stream;
+    onebit_allreduce_config_t config = ONEBIT_ALLREDUCE_CONFIG_INIT(0);
+    const Status form = own.ok() ? check_form(caller, communicator.transport(), &config) : own;
+    onebit_allreduce_config_t asked = config;
     if (asked.algorithm == ONEBIT_ALGORITHM_AUTO) asked.algorithm = environment.algorithm;
     // All that the choice depends on: what the environment says may differ between ranks.
     std::array<NamedValue, 13> values{};
@@ -169,24 +175,24 @@ Status make_plan(Communicator& communicator, const onebit_allreduce_config_t* co
     values[11] = {"ONEBIT_MEASURE", environment.measure ? 1U : 0U};
     values[12] = {"ONEBIT_SECOND_ERROR", environment.second_error};
     ONEBIT_RETURN_IF_ERROR(compare_across_ranks(communicator, form, values));
-    ONEBIT_RETURN_IF_ERROR(check_supported(*config));
+    ONEBIT_RETURN_IF_ERROR(check_supported(config));
 
-    const bool measure = asked.algorithm == ONEBIT_ALGORITHM_AUTO && config->count >= kFewestMeasured &&
-                         communicator.costs(config->memory).wants_measuring(config->count);
+    const bool measure = asked.algorithm == ONEBIT_ALGORITHM_AUTO && config.count >= kFewestMeasured &&
+                         communicator.costs(config.memory).wants_measuring(config.count);
     if (measure) ONEBIT_RETURN_IF_ERROR(measure_at_start(communicator, asked));
-    choose_algorithm(*config, communicator, plan);
-    plan->count = config->count;
+    choose_algorithm(config, communicator, plan);
+    plan->count = config.count;
     plan->piece_blocks = ceil_divide(communicator.environment().piece, kBlockElements);
-    plan->memory = config->memory;
-    plan->stream = stream;
-    plan->codec = config->codec;
-    plan->scale = config->scale;
-    plan->group = config->group;
-    plan->check = config->check;
-    const bool on_host = config->memory == ONEBIT_MEMORY_HOST;
-    plan->tentative = config->check == ONEBIT_CHECK_FULL && on_host && config->count >= environment.second_error;
-    plan->can_share_sums = on_host && SharedAllreduce::suits(config->count, communicator.groups());
-    plan->threads = config->threads != 0 ? config->threads : communicator.environment().threads;
+    plan->memory = config.memory;
+    plan->stream = config.stream;
+    plan->codec = config.codec;
+    plan->scale = config.scale;
+    plan->group = config.group;
+    plan->check = config.check;
+    const bool on_host = config.memory == ONEBIT_MEMORY_HOST;
+    plan->tentative = config.check == ONEBIT_CHECK_FULL && on_host && config.count >= environment.second_error;
+    plan->can_share_sums = on_host && SharedAllreduce::suits(config.count, communicator.groups());
+    plan->threads = config.threads != 0 ? config.threads : communicator.environment().threads;
     return {};
 }
 

@@ -52,6 +52,6 @@ struct Plan {
 
 /// Turns a caller's config into a plan. Collective; blocks. `own`: what is already wrong on this rank, if anything, so
 /// that it is said on every rank. Errors as for onebit_allreduce_create.
-Status make_plan(Communicator& communicator, const onebit_allreduce_config_t* config, const Status& own, Plan* plan);
+Status make_plan(Communicator& communicator, const onebit_allreduce_config_t* caller, const Status& own, Plan* plan);
 
 } // namespace onebit

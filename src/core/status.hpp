@@ -42,15 +42,6 @@ Status catch_exceptions(Body&& body) {
     }
 }
 
-/// Makes sure that a caller's struct, which begins with its size and version, is the one that this library knows.
-template <typename Struct>
-Status check_struct(const char* name, const Struct& caller, unsigned version) {
-    if (caller.size == sizeof(Struct) && caller.version == version) return {};
-    return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT,
-                         "%s: size %zu, version %u; this library has size %zu, version %u (use the _INIT macro)", name,
-                         caller.size, caller.version, sizeof(Struct), version);
-}
-
 } // namespace onebit
 
 /// Leaves the enclosing function with the status of `expression` unless it is a success.

@@ -9,6 +9,7 @@
 
 #include "collectives/fingerprint.hpp"
 #include "core/hash.hpp"
+#include "core/structs.hpp"
 
 namespace onebit {
 namespace {
@@ -60,9 +61,10 @@ Status read_groups(const onebit_optimizer_config_t& config, std::vector<onebit_p
     }
     for (std::size_t i = 0; i < config.num_groups; ++i) {
         const std::string name = "config.groups[" + std::to_string(i) + "]";
-        ONEBIT_RETURN_IF_ERROR(check_struct(name.c_str(), config.groups[i], ONEBIT_PARAM_GROUP_VERSION));
-        ONEBIT_RETURN_IF_ERROR(check_group(name + ".", config.groups[i]));
-        groups->push_back(config.groups[i]);
+        onebit_param_group_t group;
+        ONEBIT_RETURN_IF_ERROR(read_element(name.c_str(), config.groups, i, &group));
+        ONEBIT_RETURN_IF_ERROR(check_group(name + ".", group));
+        groups->push_back(group);
     }
     return {};
 }
@@ -155,17 +157,18 @@ AdamUpdate update_of(const onebit_param_group_t& group, bool bias_correction, st
             static_cast<float>(correction(bias_correction, group.beta2, v_updates))};
 }
 
-Status read_settings(const onebit_optimizer_config_t* config, const Transport& transport, Settings* settings) {
-    if (config == nullptr) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "config is NULL");
-    ONEBIT_RETURN_IF_ERROR(check_struct("config", *config, ONEBIT_OPTIMIZER_CONFIG_VERSION));
-    ONEBIT_RETURN_IF_ERROR(check_config(*config));
-    ONEBIT_RETURN_IF_ERROR(read_groups(*config, &settings->groups));
-    settings->config = *config;
+Status read_settings(const onebit_optimizer_config_t* caller, const Transport& transport, Settings* settings) {
+    if (caller == nullptr) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "config is NULL");
+    onebit_optimizer_config_t config;
+    ONEBIT_RETURN_IF_ERROR(read_struct("config", caller, &config));
+    ONEBIT_RETURN_IF_ERROR(check_config(config));
+    ONEBIT_RETURN_IF_ERROR(read_groups(config, &settings->groups));
+    settings->config = config;
     settings->config.groups = nullptr; // the caller's
-    ONEBIT_RETURN_IF_ERROR(check_memory(*config, transport));
+    ONEBIT_RETURN_IF_ERROR(check_memory(config, transport));
     void*& stream = settings->config.stream;
-    ONEBIT_RETURN_IF_ERROR(find_stream(transport, config->memory, config->stream, &stream));
-    return make_placement(config->memory, stream, &settings->placement);
+    ONEBIT_RETURN_IF_ERROR(find_stream(transport, config.memory, config.stream, &stream));
+    return make_placement(config.memory, stream, &settings->placement);
 }
 
 Status agree_on_settings(Communicator& communicator, const Status& own, const Settings& settings,

@@ -40,7 +40,7 @@ AdamUpdate update_of(const onebit_param_group_t& group, bool bias_correction, st
 Status check_lr(const char* member, double lr);
 
 /// INVALID_ARGUMENT or UNSUPPORTED with the member's name. Local.
-Status read_settings(const onebit_optimizer_config_t* config, const Transport& transport, Settings* settings);
+Status read_settings(const onebit_optimizer_config_t* caller, const Transport& transport, Settings* settings);
 
 /// Makes sure that all ranks want the same optimizer over the same tensors. Collective; blocks. `own`: what is already
 /// wrong on this rank, if anything.

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "collectives/placement.hpp"
+#include "core/structs.hpp"
 
 namespace onebit {
 namespace {
@@ -85,9 +86,9 @@ Status make_tensors(const onebit_tensor_t* tensors, std::size_t num_tensors, std
     std::vector<Extent> extents;
     std::size_t elements = 0;
     for (std::size_t i = 0; i < num_tensors; ++i) {
-        const onebit_tensor_t& from = tensors[i];
+        onebit_tensor_t from;
         std::string name = "tensors[" + std::to_string(i) + "]";
-        ONEBIT_RETURN_IF_ERROR(check_struct(name.c_str(), from, ONEBIT_TENSOR_VERSION));
+        ONEBIT_RETURN_IF_ERROR(read_element(name.c_str(), tensors, i, &from));
         if (from.name != nullptr) name += std::string(" '") + from.name + "'";
         list.push_back({std::move(name), i, from.group, from.count, elements, from.parameters, from.gradients,
                         from.gradient_type, from.copy_type, from.copy});

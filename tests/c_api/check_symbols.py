@@ -36,7 +36,8 @@ def listed(path):
     """The names in the other file, in order."""
     text = open(path, encoding="utf-8").read()
     if path.endswith(".f90"):
-        return re.findall(r"\bfunction (onebit_\w+)\([^)]*\)[\s&]*bind\(c\)", text)
+        interfaces = re.findall(r"\bfunction (\w+)\([^)]*\)[\s&]*bind\(c(?:, name=\"(\w+)\")?\)", text)
+        return [name or function for function, name in interfaces if (name or function).startswith("onebit_")]
     return re.findall(r"\bROW\((onebit_\w+)\)", without_comments(text))
 
 

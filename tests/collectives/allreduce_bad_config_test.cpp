@@ -43,7 +43,7 @@ const std::vector<BadMember>& bad_members() {
     static const std::vector<BadMember> members = {
         {"size", [](Config& c) { c.size = 0; }},
         {"size", [](Config& c) { c.size -= 1; }},
-        {"size", [](Config& c) { c.size += 1024; }},
+        {"size", [](Config& c) { c.size += 8192; }},
         {"version", [](Config& c) { c.version = 0; }},
         {"version", [](Config& c) { c.version = 2; }},
         {"count", [](Config& c) { c.count = 0; }},
