@@ -170,7 +170,7 @@ class Arena {
             return cuda::step_alone({pieces, several_.ones(), precondition_.data(), m_.data(), nullptr, nullptr},
                                     nullptr);
         });
-        add(all, "step_alone, before a round", 32, [=, this] {
+        add(all, "step_alone, before a round", 24, [=, this] {
             return cuda::step_alone(
                 {pieces, several_.ones(), precondition_.data(), m_.data(), anchor_.data(), out_.data()}, nullptr);
         });

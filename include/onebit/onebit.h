@@ -560,6 +560,15 @@ ONEBIT_API onebit_status_t onebit_optimizer_create(onebit_comm_t comm, const one
 /* One step with the gradients as they now are. Collective; blocks. A NaN or an infinity in any rank's gradients gives
  * NONFINITE on every rank and changes nothing (info.skipped counts it): a dynamic loss scale can go on from there. So
  * does a gradient whose square, once it is divided by the gradient scale, overflows float32: from 1.8e19 on.
+ * A step counts on all tensors or on none, whatever it exchanges them in. One that fails has changed no parameter,
+ * copy, moment, schedule or count (but info.skipped), with three exceptions:
+ *   - Where finite values and the error together overflow float32 (NONFINITE on every rank) and bucket_size is 0, the
+ *     errors begin at zero again, and so do 1-bit Adam's and 1-bit LAMB's momenta.
+ *   - The first step after the freeze changes over to the compression stage before it exchanges. That stays; the next
+ *     step would do the same.
+ *   - What breaks the optimizer. TRANSPORT and TIMEOUT leave this rank's parameters and copies as they were, while
+ * other ranks may have finished the step; INTERNAL and OUT_OF_MEMORY that are this rank's alone may leave them half
+ *     written. Each later call says so.
  * In a GPU's memory (which may be managed): gradients are read in order with config.stream's work, parameters and their
  * copies written in order with it; they may still be when the call returns: work that is put into the stream after the
  * call sees them. The call waits for what the stream was given before it, time that ONEBIT_TIMEOUT counts. The same

@@ -210,14 +210,15 @@ Status FusedOptimizer::freeze() {
 
 /// With what is known now, for a caller to see; the next step changes over.
 void FusedOptimizer::request_freeze() {
-    freeze_requested_ = true;
-    masked_ = 0;
+    std::uint64_t masked = 0;
     for (const Bucket& bucket : buckets_) {
         if (!bucket.compresses) continue;
         bucket.passes->read(bucket.v, [&](std::size_t, std::span<const float> v) {
-            masked_ += static_cast<std::uint64_t>(std::ranges::count(v, 0.0F));
+            masked += static_cast<std::uint64_t>(std::ranges::count(v, 0.0F));
         });
     }
+    masked_ = masked;
+    freeze_requested_ = true;
 }
 
 /// Added up in order: the same on every rank and with any number of threads. Of a v in a GPU's memory it costs a copy

@@ -31,11 +31,14 @@ enum class Round {
 ///
 /// 1. Look at the gradients; those that are to be averaged exactly are gathered on the way.
 /// 2. Agree: nothing has changed so far, and nothing will on any rank if a rank has found something wrong.
-/// 3. If the freeze was decided on, change over.
-/// 4. Average exactly what this round averages exactly; find the gradients' factor: clipping, gradient scale.
+/// 3. Average exactly what this round averages exactly; find the gradients' factor: clipping, gradient scale.
+/// 4. If the freeze was decided on, change over.
 /// 5. Exchange the buckets that this round compresses.
 /// 6. Update every bucket: from exact sums, from what was exchanged, or locally.
 /// 7. See whether the warm-up ends.
+///
+/// A step counts on all buckets or on none: up to 5 any rank may refuse it, and all know of it before 6. What changes
+/// before that, 4, follows from the state alone: the next step would change it in the same way, and finds it changed.
 ///
 /// With buckets (config.bucket_size) most steps begin before step() is called: a bucket's exchange starts as soon as
 /// grad_ready has been called for all of its tensors. Such an early exchange is tentative: the agreement, 2, comes when
@@ -72,10 +75,9 @@ class FusedOptimizer : public Optimizer {
     virtual Round next_round() const { return frozen() ? Round::kCompressed : Round::kExact; }
     /// What the first step after the freeze does with them.
     virtual Round round_after_freeze() const { return Round::kCompressed; }
-    /// What a bucket's compressed exchanges encode; made once, read in each. The bucket stays where it is.
+    /// What a bucket's compressed exchanges encode; made once, read in each, which changes nothing. The bucket stays
+    /// where it is.
     virtual std::unique_ptr<ValueSource> make_source(Bucket& bucket) = 0;
-    /// Whether reading the coming step's source changes anything.
-    virtual bool source_changes_state() const { return false; }
     /// Whether before_exchange has something to do in the coming step.
     virtual bool must_prepare_exchange() const { return false; }
     /// Before a compressed exchange that did not begin early. Collective; blocks.
@@ -168,7 +170,8 @@ class FusedOptimizer : public Optimizer {
     Status break_all(const Status& why);
     Status agree(Round round, const Status& own, const std::function<Status(bool*)>& meanwhile = {});
     void look_at_gradients(Bucket& bucket, Passes::Look look);
-    Status check_passes();
+    Status check_passes() const;
+    Status count(Round round);
     Status find_factor(Round round);
     void forget_exchanges();
 
@@ -201,6 +204,7 @@ class FusedOptimizer : public Optimizer {
 
     // Of the coming step.
     double factor_ = 1;                  ///< of the gradients
+    double coming_norm_ = 0;             ///< grad_norm_, once the step counts
     std::vector<bool> ready_;            ///< by tensor
     std::vector<std::size_t> bucket_of_; ///< likewise
     bool begun_ = false;                 ///< a tensor is ready

@@ -50,6 +50,13 @@ Status FusedOptimizer::step() {
     if (exchanged.code() == ONEBIT_ERROR_NONFINITE) ++skipped_;
     ONEBIT_RETURN_IF_ERROR(exchanged);
 
+    const Status counted = catch_exceptions([&] { return count(round); });
+    return counted.ok() ? counted : break_all(counted); // in part, here; the others know nothing of it
+}
+
+/// What was exchanged counts on every bucket: nothing of this can be refused any more.
+Status FusedOptimizer::count(Round round) {
+    grad_norm_ = coming_norm_;
     begin_updates(round);
     for (Bucket& bucket : buckets_) {
         if (averages_exactly(bucket, round)) {
@@ -81,12 +88,12 @@ Status FusedOptimizer::exchange(Round round) {
         if (own.ok()) own = bucket.found;
     }
     ONEBIT_RETURN_IF_ERROR(agree(round, own));
-    if (freeze_requested_) ONEBIT_RETURN_IF_ERROR(change_over());
     for (Bucket& bucket : buckets_) {
         if (averages_exactly(bucket, round)) ONEBIT_RETURN_IF_ERROR(begin_sum(bucket));
     }
     ONEBIT_RETURN_IF_ERROR(finish_exchanges());
     ONEBIT_RETURN_IF_ERROR(find_factor(round));
+    if (freeze_requested_) ONEBIT_RETURN_IF_ERROR(change_over());
     return round == Round::kCompressed ? exchange_compressed() : Status();
 }
 
@@ -102,7 +109,7 @@ Status FusedOptimizer::exchange_compressed() {
     for (Bucket& bucket : buckets_) {
         if (bucket.compresses) ONEBIT_RETURN_IF_ERROR(before_exchange(bucket));
     }
-    if (has_buckets() && !source_changes_state()) { // all of them or none
+    if (has_buckets()) { // all of them or none
         for (Bucket& bucket : buckets_) {
             if (bucket.compresses) start_compressed(bucket);
         }
@@ -150,10 +157,8 @@ Status FusedOptimizer::break_all(const Status& why) {
 }
 
 /// A pass that failed has left who knows what.
-Status FusedOptimizer::check_passes() {
-    for (const Bucket& bucket : buckets_) {
-        if (const Status failed = bucket.passes->failure(); !failed.ok()) return break_all(failed);
-    }
+Status FusedOptimizer::check_passes() const {
+    for (const Bucket& bucket : buckets_) ONEBIT_RETURN_IF_ERROR(bucket.passes->failure());
     return {};
 }
 
@@ -182,18 +187,17 @@ Status FusedOptimizer::find_factor(Round round) {
         return Status::error(ONEBIT_ERROR_NONFINITE,
                              "the squares of the gradients overflow float32: no norm to clip to");
     }
-    grad_norm_ = norm;
-    if (grad_norm_ > config().max_grad_norm) factor_ *= config().max_grad_norm / grad_norm_;
+    coming_norm_ = norm;
+    if (norm > config().max_grad_norm) factor_ *= config().max_grad_norm / norm;
     return {};
 }
 
 // --------------------------------------------------------------- begin to exchange, agree meanwhile, let it count ----
 
 /// Whether a compressed exchange may be one that is called off. Not where it must wait for all gradients (a clipped
-/// momentum) or for something that ranks do together first, nor where it couldn't be forgotten.
+/// momentum) or for something that ranks do together first.
 bool FusedOptimizer::may_be_tentative(Round round) const {
-    return round == Round::kCompressed && norm_ == nullptr && !freeze_requested_ && !must_prepare_exchange() &&
-           !source_changes_state();
+    return round == Round::kCompressed && norm_ == nullptr && !freeze_requested_ && !must_prepare_exchange();
 }
 
 bool FusedOptimizer::exchanges_early(Round round) const {

@@ -43,6 +43,7 @@ class HostPasses final : public Passes {
     std::unique_ptr<ValueSource> make_round_source(FactorOf factor) override;
     void take_average() override;
     void step_alone(const FactorOf& factor) override;
+    void move_momenta(const FactorOf& factor) override;
     void rejoin(const FactorOf& to_momentum, const FactorOf& decay) override;
     void read(const AlignedBuffer<float>& fused, const Reader& body) const override { body(0, fused.view()); }
     void edit(AlignedBuffer<float>& fused, const Editor& body) override { body(0, {fused.data(), fused.size()}); }
@@ -51,7 +52,8 @@ class HostPasses final : public Passes {
     void copy_parameters(AlignedBuffer<float>& fused) const override;
 
   private:
-    void step_alone(const Segment& segment, const float* gradients, float factor);
+    void step_alone(const Segment& segment, const float* gradients, float factor, float* m, float* parameters) const;
+    void find_drift(const Segment& tile, const float* gradients, float factor, float* values) const;
     Status describe_nonfinite(const Segment& segment, float limit) const;
     const AdamBetas& betas(const Segment& segment) const { return settings_.betas[segment.tensor->group]; }
     const AdamUpdate& update(const Segment& segment) const { return settings_.updates[segment.tensor->group]; }
@@ -243,11 +245,22 @@ std::unique_ptr<ValueSource> HostPasses::make_round_source(FactorOf factor) {
             kernels_.multiply(gradients, factor(*segment.tensor), segment.count, values);
             return;
         }
-        step_alone(segment, gradients, factor(*segment.tensor));
-        kernels_.drift(segment.parameters(), bucket_.anchor.data() + segment.offset,
-                       bucket_.precondition.data() + segment.offset, segment.count, values);
+        for (std::size_t begin = 0; begin < segment.count; begin += kTileElements) {
+            const Segment tile = segment.within(segment.offset + begin, kTileElements);
+            find_drift(tile, gradients + begin, factor(*segment.tensor), values + begin);
+        }
     };
     return std::unique_ptr<ValueSource>(new SegmentSource(bucket_.layout, kernels_, body));
+}
+
+/// How far from the anchor a step alone would lead, which it isn't: whether it counts is known after the exchange.
+void HostPasses::find_drift(const Segment& tile, const float* gradients, float factor, float* values) const {
+    alignas(64) float m[kTileElements];
+    const float* const precondition = bucket_.precondition.data() + tile.offset;
+    std::memcpy(m, bucket_.m.data() + tile.offset, tile.count * sizeof(float));
+    std::memcpy(values, tile.parameters(), tile.count * sizeof(float));
+    step_alone(tile, gradients, factor, m, values);
+    kernels_.drift(values, bucket_.anchor.data() + tile.offset, precondition, tile.count, values);
 }
 
 void HostPasses::take_average() {
@@ -263,20 +276,28 @@ void HostPasses::take_average() {
         }));
 }
 
-void HostPasses::step_alone(const Segment& segment, const float* gradients, float factor) {
-    float* const m = bucket_.m.data() + segment.offset;
+void HostPasses::step_alone(const Segment& segment, const float* gradients, float factor, float* m,
+                            float* parameters) const {
     AdamUpdate without_decay = update(segment);
     without_decay.weight_decay = 0;
     kernels_.momentum(gradients, factor, m, segment.count, betas(segment));
-    kernels_.frozen_update(m, bucket_.precondition.data() + segment.offset, segment.parameters(), segment.count,
-                           without_decay);
+    kernels_.frozen_update(m, bucket_.precondition.data() + segment.offset, parameters, segment.count, without_decay);
 }
 
 void HostPasses::step_alone(const FactorOf& factor) {
     bucket_.layout.for_each_segment(threads_, [&](const Segment& segment) {
         alignas(64) float widened[kBlockElements];
-        step_alone(segment, segment.read_gradients(kernels_, widened), factor(*segment.tensor));
+        step_alone(segment, segment.read_gradients(kernels_, widened), factor(*segment.tensor),
+                   bucket_.m.data() + segment.offset, segment.parameters());
         segment.write_copy(kernels_);
+    });
+}
+
+void HostPasses::move_momenta(const FactorOf& factor) {
+    bucket_.layout.for_each_segment(threads_, [&](const Segment& segment) {
+        alignas(64) float widened[kBlockElements];
+        kernels_.momentum(segment.read_gradients(kernels_, widened), factor(*segment.tensor),
+                          bucket_.m.data() + segment.offset, segment.count, betas(segment));
     });
 }
 

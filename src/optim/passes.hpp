@@ -102,13 +102,15 @@ class Passes {
 
     // ---- 0/1 Adam's ----
 
-    /// What its rounds are encoded from: factor(tensor) g; once there is an anchor, how far from it step_alone(factor),
-    /// which reading this does, and those before have led, in units of momentum.
+    /// What its rounds are encoded from: factor(tensor) g; once there is an anchor, how far from it step_alone(factor)
+    /// would lead after those before, in units of momentum. Reading it changes nothing.
     virtual std::unique_ptr<ValueSource> make_round_source(FactorOf factor) = 0;
     /// m by the last message, the gradients' average, and Adam's update by it with v as it is.
     virtual void take_average() = 0;
     /// m by this rank's own gradients times factor(tensor), and the frozen update by it, without weight decay.
     virtual void step_alone(const FactorOf& factor) = 0;
+    /// Its m alone.
+    virtual void move_momenta(const FactorOf& factor) = 0;
     /// Parameters and anchor to where the ranks meet, as the last message has it; where to_momentum(tensor) isn't 0, m
     /// is that message times it.
     virtual void rejoin(const FactorOf& to_momentum, const FactorOf& decay) = 0;

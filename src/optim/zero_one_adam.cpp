@@ -67,8 +67,8 @@ void ZeroOneAdam::visit_numbers(NumberVisitor& visitor) {
 
 // ------------------------------------------------------------------------------------------ compressed rounds ----
 
-/// Before the freeze the gradients; after it, what this rank's steps, the present one included, have done to the
-/// parameters.
+/// Before the freeze the gradients; after it, what this rank's steps have done to the parameters, and the present one
+/// would.
 std::unique_ptr<ValueSource> ZeroOneAdam::make_source(Bucket& bucket) {
     return bucket.passes->make_round_source([this](const Tensor&) { return own_factor(); });
 }
@@ -127,8 +127,13 @@ void ZeroOneAdam::update_locally(Bucket& bucket) {
     bucket.passes->step_alone([this](const Tensor&) { return own_factor(); });
 }
 
-/// After a local step and a round: the ranks meet at the average of what each has done since the last one.
+/// The ranks meet at the average of what each has done since the last round; that of the parameters' present step is in
+/// it. Where no learning rate turns the average into a momentum, m is what the step alone makes it.
 void ZeroOneAdam::rejoin(Bucket& bucket) {
+    const auto stood_still = [this](const Tensor* tensor) { return lr_sum_[tensor->group] <= 0; };
+    if (std::ranges::any_of(bucket.layout.tensors(), stood_still)) {
+        bucket.passes->move_momenta([this](const Tensor&) { return own_factor(); });
+    }
     const auto to_momentum = [this](const Tensor& tensor) {
         const double lr_sum = lr_sum_[tensor.group];
         return lr_sum > 0 ? static_cast<float>(-1 / lr_sum) : 0.0F;

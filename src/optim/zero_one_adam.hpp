@@ -35,7 +35,6 @@ class ZeroOneAdam final : public FusedOptimizer {
     Round next_round() const override;
     Round round_after_freeze() const override { return local_round(); }
     std::unique_ptr<ValueSource> make_source(Bucket& bucket) override;
-    bool source_changes_state() const override { return frozen(); }
     bool must_prepare_exchange() const override { return frozen() || mask_is_old_; }
     Status before_exchange(Bucket& bucket) override;
     void update_exactly(Bucket& bucket) override;

@@ -83,10 +83,14 @@ TEST_CASE("a GPU's steps give the CPU's bits", "[cuda]") {
                [=](const OptimKernels& k, HostModel& h, const Segment& s) {
                    AdamUpdate without_decay = h.settings(s).update;
                    without_decay.weight_decay = 0;
-                   k.momentum(OwnGradients(k, s).values, h.factor(s), h.fused(1, s), s.count, h.settings(s).betas);
-                   k.frozen_update(h.fused(1, s), h.fused(kPrecondition, s), s.parameters(), s.count, without_decay);
+                   std::vector<float> unused_m(h.fused(1, s), h.fused(1, s) + s.count);
+                   std::vector<float> unused_parameters(s.parameters(), s.parameters() + s.count);
+                   float* const m = drifts ? unused_m.data() : h.fused(1, s);
+                   float* const parameters = drifts ? unused_parameters.data() : s.parameters();
+                   k.momentum(OwnGradients(k, s).values, h.factor(s), m, s.count, h.settings(s).betas);
+                   k.frozen_update(m, h.fused(kPrecondition, s), parameters, s.count, without_decay);
                    if (drifts) {
-                       k.drift(s.parameters(), h.fused(0, s), h.fused(kPrecondition, s), s.count, h.fused(kOutput, s));
+                       k.drift(parameters, h.fused(0, s), h.fused(kPrecondition, s), s.count, h.fused(kOutput, s));
                    } else {
                        s.write_copy(k);
                    }

@@ -357,7 +357,7 @@ std::unique_ptr<ValueSource> CudaPasses::make_round_source(FactorOf factor) {
     return std::make_unique<EncodedSource>(*this);
 }
 
-/// What this rank's steps have done to the parameters, this one included.
+/// What this rank's steps have done to the parameters, and this one would.
 void CudaPasses::prepare_round() {
     float* const drift = bucket_.sum.data();
     note(cuda::step_alone(
@@ -373,6 +373,10 @@ void CudaPasses::take_average() {
 void CudaPasses::step_alone(const FactorOf& factor) {
     note(cuda::step_alone({pieces(), factors(factor), bucket_.precondition.data(), bucket_.m.data(), nullptr, nullptr},
                           stream_));
+}
+
+void CudaPasses::move_momenta(const FactorOf& factor) {
+    note(cuda::momentum({pieces(), nullptr, factors(factor), bucket_.m.data()}, stream_));
 }
 
 void CudaPasses::rejoin(const FactorOf& to_momentum, const FactorOf& decay) {

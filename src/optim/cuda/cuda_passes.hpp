@@ -105,6 +105,7 @@ class CudaPasses final : public Passes {
     std::unique_ptr<ValueSource> make_round_source(FactorOf factor) override;
     void take_average() override;
     void step_alone(const FactorOf& factor) override;
+    void move_momenta(const FactorOf& factor) override;
     void rejoin(const FactorOf& to_momentum, const FactorOf& decay) override;
 
     void read(const AlignedBuffer<float>& fused, const Reader& body) const override;

@@ -115,11 +115,10 @@ ONEBIT_DEVICE void run(const Thread& thread, const StepAloneArguments& arguments
         const float new_m = first_moment(rounded::multiply(gradient_of(piece, old.g), factor), old.m, betas);
         const float u = preconditioned_direction(new_m, old.precondition, old.parameter, update);
         const float parameter = stepped(old.parameter, update.lr, u);
-        m[i] = new_m;
         if (drifts) {
-            piece.parameters[i] = parameter;
             drift[piece.offset + i] = drift_of(parameter, old.anchor, old.precondition);
         } else {
+            m[i] = new_m;
             write_parameter(piece, i, parameter);
         }
     });

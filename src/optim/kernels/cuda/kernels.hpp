@@ -112,8 +112,8 @@ struct TakeAverageArguments {
     const float* v; ///< fused
 };
 
-/// momentum by the pieces' own gradients and frozen_update as if weight_decay were 0; drift on top of it where there is
-/// an anchor, and then copies of the parameters aren't written: they are about to move again.
+/// momentum by the pieces' own gradients and frozen_update as if weight_decay were 0; where there is an anchor, the
+/// drift that these would lead to is all that is written.
 struct StepAloneArguments {
     Pieces pieces;
     const float* factors;      ///< by tensor: of the gradients
