@@ -66,6 +66,10 @@ const char* onebit_status_string(onebit_status_t status) noexcept {
     return "unknown status";
 }
 
+int onebit_version_number(void) noexcept {
+    return ONEBIT_VERSION_NUMBER;
+}
+
 #define ONEBIT_TEXT_OF(x) #x
 #define ONEBIT_TEXT(x) ONEBIT_TEXT_OF(x)
 

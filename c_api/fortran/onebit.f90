@@ -193,6 +193,9 @@ module onebit
             import :: c_ptr
             type(c_ptr) :: onebit_version
         end function
+        integer(c_int) function onebit_version_number() bind(c)
+            import :: c_int
+        end function
     end interface
 
     ! ---- Communicator ----

@@ -45,6 +45,8 @@
 #define ONEBIT_VERSION_MAJOR 0
 #define ONEBIT_VERSION_MINOR 1
 #define ONEBIT_VERSION_PATCH 0
+/* Of the header; onebit_version_number() is the library's. */
+#define ONEBIT_VERSION_NUMBER (10000 * ONEBIT_VERSION_MAJOR + 100 * ONEBIT_VERSION_MINOR + ONEBIT_VERSION_PATCH)
 
 #if defined(__GNUC__)
 #define ONEBIT_API __attribute__((visibility("default")))
@@ -88,6 +90,9 @@ ONEBIT_API const char* onebit_last_error(void) ONEBIT_NOEXCEPT;
 
 /* The library's version, "MAJOR.MINOR.PATCH". Local; never NULL. */
 ONEBIT_API const char* onebit_version(void) ONEBIT_NOEXCEPT;
+
+/* The same as a number, 10000 MAJOR + 100 MINOR + PATCH. Local. */
+ONEBIT_API int onebit_version_number(void) ONEBIT_NOEXCEPT;
 
 /* ------------------------------------------------------------------------------------------- Communicator ---- */
 

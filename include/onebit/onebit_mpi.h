@@ -20,8 +20,8 @@ extern "C" {
  *   mpi_comm  an intracommunicator; MPI must be initialised, and not finalised before the handle is destroyed
  *   comm      [out] the handle; set to NULL on failure
  * INVALID_ARGUMENT (MPI not initialised, MPI_COMM_NULL, an intercommunicator; an environment variable with an
- * impossible value, on every rank), MISMATCH (ranks whose libraries are of different versions), TRANSPORT, TIMEOUT (but
- * not from MPI_Comm_dup), OUT_OF_MEMORY. */
+ * impossible value, on every rank), MISMATCH (ranks whose libraries differ in more than their patch level), TRANSPORT,
+ * TIMEOUT (but not from MPI_Comm_dup), OUT_OF_MEMORY. */
 ONEBIT_API onebit_status_t onebit_comm_create_mpi(MPI_Comm mpi_comm, onebit_comm_t* comm) ONEBIT_NOEXCEPT;
 
 /* The same for a communicator as Fortran knows it (an INTEGER, or the MPI_VAL of a type(MPI_Comm)): onebit.f90. */

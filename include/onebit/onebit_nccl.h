@@ -45,9 +45,9 @@ typedef struct CUstream_st* cudaStream_t;
  *   comm       [out] the handle; set to NULL on failure
  *
  * INVALID_ARGUMENT (nccl_comm is NULL, still in progress or of another GPU than stream; stream is cudaStreamPerThread;
- * an environment variable with an impossible value, on every rank), MISMATCH (ranks whose libraries are of different
- * versions), UNSUPPORTED (a library built without CUDA; no NCCL, or one that is too old), TRANSPORT, TIMEOUT,
- * OUT_OF_MEMORY. */
+ * an environment variable with an impossible value, on every rank), MISMATCH (ranks whose libraries differ in more
+ * than their patch level), UNSUPPORTED (a library built without CUDA; no NCCL, or one that is too old), TRANSPORT,
+ * TIMEOUT, OUT_OF_MEMORY. */
 ONEBIT_API onebit_status_t onebit_comm_create_nccl(ncclComm_t nccl_comm, cudaStream_t stream,
                                                    onebit_comm_t* comm) ONEBIT_NOEXCEPT;
 

@@ -21,9 +21,8 @@ Status read_and_check_environment(Environment* environment) {
 
 /// Of docs/WIRE_FORMAT.md.
 constexpr std::uint32_t kWireFormat = 1;
-/// What ranks tell each other when a handle is created has no format but the library's own.
-constexpr std::uint64_t kLibraryVersion =
-    ONEBIT_VERSION_MAJOR * 10000 + ONEBIT_VERSION_MINOR * 100 + ONEBIT_VERSION_PATCH;
+/// What ranks tell each other when a handle is created has no format but the library's own, which patches don't change.
+constexpr std::uint64_t kLibraryVersion = version_to_agree_on(ONEBIT_VERSION_NUMBER);
 
 /// Exchanges of the communicator's own channel.
 enum Tag : int { kAgreementTag = 0, kGatherTag = 2 };
@@ -60,9 +59,9 @@ Status Communicator::create(std::unique_ptr<Transport> transport, const Status& 
         ONEBIT_RETURN_IF_ERROR(own);
         return read_and_check_environment(&made->environment_);
     });
-    ONEBIT_RETURN_IF_ERROR(made->agree(
-        checked, kWireFormat, kLibraryVersion,
-        {"the version of the wire format", "the version of onebit (10000 times major + 100 times minor + patch)"}));
+    ONEBIT_RETURN_IF_ERROR(
+        made->agree(checked, kWireFormat, kLibraryVersion,
+                    {"the version of the wire format", "the version of onebit (100 times major + minor)"}));
     ONEBIT_RETURN_IF_ERROR(made->agree(catch_exceptions([&] { return made->find_groups(); })));
     std::string tuning_table;
     ONEBIT_RETURN_IF_ERROR(made->share_tuning_table(&tuning_table));

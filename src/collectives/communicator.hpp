@@ -17,6 +17,11 @@
 
 namespace onebit {
 
+/// What libraries whose ranks work together have in common of their version number: all but the patch level.
+constexpr std::uint64_t version_to_agree_on(int number) {
+    return static_cast<std::uint64_t>(number / 100);
+}
+
 /// A group of ranks: the transport between them and what the environment said when it was made. Handles made from it
 /// open channels of their own and so outlive it.
 class Communicator {

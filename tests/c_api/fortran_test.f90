@@ -61,6 +61,7 @@ contains
         info = onebit_comm_info_init()
         call expect_ok(onebit_comm_get_info(comm, info), 'info of a communicator')
         call expect(info%nodes == 1 .and. onebit_text(info%transport) == 'mpi', 'a node, and the transport''s name')
+        call expect(onebit_version_number() >= 100, 'the version')
         call expect_ok(onebit_comm_tune(comm, 1000_c_int64_t, 0.05d0, c_null_ptr), 'tune')
     end subroutine
 

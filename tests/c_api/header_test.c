@@ -24,6 +24,7 @@ static const Row rows[] = {
     ROW(onebit_status_string),
     ROW(onebit_last_error),
     ROW(onebit_version),
+    ROW(onebit_version_number),
     ROW(onebit_comm_create_loopback),
     ROW(onebit_comm_rank),
     ROW(onebit_comm_size),
@@ -140,6 +141,9 @@ int main(void) {
     check_optimizer_macros();
     snprintf(version, sizeof version, "%d.%d.%d", ONEBIT_VERSION_MAJOR, ONEBIT_VERSION_MINOR, ONEBIT_VERSION_PATCH);
     check(strcmp(version, onebit_version()) == 0, "the header's version is the library's");
+    check(onebit_version_number() == ONEBIT_VERSION_NUMBER, "so is its number");
+    check(ONEBIT_VERSION_NUMBER / 10000 == ONEBIT_VERSION_MAJOR && ONEBIT_VERSION_NUMBER % 100 == ONEBIT_VERSION_PATCH,
+          "which has the parts of the version");
     check(strcmp(onebit_status_string(ONEBIT_ERROR_TIMEOUT), "ONEBIT_ERROR_TIMEOUT") == 0, "status names");
     check(onebit_header_test_cpp() == 0, "the headers in C++");
     return failures != 0;

@@ -79,12 +79,27 @@ void check_mixed(std::uint32_t wire_format, std::uint64_t version, const std::st
     }
 }
 
-constexpr std::uint64_t kVersion = ONEBIT_VERSION_MAJOR * 10000 + ONEBIT_VERSION_MINOR * 100 + ONEBIT_VERSION_PATCH;
-
 TEST_CASE("ranks with libraries of different versions get no communicator", "[comm][bad input]") {
     const onebit_test::Variable patience("ONEBIT_TIMEOUT", "5");
-    check_mixed(1, kVersion + 1, "version of onebit (10000 times major");
-    check_mixed(2, kVersion, "version of the wire format");
+    constexpr int kMinor = 100;
+    check_mixed(1, version_to_agree_on(ONEBIT_VERSION_NUMBER + kMinor), "version of onebit (100 times major");
+    check_mixed(2, version_to_agree_on(ONEBIT_VERSION_NUMBER), "version of the wire format");
+}
+
+TEST_CASE("ranks with libraries of different patch levels agree on their version", "[comm]") {
+    constexpr std::uint32_t kWireFormat = 1;
+    constexpr int kFirst = ONEBIT_VERSION_NUMBER - ONEBIT_VERSION_PATCH;
+    // The last rank finds nothing to object to, and leaves; nor does the first, which misses it afterwards.
+    for (const int number : {kFirst, kFirst + 1, kFirst + 99}) {
+        const auto outcomes =
+            onebit_test::run_loopback_ranks<Outcome>(2, [&](std::unique_ptr<Transport> transport, Outcome*) {
+                if (is_last(*transport)) return join_with(kWireFormat, version_to_agree_on(number), *transport);
+                std::unique_ptr<Communicator> communicator;
+                return Communicator::create(std::move(transport), {}, &communicator);
+            });
+        CHECK(outcomes[1].status.ok());
+        CHECK(outcomes[0].status.code() == ONEBIT_ERROR_TRANSPORT);
+    }
 }
 
 TEST_CASE("a rank without memory for a gather says so to the others", "[comm][failure]") {

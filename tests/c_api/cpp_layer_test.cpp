@@ -1,0 +1,58 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+
+// The C++ layer's destructors, in the middle of things. (The rest of it is in header_test.cpp.)
+#include <onebit/onebit.hpp>
+#include <optional>
+
+#include "support/handles.hpp"
+
+using namespace onebit_test;
+
+namespace {
+
+// Two tensors, a bucket each.
+struct Problem {
+    std::vector<float> x = std::vector<float>(2000, 1), g = std::vector<float>(2000, 0.5f);
+
+    onebit_optimizer_t make(onebit_comm_t comm, RankLog& log, onebit_optimizer_kind_t kind) {
+        onebit_optimizer_config_t config = ONEBIT_OPTIMIZER_CONFIG_INIT(kind, 0.125);
+        config.bucket_size = 1000;
+        const onebit_tensor_t tensors[] = {ONEBIT_TENSOR_INIT(x.data(), g.data(), 1000),
+                                           ONEBIT_TENSOR_INIT(x.data() + 1000, g.data() + 1000, 1000)};
+        onebit_optimizer_t handle = nullptr;
+        ONEBIT_EXPECT_OK(log, onebit_optimizer_create(comm, &config, tensors, 2, &handle));
+        return handle;
+    }
+};
+
+using Owner = onebit::UniqueHandle<onebit_optimizer_t, onebit::finish_and_destroy>;
+
+} // namespace
+
+TEST_CASE("an optimizer's destructor ends the step that has begun", "[optimizer][cpp]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        for (onebit_optimizer_kind_t kind : {ONEBIT_OPTIMIZER_ADAM, ONEBIT_OPTIMIZER_ONEBIT_ADAM}) {
+            for (const bool all_ready : {false, true}) { // on the last rank, whose owner goes away; others step
+                log.context(std::string("kind ") + std::to_string(kind) + (all_ready ? ", all ready" : ""));
+                Problem problem;
+                const std::vector<float> before = problem.x;
+                const onebit_optimizer_t handle = problem.make(comm, log, kind);
+                std::optional<Owner> owner(std::in_place, handle);
+                ONEBIT_EXPECT_OK(log, onebit_optimizer_grad_ready(handle, 1));
+                if (all_ready || !log.last_rank()) ONEBIT_EXPECT_OK(log, onebit_optimizer_grad_ready(handle, 0));
+                if (!log.last_rank()) {
+                    const onebit_status_t status = onebit_optimizer_step(handle);
+                    ONEBIT_EXPECT(log, status == (all_ready ? ONEBIT_SUCCESS : ONEBIT_ERROR_INVALID_ARGUMENT));
+                    ONEBIT_EXPECT(log, all_ready || holds(onebit_last_error(), "tensors[0];no gradients;rank " +
+                                                                                   std::to_string(log.size() - 1)));
+                }
+                owner.reset();
+                ONEBIT_EXPECT(log, same_bits(problem.x, before) == !all_ready);
+                ONEBIT_EXPECT(log, log.same_on_all(problem.x.data(), problem.x.size() * sizeof(float)));
+                ONEBIT_EXPECT_STATUS(log, ONEBIT_ERROR_INVALID_HANDLE, onebit_optimizer_step(handle)); // released
+            }
+        }
+    });
+}
