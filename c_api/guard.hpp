@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "c_api/handle_table.hpp"
+#include "core/float_environment.hpp"
 #include "core/status.hpp"
 #include "core/structs.hpp"
 
@@ -15,9 +16,11 @@ namespace onebit {
 /// Hands a Status to a C caller: keeps its message for onebit_last_error and returns its code.
 onebit_status_t report(const Status& status) noexcept;
 
-/// The one way from C into the library: no exception leaves it.
+/// The one way from C into the library: no exception leaves it, and the caller's floating-point environment stays
+/// outside.
 template <typename Body>
 onebit_status_t guard(const Body& body) noexcept {
+    const FloatEnvironment environment;
     return report(catch_exceptions(body));
 }
 
