@@ -34,7 +34,7 @@ packages_of() {
         build) echo g++ cmake ninja-build pkg-config libhwy-dev libxxhash-dev libhwloc-dev nlohmann-json3-dev ;;
         openmpi) echo libopenmpi-dev openmpi-bin ;;
         mpich) echo libmpich-dev mpich ;;
-        test) echo catch2 python3 iproute2 procps gfortran ;;
+        test) echo catch2 python3 iproute2 procps gfortran abigail-tools ;;
         bench) echo libbenchmark-dev libcli11-dev ;;
         simulation) echo libsimgrid-dev ;;
         clang) echo clang ;;

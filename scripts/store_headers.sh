@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# Copyright 2026 The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+
+# Stores the public headers as those of their version, MAJOR.MINOR, in tests/abi, where the tests find what programs were
+# compiled against: when a minor version is released, and before that whenever its structs have changed. Headers of a
+# version that has been released (the tag vMAJOR.MINOR.0) are not replaced.
+
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+if [[ ${1-} == -h || ${1-} == --help || $# -gt 0 ]]; then
+    echo "usage: scripts/store_headers.sh"
+    exit 0
+fi
+
+number() {
+    sed -n "s/^#define ONEBIT_VERSION_$1 \([0-9]*\)$/\1/p" include/onebit/onebit.h
+}
+
+version=$(number MAJOR).$(number MINOR)
+if [[ -n $(git tag --list "v$version.0") ]]; then
+    echo "store_headers.sh: version $version has been released, and what programs were compiled against stays" >&2
+    exit 1
+fi
+stored=tests/abi/$version/include/onebit
+rm -rf "$stored"
+mkdir -p "$stored"
+cp include/onebit/*.h "$stored"
+echo "stored as $stored"

@@ -1,0 +1,686 @@
+/*
+ * onebit.h - compressed allreduce with error feedback, and the optimizers that need it.
+ *
+ * Copyright 2026 The onebit authors
+ * SPDX-License-Identifier: Apache-2.0
+ *
+ * The whole C contract of libonebit but for the functions that name types of others: onebit_mpi.h and onebit_nccl.h
+ * have those. Valid C11 and C++17.
+ *
+ * Read in this order: Status, Communicator, Allreduce (all that most programs need), then Error state, Optimizer.
+ *
+ * Words used throughout
+ *   collective     every rank of the communicator calls it, in the same order. A collective call that fails on one rank
+ *                  fails on every rank, with one status and a message that names the rank and what was wrong. (A rank
+ *                  that can't even begin, INVALID_HANDLE or BUSY, leaves the others waiting: they get TIMEOUT.)
+ *   local          concerns the calling rank alone.
+ *   transactional  a call that fails leaves the handle's error state as it was.
+ *   count          a number of elements, never of bytes.
+ *
+ * Thread safety: different handles may be used from different threads (over MPI only with MPI_THREAD_MULTIPLE). One
+ * handle belongs to one thread at a time: a second thread gets ONEBIT_ERROR_BUSY at once and disturbs nothing.
+ *
+ * Handles are numbers in disguise: they are never dereferenced and never reused, so that a destroyed one is always
+ * recognised (ONEBIT_ERROR_INVALID_HANDLE).
+ *
+ * Structs begin with their size and version, which the _INIT macros and the _init functions set, and grow at their end
+ * alone: programs and libraries of one SONAME go together whichever is the newer one. The library takes a struct of
+ * each earlier release: members that it lacks have their defaults, and no more than its size is written. It takes one
+ * of a later release, too: in what goes in, the members that this library doesn't know must be zero (else UNSUPPORTED),
+ * and in what comes out they are. The elements of an array all have the first one's size.
+ *
+ * TRANSPORT, TIMEOUT and INTERNAL break a handle: messages may still be under way. Each later call on it returns the
+ * same status; all that is left to do is to destroy it. Any call that allocates may return OUT_OF_MEMORY, any call at
+ * all INTERNAL.
+ *
+ * Papers: [1-bit Adam] arXiv 2102.02888; [LAMB] arXiv 1904.00962; [1-bit LAMB] arXiv 2104.06069; [0/1 Adam] arXiv
+ * 2202.06009; [EF] Zheng et al., NeurIPS 2019.
+ */
+#ifndef ONEBIT_ONEBIT_H
+#define ONEBIT_ONEBIT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define ONEBIT_VERSION_MAJOR 0
+#define ONEBIT_VERSION_MINOR 1
+#define ONEBIT_VERSION_PATCH 0
+/* Of the header; onebit_version_number() is the library's. */
+#define ONEBIT_VERSION_NUMBER (10000 * ONEBIT_VERSION_MAJOR + 100 * ONEBIT_VERSION_MINOR + ONEBIT_VERSION_PATCH)
+
+#if defined(__GNUC__)
+#define ONEBIT_API __attribute__((visibility("default")))
+#else
+#define ONEBIT_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#define ONEBIT_NOEXCEPT noexcept
+#define ONEBIT_ENUM_INT : int /* as in C: any int may come in, and is checked */
+#else
+#define ONEBIT_NOEXCEPT
+#define ONEBIT_ENUM_INT
+#endif
+
+/* ------------------------------------------------------------------------------------------------- Status ---- */
+
+typedef enum onebit_status ONEBIT_ENUM_INT {
+    ONEBIT_SUCCESS = 0,
+    ONEBIT_ERROR_INVALID_ARGUMENT = 1, /* NULL, misaligned, out of range, or not as documented */
+    ONEBIT_ERROR_INVALID_HANDLE = 2,   /* NULL, destroyed, or never a handle of this type */
+    ONEBIT_ERROR_MISMATCH = 3,         /* the ranks passed different counts, types or settings */
+    ONEBIT_ERROR_NONFINITE = 4,        /* a NaN or an infinity in some rank's values */
+    ONEBIT_ERROR_BUSY = 5,             /* in use by another thread, or a started operation is not finished */
+    ONEBIT_ERROR_BAD_STATE = 6,        /* a saved state is truncated, corrupt or of another shape */
+    ONEBIT_ERROR_IO = 7,               /* a file could not be read or written */
+    ONEBIT_ERROR_UNSUPPORTED = 8,      /* valid, but not in this build or this version */
+    ONEBIT_ERROR_OUT_OF_MEMORY = 9,
+    ONEBIT_ERROR_TRANSPORT = 10, /* MPI or NCCL reported an error, or a peer is gone; the handle is broken */
+    ONEBIT_ERROR_TIMEOUT = 11,   /* a peer did not answer in time; the handle is broken */
+    ONEBIT_ERROR_INTERNAL = 12   /* a GPU failed, as the message says; else a bug in onebit: please report it */
+} onebit_status_t;
+
+/* The constant's name, e.g. "ONEBIT_ERROR_BUSY"; "unknown status" for any other value. Local; never NULL. */
+ONEBIT_API const char* onebit_status_string(onebit_status_t status) ONEBIT_NOEXCEPT;
+
+/* What went wrong in this thread's last onebit call that failed; "" if none did. The text belongs to the library and
+ * lasts until this thread's next failing call. Local; never NULL. */
+ONEBIT_API const char* onebit_last_error(void) ONEBIT_NOEXCEPT;
+
+/* The library's version, "MAJOR.MINOR.PATCH". Local; never NULL. */
+ONEBIT_API const char* onebit_version(void) ONEBIT_NOEXCEPT;
+
+/* The same as a number, 10000 MAJOR + 100 MINOR + PATCH. Local. */
+ONEBIT_API int onebit_version_number(void) ONEBIT_NOEXCEPT;
+
+/* ------------------------------------------------------------------------------------------- Communicator ---- */
+
+/* A group of ranks and the way they talk. Made from an MPI communicator (onebit_mpi.h), over NCCL
+ * (onebit_nccl.h) or in one process (below). The environment is read when one is created (README.md, "Environment"). */
+typedef struct onebit_comm_opaque* onebit_comm_t;
+
+/* Creates `ranks` communicators whose ranks are threads of this process: rank r is used from one thread, through
+ * comms[r]. For tests and for programs that are parallel within one process. Local; does not block.
+ *   ranks  at least 1
+ *   comms  [out] array of `ranks` handles; the caller destroys each
+ * INVALID_ARGUMENT, OUT_OF_MEMORY; also INVALID_ARGUMENT for an environment variable with an impossible value. */
+ONEBIT_API onebit_status_t onebit_comm_create_loopback(int ranks, onebit_comm_t* comms) ONEBIT_NOEXCEPT;
+
+/* This rank's number, 0 to size - 1, and the number of ranks. Local. INVALID_ARGUMENT, INVALID_HANDLE. */
+ONEBIT_API onebit_status_t onebit_comm_rank(onebit_comm_t comm, int* rank) ONEBIT_NOEXCEPT;
+ONEBIT_API onebit_status_t onebit_comm_size(onebit_comm_t comm, int* size) ONEBIT_NOEXCEPT;
+
+typedef struct onebit_comm_info {
+    size_t size;        /* [in] sizeof(onebit_comm_info_t) */
+    uint32_t version;   /* [in] ONEBIT_COMM_INFO_VERSION */
+    uint32_t nodes;     /* that the ranks are on: they share memory there, or are to count as one (ONEBIT_NODE_SIZE) */
+    char transport[32]; /* "loopback", "mpi", "nccl"; "nccl+mpi": NCCL inside a node and MPI between nodes */
+    char reason[288];   /* why this one, where onebit_comm_create_gpu chose it; else "" */
+} onebit_comm_info_t;
+
+#define ONEBIT_COMM_INFO_VERSION 1
+#define ONEBIT_COMM_INFO_INIT                                           \
+    {                                                                   \
+        sizeof(onebit_comm_info_t), ONEBIT_COMM_INFO_VERSION, 0, {0}, { \
+            0                                                           \
+        }                                                               \
+    }
+
+/* What ONEBIT_COMM_INFO_INIT says, for languages without macros. This and the other _init functions are local.
+ *   size  sizeof *info: no more is written
+ * INVALID_ARGUMENT (NULL, or a size that no release has given the struct; nothing is written). */
+ONEBIT_API onebit_status_t onebit_comm_info_init(onebit_comm_info_t* info, size_t size) ONEBIT_NOEXCEPT;
+
+/* Fills *info. Local; does not block. INVALID_ARGUMENT, INVALID_HANDLE, BUSY (another thread is in a call). */
+ONEBIT_API onebit_status_t onebit_comm_get_info(onebit_comm_t comm, onebit_comm_info_t* info) ONEBIT_NOEXCEPT;
+
+/* Measures how long an allreduce takes between these very ranks in each of its forms, dense and compressed, from few
+ * elements to many. From then on handles of the kind ONEBIT_ALGORITHM_AUTO that are created from `comm` are of the
+ * quickest form for their size. Without it the first such handle of 1024 elements or more, over MPI, measures for a few
+ * tenths of a second, longer where ranks share cores, and uses 20 MiB meanwhile; larger handles than 2^20 elements
+ * measure up to four times their size, 2^24 elements at most, and use about five times as many floats as the largest.
+ * Where compression barely pays, the choice may then differ from run to run, and with it a result's bits. The same in
+ * every run are a table and, with ONEBIT_MEASURE=0, an estimate that supposes 10 Gbit/s between nodes. `path` keeps the
+ * table for later runs (ONEBIT_TUNING; README.md, "Tuning"). Collective; blocks.
+ *   max_count  elements of the largest call, at least the number of ranks; larger ones are extrapolated; memory for
+ *              about five times as many floats is used meanwhile. The same on every rank
+ *   seconds    more than 0: about how long it may take, if that is enough for three calls of each form and size. The
+ *              same on every rank
+ *   path       NULL, or the file that rank 0 writes the table to, in place of an earlier one; on other ranks ignored
+ *
+ * INVALID_ARGUMENT, INVALID_HANDLE, MISMATCH, IO (the table is in use, but not written), OUT_OF_MEMORY, TRANSPORT,
+ * TIMEOUT (a rank that vanished, unless MPI blocks in a dense sum meanwhile: onebit_tune has a --limit for that).
+ * Nothing changes but in the case of IO. */
+ONEBIT_API onebit_status_t onebit_comm_tune(onebit_comm_t comm, uint64_t max_count, double seconds,
+                                            const char* path) ONEBIT_NOEXCEPT;
+
+/* Memory for sendbuf and recvbuf that the ranks of a node see of each other. Two kinds of calls then read each other's
+ * values in their place, if on every rank of the node they lie there (anywhere in such memory of its communicator):
+ * exact averages of 2048 elements or more inside one node, sendbuf and recvbuf, in half to three quarters of the time,
+ * and ONEBIT_ALGORITHM_TWO_LEVEL, sendbuf alone, in about three quarters (info.transport says so). Where there is
+ * nobody to share it with (a rank for each node, nodes of different sizes, of more than 1024 ranks) or sharing fails
+ * (ONEBIT_LOG tells), it is memory as any other, in huge pages. Ask for a few large pieces: each is a mapping per rank
+ * of the node in every one of them. After fork the child's writes are seen by all, too. Collective; blocks.
+ *   bytes   at least 1; may differ between ranks. A container's limit is not looked at
+ *   memory  [out] zeroed, aligned to 64 bytes, on the host; the caller's until onebit_mem_free. NULL on failure
+ * It stays after onebit_comm_destroy. INVALID_ARGUMENT, INVALID_HANDLE, OUT_OF_MEMORY, TRANSPORT, TIMEOUT. */
+ONEBIT_API onebit_status_t onebit_mem_alloc(onebit_comm_t comm, size_t bytes, void** memory) ONEBIT_NOEXCEPT;
+
+/* Frees it; NULL is accepted. Local, from any thread, at any time but during a call of this rank that has a buffer in
+ * it; others' calls don't mind. The system has it back once all ranks have freed theirs. INVALID_ARGUMENT (not from
+ * onebit_mem_alloc, or freed already). */
+ONEBIT_API onebit_status_t onebit_mem_free(void* memory) ONEBIT_NOEXCEPT;
+
+/* Releases the handle; NULL is accepted. What was created from it stays usable until it is destroyed itself.
+ * Collective over MPI (MPI_Comm_free), to be called before MPI_Finalize, and over NCCL; local in one process.
+ * INVALID_HANDLE. */
+ONEBIT_API onebit_status_t onebit_comm_destroy(onebit_comm_t comm) ONEBIT_NOEXCEPT;
+
+/* ---------------------------------------------------------------------------------------------- Allreduce ---- */
+
+/* A persistent allreduce: planned once, run many times, as MPI_Allreduce_init and FFTW plans are. It averages `count`
+ * elements over the ranks, sending one bit for each instead of 32, and carries what each message could not express
+ * into the next call (error feedback, at the worker and at the server) [1-bit Adam, section 4; EF]. */
+typedef struct onebit_allreduce_opaque* onebit_allreduce_t;
+
+typedef enum onebit_datatype ONEBIT_ENUM_INT {
+    ONEBIT_FLOAT32 = 0,
+    ONEBIT_FLOAT16 = 1, /* IEEE binary16; an optimizer's gradients and copies; an allreduce: UNSUPPORTED */
+    ONEBIT_BFLOAT16 = 2 /* likewise */
+} onebit_datatype_t;
+
+typedef enum onebit_memory ONEBIT_ENUM_INT {
+    ONEBIT_MEMORY_HOST = 0,
+    ONEBIT_MEMORY_CUDA = 1 /* of a GPU, the one that config.stream is of; UNSUPPORTED in a build without CUDA, on a
+                              machine without a GPU, on a GPU that the library has no code for, and with BRUCK and
+                              RING; TWO_LEVEL becomes PIPELINED where there is no NCCL inside the nodes */
+} onebit_memory_t;
+
+typedef enum onebit_algorithm ONEBIT_ENUM_INT {
+    ONEBIT_ALGORITHM_AUTO = 0,      /* the library chooses and says why (onebit_allreduce_get_info) */
+    ONEBIT_ALGORITHM_DENSE = 1,     /* exact average, nothing compressed; the error state is neither used nor changed */
+    ONEBIT_ALGORITHM_FLAT = 2,      /* compressed: every rank serves one chunk, two exchanges in all */
+    ONEBIT_ALGORITHM_PIPELINED = 3, /* the same, with the same result to the bit, in pieces (ONEBIT_PIECE) some of which
+                                       travel while others are computed: as quick or quicker */
+    ONEBIT_ALGORITHM_TWO_LEVEL = 4, /* exact average inside each node, through shared memory or over NCCL, and
+                                       compressed between nodes: fewer bytes there and a smaller error. Becomes
+                                       PIPELINED where there is one node, or one rank on each, or nodes have different
+                                       numbers of ranks. An error state of its own: a handle has either this form or
+                                       the others */
+    ONEBIT_ALGORITHM_BRUCK = 5,     /* FLAT, with the same result to the bit, whose messages travel through other ranks,
+                                       many as one (ONEBIT_RADIX): for hundreds of ranks and few values. Only where the
+                                       handle was created with it */
+    ONEBIT_ALGORITHM_RING = 6       /* PIPELINED, with the same result to the bit, whose averages travel from rank to
+                                       rank instead of straight to each: for racks whose links to each other are slower
+                                       than their hosts' together. Likewise */
+} onebit_algorithm_t;
+
+typedef enum onebit_codec ONEBIT_ENUM_INT {
+    ONEBIT_CODEC_SIGN = 0 /* one sign bit per element and a scale (docs/WIRE_FORMAT.md) */
+} onebit_codec_t;
+
+/* The magnitude that stands for a group's elements. */
+typedef enum onebit_scale ONEBIT_ENUM_INT {
+    ONEBIT_SCALE_L2 = 0, /* root mean square, the default: the papers' choice, and the better one where it was measured
+                            (docs/ARCHITECTURE.md, "Defaults") */
+    ONEBIT_SCALE_L1 = 1  /* mean magnitude: the least-squares optimum for a sign code; leaves an error smaller than the
+                            values whatever they are, where L2 may not if a few are far larger than the rest */
+} onebit_scale_t;
+
+/* The elements that share a scale. */
+typedef enum onebit_group ONEBIT_ENUM_INT {
+    ONEBIT_GROUP_BLOCK = 0, /* 4096 elements, the default: 0.8 % more bytes, far less error where magnitudes differ */
+    ONEBIT_GROUP_TENSOR = 1 /* the worker's whole buffer, and each server chunk: the papers' choice */
+} onebit_group_t;
+
+/* What each call makes sure of before it changes the error state or (but see onebit_allreduce_run) recvbuf. */
+typedef enum onebit_check ONEBIT_ENUM_INT {
+    ONEBIT_CHECK_FULL = 0, /* every argument and every value, agreed between the ranks in 16 to 64 bytes to each peer;
+                              the call is transactional. Values are looked at as they are encoded, for which the error
+                              is kept twice; fewer than 2^22 (ONEBIT_SECOND_ERROR), and those in a GPU's memory, under a
+                              mask or dense, are read once more instead, but for dense ones that go through shared
+                              memory from 2^18 on, where no rank has them in place; and for up to 2^16 of a handle
+                              that is dense for good and doesn't go through shared memory: their sum tells, and ranks
+                              agree only if it isn't finite */
+    ONEBIT_CHECK_NONE = 1, /* nothing: the caller guarantees valid pointers and finite values on every rank */
+    ONEBIT_CHECK_FULL_LOW_MEMORY = 2 /* as FULL, but the error is kept once: what is encoded is read once more */
+} onebit_check_t;
+
+typedef struct onebit_allreduce_config {
+    size_t size;                /* sizeof(onebit_allreduce_config_t) */
+    uint32_t version;           /* ONEBIT_ALLREDUCE_CONFIG_VERSION */
+    uint32_t threads;           /* of OpenMP, this rank's own; 0: ONEBIT_THREADS, else 1 */
+    uint64_t count;             /* elements, at least the number of ranks; the same on every rank */
+    onebit_datatype_t datatype; /* the same on every rank, as is all that follows */
+    onebit_memory_t memory;     /* where sendbuf and recvbuf lie */
+    onebit_algorithm_t algorithm;
+    onebit_codec_t codec;
+    onebit_scale_t scale;
+    onebit_group_t group;
+    onebit_check_t check;
+    uint32_t reserved; /* 0 */
+    void* stream;      /* ONEBIT_MEMORY_CUDA: the cudaStream_t, this rank's own, that the handle's work goes into, NULL:
+                          the default stream of the device that is current when the handle is created. It outlives the
+                          handle */
+} onebit_allreduce_config_t;
+
+#define ONEBIT_ALLREDUCE_CONFIG_VERSION 1
+/* The defaults for `count_` elements; change members by name afterwards. */
+#define ONEBIT_ALLREDUCE_CONFIG_INIT(count_)                                                                       \
+    {                                                                                                              \
+        sizeof(onebit_allreduce_config_t), ONEBIT_ALLREDUCE_CONFIG_VERSION, 0, (uint64_t)(count_), ONEBIT_FLOAT32, \
+            ONEBIT_MEMORY_HOST, ONEBIT_ALGORITHM_AUTO, ONEBIT_CODEC_SIGN, ONEBIT_SCALE_L2, ONEBIT_GROUP_BLOCK,     \
+            ONEBIT_CHECK_FULL, 0, NULL                                                                             \
+    }
+
+/* The same as a function. INVALID_ARGUMENT, as for onebit_comm_info_init. */
+ONEBIT_API onebit_status_t onebit_allreduce_config_init(onebit_allreduce_config_t* config, size_t size,
+                                                        uint64_t count) ONEBIT_NOEXCEPT;
+
+/* Plans an allreduce and allocates all that its operations will ever use: at most 4d + 4d/n bytes of error state and
+ * d/2 bytes of workspace (set_mask's d/8 included) for d elements and n <= 1024 ranks, plus less than 1 MiB; with
+ * ONEBIT_CHECK_FULL, from ONEBIT_SECOND_ERROR elements on, 4d + 4d/n more workspace for a second error state (while
+ * AUTO measures, whatever the check); on two levels also at most 8 MiB for each rank that others share its memory with
+ * (64 KiB for each of more than 128 ranks of a node), in memory that the node shares, or over NCCL 8 MiB for each rank
+ * of the node (of the default ONEBIT_PIECE); dense for good, with all ranks on one node, 2 MiB of the memory that they
+ * share (16 KiB for each of more than 128 ranks), if there are as many; with BRUCK d/4 more for each time that n can be
+ * divided by the radix, rounded up, before 1 is left. With ONEBIT_MEMORY_CUDA all of it on the GPU, over MPI with up to
+ * d bytes of pinned memory of the host; and DENSE takes 8d bytes more there, from its first use on, over MPI with up to
+ * 16d pinned. Collective; blocks.
+ *   config     read, not kept
+ *   allreduce  [out] the handle; set to NULL on failure
+ * INVALID_ARGUMENT (among them count 0 and count < ranks), INVALID_HANDLE, MISMATCH, UNSUPPORTED, OUT_OF_MEMORY,
+ * TRANSPORT, TIMEOUT. */
+ONEBIT_API onebit_status_t onebit_allreduce_create(onebit_comm_t comm, const onebit_allreduce_config_t* config,
+                                                   onebit_allreduce_t* allreduce) ONEBIT_NOEXCEPT;
+
+/* recvbuf = average over the ranks of sendbuf, the same bits on every rank; compressed, also the same whatever the ISA,
+ * the MPI and the number of threads (dense, the order of summation may be MPI's, or of few values in pairs; it is the
+ * ranks' where info.transport says "shared ..."). Collective; blocks; transactional.
+ *   sendbuf  [in] count elements, aligned to the element's size, in config.memory; the caller's
+ *   recvbuf  [out] count elements, likewise; either == sendbuf (in place) or not overlapping it
+ * A call that is refused leaves both as they were, but in two cases. Where finite values and the error together
+ * overflow float32, the call fails with NONFINITE on every rank after the encoding, resets the error state and leaves
+ * recvbuf unspecified. And with ONEBIT_CHECK_FULL a value that is not finite among 2^18 or more that go through shared
+ * memory (info.transport) leaves recvbuf unspecified, if no rank has sendbuf there. TIMEOUT can't interrupt a dense sum
+ * that MPI blocks in. After TIMEOUT or TRANSPORT, MPI, or another rank that sees them, may still touch both buffers of
+ * a dense sum, and another rank read a sendbuf of two levels that it sees (onebit_mem_alloc): keep them, as they are,
+ * until MPI_Finalize.
+ *
+ * In a GPU's memory (which may be managed) sendbuf is read in order with config.stream's work. recvbuf is written in
+ * order with it, and may still be when the call returns: work that is put into the stream after the call sees it. The
+ * call waits for what the stream was given before it, time that ONEBIT_TIMEOUT counts. With ONEBIT_CHECK_NONE it
+ * returns when all of it is in the stream, over NCCL without waiting for anything there but the handle's call before:
+ * that an error has overflowed is told by the handle's next run, start or wait instead, on every rank (NONFINITE; run
+ * and start do nothing else then; a wait for it is collective), unless a state is loaded first. The same result, to the
+ * bit, as on the host, but for the order of a dense sum. The device that is current doesn't matter, and stays. What
+ * fails on the device is INTERNAL. No call on a handle can be captured into a graph: between cudaStreamBeginCapture and
+ * cudaStreamEndCapture of config.stream run is UNSUPPORTED, puts nothing into the stream and changes nothing, and test
+ * and wait leave what was started for later. The others hear that run was refused; but over NCCL, or with
+ * ONEBIT_CHECK_NONE, they wait for this rank's call.
+ *
+ * INVALID_ARGUMENT, INVALID_HANDLE, NONFINITE, MISMATCH, BUSY, UNSUPPORTED (a stream that is captured), TRANSPORT,
+ * TIMEOUT. */
+ONEBIT_API onebit_status_t onebit_allreduce_run(onebit_allreduce_t allreduce, const void* sendbuf,
+                                                void* recvbuf) ONEBIT_NOEXCEPT;
+
+/* The same in three parts, so that the caller can compute meanwhile. start returns at once; the buffers belong to the
+ * operation until it is finished. Errors of start's arguments and values are reported, on every rank, by the test or
+ * wait that finishes the operation; start itself returns only INVALID_HANDLE and BUSY (with ONEBIT_CHECK_NONE also
+ * INVALID_ARGUMENT, and, as over NCCL, UNSUPPORTED; and how a run before it ended that returned earlier, for which it
+ * waits).
+ * test does a slice of work, never waits, knows no timeout, and sets *done to 1 when the operation is finished (and
+ * then returns its status), else to 0. wait finishes it. With nothing started both return SUCCESS, test with *done = 1,
+ * as MPI does. Otherwise their statuses are run's. Hosts make progress only inside test and wait. Handles in flight at
+ * the same time don't disturb each other, but a wait advances its own handle alone: finish them in the same order on
+ * every rank, or poll all with test. start and the finishing call are collective; a dense operation is begun by start
+ * on all ranks or by run on all (else MISMATCH; where the sum tells, ONEBIT_CHECK_FULL, either way). */
+ONEBIT_API onebit_status_t onebit_allreduce_start(onebit_allreduce_t allreduce, const void* sendbuf,
+                                                  void* recvbuf) ONEBIT_NOEXCEPT;
+ONEBIT_API onebit_status_t onebit_allreduce_test(onebit_allreduce_t allreduce, int* done) ONEBIT_NOEXCEPT;
+ONEBIT_API onebit_status_t onebit_allreduce_wait(onebit_allreduce_t allreduce) ONEBIT_NOEXCEPT;
+
+/* Takes effect with the next call: dense in the warm-up stage, compressed afterwards, through one handle, which must
+ * have been created with a compressed one (or AUTO that chose it). Local, but to be called on every rank: ranks
+ * that differ get MISMATCH from the next call (with ONEBIT_CHECK_FULL). AUTO is INVALID_ARGUMENT here.
+ * INVALID_ARGUMENT, INVALID_HANDLE, BUSY. */
+ONEBIT_API onebit_status_t onebit_allreduce_set_algorithm(onebit_allreduce_t allreduce,
+                                                          onebit_algorithm_t algorithm) ONEBIT_NOEXCEPT;
+
+/* Declares which elements are ever nonzero. A sign code cannot say zero: an element outside the mask has no part in
+ * any scale, its error stays zero and its compressed result is exactly zero, whatever the input. Zeroes those
+ * elements' errors. Collective; blocks; transactional.
+ *   mask  [in] ceil(count / 32) words, element 32 w + i in bit i of word w, 1: takes part; NULL: all take part. The
+ *         same on every rank. Copied.
+ * INVALID_ARGUMENT (a handle that is dense for good), INVALID_HANDLE, MISMATCH, BUSY, OUT_OF_MEMORY, TRANSPORT,
+ * TIMEOUT. */
+ONEBIT_API onebit_status_t onebit_allreduce_set_mask(onebit_allreduce_t allreduce,
+                                                     const uint32_t* mask) ONEBIT_NOEXCEPT;
+
+typedef struct onebit_allreduce_info {
+    size_t size;                  /* [in] sizeof(onebit_allreduce_info_t) */
+    uint32_t version;             /* [in] ONEBIT_ALLREDUCE_INFO_VERSION */
+    uint32_t threads;             /* of OpenMP */
+    uint64_t calls;               /* finished with success, or in a GPU's stream without a failure yet */
+    uint64_t bytes_sent;          /* by this rank to others, in all, whatever for: data, agreement, saving */
+    uint64_t last_bytes_sent;     /* by the last call that finished with success */
+    uint64_t dense_bytes;         /* what a float32 ring allreduce would send per call: 2 (n-1)/n * 4 * count */
+    uint64_t state_bytes;         /* allocated for the error state */
+    uint64_t workspace_bytes;     /* allocated for all else */
+    onebit_algorithm_t algorithm; /* what the next call will use; never AUTO */
+    char transport[32];           /* "loopback", "mpi", "nccl"; of a GPU's memory "mpi, staged", "mpi, direct", and with
+                                     NCCL inside the nodes "nccl+mpi, staged", "nccl+mpi, direct"; of exact averages
+                                     inside one node "mpi, shared memory"; of these and of two levels "mpi, shared
+                                     buffers" where in the last one this rank's node read its values where they lie */
+    char kernels[16];             /* "reference", "sse4", "avx2", "avx512", ... */
+    char reason[260];             /* why this algorithm */
+} onebit_allreduce_info_t;
+
+#define ONEBIT_ALLREDUCE_INFO_VERSION 1
+#define ONEBIT_ALLREDUCE_INFO_INIT                                                                                  \
+    {                                                                                                               \
+        sizeof(onebit_allreduce_info_t), ONEBIT_ALLREDUCE_INFO_VERSION, 0, 0, 0, 0, 0, 0, 0, ONEBIT_ALGORITHM_AUTO, \
+            {0}, {0}, {                                                                                             \
+            0                                                                                                       \
+        }                                                                                                           \
+    }
+
+/* The same as a function. INVALID_ARGUMENT, as for onebit_comm_info_init. */
+ONEBIT_API onebit_status_t onebit_allreduce_info_init(onebit_allreduce_info_t* info, size_t size) ONEBIT_NOEXCEPT;
+
+/* Fills *info. Local; does not block. INVALID_ARGUMENT, INVALID_HANDLE, BUSY (another thread is in a call). */
+ONEBIT_API onebit_status_t onebit_allreduce_get_info(onebit_allreduce_t allreduce,
+                                                     onebit_allreduce_info_t* info) ONEBIT_NOEXCEPT;
+
+/* Releases the handle and all it owns; NULL is accepted. Collective over MPI (MPI_Comm_free; where memory is shared, on
+ * two levels or dense, a rank also waits for the others, ONEBIT_TIMEOUT at most for each handle: destroy them in the
+ * same order everywhere), before MPI_Finalize; over NCCL likewise, waiting.
+ * How a run ended that returned earlier (ONEBIT_CHECK_NONE, a GPU's memory) is waited for, but not told.
+ * INVALID_HANDLE; BUSY while a started operation is not finished, UNSUPPORTED while the end of a run is in a stream
+ * that is captured (nothing is released then). */
+ONEBIT_API onebit_status_t onebit_allreduce_destroy(onebit_allreduce_t allreduce) ONEBIT_NOEXCEPT;
+
+/* -------------------------------------------------------------------------------------------- Error state ---- */
+
+/* The state is what has not been delivered yet: the worker error (count elements, every rank) and the server error
+ * (this rank's chunk). Training that is resumed without it loses that much of its gradient.
+ * In a GPU's memory these calls, set_algorithm and set_mask wait until the stream has come to the end of the handle's
+ * last call (TIMEOUT, TRANSPORT and INTERNAL are then possible), and are UNSUPPORTED while the stream is captured: on
+ * this rank alone, whom the others wait for in those that are collective. */
+
+/* Sets both errors to zero. Local, but to be called on every rank. INVALID_HANDLE, BUSY. */
+ONEBIT_API onebit_status_t onebit_allreduce_reset(onebit_allreduce_t allreduce) ONEBIT_NOEXCEPT;
+
+/* Copies the errors out; those of a handle that is dense for good are zero, its server chunk empty. Local. Where
+ * `worker` is not NULL, count floats are written to it; where `server` is not NULL, as many as *server_count says.
+ * server_begin, server_count (each may be NULL): this rank's chunk, in elements. INVALID_HANDLE, BUSY. */
+ONEBIT_API onebit_status_t onebit_allreduce_get_error(onebit_allreduce_t allreduce, float* worker, float* server,
+                                                      uint64_t* server_begin, uint64_t* server_count) ONEBIT_NOEXCEPT;
+
+/* The saved state as bytes, for a checkpoint of the caller's own: self-describing, checked when it is loaded, of the
+ * same meaning on every ISA (docs/WIRE_FORMAT.md, "Saved state"). state_size and pack are local; unpack is collective,
+ * blocks and is transactional: if any rank's bytes don't fit, no rank's state changes. The mask is not in it: set the
+ * same one first (another is BAD_STATE). States that were packed after different numbers of calls are MISMATCH.
+ *   buffer  host memory, any alignment; `bytes` of it, for pack at least what state_size said
+ * INVALID_ARGUMENT, INVALID_HANDLE, BUSY, OUT_OF_MEMORY; unpack also BAD_STATE, MISMATCH, TRANSPORT, TIMEOUT. */
+ONEBIT_API onebit_status_t onebit_allreduce_state_size(onebit_allreduce_t allreduce, uint64_t* bytes) ONEBIT_NOEXCEPT;
+ONEBIT_API onebit_status_t onebit_allreduce_pack_state(onebit_allreduce_t allreduce, void* buffer,
+                                                       uint64_t bytes) ONEBIT_NOEXCEPT;
+ONEBIT_API onebit_status_t onebit_allreduce_unpack_state(onebit_allreduce_t allreduce, const void* buffer,
+                                                         uint64_t bytes) ONEBIT_NOEXCEPT;
+
+/* The same to and from files, one per rank: PREFIX.RANK-of-SIZE.onebit. A save never harms an earlier one: all ranks
+ * write NAME.new; once all are on disk each moves the earlier file to NAME.previous and the new one to NAME; if that
+ * fails anywhere all move back; NAME.previous is then removed. Only a crash in that last moment leaves files of two
+ * saves, which load refuses (MISMATCH), the earlier ones whole as NAME.previous. The next call after a load continues
+ * exactly, bit for bit. Collective; block; transactional. As for unpack, and IO. */
+ONEBIT_API onebit_status_t onebit_allreduce_save(onebit_allreduce_t allreduce, const char* prefix) ONEBIT_NOEXCEPT;
+ONEBIT_API onebit_status_t onebit_allreduce_load(onebit_allreduce_t allreduce, const char* prefix) ONEBIT_NOEXCEPT;
+
+/* ---------------------------------------------------------------------------------------------- Optimizer ---- */
+
+/* Five optimizers over a list of tensors, which are registered once and exchanged as one buffer or a few. What each
+ * computes, formula by formula, is in docs/OPTIMIZERS.md. Parameters must be equal on every rank at the start, and are
+ * so again after every step that exchanges something (all steps but 0/1 Adam's local ones). */
+typedef struct onebit_optimizer_opaque* onebit_optimizer_t;
+
+typedef enum onebit_optimizer_kind ONEBIT_ENUM_INT {
+    ONEBIT_OPTIMIZER_ADAM = 0,         /* AdamW: gradients averaged exactly, every step */
+    ONEBIT_OPTIMIZER_ONEBIT_ADAM = 1,  /* the same until the freeze, compressed momentum then [1-bit Adam, alg. 1] */
+    ONEBIT_OPTIMIZER_LAMB = 2,         /* gradients averaged exactly, every step; one trust ratio per tensor [LAMB] */
+    ONEBIT_OPTIMIZER_ONEBIT_LAMB = 3,  /* the same until the freeze, compressed momentum then [1-bit LAMB, alg. 1] */
+    ONEBIT_OPTIMIZER_ZERO_ONE_ADAM = 4 /* rarer and rarer exact rounds, compressed ones between them; after the freeze
+                                          rarer and rarer rounds at all [0/1 Adam, alg. 1] */
+} onebit_optimizer_kind_t;
+
+/* One tensor: what LAMB calls a layer. In config.memory, aligned to the element's size, contiguous, the caller's; the
+ * pointers must stay valid. Nothing of what the tensors name may overlap: INVALID_ARGUMENT. */
+typedef struct onebit_tensor {
+    size_t size;                     /* sizeof(onebit_tensor_t) */
+    uint32_t version;                /* ONEBIT_TENSOR_VERSION */
+    uint32_t group;                  /* index into config.groups; 0 where there are none */
+    uint64_t count;                  /* elements, at least 1 */
+    float* parameters;               /* the master copy; read and written by each step */
+    const void* gradients;           /* read by each step; NULL: to be given by onebit_optimizer_set_gradients */
+    onebit_datatype_t gradient_type; /* of gradients */
+    onebit_datatype_t copy_type;     /* of copy */
+    void* copy;                      /* NULL, or where each step writes the parameters, rounded to copy_type */
+    const char* name;                /* for messages; may be NULL; copied */
+} onebit_tensor_t;
+
+#define ONEBIT_TENSOR_VERSION 1
+#define ONEBIT_TENSOR_INIT(parameters_, gradients_, count_)                                                 \
+    {                                                                                                       \
+        sizeof(onebit_tensor_t), ONEBIT_TENSOR_VERSION, 0, (uint64_t)(count_), (parameters_), (gradients_), \
+            ONEBIT_FLOAT32, ONEBIT_FLOAT32, NULL, NULL                                                      \
+    }
+
+/* The same as a function. INVALID_ARGUMENT, as for onebit_comm_info_init. */
+ONEBIT_API onebit_status_t onebit_tensor_init(onebit_tensor_t* tensor, size_t size, float* parameters,
+                                              const void* gradients, uint64_t count) ONEBIT_NOEXCEPT;
+
+/* Settings that several tensors share. */
+typedef struct onebit_param_group {
+    size_t size;         /* sizeof(onebit_param_group_t) */
+    uint32_t version;    /* ONEBIT_PARAM_GROUP_VERSION */
+    int no_compress;     /* 1: its gradients are averaged exactly in every step, its tensors never freeze */
+    double lr;           /* learning rate, >= 0 */
+    double beta1, beta2; /* in [0, 1) */
+    double eps;          /* > 0, as a float too */
+    double weight_decay; /* decoupled: x -= lr * (m / (sqrt(v) + eps) + weight_decay * x); >= 0 */
+} onebit_param_group_t;
+
+#define ONEBIT_PARAM_GROUP_VERSION 1
+#define ONEBIT_PARAM_GROUP_INIT(lr_) \
+    { sizeof(onebit_param_group_t), ONEBIT_PARAM_GROUP_VERSION, 0, (lr_), 0.9, 0.999, 1e-8, 0.0 }
+
+/* The same as a function. INVALID_ARGUMENT, as for onebit_comm_info_init. */
+ONEBIT_API onebit_status_t onebit_param_group_init(onebit_param_group_t* group, size_t size, double lr) ONEBIT_NOEXCEPT;
+
+/* freeze_step: never by itself (onebit_optimizer_freeze still works); by the paper's rule [1-bit Adam, section 7.1]:
+ * after lr_warmup_steps, when |v_t|_1 / |v_(t - 1/(1-beta2))|_1 lies between 0.96 and 1/0.96. */
+#define ONEBIT_FREEZE_NEVER UINT64_MAX
+#define ONEBIT_FREEZE_AUTO 0
+
+/* bucket_size: a good one on the networks that were tried (docs/ARCHITECTURE.md has the figures). */
+#define ONEBIT_BUCKET_SIZE_SUGGESTED 1048576
+
+typedef struct onebit_optimizer_config {
+    size_t size;      /* sizeof(onebit_optimizer_config_t) */
+    uint32_t version; /* ONEBIT_OPTIMIZER_CONFIG_VERSION */
+    onebit_optimizer_kind_t kind;
+    double lr, beta1, beta2, eps, weight_decay; /* of all tensors where there are no groups; see onebit_param_group_t */
+    const onebit_param_group_t* groups;         /* NULL, or num_groups of them; read, not kept */
+    size_t num_groups;
+    int bias_correction;      /* 1: m and v as Adam corrects them, v after the freeze as at the freeze; 0: neither, as
+                                 DeepSpeed's 1-bit optimizers */
+    uint32_t threads;         /* of OpenMP, this rank's own; 0: ONEBIT_THREADS, else 1 */
+    double max_grad_norm;     /* the averaged gradient is scaled down to this L2 norm over all tensors; 0: it is not */
+    uint64_t freeze_step;     /* last warm-up step T_w >= 1, or one of the two above; kinds that freeze */
+    uint64_t lr_warmup_steps; /* no automatic freeze before this step */
+    onebit_scale_t scale;     /* of compressed exchanges */
+    onebit_group_t group;
+    double min_trust, max_trust; /* LAMB: bounds of a tensor's trust ratio, 0 <= min <= max */
+    double trust_beta;           /* 1-bit LAMB: of the trust ratio's running mean, in [0, 1) */
+    int momentum_scaling;        /* 1-bit LAMB: 1: momenta are brought to one magnitude before they share a
+                                    message; 0: as they are (to see what it is good for) */
+    onebit_memory_t memory;      /* where parameters, gradients and copies lie; the same on every rank. In a GPU's, over
+                                    NCCL, not with bucket_size: UNSUPPORTED */
+    uint64_t variance_updates;   /* 0/1 Adam: exact rounds before their interval doubles (kappa), >= 1 */
+    uint64_t local_step_scaler;  /* 0/1 Adam: steps after the freeze before the interval of rounds doubles, >= 1 */
+    uint64_t local_steps;        /* 0/1 Adam: the longest interval of rounds, >= 1 */
+    uint64_t bucket_size;        /* 0: all tensors are exchanged together, by step; else in buckets of about so many
+                                    elements, whole tensors, which onebit_optimizer_grad_ready can begin with: where
+                                    the network takes longer than the encoder, as a slow one does */
+    void* stream; /* ONEBIT_MEMORY_CUDA: the cudaStream_t, this rank's own, that the optimizer's work goes
+                     into, NULL: the default stream of the device that is current when the optimizer is
+                     created. It outlives the optimizer */
+} onebit_optimizer_config_t;
+
+#define ONEBIT_OPTIMIZER_CONFIG_VERSION 1
+#define ONEBIT_OPTIMIZER_CONFIG_INIT(kind_, lr_)                                                                   \
+    {                                                                                                              \
+        sizeof(onebit_optimizer_config_t), ONEBIT_OPTIMIZER_CONFIG_VERSION, (kind_), (lr_), 0.9, 0.999, 1e-8, 0.0, \
+            NULL, 0, 1, 0, 0.0, ONEBIT_FREEZE_AUTO, 0, ONEBIT_SCALE_L2, ONEBIT_GROUP_BLOCK, 0.01, 10.0, 0.9, 1,    \
+            ONEBIT_MEMORY_HOST, 16, 32768, 16, 0, NULL                                                             \
+    }
+
+/* The same as a function. INVALID_ARGUMENT, as for onebit_comm_info_init. */
+ONEBIT_API onebit_status_t onebit_optimizer_config_init(onebit_optimizer_config_t* config, size_t size,
+                                                        onebit_optimizer_kind_t kind, double lr) ONEBIT_NOEXCEPT;
+
+/* Registers the tensors and allocates the optimizer's state. Collective; blocks.
+ *   tensors      [in] array of num_tensors; read, not kept; the same counts, groups and gradient types in the same
+ *                order on every rank; in all at least as many elements as ranks (among those that are compressed, too)
+ *   optimizer    [out] the handle; set to NULL on failure
+ * With all ranks on one node, and no buckets, exact averages take besides at most 4 MiB of the memory that they share
+ * (or 32 KiB for each of more than 128 ranks). In a GPU's memory, where gradients aren't clipped, a second error state
+ * and a second set of messages are kept, as with buckets: gradients are looked at as they are encoded.
+ * INVALID_ARGUMENT, INVALID_HANDLE, MISMATCH, UNSUPPORTED, OUT_OF_MEMORY, TRANSPORT, TIMEOUT. */
+ONEBIT_API onebit_status_t onebit_optimizer_create(onebit_comm_t comm, const onebit_optimizer_config_t* config,
+                                                   const onebit_tensor_t* tensors, size_t num_tensors,
+                                                   onebit_optimizer_t* optimizer) ONEBIT_NOEXCEPT;
+
+/* One step with the gradients as they now are. Collective; blocks. A NaN or an infinity in any rank's gradients gives
+ * NONFINITE on every rank and changes nothing (info.skipped counts it): a dynamic loss scale can go on from there. So
+ * does a gradient whose square, once it is divided by the gradient scale, overflows float32: from 1.8e19 on.
+ * A step counts on all tensors or on none, whatever it exchanges them in. One that fails has changed no parameter,
+ * copy, moment, schedule or count (but info.skipped), with three exceptions:
+ *   - Where finite values and the error together overflow float32 (NONFINITE on every rank) and bucket_size is 0, the
+ *     errors begin at zero again, and so do 1-bit Adam's and 1-bit LAMB's momenta.
+ *   - The first step after the freeze changes over to the compression stage before it exchanges. That stays; the next
+ *     step would do the same.
+ *   - What breaks the optimizer. TRANSPORT and TIMEOUT leave this rank's parameters and copies as they were, while
+ * other ranks may have finished the step; INTERNAL and OUT_OF_MEMORY that are this rank's alone may leave them half
+ *     written. Each later call says so.
+ * In a GPU's memory (which may be managed): gradients are read in order with config.stream's work, parameters and their
+ * copies written in order with it; they may still be when the call returns: work that is put into the stream after the
+ * call sees them. The call waits for what the stream was given before it, time that ONEBIT_TIMEOUT counts. The same
+ * results, to the bit, as on the host, but for the order in which exact rounds add up more than two ranks where
+ * bucket_size is 0. The device that is current doesn't matter, and stays. What fails on the device is INTERNAL. A step
+ * can't be captured into a graph, as no call on a handle can: UNSUPPORTED, as for onebit_allreduce_run; with buckets
+ * the others wait for this rank's step.
+ * INVALID_ARGUMENT (a tensor has no gradients), INVALID_HANDLE, NONFINITE, MISMATCH (learning rates, gradient scale or
+ * stage differ), BUSY, UNSUPPORTED, TRANSPORT, TIMEOUT. */
+ONEBIT_API onebit_status_t onebit_optimizer_step(onebit_optimizer_t optimizer) ONEBIT_NOEXCEPT;
+
+/* The gradients of tensor number `tensor` are there and stay as they are until the next step has returned. As soon as
+ * all tensors of a bucket are ready, and all buckets before it have begun (that of the last tensors comes first), its
+ * exchange begins: it overlaps with the rest of the backward pass. For optimizers with config.bucket_size > 0, which
+ * keep a second error state and a second set of messages, 4 + 4/n + 1/8 bytes per compressed element, so that a step
+ * whose exchanges have begun can still be refused and change nothing, and 4 (n-1)/n bytes per element that is averaged
+ * exactly, as long as there are such. Optional: what no call has begun, step begins with, and the result is the same to
+ * the bit; ranks may differ in their calls.
+ * Some steps are exchanged by step alone, whatever was called: compressed ones whose gradients are clipped (their norm
+ * must be known first), those of 0/1 Adam after the freeze, and the first one after the freeze or a load of 0/1 Adam.
+ * Encodes, sends, moves on all exchanges that have begun (nothing does between two calls); never waits for a peer. In a
+ * GPU's memory the gradients are there in the order of config.stream's work, for which the call doesn't wait. From
+ * the first call to the end of the step, calls that change settings, save, load, get_error and destroy are BUSY; so is
+ * set_gradients of a tensor that is ready. Such an optimizer is lost, with MISMATCH on every rank, where ranks come to
+ * a step in different stages (one of them frozen by hand): some may have begun what others never will.
+ * INVALID_ARGUMENT (no such tensor, no gradients, ready already, bucket_size is 0), INVALID_HANDLE, BUSY, UNSUPPORTED
+ * (config.stream is captured: nothing is marked), TRANSPORT. */
+ONEBIT_API onebit_status_t onebit_optimizer_grad_ready(onebit_optimizer_t optimizer, size_t tensor) ONEBIT_NOEXCEPT;
+
+/* Where the next steps read the gradients of tensor number `tensor`, of the type it was registered with; NULL: it has
+ * none, and a step fails until it has. Local. INVALID_ARGUMENT, INVALID_HANDLE, BUSY. */
+ONEBIT_API onebit_status_t onebit_optimizer_set_gradients(onebit_optimizer_t optimizer, size_t tensor,
+                                                          const void* gradients) ONEBIT_NOEXCEPT;
+
+/* The learning rate from the next step on, of all groups or of one (0 where there are none). Local, to be called on
+ * every rank. INVALID_ARGUMENT, INVALID_HANDLE, BUSY. */
+ONEBIT_API onebit_status_t onebit_optimizer_set_lr(onebit_optimizer_t optimizer, double lr) ONEBIT_NOEXCEPT;
+ONEBIT_API onebit_status_t onebit_optimizer_set_group_lr(onebit_optimizer_t optimizer, size_t group,
+                                                         double lr) ONEBIT_NOEXCEPT;
+
+/* From the next step on gradients are divided by `scale`, a float > 0, as they are read: the loss was multiplied by it
+ * (1 at the start). Local, to be called on every rank. INVALID_ARGUMENT, INVALID_HANDLE, BUSY. */
+ONEBIT_API onebit_status_t onebit_optimizer_set_gradient_scale(onebit_optimizer_t optimizer,
+                                                               double scale) ONEBIT_NOEXCEPT;
+
+/* Ends the warm-up by hand: the next step is the first compressed one. Local, to be called on every rank, after at
+ * least one step. INVALID_ARGUMENT (no step yet, already frozen, or a kind that doesn't freeze), INVALID_HANDLE, BUSY.
+ */
+ONEBIT_API onebit_status_t onebit_optimizer_freeze(onebit_optimizer_t optimizer) ONEBIT_NOEXCEPT;
+
+/* Sets the errors of the compressed exchange to zero; called before every step, it turns error feedback off. Local, to
+ * be called on every rank. INVALID_HANDLE, BUSY. */
+ONEBIT_API onebit_status_t onebit_optimizer_reset_error(onebit_optimizer_t optimizer) ONEBIT_NOEXCEPT;
+
+/* Everything to and from files, one per rank: PREFIX.RANK-of-SIZE.onebit. Parameters, moments, errors, schedules and
+ * settings that change (learning rates, gradient scale) are in them. A save never harms an earlier one, as for
+ * onebit_allreduce_save. Training goes on after a load exactly as it would have, bit for bit, wherever it was. Where
+ * there are no files of this number of ranks but of one other, those are loaded: what is the same on every rank is
+ * taken over, errors are spread so that what is still to be delivered, the mean of the worker errors plus the server
+ * errors, stays the same to rounding; ranks that 0/1 Adam has let drift apart meet at their mean.
+ * The optimizer must be of the same kind, over tensors of the same counts in the same groups, with the same
+ * bucket_size (or one that cuts the same buckets; more than 1024 ranks cut small ones otherwise). Collective; block;
+ * transactional. INVALID_ARGUMENT, INVALID_HANDLE, BUSY, OUT_OF_MEMORY, IO, BAD_STATE, MISMATCH, TRANSPORT, TIMEOUT. */
+ONEBIT_API onebit_status_t onebit_optimizer_save(onebit_optimizer_t optimizer, const char* prefix) ONEBIT_NOEXCEPT;
+ONEBIT_API onebit_status_t onebit_optimizer_load(onebit_optimizer_t optimizer, const char* prefix) ONEBIT_NOEXCEPT;
+
+/* Copies out the error of the compressed exchange, tensor after tensor in the order of registration, count floats in
+ * all: this rank's worker error, and in `server` the server error of the elements that this rank serves, zero
+ * elsewhere, so that the servers' sum over the ranks is the whole. Each may be NULL. Local. INVALID_HANDLE, BUSY. */
+ONEBIT_API onebit_status_t onebit_optimizer_get_error(onebit_optimizer_t optimizer, float* worker,
+                                                      float* server) ONEBIT_NOEXCEPT;
+
+typedef struct onebit_optimizer_info {
+    size_t size;                    /* [in] sizeof(onebit_optimizer_info_t) */
+    uint32_t version;               /* [in] ONEBIT_OPTIMIZER_INFO_VERSION */
+    int frozen;                     /* 1 once the variance is frozen, or will be when the next step begins */
+    uint64_t steps;                 /* finished with success */
+    uint64_t skipped;               /* that ended with NONFINITE */
+    uint64_t freeze_step;           /* the last warm-up step; 0 while warming up */
+    uint64_t count;                 /* elements in all tensors */
+    uint64_t masked;                /* elements whose variance was zero at the freeze: their momentum stays zero */
+    uint64_t exact_rounds;          /* steps that averaged exactly (but for no_compress, which always does) */
+    uint64_t compressed_rounds;     /* steps that exchanged one bit per element; all others exchanged nothing */
+    uint64_t warmup_bytes_sent;     /* by this rank in the warm-up stage */
+    uint64_t compressed_bytes_sent; /* by this rank in the compression stage */
+    uint64_t state_bytes;           /* allocated in all: moments, error state, workspace */
+    double grad_norm;               /* of the last step's averaged gradient; 0 where max_grad_norm is 0. Estimated in
+                                       steps that don't average it exactly (docs/OPTIMIZERS.md) */
+} onebit_optimizer_info_t;
+
+#define ONEBIT_OPTIMIZER_INFO_VERSION 1
+#define ONEBIT_OPTIMIZER_INFO_INIT \
+    { sizeof(onebit_optimizer_info_t), ONEBIT_OPTIMIZER_INFO_VERSION, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0 }
+
+/* The same as a function. INVALID_ARGUMENT, as for onebit_comm_info_init. */
+ONEBIT_API onebit_status_t onebit_optimizer_info_init(onebit_optimizer_info_t* info, size_t size) ONEBIT_NOEXCEPT;
+
+/* Fills *info. Local. INVALID_ARGUMENT, INVALID_HANDLE, BUSY. */
+ONEBIT_API onebit_status_t onebit_optimizer_get_info(onebit_optimizer_t optimizer,
+                                                     onebit_optimizer_info_t* info) ONEBIT_NOEXCEPT;
+
+/* Releases the handle and its state, not the tensors; NULL is accepted. Collective as onebit_allreduce_destroy is.
+ * INVALID_HANDLE, BUSY. */
+ONEBIT_API onebit_status_t onebit_optimizer_destroy(onebit_optimizer_t optimizer) ONEBIT_NOEXCEPT;
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+
+#endif /* ONEBIT_ONEBIT_H */
