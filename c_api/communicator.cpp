@@ -60,6 +60,17 @@ onebit_status_t onebit_comm_tune(onebit_comm_t comm, uint64_t max_count, double 
     });
 }
 
+onebit_status_t onebit_comm_abort(onebit_comm_t comm, const char* reason) noexcept {
+    return onebit::guard([&] {
+        const auto entry =
+            onebit::HandleTable<Communicator>::instance().find(comm); // which another thread may be using
+        if (entry == nullptr) return onebit::no_such_handle<Communicator>(comm);
+        entry->abort_switch->trip(Status::error(ONEBIT_ERROR_TRANSPORT, "rank %d called onebit_comm_abort: %s",
+                                                entry->rank, reason == nullptr ? "no reason given" : reason));
+        return Status();
+    });
+}
+
 onebit_status_t onebit_comm_destroy(onebit_comm_t comm) noexcept {
     return onebit::guard_destroy<Communicator>(comm, [](const Communicator&) { return Status(); });
 }

@@ -9,7 +9,7 @@ onebit_status_t onebit_comm_create_mpi(MPI_Comm mpi_comm, onebit_comm_t* comm) n
     return onebit::guard([&] {
         const onebit::Status output = onebit::prepare_output(comm, "comm");
         std::unique_ptr<onebit::Transport> transport;
-        ONEBIT_RETURN_IF_ERROR(onebit::make_mpi_transport(mpi_comm, &transport));
+        ONEBIT_RETURN_IF_ERROR(onebit::make_mpi_transport(mpi_comm, onebit::timeout_of_environment(), &transport));
         std::unique_ptr<onebit::Communicator> communicator;
         ONEBIT_RETURN_IF_ERROR(onebit::Communicator::create(std::move(transport), output, &communicator));
         onebit::put_output(std::move(communicator), comm);

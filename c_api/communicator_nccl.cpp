@@ -27,11 +27,9 @@ onebit_status_t onebit_comm_create_nccl(ncclComm_t nccl_comm, cudaStream_t strea
         const Status output = onebit::prepare_output(comm, "comm");
         const onebit::NcclApi* api = nullptr;
         ONEBIT_RETURN_IF_ERROR(onebit::find_nccl_api(&api));
-        // For the timeout alone. If it is bad, all ranks hear so once they can talk to each other.
-        onebit::Environment environment;
-        if (!onebit::read_environment(&environment).ok()) environment = {};
         std::unique_ptr<onebit::Transport> transport;
-        ONEBIT_RETURN_IF_ERROR(onebit::make_nccl_transport(*api, nccl_comm, stream, environment.timeout, &transport));
+        ONEBIT_RETURN_IF_ERROR(
+            onebit::make_nccl_transport(*api, nccl_comm, stream, onebit::timeout_of_environment(), &transport));
         return put_communicator(std::move(transport), output, comm);
     });
 }

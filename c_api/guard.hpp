@@ -24,19 +24,23 @@ onebit_status_t guard(const Body& body) noexcept {
     return report(catch_exceptions(body));
 }
 
+/// For a handle that is NULL or not in its table.
+template <typename Object>
+Status no_such_handle(const void* handle) {
+    const char* const what = handle == nullptr ? "NULL" : "destroyed, or not a handle of this type";
+    return Status::error(ONEBIT_ERROR_INVALID_HANDLE, "%s is %s", kHandleName<Object>, what);
+}
+
 /// Finds the object of a handle, makes sure that this thread alone uses it, and calls body(its owner).
 template <typename Object, typename Body>
 Status with_owner(const void* handle, const Body& body) {
-    const char* name = kHandleName<Object>;
-    if (handle == nullptr) return Status::error(ONEBIT_ERROR_INVALID_HANDLE, "%s is NULL", name);
     const std::shared_ptr<Entry<Object>> entry = HandleTable<Object>::instance().find(handle);
-    const auto gone = [&] {
-        return Status::error(ONEBIT_ERROR_INVALID_HANDLE, "%s is destroyed, or not a handle of this type", name);
-    };
-    if (entry == nullptr) return gone();
+    if (entry == nullptr) return no_such_handle<Object>(handle);
     const std::unique_lock lock(entry->in_use, std::try_to_lock);
-    if (!lock.owns_lock()) return Status::error(ONEBIT_ERROR_BUSY, "%s is in use by another thread", name);
-    if (entry->object == nullptr) return gone(); // destroyed between the look-up and the lock
+    if (!lock.owns_lock())
+        return Status::error(ONEBIT_ERROR_BUSY, "%s is in use by another thread", kHandleName<Object>);
+    if (entry->object == nullptr) return no_such_handle<Object>(handle); // destroyed between the look-up and the lock
+    const AbortSwitch::Use in_call(*entry->abort_switch);
     if constexpr (requires { entry->object->enter(); }) {
         const auto entered = entry->object->enter();
         return body(entry->object);

@@ -18,8 +18,10 @@ namespace onebit {
 /// What a C handle stands for.
 template <typename Object>
 struct Entry {
-    std::unique_ptr<Object> object; ///< gone once the handle is destroyed
-    std::mutex in_use;              ///< held by the thread that is in a call
+    std::unique_ptr<Object> object;            ///< gone once the handle is destroyed
+    std::mutex in_use;                         ///< held by the thread that is in a call
+    std::shared_ptr<AbortSwitch> abort_switch; ///< the object's; any thread may trip it
+    int rank = 0;                              ///< of a communicator
 };
 
 /// Shared by the tables of all types, so that no handle is valid as two of them.
@@ -40,6 +42,8 @@ class HandleTable {
 
     void* add(std::unique_ptr<Object> object) {
         auto entry = std::make_shared<Entry<Object>>();
+        entry->abort_switch = object->abort_switch();
+        if constexpr (requires { object->rank(); }) entry->rank = object->rank();
         entry->object = std::move(object);
         const std::lock_guard lock(mutex_);
         const std::uintptr_t number = next_handle_number();

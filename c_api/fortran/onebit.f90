@@ -229,6 +229,12 @@ module onebit
             real(c_double), value :: seconds
             type(c_ptr), value, target :: path
         end function
+        ! reason: c_null_ptr, or c_loc of a string that ends with c_null_char
+        integer(c_int) function onebit_comm_abort(comm, reason) bind(c)
+            import :: c_int, c_ptr
+            type(c_ptr), value, target :: comm
+            type(c_ptr), value, target :: reason
+        end function
         integer(c_int) function onebit_mem_alloc(comm, bytes, memory) bind(c)
             import :: c_int, c_size_t, c_ptr
             type(c_ptr), value, target :: comm

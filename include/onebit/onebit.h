@@ -29,6 +29,10 @@
  * of a later release, too: in what goes in, the members that this library doesn't know must be zero (else UNSUPPORTED),
  * and in what comes out they are. The elements of an array all have the first one's size.
  *
+ * Every collective call ends when nothing has come from a peer for ONEBIT_TIMEOUT seconds, at most a second later,
+ * with TIMEOUT on all ranks that are left; the message names the ranks that have not answered. onebit_comm_abort ends
+ * calls earlier.
+ *
  * TRANSPORT, TIMEOUT and INTERNAL break a handle: messages may still be under way. Each later call on it returns the
  * same status; all that is left to do is to destroy it. Any call that allocates may return OUT_OF_MEMORY, any call at
  * all INTERNAL.
@@ -150,7 +154,7 @@ ONEBIT_API onebit_status_t onebit_comm_get_info(onebit_comm_t comm, onebit_comm_
  *   path       NULL, or the file that rank 0 writes the table to, in place of an earlier one; on other ranks ignored
  *
  * INVALID_ARGUMENT, INVALID_HANDLE, MISMATCH, IO (the table is in use, but not written), OUT_OF_MEMORY, TRANSPORT,
- * TIMEOUT (a rank that vanished, unless MPI blocks in a dense sum meanwhile: onebit_tune has a --limit for that).
+ * TIMEOUT.
  * Nothing changes but in the case of IO. */
 ONEBIT_API onebit_status_t onebit_comm_tune(onebit_comm_t comm, uint64_t max_count, double seconds,
                                             const char* path) ONEBIT_NOEXCEPT;
@@ -172,8 +176,18 @@ ONEBIT_API onebit_status_t onebit_mem_alloc(onebit_comm_t comm, size_t bytes, vo
  * onebit_mem_alloc, or freed already). */
 ONEBIT_API onebit_status_t onebit_mem_free(void* memory) ONEBIT_NOEXCEPT;
 
+/* Ends every call that is in flight on the communicator or on a handle made from it, here and on all other ranks: within
+ * a second each returns TRANSPORT, with `reason` and the rank that gave it. For a program that finds out elsewhere that
+ * the others need not be waited for any more, a rank that is out of memory say. The communicator and its handles are
+ * broken afterwards. Local; never waits; from any thread, also while other threads are in calls.
+ *   reason  text that the other ranks are told, some 400 bytes of it; NULL: none
+ * Peers hear at once where this rank is in a call, where MPI was initialised with MPI_THREAD_MULTIPLE, or where this
+ * thread may call MPI; else with this rank's next call. Peers that are in no call hear in their next. Over NCCL alone, or
+ * where a peer can't be reached, peers find out by NCCL's own means or by ONEBIT_TIMEOUT. INVALID_HANDLE. */
+ONEBIT_API onebit_status_t onebit_comm_abort(onebit_comm_t comm, const char* reason) ONEBIT_NOEXCEPT;
+
 /* Releases the handle; NULL is accepted. What was created from it stays usable until it is destroyed itself.
- * Collective over MPI (MPI_Comm_free), to be called before MPI_Finalize, and over NCCL; local in one process.
+ * Collective over NCCL; else local, waits for nobody, and over MPI is to be called before MPI_Finalize.
  * INVALID_HANDLE. */
 ONEBIT_API onebit_status_t onebit_comm_destroy(onebit_comm_t comm) ONEBIT_NOEXCEPT;
 
@@ -334,8 +348,7 @@ ONEBIT_API onebit_status_t onebit_allreduce_run(onebit_allreduce_t allreduce, co
  * then returns its status), else to 0. wait finishes it. With nothing started both return SUCCESS, test with *done = 1,
  * as MPI does. Otherwise their statuses are run's. Hosts make progress only inside test and wait. Handles in flight at
  * the same time don't disturb each other, but a wait advances its own handle alone: finish them in the same order on
- * every rank, or poll all with test. start and the finishing call are collective; a dense operation is begun by start
- * on all ranks or by run on all (else MISMATCH; where the sum tells, ONEBIT_CHECK_FULL, either way). */
+ * every rank, or poll all with test. start and the finishing call are collective; other ranks may call run instead. */
 ONEBIT_API onebit_status_t onebit_allreduce_start(onebit_allreduce_t allreduce, const void* sendbuf,
                                                   void* recvbuf) ONEBIT_NOEXCEPT;
 ONEBIT_API onebit_status_t onebit_allreduce_test(onebit_allreduce_t allreduce, int* done) ONEBIT_NOEXCEPT;
@@ -393,9 +406,8 @@ ONEBIT_API onebit_status_t onebit_allreduce_info_init(onebit_allreduce_info_t* i
 ONEBIT_API onebit_status_t onebit_allreduce_get_info(onebit_allreduce_t allreduce,
                                                      onebit_allreduce_info_t* info) ONEBIT_NOEXCEPT;
 
-/* Releases the handle and all it owns; NULL is accepted. Collective over MPI (MPI_Comm_free; where memory is shared, on
- * two levels or dense, a rank also waits for the others, ONEBIT_TIMEOUT at most for each handle: destroy them in the
- * same order everywhere), before MPI_Finalize; over NCCL likewise, waiting.
+/* Releases the handle and all it owns; NULL is accepted. Local, waits for nobody, and over MPI is to be called before
+ * MPI_Finalize; over NCCL it is collective and waits for the others.
  * How a run ended that returned earlier (ONEBIT_CHECK_NONE, a GPU's memory) is waited for, but not told.
  * INVALID_HANDLE; BUSY while a started operation is not finished, UNSUPPORTED while the end of a run is in a stream
  * that is captured (nothing is released then). */

@@ -6,7 +6,7 @@
 // Each class owns one C handle; get() gives it for everything that has no method here. The meaning of each call, its
 // blocking behaviour and its errors are those of the C function named like it (onebit.h). Over MPI, make the
 // communicator with onebit_comm_create_mpi (onebit_mpi.h) and hand it to Communicator's constructor. Destructors ignore
-// errors; over MPI destruction is collective, so a program that catches an Error on one rank alone should MPI_Abort.
+// errors. A program that catches an Error on one rank alone should tell the others: Communicator::abort.
 #ifndef ONEBIT_ONEBIT_HPP
 #define ONEBIT_ONEBIT_HPP
 
@@ -89,6 +89,8 @@ class Communicator {
     void tune(std::uint64_t max_count, double seconds, const char* path = nullptr) {
         check(onebit_comm_tune(get(), max_count, seconds, path));
     }
+    /// Ends every rank's calls on the communicator and its handles; from any thread.
+    void abort(const char* reason = nullptr) { check(onebit_comm_abort(get(), reason)); }
     onebit_comm_t get() const noexcept { return handle_.get(); }
 
   private:

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "collectives/bruck.hpp"
-#include "collectives/wait.hpp"
+#include "core/wait.hpp"
 
 namespace onebit {
 
@@ -125,10 +125,10 @@ Status Agreement::first_failure() const {
                          reasons_[rank].data());
 }
 
-Status decide_now(Agreement& agreement, double timeout, const Status& own, std::uint32_t word, std::uint64_t value,
-                  std::array<const char*, 2> what, const std::function<Status(bool*)>& meanwhile) {
+Status decide_now(Agreement& agreement, const Patience& patience, const Status& own, std::uint32_t word,
+                  std::uint64_t value, std::array<const char*, 2> what, const std::function<Status(bool*)>& meanwhile) {
     agreement.begin(own, word, value, what);
-    ONEBIT_RETURN_IF_ERROR(wait_until_done("agreement", timeout, [&](bool* done, bool* moved) {
+    ONEBIT_RETURN_IF_ERROR(wait_until_done("agreement", patience, [&](bool* done, bool* moved) {
         Step step = Step::kDone;
         const Status status = agreement.advance(&step); // the first one sends
         *done = agreement.decided();

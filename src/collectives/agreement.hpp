@@ -80,7 +80,7 @@ class Agreement {
 /// Begins an agreement and waits for its verdict. Where the verdict doesn't come (TIMEOUT, TRANSPORT), decided() stays
 /// false. Blocks, and calls `meanwhile` over and over: it says whether something moved, for nobody is late while
 /// something does, and its failure ends the wait.
-Status decide_now(Agreement& agreement, double timeout, const Status& own, std::uint32_t word = 0,
+Status decide_now(Agreement& agreement, const Patience& patience, const Status& own, std::uint32_t word = 0,
                   std::uint64_t value = 0, std::array<const char*, 2> what = {},
                   const std::function<Status(bool*)>& meanwhile = {});
 

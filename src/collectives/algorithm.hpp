@@ -37,7 +37,6 @@ struct Operands {
     float* output = nullptr;
     const ValueSource* source = nullptr;
     const ValueSink* sink = nullptr;
-    bool may_block = false;     ///< the caller is going to wait anyway
     bool sum_only = false;      ///< dense: the sum, not the average
     bool tentative = false;     ///< may be called off; compressed: leaves error and last result alone until committed
     Consent* consent = nullptr; ///< tentative: needed before anything is decoded, or an exact call ends

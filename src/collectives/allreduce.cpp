@@ -3,17 +3,19 @@
 #include "collectives/allreduce.hpp"
 
 #include <cstdio>
+#include <string>
 #include <utility>
 
-#include "collectives/wait.hpp"
 #include "core/hash.hpp"
+#include "core/wait.hpp"
+#include "transport/give_up.hpp"
 
 namespace onebit {
 
 // ------------------------------------------------------------------------------------------------- operation ----
 
 Status Allreduce::run(const void* input, void* output) {
-    ONEBIT_RETURN_IF_ERROR(begin(input, output, true));
+    ONEBIT_RETURN_IF_ERROR(begin(input, output));
     // Without checks nobody asked to wait for how a GPU's work ends.
     const bool told_later = plan_.check == ONEBIT_CHECK_NONE && plan_.memory != ONEBIT_MEMORY_HOST;
     const Status status = go_on_until(told_later ? Step::kInStream : Step::kDone);
@@ -25,7 +27,7 @@ Status Allreduce::run(const void* input, void* output) {
 }
 
 Status Allreduce::start(const void* input, void* output) {
-    ONEBIT_RETURN_IF_ERROR(begin(input, output, false));
+    ONEBIT_RETURN_IF_ERROR(begin(input, output));
     // Work of a stream goes on by itself, and must be put there in the same order on every rank, whoever tests what.
     const bool in_stream =
         channel_->is_stream_ordered() || (channels_.node != nullptr && channels_.node->is_stream_ordered());
@@ -50,7 +52,7 @@ void Allreduce::commit() {
 }
 
 Status Allreduce::run_sum(float* values) {
-    begin(ONEBIT_ALGORITHM_DENSE, {.input = values, .output = values, .may_block = true, .sum_only = true});
+    begin(ONEBIT_ALGORITHM_DENSE, {.input = values, .output = values, .sum_only = true});
     return wait();
 }
 
@@ -58,7 +60,7 @@ void Allreduce::start_sum() {
     begin(direct_sum_->stages(), {});
 }
 
-Status Allreduce::begin(const void* input, void* output, bool may_block) {
+Status Allreduce::begin(const void* input, void* output) {
     if (returned_) ONEBIT_RETURN_IF_ERROR(wait()); // on every rank, whose verdict is the same
     ONEBIT_RETURN_IF_ERROR(check_not_broken());
     ONEBIT_RETURN_IF_ERROR(check_finished());
@@ -79,7 +81,6 @@ Status Allreduce::begin(const void* input, void* output, bool may_block) {
                         .if_all_apart = if_all_apart,
                         .apart = input != output,
                         .algorithm = plan_.algorithm,
-                        .blocking_sum = dense && may_block && !sum_tells,
                         .calls = calls_});
     array_source_ = ArraySource(values);
     array_sink_ = ArraySink(static_cast<float*>(output), stores_for(plan_.count * sizeof(float)));
@@ -87,7 +88,6 @@ Status Allreduce::begin(const void* input, void* output, bool may_block) {
                             .output = static_cast<float*>(output),
                             .source = &array_source_,
                             .sink = &array_sink_,
-                            .may_block = may_block,
                             .tentative = tentative,
                             .consent = tentative ? check_.get() : nullptr});
     return {};
@@ -135,7 +135,7 @@ Status Allreduce::tell_outcome() {
 
 /// Or as far as it goes. kDone: to the end.
 Status Allreduce::go_on_until(Step last) {
-    Waiter waiter(timeout_);
+    Waiter waiter(patience_);
     while (in_flight_) {
         Step step = Step::kDone;
         ONEBIT_RETURN_IF_ERROR(advance(&step));
@@ -143,11 +143,8 @@ Status Allreduce::go_on_until(Step last) {
         if (!waits(step)) {
             waiter.progress();
         } else if (!waiter.keep_waiting()) {
-            const Status status = Status::error(ONEBIT_ERROR_TIMEOUT,
-                                                "no answer from a peer for %g seconds (ONEBIT_TIMEOUT) in stage '%s'",
-                                                timeout_, runner_.stage_name());
-            abandon(status);
-            return status;
+            const std::string stage = std::string("stage '") + runner_.stage_name() + "'";
+            return abandon(waiter.failure(stage.c_str()));
         }
     }
     return {};
@@ -159,8 +156,7 @@ Status Allreduce::advance(Step* step) {
         ONEBIT_RETURN_IF_ERROR(runner_.advance(step));
         return *step == Step::kInStream ? look_at_channels() : Status();
     });
-    if (!status.ok() || runner_.finished()) finish(status);
-    return status;
+    return !status.ok() || runner_.finished() ? finish(status) : status;
 }
 
 /// No stage waits for a message any more, which would tell that a peer has gone whom the stream still waits for.
@@ -171,27 +167,26 @@ Status Allreduce::look_at_channels() {
     return {};
 }
 
-void Allreduce::abandon(const Status& why) {
+Status Allreduce::abandon(const Status& why) {
+    break_off(give_up_on(*channel_, why));
+    return broken_;
+}
+
+void Allreduce::break_off(const Status& why) {
+    channel_->give_up(why);
+    channels_.give_up(why);
     broken_ = why; // still in flight, for ever: the destructor must know
-    give_up();
 }
 
-void Allreduce::give_up() {
-    channel_->give_up();
-    channels_.give_up();
-}
-
-void Allreduce::finish(const Status& status) {
+Status Allreduce::finish(const Status& status) {
     // Refused by all, or overflowed on all: their messages have come and gone.
     const bool orderly = status.ok() || check_->refused() || status.code() == ONEBIT_ERROR_NONFINITE;
-    if (!orderly) {
-        abandon(status);
-        return;
-    }
+    if (!orderly) return abandon(status);
     in_flight_ = false;
-    if (!status.ok()) return;
+    if (!status.ok()) return status;
     calls_ += operands_.tentative && operands_.consent == nullptr ? 0 : 1;
     last_bytes_sent_ = bytes_sent() - bytes_before_;
+    return {};
 }
 
 // ----------------------------------------------------------------------------------------------------- checks ----
@@ -227,12 +222,8 @@ Status Allreduce::check_destroyable() const {
 
 Status Allreduce::agree_now(const Status& own, std::uint32_t word, std::uint64_t value, std::array<const char*, 2> what,
                             const std::function<Status(bool*)>& meanwhile) {
-    const Status verdict = decide_now(*agreement_, timeout_, own, word, value, what, meanwhile);
-    if (!agreement_->decided() && broken_.ok()) {
-        broken_ = verdict;
-        give_up();
-    }
-    return verdict;
+    const Status verdict = decide_now(*agreement_, patience_, own, word, value, what, meanwhile);
+    return agreement_->decided() || !broken_.ok() ? verdict : abandon(verdict);
 }
 
 // --------------------------------------------------------------------------------------------------- settings ----

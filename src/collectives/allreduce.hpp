@@ -36,6 +36,7 @@ class Allreduce {
 
     /// Whatever a thread calls here, it calls while it holds one of these.
     Entered enter() const { return Entered(placement_); }
+    const std::shared_ptr<AbortSwitch>& abort_switch() const { return patience_.abort_switch; }
 
     Status run(const void* input, void* output);
     Status start(const void* input, void* output);
@@ -53,8 +54,8 @@ class Allreduce {
     /// The same without waiting, of values that were planned for; NULL: for none any more. Planning is local.
     Status plan_sum(float* values);
     bool has_planned_sum() const { return direct_sum_ != nullptr; }
-    /// What run_sum works with, from the start where exact_sums were asked for. On a GPU it is twice the values' size,
-    /// and given back by drop_sums. Local.
+    /// What run_sum works with, from the start where exact_sums were asked for. On a GPU it is twice the values' size.
+    /// drop_sums gives it back. Local.
     Status make_sums();
     void drop_sums();
     void start_sum();
@@ -64,8 +65,13 @@ class Allreduce {
     /// One step of the operation in flight; it ends when all stages are done or one failed.
     Status advance(Step* step);
     bool in_flight() const { return in_flight_; }
-    /// The operation in flight will never be finished, for this reason.
-    void abandon(const Status& why);
+    /// The operation in flight will never be finished, for this reason; returns it, with the ranks that have not
+    /// answered.
+    Status abandon(const Status& why);
+    /// The same, where it is known already who has not answered.
+    void break_off(const Status& why);
+    /// How long its calls wait.
+    const Patience& patience() const { return patience_; }
     /// What made the handle unusable, if anything did.
     const Status& broken() const { return broken_; }
 
@@ -119,11 +125,11 @@ class Allreduce {
 
   private:
     Allreduce(Plan plan, std::shared_ptr<const Placement> placement, std::unique_ptr<Transport> channel,
-              std::unique_ptr<Codec> codec, double timeout)
+              std::unique_ptr<Codec> codec, Patience patience)
         : plan_(std::move(plan)),
           placement_(std::move(placement)),
           channel_(std::move(channel)),
-          timeout_(timeout),
+          patience_(std::move(patience)),
           codec_(std::move(codec)) {}
 
     /// A way of averaging that the plan may use, and what a call of it comes to.
@@ -140,7 +146,7 @@ class Allreduce {
     Status add_dense();
     void add_form(onebit_algorithm_t name, std::unique_ptr<Algorithm> algorithm);
     Form& form(onebit_algorithm_t name) { return forms_[static_cast<std::size_t>(name)]; }
-    Status begin(const void* input, void* output, bool may_block);
+    Status begin(const void* input, void* output);
     void begin(onebit_algorithm_t algorithm, const Operands& operands);
     void begin(std::span<const Stage> stages, const Operands& operands);
     Status check_finished() const;
@@ -148,14 +154,12 @@ class Allreduce {
     Status go_on_until(Step last);
     Status look_at_channels();
     Status tell_outcome();
-    void finish(const Status& status);
-    void give_up();
+    Status finish(const Status& status);
     /// For what comes after an agreement: where it fails on this rank alone, the handle is broken.
     template <typename Body>
     Status commit(const Body& body) {
         const Status status = catch_exceptions(body);
-        if (!status.ok()) abandon(status);
-        return status;
+        return status.ok() ? status : abandon(status);
     }
     /// What holds the error state, if there is one, and where in the buffer it begins: two levels have a shard's.
     FlatAllreduce* state() { return two_level_ == nullptr ? flat_.get() : &two_level_->flat(); }
@@ -165,13 +169,12 @@ class Allreduce {
     Plan plan_;
     std::shared_ptr<const Placement> placement_;
     std::unique_ptr<Transport> channel_;
-    double timeout_;
+    Patience patience_;
     std::unique_ptr<Codec> codec_;
     std::unique_ptr<Agreement> agreement_;
     std::unique_ptr<CallCheck> check_;
     TwoLevelForm::Channels channels_; ///< of the two-level form; of exact sums in shared memory that alone
     std::shared_ptr<const SharedBuffers> shared_buffers_; ///< where the program's values may lie
-    bool leaving_together_ = false; ///< all ranks know that they are giving up what they have of them
     std::unique_ptr<FlatAllreduce> flat_;
     std::unique_ptr<DirectSum> direct_sum_;
     std::array<Form, kAlgorithms> forms_; ///< by onebit_algorithm_t; none for AUTO

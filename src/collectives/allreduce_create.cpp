@@ -8,7 +8,6 @@
 #include "collectives/allreduce.hpp"
 #include "collectives/device_two_level.hpp"
 #include "collectives/flat_plain.hpp"
-#include "collectives/halving_doubling.hpp"
 #include "collectives/shared_allreduce.hpp"
 #include "collectives/two_level.hpp"
 
@@ -22,10 +21,16 @@ enum Tag : int {
     kSumTag = 4,
     kPipelinedTag = 6,
     kBruckTag = 10,
-    kDenseTag = 12, // and those behind it: two for each bit of the number of ranks, and two
-    kRingTag = 128, // and all behind it
+    kDenseTag = 12,      // and those behind it: two for each bit of the number of ranks, and two
+    kRingTag = kFewTags, // and all behind it
 };
 constexpr int kAcrossTag = 0;
+
+/// What the channel has to have of them.
+int tags_of(const Plan& plan, int ranks) {
+    if (plan.algorithm != ONEBIT_ALGORITHM_RING) return kFewTags;
+    return kRingTag + PipelinedFlat::ring_tags(plan.count, static_cast<std::size_t>(ranks), plan.piece_blocks);
+}
 
 } // namespace
 
@@ -44,9 +49,9 @@ Status Allreduce::create(Communicator& communicator, const onebit_allreduce_conf
     ONEBIT_RETURN_IF_ERROR(communicator.agree(placed));
     const Entered entered(placement);
     std::unique_ptr<Transport> channel;
-    ONEBIT_RETURN_IF_ERROR(communicator.open_channel(&channel));
+    ONEBIT_RETURN_IF_ERROR(communicator.open_channel(&channel, tags_of(plan, communicator.size())));
     std::unique_ptr<Allreduce> made(
-        new Allreduce(std::move(plan), placement, std::move(channel), std::move(codec), environment.timeout));
+        new Allreduce(std::move(plan), placement, std::move(channel), std::move(codec), communicator.patience()));
     made->shared_buffers_ = communicator.shared_buffers();
     // With tentative calls sums are planned for.
     const bool sums = made->compresses() ? extras.exact_sums : !extras.tentative_calls;
@@ -55,42 +60,38 @@ Status Allreduce::create(Communicator& communicator, const onebit_allreduce_conf
         ONEBIT_RETURN_IF_ERROR(made->share_memory(communicator));
     }
     const Status allocated = catch_exceptions([&] { return made->allocate(environment, extras); });
-    made->leaving_together_ = true; // if this fails on all ranks: unless they could not agree
     const Status agreed = communicator.agree(allocated);
-    if (!communicator.usable()) made->abandon(agreed);
+    if (!communicator.usable()) made->break_off(agreed);
     ONEBIT_RETURN_IF_ERROR(agreed);
-    made->leaving_together_ = false;
     *allreduce = std::move(made);
     return {};
 }
 
-/// Without enough memory to share on some node, all ranks do without; sums, for which MPI has another way, also where
-/// sharing is not to be had at all. Where it fails otherwise than for want of memory on any rank, what the others have
-/// is never freed: it could only be with all.
+/// Where some node can't share memory, for want of it or at all, all ranks do without.
 Status Allreduce::share_memory(Communicator& communicator) {
     auto channels = std::make_unique<TwoLevelForm::Channels>();
-    const Status opened = catch_exceptions([&] {
+    const Status opened = communicator.give_up_if_lost(catch_exceptions([&] {
         if (!plan_.shares_sums) return open_two_levels(communicator, channels.get());
         return channel_->share_memory(
-            SharedAllreduce::shared_bytes(plan_.count, static_cast<std::size_t>(channel_->size())), &channels->memory);
-    });
-    const bool no_memory = opened.code() == ONEBIT_ERROR_OUT_OF_MEMORY;
-    Status agreed = communicator.agree(no_memory ? Status() : opened);
-    const bool only_memory = agreed.ok();
-    if (only_memory) agreed = communicator.agree(opened);
+            SharedAllreduce::shared_bytes(plan_.count, static_cast<std::size_t>(channel_->size())), patience_,
+            &channels->memory);
+    }));
+    const bool can_do_without =
+        opened.code() == ONEBIT_ERROR_OUT_OF_MEMORY || opened.code() == ONEBIT_ERROR_UNSUPPORTED;
+    Status agreed = communicator.agree(can_do_without ? Status() : opened);
+    const bool all_can = agreed.ok();
+    if (all_can) agreed = communicator.agree(opened);
     if (agreed.ok()) {
         channels_ = std::move(*channels);
         return {};
     }
-    if (only_memory && communicator.usable()) {
+    if (all_can && communicator.usable()) {
         plan_.do_without_shared_memory(agreed.message());
         return {};
     }
-    channels->give_up();
-    (void)channels.release();
-    if (!plan_.shares_sums || !communicator.usable()) return agreed;
-    plan_.do_without_shared_memory(agreed.message());
-    return {};
+    channels->give_up(agreed);
+    (void)channels.release(); // messages may still be under way
+    return agreed;
 }
 
 Status Allreduce::open_two_levels(Communicator& communicator, TwoLevelForm::Channels* channels) {
@@ -98,17 +99,16 @@ Status Allreduce::open_two_levels(Communicator& communicator, TwoLevelForm::Chan
         return DeviceTwoLevel::open_channels(*channel_, communicator, *placement_, channels);
     }
     return TwoLevelAllreduce::open_channels(*channel_, communicator.groups(), *codec_, plan_.count, plan_.piece_blocks,
-                                            channels);
+                                            patience_, channels);
 }
 
 Status Allreduce::allocate(const Environment& environment, FlatAllreduce::Extras extras) {
     ONEBIT_RETURN_IF_ERROR(placement_->reach(environment, &channel_));
     ONEBIT_RETURN_IF_ERROR(Agreement::create(*channel_, kAgreementTag, &agreement_));
     check_ = std::make_unique<CallCheck>(*agreement_, *codec_, *placement_);
-    // On a GPU it takes memory, which not every handle is going to need.
+    // It takes memory, which not every handle is going to need.
     const bool dense_alone = !compresses() && !extras.tentative_calls; // the others' sums are planned for
-    const bool dense_at_once = plan_.memory == ONEBIT_MEMORY_HOST || dense_alone || extras.exact_sums;
-    if (dense_at_once) ONEBIT_RETURN_IF_ERROR(add_dense());
+    if (dense_alone || extras.exact_sums) ONEBIT_RETURN_IF_ERROR(add_dense());
     if (!compresses()) return {};
 
     if (plan_.algorithm == ONEBIT_ALGORITHM_TWO_LEVEL) return add_two_levels();
@@ -157,11 +157,7 @@ Status Allreduce::add_two_levels() {
 
 Status Allreduce::add_dense() {
     std::unique_ptr<Algorithm> dense;
-    if (plan_.sum_tells()) {
-        const auto way = HalvingDoubling::quicker_way(plan_.count, static_cast<std::size_t>(channel_->size()));
-        ONEBIT_RETURN_IF_ERROR(
-            HalvingDoubling::create(*channel_, placement_->make_arithmetic(1), plan_.count, way, kDenseTag, &dense));
-    } else if (plan_.shares_sums) {
+    if (plan_.shares_sums) {
         dense = std::make_unique<SharedAllreduce>(*channel_, *channels_.memory, shared_buffers_, *codec_, plan_.count,
                                                   plan_.threads);
     } else {
@@ -176,7 +172,7 @@ Status Allreduce::make_sums() {
 }
 
 void Allreduce::drop_sums() {
-    if (plan_.memory != ONEBIT_MEMORY_HOST && compresses()) form(ONEBIT_ALGORITHM_DENSE) = {};
+    if (compresses() && !plan_.shares_sums) form(ONEBIT_ALGORITHM_DENSE) = {}; // the node goes on counting
 }
 
 /// A call is: check and agree, unless the sum tells, the algorithm's own stages, and what came of it.
@@ -196,17 +192,10 @@ void Allreduce::add_form(onebit_algorithm_t name, std::unique_ptr<Algorithm> alg
 
 Allreduce::~Allreduce() {
     if (returned_) (void)wait();
-    // Memory that a node shares can only be freed by all together: one whose handle is broken won't come.
-    const bool alone = channels_.memory == nullptr || !channels_.memory->freed_together();
-    const bool all_leave = alone || leaving_together_ || (broken_.ok() && !in_flight_ && agree_now(Status()).ok());
-    if (broken_.ok() && !in_flight_ && all_leave) return;
-    // Messages of the operation that never finished may still arrive: what they are written to must stay. The host's
-    // own sums, by the transport or through shared memory, have nothing that they are written to, and must withdraw:
-    // peers may not touch the caller's memory any more, but that which they all see.
-    const bool withdraws = plan_.memory == ONEBIT_MEMORY_HOST && !plan_.sum_tells();
-    for (std::size_t name = withdraws ? ONEBIT_ALGORITHM_FLAT : ONEBIT_ALGORITHM_DENSE; name < forms_.size(); ++name) {
-        (void)forms_[name].algorithm.release();
-    }
+    if (broken_.ok() && !in_flight_) return;
+    // Messages of the operation that never finished may still arrive: what they are written to must stay. Sums through
+    // shared memory have nothing of that kind.
+    for (Form& form : forms_) (void)form.algorithm.release();
     (void)flat_.release();
     (void)direct_sum_.release();
     (void)agreement_.release();

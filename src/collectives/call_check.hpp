@@ -32,7 +32,6 @@ class CallCheck final : public Consent {
         bool apart = false;        ///< as this rank's does
         // What must be the same everywhere.
         onebit_algorithm_t algorithm = ONEBIT_ALGORITHM_FLAT;
-        bool blocking_sum = false;
         std::uint64_t calls = 0;
     };
 

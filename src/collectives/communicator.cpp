@@ -7,17 +7,14 @@
 #include <vector>
 
 #include "collectives/tuning_table.hpp"
-#include "collectives/wait.hpp"
 #include "compress/codec.hpp"
 #include "core/file.hpp"
+#include "core/wait.hpp"
+#include "transport/give_up.hpp"
+#include "transport/nodes.hpp"
 
 namespace onebit {
 namespace {
-
-Status read_and_check_environment(Environment* environment) {
-    ONEBIT_RETURN_IF_ERROR(read_environment(environment));
-    return check_kernels(environment->kernels);
-}
 
 /// Of docs/WIRE_FORMAT.md.
 constexpr std::uint32_t kWireFormat = 1;
@@ -39,11 +36,20 @@ Status read_tuning_text(const std::string& name, std::string* text) {
 
 } // namespace
 
+Status Communicator::look_at_environment() {
+    const Status read = read_environment(&environment_);
+    patience_.timeout = environment_.timeout; // before the first wait, whatever else is wrong
+    ONEBIT_RETURN_IF_ERROR(read);
+    return check_kernels(environment_.kernels);
+}
+
 Status Communicator::create_local(std::unique_ptr<Transport> transport, std::unique_ptr<Communicator>* communicator) {
     std::unique_ptr<Communicator> made(new Communicator(std::move(transport)));
     ONEBIT_RETURN_IF_ERROR(Agreement::create(*made->transport_, kAgreementTag, &made->agreement_));
-    ONEBIT_RETURN_IF_ERROR(read_and_check_environment(&made->environment_));
-    ONEBIT_RETURN_IF_ERROR(made->find_groups());
+    ONEBIT_RETURN_IF_ERROR(made->look_at_environment());
+    const std::vector<std::uint64_t> one_node(static_cast<std::size_t>(made->size()),
+                                              made->transport_->node_identity());
+    ONEBIT_RETURN_IF_ERROR(made->find_groups(one_node));
     std::string tuning_table;
     ONEBIT_RETURN_IF_ERROR(read_tuning_text(made->environment_.tuning, &tuning_table));
     ONEBIT_RETURN_IF_ERROR(made->choose_costs(tuning_table));
@@ -56,13 +62,21 @@ Status Communicator::create(std::unique_ptr<Transport> transport, const Status& 
     std::unique_ptr<Communicator> made(new Communicator(std::move(transport)));
     ONEBIT_RETURN_IF_ERROR(Agreement::create(*made->transport_, kAgreementTag, &made->agreement_));
     const Status checked = catch_exceptions([&] {
-        ONEBIT_RETURN_IF_ERROR(own);
-        return read_and_check_environment(&made->environment_);
+        const Status environment = made->look_at_environment();
+        return own.ok() ? environment : own;
     });
     ONEBIT_RETURN_IF_ERROR(
         made->agree(checked, kWireFormat, kLibraryVersion,
                     {"the version of the wire format", "the version of onebit (100 times major + minor)"}));
-    ONEBIT_RETURN_IF_ERROR(made->agree(catch_exceptions([&] { return made->find_groups(); })));
+    std::uint64_t identity = 0;
+    std::vector<std::uint64_t> identities;
+    const Status found = catch_exceptions([&] {
+        identity = made->transport_->node_identity();
+        identities.resize(static_cast<std::size_t>(made->size()));
+        return Status();
+    });
+    ONEBIT_RETURN_IF_ERROR(made->agree_and_gather(found, &identity, sizeof(identity), identities.data()));
+    ONEBIT_RETURN_IF_ERROR(made->agree(catch_exceptions([&] { return made->find_groups(identities); })));
     std::string tuning_table;
     ONEBIT_RETURN_IF_ERROR(made->share_tuning_table(&tuning_table));
     ONEBIT_RETURN_IF_ERROR(made->agree(catch_exceptions([&] { return made->choose_costs(tuning_table); })));
@@ -74,9 +88,8 @@ Status Communicator::create(std::unique_ptr<Transport> transport, const Status& 
     return {};
 }
 
-Status Communicator::find_groups() {
-    std::vector<int> nodes;
-    ONEBIT_RETURN_IF_ERROR(transport_->find_nodes(&nodes));
+Status Communicator::find_groups(const std::vector<std::uint64_t>& identities) {
+    std::vector<int> nodes = number_by_first_rank(identities);
     if (const unsigned size = environment_.node_size; size > 0) {
         const std::vector<int> real = nodes;
         for (std::size_t r = 0; r < nodes.size(); ++r) {
@@ -137,7 +150,7 @@ Communicator::~Communicator() {
 Status Communicator::agree(const Status& own, std::uint32_t word, std::uint64_t value,
                            std::array<const char*, 2> what) {
     ONEBIT_RETURN_IF_ERROR(broken_);
-    Status verdict = decide_now(*agreement_, environment_.timeout, own, word, value, what);
+    Status verdict = decide_now(*agreement_, patience_, own, word, value, what);
     return agreement_->decided() ? verdict : remember(verdict);
 }
 
@@ -152,9 +165,10 @@ Status Communicator::agree_and_gather(const Status& own, const void* mine, std::
         return plan_all_gather(*transport_, kGatherTag, gathered->data(), bytes, &exchange);
     });
     ONEBIT_RETURN_IF_ERROR(agree(planned));
-    ONEBIT_RETURN_IF_ERROR(exchange->start());
-    const Status status =
-        wait_until_done("gather", environment_.timeout, [&](bool* done, bool*) { return exchange->test(done); });
+    const Status status = [&] {
+        ONEBIT_RETURN_IF_ERROR(exchange->start());
+        return wait_until_done("gather", patience_, [&](bool* done, bool*) { return exchange->test(done); });
+    }();
     if (!status.ok()) {
         (void)gathered.release(); // as in the destructor
         return remember(status);
@@ -163,9 +177,9 @@ Status Communicator::agree_and_gather(const Status& own, const void* mine, std::
     return {};
 }
 
-Status Communicator::open_channel(std::unique_ptr<Transport>* channel) {
+Status Communicator::open_channel(std::unique_ptr<Transport>* channel, int tags) {
     ONEBIT_RETURN_IF_ERROR(broken_);
-    return transport_->duplicate(channel);
+    return transport_->duplicate(tags, channel);
 }
 
 Status Communicator::open_node_channel(std::unique_ptr<Transport>* channel) {
@@ -173,11 +187,15 @@ Status Communicator::open_node_channel(std::unique_ptr<Transport>* channel) {
     return transport_->split_nodes(groups_.node_of_rank, channel);
 }
 
+Status Communicator::give_up_if_lost(const Status& status) {
+    return status.code() == ONEBIT_ERROR_TIMEOUT && usable() ? remember(status) : status;
+}
+
 Status Communicator::remember(const Status& status) {
-    broken_ = Status::error(status.code(), "the communicator is broken, destroy it; what broke it: %s",
-                            status.message().c_str());
-    transport_->give_up();
-    return status;
+    const Status why = give_up_on(*transport_, status);
+    broken_ =
+        Status::error(why.code(), "the communicator is broken, destroy it; what broke it: %s", why.message().c_str());
+    return why;
 }
 
 } // namespace onebit

@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "collectives/agreement.hpp"
 #include "collectives/costs.hpp"
@@ -54,6 +55,14 @@ class Communicator {
     /// False once an agreement was not reached.
     bool usable() const { return broken_.ok(); }
 
+    /// How long calls wait.
+    const Patience& patience() const { return patience_; }
+    const std::shared_ptr<AbortSwitch>& abort_switch() const { return patience_.abort_switch; }
+
+    /// What this rank's part in a collective call came to. A TIMEOUT breaks the communicator, which spares this call,
+    /// and the others, a second wait. Any other status is left as it is, for an agreement.
+    Status give_up_if_lost(const Status& status);
+
     /// Every rank comes with its own status and leaves with the common one. Collective; blocks. The words as in
     /// Agreement::begin.
     Status agree(const Status& own, std::uint32_t word = 0, std::uint64_t value = 0,
@@ -63,8 +72,8 @@ class Communicator {
     /// on every rank and a multiple of 4.
     Status agree_and_gather(const Status& own, const void* mine, std::size_t bytes, void* all);
 
-    /// A new channel between the same ranks. Collective; blocks, over MPI without a timeout.
-    Status open_channel(std::unique_ptr<Transport>* channel);
+    /// A new channel between the same ranks. Collective.
+    Status open_channel(std::unique_ptr<Transport>* channel, int tags = kFewTags);
     /// One of this rank's node, for values in a GPU's memory. Likewise.
     Status open_node_channel(std::unique_ptr<Transport>* channel);
 
@@ -73,10 +82,14 @@ class Communicator {
     void set_reason(std::string reason) { reason_ = std::move(reason); }
 
   private:
-    explicit Communicator(std::unique_ptr<Transport> transport) : transport_(std::move(transport)) {}
+    explicit Communicator(std::unique_ptr<Transport> transport) : transport_(std::move(transport)) {
+        patience_.abort_switch = transport_->abort_switch();
+    }
+    /// Of this rank.
+    Status look_at_environment();
 
-    /// Collective over MPI.
-    Status find_groups();
+    /// From every rank's node_identity().
+    Status find_groups(const std::vector<std::uint64_t>& identities);
 
     /// Rank 0's tuning table, if ONEBIT_TUNING names one there; it need not exist elsewhere. Collective; blocks.
     Status share_tuning_table(std::string* text);
@@ -89,6 +102,7 @@ class Communicator {
     std::unique_ptr<Transport> transport_;
     std::string reason_;
     Environment environment_;
+    Patience patience_;
     NodeGroups groups_;
     bool tuned_ = false; ///< by a table, which is of the host's memory
     KnownCosts host_costs_ = KnownCosts(Costs({Costs::Row()}));

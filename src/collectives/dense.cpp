@@ -25,7 +25,7 @@ Status DenseAllreduce::create(Transport& transport, std::unique_ptr<Arithmetic> 
 
 Status DenseAllreduce::start_sum(Step* step) {
     *step = Step::kDone;
-    return sum_->start(operands_.input, operands_.output, operands_.may_block);
+    return sum_->start(operands_.input, operands_.output);
 }
 
 Status DenseAllreduce::finish_sum(Step* step) {

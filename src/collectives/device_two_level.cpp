@@ -27,12 +27,14 @@ Stage work_stage(const char* name, const Body& body) {
 
 // -------------------------------------------------------------------------------------------------- creation ----
 
-/// The node's comes last: where NCCL fails in a node the others are told afterwards, and must not wait for it in a
-/// split that knows no timeout.
+/// Every rank takes part in both, whatever fails, for the others wait for it in NCCL's, and count on it in the other.
 Status DeviceTwoLevel::open_channels(Transport& channel, Communicator& communicator, const Placement& placement,
                                      Channels* channels) {
-    ONEBIT_RETURN_IF_ERROR(channel.split(communicator.groups().place_of_rank, &channels->across));
-    ONEBIT_RETURN_IF_ERROR(communicator.open_node_channel(&channels->node));
+    const std::vector<int>& places = communicator.groups().place_of_rank;
+    const Status across = catch_exceptions([&] { return channel.split(places, &channels->across); });
+    const Status node = catch_exceptions([&] { return communicator.open_node_channel(&channels->node); });
+    ONEBIT_RETURN_IF_ERROR(across);
+    ONEBIT_RETURN_IF_ERROR(node);
     ONEBIT_RETURN_IF_ERROR(placement.reach(communicator.environment(), &channels->across));
     return placement.reach(communicator.environment(), &channels->node);
 }

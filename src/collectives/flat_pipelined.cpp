@@ -11,6 +11,12 @@ namespace {
 
 /// A piece along a ring has a tag of its own, of which MPI has 32767 at least.
 constexpr std::size_t kMostRings = 16384;
+/// Behind those that both ways have.
+constexpr int kRingTag = 4;
+
+std::size_t blocks_of_ring(std::size_t piece_blocks, std::size_t most_blocks) {
+    return std::max(piece_blocks, ceil_divide(most_blocks, kMostRings));
+}
 
 } // namespace
 
@@ -25,9 +31,14 @@ PipelinedFlat::PipelinedFlat(FlatAllreduce& flat, Way way, std::size_t piece_blo
     slices_.reserve(chunks_at_once_);
     std::size_t most_blocks = 0;
     for (const Chunk& chunk : flat.chunks()) most_blocks = std::max(most_blocks, chunk.blocks());
-    piece_blocks_ = way == Way::kRing ? std::max(piece_blocks, ceil_divide(most_blocks, kMostRings)) : piece_blocks;
+    piece_blocks_ = way == Way::kRing ? blocks_of_ring(piece_blocks, most_blocks) : piece_blocks;
     pieces_ = ceil_divide(most_blocks, piece_blocks_);
     stages_ = {{"exchange pieces", [this](Step* step) { return advance(step); }}};
+}
+
+int PipelinedFlat::ring_tags(std::size_t count, std::size_t ranks, std::size_t piece_blocks) {
+    const std::size_t most_blocks = partition(count, ranks).front().blocks();
+    return kRingTag + static_cast<int>(ceil_divide(most_blocks, blocks_of_ring(piece_blocks, most_blocks)));
 }
 
 Status PipelinedFlat::create(Transport& transport, FlatAllreduce& flat, Way way, std::size_t piece_blocks, int tag,
@@ -44,7 +55,7 @@ Status PipelinedFlat::create(Transport& transport, FlatAllreduce& flat, Way way,
 /// for one may overtake the other on some hop.
 Status PipelinedFlat::plan_exchanges(Transport& transport, int tag, std::size_t round) {
     const int chunk_tag = tag, result_tag = tag + 1, chunk_trailer_tag = tag + 2, result_trailer_tag = tag + 3;
-    const int ring_tag = tag + 4;
+    const int ring_tag = tag + kRingTag;
     const Codec& codec = flat_.codec();
     Exchanges& planned = exchanges_[round];
     planned.chunks.resize(pieces_);

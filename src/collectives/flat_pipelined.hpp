@@ -26,9 +26,12 @@ class PipelinedFlat final : public Algorithm {
     enum class Way { kStraight, kRing }; ///< of the results
 
     /// `piece_blocks`: p, or more where there would be too many. Local. The four tags from `tag` on are its own on this
-    /// channel; with a ring all from there on.
+    /// channel; with rings ring_tags().
     static Status create(Transport& transport, FlatAllreduce& flat, Way way, std::size_t piece_blocks, int tag,
                          std::unique_ptr<PipelinedFlat>* algorithm);
+
+    /// Tags of a way along rings, for `count` elements over so many ranks.
+    static int ring_tags(std::size_t count, std::size_t ranks, std::size_t piece_blocks);
 
     std::span<const Stage> stages() const override { return stages_; }
     void set_operands(const Operands& operands) override;

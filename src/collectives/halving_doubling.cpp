@@ -37,6 +37,11 @@ HalvingDoubling::Way HalvingDoubling::quicker_way(std::size_t count, std::size_t
     return alone ? Way::kDoublingAlone : Way::kHalving;
 }
 
+bool HalvingDoubling::suits(std::size_t count, std::size_t ranks) {
+    constexpr std::size_t kLeastChunk = 4096;
+    return count <= std::max(kFew, kLeastChunk * ranks);
+}
+
 Status HalvingDoubling::create(Transport& transport, std::unique_ptr<Arithmetic> arithmetic, std::size_t count, Way way,
                                int tag, std::unique_ptr<Algorithm>* algorithm) {
     std::unique_ptr<HalvingDoubling> made(new HalvingDoubling(std::move(arithmetic), count, transport.size()));

@@ -41,6 +41,8 @@ class HalvingDoubling final : public Algorithm {
     static Way quicker_way(std::size_t count, std::size_t ranks);
     /// Up to so many, on the host, it is as quick as MPI's own sum, and spares checked calls an agreement.
     static constexpr std::size_t kFew = std::size_t{1} << 16;
+    /// Whether the host's values are so few that messages to every rank would take longer.
+    static bool suits(std::size_t count, std::size_t ranks);
 
     /// Local. The tags from `tag` on are its own on this channel, two and two for each halving.
     static Status create(Transport& transport, std::unique_ptr<Arithmetic> arithmetic, std::size_t count, Way way,

@@ -4,7 +4,8 @@
 
 #include <optional>
 
-#include "collectives/dense.hpp"
+#include "collectives/halving_doubling.hpp"
+#include "collectives/pipelined_sum.hpp"
 
 namespace onebit {
 namespace {
@@ -23,9 +24,14 @@ class HostPlacement final : public Placement {
     std::unique_ptr<Arithmetic> make_arithmetic(unsigned threads) const override {
         return std::make_unique<HostArithmetic>(threads);
     }
-    Status make_dense(Transport& channel, std::size_t count, unsigned threads, int /*tag*/,
+    Status make_dense(Transport& channel, std::size_t count, unsigned threads, int tag,
                       std::unique_ptr<Algorithm>* dense) const override {
-        return DenseAllreduce::create(channel, make_arithmetic(threads), count, dense);
+        const auto ranks = static_cast<std::size_t>(channel.size());
+        if (!HalvingDoubling::suits(count, ranks)) {
+            return PipelinedSum::create(channel, make_arithmetic(threads), count, tag, dense);
+        }
+        return HalvingDoubling::create(channel, make_arithmetic(1), count, HalvingDoubling::quicker_way(count, ranks),
+                                       tag, dense);
     }
 
   private:

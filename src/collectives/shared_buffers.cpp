@@ -86,7 +86,7 @@ Status SharedBuffers::allocate(Communicator& communicator, const Status& own_bef
     if (alone != nullptr) {
         here = Status::error(ONEBIT_ERROR_UNSUPPORTED, "%s", alone);
     } else if (own.ok()) {
-        here = catch_exceptions([&] { return MappedMemory::create(bytes, &pieces[place]); });
+        here = catch_exceptions([&] { return MappedMemory::create("onebit.values", bytes, &pieces[place]); });
         if (here.ok()) address = pieces[place]->address();
     }
     std::vector<MappedMemory::Address> addresses(ranks);

@@ -40,12 +40,13 @@ TwoLevelAllreduce::Layout::Layout(const Codec& codec, const std::vector<Chunk>& 
       bytes(messages_at + FlatAllreduce::all_words(codec, longest(shards).count, nodes) * sizeof(std::uint32_t)) {}
 
 Status TwoLevelAllreduce::open_channels(Transport& channel, const NodeGroups& groups, const Codec& codec,
-                                        std::size_t count, std::size_t piece_blocks, Channels* channels) {
+                                        std::size_t count, std::size_t piece_blocks, const Patience& patience,
+                                        Channels* channels) {
     ONEBIT_RETURN_IF_ERROR(channel.split(groups.node_of_rank, &channels->node));
     ONEBIT_RETURN_IF_ERROR(channel.split(groups.place_of_rank, &channels->across));
     const Layout layout(codec, partition(count, groups.places), groups.nodes,
                         blocks_of_slice(piece_blocks, groups.places));
-    return channels->node->share_memory(layout.bytes, &channels->memory);
+    return channels->node->share_memory(layout.bytes, patience, &channels->memory);
 }
 
 TwoLevelAllreduce::TwoLevelAllreduce(Channels& channels, std::shared_ptr<const SharedBuffers> buffers,

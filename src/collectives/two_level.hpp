@@ -30,7 +30,7 @@ class TwoLevelAllreduce final : public TwoLevelForm {
   public:
     /// Collective; may block.
     static Status open_channels(Transport& channel, const NodeGroups& groups, const Codec& codec, std::size_t count,
-                                std::size_t piece_blocks, Channels* channels);
+                                std::size_t piece_blocks, const Patience& patience, Channels* channels);
 
     /// Local. The channels must outlive it. `tentative_calls`: there will be some. The four tags from `tag` on are its
     /// own on the channel across. `buffers`: where values may lie that all ranks of the node see.

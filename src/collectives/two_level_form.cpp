@@ -6,9 +6,9 @@
 
 namespace onebit {
 
-void TwoLevelForm::Channels::give_up() {
+void TwoLevelForm::Channels::give_up(const Status& why) {
     for (const auto* channel : {&node, &across}) {
-        if (*channel != nullptr) (*channel)->give_up();
+        if (*channel != nullptr) (*channel)->give_up(why);
     }
 }
 

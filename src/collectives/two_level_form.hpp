@@ -29,7 +29,7 @@ class TwoLevelForm : public Algorithm {
         std::unique_ptr<Transport> across;    ///< the ranks in this place of all nodes
         std::unique_ptr<SharedMemory> memory; ///< of the node, where it is used
 
-        void give_up();
+        void give_up(const Status& why);
     };
 
     /// Of the shard, whose elements are counted from its own beginning.

@@ -89,4 +89,9 @@ Status read_environment(Environment* environment) {
     return {};
 }
 
+double timeout_of_environment() {
+    Environment environment;
+    return read_environment(&environment).ok() ? environment.timeout : Environment().timeout;
+}
+
 } // namespace onebit

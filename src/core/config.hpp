@@ -50,6 +50,9 @@ struct Environment {
 /// Reads the environment. INVALID_ARGUMENT with the variable's name where a value is impossible.
 Status read_environment(Environment* environment);
 
+/// ONEBIT_TIMEOUT; its default where the environment has an impossible value, which all ranks hear of later.
+double timeout_of_environment();
+
 /// One more than the last onebit_algorithm_t.
 inline constexpr std::size_t kAlgorithms = ONEBIT_ALGORITHM_RING + 1;
 /// "auto", "dense", "flat", "pipelined", "two_level", "bruck", "ring".

@@ -59,7 +59,6 @@ Status FusedOptimizer::prepare(Communicator& communicator, bool keep_results) {
     const Allreduce& first = *buckets_.front().allreduce;
     kernels_ = &optim_kernels(first.codec().kernels());
     threads_ = first.plan().threads;
-    timeout_ = communicator.environment().timeout;
     ONEBIT_RETURN_IF_ERROR(communicator.agree(catch_exceptions([&] { return make_room(); })));
     if (config().max_grad_norm <= 0) return {};
     std::size_t most_segments = 0;

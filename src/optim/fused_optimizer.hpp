@@ -48,6 +48,7 @@ enum class Round {
 class FusedOptimizer : public Optimizer {
   public:
     Entered enter() const final { return Entered(settings_.placement); }
+    const std::shared_ptr<AbortSwitch>& abort_switch() const final { return patience().abort_switch; }
     Status step() final; // these two: fused_step.cpp
     Status grad_ready(std::size_t tensor) final;
     Status set_gradients(std::size_t tensor, const void* gradients) final;
@@ -149,6 +150,7 @@ class FusedOptimizer : public Optimizer {
         return !bucket.compresses || round == Round::kExact;
     }
     Round coming_round() const { return freeze_requested_ ? round_after_freeze() : next_round(); }
+    const Patience& patience() const { return buckets_.front().allreduce->patience(); }
     bool has_buckets() const { return config().bucket_size > 0; }
     bool encoders_may_look() const { return config().memory != ONEBIT_MEMORY_HOST && config().max_grad_norm <= 0; }
     bool may_be_tentative(Round round) const;
@@ -198,7 +200,6 @@ class FusedOptimizer : public Optimizer {
     std::vector<Bucket> buckets_;
     const OptimKernels* kernels_ = nullptr;
     unsigned threads_ = 1;
-    double timeout_ = 0;
     std::unique_ptr<GradientNorm> norm_; ///< where gradients are clipped
     std::optional<AutomaticFreeze> automatic_freeze_;
 

@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "collectives/wait.hpp"
+#include "core/wait.hpp"
 #include "optim/fused_optimizer.hpp"
 
 namespace onebit {
@@ -151,7 +151,7 @@ Status FusedOptimizer::agree(Round round, const Status& own, const std::function
 /// What breaks one exchange breaks the optimizer, and no other is waited for any more.
 Status FusedOptimizer::break_all(const Status& why) {
     for (Bucket& bucket : buckets_) {
-        if (bucket.allreduce->broken().ok()) bucket.allreduce->abandon(why);
+        if (bucket.allreduce->broken().ok()) bucket.allreduce->break_off(why);
     }
     return why;
 }
@@ -305,7 +305,7 @@ void FusedOptimizer::start_compressed(Bucket& bucket) {
 /// What is wrong with the gradients of any bucket, the first of them; the exchanges go on meanwhile. Fails where one is
 /// broken.
 Status FusedOptimizer::find_in_gradients(Status* own) {
-    const Status found = wait_until_done("a look at the gradients", timeout_, [this](bool* done, bool* moved) {
+    const Status found = wait_until_done("a look at the gradients", patience(), [this](bool* done, bool* moved) {
         ONEBIT_RETURN_IF_ERROR(progress(moved));
         *done = true;
         for (Bucket& bucket : buckets_) {
@@ -340,7 +340,7 @@ Status FusedOptimizer::progress(bool* moved) {
 
 /// Waits until nothing is under way any more; fails only where that can't be.
 Status FusedOptimizer::finish_exchanges() {
-    const Status finished = wait_until_done("a step's exchange", timeout_, [this](bool* done, bool* moved) {
+    const Status finished = wait_until_done("a step's exchange", patience(), [this](bool* done, bool* moved) {
         ONEBIT_RETURN_IF_ERROR(progress(moved));
         *done = std::ranges::none_of(buckets_, [](const Bucket& bucket) { return bucket.allreduce->in_flight(); });
         return Status();

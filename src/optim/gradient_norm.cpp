@@ -7,13 +7,14 @@
 
 #include "collectives/arithmetic.hpp"
 #include "collectives/stages.hpp"
-#include "collectives/wait.hpp"
+#include "core/wait.hpp"
+#include "transport/give_up.hpp"
 
 namespace onebit {
 
-GradientNorm::GradientNorm(std::unique_ptr<Transport> channel, std::size_t most_segments, double timeout)
+GradientNorm::GradientNorm(std::unique_ptr<Transport> channel, std::size_t most_segments, Patience patience)
     : channel_(std::move(channel)),
-      timeout_(timeout),
+      patience_(std::move(patience)),
       squares_(most_segments),
       sketches_(sketch_floats(most_segments)),
       total_(kSketchBuckets) {}
@@ -24,19 +25,12 @@ Status GradientNorm::create(Communicator& communicator, std::size_t most_segment
     ONEBIT_RETURN_IF_ERROR(communicator.open_channel(&channel));
     std::unique_ptr<GradientNorm> made;
     ONEBIT_RETURN_IF_ERROR(communicator.agree(catch_exceptions([&] {
-        made.reset(new GradientNorm(std::move(channel), most_segments, communicator.environment().timeout));
-        return made->plan_sum();
+        made.reset(new GradientNorm(std::move(channel), most_segments, communicator.patience()));
+        return DirectSum::create(*made->channel_, std::make_unique<HostArithmetic>(1), made->total_.data(),
+                                 kSketchBuckets, 0, &made->sum_);
     })));
     *norm = std::move(made);
     return {};
-}
-
-/// Of what lies in the host's memory. Where the transport's own sums are of a GPU's, it is messages that stop over
-/// there; what they bring is added up in the order of ranks, as over loopback, and not in one of NCCL's own.
-Status GradientNorm::plan_sum() {
-    if (!channel_->is_stream_ordered()) return channel_->plan_sum(kSketchBuckets, &sum_);
-    return DirectSum::create(*channel_, std::make_unique<HostArithmetic>(1), total_.data(), kSketchBuckets, 0,
-                             &direct_sum_);
 }
 
 GradientNorm::~GradientNorm() {
@@ -57,15 +51,11 @@ void GradientNorm::sketch(const Bucket& bucket) {
     for (std::size_t i = 0; i < floats; ++i) total_[i % kSketchBuckets] += sketches_[i];
 }
 
+/// Of what lies in the host's memory, also where the gradients are a GPU's: added up in the order of ranks.
 Status GradientNorm::sum_over_ranks() {
-    constexpr const char* kWhat = "the gradient norm";
-    if (direct_sum_ == nullptr) {
-        ONEBIT_RETURN_IF_ERROR(sum_->start(total_.data(), total_.data(), true));
-        return wait_until_done(kWhat, timeout_, [&](bool* done, bool*) { return sum_->test(done); });
-    }
     StageRunner runner;
-    runner.start(direct_sum_->stages());
-    return wait_until_done(kWhat, timeout_, [&](bool* done, bool*) {
+    runner.start(sum_->stages());
+    return wait_until_done("the gradient norm", patience_, [&](bool* done, bool*) {
         Step step = Step::kDone;
         ONEBIT_RETURN_IF_ERROR(runner.advance(&step));
         *done = runner.finished();
@@ -75,7 +65,7 @@ Status GradientNorm::sum_over_ranks() {
 
 Status GradientNorm::sum_squares_over_ranks(double* squares) {
     broken_ = catch_exceptions([&] { return sum_over_ranks(); });
-    if (!broken_.ok()) channel_->give_up(); // or the stream would wait for the others for ever
+    if (!broken_.ok()) broken_ = give_up_on(*channel_, broken_); // or a stream would wait for the others for ever
     ONEBIT_RETURN_IF_ERROR(broken_);
     *squares = 0;
     for (const float bucket : total_.view()) *squares += static_cast<double>(bucket) * bucket;

@@ -39,22 +39,19 @@ class GradientNorm {
     std::uint64_t bytes_sent() const { return channel_->bytes_sent(); }
 
     std::size_t bytes() const {
-        return squares_.size() * sizeof(float) + sketches_.bytes() + total_.bytes() +
-               (direct_sum_ == nullptr ? 0 : direct_sum_->workspace_bytes());
+        return squares_.size() * sizeof(float) + sketches_.bytes() + total_.bytes() + sum_->workspace_bytes();
     }
 
   private:
-    GradientNorm(std::unique_ptr<Transport> channel, std::size_t most_segments, double timeout);
-    Status plan_sum();
+    GradientNorm(std::unique_ptr<Transport> channel, std::size_t most_segments, Patience patience);
     Status sum_over_ranks();
 
     std::unique_ptr<Transport> channel_;
-    double timeout_;
+    Patience patience_;
     std::vector<float> squares_;    ///< by segment
     AlignedBuffer<float> sketches_; ///< of one bucket
     AlignedBuffer<float> total_;
-    std::unique_ptr<Sum> sum_;
-    std::unique_ptr<DirectSum> direct_sum_; ///< in its place, where sums are of a GPU's memory
+    std::unique_ptr<DirectSum> sum_; ///< of total_
     Status broken_;
 };
 

@@ -19,6 +19,8 @@ class Optimizer {
 
     /// Whatever a thread calls here, it calls while it holds one of these.
     virtual Entered enter() const = 0;
+    /// What ends its calls, with all else that its communicator has in flight.
+    virtual const std::shared_ptr<AbortSwitch>& abort_switch() const = 0;
 
     virtual Status step() = 0;
     virtual Status grad_ready(std::size_t tensor) = 0;

@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <deque>
 #include <map>
 #include <mutex>
 #include <utility>
@@ -28,32 +27,23 @@ struct Posted {
     bool taken = false;
 };
 
-/// A rank's part in the dense sum in progress. Rank r adds up segment r for everybody, so that nobody writes what
-/// another still reads, in place or not.
-struct SumState {
-    std::vector<const float*> inputs;
-    std::vector<float*> outputs;
-    int joined = 0;
-    int added = 0;
-    int left = 0;
-    int withdrawn = -1; ///< a rank that gave up before all were done
-};
-
 /// What all ranks of one channel share.
 struct Hub {
-    explicit Hub(int n)
+    Hub(int n, std::shared_ptr<AbortSwitch> of_all)
         : ranks(n),
+          abort_switch(std::move(of_all)),
           gone(static_cast<std::size_t>(n), false),
+          given_up(gone.size()),
           duplicated(gone.size(), 0),
           split(gone.size(), 0),
           shared(gone.size(), 0) {}
 
     const int ranks;
+    const std::shared_ptr<AbortSwitch> abort_switch; ///< of all ranks and channels
     std::mutex mutex;
     std::vector<Posted*> posted;
-    std::deque<SumState> sums;           ///< in the order in which they were begun
-    std::size_t first_sum = 0;           ///< number of the sum at the front
     std::vector<bool> gone;              ///< ranks that have destroyed their end
+    std::vector<Status> given_up;        ///< why each rank has given the channel up, if it has
     std::vector<std::size_t> duplicated; ///< how many duplicates each rank has taken
     std::vector<std::shared_ptr<Hub>> duplicates;
     std::vector<std::size_t> split;                                    ///< how many splits each rank has taken part in
@@ -105,10 +95,21 @@ class LoopbackExchange final : public Exchange {
             if (hub_->gone[static_cast<std::size_t>(post.to)]) return peer_is_gone(post.to);
             *done = false;
         }
-        return {};
+        return *done ? Status() : given_up();
     }
 
   private:
+    /// What the first rank said that gave the channel up, if any has.
+    Status given_up() const {
+        for (std::size_t rank = 0; rank < hub_->given_up.size(); ++rank) {
+            const Status& why = hub_->given_up[rank];
+            if (why.ok()) continue;
+            const bool named = why.message().starts_with("rank "); // a reason that it has heard itself
+            return named ? why : Status::error(why.code(), "rank %zu gave up: %s", rank, why.message().c_str());
+        }
+        return {};
+    }
+
     /// Takes the oldest matching message, if it has come.
     Status try_receive(std::size_t i) {
         const Part& part = receives_[i];
@@ -138,86 +139,11 @@ class LoopbackExchange final : public Exchange {
     std::uint64_t& bytes_sent_;
 };
 
-class LoopbackSum final : public Sum {
-  public:
-    LoopbackSum(std::shared_ptr<Hub> hub, int rank, std::size_t count, std::uint64_t& bytes_sent)
-        : hub_(std::move(hub)), rank_(static_cast<std::size_t>(rank)), count_(count), bytes_sent_(bytes_sent) {}
-
-    ~LoopbackSum() override {
-        const std::lock_guard lock(hub_->mutex);
-        if (!finished_) current().withdrawn = static_cast<int>(rank_); // nobody may touch this rank's buffers any more
-    }
-
-    Status start(const float* input, float* output, bool /*may_block*/) override {
-        const std::lock_guard lock(hub_->mutex);
-        const auto ranks = static_cast<std::size_t>(hub_->ranks);
-        number_ = next_++;
-        while (hub_->first_sum + hub_->sums.size() <= number_) {
-            hub_->sums.push_back({std::vector<const float*>(ranks), std::vector<float*>(ranks), 0, 0, 0, -1});
-        }
-        SumState& state = current();
-        state.inputs[rank_] = input;
-        state.outputs[rank_] = output;
-        ++state.joined;
-        added_ = finished_ = false;
-        bytes_sent_ += ring_bytes(count_, hub_->ranks);
-        return {};
-    }
-
-    Status test(bool* done) override {
-        const std::lock_guard lock(hub_->mutex);
-        *done = finished_;
-        if (finished_) return {};
-        SumState& state = current();
-        if (state.withdrawn >= 0) return peer_is_gone(state.withdrawn);
-        if (state.joined < hub_->ranks) return missing_rank(state);
-        if (!added_) add_segment(state);
-        if (state.added < hub_->ranks) return {};
-        *done = finished_ = true;
-        if (++state.left == hub_->ranks) { // the last one; sums end in the order in which they began
-            hub_->sums.pop_front();
-            ++hub_->first_sum;
-        }
-        return {};
-    }
-
-  private:
-    SumState& current() { return hub_->sums[number_ - hub_->first_sum]; }
-
-    Status missing_rank(const SumState& state) const {
-        for (std::size_t r = 0; r < state.outputs.size(); ++r) {
-            if (state.outputs[r] == nullptr && hub_->gone[r]) return peer_is_gone(static_cast<int>(r));
-        }
-        return {};
-    }
-
-    void add_segment(SumState& state) {
-        const auto ranks = static_cast<std::size_t>(hub_->ranks);
-        for (std::size_t i = count_ * rank_ / ranks; i < count_ * (rank_ + 1) / ranks; ++i) {
-            float sum = 0;
-            for (const float* input : state.inputs) sum += input[i];
-            for (float* output : state.outputs) output[i] = sum;
-        }
-        added_ = true;
-        ++state.added;
-    }
-
-    std::shared_ptr<Hub> hub_;
-    std::size_t rank_;
-    std::size_t count_;
-    std::uint64_t& bytes_sent_;
-    std::size_t next_ = 0;
-    std::size_t number_ = 0;
-    bool added_ = false;
-    bool finished_ = true;
-};
-
 class LoopbackSharedMemory final : public SharedMemory {
   public:
     explicit LoopbackSharedMemory(std::shared_ptr<std::vector<AlignedBuffer<std::byte>>> segments)
         : segments_(std::move(segments)) {}
     std::byte* of(int rank) override { return (*segments_)[static_cast<std::size_t>(rank)].data(); }
-    bool freed_together() const override { return false; }
 
   private:
     std::shared_ptr<std::vector<AlignedBuffer<std::byte>>> segments_;
@@ -236,20 +162,19 @@ class LoopbackTransport final : public Transport {
     int rank() const override { return rank_; }
     int size() const override { return hub_->ranks; }
 
-    Status duplicate(std::unique_ptr<Transport>* channel) override {
+    std::shared_ptr<AbortSwitch> abort_switch() const override { return hub_->abort_switch; }
+    std::uint64_t node_identity() const override { return 0; }
+
+    Status duplicate(int /*tags*/, std::unique_ptr<Transport>* channel) override {
         const std::lock_guard lock(hub_->mutex);
         const std::size_t number = hub_->duplicated[static_cast<std::size_t>(rank_)]++;
-        if (number == hub_->duplicates.size()) hub_->duplicates.push_back(std::make_shared<Hub>(hub_->ranks));
+        if (number == hub_->duplicates.size())
+            hub_->duplicates.push_back(std::make_shared<Hub>(hub_->ranks, hub_->abort_switch));
         std::shared_ptr<Hub>& hub = hub_->duplicates[number];
         *channel = std::make_unique<LoopbackTransport>(hub, rank_);
         const bool taken_by_all = std::all_of(hub_->duplicated.begin(), hub_->duplicated.end(),
                                               [number](std::size_t taken) { return taken > number; });
         if (taken_by_all) hub.reset();
-        return {};
-    }
-
-    Status find_nodes(std::vector<int>* node_of_rank) override {
-        node_of_rank->assign(static_cast<std::size_t>(size()), 0);
         return {};
     }
 
@@ -259,13 +184,14 @@ class LoopbackTransport final : public Transport {
         const int color = color_of_rank[mine];
         std::shared_ptr<Hub>& part = hub_->parts[{hub_->split[mine]++, color}];
         const auto ranks = std::count(color_of_rank.begin(), color_of_rank.end(), color);
-        if (part == nullptr) part = std::make_shared<Hub>(static_cast<int>(ranks));
+        if (part == nullptr) part = std::make_shared<Hub>(static_cast<int>(ranks), hub_->abort_switch);
         const auto before = std::count(color_of_rank.begin(), color_of_rank.begin() + rank_, color);
         *channel = std::make_unique<LoopbackTransport>(part, static_cast<int>(before));
         return {};
     }
 
-    Status share_memory(std::size_t bytes, std::unique_ptr<SharedMemory>* memory) override {
+    Status share_memory(std::size_t bytes, const Patience& /*patience*/,
+                        std::unique_ptr<SharedMemory>* memory) override {
         const std::lock_guard lock(hub_->mutex);
         const std::size_t number = hub_->shared[static_cast<std::size_t>(rank_)]++;
         if (number == hub_->memories.size()) {
@@ -288,9 +214,20 @@ class LoopbackTransport final : public Transport {
         return {};
     }
 
-    Status plan_sum(std::size_t count, std::unique_ptr<Sum>* sum) override {
-        *sum = std::make_unique<LoopbackSum>(hub_, rank_, count, bytes_sent_);
-        return {};
+    /// Others see it as long as this rank's end exists: nothing is under way that could reach what it gives up.
+    void give_up(const Status& why) override {
+        const std::lock_guard lock(hub_->mutex);
+        hub_->given_up[static_cast<std::size_t>(rank_)] = why;
+    }
+    std::vector<int> silent_ranks() override {
+        const std::lock_guard lock(hub_->mutex);
+        std::vector<int> silent;
+        for (std::size_t r = 0; r < hub_->gone.size(); ++r) {
+            if (static_cast<int>(r) != rank_ && hub_->given_up[r].ok() && !hub_->gone[r]) {
+                silent.push_back(static_cast<int>(r));
+            }
+        }
+        return silent;
     }
 
   private:
@@ -301,7 +238,7 @@ class LoopbackTransport final : public Transport {
 } // namespace
 
 std::vector<std::unique_ptr<Transport>> make_loopback_transports(int ranks) {
-    auto hub = std::make_shared<Hub>(ranks);
+    auto hub = std::make_shared<Hub>(ranks, std::make_shared<AbortSwitch>());
     std::vector<std::unique_ptr<Transport>> transports;
     for (int rank = 0; rank < ranks; ++rank) transports.push_back(std::make_unique<LoopbackTransport>(hub, rank));
     return transports;

@@ -43,9 +43,9 @@ int populate(void* begin, std::size_t bytes) {
     return errno == EFAULT ? ENOMEM : errno; // a page that can't be had
 }
 
-Status MappedMemory::create(std::size_t bytes, std::unique_ptr<MappedMemory>* memory) {
+Status MappedMemory::create(const char* what, std::size_t bytes, std::unique_ptr<MappedMemory>* memory) {
     std::unique_ptr<MappedMemory> made(new MappedMemory(bytes));
-    made->descriptor_ = memfd_create("onebit", MFD_CLOEXEC);
+    made->descriptor_ = memfd_create(what, MFD_CLOEXEC);
     if (made->descriptor_ < 0) return fail(ONEBIT_ERROR_UNSUPPORTED, "memfd_create", errno);
     if (ftruncate(made->descriptor_, static_cast<off_t>(bytes)) != 0) {
         return fail(ONEBIT_ERROR_OUT_OF_MEMORY, "ftruncate", errno);

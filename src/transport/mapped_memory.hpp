@@ -27,8 +27,8 @@ class MappedMemory {
         std::uint64_t bytes = 0; ///< as asked for; 0: there is nothing to be found
     };
 
-    /// Zeroed, and really there. OUT_OF_MEMORY, UNSUPPORTED.
-    static Status create(std::size_t bytes, std::unique_ptr<MappedMemory>* memory);
+    /// Zeroed, and really there. `what`: what the system calls it, in /proc/PID/maps. OUT_OF_MEMORY, UNSUPPORTED.
+    static Status create(const char* what, std::size_t bytes, std::unique_ptr<MappedMemory>* memory);
     /// Maps what another process has created, which must not have closed it yet. UNSUPPORTED where it isn't to be
     /// found.
     static Status open(const Address& address, std::unique_ptr<MappedMemory>* memory);

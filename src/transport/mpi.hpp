@@ -10,8 +10,8 @@
 
 namespace onebit {
 
-/// A transport over a duplicate of `comm`, on host memory. Collective; blocks. INVALID_ARGUMENT where MPI is not
-/// initialised or `comm` is not an intracommunicator.
-Status make_mpi_transport(MPI_Comm comm, std::unique_ptr<Transport>* transport);
+/// A transport over a duplicate of `comm`, on host memory. Collective; blocks, no longer than `timeout` seconds (0: for
+/// ever). INVALID_ARGUMENT where MPI is not initialised or `comm` is not an intracommunicator.
+Status make_mpi_transport(MPI_Comm comm, double timeout, std::unique_ptr<Transport>* transport);
 
 } // namespace onebit

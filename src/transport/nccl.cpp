@@ -189,7 +189,7 @@ class NcclSum final : public OneCall<Sum> {
   public:
     NcclSum(std::shared_ptr<Channel> channel, std::size_t count) : OneCall(std::move(channel)), count_(count) {}
 
-    Status start(const float* input, float* output, bool /*may_block*/) override {
+    Status start(const float* input, float* output) override {
         if (count_ == 0) return {};
         input_ = input;
         output_ = output;
@@ -242,34 +242,16 @@ class NcclTransport final : public Transport {
     bool is_stream_ordered() const override { return true; }
     std::optional<void*> stream() const override { return channel_->stream(); }
 
-    Status duplicate(std::unique_ptr<Transport>* channel) override { return split_off(0, channel); }
+    std::shared_ptr<AbortSwitch> abort_switch() const override { return channel_->abort_switch(); }
+    std::uint64_t node_identity() const override { return host_identity(); }
+
+    Status duplicate(int /*tags*/, std::unique_ptr<Transport>* channel) override { return split_off(0, channel); }
     Status split(const std::vector<int>& color_of_rank, std::unique_ptr<Transport>* channel) override {
         return split_off(color_of_rank[static_cast<std::size_t>(rank())], channel);
     }
 
-    Status find_nodes(std::vector<int>* node_of_rank) override {
-        std::vector<std::uint64_t> hosts(static_cast<std::size_t>(size()));
-        std::uint64_t& mine = hosts[static_cast<std::size_t>(rank())];
-        mine = host_identity();
-        std::vector<Part> sends;
-        std::vector<Part> receives;
-        for (int peer = 0; peer < size(); ++peer) {
-            if (peer == rank()) continue;
-            sends.push_back({peer, &mine, sizeof(mine)});
-            receives.push_back({peer, &hosts[static_cast<std::size_t>(peer)], sizeof(mine)});
-        }
-        std::unique_ptr<Exchange> exchange;
-        ONEBIT_RETURN_IF_ERROR(plan_exchange(std::move(sends), std::move(receives), 0, &exchange));
-        ONEBIT_RETURN_IF_ERROR(exchange->start());
-        const Status told =
-            nccl::poll("looking for nodes", channel_->timeout(), [&](bool* done) { return exchange->test(done); });
-        if (!told.ok()) channel_->give_up(); // or what the exchange has in the stream would be waited for
-        ONEBIT_RETURN_IF_ERROR(told);
-        *node_of_rank = number_by_first_rank(hosts);
-        return {};
-    }
-
-    Status share_memory(std::size_t /*bytes*/, std::unique_ptr<SharedMemory>* /*memory*/) override {
+    Status share_memory(std::size_t /*bytes*/, const Patience& /*patience*/,
+                        std::unique_ptr<SharedMemory>* /*memory*/) override {
         return Status::error(ONEBIT_ERROR_UNSUPPORTED, "nccl: GPUs share no memory that the host could see");
     }
 
@@ -297,7 +279,7 @@ class NcclTransport final : public Transport {
 
     Status progress() override { return channel_->advance(); }
     std::uint64_t bytes_sent() const override { return channel_->bytes_sent; }
-    void give_up() override { channel_->give_up(); }
+    void give_up(const Status& /*why*/) override { channel_->give_up(); }
 
   private:
     Status split_off(int color, std::unique_ptr<Transport>* transport) {

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/abort_switch.hpp"
 #include "core/cuda/device.hpp"
 #include "core/status.hpp"
 #include "transport/nccl_api.hpp"
@@ -84,6 +85,7 @@ class Queue {
     Operation* current() const { return current_; }
     void drop_current() { current_ = nullptr; }
 
+    const std::shared_ptr<AbortSwitch>& abort_switch() const { return abort_switch_; }
     void join(Channel& channel) { channels_.push_back(&channel); }
     void leave(Channel& channel) { std::erase(channels_, &channel); }
     /// Aborts all channels, at once, for this reason: the stream is stuck for all of them, and NCCL waits until it has
@@ -91,6 +93,7 @@ class Queue {
     void abort_all(const Status& why);
 
   private:
+    std::shared_ptr<AbortSwitch> abort_switch_ = std::make_shared<AbortSwitch>();
     std::vector<Channel*> channels_;
     Operation* current_ = nullptr; ///< with NCCL, but not in the stream yet
     Operation* first_ = nullptr;   ///< of those that wait
@@ -120,6 +123,7 @@ class Channel {
     cuda::Stream stream() const { return site_.stream; }
     const cuda::Device& device() const { return *site_.device; }
     cuda::DeviceMemory& memory() { return memory_; }
+    const std::shared_ptr<AbortSwitch>& abort_switch() const { return queue_->abort_switch(); }
 
     /// Behind all that were started before.
     Status start(Operation& operation);

@@ -23,5 +23,7 @@ std::vector<int> number_by_first_rank(const std::vector<Value>& values) {
 
 /// The same for all processes on one host, a container counting as one; for others another, but by chance.
 std::uint64_t host_identity();
+/// The same of a host that is called `name`, as MPI does.
+std::uint64_t host_identity(const char* name);
 
 } // namespace onebit

@@ -8,6 +8,7 @@
 
 #include "core/aligned_buffer.hpp"
 #include "core/partition.hpp"
+#include "transport/forwarding.hpp"
 
 namespace onebit {
 namespace {
@@ -170,34 +171,26 @@ class StagedExchange final : public Exchange {
     State state_ = State::kArrived;
 };
 
-class StagedTransport final : public Transport {
+class StagedTransport final : public ForwardingTransport {
   public:
     StagedTransport(std::unique_ptr<Transport> inner, cuda::Stream stream, bool direct)
-        : inner_(std::move(inner)),
+        : ForwardingTransport(std::move(inner)),
           stream_(stream),
           direct_(direct),
           name_(std::string(inner_->name()) + (direct ? ", direct" : ", staged")) {}
 
     const char* name() const override { return name_.c_str(); }
     bool reaches_devices() const override { return true; }
-    int rank() const override { return inner_->rank(); }
-    int size() const override { return inner_->size(); }
 
-    Status duplicate(std::unique_ptr<Transport>* channel) override {
-        std::unique_ptr<Transport> inner;
-        ONEBIT_RETURN_IF_ERROR(inner_->duplicate(&inner));
-        *channel = make_staged_transport(std::move(inner), stream_, direct_);
-        return {};
+    Status duplicate(int tags, std::unique_ptr<Transport>* channel) override {
+        return wrap([&](std::unique_ptr<Transport>* inner) { return inner_->duplicate(tags, inner); }, channel);
     }
-    Status find_nodes(std::vector<int>* node_of_rank) override { return inner_->find_nodes(node_of_rank); }
     Status split(const std::vector<int>& color_of_rank, std::unique_ptr<Transport>* channel) override {
-        std::unique_ptr<Transport> inner;
-        ONEBIT_RETURN_IF_ERROR(inner_->split(color_of_rank, &inner));
-        *channel = make_staged_transport(std::move(inner), stream_, direct_);
-        return {};
+        return wrap([&](std::unique_ptr<Transport>* inner) { return inner_->split(color_of_rank, inner); }, channel);
     }
-    Status share_memory(std::size_t bytes, std::unique_ptr<SharedMemory>* memory) override {
-        return inner_->share_memory(bytes, memory);
+    Status split_nodes(const std::vector<int>& node_of_rank, std::unique_ptr<Transport>* channel) override {
+        return wrap([&](std::unique_ptr<Transport>* inner) { return inner_->split_nodes(node_of_rank, inner); },
+                    channel);
     }
 
     Status plan_exchange(std::vector<Part> sends, std::vector<Part> receives, int tag,
@@ -214,14 +207,18 @@ class StagedTransport final : public Transport {
         *exchange = std::move(staged);
         return {};
     }
-    /// Of values in the host's memory.
-    Status plan_sum(std::size_t count, std::unique_ptr<Sum>* sum) override { return inner_->plan_sum(count, sum); }
-
-    std::uint64_t bytes_sent() const override { return inner_->bytes_sent(); }
-    void give_up() override { inner_->give_up(); }
 
   private:
-    std::unique_ptr<Transport> inner_;
+    /// Channels of the inner transport are staged like it, unless they need no stopover.
+    template <typename Make>
+    Status wrap(const Make& make, std::unique_ptr<Transport>* channel) {
+        std::unique_ptr<Transport> inner;
+        ONEBIT_RETURN_IF_ERROR(make(&inner));
+        *channel =
+            inner->is_stream_ordered() ? std::move(inner) : make_staged_transport(std::move(inner), stream_, direct_);
+        return {};
+    }
+
     cuda::Stream stream_;
     bool direct_;
     std::string name_;

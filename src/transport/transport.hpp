@@ -9,7 +9,9 @@
 #include <optional>
 #include <vector>
 
+#include "core/abort_switch.hpp"
 #include "core/status.hpp"
+#include "core/wait.hpp"
 
 namespace onebit {
 
@@ -44,24 +46,24 @@ enum class Pattern {
 class Sum {
   public:
     virtual ~Sum() = default;
-    /// output = sum over the ranks of input; in place where they are the same. `may_block`: the caller is going to wait
-    /// anyway, so the quickest form may be taken.
-    virtual Status start(const float* input, float* output, bool may_block) = 0;
+    /// output = sum over the ranks of input; in place where they are the same.
+    virtual Status start(const float* input, float* output) = 0;
     virtual Status test(bool* done) = 0;
 };
 
 /// Memory that the ranks of one node see directly: so many bytes of each, aligned to 64, zeroes at first. Who wrote
-/// what is for its users to tell each other, through atomics in it.
+/// what is for its users to tell each other, through atomics in it. Each rank lets go of it by itself.
 class SharedMemory {
   public:
     virtual ~SharedMemory() = default;
     virtual std::byte* of(int rank) = 0;
-    /// Whether destroying it waits for the others to do so.
-    virtual bool freed_together() const = 0;
 };
 
-/// Ranks and the way bytes travel between them; no arithmetic but a dense sum. One object is one channel: messages of
-/// different channels never meet. Used by one thread at a time.
+/// What most channels have of tags.
+inline constexpr int kFewTags = 128;
+
+/// Ranks and the way bytes travel between them; no arithmetic but NCCL's dense sum. One object is one channel: messages
+/// of different channels never meet. Used by one thread at a time.
 class Transport {
   public:
     virtual ~Transport() = default;
@@ -79,28 +81,34 @@ class Transport {
     /// The cudaStream_t of all work on a GPU's values, where there is but one.
     virtual std::optional<void*> stream() const { return {}; }
 
-    // ---- collective; may block, over MPI without a timeout ----
+    /// What ends everything in flight on the communicator that this channel belongs to; its channels share it.
+    virtual std::shared_ptr<AbortSwitch> abort_switch() const = 0;
+    /// Ranks that can share memory have the same, other ranks another one.
+    virtual std::uint64_t node_identity() const = 0;
 
-    /// A new channel between the same ranks.
-    virtual Status duplicate(std::unique_ptr<Transport>* channel) = 0;
+    // ---- collective: all ranks make the same channels, in the same order. NCCL blocks, no other transport does ----
 
-    /// For each rank the number of its node, the ranks that can share memory; nodes are numbered by their first rank.
-    virtual Status find_nodes(std::vector<int>* node_of_rank) = 0;
-    /// A new channel between the ranks of this rank's color, in the same order. The same colors on every rank.
+    /// A new channel between the same ranks. The tags of its exchanges are less than `tags`.
+    virtual Status duplicate(int tags, std::unique_ptr<Transport>* channel) = 0;
+    /// A new channel between the ranks of this rank's color, in the same order. The same colors on every rank. Tags are
+    /// less than kFewTags.
     virtual Status split(const std::vector<int>& color_of_rank, std::unique_ptr<Transport>* channel) = 0;
     /// The same where the colors are nodes, for values in a GPU's memory: by the quickest way that a node has.
     virtual Status split_nodes(const std::vector<int>& node_of_rank, std::unique_ptr<Transport>* channel) {
         return split(node_of_rank, channel);
     }
-    /// Only where all ranks are on one node. The same bytes on every rank; ends with the last of its objects.
-    virtual Status share_memory(std::size_t bytes, std::unique_ptr<SharedMemory>* memory) = 0;
+    /// Only where all ranks are on one node. The same bytes on every rank. Blocks, no longer than `patience` has it.
+    virtual Status share_memory(std::size_t bytes, const Patience& patience, std::unique_ptr<SharedMemory>* memory) = 0;
 
     // ---- local ----
 
     /// Parts of zero bytes are left out. `tag`: distinguishes the exchanges of one channel.
     virtual Status plan_exchange(std::vector<Part> sends, std::vector<Part> receives, int tag,
                                  std::unique_ptr<Exchange>* exchange) = 0;
-    virtual Status plan_sum(std::size_t count, std::unique_ptr<Sum>* sum) = 0;
+    /// A sum of the transport's own, in a GPU's memory. UNSUPPORTED where there is none, as over messages.
+    virtual Status plan_sum(std::size_t /*count*/, std::unique_ptr<Sum>* /*sum*/) {
+        return Status::error(ONEBIT_ERROR_UNSUPPORTED, "%s has no sum of its own", name());
+    }
 
     /// Whether there is a call for the whole of such an exchange, in a GPU's memory. The same on every rank.
     virtual bool has_native(Pattern /*pattern*/) const { return false; }
@@ -118,9 +126,12 @@ class Transport {
     /// Bytes that this rank has sent to others through this channel. A dense sum counts as what a ring would send.
     virtual std::uint64_t bytes_sent() const { return bytes_sent_; }
 
-    /// The operations in flight will never be finished: lets go of whatever they hold, a GPU's stream say, which would
-    /// wait for the others for ever. The channel is of no use afterwards.
-    virtual void give_up() {}
+    /// The operations in flight will never be finished. Lets go of whatever they hold, a GPU's stream say, which would
+    /// wait for the others for ever; and tells the others why, where messages can: their operations on this channel
+    /// fail with it. The channel is of no use afterwards.
+    virtual void give_up(const Status& why) = 0;
+    /// Ranks that have not given this channel up by now, as far as is known. Local.
+    virtual std::vector<int> silent_ranks() { return {}; }
 
   protected:
     /// For transports that reach the host's memory alone.

@@ -33,6 +33,7 @@ static const Row rows[] = {
     ROW(onebit_comm_tune),
     ROW(onebit_mem_alloc),
     ROW(onebit_mem_free),
+    ROW(onebit_comm_abort),
     ROW(onebit_comm_destroy),
     ROW(onebit_allreduce_config_init),
     ROW(onebit_allreduce_create),

@@ -13,6 +13,7 @@
 
 #include "support/environment.hpp"
 #include "support/loopback_ranks.hpp"
+#include "transport/forwarding.hpp"
 
 namespace onebit {
 namespace {
@@ -22,30 +23,17 @@ struct Outcome {
 };
 
 /// A loopback that has no memory left for exchanges of one tag.
-class Exhausted final : public Transport {
+class Exhausted final : public ForwardingTransport {
   public:
-    Exhausted(std::unique_ptr<Transport> inner, int tag) : inner_(std::move(inner)), tag_(tag) {}
+    Exhausted(std::unique_ptr<Transport> inner, int tag) : ForwardingTransport(std::move(inner)), tag_(tag) {}
 
-    const char* name() const override { return inner_->name(); }
-    int rank() const override { return inner_->rank(); }
-    int size() const override { return inner_->size(); }
-    Status duplicate(std::unique_ptr<Transport>* channel) override { return inner_->duplicate(channel); }
-    Status find_nodes(std::vector<int>* node_of_rank) override { return inner_->find_nodes(node_of_rank); }
-    Status split(const std::vector<int>& colors, std::unique_ptr<Transport>* channel) override {
-        return inner_->split(colors, channel);
-    }
-    Status share_memory(std::size_t bytes, std::unique_ptr<SharedMemory>* memory) override {
-        return inner_->share_memory(bytes, memory);
-    }
     Status plan_exchange(std::vector<Part> sends, std::vector<Part> receives, int tag,
                          std::unique_ptr<Exchange>* exchange) override {
         if (tag == tag_) throw std::bad_alloc();
         return inner_->plan_exchange(std::move(sends), std::move(receives), tag, exchange);
     }
-    Status plan_sum(std::size_t count, std::unique_ptr<Sum>* sum) override { return inner_->plan_sum(count, sum); }
 
   private:
-    std::unique_ptr<Transport> inner_;
     int tag_;
 };
 
@@ -57,7 +45,7 @@ bool is_last(const Transport& transport) {
 Status join_with(std::uint32_t wire_format, std::uint64_t version, Transport& transport) {
     std::unique_ptr<Agreement> agreement;
     ONEBIT_RETURN_IF_ERROR(Agreement::create(transport, 0, &agreement));
-    return decide_now(*agreement, 5, {}, wire_format, version, {"", ""});
+    return decide_now(*agreement, {5, transport.abort_switch()}, {}, wire_format, version, {"", ""});
 }
 
 /// The last rank has another library than the others; what they are told.

@@ -32,7 +32,7 @@ const std::vector<std::uint64_t> counts = {2048, 4099, 3 * slice + 77, 17 * slic
 
 // Of other processes' memory and this one's to share, as a mapping or a file that is open.
 std::size_t mappings() {
-    const std::string name = "memfd:onebit";
+    const std::string name = "memfd:onebit.values";
     std::size_t found = 0;
     std::ifstream maps("/proc/self/maps");
     for (std::string line; std::getline(maps, line);) found += line.find(name) != std::string::npos;

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "support/emulated_device.hpp"
-#include "transport/transport.hpp"
+#include "transport/forwarding.hpp"
 
 namespace onebit_test {
 
@@ -30,27 +30,24 @@ class DeviceAwareExchange final : public onebit::Exchange {
 };
 
 /// Made of one that reaches the host's memory alone, by telling it where the device's is.
-class DeviceAwareTransport final : public onebit::Transport {
+class DeviceAwareTransport final : public onebit::ForwardingTransport {
   public:
-    explicit DeviceAwareTransport(std::unique_ptr<onebit::Transport> inner) : inner_(std::move(inner)) {}
+    using ForwardingTransport::ForwardingTransport;
 
-    const char* name() const override { return inner_->name(); }
-    int rank() const override { return inner_->rank(); }
-    int size() const override { return inner_->size(); }
     bool reaches_devices() const override { return true; }
-    onebit::Status duplicate(std::unique_ptr<onebit::Transport>* channel) override {
-        ONEBIT_RETURN_IF_ERROR(inner_->duplicate(channel));
+    onebit::Status duplicate(int tags, std::unique_ptr<onebit::Transport>* channel) override {
+        ONEBIT_RETURN_IF_ERROR(inner_->duplicate(tags, channel));
         *channel = std::make_unique<DeviceAwareTransport>(std::move(*channel));
         return {};
     }
-    onebit::Status find_nodes(std::vector<int>* node_of_rank) override { return inner_->find_nodes(node_of_rank); }
     onebit::Status split(const std::vector<int>& color_of_rank, std::unique_ptr<onebit::Transport>* channel) override {
         ONEBIT_RETURN_IF_ERROR(inner_->split(color_of_rank, channel));
         *channel = std::make_unique<DeviceAwareTransport>(std::move(*channel));
         return {};
     }
-    onebit::Status share_memory(std::size_t bytes, std::unique_ptr<onebit::SharedMemory>* memory) override {
-        return inner_->share_memory(bytes, memory);
+    onebit::Status split_nodes(const std::vector<int>& node_of_rank,
+                               std::unique_ptr<onebit::Transport>* channel) override {
+        return split(node_of_rank, channel);
     }
     onebit::Status plan_exchange(std::vector<onebit::Part> sends, std::vector<onebit::Part> receives, int tag,
                                  std::unique_ptr<onebit::Exchange>* exchange) override {
@@ -65,13 +62,6 @@ class DeviceAwareTransport final : public onebit::Transport {
         *exchange = std::make_unique<DeviceAwareExchange>(std::move(inner));
         return {};
     }
-    onebit::Status plan_sum(std::size_t count, std::unique_ptr<onebit::Sum>* sum) override {
-        return inner_->plan_sum(count, sum);
-    }
-    std::uint64_t bytes_sent() const override { return inner_->bytes_sent(); }
-
-  private:
-    std::unique_ptr<onebit::Transport> inner_;
 };
 
 } // namespace onebit_test

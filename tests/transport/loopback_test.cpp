@@ -50,7 +50,8 @@ TEST_CASE("a message of another length than expected is an error", "[loopback]")
 TEST_CASE("channels and tags keep messages apart", "[loopback]") {
     auto transports = make_loopback_transports(2);
     std::unique_ptr<Transport> channels[2];
-    for (int r = 0; r < 2; ++r) REQUIRE(transports[static_cast<std::size_t>(r)]->duplicate(&channels[r]).ok());
+    for (int r = 0; r < 2; ++r)
+        REQUIRE(transports[static_cast<std::size_t>(r)]->duplicate(kFewTags, &channels[r]).ok());
     int values[3] = {10, 20, 30};
     int received[3] = {};
     std::vector<std::unique_ptr<Exchange>> exchanges(6);

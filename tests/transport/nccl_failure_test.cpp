@@ -83,8 +83,8 @@ TEST_CASE("an error of NCCL's comes out of the next test, in its words", "[nccl]
             Words words(*transport);
             if (transport->rank() == 1) { // never starts
                 while (!over) std::this_thread::yield();
-                transport->give_up();
-                transport->give_up(); // once is enough, twice no harm
+                transport->give_up({});
+                transport->give_up({}); // once is enough, twice no harm
                 return {};
             }
             ONEBIT_RETURN_IF_ERROR(words.exchange->start());
@@ -93,7 +93,7 @@ TEST_CASE("an error of NCCL's comes out of the next test, in its words", "[nccl]
             EmulatedNccl::fail(0, nccl::kRemoteError, "rank 1 hung up");
             const Status status = finish(*words.exchange);
             outcome->later = words.exchange->start();
-            transport->give_up();
+            transport->give_up({});
             over = true;
             return status;
         });
@@ -130,7 +130,7 @@ TEST_CASE("given up, the operations in flight end, and none begins", "[nccl]") {
                 ONEBIT_RETURN_IF_ERROR(first.exchange->start());
                 ONEBIT_RETURN_IF_ERROR(second.exchange->start());
             }
-            transport->give_up();
+            transport->give_up({});
             outcome->later = second.exchange->start();
             return finish(*first.exchange);
         });
@@ -147,13 +147,13 @@ TEST_CASE("given up, a channel takes along all that share its stream, if it has 
     const auto outcomes =
         run_nccl_ranks<Outcome>(nccl, 2, [&](std::unique_ptr<Transport> transport, Outcome* outcome) -> Status {
             std::unique_ptr<Transport> other;
-            ONEBIT_RETURN_IF_ERROR(transport->duplicate(&other));
+            ONEBIT_RETURN_IF_ERROR(transport->duplicate(kFewTags, &other));
             Words words(*transport);
             Words words_of_other(*other);
             if (transport->rank() == 0) ONEBIT_RETURN_IF_ERROR(words.exchange->start()); // and waits for the other rank
-            transport->give_up();
+            transport->give_up({});
             outcome->later = words_of_other.exchange->start();
-            other->give_up();
+            other->give_up({});
             return {};
         });
     for (const Outcome& outcome : outcomes) CHECK(outcome.status.ok());
@@ -184,7 +184,7 @@ TEST_CASE("ranks that start in another order than each other learn so, and don't
         std::unique_ptr<Sum> sum;
         ONEBIT_RETURN_IF_ERROR(transport->plan_sum(1, &sum));
         if (transport->rank() == 0) ONEBIT_RETURN_IF_ERROR(words.exchange->start());
-        ONEBIT_RETURN_IF_ERROR(sum->start(words.words.data(), words.words.data(), false));
+        ONEBIT_RETURN_IF_ERROR(sum->start(words.words.data(), words.words.data()));
         if (transport->rank() == 1) ONEBIT_RETURN_IF_ERROR(words.exchange->start());
         ONEBIT_RETURN_IF_ERROR(finish(*words.exchange));
         return finish(*sum);

@@ -16,9 +16,9 @@ Status join(const NcclApi& api, Communicator& base, Transport& channel, cuda::St
             std::unique_ptr<Transport>* transport) {
     std::unique_ptr<Transport> made;
     const Status joined = catch_exceptions(
-        [&] { return bootstrap_nccl_transport(api, channel, stream, base.environment().timeout, &made); });
+        [&] { return bootstrap_nccl_transport(api, channel, stream, base.patience().timeout, &made); });
     const Status agreed = base.agree(joined);
-    if (!agreed.ok() && made != nullptr) made->give_up(); // those who failed won't leave it together with us
+    if (!agreed.ok() && made != nullptr) made->give_up(agreed); // those who failed won't leave it together with us
     ONEBIT_RETURN_IF_ERROR(agreed);
     *transport = std::move(made);
     return {};

@@ -1,0 +1,52 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "core/abort_switch.hpp"
+
+#include <utility>
+
+namespace onebit {
+
+AbortSwitch::Use::Use(AbortSwitch& abort_switch) : switch_(abort_switch) {
+    const std::lock_guard lock(switch_.mutex_);
+    ++switch_.calls_;
+}
+
+AbortSwitch::Use::~Use() {
+    const std::lock_guard lock(switch_.mutex_);
+    if (--switch_.calls_ == 0) switch_.tell_peers();
+}
+
+void AbortSwitch::set_messenger(Messenger messenger, bool any_thread) {
+    const std::lock_guard lock(mutex_);
+    messenger_ = std::move(messenger);
+    any_thread_ = any_thread;
+}
+
+void AbortSwitch::trip(const Status& why) {
+    const std::lock_guard lock(mutex_);
+    set(why);
+    if (calls_ == 0 || any_thread_) tell_peers();
+}
+
+void AbortSwitch::hear(const Status& why) {
+    const std::lock_guard lock(mutex_);
+    if (!tripped_) told_ = true;
+    set(why);
+}
+
+Status AbortSwitch::why() const {
+    const std::lock_guard lock(mutex_);
+    return why_;
+}
+
+void AbortSwitch::set(const Status& why) {
+    if (tripped_) return;
+    why_ = why;
+    tripped_.store(true, std::memory_order_release);
+}
+
+void AbortSwitch::tell_peers() {
+    if (tripped_ && !told_ && messenger_) told_ = messenger_(why_);
+}
+
+} // namespace onebit

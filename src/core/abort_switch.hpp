@@ -1,0 +1,58 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <mutex>
+
+#include "core/status.hpp"
+
+namespace onebit {
+
+/// Ends all that a communicator and its handles have in flight. One for each communicator, shared by its handles; any
+/// thread may trip it. Calls that wait look at it; the last of them to leave tells the peers, as does the thread that
+/// trips it where no call is in flight.
+class AbortSwitch {
+  public:
+    /// Tells the peers why. False where this thread may not speak to them now.
+    using Messenger = std::function<bool(const Status& why)>;
+
+    /// While it lives this thread is in a call on the communicator or one of its handles.
+    class Use {
+      public:
+        explicit Use(AbortSwitch& abort_switch);
+        ~Use();
+        Use(const Use&) = delete;
+        Use& operator=(const Use&) = delete;
+
+      private:
+        AbortSwitch& switch_;
+    };
+
+    /// `any_thread`: messages may be sent while another thread is in a call.
+    void set_messenger(Messenger messenger, bool any_thread);
+
+    /// By this process. The first reason stays.
+    void trip(const Status& why);
+    /// Because a peer says so: nobody need be told.
+    void hear(const Status& why);
+
+    bool tripped() const { return tripped_.load(std::memory_order_acquire); }
+    /// Why, once it is tripped; else a success.
+    Status why() const;
+
+  private:
+    void set(const Status& why);
+    void tell_peers();
+
+    std::atomic<bool> tripped_ = false;
+    mutable std::mutex mutex_; ///< of all below; held while peers are told
+    Status why_;
+    Messenger messenger_;
+    bool any_thread_ = false;
+    bool told_ = false;
+    int calls_ = 0; ///< in flight
+};
+
+} // namespace onebit

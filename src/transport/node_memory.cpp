@@ -1,0 +1,108 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/node_memory.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <utility>
+#include <vector>
+
+#include "transport/mapped_memory.hpp"
+
+namespace onebit {
+namespace {
+
+class NodeMemory final : public SharedMemory {
+  public:
+    explicit NodeMemory(std::vector<std::unique_ptr<MappedMemory>> parts) : parts_(std::move(parts)) {}
+    std::byte* of(int rank) override { return parts_[static_cast<std::size_t>(rank)]->data(); }
+
+  private:
+    std::vector<std::unique_ptr<MappedMemory>> parts_;
+};
+
+/// What a rank tells the others of its part, then of how it found theirs.
+struct Report {
+    std::uint32_t status = ONEBIT_SUCCESS;
+    std::array<char, 252> reason{};
+    MappedMemory::Address address;
+
+    void set(const Status& own) {
+        status = static_cast<std::uint32_t>(own.code());
+        std::snprintf(reason.data(), reason.size(), "%s", own.message().c_str());
+    }
+};
+
+/// Every rank's report to every other. Reports outlive an exchange that never ends.
+class Gathering {
+  public:
+    explicit Gathering(Transport& channel) : channel_(channel) {}
+
+    Status plan() {
+        reports_ = std::make_unique<std::vector<Report>>(static_cast<std::size_t>(channel_.size()));
+        std::vector<Part> sends;
+        std::vector<Part> receives;
+        for (int peer = 0; peer < channel_.size(); ++peer) {
+            if (peer == channel_.rank()) continue;
+            sends.push_back({peer, &mine(), sizeof(Report)});
+            receives.push_back({peer, &(*reports_)[static_cast<std::size_t>(peer)], sizeof(Report)});
+        }
+        return channel_.plan_exchange(std::move(sends), std::move(receives), kTag, &exchange_);
+    }
+
+    /// The first rank's failure, the same on every rank.
+    Status gather(const Status& own, const Patience& patience) {
+        mine().set(own);
+        const Status told = [&] {
+            ONEBIT_RETURN_IF_ERROR(exchange_->start());
+            return wait_until_done("sharing memory inside a node", patience,
+                                   [&](bool* done, bool*) { return exchange_->test(done); });
+        }();
+        if (!told.ok()) (void)reports_.release();
+        ONEBIT_RETURN_IF_ERROR(told);
+        const auto failed = [](const Report& report) { return report.status != ONEBIT_SUCCESS; };
+        const auto first = std::find_if(reports_->begin(), reports_->end(), failed);
+        if (first == reports_->end()) return {};
+        return Status::error(static_cast<onebit_status_t>(first->status), "rank %d of the node: %s",
+                             static_cast<int>(first - reports_->begin()), first->reason.data());
+    }
+
+    Report& mine() { return (*reports_)[static_cast<std::size_t>(channel_.rank())]; }
+    const std::vector<Report>& reports() const { return *reports_; }
+
+  private:
+    static constexpr int kTag = kFewTags - 1;
+
+    Transport& channel_;
+    std::unique_ptr<std::vector<Report>> reports_;
+    std::unique_ptr<Exchange> exchange_;
+};
+
+} // namespace
+
+Status share_node_memory(Transport& channel, std::size_t bytes, const Patience& patience,
+                         std::unique_ptr<SharedMemory>* memory) {
+    const auto rank = static_cast<std::size_t>(channel.rank());
+    Gathering all(channel);
+    ONEBIT_RETURN_IF_ERROR(all.plan());
+    std::vector<std::unique_ptr<MappedMemory>> parts(static_cast<std::size_t>(channel.size()));
+    const Status made = catch_exceptions([&] {
+        ONEBIT_RETURN_IF_ERROR(MappedMemory::create("onebit.handle", bytes, &parts[rank]));
+        all.mine().address = parts[rank]->address();
+        return Status();
+    });
+    ONEBIT_RETURN_IF_ERROR(all.gather(made, patience));
+    const Status opened = catch_exceptions([&] {
+        for (std::size_t r = 0; r < parts.size(); ++r) {
+            if (r != rank) ONEBIT_RETURN_IF_ERROR(MappedMemory::open(all.reports()[r].address, &parts[r]));
+        }
+        return Status();
+    });
+    ONEBIT_RETURN_IF_ERROR(all.gather(opened, patience)); // nobody closes its own before all have found it
+    parts[rank]->close();
+    *memory = std::make_unique<NodeMemory>(std::move(parts));
+    return {};
+}
+
+} // namespace onebit

@@ -1,0 +1,14 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "transport/transport.hpp"
+
+namespace onebit {
+
+/// Transport::share_memory by messages alone: every rank makes its own part, without a name, and maps those of the
+/// others. All ranks of the channel come to one end: OUT_OF_MEMORY or UNSUPPORTED, where one can't, TIMEOUT, TRANSPORT.
+Status share_node_memory(Transport& channel, std::size_t bytes, const Patience& patience,
+                         std::unique_ptr<SharedMemory>* memory);
+
+} // namespace onebit

@@ -1,0 +1,171 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+
+// onebit_comm_abort: whatever the other ranks wait for, they stop waiting, and say why.
+#include <chrono>
+#include <thread>
+
+#include "support/directory.hpp"
+#include "support/environment.hpp"
+#include "support/handles.hpp"
+#include "support/training.hpp"
+
+using namespace onebit_test;
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr std::chrono::milliseconds kUntilAllWait{200};
+constexpr std::chrono::milliseconds kWithin{1000};
+
+/// All ranks but the last make the call; the last one, which is what they wait for, aborts meanwhile.
+template <typename Call>
+void expect_ended(onebit_comm_t comm, RankLog& log, const Call& call) {
+    log.barrier();
+    if (log.last_rank()) {
+        std::this_thread::sleep_for(kUntilAllWait);
+        ONEBIT_EXPECT_OK(log, onebit_comm_abort(comm, "the backward pass ran out of memory"));
+    } else {
+        const auto begin = Clock::now();
+        ONEBIT_EXPECT_STATUS(log, ONEBIT_ERROR_TRANSPORT, call());
+        ONEBIT_EXPECT(log, Clock::now() - begin < kUntilAllWait + kWithin);
+        ONEBIT_EXPECT(log,
+                      holds(onebit_last_error(), "rank " + std::to_string(log.size() - 1) +
+                                                     " called onebit_comm_abort;the backward pass ran out of memory"));
+    }
+    log.barrier();
+}
+
+/// Runs `prepare`, which gives the call to be aborted, on each number of ranks.
+template <typename Prepare>
+void for_each_size(const Prepare& prepare) {
+    const int n = GENERATE(from_range(rank_counts()));
+    if (n == 1) return;
+    const Variable timeout("ONEBIT_TIMEOUT", "30");
+    run_ranks(n, [&](onebit_comm_t comm, RankLog& log) { prepare(comm, log); });
+}
+
+} // namespace
+
+TEST_CASE("an abort ends a run, whatever its algorithm, and breaks the handle", "[abort]") {
+    const onebit_algorithm_t algorithm =
+        GENERATE(ONEBIT_ALGORITHM_DENSE, ONEBIT_ALGORITHM_FLAT, ONEBIT_ALGORITHM_PIPELINED, ONEBIT_ALGORITHM_BRUCK,
+                 ONEBIT_ALGORITHM_RING);
+    const onebit_check_t check = GENERATE(ONEBIT_CHECK_FULL, ONEBIT_CHECK_NONE);
+    const std::uint64_t count = GENERATE(std::uint64_t{1000}, std::uint64_t{70001});
+    for_each_size([&](onebit_comm_t comm, RankLog& log) {
+        onebit_allreduce_config_t config = flat_config(count);
+        config.algorithm = algorithm;
+        config.check = check;
+        Allreduce reduce(comm, config, log);
+        std::vector<float> values(count, 1.0F);
+        expect_ended(comm, log, [&] { return onebit_allreduce_run(reduce.get(), values.data(), values.data()); });
+        ONEBIT_EXPECT_STATUS(log, ONEBIT_ERROR_TRANSPORT,
+                             onebit_allreduce_run(reduce.get(), values.data(), values.data()));
+    });
+}
+
+TEST_CASE("an abort ends a started operation's wait, and its test", "[abort]") {
+    const bool polls = GENERATE(false, true);
+    for_each_size([&](onebit_comm_t comm, RankLog& log) {
+        Allreduce reduce(comm, flat_config(5000), log);
+        std::vector<float> values(5000, 1.0F);
+        if (!log.last_rank()) {
+            ONEBIT_EXPECT_OK(log, onebit_allreduce_start(reduce.get(), values.data(), values.data()));
+        }
+        expect_ended(comm, log, [&] {
+            onebit_status_t status = ONEBIT_SUCCESS;
+            for (int done = polls ? 0 : 1; done == 0;) status = onebit_allreduce_test(reduce.get(), &done);
+            return polls ? status : onebit_allreduce_wait(reduce.get());
+        });
+    });
+}
+
+TEST_CASE("an abort ends creations, shared memory and tuning", "[abort]") {
+    const int which = GENERATE(0, 1, 2, 3);
+    for_each_size([&](onebit_comm_t comm, RankLog& log) {
+        expect_ended(comm, log, [&]() -> onebit_status_t {
+            const onebit_allreduce_config_t config = flat_config(5000);
+            onebit_allreduce_t allreduce = nullptr;
+            void* memory = nullptr;
+            std::vector<float> values(1000, 1.0F);
+            onebit_tensor_t tensor = ONEBIT_TENSOR_INIT(values.data(), values.data(), values.size());
+            const onebit_optimizer_config_t adam = ONEBIT_OPTIMIZER_CONFIG_INIT(ONEBIT_OPTIMIZER_ADAM, 1e-3);
+            onebit_optimizer_t optimizer = nullptr;
+            switch (which) {
+                case 0:
+                    return onebit_allreduce_create(comm, &config, &allreduce);
+                case 1:
+                    return onebit_mem_alloc(comm, 1 << 20, &memory);
+                case 2:
+                    return onebit_optimizer_create(comm, &adam, &tensor, 1, &optimizer);
+                default:
+                    return onebit_comm_tune(comm, 1000, 1, nullptr);
+            }
+        });
+    });
+}
+
+TEST_CASE("an abort ends masks, saves and loads", "[abort][state]") {
+    const int which = GENERATE(0, 1, 2);
+    for_each_size([&](onebit_comm_t comm, RankLog& log) {
+        SharedDirectory directory(log);
+        const std::string prefix = directory.prefix("state");
+        Allreduce reduce(comm, flat_config(5000), log);
+        ONEBIT_EXPECT_OK(log, onebit_allreduce_save(reduce.get(), prefix.c_str()));
+        const std::vector<std::uint32_t> mask(5000 / 32 + 1, 1);
+        expect_ended(comm, log, [&]() -> onebit_status_t {
+            switch (which) {
+                case 0:
+                    return onebit_allreduce_set_mask(reduce.get(), mask.data());
+                case 1:
+                    return onebit_allreduce_save(reduce.get(), prefix.c_str());
+                default:
+                    return onebit_allreduce_load(reduce.get(), prefix.c_str());
+            }
+        });
+    });
+}
+
+TEST_CASE("an abort ends a step, of every kind and with exchanges that have begun early", "[abort][optimizer]") {
+    const onebit_optimizer_kind_t kind =
+        GENERATE(ONEBIT_OPTIMIZER_ADAM, ONEBIT_OPTIMIZER_ONEBIT_ADAM, ONEBIT_OPTIMIZER_LAMB,
+                 ONEBIT_OPTIMIZER_ONEBIT_LAMB, ONEBIT_OPTIMIZER_ZERO_ONE_ADAM);
+    const std::uint64_t bucket_size = GENERATE(std::uint64_t{0}, std::uint64_t{3000});
+    for_each_size([&](onebit_comm_t comm, RankLog& log) {
+        Setup setup{quick_config(kind), {4000, 3000}};
+        setup.config.bucket_size = bucket_size;
+        Training training(comm, setup, log);
+        training.steps(gaussian_gradient(total(setup.sizes), 1), 1, 8);
+        if (bucket_size > 0) (void)onebit_optimizer_grad_ready(training.get(), 1);
+        expect_ended(comm, log, [&] { return onebit_optimizer_step(training.get()); });
+    });
+}
+
+TEST_CASE("an abort may come from another thread than the one that waits", "[abort]") {
+    for_each_size([&](onebit_comm_t comm, RankLog& log) {
+        Allreduce reduce(comm, flat_config(5000), log);
+        std::vector<float> values(5000, 1.0F);
+        log.barrier();
+        if (!log.last_rank()) {
+            const auto begin = Clock::now();
+            std::thread watchdog;
+            if (log.rank() == 0) {
+                watchdog = std::thread([&] {
+                    std::this_thread::sleep_for(kUntilAllWait);
+                    (void)onebit_comm_abort(comm, nullptr);
+                });
+            }
+            ONEBIT_EXPECT_STATUS(log, ONEBIT_ERROR_TRANSPORT,
+                                 onebit_allreduce_run(reduce.get(), values.data(), values.data()));
+            ONEBIT_EXPECT(log, holds(onebit_last_error(), "rank 0 called onebit_comm_abort;no reason given"));
+            ONEBIT_EXPECT(log, Clock::now() - begin < kUntilAllWait + kWithin);
+            if (watchdog.joinable()) watchdog.join();
+        }
+        log.barrier();
+    });
+}
+
+TEST_CASE("an abort of what is no communicator", "[abort][bad input]") {
+    CHECK(onebit_comm_abort(nullptr, "why") == ONEBIT_ERROR_INVALID_HANDLE);
+}
