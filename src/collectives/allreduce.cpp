@@ -116,7 +116,8 @@ Status Allreduce::test(bool* done) {
     if (!in_flight_) return {};
     ONEBIT_RETURN_IF_ERROR(check_may_go_on());
     Step step = Step::kDone;
-    const Status status = advance(&step);
+    Status status = advance(&step);
+    if (status.ok() && in_flight_ && waits(step) && patience_.aborted()) status = abandon(patience_.abort_switch->why());
     *done = !in_flight_ || !status.ok();
     return status;
 }
@@ -216,7 +217,7 @@ Status Allreduce::check_finished() const {
 }
 
 Status Allreduce::check_destroyable() const {
-    if (!broken_.ok()) return {};
+    if (!broken_.ok() || patience_.aborted()) return {};
     return returned_ ? check_may_go_on() : check_finished();
 }
 

@@ -137,7 +137,7 @@ Status FusedOptimizer::check_between_steps() const {
 }
 
 Status FusedOptimizer::check_destroyable() const {
-    return check_usable().ok() ? check_between_steps() : Status();
+    return check_usable().ok() && !patience().aborted() ? check_between_steps() : Status();
 }
 
 // ---------------------------------------------------------------------------------------------------- freeze ----

@@ -345,7 +345,7 @@ Status FusedOptimizer::finish_exchanges() {
         *done = std::ranges::none_of(buckets_, [](const Bucket& bucket) { return bucket.allreduce->in_flight(); });
         return Status();
     });
-    return finished.ok() ? finished : break_all(finished);
+    return finished.ok() ? finished : break_all(buckets_.front().allreduce->abandon(finished));
 }
 
 /// Lets all that was exchanged count, or nothing of it where a message has overflowed, which all ranks have seen.
