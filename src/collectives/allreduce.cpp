@@ -206,7 +206,7 @@ Status Allreduce::check_may_go_on() const {
 }
 
 Status Allreduce::check_not_broken() const {
-    if (broken_.ok()) return {};
+    if (broken_.ok()) return patience_.abort_switch->why();
     return Status::error(broken_.code(), "the handle is broken, destroy it; what broke it: %s",
                          broken_.message().c_str());
 }
