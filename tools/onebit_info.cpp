@@ -12,11 +12,16 @@
 #include <hwloc.h>
 #include <mpi.h>
 #include <onebit/onebit.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <string>
 
@@ -109,6 +114,44 @@ int run(const Options& options) {
     return EXIT_SUCCESS;
 }
 
+int run_safely(const Options& options) {
+    try {
+        return run(options);
+    } catch (const std::exception& error) {
+        std::fprintf(stderr, "onebit_info: %s\n", error.what());
+    }
+    return EXIT_FAILURE;
+}
+
+/// Reads another machine's dump in a process of its own: hwloc doesn't survive every file, nor end on it, nor ask for
+/// little memory. All that a child has to say it says at its end.
+int run_apart(const Options& options) {
+    const pid_t child = fork();
+    if (child < 0) {
+        std::perror("onebit_info: can't start a process to read the file in");
+        return EXIT_FAILURE;
+    }
+    if (child == 0) {
+        constexpr rlimit kSeconds = {20, 20};
+        constexpr rlimit kBytes = {rlim_t{8} << 30, rlim_t{8} << 30};
+        constexpr rlimit kNone = {0, 0};
+        setrlimit(RLIMIT_CPU, &kSeconds);
+        setrlimit(RLIMIT_AS, &kBytes);
+        setrlimit(RLIMIT_CORE, &kNone);
+        std::setvbuf(stdout, nullptr, _IOFBF, std::size_t{1} << 22);
+        const int result = run_safely(options);
+        std::fflush(stdout);
+        _exit(result);
+    }
+    int how = 0;
+    while (waitpid(child, &how, 0) < 0 && errno == EINTR) {
+    }
+    if (WIFEXITED(how)) return WEXITSTATUS(how);
+    std::fprintf(stderr, "onebit_info: %s: could not be read: hwloc did not survive it (signal %d, %s)\n",
+                 options.xml.c_str(), WTERMSIG(how), strsignal(WTERMSIG(how)));
+    return EXIT_FAILURE;
+}
+
 } // namespace
 
 int main(int argc, char** argv) {
@@ -122,10 +165,5 @@ int main(int argc, char** argv) {
     app.add_option("--ranks-per-node", options.ranks_per_node, "Ranks on each of them [one for each GPU]")
         ->check(CLI::PositiveNumber);
     CLI11_PARSE(app, argc, argv);
-    try {
-        return run(options);
-    } catch (const std::exception& error) {
-        std::fprintf(stderr, "onebit_info: %s\n", error.what());
-    }
-    return EXIT_FAILURE;
+    return options.xml.empty() ? run_safely(options) : run_apart(options);
 }

@@ -7,9 +7,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <utility>
+
+#include "core/file.hpp"
 
 namespace onebit {
 namespace {
@@ -22,6 +25,24 @@ struct DestroyTopology {
 };
 using Topology = std::unique_ptr<hwloc_topology, DestroyTopology>;
 
+/// The major version of the hwloc that wrote a dump; 1 where it doesn't say. Older ones than ours can be read.
+Status check_dump(const char* xml) {
+    constexpr std::size_t kHead = 4096; // the version is in the first element
+    std::vector<std::byte> bytes;
+    Status read = read_file(xml, kHead, &bytes); // hwloc would wait for a FIFO's writer
+    if (!read.ok()) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "%s", read.message().c_str());
+    const std::string text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    const std::size_t element = text.find("<topology");
+    const std::size_t end = text.find('>', std::min(element, text.size()));
+    const std::size_t version = text.find("version=\"", std::min(element, text.size()));
+    if (version >= end) return {};
+    const int major = std::atoi(text.c_str() + version + std::strlen("version=\""));
+    constexpr int kOwn = HWLOC_API_VERSION >> 16;
+    if (major <= kOwn) return {};
+    return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "%s: this file is of hwloc %d, this onebit_info reads hwloc %d",
+                         shown(xml).c_str(), major, kOwn);
+}
+
 Status load(const char* xml, Topology* loaded) {
     hwloc_topology_t made = nullptr;
     if (hwloc_topology_init(&made) != 0) {
@@ -32,17 +53,28 @@ Status load(const char* xml, Topology* loaded) {
     // A process that may use one socket alone would see the other's devices near none.
     hwloc_topology_set_flags(made, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED);
     const bool dump = xml != nullptr && *xml != '\0';
+    if (dump) ONEBIT_RETURN_IF_ERROR(check_dump(xml));
     errno = 0;
     if (dump && hwloc_topology_set_xml(made, xml) != 0) {
-        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "%s: hwloc can't read this as its XML (%s)", xml,
-                             std::strerror(errno));
+        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "%s: hwloc can't read this as its XML (%s)",
+                             shown(xml).c_str(), std::strerror(errno));
     }
     if (hwloc_topology_load(made) != 0) {
-        if (dump) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "%s: the topology in it is damaged", xml);
+        if (dump)
+            return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "%s: the topology in it is damaged",
+                                 shown(xml).c_str());
         return Status::error(ONEBIT_ERROR_TRANSPORT, "hwloc can't read this machine: %s", std::strerror(errno));
     }
     *loaded = std::move(topology);
     return {};
+}
+
+/// What a dump says in words, for people's terminals: control characters turned to question marks.
+std::string printable(const char* text, const char* otherwise) {
+    std::string words = text == nullptr || *text == '\0' ? otherwise : text;
+    std::ranges::replace_if(
+        words, [](unsigned char c) { return c < ' ' || c == 0x7f; }, '?');
+    return words;
 }
 
 std::string bus_id(const hwloc_obj_attr_u::hwloc_pcidev_attr_s& pci) {
@@ -83,7 +115,8 @@ Path path_between(hwloc_topology_t topology, hwloc_obj_t a, hwloc_obj_t b) {
         if (met == from_b.end()) continue;
         const hwloc_obj_t common = *met;
         if (common->type == HWLOC_OBJ_BRIDGE) {
-            if (common->attr->bridge.upstream_type == HWLOC_OBJ_BRIDGE_HOST) return Path::kPhb;
+            if (common->attr == nullptr || common->attr->bridge.upstream_type == HWLOC_OBJ_BRIDGE_HOST)
+                return Path::kPhb;
             const auto j = static_cast<std::size_t>(met - from_b.begin());
             return std::max(i, j) <= 2 ? Path::kPix : Path::kPxb;
         }
@@ -111,10 +144,11 @@ struct Found {
 Found<Machine::Gpu> find_gpus(hwloc_topology_t topology) {
     Found<Machine::Gpu> found;
     for (hwloc_obj_t pci = nullptr; (pci = hwloc_get_next_pcidev(topology, pci)) != nullptr;) {
+        if (pci->attr == nullptr) continue;
         const hwloc_obj_attr_u::hwloc_pcidev_attr_s& attributes = pci->attr->pcidev;
         if (attributes.vendor_id != kNvidia || attributes.class_id >> 8 != kDisplayController) continue;
         const char* name = hwloc_obj_get_info_by_name(pci, "PCIDevice");
-        found.devices.push_back({pci, {name == nullptr ? "GPU" : name, bus_id(attributes), socket_of(topology, pci)}});
+        found.devices.push_back({pci, {printable(name, "GPU"), bus_id(attributes), socket_of(topology, pci)}});
     }
     found.sort();
     return found;
@@ -136,10 +170,11 @@ bool is_up(hwloc_obj_t rdma_device) {
 Found<Machine::Nic> find_nics(hwloc_topology_t topology) {
     Found<Machine::Nic> found;
     for (hwloc_obj_t os = nullptr; (os = hwloc_get_next_osdev(topology, os)) != nullptr;) {
+        if (os->attr == nullptr) continue;
         const bool rdma = os->attr->osdev.type == HWLOC_OBJ_OSDEV_OPENFABRICS;
         if (!rdma && os->attr->osdev.type != HWLOC_OBJ_OSDEV_NETWORK) continue;
         const hwloc_obj_t pci = pci_of(os);
-        if (pci == nullptr) continue;
+        if (pci == nullptr || pci->attr == nullptr) continue;
         auto known = std::find_if(found.devices.begin(), found.devices.end(),
                                   [&](const auto& device) { return device.first == pci; });
         if (known == found.devices.end()) {
@@ -147,7 +182,7 @@ Found<Machine::Nic> find_nics(hwloc_topology_t topology) {
             known = found.devices.end() - 1;
         }
         Machine::Nic& nic = known->second;
-        if (nic.name.empty() || rdma) nic.name = os->name;
+        if (nic.name.empty() || rdma) nic.name = printable(os->name, "NIC");
         if (rdma) {
             nic.up = is_up(os) || (nic.rdma && nic.up);
             nic.rdma = true;
@@ -187,6 +222,7 @@ std::vector<std::vector<std::uint64_t>> find_nvlink(hwloc_topology_t topology, c
         for (unsigned j = 0; a < n && j < found->nbobjs; ++j) {
             const std::uint64_t rate = found->values[i * found->nbobjs + j];
             const std::size_t b = index_of(found->objs[j]);
+            if (found->objs[j] == nullptr) continue;
             const char* const kind = found->objs[j]->subtype;
             if (b < n) {
                 rates[a][b] = a == b ? 0 : rate;
@@ -212,10 +248,12 @@ Status read_machine(const char* xml, Machine* machine) {
     hwloc_topology_t topology = owned.get();
     Machine read;
     const char* host = hwloc_obj_get_info_by_name(hwloc_get_root_obj(topology), "HostName");
-    read.host = host == nullptr ? "this machine" : host;
+    read.host = printable(host, "this machine");
     for (hwloc_obj_t socket = nullptr;
          (socket = hwloc_get_next_obj_by_type(topology, HWLOC_OBJ_PACKAGE, socket)) != nullptr;) {
-        const int cores = hwloc_get_nbobjs_inside_cpuset_by_type(topology, socket->cpuset, HWLOC_OBJ_CORE);
+        const int cores = socket->cpuset == nullptr
+                              ? 0
+                              : hwloc_get_nbobjs_inside_cpuset_by_type(topology, socket->cpuset, HWLOC_OBJ_CORE);
         read.sockets.push_back({static_cast<std::size_t>(std::max(cores, 0))});
     }
     const Found<Machine::Gpu> gpus = find_gpus(topology);

@@ -4,10 +4,12 @@
 // What is read from machines of several shapes: hwloc's dumps in machines/, and this very machine.
 #include "topology/machine.hpp"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 
 #include "topology/machines.hpp"
@@ -168,6 +170,50 @@ TEST_CASE("this machine, whatever it is", "[topology]") {
     CHECK(machine.sockets.size() >= 1);
     CHECK(machine.gpu_to_gpu.size() == machine.gpus.size());
     CHECK_FALSE(describe(machine).empty());
+}
+
+TEST_CASE("a device of the operating system without a name", "[topology][bad]") {
+    const Machine machine = machine_of("osdev-without-name");
+    REQUIRE(machine.nics.size() == 1);
+    CHECK(machine.nics[0].name == "NIC");
+    CHECK_FALSE(describe(machine).empty());
+}
+
+TEST_CASE("names of a dump don't steer a terminal", "[topology][bad]") {
+    std::string text = read_file(dump_of("no-gpu"));
+    const std::string host = R"(value="cpu42")";
+    text.replace(text.find(host), host.size(), "value=\"cpu&#x7f;42&#9;\"");
+    Machine machine;
+    REQUIRE(read_machine(File(text).name(), &machine).message() == "");
+    CHECK(machine.host == "cpu?42?");
+}
+
+TEST_CASE("a dump of a newer hwloc is called that, an older one is read", "[topology][bad]") {
+    const std::string text = read_file(dump_of("no-gpu"));
+    const std::string version = R"(<topology version="2.0">)";
+    REQUIRE(text.find(version) != std::string::npos);
+    const auto with = [&](const std::string& other) {
+        std::string changed = text;
+        return changed.replace(text.find(version), version.size(), other);
+    };
+    Machine machine;
+    for (const char* newer : {"3.0", "3.1", "10.0"}) {
+        const File file(with(std::string("<topology version=\"") + newer + "\">"));
+        const Status status = read_machine(file.name(), &machine);
+        CHECK(status.code() == ONEBIT_ERROR_INVALID_ARGUMENT);
+        CHECK_THAT(status.message(), Catch::Contains(file.name()) &&
+                                         Catch::Contains("this file is of hwloc " + std::to_string(std::atoi(newer)) +
+                                                         ", this onebit_info reads hwloc 2"));
+    }
+    CHECK(read_machine(File(with(R"(<topology version="2.9">)")).name(), &machine).message() == "");
+}
+
+TEST_CASE("what is no regular file is no dump, and blocks nobody", "[topology][bad]") {
+    File file("");
+    std::remove(file.name());
+    REQUIRE(mkfifo(file.name(), 0600) == 0);
+    check_refused(file.name());
+    check_refused("/tmp");
 }
 
 TEST_CASE("no dump, a damaged one, one of something else", "[topology][bad]") {
