@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
 #include "core/config.hpp"
+#include "core/file.hpp"
 
 namespace onebit {
 namespace {
@@ -23,28 +25,42 @@ struct Flaw {
     std::string text;
 };
 
-template <typename Value>
-Value member(const Json& object, const char* name) {
-    try {
-        return object.at(name).get<Value>();
-    } catch (const Json::exception&) {
-        throw Flaw{std::string("\"") + name + "\" is missing or of another type"};
-    }
+/// A value as a message shows it. Not what is in lists and objects: they may be as deep as no stack is.
+std::string brief(const Json& value) {
+    return value.is_structured() ? std::string("a ") + value.type_name() : value.dump().substr(0, 40);
+}
+
+/// Beyond these no table was ever measured, and sums of its numbers might overflow.
+constexpr std::int64_t kMostElements = std::int64_t{1} << 48;
+constexpr double kLongestTime = 1e15; // microseconds: 31 years
+
+const Json& member(const Json& object, const char* name) {
+    const auto found = object.is_object() ? object.find(name) : object.end();
+    if (!object.is_object() || found == object.end()) throw Flaw{std::string("\"") + name + "\" is missing"};
+    return *found;
+}
+
+/// JSON's own whole numbers alone: 1.0, true and "1" are none, nor is what no 64 bits hold.
+std::int64_t whole(const Json& object, const char* name, std::int64_t most) {
+    const Json& value = member(object, name);
+    if (!value.is_number_integer()) throw Flaw{std::string("\"") + name + "\" is not a whole number: " + brief(value)};
+    const bool too_large = value.is_number_unsigned() ? value.get<std::uint64_t>() > static_cast<std::uint64_t>(most)
+                                                      : value.get<std::int64_t>() > most;
+    if (too_large || value.get<std::int64_t>() < 1) throw Flaw{std::string("\"") + name + "\" is " + brief(value)};
+    return value.get<std::int64_t>();
 }
 
 std::size_t positive(const Json& object, const char* name) {
-    const auto value = member<std::int64_t>(object, name);
-    if (!object[name].is_number_integer()) throw Flaw{std::string("\"") + name + "\" is not a whole number"};
-    if (value < 1) throw Flaw{std::string("\"") + name + "\" is " + std::to_string(value)};
-    return static_cast<std::size_t>(value);
+    return static_cast<std::size_t>(whole(object, name, kMostElements));
 }
 
 Costs::Row parse_row(const Json& json, const std::vector<onebit_algorithm_t>& forms) {
     Costs::Row row;
     row.count = positive(json, "count");
     for (const onebit_algorithm_t form : forms) {
-        const auto time = member<double>(json, algorithm_name(form));
-        if (!(time > 0) || !std::isfinite(time)) {
+        const Json& value = member(json, algorithm_name(form));
+        const double time = value.is_number() ? value.get<double>() : 0;
+        if (!(time > 0) || time > kLongestTime) {
             throw Flaw{std::string("\"") + algorithm_name(form) + "\" of " + std::to_string(row.count) +
                        " elements is not a time"};
         }
@@ -72,14 +88,15 @@ TuningTable parse(const std::string& text) {
     if (!json.is_object() || !json.contains("format") || json["format"] != kFormat) {
         throw Flaw{std::string("not a table: \"format\" is not \"") + kFormat + "\""};
     }
-    if (const int version = member<int>(json, "version"); version != kVersion) {
-        throw Flaw{"of version " + std::to_string(version) + ", not " + std::to_string(kVersion) +
+    const Json& version = member(json, "version");
+    if (!version.is_number_integer() || version != kVersion) { // 1.0 would be equal
+        throw Flaw{"of version " + brief(version) + ", not " + std::to_string(kVersion) +
                    ": make it anew with onebit_tune"};
     }
     TuningTable table;
     table.ranks = positive(json, "ranks");
     table.nodes = positive(json, "nodes");
-    const Json& rows = json["rows"]; // no copy: that of a list in a list in a list takes a stack as deep
+    const Json& rows = member(json, "rows"); // no copy: that of a list in a list in a list takes a stack as deep
     if (!rows.is_array() || rows.empty()) throw Flaw{"\"rows\" is empty or not a list"};
     std::vector<Costs::Row> parsed;
     for (const Json& row : rows) {
@@ -104,7 +121,7 @@ Status parse_tuning_table(const std::string& text, const std::string& name, Tuni
     try {
         *table = parse(text);
     } catch (const Flaw& flaw) {
-        return Status::error(ONEBIT_ERROR_BAD_STATE, "tuning table %s: %s", name.c_str(), flaw.text.c_str());
+        return Status::error(ONEBIT_ERROR_BAD_STATE, "tuning table %s: %s", shown(name).c_str(), flaw.text.c_str());
     }
     return {};
 }

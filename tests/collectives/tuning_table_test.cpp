@@ -3,6 +3,7 @@
 
 // Tuning tables named by ONEBIT_TUNING, written by hand: what a handle makes of them, and how bad ones are refused. And
 // ranks that vanish while others tune. In one process: the environment is everybody's.
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -163,6 +164,73 @@ TEST_CASE("what is no table is refused with the file's name and the flaw", "[tun
     onebit_comm_t comm = nullptr;
     CHECK(onebit_comm_create_loopback(1, &comm) == ONEBIT_ERROR_IO);
     CHECK_THAT(onebit_last_error(), Catch::Contains("/no such file.json"));
+}
+
+TEST_CASE("a table's numbers must be what JSON calls them, and of this world", "[tuning][bad input]") {
+    const auto head = [](const char* version, const char* ranks, const char* nodes) {
+        return std::string("\"version\": ") + version + ", \"ranks\": " + ranks + ", \"nodes\": " + nodes;
+    };
+    const std::string row = R"({"count": 100, "dense": 30, "pipelined": 10})";
+    REQUIRE(choose(table(row, head("1", "2", "1")), 64).status == ONEBIT_SUCCESS);
+    for (const char* wrong : {"1.9",
+                              "1.0",
+                              "true",
+                              "false",
+                              "null",
+                              "0",
+                              "-1",
+                              "\"1\"",
+                              "[1]",
+                              "{}",
+                              "1e0",
+                              "1e20",
+                              "-1e20",
+                              "1e308",
+                              "4294967297",
+                              "281474976710657",
+                              "9223372036854775808",
+                              "18446744073709551615",
+                              "18446744073709551616",
+                              "-9223372036854775808"}) {
+        CAPTURE(wrong);
+        struct {
+            std::string text;
+            const char* culprit;
+        } const files[] = {
+            {table(row, head(wrong, "2", "1")), "version"},
+            {table(row, head("1", wrong, "1")), "\"ranks\""},
+            {table(row, head("1", "2", wrong)), "\"nodes\""},
+            {table(std::string(R"({"dense": 30, "count": )") + wrong + "}"), "\"count\""},
+        };
+        for (const auto& file : files) {
+            if (std::string(wrong) == "4294967297" && file.culprit != std::string("version")) continue; // may be
+            const Choice choice = choose(file.text, 64);
+            CHECK(choice.status == ONEBIT_ERROR_BAD_STATE);
+            CHECK_THAT(choice.message, Catch::Contains("table.json") && Catch::Contains(file.culprit));
+        }
+    }
+    for (const char* wrong :
+         {"true", "null", "0", "0.0", "-0.0", "-1", "1e16", "1e308", "1e-400", "\"30\"", "[30]", "{}"}) {
+        CAPTURE(wrong);
+        const Choice choice = choose(table(std::string(R"({"count": 100, "dense": )") + wrong + "}"), 64);
+        CHECK(choice.status == ONEBIT_ERROR_BAD_STATE);
+        CHECK_THAT(choice.message, Catch::Contains("\"dense\""));
+    }
+}
+
+TEST_CASE("what is no regular file is no table, and blocks nobody", "[tuning][bad input]") {
+    const std::string folder = std::filesystem::temp_directory_path() / ("onebit-fifo-" + std::to_string(getpid()));
+    std::filesystem::create_directory(folder);
+    const std::string fifo = folder + "/table.json";
+    REQUIRE(mkfifo(fifo.c_str(), 0600) == 0);
+    for (const std::string& name : {fifo, folder, std::string("/dev/zero")}) {
+        CAPTURE(name);
+        const Variable tuning("ONEBIT_TUNING", name.c_str());
+        onebit_comm_t comm = nullptr;
+        CHECK(onebit_comm_create_loopback(1, &comm) == ONEBIT_ERROR_IO);
+        CHECK_THAT(onebit_last_error(), Catch::Contains(name) && Catch::Contains("not a regular file"));
+    }
+    std::filesystem::remove_all(folder);
 }
 
 TEST_CASE("a rank that vanishes during tuning ends it on the others", "[tuning][bad input]") {
