@@ -13,7 +13,7 @@
 
 namespace onebit {
 
-/// Hands a Status to a C caller: keeps its message for onebit_last_error and returns its code.
+/// Hands a Status to a C caller: keeps its message, if there is one, for onebit_last_error and returns its code.
 onebit_status_t report(const Status& status) noexcept;
 
 /// The one way from C into the library: no exception leaves it, and the caller's floating-point environment stays

@@ -13,7 +13,7 @@ thread_local std::string last_error;
 } // namespace
 
 onebit_status_t report(const Status& status) noexcept {
-    if (status.ok()) return ONEBIT_SUCCESS;
+    if (status.ok() && status.message().empty()) return ONEBIT_SUCCESS;
     try {
         last_error = status.message();
     } catch (...) {

@@ -76,7 +76,7 @@ typedef enum onebit_status ONEBIT_ENUM_INT {
     ONEBIT_ERROR_MISMATCH = 3,         /* the ranks passed different counts, types or settings */
     ONEBIT_ERROR_NONFINITE = 4,        /* a NaN or an infinity in some rank's values */
     ONEBIT_ERROR_BUSY = 5,             /* in use by another thread, or a started operation is not finished */
-    ONEBIT_ERROR_BAD_STATE = 6,        /* a saved state is truncated, corrupt or of another shape */
+    ONEBIT_ERROR_BAD_STATE = 6,        /* a saved state is truncated, corrupt, impossible or of another shape */
     ONEBIT_ERROR_IO = 7,               /* a file could not be read or written */
     ONEBIT_ERROR_UNSUPPORTED = 8,      /* valid, but not in this build or this version */
     ONEBIT_ERROR_OUT_OF_MEMORY = 9,
@@ -88,8 +88,9 @@ typedef enum onebit_status ONEBIT_ENUM_INT {
 /* The constant's name, e.g. "ONEBIT_ERROR_BUSY"; "unknown status" for any other value. Local; never NULL. */
 ONEBIT_API const char* onebit_status_string(onebit_status_t status) ONEBIT_NOEXCEPT;
 
-/* What went wrong in this thread's last onebit call that failed; "" if none did. The text belongs to the library and
- * lasts until this thread's next failing call. Local; never NULL. */
+/* What went wrong in this thread's last onebit call that failed; "" if none did. A load that has found an interrupted
+ * save says so here, too, and succeeds. The text belongs to the library and lasts until this thread's next call that
+ * has something to say. Local; never NULL. */
 ONEBIT_API const char* onebit_last_error(void) ONEBIT_NOEXCEPT;
 
 /* The library's version, "MAJOR.MINOR.PATCH". Local; never NULL. */
@@ -433,7 +434,8 @@ ONEBIT_API onebit_status_t onebit_allreduce_get_error(onebit_allreduce_t allredu
 /* The saved state as bytes, for a checkpoint of the caller's own: self-describing, checked when it is loaded, of the
  * same meaning on every ISA (docs/WIRE_FORMAT.md, "Saved state"). state_size and pack are local; unpack is collective,
  * blocks and is transactional: if any rank's bytes don't fit, no rank's state changes. The mask is not in it: set the
- * same one first (another is BAD_STATE). States that were packed after different numbers of calls are MISMATCH.
+ * same one first (another is BAD_STATE). So is what is not finite, whatever its checksum. States that were packed after
+ * different numbers of calls are MISMATCH.
  *   buffer  host memory, any alignment; `bytes` of it, for pack at least what state_size said
  * INVALID_ARGUMENT, INVALID_HANDLE, BUSY, OUT_OF_MEMORY; unpack also BAD_STATE, MISMATCH, TRANSPORT, TIMEOUT. */
 ONEBIT_API onebit_status_t onebit_allreduce_state_size(onebit_allreduce_t allreduce, uint64_t* bytes) ONEBIT_NOEXCEPT;
@@ -443,9 +445,12 @@ ONEBIT_API onebit_status_t onebit_allreduce_unpack_state(onebit_allreduce_t allr
                                                          uint64_t bytes) ONEBIT_NOEXCEPT;
 
 /* The same to and from files, one per rank: PREFIX.RANK-of-SIZE.onebit. A save never harms an earlier one: all ranks
- * write NAME.new; once all are on disk each moves the earlier file to NAME.previous and the new one to NAME; if that
- * fails anywhere all move back; NAME.previous is then removed. Only a crash in that last moment leaves files of two
- * saves, which load refuses (MISMATCH), the earlier ones whole as NAME.previous. The next call after a load continues
+ * write new files (for the owner alone); once all are on disk each rank moves the earlier file to NAME.previous and the
+ * new one to NAME; if that fails anywhere all move back; once all have done it NAME.previous is removed.
+ * Whoever dies whenever, all ranks have the files of one whole save. Load takes the newest one that all ranks have, and
+ * says so where some are in NAME.previous: onebit_last_error tells of it after SUCCESS, and ONEBIT_LOG=1 on stderr.
+ * Files of two saves are refused with the names of two (BAD_STATE). Nothing of a file's size is allocated before that
+ * is what the handle needs; what is no regular file is refused at once (IO). The next call after a load continues
  * exactly, bit for bit. Collective; block; transactional. As for unpack, and IO. */
 ONEBIT_API onebit_status_t onebit_allreduce_save(onebit_allreduce_t allreduce, const char* prefix) ONEBIT_NOEXCEPT;
 ONEBIT_API onebit_status_t onebit_allreduce_load(onebit_allreduce_t allreduce, const char* prefix) ONEBIT_NOEXCEPT;
@@ -641,8 +646,9 @@ ONEBIT_API onebit_status_t onebit_optimizer_freeze(onebit_optimizer_t optimizer)
 ONEBIT_API onebit_status_t onebit_optimizer_reset_error(onebit_optimizer_t optimizer) ONEBIT_NOEXCEPT;
 
 /* Everything to and from files, one per rank: PREFIX.RANK-of-SIZE.onebit. Parameters, moments, errors, schedules and
- * settings that change (learning rates, gradient scale) are in them. A save never harms an earlier one, as for
- * onebit_allreduce_save. Training goes on after a load exactly as it would have, bit for bit, wherever it was. Where
+ * settings that change (learning rates, gradient scale) are in them. A save never harms an earlier one, and load takes
+ * the newest whole one, as for onebit_allreduce_save. A state that no training comes to is refused, whatever its
+ * checksums (BAD_STATE). Training goes on after a load exactly as it would have, bit for bit, wherever it was. Where
  * there are no files of this number of ranks but of one other, those are loaded: what is the same on every rank is
  * taken over, errors are spread so that what is still to be delivered, the mean of the worker errors plus the server
  * errors, stays the same to rounding; ranks that 0/1 Adam has let drift apart meet at their mean.

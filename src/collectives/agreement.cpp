@@ -80,7 +80,7 @@ Status Agreement::advance(Step* step) {
 
 /// All tickets are here, the same on every rank, so all ranks take the same way from here.
 Status Agreement::judge(Step* step) {
-    if (first_rank(&Agreement::is_bad) == ranks()) {
+    if (all_ready()) {
         decide(compare(), step);
         return {};
     }
@@ -97,6 +97,12 @@ void Agreement::decide(Status verdict, Step* step) {
 
 bool Agreement::same_word() const {
     return first_rank([&](const Ticket& other) { return other.word != tickets_[0].word; }) == ranks();
+}
+
+std::vector<Told> Agreement::told() const {
+    std::vector<Told> told;
+    for (const Ticket& ticket : tickets_) told.push_back({ticket.word, ticket.value});
+    return told;
 }
 
 std::size_t Agreement::flagged() const {

@@ -13,6 +13,12 @@
 
 namespace onebit {
 
+/// What a rank has told the others beside its status.
+struct Told {
+    std::uint32_t word = 0;
+    std::uint64_t value = 0;
+};
+
 /// Lets all ranks come to one verdict before any of them changes anything: each says whether it is ready, two words
 /// that must be the same everywhere, and a flag that need not be. 16 bytes of each rank; only where a rank is not ready
 /// do the reasons follow, in a second exchange, so that every rank can name the culprit.
@@ -35,6 +41,10 @@ class Agreement {
     const Status& verdict() const { return verdict_; }
     /// Whether all ranks came with the same word, whatever the verdict; once that is known.
     bool same_word() const;
+    /// Whether all ranks came with success, whatever their words; once that is known.
+    bool all_ready() const { return first_rank(&Agreement::is_bad) == ranks(); }
+    /// What each rank came with; once that is known.
+    std::vector<Told> told() const;
     /// How many ranks came with the flag; once that is known.
     std::size_t flagged() const;
     /// False while messages are under way: what they are written to must then not be freed.

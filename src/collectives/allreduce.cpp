@@ -227,6 +227,13 @@ Status Allreduce::agree_now(const Status& own, std::uint32_t word, std::uint64_t
     return agreement_->decided() || !broken_.ok() ? verdict : abandon(verdict);
 }
 
+Status Allreduce::gather_now(const Status& own, const Told& mine, std::vector<Told>* all) {
+    const Status verdict = agree_now(own, mine.word, mine.value, {"", ""});
+    if (!broken_.ok() || !agreement_->all_ready()) return verdict;
+    *all = agreement_->told(); // that they differ is no failure
+    return {};
+}
+
 // --------------------------------------------------------------------------------------------------- settings ----
 
 Status Allreduce::set_algorithm(onebit_algorithm_t algorithm) {

@@ -120,6 +120,8 @@ class Allreduce {
     /// verdict. Collective; blocks. `meanwhile`: as for decide_now.
     Status agree_now(const Status& own, std::uint32_t word = 0, std::uint64_t value = 0,
                      std::array<const char*, 2> what = {}, const std::function<Status(bool*)>& meanwhile = {});
+    /// Likewise, but the words may differ, and every rank gets to know all of them. Collective; blocks.
+    Status gather_now(const Status& own, const Told& mine, std::vector<Told>* all);
     /// Whether all ranks came to the last agreement with the same word, whatever the verdict.
     bool agreed_on_word() const { return agreement_->same_word(); }
 

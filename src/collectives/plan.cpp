@@ -189,6 +189,7 @@ Status make_plan(Communicator& communicator, const onebit_allreduce_config_t* ca
     plan->scale = config.scale;
     plan->group = config.group;
     plan->check = config.check;
+    plan->logs = environment.log;
     const bool on_host = config.memory == ONEBIT_MEMORY_HOST;
     plan->tentative = config.check == ONEBIT_CHECK_FULL && on_host && config.count >= environment.second_error;
     plan->can_share_sums = on_host && SharedAllreduce::suits(config.count, communicator.groups());

@@ -31,6 +31,7 @@ struct Plan {
     bool can_share_sums = false; ///< exact sums may go through memory that all ranks share
     bool shares_sums = false;    ///< and do
     unsigned threads = 1;
+    bool logs = false;  ///< rank 0 writes to stderr what a program doesn't see otherwise: ONEBIT_LOG
     std::string reason; ///< why this algorithm
 
     /// Exact sums through shared memory, of 1 MiB or more: where every rank's result lies apart from its values, these

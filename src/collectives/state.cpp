@@ -2,12 +2,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/state.hpp"
 
+#include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
-#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "collectives/saved_files.hpp"
 #include "core/file.hpp"
 #include "core/hash.hpp"
 
@@ -15,39 +18,38 @@ namespace onebit {
 namespace {
 
 constexpr std::array<char, 8> kMagic = {'O', 'N', 'E', 'B', 'I', 'T', 'S', 'T'};
-constexpr std::uint32_t kStateVersion = 1;
+constexpr std::uint32_t kStateVersion = 2;
+/// No handle has been called so often.
+constexpr std::uint64_t kImpossibleCalls = std::uint64_t{1} << 48;
 
 /// The head of a saved state; little-endian, no padding. Behind it: the worker error, then the server error, as floats.
 struct Header {
-    std::array<char, 8> magic;
-    std::uint32_t version;
+    SaveHead head;
     std::uint32_t codec;
     std::uint32_t scale;
     std::uint32_t group;
-    std::uint32_t rank;
-    std::uint32_t ranks;
+    std::uint32_t reserved; ///< 0
     std::uint64_t count;
     std::uint64_t worker_begin; ///< the part of the worker error that this rank has: all, or its shard
     std::uint64_t worker_count; ///< 0 where nothing is ever compressed
     std::uint64_t server_begin;
     std::uint64_t server_count;
-    std::uint64_t calls;     ///< that led to this state: the files of one save have the same
+    std::uint64_t calls;     ///< that led to this state: the states of one moment have the same
     std::uint64_t mask_hash; ///< of the mask that was in force; 0 without one
     std::uint64_t checksum;  ///< checksum_of
 };
-static_assert(sizeof(Header) == 96);
+static_assert(sizeof(Header) == 112);
 
 Header header_of(const Allreduce& allreduce) {
     const Plan& plan = allreduce.plan();
     const Chunk worker = allreduce.worker_part();
     const Chunk server = allreduce.server_chunk();
-    return {kMagic,
-            kStateVersion,
+    return {{kMagic, kStateVersion, static_cast<std::uint32_t>(allreduce.channel().rank()),
+             static_cast<std::uint32_t>(allreduce.channel().size()), 0, 0},
             static_cast<std::uint32_t>(plan.codec),
             static_cast<std::uint32_t>(plan.scale),
             static_cast<std::uint32_t>(plan.group),
-            static_cast<std::uint32_t>(allreduce.channel().rank()),
-            static_cast<std::uint32_t>(allreduce.channel().size()),
+            0,
             plan.count,
             worker.begin,
             worker.count,
@@ -70,49 +72,115 @@ Status differs(const char* what, std::uint64_t saved, std::uint64_t own) {
 }
 
 Status compare(const Header& saved, const Header& own) {
-    if (saved.magic != own.magic) return Status::error(ONEBIT_ERROR_BAD_STATE, "not a saved state of onebit");
-    if (saved.version != own.version) return differs("format version", saved.version, own.version);
+    ONEBIT_RETURN_IF_ERROR(check_head(saved.head, own.head));
     if (saved.count != own.count) return differs("count", saved.count, own.count);
-    if (saved.ranks != own.ranks) return differs("number of ranks", saved.ranks, own.ranks);
-    if (saved.rank != own.rank) return differs("rank", saved.rank, own.rank);
     if (saved.codec != own.codec) return differs("codec", saved.codec, own.codec);
     if (saved.scale != own.scale) return differs("scale", saved.scale, own.scale);
     if (saved.group != own.group) return differs("group", saved.group, own.group);
+    if (saved.reserved != own.reserved) return differs("reserved word", saved.reserved, own.reserved);
     if (saved.worker_begin != own.worker_begin) return differs("worker begin", saved.worker_begin, own.worker_begin);
     if (saved.worker_count != own.worker_count) return differs("worker count", saved.worker_count, own.worker_count);
     if (saved.mask_hash != own.mask_hash) return differs("mask (hash)", saved.mask_hash, own.mask_hash);
     if (saved.server_begin != own.server_begin) return differs("server begin", saved.server_begin, own.server_begin);
     if (saved.server_count != own.server_count) return differs("server count", saved.server_count, own.server_count);
+    if (saved.calls >= kImpossibleCalls) {
+        return Status::error(ONEBIT_ERROR_BAD_STATE, "impossible: %llu calls",
+                             static_cast<unsigned long long>(saved.calls));
+    }
     return {};
 }
 
-/// Makes sure that the bytes are a whole state of this handle, and copies its parts out.
-Status parse(const Allreduce& allreduce, const void* buffer, std::size_t bytes, Header* header,
-             std::vector<float>* errors) {
+/// Makes sure that the first of so many bytes are the head of a state of this handle, and as many as that has.
+Status read_header(const Allreduce& allreduce, const void* buffer, std::uint64_t bytes, Header* header) {
     if (bytes < sizeof(Header)) {
-        return Status::error(ONEBIT_ERROR_BAD_STATE, "the saved state is truncated: %zu bytes, not even a header",
-                             bytes);
+        return Status::error(ONEBIT_ERROR_BAD_STATE, "the saved state is truncated: %llu bytes, not even a header",
+                             static_cast<unsigned long long>(bytes));
     }
     std::memcpy(header, buffer, sizeof(Header));
     ONEBIT_RETURN_IF_ERROR(compare(*header, header_of(allreduce)));
     if (bytes != state_size(allreduce)) {
-        return Status::error(ONEBIT_ERROR_BAD_STATE, "the saved state is %s: %zu bytes where %zu are needed",
-                             bytes < state_size(allreduce) ? "truncated" : "too long", bytes, state_size(allreduce));
+        return Status::error(ONEBIT_ERROR_BAD_STATE, "the saved state is %s: %llu bytes where %zu are needed",
+                             bytes < state_size(allreduce) ? "truncated" : "too long",
+                             static_cast<unsigned long long>(bytes), state_size(allreduce));
     }
+    return {};
+}
+
+/// Makes sure that the bytes are a whole state of this handle, and one that it can have had, and copies its parts out.
+Status parse(const Allreduce& allreduce, const void* buffer, std::size_t bytes, Header* header,
+             std::vector<float>* errors) {
+    ONEBIT_RETURN_IF_ERROR(read_header(allreduce, buffer, bytes, header));
     errors->resize((bytes - sizeof(Header)) / sizeof(float));
     std::memcpy(errors->data(), static_cast<const std::byte*>(buffer) + sizeof(Header), bytes - sizeof(Header));
     if (checksum_of(*header, *errors) != header->checksum) {
         return Status::error(ONEBIT_ERROR_BAD_STATE, "the saved state is corrupt: its checksum is wrong");
     }
+    const auto bad = std::ranges::find_if(*errors, [](float error) { return !std::isfinite(error); });
+    if (bad != errors->end()) {
+        return Status::error(ONEBIT_ERROR_BAD_STATE, "impossible: error %td of %zu is %g", bad - errors->begin(),
+                             errors->size(), double{*bad});
+    }
+    return {};
+}
+
+/// To as many bytes as the state has, at any alignment.
+Status pack(const Allreduce& allreduce, const SaveMark& mark, void* buffer) {
+    std::vector<float> errors((state_size(allreduce) - sizeof(Header)) / sizeof(float));
+    if (!errors.empty()) {
+        allreduce.get_state(errors.data(), errors.data() + allreduce.worker_part().count);
+    }
+    Header header = header_of(allreduce);
+    header.head.save = mark.save;
+    header.head.sequence = mark.sequence;
+    header.checksum = checksum_of(header, errors);
+    std::memcpy(buffer, &header, sizeof(header));
+    std::memcpy(static_cast<std::byte*>(buffer) + sizeof(header), errors.data(), errors.size() * sizeof(float));
     return {};
 }
 
 /// The second half of loading, once each rank knows what it has. Collective.
 Status agree_and_set(Allreduce& allreduce, const Status& own, const Header& header, const std::vector<float>& errors) {
-    ONEBIT_RETURN_IF_ERROR(
-        allreduce.agree_now(own, 0, header.calls, {"", "when the state was saved (number of calls before)"}));
+    ONEBIT_RETURN_IF_ERROR(allreduce.agree_now(
+        own, static_cast<std::uint32_t>(header.head.save ^ (header.head.save >> 32)), header.calls,
+        {"which save the state is of (a hash)", "when the state was saved (number of calls before)"}));
     if (errors.empty()) return {};
     return allreduce.set_state(errors.data(), errors.data() + allreduce.worker_part().count, header.calls);
+}
+
+/// One place where this rank's file may be.
+struct Candidate {
+    InputFile file;
+    Status flaw; ///< why it is none
+    Header header{};
+
+    SaveMark mark() const { return flaw.ok() ? SaveMark{header.head.save, header.head.sequence} : SaveMark{}; }
+};
+
+/// Says which file it is that has a flaw.
+Status with_name(const std::string& name, const Status& flaw) {
+    if (flaw.ok() || flaw.code() == ONEBIT_ERROR_IO) return flaw; // which says it already
+    return Status::error(flaw.code(), "%s: %s", shown(name).c_str(), flaw.message().c_str());
+}
+
+/// Looks no further than the head, and keeps open what fits.
+Status look(const Allreduce& allreduce, const std::string& name, Candidate* candidate) {
+    ONEBIT_RETURN_IF_ERROR(candidate->file.open(name));
+    std::vector<std::byte> bytes;
+    ONEBIT_RETURN_IF_ERROR(candidate->file.read(sizeof(Header), &bytes));
+    bytes.resize(sizeof(Header)); // where it is shorter, its size says so
+    ONEBIT_RETURN_IF_ERROR(read_header(allreduce, bytes.data(), candidate->file.size(), &candidate->header));
+    if (candidate->header.head.save == 0) {
+        return Status::error(ONEBIT_ERROR_BAD_STATE,
+                             "the state is of no save: load it with onebit_allreduce_unpack_state");
+    }
+    return {};
+}
+
+/// All of the file that was chosen.
+Status read_all(const Allreduce& allreduce, const Candidate& chosen, Header* header, std::vector<float>* errors) {
+    std::vector<std::byte> bytes;
+    ONEBIT_RETURN_IF_ERROR(chosen.file.read(state_size(allreduce), &bytes));
+    return with_name(chosen.file.name(), parse(allreduce, bytes.data(), bytes.size(), header, errors));
 }
 
 } // namespace
@@ -128,15 +196,7 @@ Status pack_state(Allreduce& allreduce, void* buffer, std::size_t bytes) {
         return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "bytes: %zu, but the state has %zu", bytes,
                              state_size(allreduce));
     }
-    std::vector<float> errors((state_size(allreduce) - sizeof(Header)) / sizeof(float)); // `buffer` may be misaligned
-    if (!errors.empty()) {
-        allreduce.get_state(errors.data(), errors.data() + allreduce.worker_part().count);
-    }
-    Header header = header_of(allreduce);
-    header.checksum = checksum_of(header, errors);
-    std::memcpy(buffer, &header, sizeof(header));
-    std::memcpy(static_cast<std::byte*>(buffer) + sizeof(header), errors.data(), errors.size() * sizeof(float));
-    return {};
+    return pack(allreduce, {}, buffer);
 }
 
 Status unpack_state(Allreduce& allreduce, const void* buffer, std::size_t bytes) {
@@ -152,56 +212,40 @@ Status unpack_state(Allreduce& allreduce, const void* buffer, std::size_t bytes)
 
 Status load_state(Allreduce& allreduce, const char* prefix) {
     ONEBIT_RETURN_IF_ERROR(allreduce.check_idle());
+    const int rank = allreduce.channel().rank();
+    const int ranks = allreduce.channel().size();
+    std::array<Candidate, kPlaces> candidates;
+    Places places;
+    Status own = catch_exceptions([&] {
+        ONEBIT_RETURN_IF_ERROR(check_prefix(prefix));
+        for (std::size_t p = 0; p < kPlaces; ++p) {
+            const std::string name = saved_file_name(prefix, rank, ranks, p);
+            candidates[p].flaw = with_name(name, look(allreduce, name, &candidates[p]));
+            places[p] = candidates[p].mark();
+        }
+        return candidates[1].flaw.ok() ? Status() : candidates[0].flaw;
+    });
+    std::vector<Places> all;
+    ONEBIT_RETURN_IF_ERROR(gather_places(allreduce, own, places, &all));
+    const std::optional<SaveMark> save = newest_complete(all);
+    if (!save) {
+        ONEBIT_RETURN_IF_ERROR(allreduce.agree_now(
+            catch_exceptions([&] { return of_two_saves(prefix, all, static_cast<std::size_t>(rank)); })));
+        return Status::error(ONEBIT_ERROR_BAD_STATE, "%s: no save of which every rank has its file", prefix);
+    }
+
     Header header{};
     std::vector<float> errors;
-    const Status own = catch_exceptions([&] {
-        ONEBIT_RETURN_IF_ERROR(check_prefix(prefix));
-        const std::string name = saved_file_name(prefix, allreduce.channel().rank(), allreduce.channel().size());
-        std::vector<std::byte> bytes;
-        ONEBIT_RETURN_IF_ERROR(read_file(name, state_size(allreduce) + 1, &bytes)); // + 1: enough to see it is too long
-        const Status whole = parse(allreduce, bytes.data(), bytes.size(), &header, &errors);
-        return whole.ok() ? whole : Status::error(whole.code(), "%s: %s", name.c_str(), whole.message().c_str());
-    });
-    return agree_and_set(allreduce, own, header, errors);
+    own = catch_exceptions([&] { return read_all(allreduce, candidates[place_of(*save, places)], &header, &errors); });
+    ONEBIT_RETURN_IF_ERROR(agree_and_set(allreduce, own, header, errors));
+    return tell_of_recovery(allreduce, prefix, *save, all);
 }
 
 Status save_state(Allreduce& allreduce, const char* prefix) {
-    return save_file(allreduce, prefix, [&](std::vector<std::byte>* bytes) {
+    return save_file(allreduce, prefix, [&](const SaveMark& mark, std::vector<std::byte>* bytes) {
         bytes->resize(state_size(allreduce));
-        return pack_state(allreduce, bytes->data(), bytes->size());
+        return pack(allreduce, mark, bytes->data());
     });
-}
-
-// ------------------------------------------------------------------------------------- any saved state's files ----
-
-Status check_prefix(const char* prefix) {
-    if (prefix == nullptr) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "prefix is NULL");
-    if (*prefix == '\0') return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "prefix is empty");
-    return {};
-}
-
-std::string saved_file_name(const std::string& prefix, int rank, int ranks) {
-    return prefix + "." + std::to_string(rank) + "-of-" + std::to_string(ranks) + ".onebit";
-}
-
-Status save_file(Allreduce& allreduce, const char* prefix, const std::function<Status(std::vector<std::byte>*)>& pack) {
-    ONEBIT_RETURN_IF_ERROR(allreduce.check_idle());
-    std::unique_ptr<ReplacedFile> file;
-    const Status written = catch_exceptions([&] {
-        ONEBIT_RETURN_IF_ERROR(check_prefix(prefix));
-        std::vector<std::byte> bytes;
-        ONEBIT_RETURN_IF_ERROR(pack(&bytes));
-        file = std::make_unique<ReplacedFile>(
-            saved_file_name(prefix, allreduce.channel().rank(), allreduce.channel().size()));
-        return file->write(bytes);
-    });
-    Status saved = allreduce.agree_now(written);
-    if (saved.ok()) saved = allreduce.agree_now(file->replace()); // if any rank could not, every rank goes back
-    if (saved.ok()) file->keep();
-    file.reset(); // undoes what was not kept
-    ONEBIT_RETURN_IF_ERROR(allreduce.check_idle());
-    const Status settled = allreduce.agree_now(Status()); // no rank returns before all files are as they will stay
-    return saved.ok() ? settled : saved;
 }
 
 } // namespace onebit

@@ -3,9 +3,6 @@
 #pragma once
 
 #include <cstddef>
-#include <functional>
-#include <string>
-#include <vector>
 
 #include "collectives/allreduce.hpp"
 #include "core/status.hpp"
@@ -27,16 +24,5 @@ Status unpack_state(Allreduce& allreduce, const void* buffer, std::size_t bytes)
 /// Collective: one file per rank, prefix.RANK-of-SIZE.onebit.
 Status save_state(Allreduce& allreduce, const char* prefix);
 Status load_state(Allreduce& allreduce, const char* prefix);
-
-// What any saved state needs.
-
-/// INVALID_ARGUMENT unless the prefix can begin a file's name.
-Status check_prefix(const char* prefix);
-/// PREFIX.RANK-of-RANKS.onebit
-std::string saved_file_name(const std::string& prefix, int rank, int ranks);
-
-/// Writes what pack(&bytes) makes to this rank's file, on all ranks or on none: see onebit_allreduce_save. Collective;
-/// blocks.
-Status save_file(Allreduce& allreduce, const char* prefix, const std::function<Status(std::vector<std::byte>*)>& pack);
 
 } // namespace onebit

@@ -229,11 +229,9 @@ bool append_rows(const std::vector<Costs::Row>& further, std::vector<Costs::Row>
 
 Status write_table(const TuningTable& table, const std::string& path) {
     const std::string text = print_tuning_table(table);
-    ReplacedFile file(path);
+    ReplacedFile file(path, 0666); // no secret: for whoever the umask lets
     ONEBIT_RETURN_IF_ERROR(file.write(std::as_bytes(std::span(text))));
-    ONEBIT_RETURN_IF_ERROR(file.replace());
-    file.keep();
-    return {};
+    return file.replace_for_good();
 }
 
 } // namespace

@@ -18,6 +18,15 @@ Status Status::error(onebit_status_t code, const char* format, ...) {
     return {code, text};
 }
 
+Status Status::note(const char* format, ...) {
+    char text[512];
+    std::va_list arguments;
+    va_start(arguments, format);
+    std::vsnprintf(text, sizeof(text), format, arguments);
+    va_end(arguments);
+    return {ONEBIT_SUCCESS, text};
+}
+
 Status status_of_current_exception() {
     try {
         throw;

@@ -18,6 +18,9 @@ class [[nodiscard]] Status {
     /// An error with a printf-style message.
     [[gnu::format(printf, 2, 3)]] static Status error(onebit_status_t code, const char* format, ...);
 
+    /// A success that has something to say all the same.
+    [[gnu::format(printf, 1, 2)]] static Status note(const char* format, ...);
+
     bool ok() const { return code_ == ONEBIT_SUCCESS; }
     onebit_status_t code() const { return code_; }
     const std::string& message() const { return message_; }

@@ -10,13 +10,11 @@ namespace onebit {
 namespace {
 
 constexpr double kSettled = 0.96;
-/// Bounds the history for a beta2 next to 1.
-constexpr double kMostDelta = 1e6;
 
 } // namespace
 
 AutomaticFreeze::AutomaticFreeze(double beta2, std::uint64_t lr_warmup_steps)
-    : delta_(static_cast<std::uint64_t>(std::clamp(std::round(1 / (1 - beta2)), 1.0, kMostDelta))),
+    : delta_(static_cast<std::uint64_t>(std::clamp(std::round(1 / (1 - beta2)), 1.0, double{kLongestHistory}))),
       lr_warmup_steps_(lr_warmup_steps),
       norms_(delta_) {}
 

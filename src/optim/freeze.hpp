@@ -13,6 +13,9 @@ namespace onebit {
 /// gives the lower bound only: a variance that is still growing would pass it at once.)
 class AutomaticFreeze {
   public:
+    /// Steps, even where beta2 is next to 1.
+    static constexpr std::size_t kLongestHistory = 1000000;
+
     AutomaticFreeze(double beta2, std::uint64_t lr_warmup_steps);
 
     /// To be told |v_t|_1 after every warm-up step t = 1, 2, ...; true if t is to be the last one.

@@ -307,12 +307,7 @@ Status FusedOptimizer::set_group_lr(std::size_t group, double lr) {
 
 Status FusedOptimizer::set_gradient_scale(double scale) {
     ONEBIT_RETURN_IF_ERROR(check_between_steps());
-    // As the float it is used as, and what sums over the ranks are multiplied by too.
-    const double factor = 1 / scale / buckets_.front().allreduce->channel().size();
-    if (!(scale > 0 && std::isnormal(static_cast<float>(scale)) && std::isnormal(static_cast<float>(1 / scale)) &&
-          std::isnormal(static_cast<float>(factor)))) {
-        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "scale: %g is not a float > 0", scale);
-    }
+    ONEBIT_RETURN_IF_ERROR(check_gradient_scale(scale, buckets_.front().allreduce->channel().size()));
     settings_.gradient_scale = scale;
     return {};
 }

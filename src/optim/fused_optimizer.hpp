@@ -27,6 +27,10 @@ enum class Round {
     kLocal,      ///< nothing
 };
 
+/// BAD_STATE with the number of a loaded state that a training can't have come to.
+Status check_state(bool possible, const char* what, std::uint64_t number);
+Status check_state(bool possible, const char* what, double number);
+
 /// The frame that all kinds share; a kind fills in what it does with an exchanged bucket. One step:
 ///
 /// 1. Look at the gradients; those that are to be averaged exactly are gathered on the way.
@@ -98,6 +102,11 @@ class FusedOptimizer : public Optimizer {
     virtual void finish_step(Round) {}
     /// All numbers of the kind's own state, in a fixed order.
     virtual void visit_numbers(NumberVisitor&) {}
+    /// Whether a training can have come to the kind's own numbers: BAD_STATE with what can't be.
+    virtual Status check_numbers() const { return {}; }
+    /// What a saved momentum is multiplied by to be one, at most; and what a round's result is to become one.
+    virtual double momentum_unit() const { return 1; }
+    virtual double drift_to_momentum() const { return 0; }
     /// After a load.
     virtual void loaded() {}
     /// Bytes of what the kind keeps besides the buckets.
@@ -113,6 +122,7 @@ class FusedOptimizer : public Optimizer {
     std::uint64_t freeze_step() const { return freeze_step_; }
     const onebit_param_group_t& group_of(const Tensor& tensor) const { return settings_.groups[tensor.group]; }
     std::size_t num_tensors() const { return tensors_.size(); }
+    double tensor_lr(std::size_t tensor) const { return group_of(tensors_[tensor]).lr; }
     const std::vector<onebit_param_group_t>& groups() const { return settings_.groups; }
     /// Works out this step's updates for a v that has been updated `v_updates` times.
     void set_updates(std::uint64_t v_updates);
@@ -123,6 +133,8 @@ class FusedOptimizer : public Optimizer {
     /// What this step multiplies the rank's own gradients by, and what their sum over the ranks.
     float own_factor() const { return static_cast<float>(factor_); }
     float sum_factor() const;
+    std::uint64_t steps() const { return steps_; }
+    std::uint64_t exact_rounds() const { return exact_rounds_; }
     const onebit_optimizer_config_t& config() const { return settings_.config; }
     std::vector<Bucket>& buckets() { return buckets_; }
 
@@ -187,10 +199,19 @@ class FusedOptimizer : public Optimizer {
     struct ArrayPlan;
     std::vector<ArrayPlan> plan_arrays(const Bucket& bucket, bool frozen) const;
     std::vector<float> piece_of(const Bucket& bucket, ArrayName name, const Chunk& piece) const;
+    std::vector<ArrayRow> rows_of(bool frozen, std::uint32_t rank, std::uint32_t ranks) const;
     void visit_all_numbers(NumberVisitor& visitor);
+    std::vector<std::uint64_t> all_numbers();
+    bool set_all_numbers(const std::vector<std::uint64_t>& numbers);
     Identity identity() const;
-    Status pack(std::vector<std::byte>* bytes);
-    Status check_loaded(const LoadedOptimizer& loaded);
+    ExpectedFile expected_file();
+    Status pack(const SaveMark& mark, std::vector<std::byte>* bytes);
+    Status check_loaded(const LoadedOptimizer& loaded); // these: state_check.cpp
+    Status check_all_numbers(bool saved_frozen);
+    Status check_arrays(const LoadedOptimizer& loaded) const;
+    class BucketArrays;
+    double greatest_mean(double onebit_param_group_t::*beta, std::uint64_t updates) const;
+    Status check_magnitudes(const BucketArrays& arrays, std::uint32_t number) const;
     Status make_room_for(LoadedOptimizer& loaded);
     Status restore(LoadedOptimizer& save);
 
@@ -215,8 +236,8 @@ class FusedOptimizer : public Optimizer {
     std::uint64_t skipped_ = 0;
     std::uint64_t exact_rounds_ = 0;
     std::uint64_t compressed_rounds_ = 0;
-    std::uint64_t freeze_step_ = 0; ///< T_w; 0 while warming up
-    bool freeze_requested_ = false; ///< the next step is the first one after the freeze
+    std::uint64_t freeze_step_ = 0;      ///< T_w; 0 while warming up
+    std::uint64_t freeze_requested_ = 0; ///< 1: the next step is the first one after the freeze
     std::uint64_t masked_ = 0;
     std::uint64_t warmup_bytes_sent_ = 0;
     double grad_norm_ = 0;

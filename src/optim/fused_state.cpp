@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "collectives/state.hpp"
+#include "collectives/saved_files.hpp"
 #include "core/hash.hpp"
 #include "optim/fused_optimizer.hpp"
 
@@ -36,6 +36,9 @@ class NumberReader final : public NumberVisitor {
         if (next_ < numbers_.size() && !dry_) number = numbers_[next_];
         ++next_;
     }
+    void forget(std::vector<double>& numbers) override {
+        if (!dry_) std::ranges::fill(numbers, 0.0);
+    }
     std::uint64_t visit_count(std::uint64_t) override {
         const std::uint64_t count = next_ < numbers_.size() ? numbers_[next_] : 0;
         ++next_;
@@ -48,6 +51,11 @@ class NumberReader final : public NumberVisitor {
     bool dry_;
     std::size_t next_ = 0;
 };
+
+/// Which save it is, and what it says of itself.
+std::uint64_t hash_of(const LoadedOptimizer& loaded) {
+    return hash_bytes(loaded.numbers.data(), loaded.numbers.size() * sizeof(std::uint64_t)) ^ loaded.mark.save;
+}
 
 /// The bytes of one rank's masks or floats, which move and are not computed with.
 std::vector<float> as_floats(std::span<const std::uint32_t> words) {
@@ -89,13 +97,27 @@ std::vector<FusedOptimizer::ArrayPlan> FusedOptimizer::plan_arrays(const Bucket&
     return plan;
 }
 
+std::vector<std::uint64_t> FusedOptimizer::all_numbers() {
+    NumberWriter writer;
+    visit_all_numbers(writer);
+    return std::move(writer.numbers);
+}
+
+/// False if they aren't as many as there must be; then none has been set.
+bool FusedOptimizer::set_all_numbers(const std::vector<std::uint64_t>& numbers) {
+    NumberReader counter(numbers, true);
+    visit_all_numbers(counter);
+    if (!counter.fits()) return false;
+    NumberReader reader(numbers, false);
+    visit_all_numbers(reader);
+    return true;
+}
+
 void FusedOptimizer::visit_all_numbers(NumberVisitor& visitor) {
-    std::uint64_t requested = freeze_requested_ ? 1 : 0;
     for (std::uint64_t* number :
-         {&steps_, &skipped_, &exact_rounds_, &compressed_rounds_, &freeze_step_, &requested, &masked_}) {
+         {&steps_, &skipped_, &exact_rounds_, &compressed_rounds_, &freeze_step_, &freeze_requested_, &masked_}) {
         visitor.visit(*number);
     }
-    freeze_requested_ = requested != 0;
     visitor.visit(grad_norm_);
     visitor.visit(settings_.gradient_scale);
     for (onebit_param_group_t& group : settings_.groups) visitor.visit(group.lr);
@@ -112,6 +134,7 @@ Identity FusedOptimizer::identity() const {
         shape.push_back(tensor.group);
     }
     for (const Bucket& bucket : buckets_) shape.push_back(bucket.layout.count());
+    shape.push_back(settings_.groups.size());
     return {static_cast<std::uint32_t>(config().kind), frozen() ? 1U : 0U,
             tensors_.back().offset + tensors_.back().count,
             hash_bytes(shape.data(), shape.size() * sizeof(std::uint64_t))};
@@ -121,32 +144,47 @@ Identity FusedOptimizer::identity() const {
 
 Status FusedOptimizer::save(const char* prefix) {
     ONEBIT_RETURN_IF_ERROR(check_between_steps());
-    return save_file(*buckets_.front().allreduce, prefix, [&](std::vector<std::byte>* bytes) { return pack(bytes); });
+    return save_file(*buckets_.front().allreduce, prefix,
+                     [&](const SaveMark& mark, std::vector<std::byte>* bytes) { return pack(mark, bytes); });
 }
 
-Status FusedOptimizer::pack(std::vector<std::byte>* bytes) {
-    const Transport& channel = buckets_.front().allreduce->channel();
-    NumberWriter numbers;
-    visit_all_numbers(numbers);
-    SavedOptimizer saved = {identity(),
-                            static_cast<std::uint32_t>(channel.rank()),
-                            static_cast<std::uint32_t>(channel.size()),
-                            std::move(numbers.numbers),
-                            {}};
-    for (const bool own : {false, true}) { // pieces first
+/// The arrays that a rank of so many saves; pieces first.
+std::vector<ArrayRow> FusedOptimizer::rows_of(bool frozen, std::uint32_t rank, std::uint32_t ranks) const {
+    std::vector<ArrayRow> rows;
+    for (const bool own : {false, true}) {
         for (std::uint32_t b = 0; b < buckets_.size(); ++b) {
-            const Bucket& bucket = buckets_[b];
-            const Chunk mine = partition(bucket.layout.count(), saved.ranks)[saved.rank];
-            for (const ArrayPlan& plan : plan_arrays(bucket, frozen())) {
+            const Chunk mine = partition(buckets_[b].layout.count(), ranks)[rank];
+            for (const ArrayPlan& plan : plan_arrays(buckets_[b], frozen)) {
                 if ((plan.ownership != Ownership::kPieces) != own) continue;
-                const Chunk piece = own ? Chunk{0, 0, bucket.layout.count()} : mine;
-                const std::size_t begin = plan.name == ArrayName::kMask ? piece.begin / kWordElements : piece.begin;
-                saved.arrays.push_back(
-                    {plan.name, b, plan.ownership, plan.length, begin, piece_of(bucket, plan.name, piece)});
+                const bool words = plan.name == ArrayName::kMask;
+                rows.push_back({plan.name, b, plan.ownership, 0, plan.length,
+                                own     ? 0
+                                : words ? mine.begin / kWordElements
+                                        : mine.begin,
+                                own     ? plan.length
+                                : words ? mine.words()
+                                        : mine.count});
             }
         }
     }
-    *bytes = saved.pack();
+    return rows;
+}
+
+Status FusedOptimizer::pack(const SaveMark& mark, std::vector<std::byte>* bytes) {
+    const Transport& channel = buckets_.front().allreduce->channel();
+    SavedOptimizer saved = {identity(),
+                            static_cast<std::uint32_t>(channel.rank()),
+                            static_cast<std::uint32_t>(channel.size()),
+                            all_numbers(),
+                            {}};
+    for (const ArrayRow& row : rows_of(frozen(), saved.rank, saved.ranks)) {
+        const Bucket& bucket = buckets_[row.bucket];
+        const Chunk piece = row.ownership == Ownership::kPieces
+                                ? partition(bucket.layout.count(), saved.ranks)[saved.rank]
+                                : Chunk{0, 0, bucket.layout.count()};
+        saved.arrays.push_back({row, piece_of(bucket, row.name, piece)});
+    }
+    *bytes = saved.pack(mark);
     return {};
 }
 
@@ -186,6 +224,7 @@ std::vector<float> FusedOptimizer::piece_of(const Bucket& bucket, ArrayName name
             break;
         case ArrayName::kMask: {
             std::vector<std::uint32_t> all(piece.words(), ~0U); // no mask: all take part
+            if (const std::size_t rest = piece.count % kWordElements; rest > 0) all.back() = (1U << rest) - 1;
             const std::span<const std::uint32_t> mask = bucket.allreduce->flat().mask();
             if (!mask.empty() && !all.empty()) {
                 memory().copy(all.data(), mask.data() + piece.begin / kWordElements,
@@ -211,45 +250,30 @@ Status FusedOptimizer::load(const char* prefix) {
     LoadedOptimizer loaded;
     const Status own = catch_exceptions([&] {
         ONEBIT_RETURN_IF_ERROR(check_prefix(prefix));
-        ONEBIT_RETURN_IF_ERROR(load_optimizer(prefix, first.channel().rank(), first.channel().size(), &loaded));
+        ONEBIT_RETURN_IF_ERROR(
+            load_optimizer(prefix, first.channel().rank(), first.channel().size(), expected_file(), &loaded));
         const Status fits = check_loaded(loaded);
-        if (!fits.ok()) return Status::error(fits.code(), "%s: %s", prefix, fits.message().c_str());
+        if (!fits.ok()) return Status::error(fits.code(), "%s: %s", shown(prefix).c_str(), fits.message().c_str());
         return make_room_for(loaded);
     });
-    const Status agreed =
-        first.agree_now(own, static_cast<std::uint32_t>(loaded.saved_ranks),
-                        hash_bytes(loaded.numbers.data(), loaded.numbers.size() * sizeof(std::uint64_t)),
-                        {"how many ranks the save is of", "when it was saved (a hash)"});
-    if (agreed.ok()) return restore(loaded);
+    const Status agreed = first.agree_now(own, static_cast<std::uint32_t>(loaded.saved_ranks), hash_of(loaded),
+                                          {"how many ranks the save is of", "which state was saved last (a hash)"});
+    if (agreed.ok()) {
+        ONEBIT_RETURN_IF_ERROR(restore(loaded));
+        return tell_of_recovery(first, prefix, loaded.mark, loaded.places);
+    }
     for (Bucket& bucket : buckets_) { // what was made for sums that aren't to come
         if (bucket.compresses && frozen()) drop_sum(bucket);
     }
     return agreed;
 }
 
-/// Makes sure that all of the state is there.
-Status FusedOptimizer::check_loaded(const LoadedOptimizer& loaded) {
-    const Identity own = identity();
-    const Identity& its = loaded.identity;
-    const auto differs = [](const char* what) {
-        return Status::error(ONEBIT_ERROR_BAD_STATE, "the saved optimizer has %s", what);
-    };
-    if (its.kind != own.kind) return differs("another kind");
-    if (its.count != own.count) {
-        return Status::error(ONEBIT_ERROR_BAD_STATE, "the saved optimizer has %llu elements, this one %llu",
-                             static_cast<unsigned long long>(its.count), static_cast<unsigned long long>(own.count));
-    }
-    if (its.shape != own.shape) return differs("tensors of other counts, in other groups or in other buckets");
-    NumberReader numbers(loaded.numbers, true);
-    visit_all_numbers(numbers);
-    if (!numbers.fits()) return differs("another set of numbers");
-    for (std::uint32_t b = 0; b < buckets_.size(); ++b) {
-        for (const ArrayPlan& plan : plan_arrays(buckets_[b], its.frozen != 0)) {
-            const auto found = loaded.arrays.find({plan.name, b});
-            if (found == loaded.arrays.end() || found->second.size() != plan.length) return differs("other arrays");
-        }
-    }
-    return {};
+/// What this optimizer's own file would be like, but that a history of variances may have any length.
+ExpectedFile FusedOptimizer::expected_file() {
+    const std::size_t history = automatic_freeze_ ? automatic_freeze_->history().size() : 0;
+    const std::size_t others = all_numbers().size() - history;
+    return {identity(), others, others + AutomaticFreeze::kLongestHistory,
+            [this](bool frozen, std::uint32_t rank, std::uint32_t ranks) { return rows_of(frozen, rank, ranks); }};
 }
 
 /// Brings the buckets' arrays to where these lie, and makes room for what the state needs besides.
@@ -276,8 +300,7 @@ Status FusedOptimizer::make_room_for(LoadedOptimizer& loaded) {
 }
 
 Status FusedOptimizer::restore(LoadedOptimizer& save) {
-    NumberReader numbers(save.numbers, false);
-    visit_all_numbers(numbers);
+    (void)set_all_numbers(save.numbers); // as many as check_loaded has seen
     for (std::uint32_t b = 0; b < buckets_.size(); ++b) {
         Bucket& bucket = buckets_[b];
         const auto take = [&](ArrayName name) {

@@ -46,6 +46,36 @@ void Lamb::visit_numbers(NumberVisitor& visitor) {
     }
 }
 
+Status Lamb::check_numbers() const {
+    for (std::size_t k = 0; k < layers_.size(); ++k) {
+        const Layer& layer = layers_[k];
+        const auto check = [](bool possible, const char* what, double value) {
+            return check_state(possible, what, value);
+        };
+        ONEBIT_RETURN_IF_ERROR(check(check_lr("", layer.trust_sum).ok(), "sum of trust ratios", layer.trust_sum));
+        ONEBIT_RETURN_IF_ERROR(
+            check_state(layer.trust_updates <= steps() && (layer.trust_updates > 0 || layer.trust_sum == 0),
+                        "number of trust ratios", layer.trust_updates));
+        ONEBIT_RETURN_IF_ERROR(
+            check(frozen() ? check_lr("", layer.trust).ok() : layer.trust == 1, "trust ratio", layer.trust));
+        // It is multiplied by and divided by.
+        const bool scales = frozen() ? check_gradient_scale(layer.momentum_scale, 1).ok() : layer.momentum_scale == 1;
+        ONEBIT_RETURN_IF_ERROR(check(scales, "scale of a momentum", layer.momentum_scale));
+        const bool corrects = frozen() ? layer.correction >= kLeastCorrection && layer.correction <= kMostCorrection
+                                       : layer.correction == 1;
+        ONEBIT_RETURN_IF_ERROR(check(corrects, "correction of a trust ratio", layer.correction));
+        const double step = tensor_lr(k) * layer.trust * layer.correction;
+        ONEBIT_RETURN_IF_ERROR(check(std::isfinite(static_cast<float>(step)), "step", step));
+    }
+    return {};
+}
+
+double Lamb::momentum_unit() const {
+    double most = 0;
+    for (const Layer& layer : layers_) most = std::max(most, 1 / layer.momentum_scale);
+    return most;
+}
+
 std::size_t Lamb::own_bytes() const {
     return layers_.size() * (sizeof(Layer) + sizeof(float)) + findings_.size() * sizeof(Findings);
 }

@@ -5,11 +5,12 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <optional>
 #include <set>
 
-#include "collectives/state.hpp"
 #include "core/file.hpp"
 #include "core/hash.hpp"
 
@@ -17,16 +18,14 @@ namespace onebit {
 namespace {
 
 constexpr std::array<char, 8> kMagic = {'O', 'N', 'E', 'B', 'I', 'T', 'O', 'P'};
-constexpr std::uint32_t kVersion = 1;
+constexpr std::uint32_t kVersion = 2;
 
 /// The head of a file; little-endian, no padding. Behind it: the numbers, the rows of the arrays, the pieces' values
 /// (up to here: head_bytes), the values of the rank's own arrays.
 struct Header {
-    std::array<char, 8> magic;
-    std::uint32_t version;
-    std::uint32_t rank;
-    std::uint32_t ranks;
+    SaveHead head;
     std::uint32_t arrays;
+    std::uint32_t reserved; ///< 0
     std::uint64_t numbers;
     Identity identity;
     std::uint64_t head_bytes;
@@ -34,124 +33,126 @@ struct Header {
     std::uint64_t head_checksum; ///< over the head, with this member 0
     std::uint64_t tail_checksum; ///< over what follows it
 };
-static_assert(sizeof(Header) == 88);
-
-struct ArrayRow {
-    std::uint32_t name;
-    std::uint32_t bucket;
-    std::uint32_t ownership;
-    std::uint32_t reserved;
-    std::uint64_t length;
-    std::uint64_t begin;
-    std::uint64_t count;
-};
-static_assert(sizeof(ArrayRow) == 40);
+static_assert(sizeof(Header) == 104);
 
 std::uint64_t head_checksum(Header header, std::span<const std::byte> behind_it) {
     header.head_checksum = hash_bytes(behind_it.data(), behind_it.size());
     return hash_bytes(&header, sizeof(header));
 }
 
-/// Puts values one behind the other.
-class Writer {
-  public:
-    explicit Writer(std::vector<std::byte>& bytes, std::size_t begin) : bytes_(bytes), end_(begin) {}
-
-    template <typename T>
-    void write(const T* data, std::size_t count) {
-        if (count > 0) std::memcpy(bytes_.data() + end_, data, count * sizeof(T));
-        end_ += count * sizeof(T);
-    }
-    std::size_t end() const { return end_; }
-
-  private:
-    std::vector<std::byte>& bytes_;
-    std::size_t end_;
-};
-
-/// Takes values off the front of some bytes.
-class Reader {
-  public:
-    explicit Reader(std::span<const std::byte> bytes) : bytes_(bytes) {}
-
-    template <typename T>
-    bool read(T* to, std::size_t count) {
-        if (count > bytes_.size() / sizeof(T)) return false;
-        if (count > 0) std::memcpy(to, bytes_.data(), count * sizeof(T));
-        bytes_ = bytes_.subspan(count * sizeof(T));
-        return true;
-    }
-    std::size_t left() const { return bytes_.size(); }
-
-  private:
-    std::span<const std::byte> bytes_;
-};
-
 Status bad(const std::string& file, const char* what) {
-    return Status::error(ONEBIT_ERROR_BAD_STATE, "%s: %s", file.c_str(), what);
+    return Status::error(ONEBIT_ERROR_BAD_STATE, "%s: %s", shown(file).c_str(), what);
 }
 
-/// The header of a file that is whole as far as can be seen without reading all of it.
-Status read_header(const std::string& file, int rank, int ranks, Header* header) {
-    std::vector<std::byte> bytes;
-    ONEBIT_RETURN_IF_ERROR(read_file(file, sizeof(Header), &bytes));
-    if (bytes.size() < sizeof(Header)) return bad(file, "truncated: not even a header");
-    std::memcpy(header, bytes.data(), sizeof(Header));
-    if (header->magic != kMagic) return bad(file, "not a saved optimizer of onebit");
-    if (header->version != kVersion) {
-        return Status::error(ONEBIT_ERROR_BAD_STATE, "%s: format version %u, this library has %u", file.c_str(),
-                             header->version, kVersion);
+SaveHead wanted_head(std::uint32_t rank, std::uint32_t ranks) {
+    return {kMagic, kVersion, rank, ranks, 0, 0};
+}
+
+/// A file of a save, and what it must have in it.
+struct OpenFile {
+    InputFile file;
+    Header header{};
+    std::vector<ArrayRow> rows;
+};
+
+/// Whether a file of this header may be loaded into the optimizer, before anything of its size is allocated.
+Status check_header(const Header& header, const ExpectedFile& expected) {
+    const auto differs = [](const char* what, std::uint64_t saved, std::uint64_t own) {
+        return Status::error(ONEBIT_ERROR_BAD_STATE, "the saved optimizer has %s %llu, this one %llu", what,
+                             static_cast<unsigned long long>(saved), static_cast<unsigned long long>(own));
+    };
+    const Identity& its = header.identity;
+    const Identity& own = expected.identity;
+    if (its.kind != own.kind) return differs("kind", its.kind, own.kind);
+    if (its.count != own.count) return differs("elements", its.count, own.count);
+    if (its.shape != own.shape) {
+        return Status::error(ONEBIT_ERROR_BAD_STATE,
+                             "the saved optimizer has tensors of other counts, in other groups or in other buckets");
     }
-    if (header->rank != static_cast<std::uint32_t>(rank) || header->ranks != static_cast<std::uint32_t>(ranks)) {
-        return Status::error(ONEBIT_ERROR_BAD_STATE, "%s: renamed: it is of rank %u of %u", file.c_str(), header->rank,
-                             header->ranks);
+    if (header.numbers < expected.least_numbers || header.numbers > expected.most_numbers) {
+        return differs("another set of numbers:", header.numbers, expected.least_numbers);
     }
-    std::error_code ignored;
-    const auto size = std::filesystem::file_size(file, ignored);
-    if (size != header->all_bytes) {
-        return Status::error(ONEBIT_ERROR_BAD_STATE, "%s: %s: %llu bytes where %llu are needed", file.c_str(),
-                             size < header->all_bytes ? "truncated" : "too long", static_cast<unsigned long long>(size),
-                             static_cast<unsigned long long>(header->all_bytes));
+    if (its.frozen > 1 || header.reserved != 0 || header.head.save == 0) {
+        return Status::error(ONEBIT_ERROR_BAD_STATE, "impossible: frozen %u, reserved word %u, save %llu", its.frozen,
+                             header.reserved, static_cast<unsigned long long>(header.head.save));
     }
     return {};
 }
 
-/// Reads one file; the rank's own arrays only if they are wanted.
-Status read_saved(const std::string& file, int rank, int ranks, bool own_arrays, SavedOptimizer* saved) {
-    Header header{};
-    ONEBIT_RETURN_IF_ERROR(read_header(file, rank, ranks, &header));
-    std::vector<std::byte> bytes;
-    ONEBIT_RETURN_IF_ERROR(read_file(file, own_arrays ? header.all_bytes : header.head_bytes, &bytes));
-    const std::span<const std::byte> all(bytes);
-    if (header.head_bytes < sizeof(Header) || bytes.size() < header.head_bytes) return bad(file, "truncated");
-    const auto head = all.subspan(sizeof(Header), header.head_bytes - sizeof(Header));
-    if (head_checksum(header, head) != header.head_checksum) return bad(file, "corrupt: its checksum is wrong");
-    const auto tail = all.subspan(header.head_bytes);
-    if (own_arrays && hash_bytes(tail.data(), tail.size()) != header.tail_checksum) {
-        return bad(file, "corrupt: its checksum is wrong");
-    }
-    // The checksums are right: what follows can only fail if somebody made them so.
-    const Status impossible = bad(file, "impossible contents");
-    Reader reader(all.subspan(sizeof(Header)));
-    if (header.numbers > reader.left() / sizeof(std::uint64_t)) return impossible;
-    saved->numbers.resize(header.numbers);
-    std::vector<ArrayRow> rows(std::min<std::size_t>(header.arrays, reader.left() / sizeof(ArrayRow)));
-    if (!reader.read(saved->numbers.data(), header.numbers) || !reader.read(rows.data(), header.arrays)) {
-        return impossible;
-    }
-    for (const ArrayRow& row : rows) {
-        if (row.ownership != static_cast<std::uint32_t>(Ownership::kPieces) && !own_arrays) continue;
-        if (row.count > reader.left() / sizeof(float) || row.length < row.count || row.begin > row.length - row.count ||
-            row.length > header.identity.count) {
-            return impossible;
+/// Bytes of a file, and of its head, with these arrays.
+struct Sizes {
+    std::uint64_t head = sizeof(Header);
+    std::uint64_t all = 0;
+
+    Sizes(std::uint64_t numbers, const std::vector<ArrayRow>& rows) {
+        head += numbers * sizeof(std::uint64_t) + rows.size() * sizeof(ArrayRow);
+        all = head;
+        for (const ArrayRow& row : rows) {
+            all += row.count * sizeof(float);
+            if (row.ownership == Ownership::kPieces) head = all; // these come first
         }
-        saved->arrays.push_back({static_cast<ArrayName>(row.name), row.bucket, static_cast<Ownership>(row.ownership),
-                                 row.length, row.begin, std::vector<float>(row.count)});
-        if (!reader.read(saved->arrays.back().values.data(), row.count)) return impossible;
+    }
+};
+
+/// Reads the header, and makes sure that the file is as long as it must be.
+Status open_file(const std::string& name, std::uint32_t rank, std::uint32_t ranks, const ExpectedFile& expected,
+                 OpenFile* open) {
+    ONEBIT_RETURN_IF_ERROR(open->file.open(name));
+    std::vector<std::byte> bytes;
+    ONEBIT_RETURN_IF_ERROR(open->file.read(sizeof(Header), &bytes));
+    if (bytes.size() < sizeof(Header)) return bad(name, "truncated: not even a header");
+    Header& header = open->header;
+    std::memcpy(&header, bytes.data(), sizeof(Header));
+    Status fits = check_head(header.head, wanted_head(rank, ranks));
+    if (fits.ok()) fits = check_header(header, expected);
+    if (!fits.ok()) return bad(name, fits.message().c_str());
+    open->rows = expected.rows(header.identity.frozen != 0, rank, ranks);
+    const Sizes sizes(header.numbers, open->rows);
+    if (open->file.size() != sizes.all) {
+        return Status::error(ONEBIT_ERROR_BAD_STATE, "%s: %s: %llu bytes where %llu are needed", shown(name).c_str(),
+                             open->file.size() < sizes.all ? "truncated" : "too long",
+                             static_cast<unsigned long long>(open->file.size()),
+                             static_cast<unsigned long long>(sizes.all));
+    }
+    if (header.head_bytes != sizes.head || header.all_bytes != sizes.all || header.arrays != open->rows.size()) {
+        return bad(name, "impossible: its header contradicts its length");
+    }
+    return {};
+}
+
+/// Reads the rest of a file; the rank's own arrays only if they are wanted.
+Status read_saved(const OpenFile& open, bool own_arrays, SavedOptimizer* saved) {
+    const Header& header = open.header;
+    const std::string& name = open.file.name();
+    std::vector<std::byte> bytes;
+    const std::size_t wanted = own_arrays ? header.all_bytes : header.head_bytes;
+    ONEBIT_RETURN_IF_ERROR(open.file.read(wanted, &bytes));
+    if (bytes.size() != wanted) return bad(name, "truncated");
+    const std::span<const std::byte> all(bytes);
+    const auto head = all.subspan(sizeof(Header), header.head_bytes - sizeof(Header));
+    const auto tail = all.subspan(header.head_bytes);
+    if (head_checksum(header, head) != header.head_checksum ||
+        (own_arrays && hash_bytes(tail.data(), tail.size()) != header.tail_checksum)) {
+        return bad(name, "corrupt: its checksum is wrong");
+    }
+    const std::byte* from = head.data(); // as long as it must be: open_file
+    const auto take = [&from](void* to, std::size_t size) {
+        if (size > 0) std::memcpy(to, from, size);
+        from += size;
+    };
+    saved->numbers.resize(header.numbers);
+    take(saved->numbers.data(), header.numbers * sizeof(std::uint64_t));
+    std::vector<ArrayRow> rows(open.rows.size());
+    take(rows.data(), rows.size() * sizeof(ArrayRow));
+    if (rows != open.rows) return bad(name, "impossible: it has other arrays");
+    for (const ArrayRow& row : rows) {
+        if (row.ownership != Ownership::kPieces && !own_arrays) continue;
+        saved->arrays.push_back({row, std::vector<float>(row.count)});
+        take(saved->arrays.back().values.data(), row.count * sizeof(float));
     }
     saved->identity = header.identity;
-    saved->rank = header.rank;
-    saved->ranks = header.ranks;
+    saved->rank = header.head.rank;
+    saved->ranks = header.head.ranks;
     return {};
 }
 
@@ -177,58 +178,55 @@ class Assembly {
 
     void add(const SavedOptimizer& saved) {
         for (const SavedArray& array : saved.arrays) {
-            const ArrayKey key(array.name, array.bucket);
-            AlignedBuffer<float>& whole = arrays_.try_emplace(key, array.length).first->second;
-            if (whole.size() != array.length) continue; // then it isn't covered
-            covered_[key] += array.values.size();
-            const bool pieces = array.ownership == Ownership::kPieces;
-            const double share = pieces ? 1 : weight(array.ownership, saved, rank_, ranks_);
+            const ArrayRow& row = array.row;
+            const ArrayKey key(row.name, row.bucket);
+            AlignedBuffer<float>& whole = arrays_.try_emplace(key, row.length).first->second;
+            const bool pieces = row.ownership == Ownership::kPieces;
+            const double share = pieces ? 1 : weight(row.ownership, saved, rank_, ranks_);
             if (array.values.empty()) continue;
             if (share == 1) {
-                std::memcpy(whole.data() + array.begin, array.values.data(), array.values.size() * sizeof(float));
+                std::memcpy(whole.data() + row.begin, array.values.data(), array.values.size() * sizeof(float));
             } else if (share > 0) {
                 add_share(key, share, array);
             }
         }
     }
 
-    /// False if a piece was missing.
-    bool finish(std::map<ArrayKey, AlignedBuffer<float>>* arrays) {
+    /// The pieces of all ranks make a whole: each file has what its rank must have.
+    std::map<ArrayKey, AlignedBuffer<float>> finish() {
         for (const auto& [key, sum] : sums_) {
             std::ranges::transform(sum, arrays_.at(key).data(), [](double x) { return static_cast<float>(x); });
         }
-        for (const auto& [key, array] : arrays_) {
-            if (covered_[key] < array.size()) return false;
-        }
-        *arrays = std::move(arrays_);
-        return true;
+        return std::move(arrays_);
     }
 
   private:
     /// In double, so that the mean of equal floats is that float.
     void add_share(const ArrayKey& key, double share, const SavedArray& array) {
         std::vector<double>& sum = sums_[key];
-        sum.resize(array.length);
-        for (std::size_t i = 0; i < array.values.size(); ++i) sum[array.begin + i] += share * array.values[i];
+        sum.resize(array.row.length);
+        for (std::size_t i = 0; i < array.values.size(); ++i) sum[array.row.begin + i] += share * array.values[i];
     }
 
     int rank_;
     int ranks_;
     std::map<ArrayKey, AlignedBuffer<float>> arrays_;
     std::map<ArrayKey, std::vector<double>> sums_;
-    std::map<ArrayKey, std::uint64_t> covered_;
 };
+
+/// Whether rank 0 of so many has a file in one of its places.
+bool has_file(const std::string& prefix, int ranks) {
+    for (std::size_t p = 0; p < kPlaces; ++p) {
+        if (file_exists(saved_file_name(prefix, 0, ranks, p))) return true;
+    }
+    return false;
+}
 
 /// The number of ranks of the save to be loaded.
 Status find_save(const std::string& prefix, int ranks, int* saved_ranks) {
     namespace fs = std::filesystem;
-    const auto exists = [](const std::string& name) {
-        std::error_code ignored;
-        return fs::exists(name, ignored);
-    };
     *saved_ranks = ranks;
-    const std::string own = saved_file_name(prefix, 0, ranks);
-    if (exists(own)) return {};
+    if (has_file(prefix, ranks)) return {};
     const fs::path path(prefix);
     std::set<int> sizes;
     std::error_code failed;
@@ -238,18 +236,52 @@ Status find_save(const std::string& prefix, int ranks, int* saved_ranks) {
         const std::string start = path.filename().string() + ".0-of-";
         if (name.rfind(start, 0) != 0) continue;
         const int size = std::atoi(name.c_str() + start.size());
-        if (size > 0 && size <= 1 << 20 && name == fs::path(saved_file_name(prefix, 0, size)).filename().string()) {
-            sizes.insert(size);
-        }
+        if (size > 0 && size <= 1 << 20 && has_file(prefix, size)) sizes.insert(size);
     }
-    if (sizes.empty()) return Status::error(ONEBIT_ERROR_IO, "can't read %s: no such file", own.c_str());
+    if (sizes.empty()) {
+        return Status::error(ONEBIT_ERROR_IO, "can't read %s: no such file",
+                             shown(saved_file_name(prefix, 0, ranks)).c_str());
+    }
     if (sizes.size() > 1) {
         std::string list;
         for (const int size : sizes) list.append(" ").append(std::to_string(size));
         return Status::error(ONEBIT_ERROR_BAD_STATE, "%s: no save of %d ranks, but of several other numbers:%s",
-                             prefix.c_str(), ranks, list.c_str());
+                             shown(prefix).c_str(), ranks, list.c_str());
     }
     *saved_ranks = *sizes.begin();
+    return {};
+}
+
+/// Which saves all ranks' files are of, and from that which is to be loaded. A rank whose file is of none in either
+/// place has the flaw of the first.
+Status choose_save(const std::string& prefix, const ExpectedFile& expected, LoadedOptimizer* loaded) {
+    const int ranks = loaded->saved_ranks;
+    loaded->places.resize(static_cast<std::size_t>(ranks));
+    std::vector<Status> flaws(loaded->places.size());
+    for (std::size_t p = 0; p < kPlaces; ++p) {
+        for (int r = 0; r < ranks; ++r) {
+            OpenFile file;
+            const Status opened = open_file(saved_file_name(prefix, r, ranks, p), static_cast<std::uint32_t>(r),
+                                            static_cast<std::uint32_t>(ranks), expected, &file);
+            const auto rank = static_cast<std::size_t>(r);
+            if (opened.ok()) {
+                loaded->places[rank][p] = {file.header.head.save, file.header.head.sequence};
+                flaws[rank] = {};
+            } else if (p == 0) {
+                flaws[rank] = opened;
+            }
+        }
+        const SaveMark& first = loaded->places[0][0];
+        const bool same = std::ranges::all_of(loaded->places, [&](const Places& other) { return other[0] == first; });
+        if (same && first.save != 0) break; // as nearly always: the other places are of no interest
+    }
+    for (const Status& flaw : flaws) ONEBIT_RETURN_IF_ERROR(flaw);
+    const std::optional<SaveMark> newest = newest_complete(loaded->places);
+    for (std::size_t r = 1; !newest && r < loaded->places.size(); ++r) {
+        ONEBIT_RETURN_IF_ERROR(of_two_saves(prefix, loaded->places, r));
+    }
+    if (!newest) return bad(prefix, "no save of which every rank has its file");
+    loaded->mark = *newest;
     return {};
 }
 
@@ -263,62 +295,70 @@ void NumberVisitor::visit(double& number) {
 
 void NumberVisitor::visit(std::vector<double>& numbers) {
     const std::uint64_t count = visit_count(numbers.size());
+    if (count != numbers.size()) forget(numbers);
     for (std::uint64_t i = 0; i < count; ++i) {
         double passed_over = 0;
         visit(count == numbers.size() ? numbers[i] : passed_over);
     }
 }
 
-std::vector<std::byte> SavedOptimizer::pack() const {
-    std::size_t all_bytes = sizeof(Header) + numbers.size() * sizeof(std::uint64_t) + arrays.size() * sizeof(ArrayRow);
-    for (const SavedArray& array : arrays) all_bytes += array.values.size() * sizeof(float);
-    std::vector<std::byte> bytes(all_bytes);
-    Writer writer(bytes, sizeof(Header));
-    writer.write(numbers.data(), numbers.size());
-    for (const SavedArray& array : arrays) {
-        const ArrayRow row = {static_cast<std::uint32_t>(array.name),
-                              array.bucket,
-                              static_cast<std::uint32_t>(array.ownership),
-                              0,
-                              array.length,
-                              array.begin,
-                              array.values.size()};
-        writer.write(&row, 1);
-    }
-    std::size_t head_bytes = writer.end();
-    for (const SavedArray& array : arrays) {
-        writer.write(array.values.data(), array.values.size());
-        if (array.ownership == Ownership::kPieces) head_bytes = writer.end();
-    }
-    Header header = {
-        kMagic,     kVersion,  rank, ranks, static_cast<std::uint32_t>(arrays.size()), numbers.size(), identity,
-        head_bytes, all_bytes, 0,    0};
+std::vector<std::byte> SavedOptimizer::pack(const SaveMark& mark) const {
+    std::vector<ArrayRow> rows;
+    for (const SavedArray& array : arrays) rows.push_back(array.row);
+    const Sizes sizes(numbers.size(), rows);
+    std::vector<std::byte> bytes(sizes.all);
+    std::byte* to = bytes.data() + sizeof(Header);
+    const auto put = [&to](const void* from, std::size_t size) {
+        if (size > 0) std::memcpy(to, from, size);
+        to += size;
+    };
+    put(numbers.data(), numbers.size() * sizeof(std::uint64_t));
+    put(rows.data(), rows.size() * sizeof(ArrayRow));
+    for (const SavedArray& array : arrays) put(array.values.data(), array.values.size() * sizeof(float));
+
+    Header header = {wanted_head(rank, ranks),
+                     static_cast<std::uint32_t>(rows.size()),
+                     0,
+                     numbers.size(),
+                     identity,
+                     sizes.head,
+                     sizes.all,
+                     0,
+                     0};
+    header.head.save = mark.save;
+    header.head.sequence = mark.sequence;
     const std::span<const std::byte> all(bytes);
-    header.tail_checksum = hash_bytes(bytes.data() + head_bytes, all_bytes - head_bytes);
-    header.head_checksum = head_checksum(header, all.subspan(sizeof(Header), head_bytes - sizeof(Header)));
+    header.tail_checksum = hash_bytes(bytes.data() + sizes.head, sizes.all - sizes.head);
+    header.head_checksum = head_checksum(header, all.subspan(sizeof(Header), sizes.head - sizeof(Header)));
     std::memcpy(bytes.data(), &header, sizeof(header));
     return bytes;
 }
 
-Status load_optimizer(const std::string& prefix, int rank, int ranks, LoadedOptimizer* loaded) {
+Status load_optimizer(const std::string& prefix, int rank, int ranks, const ExpectedFile& expected,
+                      LoadedOptimizer* loaded) {
+    loaded->prefix = prefix;
     ONEBIT_RETURN_IF_ERROR(find_save(prefix, ranks, &loaded->saved_ranks));
+    ONEBIT_RETURN_IF_ERROR(choose_save(prefix, expected, loaded));
     Assembly assembly(rank, ranks);
     for (int r = 0; r < loaded->saved_ranks; ++r) {
-        const std::string file = saved_file_name(prefix, r, loaded->saved_ranks);
+        const Places& places = loaded->places[static_cast<std::size_t>(r)];
+        const std::string name = saved_file_name(prefix, r, loaded->saved_ranks, place_of(loaded->mark, places));
+        OpenFile file;
+        ONEBIT_RETURN_IF_ERROR(open_file(name, static_cast<std::uint32_t>(r),
+                                         static_cast<std::uint32_t>(loaded->saved_ranks), expected, &file));
+        if (file.header.head.save != loaded->mark.save) return bad(name, "another save has replaced it meanwhile");
         const bool own_arrays = loaded->saved_ranks != ranks || r == rank;
         SavedOptimizer saved;
-        ONEBIT_RETURN_IF_ERROR(read_saved(file, r, loaded->saved_ranks, own_arrays, &saved));
+        ONEBIT_RETURN_IF_ERROR(read_saved(file, own_arrays, &saved));
         if (r == 0) {
             loaded->identity = saved.identity;
             loaded->numbers = saved.numbers;
-        } else if (saved.numbers != loaded->numbers ||
-                   std::memcmp(&saved.identity, &loaded->identity, sizeof(Identity)) != 0) {
-            return Status::error(ONEBIT_ERROR_MISMATCH, "%s: saved at another time than the file of rank 0",
-                                 file.c_str());
+        } else if (saved.numbers != loaded->numbers || saved.identity != loaded->identity) {
+            return bad(name, "impossible: it contradicts the file of rank 0");
         }
         assembly.add(saved);
     }
-    if (!assembly.finish(&loaded->arrays)) return bad(prefix, "the files don't make a whole");
+    loaded->arrays = assembly.finish();
     return {};
 }
 

@@ -4,12 +4,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "collectives/saved_files.hpp"
 #include "core/aligned_buffer.hpp"
 #include "core/status.hpp"
 
@@ -22,8 +24,11 @@ class NumberVisitor {
     virtual void visit(std::uint64_t& number) = 0;
     /// How many numbers of a list were saved, where there are `own` here.
     virtual std::uint64_t visit_count(std::uint64_t own) = 0;
+    /// What was saved of these is of another length.
+    virtual void forget(std::vector<double>&) {}
     void visit(double& number);
-    /// As many as there are, which is written too; what was saved of another length is passed over.
+    /// As many as there are, which is written too; what was saved of another length is passed over, and
+    /// these are forgotten.
     void visit(std::vector<double>& numbers);
 };
 
@@ -40,6 +45,8 @@ enum class ArrayName : std::uint32_t {
     kServerError = 9,
 };
 
+inline constexpr std::size_t kArrayNames = 10;
+
 /// Whose an array is, and what becomes of it among other ranks than those that saved it.
 enum class Ownership : std::uint32_t {
     kPieces = 0, ///< one array for all ranks; each saves a piece of it
@@ -47,12 +54,21 @@ enum class Ownership : std::uint32_t {
     kSpread = 2, ///< each rank's own; spread over the new ranks so that the mean over the ranks stays what it is
 };
 
-struct SavedArray {
+/// Which part of which array a file has; as it is written.
+struct ArrayRow {
     ArrayName name = ArrayName::kParameters;
     std::uint32_t bucket = 0;
     Ownership ownership = Ownership::kPieces;
+    std::uint32_t reserved = 0;
     std::uint64_t length = 0; ///< of the whole
     std::uint64_t begin = 0;  ///< of what is saved here
+    std::uint64_t count = 0;  ///< likewise
+    bool operator==(const ArrayRow&) const = default;
+};
+static_assert(sizeof(ArrayRow) == 40);
+
+struct SavedArray {
+    ArrayRow row;
     std::vector<float> values;
 };
 
@@ -62,6 +78,7 @@ struct Identity {
     std::uint32_t frozen = 0;
     std::uint64_t count = 0;
     std::uint64_t shape = 0; ///< hash of the tensors' counts, groups and buckets
+    bool operator==(const Identity&) const = default;
 };
 
 /// One rank's share of a save; docs/WIRE_FORMAT.md, "Saved optimizer", has the layout.
@@ -72,19 +89,33 @@ struct SavedOptimizer {
     std::vector<std::uint64_t> numbers;
     std::vector<SavedArray> arrays; ///< pieces first
 
-    std::vector<std::byte> pack() const;
+    std::vector<std::byte> pack(const SaveMark& mark) const;
+};
+
+/// What a file must be like to fit an optimizer: known before anything but its head is read.
+struct ExpectedFile {
+    Identity identity; ///< frozen or not: as the file says
+    std::size_t least_numbers = 0;
+    std::size_t most_numbers = 0;
+    /// The arrays that a rank of so many saves.
+    std::function<std::vector<ArrayRow>(bool frozen, std::uint32_t rank, std::uint32_t ranks)> rows;
 };
 
 /// A save of any number of ranks as one rank of `ranks` sees it: whole arrays.
 struct LoadedOptimizer {
+    std::string prefix;
     int saved_ranks = 0;
+    SaveMark mark;
+    std::vector<Places> places; ///< of the ranks that saved
     Identity identity;
     std::vector<std::uint64_t> numbers;
     std::map<std::pair<ArrayName, std::uint32_t>, AlignedBuffer<float>> arrays; ///< by name and bucket
 };
 
-/// Finds and reads a save: of `ranks` ranks if there is one, else of the one other number there is. BAD_STATE, IO, with
-/// the file's name. Local.
-Status load_optimizer(const std::string& prefix, int rank, int ranks, LoadedOptimizer* loaded);
+/// Finds and reads a save: of `ranks` ranks if there is one, else of the one other number there is; the newest that is
+/// complete. Allocates nothing of a file's size before that is what it must be. BAD_STATE, IO, with the file's name.
+/// Local.
+Status load_optimizer(const std::string& prefix, int rank, int ranks, const ExpectedFile& expected,
+                      LoadedOptimizer* loaded);
 
 } // namespace onebit

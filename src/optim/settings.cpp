@@ -127,6 +127,16 @@ Status check_lr(const char* member, double lr) {
     return at_least_zero(lr) ? Status() : out_of_range(member, lr, "a float >= 0");
 }
 
+Status check_gradient_scale(double scale, int ranks) {
+    // As the float it is used as, and what sums over the ranks are multiplied by too.
+    const double factor = 1 / scale / ranks;
+    if (scale > 0 && std::isnormal(static_cast<float>(scale)) && std::isnormal(static_cast<float>(1 / scale)) &&
+        std::isnormal(static_cast<float>(factor))) {
+        return {};
+    }
+    return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "scale: %g is not a float > 0", scale);
+}
+
 std::uint64_t Settings::hash() const {
     std::vector<double> values = {gradient_scale};
     for (const onebit_param_group_t& group : groups) values.push_back(group.lr);

@@ -38,6 +38,7 @@ AdamUpdate update_of(const onebit_param_group_t& group, bool bias_correction, st
                      std::uint64_t v_updates);
 
 Status check_lr(const char* member, double lr);
+Status check_gradient_scale(double scale, int ranks);
 
 /// INVALID_ARGUMENT or UNSUPPORTED with the member's name. Local.
 Status read_settings(const onebit_optimizer_config_t* caller, const Transport& transport, Settings* settings);

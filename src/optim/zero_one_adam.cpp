@@ -3,6 +3,8 @@
 #include "optim/zero_one_adam.hpp"
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
 #include <limits>
 #include <span>
 
@@ -63,6 +65,44 @@ void ZeroOneAdam::visit_numbers(NumberVisitor& visitor) {
     }
     visitor.visit(lr_sum_);
     visitor.visit(decay_);
+}
+
+Status ZeroOneAdam::check_numbers() const {
+    const ZeroOneSchedule& s = schedule_;
+    // Only an exact round in a step that the interval divides doubles the interval.
+    ONEBIT_RETURN_IF_ERROR(check_state(std::has_single_bit(s.exact_interval), "exact interval", s.exact_interval));
+    ONEBIT_RETURN_IF_ERROR(
+        check_state(s.exact_interval <= std::max<std::uint64_t>(2 * steps(), 1), "exact interval", s.exact_interval));
+    ONEBIT_RETURN_IF_ERROR(check_state(s.exact_rounds == exact_rounds(), "exact rounds", s.exact_rounds));
+    ONEBIT_RETURN_IF_ERROR(
+        check_state(s.rounds_of_interval <= s.exact_rounds, "rounds of the interval", s.rounds_of_interval));
+    const std::uint64_t local_steps = frozen() ? steps() - freeze_step() : 0; // each at most doubles the interval
+    const std::uint64_t most = std::uint64_t{1} << std::min<std::uint64_t>(local_steps, 48);
+    ONEBIT_RETURN_IF_ERROR(
+        check_state(s.local_interval >= 1 && s.local_interval <= most, "local interval", s.local_interval));
+    ONEBIT_RETURN_IF_ERROR(
+        check_state(s.steps_of_interval <= local_steps, "steps of the interval", s.steps_of_interval));
+    for (const std::vector<double>* sums : {&lr_sum_, &decay_}) {
+        for (const double sum : *sums) {
+            const bool possible = frozen() ? check_lr("", sum).ok() : sum == 0;
+            ONEBIT_RETURN_IF_ERROR(check_state(possible, "sum of learning rates or decays", sum));
+        }
+    }
+    for (const double sum : lr_sum_) { // what a message is divided by
+        const bool possible = sum == 0 || std::isfinite(static_cast<float>(1 / sum));
+        ONEBIT_RETURN_IF_ERROR(check_state(possible, "sum of learning rates", sum));
+    }
+    return {};
+}
+
+/// In the next round, before which L grows by one more step's.
+double ZeroOneAdam::drift_to_momentum() const {
+    double most = 0;
+    for (std::size_t g = 0; g < groups().size(); ++g) {
+        const double sum = lr_sum_[g] + groups()[g].lr;
+        if (sum > 0) most = std::max(most, 1 / sum);
+    }
+    return most;
 }
 
 // ------------------------------------------------------------------------------------------ compressed rounds ----

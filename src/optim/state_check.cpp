@@ -1,0 +1,238 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Whether a training can have come to a state that is to be loaded. Checksums tell of accidents; whoever writes a file
+// makes them right. What passes here can be trained on: no interval is 0, no stage contradicts the steps, no moment is
+// negative or not finite.
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "optim/fused_optimizer.hpp"
+
+namespace onebit {
+namespace {
+
+/// No training has made so many steps.
+constexpr std::uint64_t kImpossibleCount = std::uint64_t{1} << 48;
+
+const char* name_of(ArrayName name) {
+    switch (name) {
+        case ArrayName::kParameters:
+            return "parameters";
+        case ArrayName::kMomentum:
+            return "momentum";
+        case ArrayName::kVariance:
+            return "variance";
+        case ArrayName::kPrecondition:
+            return "preconditioner";
+        case ArrayName::kFreshVariance:
+            return "fresh variance";
+        case ArrayName::kAnchor:
+            return "anchor";
+        case ArrayName::kMask:
+            return "mask";
+        case ArrayName::kWorkerError:
+            return "worker error";
+        case ArrayName::kServerError:
+            return "server error";
+    }
+    return "?";
+}
+
+double square(double value) {
+    return value * value;
+}
+
+bool is_square(ArrayName name) {
+    return name == ArrayName::kVariance || name == ArrayName::kPrecondition || name == ArrayName::kFreshVariance;
+}
+
+/// Elements of the last word that there are not.
+Status check_mask(std::uint32_t bucket, std::size_t count, const AlignedBuffer<float>& words) {
+    if (count % kWordElements == 0) return {};
+    std::uint32_t last = 0;
+    std::memcpy(&last, words.data() + words.size() - 1, sizeof(last));
+    if (last >> (count % kWordElements) == 0) return {};
+    return Status::error(ONEBIT_ERROR_BAD_STATE, "impossible: the mask of bucket %u has bits beyond its %zu elements",
+                         bucket, count);
+}
+
+Status check_values(ArrayName name, std::uint32_t bucket, const AlignedBuffer<float>& values) {
+    const bool square = is_square(name);
+    for (std::size_t i = 0; i < values.size(); ++i) {
+        const float value = values.data()[i];
+        if (std::isfinite(value) && (!square || value >= 0)) continue;
+        return Status::error(ONEBIT_ERROR_BAD_STATE, "impossible: %s of bucket %u has %g at %zu", name_of(name), bucket,
+                             double{value}, i);
+    }
+    return {};
+}
+
+} // namespace
+
+Status check_state(bool possible, const char* what, std::uint64_t number) {
+    if (possible) return {};
+    return Status::error(ONEBIT_ERROR_BAD_STATE, "impossible: %s %llu", what, static_cast<unsigned long long>(number));
+}
+
+Status check_state(bool possible, const char* what, double number) {
+    if (possible) return {};
+    return Status::error(ONEBIT_ERROR_BAD_STATE, "impossible: %s %g", what, number);
+}
+
+/// The loaded arrays of one bucket; what a bucket doesn't have is 0.
+class FusedOptimizer::BucketArrays {
+  public:
+    BucketArrays(const LoadedOptimizer& loaded, std::uint32_t bucket) {
+        for (const auto& [key, values] : loaded.arrays) {
+            if (key.second == bucket) arrays_[static_cast<std::size_t>(key.first)] = values.data();
+        }
+    }
+    bool has(ArrayName name) const { return arrays_[static_cast<std::size_t>(name)] != nullptr; }
+    double at(ArrayName name, std::size_t i) const {
+        return has(name) ? arrays_[static_cast<std::size_t>(name)][i] : 0;
+    }
+    /// What the mask leaves out sends nothing; where there is none yet, it will leave out what has no variance.
+    bool takes_part(std::size_t i) const {
+        if (!has(ArrayName::kMask)) return at(ArrayName::kVariance, i) > 0;
+        std::uint32_t word = 0;
+        std::memcpy(&word, arrays_[static_cast<std::size_t>(ArrayName::kMask)] + i / kWordElements, sizeof(word));
+        return (word >> (i % kWordElements) & 1) != 0;
+    }
+
+  private:
+    std::array<const float*, kArrayNames> arrays_{};
+};
+
+/// Makes sure that all of the state is there, and can be. The numbers are tried on: checks are of what they are for.
+Status FusedOptimizer::check_loaded(const LoadedOptimizer& loaded) {
+    struct PutBack {
+        FusedOptimizer& optimizer;
+        const std::vector<std::uint64_t> own;
+        ~PutBack() { (void)optimizer.set_all_numbers(own); } // as many as it has
+    } const put_back{*this, all_numbers()};
+    if (!set_all_numbers(loaded.numbers)) {
+        return Status::error(ONEBIT_ERROR_BAD_STATE, "the saved optimizer has another set of numbers");
+    }
+    ONEBIT_RETURN_IF_ERROR(check_all_numbers(loaded.identity.frozen != 0));
+    return check_arrays(loaded);
+}
+
+Status FusedOptimizer::check_all_numbers(bool saved_frozen) {
+    for (const std::uint64_t number : {steps_, skipped_, exact_rounds_, compressed_rounds_, freeze_step_, masked_}) {
+        ONEBIT_RETURN_IF_ERROR(check_state(number < kImpossibleCount, "count", number));
+    }
+    ONEBIT_RETURN_IF_ERROR(check_state(frozen() == saved_frozen, "freeze step", freeze_step_));
+    ONEBIT_RETURN_IF_ERROR(check_state(freeze_step_ <= steps_, "freeze step", freeze_step_));
+    const bool may_freeze = settings_.compresses() && steps_ > 0 && !frozen();
+    ONEBIT_RETURN_IF_ERROR(check_state(freeze_requested_ <= (may_freeze ? 1U : 0U), "freeze flag", freeze_requested_));
+    ONEBIT_RETURN_IF_ERROR(check_state(settings_.compresses() || !frozen(), "freeze step", freeze_step_));
+    // 0/1 Adam alone has steps without a round, and compressed ones before the freeze.
+    const bool zero_one = config().kind == ONEBIT_OPTIMIZER_ZERO_ONE_ADAM;
+    const std::uint64_t rounds = exact_rounds_ + compressed_rounds_;
+    const bool stages_fit = zero_one ? rounds <= steps_ && (frozen() || rounds == steps_)
+                                     : rounds == steps_ && exact_rounds_ == (frozen() ? freeze_step_ : steps_);
+    ONEBIT_RETURN_IF_ERROR(check_state(stages_fit, "exact rounds", exact_rounds_));
+    ONEBIT_RETURN_IF_ERROR(
+        check_state(masked_ <= tensors_.back().offset + tensors_.back().count, "masked elements", masked_));
+    ONEBIT_RETURN_IF_ERROR(
+        check_state(grad_norm_ >= 0 && std::isfinite(grad_norm_), "norm of the gradients", grad_norm_));
+    const double scale = settings_.gradient_scale;
+    ONEBIT_RETURN_IF_ERROR(check_state(check_gradient_scale(scale, buckets_.front().allreduce->channel().size()).ok(),
+                                       "gradient scale", scale));
+    for (const onebit_param_group_t& group : settings_.groups) {
+        ONEBIT_RETURN_IF_ERROR(check_state(check_lr("", group.lr).ok(), "learning rate", group.lr));
+    }
+    if (automatic_freeze_) {
+        for (const double norm : automatic_freeze_->history()) {
+            ONEBIT_RETURN_IF_ERROR(check_state(norm >= 0 && std::isfinite(norm), "norm of a variance", norm));
+        }
+    }
+    return check_numbers();
+}
+
+/// All values, once each array is known to have its length.
+Status FusedOptimizer::check_arrays(const LoadedOptimizer& loaded) const {
+    for (const auto& [key, values] : loaded.arrays) {
+        const auto& [name, bucket] = key;
+        ONEBIT_RETURN_IF_ERROR(name == ArrayName::kMask ? check_mask(bucket, buckets_[bucket].layout.count(), values)
+                                                        : check_values(name, bucket, values));
+    }
+    for (std::uint32_t b = 0; b < buckets_.size(); ++b) {
+        ONEBIT_RETURN_IF_ERROR(check_magnitudes(BucketArrays(loaded, b), b));
+    }
+    return {};
+}
+
+/// The greatest mean of floats over so many updates, that is, before it is corrected for its bias.
+double FusedOptimizer::greatest_mean(double onebit_param_group_t::*beta, std::uint64_t updates) const {
+    double share = 1;
+    for (const onebit_param_group_t& group : settings_.groups) {
+        if (config().bias_correction != 0)
+            share = std::min(share, 1 - std::pow(group.*beta, static_cast<double>(updates)));
+    }
+    return share * double{std::numeric_limits<float>::max()};
+}
+
+/// That the updates which a bucket's own values bring about are of a size that floats have, with room to spare: a
+/// hundred of them. What gradients do to it is for the steps to see.
+Status FusedOptimizer::check_magnitudes(const BucketArrays& arrays, std::uint32_t number) const {
+    double lr = 0;
+    double eps = std::numeric_limits<double>::infinity();
+    for (const onebit_param_group_t& group : settings_.groups) {
+        lr = std::max(lr, group.lr);
+        eps = std::min(eps, group.eps);
+    }
+    double greatest = 0;    // parameter
+    double update = 0;      // of one element by its own momentum
+    double denominator = 0; // D, of elements that take part
+    double momentum = 0;    // likewise, what messages are made of
+    double drift = 0;       // 0/1 Adam's, in units of momentum
+    const std::size_t count = buckets_[number].layout.count();
+    const double most_m = greatest_mean(&onebit_param_group_t::beta1, steps_);
+    const double most_v =
+        greatest_mean(&onebit_param_group_t::beta2, buckets_[number].compresses ? exact_rounds_ : steps_);
+    for (std::size_t i = 0; i < count; ++i) {
+        const double x = arrays.at(ArrayName::kParameters, i);
+        const double m = std::abs(arrays.at(ArrayName::kMomentum, i)) * momentum_unit();
+        const double d = arrays.has(ArrayName::kPrecondition)
+                             ? arrays.at(ArrayName::kPrecondition, i)
+                             : 1 / (std::sqrt(arrays.at(ArrayName::kVariance, i)) + eps);
+        const double v = std::max(arrays.at(ArrayName::kVariance, i), arrays.at(ArrayName::kFreshVariance, i));
+        if (m > most_m || v > most_v) {
+            return Status::error(ONEBIT_ERROR_BAD_STATE,
+                                 "impossible: after %llu steps element %zu of bucket %u has the moments %g and %g",
+                                 static_cast<unsigned long long>(steps_), i, number, m, v);
+        }
+        greatest = std::max({greatest, std::abs(x), std::abs(arrays.at(ArrayName::kAnchor, i))});
+        update = std::max(update, m * d);
+        if (!arrays.takes_part(i)) continue;
+        denominator = std::max(denominator, d);
+        momentum = std::max(momentum, m);
+        const double error =
+            std::abs(arrays.at(ArrayName::kWorkerError, i)) + std::abs(arrays.at(ArrayName::kServerError, i));
+        momentum = std::max(momentum, m + error * momentum_unit());
+        const bool drifts = arrays.has(ArrayName::kAnchor) && d > 0;
+        drift = std::max(drift, error + (drifts ? std::abs(x - arrays.at(ArrayName::kAnchor, i)) / d : 0));
+    }
+    if (buckets_[number].compresses) update = std::max(update, momentum * denominator);
+    double meeting = 0; // what 0/1 Adam's next round does to a parameter
+    if (arrays.has(ArrayName::kAnchor)) {
+        meeting = drift * denominator;
+        update = std::max(update, meeting * drift_to_momentum());
+    }
+    double reach = greatest + meeting + 100 * lr * update;
+    if (config().kind == ONEBIT_OPTIMIZER_LAMB || config().kind == ONEBIT_OPTIMIZER_ONEBIT_LAMB) { // norms, as floats
+        reach = std::max(
+            {reach, square(100 * update) * static_cast<double>(count), square(greatest) * static_cast<double>(count)});
+    }
+    if (reach <= double{std::numeric_limits<float>::max()}) return {};
+    return Status::error(ONEBIT_ERROR_BAD_STATE, "impossible: the values of bucket %u lead to updates of %g", number,
+                         reach);
+}
+
+} // namespace onebit
