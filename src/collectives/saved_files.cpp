@@ -10,6 +10,8 @@
 #include <cstring>
 #include <memory>
 
+#include "core/file_lock.hpp"
+
 namespace onebit {
 namespace {
 
@@ -39,12 +41,18 @@ SaveMark mark_of(const std::string& name, int rank, int ranks) {
 }
 
 /// The mark of the save to come, and the one that must stay until it has come. Collective; blocks.
-Status begin_save(Allreduce& allreduce, const char* prefix, SaveMark* mark, std::size_t* earlier_place) {
+Status begin_save(Allreduce& allreduce, const char* prefix, FileLock* lock, SaveMark* mark,
+                  std::size_t* earlier_place) {
     const int rank = allreduce.channel().rank();
     const int ranks = allreduce.channel().size();
     std::uint64_t drawn = 0;
     Status own = check_prefix(prefix);
-    if (own.ok() && rank == 0) own = draw_number(&drawn);
+    if (own.ok() && rank == 0) {
+        own = catch_exceptions([&] {
+            ONEBIT_RETURN_IF_ERROR(draw_number(&drawn));
+            return lock->take(lock_name(prefix));
+        });
+    }
     std::vector<Told> told;
     ONEBIT_RETURN_IF_ERROR(allreduce.gather_now(own, {0, drawn}, &told));
     mark->save = told[0].value;
@@ -165,7 +173,8 @@ Status save_file(Allreduce& allreduce, const char* prefix,
     ONEBIT_RETURN_IF_ERROR(allreduce.check_idle());
     SaveMark mark;
     std::size_t earlier_place = 0;
-    ONEBIT_RETURN_IF_ERROR(begin_save(allreduce, prefix, &mark, &earlier_place));
+    FileLock lock; // rank 0's, for all: no other save writes there before this one has ended on all ranks
+    ONEBIT_RETURN_IF_ERROR(begin_save(allreduce, prefix, &lock, &mark, &earlier_place));
     std::unique_ptr<ReplacedFile> file;
     const Status written = catch_exceptions([&] {
         std::vector<std::byte> bytes;
@@ -186,7 +195,9 @@ Status save_file(Allreduce& allreduce, const char* prefix,
     }
     file.reset(); // undoes what was not kept
     ONEBIT_RETURN_IF_ERROR(allreduce.check_idle());
-    const Status settled = allreduce.agree_now(Status()); // no rank returns before all files are as they will stay
+    Status settled = allreduce.agree_now(Status()); // no rank returns before all files are as they will stay,
+    lock.release();
+    if (settled.ok()) settled = allreduce.agree_now(Status()); // nor before it may load them
     return saved.ok() ? settled : saved;
 }
 

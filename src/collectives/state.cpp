@@ -12,6 +12,7 @@
 
 #include "collectives/saved_files.hpp"
 #include "core/file.hpp"
+#include "core/file_lock.hpp"
 #include "core/hash.hpp"
 
 namespace onebit {
@@ -218,6 +219,7 @@ Status load_state(Allreduce& allreduce, const char* prefix) {
     Places places;
     Status own = catch_exceptions([&] {
         ONEBIT_RETURN_IF_ERROR(check_prefix(prefix));
+        if (rank == 0) ONEBIT_RETURN_IF_ERROR(FileLock::check_free(lock_name(prefix)));
         for (std::size_t p = 0; p < kPlaces; ++p) {
             const std::string name = saved_file_name(prefix, rank, ranks, p);
             candidates[p].flaw = with_name(name, look(allreduce, name, &candidates[p]));

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "collectives/saved_files.hpp"
+#include "core/file_lock.hpp"
 #include "core/hash.hpp"
 #include "optim/fused_optimizer.hpp"
 
@@ -250,6 +251,7 @@ Status FusedOptimizer::load(const char* prefix) {
     LoadedOptimizer loaded;
     const Status own = catch_exceptions([&] {
         ONEBIT_RETURN_IF_ERROR(check_prefix(prefix));
+        if (first.channel().rank() == 0) ONEBIT_RETURN_IF_ERROR(FileLock::check_free(lock_name(prefix)));
         ONEBIT_RETURN_IF_ERROR(
             load_optimizer(prefix, first.channel().rank(), first.channel().size(), expected_file(), &loaded));
         const Status fits = check_loaded(loaded);

@@ -244,3 +244,39 @@ TEST_CASE("a file of another size than the optimizer's takes no memory and no ti
         victim.restore();
     });
 }
+
+// What a fuzzer has found: each made a load, or the step after it, crash.
+TEST_CASE("files that once crashed a load are refused", "[optimizer][save][forged]") {
+    struct Case {
+        const char* name;
+        onebit_optimizer_kind_t kind;
+        int ranks;
+    };
+    const onebit_optimizer_kind_t lamb = ONEBIT_OPTIMIZER_ONEBIT_LAMB, zero_one = ONEBIT_OPTIMIZER_ZERO_ONE_ADAM;
+    const std::vector<Case> cases = {{"0-4", zero_one, 1}, {"1-3", lamb, 1}, {"2-4", zero_one, 1}, {"3-4", zero_one, 1},
+                                     {"4-4", zero_one, 1}, {"5-3", lamb, 1}, {"6-4", zero_one, 1}, {"7-3", lamb, 1},
+                                     {"8-4", zero_one, 2}, {"9-3", lamb, 1}};
+    run_ranks(1, [&](onebit_comm_t comm, RankLog& log) {
+        for (const Case& found : cases) {
+            log.context(found.name);
+            SharedDirectory directory(log);
+            Setup setup{optimizer_config(found.kind, 1e-3), {40, 30}};
+            setup.config.freeze_step = 3;
+            Training training(comm, setup, log);
+            const std::string prefix = directory.prefix("state");
+            ONEBIT_EXPECT_OK(log, onebit_optimizer_save(training.get(), prefix.c_str()));
+            const Bytes sound = read_file(directory.file("state", 0));
+            fs::remove(directory.file("state", 0));
+            for (int rank = 0; rank < found.ranks; ++rank) {
+                const std::string end = "." + std::to_string(rank) + "-of-" + std::to_string(found.ranks);
+                Bytes forged = read_file(std::string(ONEBIT_TEST_FORGED_STATES) + found.name + end);
+                ONEBIT_EXPECT(log, forged.size() > kOptimizerHeader);
+                put(forged, kShapeAt, get<std::uint64_t>(sound, kShapeAt)); // as far as the look at the contents
+                repair_optimizer(forged);
+                write_file(prefix + end + ".onebit", forged);
+            }
+            ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_BAD_STATE, "state.",
+                                  onebit_optimizer_load(training.get(), prefix.c_str()));
+        }
+    });
+}
