@@ -145,9 +145,10 @@ ONEBIT_API onebit_status_t onebit_comm_get_info(onebit_comm_t comm, onebit_comm_
  * quickest form for their size. Without it the first such handle of 1024 elements or more, over MPI, measures for a few
  * tenths of a second, longer where ranks share cores, and uses 20 MiB meanwhile; larger handles than 2^20 elements
  * measure up to four times their size, 2^24 elements at most, and use about five times as many floats as the largest.
- * Where compression barely pays, the choice may then differ from run to run, and with it a result's bits. The same in
- * every run are a table and, with ONEBIT_MEASURE=0, an estimate that supposes 10 Gbit/s between nodes. `path` keeps the
- * table for later runs (ONEBIT_TUNING; README.md, "Tuning"). Collective; blocks.
+ * Where compression barely pays, the choice may differ from run to run, and with it a result's bits. With
+ * ONEBIT_DETERMINISTIC=1 AUTO goes by nothing that is measured in the run, this call's table included: by the table
+ * that ONEBIT_TUNING names, else by an estimate that supposes 10 Gbit/s between nodes. `path` keeps the table for later
+ * runs (ONEBIT_TUNING; README.md, "Tuning"). Collective; blocks.
  *   max_count  elements of the largest call, at least the number of ranks; larger ones are extrapolated; memory for
  *              about five times as many floats is used meanwhile. The same on every rank
  *   seconds    more than 0: about how long it may take, if that is enough for three calls of each form and size. The

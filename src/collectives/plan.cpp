@@ -167,13 +167,14 @@ Status make_plan(Communicator& communicator, const onebit_allreduce_config_t* ca
     onebit_allreduce_config_t asked = config;
     if (asked.algorithm == ONEBIT_ALGORITHM_AUTO) asked.algorithm = environment.algorithm;
     // All that the choice depends on: what the environment says may differ between ranks.
-    std::array<NamedValue, 13> values{};
+    std::array<NamedValue, 14> values{};
     std::ranges::transform(fields_of(asked), values.begin(), &Field::value);
     values[8] = {"ONEBIT_PIECE", environment.piece};
     values[9] = {"ONEBIT_NODE_SIZE", environment.node_size};
     values[10] = {"ONEBIT_RADIX", environment.radix};
     values[11] = {"ONEBIT_MEASURE", environment.measure ? 1U : 0U};
     values[12] = {"ONEBIT_SECOND_ERROR", environment.second_error};
+    values[13] = {"ONEBIT_DETERMINISTIC", environment.deterministic ? 1U : 0U};
     ONEBIT_RETURN_IF_ERROR(compare_across_ranks(communicator, form, values));
     ONEBIT_RETURN_IF_ERROR(check_supported(config));
 

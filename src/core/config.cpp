@@ -75,6 +75,7 @@ Status read_environment(Environment* environment) {
     ONEBIT_RETURN_IF_ERROR(read_name("ONEBIT_GPU_TRANSPORT", kGpuTransportNames, 0, &environment->gpu_transport));
     unsigned log = 0;
     unsigned measure = 1;
+    unsigned deterministic = 0;
     ONEBIT_RETURN_IF_ERROR(read_number("ONEBIT_PIECE", std::uint64_t{1}, std::uint64_t{1} << 40, &environment->piece));
     ONEBIT_RETURN_IF_ERROR(
         read_number("ONEBIT_SECOND_ERROR", std::uint64_t{1}, UINT64_MAX, &environment->second_error));
@@ -84,8 +85,10 @@ Status read_environment(Environment* environment) {
     ONEBIT_RETURN_IF_ERROR(read_number("ONEBIT_TIMEOUT", 0.0, 1e9, &environment->timeout));
     ONEBIT_RETURN_IF_ERROR(read_number("ONEBIT_LOG", 0U, 1U, &log));
     ONEBIT_RETURN_IF_ERROR(read_number("ONEBIT_MEASURE", 0U, 1U, &measure));
+    ONEBIT_RETURN_IF_ERROR(read_number("ONEBIT_DETERMINISTIC", 0U, 1U, &deterministic));
     environment->log = log > 0;
-    environment->measure = measure > 0;
+    environment->deterministic = deterministic > 0;
+    environment->measure = measure > 0 && !environment->deterministic;
     return {};
 }
 

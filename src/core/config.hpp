@@ -38,13 +38,14 @@ struct Environment {
     GpuTransport gpu_transport = GpuTransport::kAuto;     ///< ONEBIT_GPU_TRANSPORT: of onebit_comm_create_gpu
     std::uint64_t piece = 262144; ///< ONEBIT_PIECE: elements of a chunk that travel together where it is pipelined
     std::uint64_t second_error = std::uint64_t{1} << 22; ///< ONEBIT_SECOND_ERROR: elements from which on there is one
-    unsigned node_size = 0; ///< ONEBIT_NODE_SIZE: ranks that are to count as one node; 0: those that share memory
-    unsigned radix = 0;     ///< ONEBIT_RADIX: of Bruck's algorithm; 0: what is estimated to be quickest
-    std::string tuning;     ///< ONEBIT_TUNING: rank 0's tuning table; "" = none
-    bool measure = true;    ///< ONEBIT_MEASURE: 0 = AUTO goes by the estimate where there is no table
-    unsigned threads = 1;   ///< ONEBIT_THREADS: OpenMP threads where a config says 0
-    double timeout = 600;   ///< ONEBIT_TIMEOUT: seconds without an answer from a peer; 0 = wait for ever
-    bool log = false;       ///< ONEBIT_LOG: 1 = rank 0 writes each choice and its reason to stderr
+    unsigned node_size = 0;     ///< ONEBIT_NODE_SIZE: ranks that are to count as one node; 0: those that share memory
+    unsigned radix = 0;         ///< ONEBIT_RADIX: of Bruck's algorithm; 0: what is estimated to be quickest
+    std::string tuning;         ///< ONEBIT_TUNING: rank 0's tuning table; "" = none
+    bool measure = true;        ///< ONEBIT_MEASURE: 0 = AUTO goes by the estimate where there is no table
+    bool deterministic = false; ///< ONEBIT_DETERMINISTIC: 1 = AUTO goes by nothing that was measured while it ran
+    unsigned threads = 1;       ///< ONEBIT_THREADS: OpenMP threads where a config says 0
+    double timeout = 600;       ///< ONEBIT_TIMEOUT: seconds without an answer from a peer; 0 = wait for ever
+    bool log = false;           ///< ONEBIT_LOG: 1 = rank 0 writes each choice and its reason to stderr
 };
 
 /// Reads the environment. INVALID_ARGUMENT with the variable's name where a value is impossible.

@@ -206,7 +206,7 @@ class MpiTransport final : public Transport {
 
   private:
     /// Channels of some of the ranks that a channel of all is split into; their tags are behind its own.
-    static constexpr int kMostSplits = 4;
+    static constexpr int kMostSplits = 2;
 
     bool is_root() const { return channel_->first_tag == MpiLink::kFirstTag; }
     /// The other ranks would not know which tags the channel of some of them has taken.
