@@ -166,7 +166,10 @@ class MpiTransport final : public Transport {
     }
 
     Status share_memory(std::size_t bytes, const Patience& patience, std::unique_ptr<SharedMemory>* memory) override {
-        return share_node_memory(*this, bytes, patience, memory);
+        const std::uint64_t before = bytes_sent_;
+        const Status shared = share_node_memory(*this, bytes, patience, memory);
+        bytes_sent_ = before; // of operations alone
+        return shared;
     }
 
     Status plan_exchange(std::vector<Part> sends, std::vector<Part> receives, int tag,

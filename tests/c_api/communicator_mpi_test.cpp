@@ -49,6 +49,26 @@ TEST_CASE("a communicator outlives the MPI communicator that it was made of", "[
     });
 }
 
+TEST_CASE("handles take none of what an MPI has few of", "[comm][mpi][handles]") {
+    run_ranks(rank_counts().front(), [](onebit_comm_t comm, RankLog& log) {
+        constexpr std::size_t kHandles = 10000; // MPICH has contexts for some 2000 communicators
+        std::vector<onebit_allreduce_t> handles(kHandles);
+        const onebit_allreduce_config_t config = flat_config(static_cast<std::uint64_t>(log.size()));
+        std::size_t created = 0;
+        for (onebit_allreduce_t& handle : handles) {
+            created += onebit_allreduce_create(comm, &config, &handle) == ONEBIT_SUCCESS ? 1 : 0;
+        }
+        ONEBIT_EXPECT(log, created == kHandles);
+        const std::vector<float> values(static_cast<std::size_t>(log.size()), 2.0F);
+        std::vector<float> average(values.size());
+        for (const std::size_t which : {std::size_t{0}, kHandles / 2, kHandles - 1}) {
+            ONEBIT_EXPECT_OK(log, onebit_allreduce_run(handles[which], values.data(), average.data()));
+            ONEBIT_EXPECT(log, average == values);
+        }
+        for (onebit_allreduce_t handle : handles) (void)onebit_allreduce_destroy(handle);
+    });
+}
+
 TEST_CASE("communicators over MPI: bad arguments", "[comm][mpi][bad input]") {
     run_ranks(rank_counts().front(), [](onebit_comm_t, RankLog& log) {
         onebit_comm_t comm = nullptr;
