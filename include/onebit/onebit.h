@@ -450,6 +450,8 @@ ONEBIT_API onebit_status_t onebit_allreduce_unpack_state(onebit_allreduce_t allr
  * new one to NAME; if that fails anywhere all move back; once all have done it NAME.previous is removed.
  * Whoever dies whenever, all ranks have the files of one whole save. Load takes the newest one that all ranks have, and
  * says so where some are in NAME.previous: onebit_last_error tells of it after SUCCESS, and ONEBIT_LOG=1 on stderr.
+ * While a save is under way rank 0 has a lock on PREFIX.lock: another job's save or load is refused (IO) with who holds
+ * it, host, process and since when. A job that dies leaves no lock.
  * Files of two saves are refused with the names of two (BAD_STATE). Nothing of a file's size is allocated before that
  * is what the handle needs; what is no regular file is refused at once (IO). The next call after a load continues
  * exactly, bit for bit. Collective; block; transactional. As for unpack, and IO. */

@@ -60,6 +60,7 @@ class Victim {
         Bytes forged = sound_;
         forge(forged);
         repair_optimizer(forged);
+        fs::remove(file_); // a file that is cut and written again waits for the disk
         write_file(file_, forged);
         log_.barrier();
         const std::vector<float> before = training_.parameters();
