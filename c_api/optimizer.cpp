@@ -25,6 +25,10 @@ onebit_status_t onebit_optimizer_step(onebit_optimizer_t optimizer) noexcept {
     return onebit::guard_object<Optimizer>(optimizer, [](Optimizer& o) { return o.step(); });
 }
 
+onebit_status_t onebit_optimizer_cancel_step(onebit_optimizer_t optimizer, const char* reason) noexcept {
+    return onebit::guard_object<Optimizer>(optimizer, [&](Optimizer& o) { return o.cancel_step(reason); });
+}
+
 onebit_status_t onebit_optimizer_grad_ready(onebit_optimizer_t optimizer, size_t tensor) noexcept {
     return onebit::guard_object<Optimizer>(optimizer, [&](Optimizer& o) { return o.grad_ready(tensor); });
 }

@@ -62,6 +62,8 @@ const char* onebit_status_string(onebit_status_t status) noexcept {
             return "ONEBIT_ERROR_TIMEOUT";
         case ONEBIT_ERROR_INTERNAL:
             return "ONEBIT_ERROR_INTERNAL";
+        case ONEBIT_ERROR_CANCELLED:
+            return "ONEBIT_ERROR_CANCELLED";
     }
     return "unknown status";
 }

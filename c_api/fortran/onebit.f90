@@ -28,7 +28,7 @@ module onebit
         enumerator :: onebit_success = 0, onebit_error_invalid_argument, onebit_error_invalid_handle, &
             onebit_error_mismatch, onebit_error_nonfinite, onebit_error_busy, onebit_error_bad_state, &
             onebit_error_io, onebit_error_unsupported, onebit_error_out_of_memory, onebit_error_transport, &
-            onebit_error_timeout, onebit_error_internal
+            onebit_error_timeout, onebit_error_internal, onebit_error_cancelled
     end enum
 
     ! ---- Allreduce ----
@@ -176,6 +176,7 @@ module onebit
         integer(c_int64_t) :: compressed_bytes_sent
         integer(c_int64_t) :: state_bytes
         real(c_double) :: grad_norm
+        integer(c_int64_t) :: cancelled
     end type
 
     ! ---- Status ----
@@ -350,6 +351,11 @@ module onebit
         integer(c_int) function onebit_optimizer_step(optimizer) bind(c)
             import :: c_int, c_ptr
             type(c_ptr), value, target :: optimizer
+        end function
+        integer(c_int) function onebit_optimizer_cancel_step(optimizer, reason) bind(c)
+            import :: c_int, c_ptr, c_char
+            type(c_ptr), value, target :: optimizer
+            character(kind=c_char), intent(in) :: reason(*)
         end function
         integer(c_int) function onebit_optimizer_grad_ready(optimizer, tensor) bind(c)
             import :: c_int, c_size_t, c_ptr

@@ -82,7 +82,8 @@ typedef enum onebit_status ONEBIT_ENUM_INT {
     ONEBIT_ERROR_OUT_OF_MEMORY = 9,
     ONEBIT_ERROR_TRANSPORT = 10, /* MPI or NCCL reported an error, or a peer is gone; the handle is broken */
     ONEBIT_ERROR_TIMEOUT = 11,   /* a peer did not answer in time; the handle is broken */
-    ONEBIT_ERROR_INTERNAL = 12   /* a GPU failed, as the message says; else a bug in onebit: please report it */
+    ONEBIT_ERROR_INTERNAL = 12,  /* a GPU failed, as the message says; else a bug in onebit: please report it */
+    ONEBIT_ERROR_CANCELLED = 13  /* a rank gave the step up (onebit_optimizer_cancel_step) */
 } onebit_status_t;
 
 /* The constant's name, e.g. "ONEBIT_ERROR_BUSY"; "unknown status" for any other value. Local; never NULL. */
@@ -586,14 +587,14 @@ ONEBIT_API onebit_status_t onebit_optimizer_create(onebit_comm_t comm, const one
  * NONFINITE on every rank and changes nothing (info.skipped counts it): a dynamic loss scale can go on from there. So
  * does a gradient whose square, once it is divided by the gradient scale, overflows float32: from 1.8e19 on.
  * A step counts on all tensors or on none, whatever it exchanges them in. One that fails has changed no parameter,
- * copy, moment, schedule or count (but info.skipped), with three exceptions:
+ * copy, moment, schedule or count (but info.skipped, info.cancelled), with three exceptions:
  *   - Where finite values and the error together overflow float32 (NONFINITE on every rank) and bucket_size is 0, the
  *     errors begin at zero again, and so do 1-bit Adam's and 1-bit LAMB's momenta.
  *   - The first step after the freeze changes over to the compression stage before it exchanges. That stays; the next
  *     step would do the same.
- *   - What breaks the optimizer. TRANSPORT and TIMEOUT leave this rank's parameters and copies as they were, while
- * other ranks may have finished the step; INTERNAL and OUT_OF_MEMORY that are this rank's alone may leave them half
- *     written. Each later call says so.
+ *   - TRANSPORT, TIMEOUT, and INTERNAL and OUT_OF_MEMORY that are this rank's alone break the optimizer, as each later
+ *     call says. The first two leave this rank's parameters and copies as they were, while other ranks may have
+ *     finished the step; the others may leave them half written.
  * In a GPU's memory (which may be managed): gradients are read in order with config.stream's work, parameters and their
  * copies written in order with it; they may still be when the call returns: work that is put into the stream after the
  * call sees them. The call waits for what the stream was given before it, time that ONEBIT_TIMEOUT counts. The same
@@ -602,8 +603,21 @@ ONEBIT_API onebit_status_t onebit_optimizer_create(onebit_comm_t comm, const one
  * can't be captured into a graph, as no call on a handle can: UNSUPPORTED, as for onebit_allreduce_run; with buckets
  * the others wait for this rank's step.
  * INVALID_ARGUMENT (a tensor has no gradients), INVALID_HANDLE, NONFINITE, MISMATCH (learning rates, gradient scale or
- * stage differ), BUSY, UNSUPPORTED, TRANSPORT, TIMEOUT. */
+ * stage differ), CANCELLED (a rank has called onebit_optimizer_cancel_step), BUSY, UNSUPPORTED, TRANSPORT, TIMEOUT. */
 ONEBIT_API onebit_status_t onebit_optimizer_step(onebit_optimizer_t optimizer) ONEBIT_NOEXCEPT;
+
+/* In place of onebit_optimizer_step: gives the step up on all ranks, for example when this rank's backward pass ran out
+ * of memory. Each other rank calls step, or this too, and all get the same status: CANCELLED, or what a rank of a lower
+ * number has found wrong with the step. The message names the rank and its reason. Nothing has changed on any rank but
+ * info.cancelled, and all may go on with the next step: grad_ready and what was BUSY may be called again. No gradients
+ * are needed, and none read but those marked by grad_ready, which stay as they are until this call has returned.
+ * Exchanges that have begun are finished and forgotten. Whatever has been marked on whichever rank, and in every stage.
+ * Collective; blocks.
+ *   reason  a text of which about 200 bytes are passed on; NULL: none
+ * Never SUCCESS. CANCELLED, INVALID_HANDLE, INVALID_ARGUMENT, NONFINITE, MISMATCH, BUSY, UNSUPPORTED (config.stream is
+ * captured), TRANSPORT, TIMEOUT. */
+ONEBIT_API onebit_status_t onebit_optimizer_cancel_step(onebit_optimizer_t optimizer,
+                                                        const char* reason) ONEBIT_NOEXCEPT;
 
 /* The gradients of tensor number `tensor` are there and stay as they are until the next step has returned. As soon as
  * all tensors of a bucket are ready, and all buckets before it have begun (that of the last tensors comes first), its
@@ -617,10 +631,10 @@ ONEBIT_API onebit_status_t onebit_optimizer_step(onebit_optimizer_t optimizer) O
  * Encodes, sends, moves on all exchanges that have begun (nothing does between two calls); never waits for a peer. In a
  * GPU's memory the gradients are there in the order of config.stream's work, for which the call doesn't wait. From
  * the first call to the end of the step, calls that change settings, save, load, get_error and destroy are BUSY; so is
- * set_gradients of a tensor that is ready. Such an optimizer is lost, with MISMATCH on every rank, where ranks come to
- * a step in different stages (one of them frozen by hand): some may have begun what others never will.
- * INVALID_ARGUMENT (no such tensor, no gradients, ready already, bucket_size is 0), INVALID_HANDLE, BUSY, UNSUPPORTED
- * (config.stream is captured: nothing is marked), TRANSPORT. */
+ * set_gradients of a tensor that is ready. onebit_optimizer_cancel_step ends such a step without its gradients. Such an
+ * optimizer is lost, with MISMATCH on every rank, where ranks come to a step in different stages (one of them frozen by
+ * hand): some may have begun what others never will. INVALID_ARGUMENT (no such tensor, no gradients, ready already,
+ * bucket_size is 0), INVALID_HANDLE, BUSY, UNSUPPORTED (config.stream is captured: nothing is marked), TRANSPORT. */
 ONEBIT_API onebit_status_t onebit_optimizer_grad_ready(onebit_optimizer_t optimizer, size_t tensor) ONEBIT_NOEXCEPT;
 
 /* Where the next steps read the gradients of tensor number `tensor`, of the type it was registered with; NULL: it has
@@ -683,11 +697,12 @@ typedef struct onebit_optimizer_info {
     uint64_t state_bytes;           /* allocated in all: moments, error state, workspace */
     double grad_norm;               /* of the last step's averaged gradient; 0 where max_grad_norm is 0. Estimated in
                                        steps that don't average it exactly (docs/OPTIMIZERS.md) */
+    uint64_t cancelled;             /* steps that ended with CANCELLED since this handle was created: not saved */
 } onebit_optimizer_info_t;
 
 #define ONEBIT_OPTIMIZER_INFO_VERSION 1
 #define ONEBIT_OPTIMIZER_INFO_INIT \
-    { sizeof(onebit_optimizer_info_t), ONEBIT_OPTIMIZER_INFO_VERSION, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0 }
+    { sizeof(onebit_optimizer_info_t), ONEBIT_OPTIMIZER_INFO_VERSION, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0, 0 }
 
 /* The same as a function. INVALID_ARGUMENT, as for onebit_comm_info_init. */
 ONEBIT_API onebit_status_t onebit_optimizer_info_init(onebit_optimizer_info_t* info, size_t size) ONEBIT_NOEXCEPT;

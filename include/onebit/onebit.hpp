@@ -180,6 +180,8 @@ class Optimizer {
     }
 
     void step() { check(onebit_optimizer_step(get())); }
+    /// In place of step(): all ranks' throw ONEBIT_ERROR_CANCELLED, this call too.
+    void cancel_step(const std::string& reason) { check(onebit_optimizer_cancel_step(get(), reason.c_str())); }
     void grad_ready(std::size_t tensor) { check(onebit_optimizer_grad_ready(get(), tensor)); }
     void set_gradients(std::size_t tensor, const void* gradients) {
         check(onebit_optimizer_set_gradients(get(), tensor, gradients));

@@ -133,7 +133,7 @@ Status FusedOptimizer::check_between_steps() const {
     if (!begun_) return {};
     return Status::error(ONEBIT_ERROR_BUSY,
                          "a step has begun with onebit_optimizer_grad_ready: call "
-                         "onebit_optimizer_step first");
+                         "onebit_optimizer_step or onebit_optimizer_cancel_step first");
 }
 
 Status FusedOptimizer::check_destroyable() const {
@@ -351,6 +351,7 @@ void FusedOptimizer::fill_info(onebit_optimizer_info_t* info) const {
     info->frozen = frozen() || freeze_requested_ ? 1 : 0;
     info->steps = steps_;
     info->skipped = skipped_;
+    info->cancelled = cancelled_;
     info->freeze_step = freeze_requested_ ? steps_ : freeze_step_;
     info->count = tensors_.back().offset + tensors_.back().count;
     info->masked = masked_;

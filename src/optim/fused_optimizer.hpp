@@ -53,7 +53,8 @@ class FusedOptimizer : public Optimizer {
   public:
     Entered enter() const final { return Entered(settings_.placement); }
     const std::shared_ptr<AbortSwitch>& abort_switch() const final { return patience().abort_switch; }
-    Status step() final; // these two: fused_step.cpp
+    Status step() final; // these three: fused_step.cpp
+    Status cancel_step(const char* reason) final;
     Status grad_ready(std::size_t tensor) final;
     Status set_gradients(std::size_t tensor, const void* gradients) final;
     Status set_lr(double lr) final;
@@ -168,15 +169,16 @@ class FusedOptimizer : public Optimizer {
     bool may_be_tentative(Round round) const;
     bool exchanges_early(Round round) const;
     bool encoders_look(Round round) const;
+    Status step_unless(const Status& refusal);
     Status exchange(Round round);
     Status exchange_looking(Round round);
     Status begin_sum(Bucket& bucket);
     Status exchange_compressed();
     void void_message(Bucket& bucket) const;
-    Status exchange_early(Round round);
-    Status conclude_tentative(Round round);
+    Status exchange_early(Round round, const Status& refusal);
+    Status conclude_tentative(Round round, const Status& refusal);
     Status find_in_gradients(Status* own);
-    void start_early(Bucket& bucket, Round round);
+    void start_early(Bucket& bucket, Round round, const Status& unread);
     void start_compressed(Bucket& bucket);
     Status progress(bool* moved);
     Status finish_exchanges();
@@ -234,6 +236,7 @@ class FusedOptimizer : public Optimizer {
 
     std::uint64_t steps_ = 0;
     std::uint64_t skipped_ = 0;
+    std::uint64_t cancelled_ = 0; ///< not saved: it says nothing of the training
     std::uint64_t exact_rounds_ = 0;
     std::uint64_t compressed_rounds_ = 0;
     std::uint64_t freeze_step_ = 0;      ///< T_w; 0 while warming up

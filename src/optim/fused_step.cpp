@@ -29,6 +29,17 @@ Status check_has_gradients(const Bucket& bucket) {
 } // namespace
 
 Status FusedOptimizer::step() {
+    return step_unless({});
+}
+
+/// The step goes the way that it would go, to the agreement, for the others may have begun it.
+Status FusedOptimizer::cancel_step(const char* reason) {
+    return step_unless(reason == nullptr ? Status::error(ONEBIT_ERROR_CANCELLED, "the step was cancelled")
+                                         : Status::error(ONEBIT_ERROR_CANCELLED, "the step was cancelled: %s", reason));
+}
+
+/// `refusal`: this rank has said no before anything was looked at.
+Status FusedOptimizer::step_unless(const Status& refusal) {
     ONEBIT_RETURN_IF_ERROR(check_usable());
     const Round round = coming_round();
     const Status ready = settings_.placement->check_ready();
@@ -36,18 +47,20 @@ Status FusedOptimizer::step() {
     // would wait in: they wait for this rank's step.
     const bool alone = has_buckets() || buckets_.front().allreduce->channel().is_stream_ordered();
     if (!ready.ok() && alone) return ready;
+    const Status& own = refusal.ok() ? ready : refusal;
     bool threw = true;
     const Status exchanged = catch_exceptions([&] {
-        const Status status = !ready.ok()              ? agree(round, ready)
-                              : exchanges_early(round) ? exchange_early(round)
-                              : encoders_look(round)   ? exchange_looking(round)
-                                                       : exchange(round);
+        const Status status = exchanges_early(round) ? exchange_early(round, own)
+                              : !own.ok()            ? agree(round, own)
+                              : encoders_look(round) ? exchange_looking(round)
+                                                     : exchange(round);
         threw = false;
         return status;
     });
     forget_exchanges();
     if (threw) return break_all(exchanged); // before an agreement or after it: the others know nothing of it
     if (exchanged.code() == ONEBIT_ERROR_NONFINITE) ++skipped_;
+    if (exchanged.code() == ONEBIT_ERROR_CANCELLED) ++cancelled_;
     ONEBIT_RETURN_IF_ERROR(exchanged);
 
     const Status counted = catch_exceptions([&] { return count(round); });
@@ -219,7 +232,7 @@ Status FusedOptimizer::exchange_looking(Round round) {
     }
     ONEBIT_RETURN_IF_ERROR(agree(round, own));
     for (Bucket& bucket : buckets_) {
-        if (bucket.compresses) start_early(bucket, round);
+        if (bucket.compresses) start_early(bucket, round, {});
     }
     bool moved = false;
     const bool in_stream = buckets_.front().allreduce->channel().is_stream_ordered();
@@ -229,7 +242,7 @@ Status FusedOptimizer::exchange_looking(Round round) {
         look_at_gradients(bucket, Passes::Look::kGather);
         if (const Status summed = begin_sum(bucket); !summed.ok()) return break_all(summed);
     }
-    return conclude_tentative(round);
+    return conclude_tentative(round, {});
 }
 
 Status FusedOptimizer::grad_ready(std::size_t number) {
@@ -253,24 +266,25 @@ Status FusedOptimizer::grad_ready(std::size_t number) {
     if (!exchanges_early(round)) return {};
     for (Bucket& bucket : buckets_) { // in their order
         if (bucket.tensors_ready < bucket.layout.tensors().size()) break;
-        if (!bucket.started) start_early(bucket, round);
+        if (!bucket.started) start_early(bucket, round, check_has_gradients(bucket));
     }
     bool moved = false;
     (void)progress(&moved);
     return check_usable();
 }
 
-Status FusedOptimizer::exchange_early(Round round) {
+Status FusedOptimizer::exchange_early(Round round, const Status& refusal) {
     for (Bucket& bucket : buckets_) {
-        if (!bucket.started) start_early(bucket, round);
+        if (!bucket.started) start_early(bucket, round, refusal.ok() ? check_has_gradients(bucket) : refusal);
     }
-    return conclude_tentative(round);
+    return conclude_tentative(round, refusal);
 }
 
-/// All is under way: whether it counts.
-Status FusedOptimizer::conclude_tentative(Round round) {
+/// All is under way: whether it counts. `refusal`: what this rank says of it, whatever its gradients are.
+Status FusedOptimizer::conclude_tentative(Round round, const Status& refusal) {
     Status own;
     ONEBIT_RETURN_IF_ERROR(find_in_gradients(&own));
+    if (!refusal.ok()) own = refusal;
     const Status agreed = agree(round, own, [this](bool* moved) { return progress(moved); });
     // What was begun is finished even where the step is refused: all ranks have begun the same.
     ONEBIT_RETURN_IF_ERROR(finish_exchanges());
@@ -279,17 +293,21 @@ Status FusedOptimizer::conclude_tentative(Round round) {
     return commit_exchanges(round);
 }
 
-/// Whatever the gradients are: whether the exchange will count is for the ranks to agree on.
-void FusedOptimizer::start_early(Bucket& bucket, Round round) {
+/// Whatever the gradients are: whether the exchange will count is for the ranks to agree on. `unread`: why they can't
+/// be read; what lies in the messages is exchanged in their place, for nothing.
+void FusedOptimizer::start_early(Bucket& bucket, Round round, const Status& unread) {
     const bool exact = averages_exactly(bucket, round);
-    look_at_gradients(bucket, exact                            ? Passes::Look::kGather
-                              : bucket.passes->encoder_looks() ? Passes::Look::kWhileEncoding
-                                                               : Passes::Look::kSearch);
-    const bool missing = bucket.looked;
+    bucket.found = unread;
+    bucket.looked = !unread.ok();
+    if (unread.ok()) {
+        look_at_gradients(bucket, exact                            ? Passes::Look::kGather
+                                  : bucket.passes->encoder_looks() ? Passes::Look::kWhileEncoding
+                                                                   : Passes::Look::kSearch);
+    }
     factor_ = 1 / settings_.gradient_scale;
     if (exact) {
         (void)begin_sum(bucket); // nothing that can fail, with buckets
-    } else if (missing) {
+    } else if (!unread.ok()) {
         bucket.allreduce->start_tentative(nullptr);
     } else {
         start_compressed(bucket);

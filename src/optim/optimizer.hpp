@@ -23,6 +23,7 @@ class Optimizer {
     virtual const std::shared_ptr<AbortSwitch>& abort_switch() const = 0;
 
     virtual Status step() = 0;
+    virtual Status cancel_step(const char* reason) = 0;
     virtual Status grad_ready(std::size_t tensor) = 0;
     virtual Status set_gradients(std::size_t tensor, const void* gradients) = 0;
     virtual Status set_lr(double lr) = 0;

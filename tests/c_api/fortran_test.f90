@@ -192,6 +192,12 @@ contains
         call expect_ok(onebit_optimizer_create(comm, config, tensors, 2_c_size_t, handle), 'create an optimizer')
         call expect_status(onebit_optimizer_step(handle), onebit_error_invalid_argument, 'y')
         call expect_ok(onebit_optimizer_set_gradients(handle, 1_c_size_t, c_loc(y_gradient)), 'gradients')
+        if (rank == 0) then
+            call expect_status(onebit_optimizer_cancel_step(handle, 'no memory'//c_null_char), &
+                               onebit_error_cancelled, 'no memory')
+        else
+            call expect_status(onebit_optimizer_step(handle), onebit_error_cancelled, 'no memory')
+        end if
         do step = 1, 200
             x_gradient = x - 0.5 + 0.1 * (rank - (ranks - 1) / 2.0)
             y_gradient = y
@@ -202,7 +208,7 @@ contains
         info = onebit_optimizer_info_init()
         call expect_ok(onebit_optimizer_get_info(handle, info), 'info of the optimizer')
         call expect(info%frozen == 1 .and. info%steps == 200 .and. info%freeze_step == 20 .and. &
-                    info%count == elements + 10 .and. info%compressed_rounds == 180, 'what it says')
+                    info%count == elements + 10 .and. info%compressed_rounds == 180 .and. info%cancelled == 1, 'what it says')
         call expect_ok(onebit_optimizer_destroy(handle), 'destroy the optimizer')
     end subroutine
 

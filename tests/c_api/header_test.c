@@ -58,6 +58,7 @@ static const Row rows[] = {
     ROW(onebit_optimizer_config_init),
     ROW(onebit_optimizer_create),
     ROW(onebit_optimizer_step),
+    ROW(onebit_optimizer_cancel_step),
     ROW(onebit_optimizer_grad_ready),
     ROW(onebit_optimizer_set_gradients),
     ROW(onebit_optimizer_set_lr),

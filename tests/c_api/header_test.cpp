@@ -23,6 +23,7 @@ static_assert(!std::is_convertible<onebit_optimizer_t, onebit_allreduce_t>::valu
 static_assert(ONEBIT_FREEZE_NEVER == UINT64_MAX && ONEBIT_FREEZE_AUTO == 0, "the two special freeze steps");
 // Enumerators are part of the ABI.
 static_assert(ONEBIT_SUCCESS == 0 && ONEBIT_ERROR_INVALID_ARGUMENT == 1 && ONEBIT_ERROR_INTERNAL == 12, "ABI");
+static_assert(ONEBIT_ERROR_CANCELLED == 13, "ABI");
 static_assert(ONEBIT_ALGORITHM_AUTO == 0 && ONEBIT_ALGORITHM_DENSE == 1 && ONEBIT_ALGORITHM_FLAT == 2, "ABI");
 static_assert(ONEBIT_ALGORITHM_PIPELINED == 3 && ONEBIT_ALGORITHM_TWO_LEVEL == 4 && ONEBIT_ALGORITHM_BRUCK == 5, "ABI");
 static_assert(ONEBIT_ALGORITHM_RING == 6, "ABI");

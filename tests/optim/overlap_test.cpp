@@ -275,7 +275,7 @@ TEST_CASE("a step that has begun keeps its settings", "[optimizer][overlap][bad 
         SharedDirectory directory(log);
         const std::string prefix = directory.prefix("training");
         const auto busy = [&](onebit_status_t status) {
-            ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_BUSY, "onebit_optimizer_step", status);
+            ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_BUSY, "onebit_optimizer_step;cancel_step", status);
         };
         for (onebit_optimizer_kind_t kind : all_kinds()) {
             const Setup setup = bucket_setup(kind);
