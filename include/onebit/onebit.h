@@ -317,6 +317,8 @@ ONEBIT_API onebit_status_t onebit_allreduce_create(onebit_comm_t comm, const one
  * ranks' where info.transport says "shared ..."). Collective; blocks; transactional.
  *   sendbuf  [in] count elements, aligned to the element's size, in config.memory; the caller's
  *   recvbuf  [out] count elements, likewise; either == sendbuf (in place) or not overlapping it
+ * An exact average of finite values is finite, though their sum may overflow float32. There values of a magnitude below
+ * 2n 2^-126, of n ranks, may count as zero, where they don't go through shared memory.
  * A call that is refused leaves both as they were, but in two cases. Where finite values and the error together
  * overflow float32, the call fails with NONFINITE on every rank after the encoding, resets the error state and leaves
  * recvbuf unspecified. And with ONEBIT_CHECK_FULL a value that is not finite among 2^18 or more that go through shared

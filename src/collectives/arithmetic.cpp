@@ -3,7 +3,10 @@
 #include "collectives/arithmetic.hpp"
 
 #include <algorithm>
+#include <cfloat>
+#include <cmath>
 
+#include "core/mean.hpp"
 #include "core/parallel.hpp"
 #include "core/partition.hpp"
 
@@ -25,11 +28,23 @@ void HostArithmetic::add(const float* from, std::size_t count, float* to) {
     for_each_element(count, threads_, [=](std::size_t i) { to[i] += from[i]; });
 }
 
+namespace {
+
+float product(float factor, float value) {
+    const float exact = factor * value;
+    return std::fabs(exact) > FLT_MAX && is_finite(value) ? std::copysign(FLT_MAX, exact) : exact;
+}
+
+} // namespace
+
 void HostArithmetic::multiply(const float* from, float factor, std::size_t count, float* to) {
-    if (from == to) { // by itself, for compilers make vector instructions of one array or of two that don't overlap
-        for_each_element(count, threads_, [=](std::size_t i) { to[i] *= factor; });
+    if (factor == 1) {
+        if (from != to) for_each_element(count, threads_, [=](std::size_t i) { to[i] = from[i]; });
+    } else if (from ==
+               to) { // by itself, for compilers make vector instructions of one array or of two that don't overlap
+        for_each_element(count, threads_, [=](std::size_t i) { to[i] = product(factor, to[i]); });
     } else {
-        for_each_element(count, threads_, [=](std::size_t i) { to[i] = factor * from[i]; });
+        for_each_element(count, threads_, [=](std::size_t i) { to[i] = product(factor, from[i]); });
     }
 }
 
@@ -44,7 +59,15 @@ void HostArithmetic::sum(std::span<float* const> parts, float factor, std::size_
             const float* const values = parts[r] + begin;
             for (std::size_t i = 0; i < length; ++i) sum[i] += values[i];
         }
-        for (std::size_t i = 0; i < length; ++i) to[begin + i] = factor * sum[i];
+        bool finite = true;
+        for (std::size_t i = 0; i < length; ++i) {
+            sum[i] *= factor;
+            finite = finite && is_finite(sum[i]);
+        }
+        for (std::size_t i = 0; i < length && !finite; ++i) {
+            sum[i] = checked_mean(sum[i], parts.size(), factor, [&](std::size_t p) { return parts[p][begin + i]; });
+        }
+        std::copy_n(sum, length, to + begin);
     });
 }
 

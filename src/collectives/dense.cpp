@@ -7,11 +7,11 @@
 namespace onebit {
 
 DenseAllreduce::DenseAllreduce(std::unique_ptr<Arithmetic> arithmetic, int ranks, std::size_t count)
-    : arithmetic_(std::move(arithmetic)), count_(count), share_(1.0F / static_cast<float>(ranks)) {
+    : arithmetic_(std::move(arithmetic)), count_(count), averaging_(ranks) {
     stages_ = {
         {"start the sum", [this](Step* step) { return start_sum(step); }},
         {"finish the sum", [this](Step* step) { return finish_sum(step); }},
-        {"divide", [this](Step* step) { return divide(step); }},
+        {"scale", [this](Step* step) { return scale(step); }},
     };
 }
 
@@ -25,17 +25,20 @@ Status DenseAllreduce::create(Transport& transport, std::unique_ptr<Arithmetic> 
 
 Status DenseAllreduce::start_sum(Step* step) {
     *step = Step::kDone;
-    return sum_->start(operands_.input, operands_.output);
+    if (!averages()) return sum_->start(operands_.input, operands_.output);
+    arithmetic_->multiply(operands_.input, averaging_.before, count_, operands_.output);
+    ONEBIT_RETURN_IF_ERROR(arithmetic_->failure());
+    return sum_->start(operands_.output, operands_.output);
 }
 
 Status DenseAllreduce::finish_sum(Step* step) {
     return wait_for(*sum_, step);
 }
 
-Status DenseAllreduce::divide(Step* step) {
+Status DenseAllreduce::scale(Step* step) {
     *step = Step::kDone;
-    if (share_ == 1.0F || operands_.sum_only) return {};
-    arithmetic_->multiply(operands_.output, share_, count_, operands_.output);
+    if (!averages() || averaging_.after == 1) return {};
+    arithmetic_->multiply(operands_.output, averaging_.after, count_, operands_.output);
     return arithmetic_->failure();
 }
 

@@ -11,7 +11,8 @@
 
 namespace onebit {
 
-/// The exact average: the transport's own dense sum, then a division by the number of ranks.
+/// The exact average: the transport's own dense sum of scaled values (Averaging), which for a power of two ranks needs
+/// nothing more.
 class DenseAllreduce final : public Algorithm {
   public:
     static Status create(Transport& transport, std::unique_ptr<Arithmetic> arithmetic, std::size_t count,
@@ -25,11 +26,12 @@ class DenseAllreduce final : public Algorithm {
 
     Status start_sum(Step* step);
     Status finish_sum(Step* step);
-    Status divide(Step* step);
+    Status scale(Step* step);
+    bool averages() const { return !operands_.sum_only && averaging_.before != 1; }
 
     std::unique_ptr<Arithmetic> arithmetic_;
     std::size_t count_;
-    float share_;
+    Averaging averaging_;
     Operands operands_;
     std::unique_ptr<Sum> sum_;
     std::vector<Stage> stages_;

@@ -60,7 +60,8 @@ Status HalvingDoubling::copy(Step* step) {
     if (operands_.input == nullptr) {
         std::fill_n(sum_.data(), count_, std::numeric_limits<float>::quiet_NaN());
     } else {
-        arithmetic_->multiply(operands_.input, 1, count_, sum_.data());
+        const float before = operands_.sum_only ? 1.0F : Averaging(ranks_).before;
+        arithmetic_->multiply(operands_.input, before, count_, sum_.data());
     }
     return {};
 }
@@ -186,8 +187,8 @@ Status HalvingDoubling::await_consent(Step* step) {
 Status HalvingDoubling::divide(Step* step) {
     *step = Step::kDone;
     if (doubted_ && !operands_.consent->verdict().ok()) return {};
-    const float share = operands_.sum_only ? 1.0F : 1.0F / static_cast<float>(ranks_);
-    arithmetic_->multiply(sum_.data(), share, count_, operands_.output);
+    const float after = operands_.sum_only ? 1.0F : Averaging(ranks_).after;
+    arithmetic_->multiply(sum_.data(), after, count_, operands_.output);
     return arithmetic_->failure();
 }
 

@@ -29,6 +29,8 @@ namespace onebit {
 /// swaps all that it has added up so far. log2(p) messages, log2(p) times the values; partners add the same two
 /// numbers, and must round alike (no rank may be in another rounding mode).
 ///
+/// An average is scaled before it is added up (Averaging), which costs nothing here.
+///
 /// In a tentative call nobody has looked at the values yet: one that isn't finite shows in the sum, on every rank
 /// alike, and so does a rank that has none to give (its input is NULL). Only then consent is asked for, before the
 /// output is written.

@@ -5,6 +5,8 @@
 // bit.
 
 #include <catch2/catch.hpp>
+#include <cfloat>
+#include <cmath>
 #include <memory>
 #include <vector>
 
@@ -75,6 +77,21 @@ TEST_CASE("any number of arrays are added up in their order, into any of them", 
         }
     }
     CHECK(arithmetic->failure().ok());
+}
+
+TEST_CASE("a mean is finite where its parts are, though their sum overflows", "[cuda]") {
+    const bool device = GENERATE(false, true);
+    const auto parts = GENERATE(as<std::size_t>(), 2, 3, 7);
+    const std::unique_ptr<Arithmetic> arithmetic = arithmetic_on(device);
+    Arrays arrays(*arithmetic, parts, 4097);
+    AlignedBuffer<float> large(4097, arithmetic->memory()); // FLT_MAX, with a value of about 1 here and there
+    Values values(4097, FLT_MAX);
+    for (std::size_t i = 0; i < values.size(); i += 5) values[i] = arrays.given(0)[i];
+    large.copy_from(values.data());
+    const std::vector<float*> same(parts, large.data());
+    arithmetic->sum(same, 1.0F / static_cast<float>(parts), 4097, arrays.places()[0]);
+    const Values mean = arrays.get(0);
+    for (std::size_t i = 0; i < mean.size(); ++i) CHECK(std::fabs(mean[i] - values[i]) <= std::fabs(values[i]) * 1e-6);
 }
 
 TEST_CASE("an array is added to another, or multiplied, in place or not", "[cuda]") {

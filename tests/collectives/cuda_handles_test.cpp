@@ -13,6 +13,7 @@
 #include "compress/device_memory.hpp"
 #include "support/environment.hpp"
 #include "support/handles.hpp"
+#include "support/magnitudes.hpp"
 
 namespace {
 
@@ -104,6 +105,41 @@ TEST_CASE("a dense handle on a GPU gives the average, the same bits on every ran
             ONEBIT_EXPECT(log, log.same_on_all(average.data(), count * sizeof(float)));
         });
     }
+}
+
+TEST_CASE("a GPU delivers exact averages of all magnitudes", "[cuda][handles][magnitudes]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    run_ranks(n, [&](onebit_comm_t comm, RankLog& log) {
+        Allreduce gpu(comm, on_gpu(form_config(ONEBIT_ALGORITHM_DENSE, 8203)), log);
+        for (std::uint64_t step = 0; step < magnitude_turns; ++step) {
+            log.context("step " + std::to_string(step));
+            const Values average = run_on_gpu(gpu, log, make_magnitudes(8203, 1, log.rank(), step), step % 2 == 0);
+            ONEBIT_EXPECT(log, is_average_of_magnitudes(average, 1, log.size(), step));
+        }
+    });
+}
+
+TEST_CASE("a GPU compresses values of all magnitudes as the host does, and leaves all finite",
+          "[cuda][handles][magnitudes]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    run_ranks(n, [&](onebit_comm_t comm, RankLog& log) {
+        for (const Mode mode : all_modes()) {
+            const auto config = form_config(ONEBIT_ALGORITHM_PIPELINED, 8203, mode);
+            Allreduce host(comm, config, log), gpu(comm, on_gpu(config), log);
+            for (std::uint64_t step = 0; step < 2 * magnitude_turns; ++step) {
+                log.context(mode.name() + ", step " + std::to_string(step));
+                Values values = make_magnitudes(8203, 1, log.rank(), step);
+                DeviceArray<float> buffer(values);
+                const onebit_status_t on_host = onebit_allreduce_run(host.get(), values.data(), values.data());
+                const onebit_status_t there = onebit_allreduce_run(gpu.get(), buffer.data(), buffer.data());
+                ONEBIT_EXPECT(log, there == on_host && log.same_on_all(&there, sizeof there));
+                if (there == ONEBIT_SUCCESS) ONEBIT_EXPECT(log, same_bits(buffer.get(), values) && all_finite(values));
+                const Errors errors = gpu.errors();
+                ONEBIT_EXPECT(log, all_finite(errors.worker) && all_finite(errors.server));
+                ONEBIT_EXPECT(log, errors.same_as(host.errors()));
+            }
+        }
+    });
 }
 
 TEST_CASE("a handle on a GPU changes from exact to compressed, and works in parts", "[cuda][handles]") {

@@ -148,11 +148,10 @@ TEST_CASE("a value in a shared buffer that is not finite is refused, by its rank
                     }
                 }
             }
-            std::fill_n(values.data(), count, std::numeric_limits<float>::max()); // whose sum overflows: nobody's fault
+            std::fill_n(values.data(), count, std::numeric_limits<float>::max()); // whose sum overflows
             ONEBIT_EXPECT_OK(log, onebit_allreduce_run(reduce.get(), values.data(), result.data()));
-            if (log.size() > 1)
-                ONEBIT_EXPECT(log, std::all_of(result.data(), result.data() + count,
-                                               [](float v) { return v == std::numeric_limits<float>::infinity(); }));
+            ONEBIT_EXPECT(log, std::all_of(result.data(), result.data() + count,
+                                           [](float v) { return v == std::numeric_limits<float>::max(); }));
         }
     });
 }

@@ -4,6 +4,7 @@
 // A NaN or an infinity in one rank's gradients: the step is skipped on every rank and leaves no trace but its count.
 #include <limits>
 
+#include "support/magnitudes.hpp"
 #include "support/training.hpp"
 
 using namespace onebit_test;
@@ -24,10 +25,6 @@ Setup skipping_setup(onebit_optimizer_kind_t kind, onebit_datatype_t type) {
     setup.copies = true;
     setup.copy_type = type;
     return setup;
-}
-
-bool all_finite(const std::vector<float>& values) {
-    return std::all_of(values.begin(), values.end(), [](float value) { return std::isfinite(value); });
 }
 
 void expect_skipped(Training& training, RankLog& log, int faulty) {

@@ -5,6 +5,7 @@
 #include "collectives/cuda/kernels.hpp"
 #include "compress/sign/cuda/block_kernels.hpp"
 #include "core/host_device.hpp"
+#include "core/mean.hpp"
 #include "core/partition.hpp"
 #include "core/rounded.hpp"
 
@@ -29,7 +30,10 @@ ONEBIT_DEVICE void run(const Thread& thread, const SumArguments& arguments, Scra
     float* const to = arguments.to + share.begin;
 #pragma unroll
     for (unsigned g = 0; g < kGroups; ++g) {
-        if (share.has(g)) to[share.at(g)] = rounded::multiply(arguments.factor, sums[g]);
+        if (!share.has(g)) continue;
+        const auto value_of = [&](std::size_t p) { return arguments.parts[p][share.begin + share.at(g)]; };
+        const float mean = rounded::multiply(arguments.factor, sums[g]);
+        to[share.at(g)] = checked_mean(mean, arguments.size, arguments.factor, value_of);
     }
 }
 

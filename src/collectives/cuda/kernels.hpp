@@ -14,7 +14,8 @@ namespace onebit::cuda {
 /// UNSUPPORTED where this build's kernels have no code for the current GPU.
 Status check_code();
 
-/// to[i] = factor (parts[0][i] + parts[1][i] + ...), added up in this order; `to` may be one of them.
+/// to[i] = factor (parts[0][i] + parts[1][i] + ...), added up in this order; `to` may be one of them. Where that is not
+/// finite, and the factor not 1, the same in double, which is.
 inline constexpr std::size_t kMostParts = 256;
 struct SumArguments {
     const float* parts[kMostParts];

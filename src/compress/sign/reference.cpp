@@ -10,6 +10,7 @@
 #include <cmath>
 
 #include "compress/sign/kernels.hpp"
+#include "core/mean.hpp"
 #include "core/partition.hpp"
 
 namespace onebit {
@@ -81,14 +82,19 @@ float blend_encode(const float* inputs, const Blend& blend, const std::uint32_t*
     return sum.total();
 }
 
+/// The mean of element i of the parts.
+float mean_of(const float* const* parts, std::size_t part_count, std::size_t i, float share) {
+    float total = parts[0][i];
+    for (std::size_t p = 1; p < part_count; ++p) total += parts[p][i];
+    return checked_mean(total * share, part_count, share, [=](std::size_t p) { return parts[p][i]; });
+}
+
 float mean_encode(const float* const* parts, std::size_t part_count, float share, const float* before, float old_scale,
                   float* corrected, Stores, const std::uint32_t* valid, std::size_t count, onebit_scale_t scale,
                   std::uint32_t* bits) {
     LaneSum sum(scale);
     for (std::size_t i = 0; i < count; ++i) {
-        float total = parts[0][i];
-        for (std::size_t p = 1; p < part_count; ++p) total += parts[p][i];
-        correct_and_encode(i, total * share, before, old_scale, corrected, valid, sum, bits);
+        correct_and_encode(i, mean_of(parts, part_count, i, share), before, old_scale, corrected, valid, sum, bits);
     }
     return sum.total();
 }
@@ -130,11 +136,7 @@ bool copy(const float* values, std::size_t count, Stores /*stores*/, float* to) 
 
 void mean(const float* const* parts, std::size_t part_count, std::size_t first, float share, std::size_t count,
           Stores /*stores*/, float* to, Stores /*also_stores*/, float* also) {
-    for (std::size_t i = 0; i < count; ++i) {
-        float total = parts[0][first + i];
-        for (std::size_t p = 1; p < part_count; ++p) total += parts[p][first + i];
-        to[i] = also[i] = total * share;
-    }
+    for (std::size_t i = 0; i < count; ++i) to[i] = also[i] = mean_of(parts, part_count, first + i, share);
 }
 
 } // namespace

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "compress/sign/kernels.hpp"
+#include "core/mean.hpp"
 #include "core/partition.hpp"
 #include "core/simd_targets.hpp" // must come before Highway
 #include "core/stores.hpp"
@@ -224,6 +225,30 @@ float blend_encode(const float* inputs, const Blend& blend, const std::uint32_t*
     return encode_with(load, before, old_scale, corrected, stores, valid, count, scale, bits);
 }
 
+/// Whether all of a group is; one test, for it is asked of every group.
+HWY_INLINE bool all_finite(const Group& group) {
+    const BitsTag b;
+    auto largest = hn::And(hn::BitCast(b, group[0]), hn::Set(b, 0x7fffffffU));
+    for (std::size_t k = 1; k < kRegisters; ++k) {
+        largest = hn::Max(largest, hn::And(hn::BitCast(b, group[k]), hn::Set(b, 0x7fffffffU)));
+    }
+    return hn::AllFalse(b, hn::Gt(largest, hn::Set(b, 0x7f7fffffU)));
+}
+
+/// The means from element `first` on where their sums overflow: the rest is as it was.
+HWY_NOINLINE Group checked_means(const Group& means, const float* const* parts, std::size_t part_count,
+                                 std::size_t first, std::size_t count, float share) {
+    const Tag d;
+    alignas(64) float values[kLanes];
+    for (std::size_t k = 0; k < kRegisters; ++k) hn::Store(means[k], d, values + k * kVectorLanes);
+    for (std::size_t i = 0; i < count; ++i) {
+        values[i] = checked_mean(values[i], part_count, share, [&](std::size_t p) { return parts[p][first + i]; });
+    }
+    Group checked;
+    for (std::size_t k = 0; k < kRegisters; ++k) checked[k] = hn::Load(d, values + k * kVectorLanes);
+    return checked;
+}
+
 float mean_encode(const float* const* parts, std::size_t part_count, float share, const float* before, float old_scale,
                   float* corrected, Stores stores, const std::uint32_t* valid, std::size_t count, onebit_scale_t scale,
                   std::uint32_t* bits) {
@@ -235,7 +260,8 @@ float mean_encode(const float* const* parts, std::size_t part_count, float share
             for (std::size_t k = 0; k < kRegisters; ++k) group[k] = hn::Add(group[k], part[k]);
         }
         for (Vector& v : group) v = hn::Mul(v, factor);
-        return group;
+        if (HWY_LIKELY(all_finite(group))) return group;
+        return checked_means(group, parts, part_count, g * kLanes, std::min(kLanes, count - g * kLanes), share);
     };
     return encode_with(load, before, old_scale, corrected, stores, valid, count, scale, bits);
 }
@@ -377,19 +403,23 @@ HWY_INLINE void mean_to(const float* const* parts, std::size_t part_count, std::
     const std::size_t whole = count / kLanes * kLanes;
     for (std::size_t i = 0; i < whole; i += kLanes) {
         for (std::size_t p = 0; p < part_count; ++p) prefetch_group_ahead(parts[p] + first + i);
-        for (std::size_t k = 0; k < kLanes; k += kVectorLanes) {
-            Vector v = hn::LoadU(Tag(), parts[0] + first + i + k);
-            for (std::size_t p = 1; p < part_count; ++p) v = hn::Add(v, hn::LoadU(Tag(), parts[p] + first + i + k));
-            v = hn::Mul(v, factor);
-            store<kStores>(v, to + i + k);
-            store<kAlsoStores>(v, also + i + k);
+        Group means;
+        for (std::size_t k = 0; k < kRegisters; ++k) {
+            const std::size_t at = first + i + k * kVectorLanes;
+            Vector v = hn::LoadU(Tag(), parts[0] + at);
+            for (std::size_t p = 1; p < part_count; ++p) v = hn::Add(v, hn::LoadU(Tag(), parts[p] + at));
+            means[k] = hn::Mul(v, factor);
+        }
+        if (HWY_UNLIKELY(!all_finite(means))) {
+            means = checked_means(means, parts, part_count, first + i, kLanes, share);
+        }
+        for (std::size_t k = 0; k < kRegisters; ++k) {
+            store<kStores>(means[k], to + i + k * kVectorLanes);
+            store<kAlsoStores>(means[k], also + i + k * kVectorLanes);
         }
     }
-    for (std::size_t i = whole; i < count; ++i) {
-        float total = parts[0][first + i];
-        for (std::size_t p = 1; p < part_count; ++p) total += parts[p][first + i];
-        to[i] = also[i] = total * share;
-    }
+    reference_sign_kernels().mean(parts, part_count, first + whole, share, count - whole, Stores::kCached, to + whole,
+                                  Stores::kCached, also + whole);
 }
 
 void mean(const float* const* parts, std::size_t part_count, std::size_t first, float share, std::size_t count,

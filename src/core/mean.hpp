@@ -1,0 +1,41 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cfloat>
+#include <cmath>
+#include <cstddef>
+
+#include "core/host_device.hpp"
+#include "core/rounded.hpp"
+
+/// Means of values whose sum overflows float32, where the mean doesn't: for the rare element, on CPU and GPU alike.
+namespace onebit {
+
+/// False for a NaN.
+ONEBIT_HOST_DEVICE inline bool is_finite(float value) {
+    return std::fabs(value) <= FLT_MAX;
+}
+
+/// The nearest float that is finite, if the value is.
+ONEBIT_HOST_DEVICE inline float nearest_finite(double value) {
+    if (std::fabs(value) > DBL_MAX) return static_cast<float>(value);
+    if (value > FLT_MAX) return FLT_MAX;
+    return value < -FLT_MAX ? -FLT_MAX : static_cast<float>(value);
+}
+
+/// (value_of(0) + value_of(1) + ...) * share, in double; finite if all values are, share being about 1 / parts.
+template <typename ValueOf>
+ONEBIT_HOST_DEVICE float mean_in_double(std::size_t parts, float share, const ValueOf& value_of) {
+    double sum = value_of(std::size_t{0});
+    for (std::size_t p = 1; p < parts; ++p) sum = rounded::add(sum, static_cast<double>(value_of(p)));
+    return nearest_finite(rounded::multiply(sum, static_cast<double>(share)));
+}
+
+/// What `mean`, the same in float, should be. A sum, of share 1, is what it is.
+template <typename ValueOf>
+ONEBIT_HOST_DEVICE float checked_mean(float mean, std::size_t parts, float share, const ValueOf& value_of) {
+    return is_finite(mean) || share == 1 ? mean : mean_in_double(parts, share, value_of);
+}
+
+} // namespace onebit
