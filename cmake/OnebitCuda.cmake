@@ -68,6 +68,7 @@ if(ONEBIT_HAS_CUDA)
         src/optim/kernels/cuda/kernels.cu)
     target_compile_options(onebit_cuda_kernels PRIVATE
         --fmad=false             # the CPU's bits: no multiply-add that rounds once where the CPU rounds twice
+        --ftz=true               # subnormal numbers are zero, as in core/float_environment.hpp; doubles are never any
         --expt-relaxed-constexpr # constexpr functions are a GPU's too
         -Xcompiler=-Wall,-Wextra,-ffp-contract=off
         "$<$<BOOL:${ONEBIT_WERROR}>:SHELL:-Werror all-warnings>")

@@ -45,7 +45,7 @@ std::vector<float> values_for(std::size_t count, int rank, unsigned step) {
     constexpr Kind kKinds[] = {Kind::gaussian, Kind::heavy_tailed, Kind::zeros, Kind::tiny, Kind::huge};
     auto values = onebit_test::make_data(kKinds[step % 5], count, 1, rank, step);
     if (step % 7 == 5) {
-        for (float& value : values) value *= 1e-42F;
+        for (float& value : values) value = std::bit_cast<float>(std::bit_cast<std::uint32_t>(value) & 0x807fffffU);
     }
     return values;
 }

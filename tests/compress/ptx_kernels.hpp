@@ -51,6 +51,12 @@ void store(std::uint64_t place, T value) {
     store(reinterpret_cast<std::byte*>(place), value);
 }
 
+/// Zero of its sign in place of a subnormal number.
+inline float flushed(float value) {
+    const auto bits = std::bit_cast<std::uint32_t>(value);
+    return (bits & 0x7f800000U) == 0 ? std::bit_cast<float>(bits & 0x80000000U) : value;
+}
+
 /// Of floats that are not numbers: the other one.
 template <typename T>
 T least(T a, T b) {

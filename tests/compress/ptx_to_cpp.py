@@ -8,7 +8,9 @@
 
 So that what was compiled runs without a GPU: not what stands in the kernels' sources, but what the compiler made of it.
 Knows the instructions that our kernels have, with one block size and without local memory; whatever else there may be
-is an error. The semantics are those of the PTX ISA, 9.0.
+is an error. The semantics are those of the PTX ISA, 9.0. What computes with floats must flush subnormal numbers (.ftz),
+as the environment does that the emulated threads run in (core/float_environment.hpp); only what moves bits on a CPU, a
+change of sign say, is flushed by itself.
 """
 
 import re
@@ -19,6 +21,9 @@ TYPES = {"pred": "bool", "b16": "std::uint16_t", "u16": "std::uint16_t", "s16": 
          "b64": "std::uint64_t", "u64": "std::uint64_t", "s64": "std::int64_t", "f64": "double"}
 SPECIAL = {"%tid.x": "thread.warp() * 32 + thread.lane()", "%ctaid.x": "thread.block()", "%ctaid.y": "thread.row()"}
 COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+
+# These move bits, and PTX has no form of them that flushes.
+NEVER_FLUSHED = ("mov", "selp", "ld", "st", "shfl")
 
 ENTRY = re.compile(r"\.entry\s+(\w+)\((.*?)\)(.*?)\n\{\n(.*?)\n\}", re.DOTALL)
 REGISTERS = re.compile(r"\.reg\s+\.(\w+)\s+%(\w+)<(\d+)>;")
@@ -84,10 +89,17 @@ class Kernel:
     def statement(self, text):
         unless, predicate, name, rest = STATEMENT.fullmatch(text).groups()
         operands = [part.strip() for part in re.split(r",(?![^{]*\})", rest)] if rest else []
-        code = self.instruction(name.split("."), operands)
+        code = self.instruction(self.without_ftz(name.split(".")), operands)
         if predicate is None:
             return code
         return f"if ({unless}{self.register('%' + predicate)[0]}) {{ {code} }}"
+
+    @staticmethod
+    def without_ftz(name):
+        """The instruction's name without .ftz, which it must have if it computes with floats, and then alone."""
+        computes = "f32" in name and name[0] not in NEVER_FLUSHED
+        assert ("ftz" in name) == computes, name
+        return [part for part in name if part != "ftz"]
 
     def instruction(self, name, operands):
         operation, kind = name[0], name[-1]
@@ -101,6 +113,8 @@ class Kernel:
         a = [self.value(operand, k) for operand, k in zip(operands[1:], kinds, strict=True)]
         if kind[0] == "f" and operation in ("add", "sub", "div", "sqrt"):
             assert name[1] == "rn", name
+        if kind == "f32" and operation in ("neg", "abs", "min", "max"):
+            a = [f"flushed({value})" for value in a]
         forms = {"not": "~{}", "neg": "-{}", "abs": "std::fabs({})", "sqrt": "std::sqrt({})", "add": "{} + {}",
                  "sub": "{} - {}", "div": "{} / {}", "and": "{} & {}", "or": "{} | {}", "xor": "{} ^ {}",
                  "min": "least({}, {})", "max": "most({}, {})", "shl": "shifted_left({}, {})",
@@ -240,8 +254,11 @@ def self_test():
         return kernels_of(f".entry k(\n) {directives}\n{{\n{registers}\n{body}\nret;\n}}\n")["k"].lines
 
     assert "    if (!p[1]) { f[1] = as<float>(static_cast<float>(as<float>(f[2]) + as<float>(f[3]))); }" in \
-        lines("@!%p1 add.rn.f32 %f1, %f2, %f3;")
-    for wrong in ("fma.rn.f32 %f1, %f2, %f3, %f4;", "add.ftz.f32 %f1, %f2, %f3;", "div.approx.f32 %f1, %f2, %f3;",
+        lines("@!%p1 add.rn.ftz.f32 %f1, %f2, %f3;")
+    assert "    f[1] = as<float>(static_cast<float>(-flushed(as<float>(f[2]))));" in lines("neg.ftz.f32 %f1, %f2;")
+    for wrong in ("fma.rn.ftz.f32 %f1, %f2, %f3, %f4;", "add.ftz.f32 %f1, %f2, %f3;", "add.rn.f32 %f1, %f2, %f3;",
+                  "setp.lt.f32 %p1, %f1, %f2;", "neg.f32 %f1, %f2;", "div.approx.ftz.f32 %f1, %f2, %f3;",
+                  "add.rn.ftz.f64 %rd1, %rd2, %rd3;",
                   "ld.local.u32 %r1, [%rd1];", "shfl.sync.bfly.b32 %r1|%p1, %r2, %r3, 31, -1;",
                   "shfl.sync.idx.b32 %r1|%p1, %r2, %r3, 31, -1; mov.pred %p2, %p1;", "mul.wide.s32 %rd1, %r1, %r2;",
                   "atom.global.min.u64 %rd1, [%rd2], %rd3; mov.u64 %rd4, %rd1;", "trap;", "bar.sync 1;"):

@@ -3,6 +3,7 @@
 //
 // Every kernel of every instruction set that this machine has against the scalar reference: the same bits.
 
+#include <bit>
 #include <catch2/catch.hpp>
 #include <cfloat>
 #include <cmath>
@@ -41,7 +42,7 @@ std::vector<float> awkward_values(std::size_t count, unsigned seed) {
                 value *= 1e-25F;
                 break;
             case 3:
-                value *= 1e-42F;
+                value = std::bit_cast<float>(static_cast<std::uint32_t>(random()) & 0x807fffffU);
                 break; // subnormal
             case 4:
                 value *= 1e15F;

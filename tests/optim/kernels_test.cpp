@@ -48,7 +48,7 @@ struct Arrays {
             case 2:
                 return x * 1e-20F;
             case 3:
-                return x * 1e-42F; // subnormal
+                return std::bit_cast<float>(std::bit_cast<std::uint32_t>(x) & 0x807fffffU); // subnormal
             case 4:
                 return x * 1e9F;
             default:
