@@ -188,7 +188,7 @@ int main(int argc, char** argv) {
     CLI::App app("The optimizers' fused passes against the memory floor", "optimizer_benchmark");
     app.add_option("--elements", elements, "Float32 elements (default 2^26)")
         ->check(CLI::Range(std::size_t{4096}, std::size_t{1} << 36));
-    app.add_option("--threads", threads, "OpenMP threads (default 1)")->check(CLI::Range(1U, 1024U));
+    app.add_option("--threads", threads, "threads (default 1)")->check(CLI::Range(1U, 1024U));
     app.add_option("--rounds", rounds, "Measurements of each (default 11)")->check(CLI::Range(1U, 1000000U));
     app.add_option("--kernels", kernels, "Instruction set (default: the best)");
     CLI11_PARSE(app, argc, argv);

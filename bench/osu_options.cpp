@@ -92,7 +92,7 @@ void add_options(CLI::App& app, OsuOptions& options, Words& words) {
         ->check(CLI::IsMember(std::vector<std::string>(kAlgorithmNames.begin(), kAlgorithmNames.end())));
     app.add_option("--check", words.check, "What each call makes sure of: full, none or full_low_memory (default full)")
         ->check(CLI::IsMember(std::vector<std::string>(kCheckNames.begin(), kCheckNames.end())));
-    app.add_option("--threads", options.threads, "OpenMP threads of each rank (default ONEBIT_THREADS, else 1)")
+    app.add_option("--threads", options.threads, "threads of each rank (default ONEBIT_THREADS, else 1)")
         ->check(CLI::Range(1, 4096));
 }
 

@@ -27,7 +27,10 @@ onebit_status_t guard(const Body& body) noexcept {
 /// For a handle that is NULL or not in its table.
 template <typename Object>
 Status no_such_handle(const void* handle) {
-    const char* const what = handle == nullptr ? "NULL" : "destroyed, or not a handle of this type";
+    const char* what = "destroyed, or not a handle of this type";
+    if (handle == nullptr) what = "NULL";
+    if (HandleTable<Object>::instance().is_parents(handle))
+        what = "from before the fork of this process: its parent's alone";
     return Status::error(ONEBIT_ERROR_INVALID_HANDLE, "%s is %s", kHandleName<Object>, what);
 }
 
@@ -61,11 +64,11 @@ onebit_status_t guard_object(const void* handle, const Body& body) noexcept {
     return guard([&] { return with_object<Object>(handle, body); });
 }
 
-/// Destroys a handle (NULL: nothing to do) unless check(object) objects.
+/// Destroys a handle unless check(object) objects. With NULL there is nothing to do, nor with a parent's in a child.
 template <typename Object, typename Check>
 onebit_status_t guard_destroy(const void* handle, const Check& check) noexcept {
     return guard([&] {
-        if (handle == nullptr) return Status();
+        if (handle == nullptr || HandleTable<Object>::instance().is_parents(handle)) return Status();
         return with_owner<Object>(handle, [&](std::unique_ptr<Object>& owner) {
             ONEBIT_RETURN_IF_ERROR(check(*owner));
             HandleTable<Object>::instance().remove(handle);
@@ -85,7 +88,13 @@ Status prepare_output(Handle* handle, const char* name) {
 
 template <typename Handle, typename Object>
 void put_output(std::unique_ptr<Object> object, Handle* handle) {
-    *handle = static_cast<Handle>(HandleTable<Object>::instance().add(std::move(object)));
+    auto entry = std::make_shared<Entry<Object>>();
+    entry->abort_switch = object->abort_switch();
+    if constexpr (requires { object->rank(); }) entry->rank = object->rank();
+    entry->object = std::move(object);
+    const auto made = reinterpret_cast<Handle>(next_handle_number());
+    HandleTable<Object>::instance().add(made, std::move(entry));
+    *handle = made;
 }
 
 /// Fills a caller's info struct, whatever release it is of, with what fill(info) says.

@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <unordered_map>
 
+#include "c_api/process_table.hpp"
 #include "collectives/allreduce.hpp"
 #include "collectives/communicator.hpp"
 #include "optim/optimizer.hpp"
@@ -30,43 +30,10 @@ std::uintptr_t next_handle_number();
 /// Gives C handles their meaning. A handle is a number that is never given twice, dressed up as a pointer, so that a
 /// destroyed handle, or one of another type, is recognised without touching memory that may be gone.
 ///
-/// These tables, their counter and that of memory given out (memory.cpp) are the library's only mutable globals: a C
-/// caller has only the handle to find its object by.
+/// These tables, their counter, that of memory given out (memory.cpp) and threads' helpers (core/parallel.cpp) are the
+/// library's only mutable globals: a C caller has only the handle to find its object by.
 template <typename Object>
-class HandleTable {
-  public:
-    static HandleTable& instance() {
-        static HandleTable table;
-        return table;
-    }
-
-    void* add(std::unique_ptr<Object> object) {
-        auto entry = std::make_shared<Entry<Object>>();
-        entry->abort_switch = object->abort_switch();
-        if constexpr (requires { object->rank(); }) entry->rank = object->rank();
-        entry->object = std::move(object);
-        const std::lock_guard lock(mutex_);
-        const std::uintptr_t number = next_handle_number();
-        entries_.emplace(number, std::move(entry));
-        return reinterpret_cast<void*>(number);
-    }
-
-    /// NULL where the handle is not in the table. Sharing keeps the object alive while a call uses it.
-    std::shared_ptr<Entry<Object>> find(const void* handle) {
-        const std::lock_guard lock(mutex_);
-        const auto found = entries_.find(reinterpret_cast<std::uintptr_t>(handle));
-        return found == entries_.end() ? nullptr : found->second;
-    }
-
-    void remove(const void* handle) {
-        const std::lock_guard lock(mutex_);
-        entries_.erase(reinterpret_cast<std::uintptr_t>(handle));
-    }
-
-  private:
-    std::mutex mutex_;
-    std::unordered_map<std::uintptr_t, std::shared_ptr<Entry<Object>>> entries_;
-};
+using HandleTable = ProcessTable<Object, const void*, Entry<Object>>;
 
 /// How a message calls a type of handle.
 template <typename Object>

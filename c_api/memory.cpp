@@ -1,8 +1,5 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-#include <mutex>
-#include <unordered_map>
-
 #include "c_api/guard.hpp"
 #include "collectives/shared_buffers.hpp"
 
@@ -13,31 +10,7 @@ using onebit::Status;
 namespace {
 
 /// The memory that was given out and not freed yet. A global, as handle tables are.
-class MemoryTable {
-  public:
-    static MemoryTable& instance() {
-        static MemoryTable table;
-        return table;
-    }
-
-    void* add(std::shared_ptr<SharedBuffer> buffer) {
-        void* const memory = buffer->own();
-        const std::lock_guard lock(mutex_);
-        buffers_.emplace(memory, std::move(buffer));
-        return memory;
-    }
-
-    /// NULL where there is no such memory.
-    std::shared_ptr<SharedBuffer> remove(const void* memory) {
-        const std::lock_guard lock(mutex_);
-        auto node = buffers_.extract(memory);
-        return node.empty() ? nullptr : std::move(node.mapped());
-    }
-
-  private:
-    std::mutex mutex_;
-    std::unordered_map<const void*, std::shared_ptr<SharedBuffer>> buffers_;
-};
+using MemoryTable = onebit::ProcessTable<SharedBuffer, const void*, SharedBuffer>;
 
 } // namespace
 
@@ -47,7 +20,9 @@ onebit_status_t onebit_mem_alloc(onebit_comm_t comm, size_t bytes, void** memory
         return onebit::with_object<Communicator>(comm, [&](Communicator& communicator) {
             std::shared_ptr<SharedBuffer> buffer;
             ONEBIT_RETURN_IF_ERROR(onebit::SharedBuffers::allocate(communicator, own, bytes, &buffer));
-            *memory = MemoryTable::instance().add(std::move(buffer));
+            void* const first = buffer->own();
+            MemoryTable::instance().add(first, std::move(buffer));
+            *memory = first;
             return Status();
         });
     });
@@ -56,6 +31,7 @@ onebit_status_t onebit_mem_alloc(onebit_comm_t comm, size_t bytes, void** memory
 onebit_status_t onebit_mem_free(void* memory) noexcept {
     return onebit::guard([&] {
         if (memory == nullptr || MemoryTable::instance().remove(memory) != nullptr) return Status();
+        if (MemoryTable::instance().is_parents(memory)) return Status(); // a child's mapping lasts as long as the child
         return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "memory: %p is not from onebit_mem_alloc, or freed",
                              memory);
     });

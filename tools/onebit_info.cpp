@@ -66,11 +66,6 @@ void print_build(const onebit::Runtime& cuda, int devices, const onebit::Runtime
     std::printf("onebit %s\n", onebit_version());
     print_feature("MPI", mpi_version());
     print_feature("kernels", kernels());
-#ifdef _OPENMP
-    print_feature("OpenMP", "yes");
-#else
-    print_feature("OpenMP", "no");
-#endif
     const unsigned hwloc = hwloc_get_api_version();
     print_feature("hwloc", "API " + std::to_string(hwloc >> 16) + "." + std::to_string(hwloc >> 8 & 0xff));
     print_feature("CUDA", state_of(cuda, "driver for " + onebit::cuda_version_text(cuda.version) +

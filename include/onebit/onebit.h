@@ -20,6 +20,18 @@
  * Thread safety: different handles may be used from different threads (over MPI only with MPI_THREAD_MULTIPLE). One
  * handle belongs to one thread at a time: a second thread gets ONEBIT_ERROR_BUSY at once and disturbs nothing.
  *
+ * A rank's own threads (config.threads) belong to the thread that creates the handle, and to any other that uses it, from
+ * its first call on; they end with it. Where the system gives no more threads, creation is OUT_OF_MEMORY on every rank.
+ * They block all signals. A thread that calls onebit needs 64 KiB of stack, but what MPI, NCCL and CUDA need besides.
+ *
+ * Floating point: the caller's rounding mode, traps and treatment of subnormal numbers have no say in any result, and are
+ * as they were, exception flags included, after each call. Inside, results are rounded to nearest and subnormal numbers
+ * are zero (docs/WIRE_FORMAT.md, "Arithmetic").
+ *
+ * fork: a child may make communicators and handles of its own, in one process; over MPI it gets TRANSPORT, for MPI is its
+ * parent's. Handles made before the fork are the parent's alone: in the child each call on them is INVALID_HANDLE at once,
+ * and to destroy or free them there is SUCCESS and touches nothing.
+ *
  * Handles are numbers in disguise: they are never dereferenced and never reused, so that a destroyed one is always
  * recognised (ONEBIT_ERROR_INVALID_HANDLE).
  *
@@ -267,7 +279,7 @@ typedef enum onebit_check ONEBIT_ENUM_INT {
 typedef struct onebit_allreduce_config {
     size_t size;                /* sizeof(onebit_allreduce_config_t) */
     uint32_t version;           /* ONEBIT_ALLREDUCE_CONFIG_VERSION */
-    uint32_t threads;           /* of OpenMP, this rank's own; 0: ONEBIT_THREADS, else 1 */
+    uint32_t threads;           /* this rank's own; 0: ONEBIT_THREADS, else 1 */
     uint64_t count;             /* elements, at least the number of ranks; the same on every rank */
     onebit_datatype_t datatype; /* the same on every rank, as is all that follows */
     onebit_memory_t memory;     /* where sendbuf and recvbuf lie */
@@ -379,7 +391,7 @@ ONEBIT_API onebit_status_t onebit_allreduce_set_mask(onebit_allreduce_t allreduc
 typedef struct onebit_allreduce_info {
     size_t size;                  /* [in] sizeof(onebit_allreduce_info_t) */
     uint32_t version;             /* [in] ONEBIT_ALLREDUCE_INFO_VERSION */
-    uint32_t threads;             /* of OpenMP */
+    uint32_t threads;             /* that compute */
     uint64_t calls;               /* finished with success, or in a GPU's stream without a failure yet */
     uint64_t bytes_sent;          /* by this rank to others, in all, whatever for: data, agreement, saving */
     uint64_t last_bytes_sent;     /* by the last call that finished with success */
@@ -538,7 +550,7 @@ typedef struct onebit_optimizer_config {
     size_t num_groups;
     int bias_correction;      /* 1: m and v as Adam corrects them, v after the freeze as at the freeze; 0: neither, as
                                  DeepSpeed's 1-bit optimizers */
-    uint32_t threads;         /* of OpenMP, this rank's own; 0: ONEBIT_THREADS, else 1 */
+    uint32_t threads;         /* this rank's own; 0: ONEBIT_THREADS, else 1 */
     double max_grad_norm;     /* the averaged gradient is scaled down to this L2 norm over all tensors; 0: it is not */
     uint64_t freeze_step;     /* last warm-up step T_w >= 1, or one of the two above; kinds that freeze */
     uint64_t lr_warmup_steps; /* no automatic freeze before this step */

@@ -10,6 +10,7 @@
 #include "collectives/flat_plain.hpp"
 #include "collectives/shared_allreduce.hpp"
 #include "collectives/two_level.hpp"
+#include "core/parallel.hpp"
 
 namespace onebit {
 namespace {
@@ -44,6 +45,7 @@ Status Allreduce::create(Communicator& communicator, const onebit_allreduce_conf
     const Status placed = catch_exceptions([&] {
         ONEBIT_RETURN_IF_ERROR(make_placement(plan.memory, plan.stream, &placement));
         const Entered entered(placement);
+        ONEBIT_RETURN_IF_ERROR(reserve_threads(plan.threads));
         return placement->make_codec({plan.codec, plan.scale, plan.group, plan.threads, environment.kernels}, &codec);
     });
     ONEBIT_RETURN_IF_ERROR(communicator.agree(placed));

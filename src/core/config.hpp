@@ -43,7 +43,7 @@ struct Environment {
     std::string tuning;         ///< ONEBIT_TUNING: rank 0's tuning table; "" = none
     bool measure = true;        ///< ONEBIT_MEASURE: 0 = AUTO goes by the estimate where there is no table
     bool deterministic = false; ///< ONEBIT_DETERMINISTIC: 1 = AUTO goes by nothing that was measured while it ran
-    unsigned threads = 1;       ///< ONEBIT_THREADS: OpenMP threads where a config says 0
+    unsigned threads = 1;       ///< ONEBIT_THREADS: threads where a config says 0
     double timeout = 600;       ///< ONEBIT_TIMEOUT: seconds without an answer from a peer; 0 = wait for ever
     bool log = false;           ///< ONEBIT_LOG: 1 = rank 0 writes each choice and its reason to stderr
 };

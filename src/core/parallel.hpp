@@ -2,28 +2,42 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 
-#include "core/float_environment.hpp"
+#include "core/status.hpp"
 
 namespace onebit {
 
-/// Calls body(i) for i in [begin, end), spread over OpenMP threads where the build has OpenMP and `threads` > 1. The
-/// bodies must be independent: which thread runs which is of no consequence to any result.
+/// Makes sure that the calling thread has `threads` - 1 helpers for its parallel_for. OUT_OF_MEMORY where the system
+/// gives no more threads (a limit of processes, of address space, a container's), and says how many there are.
+Status reserve_threads(unsigned threads);
+
+/// Calls part(context, k) for k in [0, parts), some by the calling thread, the others by its helpers. Where it has too
+/// few (it is not the one that reserved them, and the system gives none), or is one itself, it does more of them.
+void run_parts(unsigned parts, void (*part)(const void* context, unsigned k), const void* context) noexcept;
+
+/// Calls body(i) for i in [begin, end), spread over `threads` threads. The bodies must be independent, and throw
+/// nothing: which thread runs which is of no consequence to any result.
 template <typename Body>
-void parallel_for(std::size_t begin, std::size_t end, [[maybe_unused]] unsigned threads, const Body& body) {
-#ifdef _OPENMP
-    if (threads > 1 && end - begin > 1) {
-#pragma omp parallel num_threads(threads)
-        {
-            const FloatEnvironment environment; // a thread's own: it keeps what it once had from its maker
-#pragma omp for schedule(static)
-            for (std::size_t i = begin; i < end; ++i) body(i);
-        }
+void parallel_for(std::size_t begin, std::size_t end, unsigned threads, const Body& body) {
+    if (threads <= 1 || end - begin <= 1) {
+        for (std::size_t i = begin; i < end; ++i) body(i);
         return;
     }
-#endif
-    for (std::size_t i = begin; i < end; ++i) body(i);
+    struct Range {
+        std::size_t begin, count;
+        unsigned parts;
+        const Body& body;
+    };
+    const std::size_t count = end - begin;
+    const Range range = {begin, count, static_cast<unsigned>(std::min<std::size_t>(threads, count)), body};
+    const auto part = [](const void* context, unsigned k) {
+        const auto& r = *static_cast<const Range*>(context);
+        const std::size_t to = r.begin + r.count * (k + 1) / r.parts;
+        for (std::size_t i = r.begin + r.count * k / r.parts; i < to; ++i) r.body(i);
+    };
+    run_parts(range.parts, part, &range);
 }
 
 } // namespace onebit

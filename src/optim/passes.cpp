@@ -193,7 +193,6 @@ void HostPasses::look_at_messages(const FactorOf& unscale, std::span<Findings> f
     for_each_block([&](const Block& block) {
         alignas(64) float m[kBlockElements];
         alignas(64) float m_before[kBlockElements];
-        alignas(64) float work[kBlockElements];
         messages.last_result(block, m);
         if (bucket_.m.size() > 0) {
             std::memcpy(m_before, bucket_.m.data() + block.begin(), block.count() * sizeof(float));
@@ -204,6 +203,7 @@ void HostPasses::look_at_messages(const FactorOf& unscale, std::span<Findings> f
             const std::size_t in_block = segment.offset - block.begin();
             const float* const precondition = bucket_.precondition.data() + segment.offset;
             const float factor = unscale(*segment.tensor);
+            float* const work = m_before + in_block; // in place: a third array would not fit into a small stack
             Findings& found = findings[segment.index];
             kernels_.multiply(m + in_block, factor, segment.count, m + in_block);
             kernels_.multiply(m_before + in_block, factor, segment.count, m_before + in_block);

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <fstream>
 
+#include "support/child.hpp"
 #include "support/directory.hpp"
 #include "support/environment.hpp"
 #include "support/handles.hpp"
@@ -66,6 +67,26 @@ TEST_CASE("handles take none of what an MPI has few of", "[comm][mpi][handles]")
             ONEBIT_EXPECT(log, average == values);
         }
         for (onebit_allreduce_t handle : handles) (void)onebit_allreduce_destroy(handle);
+    });
+}
+
+TEST_CASE("a forked child is told at once that MPI is its parent's, and computes in one process",
+          "[comm][mpi][threads]") {
+    run_ranks(rank_counts().front(), [](onebit_comm_t comm, RankLog& log) {
+        const std::string wrong = in_child([&]() -> std::string {
+            onebit_comm_t made = nullptr;
+            int rank = 0;
+            if (onebit_comm_create_mpi(MPI_COMM_WORLD, &made) != ONEBIT_ERROR_TRANSPORT) return "made one";
+            if (!holds(onebit_last_error(), "MPI;fork;parent")) return onebit_last_error();
+            if (onebit_comm_rank(comm, &rank) != ONEBIT_ERROR_INVALID_HANDLE) return "used the parent's";
+            if (onebit_comm_destroy(comm) != ONEBIT_SUCCESS) return onebit_last_error();
+            if (onebit_comm_create_loopback(1, &made) != ONEBIT_SUCCESS) return onebit_last_error();
+            if (onebit_comm_destroy(made) != ONEBIT_SUCCESS) return onebit_last_error();
+            return "";
+        });
+        log.expect(wrong.empty(), wrong, __FILE__, __LINE__);
+        Allreduce reduce(comm, flat_config(1000), log); // the parent's own is as it was
+        reduce.run(std::vector<float>(1000, 1.0f));
     });
 }
 

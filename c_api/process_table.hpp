@@ -1,0 +1,70 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <pthread.h>
+
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <utility>
+
+namespace onebit {
+
+/// What this process has given out, by what the caller knows it by. A child made by fork begins with an empty table:
+/// what its parent has is the parent's, with threads, messages and MPI that the child doesn't have. It is never touched
+/// in the child, and known as the parent's.
+///
+/// `Tag` tells tables of the same types from each other; there is one of each, which lasts as long as the process.
+template <typename Tag, typename Key, typename Value>
+class ProcessTable {
+  public:
+    static ProcessTable& instance() {
+        static ProcessTable& table =
+            *new ProcessTable; // not destroyed: a thread may be in a call when the process ends
+        return table;
+    }
+
+    void add(Key key, std::shared_ptr<Value> value) {
+        const std::lock_guard lock(mutex_);
+        own_.emplace(key, std::move(value));
+    }
+
+    /// NULL where there is none. Sharing keeps it alive while a call uses it.
+    std::shared_ptr<Value> find(Key key) {
+        const std::lock_guard lock(mutex_);
+        const auto found = own_.find(key);
+        return found == own_.end() ? nullptr : found->second;
+    }
+
+    /// What was there, or NULL.
+    std::shared_ptr<Value> remove(Key key) {
+        const std::lock_guard lock(mutex_);
+        auto node = own_.extract(key);
+        return node.empty() ? nullptr : std::move(node.mapped());
+    }
+
+    /// Whether a process that this one is a child of has given it out.
+    bool is_parents(Key key) {
+        const std::lock_guard lock(mutex_);
+        return parents_.contains(key);
+    }
+
+  private:
+    using Map = std::unordered_map<Key, std::shared_ptr<Value>>;
+
+    /// Nobody is in the table while a process forks: the child would find it locked for ever.
+    ProcessTable() {
+        pthread_atfork([] { instance().mutex_.lock(); }, [] { instance().mutex_.unlock(); },
+                       [] {
+                           instance().parents_.merge(instance().own_);
+                           instance().mutex_.unlock();
+                       });
+    }
+
+    std::mutex mutex_;
+    Map own_;
+    Map parents_;
+};
+
+} // namespace onebit

@@ -1,0 +1,270 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Threads and processes that a program may have: forks, threads that the system refuses, small stacks. Nothing hangs,
+// and nothing ends the process.
+#include <pthread.h>
+#include <sys/resource.h>
+
+#include <atomic>
+#include <fstream>
+#include <thread>
+
+#include "support/child.hpp"
+#include "support/directory.hpp"
+#include "support/training.hpp"
+
+using namespace onebit_test;
+
+namespace {
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool sanitized = true; // the sanitizers' own threads, memory and stacks
+#else
+constexpr bool sanitized = false;
+#endif
+
+// Whatever is wrong in a call, with its name.
+#define WRONG_UNLESS(condition) \
+    if (!(condition)) return std::string(#condition) + ": " + onebit_last_error()
+
+constexpr std::size_t count = 30000;
+
+// One rank's allreduces, and steps of every optimizer, on a communicator of its own.
+std::string use(std::uint32_t threads, std::vector<float>* results) {
+    onebit_comm_t comm = nullptr;
+    WRONG_UNLESS(onebit_comm_create_loopback(1, &comm) == ONEBIT_SUCCESS);
+    onebit_allreduce_config_t config = flat_config(count);
+    config.threads = threads;
+    onebit_allreduce_t reduce = nullptr;
+    WRONG_UNLESS(onebit_allreduce_create(comm, &config, &reduce) == ONEBIT_SUCCESS);
+    const std::vector<float> values = make_data(Kind::gaussian, count, 3, 0, 0);
+    results->resize(count);
+    for (int i = 0; i < 3; ++i)
+        WRONG_UNLESS(onebit_allreduce_run(reduce, values.data(), results->data()) == ONEBIT_SUCCESS);
+    WRONG_UNLESS(onebit_allreduce_destroy(reduce) == ONEBIT_SUCCESS);
+    for (const onebit_optimizer_kind_t kind : all_kinds()) {
+        std::vector<float> parameters = initial_parameters(count);
+        const onebit_tensor_t tensor = ONEBIT_TENSOR_INIT(parameters.data(), values.data(), count);
+        onebit_optimizer_config_t training = quick_config(kind);
+        training.threads = threads;
+        onebit_optimizer_t optimizer = nullptr;
+        WRONG_UNLESS(onebit_optimizer_create(comm, &training, &tensor, 1, &optimizer) == ONEBIT_SUCCESS);
+        for (int i = 0; i < 8; ++i) WRONG_UNLESS(onebit_optimizer_step(optimizer) == ONEBIT_SUCCESS);
+        WRONG_UNLESS(onebit_optimizer_destroy(optimizer) == ONEBIT_SUCCESS);
+        results->insert(results->end(), parameters.begin(), parameters.end());
+    }
+    WRONG_UNLESS(onebit_comm_destroy(comm) == ONEBIT_SUCCESS);
+    return "";
+}
+
+std::string use_as(std::uint32_t threads, const std::vector<float>& expected) {
+    std::vector<float> results;
+    const std::string wrong = use(threads, &results);
+    if (!wrong.empty()) return wrong;
+    return same_bits(results, expected) ? "" : "other results";
+}
+
+// What a program calls now and then: files, tuning, memory, errors, gradients of 16 bits under a mask, and clipped.
+std::string use_rarely() {
+    onebit_comm_t comm = nullptr;
+    WRONG_UNLESS(onebit_comm_create_loopback(1, &comm) == ONEBIT_SUCCESS);
+    WRONG_UNLESS(onebit_comm_tune(comm, 1000, 1e-3, nullptr) == ONEBIT_SUCCESS);
+    void* memory = nullptr;
+    WRONG_UNLESS(onebit_mem_alloc(comm, 1000, &memory) == ONEBIT_SUCCESS);
+    WRONG_UNLESS(onebit_mem_free(memory) == ONEBIT_SUCCESS);
+    const std::string prefix = (fs::temp_directory_path() / ("onebit-stack-" + std::to_string(getpid()))).string();
+    std::vector<float> values(count, 1.0F);
+    onebit_allreduce_config_t config = flat_config(count);
+    onebit_allreduce_t reduce = nullptr;
+    WRONG_UNLESS(onebit_allreduce_create(comm, &config, &reduce) == ONEBIT_SUCCESS);
+    WRONG_UNLESS(onebit_allreduce_start(reduce, values.data(), values.data()) == ONEBIT_SUCCESS);
+    WRONG_UNLESS(onebit_allreduce_wait(reduce) == ONEBIT_SUCCESS);
+    WRONG_UNLESS(onebit_allreduce_save(reduce, prefix.c_str()) == ONEBIT_SUCCESS);
+    WRONG_UNLESS(onebit_allreduce_load(reduce, prefix.c_str()) == ONEBIT_SUCCESS);
+    WRONG_UNLESS(onebit_allreduce_run(reduce, nullptr, nullptr) == ONEBIT_ERROR_INVALID_ARGUMENT);
+    values[77] = HUGE_VALF;
+    WRONG_UNLESS(onebit_allreduce_run(reduce, values.data(), values.data()) == ONEBIT_ERROR_NONFINITE);
+    WRONG_UNLESS(onebit_allreduce_destroy(reduce) == ONEBIT_SUCCESS);
+    for (const onebit_optimizer_kind_t kind : all_kinds()) {
+        std::vector<float> parameters = initial_parameters(count);
+        std::vector<std::uint16_t> gradients(count, 0x3c00), copy(count);
+        std::fill_n(gradients.begin(), 999, std::uint16_t{0});
+        onebit_tensor_t tensor = ONEBIT_TENSOR_INIT(parameters.data(), gradients.data(), count);
+        tensor.gradient_type = tensor.copy_type = ONEBIT_FLOAT16;
+        tensor.copy = copy.data();
+        onebit_optimizer_config_t training = quick_config(kind);
+        training.max_grad_norm = 1;
+        onebit_optimizer_t optimizer = nullptr;
+        WRONG_UNLESS(onebit_optimizer_create(comm, &training, &tensor, 1, &optimizer) == ONEBIT_SUCCESS);
+        for (int i = 0; i < 12; ++i) WRONG_UNLESS(onebit_optimizer_step(optimizer) == ONEBIT_SUCCESS);
+        WRONG_UNLESS(onebit_optimizer_save(optimizer, prefix.c_str()) == ONEBIT_SUCCESS);
+        WRONG_UNLESS(onebit_optimizer_load(optimizer, prefix.c_str()) == ONEBIT_SUCCESS);
+        gradients[5] = 0x7e00; // a NaN
+        WRONG_UNLESS(onebit_optimizer_step(optimizer) == ONEBIT_ERROR_NONFINITE);
+        WRONG_UNLESS(onebit_optimizer_load(optimizer, "/nowhere/at/all") == ONEBIT_ERROR_IO);
+        WRONG_UNLESS(onebit_optimizer_destroy(optimizer) == ONEBIT_SUCCESS);
+    }
+    WRONG_UNLESS(onebit_comm_destroy(comm) == ONEBIT_SUCCESS);
+    std::error_code ignored;
+    fs::remove(prefix + ".0-of-1.onebit", ignored);
+    return "";
+}
+
+std::size_t address_space() {
+    std::size_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    return pages * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+}
+
+} // namespace
+
+TEST_CASE("a forked child computes the same as its parent, whatever the parent's threads are at", "[threads]") {
+    std::vector<float> expected;
+    REQUIRE(use(2, &expected) == "");
+    std::atomic<bool> stop{false};
+    std::vector<std::thread> others; // in the tables of handles all the time
+    for (int i = 0; i < 2; ++i) {
+        others.emplace_back([&] {
+            onebit_comm_t comm = nullptr;
+            int rank = 0;
+            while (!stop) {
+                onebit_comm_create_loopback(1, &comm);
+                onebit_comm_rank(comm, &rank);
+                onebit_comm_destroy(comm);
+            }
+        });
+    }
+    for (int i = 0; i < (sanitized ? 4 : 20); ++i) CHECK(in_child([&] { return use_as(i % 3 + 1U, expected); }) == "");
+    stop = true;
+    for (std::thread& other : others) other.join();
+    CHECK(use_as(2, expected) == ""); // the parent is as it was
+    CHECK(in_child([&] { return in_child([&] { return use_as(2, expected); }); }) == "");
+}
+
+TEST_CASE("a forked child is told at once that a handle is its parent's", "[threads]") {
+    onebit_comm_t comms[2];
+    REQUIRE(onebit_comm_create_loopback(2, comms) == ONEBIT_SUCCESS);
+    onebit_comm_t alone = nullptr;
+    REQUIRE(onebit_comm_create_loopback(1, &alone) == ONEBIT_SUCCESS);
+    void* memory = nullptr;
+    REQUIRE(onebit_mem_alloc(alone, 1000, &memory) == ONEBIT_SUCCESS);
+    onebit_allreduce_config_t config = flat_config(count);
+    config.threads = 2;
+    onebit_allreduce_t reduce = nullptr;
+    REQUIRE(onebit_allreduce_create(alone, &config, &reduce) == ONEBIT_SUCCESS);
+    std::vector<float> values(count, 1.0F), gradients(count, 1.0F);
+    const onebit_tensor_t tensor = ONEBIT_TENSOR_INIT(values.data(), gradients.data(), count);
+    const onebit_optimizer_config_t training = quick_config(ONEBIT_OPTIMIZER_ADAM);
+    onebit_optimizer_t optimizer = nullptr;
+    REQUIRE(onebit_optimizer_create(alone, &training, &tensor, 1, &optimizer) == ONEBIT_SUCCESS);
+
+    CHECK(in_child([&]() -> std::string {
+              const auto refused = [](onebit_status_t status) {
+                  return status == ONEBIT_ERROR_INVALID_HANDLE && holds(onebit_last_error(), "fork;parent");
+              };
+              int number = 0;
+              onebit_allreduce_t made = nullptr;
+              WRONG_UNLESS(refused(onebit_comm_rank(comms[0], &number)));
+              WRONG_UNLESS(refused(onebit_allreduce_create(comms[1], &config, &made)));
+              WRONG_UNLESS(refused(onebit_allreduce_run(reduce, values.data(), values.data())));
+              WRONG_UNLESS(refused(onebit_allreduce_wait(reduce)));
+              WRONG_UNLESS(refused(onebit_optimizer_step(optimizer)));
+              WRONG_UNLESS(refused(onebit_optimizer_save(optimizer, "/tmp/nothing")));
+              WRONG_UNLESS(onebit_mem_free(memory) == ONEBIT_SUCCESS);
+              WRONG_UNLESS(onebit_optimizer_destroy(optimizer) == ONEBIT_SUCCESS);
+              WRONG_UNLESS(onebit_allreduce_destroy(reduce) == ONEBIT_SUCCESS);
+              for (const onebit_comm_t comm : {comms[0], comms[1], alone})
+                  WRONG_UNLESS(onebit_comm_destroy(comm) == ONEBIT_SUCCESS);
+              return "";
+          }) == "");
+
+    // Nothing of it has touched the parent's.
+    CHECK(onebit_allreduce_run(reduce, values.data(), values.data()) == ONEBIT_SUCCESS);
+    CHECK(onebit_optimizer_step(optimizer) == ONEBIT_SUCCESS);
+    CHECK(onebit_optimizer_destroy(optimizer) == ONEBIT_SUCCESS);
+    CHECK(onebit_allreduce_destroy(reduce) == ONEBIT_SUCCESS);
+    CHECK(onebit_mem_free(memory) == ONEBIT_SUCCESS);
+    for (const onebit_comm_t comm : {comms[0], comms[1], alone}) CHECK(onebit_comm_destroy(comm) == ONEBIT_SUCCESS);
+}
+
+TEST_CASE("a child that ends as a program does ends", "[threads]") {
+    std::vector<float> expected;
+    REQUIRE(use(3, &expected) == "");
+    const pid_t child = fork();
+    if (child == 0) {
+        alarm(20);
+        exit(0);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    CHECK((WIFEXITED(status) || sanitized));
+}
+
+TEST_CASE("threads that the system refuses are an error of all ranks, and one thread is enough", "[threads]") {
+    if (sanitized) return;
+    std::vector<float> expected;
+    REQUIRE(use(1, &expected) == "");
+    const auto with_limit = [&](const auto& limit) -> std::string {
+        onebit_comm_t comms[2];
+        WRONG_UNLESS(onebit_comm_create_loopback(2, comms) == ONEBIT_SUCCESS);
+        std::atomic<bool> begin{false};
+        onebit_status_t theirs = ONEBIT_SUCCESS;
+        std::string reason;
+        std::thread other([&] {
+            while (!begin) usleep(1000);
+            const onebit_allreduce_config_t config = flat_config(count);
+            onebit_allreduce_t reduce = nullptr;
+            theirs = onebit_allreduce_create(comms[1], &config, &reduce);
+            reason = onebit_last_error();
+        });
+        limit();
+        onebit_allreduce_config_t config = flat_config(count);
+        config.threads = 1000;
+        onebit_allreduce_t reduce = nullptr;
+        begin = true;
+        const onebit_status_t mine = onebit_allreduce_create(comms[0], &config, &reduce);
+        other.join();
+        WRONG_UNLESS(mine == ONEBIT_ERROR_OUT_OF_MEMORY && theirs == ONEBIT_ERROR_OUT_OF_MEMORY);
+        WRONG_UNLESS(holds(onebit_last_error(), "threads;1000;no more") && holds(reason, "rank 0;threads"));
+        return use_as(1, expected);
+    };
+    CHECK(in_child([&] {
+              return with_limit([] {
+                  const rlimit limit = {address_space() + (std::size_t{100} << 20), RLIM_INFINITY};
+                  setrlimit(RLIMIT_AS, &limit);
+              });
+          }) == "");
+    CHECK(in_child([&] {
+              return with_limit([] {
+                  if (getuid() == 0 && setuid(65534) != 0) return; // of root the limit doesn't hold
+                  const rlimit limit = {3, 3};
+                  setrlimit(RLIMIT_NPROC, &limit);
+              });
+          }) == "");
+}
+
+TEST_CASE("every call works on a thread with 64 KiB of stack", "[threads]") {
+    if (sanitized) return;
+    std::vector<float> expected;
+    REQUIRE(use(1, &expected) == "");
+    struct Job {
+        const std::vector<float>& expected;
+        std::string wrong;
+    } job = {expected, "not run"};
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    REQUIRE(pthread_attr_setstacksize(&attributes, std::size_t{64} << 10) == 0);
+    pthread_t thread;
+    const auto body = [](void* argument) -> void* {
+        Job& own = *static_cast<Job*>(argument);
+        own.wrong = use_as(1, own.expected);
+        if (own.wrong.empty()) own.wrong = use_as(2, own.expected);
+        if (own.wrong.empty()) own.wrong = use_rarely();
+        return nullptr;
+    };
+    REQUIRE(pthread_create(&thread, &attributes, body, &job) == 0);
+    pthread_join(thread, nullptr);
+    pthread_attr_destroy(&attributes);
+    CHECK(job.wrong == "");
+}
