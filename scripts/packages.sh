@@ -18,6 +18,7 @@ Installs, by apt, what is missing of the Debian packages of the groups:
   bench    for the benchmarks
   simulation  for those on simulated clusters
   clang    the other compiler
+  style    for scripts/check_format.sh
   text     for the examples that train a language model
   torch    for the one of them that uses libtorch, and for the drawing of its curves
 Run it as root, or as a user who may use sudo.
@@ -38,6 +39,7 @@ packages_of() {
         bench) echo libbenchmark-dev libcli11-dev ;;
         simulation) echo libsimgrid-dev ;;
         clang) echo clang ;;
+        style) echo clang-format ;;
         text) echo bible-kjv bible-kjv-text libcli11-dev ;;
         # Of the BLAS variants the one without threads: each rank has one core.
         torch) echo libtorch-dev libopenblas0-serial libcli11-dev python3-matplotlib ;;

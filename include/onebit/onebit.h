@@ -20,17 +20,18 @@
  * Thread safety: different handles may be used from different threads (over MPI only with MPI_THREAD_MULTIPLE). One
  * handle belongs to one thread at a time: a second thread gets ONEBIT_ERROR_BUSY at once and disturbs nothing.
  *
- * A rank's own threads (config.threads) belong to the thread that creates the handle, and to any other that uses it, from
- * its first call on; they end with it. Where the system gives no more threads, creation is OUT_OF_MEMORY on every rank.
- * They block all signals. A thread that calls onebit needs 64 KiB of stack, but what MPI, NCCL and CUDA need besides.
+ * A rank's own threads (config.threads) belong to the thread that creates the handle, and to any other that uses it,
+ * from its first call on; they end with it. Where the system gives no more threads, creation is OUT_OF_MEMORY on every
+ * rank. They block all signals. A thread that calls onebit needs 64 KiB of stack, but what MPI, NCCL and CUDA need
+ * besides.
  *
- * Floating point: the caller's rounding mode, traps and treatment of subnormal numbers have no say in any result, and are
- * as they were, exception flags included, after each call. Inside, results are rounded to nearest and subnormal numbers
- * are zero (docs/WIRE_FORMAT.md, "Arithmetic").
+ * Floating point: the caller's rounding mode, traps and treatment of subnormal numbers have no say in any result, and
+ * are as they were, exception flags included, after each call. Inside, results are rounded to nearest and subnormal
+ * numbers are zero (docs/WIRE_FORMAT.md, "Arithmetic").
  *
- * fork: a child may make communicators and handles of its own, in one process; over MPI it gets TRANSPORT, for MPI is its
- * parent's. Handles made before the fork are the parent's alone: in the child each call on them is INVALID_HANDLE at once,
- * and to destroy or free them there is SUCCESS and touches nothing.
+ * fork: a child may make communicators and handles of its own, in one process; over MPI it gets TRANSPORT, for MPI is
+ * its parent's. Handles made before the fork are the parent's alone: in the child each call on them is INVALID_HANDLE
+ * at once, and to destroy or free them there is SUCCESS and touches nothing.
  *
  * Handles are numbers in disguise: they are never dereferenced and never reused, so that a destroyed one is always
  * recognised (ONEBIT_ERROR_INVALID_HANDLE).
@@ -191,14 +192,15 @@ ONEBIT_API onebit_status_t onebit_mem_alloc(onebit_comm_t comm, size_t bytes, vo
  * onebit_mem_alloc, or freed already). */
 ONEBIT_API onebit_status_t onebit_mem_free(void* memory) ONEBIT_NOEXCEPT;
 
-/* Ends every call that is in flight on the communicator or on a handle made from it, here and on all other ranks: within
- * a second each returns TRANSPORT, with `reason` and the rank that gave it. For a program that finds out elsewhere that
- * the others need not be waited for any more, a rank that is out of memory say. The communicator and its handles are
- * broken afterwards. Local; never waits; from any thread, also while other threads are in calls.
+/* Ends every call that is in flight on the communicator or on a handle made from it, here and on all other ranks:
+ * within a second each returns TRANSPORT, with `reason` and the rank that gave it. For a program that finds out
+ * elsewhere that the others need not be waited for any more, a rank that is out of memory say. The communicator and its
+ * handles are broken afterwards. Local; never waits; from any thread, also while other threads are in calls.
  *   reason  text that the other ranks are told, some 400 bytes of it; NULL: none
+ *
  * Peers hear at once where this rank is in a call, where MPI was initialised with MPI_THREAD_MULTIPLE, or where this
- * thread may call MPI; else with this rank's next call. Peers that are in no call hear in their next. Over NCCL alone, or
- * where a peer can't be reached, peers find out by NCCL's own means or by ONEBIT_TIMEOUT. INVALID_HANDLE. */
+ * thread may call MPI; else with this rank's next call. Peers that are in no call hear in their next. Over NCCL alone,
+ * or where a peer can't be reached, peers find out by NCCL's own means or by ONEBIT_TIMEOUT. INVALID_HANDLE. */
 ONEBIT_API onebit_status_t onebit_comm_abort(onebit_comm_t comm, const char* reason) ONEBIT_NOEXCEPT;
 
 /* Releases the handle; NULL is accepted. What was created from it stays usable until it is destroyed itself.

@@ -14,8 +14,8 @@
 extern "C" {
 #endif
 
-/* Makes a communicator of the ranks of an MPI communicator, which is duplicated once, by MPI_Comm_idup: the caller's own
- * is never talked on and may be freed. Handles made from it share the duplicate, each with tags of its own, so that
+/* Makes a communicator of the ranks of an MPI communicator, which is duplicated once, by MPI_Comm_idup: the caller's
+ * own is never talked on and may be freed. Handles made from it share the duplicate, each with tags of its own, so that
  * operations of different handles can be in flight together. MPI errors come back as ONEBIT_ERROR_TRANSPORT instead of
  * aborting the program; until this call returns, that goes for mpi_comm and MPI_COMM_WORLD in other threads, too.
  * Collective; blocks.

@@ -117,7 +117,8 @@ Status Allreduce::test(bool* done) {
     ONEBIT_RETURN_IF_ERROR(check_may_go_on());
     Step step = Step::kDone;
     Status status = advance(&step);
-    if (status.ok() && in_flight_ && waits(step) && patience_.aborted()) status = abandon(patience_.abort_switch->why());
+    if (status.ok() && in_flight_ && waits(step) && patience_.aborted())
+        status = abandon(patience_.abort_switch->why());
     *done = !in_flight_ || !status.ok();
     return status;
 }

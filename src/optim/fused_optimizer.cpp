@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <cstring>
 #include <functional>
 #include <span>
@@ -56,6 +57,7 @@ Status FusedOptimizer::prepare(Communicator& communicator, bool keep_results) {
                                  [](const Bucket& bucket) { return bucket.layout.tensors().front()->number; });
     }
 
+    log_ = communicator.environment().log && communicator.rank() == 0;
     const Allreduce& first = *buckets_.front().allreduce;
     kernels_ = &optim_kernels(first.codec().kernels());
     threads_ = first.plan().threads;
@@ -145,8 +147,21 @@ Status FusedOptimizer::check_destroyable() const {
 /// Whether the step just made was the warm-up's last.
 bool FusedOptimizer::warmup_ends() {
     if (!settings_.compresses() || frozen() || freeze_requested_) return false;
-    if (automatic_freeze_) return automatic_freeze_->observe(steps_, variance_norm());
+    if (automatic_freeze_) {
+        const bool settled = automatic_freeze_->observe(steps_, variance_norm());
+        if (!settled && log_ && automatic_freeze_->is_overdue(steps_)) log_waiting();
+        return settled;
+    }
     return steps_ >= config().freeze_step; // later only where a load has brought more steps
+}
+
+/// Once, or a training that never compresses looks like any other.
+void FusedOptimizer::log_waiting() const {
+    std::fprintf(stderr,
+                 "onebit: after %llu steps the automatic freeze still waits: the variance is %.3g times what it was a "
+                 "window ago, and must be within %.3g to %.3g times; steps stay exact until then\n",
+                 static_cast<unsigned long long>(steps_), automatic_freeze_->ratio(), AutomaticFreeze::kSettled,
+                 1 / AutomaticFreeze::kSettled);
 }
 
 /// From the warm-up to what comes after it. Collective; blocks.

@@ -193,6 +193,7 @@ class FusedOptimizer : public Optimizer {
 
     Status change_over();
     bool warmup_ends();
+    void log_waiting() const;
     void request_freeze();
     double variance_norm() const;
     std::uint64_t bytes_sent() const;
@@ -225,6 +226,7 @@ class FusedOptimizer : public Optimizer {
     unsigned threads_ = 1;
     std::unique_ptr<GradientNorm> norm_; ///< where gradients are clipped
     std::optional<AutomaticFreeze> automatic_freeze_;
+    bool log_ = false; ///< this rank writes what is worth knowing to stderr
 
     // Of the coming step.
     double factor_ = 1;                  ///< of the gradients

@@ -76,7 +76,7 @@ Bytes history(onebit_comm_t comm, RankLog& log, const onebit_optimizer_config_t&
                                       [&] { return onebit_optimizer_create(comm, &config, &tensor, 1, &handle); }));
     for (std::uint64_t step = 1; step <= 14; ++step) {
         const std::vector<float> values = values_of_all_sizes(count, log.rank(), step);
-        std::copy(values.begin(), values.end(), gradients.begin()); // which stay where they are
+        std::copy(values.begin(), values.end(), gradients.begin());    // which stay where they are
         if (step > 8) std::fill_n(gradients.begin(), count / 2, 0.0F); // moments that fade away
         ONEBIT_EXPECT_OK(log, call_within(settings, log, [&] { return onebit_optimizer_step(handle); }));
         append(seen, parameters);

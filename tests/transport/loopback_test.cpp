@@ -131,8 +131,7 @@ TEST_CASE("impossible environment variables are refused by name", "[loopback]") 
         {"ONEBIT_ALGORITHM", "magic"}, {"ONEBIT_THREADS", "2 cores"}, {"ONEBIT_LOG", "loud"},
         {"ONEBIT_TIMEOUT", "nan"},     {"ONEBIT_THREADS", "1.5"},     {"ONEBIT_PIECE", "0"},
         {"ONEBIT_NODE_SIZE", "none"},  {"ONEBIT_RADIX", "1"},         {"ONEBIT_MEASURE", "2"},
-        {"ONEBIT_GPU_PATH", "fast"},   {"ONEBIT_SECOND_ERROR", "0"},
-        {"ONEBIT_DETERMINISTIC", "yes"}};
+        {"ONEBIT_GPU_PATH", "fast"},   {"ONEBIT_SECOND_ERROR", "0"},  {"ONEBIT_DETERMINISTIC", "yes"}};
     for (const auto& [name, value] : variables) {
         const onebit_test::Variable set(name, value);
         onebit_comm_t comm = nullptr;
