@@ -300,7 +300,7 @@ TEST_CASE("statuses have names, messages belong to their thread", "[status]") {
     CHECK(std::string(onebit_status_string(ONEBIT_SUCCESS)) == "ONEBIT_SUCCESS");
     CHECK(std::string(onebit_status_string(ONEBIT_ERROR_BUSY)) == "ONEBIT_ERROR_BUSY");
     CHECK(std::string(onebit_status_string(ONEBIT_ERROR_INTERNAL)) == "ONEBIT_ERROR_INTERNAL");
-    CHECK(std::string(onebit_status_string(static_cast<onebit_status_t>(13))) == "unknown status");
+    CHECK(std::string(onebit_status_string(static_cast<onebit_status_t>(14))) == "unknown status");
     CHECK(std::string(onebit_version()) == "0.1.0");
 
     onebit_comm_t comms[2] = {};

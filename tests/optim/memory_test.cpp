@@ -39,7 +39,7 @@ TEST_CASE("what exact averages send counts, whichever way it goes", "[optimizer]
         const Variable node_size("ONEBIT_NODE_SIZE", ranks_of_node);
         run_ranks(n, [&](onebit_comm_t comm, RankLog& log) {
             log.context(ranks_of_node);
-            Setup setup{quick_config(ONEBIT_OPTIMIZER_ADAM), {10000, 20000}};
+            Setup setup{quick_config(ONEBIT_OPTIMIZER_ADAM), {70000, 20000}};
             Training training(comm, setup, log);
             training.steps(gaussian_gradient(total(setup.sizes), 1), 1, 3);
             const std::uint64_t ranks = static_cast<std::uint64_t>(log.size());
