@@ -173,7 +173,7 @@ TEST_CASE("public structs have no padding, and the sizes that releases gave them
     using Info = onebit_optimizer_info_t;
     CHECK(is_full(&Info::size, &Info::version, &Info::frozen, &Info::steps, &Info::skipped, &Info::freeze_step,
                   &Info::count, &Info::masked, &Info::exact_rounds, &Info::compressed_rounds, &Info::warmup_bytes_sent,
-                  &Info::compressed_bytes_sent, &Info::state_bytes, &Info::grad_norm));
+                  &Info::compressed_bytes_sent, &Info::state_bytes, &Info::grad_norm, &Info::cancelled));
 
     // A release's numbers stay for ever.
     CHECK(Releases<onebit_comm_info_t>::kSizes[0] == 336);

@@ -150,7 +150,7 @@ TEST_CASE("gradients are clipped over NCCL as on the host, to the bit", "[nccl][
     }
     const auto is_clipped = [&](double norm) { return norm > config.max_grad_norm; };
     CHECK(std::ranges::count_if(on_gpu[0].norms, is_clipped) > 0);
-    const auto is_refused = [](const std::string& said) { return said.find("overflows") != said.npos; };
+    const auto is_refused = [](const std::string& said) { return said.find("no norm to clip to") != said.npos; };
     CHECK(std::ranges::count_if(on_gpu[0].said, is_refused) > 0);
     onebit_optimizer_config_t unclipped = config;
     unclipped.max_grad_norm = 1e6;
