@@ -1,0 +1,220 @@
+#!/usr/bin/python3
+# Copyright 2026 The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+"""Kills or stops a rank in a collective call under real MPI and judges what the other ranks make of it.
+
+Each fault is a job of its own (tests/reliability/driver.cpp), whose ranks make one call again and again. The seed picks
+the number of ranks, the victim, the moment and the fault. Judged of each survivor: its last call ended with TIMEOUT or
+TRANSPORT, no later than ONEBIT_TIMEOUT + 1 s + the allowance after the fault, and its message names the victim.
+Prints one line per call and one in all; fails where a count is not as it should be.
+"""
+
+import argparse
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+CALLS = ["comm_create", "allreduce_create", "auto", "optimizer_create", "tune", "mem_alloc", "run_dense", "run_flat",
+         "run_pipelined", "start_wait", "step", "step_early", "save", "load", "set_mask", "destroy"]
+FAULTS = ["kill", "stop", "stop and continue"]
+LAUNCHERS = {
+    "openmpi": ["mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "--mca", "orte_enable_recovery", "1",
+                "--mca", "mpi_yield_when_idle", "1"],
+    "mpich": ["mpiexec.hydra", "-disable-auto-cleanup"],
+}
+BUILDS = {"openmpi": "build/release", "mpich": "build/release-mpich"}
+TIMEOUT, TRANSPORT = 11, 10  # onebit_status_t
+PATIENCE = 2                 # ONEBIT_TIMEOUT
+HANG = 15                    # seconds after the fault
+COLUMNS = ["faults", "survivors", "ended", "named", "hangs", "late", "wrong", "died", "no start"]
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--mpi", choices=LAUNCHERS, default="openmpi", help="[%(default)s]")
+    parser.add_argument("--build", type=Path, help=f"build directory {list(BUILDS.values())}")
+    parser.add_argument("--faults", type=int, default=40, help="[%(default)s]")
+    parser.add_argument("--seed", type=int, default=1, help="[%(default)s]")
+    parser.add_argument("--call", choices=CALLS, help="this one alone [all, in turn]")
+    parser.add_argument("--allowance", type=float, default=1.0,
+                        help="seconds that a busy machine may take on top of the promise [%(default)s]")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no fault after so many")
+    return parser.parse_args()
+
+
+class Rank:
+    """What a rank has written."""
+
+    def __init__(self, path):
+        text = path.read_text(errors="replace") if path.exists() else ""
+        lines = text[:text.rfind("\n") + 1].splitlines()
+        self.pid = next((int(line.split()[1]) for line in lines if line.startswith("pid ")), None)
+        self.begun = any(line.startswith("begin ") for line in lines)
+        self.failure = None  # (time, status, message)
+        last = lines[-1].split(" ", 4) if lines else []
+        if last and last[0] == "end" and last[3] != "0":
+            self.failure = (float(last[2]), int(last[3]), last[4])
+
+    def alive(self):
+        try:
+            return Path(f"/proc/{self.pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+        except OSError:
+            return False
+
+    def kill(self):
+        if self.pid and self.alive():
+            os.kill(self.pid, signal.SIGKILL)
+
+
+def names(message, victim):
+    """Whether the message names the rank, as "rank 2" or in "ranks 1, 2"."""
+    lists = re.findall(r"\branks? (\d+(?:, \d+)*)", message)
+    return any(str(victim) in text.split(", ") for text in lists)
+
+
+class Job:
+    """The ranks of one mpirun."""
+
+    def __init__(self, options, call, seed, ranks):
+        self.folder = Path(tempfile.mkdtemp(prefix="onebit-reliability-"))
+        self.ranks = ranks
+        program = (options.build or ROOT / BUILDS[options.mpi]) / "tests/onebit_reliability"
+        command = [*LAUNCHERS[options.mpi], "-n", str(ranks), str(program), call, str(seed), str(self.folder / "state")]
+        self.output = open(self.folder / "output", "wb")
+        self.mpirun = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=self.output, stderr=self.output,
+                                       start_new_session=True, env={**os.environ, "ONEBIT_TIMEOUT": str(PATIENCE)})
+
+    def read(self):
+        return [Rank(self.folder / f"state.{rank}") for rank in range(self.ranks)]
+
+    def wait(self, condition, seconds):
+        """Whether the condition became true of the ranks."""
+        end = time.monotonic() + seconds
+        while not condition(self.read()):
+            if time.monotonic() > end:
+                return False
+            time.sleep(0.02)
+        return True
+
+    def complaint(self):
+        return (self.folder / "output").read_text(errors="replace").strip()[-300:]
+
+    def close(self):
+        """Ends what is left of the job; its ranks have process groups of their own."""
+        for rank in self.read():
+            rank.kill()
+        self.mpirun.terminate()
+        try:
+            self.mpirun.wait(3)
+        except subprocess.TimeoutExpired:
+            self.mpirun.kill()
+            self.mpirun.wait()
+        self.output.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def backtrace(pid):
+    result = subprocess.run(["gdb", "-p", str(pid), "-batch", "-ex", "thread apply all bt"], capture_output=True,
+                            text=True, errors="replace", timeout=60, check=False)
+    return "\n".join(line for line in result.stdout.splitlines() if line.startswith(("#", "Thread")))
+
+
+def strike(job, victim, fault):
+    """Does it, and waits until the survivors have ended or given no sign for HANG seconds. When it was done."""
+    survivors = [rank for rank in range(job.ranks) if rank != victim]
+
+    def ended(ranks):
+        return all(ranks[rank].failure or not ranks[rank].alive() for rank in survivors)
+
+    pid = job.read()[victim].pid
+    at = time.monotonic()
+    os.kill(pid, signal.SIGKILL if fault == "kill" else signal.SIGSTOP)
+    if fault == "stop and continue":  # once the others have given it up
+        job.wait(ended, PATIENCE + 2)
+        os.kill(pid, signal.SIGCONT)
+    job.wait(ended, at + HANG - time.monotonic())
+    return at
+
+
+def judge(options, job, victim, at, counts, complain):
+    for number, rank in enumerate(job.read()):
+        if number == victim:
+            continue
+        counts["survivors"] += 1
+        if rank.failure is None:
+            counts["hangs" if rank.alive() else "died"] += 1
+            if rank.alive():
+                complain(f"rank {number} hangs:\n{backtrace(rank.pid) if shutil.which('gdb') else '(no gdb)'}")
+            else:
+                complain(f"rank {number} has died: {job.complaint()}")
+            continue
+        end, status, message = rank.failure
+        if status not in (TIMEOUT, TRANSPORT):
+            counts["wrong"] += 1
+            complain(f"rank {number}: status {status}: {message}")
+            continue
+        counts["ended"] += 1
+        if names(message, victim):
+            counts["named"] += 1
+        else:
+            complain(f"rank {number} doesn't name rank {victim}: {message}")
+        if end - at > PATIENCE + 1 + options.allowance:
+            counts["late"] += 1
+            complain(f"rank {number} ended {end - at:.1f} s after the fault: {message}")
+
+
+def try_one(options, call, seed, counts):
+    choice = random.Random(seed)
+    ranks = choice.choice([3, 4])
+    victim = choice.randrange(ranks)
+    fault = choice.choice(FAULTS)
+    job = Job(options, call, seed, ranks)
+
+    def complain(text):
+        print(f"  {call}, seed {seed}, {fault} rank {victim} of {ranks}: {text}", flush=True)
+
+    counts["faults"] += 1
+    try:
+        if not job.wait(lambda all_ranks: all(rank.begun for rank in all_ranks), 30):
+            counts["no start"] += 1
+            complain(f"did not start: {job.complaint()}")
+            return
+        time.sleep(choice.uniform(0, 0.3))
+        judge(options, job, victim, strike(job, victim, fault), counts, complain)
+    finally:
+        job.close()
+
+
+def row(name, counts):
+    return f"{name:18}" + "".join(f"{counts[column]:>10}" for column in COLUMNS)
+
+
+def main():
+    options = parse_arguments()
+    end = time.monotonic() + options.seconds
+    calls = [options.call] if options.call else CALLS
+    table = {call: dict.fromkeys(COLUMNS, 0) for call in calls}
+    for number in range(options.faults):
+        if time.monotonic() > end:
+            break
+        call = calls[number % len(calls)]
+        try_one(options, call, options.seed + number // len(calls) * 1000 + number, table[call])
+    print(f"{options.mpi:18}" + "".join(f"{column:>10}" for column in COLUMNS))
+    for call in calls:
+        print(row(call, table[call]))
+    total = {column: sum(counts[column] for counts in table.values()) for column in COLUMNS}
+    print(row("in all", total))
+    good = total["survivors"] == total["ended"] == total["named"] and not total["late"] and not total["no start"]
+    sys.exit(0 if good and total["faults"] else 1)
+
+
+if __name__ == "__main__":
+    main()

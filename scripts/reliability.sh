@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# Copyright 2026 The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+
+# Kills and stops ranks in every collective call, and sees whether the others end as they should.
+
+set -euo pipefail
+
+usage() {
+    cat <<'END_OF_USAGE'
+usage: scripts/reliability.sh --short [OPTION...]    some 40 faults with Open MPI, a few minutes
+       scripts/reliability.sh --long [OPTION...]     208 faults with Open MPI and as many with MPICH
+
+Options go on to scripts/reliability.py (--help): --build DIR, --seed S, --call NAME, ... Before:
+  cmake --preset release && cmake --build --preset release --target onebit_reliability
+and for --long the same with release-mpich. docs/RELIABILITY.md says what is promised.
+END_OF_USAGE
+}
+
+main() {
+    local -r program=$(dirname "${BASH_SOURCE[0]}")/reliability.py
+    local -r length=${1:-}
+    shift || true
+    local failed=0
+    case $length in
+        --short) "$program" --faults 40 "$@" ;;
+        --long)
+            "$program" --mpi openmpi --faults 208 "$@" || failed=1
+            "$program" --mpi mpich --faults 208 "$@" || failed=1
+            exit "$failed"
+            ;;
+        -h | --help) usage ;;
+        *)
+            usage >&2
+            exit 2
+            ;;
+    esac
+}
+
+main "$@"

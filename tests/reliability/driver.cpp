@@ -1,0 +1,216 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Makes one collective call for ever, so that scripts/reliability.py can kill or stop a rank in it.
+// usage: onebit_reliability CALL SEED PREFIX
+//
+// Each rank tells what it does in PREFIX.RANK, a line at a time and at once: "pid PID", then for each call
+// "begin N TIME" and "end N TIME STATUS MESSAGE", by the monotonic clock. A call that fails is a rank's last.
+#include <fcntl.h>
+#include <onebit/onebit_mpi.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace {
+
+using Call = std::function<onebit_status_t()>;
+
+constexpr std::uint64_t kLarge = 1u << 20; // elements: messages too large to be sent before they are asked for
+constexpr std::size_t kTensors = 4;
+constexpr std::uint64_t kTensor = 50000;
+
+double now() {
+    timespec time{};
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+class Journal {
+  public:
+    explicit Journal(const std::string& path)
+        : file_(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0644)) {}
+
+    void line(const std::string& text) {
+        const std::string whole = text + "\n";
+        if (write(file_, whole.data(), whole.size()) != static_cast<ssize_t>(whole.size())) _exit(3);
+    }
+
+  private:
+    int file_;
+};
+
+/// What a rank has before the calls begin; the handles that a call doesn't need are never made.
+struct Rank {
+    std::string prefix;
+    onebit_comm_t comm = nullptr;
+    onebit_allreduce_t reduce = nullptr;
+    onebit_optimizer_t optimizer = nullptr;
+    std::vector<float> input = std::vector<float>(kLarge, 1.0f), output = std::vector<float>(kLarge);
+    std::vector<std::uint32_t> mask = std::vector<std::uint32_t>(kLarge / 32, 0x0f0f0f0fu);
+    std::vector<onebit_tensor_t> tensors;
+};
+
+/// The first status that isn't SUCCESS ends a chain of calls.
+onebit_status_t in_turn(const std::vector<Call>& calls) {
+    for (const Call& call : calls) {
+        if (const onebit_status_t status = call(); status != ONEBIT_SUCCESS) return status;
+    }
+    return ONEBIT_SUCCESS;
+}
+
+onebit_status_t create_allreduce(Rank& rank, onebit_algorithm_t algorithm) {
+    onebit_allreduce_config_t config = ONEBIT_ALLREDUCE_CONFIG_INIT(kLarge);
+    config.algorithm = algorithm;
+    return onebit_allreduce_create(rank.comm, &config, &rank.reduce);
+}
+
+onebit_status_t create_optimizer(Rank& rank, std::uint64_t bucket_size) {
+    onebit_optimizer_config_t config = ONEBIT_OPTIMIZER_CONFIG_INIT(ONEBIT_OPTIMIZER_ONEBIT_ADAM, 1e-3);
+    config.freeze_step = 2;
+    config.bucket_size = bucket_size;
+    rank.tensors.clear();
+    for (std::size_t i = 0; i < kTensors; ++i) {
+        const onebit_tensor_t tensor =
+            ONEBIT_TENSOR_INIT(rank.output.data() + i * kTensor, rank.input.data() + i * kTensor, kTensor);
+        rank.tensors.push_back(tensor);
+    }
+    return onebit_optimizer_create(rank.comm, &config, rank.tensors.data(), kTensors, &rank.optimizer);
+}
+
+onebit_status_t run(Rank& rank) {
+    return onebit_allreduce_run(rank.reduce, rank.input.data(), rank.output.data());
+}
+
+onebit_status_t step_early(Rank& rank) {
+    for (std::size_t i = kTensors; i-- > 0;) {
+        const onebit_status_t status = onebit_optimizer_grad_ready(rank.optimizer, i);
+        if (status != ONEBIT_SUCCESS) return status;
+    }
+    return onebit_optimizer_step(rank.optimizer);
+}
+
+onebit_status_t allocate(Rank& rank) {
+    void* memory = nullptr;
+    const onebit_status_t status = onebit_mem_alloc(rank.comm, std::size_t{1} << 20, &memory);
+    return status == ONEBIT_SUCCESS ? onebit_mem_free(memory) : status;
+}
+
+/// Destruction is local: what is to be seen is that it never waits, and that what follows it fails as it should.
+onebit_status_t make_and_destroy(Rank& rank) {
+    return in_turn({[&] { return create_allreduce(rank, ONEBIT_ALGORITHM_FLAT); }, [&] { return run(rank); },
+                    [&] { return onebit_allreduce_destroy(rank.reduce); },
+                    [&] { return onebit_comm_destroy(rank.comm); },
+                    [&] { return onebit_comm_create_mpi(MPI_COMM_WORLD, &rank.comm); }});
+}
+
+struct Named {
+    const char* name;
+    Call prepare; // once
+    Call call;    // again and again
+};
+
+std::vector<Named> all_calls(Rank& rank) {
+    const Call nothing = [] { return ONEBIT_SUCCESS; };
+    const auto with = [&](onebit_algorithm_t algorithm) -> Call {
+        return [&rank, algorithm] { return create_allreduce(rank, algorithm); };
+    };
+    const auto created = [&](onebit_algorithm_t algorithm) -> Call {
+        return [&rank, make = with(algorithm)] {
+            return in_turn({make, [&] { return onebit_allreduce_destroy(rank.reduce); }});
+        };
+    };
+    const auto optimizer = [&](std::uint64_t bucket) -> Call {
+        return [&rank, bucket] { return create_optimizer(rank, bucket); };
+    };
+    const Call step = [&] { return onebit_optimizer_step(rank.optimizer); };
+    const Call save = [&] { return onebit_optimizer_save(rank.optimizer, rank.prefix.c_str()); };
+    const Call reduce = [&] { return run(rank); };
+    return {
+        {"comm_create", nothing,
+         [&] {
+             onebit_comm_t comm = nullptr;
+             return in_turn({[&] { return onebit_comm_create_mpi(MPI_COMM_WORLD, &comm); },
+                             [&] { return onebit_comm_destroy(comm); }});
+         }},
+        {"allreduce_create", nothing, created(ONEBIT_ALGORITHM_FLAT)},
+        {"auto", nothing, created(ONEBIT_ALGORITHM_AUTO)},
+        {"optimizer_create", nothing,
+         [&, make = optimizer(0)] {
+             return in_turn({make, [&] { return onebit_optimizer_destroy(rank.optimizer); }});
+         }},
+        {"tune", nothing, [&] { return onebit_comm_tune(rank.comm, 1u << 16, 0.2, (rank.prefix + ".table").c_str()); }},
+        {"mem_alloc", nothing, [&] { return allocate(rank); }},
+        {"run_dense", with(ONEBIT_ALGORITHM_DENSE), reduce},
+        {"run_flat", with(ONEBIT_ALGORITHM_FLAT), reduce},
+        {"run_pipelined", with(ONEBIT_ALGORITHM_PIPELINED), reduce},
+        {"start_wait", with(ONEBIT_ALGORITHM_PIPELINED),
+         [&] {
+             return in_turn({[&] { return onebit_allreduce_start(rank.reduce, rank.input.data(), rank.output.data()); },
+                             [&] { return onebit_allreduce_wait(rank.reduce); }});
+         }},
+        {"step", optimizer(0), step},
+        {"step_early", optimizer(kTensor), [&] { return step_early(rank); }},
+        {"save", optimizer(0), save},
+        {"load",
+         [=] {
+             return in_turn({optimizer(0), save});
+         },
+         [&] { return onebit_optimizer_load(rank.optimizer, rank.prefix.c_str()); }},
+        {"set_mask", with(ONEBIT_ALGORITHM_FLAT),
+         [&] { return onebit_allreduce_set_mask(rank.reduce, rank.mask.data()); }},
+        {"destroy", nothing, [&] { return make_and_destroy(rank); }},
+    };
+}
+
+int fail(Journal& journal, const char* where) {
+    journal.line(std::string("failed ") + where + ": " + onebit_last_error());
+    return 2;
+}
+
+/// Until a call fails: _exit then, for MPI_Finalize may wait for the dead for ever.
+[[noreturn]] void repeat(Journal& journal, const Call& call, unsigned seed, int me) {
+    for (unsigned long n = 1;; ++n) {
+        // Ranks come at different times, so that faults find them in different places.
+        usleep((seed * 7919u + static_cast<unsigned>(n) * 104729u + static_cast<unsigned>(me) * 1299709u) % 3000u);
+        journal.line("begin " + std::to_string(n) + " " + std::to_string(now()));
+        const onebit_status_t status = call();
+        const double end = now();
+        const std::string message = status == ONEBIT_SUCCESS ? "" : onebit_last_error();
+        journal.line("end " + std::to_string(n) + " " + std::to_string(end) + " " + std::to_string(status) + " " +
+                     message);
+        if (status == ONEBIT_SUCCESS) continue;
+        sleep(8); // mpirun may end the others with the first that leaves
+        _exit(0);
+    }
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+    if (argc != 4) {
+        std::fputs("usage: onebit_reliability CALL SEED PREFIX\n", stderr);
+        return 2;
+    }
+    int provided = 0, me = 0;
+    MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
+    MPI_Comm_rank(MPI_COMM_WORLD, &me);
+    Rank rank;
+    rank.prefix = argv[3];
+    Journal journal(rank.prefix + "." + std::to_string(me));
+    journal.line("pid " + std::to_string(getpid()));
+    if (onebit_comm_create_mpi(MPI_COMM_WORLD, &rank.comm) != ONEBIT_SUCCESS) return fail(journal, "comm_create_mpi");
+    for (const Named& named : all_calls(rank)) {
+        if (std::string(named.name) != argv[1]) continue;
+        if (named.prepare() != ONEBIT_SUCCESS) return fail(journal, "prepare");
+        repeat(journal, named.call, static_cast<unsigned>(std::atoi(argv[2])), me);
+    }
+    std::fprintf(stderr, "onebit_reliability: no call %s\n", argv[1]);
+    return 2;
+}
