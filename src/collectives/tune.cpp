@@ -94,7 +94,9 @@ Status measure_row(Communicator& communicator, std::span<const onebit_algorithm_
 
     // The first calls warm up, the second say how many there is time for; all ranks must make as many.
     std::vector<double> round_us(1);
-    const Status warm = call_all(communicator, contenders, 2, buffers);
+    // A peer that is lost was waited for once: the others, too, are told instead of asked.
+    const Status warm = communicator.give_up_if_lost(call_all(communicator, contenders, 2, buffers));
+    if (!communicator.usable()) return warm;
     for (Contender& contender : contenders) {
         if (warm.ok()) round_us[0] += contender.microseconds.back();
         contender.microseconds.clear();
@@ -102,7 +104,9 @@ Status measure_row(Communicator& communicator, std::span<const onebit_algorithm_
     ONEBIT_RETURN_IF_ERROR(take_slowest(communicator, warm, &round_us));
     const double calls = std::clamp(seconds * 1e6 / round_us[0] - 2, kFewest, kMost);
 
-    const Status measured = call_all(communicator, contenders, static_cast<std::size_t>(calls), buffers);
+    const Status measured =
+        communicator.give_up_if_lost(call_all(communicator, contenders, static_cast<std::size_t>(calls), buffers));
+    if (!communicator.usable()) return measured;
     std::vector<double> medians(contenders.size());
     if (measured.ok()) std::ranges::transform(contenders, medians.begin(), &Contender::median);
     ONEBIT_RETURN_IF_ERROR(take_slowest(communicator, measured, &medians));
