@@ -30,6 +30,8 @@ LAUNCHERS = {
                 "--mca", "mpi_yield_when_idle", "1"],
     "mpich": ["mpiexec.hydra", "-disable-auto-cleanup"],
 }
+# UCX, which MPICH may talk by, ends a program that reads from a dead process (process_vm_readv): not by that way.
+ENVIRONMENT = {"openmpi": {}, "mpich": {"UCX_TLS": "^cma"}}
 BUILDS = {"openmpi": "build/release", "mpich": "build/release-mpich"}
 TIMEOUT, TRANSPORT = 11, 10  # onebit_status_t
 PATIENCE = 2                 # ONEBIT_TIMEOUT
@@ -86,11 +88,13 @@ class Job:
     def __init__(self, options, call, seed, ranks):
         self.folder = Path(tempfile.mkdtemp(prefix="onebit-reliability-"))
         self.ranks = ranks
+        self.launchers = []  # that are stopped
         program = (options.build or ROOT / BUILDS[options.mpi]) / "tests/onebit_reliability"
         command = [*LAUNCHERS[options.mpi], "-n", str(ranks), str(program), call, str(seed), str(self.folder / "state")]
         self.output = open(self.folder / "output", "wb")
+        environment = {**os.environ, **ENVIRONMENT[options.mpi], "ONEBIT_TIMEOUT": str(PATIENCE)}
         self.mpirun = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=self.output, stderr=self.output,
-                                       start_new_session=True, env={**os.environ, "ONEBIT_TIMEOUT": str(PATIENCE)})
+                                       start_new_session=True, env=environment)
 
     def read(self):
         return [Rank(self.folder / f"state.{rank}") for rank in range(self.ranks)]
@@ -107,10 +111,19 @@ class Job:
     def complaint(self):
         return (self.folder / "output").read_text(errors="replace").strip()[-300:]
 
+    def freeze_launcher(self):
+        """Stops mpiexec and its proxies: MPICH's end all ranks with the first, -disable-auto-cleanup or not."""
+        children = subprocess.run(["pgrep", "-P", str(self.mpirun.pid)], capture_output=True, text=True, check=False)
+        self.launchers = [self.mpirun.pid, *map(int, children.stdout.split())]
+        for pid in self.launchers:
+            os.kill(pid, signal.SIGSTOP)
+
     def close(self):
         """Ends what is left of the job; its ranks have process groups of their own."""
         for rank in self.read():
             rank.kill()
+        for pid in self.launchers:
+            os.kill(pid, signal.SIGKILL)
         self.mpirun.terminate()
         try:
             self.mpirun.wait(3)
@@ -188,6 +201,8 @@ def try_one(options, call, seed, counts):
             complain(f"did not start: {job.complaint()}")
             return
         time.sleep(choice.uniform(0, 0.3))
+        if options.mpi == "mpich":
+            job.freeze_launcher()
         judge(options, job, victim, strike(job, victim, fault), counts, complain)
     finally:
         job.close()
