@@ -35,8 +35,10 @@ ENVIRONMENT = {"openmpi": {}, "mpich": {"UCX_TLS": "^cma"}}
 BUILDS = {"openmpi": "build/release", "mpich": "build/release-mpich"}
 TIMEOUT, TRANSPORT = 11, 10  # onebit_status_t
 PATIENCE = 2                 # ONEBIT_TIMEOUT
+# MPI's own duplication of a communicator doesn't tell who is missing (docs/RELIABILITY.md): counted, not a failure.
+NAMES_NOBODY = "MPI_Comm_idup: no answer"
 HANG = 15                    # seconds after the fault
-COLUMNS = ["faults", "survivors", "ended", "named", "hangs", "late", "wrong", "died", "no start"]
+COLUMNS = ["faults", "survivors", "ended", "named", "excused", "hangs", "late", "wrong", "died", "no start"]
 
 
 def parse_arguments():
@@ -177,6 +179,8 @@ def judge(options, job, victim, at, counts, complain):
         counts["ended"] += 1
         if names(message, victim):
             counts["named"] += 1
+        elif message.startswith(NAMES_NOBODY):
+            counts["excused"] += 1
         else:
             complain(f"rank {number} doesn't name rank {victim}: {message}")
         if end - at > PATIENCE + 1 + options.allowance:
@@ -227,7 +231,8 @@ def main():
         print(row(call, table[call]))
     total = {column: sum(counts[column] for counts in table.values()) for column in COLUMNS}
     print(row("in all", total))
-    good = total["survivors"] == total["ended"] == total["named"] and not total["late"] and not total["no start"]
+    judged = total["survivors"] == total["ended"] == total["named"] + total["excused"]
+    good = judged and not total["late"] and not total["no start"]
     sys.exit(0 if good and total["faults"] else 1)
 
 
