@@ -5,8 +5,6 @@
 // missing one is an error that all ranks hear of. One that has not woken up yet is not waited for: its parts are taken
 // by others. Each calling thread has its own, so that no two ever want the same, and they end with it.
 
-#include "core/parallel.hpp"
-
 #include <pthread.h>
 #include <signal.h>
 
@@ -19,6 +17,7 @@
 #include <vector>
 
 #include "core/float_environment.hpp"
+#include "core/parallel.hpp"
 
 namespace onebit {
 namespace {
@@ -101,7 +100,7 @@ class Helpers {
     std::uint32_t open_round(unsigned parts) {
         const std::uint32_t round = round_.load(std::memory_order_relaxed) + 1;
         left_.store(std::uint64_t{round} << 32 | parts, std::memory_order_release);
-        round_.store(round, std::memory_order_release);
+        round_.store(round); // in one order with the look at who sleeps, or one that falls asleep now is never woken
         round_.notify_all();
         return round;
     }
@@ -131,7 +130,7 @@ class Helpers {
             round = wait_for_change(round_, round);
             if (stop_) return;
             if (const std::uint32_t taken = take_parts(round); taken > 0) {
-                finished_.fetch_add(taken, std::memory_order_release);
+                finished_.fetch_add(taken); // likewise
                 finished_.notify_one();
             }
         }
