@@ -5,6 +5,8 @@
 // missing one is an error that all ranks hear of. One that has not woken up yet is not waited for: its parts are taken
 // by others. Each calling thread has its own, so that no two ever want the same, and they end with it.
 
+#include "core/parallel.hpp"
+
 #include <pthread.h>
 #include <signal.h>
 
@@ -17,7 +19,6 @@
 #include <vector>
 
 #include "core/float_environment.hpp"
-#include "core/parallel.hpp"
 
 namespace onebit {
 namespace {
