@@ -26,7 +26,7 @@ extern "C" {
  *   comm      [out] the handle; set to NULL on failure
  * INVALID_ARGUMENT (MPI not initialised, MPI_COMM_NULL, an intercommunicator; an environment variable with an
  * impossible value, on every rank), MISMATCH (ranks whose libraries differ in more than their patch level), TRANSPORT,
- * TIMEOUT, OUT_OF_MEMORY. */
+ * TIMEOUT, OUT_OF_MEMORY. A TIMEOUT in MPI_Comm_idup names no rank: MPI doesn't tell which one is missing. */
 ONEBIT_API onebit_status_t onebit_comm_create_mpi(MPI_Comm mpi_comm, onebit_comm_t* comm) ONEBIT_NOEXCEPT;
 
 /* The same for a communicator as Fortran knows it (an INTEGER, or the MPI_VAL of a type(MPI_Comm)): onebit.f90. */
