@@ -91,7 +91,7 @@ def simulate(options, network, hosts, algorithm, count, ranks_per_host=1, check=
                  str(rates["add"]), str(poll * 1e9)]
     configuration = {
         "smpi/simulate-computation": "no", "smpi/host-speed": CPU_SPEED, "smpi/cpu-threshold": "0",
-        "smpi/test": poll, "smpi/grow-injected-times": "no", "smpi/coll-selector": "ompi",
+        "smpi/test": poll, "smpi/iprobe": poll, "smpi/grow-injected-times": "no", "smpi/coll-selector": "ompi",
         "smpi/bw-factor": f"0:{PAYLOAD}", "smpi/lat-factor": "0:1", "smpi/os": f"0:{NETWORKS[network][2]}:0",
         "smpi/shared-malloc-blocksize": 64 << 20,
     }

@@ -3,7 +3,7 @@
 //
 // What the library gets in place of src/compress and src/core/host_memory.cpp where it is simulated: a codec whose
 // messages are as long as the sign codec's, and which takes as long in simulated time, but touches no value; and memory
-// that looks as large as is asked for but is the same few pages over and over.
+// that looks as large as is asked for but is the same few pages over and over. And what SMPI has not: MPI_Comm_idup.
 
 #include "simulated_codec.hpp"
 
@@ -19,6 +19,12 @@ extern "C" int onebit_simulated_yield() noexcept {
     // Or simulated time would stand still while a rank waits in its node's memory.
     smpi_execute(onebit::simulation::rates().poll * 1e-9);
     return 0;
+}
+
+/// SMPI lacks MPI_Comm_idup. This one duplicates at once, then waits for the others by a barrier.
+extern "C" int onebit_simulated_comm_idup(MPI_Comm comm, MPI_Comm* copy, MPI_Request* request) {
+    const int code = MPI_Comm_dup(comm, copy);
+    return code == MPI_SUCCESS ? MPI_Ibarrier(comm, request) : code;
 }
 
 namespace onebit {

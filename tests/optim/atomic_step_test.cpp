@@ -216,6 +216,7 @@ TEST_CASE("a norm that overflows by one bucket refuses the step on all", "[cuda]
 
 // m is then what the step alone has made it.
 TEST_CASE("0/1 Adam's momenta move with the gradients where the learning rate is 0", "[cuda][optimizers][atomic]") {
+    if (!can_have_ranks(2)) return;
     run_ranks(2, [](onebit_comm_t comm, RankLog& log) {
         const Model model = grouped_model(ONEBIT_OPTIMIZER_ZERO_ONE_ADAM, 0);
         TrainingOn host(kHost, comm, model, log), gpu(kGpu, comm, model, log);

@@ -136,6 +136,7 @@ TEST_CASE("a rank gives up a step that another has found wrong", "[cuda][optimiz
 }
 
 TEST_CASE("a reason may be missing, or long", "[cuda][optimizers][cancel]") {
+    if (!can_have_ranks(2)) return;
     run_ranks(2, [](onebit_comm_t comm, RankLog& log) {
         TrainingOn training(kHost, comm, cancelled_model(ONEBIT_OPTIMIZER_ADAM, 0, false), log);
         const auto cancel = [&](const char* reason, const std::string& needles) {
