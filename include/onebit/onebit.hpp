@@ -159,14 +159,12 @@ class Allreduce {
     UniqueHandle<onebit_allreduce_t, finish_and_destroy> handle_;
 };
 
-/// Ends a step that has begun (onebit_optimizer_grad_ready), then destroys it. If this rank has not marked all tensors
-/// ready, the step fails on every rank and changes nothing. Tensors outlive the handle: declare them before it.
-inline onebit_status_t finish_and_destroy(onebit_optimizer_t handle) noexcept {
+/// Gives up a step that has begun (onebit_optimizer_grad_ready), on all ranks, then destroys it. Tensors outlive the
+/// handle: declare them before it.
+inline onebit_status_t cancel_and_destroy(onebit_optimizer_t handle) noexcept {
     const onebit_status_t destroyed = onebit_optimizer_destroy(handle);
     if (destroyed != ONEBIT_ERROR_BUSY) return destroyed;
-    std::size_t tensor = 0; // the first that isn't ready: without its gradients no rank can step
-    while (onebit_optimizer_set_gradients(handle, tensor, nullptr) == ONEBIT_ERROR_BUSY) ++tensor;
-    onebit_optimizer_step(handle);
+    onebit_optimizer_cancel_step(handle, "its optimizer was destroyed");
     return onebit_optimizer_destroy(handle);
 }
 
@@ -176,7 +174,7 @@ class Optimizer {
               const std::vector<onebit_tensor_t>& tensors) {
         onebit_optimizer_t handle = nullptr;
         check(onebit_optimizer_create(communicator.get(), &config, tensors.data(), tensors.size(), &handle));
-        handle_ = UniqueHandle<onebit_optimizer_t, finish_and_destroy>(handle);
+        handle_ = UniqueHandle<onebit_optimizer_t, cancel_and_destroy>(handle);
     }
 
     void step() { check(onebit_optimizer_step(get())); }
@@ -201,7 +199,7 @@ class Optimizer {
     onebit_optimizer_t get() const noexcept { return handle_.get(); }
 
   private:
-    UniqueHandle<onebit_optimizer_t, finish_and_destroy> handle_;
+    UniqueHandle<onebit_optimizer_t, cancel_and_destroy> handle_;
 };
 
 } // namespace onebit

@@ -1,9 +1,12 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Persistent point-to-point messages on a duplicated communicator. Neither MPI makes progress by itself: test() must be
-// called. A channel has tags of its own, so that operations in flight together can't take each other's messages,
-// whatever order the ranks advance them in.
+// Point-to-point messages on a duplicated communicator. Neither MPI makes progress by itself: test() must be called. A
+// channel has tags of its own, so that operations in flight together can't take each other's messages, whatever order
+// the ranks advance them in.
+//
+// The requests are not persistent ones: MPICH reports what fails in MPI_Start to the program's communicators, whose
+// handlers would end the program.
 
 #include "transport/mpi.hpp"
 
@@ -45,25 +48,29 @@ struct Channel {
     }
 };
 
+/// As MPI is asked for it.
+struct Message {
+    void* data = nullptr;
+    int words = 0;
+    int peer = 0; ///< rank of the link
+    int tag = 0;
+    bool is_send = false;
+};
+
 class MpiExchange final : public Exchange {
   public:
     MpiExchange(std::shared_ptr<const Channel> channel, std::uint64_t& bytes_sent)
         : channel_(std::move(channel)), bytes_sent_(bytes_sent) {}
 
-    ~MpiExchange() override {
-        // A request that a dead peer left active can be neither freed nor waited for: it is abandoned.
-        if (active_ || !mpi_is_up()) return;
-        for (MPI_Request& request : requests_) MPI_Request_free(&request);
-    }
-
     Status plan(const std::vector<Part>& sends, const std::vector<Part>& receives, int tag) {
         if (tag >= channel_->tags) return Status::error(ONEBIT_ERROR_INTERNAL, "mpi: the channel has no tag %d", tag);
-        requests_.reserve(sends.size() + receives.size());
-        for (const Part& part : receives) ONEBIT_RETURN_IF_ERROR(add(MPI_Recv_init, "MPI_Recv_init", part, tag));
+        messages_.reserve(sends.size() + receives.size());
+        for (const Part& part : receives) ONEBIT_RETURN_IF_ERROR(add(part, tag, false));
         for (const Part& part : sends) {
-            ONEBIT_RETURN_IF_ERROR(add(MPI_Send_init, "MPI_Send_init", part, tag));
+            ONEBIT_RETURN_IF_ERROR(add(part, tag, true));
             bytes_per_start_ += part.bytes;
         }
+        requests_.assign(messages_.size(), MPI_REQUEST_NULL);
         return {};
     }
 
@@ -72,8 +79,13 @@ class MpiExchange final : public Exchange {
         active_ = true;
         pending_ = 0;
         bytes_sent_ += bytes_per_start_;
-        // One by one: MPI_Startall need not keep the order, which tells a peer's messages of one exchange apart.
-        for (MPI_Request& request : requests_) ONEBIT_RETURN_IF_ERROR(check_mpi(MPI_Start(&request), "MPI_Start"));
+        const MPI_Comm comm = channel_->link->comm();
+        for (std::size_t i = 0; i < messages_.size(); ++i) { // in order, which tells a peer's messages apart
+            const Message& m = messages_[i];
+            const int code = m.is_send ? MPI_Isend(m.data, m.words, MPI_UINT32_T, m.peer, m.tag, comm, &requests_[i])
+                                       : MPI_Irecv(m.data, m.words, MPI_UINT32_T, m.peer, m.tag, comm, &requests_[i]);
+            ONEBIT_RETURN_IF_ERROR(check_mpi(code, m.is_send ? "MPI_Isend" : "MPI_Irecv"));
+        }
         return {};
     }
 
@@ -97,23 +109,20 @@ class MpiExchange final : public Exchange {
         return ++idle_looks_ % kLooksBetweenNotices == 0 ? channel_->listen() : Status();
     }
 
-    template <typename Init>
-    Status add(Init init, const char* call, const Part& part, int tag) {
+    Status add(const Part& part, int tag, bool is_send) {
         // Words, so that a message may be four times as long as a count of bytes could say.
         const std::size_t words = part.bytes / sizeof(std::uint32_t);
         if (part.bytes % sizeof(std::uint32_t) != 0 || words > std::numeric_limits<int>::max()) {
             return Status::error(ONEBIT_ERROR_UNSUPPORTED, "mpi: a message of %zu bytes", part.bytes);
         }
-        MPI_Request request = MPI_REQUEST_NULL;
         const int peer = channel_->members[static_cast<std::size_t>(part.peer)];
-        ONEBIT_RETURN_IF_ERROR(check_mpi(init(part.data, static_cast<int>(words), MPI_UINT32_T, peer,
-                                              channel_->first_tag + tag, channel_->link->comm(), &request),
-                                         call));
-        requests_.push_back(request);
+        messages_.push_back({part.data, static_cast<int>(words), peer, channel_->first_tag + tag, is_send});
         return {};
     }
 
     std::shared_ptr<const Channel> channel_; // exchanges may outlive the transport
+    std::vector<Message> messages_;          ///< receives first
+    /// By message. What a dead peer left active can be neither freed nor waited for: it is abandoned.
     std::vector<MPI_Request> requests_;
     std::size_t pending_ = 0; ///< those before it are done
     unsigned idle_looks_ = 0;
