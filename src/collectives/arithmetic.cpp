@@ -3,8 +3,10 @@
 #include "collectives/arithmetic.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cfloat>
 #include <cmath>
+#include <cstdint>
 
 #include "core/mean.hpp"
 #include "core/parallel.hpp"
@@ -40,8 +42,7 @@ float product(float factor, float value) {
 void HostArithmetic::multiply(const float* from, float factor, std::size_t count, float* to) {
     if (factor == 1) {
         if (from != to) for_each_element(count, threads_, [=](std::size_t i) { to[i] = from[i]; });
-    } else if (from ==
-               to) { // by itself, for compilers make vector instructions of one array or of two that don't overlap
+    } else if (from == to) { // compilers make vector instructions of one array, or of two that don't overlap
         for_each_element(count, threads_, [=](std::size_t i) { to[i] = product(factor, to[i]); });
     } else {
         for_each_element(count, threads_, [=](std::size_t i) { to[i] = product(factor, from[i]); });
@@ -59,11 +60,12 @@ void HostArithmetic::sum(std::span<float* const> parts, float factor, std::size_
             const float* const values = parts[r] + begin;
             for (std::size_t i = 0; i < length; ++i) sum[i] += values[i];
         }
-        bool finite = true;
+        std::uint32_t largest = 0; // as bits, so that it costs vectors alone
         for (std::size_t i = 0; i < length; ++i) {
             sum[i] *= factor;
-            finite = finite && is_finite(sum[i]);
+            largest = std::max(largest, std::bit_cast<std::uint32_t>(sum[i]) & 0x7fffffffU);
         }
+        const bool finite = largest < 0x7f800000U;
         for (std::size_t i = 0; i < length && !finite; ++i) {
             sum[i] = checked_mean(sum[i], parts.size(), factor, [&](std::size_t p) { return parts[p][begin + i]; });
         }

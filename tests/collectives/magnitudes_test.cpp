@@ -88,7 +88,7 @@ TEST_CASE("an exact average is delivered where the sum overflows", "[dense][magn
     const int n = GENERATE(from_range(rank_counts()));
     const onebit_check_t check = GENERATE(ONEBIT_CHECK_FULL, ONEBIT_CHECK_NONE);
     // Few values, some that shared memory takes, so many that it looks on the way; and few that go as many do.
-    const std::uint64_t count = GENERATE(as<std::uint64_t>(), 5, 1000, 5003, 300001);
+    const std::uint64_t count = GENERATE(as<std::uint64_t>(), 5, 1000, 5003, 70001, 300001);
     const bool in_nodes = GENERATE(false, true); // not through shared memory
     if (count > 100000 && in_nodes) return;
     const Variable node_size("ONEBIT_NODE_SIZE", in_nodes ? "1" : "64");
