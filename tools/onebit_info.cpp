@@ -128,10 +128,12 @@ int run_apart(const Options& options) {
     }
     if (child == 0) {
         constexpr rlimit kSeconds = {20, 20};
-        constexpr rlimit kBytes = {rlim_t{8} << 30, rlim_t{8} << 30};
+        [[maybe_unused]] constexpr rlimit kBytes = {rlim_t{8} << 30, rlim_t{8} << 30};
         constexpr rlimit kNone = {0, 0};
         setrlimit(RLIMIT_CPU, &kSeconds);
+#ifndef __SANITIZE_ADDRESS__ // which maps more than that for itself
         setrlimit(RLIMIT_AS, &kBytes);
+#endif
         setrlimit(RLIMIT_CORE, &kNone);
         std::setvbuf(stdout, nullptr, _IOFBF, std::size_t{1} << 22);
         const int result = run_safely(options);
