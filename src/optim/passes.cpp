@@ -52,8 +52,11 @@ class HostPasses final : public Passes {
     void copy_parameters(AlignedBuffer<float>& fused) const override;
 
   private:
-    void step_alone(const Segment& segment, const float* gradients, float factor, float* m, float* parameters) const;
-    void find_drift(const Segment& tile, const float* gradients, float factor, float* values) const;
+    AdamUpdate without_decay(const Segment& segment) const {
+        AdamUpdate without = update(segment);
+        without.weight_decay = 0;
+        return without;
+    }
     Status describe_nonfinite(const Segment& segment, float limit) const;
     const AdamBetas& betas(const Segment& segment) const { return settings_.betas[segment.tensor->group]; }
     const AdamUpdate& update(const Segment& segment) const { return settings_.updates[segment.tensor->group]; }
@@ -210,9 +213,8 @@ void HostPasses::look_at_messages(const FactorOf& unscale, std::span<Findings> f
             kernels_.refresh(m + in_block, m_before + in_block, precondition, bucket_.v_fresh.data() + segment.offset,
                              segment.count, betas(segment), update(segment), work);
             found.least_ratio = kernels_.least(work, segment.count);
-            AdamUpdate without_decay = update(segment);
-            without_decay.weight_decay = 0;
-            for (const auto& [how, squares] : {std::pair(without_decay, &found.u0), {update(segment), &found.u}}) {
+            for (const auto& [how, squares] :
+                 {std::pair(without_decay(segment), &found.u0), {update(segment), &found.u}}) {
                 kernels_.frozen_direction(m + in_block, precondition, segment.parameters(), segment.count, how, work);
                 *squares = kernels_.sum_squares(work, segment.count);
             }
@@ -245,22 +247,13 @@ std::unique_ptr<ValueSource> HostPasses::make_round_source(FactorOf factor) {
             kernels_.multiply(gradients, factor(*segment.tensor), segment.count, values);
             return;
         }
-        for (std::size_t begin = 0; begin < segment.count; begin += kTileElements) {
-            const Segment tile = segment.within(segment.offset + begin, kTileElements);
-            find_drift(tile, gradients + begin, factor(*segment.tensor), values + begin);
-        }
+        // Whether this step counts is known after the exchange: nothing but the drift is written.
+        const std::size_t at = segment.offset;
+        kernels_.drift(gradients, factor(*segment.tensor), bucket_.m.data() + at, bucket_.precondition.data() + at,
+                       segment.parameters(), bucket_.anchor.data() + at, segment.count, betas(segment),
+                       without_decay(segment), values);
     };
     return std::unique_ptr<ValueSource>(new SegmentSource(bucket_.layout, kernels_, body));
-}
-
-/// How far from the anchor a step alone would lead, which it isn't: whether it counts is known after the exchange.
-void HostPasses::find_drift(const Segment& tile, const float* gradients, float factor, float* values) const {
-    alignas(64) float m[kTileElements];
-    const float* const precondition = bucket_.precondition.data() + tile.offset;
-    std::memcpy(m, bucket_.m.data() + tile.offset, tile.count * sizeof(float));
-    std::memcpy(values, tile.parameters(), tile.count * sizeof(float));
-    step_alone(tile, gradients, factor, m, values);
-    kernels_.drift(values, bucket_.anchor.data() + tile.offset, precondition, tile.count, values);
 }
 
 void HostPasses::take_average() {
@@ -276,19 +269,14 @@ void HostPasses::take_average() {
         }));
 }
 
-void HostPasses::step_alone(const Segment& segment, const float* gradients, float factor, float* m,
-                            float* parameters) const {
-    AdamUpdate without_decay = update(segment);
-    without_decay.weight_decay = 0;
-    kernels_.momentum(gradients, factor, m, segment.count, betas(segment));
-    kernels_.frozen_update(m, bucket_.precondition.data() + segment.offset, parameters, segment.count, without_decay);
-}
-
 void HostPasses::step_alone(const FactorOf& factor) {
     bucket_.layout.for_each_segment(threads_, [&](const Segment& segment) {
         alignas(64) float widened[kBlockElements];
-        step_alone(segment, segment.read_gradients(kernels_, widened), factor(*segment.tensor),
-                   bucket_.m.data() + segment.offset, segment.parameters());
+        float* const m = bucket_.m.data() + segment.offset;
+        kernels_.momentum(segment.read_gradients(kernels_, widened), factor(*segment.tensor), m, segment.count,
+                          betas(segment));
+        kernels_.frozen_update(m, bucket_.precondition.data() + segment.offset, segment.parameters(), segment.count,
+                               without_decay(segment));
         segment.write_copy(kernels_);
     });
 }

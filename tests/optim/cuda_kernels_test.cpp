@@ -83,17 +83,17 @@ TEST_CASE("a GPU's steps give the CPU's bits", "[cuda]") {
                [=](const OptimKernels& k, HostModel& h, const Segment& s) {
                    AdamUpdate without_decay = h.settings(s).update;
                    without_decay.weight_decay = 0;
-                   std::vector<float> unused_m(h.fused(1, s), h.fused(1, s) + s.count);
-                   std::vector<float> unused_parameters(s.parameters(), s.parameters() + s.count);
-                   float* const m = drifts ? unused_m.data() : h.fused(1, s);
-                   float* const parameters = drifts ? unused_parameters.data() : s.parameters();
-                   k.momentum(OwnGradients(k, s).values, h.factor(s), m, s.count, h.settings(s).betas);
-                   k.frozen_update(m, h.fused(kPrecondition, s), parameters, s.count, without_decay);
+                   const OwnGradients own(k, s);
+                   const float* const g = own.values;
+                   const AdamBetas& betas = h.settings(s).betas;
                    if (drifts) {
-                       k.drift(parameters, h.fused(0, s), h.fused(kPrecondition, s), s.count, h.fused(kOutput, s));
-                   } else {
-                       s.write_copy(k);
+                       k.drift(g, h.factor(s), h.fused(1, s), h.fused(kPrecondition, s), s.parameters(), h.fused(0, s),
+                               s.count, betas, without_decay, h.fused(kOutput, s));
+                       return;
                    }
+                   k.momentum(g, h.factor(s), h.fused(1, s), s.count, betas);
+                   k.frozen_update(h.fused(1, s), h.fused(kPrecondition, s), s.parameters(), s.count, without_decay);
+                   s.write_copy(k);
                },
                [=](const DeviceModel& d) {
                    return cuda::step_alone({d.pieces(), d.factors(), d.fused(kPrecondition), d.fused(1),

@@ -112,7 +112,7 @@ RUN(refresh) {
     k.refresh(a.f(0), a.f(1), a.f(3), a.f(2), a.count, kBetas, kUpdate, a.f(4));
 }
 RUN(drift) {
-    k.drift(a.f(0), a.f(1), a.f(2), a.count, a.f(3));
+    k.drift(a.f(0), 0.3F, a.f(1), a.f(2), a.f(3), a.f(4), a.count, kBetas, kUpdate, a.f(0));
 }
 RUN(rejoin) {
     k.rejoin(a.f(0), a.f(1), 0.01F, a.f(3), a.f(4), a.count);

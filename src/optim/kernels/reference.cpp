@@ -70,8 +70,13 @@ void refresh(const float* m, const float* m_before, const float* precondition, f
     }
 }
 
-void drift(const float* parameters, const float* anchor, const float* precondition, std::size_t count, float* out) {
-    for (std::size_t i = 0; i < count; ++i) out[i] = drift_of(parameters[i], anchor[i], precondition[i]);
+void drift(const float* gradients, float factor, const float* m, const float* precondition, const float* parameters,
+           const float* anchor, std::size_t count, const AdamBetas& betas, const AdamUpdate& update, float* out) {
+    for (std::size_t i = 0; i < count; ++i) {
+        const float m_new = first_moment(rounded::multiply(gradients[i], factor), m[i], betas);
+        const float u = preconditioned_direction(m_new, precondition[i], parameters[i], update);
+        out[i] = drift_of(stepped(parameters[i], update.lr, u), anchor[i], precondition[i]);
+    }
 }
 
 void rejoin(const float* average, const float* precondition, float decay, float* anchor, float* parameters,

@@ -193,11 +193,20 @@ void refresh(const float* m, const float* m_before, const float* precondition, f
                                       betas, update, ratios + done);
 }
 
-void drift(const float* parameters, const float* anchor, const float* precondition, std::size_t count, float* out) {
+void drift(const float* gradients, float factor, const float* m, const float* precondition, const float* parameters,
+           const float* anchor, std::size_t count, const AdamBetas& betas, const AdamUpdate& update, float* out) {
+    const Betas b(betas);
+    const Update u(update);
+    const Vector f = set(factor);
     const std::size_t done = for_each_vector(count, [&](std::size_t i) HWY_ATTR {
-        store(hn::Div(hn::Sub(load(parameters + i), load(anchor + i)), load(precondition + i)), out + i);
+        const Vector m_new = b.first_moment(hn::Mul(load(gradients + i), f), load(m + i));
+        const Vector inverse = load(precondition + i);
+        const Vector x = load(parameters + i);
+        const Vector x_new = hn::Sub(x, hn::Mul(u.lr, u.frozen_direction(m_new, inverse, x)));
+        store(hn::Div(hn::Sub(x_new, load(anchor + i)), inverse), out + i);
     });
-    reference_optim_kernels().drift(parameters + done, anchor + done, precondition + done, count - done, out + done);
+    reference_optim_kernels().drift(gradients + done, factor, m + done, precondition + done, parameters + done,
+                                    anchor + done, count - done, betas, update, out + done);
 }
 
 void rejoin(const float* average, const float* precondition, float decay, float* anchor, float* parameters,
