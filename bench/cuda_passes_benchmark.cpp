@@ -317,7 +317,8 @@ class Arena {
     DeviceArray<const std::uint32_t*> incoming_pointers_;
     DeviceArray<unsigned long long> first_;
     Model one_, several_, copied_;
-    DeviceArray<float> numbers_, sketches_, total_;
+    DeviceArray<double> numbers_;
+    DeviceArray<float> sketches_, total_;
 };
 
 bool fits(std::size_t elements) {

@@ -105,9 +105,6 @@ class FusedOptimizer : public Optimizer {
     virtual void visit_numbers(NumberVisitor&) {}
     /// Whether a training can have come to the kind's own numbers: BAD_STATE with what can't be.
     virtual Status check_numbers() const { return {}; }
-    /// What a saved momentum is multiplied by to be one, at most; and what a round's result is to become one.
-    virtual double momentum_unit() const { return 1; }
-    virtual double drift_to_momentum() const { return 0; }
     /// After a load.
     virtual void loaded() {}
     /// Bytes of what the kind keeps besides the buckets.
@@ -123,7 +120,6 @@ class FusedOptimizer : public Optimizer {
     std::uint64_t freeze_step() const { return freeze_step_; }
     const onebit_param_group_t& group_of(const Tensor& tensor) const { return settings_.groups[tensor.group]; }
     std::size_t num_tensors() const { return tensors_.size(); }
-    double tensor_lr(std::size_t tensor) const { return group_of(tensors_[tensor]).lr; }
     const std::vector<onebit_param_group_t>& groups() const { return settings_.groups; }
     /// Works out this step's updates for a v that has been updated `v_updates` times.
     void set_updates(std::uint64_t v_updates);

@@ -198,7 +198,7 @@ Status FusedOptimizer::find_factor(Round round) {
     const double norm = std::sqrt(squares) / buckets_.front().allreduce->channel().size() / settings_.gradient_scale;
     if (!std::isfinite(norm)) { // the same on every rank
         return Status::error(ONEBIT_ERROR_NONFINITE,
-                             "the squares of the gradients overflow float32: no norm to clip to");
+                             "the sketch of the gradients overflows float32: no norm to clip to");
     }
     coming_norm_ = norm;
     if (norm > config().max_grad_norm) factor_ *= config().max_grad_norm / norm;

@@ -39,7 +39,7 @@ class GradientNorm {
     std::uint64_t bytes_sent() const { return channel_->bytes_sent(); }
 
     std::size_t bytes() const {
-        return squares_.size() * sizeof(float) + sketches_.bytes() + total_.bytes() + sum_->workspace_bytes();
+        return squares_.size() * sizeof(double) + sketches_.bytes() + total_.bytes() + sum_->workspace_bytes();
     }
 
   private:
@@ -48,7 +48,7 @@ class GradientNorm {
 
     std::unique_ptr<Transport> channel_;
     Patience patience_;
-    std::vector<float> squares_;    ///< by segment
+    std::vector<double> squares_;   ///< by segment
     AlignedBuffer<float> sketches_; ///< of one bucket
     AlignedBuffer<float> total_;
     std::unique_ptr<DirectSum> sum_; ///< of total_

@@ -3,9 +3,12 @@
 #include "optim/lamb.hpp"
 
 #include <algorithm>
+#include <cfloat>
 #include <cmath>
 #include <limits>
 #include <utility>
+
+#include "optim/kernels/arithmetic.hpp"
 
 namespace onebit {
 namespace {
@@ -14,6 +17,10 @@ namespace {
 constexpr double kLeastCorrection = 0.5;
 constexpr double kMostCorrection = 4;
 constexpr double kCorrectionChange = 0.1; ///< from one step to the next
+
+// Bounds of the momentum scale k: a gradient as large as steps take, times k, leaves a message room for its errors.
+constexpr double kLeastScale = 0x1p-40;
+constexpr double kMostScale = 0x1p40;
 
 } // namespace
 
@@ -58,22 +65,14 @@ Status Lamb::check_numbers() const {
                         "number of trust ratios", layer.trust_updates));
         ONEBIT_RETURN_IF_ERROR(
             check(frozen() ? check_lr("", layer.trust).ok() : layer.trust == 1, "trust ratio", layer.trust));
-        // It is multiplied by and divided by.
-        const bool scales = frozen() ? check_gradient_scale(layer.momentum_scale, 1).ok() : layer.momentum_scale == 1;
+        const bool scales = frozen() ? layer.momentum_scale >= kLeastScale && layer.momentum_scale <= kMostScale
+                                     : layer.momentum_scale == 1;
         ONEBIT_RETURN_IF_ERROR(check(scales, "scale of a momentum", layer.momentum_scale));
         const bool corrects = frozen() ? layer.correction >= kLeastCorrection && layer.correction <= kMostCorrection
                                        : layer.correction == 1;
         ONEBIT_RETURN_IF_ERROR(check(corrects, "correction of a trust ratio", layer.correction));
-        const double step = tensor_lr(k) * layer.trust * layer.correction;
-        ONEBIT_RETURN_IF_ERROR(check(std::isfinite(static_cast<float>(step)), "step", step));
     }
     return {};
-}
-
-double Lamb::momentum_unit() const {
-    double most = 0;
-    for (const Layer& layer : layers_) most = std::max(most, 1 / layer.momentum_scale);
-    return most;
 }
 
 std::size_t Lamb::own_bytes() const {
@@ -90,7 +89,7 @@ void Lamb::update_exactly(Bucket& bucket) {
         const Tensor& tensor = *bucket.layout.tensors()[i];
         const double trust =
             trust_ratio(layers_[tensor.number], bucket.layout.segments_of_tensor(i), bucket.compresses);
-        step_sizes_[tensor.number] = static_cast<float>(group_of(tensor).lr * trust);
+        step_sizes_[tensor.number] = nearest_float(group_of(tensor).lr * trust);
     }
     bucket.passes->descend(step_of());
 }
@@ -127,7 +126,9 @@ Status Lamb::freeze_bucket(Bucket& bucket) {
     }
     for (std::size_t i = 0; i < layout.tensors().size(); ++i) {
         Layer& layer = layers_[layout.tensors()[i]->number];
-        if (config().momentum_scaling != 0 && magnitudes[i] > 0) layer.momentum_scale = mean / magnitudes[i];
+        if (config().momentum_scaling != 0 && magnitudes[i] > 0) {
+            layer.momentum_scale = std::clamp(mean / magnitudes[i], kLeastScale, kMostScale);
+        }
         if (layer.trust_updates > 0) {
             const double weight = 1 - std::pow(config().trust_beta, static_cast<double>(layer.trust_updates));
             layer.trust = layer.trust_sum / weight;
@@ -144,7 +145,7 @@ Status Lamb::freeze_bucket(Bucket& bucket) {
 
 std::unique_ptr<ValueSource> Lamb::make_source(Bucket& bucket) {
     return bucket.passes->make_momentum_source([this](const Tensor& tensor) {
-        return static_cast<float>(own_factor() * layers_[tensor.number].momentum_scale);
+        return nearest_float(own_factor() * layers_[tensor.number].momentum_scale);
     });
 }
 
@@ -156,7 +157,7 @@ void Lamb::update_compressed(Bucket& bucket) {
         const Tensor& tensor = *bucket.layout.tensors()[i];
         Layer& layer = layers_[tensor.number];
         correct(layer, group_of(tensor).weight_decay > 0, bucket.layout.segments_of_tensor(i));
-        step_sizes_[tensor.number] = static_cast<float>(group_of(tensor).lr * layer.trust * layer.correction);
+        step_sizes_[tensor.number] = nearest_float(group_of(tensor).lr * layer.trust * layer.correction);
     }
     bucket.passes->update_from_message(unscale_of(), step_of());
 }
@@ -172,7 +173,7 @@ void Lamb::correct(Layer& layer, bool decays, std::span<const Segment> segments)
         u0 += found.u0;
         least_ratio = std::min(least_ratio, found.least_ratio);
     }
-    double correction = 1.0 / least_ratio; // the greatest of D / D_fresh
+    double correction = 1 / std::max(double{least_ratio}, double{FLT_MIN}); // the greatest of D / D_fresh
     if (decays && u > 0) {
         const double share = std::min(1.0, std::sqrt(u0 / u)); // rho
         correction = share * correction + 1 - share;

@@ -38,7 +38,6 @@ class Lamb final : public FusedOptimizer {
     Status freeze_bucket(Bucket& bucket) override;
     void visit_numbers(NumberVisitor& visitor) override;
     Status check_numbers() const override;
-    double momentum_unit() const override;
     std::size_t own_bytes() const override;
 
     double trust_ratio(Layer& layer, std::span<const Segment> segments, bool remember) const;

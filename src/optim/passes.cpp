@@ -30,7 +30,7 @@ class HostPasses final : public Passes {
     }
     void adam(float factor) override;
     void invert_denominator() override;
-    void sum_squares(std::span<float> by_segment) override;
+    void sum_squares(std::span<double> by_segment) override;
     void sketch(std::span<float> sketches) override;
     std::unique_ptr<ValueSource> make_momentum_source(FactorOf factor) override;
     void update_from_message() override;
@@ -117,7 +117,7 @@ void HostPasses::invert_denominator() {
     });
 }
 
-void HostPasses::sum_squares(std::span<float> by_segment) {
+void HostPasses::sum_squares(std::span<double> by_segment) {
     bucket_.layout.for_each_segment(threads_, [&](const Segment& segment) {
         by_segment[segment.index] = kernels_.sum_squares(bucket_.sum.data() + segment.offset, segment.count);
     });

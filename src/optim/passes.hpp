@@ -77,7 +77,7 @@ class Passes {
     // What clipping needs to know; these wait.
 
     /// The sum of squares of the sum's values, segment by segment.
-    virtual void sum_squares(std::span<float> by_segment) = 0;
+    virtual void sum_squares(std::span<double> by_segment) = 0;
     /// Sketches of this rank's own gradients, kSketchBuckets for each kSketchSegments segments or part of that.
     virtual void sketch(std::span<float> sketches) = 0;
 

@@ -10,6 +10,7 @@
 #include "collectives/fingerprint.hpp"
 #include "core/hash.hpp"
 #include "core/structs.hpp"
+#include "optim/kernels/arithmetic.hpp"
 
 namespace onebit {
 namespace {
@@ -162,7 +163,9 @@ AdamBetas betas_of(const onebit_param_group_t& group) {
 
 AdamUpdate update_of(const onebit_param_group_t& group, bool bias_correction, std::uint64_t m_updates,
                      std::uint64_t v_updates) {
-    return {static_cast<float>(group.lr), static_cast<float>(group.eps), static_cast<float>(group.weight_decay),
+    constexpr double kMostEps = 0x1p125; // its inverse is a normal number: no preconditioner is 0
+    return {static_cast<float>(group.lr), static_cast<float>(std::min(group.eps, kMostEps)),
+            static_cast<float>(group.weight_decay),
             static_cast<float>(correction(bias_correction, group.beta1, m_updates)),
             static_cast<float>(correction(bias_correction, group.beta2, v_updates))};
 }

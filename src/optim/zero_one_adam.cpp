@@ -4,9 +4,12 @@
 
 #include <algorithm>
 #include <bit>
+#include <cfloat>
 #include <cmath>
 #include <limits>
 #include <span>
+
+#include "optim/kernels/arithmetic.hpp"
 
 namespace onebit {
 
@@ -84,7 +87,7 @@ Status ZeroOneAdam::check_numbers() const {
         check_state(s.steps_of_interval <= local_steps, "steps of the interval", s.steps_of_interval));
     for (const std::vector<double>* sums : {&lr_sum_, &decay_}) {
         for (const double sum : *sums) {
-            const bool possible = frozen() ? check_lr("", sum).ok() : sum == 0;
+            const bool possible = frozen() ? sum >= 0 && std::isfinite(sum) : sum == 0;
             ONEBIT_RETURN_IF_ERROR(check_state(possible, "sum of learning rates or decays", sum));
         }
     }
@@ -93,16 +96,6 @@ Status ZeroOneAdam::check_numbers() const {
         ONEBIT_RETURN_IF_ERROR(check_state(possible, "sum of learning rates", sum));
     }
     return {};
-}
-
-/// In the next round, before which L grows by one more step's.
-double ZeroOneAdam::drift_to_momentum() const {
-    double most = 0;
-    for (std::size_t g = 0; g < groups().size(); ++g) {
-        const double sum = lr_sum_[g] + groups()[g].lr;
-        if (sum > 0) most = std::max(most, 1 / sum);
-    }
-    return most;
 }
 
 // ------------------------------------------------------------------------------------------ compressed rounds ----
@@ -176,10 +169,10 @@ void ZeroOneAdam::rejoin(Bucket& bucket) {
     }
     const auto to_momentum = [this](const Tensor& tensor) {
         const double lr_sum = lr_sum_[tensor.group];
-        return lr_sum > 0 ? static_cast<float>(-1 / lr_sum) : 0.0F;
+        return lr_sum > 0 ? static_cast<float>(-std::max(1 / lr_sum, double{FLT_MIN})) : 0.0F;
     };
     bucket.passes->rejoin(to_momentum,
-                          [this](const Tensor& tensor) { return static_cast<float>(decay_[tensor.group]); });
+                          [this](const Tensor& tensor) { return nearest_float(decay_[tensor.group]); });
 }
 
 } // namespace onebit

@@ -45,7 +45,6 @@ class ZeroOneAdam final : public FusedOptimizer {
     void finish_step(Round round) override;
     void visit_numbers(NumberVisitor& visitor) override;
     Status check_numbers() const override;
-    double drift_to_momentum() const override;
     void loaded() override { mask_is_old_ = true; }
 
     Round local_round() const { return t() % schedule_.local_interval == 0 ? Round::kCompressed : Round::kLocal; }

@@ -27,7 +27,7 @@ std::vector<std::function<Status(cuda::Stream)>> all_passes(const DeviceModel& d
     float* const v = d.fused(kVariance);
     float* const precondition = d.fused(kPrecondition);
     float* const out = d.fused(kOutput);
-    float* const numbers = d.numbers();
+    double* const numbers = d.numbers();
     float* const buckets = d.sketches();
     float* const total = d.total();
     const float* const factors = d.factors();

@@ -58,19 +58,20 @@ struct Values {
     std::vector<std::uint32_t> gradients; ///< in the tensors' own types
     std::vector<std::uint32_t> copies;
     std::array<std::vector<float>, 5> fused;
-    std::vector<float> numbers; ///< one per piece
+    std::vector<double> numbers; ///< one per piece
     std::vector<float> sketches;
     std::vector<float> total;
 };
 
 /// NaNs are alike: a GPU's have other payloads.
-inline bool same_bits(std::vector<float> a, std::vector<float> b) {
+template <typename Real>
+bool same_bits(std::vector<Real> a, std::vector<Real> b) {
     for (auto* values : {&a, &b}) {
-        for (float& x : *values) {
-            if (std::isnan(x)) x = std::numeric_limits<float>::quiet_NaN();
+        for (Real& x : *values) {
+            if (std::isnan(x)) x = std::numeric_limits<Real>::quiet_NaN();
         }
     }
-    return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+    return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(Real)) == 0;
 }
 
 inline bool operator==(const Values& a, const Values& b) {
@@ -119,7 +120,7 @@ class HostModel {
         for (const Tensor& tensor : tensors_) pointers.push_back(&tensor);
         layout = Layout(pointers, ranks);
         chunks = partition(elements, ranks);
-        values.numbers.assign(layout.segments().size() + kGuards, 77.0F);
+        values.numbers.assign(layout.segments().size() + kGuards, 77.0);
         values.sketches.assign(sketches() * kSketchBuckets + kGuards, 77.0F);
         values.total.assign(kSketchBuckets + kGuards, 77.0F);
     }
@@ -197,7 +198,7 @@ class DeviceModel {
 
     cuda::Pieces pieces() const { return {pieces_.data(), host_.layout.segments().size(), settings_.data()}; }
     float* fused(std::size_t array) const { return fused_[array].data() + 1; }
-    float* numbers() const { return numbers_.data(); }
+    double* numbers() const { return numbers_.data(); }
     float* sketches() const { return sketches_.data(); }
     float* total() const { return total_.data(); }
     /// One for each tensor, as HostModel::factor has them; the first is one that all share, too.
@@ -273,7 +274,7 @@ class DeviceModel {
     DeviceArray<std::uint32_t> gradients_;
     DeviceArray<std::uint32_t> copies_;
     std::array<DeviceArray<float>, 5> fused_;
-    DeviceArray<float> numbers_;
+    DeviceArray<double> numbers_;
     DeviceArray<float> sketches_;
     DeviceArray<float> total_;
     DeviceArray<cuda::GroupSettings> settings_;

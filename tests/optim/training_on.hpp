@@ -73,8 +73,10 @@ struct Model {
 class TrainingOn {
   public:
     TrainingOn(onebit_memory_t memory, onebit_comm_t comm, const Model& model, RankLog& log)
+        : TrainingOn(memory, comm, model, initial_parameters(model.count()), log) {}
+    TrainingOn(onebit_memory_t memory, onebit_comm_t comm, const Model& model, const std::vector<float>& start,
+               RankLog& log)
         : log_(log), memory_(memory), model_(model) {
-        const std::vector<float> start = initial_parameters(model.count());
         std::size_t offset = 0;
         std::vector<onebit_tensor_t> tensors;
         for (const TensorKind& kind : model.tensors) {

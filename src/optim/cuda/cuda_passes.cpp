@@ -177,7 +177,7 @@ void CudaPasses::invert_denominator() {
     note(cuda::invert_denominator({pieces(), bucket_.precondition.data(), bucket_.precondition.data()}, stream_));
 }
 
-void CudaPasses::sum_squares(std::span<float> by_segment) {
+void CudaPasses::sum_squares(std::span<double> by_segment) {
     note(cuda::sum_squares({pieces(), bucket_.sum.data(), numbers_there_.data()}, stream_));
     memory_.copy(by_segment.data(), numbers_there_.data(), numbers_there_.bytes());
 }
@@ -302,9 +302,9 @@ void CudaPasses::find_direction(float factor, std::span<Findings> findings) {
     note(cuda::moments({pieces(), u, factor_there_.data(), bucket_.m.data(), bucket_.v.data()}, stream_));
     note(cuda::direction({pieces(), bucket_.m.data(), bucket_.v.data(), u}, stream_));
     note(cuda::sum_squares({pieces(), u, numbers_there_.data()}, stream_));
-    take_numbers([&](std::size_t i, float squares) { findings[i].u = squares; });
+    take_numbers([&](std::size_t i, double squares) { findings[i].u = squares; });
     note(cuda::sum_squares({pieces(), nullptr, numbers_there_.data()}, stream_));
-    take_numbers([&](std::size_t i, float squares) { findings[i].x = squares; });
+    take_numbers([&](std::size_t i, double squares) { findings[i].x = squares; });
 }
 
 void CudaPasses::descend(const FactorOf& step) {
@@ -313,7 +313,7 @@ void CudaPasses::descend(const FactorOf& step) {
 
 void CudaPasses::find_magnitudes(std::span<Findings> findings) {
     note(cuda::sum_squares({pieces(), bucket_.m.data(), numbers_there_.data()}, stream_));
-    take_numbers([&](std::size_t i, float squares) { findings[i].x = squares; });
+    take_numbers([&](std::size_t i, double squares) { findings[i].x = squares; });
 }
 
 void CudaPasses::begin_messages(const FactorOf& scale) {
@@ -336,11 +336,11 @@ void CudaPasses::look_at_messages(const FactorOf& unscale, std::span<Findings> f
     note(cuda::multiply({pieces(), m_before, factor, m_before}, stream_));
     note(cuda::refresh({pieces(), m, m_before, bucket_.precondition.data(), bucket_.v_fresh.data(), work}, stream_));
     note(cuda::least({pieces(), work, numbers_there_.data()}, stream_));
-    take_numbers([&](std::size_t i, float least) { findings[i].least_ratio = least; });
+    take_numbers([&](std::size_t i, double least) { findings[i].least_ratio = static_cast<float>(least); });
     for (const bool with_decay : {false, true}) {
         note(cuda::frozen_direction({pieces(), m, bucket_.precondition.data(), work, with_decay}, stream_));
         note(cuda::sum_squares({pieces(), work, numbers_there_.data()}, stream_));
-        take_numbers([&](std::size_t i, float squares) { (with_decay ? findings[i].u : findings[i].u0) = squares; });
+        take_numbers([&](std::size_t i, double squares) { (with_decay ? findings[i].u : findings[i].u0) = squares; });
     }
 }
 

@@ -87,7 +87,7 @@ class CudaPasses final : public Passes {
     bool encoder_looks() const override;
     void adam(float factor) override;
     void invert_denominator() override;
-    void sum_squares(std::span<float> by_segment) override;
+    void sum_squares(std::span<double> by_segment) override;
     void sketch(std::span<float> sketches) override;
     std::unique_ptr<ValueSource> make_momentum_source(FactorOf factor) override;
     void prepare_source() override;
@@ -156,8 +156,8 @@ class CudaPasses final : public Passes {
 
     AlignedBuffer<std::size_t> first_piece_there_; ///< by block, and one past the last
 
-    AlignedBuffer<float> numbers_there_; ///< by piece
-    std::vector<float> numbers_;
+    AlignedBuffer<double> numbers_there_; ///< by piece
+    std::vector<double> numbers_;
     AlignedBuffer<float> sketches_;
     AlignedBuffer<float> m_before_; ///< LAMB's, of the messages but the last
     AlignedBuffer<float> work_;     ///< likewise

@@ -2,7 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <bit>
+#include <cfloat>
 #include <cstddef>
 #include <cstdint>
 
@@ -12,6 +14,22 @@
 
 /// What CPU and GPU share of the optimizers: each formula of docs/OPTIMIZERS.md for one element.
 namespace onebit {
+
+// ---- Bounds ----
+
+/// The nearest finite float: an infinity, which stands for an overflow, becomes the largest one. A NaN stays one.
+ONEBIT_HOST_DEVICE inline float saturated(float x) {
+    const float at_least = x < -FLT_MAX ? -FLT_MAX : x;
+    return at_least > FLT_MAX ? FLT_MAX : at_least;
+}
+/// The same of a number of the host's.
+inline float nearest_float(double x) {
+    return static_cast<float>(std::clamp(x, -double{FLT_MAX}, double{FLT_MAX}));
+}
+
+ONEBIT_HOST_DEVICE inline float saturated_product(float a, float b) {
+    return saturated(rounded::multiply(a, b));
+}
 
 // ---- Moments ----
 
@@ -24,19 +42,25 @@ ONEBIT_HOST_DEVICE inline float second_moment(float g, float v, const AdamBetas&
                         rounded::multiply(betas.one_minus_beta2, rounded::multiply(g, g)));
 }
 
-/// The gradient that made m of m_before.
+/// The gradient that made m of m_before. It may overflow: no rank has had that gradient.
 ONEBIT_HOST_DEVICE inline float gradient_between(float m_before, float m, const AdamBetas& betas) {
     return rounded::divide(rounded::subtract(m, rounded::multiply(betas.beta1, m_before)), betas.one_minus_beta1);
 }
 
-// ---- Updates ----
+/// 1-bit LAMB's fresh variance.
+ONEBIT_HOST_DEVICE inline float fresh_moment(float m_before, float m, float v_fresh, const AdamBetas& betas) {
+    return saturated(second_moment(gradient_between(m_before, m, betas), v_fresh, betas));
+}
+
+// ---- Updates: each result is finite where all arguments are ----
 
 ONEBIT_HOST_DEVICE inline float denominator(float v, const AdamUpdate& update) {
     return rounded::add(rounded::sqrt(rounded::multiply(v, update.correct_v)), update.eps);
 }
 
+/// u may have overflowed, and so may the decay, to the other side.
 ONEBIT_HOST_DEVICE inline float with_decay(float u, float parameter, const AdamUpdate& update) {
-    return rounded::add(u, rounded::multiply(update.weight_decay, parameter));
+    return saturated(rounded::add(saturated(u), rounded::multiply(update.weight_decay, parameter)));
 }
 
 /// u of Adam.
@@ -53,18 +77,19 @@ ONEBIT_HOST_DEVICE inline float preconditioned_direction(float m, float precondi
 
 /// A parameter after a step in direction u.
 ONEBIT_HOST_DEVICE inline float stepped(float parameter, float step, float u) {
-    return rounded::subtract(parameter, rounded::multiply(step, u));
+    return saturated(rounded::subtract(parameter, rounded::multiply(step, u)));
 }
 
-/// 0/1 Adam's local change, in units of momentum.
+/// 0/1 Adam's local change, in units of momentum. A masked element's preconditioner is 0; all others are normal numbers.
 ONEBIT_HOST_DEVICE inline float drift_of(float parameter, float anchor, float precondition) {
-    return rounded::divide(rounded::subtract(parameter, anchor), precondition);
+    const float divisor = precondition > FLT_MIN ? precondition : FLT_MIN;
+    return saturated(rounded::divide(rounded::subtract(parameter, anchor), divisor));
 }
 
 /// And the anchor that the ranks meet at.
 ONEBIT_HOST_DEVICE inline float rejoined(float anchor, float average, float precondition, float decay) {
-    return rounded::subtract(rounded::add(anchor, rounded::multiply(average, precondition)),
-                             rounded::multiply(decay, anchor));
+    const float moved = saturated(rounded::add(anchor, rounded::multiply(average, precondition)));
+    return saturated(rounded::subtract(moved, rounded::multiply(decay, anchor)));
 }
 
 // ---- Sketches ----
@@ -107,16 +132,20 @@ ONEBIT_HOST_DEVICE inline std::uint16_t narrowed_float16(float value) {
         const float sum = rounded::add(std::bit_cast<float>(magnitude), 0.5F);
         half = std::bit_cast<std::uint32_t>(sum) - (126U << 23);
     }
-    if (magnitude >= 0x477ff000U) half = 0x7c00U; // from 65520 on
+    if (magnitude >= 0x477ff000U) half = 0x7bffU; // from 65520 on: the largest finite number, 65504
+    if (magnitude >= 0x7f800000U) half = 0x7c00U; // infinity
     if (magnitude > 0x7f800000U) half = 0x7e00U;  // NaN
     return static_cast<std::uint16_t>((bits >> 16 & 0x8000U) | half);
 }
 
 ONEBIT_HOST_DEVICE inline std::uint16_t narrowed_bfloat16(float value) {
     const auto bits = std::bit_cast<std::uint32_t>(value);
-    const bool nan = (bits & 0x7fffffffU) > 0x7f800000U;
-    const std::uint32_t rounded_up = bits + 0x7fffU + (bits >> 16 & 1U);
-    return static_cast<std::uint16_t>(nan ? bits >> 16 | 0x40U : rounded_up >> 16);
+    const std::uint32_t magnitude = bits & 0x7fffffffU;
+    std::uint32_t bfloat = (bits + 0x7fffU + (bits >> 16 & 1U)) >> 16;
+    if (magnitude >= 0x7f7f8000U) bfloat = (bits >> 16 & 0x8000U) | 0x7f7fU; // nearer to 2^128: the largest finite number
+    if (magnitude >= 0x7f800000U) bfloat = bits >> 16;                       // infinity
+    if (magnitude > 0x7f800000U) bfloat = bits >> 16 | 0x40U;                // NaN
+    return static_cast<std::uint16_t>(bfloat);
 }
 
 } // namespace onebit

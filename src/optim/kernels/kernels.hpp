@@ -23,7 +23,7 @@ struct AdamBetas {
 /// What an update needs besides the moments: m and v are multiplied by their corrections first.
 struct AdamUpdate {
     float lr = 0;
-    float eps = 0;
+    float eps = 0; ///< at most 2^125, so that no preconditioner is 0
     float weight_decay = 0;
     float correct_m = 1;
     float correct_v = 1;
@@ -49,6 +49,9 @@ struct OptimKernels {
 #include "optim/kernels/kernels.def"
 #undef ONEBIT_OPTIM_KERNEL
 };
+
+/// The sum of squares in double, in the lanes of sum_squares.
+double sum_squares_in_double(const float* values, std::size_t count);
 
 /// The readable scalar version.
 const OptimKernels& reference_optim_kernels();

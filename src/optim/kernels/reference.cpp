@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "compress/sign/arithmetic.hpp"
 #include "optim/kernels/arithmetic.hpp"
 #include "optim/kernels/kernels.hpp"
 
@@ -65,7 +66,7 @@ void descend(const float* u, float step, float* parameters, std::size_t count) {
 void refresh(const float* m, const float* m_before, const float* precondition, float* v_fresh, std::size_t count,
              const AdamBetas& betas, const AdamUpdate& update, float* ratios) {
     for (std::size_t i = 0; i < count; ++i) {
-        v_fresh[i] = second_moment(gradient_between(m_before[i], m[i], betas), v_fresh[i], betas);
+        v_fresh[i] = fresh_moment(m_before[i], m[i], v_fresh[i], betas);
         ratios[i] = rounded::multiply(precondition[i], denominator(v_fresh[i], update));
     }
 }
@@ -88,17 +89,23 @@ void rejoin(const float* average, const float* precondition, float decay, float*
 }
 
 void multiply(const float* values, float factor, std::size_t count, float* out) {
-    for (std::size_t i = 0; i < count; ++i) out[i] = rounded::multiply(factor, values[i]);
+    for (std::size_t i = 0; i < count; ++i) out[i] = saturated_product(factor, values[i]);
 }
 
-float sum_squares(const float* values, std::size_t count) {
+template <typename Real>
+Real sum_squares_as(const float* values, std::size_t count) {
     constexpr std::size_t kLanes = 32;
-    float lanes[kLanes] = {};
-    for (std::size_t i = 0; i < count; ++i) lanes[i % kLanes] += values[i] * values[i];
+    Real lanes[kLanes] = {};
+    for (std::size_t i = 0; i < count; ++i) lanes[i % kLanes] += addend_of<Real>(values[i], ONEBIT_SCALE_L2);
     for (std::size_t half = kLanes / 2; half > 0; half /= 2) {
         for (std::size_t k = 0; k < half; ++k) lanes[k] += lanes[k + half];
     }
     return lanes[0];
+}
+
+double sum_squares(const float* values, std::size_t count) {
+    const auto sum = sum_squares_as<float>(values, count);
+    return is_trusted(sum) ? sum : sum_squares_in_double(values, count);
 }
 
 float least(const float* values, std::size_t count) {
@@ -128,6 +135,10 @@ void narrow_bfloat16(const float* values, std::size_t count, std::uint16_t* out)
 }
 
 } // namespace
+
+double sum_squares_in_double(const float* values, std::size_t count) {
+    return sum_squares_as<double>(values, count);
+}
 
 const OptimKernels& reference_optim_kernels() {
     static constexpr OptimKernels kKernels = {

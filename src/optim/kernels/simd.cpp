@@ -7,9 +7,11 @@
 
 #include <algorithm>
 #include <array>
+#include <cfloat>
 #include <cstring>
 #include <vector>
 
+#include "compress/sign/arithmetic.hpp"
 #include "core/simd_targets.hpp" // must come before Highway
 #include "optim/kernels/kernels.hpp"
 
@@ -57,6 +59,30 @@ HWY_INLINE Vector set(float x) {
     return hn::Set(Tag(), x);
 }
 
+/// The smaller and the larger; of a NaN in the second place, that NaN, whatever the instruction set does.
+HWY_INLINE Vector lesser(Vector bound, Vector x) {
+#if HWY_ARCH_X86
+    return hn::Min(bound, x);
+#else
+    return hn::IfThenElse(hn::Lt(bound, x), bound, x);
+#endif
+}
+HWY_INLINE Vector greater(Vector bound, Vector x) {
+#if HWY_ARCH_X86
+    return hn::Max(bound, x);
+#else
+    return hn::IfThenElse(hn::Gt(bound, x), bound, x);
+#endif
+}
+
+/// arithmetic.hpp's.
+HWY_INLINE Vector saturated(Vector x) {
+    return lesser(set(FLT_MAX), greater(set(-FLT_MAX), x));
+}
+HWY_INLINE Vector stepped(Vector x, Vector step, Vector u) {
+    return saturated(hn::Sub(x, hn::Mul(step, u)));
+}
+
 /// AdamBetas in registers, and what is done with them.
 struct Betas {
     explicit HWY_INLINE Betas(const AdamBetas& betas)
@@ -85,11 +111,14 @@ struct Update {
           correct_v(set(update.correct_v)) {}
 
     HWY_INLINE Vector denominator(Vector v) const { return hn::Add(hn::Sqrt(hn::Mul(v, correct_v)), eps); }
+    HWY_INLINE Vector with_decay(Vector u, Vector x) const {
+        return saturated(hn::Add(saturated(u), hn::Mul(weight_decay, x)));
+    }
     HWY_INLINE Vector direction(Vector m, Vector v, Vector x) const {
-        return hn::Add(hn::Div(hn::Mul(m, correct_m), denominator(v)), hn::Mul(weight_decay, x));
+        return with_decay(hn::Div(hn::Mul(m, correct_m), denominator(v)), x);
     }
     HWY_INLINE Vector frozen_direction(Vector m, Vector precondition, Vector x) const {
-        return hn::Add(hn::Mul(hn::Mul(m, correct_m), precondition), hn::Mul(weight_decay, x));
+        return with_decay(hn::Mul(hn::Mul(m, correct_m), precondition), x);
     }
 
     Vector lr, eps, weight_decay, correct_m, correct_v;
@@ -107,7 +136,7 @@ void adam(const float* gradients, float factor, float* m, float* v, float* param
         const Vector x = load(parameters + i);
         store(m_new, m + i);
         store(v_new, v + i);
-        store(hn::Sub(x, hn::Mul(u.lr, u.direction(m_new, v_new, x))), parameters + i);
+        store(stepped(x, u.lr, u.direction(m_new, v_new, x)), parameters + i);
     });
     reference_optim_kernels().adam(gradients + done, factor, m + done, v + done, parameters + done, count - done, betas,
                                    update);
@@ -165,8 +194,7 @@ void frozen_update(const float* m, const float* precondition, float* parameters,
     const Update u(update);
     const std::size_t done = for_each_vector(count, [&](std::size_t i) HWY_ATTR {
         const Vector x = load(parameters + i);
-        const Vector direction = u.frozen_direction(load(m + i), load(precondition + i), x);
-        store(hn::Sub(x, hn::Mul(u.lr, direction)), parameters + i);
+        store(stepped(x, u.lr, u.frozen_direction(load(m + i), load(precondition + i), x)), parameters + i);
     });
     reference_optim_kernels().frozen_update(m + done, precondition + done, parameters + done, count - done, update);
 }
@@ -174,7 +202,7 @@ void frozen_update(const float* m, const float* precondition, float* parameters,
 void descend(const float* u, float step, float* parameters, std::size_t count) {
     const Vector s = set(step);
     const std::size_t done = for_each_vector(count, [&](std::size_t i) HWY_ATTR {
-        store(hn::Sub(load(parameters + i), hn::Mul(s, load(u + i))), parameters + i);
+        store(stepped(load(parameters + i), s, load(u + i)), parameters + i);
     });
     reference_optim_kernels().descend(u + done, step, parameters + done, count - done);
 }
@@ -185,7 +213,7 @@ void refresh(const float* m, const float* m_before, const float* precondition, f
     const Update u(update);
     const std::size_t done = for_each_vector(count, [&](std::size_t i) HWY_ATTR {
         const Vector change = hn::Sub(load(m + i), hn::Mul(b.beta1, load(m_before + i)));
-        const Vector v_new = b.second_moment(hn::Div(change, b.one_minus_beta1), load(v_fresh + i));
+        const Vector v_new = saturated(b.second_moment(hn::Div(change, b.one_minus_beta1), load(v_fresh + i)));
         store(v_new, v_fresh + i);
         store(hn::Mul(load(precondition + i), u.denominator(v_new)), ratios + i);
     });
@@ -202,8 +230,9 @@ void drift(const float* gradients, float factor, const float* m, const float* pr
         const Vector m_new = b.first_moment(hn::Mul(load(gradients + i), f), load(m + i));
         const Vector inverse = load(precondition + i);
         const Vector x = load(parameters + i);
-        const Vector x_new = hn::Sub(x, hn::Mul(u.lr, u.frozen_direction(m_new, inverse, x)));
-        store(hn::Div(hn::Sub(x_new, load(anchor + i)), inverse), out + i);
+        const Vector x_new = stepped(x, u.lr, u.frozen_direction(m_new, inverse, x));
+        const Vector divisor = greater(set(FLT_MIN), inverse);
+        store(saturated(hn::Div(hn::Sub(x_new, load(anchor + i)), divisor)), out + i);
     });
     reference_optim_kernels().drift(gradients + done, factor, m + done, precondition + done, parameters + done,
                                     anchor + done, count - done, betas, update, out + done);
@@ -215,7 +244,7 @@ void rejoin(const float* average, const float* precondition, float decay, float*
     const std::size_t done = for_each_vector(count, [&](std::size_t i) HWY_ATTR {
         const Vector old = load(anchor + i);
         const Vector step = hn::Mul(load(average + i), load(precondition + i));
-        const Vector met = hn::Sub(hn::Add(old, step), hn::Mul(d, old));
+        const Vector met = saturated(hn::Sub(saturated(hn::Add(old, step)), hn::Mul(d, old)));
         store(met, anchor + i);
         store(met, parameters + i);
     });
@@ -226,7 +255,7 @@ void rejoin(const float* average, const float* precondition, float decay, float*
 void multiply(const float* values, float factor, std::size_t count, float* out) {
     const Vector f = set(factor);
     const std::size_t done =
-        for_each_vector(count, [&](std::size_t i) HWY_ATTR { store(hn::Mul(f, load(values + i)), out + i); });
+        for_each_vector(count, [&](std::size_t i) HWY_ATTR { store(saturated(hn::Mul(f, load(values + i))), out + i); });
     reference_optim_kernels().multiply(values + done, factor, count - done, out + done);
 }
 
@@ -246,7 +275,7 @@ HWY_INLINE void for_each_group(const float* values, std::size_t count, const Bod
     }
 }
 
-float sum_squares(const float* values, std::size_t count) {
+double sum_squares(const float* values, std::size_t count) {
     const Tag d;
     std::array<Vector, kRegisters> sum;
     for (Vector& s : sum) s = hn::Zero(d);
@@ -257,7 +286,7 @@ float sum_squares(const float* values, std::size_t count) {
     for (std::size_t half = kSumLanes / 2; half > 0; half /= 2) {
         for (std::size_t i = 0; i < half; ++i) lanes[i] += lanes[i + half];
     }
-    return lanes[0];
+    return is_trusted(lanes[0]) ? lanes[0] : sum_squares_in_double(values, count);
 }
 
 float least(const float* values, std::size_t count) {
@@ -338,7 +367,8 @@ void narrow_float16(const float* values, std::size_t count, std::uint16_t* out) 
             hn::Sub(hn::BitCast(b, hn::Add(hn::BitCast(d, magnitude), hn::Set(d, 0.5F))), bits(126U << 23));
         Bits half = hn::ShiftRight<13>(hn::Add(hn::Add(magnitude, bits(0xfffU - (112U << 23))), odd));
         half = hn::IfThenElse(hn::Lt(magnitude, bits(113U << 23)), subnormal, half);
-        half = hn::IfThenElse(hn::Gt(magnitude, bits(0x477fefffU)), bits(0x7c00U), half);
+        half = hn::IfThenElse(hn::Gt(magnitude, bits(0x477fefffU)), bits(0x7bffU), half);
+        half = hn::IfThenElse(hn::Gt(magnitude, bits(0x7f7fffffU)), bits(0x7c00U), half);
         half = hn::IfThenElse(hn::Gt(magnitude, bits(0x7f800000U)), bits(0x7e00U), half);
         store_halves(hn::Or(hn::And(hn::ShiftRight<16>(x), bits(0x8000U)), half), out + i);
     });
@@ -351,9 +381,13 @@ void narrow_bfloat16(const float* values, std::size_t count, std::uint16_t* out)
     const std::size_t done = for_each_vector(count, [&](std::size_t i) HWY_ATTR {
         const Bits x = hn::BitCast(b, load(values + i));
         const Bits high = hn::ShiftRight<16>(x);
-        const Bits rounded = hn::ShiftRight<16>(hn::Add(hn::Add(x, bits(0x7fffU)), hn::And(high, bits(1))));
-        const auto nan = hn::Gt(hn::And(x, bits(0x7fffffffU)), bits(0x7f800000U));
-        store_halves(hn::IfThenElse(nan, hn::Or(high, bits(0x40U)), rounded), out + i);
+        const Bits magnitude = hn::And(x, bits(0x7fffffffU));
+        const Bits most = hn::Or(hn::And(high, bits(0x8000U)), bits(0x7f7fU));
+        Bits bfloat = hn::ShiftRight<16>(hn::Add(hn::Add(x, bits(0x7fffU)), hn::And(high, bits(1))));
+        bfloat = hn::IfThenElse(hn::Gt(magnitude, bits(0x7f7f7fffU)), most, bfloat);
+        bfloat = hn::IfThenElse(hn::Gt(magnitude, bits(0x7f7fffffU)), high, bfloat);
+        bfloat = hn::IfThenElse(hn::Gt(magnitude, bits(0x7f800000U)), hn::Or(high, bits(0x40U)), bfloat);
+        store_halves(bfloat, out + i);
     });
     reference_optim_kernels().narrow_bfloat16(values + done, count - done, out + done);
 }

@@ -54,7 +54,7 @@ ONEBIT_DEVICE void run(const Thread& thread, const CompressedUpdateArguments& ar
     const AdamUpdate update = settings_of(piece, arguments.pieces).update;
     const float step = given(arguments.steps, piece, update.lr);
     const Messages& messages = arguments.messages;
-    const float magnitude = rounded::multiply(scale_of(messages, piece), given(arguments.factors, piece, 1.0F));
+    const float magnitude = saturated_product(scale_of(messages, piece), given(arguments.factors, piece, 1.0F));
     const float* const precondition = arguments.precondition + piece.offset;
     const auto load = [&](unsigned i) {
         return CompressedElement{load_message(messages, piece, i), precondition[i], piece.parameters[i]};
@@ -160,7 +160,7 @@ ONEBIT_DEVICE void run(const Thread& thread, const RejoinArguments& arguments, S
     for_each_element(thread, piece, load, [&](unsigned i, const RejoinElement& old) {
         const float average = decoded(old.words, piece, i, magnitude);
         const float met = rejoined(old.anchor, average, old.precondition, decay);
-        if (to_momentum != 0) m[i] = rounded::multiply(to_momentum, average);
+        if (to_momentum != 0) m[i] = saturated_product(to_momentum, average);
         anchor[i] = met;
         write_parameter(piece, i, met);
     });
@@ -272,8 +272,7 @@ ONEBIT_DEVICE void run(const Thread& thread, const RefreshArguments& arguments, 
     float* const ratios = arguments.ratios + piece.offset;
     const auto load = [&](unsigned i) { return RefreshElement{m[i], m_before[i], precondition[i], v_fresh[i]}; };
     for_each_element(thread, piece, load, [&](unsigned i, const RefreshElement& old) {
-        const float g = gradient_between(old.m_before, old.m, settings.betas);
-        const float fresh = second_moment(g, old.v_fresh, settings.betas);
+        const float fresh = fresh_moment(old.m_before, old.m, old.v_fresh, settings.betas);
         v_fresh[i] = fresh;
         ratios[i] = rounded::multiply(old.precondition, denominator(fresh, settings.update));
     });
@@ -286,7 +285,7 @@ ONEBIT_DEVICE void run(const Thread& thread, const MultiplyArguments& arguments,
     const float* const values = arguments.values + piece.offset;
     float* const out = arguments.out + piece.offset;
     const auto load = [&](unsigned i) { return values[i]; };
-    for_each_element(thread, piece, load, [&](unsigned i, float value) { out[i] = rounded::multiply(factor, value); });
+    for_each_element(thread, piece, load, [&](unsigned i, float value) { out[i] = saturated_product(factor, value); });
 }
 
 template <typename Thread>
@@ -308,8 +307,9 @@ ONEBIT_DEVICE void run(const Thread& thread, const SumSquaresArguments& argument
     for (unsigned g = 0; g < kGroups; ++g) scratch.values[share.at(g)] = values[g];
     thread.sync();
     if (thread.warp() != 0) return;
-    const float sum = total_of<float>(thread, scratch.values, ONEBIT_SCALE_L2);
-    if (thread.lane() == 0) arguments.sums[thread.block()] = sum;
+    const float float_sum = thread.shuffle(total_of<float>(thread, scratch.values, ONEBIT_SCALE_L2), 0);
+    const double sum = is_trusted(float_sum) ? float_sum : total_of<double>(thread, scratch.values, ONEBIT_SCALE_L2);
+    if (thread.lane() == 0) arguments.numbers[thread.block()] = sum;
 }
 
 template <typename Thread>
@@ -331,7 +331,7 @@ ONEBIT_DEVICE void run(const Thread& thread, const LeastArguments& arguments, Sc
     }
 #pragma unroll
     for (unsigned half = kLanes / 2; half > 0; half /= 2) least = std::fmin(least, thread.shuffle_down(least, half));
-    if (thread.lane() == 0) arguments.least[thread.block()] = least;
+    if (thread.lane() == 0) arguments.numbers[thread.block()] = least;
 }
 
 } // namespace onebit::cuda

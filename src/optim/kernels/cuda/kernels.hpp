@@ -205,13 +205,13 @@ struct NarrowArguments {
 struct SumSquaresArguments {
     Pieces pieces;
     const float* values; ///< fused; NULL: the parameters
-    float* sums;         ///< one per piece
+    double* numbers;     ///< one per piece
 };
 
 struct LeastArguments {
     Pieces pieces;
     const float* values; ///< fused; no NaNs
-    float* least;        ///< one per piece
+    double* numbers;     ///< one per piece
 };
 
 // ---- Sketches ----
