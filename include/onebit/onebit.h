@@ -502,7 +502,8 @@ typedef struct onebit_tensor {
     const void* gradients;           /* read by each step; NULL: to be given by onebit_optimizer_set_gradients */
     onebit_datatype_t gradient_type; /* of gradients */
     onebit_datatype_t copy_type;     /* of copy */
-    void* copy;                      /* NULL, or where each step writes the parameters, rounded to copy_type */
+    void* copy;                      /* NULL, or where each step writes the parameters, rounded to copy_type; a finite
+                                        parameter's copy is finite */
     const char* name;                /* for messages; may be NULL; copied */
 } onebit_tensor_t;
 
@@ -602,6 +603,8 @@ ONEBIT_API onebit_status_t onebit_optimizer_create(onebit_comm_t comm, const one
 /* One step with the gradients as they now are. Collective; blocks. A NaN or an infinity in any rank's gradients gives
  * NONFINITE on every rank and changes nothing (info.skipped counts it): a dynamic loss scale can go on from there. So
  * does a gradient whose square, once it is divided by the gradient scale, overflows float32: from 1.8e19 on.
+ * A step that returns SUCCESS leaves finite parameters, copies and state, if parameters and gradients were finite: a
+ * result that overflows becomes the largest finite number of its type (docs/OPTIMIZERS.md, "Overflow").
  * A step counts on all tensors or on none, whatever it exchanges them in. One that fails has changed no parameter,
  * copy, moment, schedule or count (but info.skipped, info.cancelled), with three exceptions:
  *   - Where finite values and the error together overflow float32 (NONFINITE on every rank) and bucket_size is 0, the

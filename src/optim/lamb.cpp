@@ -144,9 +144,8 @@ Status Lamb::freeze_bucket(Bucket& bucket) {
 // ------------------------------------------------------------------------------------------------ compression ----
 
 std::unique_ptr<ValueSource> Lamb::make_source(Bucket& bucket) {
-    return bucket.passes->make_momentum_source([this](const Tensor& tensor) {
-        return nearest_float(own_factor() * layers_[tensor.number].momentum_scale);
-    });
+    return bucket.passes->make_momentum_source(
+        [this](const Tensor& tensor) { return nearest_float(own_factor() * layers_[tensor.number].momentum_scale); });
 }
 
 void Lamb::update_compressed(Bucket& bucket) {

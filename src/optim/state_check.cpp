@@ -175,8 +175,9 @@ double FusedOptimizer::greatest_mean(double onebit_param_group_t::*beta, std::ui
     return share * double{std::numeric_limits<float>::max()};
 }
 
-/// That moments are what means of gradients can be, and preconditioners no 0 but where elements are masked: then all that
-/// steps make of these values is finite. (0/1 Adam's momentum is bounded by what floats have, once the ranks have met.)
+/// That moments are what means of gradients can be, and preconditioners no 0 but where elements are masked: then all
+/// that steps make of these values is finite. (0/1 Adam's momentum is bounded by what floats have, once the ranks have
+/// met.)
 Status FusedOptimizer::check_magnitudes(const BucketArrays& arrays, std::uint32_t number) const {
     const double most_m = greatest_mean(&onebit_param_group_t::beta1, steps_);
     const double most_v =

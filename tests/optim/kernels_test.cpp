@@ -5,6 +5,7 @@
 
 #include "optim/kernels/kernels.hpp"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <catch2/catch.hpp>
@@ -52,6 +53,8 @@ struct Arrays {
                 return std::bit_cast<float>(std::bit_cast<std::uint32_t>(x) & 0x807fffffU); // subnormal
             case 4:
                 return x * 1e9F;
+            case 5:
+                return std::clamp(x, -1.0F, 1.0F) * 1e38F; // much that is made of it overflows
             default:
                 return x;
         }
@@ -204,10 +207,13 @@ TEST_CASE("16-bit formats: every value there and back, and what lies between the
             CHECK(wrong == 0);
         }
         const float edges[] = {65519.99F, 65520.0F, 1e30F, std::numeric_limits<float>::infinity()};
+        const float brain_edges[] = {-3.3953138e38F, -std::numeric_limits<float>::max(), edges[3], -edges[3]};
         std::uint16_t halves[4];
         kernels->narrow_float16(edges, 4, halves);
         CHECK(halves[0] == 0x7bff);
         CHECK((halves[1] == 0x7bff && halves[2] == 0x7bff && halves[3] == 0x7c00)); // finite ones stay finite
+        kernels->narrow_bfloat16(brain_edges, 4, halves);
+        CHECK((halves[0] == 0xff7f && halves[1] == 0xff7f && halves[2] == 0x7f80 && halves[3] == 0xff80));
         CHECK(1.0F == [&] {
             const std::uint16_t one = 0x3c00;
             float out = 0;
@@ -216,6 +222,60 @@ TEST_CASE("16-bit formats: every value there and back, and what lies between the
         }());
     }
     std::fesetenv(&own);
+}
+
+TEST_CASE("what overflows becomes the largest float, and NaNs stay", "[kernels]") {
+    constexpr float most = std::numeric_limits<float>::max();
+    constexpr std::size_t count = 77; // whole vectors and a rest
+    for (const OptimKernels* kernels : available_optim_kernels()) {
+        CAPTURE(kernels->name);
+        const auto all_are = [](const std::vector<float>& values, float value) {
+            return std::ranges::all_of(values, [=](float x) { return x == value; });
+        };
+        std::vector<float> x(count, -most);
+        kernels->descend(std::vector<float>(count, 1.0F).data(), most, x.data(), count);
+        CHECK(all_are(x, -most));
+        // Update and decay overflow to different sides: the update is bounded first.
+        const AdamUpdate update = {1, 1e-8F, most, 1, 1};
+        std::vector<float> u(count);
+        const std::vector<float> m(count, most);
+        const std::vector<float> precondition(count, 1e8F);
+        kernels->frozen_direction(m.data(), precondition.data(), x.data(), count, update, u.data());
+        CHECK(all_are(u, -most));
+        kernels->direction(m.data(), std::vector<float>(count, 1e-20F).data(), x.data(), count, update, u.data());
+        CHECK(all_are(u, -most));
+        kernels->multiply(m.data(), -2, count, u.data());
+        CHECK(all_are(u, -most));
+        std::vector<float> anchor(count, most);
+        kernels->rejoin(m.data(), precondition.data(), most, anchor.data(), x.data(), count);
+        CHECK(all_are(anchor, -most));
+        const std::vector<float> zeros(count, 0.0F); // gradients that leave m as it is, and a masked preconditioner
+        kernels->drift(zeros.data(), 1, zeros.data(), zeros.data(), x.data(), x.data(), count, kBetas, update,
+                       u.data());
+        CHECK(all_are(u, 0));
+        std::vector<float> v_fresh(count, 1.0F);
+        kernels->refresh(m.data(), x.data(), precondition.data(), v_fresh.data(), count, kBetas, update, u.data());
+        CHECK(all_are(v_fresh, most));
+
+        x.assign(count, std::numeric_limits<float>::quiet_NaN());
+        kernels->descend(zeros.data(), 1, x.data(), count);
+        CHECK(std::ranges::all_of(x, [](float value) { return std::isnan(value); }));
+        x.assign(count, std::numeric_limits<float>::infinity());
+        kernels->descend(zeros.data(), 1, x.data(), count);
+        CHECK(all_are(x, most));
+    }
+}
+
+TEST_CASE("sums of squares are right for all magnitudes", "[kernels]") {
+    for (const OptimKernels* kernels : available_optim_kernels()) {
+        for (const float magnitude : {1.2e-38F, 1e-30F, 1e-15F, 1.0F, 1e18F, 1e30F, 3.4e38F}) {
+            CAPTURE(kernels->name, magnitude);
+            const std::vector<float> values(4001, magnitude);
+            const double sum = kernels->sum_squares(values.data(), values.size());
+            CHECK(sum / magnitude / magnitude == Approx(4001).epsilon(1e-5));
+        }
+        CHECK(kernels->sum_squares(std::vector<float>(50).data(), 50) == 0);
+    }
 }
 
 TEST_CASE("a sketch estimates the sum of squares", "[kernels]") {

@@ -1,9 +1,9 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Parameters, gradients and settings of all magnitudes that a float has: a step that succeeds leaves nothing behind that
-// is not finite, and the same on all ranks; a step that is refused leaves parameters and copies as they were. On the
-// host, and on a GPU, which gives the host's bits.
+// Parameters, gradients and settings of all magnitudes that a float has: a step that succeeds leaves nothing behind
+// that is not finite, and the same on all ranks; a step that is refused leaves parameters and copies as they were. On
+// the host, and on a GPU, which gives the host's bits.
 #include "support/magnitudes.hpp"
 
 #include "optim/training_on.hpp"
@@ -47,7 +47,7 @@ Model draw_model(onebit_optimizer_kind_t kind, Random& random) {
                                  random.next() % 4 != 0, one_of(random, kTypes)});
     }
     if (random.next() % 8 == 0) model.tensors[2].count = 4133; // more than a block
-    model.tensors[0].group = 0; // each group has more elements than ranks
+    model.tensors[0].group = 0;                                // each group has more elements than ranks
     model.tensors[3].group = 1;
     model.groups.assign(2, ONEBIT_PARAM_GROUP_INIT(model.config.lr));
     for (onebit_param_group_t& group : model.groups) {
@@ -91,7 +91,9 @@ std::vector<float> draw_gradients(const Model& model, double scale, std::uint64_
     std::vector<float> values = draw_values(model, random, any ? 128 : most_exponent);
     std::size_t at = 0;
     for (const TensorKind& tensor : model.tensors) {
-        const double most = tensor.gradient_type == ONEBIT_FLOAT16 ? 65504 : any ? 3.3e38 : 5e37; // a sum of ranks is one
+        const double most = tensor.gradient_type == ONEBIT_FLOAT16 ? 65504
+                            : any                                  ? 3.3e38
+                                                                   : 5e37; // a sum of ranks is one
         for (std::size_t i = 0; i < tensor.count; ++i, ++at) {
             const double value = any ? values[at] : values[at] * scale;
             values[at] = static_cast<float>(std::clamp(value, -most, most));

@@ -5,6 +5,7 @@
 // segment, and on a device.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
@@ -46,6 +47,8 @@ inline float awkward(onebit_test::Random& random) {
             return x * 1e9F;
         case 5:
             return x * 1e25F; // whose square is infinite
+        case 6:
+            return std::clamp(x, -1.0F, 1.0F) * 1e38F; // much that is made of it overflows
         default:
             return x;
     }

@@ -80,7 +80,8 @@ ONEBIT_HOST_DEVICE inline float stepped(float parameter, float step, float u) {
     return saturated(rounded::subtract(parameter, rounded::multiply(step, u)));
 }
 
-/// 0/1 Adam's local change, in units of momentum. A masked element's preconditioner is 0; all others are normal numbers.
+/// 0/1 Adam's local change, in units of momentum. A masked element's preconditioner is 0; all others are normal
+/// numbers.
 ONEBIT_HOST_DEVICE inline float drift_of(float parameter, float anchor, float precondition) {
     const float divisor = precondition > FLT_MIN ? precondition : FLT_MIN;
     return saturated(rounded::divide(rounded::subtract(parameter, anchor), divisor));
@@ -142,9 +143,10 @@ ONEBIT_HOST_DEVICE inline std::uint16_t narrowed_bfloat16(float value) {
     const auto bits = std::bit_cast<std::uint32_t>(value);
     const std::uint32_t magnitude = bits & 0x7fffffffU;
     std::uint32_t bfloat = (bits + 0x7fffU + (bits >> 16 & 1U)) >> 16;
-    if (magnitude >= 0x7f7f8000U) bfloat = (bits >> 16 & 0x8000U) | 0x7f7fU; // nearer to 2^128: the largest finite number
-    if (magnitude >= 0x7f800000U) bfloat = bits >> 16;                       // infinity
-    if (magnitude > 0x7f800000U) bfloat = bits >> 16 | 0x40U;                // NaN
+    if (magnitude >= 0x7f7f8000U)
+        bfloat = (bits >> 16 & 0x8000U) | 0x7f7fU;            // nearer to 2^128: the largest finite number
+    if (magnitude >= 0x7f800000U) bfloat = bits >> 16;        // infinity
+    if (magnitude > 0x7f800000U) bfloat = bits >> 16 | 0x40U; // NaN
     return static_cast<std::uint16_t>(bfloat);
 }
 

@@ -201,9 +201,8 @@ void frozen_update(const float* m, const float* precondition, float* parameters,
 
 void descend(const float* u, float step, float* parameters, std::size_t count) {
     const Vector s = set(step);
-    const std::size_t done = for_each_vector(count, [&](std::size_t i) HWY_ATTR {
-        store(stepped(load(parameters + i), s, load(u + i)), parameters + i);
-    });
+    const std::size_t done = for_each_vector(
+        count, [&](std::size_t i) HWY_ATTR { store(stepped(load(parameters + i), s, load(u + i)), parameters + i); });
     reference_optim_kernels().descend(u + done, step, parameters + done, count - done);
 }
 
@@ -254,8 +253,8 @@ void rejoin(const float* average, const float* precondition, float decay, float*
 
 void multiply(const float* values, float factor, std::size_t count, float* out) {
     const Vector f = set(factor);
-    const std::size_t done =
-        for_each_vector(count, [&](std::size_t i) HWY_ATTR { store(saturated(hn::Mul(f, load(values + i))), out + i); });
+    const std::size_t done = for_each_vector(
+        count, [&](std::size_t i) HWY_ATTR { store(saturated(hn::Mul(f, load(values + i))), out + i); });
     reference_optim_kernels().multiply(values + done, factor, count - done, out + done);
 }
 
