@@ -6,6 +6,8 @@
 
 #include <onebit/onebit.h>
 
+#include <algorithm>
+#include <cfloat>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -80,6 +82,15 @@ inline std::vector<unsigned char> converted(const std::vector<float>& values, on
         std::memcpy(bytes.data() + i * bytes_of(type), from, bytes_of(type));
     }
     return bytes;
+}
+
+// The same of parameters in their copies: a finite one's is finite.
+inline std::vector<unsigned char> copied(std::vector<float> parameters, onebit_datatype_t type) {
+    const float most = type == ONEBIT_FLOAT16 ? 65504.0f : type == ONEBIT_BFLOAT16 ? 0x1.fep127f : FLT_MAX;
+    for (float& x : parameters) {
+        if (std::isfinite(x)) x = std::clamp(x, -most, most);
+    }
+    return converted(parameters, type);
 }
 
 } // namespace onebit_test
