@@ -20,7 +20,7 @@ namespace {
 /// All passes, one behind the other; most work on what others have left.
 std::vector<std::function<Status(cuda::Stream)>> all_passes(const DeviceModel& d, const cuda::Messages& messages,
                                                             const EncodedGradients& encoded, std::size_t sketches,
-                                                            float* least, unsigned long long* first) {
+                                                            double* least, unsigned long long* first) {
     const cuda::Pieces pieces = d.pieces();
     float* const g = d.fused(0);
     float* const m = d.fused(1);
@@ -93,7 +93,7 @@ std::vector<std::function<Status(cuda::Stream)>> all_passes(const DeviceModel& d
 
 struct Outcome {
     Values values;
-    std::vector<float> least;
+    std::vector<double> least;
     std::vector<float> corrected; ///< by the encoder
 };
 
@@ -105,7 +105,7 @@ Outcome run_twice(bool captured, bool changing) {
     device.set_messages(host, ONEBIT_GROUP_BLOCK, messages.begins);
     const DeviceArray<std::uint32_t> words(messages.words);
     const DeviceArray<std::uint32_t> mask(messages.mask);
-    const DeviceArray<float> least(std::vector<float>(host.layout.segments().size()));
+    const DeviceArray<double> least(std::vector<double>(host.layout.segments().size()));
     const EncodedGradients encoded(host, ONEBIT_GROUP_BLOCK, messages);
     const DeviceArray<unsigned long long> first({cuda::kAllFinite});
     const auto passes =

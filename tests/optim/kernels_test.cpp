@@ -250,8 +250,8 @@ TEST_CASE("what overflows becomes the largest float, and NaNs stay", "[kernels]"
         kernels->rejoin(m.data(), precondition.data(), most, anchor.data(), x.data(), count);
         CHECK(all_are(anchor, -most));
         const std::vector<float> zeros(count, 0.0F); // gradients that leave m as it is, and a masked preconditioner
-        kernels->drift(zeros.data(), 1, zeros.data(), zeros.data(), x.data(), x.data(), count, kBetas, update,
-                       u.data());
+        kernels->drift(zeros.data(), 1, zeros.data(), zeros.data(), x.data(), x.data(), count, kBetas,
+                       {1, 1e-8F, 0, 1, 1}, u.data());
         CHECK(all_are(u, 0));
         std::vector<float> v_fresh(count, 1.0F);
         kernels->refresh(m.data(), x.data(), precondition.data(), v_fresh.data(), count, kBetas, update, u.data());

@@ -42,6 +42,7 @@ Model draw_model(onebit_optimizer_kind_t kind, Random& random) {
     model.config.min_trust = one_of(random, kLeastTrust);
     model.config.group = random.next() % 2 == 0 ? ONEBIT_GROUP_BLOCK : ONEBIT_GROUP_TENSOR;
     model.config.scale = random.next() % 2 == 0 ? ONEBIT_SCALE_L2 : ONEBIT_SCALE_L1;
+    model.config.bucket_size = random.next() % 4 == 0 ? 1 : 0; // one bucket, begun early
     for (const std::size_t count : {std::size_t{33}, std::size_t{1}, std::size_t{70}, std::size_t{31}}) {
         model.tensors.push_back({count, static_cast<std::uint32_t>(random.next() % 2), one_of(random, kTypes),
                                  random.next() % 4 != 0, one_of(random, kTypes)});
