@@ -8,7 +8,7 @@
 #include <limits>
 #include <utility>
 
-#include "optim/kernels/arithmetic.hpp"
+#include "core/mean.hpp"
 
 namespace onebit {
 namespace {
@@ -89,7 +89,7 @@ void Lamb::update_exactly(Bucket& bucket) {
         const Tensor& tensor = *bucket.layout.tensors()[i];
         const double trust =
             trust_ratio(layers_[tensor.number], bucket.layout.segments_of_tensor(i), bucket.compresses);
-        step_sizes_[tensor.number] = nearest_float(group_of(tensor).lr * trust);
+        step_sizes_[tensor.number] = nearest_finite(group_of(tensor).lr * trust);
     }
     bucket.passes->descend(step_of());
 }
@@ -145,7 +145,7 @@ Status Lamb::freeze_bucket(Bucket& bucket) {
 
 std::unique_ptr<ValueSource> Lamb::make_source(Bucket& bucket) {
     return bucket.passes->make_momentum_source(
-        [this](const Tensor& tensor) { return nearest_float(own_factor() * layers_[tensor.number].momentum_scale); });
+        [this](const Tensor& tensor) { return nearest_finite(own_factor() * layers_[tensor.number].momentum_scale); });
 }
 
 void Lamb::update_compressed(Bucket& bucket) {
@@ -156,7 +156,7 @@ void Lamb::update_compressed(Bucket& bucket) {
         const Tensor& tensor = *bucket.layout.tensors()[i];
         Layer& layer = layers_[tensor.number];
         correct(layer, group_of(tensor).weight_decay > 0, bucket.layout.segments_of_tensor(i));
-        step_sizes_[tensor.number] = nearest_float(group_of(tensor).lr * layer.trust * layer.correction);
+        step_sizes_[tensor.number] = nearest_finite(group_of(tensor).lr * layer.trust * layer.correction);
     }
     bucket.passes->update_from_message(unscale_of(), step_of());
 }

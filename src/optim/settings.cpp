@@ -10,7 +10,6 @@
 #include "collectives/fingerprint.hpp"
 #include "core/hash.hpp"
 #include "core/structs.hpp"
-#include "optim/kernels/arithmetic.hpp"
 
 namespace onebit {
 namespace {

@@ -9,7 +9,7 @@
 #include <limits>
 #include <span>
 
-#include "optim/kernels/arithmetic.hpp"
+#include "core/mean.hpp"
 
 namespace onebit {
 
@@ -171,7 +171,7 @@ void ZeroOneAdam::rejoin(Bucket& bucket) {
         const double lr_sum = lr_sum_[tensor.group];
         return lr_sum > 0 ? static_cast<float>(-std::max(1 / lr_sum, double{FLT_MIN})) : 0.0F;
     };
-    bucket.passes->rejoin(to_momentum, [this](const Tensor& tensor) { return nearest_float(decay_[tensor.group]); });
+    bucket.passes->rejoin(to_momentum, [this](const Tensor& tensor) { return nearest_finite(decay_[tensor.group]); });
 }
 
 } // namespace onebit

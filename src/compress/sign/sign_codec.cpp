@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "compress/sign/arithmetic.hpp"
+#include "compress/sign/block_sum.hpp"
 #include "core/parallel.hpp"
 
 namespace onebit {
@@ -27,42 +28,6 @@ bool takes_part(const std::uint32_t* mask, std::size_t i) {
 /// How to fill an error buffer of its own.
 Stores stores_of(const Feedback& before, const SignFeedback& after) {
     return &before == &after ? Stores::kCached : stores_for(after.corrected.bytes());
-}
-
-/// addend(0) + ... in so many lanes, which are then added up as a tree: in the order in which a GPU adds.
-template <std::size_t kWidth, typename Addend>
-double sum_in_lanes(std::size_t count, const Addend& addend) {
-    double lanes[kWidth] = {};
-    const std::size_t rest = count / kWidth * kWidth;
-    for (std::size_t row = 0; row < rest; row += kWidth) { // row by row: a compiler makes vectors of it
-        for (std::size_t k = 0; k < kWidth; ++k) lanes[k] += addend(row + k);
-    }
-    for (std::size_t i = rest; i < count; ++i) lanes[i - rest] += addend(i);
-    for (std::size_t half = kWidth / 2; half > 0; half /= 2) {
-        for (std::size_t k = 0; k < half; ++k) lanes[k] += lanes[k + half];
-    }
-    return lanes[0];
-}
-
-/// Zeros, and subnormal numbers, which count as zero.
-bool all_zero(const float* values, std::size_t count) {
-    std::uint32_t bits[kLanes] = {}; // many, so that none waits for the one before
-    const std::size_t rest = count / kLanes * kLanes;
-    for (std::size_t row = 0; row < rest; row += kLanes) {
-        for (std::size_t k = 0; k < kLanes; ++k) bits[k] |= std::bit_cast<std::uint32_t>(values[row + k]);
-    }
-    for (std::size_t i = rest; i < count; ++i) bits[0] |= std::bit_cast<std::uint32_t>(values[i]);
-    return std::all_of(bits, bits + kLanes, [](std::uint32_t b) { return (b & 0x7f800000U) == 0; });
-}
-
-/// A block's sum in double, for the block whose float sum can't be trusted. Most are of a layer that isn't used.
-double sum_in_double(const float* values, std::size_t count, onebit_scale_t scale) {
-    if (all_zero(values, count)) return 0;
-    if (scale == ONEBIT_SCALE_L1) {
-        return sum_in_lanes<kLanes>(count,
-                                    [=](std::size_t i) { return addend_of<double>(values[i], ONEBIT_SCALE_L1); });
-    }
-    return sum_in_lanes<kLanes>(count, [=](std::size_t i) { return addend_of<double>(values[i], ONEBIT_SCALE_L2); });
 }
 
 } // namespace

@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <algorithm>
 #include <bit>
 #include <cfloat>
 #include <cstddef>
@@ -21,10 +20,6 @@ namespace onebit {
 ONEBIT_HOST_DEVICE inline float saturated(float x) {
     const float at_least = x < -FLT_MAX ? -FLT_MAX : x;
     return at_least > FLT_MAX ? FLT_MAX : at_least;
-}
-/// The same of a number of the host's.
-inline float nearest_float(double x) {
-    return static_cast<float>(std::clamp(x, -double{FLT_MAX}, double{FLT_MAX}));
 }
 
 ONEBIT_HOST_DEVICE inline float saturated_product(float a, float b) {

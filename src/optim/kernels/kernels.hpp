@@ -50,9 +50,6 @@ struct OptimKernels {
 #undef ONEBIT_OPTIM_KERNEL
 };
 
-/// The sum of squares in double, in the lanes of sum_squares.
-double sum_squares_in_double(const float* values, std::size_t count);
-
 /// The readable scalar version.
 const OptimKernels& reference_optim_kernels();
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "compress/sign/arithmetic.hpp"
+#include "compress/sign/block_sum.hpp"
 #include "optim/kernels/arithmetic.hpp"
 #include "optim/kernels/kernels.hpp"
 
@@ -92,20 +93,13 @@ void multiply(const float* values, float factor, std::size_t count, float* out) 
     for (std::size_t i = 0; i < count; ++i) out[i] = saturated_product(factor, values[i]);
 }
 
-template <typename Real>
-Real sum_squares_as(const float* values, std::size_t count) {
-    constexpr std::size_t kLanes = 32;
-    Real lanes[kLanes] = {};
-    for (std::size_t i = 0; i < count; ++i) lanes[i % kLanes] += addend_of<Real>(values[i], ONEBIT_SCALE_L2);
+double sum_squares(const float* values, std::size_t count) {
+    float lanes[kLanes] = {};
+    for (std::size_t i = 0; i < count; ++i) lanes[i % kLanes] += values[i] * values[i];
     for (std::size_t half = kLanes / 2; half > 0; half /= 2) {
         for (std::size_t k = 0; k < half; ++k) lanes[k] += lanes[k + half];
     }
-    return lanes[0];
-}
-
-double sum_squares(const float* values, std::size_t count) {
-    const auto sum = sum_squares_as<float>(values, count);
-    return is_trusted(sum) ? sum : sum_squares_in_double(values, count);
+    return is_trusted(lanes[0]) ? lanes[0] : sum_in_double(values, count, ONEBIT_SCALE_L2);
 }
 
 float least(const float* values, std::size_t count) {
@@ -135,10 +129,6 @@ void narrow_bfloat16(const float* values, std::size_t count, std::uint16_t* out)
 }
 
 } // namespace
-
-double sum_squares_in_double(const float* values, std::size_t count) {
-    return sum_squares_as<double>(values, count);
-}
 
 const OptimKernels& reference_optim_kernels() {
     static constexpr OptimKernels kKernels = {

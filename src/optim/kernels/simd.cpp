@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "compress/sign/arithmetic.hpp"
+#include "compress/sign/block_sum.hpp"
 #include "core/simd_targets.hpp" // must come before Highway
 #include "optim/kernels/kernels.hpp"
 
@@ -285,7 +286,7 @@ double sum_squares(const float* values, std::size_t count) {
     for (std::size_t half = kSumLanes / 2; half > 0; half /= 2) {
         for (std::size_t i = 0; i < half; ++i) lanes[i] += lanes[i + half];
     }
-    return is_trusted(lanes[0]) ? lanes[0] : sum_squares_in_double(values, count);
+    return is_trusted(lanes[0]) ? lanes[0] : sum_in_double(values, count, ONEBIT_SCALE_L2);
 }
 
 float least(const float* values, std::size_t count) {
