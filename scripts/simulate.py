@@ -92,7 +92,8 @@ def simulate(options, network, hosts, algorithm, count, ranks_per_host=1, check=
     configuration = {
         "smpi/simulate-computation": "no", "smpi/host-speed": CPU_SPEED, "smpi/cpu-threshold": "0",
         "smpi/test": poll, "smpi/iprobe": poll, "smpi/grow-injected-times": "no", "smpi/coll-selector": "ompi",
-        "smpi/bw-factor": f"0:{PAYLOAD}", "smpi/lat-factor": "0:1", "smpi/os": f"0:{NETWORKS[network][2]}:0",
+        "smpi/bw-factor": f"0:{PAYLOAD}", "smpi/lat-factor": "0:1",
+        "smpi/os": f"0:{NETWORKS[network][2]}:0", "smpi/ois": f"0:{NETWORKS[network][2]}:0", # of MPI_Start, of MPI_Isend
         "smpi/shared-malloc-blocksize": 64 << 20,
     }
     with tempfile.TemporaryDirectory() as folder:
