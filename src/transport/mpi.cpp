@@ -84,7 +84,7 @@ class MpiExchange final : public Exchange {
             const Message& m = messages_[i];
             const int code = m.is_send ? MPI_Isend(m.data, m.words, MPI_UINT32_T, m.peer, m.tag, comm, &requests_[i])
                                        : MPI_Irecv(m.data, m.words, MPI_UINT32_T, m.peer, m.tag, comm, &requests_[i]);
-            ONEBIT_RETURN_IF_ERROR(check_mpi(code, m.is_send ? "MPI_Isend" : "MPI_Irecv"));
+            ONEBIT_RETURN_IF_ERROR(check(code, m, m.is_send ? "MPI_Isend" : "MPI_Irecv"));
         }
         return {};
     }
@@ -93,7 +93,8 @@ class MpiExchange final : public Exchange {
         // The first one that is missing will do: MPI_Testall looks at all of them each time, and there may be hundreds.
         for (; active_ && pending_ < requests_.size(); ++pending_) {
             int flag = 0;
-            ONEBIT_RETURN_IF_ERROR(check_mpi(MPI_Test(&requests_[pending_], &flag, MPI_STATUS_IGNORE), "MPI_Test"));
+            const int code = MPI_Test(&requests_[pending_], &flag, MPI_STATUS_IGNORE);
+            ONEBIT_RETURN_IF_ERROR(check(code, messages_[pending_], "MPI_Test"));
             *done = flag != 0;
             if (!*done) return look_around();
         }
@@ -103,6 +104,13 @@ class MpiExchange final : public Exchange {
     }
 
   private:
+    /// Names the peer, which MPI may have found dead.
+    static Status check(int code, const Message& message, const char* call) {
+        if (code == MPI_SUCCESS) return {};
+        return Status::error(ONEBIT_ERROR_TRANSPORT, "a message %s rank %d: %s", message.is_send ? "to" : "from",
+                             message.peer, check_mpi(code, call).message().c_str());
+    }
+
     /// A message that does not come may have been called off. Seldom enough to cost nothing while messages come.
     Status look_around() {
         constexpr unsigned kLooksBetweenNotices = 64;

@@ -78,6 +78,7 @@ Status check_mpi(int code, const char* call) {
     std::array<char, MPI_MAX_ERROR_STRING> text{};
     int length = 0;
     MPI_Error_string(code, text.data(), &length);
+    std::replace(text.begin(), text.begin() + length, '\n', ' '); // MPICH writes a line for each of its functions
     return Status::error(ONEBIT_ERROR_TRANSPORT, "%s: %s", call, text.data());
 }
 
