@@ -7,13 +7,14 @@
 namespace onebit {
 
 AbortSwitch::Use::Use(AbortSwitch& abort_switch) : switch_(abort_switch) {
-    const std::lock_guard lock(switch_.mutex_);
     ++switch_.calls_;
+    if (switch_.tripped()) const std::lock_guard until_peers_are_told(switch_.mutex_);
 }
 
 AbortSwitch::Use::~Use() {
+    if (--switch_.calls_ > 0 || !switch_.tripped()) return;
     const std::lock_guard lock(switch_.mutex_);
-    if (--switch_.calls_ == 0) switch_.tell_peers();
+    if (switch_.calls_ == 0) switch_.tell_peers();
 }
 
 void AbortSwitch::set_messenger(Messenger messenger, bool any_thread) {
@@ -35,6 +36,7 @@ void AbortSwitch::hear(const Status& why) {
 }
 
 Status AbortSwitch::why() const {
+    if (!tripped()) return {};
     const std::lock_guard lock(mutex_);
     return why_;
 }
@@ -42,7 +44,7 @@ Status AbortSwitch::why() const {
 void AbortSwitch::set(const Status& why) {
     if (tripped_) return;
     why_ = why;
-    tripped_.store(true, std::memory_order_release);
+    tripped_ = true;
 }
 
 void AbortSwitch::tell_peers() {

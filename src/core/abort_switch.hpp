@@ -38,7 +38,7 @@ class AbortSwitch {
     /// Because a peer says so: nobody need be told.
     void hear(const Status& why);
 
-    bool tripped() const { return tripped_.load(std::memory_order_acquire); }
+    bool tripped() const { return tripped_; }
     /// Why, once it is tripped; else a success.
     Status why() const;
 
@@ -46,13 +46,15 @@ class AbortSwitch {
     void set(const Status& why);
     void tell_peers();
 
+    // A call that begins adds itself, then looks whether the switch is tripped; who trips it does so first, then looks
+    // for calls. One of the two sees the other, so that peers are told, and not while a call goes on.
+    std::atomic<int> calls_ = 0; ///< in flight
     std::atomic<bool> tripped_ = false;
     mutable std::mutex mutex_; ///< of all below; held while peers are told
     Status why_;
     Messenger messenger_;
     bool any_thread_ = false;
     bool told_ = false;
-    int calls_ = 0; ///< in flight
 };
 
 } // namespace onebit
