@@ -1,15 +1,18 @@
 #!/usr/bin/python3
 # Copyright 2026 The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""Kills or stops a rank in a collective call under real MPI and judges what the other ranks make of it.
+"""Kills, stops or cuts off a rank in a collective call under real MPI and judges what the other ranks make of it.
 
 Each fault is a job of its own (tests/reliability/driver.cpp), whose ranks make one call again and again. The seed picks
 the number of ranks, the victim, the moment and the fault. Judged of each survivor: its last call ended with TIMEOUT or
-TRANSPORT, no later than ONEBIT_TIMEOUT + 1 s + the allowance after the fault, and its message names the victim.
+TRANSPORT, no later than ONEBIT_TIMEOUT + 1 s + the allowance after the fault, and its message names the victim. With
+--cuts some jobs run on one host per rank (tools/netlab), and the fault takes the victim's network away: the victim is a
+survivor too then, and has to name one of the others.
 Prints one line per call and one in all; fails where a count is not as it should be.
 """
 
 import argparse
+import contextlib
 import os
 import random
 import re
@@ -25,6 +28,10 @@ ROOT = Path(__file__).resolve().parent.parent
 CALLS = ["comm_create", "allreduce_create", "auto", "optimizer_create", "tune", "mem_alloc", "run_dense", "run_flat",
          "run_pipelined", "start_wait", "step", "step_early", "save", "load", "set_mask", "destroy"]
 FAULTS = ["kill", "stop", "stop and continue"]
+CUT = "cut off"
+LAB = "reliability"
+NETLAB = ROOT / "tools/netlab"
+MOST_RANKS = 4
 LAUNCHERS = {
     "openmpi": ["mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "--mca", "orte_enable_recovery", "1",
                 "--mca", "mpi_yield_when_idle", "1"],
@@ -36,7 +43,7 @@ BUILDS = {"openmpi": "build/release", "mpich": "build/release-mpich"}
 TIMEOUT, TRANSPORT = 11, 10  # onebit_status_t
 PATIENCE = 2                 # ONEBIT_TIMEOUT
 # MPI's own duplication of a communicator doesn't tell who is missing (docs/RELIABILITY.md): counted, not a failure.
-NAMES_NOBODY = "MPI_Comm_idup: no answer"
+NAMES_NOBODY = "MPI_Comm_idup: "
 HANG = 15                    # seconds after the fault
 COLUMNS = ["faults", "survivors", "ended", "named", "excused", "hangs", "late", "wrong", "died", "no start"]
 
@@ -50,6 +57,7 @@ def parse_arguments():
     parser.add_argument("--call", choices=CALLS, help="this one alone [all, in turn]")
     parser.add_argument("--allowance", type=float, default=1.0,
                         help="seconds that a busy machine may take on top of the promise [%(default)s]")
+    parser.add_argument("--cuts", action="store_true", help="cut hosts off, too; needs root")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no fault after so many")
     return parser.parse_args()
 
@@ -85,18 +93,25 @@ def names(message, victim):
 
 
 class Job:
-    """The ranks of one mpirun."""
+    """The ranks of one mpirun, on this host, or each on one of its own."""
 
-    def __init__(self, options, call, seed, ranks):
+    def __init__(self, options, call, seed, ranks, in_lab):
         self.folder = Path(tempfile.mkdtemp(prefix="onebit-reliability-"))
         self.ranks = ranks
         self.launchers = []  # that are stopped
         program = (options.build or ROOT / BUILDS[options.mpi]) / "tests/onebit_reliability"
-        command = [*LAUNCHERS[options.mpi], "-n", str(ranks), str(program), call, str(seed), str(self.folder / "state")]
+        launcher = LAUNCHERS[options.mpi]
+        environment = {"ONEBIT_TIMEOUT": str(PATIENCE)}
+        if in_lab:
+            launcher = [str(NETLAB), "run", "--name", LAB, "--mpi", options.mpi]
+        else:
+            environment.update(ENVIRONMENT[options.mpi])
+        command = [*launcher, "-n", str(ranks), *(["--"] if in_lab else []), "env",
+                   *(f"{name}={value}" for name, value in environment.items()), str(program.resolve()), call, str(seed),
+                   str(self.folder / "state")]
         self.output = open(self.folder / "output", "wb")
-        environment = {**os.environ, **ENVIRONMENT[options.mpi], "ONEBIT_TIMEOUT": str(PATIENCE)}
         self.mpirun = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=self.output, stderr=self.output,
-                                       start_new_session=True, env=environment)
+                                       start_new_session=True)
 
     def read(self):
         return [Rank(self.folder / f"state.{rank}") for rank in range(self.ranks)]
@@ -126,12 +141,13 @@ class Job:
             rank.kill()
         for pid in self.launchers:
             os.kill(pid, signal.SIGKILL)
-        self.mpirun.terminate()
-        try:
-            self.mpirun.wait(3)
-        except subprocess.TimeoutExpired:
-            self.mpirun.kill()
-            self.mpirun.wait()
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            if self.mpirun.poll() is None:
+                os.killpg(self.mpirun.pid, number)
+                try:
+                    self.mpirun.wait(3)
+                except subprocess.TimeoutExpired:
+                    pass
         self.output.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -142,26 +158,36 @@ def backtrace(pid):
     return "\n".join(line for line in result.stdout.splitlines() if line.startswith(("#", "Thread")))
 
 
-def strike(job, victim, fault):
+def set_network(pid, state):
+    """Of the host on which the rank runs, up or down."""
+    host = subprocess.run(["ip", "netns", "identify", str(pid)], capture_output=True, text=True, check=True).stdout
+    subprocess.run(["ip", "-n", host.strip(), "link", "set", "eth0", state], check=True)
+
+
+def strike(job, victim, fault, survivors):
     """Does it, and waits until the survivors have ended or given no sign for HANG seconds. When it was done."""
-    survivors = [rank for rank in range(job.ranks) if rank != victim]
 
     def ended(ranks):
         return all(ranks[rank].failure or not ranks[rank].alive() for rank in survivors)
 
     pid = job.read()[victim].pid
     at = time.monotonic()
-    os.kill(pid, signal.SIGKILL if fault == "kill" else signal.SIGSTOP)
+    if fault == CUT:
+        set_network(pid, "down")
+    else:
+        os.kill(pid, signal.SIGKILL if fault == "kill" else signal.SIGSTOP)
     if fault == "stop and continue":  # once the others have given it up
         job.wait(ended, PATIENCE + 2)
         os.kill(pid, signal.SIGCONT)
     job.wait(ended, at + HANG - time.monotonic())
+    if fault == CUT:
+        set_network(pid, "up")
     return at
 
 
-def judge(options, job, victim, at, counts, complain):
+def judge(options, job, victim, at, survivors, counts, complain):
     for number, rank in enumerate(job.read()):
-        if number == victim:
+        if number not in survivors:
             continue
         counts["survivors"] += 1
         if rank.failure is None:
@@ -177,12 +203,13 @@ def judge(options, job, victim, at, counts, complain):
             complain(f"rank {number}: status {status}: {message}")
             continue
         counts["ended"] += 1
-        if names(message, victim):
+        missing = [victim] if number != victim else [other for other in range(job.ranks) if other != victim]
+        if any(names(message, other) for other in missing):
             counts["named"] += 1
         elif message.startswith(NAMES_NOBODY):
             counts["excused"] += 1
         else:
-            complain(f"rank {number} doesn't name rank {victim}: {message}")
+            complain(f"rank {number} doesn't name rank {missing[0]}: {message}")
         if end - at > PATIENCE + 1 + options.allowance:
             counts["late"] += 1
             complain(f"rank {number} ended {end - at:.1f} s after the fault: {message}")
@@ -190,10 +217,11 @@ def judge(options, job, victim, at, counts, complain):
 
 def try_one(options, call, seed, counts):
     choice = random.Random(seed)
-    ranks = choice.choice([3, 4])
+    ranks = choice.choice([MOST_RANKS - 1, MOST_RANKS])
     victim = choice.randrange(ranks)
-    fault = choice.choice(FAULTS)
-    job = Job(options, call, seed, ranks)
+    fault = choice.choice([*FAULTS, CUT] if options.cuts else FAULTS)
+    survivors = [rank for rank in range(ranks) if rank != victim or fault == CUT]
+    job = Job(options, call, seed, ranks, in_lab=fault == CUT)
 
     def complain(text):
         print(f"  {call}, seed {seed}, {fault} rank {victim} of {ranks}: {text}", flush=True)
@@ -205,9 +233,10 @@ def try_one(options, call, seed, counts):
             complain(f"did not start: {job.complaint()}")
             return
         time.sleep(choice.uniform(0, 0.3))
-        if options.mpi == "mpich":
+        if options.mpi == "mpich" and fault != CUT:
             job.freeze_launcher()
-        judge(options, job, victim, strike(job, victim, fault), counts, complain)
+        at = strike(job, victim, fault, survivors)
+        judge(options, job, victim, at, survivors, counts, complain)
     finally:
         job.close()
 
@@ -216,8 +245,26 @@ def row(name, counts):
     return f"{name:18}" + "".join(f"{counts[column]:>10}" for column in COLUMNS)
 
 
+@contextlib.contextmanager
+def lab(wanted):
+    if not wanted:
+        yield
+        return
+    subprocess.run([NETLAB, "up", "--name", LAB, "--hosts", str(MOST_RANKS), "--rate", "1gbit"], check=True,
+                   stdout=subprocess.DEVNULL)
+    try:
+        yield
+    finally:
+        subprocess.run([NETLAB, "down", "--name", LAB], check=True, stdout=subprocess.DEVNULL)
+
+
 def main():
     options = parse_arguments()
+    with lab(options.cuts):
+        run(options)
+
+
+def run(options):
     end = time.monotonic() + options.seconds
     calls = [options.call] if options.call else CALLS
     table = {call: dict.fromkeys(COLUMNS, 0) for call in calls}

@@ -2,14 +2,15 @@
 # Copyright 2026 The onebit authors
 # SPDX-License-Identifier: Apache-2.0
 
-# Kills and stops ranks in every collective call, and sees whether the others end as they should.
+# Kills, stops and cuts off ranks in every collective call, and sees whether the others end as they should.
 
 set -euo pipefail
 
 usage() {
     cat <<'END_OF_USAGE'
 usage: scripts/reliability.sh --short [OPTION...]    some 40 faults with Open MPI, a few minutes
-       scripts/reliability.sh --long [OPTION...]     208 faults with Open MPI and as many with MPICH
+       scripts/reliability.sh --long [OPTION...]     208 faults with each of Open MPI and MPICH; some
+                                              cut hosts off (needs root)
 
 Options go on to scripts/reliability.py (--help): --build DIR, --seed S, --call NAME, ... Before:
   cmake --preset release && cmake --build --preset release --target onebit_reliability
@@ -25,8 +26,8 @@ main() {
     case $length in
         --short) "$program" --faults 40 "$@" ;;
         --long)
-            "$program" --mpi openmpi --faults 208 "$@" || failed=1
-            "$program" --mpi mpich --faults 208 "$@" || failed=1
+            "$program" --mpi openmpi --faults 208 --cuts "$@" || failed=1
+            "$program" --mpi mpich --faults 208 --cuts "$@" || failed=1
             exit "$failed"
             ;;
         -h | --help) usage ;;

@@ -52,7 +52,8 @@ Status duplicate(MPI_Comm users, double timeout, MPI_Comm* copy) {
     const Patience patience = {timeout, std::make_shared<AbortSwitch>()};
     const Status made = wait_until_done("MPI_Comm_idup", patience, [&](bool* done, bool*) {
         int flag = 0;
-        ONEBIT_RETURN_IF_ERROR(check_mpi(MPI_Test(&duplication->request, &flag, MPI_STATUS_IGNORE), "MPI_Test"));
+        ONEBIT_RETURN_IF_ERROR(
+            check_mpi(MPI_Test(&duplication->request, &flag, MPI_STATUS_IGNORE), "MPI_Comm_idup: MPI_Test"));
         *done = flag != 0;
         return Status();
     });
