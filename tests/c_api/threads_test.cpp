@@ -12,17 +12,12 @@
 
 #include "support/child.hpp"
 #include "support/directory.hpp"
+#include "support/sanitized.hpp"
 #include "support/training.hpp"
 
 using namespace onebit_test;
 
 namespace {
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool sanitized = true; // the sanitizers' own threads, memory and stacks
-#else
-constexpr bool sanitized = false;
-#endif
 
 // Whatever is wrong in a call, with its name.
 #define WRONG_UNLESS(condition) \

@@ -7,10 +7,12 @@
 #include <thread>
 
 #include "support/rank_runner.hpp"
+#include "support/sanitized.hpp"
 
 namespace onebit_test {
 
 std::vector<int> rank_counts() {
+    if (sanitized) return {1, 3}; // it takes ten times as long, and 4 processes are looked at, too
     return {1, 2, 3, 4};
 }
 
