@@ -4,6 +4,7 @@
 
 #include "c_api/guard.hpp"
 #include "collectives/state.hpp"
+#include "collectives/together.hpp"
 
 using onebit::Allreduce;
 using onebit::Status;
@@ -11,12 +12,13 @@ using onebit::Status;
 onebit_status_t onebit_allreduce_create(onebit_comm_t comm, const onebit_allreduce_config_t* config,
                                         onebit_allreduce_t* allreduce) noexcept {
     return onebit::guard([&] {
-        const Status output = onebit::prepare_output(allreduce, "allreduce");
+        onebit::Output<Allreduce, onebit_allreduce_t> output(allreduce, "allreduce");
         return onebit::with_object<onebit::Communicator>(comm, [&](onebit::Communicator& communicator) {
             std::unique_ptr<Allreduce> made;
-            ONEBIT_RETURN_IF_ERROR(Allreduce::create(communicator, config, output, &made));
+            ONEBIT_RETURN_IF_ERROR(onebit::together(
+                communicator, [&] { return Allreduce::create(communicator, config, output.status(), &made); }));
             made->plan().log(communicator);
-            onebit::put_output(std::move(made), allreduce);
+            output.put(std::move(made));
             return Status();
         });
     });
@@ -49,7 +51,8 @@ onebit_status_t onebit_allreduce_set_algorithm(onebit_allreduce_t allreduce, one
 }
 
 onebit_status_t onebit_allreduce_set_mask(onebit_allreduce_t allreduce, const uint32_t* mask) noexcept {
-    return onebit::guard_object<Allreduce>(allreduce, [&](Allreduce& a) { return a.set_mask(mask); });
+    return onebit::guard_object<Allreduce>(
+        allreduce, [&](Allreduce& a) { return onebit::together(a, [&] { return a.set_mask(mask); }); });
 }
 
 onebit_status_t onebit_allreduce_get_info(onebit_allreduce_t allreduce, onebit_allreduce_info_t* info) noexcept {
@@ -92,14 +95,17 @@ onebit_status_t onebit_allreduce_pack_state(onebit_allreduce_t allreduce, void* 
 
 onebit_status_t onebit_allreduce_unpack_state(onebit_allreduce_t allreduce, const void* buffer,
                                               uint64_t bytes) noexcept {
-    return onebit::guard_object<Allreduce>(allreduce,
-                                           [&](Allreduce& a) { return onebit::unpack_state(a, buffer, bytes); });
+    return onebit::guard_object<Allreduce>(allreduce, [&](Allreduce& a) {
+        return onebit::together(a, [&] { return onebit::unpack_state(a, buffer, bytes); });
+    });
 }
 
 onebit_status_t onebit_allreduce_save(onebit_allreduce_t allreduce, const char* prefix) noexcept {
-    return onebit::guard_object<Allreduce>(allreduce, [&](Allreduce& a) { return onebit::save_state(a, prefix); });
+    return onebit::guard_object<Allreduce>(
+        allreduce, [&](Allreduce& a) { return onebit::together(a, [&] { return onebit::save_state(a, prefix); }); });
 }
 
 onebit_status_t onebit_allreduce_load(onebit_allreduce_t allreduce, const char* prefix) noexcept {
-    return onebit::guard_object<Allreduce>(allreduce, [&](Allreduce& a) { return onebit::load_state(a, prefix); });
+    return onebit::guard_object<Allreduce>(
+        allreduce, [&](Allreduce& a) { return onebit::together(a, [&] { return onebit::load_state(a, prefix); }); });
 }

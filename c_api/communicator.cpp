@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "c_api/guard.hpp"
+#include "collectives/together.hpp"
 #include "collectives/tune.hpp"
 #include "transport/loopback.hpp"
 
@@ -23,7 +24,12 @@ onebit_status_t onebit_comm_create_loopback(int ranks, onebit_comm_t* comms) noe
             made.emplace_back();
             ONEBIT_RETURN_IF_ERROR(Communicator::create_local(std::move(transport), &made.back()));
         }
-        for (std::size_t r = 0; r < made.size(); ++r) onebit::put_output(std::move(made[r]), &comms[r]);
+        std::vector<onebit::Output<Communicator, onebit_comm_t>> outputs;
+        for (int r = 0; r < ranks; ++r) {
+            outputs.emplace_back(&comms[r], "comm");
+            ONEBIT_RETURN_IF_ERROR(outputs.back().status());
+        }
+        for (std::size_t r = 0; r < made.size(); ++r) outputs[r].put(std::move(made[r]));
         return Status();
     });
 }
@@ -56,7 +62,9 @@ onebit_status_t onebit_comm_get_info(onebit_comm_t comm, onebit_comm_info_t* inf
 
 onebit_status_t onebit_comm_tune(onebit_comm_t comm, uint64_t max_count, double seconds, const char* path) noexcept {
     return onebit::guard_object<Communicator>(comm, [&](Communicator& communicator) {
-        return onebit::tune(communicator, {max_count, seconds, path == nullptr ? "" : path});
+        return onebit::together(communicator, [&] {
+            return onebit::tune(communicator, {max_count, seconds, path == nullptr ? "" : path});
+        });
     });
 }
 

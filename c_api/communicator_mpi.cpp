@@ -23,7 +23,7 @@ bool mpi_is_parents = false;
 
 onebit_status_t onebit_comm_create_mpi(MPI_Comm mpi_comm, onebit_comm_t* comm) noexcept {
     return onebit::guard([&] {
-        const onebit::Status output = onebit::prepare_output(comm, "comm");
+        onebit::Output<onebit::Communicator, onebit_comm_t> output(comm, "comm");
         if (mpi_is_parents) {
             return onebit::Status::error(ONEBIT_ERROR_TRANSPORT,
                                          "MPI was initialised before the fork that this process comes from: it is the "
@@ -32,8 +32,8 @@ onebit_status_t onebit_comm_create_mpi(MPI_Comm mpi_comm, onebit_comm_t* comm) n
         std::unique_ptr<onebit::Transport> transport;
         ONEBIT_RETURN_IF_ERROR(onebit::make_mpi_transport(mpi_comm, onebit::timeout_of_environment(), &transport));
         std::unique_ptr<onebit::Communicator> communicator;
-        ONEBIT_RETURN_IF_ERROR(onebit::Communicator::create(std::move(transport), output, &communicator));
-        onebit::put_output(std::move(communicator), comm);
+        ONEBIT_RETURN_IF_ERROR(onebit::Communicator::create(std::move(transport), output.status(), &communicator));
+        output.put(std::move(communicator));
         return onebit::Status();
     });
 }

@@ -13,10 +13,12 @@ using onebit::Status;
 
 namespace {
 
-Status put_communicator(std::unique_ptr<onebit::Transport> transport, const Status& output, onebit_comm_t* comm) {
+using Output = onebit::Output<Communicator, onebit_comm_t>;
+
+Status put_communicator(std::unique_ptr<onebit::Transport> transport, Output& output) {
     std::unique_ptr<Communicator> communicator;
-    ONEBIT_RETURN_IF_ERROR(Communicator::create(std::move(transport), output, &communicator));
-    onebit::put_output(std::move(communicator), comm);
+    ONEBIT_RETURN_IF_ERROR(Communicator::create(std::move(transport), output.status(), &communicator));
+    output.put(std::move(communicator));
     return {};
 }
 
@@ -24,22 +26,22 @@ Status put_communicator(std::unique_ptr<onebit::Transport> transport, const Stat
 
 onebit_status_t onebit_comm_create_nccl(ncclComm_t nccl_comm, cudaStream_t stream, onebit_comm_t* comm) noexcept {
     return onebit::guard([&] {
-        const Status output = onebit::prepare_output(comm, "comm");
+        Output output(comm, "comm");
         const onebit::NcclApi* api = nullptr;
         ONEBIT_RETURN_IF_ERROR(onebit::find_nccl_api(&api));
         std::unique_ptr<onebit::Transport> transport;
         ONEBIT_RETURN_IF_ERROR(
             onebit::make_nccl_transport(*api, nccl_comm, stream, onebit::timeout_of_environment(), &transport));
-        return put_communicator(std::move(transport), output, comm);
+        return put_communicator(std::move(transport), output);
     });
 }
 
 onebit_status_t onebit_comm_create_gpu(onebit_comm_t base, cudaStream_t stream, onebit_comm_t* comm) noexcept {
     return onebit::guard([&] {
-        const Status output = onebit::prepare_output(comm, "comm");
+        Output output(comm, "comm");
         return onebit::with_object<Communicator>(base, [&](Communicator& communicator) {
             onebit::Environment environment;
-            const Status own = output.ok() ? onebit::read_environment(&environment) : output;
+            const Status own = output.status().ok() ? onebit::read_environment(&environment) : output.status();
             onebit::GpuRank here;
             here.forced = environment.gpu_transport;
             here.nccl_status = onebit::find_nccl_api(&here.nccl);
@@ -47,7 +49,7 @@ onebit_status_t onebit_comm_create_gpu(onebit_comm_t base, cudaStream_t stream, 
                 onebit::catch_exceptions([&] { return onebit::read_machine(nullptr, &here.machine); });
             std::unique_ptr<Communicator> made;
             ONEBIT_RETURN_IF_ERROR(onebit::make_gpu_communicator(communicator, here, own, stream, &made));
-            onebit::put_output(std::move(made), comm);
+            output.put(std::move(made));
             return Status();
         });
     });
@@ -55,14 +57,14 @@ onebit_status_t onebit_comm_create_gpu(onebit_comm_t base, cudaStream_t stream, 
 
 onebit_status_t onebit_comm_bootstrap_nccl(onebit_comm_t base, cudaStream_t stream, onebit_comm_t* comm) noexcept {
     return onebit::guard([&] {
-        const Status output = onebit::prepare_output(comm, "comm");
+        Output output(comm, "comm");
         return onebit::with_object<Communicator>(base, [&](Communicator& communicator) {
             const onebit::NcclApi* api = nullptr;
             const Status found = onebit::find_nccl_api(&api);
             std::unique_ptr<onebit::Transport> transport;
-            ONEBIT_RETURN_IF_ERROR(
-                onebit::bootstrap_nccl(api, communicator, output.ok() ? found : output, stream, &transport));
-            return put_communicator(std::move(transport), Status(), comm);
+            ONEBIT_RETURN_IF_ERROR(onebit::bootstrap_nccl(
+                api, communicator, output.status().ok() ? found : output.status(), stream, &transport));
+            return put_communicator(std::move(transport), output);
         });
     });
 }

@@ -10,6 +10,8 @@
 
 namespace {
 
+using Output = onebit::Output<onebit::Communicator, onebit_comm_t>;
+
 onebit::Status refusal(const char* function) {
     return onebit::Status::error(ONEBIT_ERROR_UNSUPPORTED, "%s: this libonebit was built without CUDA", function);
 }
@@ -17,9 +19,9 @@ onebit::Status refusal(const char* function) {
 /// The others' libraries may have been built with it: they wait for this rank's word.
 onebit_status_t refuse(const char* function, onebit_comm_t base, onebit_comm_t* comm) noexcept {
     return onebit::guard([&] {
-        const onebit::Status output = onebit::prepare_output(comm, "comm");
+        const Output output(comm, "comm");
         return onebit::with_object<onebit::Communicator>(base, [&](onebit::Communicator& communicator) {
-            return communicator.agree(output.ok() ? refusal(function) : output);
+            return communicator.agree(output.status().ok() ? refusal(function) : output.status());
         });
     });
 }
@@ -29,7 +31,7 @@ onebit_status_t refuse(const char* function, onebit_comm_t base, onebit_comm_t* 
 onebit_status_t onebit_comm_create_nccl(ncclComm_t /*nccl_comm*/, cudaStream_t /*stream*/,
                                         onebit_comm_t* comm) noexcept {
     return onebit::guard([&] {
-        ONEBIT_RETURN_IF_ERROR(onebit::prepare_output(comm, "comm"));
+        ONEBIT_RETURN_IF_ERROR(Output(comm, "comm").status());
         return refusal("onebit_comm_create_nccl");
     });
 }

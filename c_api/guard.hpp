@@ -78,24 +78,39 @@ onebit_status_t guard_destroy(const void* handle, const Check& check) noexcept {
     });
 }
 
-/// For a create function: where to put the handle, and what to say if there is no such place.
-template <typename Handle>
-Status prepare_output(Handle* handle, const char* name) {
-    if (handle == nullptr) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "%s is NULL", name);
-    *handle = nullptr;
-    return {};
-}
+/// For a create function: where to put the handle, and what to say if there is no such place. Taken before a collective
+/// creation begins, so that nothing can fail behind it.
+template <typename Object, typename Handle>
+class Output {
+  public:
+    Output(Handle* handle, const char* name) : handle_(handle), status_(prepare(name)) {}
 
-template <typename Handle, typename Object>
-void put_output(std::unique_ptr<Object> object, Handle* handle) {
-    auto entry = std::make_shared<Entry<Object>>();
-    entry->abort_switch = object->abort_switch();
-    if constexpr (requires { object->rank(); }) entry->rank = object->rank();
-    entry->object = std::move(object);
-    const auto made = reinterpret_cast<Handle>(next_handle_number());
-    HandleTable<Object>::instance().add(made, std::move(entry));
-    *handle = made;
-}
+    /// This rank's part in the creation, so far.
+    const Status& status() const { return status_; }
+    void put(std::unique_ptr<Object> object) noexcept {
+        entry_->abort_switch = object->abort_switch();
+        if constexpr (requires { object->rank(); }) entry_->rank = object->rank();
+        entry_->object = std::move(object);
+        *handle_ = reinterpret_cast<Handle>(next_handle_number());
+        HandleTable<Object>::instance().add(*handle_, std::move(entry_), std::move(place_));
+    }
+
+  private:
+    Status prepare(const char* name) {
+        if (handle_ == nullptr) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "%s is NULL", name);
+        *handle_ = nullptr;
+        return catch_exceptions([this] {
+            place_ = HandleTable<Object>::make_place();
+            entry_ = std::make_shared<Entry<Object>>();
+            return Status();
+        });
+    }
+
+    Handle* handle_;
+    typename HandleTable<Object>::Place place_;
+    std::shared_ptr<Entry<Object>> entry_;
+    Status status_;
+};
 
 /// Fills a caller's info struct, whatever release it is of, with what fill(info) says.
 template <typename Info, typename Fill>

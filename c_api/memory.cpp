@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "c_api/guard.hpp"
 #include "collectives/shared_buffers.hpp"
+#include "collectives/together.hpp"
 
 using onebit::Communicator;
 using onebit::SharedBuffer;
@@ -16,13 +17,19 @@ using MemoryTable = onebit::ProcessTable<SharedBuffer, const void*, SharedBuffer
 
 onebit_status_t onebit_mem_alloc(onebit_comm_t comm, size_t bytes, void** memory) noexcept {
     return onebit::guard([&] {
-        const Status own = onebit::prepare_output(memory, "memory");
+        MemoryTable::Place place;
+        const Status own = onebit::catch_exceptions([&] {
+            if (memory == nullptr) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "memory is NULL");
+            *memory = nullptr;
+            place = MemoryTable::make_place();
+            return Status();
+        });
         return onebit::with_object<Communicator>(comm, [&](Communicator& communicator) {
             std::shared_ptr<SharedBuffer> buffer;
-            ONEBIT_RETURN_IF_ERROR(onebit::SharedBuffers::allocate(communicator, own, bytes, &buffer));
-            void* const first = buffer->own();
-            MemoryTable::instance().add(first, std::move(buffer));
-            *memory = first;
+            ONEBIT_RETURN_IF_ERROR(onebit::together(
+                communicator, [&] { return onebit::SharedBuffers::allocate(communicator, own, bytes, &buffer); }));
+            *memory = buffer->own();
+            MemoryTable::instance().add(*memory, std::move(buffer), std::move(place));
             return Status();
         });
     });

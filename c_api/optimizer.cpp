@@ -3,6 +3,7 @@
 #include "optim/optimizer.hpp"
 
 #include "c_api/guard.hpp"
+#include "collectives/together.hpp"
 
 using onebit::Optimizer;
 using onebit::Status;
@@ -11,11 +12,13 @@ onebit_status_t onebit_optimizer_create(onebit_comm_t comm, const onebit_optimiz
                                         const onebit_tensor_t* tensors, size_t num_tensors,
                                         onebit_optimizer_t* optimizer) noexcept {
     return onebit::guard([&] {
-        const Status output = onebit::prepare_output(optimizer, "optimizer");
+        onebit::Output<Optimizer, onebit_optimizer_t> output(optimizer, "optimizer");
         return onebit::with_object<onebit::Communicator>(comm, [&](onebit::Communicator& communicator) {
             std::unique_ptr<Optimizer> made;
-            ONEBIT_RETURN_IF_ERROR(onebit::make_optimizer(communicator, config, tensors, num_tensors, output, &made));
-            onebit::put_output(std::move(made), optimizer);
+            ONEBIT_RETURN_IF_ERROR(onebit::together(communicator, [&] {
+                return onebit::make_optimizer(communicator, config, tensors, num_tensors, output.status(), &made);
+            }));
+            output.put(std::move(made));
             return Status();
         });
     });

@@ -4,9 +4,9 @@
 
 #include <pthread.h>
 
+#include <map>
 #include <memory>
 #include <mutex>
-#include <unordered_map>
 #include <utility>
 
 namespace onebit {
@@ -18,16 +18,29 @@ namespace onebit {
 /// `Tag` tells tables of the same types from each other; there is one of each, which lasts as long as the process.
 template <typename Tag, typename Key, typename Value>
 class ProcessTable {
+    using Map = std::map<Key, std::shared_ptr<Value>>;
+
   public:
+    /// All the memory that an entry needs here: who makes something together with others takes it before, for
+    /// afterwards nothing may fail.
+    using Place = typename Map::node_type;
+    static Place make_place() {
+        Map one;
+        one.emplace(Key(), nullptr);
+        return one.extract(one.begin());
+    }
+
     static ProcessTable& instance() {
         static ProcessTable& table =
             *new ProcessTable; // not destroyed: a thread may be in a call when the process ends
         return table;
     }
 
-    void add(Key key, std::shared_ptr<Value> value) {
+    void add(Key key, std::shared_ptr<Value> value, Place place) noexcept {
+        place.key() = key;
+        place.mapped() = std::move(value);
         const std::lock_guard lock(mutex_);
-        own_.emplace(key, std::move(value));
+        own_.insert(std::move(place));
     }
 
     /// NULL where there is none. Sharing keeps it alive while a call uses it.
@@ -51,8 +64,6 @@ class ProcessTable {
     }
 
   private:
-    using Map = std::unordered_map<Key, std::shared_ptr<Value>>;
-
     /// Nobody is in the table while a process forks: the child would find it locked for ever.
     ProcessTable() {
         pthread_atfork([] { instance().mutex_.lock(); }, [] { instance().mutex_.unlock(); },

@@ -1,24 +1,19 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 #include <atomic>
-#include <string>
 
 #include "c_api/guard.hpp"
 
 namespace onebit {
 namespace {
 
-thread_local std::string last_error;
+thread_local Status last_told;
 
 } // namespace
 
 onebit_status_t report(const Status& status) noexcept {
     if (status.ok() && status.message().empty()) return ONEBIT_SUCCESS;
-    try {
-        last_error = status.message();
-    } catch (...) {
-        last_error.clear();
-    }
+    last_told = status;
     return status.code();
 }
 
@@ -31,7 +26,7 @@ std::uintptr_t next_handle_number() {
 } // namespace onebit
 
 const char* onebit_last_error(void) noexcept {
-    return onebit::last_error.c_str();
+    return onebit::last_told.message().c_str();
 }
 
 const char* onebit_status_string(onebit_status_t status) noexcept {

@@ -99,12 +99,6 @@ bool Agreement::same_word() const {
     return first_rank([&](const Ticket& other) { return other.word != tickets_[0].word; }) == ranks();
 }
 
-std::vector<Told> Agreement::told() const {
-    std::vector<Told> told;
-    for (const Ticket& ticket : tickets_) told.push_back({ticket.word, ticket.value});
-    return told;
-}
-
 std::size_t Agreement::flagged() const {
     const auto has_flag = [](const Ticket& ticket) { return ticket.flag != 0; };
     return static_cast<std::size_t>(std::count_if(tickets_.begin(), tickets_.end(), has_flag));

@@ -43,8 +43,8 @@ class Agreement {
     bool same_word() const;
     /// Whether all ranks came with success, whatever their words; once that is known.
     bool all_ready() const { return first_rank(&Agreement::is_bad) == ranks(); }
-    /// What each rank came with; once that is known.
-    std::vector<Told> told() const;
+    /// What a rank came with; once that is known.
+    Told told(std::size_t rank) const { return {tickets_[rank].word, tickets_[rank].value}; }
     /// How many ranks came with the flag; once that is known.
     std::size_t flagged() const;
     /// False while messages are under way: what they are written to must then not be freed.

@@ -229,9 +229,14 @@ Status Allreduce::agree_now(const Status& own, std::uint32_t word, std::uint64_t
 }
 
 Status Allreduce::gather_now(const Status& own, const Told& mine, std::vector<Told>* all) {
-    const Status verdict = agree_now(own, mine.word, mine.value, {"", ""});
+    const Status ready = catch_exceptions([&] {
+        ONEBIT_RETURN_IF_ERROR(own);
+        all->resize(agreement_->ranks());
+        return Status();
+    });
+    const Status verdict = agree_now(ready, mine.word, mine.value, {"", ""});
     if (!broken_.ok() || !agreement_->all_ready()) return verdict;
-    *all = agreement_->told(); // that they differ is no failure
+    for (std::size_t r = 0; r < all->size(); ++r) (*all)[r] = agreement_->told(r); // that they differ is no failure
     return {};
 }
 
@@ -258,38 +263,43 @@ Status Allreduce::set_algorithm(onebit_algorithm_t algorithm) {
     return {};
 }
 
-Status Allreduce::set_mask(const std::uint32_t* mask, const Status& own_before) {
-    ONEBIT_RETURN_IF_ERROR(check_idle());
-    AlignedBuffer<std::uint32_t> words;
-    AlignedBuffer<std::uint32_t> placed; // where they don't lie on the host
-    AlignedBuffer<std::uint32_t> of_shard;
-    const Status own = catch_exceptions([&] {
-        ONEBIT_RETURN_IF_ERROR(own_before);
-        if (!compresses()) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "the handle was created dense: no mask");
-        if (mask == nullptr) return Status();
-        words = AlignedBuffer<std::uint32_t>(ceil_divide(plan_.count, kWordElements));
-        std::copy_n(mask, words.size(), words.data());
-        if (const std::size_t rest = plan_.count % kWordElements; rest > 0) words[words.size() - 1] &= (1U << rest) - 1;
-        if (two_level_ != nullptr) of_shard = two_level_->shard_of(words);
-        if (&placement_->memory() != &host_memory()) {
-            placed = AlignedBuffer<std::uint32_t>(words.size(), placement_->memory());
-            placed.copy_from(words.data());
-        }
-        return Status();
-    });
-    const std::uint64_t hash = hash_bytes(words.data(), words.bytes());
-    ONEBIT_RETURN_IF_ERROR(agree_now(own, 0, hash, {"", "the mask (its hash)"}));
+Status Allreduce::make_mask(const std::uint32_t* words, Mask* mask) const {
+    if (!compresses()) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "the handle was created dense: no mask");
+    if (words == nullptr) return {};
+    mask->words = AlignedBuffer<std::uint32_t>(ceil_divide(plan_.count, kWordElements));
+    std::copy_n(words, mask->words.size(), mask->words.data());
+    if (const std::size_t rest = plan_.count % kWordElements; rest > 0) {
+        mask->words[mask->words.size() - 1] &= (1U << rest) - 1;
+    }
+    if (two_level_ != nullptr) mask->of_shard = two_level_->shard_of(mask->words);
+    if (&placement_->memory() != &host_memory()) {
+        mask->placed = AlignedBuffer<std::uint32_t>(mask->words.size(), placement_->memory());
+        mask->placed.copy_from(mask->words.data());
+    }
+    return {};
+}
+
+Status Allreduce::take_mask(Mask mask) {
+    const std::uint64_t hash = mask.hash();
     if (hash == mask_hash_) return {}; // in force already, on every rank
     mask_hash_ = hash;
     return commit([&] {
-        AlignedBuffer<std::uint32_t>& now = placed.size() > 0 ? placed : words;
+        AlignedBuffer<std::uint32_t>& now = mask.placed.size() > 0 ? mask.placed : mask.words;
         if (two_level_ != nullptr) {
-            two_level_->set_mask(std::move(now), std::move(of_shard));
+            two_level_->set_mask(std::move(now), std::move(mask.of_shard));
         } else {
             flat_->set_mask(std::move(now));
         }
         return Status();
     });
+}
+
+Status Allreduce::set_mask(const std::uint32_t* words, const Status& own_before) {
+    ONEBIT_RETURN_IF_ERROR(check_idle());
+    Mask mask;
+    const Status own = catch_exceptions([&] { return own_before.ok() ? make_mask(words, &mask) : own_before; });
+    ONEBIT_RETURN_IF_ERROR(agree_now(own, 0, mask.hash(), {"", "the mask (its hash)"}));
+    return take_mask(std::move(mask));
 }
 
 Status Allreduce::reset() {

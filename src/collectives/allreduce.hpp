@@ -20,6 +20,7 @@
 #include "collectives/plan.hpp"
 #include "collectives/stages.hpp"
 #include "collectives/two_level_form.hpp"
+#include "core/hash.hpp"
 
 namespace onebit {
 
@@ -88,6 +89,16 @@ class Allreduce {
     Status set_algorithm(onebit_algorithm_t algorithm);
     /// `own`: what is already wrong on this rank, if anything.
     Status set_mask(const std::uint32_t* mask, const Status& own = {});
+    /// The same in two parts, without an agreement between them, for who agrees on more than a mask: all that needs
+    /// memory, and all that changes the handle. Local.
+    struct Mask {
+        AlignedBuffer<std::uint32_t> words;    ///< none: all elements take part
+        AlignedBuffer<std::uint32_t> placed;   ///< where they don't lie on the host
+        AlignedBuffer<std::uint32_t> of_shard; ///< on two levels
+        std::uint64_t hash() const { return hash_bytes(words.data(), words.bytes()); }
+    };
+    Status make_mask(const std::uint32_t* words, Mask* mask) const;
+    Status take_mask(Mask mask);
     Status reset();
     void fill_info(onebit_allreduce_info_t* info) const;
 

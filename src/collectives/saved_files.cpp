@@ -141,10 +141,14 @@ Status tell_of_recovery(const Allreduce& allreduce, const std::string& prefix, c
     const auto aside = static_cast<std::size_t>(
         std::ranges::count_if(ranks, [&](const Places& places) { return places[0] != found; }));
     if (aside == 0) return {};
-    const Status note = Status::note(
-        "%s: a save was interrupted; loaded the newest one that all ranks have, number %u (that of %zu of %zu ranks as "
-        "%s)",
-        shown(prefix).c_str(), found.sequence, aside, ranks.size(), "NAME.previous");
+    Status note;
+    (void)catch_exceptions([&] { // all is loaded: without memory nothing is told
+        note = Status::note(
+            "%s: a save was interrupted; loaded the newest one that all ranks have, number %u (that of "
+            "%zu of %zu ranks as %s)",
+            shown(prefix).c_str(), found.sequence, aside, ranks.size(), "NAME.previous");
+        return Status();
+    });
     if (allreduce.plan().logs && allreduce.channel().rank() == 0) {
         std::fprintf(stderr, "onebit: %s\n", note.message().c_str());
     }
@@ -157,9 +161,12 @@ Status tell_of_recovery(const Allreduce& allreduce, const std::string& prefix, c
 Status gather_places(Allreduce& allreduce, const Status& own, const Places& places, std::vector<Places>* all) {
     for (std::size_t p = 0; p < kPlaces; ++p) {
         std::vector<Told> told;
-        ONEBIT_RETURN_IF_ERROR(
-            allreduce.gather_now(p == 0 ? own : Status(), {places[p].sequence, places[p].save}, &told));
-        all->resize(told.size());
+        const Status ready = catch_exceptions([&] {
+            if (p == 0) ONEBIT_RETURN_IF_ERROR(own);
+            all->resize(static_cast<std::size_t>(allreduce.channel().size()));
+            return Status();
+        });
+        ONEBIT_RETURN_IF_ERROR(allreduce.gather_now(ready, {places[p].sequence, places[p].save}, &told));
         for (std::size_t r = 0; r < told.size(); ++r) (*all)[r][p] = {told[r].value, told[r].word};
         const SaveMark& first = all->front()[0];
         const bool same = std::ranges::all_of(*all, [&](const Places& other) { return other[0] == first; });

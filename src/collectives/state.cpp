@@ -112,7 +112,9 @@ Status parse(const Allreduce& allreduce, const void* buffer, std::size_t bytes, 
              std::vector<float>* errors) {
     ONEBIT_RETURN_IF_ERROR(read_header(allreduce, buffer, bytes, header));
     errors->resize((bytes - sizeof(Header)) / sizeof(float));
-    std::memcpy(errors->data(), static_cast<const std::byte*>(buffer) + sizeof(Header), bytes - sizeof(Header));
+    if (!errors->empty()) {
+        std::memcpy(errors->data(), static_cast<const std::byte*>(buffer) + sizeof(Header), bytes - sizeof(Header));
+    }
     if (checksum_of(*header, *errors) != header->checksum) {
         return Status::error(ONEBIT_ERROR_BAD_STATE, "the saved state is corrupt: its checksum is wrong");
     }
@@ -135,7 +137,9 @@ Status pack(const Allreduce& allreduce, const SaveMark& mark, void* buffer) {
     header.head.sequence = mark.sequence;
     header.checksum = checksum_of(header, errors);
     std::memcpy(buffer, &header, sizeof(header));
-    std::memcpy(static_cast<std::byte*>(buffer) + sizeof(header), errors.data(), errors.size() * sizeof(float));
+    if (!errors.empty()) {
+        std::memcpy(static_cast<std::byte*>(buffer) + sizeof(header), errors.data(), errors.size() * sizeof(float));
+    }
     return {};
 }
 

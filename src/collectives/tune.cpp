@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cmath>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "collectives/allreduce.hpp"
 #include "collectives/fingerprint.hpp"
 #include "collectives/placement.hpp"
+#include "collectives/together.hpp"
 #include "collectives/tuning_table.hpp"
 #include "core/aligned_buffer.hpp"
 #include "core/file.hpp"
@@ -63,50 +65,54 @@ Status take_slowest(Communicator& communicator, const Status& own, std::vector<d
 }
 
 /// Each call begins on all ranks together: one that is done early must not be charged for what the others' last call,
-/// of another form, still takes.
-Status call_all(Communicator& communicator, std::vector<Contender>& contenders, std::size_t times, Buffers& buffers) {
-    return catch_exceptions([&] {
-        for (std::size_t i = 0; i < times; ++i) {
-            for (Contender& contender : contenders) {
-                ONEBIT_RETURN_IF_ERROR(communicator.agree({}));
-                ONEBIT_RETURN_IF_ERROR(contender.call(buffers));
-            }
+/// of another form, still takes. *all_know: what failed is an agreement.
+Status call_all(Communicator& communicator, std::vector<Contender>& contenders, std::size_t times, Buffers& buffers,
+                bool* all_know) {
+    for (std::size_t i = 0; i < times; ++i) {
+        for (Contender& contender : contenders) {
+            const Status begun = communicator.agree({});
+            *all_know = !begun.ok();
+            ONEBIT_RETURN_IF_ERROR(begun);
+            ONEBIT_RETURN_IF_ERROR(catch_exceptions([&] { return contender.call(buffers); }));
         }
-        return Status();
-    });
+    }
+    return {};
 }
 
 /// All forms at one size, in turn, as often as fits into `seconds`.
 Status measure_row(Communicator& communicator, std::span<const onebit_algorithm_t> forms, double seconds,
                    Buffers& buffers, Costs::Row* row) {
     constexpr double kFewest = 3;
-    constexpr double kMost = 200;
+    constexpr std::size_t kMost = 200;
     std::vector<Contender> contenders;
+    contenders.reserve(forms.size());
     for (const onebit_algorithm_t form : forms) {
         onebit_allreduce_config_t config = ONEBIT_ALLREDUCE_CONFIG_INIT(row->count);
         config.memory = buffers.memory;
         config.stream = buffers.stream;
         config.algorithm = form;
         Contender contender = {form, nullptr, {}};
+        contender.microseconds.reserve(kMost);
         ONEBIT_RETURN_IF_ERROR(Allreduce::create(communicator, &config, {}, &contender.allreduce));
         contenders.push_back(std::move(contender));
     }
 
     // The first calls warm up, the second say how many there is time for; all ranks must make as many.
     std::vector<double> round_us(1);
+    bool all_know = false;
     // A peer that is lost was waited for once: the others, too, are told instead of asked.
-    const Status warm = communicator.give_up_if_lost(call_all(communicator, contenders, 2, buffers));
-    if (!communicator.usable()) return warm;
+    const Status warm = communicator.give_up_if_lost(call_all(communicator, contenders, 2, buffers, &all_know));
+    if (all_know || !communicator.usable()) return warm;
     for (Contender& contender : contenders) {
         if (warm.ok()) round_us[0] += contender.microseconds.back();
         contender.microseconds.clear();
     }
     ONEBIT_RETURN_IF_ERROR(take_slowest(communicator, warm, &round_us));
-    const double calls = std::clamp(seconds * 1e6 / round_us[0] - 2, kFewest, kMost);
+    const double calls = std::clamp(seconds * 1e6 / round_us[0] - 2, kFewest, double{kMost});
 
-    const Status measured =
-        communicator.give_up_if_lost(call_all(communicator, contenders, static_cast<std::size_t>(calls), buffers));
-    if (!communicator.usable()) return measured;
+    const Status measured = communicator.give_up_if_lost(
+        call_all(communicator, contenders, static_cast<std::size_t>(calls), buffers, &all_know));
+    if (all_know || !communicator.usable()) return measured;
     std::vector<double> medians(contenders.size());
     if (measured.ok()) std::ranges::transform(contenders, medians.begin(), &Contender::median);
     ONEBIT_RETURN_IF_ERROR(take_slowest(communicator, measured, &medians));
@@ -251,25 +257,25 @@ Status tune(Communicator& communicator, const TuningOrder& order) {
     const std::vector<onebit_algorithm_t> forms =
         forms_for(communicator.groups(), on_host.memory, communicator.transport());
     ONEBIT_RETURN_IF_ERROR(measure_rows(communicator, on_host, forms, sizes, order.seconds, Costs::kNever, &rows));
-    const TuningTable table = {static_cast<std::size_t>(communicator.size()), communicator.groups().nodes,
-                               Costs(std::move(rows))};
-    if (!communicator.environment().deterministic) {
-        communicator.costs(ONEBIT_MEMORY_HOST).set(table.costs, "measured");
-    }
+    TuningTable table = {static_cast<std::size_t>(communicator.size()), communicator.groups().nodes,
+                         Costs(std::move(rows))};
+    KnownCosts& known = communicator.costs(ONEBIT_MEMORY_HOST);
+    KnownCosts next = known;
+    next.set(table.costs, "measured");
+    ONEBIT_RETURN_IF_ERROR(communicator.agree({})); // all ranks know the same from here on
+    if (!communicator.environment().deterministic) known = std::move(next);
     const bool writes = communicator.rank() == 0 && !order.path.empty();
     return communicator.agree(catch_exceptions([&] { return writes ? write_table(table, order.path) : Status(); }));
 }
 
-Status measure_at_start(Communicator& communicator, const onebit_allreduce_config_t& handle) {
+namespace {
+
+/// What is known then of the costs. Ends with an agreement.
+Status measure_further(Communicator& communicator, const onebit_allreduce_config_t& handle, KnownCosts* known) {
     constexpr double kPatienceUs = 20e3;
-    KnownCosts& known = communicator.costs(handle.memory);
     const auto ranks = static_cast<std::uint64_t>(communicator.size());
-    if (ranks > kShowsRates) {
-        known.keep_estimate("of so many ranks few sizes can be measured");
-        return {};
-    }
-    const bool first = known.wants_measuring(kAlwaysMeasured);
-    std::vector<Costs::Row> rows = first ? std::vector<Costs::Row>() : known.costs().rows();
+    const bool first = known->wants_measuring(kAlwaysMeasured);
+    std::vector<Costs::Row> rows = first ? std::vector<Costs::Row>() : known->costs().rows();
     const std::uint64_t measured_to = first ? 0 : rows.back().count;
     const std::uint64_t largest = largest_measured(communicator);
     std::vector<std::uint64_t> sizes;
@@ -282,19 +288,41 @@ Status measure_at_start(Communicator& communicator, const onebit_allreduce_confi
     std::vector<onebit_algorithm_t> forms = forms_for(communicator.groups(), handle.memory, communicator.transport());
     std::erase(forms, ONEBIT_ALGORITHM_RING); // pays on networks that somebody had better tune for
     std::vector<Costs::Row> further;
-    const Status status = measure_rows(communicator, handle, forms, sizes, kStartSeconds, kPatienceUs, &further);
-    if (status.ok()) {
-        const bool in_time = round_us(further.back()) <= kPatienceUs;
-        const bool all_forms = append_rows(further, &rows);
-        const std::uint64_t reached = rows.back().count;
-        const bool to_the_end = !in_time || !all_forms || reached * 4 > largest;
-        known.set(Costs(std::move(rows)), "measured at the start, to " + std::to_string(reached) + " elements",
-                  to_the_end ? UINT64_MAX : reached);
-    } else if (communicator.usable()) {
-        known.keep_estimate((first ? "measuring failed: " : "measuring larger sizes failed: ") + status.message());
-    } else {
-        return status;
+    ONEBIT_RETURN_IF_ERROR(measure_rows(communicator, handle, forms, sizes, kStartSeconds, kPatienceUs, &further));
+    const bool in_time = round_us(further.back()) <= kPatienceUs;
+    const bool all_forms = append_rows(further, &rows);
+    const std::uint64_t reached = rows.back().count;
+    const bool to_the_end = !in_time || !all_forms || reached * 4 > largest;
+    known->set(Costs(std::move(rows)), "measured at the start, to " + std::to_string(reached) + " elements",
+               to_the_end ? UINT64_MAX : reached);
+    return communicator.agree({});
+}
+
+} // namespace
+
+/// Where a rank can't, all keep the estimate; they never know different costs.
+Status measure_at_start(Communicator& communicator, const onebit_allreduce_config_t& handle) {
+    KnownCosts& known = communicator.costs(handle.memory);
+    if (static_cast<std::uint64_t>(communicator.size()) > kShowsRates) {
+        known.keep_estimate("of so many ranks few sizes can be measured");
+        return {};
     }
+    const bool first = known.wants_measuring(kAlwaysMeasured);
+    std::optional<KnownCosts> next;
+    const Status measured = together(communicator, [&] {
+        next.emplace(known);
+        return measure_further(communicator, handle, &*next);
+    });
+    if (!communicator.usable()) return measured;
+    if (!measured.ok()) {
+        ONEBIT_RETURN_IF_ERROR(communicator.agree(catch_exceptions([&] {
+            next.emplace(known);
+            next->keep_estimate((first ? "measuring failed: " : "measuring larger sizes failed: ") +
+                                measured.message());
+            return Status();
+        })));
+    }
+    known = std::move(*next);
     return {};
 }
 

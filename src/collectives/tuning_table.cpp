@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
@@ -127,19 +128,22 @@ Status parse_tuning_table(const std::string& text, const std::string& name, Tuni
 }
 
 /// A row a line, for people look at it.
+/// By hand: a Json takes memory where it is destroyed, too, which there may be none of.
 std::string print_tuning_table(const TuningTable& table) {
-    const Json head = {{"format", kFormat}, {"version", kVersion}, {"ranks", table.ranks}, {"nodes", table.nodes}};
-    std::string text = head.dump();
-    text.back() = ',';
-    text += "\n \"rows\": [";
+    std::string text = std::string("{\"format\":\"") + kFormat + "\",\"version\":" + std::to_string(kVersion) +
+                       ",\"ranks\":" + std::to_string(table.ranks) + ",\"nodes\":" + std::to_string(table.nodes) +
+                       ",\n \"rows\": [";
     const char* separator = "\n";
     for (const Costs::Row& row : table.costs.rows()) {
-        Json json = {{"count", row.count}};
+        text += separator + ("  {\"count\":" + std::to_string(row.count));
         for (const onebit_algorithm_t form : kChosenForms) {
             const double time = row.microseconds[form];
-            if (time != Costs::kNever) json[algorithm_name(form)] = std::max(std::round(time * 100), 1.0) / 100;
+            if (time == Costs::kNever) continue;
+            char number[32];
+            std::snprintf(number, sizeof(number), "%.15g", std::max(std::round(time * 100), 1.0) / 100);
+            text += std::string(",\"") + algorithm_name(form) + "\":" + number;
         }
-        text += separator + ("  " + json.dump());
+        text += "}";
         separator = ",\n";
     }
     return text + "\n]}\n";

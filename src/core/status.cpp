@@ -9,25 +9,41 @@
 
 namespace onebit {
 
-Status Status::error(onebit_status_t code, const char* format, ...) {
+Status Status::with_message(onebit_status_t code, const char* format, std::va_list arguments) noexcept {
     char text[512];
-    std::va_list arguments;
-    va_start(arguments, format);
     std::vsnprintf(text, sizeof(text), format, arguments);
-    va_end(arguments);
-    return {code, text};
+    Status status(code);
+    try {
+        status.message_ = std::make_shared<const std::string>(text);
+    } catch (const std::bad_alloc&) { // without its message
+    }
+    return status;
 }
 
-Status Status::note(const char* format, ...) {
-    char text[512];
+Status Status::error(onebit_status_t code, const char* format, ...) noexcept {
     std::va_list arguments;
     va_start(arguments, format);
-    std::vsnprintf(text, sizeof(text), format, arguments);
+    Status status = with_message(code, format, arguments);
     va_end(arguments);
-    return {ONEBIT_SUCCESS, text};
+    return status;
 }
 
-Status status_of_current_exception() {
+Status Status::note(const char* format, ...) noexcept {
+    std::va_list arguments;
+    va_start(arguments, format);
+    Status status = with_message(ONEBIT_SUCCESS, format, arguments);
+    va_end(arguments);
+    return status;
+}
+
+const std::string& Status::message() const noexcept {
+    static const std::string none;
+    static const std::string lost = "out of memory"; // short enough to need none
+    if (message_ != nullptr) return *message_;
+    return ok() ? none : lost;
+}
+
+Status status_of_current_exception() noexcept {
     try {
         throw;
     } catch (const std::bad_alloc&) {

@@ -169,6 +169,17 @@ Status FusedOptimizer::change_over() {
     for (Bucket& bucket : buckets_) {
         if (bucket.compresses) ONEBIT_RETURN_IF_ERROR(mask_zero_variance(bucket));
     }
+    const Status prepared = catch_exceptions([&] {
+        for (Bucket& bucket : buckets_) {
+            if (bucket.compresses) ONEBIT_RETURN_IF_ERROR(prepare_freeze(bucket));
+        }
+        return Status();
+    });
+    const Status all_prepared = buckets_.front().allreduce->agree_now(prepared);
+    if (!all_prepared.ok()) {
+        for (Bucket& bucket : buckets_) drop_preparations(bucket);
+        return buckets_.front().allreduce->broken().ok() ? all_prepared : break_all(all_prepared);
+    }
     const Status frozen = catch_exceptions([&] {
         for (Bucket& bucket : buckets_) {
             if (bucket.compresses) ONEBIT_RETURN_IF_ERROR(freeze_bucket(bucket));

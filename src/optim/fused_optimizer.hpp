@@ -97,6 +97,10 @@ class FusedOptimizer : public Optimizer {
     virtual void update_locally(Bucket&) {}
     /// Once, before the first step after the freeze: v is masked where it is zero, and still there.
     virtual Status freeze_bucket(Bucket& bucket) = 0;
+    /// Before it: allocates all that it needs. Where a rank can't, drop_preparations() gives it back, and the step is
+    /// refused on all.
+    virtual Status prepare_freeze(Bucket&) { return {}; }
+    virtual void drop_preparations(Bucket&) {}
     /// Once in a step, before the first bucket is updated; no rank refuses the step any more.
     virtual void begin_updates(Round) {}
     /// After a step, before t() moves on. Collective; blocks. What fails here must be made up for by before_exchange.
@@ -170,7 +174,7 @@ class FusedOptimizer : public Optimizer {
     Status exchange_looking(Round round);
     Status begin_sum(Bucket& bucket);
     Status exchange_compressed();
-    void void_message(Bucket& bucket) const;
+    Status void_message(Bucket& bucket);
     Status exchange_early(Round round, const Status& refusal);
     Status conclude_tentative(Round round, const Status& refusal);
     Status find_in_gradients(Status* own);
@@ -211,8 +215,9 @@ class FusedOptimizer : public Optimizer {
     class BucketArrays;
     double greatest_mean(double onebit_param_group_t::*beta, std::uint64_t updates) const;
     Status check_magnitudes(const BucketArrays& arrays, std::uint32_t number) const;
-    Status make_room_for(LoadedOptimizer& loaded);
-    Status restore(LoadedOptimizer& save);
+    using Masks = std::vector<Allreduce::Mask>; ///< by bucket
+    Status make_room_for(LoadedOptimizer& loaded, Masks* masks);
+    Status restore(LoadedOptimizer& save, Masks masks);
 
     Settings settings_;
     std::vector<Tensor> tensors_;

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "collectives/saved_files.hpp"
+#include "collectives/together.hpp"
 #include "core/file_lock.hpp"
 #include "core/hash.hpp"
 #include "optim/fused_optimizer.hpp"
@@ -145,8 +146,11 @@ Identity FusedOptimizer::identity() const {
 
 Status FusedOptimizer::save(const char* prefix) {
     ONEBIT_RETURN_IF_ERROR(check_between_steps());
-    return save_file(*buckets_.front().allreduce, prefix,
-                     [&](const SaveMark& mark, std::vector<std::byte>* bytes) { return pack(mark, bytes); });
+    Allreduce& first = *buckets_.front().allreduce;
+    return together(first, [&] {
+        return save_file(first, prefix,
+                         [&](const SaveMark& mark, std::vector<std::byte>* bytes) { return pack(mark, bytes); });
+    });
 }
 
 /// The arrays that a rank of so many saves; pieces first.
@@ -249,6 +253,7 @@ Status FusedOptimizer::load(const char* prefix) {
     ONEBIT_RETURN_IF_ERROR(check_between_steps());
     Allreduce& first = *buckets_.front().allreduce;
     LoadedOptimizer loaded;
+    Masks masks;
     const Status own = catch_exceptions([&] {
         ONEBIT_RETURN_IF_ERROR(check_prefix(prefix));
         if (first.channel().rank() == 0) ONEBIT_RETURN_IF_ERROR(FileLock::check_free(lock_name(prefix)));
@@ -256,12 +261,12 @@ Status FusedOptimizer::load(const char* prefix) {
             load_optimizer(prefix, first.channel().rank(), first.channel().size(), expected_file(), &loaded));
         const Status fits = check_loaded(loaded);
         if (!fits.ok()) return Status::error(fits.code(), "%s: %s", shown(prefix).c_str(), fits.message().c_str());
-        return make_room_for(loaded);
+        return make_room_for(loaded, &masks);
     });
     const Status agreed = first.agree_now(own, static_cast<std::uint32_t>(loaded.saved_ranks), hash_of(loaded),
                                           {"how many ranks the save is of", "which state was saved last (a hash)"});
     if (agreed.ok()) {
-        ONEBIT_RETURN_IF_ERROR(restore(loaded));
+        ONEBIT_RETURN_IF_ERROR(restore(loaded, std::move(masks)));
         return tell_of_recovery(first, prefix, loaded.mark, loaded.places);
     }
     for (Bucket& bucket : buckets_) { // what was made for sums that aren't to come
@@ -279,7 +284,7 @@ ExpectedFile FusedOptimizer::expected_file() {
 }
 
 /// Brings the buckets' arrays to where these lie, and makes room for what the state needs besides.
-Status FusedOptimizer::make_room_for(LoadedOptimizer& loaded) {
+Status FusedOptimizer::make_room_for(LoadedOptimizer& loaded, Masks* masks) {
     if (&memory() != &host_memory()) {
         constexpr ArrayName kMoved[] = {ArrayName::kMomentum, ArrayName::kVariance, ArrayName::kPrecondition,
                                         ArrayName::kFreshVariance, ArrayName::kAnchor};
@@ -298,10 +303,19 @@ Status FusedOptimizer::make_room_for(LoadedOptimizer& loaded) {
             bucket.passes->make_room_for_momenta();
         }
     }
+    masks->resize(buckets_.size());
+    for (std::uint32_t b = 0; b < buckets_.size(); ++b) {
+        if (!buckets_[b].compresses) continue;
+        const auto found = loaded.arrays.find({ArrayName::kMask, b});
+        const float* const words = found == loaded.arrays.end() ? nullptr : found->second.data();
+        ONEBIT_RETURN_IF_ERROR(
+            buckets_[b].allreduce->make_mask(reinterpret_cast<const std::uint32_t*>(words), &(*masks)[b]));
+    }
     return {};
 }
 
-Status FusedOptimizer::restore(LoadedOptimizer& save) {
+/// On the host nothing here needs memory: it can't fail any more.
+Status FusedOptimizer::restore(LoadedOptimizer& save, Masks masks) {
     (void)set_all_numbers(save.numbers); // as many as check_loaded has seen
     for (std::uint32_t b = 0; b < buckets_.size(); ++b) {
         Bucket& bucket = buckets_[b];
@@ -318,9 +332,7 @@ Status FusedOptimizer::restore(LoadedOptimizer& save) {
         bucket.passes->set_parameters(parameters.data());
         if (bucket.compresses && frozen()) drop_sum(bucket);
         if (!bucket.compresses) continue;
-        const AlignedBuffer<float> mask = take(ArrayName::kMask);
-        ONEBIT_RETURN_IF_ERROR(bucket.allreduce->set_mask(
-            mask.size() > 0 ? reinterpret_cast<const std::uint32_t*>(mask.data()) : nullptr));
+        ONEBIT_RETURN_IF_ERROR(bucket.allreduce->take_mask(std::move(masks[b])));
         const AlignedBuffer<float> worker = take(ArrayName::kWorkerError);
         const AlignedBuffer<float> server = take(ArrayName::kServerError);
         if (worker.size() == 0) {

@@ -133,16 +133,22 @@ Status FusedOptimizer::exchange_compressed() {
         if (!bucket.compresses) continue;
         bucket.passes->prepare_source();
         const Status exchanged = bucket.allreduce->run_compressed(*bucket.source);
-        if (exchanged.code() == ONEBIT_ERROR_NONFINITE) void_message(bucket);
+        if (exchanged.code() == ONEBIT_ERROR_NONFINITE) ONEBIT_RETURN_IF_ERROR(void_message(bucket));
         ONEBIT_RETURN_IF_ERROR(exchanged);
     }
     return {};
 }
 
-/// After an overflow: if the message was the momentum, that begins at zero again.
-void FusedOptimizer::void_message(Bucket& bucket) const {
-    if (bucket.m.size() == 0) bucket.m = AlignedBuffer<float>(bucket.layout.count(), memory());
-    bucket.passes->make_room_for_momenta();
+/// After an overflow, which all ranks have seen: if the message was the momentum, that begins at zero again. A rank
+/// that has no memory for it breaks the optimizer on all.
+Status FusedOptimizer::void_message(Bucket& bucket) {
+    const Status made = catch_exceptions([&] {
+        if (bucket.m.size() == 0) bucket.m = AlignedBuffer<float>(bucket.layout.count(), memory());
+        bucket.passes->make_room_for_momenta();
+        return Status();
+    });
+    const Status agreed = buckets_.front().allreduce->agree_now(made);
+    return agreed.ok() ? agreed : break_all(agreed);
 }
 
 /// All ranks make the same step, or none does.
@@ -374,7 +380,7 @@ Status FusedOptimizer::commit_exchanges(Round round) {
             bucket.allreduce->commit();
         } else if (!has_buckets()) { // as if it had overwritten them: what happens is the same wherever tensors lie
             if (const Status reset = bucket.allreduce->reset(); !reset.ok()) return break_all(reset);
-            void_message(bucket);
+            ONEBIT_RETURN_IF_ERROR(void_message(bucket));
         }
     }
     if (exchange_failure_.ok() || has_buckets()) return exchange_failure_;

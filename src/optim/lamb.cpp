@@ -113,28 +113,33 @@ double Lamb::trust_ratio(Layer& layer, std::span<const Segment> segments, bool r
 
 // ----------------------------------------------------------------------------------------------------- freeze ----
 
+Status Lamb::prepare_freeze(Bucket& bucket) {
+    bucket.v_fresh = AlignedBuffer<float>(bucket.layout.count(), memory());
+    magnitudes_.reserve(num_tensors());
+    return {};
+}
+
 Status Lamb::freeze_bucket(Bucket& bucket) {
     const Layout& layout = bucket.layout;
-    std::vector<double> magnitudes; // s, by tensor of the bucket
+    magnitudes_.clear();
     bucket.passes->find_magnitudes(findings_);
     double mean = 0;
     for (std::size_t i = 0; i < layout.tensors().size(); ++i) {
         double squares = 0;
         for (const Segment& segment : layout.segments_of_tensor(i)) squares += findings_[segment.index].x;
-        magnitudes.push_back(std::sqrt(squares / static_cast<double>(layout.tensors()[i]->count)));
-        mean += magnitudes.back() / static_cast<double>(layout.tensors().size());
+        magnitudes_.push_back(std::sqrt(squares / static_cast<double>(layout.tensors()[i]->count)));
+        mean += magnitudes_.back() / static_cast<double>(layout.tensors().size());
     }
     for (std::size_t i = 0; i < layout.tensors().size(); ++i) {
         Layer& layer = layers_[layout.tensors()[i]->number];
-        if (config().momentum_scaling != 0 && magnitudes[i] > 0) {
-            layer.momentum_scale = std::clamp(mean / magnitudes[i], kLeastScale, kMostScale);
+        if (config().momentum_scaling != 0 && magnitudes_[i] > 0) {
+            layer.momentum_scale = std::clamp(mean / magnitudes_[i], kLeastScale, kMostScale);
         }
         if (layer.trust_updates > 0) {
             const double weight = 1 - std::pow(config().trust_beta, static_cast<double>(layer.trust_updates));
             layer.trust = layer.trust_sum / weight;
         }
     }
-    bucket.v_fresh = AlignedBuffer<float>(layout.count(), memory());
     bucket.passes->begin_messages([this](const Tensor& tensor) { return scale_of(tensor); });
     freeze_variance(bucket, t() - 1);
     drop_sum(bucket);

@@ -36,6 +36,8 @@ class Lamb final : public FusedOptimizer {
     void update_exactly(Bucket& bucket) override;
     void update_compressed(Bucket& bucket) override;
     Status freeze_bucket(Bucket& bucket) override;
+    Status prepare_freeze(Bucket& bucket) override;
+    void drop_preparations(Bucket& bucket) override { bucket.v_fresh = {}; }
     void visit_numbers(NumberVisitor& visitor) override;
     Status check_numbers() const override;
     std::size_t own_bytes() const override;
@@ -54,6 +56,7 @@ class Lamb final : public FusedOptimizer {
     std::vector<Layer> layers_;      ///< by tensor
     std::vector<float> step_sizes_;  ///< likewise; of this step
     std::vector<Findings> findings_; ///< by segment, of the bucket at hand
+    std::vector<double> magnitudes_; ///< of the momenta at the freeze, by tensor of a bucket
 };
 
 } // namespace onebit

@@ -3,6 +3,8 @@
 #include "optim/settings.hpp"
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cfloat>
 #include <cmath>
 #include <string>
@@ -138,9 +140,12 @@ Status check_gradient_scale(double scale, int ranks) {
 }
 
 std::uint64_t Settings::hash() const {
-    std::vector<double> values = {gradient_scale};
-    for (const onebit_param_group_t& group : groups) values.push_back(group.lr);
-    return hash_bytes(values.data(), values.size() * sizeof(double));
+    std::uint64_t hash = hash_bytes(&gradient_scale, sizeof(gradient_scale));
+    for (const onebit_param_group_t& group : groups) { // one by one: a step needs no memory
+        const std::array<std::uint64_t, 2> pair = {hash, std::bit_cast<std::uint64_t>(group.lr)};
+        hash = hash_bytes(pair.data(), sizeof(pair));
+    }
+    return hash;
 }
 
 /// v is a mean of squares of the ranks' mean, each rounded on the way: a 256th is left for the many roundings of a sum

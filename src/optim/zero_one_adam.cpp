@@ -129,6 +129,11 @@ void ZeroOneAdam::update_exactly(Bucket& bucket) {
 
 // ------------------------------------------------------------------------------------------------ the freeze ----
 
+Status ZeroOneAdam::prepare_freeze(Bucket& bucket) {
+    bucket.anchor = AlignedBuffer<float>(bucket.layout.count(), memory());
+    return {};
+}
+
 Status ZeroOneAdam::freeze_bucket(Bucket& bucket) {
     // Preconditioned by 1 / infinity, masked elements keep their places whatever their gradients.
     bucket.passes->edit(bucket.v, [](std::size_t, std::span<float> part) {
@@ -136,7 +141,6 @@ Status ZeroOneAdam::freeze_bucket(Bucket& bucket) {
             part, [](float v) { return v <= 0; }, std::numeric_limits<float>::infinity());
     });
     freeze_variance(bucket, schedule_.exact_rounds);
-    bucket.anchor = AlignedBuffer<float>(bucket.layout.count(), memory());
     bucket.passes->copy_parameters(bucket.anchor);
     drop_sum(bucket);
     return bucket.allreduce->reset();

@@ -41,6 +41,8 @@ class ZeroOneAdam final : public FusedOptimizer {
     void update_compressed(Bucket& bucket) override;
     void update_locally(Bucket& bucket) override;
     Status freeze_bucket(Bucket& bucket) override;
+    Status prepare_freeze(Bucket& bucket) override;
+    void drop_preparations(Bucket& bucket) override { bucket.anchor = {}; }
     void begin_updates(Round round) override;
     void finish_step(Round round) override;
     void visit_numbers(NumberVisitor& visitor) override;

@@ -38,10 +38,17 @@ struct Hub {
           split(gone.size(), 0),
           shared(gone.size(), 0) {}
 
+    /// Room for what an exchange has under way, so that its start needs no memory.
+    void make_room(std::size_t posts) {
+        planned_posts += posts;
+        posted.reserve(planned_posts);
+    }
+
     const int ranks;
     const std::shared_ptr<AbortSwitch> abort_switch; ///< of all ranks and channels
     std::mutex mutex;
     std::vector<Posted*> posted;
+    std::size_t planned_posts = 0;
     std::vector<bool> gone;              ///< ranks that have destroyed their end
     std::vector<Status> given_up;        ///< why each rank has given the channel up, if it has
     std::vector<std::size_t> duplicated; ///< how many duplicates each rank has taken
@@ -63,6 +70,8 @@ class LoopbackExchange final : public Exchange {
         : hub_(std::move(hub)), rank_(rank), tag_(tag), receives_(std::move(receives)), bytes_sent_(bytes_sent) {
         for (const Part& part : sends) posts_.push_back({rank, part.peer, tag, part.data, part.bytes, true});
         received_.assign(receives_.size(), true);
+        const std::lock_guard lock(hub_->mutex);
+        hub_->make_room(posts_.size());
     }
 
     ~LoopbackExchange() override {
@@ -70,6 +79,7 @@ class LoopbackExchange final : public Exchange {
         std::erase_if(hub_->posted, [this](const Posted* post) {
             return post >= posts_.data() && post < posts_.data() + posts_.size();
         });
+        hub_->planned_posts -= posts_.size();
     }
 
     Status start() override {
@@ -168,7 +178,7 @@ class LoopbackTransport final : public Transport {
     Status duplicate(int /*tags*/, std::unique_ptr<Transport>* channel) override {
         const std::lock_guard lock(hub_->mutex);
         const std::size_t number = hub_->duplicated[static_cast<std::size_t>(rank_)]++;
-        if (number == hub_->duplicates.size())
+        while (number >= hub_->duplicates.size())
             hub_->duplicates.push_back(std::make_shared<Hub>(hub_->ranks, hub_->abort_switch));
         std::shared_ptr<Hub>& hub = hub_->duplicates[number];
         *channel = std::make_unique<LoopbackTransport>(hub, rank_);

@@ -1,0 +1,42 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+
+// SQLite's test of memory that runs out: the first allocation of a call fails, then the second, and so on until the
+// call needs no more. It fails on one rank alone; every rank must get one status for it.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "support/ranks.hpp"
+
+namespace onebit_test {
+
+// What a rank calls; made on all ranks.
+class Subject {
+  public:
+    virtual ~Subject() = default;
+    // Collective, with memory, before each call.
+    virtual void prepare() {}
+    // Collective.
+    virtual onebit_status_t call() = 0;
+    // All that a call which fails must leave as it was.
+    virtual Bytes state() { return {}; }
+    // Collective, after a call that gave what it gives with memory.
+    virtual void succeeded() {}
+};
+
+struct Sweep {
+    std::string name;
+    std::function<std::unique_ptr<Subject>(onebit_comm_t, RankLog&)> make; // collective
+    int rounds = 1;                                                        // calls, one after the other, to go through
+    onebit_status_t expected = ONEBIT_SUCCESS;                             // with memory
+    std::vector<int> ranks = {2, 3};                                       // for local calls 1
+};
+
+// Goes through all allocations of the calls, on the first rank and on the last; each time one alone fails, then it and
+// all behind it. A call must end with sweep.expected or OUT_OF_MEMORY, the same on every rank, and
+// the latter must change nothing.
+void run_sweep(const Sweep& sweep);
+
+} // namespace onebit_test
