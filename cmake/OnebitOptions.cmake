@@ -14,5 +14,8 @@ if(ONEBIT_SANITIZE) # for every target, also those that only link the library
     add_compile_options(-fsanitize=${ONEBIT_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=undefined)
     add_link_options(-fsanitize=${ONEBIT_SANITIZE})
 endif()
+if(ONEBIT_FUZZ) # what the fuzzer goes by
+    add_compile_options(-fsanitize=fuzzer-no-link)
+endif()
 # MPI's C interface only: its C++ one is gone from the standard, and full of warnings.
 target_compile_definitions(onebit_options INTERFACE OMPI_SKIP_MPICXX MPICH_SKIP_MPICXX)

@@ -19,6 +19,7 @@ Installs, by apt, what is missing of the Debian packages of the groups:
   simulation  for those on simulated clusters
   clang    the other compiler
   style    for scripts/check_format.sh
+  tidy     clang-tidy
   text     for the examples that train a language model
   torch    for the one of them that uses libtorch, and for the drawing of its curves
 Run it as root, or as a user who may use sudo.
@@ -38,8 +39,9 @@ packages_of() {
         test) echo catch2 python3 iproute2 procps gfortran abigail-tools ;;
         bench) echo libbenchmark-dev libcli11-dev ;;
         simulation) echo libsimgrid-dev ;;
-        clang) echo clang ;;
+        clang) echo clang libclang-rt-14-dev ;;
         style) echo clang-format ;;
+        tidy) echo clang-tidy ;;
         text) echo bible-kjv bible-kjv-text libcli11-dev ;;
         # Of the BLAS variants the one without threads: each rank has one core.
         torch) echo libtorch-dev libopenblas0-serial libcli11-dev python3-matplotlib ;;
