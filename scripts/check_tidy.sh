@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# Copyright 2026 The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+
+# Runs clang-tidy on the library's and the tools' sources that differ from another commit, and fails where it has
+# something to say.
+
+set -euo pipefail
+
+usage() {
+    cat <<'END'
+usage: scripts/check_tidy.sh [COMMIT]
+
+COMMIT: what to compare with; by default the commit before this one. Where there is none, nothing is looked at. Needs a
+configured preset: asan, dev or release, the first that there is.
+END
+}
+
+MOST=24 # files: of more the first, for each takes some ten seconds
+
+main() {
+    if [[ ${1:-} == -h || ${1:-} == --help ]]; then
+        usage
+        exit 0
+    fi
+    cd "$(dirname "${BASH_SOURCE[0]}")/.."
+    scripts/packages.sh tidy
+    local before=${1:-HEAD~1} preset build=
+    if ! git rev-parse --verify --quiet "$before^{commit}" >/dev/null; then
+        echo "==> clang-tidy: there is no $before to compare with"
+        exit 0
+    fi
+    for preset in asan dev release; do
+        if [[ -z $build && -e build/$preset/compile_commands.json ]]; then build=build/$preset; fi
+    done
+    [[ -n $build ]] || { echo "check_tidy.sh: no preset is configured (see --help)" >&2; exit 1; }
+    local -a files=()
+    local file
+    while IFS= read -r file; do # those that this build has
+        if grep -q "/$file\"" "$build/compile_commands.json"; then files+=("$file"); fi
+    done < <(git diff --name-only --diff-filter=d "$before" -- 'src/*.cpp' 'c_api/*.cpp' 'tools/*.cpp')
+    if ((${#files[@]} == 0)); then
+        echo "==> clang-tidy: no source differs from $before"
+        exit 0
+    fi
+    if ((${#files[@]} > MOST)); then
+        echo "==> clang-tidy: ${#files[@]} sources differ from $before; the first $MOST are looked at"
+        files=("${files[@]:0:MOST}")
+    fi
+    printf '%s\n' "${files[@]}" | xargs -P 2 -n 2 clang-tidy -p "$build" --quiet --warnings-as-errors='*'
+    echo "==> clang-tidy has nothing to say on ${#files[@]} sources"
+}
+
+main "$@"
