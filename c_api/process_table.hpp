@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <utility>
 
 namespace onebit {
@@ -25,14 +26,14 @@ class ProcessTable {
     /// afterwards nothing may fail.
     using Place = typename Map::node_type;
     static Place make_place() {
+        (void)instance(); // which takes memory once
         Map one;
         one.emplace(Key(), nullptr);
         return one.extract(one.begin());
     }
 
     static ProcessTable& instance() {
-        static ProcessTable& table =
-            *new ProcessTable; // not destroyed: a thread may be in a call when the process ends
+        static ProcessTable& table = *new ProcessTable; // for good: a thread may be in a call when the process ends
         return table;
     }
 
@@ -66,11 +67,12 @@ class ProcessTable {
   private:
     /// Nobody is in the table while a process forks: the child would find it locked for ever.
     ProcessTable() {
-        pthread_atfork([] { instance().mutex_.lock(); }, [] { instance().mutex_.unlock(); },
-                       [] {
-                           instance().parents_.merge(instance().own_);
-                           instance().mutex_.unlock();
-                       });
+        const int failed = pthread_atfork([] { instance().mutex_.lock(); }, [] { instance().mutex_.unlock(); },
+                                          [] {
+                                              instance().parents_.merge(instance().own_);
+                                              instance().mutex_.unlock();
+                                          });
+        if (failed != 0) throw std::bad_alloc(); // ENOMEM is all that it knows
     }
 
     std::mutex mutex_;

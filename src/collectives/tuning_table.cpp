@@ -3,9 +3,10 @@
 #include "collectives/tuning_table.hpp"
 
 #include <algorithm>
+#include <array>
+#include <charconv>
 #include <cmath>
 #include <cstdint>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
@@ -110,6 +111,13 @@ TuningTable parse(const std::string& text) {
     return table;
 }
 
+/// A number as JSON has it, whatever the locale.
+std::string printed(double number) {
+    std::array<char, 32> text{};
+    const auto end = std::to_chars(text.data(), text.data() + text.size(), number).ptr;
+    return {text.data(), end};
+}
+
 } // namespace
 
 std::string TuningTable::objection(const NodeGroups& groups) const {
@@ -127,8 +135,7 @@ Status parse_tuning_table(const std::string& text, const std::string& name, Tuni
     return {};
 }
 
-/// A row a line, for people look at it.
-/// By hand: a Json takes memory where it is destroyed, too, which there may be none of.
+/// A row a line, for people look at it. By hand: a Json takes memory where it is destroyed, too, and there may be none.
 std::string print_tuning_table(const TuningTable& table) {
     std::string text = std::string("{\"format\":\"") + kFormat + "\",\"version\":" + std::to_string(kVersion) +
                        ",\"ranks\":" + std::to_string(table.ranks) + ",\"nodes\":" + std::to_string(table.nodes) +
@@ -139,9 +146,8 @@ std::string print_tuning_table(const TuningTable& table) {
         for (const onebit_algorithm_t form : kChosenForms) {
             const double time = row.microseconds[form];
             if (time == Costs::kNever) continue;
-            char number[32];
-            std::snprintf(number, sizeof(number), "%.15g", std::max(std::round(time * 100), 1.0) / 100);
-            text += std::string(",\"") + algorithm_name(form) + "\":" + number;
+            text += std::string(",\"") + algorithm_name(form) +
+                    "\":" + printed(std::max(std::round(time * 100), 1.0) / 100);
         }
         text += "}";
         separator = ",\n";
