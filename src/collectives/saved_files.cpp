@@ -136,7 +136,7 @@ Status of_two_saves(const std::string& prefix, std::span<const Places> ranks, st
                          name(0).c_str());
 }
 
-Status tell_of_recovery(const Allreduce& allreduce, const std::string& prefix, const SaveMark& found,
+Status tell_of_recovery(const Allreduce& allreduce, const char* prefix, const SaveMark& found,
                         std::span<const Places> ranks) {
     const auto aside = static_cast<std::size_t>(
         std::ranges::count_if(ranks, [&](const Places& places) { return places[0] != found; }));

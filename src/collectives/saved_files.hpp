@@ -64,7 +64,7 @@ Status of_two_saves(const std::string& prefix, std::span<const Places> ranks, st
 std::size_t place_of(const SaveMark& mark, const Places& places);
 
 /// What to say of a save that was found where a crash has left it: a success with a message, which rank 0 logs.
-Status tell_of_recovery(const Allreduce& allreduce, const std::string& prefix, const SaveMark& found,
+Status tell_of_recovery(const Allreduce& allreduce, const char* prefix, const SaveMark& found,
                         std::span<const Places> ranks);
 
 /// All ranks' places, or what is wrong on one of them. Collective; blocks.

@@ -80,17 +80,18 @@ void FileLock::release() {
 
 Status FileLock::take(const std::string& name) {
     name_ = name;
+    const std::string note = own_note(); // before there is a file, which no exception may leave behind
     // A holder that has just removed the file leaves us with a lock on a file that has no name any more.
     constexpr int kTries = 100;
     for (int i = 0; i < kTries; ++i) {
         bool again = false;
-        const Status status = try_once(&again);
+        const Status status = try_once(note, &again);
         if (!again) return status;
     }
     return Status::error(ONEBIT_ERROR_IO, "can't lock %s: others come and go", shown(name).c_str());
 }
 
-Status FileLock::try_once(bool* again) {
+Status FileLock::try_once(const std::string& note, bool* again) {
     Descriptor file(open(name_.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600));
     struct stat opened {};
     if (!file.is_open()) return io_error(name_);
@@ -110,7 +111,6 @@ Status FileLock::try_once(bool* again) {
         *again = true;
         return {};
     }
-    const std::string note = own_note();
     // Only for people: a lock whose holder has not said who it is holds all the same.
     if (ftruncate(file.get(), 0) == 0) (void)!pwrite(file.get(), note.data(), note.size(), 0);
     file_ = std::move(file);

@@ -32,7 +32,7 @@ class FileLock {
     static Status check_free(const std::string& name);
 
   private:
-    Status try_once(bool* again);
+    Status try_once(const std::string& note, bool* again);
 
     std::string name_;
     Descriptor file_;

@@ -569,9 +569,12 @@ TEST_CASE("steps are made with memory, or on no rank", "[memory][optimizer][step
 
 TEST_CASE("optimizers are saved and loaded with memory, or on no rank", "[memory][optimizer][save]") {
     for (const onebit_optimizer_config_t& config : optimizers()) {
+        if (config.max_grad_norm > 0) continue; // whose states hold nothing more
         for (const std::uint64_t steps : {2, 9}) {
-            run_sweep(saves_of(config, steps));
-            run_sweep(loads_of(config, steps, 11 - steps));
+            for (Sweep sweep : {saves_of(config, steps), loads_of(config, steps, 11 - steps)}) {
+                sweep.ranks = {3}; // files are slow
+                run_sweep(sweep);
+            }
         }
     }
 }
