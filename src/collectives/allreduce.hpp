@@ -103,7 +103,7 @@ class Allreduce {
     void fill_info(onebit_allreduce_info_t* info) const;
 
     /// Whether the handle can compress. One that can't is dense for good: its error is always zero.
-    bool compresses() const { return plan_.compressed_algorithm != ONEBIT_ALGORITHM_DENSE; }
+    bool compresses() const { return plan_.compresses(); }
     const FlatAllreduce& flat() const { return *flat_; }
     const Codec& codec() const { return *codec_; }
     /// The chunk whose server error this rank has; empty for a dense handle.
@@ -151,7 +151,7 @@ class Allreduce {
         std::vector<Stage> stages;
     };
 
-    Status share_memory(Communicator& communicator);
+    Status share_memory(Communicator& communicator, std::unique_ptr<TwoLevelForm::Channels> channels);
     Status open_two_levels(Communicator& communicator, TwoLevelForm::Channels* channels);
     Status add_pipelined(onebit_algorithm_t name, PipelinedFlat::Way way, int tag);
     Status add_two_levels();

@@ -50,28 +50,35 @@ Status Allreduce::create(Communicator& communicator, const onebit_allreduce_conf
     });
     ONEBIT_RETURN_IF_ERROR(communicator.agree(placed));
     const Entered entered(placement);
-    std::unique_ptr<Transport> channel;
-    ONEBIT_RETURN_IF_ERROR(communicator.open_channel(&channel, tags_of(plan, communicator.size())));
-    std::unique_ptr<Allreduce> made(
-        new Allreduce(std::move(plan), placement, std::move(channel), std::move(codec), communicator.patience()));
-    made->shared_buffers_ = communicator.shared_buffers();
     // With tentative calls sums are planned for.
-    const bool sums = made->compresses() ? extras.exact_sums : !extras.tentative_calls;
-    made->plan_.shares_sums = made->plan_.can_share_sums && sums;
-    if (made->plan_.algorithm == ONEBIT_ALGORITHM_TWO_LEVEL || made->plan_.shares_sums) {
-        ONEBIT_RETURN_IF_ERROR(made->share_memory(communicator));
+    const bool sums = plan.compresses() ? extras.exact_sums : !extras.tentative_calls;
+    plan.shares_sums = plan.can_share_sums && sums;
+    const bool shares_memory = plan.algorithm == ONEBIT_ALGORITHM_TWO_LEVEL || plan.shares_sums;
+    std::unique_ptr<Allreduce> made;
+    std::unique_ptr<TwoLevelForm::Channels> channels; // where memory is shared
+    Status ready = catch_exceptions([&] {
+        std::unique_ptr<Transport> channel;
+        ONEBIT_RETURN_IF_ERROR(communicator.open_channel(&channel, tags_of(plan, communicator.size())));
+        made.reset(
+            new Allreduce(std::move(plan), placement, std::move(channel), std::move(codec), communicator.patience()));
+        made->shared_buffers_ = communicator.shared_buffers();
+        if (shares_memory) channels = std::make_unique<TwoLevelForm::Channels>();
+        return made->plan_.shares_sums ? made->channel_->plan_memory(&channels->memory) : Status();
+    });
+    if (shares_memory) { // waits for the others: only where all of them come to it
+        ONEBIT_RETURN_IF_ERROR(communicator.agree(ready));
+        ONEBIT_RETURN_IF_ERROR(made->share_memory(communicator, std::move(channels)));
     }
-    const Status allocated = catch_exceptions([&] { return made->allocate(environment, extras); });
-    const Status agreed = communicator.agree(allocated);
-    if (!communicator.usable()) made->break_off(agreed);
+    if (ready.ok()) ready = catch_exceptions([&] { return made->allocate(environment, extras); });
+    const Status agreed = communicator.agree(ready);
+    if (made != nullptr && !communicator.usable()) made->break_off(agreed);
     ONEBIT_RETURN_IF_ERROR(agreed);
     *allreduce = std::move(made);
     return {};
 }
 
 /// Where some node can't share memory, for want of it or at all, all ranks do without.
-Status Allreduce::share_memory(Communicator& communicator) {
-    auto channels = std::make_unique<TwoLevelForm::Channels>();
+Status Allreduce::share_memory(Communicator& communicator, std::unique_ptr<TwoLevelForm::Channels> channels) {
     const Status opened = communicator.give_up_if_lost(catch_exceptions([&] {
         if (!plan_.shares_sums) return open_two_levels(communicator, channels.get());
         return channel_->share_memory(
@@ -100,8 +107,8 @@ Status Allreduce::open_two_levels(Communicator& communicator, TwoLevelForm::Chan
     if (plan_.memory != ONEBIT_MEMORY_HOST) {
         return DeviceTwoLevel::open_channels(*channel_, communicator, *placement_, channels);
     }
-    return TwoLevelAllreduce::open_channels(*channel_, communicator.groups(), *codec_, plan_.count, plan_.piece_blocks,
-                                            patience_, channels);
+    return TwoLevelAllreduce::open_channels(*channel_, communicator, *codec_, plan_.count, plan_.piece_blocks,
+                                            channels);
 }
 
 Status Allreduce::allocate(const Environment& environment, FlatAllreduce::Extras extras) {

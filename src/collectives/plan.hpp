@@ -34,6 +34,8 @@ struct Plan {
     bool logs = false;  ///< rank 0 writes to stderr what a program doesn't see otherwise: ONEBIT_LOG
     std::string reason; ///< why this algorithm
 
+    /// One that can't is dense for good.
+    bool compresses() const { return compressed_algorithm != ONEBIT_ALGORITHM_DENSE; }
     /// Exact sums through shared memory, of 1 MiB or more: where every rank's result lies apart from its values, these
     /// are looked at as they are added up, and not in a pass before, which would read 4 bytes beside 16 per element.
     bool checks_sums_on_the_way() const {

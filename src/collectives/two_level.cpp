@@ -39,14 +39,24 @@ TwoLevelAllreduce::Layout::Layout(const Codec& codec, const std::vector<Chunk>& 
       messages_at(kSlotsBegin + kSlots * (shards.size() - 1) * slot_elements * sizeof(float)),
       bytes(messages_at + FlatAllreduce::all_words(codec, longest(shards).count, nodes) * sizeof(std::uint32_t)) {}
 
-Status TwoLevelAllreduce::open_channels(Transport& channel, const NodeGroups& groups, const Codec& codec,
-                                        std::size_t count, std::size_t piece_blocks, const Patience& patience,
-                                        Channels* channels) {
-    ONEBIT_RETURN_IF_ERROR(channel.split(groups.node_of_rank, &channels->node));
-    ONEBIT_RETURN_IF_ERROR(channel.split(groups.place_of_rank, &channels->across));
-    const Layout layout(codec, partition(count, groups.places), groups.nodes,
-                        blocks_of_slice(piece_blocks, groups.places));
-    return channels->node->share_memory(layout.bytes, patience, &channels->memory);
+/// Every rank makes both channels, whatever fails, for the others count on it. Who shares memory waits for the others
+/// of its node: what may fail on one rank alone is agreed on before.
+Status TwoLevelAllreduce::open_channels(Transport& channel, Communicator& communicator, const Codec& codec,
+                                        std::size_t count, std::size_t piece_blocks, Channels* channels) {
+    const NodeGroups& groups = communicator.groups();
+    const Status node = catch_exceptions([&] { return channel.split(groups.node_of_rank, &channels->node); });
+    const Status across = catch_exceptions([&] { return channel.split(groups.place_of_rank, &channels->across); });
+    std::size_t bytes = 0;
+    const Status planned = catch_exceptions([&] {
+        ONEBIT_RETURN_IF_ERROR(node);
+        ONEBIT_RETURN_IF_ERROR(across);
+        const Layout layout(codec, partition(count, groups.places), groups.nodes,
+                            blocks_of_slice(piece_blocks, groups.places));
+        bytes = layout.bytes;
+        return channels->node->plan_memory(&channels->memory);
+    });
+    ONEBIT_RETURN_IF_ERROR(communicator.agree(planned));
+    return channels->node->share_memory(bytes, communicator.patience(), &channels->memory);
 }
 
 TwoLevelAllreduce::TwoLevelAllreduce(Channels& channels, std::shared_ptr<const SharedBuffers> buffers,

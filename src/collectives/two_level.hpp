@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "collectives/communicator.hpp"
 #include "collectives/flat_pipelined.hpp"
 #include "collectives/node_groups.hpp"
 #include "collectives/shared_counters.hpp"
@@ -28,9 +29,10 @@ namespace onebit {
 /// says that nothing of the last call is needed any more. A neighbour that has left is not noticed but by its silence.
 class TwoLevelAllreduce final : public TwoLevelForm {
   public:
-    /// Collective; may block.
-    static Status open_channels(Transport& channel, const NodeGroups& groups, const Codec& codec, std::size_t count,
-                                std::size_t piece_blocks, const Patience& patience, Channels* channels);
+    /// Collective; may block. OUT_OF_MEMORY where some node has none to share, UNSUPPORTED where it can't; on which
+    /// ranks, the caller must agree on.
+    static Status open_channels(Transport& channel, Communicator& communicator, const Codec& codec, std::size_t count,
+                                std::size_t piece_blocks, Channels* channels);
 
     /// Local. The channels must outlive it. `tentative_calls`: there will be some. The four tags from `tag` on are its
     /// own on the channel across. `buffers`: where values may lie that all ranks of the node see.

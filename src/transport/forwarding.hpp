@@ -36,6 +36,7 @@ class ForwardingTransport : public Transport {
         return inner_->share_memory(bytes, patience, memory);
     }
 
+    Status plan_memory(std::unique_ptr<SharedMemory>* memory) override { return inner_->plan_memory(memory); }
     Status plan_exchange(std::vector<Part> sends, std::vector<Part> receives, int tag,
                          std::unique_ptr<Exchange>* exchange) override {
         return inner_->plan_exchange(std::move(sends), std::move(receives), tag, exchange);

@@ -254,6 +254,7 @@ class NcclTransport final : public Transport {
                         std::unique_ptr<SharedMemory>* /*memory*/) override {
         return Status::error(ONEBIT_ERROR_UNSUPPORTED, "nccl: GPUs share no memory that the host could see");
     }
+    Status plan_memory(std::unique_ptr<SharedMemory>* /*memory*/) override { return {}; } // share_memory() refuses
 
     Status plan_exchange(std::vector<Part> sends, std::vector<Part> receives, int /*tag*/,
                          std::unique_ptr<Exchange>* exchange) override {

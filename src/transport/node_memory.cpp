@@ -13,15 +13,6 @@
 namespace onebit {
 namespace {
 
-class NodeMemory final : public SharedMemory {
-  public:
-    explicit NodeMemory(std::vector<std::unique_ptr<MappedMemory>> parts) : parts_(std::move(parts)) {}
-    std::byte* of(int rank) override { return parts_[static_cast<std::size_t>(rank)]->data(); }
-
-  private:
-    std::vector<std::unique_ptr<MappedMemory>> parts_;
-};
-
 /// What a rank tells the others of its part, then of how it found theirs.
 struct Report {
     std::uint32_t status = ONEBIT_SUCCESS;
@@ -79,30 +70,59 @@ class Gathering {
     std::unique_ptr<Exchange> exchange_;
 };
 
+class NodeMemory final : public SharedMemory {
+  public:
+    explicit NodeMemory(Transport& channel)
+        : rank_(static_cast<std::size_t>(channel.rank())),
+          parts_(static_cast<std::size_t>(channel.size())),
+          all_(std::make_unique<Gathering>(channel)) {}
+
+    Status plan() { return all_->plan(); }
+
+    /// What fails on this rank before the first message goes into that message.
+    Status share(std::size_t bytes, const Patience& patience) {
+        const Status made = catch_exceptions([&] {
+            ONEBIT_RETURN_IF_ERROR(MappedMemory::create("onebit.handle", bytes, &parts_[rank_]));
+            all_->mine().address = parts_[rank_]->address();
+            return Status();
+        });
+        ONEBIT_RETURN_IF_ERROR(all_->gather(made, patience));
+        const Status opened = catch_exceptions([&] {
+            for (std::size_t r = 0; r < parts_.size(); ++r) {
+                if (r != rank_) ONEBIT_RETURN_IF_ERROR(MappedMemory::open(all_->reports()[r].address, &parts_[r]));
+            }
+            return Status();
+        });
+        ONEBIT_RETURN_IF_ERROR(all_->gather(opened, patience)); // nobody closes its own before all have found it
+        parts_[rank_]->close();
+        all_.reset();
+        return {};
+    }
+
+    std::byte* of(int rank) override { return parts_[static_cast<std::size_t>(rank)]->data(); }
+
+  private:
+    std::size_t rank_;
+    std::vector<std::unique_ptr<MappedMemory>> parts_;
+    std::unique_ptr<Gathering> all_; ///< until the memory is shared
+};
+
 } // namespace
 
-Status share_node_memory(Transport& channel, std::size_t bytes, const Patience& patience,
-                         std::unique_ptr<SharedMemory>* memory) {
-    const auto rank = static_cast<std::size_t>(channel.rank());
-    Gathering all(channel);
-    ONEBIT_RETURN_IF_ERROR(all.plan());
-    std::vector<std::unique_ptr<MappedMemory>> parts(static_cast<std::size_t>(channel.size()));
-    const Status made = catch_exceptions([&] {
-        ONEBIT_RETURN_IF_ERROR(MappedMemory::create("onebit.handle", bytes, &parts[rank]));
-        all.mine().address = parts[rank]->address();
-        return Status();
-    });
-    ONEBIT_RETURN_IF_ERROR(all.gather(made, patience));
-    const Status opened = catch_exceptions([&] {
-        for (std::size_t r = 0; r < parts.size(); ++r) {
-            if (r != rank) ONEBIT_RETURN_IF_ERROR(MappedMemory::open(all.reports()[r].address, &parts[r]));
-        }
-        return Status();
-    });
-    ONEBIT_RETURN_IF_ERROR(all.gather(opened, patience)); // nobody closes its own before all have found it
-    parts[rank]->close();
-    *memory = std::make_unique<NodeMemory>(std::move(parts));
+Status Transport::plan_memory(std::unique_ptr<SharedMemory>* memory) {
+    return plan_node_memory(*this, memory);
+}
+
+Status plan_node_memory(Transport& channel, std::unique_ptr<SharedMemory>* memory) {
+    auto planned = std::make_unique<NodeMemory>(channel);
+    ONEBIT_RETURN_IF_ERROR(planned->plan());
+    *memory = std::move(planned);
     return {};
+}
+
+Status share_node_memory(Transport& /*channel*/, std::size_t bytes, const Patience& patience,
+                         std::unique_ptr<SharedMemory>* memory) {
+    return static_cast<NodeMemory&>(**memory).share(bytes, patience);
 }
 
 } // namespace onebit

@@ -97,11 +97,15 @@ class Transport {
     virtual Status split_nodes(const std::vector<int>& node_of_rank, std::unique_ptr<Transport>* channel) {
         return split(node_of_rank, channel);
     }
-    /// Only where all ranks are on one node. The same bytes on every rank. Blocks, no longer than `patience` has it.
+    /// Only where all ranks are on one node. The same bytes on every rank. `*memory` is what plan_memory() has made.
+    /// Blocks, no longer than `patience` has it.
     virtual Status share_memory(std::size_t bytes, const Patience& patience, std::unique_ptr<SharedMemory>* memory) = 0;
 
     // ---- local ----
 
+    /// Makes what share_memory() needs on this rank. All ranks have it before one of them calls share_memory(): there
+    /// the others could only wait for a rank that can't begin. By default what share_node_memory() needs.
+    virtual Status plan_memory(std::unique_ptr<SharedMemory>* memory);
     /// Parts of zero bytes are left out. `tag`: distinguishes the exchanges of one channel.
     virtual Status plan_exchange(std::vector<Part> sends, std::vector<Part> receives, int tag,
                                  std::unique_ptr<Exchange>* exchange) = 0;

@@ -42,6 +42,7 @@ class Recorder final : public Transport {
     Status share_memory(std::size_t, const Patience&, std::unique_ptr<SharedMemory>*) override {
         return note("share_memory", Status());
     }
+    Status plan_memory(std::unique_ptr<SharedMemory>*) override { return note("plan_memory", Status()); }
     Status plan_exchange(std::vector<Part>, std::vector<Part>, int, std::unique_ptr<Exchange>*) override {
         return note("plan_exchange", Status());
     }
@@ -105,6 +106,11 @@ const std::vector<Verb>& all_verbs() {
          [](Transport& t) {
              std::unique_ptr<SharedMemory> memory;
              (void)t.share_memory(64, {1, t.abort_switch()}, &memory);
+         }},
+        {"plan_memory",
+         [](Transport& t) {
+             std::unique_ptr<SharedMemory> memory;
+             (void)t.plan_memory(&memory);
          }},
         {"plan_exchange",
          [](Transport& t) {
