@@ -40,10 +40,14 @@ onebit_status_t onebit_comm_create_gpu(onebit_comm_t base, cudaStream_t stream, 
     return onebit::guard([&] {
         Output output(comm, "comm");
         return onebit::with_object<Communicator>(base, [&](Communicator& communicator) {
-            onebit::Environment environment;
-            const Status own = output.status().ok() ? onebit::read_environment(&environment) : output.status();
             onebit::GpuRank here;
-            here.forced = environment.gpu_transport;
+            const Status own = onebit::catch_exceptions([&] {
+                ONEBIT_RETURN_IF_ERROR(output.status());
+                onebit::Environment environment;
+                const Status read = onebit::read_environment(&environment);
+                here.forced = environment.gpu_transport;
+                return read;
+            });
             here.nccl_status = onebit::find_nccl_api(&here.nccl);
             here.machine_status =
                 onebit::catch_exceptions([&] { return onebit::read_machine(nullptr, &here.machine); });

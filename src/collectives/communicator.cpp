@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "collectives/together.hpp"
 #include "collectives/tuning_table.hpp"
 #include "compress/codec.hpp"
 #include "core/file.hpp"
@@ -61,30 +62,35 @@ Status Communicator::create(std::unique_ptr<Transport> transport, const Status& 
                             std::unique_ptr<Communicator>* communicator) {
     std::unique_ptr<Communicator> made(new Communicator(std::move(transport)));
     ONEBIT_RETURN_IF_ERROR(Agreement::create(*made->transport_, kAgreementTag, &made->agreement_));
+    ONEBIT_RETURN_IF_ERROR(together(*made, [&] { return made->meet(own); }));
+    *communicator = std::move(made);
+    return {};
+}
+
+Status Communicator::meet(const Status& own) {
     const Status checked = catch_exceptions([&] {
-        const Status environment = made->look_at_environment();
+        const Status environment = look_at_environment();
         return own.ok() ? environment : own;
     });
     ONEBIT_RETURN_IF_ERROR(
-        made->agree(checked, kWireFormat, kLibraryVersion,
-                    {"the version of the wire format", "the version of onebit (100 times major + minor)"}));
+        agree(checked, kWireFormat, kLibraryVersion,
+              {"the version of the wire format", "the version of onebit (100 times major + minor)"}));
     std::uint64_t identity = 0;
     std::vector<std::uint64_t> identities;
     const Status found = catch_exceptions([&] {
-        identity = made->transport_->node_identity();
-        identities.resize(static_cast<std::size_t>(made->size()));
+        identity = transport_->node_identity();
+        identities.resize(static_cast<std::size_t>(size()));
         return Status();
     });
-    ONEBIT_RETURN_IF_ERROR(made->agree_and_gather(found, &identity, sizeof(identity), identities.data()));
-    ONEBIT_RETURN_IF_ERROR(made->agree(catch_exceptions([&] { return made->find_groups(identities); })));
+    ONEBIT_RETURN_IF_ERROR(agree_and_gather(found, &identity, sizeof(identity), identities.data()));
+    ONEBIT_RETURN_IF_ERROR(agree(catch_exceptions([&] { return find_groups(identities); })));
     std::string tuning_table;
-    ONEBIT_RETURN_IF_ERROR(made->share_tuning_table(&tuning_table));
-    ONEBIT_RETURN_IF_ERROR(made->agree(catch_exceptions([&] { return made->choose_costs(tuning_table); })));
-    if (made->environment_.measure && made->size() > 1) {
-        if (!made->tuned_) made->host_costs_.measure_later();
-        made->gpu_costs_.measure_later();
+    ONEBIT_RETURN_IF_ERROR(share_tuning_table(&tuning_table));
+    ONEBIT_RETURN_IF_ERROR(agree(catch_exceptions([&] { return choose_costs(tuning_table); })));
+    if (environment_.measure && size() > 1) {
+        if (!tuned_) host_costs_.measure_later();
+        gpu_costs_.measure_later();
     }
-    *communicator = std::move(made);
     return {};
 }
 

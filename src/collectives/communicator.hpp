@@ -85,6 +85,8 @@ class Communicator {
     explicit Communicator(std::unique_ptr<Transport> transport) : transport_(std::move(transport)) {
         patience_.abort_switch = transport_->abort_switch();
     }
+    /// What the ranks tell each other at creation. Collective; blocks; ends with an agreement.
+    Status meet(const Status& own);
     /// Of this rank.
     Status look_at_environment();
 

@@ -2,20 +2,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/fingerprint.hpp"
 
+#include <array>
 #include <bit>
 #include <cstdio>
-#include <string>
 #include <vector>
 
 namespace onebit {
 namespace {
 
-std::string text_of(std::uint64_t value, bool is_double) {
-    char text[32];
+/// No std::string: other ranks have returned by then, so nothing here may need memory.
+std::array<char, 32> text_of(std::uint64_t value, bool is_double) {
+    std::array<char, 32> text{};
     if (is_double) {
-        std::snprintf(text, sizeof(text), "%g", std::bit_cast<double>(value));
+        std::snprintf(text.data(), text.size(), "%g", std::bit_cast<double>(value));
     } else {
-        std::snprintf(text, sizeof(text), "%llu", static_cast<unsigned long long>(value));
+        std::snprintf(text.data(), text.size(), "%llu", static_cast<unsigned long long>(value));
     }
     return text;
 }
@@ -36,8 +37,8 @@ Status compare_across_ranks(Communicator& communicator, const Status& own, std::
         for (std::size_t r = 1; r * n < all.size(); ++r) {
             if (all[r * n + i] == all[i]) continue;
             return Status::error(ONEBIT_ERROR_MISMATCH, "%s differs: rank 0 has %s, rank %zu has %s", values[i].name,
-                                 text_of(all[i], values[i].is_double).c_str(), r,
-                                 text_of(all[r * n + i], values[i].is_double).c_str());
+                                 text_of(all[i], values[i].is_double).data(), r,
+                                 text_of(all[r * n + i], values[i].is_double).data());
         }
     }
     return {};

@@ -149,7 +149,7 @@ Status tell_of_recovery(const Allreduce& allreduce, const char* prefix, const Sa
             shown(prefix).c_str(), found.sequence, aside, ranks.size(), "NAME.previous");
         return Status();
     });
-    if (allreduce.plan().logs && allreduce.channel().rank() == 0) {
+    if (allreduce.plan().logs && allreduce.channel().rank() == 0 && !note.message().empty()) {
         std::fprintf(stderr, "onebit: %s\n", note.message().c_str());
     }
     return note;
@@ -192,7 +192,7 @@ Status save_file(Allreduce& allreduce, const char* prefix,
     });
     Status saved = allreduce.agree_now(written);
     if (saved.ok()) {
-        const Status replaced = file->replace(earlier_place > 0);
+        const Status replaced = catch_exceptions([&] { return file->replace(earlier_place > 0); });
         saved = allreduce.agree_now(replaced); // if any rank could not, every rank goes back
         if (saved.ok()) {
             file->keep();

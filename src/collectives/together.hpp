@@ -7,10 +7,12 @@
 
 namespace onebit {
 
-/// Runs `body`, this rank's part in something collective that agrees from time to time, and lets no exception leave the
-/// other ranks waiting: it goes into the agreement that they come to next, which fails on all. So a body ends with an
-/// agreement, has nothing collective but agreements and what stands right behind one, and where it has a way on from an
-/// agreement that failed, that part is run together by itself.
+/// Runs `body`, this rank's part in something collective. An exception of the body does not leave the other ranks
+/// waiting: this rank takes it to the agreement that they come to next, and that agreement fails on all ranks.
+/// What a body must keep to:
+/// - It ends with an agreement, on every way through it that succeeds.
+/// - What else in it is collective stands right behind an agreement, with nothing between the two that can throw.
+/// - It returns where an agreement has failed. A way on from there is another body, run by another together().
 template <typename Body, typename Agree>
 Status together(const Body& body, const Agree& agree) {
     bool threw = true;

@@ -81,11 +81,12 @@ class ReplacedFile {
     /// On disk when the call returns, but not yet under the file's name.
     Status write(std::span<const std::byte> bytes);
     /// Moves the earlier file, if there is one, to previous_name(), and the new one to the file's name.
-    /// `previous_stays`: the contents to be gone back to are those that are at previous_name() already. Doesn't throw.
+    /// `previous_stays`: the contents to be gone back to are those that are at previous_name() already. Throws where
+    /// there is no memory for the message of an error.
     Status replace(bool previous_stays = false);
     /// Removes what there was before.
     void keep();
-    /// All of it at once, where nobody wants to go back: previous_name() isn't used. Doesn't throw.
+    /// All of it at once, where nobody wants to go back: previous_name() isn't used. Throws as replace() does.
     Status replace_for_good();
     /// Undoes nothing and removes nothing from now on: for a replaced file of which nobody knows whether it is wanted.
     void leave();
