@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdio>
 #include <cstring>
+#include <numeric>
 #include <string>
 #include <utility>
 
@@ -48,8 +49,8 @@ struct Duplication {
 
 Status duplicate(MPI_Comm users, double timeout, MPI_Comm* copy) {
     auto duplication = std::make_unique<Duplication>();
-    ONEBIT_RETURN_IF_ERROR(check_mpi(MPI_Comm_idup(users, &duplication->copy, &duplication->request), "MPI_Comm_idup"));
     const Patience patience = {timeout, std::make_shared<AbortSwitch>()};
+    ONEBIT_RETURN_IF_ERROR(check_mpi(MPI_Comm_idup(users, &duplication->copy, &duplication->request), "MPI_Comm_idup"));
     const Status made = wait_until_done("MPI_Comm_idup", patience, [&](bool* done, bool*) {
         int flag = 0;
         ONEBIT_RETURN_IF_ERROR(
@@ -103,9 +104,12 @@ struct MpiLink::Sent {
     std::vector<MPI_Request> requests;
 };
 
-MpiLink::MpiLink(MPI_Comm comm) : comm_(comm), next_tag_(kFirstTag) {
-    MPI_Comm_rank(comm, &rank_);
-    MPI_Comm_size(comm, &size_);
+MpiLink::MpiLink(MPI_Comm users) : next_tag_(kFirstTag), sent_(std::make_unique<std::list<Sent>>()) {
+    MPI_Comm_rank(users, &rank_);
+    MPI_Comm_size(users, &size_);
+    everyone_.resize(static_cast<std::size_t>(size_));
+    std::iota(everyone_.begin(), everyone_.end(), 0);
+    make_spare();
     int* most = nullptr;
     int found = 0;
     MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, static_cast<void*>(&most), &found);
@@ -119,23 +123,23 @@ Status MpiLink::create(MPI_Comm users, double timeout, std::shared_ptr<MpiLink>*
     int is_inter = 0;
     ONEBIT_RETURN_IF_ERROR(check_mpi(MPI_Comm_test_inter(users, &is_inter), "MPI_Comm_test_inter"));
     if (is_inter != 0) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "mpi_comm is an intercommunicator");
-    MPI_Comm copy = MPI_COMM_NULL;
-    ONEBIT_RETURN_IF_ERROR(duplicate(users, timeout, &copy));
-    link->reset(new MpiLink(copy));
+    std::shared_ptr<MpiLink> made(new MpiLink(users)); // first: a duplicate without an owner would stay for ever
+    ONEBIT_RETURN_IF_ERROR(duplicate(users, timeout, &made->comm_));
+    *link = std::move(made);
     return {};
 }
 
 MpiLink::~MpiLink() {
     abort_switch_->set_messenger(nullptr, false);
-    if (!mpi_is_up()) return;
-    for (Sent& sent : sent_) {
+    if (!mpi_is_up() || comm_ == MPI_COMM_NULL) return;
+    for (Sent& sent : *sent_) {
         int all = 0;
         MPI_Testall(static_cast<int>(sent.requests.size()), sent.requests.data(), &all, MPI_STATUSES_IGNORE);
         abandoned_ |= all == 0;
     }
     // What a peer may still send to stays: MPI would wait for it, or write to what is gone.
     if (abandoned_) {
-        (void)new std::deque<Sent>(std::move(sent_));
+        (void)sent_.release();
     } else {
         MPI_Comm_free(&comm_);
     }
@@ -152,11 +156,26 @@ Status MpiLink::take_tags(int tags, int* first) {
 
 // ------------------------------------------------------------------------------------------------- notices ----
 
-void MpiLink::tell(std::span<const int> ranks, int channel, const Status& why) {
+void MpiLink::make_spare() {
+    if (!spare_.empty()) return;
+    std::list<Sent> made(1);
+    made.front().requests.reserve(static_cast<std::size_t>(size_));
+    spare_ = std::move(made);
+}
+
+void MpiLink::tell(std::span<const int> ranks, int channel, const Status& why) noexcept {
     if (!mpi_is_up()) return;
     const std::lock_guard lock(mutex_);
     abandoned_ = true;
-    Sent& sent = sent_.emplace_back();
+    const auto make_room = [&] {
+        return catch_exceptions([&] {
+            make_spare();
+            return Status();
+        });
+    };
+    if (!make_room().ok()) return;
+    sent_->splice(sent_->end(), spare_);
+    Sent& sent = sent_->back();
     sent.notice.channel = channel;
     sent.notice.status = why.code();
     std::snprintf(sent.notice.reason.data(), sent.notice.reason.size(), "%s", why.message().c_str());
@@ -164,19 +183,18 @@ void MpiLink::tell(std::span<const int> ranks, int channel, const Status& why) {
         if (rank == rank_) continue;
         MPI_Request request = MPI_REQUEST_NULL;
         if (MPI_Isend(&sent.notice, sizeof(Notice), MPI_BYTE, rank, kNoticeTag, comm_, &request) == MPI_SUCCESS) {
-            sent.requests.push_back(request);
+            sent.requests.push_back(request); // there is room for it
         }
     }
+    (void)make_room(); // or the next one tries again
 }
 
 /// The messenger of the abort switch.
-bool MpiLink::tell_all(const Status& why) {
+bool MpiLink::tell_all(const Status& why) noexcept {
     int is_main = 0;
     if (mpi_is_up()) MPI_Is_thread_main(&is_main);
     if (thread_level() < MPI_THREAD_SERIALIZED && is_main == 0) return false;
-    std::vector<int> ranks;
-    for (int rank = 0; rank < size_; ++rank) ranks.push_back(rank);
-    tell(ranks, kEverything, why);
+    tell(everyone_, kEverything, why);
     return true;
 }
 

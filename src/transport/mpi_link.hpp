@@ -6,7 +6,7 @@
 
 #include <atomic>
 #include <cstdint>
-#include <deque>
+#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -48,8 +48,9 @@ class MpiLink {
     /// that makes the same channels in the same order. Local; UNSUPPORTED when MPI's tags are used up.
     Status take_tags(int tags, int* first);
 
-    /// Tells these ranks that this one gives up the channel whose first tag is `channel`. Never waits.
-    void tell(std::span<const int> ranks, int channel, const Status& why);
+    /// Tells these ranks that this one gives up the channel whose first tag is `channel`. Never waits. The first notice
+    /// needs no memory. A later one that has none is not sent; the others then wait until their own time is up.
+    void tell(std::span<const int> ranks, int channel, const Status& why) noexcept;
     /// Looks whether a peer has told something. Costs an MPI_Iprobe.
     Status listen();
     /// What the first peer said that gave the channel up; else a success.
@@ -61,14 +62,17 @@ class MpiLink {
     struct Notice;
     static constexpr int kEverything = -1; ///< in the place of a channel
 
-    MpiLink(MPI_Comm comm);
-    bool tell_all(const Status& why);
+    /// Without a communicator of its own yet. `users`: of the same ranks.
+    explicit MpiLink(MPI_Comm users);
+    bool tell_all(const Status& why) noexcept;
+    void make_spare();
     void keep(int from, const Notice& notice);
 
-    MPI_Comm comm_;
+    MPI_Comm comm_ = MPI_COMM_NULL;
     int rank_ = 0;
     int size_ = 0;
-    int last_tag_ = 0; ///< that this MPI has
+    int last_tag_ = 0;          ///< that this MPI has
+    std::vector<int> everyone_; ///< all ranks
     std::atomic<int> next_tag_;
     std::shared_ptr<AbortSwitch> abort_switch_ = std::make_shared<AbortSwitch>();
 
@@ -80,8 +84,9 @@ class MpiLink {
     std::map<int, Heard> heard_; ///< by channel
     std::atomic<bool> has_heard_ = false;
     struct Sent;
-    std::deque<Sent> sent_;  ///< notices that may still be under way
-    bool abandoned_ = false; ///< messages may still be under way
+    std::unique_ptr<std::list<Sent>> sent_; ///< notices that may still be under way
+    std::list<Sent> spare_;                 ///< room for the next one
+    bool abandoned_ = false;                ///< messages may still be under way
 };
 
 } // namespace onebit
