@@ -284,6 +284,11 @@ Status FusedOptimizer::make_sum(Bucket& bucket) const {
     return planned ? Status() : bucket.allreduce->plan_sum(bucket.sum.data());
 }
 
+AlignedBuffer<float> FusedOptimizer::take_sum(Bucket& bucket) const {
+    (void)bucket.allreduce->plan_sum(nullptr); // which would be read from there
+    return std::move(bucket.sum);
+}
+
 void FusedOptimizer::drop_sum(Bucket& bucket) const {
     (void)bucket.allreduce->plan_sum(nullptr); // can't fail
     bucket.allreduce->drop_sums();

@@ -95,12 +95,14 @@ class FusedOptimizer : public Optimizer {
     virtual void update_compressed(Bucket& bucket) = 0;
     /// From the rank's own gradients, times own_factor().
     virtual void update_locally(Bucket&) {}
-    /// Once, before the first step after the freeze: v is masked where it is zero, and still there.
-    virtual Status freeze_bucket(Bucket& bucket) = 0;
-    /// Before it: allocates all that it needs. Where a rank can't, drop_preparations() gives it back, and the step is
-    /// refused on all.
+    /// Allocates what freeze_bucket() needs. Called for all buckets before the first one freezes. Where it fails on
+    /// some rank, drop_preparations() is called on all ranks, and the step is refused.
     virtual Status prepare_freeze(Bucket&) { return {}; }
+    /// Frees what prepare_freeze() has allocated.
     virtual void drop_preparations(Bucket&) {}
+    /// Once, before the first step after the freeze, behind prepare_freeze(). v is masked where it is zero, and still
+    /// there.
+    virtual Status freeze_bucket(Bucket& bucket) = 0;
     /// Once in a step, before the first bucket is updated; no rank refuses the step any more.
     virtual void begin_updates(Round) {}
     /// After a step, before t() moves on. Collective; blocks. What fails here must be made up for by before_exchange.
@@ -142,6 +144,8 @@ class FusedOptimizer : public Optimizer {
     /// Where exact rounds add up: made before the first one, dropped after the last.
     Status make_sum(Bucket& bucket) const;
     void drop_sum(Bucket& bucket) const;
+    /// Its memory, for what begins at the freeze; whatever lies in it. Before drop_sum().
+    AlignedBuffer<float> take_sum(Bucket& bucket) const;
     /// One step of dense Adam from the bucket's exact sum.
     void update_with_adam(Bucket& bucket, std::uint64_t v_updates);
     /// Masks the elements whose v is zero, and zeroes what is left of their momentum. Collective; blocks.

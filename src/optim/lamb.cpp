@@ -25,7 +25,10 @@ constexpr double kMostScale = 0x1p40;
 } // namespace
 
 Lamb::Lamb(Settings settings, std::vector<Tensor> tensors)
-    : FusedOptimizer(std::move(settings), std::move(tensors)), layers_(num_tensors()), step_sizes_(num_tensors()) {}
+    : FusedOptimizer(std::move(settings), std::move(tensors)),
+      layers_(num_tensors()),
+      step_sizes_(num_tensors()),
+      magnitudes_(num_tensors()) {}
 
 Status Lamb::create(Communicator& communicator, Settings settings, std::vector<Tensor> tensors,
                     std::unique_ptr<Optimizer>* optimizer) {
@@ -76,7 +79,7 @@ Status Lamb::check_numbers() const {
 }
 
 std::size_t Lamb::own_bytes() const {
-    return layers_.size() * (sizeof(Layer) + sizeof(float)) + findings_.size() * sizeof(Findings);
+    return layers_.size() * (sizeof(Layer) + sizeof(float) + sizeof(double)) + findings_.size() * sizeof(Findings);
 }
 
 // ---------------------------------------------------------------------------------------------------- warm-up ----
@@ -114,21 +117,19 @@ double Lamb::trust_ratio(Layer& layer, std::span<const Segment> segments, bool r
 // ----------------------------------------------------------------------------------------------------- freeze ----
 
 Status Lamb::prepare_freeze(Bucket& bucket) {
-    bucket.v_fresh = AlignedBuffer<float>(bucket.layout.count(), memory());
-    magnitudes_.reserve(num_tensors());
+    if (bucket.passes->keeps_sum()) bucket.v_fresh = AlignedBuffer<float>(bucket.layout.count(), memory());
     return {};
 }
 
 Status Lamb::freeze_bucket(Bucket& bucket) {
     const Layout& layout = bucket.layout;
-    magnitudes_.clear();
     bucket.passes->find_magnitudes(findings_);
     double mean = 0;
     for (std::size_t i = 0; i < layout.tensors().size(); ++i) {
         double squares = 0;
         for (const Segment& segment : layout.segments_of_tensor(i)) squares += findings_[segment.index].x;
-        magnitudes_.push_back(std::sqrt(squares / static_cast<double>(layout.tensors()[i]->count)));
-        mean += magnitudes_.back() / static_cast<double>(layout.tensors().size());
+        magnitudes_[i] = std::sqrt(squares / static_cast<double>(layout.tensors()[i]->count));
+        mean += magnitudes_[i] / static_cast<double>(layout.tensors().size());
     }
     for (std::size_t i = 0; i < layout.tensors().size(); ++i) {
         Layer& layer = layers_[layout.tensors()[i]->number];
@@ -140,6 +141,7 @@ Status Lamb::freeze_bucket(Bucket& bucket) {
             layer.trust = layer.trust_sum / weight;
         }
     }
+    if (!bucket.passes->keeps_sum()) bucket.v_fresh = take_sum(bucket);
     bucket.passes->begin_messages([this](const Tensor& tensor) { return scale_of(tensor); });
     freeze_variance(bucket, t() - 1);
     drop_sum(bucket);

@@ -130,7 +130,7 @@ void ZeroOneAdam::update_exactly(Bucket& bucket) {
 // ------------------------------------------------------------------------------------------------ the freeze ----
 
 Status ZeroOneAdam::prepare_freeze(Bucket& bucket) {
-    bucket.anchor = AlignedBuffer<float>(bucket.layout.count(), memory());
+    if (bucket.passes->keeps_sum()) bucket.anchor = AlignedBuffer<float>(bucket.layout.count(), memory());
     return {};
 }
 
@@ -141,6 +141,7 @@ Status ZeroOneAdam::freeze_bucket(Bucket& bucket) {
             part, [](float v) { return v <= 0; }, std::numeric_limits<float>::infinity());
     });
     freeze_variance(bucket, schedule_.exact_rounds);
+    if (!bucket.passes->keeps_sum()) bucket.anchor = take_sum(bucket);
     bucket.passes->copy_parameters(bucket.anchor);
     drop_sum(bucket);
     return bucket.allreduce->reset();
