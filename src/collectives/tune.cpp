@@ -65,7 +65,8 @@ Status take_slowest(Communicator& communicator, const Status& own, std::vector<d
 }
 
 /// Each call begins on all ranks together: one that is done early must not be charged for what the others' last call,
-/// of another form, still takes. *all_know: what failed is an agreement.
+/// of another form, still takes. *all_know: whether the failure is an agreement's, which all ranks have, and not a
+/// call's, which this rank may have alone.
 Status call_all(Communicator& communicator, std::vector<Contender>& contenders, std::size_t times, Buffers& buffers,
                 bool* all_know) {
     for (std::size_t i = 0; i < times; ++i) {
@@ -181,6 +182,24 @@ double round_us(const Costs::Row& row) {
     return sum;
 }
 
+/// A call that never ended may still write to the buffers: they stay, unless all calls are known to have ended.
+class KeptUnlessDone {
+  public:
+    explicit KeptUnlessDone(Buffers& buffers) : buffers_(buffers) {}
+    ~KeptUnlessDone() {
+        if (done_) return;
+        buffers_.input.leak();
+        buffers_.output.leak();
+    }
+    KeptUnlessDone(const KeptUnlessDone&) = delete;
+    KeptUnlessDone& operator=(const KeptUnlessDone&) = delete;
+    void done() { done_ = true; }
+
+  private:
+    Buffers& buffers_;
+    bool done_ = false;
+};
+
 /// A row for each size, until a round takes longer than `patience_us`; but rates show only in calls of some size. With
 /// values as the handle has them.
 Status measure_rows(Communicator& communicator, const onebit_allreduce_config_t& handle,
@@ -195,13 +214,10 @@ Status measure_rows(Communicator& communicator, const onebit_allreduce_config_t&
     for (const std::uint64_t size : sizes) {
         Costs::Row row;
         row.count = size;
-        const Status status =
-            measure_row(communicator, forms, seconds / static_cast<double>(sizes.size()), buffers, &row);
-        if (!status.ok()) { // a call that never ended may still write to them
-            buffers.input.leak();
-            buffers.output.leak();
-            return status;
-        }
+        KeptUnlessDone kept(buffers);
+        ONEBIT_RETURN_IF_ERROR(
+            measure_row(communicator, forms, seconds / static_cast<double>(sizes.size()), buffers, &row));
+        kept.done();
         rows->push_back(row);
         if (size >= kShowsRates && round_us(row) > patience_us) break;
     }
