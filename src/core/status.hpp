@@ -29,7 +29,8 @@ class [[nodiscard]] Status {
 
   private:
     explicit Status(onebit_status_t code) : code_(code) {}
-    static Status with_message(onebit_status_t code, const char* format, std::va_list arguments) noexcept;
+    [[gnu::format(printf, 2, 0)]] static Status with_message(onebit_status_t code, const char* format,
+                                                             std::va_list arguments) noexcept;
 
     onebit_status_t code_ = ONEBIT_SUCCESS;
     std::shared_ptr<const std::string> message_; ///< shared, for copies must not need memory

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <optional>
+#include <set>
 
 #include "support/failing_allocations.hpp"
 #include "support/fresh_communicator.hpp"
@@ -106,7 +107,7 @@ void run_sweep(const Sweep& sweep) {
     for (const int ranks : sweep.ranks) {
         if (!can_have_ranks(ranks)) continue;
         run_ranks(ranks, [&](onebit_comm_t, RankLog& log) {
-            for (const int rank : {0, ranks - 1}) {
+            for (const int rank : std::set<int>{0, ranks - 1}) {
                 for (const bool all_behind : {false, true}) {
                     log.context(sweep.name);
                     Pass(sweep, {rank, all_behind}, log).run();

@@ -115,8 +115,7 @@ class Average : public Subject {
         if (onebit_allreduce_state_size(handle, &size) != ONEBIT_SUCCESS) return bytes; // broken
         bytes.resize(size);
         ONEBIT_EXPECT_OK(log_, onebit_allreduce_pack_state(handle, bytes.data(), size));
-        if (handle == handle_) append(bytes, output_);
-        if (handle == twin_) append(bytes, output_);
+        append(bytes, output_);
         return bytes;
     }
 

@@ -7,7 +7,6 @@
 #include <sys/types.h>
 
 #include <array>
-#include <atomic>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
@@ -28,8 +27,6 @@ int __wrap_memfd_create(const char* name, unsigned flags);
 namespace {
 
 constexpr int kFrames = 40;
-
-std::atomic<long> live{0};
 
 // Of this thread; trivial, so that no access allocates.
 thread_local bool armed = false;
@@ -58,7 +55,6 @@ void* allocate(std::size_t bytes, std::size_t alignment) {
     } else if (__real_posix_memalign(&memory, alignment, bytes) != 0) {
         memory = nullptr;
     }
-    if (memory != nullptr) ++live;
     return memory;
 }
 
@@ -69,7 +65,6 @@ void* allocate_or_throw(std::size_t bytes, std::size_t alignment) {
 }
 
 void release(void* memory) {
-    if (memory != nullptr) --live;
     std::free(memory);
 }
 
@@ -102,10 +97,6 @@ std::string FailingAllocation::place() {
         text += item;
     }
     return text;
-}
-
-long live_blocks() {
-    return live;
 }
 
 } // namespace onebit_test

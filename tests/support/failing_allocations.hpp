@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Allocations that fail on purpose: operator new, and what the library calls besides (posix_memalign, mmap,
-// memfd_create). An executable that has failing_allocations.cpp replaces the former; the others it gets by
-// onebit_wrap_allocations in tests/CMakeLists.txt, from objects that are linked into it.
+// memfd_create). failing_allocations.cpp replaces operator new in the executable that it is linked into. The others are
+// replaced by the linker's --wrap (tests/CMakeLists.txt), in objects that are linked into the same executable.
 #pragma once
 
 #include <string>
@@ -24,8 +24,5 @@ class FailingAllocation {
     // Who asked for the one that failed: the innermost functions of the library, as addresses for addr2line.
     static std::string place();
 };
-
-// Blocks from operator new that have not been freed, of all threads.
-long live_blocks();
 
 } // namespace onebit_test
