@@ -15,6 +15,10 @@ if(ONEBIT_SANITIZE) # for every target, also those that only link the library
     add_link_options(-fsanitize=${ONEBIT_SANITIZE})
 endif()
 if(ONEBIT_FUZZ) # what the fuzzer goes by
+    if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+        message(FATAL_ERROR "onebit: ONEBIT_FUZZ=ON needs clang, whose libFuzzer the targets are linked with; the "
+                            "compiler is ${CMAKE_CXX_COMPILER_ID}. Use the preset \"fuzz\".")
+    endif()
     add_compile_options(-fsanitize=fuzzer-no-link)
 endif()
 # MPI's C interface only: its C++ one is gone from the standard, and full of warnings.
