@@ -84,6 +84,15 @@ std::string bus_id(const hwloc_obj_attr_u::hwloc_pcidev_attr_s& pci) {
     return text;
 }
 
+/// An enumerator as a number: a dump may have one that hwloc's type does not.
+template <typename Enum>
+unsigned number_of(const Enum& value) {
+    unsigned number = 0;
+    static_assert(sizeof(number) == sizeof(value));
+    std::memcpy(&number, &value, sizeof(number));
+    return number;
+}
+
 /// The PCI device that a device of the operating system belongs to; NULL if none.
 hwloc_obj_t pci_of(hwloc_obj_t object) {
     while (object != nullptr && object->type != HWLOC_OBJ_PCI_DEVICE) object = object->parent;
@@ -115,7 +124,7 @@ Path path_between(hwloc_topology_t topology, hwloc_obj_t a, hwloc_obj_t b) {
         if (met == from_b.end()) continue;
         const hwloc_obj_t common = *met;
         if (common->type == HWLOC_OBJ_BRIDGE) {
-            if (common->attr == nullptr || common->attr->bridge.upstream_type == HWLOC_OBJ_BRIDGE_HOST)
+            if (common->attr == nullptr || number_of(common->attr->bridge.upstream_type) == HWLOC_OBJ_BRIDGE_HOST)
                 return Path::kPhb;
             const auto j = static_cast<std::size_t>(met - from_b.begin());
             return std::max(i, j) <= 2 ? Path::kPix : Path::kPxb;
@@ -171,8 +180,9 @@ Found<Machine::Nic> find_nics(hwloc_topology_t topology) {
     Found<Machine::Nic> found;
     for (hwloc_obj_t os = nullptr; (os = hwloc_get_next_osdev(topology, os)) != nullptr;) {
         if (os->attr == nullptr) continue;
-        const bool rdma = os->attr->osdev.type == HWLOC_OBJ_OSDEV_OPENFABRICS;
-        if (!rdma && os->attr->osdev.type != HWLOC_OBJ_OSDEV_NETWORK) continue;
+        const unsigned type = number_of(os->attr->osdev.type);
+        const bool rdma = type == HWLOC_OBJ_OSDEV_OPENFABRICS;
+        if (!rdma && type != HWLOC_OBJ_OSDEV_NETWORK) continue;
         const hwloc_obj_t pci = pci_of(os);
         if (pci == nullptr || pci->attr == nullptr) continue;
         auto known = std::find_if(found.devices.begin(), found.devices.end(),
