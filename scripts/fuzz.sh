@@ -11,7 +11,7 @@ usage() {
 usage: scripts/fuzz.sh --short|--long [TARGET...]
 
 Builds the preset "fuzz" and runs its targets (all: allreduce_state c_calls optimizer_state topology_xml tuning_table),
-each from the inputs in tests/fuzz/corpus/TARGET (topology_xml: from tests/topology/machines).
+each from the inputs in tests/fuzz/corpus/TARGET (topology_xml: and tests/topology/machines).
   --short  15 seconds for each
   --long   10,000,000 inputs for each, 100,000 programs of C calls: hours
 Inputs that are worth something are kept in build/fuzz/corpus/TARGET, those that broke a promise in
@@ -52,7 +52,7 @@ fuzz() {
     # hwloc may end the process that reads: another goes on.
     if [[ $target == topology_xml ]]; then
         options+=(-fork=1 -ignore_crashes=1)
-        seeds=(tests/topology/machines)
+        seeds+=(tests/topology/machines)
     fi
     mkdir -p "build/fuzz/corpus/$target" "build/fuzz/broken/$target"
     rm -f "build/fuzz/broken/$target"/*
@@ -60,11 +60,11 @@ fuzz() {
         >"$log" 2>&1 || status=$?
     if [[ $target == topology_xml ]]; then
         put_hwlocs_aside
-        status=0
+        status=0 # that of inputs that hwloc did not survive
     fi
     runs=$(grep -oE '^#[0-9]+' "$log" | tail -n 1 | tr -d '#')
     broken=$(find "build/fuzz/broken/$target" -type f | head -n 1)
-    if [[ -n $broken ]] || ((status != 0)); then
+    if [[ -n $broken ]] || ((status != 0)) || ((${runs:-0} == 0)); then
         tail -n 40 "$log"
         echo "fuzz $target: BROKEN after ${runs:-0} inputs: $broken"
         return 1
@@ -90,9 +90,12 @@ main() {
     cd "$(dirname "${BASH_SOURCE[0]}")/.."
     # shellcheck source=scripts/quietly.sh
     source scripts/quietly.sh
-    scripts/packages.sh build openmpi clang
+    scripts/packages.sh build openmpi fuzz
     quietly cmake --preset fuzz
     quietly cmake --build --preset fuzz
+    ONEBIT_FUZZ_DIRECTORY=$(mktemp -d /dev/shm/onebit-fuzz-XXXXXX) # for the files that the targets write
+    export ONEBIT_FUZZ_DIRECTORY
+    trap 'rm -rf "$ONEBIT_FUZZ_DIRECTORY"' EXIT
     local target
     local -a targets=("$@") broken=()
     if ((${#targets[@]} == 0)); then targets=("${ALL[@]}"); fi

@@ -18,6 +18,7 @@ Installs, by apt, what is missing of the Debian packages of the groups:
   bench    for the benchmarks
   simulation  for those on simulated clusters
   clang    the other compiler
+  fuzz     clang with libFuzzer, for scripts/fuzz.sh
   style    for scripts/check_format.sh
   tidy     clang-tidy
   text     for the examples that train a language model
@@ -39,7 +40,8 @@ packages_of() {
         test) echo catch2 python3 iproute2 procps gfortran abigail-tools ;;
         bench) echo libbenchmark-dev libcli11-dev ;;
         simulation) echo libsimgrid-dev ;;
-        clang) echo clang libclang-rt-14-dev ;;
+        clang) echo clang ;;
+        fuzz) echo clang libclang-rt-14-dev llvm ;; # llvm-symbolizer: whose crash it was
         style) echo clang-format ;;
         tidy) echo clang-tidy ;;
         text) echo bible-kjv bible-kjv-text libcli11-dev ;;

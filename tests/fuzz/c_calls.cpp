@@ -5,8 +5,6 @@
 // arguments, valid and not, some of them another rank's. What must hold: no call hangs (libFuzzer's -timeout) or breaks
 // a handle, a collective call has one status on both ranks, SUCCESS means the same bits on both, finite where all input
 // was, and a destroyed handle is recognised.
-#include <unistd.h>
-
 #include <array>
 #include <cmath>
 #include <functional>
@@ -49,6 +47,12 @@ class RankThreads {
     std::thread other_;
 };
 
+// Of what a program saves.
+onebit_fuzz::Directory& directory() {
+    static onebit_fuzz::Directory made("calls");
+    return made;
+}
+
 using Statuses = std::array<onebit_status_t, kRanks>;
 
 Statuses on_both(const std::function<onebit_status_t(std::size_t)>& call) {
@@ -72,11 +76,11 @@ onebit_status_t collectively(const std::function<onebit_status_t(std::size_t)>& 
 template <typename Handle>
 struct Slot {
     std::array<Handle, kRanks> handles{};
-    std::array<Handle, kRanks> destroyed{};
     bool used() const { return handles[0] != nullptr; }
 };
 
 struct AllreduceSlot : Slot<onebit_allreduce_t> {
+    std::array<onebit_allreduce_t, kRanks> destroyed{};
     onebit_allreduce_config_t config = ONEBIT_ALLREDUCE_CONFIG_INIT(0);
     bool started = false;
     bool finite = true; // all that was given to the operation
@@ -160,13 +164,6 @@ class Program {
         }
     }
 
-    // Rank 1 at times has other settings than rank 0.
-    template <typename Config>
-    std::array<Config, kRanks> of_ranks(const Config& config) {
-        std::array<Config, kRanks> all = {config, config};
-        return all;
-    }
-
     // ---- allreduce ----
 
     void create(AllreduceSlot& slot) {
@@ -178,7 +175,7 @@ class Program {
         config.group = static_cast<onebit_group_t>(bytes_.below(2));
         config.check = static_cast<onebit_check_t>(bytes_.below(4));
         config.threads = static_cast<std::uint32_t>(bytes_.below(2));
-        auto configs = of_ranks(config);
+        std::array configs = {config, config}; // of the ranks; at times they differ
         if (bytes_.rarely()) configs[1].count += 1;
         if (bytes_.rarely()) configs[bytes_.below(kRanks)].version = 77;
         if (bytes_.rarely()) configs[1].scale = static_cast<onebit_scale_t>(bytes_.byte());
@@ -360,7 +357,7 @@ class Program {
         config.local_step_scaler = 1 + bytes_.below(3);
         config.local_steps = 1 + bytes_.below(4);
         config.weight_decay = bytes_.below(2) * 0.1;
-        auto configs = of_ranks(config);
+        std::array configs = {config, config}; // as above
         if (bytes_.rarely()) configs[1].lr = bytes_.below(2) == 0 ? -1 : 0.5;
         if (bytes_.rarely()) configs[0].local_steps = 0;
         for (std::size_t r = 0; r < kRanks; ++r) {
@@ -451,7 +448,7 @@ class Program {
 
     void save_or_load(OptimizerSlot& slot) {
         if (!slot.used() || slot.begun) return;
-        static const std::string prefix = "/dev/shm/onebit-fuzz-calls-" + std::to_string(getpid());
+        const std::string prefix = directory().file("state");
         const bool saves = bytes_.below(2) == 0;
         const bool nowhere = bytes_.rarely();
         const std::size_t one = bytes_.rarely() ? bytes_.below(kRanks) : kRanks;
@@ -499,5 +496,6 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     static const int once = setenv("ONEBIT_TIMEOUT", "5", 1) + setenv("ONEBIT_MEASURE", "0", 1);
     (void)once;
     Program(Bytes(data, size)).run();
+    directory().clear();
     return 0;
 }

@@ -5,12 +5,15 @@
 #pragma once
 
 #include <onebit/onebit.h>
+#include <unistd.h>
 
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <string>
 
 #define FUZZ_REQUIRE(condition) onebit_fuzz::require((condition), #condition, __FILE__, __LINE__)
 
@@ -43,6 +46,34 @@ class Bytes {
   private:
     const std::uint8_t* data_;
     std::size_t size_;
+};
+
+// A directory of this process's own, in memory. A target empties it after each input, so that none depends on another.
+// What a process that crashed has left there scripts/fuzz.sh removes: ONEBIT_FUZZ_DIRECTORY is where all of them lie.
+class Directory {
+  public:
+    explicit Directory(const char* name)
+        : path_(parent() / (std::string("onebit-fuzz-") + name + "-" + std::to_string(getpid()))) {
+        std::filesystem::create_directory(path_);
+    }
+    ~Directory() {
+        std::error_code ignored; // the process ends
+        std::filesystem::remove_all(path_, ignored);
+    }
+    Directory(const Directory&) = delete;
+    Directory& operator=(const Directory&) = delete;
+
+    std::string file(const char* name) const { return path_ / name; }
+    void clear() const {
+        for (const auto& entry : std::filesystem::directory_iterator(path_)) std::filesystem::remove(entry);
+    }
+
+  private:
+    static std::filesystem::path parent() {
+        const char* const named = std::getenv("ONEBIT_FUZZ_DIRECTORY");
+        return named == nullptr ? "/dev/shm" : named;
+    }
+    std::filesystem::path path_;
 };
 
 } // namespace onebit_fuzz

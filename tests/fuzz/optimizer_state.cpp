@@ -5,8 +5,6 @@
 // has taken can be trained on. The first byte chooses the kind, the second what is repaired and whether the file is cut
 // into those of two ranks.
 #define XXH_INLINE_ALL
-#include <sys/stat.h>
-#include <unistd.h>
 #include <xxhash.h>
 
 #include <algorithm>
@@ -85,31 +83,10 @@ void repair(State& state) {
     put<std::uint64_t>(state, kHeadChecksumAt, XXH3_64bits(state.data(), kHeaderBytes));
 }
 
-std::string make_prefix() {
-    const std::string directory = "/dev/shm/onebit-fuzz-" + std::to_string(getpid());
-    mkdir(directory.c_str(), 0700);
-    return directory + "/state";
+void write(const std::string& name, const State& state) {
+    std::ofstream(name, std::ios::binary)
+        .write(reinterpret_cast<const char*>(state.data()), static_cast<std::streamsize>(state.size()));
 }
-
-class Files {
-  public:
-    explicit Files(std::string prefix) : prefix_(std::move(prefix)) {}
-    ~Files() {
-        for (const std::string& name : names_) unlink(name.c_str());
-    }
-    Files(const Files&) = delete;
-    Files& operator=(const Files&) = delete;
-
-    void write(const char* suffix, const State& state) {
-        names_.push_back(prefix_ + suffix);
-        std::ofstream(names_.back(), std::ios::binary)
-            .write(reinterpret_cast<const char*>(state.data()), static_cast<std::streamsize>(state.size()));
-    }
-
-  private:
-    std::string prefix_;
-    std::vector<std::string> names_;
-};
 
 void use(Optimizers& optimizers, std::size_t kind) {
     const auto& parameters = optimizers.parameters(kind);
@@ -127,11 +104,11 @@ void use(Optimizers& optimizers, std::size_t kind) {
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     static Optimizers optimizers;
-    static const std::string prefix = make_prefix();
+    static const onebit_fuzz::Directory directory("states");
+    const std::string prefix = directory.file("state");
     onebit_fuzz::Bytes bytes(data, size);
     const std::size_t kind = bytes.below(kKinds);
     const std::uint8_t choice = bytes.byte();
-    Files files(prefix);
     State state(bytes.data(), bytes.data() + bytes.size());
     const bool repairs = choice % 2 == 1;
     if (choice & 2) {
@@ -140,15 +117,16 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
         State second(middle, state.end());
         if (repairs) repair(first);
         if (repairs) repair(second);
-        files.write(".0-of-2.onebit", first);
-        files.write(".1-of-2.onebit", second);
+        write(prefix + ".0-of-2.onebit", first);
+        write(prefix + ".1-of-2.onebit", second);
     } else {
         if (repairs) repair(state);
-        files.write(".0-of-1.onebit", state);
+        write(prefix + ".0-of-1.onebit", state);
     }
     const onebit_status_t status = onebit_optimizer_load(optimizers.at(kind), prefix.c_str());
     FUZZ_REQUIRE(status == ONEBIT_SUCCESS || status == ONEBIT_ERROR_BAD_STATE || status == ONEBIT_ERROR_IO ||
                  status == ONEBIT_ERROR_MISMATCH);
     if (status == ONEBIT_SUCCESS) use(optimizers, kind);
+    directory.clear();
     return 0;
 }
