@@ -36,7 +36,7 @@ onebit_status_t onebit_allreduce_test(onebit_allreduce_t allreduce, int* done) n
     return onebit::guard_object<Allreduce>(allreduce, [&](Allreduce& a) {
         if (done == nullptr) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "done is NULL");
         bool finished = false;
-        const Status status = a.test(&finished);
+        Status status = a.test(&finished);
         *done = finished ? 1 : 0;
         return status;
     });

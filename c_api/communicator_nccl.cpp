@@ -44,7 +44,7 @@ onebit_status_t onebit_comm_create_gpu(onebit_comm_t base, cudaStream_t stream, 
             const Status own = onebit::catch_exceptions([&] {
                 ONEBIT_RETURN_IF_ERROR(output.status());
                 onebit::Environment environment;
-                const Status read = onebit::read_environment(&environment);
+                Status read = onebit::read_environment(&environment);
                 here.forced = environment.gpu_transport;
                 return read;
             });

@@ -234,7 +234,7 @@ Status Allreduce::gather_now(const Status& own, const Told& mine, std::vector<To
         all->resize(agreement_->ranks());
         return Status();
     });
-    const Status verdict = agree_now(ready, mine.word, mine.value, {"", ""});
+    Status verdict = agree_now(ready, mine.word, mine.value, {"", ""});
     if (!broken_.ok() || !agreement_->all_ready()) return verdict;
     for (std::size_t r = 0; r < all->size(); ++r) (*all)[r] = agreement_->told(r); // that they differ is no failure
     return {};

@@ -13,7 +13,7 @@ namespace onebit {
 
 /// A zeroed array of trivial elements, in the host's memory or another; only of the former can elements be seen here.
 template <typename T>
-class AlignedBuffer {
+class AlignedBuffer { // NOLINT(cppcoreguidelines-special-member-functions): data_ can't be copied, and frees itself
   public:
     AlignedBuffer() = default;
     explicit AlignedBuffer(std::size_t count, Memory& memory = host_memory()) : count_(count) {

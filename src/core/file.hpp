@@ -33,6 +33,8 @@ class Descriptor {
         std::swap(descriptor_, other.descriptor_);
         return *this;
     }
+    Descriptor(const Descriptor&) = delete;
+    Descriptor& operator=(const Descriptor&) = delete;
 
     bool is_open() const { return descriptor_ >= 0; }
     int get() const { return descriptor_; }

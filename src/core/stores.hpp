@@ -20,14 +20,14 @@ enum class Stores { kCached, kPastCaches };
 /// performance cores for servers from Sapphire Rapids on are those that have AVX512-FP16.
 inline bool stores_past_caches_pay() {
 #if defined(__x86_64__)
-    static const bool pay = [] { // never changes
+    static const bool kPay = [] { // never changes
         constexpr unsigned kExtendedFeatures = 7;
         constexpr unsigned kAvx512Fp16 = 1U << 23;
         unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
         if (__builtin_cpu_is("amd") != 0) return true;
         return __get_cpuid_count(kExtendedFeatures, 0, &eax, &ebx, &ecx, &edx) != 0 && (edx & kAvx512Fp16) != 0;
     }();
-    return pay;
+    return kPay;
 #else
     return false;
 #endif

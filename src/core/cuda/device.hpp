@@ -98,7 +98,7 @@ bool is_loaded();
 std::uint64_t allocation_of(const void* address);
 
 /// The memory of the current device; what is copied and zeroed is so in order with the stream's work.
-class DeviceMemory final : public Memory {
+class DeviceMemory final : public Memory { // NOLINT(cppcoreguidelines-virtual-class-destructor): it is final
   public:
     explicit DeviceMemory(Stream stream) : stream_(stream) {}
 
