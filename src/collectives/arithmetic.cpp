@@ -32,7 +32,8 @@ void HostArithmetic::add(const float* from, std::size_t count, float* to) {
 
 namespace {
 
-float product(float factor, float value) {
+/// The largest number in place of infinity where the value is finite.
+float saturating_product(float factor, float value) {
     const float exact = factor * value;
     return std::fabs(exact) > FLT_MAX && is_finite(value) ? std::copysign(FLT_MAX, exact) : exact;
 }
@@ -40,12 +41,19 @@ float product(float factor, float value) {
 } // namespace
 
 void HostArithmetic::multiply(const float* from, float factor, std::size_t count, float* to) {
+    const auto write = [&](const auto& product) {
+        if (from == to) { // compilers make vector instructions of one array, or of two that don't overlap
+            for_each_element(count, threads_, [=](std::size_t i) { to[i] = product(to[i]); });
+        } else {
+            for_each_element(count, threads_, [=](std::size_t i) { to[i] = product(from[i]); });
+        }
+    };
     if (factor == 1) {
-        if (from != to) for_each_element(count, threads_, [=](std::size_t i) { to[i] = from[i]; });
-    } else if (from == to) { // compilers make vector instructions of one array, or of two that don't overlap
-        for_each_element(count, threads_, [=](std::size_t i) { to[i] = product(factor, to[i]); });
+        if (from != to) write([](float value) { return value; });
+    } else if (std::fabs(factor) < 1) { // nothing overflows
+        write([factor](float value) { return factor * value; });
     } else {
-        for_each_element(count, threads_, [=](std::size_t i) { to[i] = product(factor, from[i]); });
+        write([factor](float value) { return saturating_product(factor, value); });
     }
 }
 
