@@ -37,10 +37,10 @@ Status Status::note(const char* format, ...) noexcept {
 }
 
 const std::string& Status::message() const noexcept {
-    static const std::string none;
-    static const std::string lost = "out of memory"; // short enough to need none
+    static const std::string kNone;
+    static const std::string kLost = "out of memory"; // short enough to need none
     if (message_ != nullptr) return *message_;
-    return ok() ? none : lost;
+    return ok() ? kNone : kLost;
 }
 
 Status status_of_current_exception() noexcept {

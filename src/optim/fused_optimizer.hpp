@@ -51,6 +51,10 @@ Status check_state(bool possible, const char* what, double number);
 /// orders.
 class FusedOptimizer : public Optimizer {
   public:
+    ~FusedOptimizer() override;
+    FusedOptimizer(const FusedOptimizer&) = delete;
+    FusedOptimizer& operator=(const FusedOptimizer&) = delete;
+
     Entered enter() const final { return Entered(settings_.placement); }
     const std::shared_ptr<AbortSwitch>& abort_switch() const final { return patience().abort_switch; }
     Status step() final; // these three: fused_step.cpp
@@ -70,7 +74,6 @@ class FusedOptimizer : public Optimizer {
 
   protected:
     FusedOptimizer(Settings settings, std::vector<Tensor> tensors);
-    ~FusedOptimizer() override;
 
     /// Opens the exchanges and allocates. Collective; blocks.
     Status prepare(Communicator& communicator, bool keep_results);
