@@ -65,8 +65,8 @@ Status peer_is_gone(int peer) {
 
 class LoopbackExchange final : public Exchange {
   public:
-    LoopbackExchange(std::shared_ptr<Hub> hub, int rank, std::vector<Part> sends, std::vector<Part> receives, int tag,
-                     std::uint64_t& bytes_sent)
+    LoopbackExchange(std::shared_ptr<Hub> hub, int rank, const std::vector<Part>& sends, std::vector<Part> receives,
+                     int tag, std::uint64_t& bytes_sent)
         : hub_(std::move(hub)), rank_(rank), tag_(tag), receives_(std::move(receives)), bytes_sent_(bytes_sent) {
         for (const Part& part : sends) posts_.push_back({rank, part.peer, tag, part.data, part.bytes, true});
         received_.assign(receives_.size(), true);
@@ -81,6 +81,8 @@ class LoopbackExchange final : public Exchange {
         });
         hub_->planned_posts -= posts_.size();
     }
+    LoopbackExchange(const LoopbackExchange&) = delete;
+    LoopbackExchange& operator=(const LoopbackExchange&) = delete;
 
     Status start() override {
         const std::lock_guard lock(hub_->mutex);
@@ -167,6 +169,8 @@ class LoopbackTransport final : public Transport {
         const std::lock_guard lock(hub_->mutex);
         hub_->gone[static_cast<std::size_t>(rank_)] = true;
     }
+    LoopbackTransport(const LoopbackTransport&) = delete;
+    LoopbackTransport& operator=(const LoopbackTransport&) = delete;
 
     const char* name() const override { return "loopback"; }
     int rank() const override { return rank_; }
@@ -252,6 +256,7 @@ class LoopbackTransport final : public Transport {
 std::vector<std::unique_ptr<Transport>> make_loopback_transports(int ranks) {
     auto hub = std::make_shared<Hub>(ranks, std::make_shared<AbortSwitch>());
     std::vector<std::unique_ptr<Transport>> transports;
+    transports.reserve(static_cast<std::size_t>(ranks));
     for (int rank = 0; rank < ranks; ++rank) transports.push_back(std::make_unique<LoopbackTransport>(hub, rank));
     return transports;
 }

@@ -91,6 +91,8 @@ class NcclExchange final : public Exchange, private nccl::Operation {
         sends_.free();
         receives_.free();
     }
+    NcclExchange(const NcclExchange&) = delete;
+    NcclExchange& operator=(const NcclExchange&) = delete;
 
     Status start() override {
         if (sends_.on_device().empty() && receives_.on_device().empty()) return {};
@@ -156,10 +158,13 @@ class NcclExchange final : public Exchange, private nccl::Operation {
 
 /// One call of NCCL's, on a GPU's memory alone: done as soon as it is in the stream.
 template <typename Interface>
-class OneCall : public Interface, private nccl::Operation {
+class OneCall : public Interface, // NOLINT(cppcoreguidelines-virtual-class-destructor): Interface's is virtual
+                private nccl::Operation {
   public:
     explicit OneCall(std::shared_ptr<Channel> channel) : channel_(std::move(channel)) {}
     ~OneCall() override { channel_->forget(*this); } // which may still ask for accepted(), but not to issue anything
+    OneCall(const OneCall&) = delete;
+    OneCall& operator=(const OneCall&) = delete;
 
     Status test(bool* done) override {
         ONEBIT_RETURN_IF_ERROR(channel_->advance());
@@ -234,6 +239,8 @@ class NcclTransport final : public Transport {
   public:
     explicit NcclTransport(std::shared_ptr<Channel> channel) : channel_(std::move(channel)) {}
     ~NcclTransport() override { channel_->close(); }
+    NcclTransport(const NcclTransport&) = delete;
+    NcclTransport& operator=(const NcclTransport&) = delete;
 
     const char* name() const override { return "nccl"; }
     int rank() const override { return channel_->rank(); }
