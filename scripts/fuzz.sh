@@ -40,7 +40,7 @@ put_hwlocs_aside() {
 fuzz() {
     local target=$1 log=build/fuzz/$1.log status=0 runs broken
     local -a seeds=("tests/fuzz/corpus/$target")
-    local -a options=(-timeout=25 -rss_limit_mb=4096 "-artifact_prefix=build/fuzz/broken/$target/")
+    local -a options=(-timeout=120 -report_slow_units=120 -rss_limit_mb=4096 "-artifact_prefix=build/fuzz/broken/$target/")
     if [[ $length == short ]]; then
         options+=(-seed=1 -max_total_time=10) # the same inputs each time, as far as it comes
     elif [[ $target == c_calls ]]; then
