@@ -8,9 +8,10 @@ set -euo pipefail
 
 usage() {
     cat <<'END_OF_USAGE'
-usage: scripts/reliability.sh --short [OPTION...]    some 40 faults with Open MPI, a few minutes
-       scripts/reliability.sh --long [OPTION...]     208 faults with each of Open MPI and MPICH; some
-                                              cut hosts off (needs root)
+usage: scripts/reliability.sh --short [OPTION...]    40 faults with Open MPI: two minutes
+       scripts/reliability.sh --long [OPTION...]     208 faults with each of Open MPI and MPICH: half an hour
+
+--long cuts hosts off, too, and needs root for it.
 
 Options go on to scripts/reliability.py (--help): --build DIR, --seed S, --call NAME, ... Before:
   cmake --preset release && cmake --build --preset release --target onebit_reliability

@@ -31,8 +31,7 @@ class FloatEnvironment {
     static constexpr std::uint16_t kX87Control = 0x037f;
 
     void enter() noexcept {
-        // In this order: the other way about takes 15 to 50 ns longer behind a ldmxcsr.
-        asm volatile("fnstcw %1\n\tstmxcsr %0" : "=m"(vector_), "=m"(x87_) : : "memory");
+        asm volatile("stmxcsr %0\n\tfnstcw %1" : "=m"(vector_), "=m"(x87_) : : "memory");
         asm volatile("ldmxcsr %0" : : "m"(kVectorControl) : "memory");
         if (x87_ != kX87Control) asm volatile("fldcw %0" : : "m"(kX87Control) : "memory");
     }

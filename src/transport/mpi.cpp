@@ -184,7 +184,7 @@ class MpiTransport final : public Transport {
 
     Status share_memory(std::size_t bytes, const Patience& patience, std::unique_ptr<SharedMemory>* memory) override {
         const std::uint64_t before = bytes_sent_;
-        const Status shared = share_node_memory(*this, bytes, patience, memory);
+        const Status shared = share_node_memory(bytes, patience, memory);
         bytes_sent_ = before; // of operations alone
         return shared;
     }

@@ -120,8 +120,7 @@ Status plan_node_memory(Transport& channel, std::unique_ptr<SharedMemory>* memor
     return {};
 }
 
-Status share_node_memory(Transport& /*channel*/, std::size_t bytes, const Patience& patience,
-                         std::unique_ptr<SharedMemory>* memory) {
+Status share_node_memory(std::size_t bytes, const Patience& patience, std::unique_ptr<SharedMemory>* memory) {
     return static_cast<NodeMemory&>(**memory).share(bytes, patience);
 }
 
