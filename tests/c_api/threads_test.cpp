@@ -21,7 +21,14 @@ namespace {
 
 // Whatever is wrong in a call, with its name.
 #define WRONG_UNLESS(condition) \
-    if (!(condition)) return std::string(#condition) + ": " + onebit_last_error()
+    if (!(condition)) return failed(#condition)
+
+std::string failed(const char* condition) {
+    std::string text = condition;
+    text += ": ";
+    text += onebit_last_error();
+    return text;
+}
 
 constexpr std::size_t count = 30000;
 
