@@ -77,7 +77,7 @@ struct Way {
     Way(const onebit::Communicator& communicator, Model& model, onebit_optimizer_kind_t kind, std::uint64_t size)
         : name(kind == ONEBIT_OPTIMIZER_ADAM ? "Adam" : "1-bit Adam"), bucket_size(size) {
         onebit_optimizer_config_t config = ONEBIT_OPTIMIZER_CONFIG_INIT(kind, 1e-6);
-        config.freeze_step = 1;
+        if (kind == ONEBIT_OPTIMIZER_ONEBIT_ADAM) config.freeze_step = 1;
         config.bucket_size = size;
         optimizer = std::make_unique<onebit::Optimizer>(communicator, config, model.tensors());
     }

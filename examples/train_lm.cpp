@@ -84,7 +84,8 @@ onebit::Optimizer make_optimizer(const onebit::Communicator& comm, onebit_optimi
         tensors.push_back(tensor);
     }
     onebit_optimizer_config_t config = ONEBIT_OPTIMIZER_CONFIG_INIT(kind, options.lr);
-    config.freeze_step = options.freeze_step;
+    const bool freezes = kind != ONEBIT_OPTIMIZER_ADAM && kind != ONEBIT_OPTIMIZER_LAMB;
+    if (freezes) config.freeze_step = options.freeze_step;
     config.lr_warmup_steps = lr_warmup_steps(options);
     config.variance_updates = options.variance_updates;
     config.scale = options.scale.value_or(config.scale);

@@ -62,6 +62,11 @@ module onebit
     end enum
     integer(c_int64_t), parameter :: onebit_freeze_never = -1 ! UINT64_MAX
     integer(c_int64_t), parameter :: onebit_freeze_auto = 0
+    integer(c_int64_t), parameter :: onebit_freeze_paper = -2 ! UINT64_MAX - 1
+    enum, bind(c)
+        enumerator :: onebit_freeze_wait_none = 0, onebit_freeze_wait_steps, onebit_freeze_wait_lr, &
+            onebit_freeze_wait_variance, onebit_freeze_wait_parameters
+    end enum
     integer(c_int64_t), parameter :: onebit_bucket_size_suggested = 1048576
 
     ! In C's order and of C's kinds, uint64_t as a signed integer of 64 bits. Their defaults are the library's (below).
@@ -159,6 +164,8 @@ module onebit
         integer(c_int64_t) :: local_steps
         integer(c_int64_t) :: bucket_size
         type(c_ptr) :: stream
+        integer(c_int64_t) :: freeze_window
+        real(c_double) :: freeze_band
     end type
 
     type, bind(c) :: onebit_optimizer_info_t
@@ -177,6 +184,9 @@ module onebit
         integer(c_int64_t) :: state_bytes
         real(c_double) :: grad_norm
         integer(c_int64_t) :: cancelled
+        integer(c_int) :: freeze_wait
+        integer(c_int32_t) :: freeze_tensor
+        real(c_double) :: freeze_ratio
     end type
 
     ! ---- Status ----

@@ -121,7 +121,8 @@ onebit::Optimizer make_optimizer(const onebit::Communicator& comm, const bert::O
     config.groups = groups;
     config.num_groups = std::size(groups);
     config.max_grad_norm = options.max_grad_norm;
-    config.freeze_step = options.freeze_step;
+    const bool freezes = options.arm.kind != ONEBIT_OPTIMIZER_ADAM && options.arm.kind != ONEBIT_OPTIMIZER_LAMB;
+    if (freezes) config.freeze_step = options.freeze_step;
     config.lr_warmup_steps = bert::lr_warmup_steps(options);
     config.scale = options.scale.value_or(config.scale);
     config.group = options.group.value_or(config.group);

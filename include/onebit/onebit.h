@@ -536,10 +536,30 @@ typedef struct onebit_param_group {
 /* The same as a function. INVALID_ARGUMENT, as for onebit_comm_info_init. */
 ONEBIT_API onebit_status_t onebit_param_group_init(onebit_param_group_t* group, size_t size, double lr) ONEBIT_NOEXCEPT;
 
-/* freeze_step: never by itself (onebit_optimizer_freeze still works); by the paper's rule [1-bit Adam, section 7.1]:
- * after lr_warmup_steps, when |v_t|_1 / |v_(t - 1/(1-beta2))|_1 lies between 0.96 and 1/0.96. */
+/* Values of freeze_step that are no step:
+ *   NEVER  not by itself; onebit_optimizer_freeze still works
+ *   AUTO   once the variance of every compressed tensor has settled: after lr_warmup_steps, 1/(1-beta2) steps and two
+ *          windows; freeze_window steps after the last new highest learning rate; and when each tensor's |v|_1,
+ *          corrected for its bias (1-bit LAMB: its squared norm too), has been within [freeze_band, 1/freeze_band] of
+ *          what it was freeze_window steps before, for freeze_window steps. What keeps changing stays exact: the info
+ *          struct says what is waited for, and with ONEBIT_LOG so does a line on stderr, 10 windows after the warm-up
+ *          of the learning rate and each time that as many steps again have passed. 0/1 Adam's rounds are all exact
+ *          until then.
+ *   PAPER  by the rule of [1-bit Adam, section 7.1]: after lr_warmup_steps, when the sum over all compressed tensors
+ *          |v_t|_1 / |v_(t - 1/(1-beta2))|_1 lies between 0.96 and 1/0.96, v not corrected. Often too early
+ *          (docs/OPTIMIZERS.md, "Freeze") */
 #define ONEBIT_FREEZE_NEVER UINT64_MAX
 #define ONEBIT_FREEZE_AUTO 0
+#define ONEBIT_FREEZE_PAPER (UINT64_MAX - 1)
+
+/* What a warm-up that ends by itself waits for. */
+typedef enum onebit_freeze_wait ONEBIT_ENUM_INT {
+    ONEBIT_FREEZE_WAIT_NONE = 0,      /* nothing: frozen, or not to freeze by a rule */
+    ONEBIT_FREEZE_WAIT_STEPS = 1,     /* the first step that may be the last one */
+    ONEBIT_FREEZE_WAIT_LR = 2,        /* a window of steps without a new highest learning rate */
+    ONEBIT_FREEZE_WAIT_VARIANCE = 3,  /* a tensor's variance to settle */
+    ONEBIT_FREEZE_WAIT_PARAMETERS = 4 /* 1-bit LAMB: a tensor's norm to settle */
+} onebit_freeze_wait_t;
 
 /* bucket_size: a good one on the networks that were tried (docs/ARCHITECTURE.md has the figures). */
 #define ONEBIT_BUCKET_SIZE_SUGGESTED 1048576
@@ -555,8 +575,9 @@ typedef struct onebit_optimizer_config {
                                  DeepSpeed's 1-bit optimizers */
     uint32_t threads;         /* this rank's own; 0: ONEBIT_THREADS, else 1 */
     double max_grad_norm;     /* the averaged gradient is scaled down to this L2 norm over all tensors; 0: it is not */
-    uint64_t freeze_step;     /* last warm-up step T_w >= 1, or one of the two above; kinds that freeze */
-    uint64_t lr_warmup_steps; /* no automatic freeze before this step */
+    uint64_t freeze_step;     /* last warm-up step T_w >= 1, or one of the three above. Adam and LAMB, which don't
+                                 freeze: AUTO or NEVER */
+    uint64_t lr_warmup_steps; /* no freeze by a rule before this step */
     onebit_scale_t scale;     /* of compressed exchanges */
     onebit_group_t group;
     double min_trust, max_trust; /* LAMB: bounds of a tensor's trust ratio, 0 <= min <= max */
@@ -565,15 +586,18 @@ typedef struct onebit_optimizer_config {
                                     message; 0: as they are (to see what it is good for) */
     onebit_memory_t memory;      /* where parameters, gradients and copies lie; the same on every rank. In a GPU's, over
                                     NCCL, not with bucket_size: UNSUPPORTED */
-    uint64_t variance_updates;   /* 0/1 Adam: exact rounds before their interval doubles (kappa), >= 1 */
+    uint64_t variance_updates;   /* 0/1 Adam: exact rounds before their interval doubles (kappa), >= 1; with
+                                    ONEBIT_FREEZE_AUTO it doesn't double */
     uint64_t local_step_scaler;  /* 0/1 Adam: steps after the freeze before the interval of rounds doubles, >= 1 */
     uint64_t local_steps;        /* 0/1 Adam: the longest interval of rounds, >= 1 */
     uint64_t bucket_size;        /* 0: all tensors are exchanged together, by step; else in buckets of about so many
                                     elements, whole tensors, which onebit_optimizer_grad_ready can begin with: where
                                     the network takes longer than the encoder, as a slow one does */
-    void* stream; /* ONEBIT_MEMORY_CUDA: the cudaStream_t, this rank's own, that the optimizer's work goes
-                     into, NULL: the default stream of the device that is current when the optimizer is
-                     created. It outlives the optimizer */
+    void* stream;           /* ONEBIT_MEMORY_CUDA: the cudaStream_t, this rank's own, that the optimizer's work goes
+                               into, NULL: the default stream of the device that is current when the optimizer is
+                               created. It outlives the optimizer */
+    uint64_t freeze_window; /* ONEBIT_FREEZE_AUTO: steps, 1 to 1000000; in effect a multiple of a 16th of it */
+    double freeze_band;     /* ONEBIT_FREEZE_AUTO: in (0, 1): how much a norm may change in a window */
 } onebit_optimizer_config_t;
 
 #define ONEBIT_OPTIMIZER_CONFIG_VERSION 1
@@ -581,7 +605,7 @@ typedef struct onebit_optimizer_config {
     {                                                                                                              \
         sizeof(onebit_optimizer_config_t), ONEBIT_OPTIMIZER_CONFIG_VERSION, (kind_), (lr_), 0.9, 0.999, 1e-8, 0.0, \
             NULL, 0, 1, 0, 0.0, ONEBIT_FREEZE_AUTO, 0, ONEBIT_SCALE_L2, ONEBIT_GROUP_BLOCK, 0.01, 10.0, 0.9, 1,    \
-            ONEBIT_MEMORY_HOST, 16, 32768, 16, 0, NULL                                                             \
+            ONEBIT_MEMORY_HOST, 16, 32768, 16, 0, NULL, 256, 0.9                                                   \
     }
 
 /* The same as a function. INVALID_ARGUMENT, as for onebit_comm_info_init. */
@@ -701,27 +725,35 @@ ONEBIT_API onebit_status_t onebit_optimizer_get_error(onebit_optimizer_t optimiz
                                                       float* server) ONEBIT_NOEXCEPT;
 
 typedef struct onebit_optimizer_info {
-    size_t size;                    /* [in] sizeof(onebit_optimizer_info_t) */
-    uint32_t version;               /* [in] ONEBIT_OPTIMIZER_INFO_VERSION */
-    int frozen;                     /* 1 once the variance is frozen, or will be when the next step begins */
-    uint64_t steps;                 /* finished with success */
-    uint64_t skipped;               /* that ended with NONFINITE */
-    uint64_t freeze_step;           /* the last warm-up step; 0 while warming up */
-    uint64_t count;                 /* elements in all tensors */
-    uint64_t masked;                /* elements whose variance was zero at the freeze: their momentum stays zero */
-    uint64_t exact_rounds;          /* steps that averaged exactly (but for no_compress, which always does) */
-    uint64_t compressed_rounds;     /* steps that exchanged one bit per element; all others exchanged nothing */
-    uint64_t warmup_bytes_sent;     /* by this rank in the warm-up stage */
-    uint64_t compressed_bytes_sent; /* by this rank in the compression stage */
-    uint64_t state_bytes;           /* allocated in all: moments, error state, workspace */
-    double grad_norm;               /* of the last step's averaged gradient; 0 where max_grad_norm is 0. Estimated in
-                                       steps that don't average it exactly (docs/OPTIMIZERS.md) */
-    uint64_t cancelled;             /* steps that ended with CANCELLED since this handle was created: not saved */
+    size_t size;                      /* [in] sizeof(onebit_optimizer_info_t) */
+    uint32_t version;                 /* [in] ONEBIT_OPTIMIZER_INFO_VERSION */
+    int frozen;                       /* 1 once the variance is frozen, or will be when the next step begins */
+    uint64_t steps;                   /* finished with success */
+    uint64_t skipped;                 /* that ended with NONFINITE */
+    uint64_t freeze_step;             /* the last warm-up step; 0 while warming up */
+    uint64_t count;                   /* elements in all tensors */
+    uint64_t masked;                  /* elements whose variance was zero at the freeze: their momentum stays zero */
+    uint64_t exact_rounds;            /* steps that averaged exactly (but for no_compress, which always does) */
+    uint64_t compressed_rounds;       /* steps that exchanged one bit per element; all others exchanged nothing */
+    uint64_t warmup_bytes_sent;       /* by this rank in the warm-up stage */
+    uint64_t compressed_bytes_sent;   /* by this rank in the compression stage */
+    uint64_t state_bytes;             /* allocated in all: moments, error state, workspace */
+    double grad_norm;                 /* of the last step's averaged gradient; 0 where max_grad_norm is 0. Estimated in
+                                         steps that don't average it exactly (docs/OPTIMIZERS.md) */
+    uint64_t cancelled;               /* steps that ended with CANCELLED since this handle was created: not saved */
+    onebit_freeze_wait_t freeze_wait; /* what a freeze by a rule waits for, as the rule last looked: AUTO 16 times in a
+                                         window, PAPER after each step */
+    uint32_t freeze_tensor;           /* WAIT_VARIANCE, _PARAMETERS: the number of the tensor that is furthest from
+                                         having settled; with ONEBIT_FREEZE_PAPER, which looks at the sum, 0 */
+    double freeze_ratio;              /* and its norm over what that was a window ago; 0 where there was none */
 } onebit_optimizer_info_t;
 
 #define ONEBIT_OPTIMIZER_INFO_VERSION 1
-#define ONEBIT_OPTIMIZER_INFO_INIT \
-    { sizeof(onebit_optimizer_info_t), ONEBIT_OPTIMIZER_INFO_VERSION, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0, 0 }
+#define ONEBIT_OPTIMIZER_INFO_INIT                                                                               \
+    {                                                                                                            \
+        sizeof(onebit_optimizer_info_t), ONEBIT_OPTIMIZER_INFO_VERSION, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0, 0, \
+            ONEBIT_FREEZE_WAIT_NONE, 0, 0.0                                                                      \
+    }
 
 /* The same as a function. INVALID_ARGUMENT, as for onebit_comm_info_init. */
 ONEBIT_API onebit_status_t onebit_optimizer_info_init(onebit_optimizer_info_t* info, size_t size) ONEBIT_NOEXCEPT;

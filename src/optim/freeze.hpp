@@ -2,38 +2,75 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <onebit/onebit.h>
+
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <span>
 #include <vector>
 
 namespace onebit {
 
-/// When 1-bit Adam's warm-up ends by itself [1-bit Adam, section 7.1]: once the learning rate has warmed up and the
-/// variance has settled, |v_t|_1 / |v_(t - delta)|_1 within 0.96 to 1/0.96, delta = 1/(1 - beta2) steps. (The paper
-/// gives the lower bound only: a variance that is still growing would pass it at once.)
-class AutomaticFreeze {
+/// One norm of one tensor, as a rule sees it after a step.
+struct FreezeQuantity {
+    onebit_freeze_wait_t what = ONEBIT_FREEZE_WAIT_VARIANCE; ///< the norm is |v|_1; or _PARAMETERS: |x|_2 squared
+    std::size_t tensor = 0;                                  ///< its number
+    double norm = 0;
+    double correction = 1; ///< what the update multiplies v by for its bias
+};
+
+/// What keeps a warm-up from ending.
+struct FreezeWait {
+    onebit_freeze_wait_t what = ONEBIT_FREEZE_WAIT_NONE;
+    std::size_t tensor = 0; ///< whose norm has not settled
+    double ratio = 0;       ///< that norm over the one a window ago; 0 where there was none
+};
+
+/// Decides when a warm-up ends by itself. The same on every rank, for all that it sees is.
+class FreezeRule {
   public:
-    /// Steps, even where beta2 is next to 1.
-    static constexpr std::size_t kLongestHistory = 1000000;
+    virtual ~FreezeRule() = default;
 
-    AutomaticFreeze(double beta2, std::uint64_t lr_warmup_steps);
+    /// Whether it wants to see the norms after this step. Steps count from 1.
+    virtual bool looks_at(std::uint64_t step) const = 0;
+    /// After each step that it looks at; true if that step is to be the warm-up's last. `rates`: by group.
+    virtual bool observe(std::uint64_t step, std::span<const double> rates,
+                         std::span<const FreezeQuantity> quantities) = 0;
 
-    /// To be told |v_t|_1 after every warm-up step t = 1, 2, ...; true if t is to be the last one.
-    bool observe(std::uint64_t step, double variance_norm);
-    /// The last step's |v_t|_1 / |v_(t - delta)|_1; 0 where there was none to compare with.
-    double ratio() const { return ratio_; }
-    /// Whether `step` is the one on which a freeze is overdue: 10 delta after the learning rate's warm-up.
-    bool is_overdue(std::uint64_t step) const { return step == lr_warmup_steps_ + 10 * delta_; }
-    /// What the ratio must be within.
-    static constexpr double kSettled = 0.96;
-    /// What it remembers.
-    std::vector<double>& history() { return norms_; }
+    /// Why the last step that it looked at was not the warm-up's last.
+    const FreezeWait& wait() const { return wait_; }
+    /// The band that ratios must lie in, [band, 1/band].
+    double band() const { return band_; }
+    /// Whether a freeze that hasn't come is to be reported after this step: 10 windows after the learning rate's
+    /// warm-up, and each time that as many steps again have passed as before.
+    bool is_overdue(std::uint64_t step) const;
+    /// All that it remembers. Zeros, as at the start, are a state that it can go on from.
+    std::vector<double>& history() { return history_; }
+
+  protected:
+    FreezeRule(std::uint64_t window, std::uint64_t lr_warmup_steps, double band, std::size_t history)
+        : window_(window), lr_warmup_steps_(lr_warmup_steps), band_(band), history_(history) {}
+
+    std::uint64_t window() const { return window_; }
+    std::uint64_t lr_warmup_steps() const { return lr_warmup_steps_; }
+    bool in_band(double ratio) const { return ratio >= band_ && ratio <= 1 / band_; }
+    void waits(const FreezeWait& wait) { wait_ = wait; }
 
   private:
-    std::uint64_t delta_;
+    std::uint64_t window_;
     std::uint64_t lr_warmup_steps_;
-    double ratio_ = 0;
-    std::vector<double> norms_; ///< of the last delta steps; step t at t mod delta
+    double band_;
+    std::vector<double> history_;
+    FreezeWait wait_;
 };
+
+/// config.freeze_step = ONEBIT_FREEZE_AUTO or ONEBIT_FREEZE_PAPER, by docs/OPTIMIZERS.md, "Freeze"; NULL for all
+/// others. `beta2`: the largest of what compresses. `num_quantities`: that it will see.
+std::unique_ptr<FreezeRule> make_freeze_rule(const onebit_optimizer_config_t& config, double beta2,
+                                             std::size_t num_groups, std::size_t num_quantities);
+
+/// The longest history of any rule with any settings.
+std::size_t longest_freeze_history(std::size_t num_groups, std::size_t num_quantities);
 
 } // namespace onebit

@@ -110,9 +110,14 @@ Status FusedOptimizer::make_room() {
             if (bucket.compresses) beta2 = std::max(beta2, settings_.groups[tensor->group].beta2);
         }
     }
-    if (settings_.compresses() && config().freeze_step == ONEBIT_FREEZE_AUTO) {
-        automatic_freeze_.emplace(beta2, config().lr_warmup_steps);
+    if (!settings_.compresses()) return {};
+    rates_.resize(settings_.groups.size());
+    for (const Bucket& bucket : buckets_) {
+        if (!bucket.compresses) continue;
+        quantities_.resize(quantities_.size() + bucket.layout.tensors().size());
+        add_freeze_quantities(bucket, &quantities_);
     }
+    freeze_rule_ = make_freeze_rule(config(), beta2, rates_.size(), quantities_.size());
     return {};
 }
 
@@ -147,21 +152,74 @@ Status FusedOptimizer::check_destroyable() const {
 /// Whether the step just made was the warm-up's last.
 bool FusedOptimizer::warmup_ends() {
     if (!settings_.compresses() || frozen() || freeze_requested_) return false;
-    if (automatic_freeze_) {
-        const bool settled = automatic_freeze_->observe(steps_, variance_norm());
-        if (!settled && log_ && automatic_freeze_->is_overdue(steps_)) log_waiting();
-        return settled;
+    if (freeze_rule_ == nullptr) return steps_ >= config().freeze_step; // later only where a load has brought more
+    bool ends = false;
+    if (freeze_rule_->looks_at(steps_)) {
+        look_at_norms();
+        ends = freeze_rule_->observe(steps_, rates_, quantities_);
     }
-    return steps_ >= config().freeze_step; // later only where a load has brought more steps
+    if (log_ && (ends || freeze_rule_->is_overdue(steps_))) log_rule(ends);
+    return ends;
 }
 
-/// Once, or a training that never compresses looks like any other.
-void FusedOptimizer::log_waiting() const {
-    std::fprintf(stderr,
-                 "onebit: after %llu steps the automatic freeze still waits: the variance is %.3g times what it was a "
-                 "window ago, and must be within %.3g to %.3g times; steps stay exact until then\n",
-                 static_cast<unsigned long long>(steps_), automatic_freeze_->ratio(), AutomaticFreeze::kSettled,
-                 1 / AutomaticFreeze::kSettled);
+/// What the rule sees of the step just made. Of a GPU's v it costs a copy to the host.
+void FusedOptimizer::look_at_norms() {
+    rates_.clear();
+    quantities_.clear();
+    for (const onebit_param_group_t& group : settings_.groups) rates_.push_back(group.lr);
+    for (const Bucket& bucket : buckets_) {
+        if (!bucket.compresses) continue;
+        add_variances(bucket);
+        add_freeze_quantities(bucket, &quantities_);
+    }
+}
+
+/// Added up in order: the same on every rank and with any number of threads.
+void FusedOptimizer::add_variances(const Bucket& bucket) {
+    const std::size_t first_quantity = quantities_.size();
+    for (const Tensor* tensor : bucket.layout.tensors()) {
+        const AdamUpdate update = update_of(group_of(*tensor), config().bias_correction != 0, steps_, exact_rounds_);
+        quantities_.push_back({.tensor = tensor->number, .correction = double{update.correct_v}});
+    }
+    std::size_t i = 0;
+    bucket.passes->read(bucket.v, [&](std::size_t first, std::span<const float> part) {
+        while (!part.empty()) {
+            const Segment here = bucket.layout.whole_tensor(i).within(first, part.size());
+            double& norm = quantities_[first_quantity + i].norm;
+            for (const float v : part.first(here.count)) norm += v;
+            first += here.count;
+            part = part.subspan(here.count);
+            if (!part.empty()) ++i;
+        }
+    });
+}
+
+/// That it is frozen, or what it waits for: a training that never compresses looks like any other.
+void FusedOptimizer::log_rule(bool ends) const {
+    const auto steps = static_cast<unsigned long long>(steps_);
+    if (ends) {
+        std::fprintf(stderr, "onebit: the variance has settled: it is frozen after step %llu\n", steps);
+        return;
+    }
+    std::fprintf(stderr, "onebit: step %llu is still exact: the freeze waits for ", steps);
+    const FreezeWait& wait = freeze_rule_->wait();
+    switch (wait.what) {
+        case ONEBIT_FREEZE_WAIT_NONE:
+        case ONEBIT_FREEZE_WAIT_STEPS:
+            std::fprintf(stderr, "the first step that it may follow\n");
+            break;
+        case ONEBIT_FREEZE_WAIT_LR:
+            std::fprintf(stderr, "the learning rates to stop rising\n");
+            break;
+        case ONEBIT_FREEZE_WAIT_VARIANCE:
+        case ONEBIT_FREEZE_WAIT_PARAMETERS:
+            std::fprintf(
+                stderr, "the %s of %s, now %.3g times what it was a window ago, to stay within %.3g to %.3g times\n",
+                wait.what == ONEBIT_FREEZE_WAIT_VARIANCE ? "variance" : "squared norm",
+                config().freeze_step == ONEBIT_FREEZE_PAPER ? "all tensors" : tensors_[wait.tensor].name.c_str(),
+                wait.ratio, freeze_rule_->band(), 1 / freeze_rule_->band());
+            break;
+    }
 }
 
 /// From the warm-up to what comes after it. Collective; blocks.
@@ -244,19 +302,6 @@ void FusedOptimizer::request_freeze() {
     }
     masked_ = masked;
     freeze_requested_ = true;
-}
-
-/// Added up in order: the same on every rank and with any number of threads. Of a v in a GPU's memory it costs a copy
-/// to the host, in every step that may freeze by the rule.
-double FusedOptimizer::variance_norm() const {
-    double norm = 0;
-    for (const Bucket& bucket : buckets_) {
-        if (!bucket.compresses) continue;
-        bucket.passes->read(bucket.v, [&](std::size_t, std::span<const float> part) {
-            for (const float v : part) norm += v;
-        });
-    }
-    return norm;
 }
 
 // ---------------------------------------------------------------------------------------- what kinds build on ----
@@ -397,6 +442,11 @@ void FusedOptimizer::fill_info(onebit_optimizer_info_t* info) const {
         info->state_bytes += bucket.bytes() + exchange.state_bytes + exchange.workspace_bytes;
     }
     info->grad_norm = grad_norm_;
+    if (freeze_rule_ == nullptr || info->frozen != 0) return;
+    const FreezeWait& wait = freeze_rule_->wait();
+    info->freeze_wait = wait.what;
+    info->freeze_tensor = static_cast<std::uint32_t>(wait.tensor);
+    info->freeze_ratio = wait.ratio;
 }
 
 } // namespace onebit

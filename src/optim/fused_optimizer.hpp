@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "core/aligned_buffer.hpp"
@@ -110,6 +109,8 @@ class FusedOptimizer : public Optimizer {
     virtual void begin_updates(Round) {}
     /// After a step, before t() moves on. Collective; blocks. What fails here must be made up for by before_exchange.
     virtual void finish_step(Round) {}
+    /// What a freeze waits for besides the variances of the bucket's tensors, after an exact step; always as many.
+    virtual void add_freeze_quantities(const Bucket&, std::vector<FreezeQuantity>*) const {}
     /// All numbers of the kind's own state, in a fixed order.
     virtual void visit_numbers(NumberVisitor&) {}
     /// Whether a training can have come to the kind's own numbers: BAD_STATE with what can't be.
@@ -200,9 +201,10 @@ class FusedOptimizer : public Optimizer {
 
     Status change_over();
     bool warmup_ends();
-    void log_waiting() const;
+    void look_at_norms();
+    void add_variances(const Bucket& bucket);
+    void log_rule(bool ends) const;
     void request_freeze();
-    double variance_norm() const;
     std::uint64_t bytes_sent() const;
 
     // Saving and loading.
@@ -232,9 +234,11 @@ class FusedOptimizer : public Optimizer {
     std::vector<Bucket> buckets_;
     const OptimKernels* kernels_ = nullptr;
     unsigned threads_ = 1;
-    std::unique_ptr<GradientNorm> norm_; ///< where gradients are clipped
-    std::optional<AutomaticFreeze> automatic_freeze_;
-    bool log_ = false; ///< this rank writes what is worth knowing to stderr
+    std::unique_ptr<GradientNorm> norm_;      ///< where gradients are clipped
+    std::unique_ptr<FreezeRule> freeze_rule_; ///< where the warm-up ends by itself
+    std::vector<FreezeQuantity> quantities_;  ///< that it sees
+    std::vector<double> rates_;               ///< by group, likewise
+    bool log_ = false;                        ///< this rank writes what is worth knowing to stderr
 
     // Of the coming step.
     double factor_ = 1;                  ///< of the gradients

@@ -124,7 +124,7 @@ void FusedOptimizer::visit_all_numbers(NumberVisitor& visitor) {
     visitor.visit(settings_.gradient_scale);
     for (onebit_param_group_t& group : settings_.groups) visitor.visit(group.lr);
     std::vector<double> no_history;
-    visitor.visit(automatic_freeze_ ? automatic_freeze_->history() : no_history);
+    visitor.visit(freeze_rule_ != nullptr ? freeze_rule_->history() : no_history);
     visit_numbers(visitor);
 }
 
@@ -277,9 +277,9 @@ Status FusedOptimizer::load(const char* prefix) {
 
 /// What this optimizer's own file would be like, but that a history of variances may have any length.
 ExpectedFile FusedOptimizer::expected_file() {
-    const std::size_t history = automatic_freeze_ ? automatic_freeze_->history().size() : 0;
+    const std::size_t history = freeze_rule_ != nullptr ? freeze_rule_->history().size() : 0;
     const std::size_t others = all_numbers().size() - history;
-    return {identity(), others, others + AutomaticFreeze::kLongestHistory,
+    return {identity(), others, others + longest_freeze_history(settings_.groups.size(), 2 * tensors_.size()),
             [this](bool frozen, std::uint32_t rank, std::uint32_t ranks) { return rows_of(frozen, rank, ranks); }};
 }
 

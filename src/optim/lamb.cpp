@@ -28,6 +28,7 @@ Lamb::Lamb(Settings settings, std::vector<Tensor> tensors)
     : FusedOptimizer(std::move(settings), std::move(tensors)),
       layers_(num_tensors()),
       step_sizes_(num_tensors()),
+      squared_norms_(num_tensors()),
       magnitudes_(num_tensors()) {}
 
 Status Lamb::create(Communicator& communicator, Settings settings, std::vector<Tensor> tensors,
@@ -79,7 +80,7 @@ Status Lamb::check_numbers() const {
 }
 
 std::size_t Lamb::own_bytes() const {
-    return layers_.size() * (sizeof(Layer) + sizeof(float) + sizeof(double)) + findings_.size() * sizeof(Findings);
+    return layers_.size() * (sizeof(Layer) + sizeof(float) + 2 * sizeof(double)) + findings_.size() * sizeof(Findings);
 }
 
 // ---------------------------------------------------------------------------------------------------- warm-up ----
@@ -98,13 +99,14 @@ void Lamb::update_exactly(Bucket& bucket) {
 }
 
 /// c of one tensor; `remember`: counts towards its running mean.
-double Lamb::trust_ratio(Layer& layer, std::span<const Segment> segments, bool remember) const {
+double Lamb::trust_ratio(Layer& layer, std::span<const Segment> segments, bool remember) {
     double x = 0;
     double u = 0;
     for (const Segment& segment : segments) {
         x += findings_[segment.index].x;
         u += findings_[segment.index].u;
     }
+    squared_norms_[segments.front().tensor->number] = x;
     if (x <= 0 || u <= 0) return 1;
     const double trust = std::clamp(std::sqrt(x / u), config().min_trust, config().max_trust);
     if (remember && trust != 1) {
@@ -115,6 +117,14 @@ double Lamb::trust_ratio(Layer& layer, std::span<const Segment> segments, bool r
 }
 
 // ----------------------------------------------------------------------------------------------------- freeze ----
+
+/// A trust ratio has settled when both of its norms have.
+void Lamb::add_freeze_quantities(const Bucket& bucket, std::vector<FreezeQuantity>* quantities) const {
+    for (const Tensor* tensor : bucket.layout.tensors()) {
+        quantities->push_back(
+            {.what = ONEBIT_FREEZE_WAIT_PARAMETERS, .tensor = tensor->number, .norm = squared_norms_[tensor->number]});
+    }
+}
 
 Status Lamb::prepare_freeze(Bucket& bucket) {
     if (bucket.passes->keeps_sum()) bucket.v_fresh = AlignedBuffer<float>(bucket.layout.count(), memory());

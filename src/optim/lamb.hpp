@@ -38,11 +38,12 @@ class Lamb final : public FusedOptimizer {
     Status freeze_bucket(Bucket& bucket) override;
     Status prepare_freeze(Bucket& bucket) override;
     void drop_preparations(Bucket& bucket) override { bucket.v_fresh = {}; }
+    void add_freeze_quantities(const Bucket& bucket, std::vector<FreezeQuantity>* quantities) const override;
     void visit_numbers(NumberVisitor& visitor) override;
     Status check_numbers() const override;
     std::size_t own_bytes() const override;
 
-    double trust_ratio(Layer& layer, std::span<const Segment> segments, bool remember) const;
+    double trust_ratio(Layer& layer, std::span<const Segment> segments, bool remember);
     void correct(Layer& layer, bool decays, std::span<const Segment> segments) const;
     /// k, and 1 / k: what a message's values are multiplied by to be m.
     float scale_of(const Tensor& tensor) const { return static_cast<float>(layers_[tensor.number].momentum_scale); }
@@ -53,10 +54,11 @@ class Lamb final : public FusedOptimizer {
         return [this](const Tensor& tensor) { return step_sizes_[tensor.number]; };
     }
 
-    std::vector<Layer> layers_;      ///< by tensor
-    std::vector<float> step_sizes_;  ///< likewise; of this step
-    std::vector<Findings> findings_; ///< by segment, of the bucket at hand
-    std::vector<double> magnitudes_; ///< of the momenta at the freeze, by tensor of a bucket
+    std::vector<Layer> layers_;         ///< by tensor
+    std::vector<float> step_sizes_;     ///< likewise; of this step
+    std::vector<Findings> findings_;    ///< by segment, of the bucket at hand
+    std::vector<double> squared_norms_; ///< of the parameters, by tensor; before the last exact step
+    std::vector<double> magnitudes_;    ///< of the momenta at the freeze, by tensor of a bucket
 };
 
 } // namespace onebit

@@ -16,6 +16,8 @@
 namespace onebit {
 namespace {
 
+constexpr std::uint64_t kMostFreezeWindow = 1000000;
+
 Status out_of_range(const std::string& member, double value, const char* range) {
     return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "%s: %g is not %s", member.c_str(), value, range);
 }
@@ -98,6 +100,18 @@ Status check_config(const onebit_optimizer_config_t& config) {
     if (config.threads > 1024) return out_of_range("config.threads", config.threads, "at most 1024");
     if (!at_least_zero(config.max_grad_norm)) {
         return out_of_range("config.max_grad_norm", config.max_grad_norm, "a float >= 0");
+    }
+    const bool freezes = config.kind != ONEBIT_OPTIMIZER_ADAM && config.kind != ONEBIT_OPTIMIZER_LAMB;
+    if (!freezes && config.freeze_step != ONEBIT_FREEZE_AUTO && config.freeze_step != ONEBIT_FREEZE_NEVER) {
+        return Status::error(
+            ONEBIT_ERROR_INVALID_ARGUMENT,
+            "config.freeze_step: given to a kind that doesn't freeze (leave it at ONEBIT_FREEZE_AUTO)");
+    }
+    if (config.freeze_window < 1 || config.freeze_window > kMostFreezeWindow) {
+        return out_of_range("config.freeze_window", static_cast<double>(config.freeze_window), "in [1, 1000000]");
+    }
+    if (!(config.freeze_band > 0 && config.freeze_band < 1)) {
+        return out_of_range("config.freeze_band", config.freeze_band, "in (0, 1)");
     }
     if (!at_least_zero(config.min_trust)) return out_of_range("config.min_trust", config.min_trust, "a float >= 0");
     if (!(config.max_trust >= config.min_trust && std::isfinite(static_cast<float>(config.max_trust)))) {
@@ -202,6 +216,8 @@ Status agree_on_settings(Communicator& communicator, const Status& own, const Se
         NamedValue::of_double("config.max_grad_norm", config.max_grad_norm),
         {"config.freeze_step", config.freeze_step},
         {"config.lr_warmup_steps", config.lr_warmup_steps},
+        {"config.freeze_window", config.freeze_window},
+        NamedValue::of_double("config.freeze_band", config.freeze_band),
         NamedValue::of_double("config.min_trust", config.min_trust),
         NamedValue::of_double("config.max_trust", config.max_trust),
         NamedValue::of_double("config.trust_beta", config.trust_beta),

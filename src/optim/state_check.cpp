@@ -144,9 +144,9 @@ Status FusedOptimizer::check_all_numbers(bool saved_frozen) {
     for (const onebit_param_group_t& group : settings_.groups) {
         ONEBIT_RETURN_IF_ERROR(check_state(check_lr("", group.lr).ok(), "learning rate", group.lr));
     }
-    if (automatic_freeze_) {
-        for (const double norm : automatic_freeze_->history()) {
-            ONEBIT_RETURN_IF_ERROR(check_state(norm >= 0 && std::isfinite(norm), "norm of a variance", norm));
+    if (freeze_rule_ != nullptr) {
+        for (const double number : freeze_rule_->history()) {
+            ONEBIT_RETURN_IF_ERROR(check_state(number >= 0 && std::isfinite(number), "history of norms", number));
         }
     }
     return check_numbers();

@@ -55,7 +55,7 @@ void ZeroOneAdam::move_on_schedule(Round round) {
         s.local_interval = std::min(2 * s.local_interval, config().local_steps);
     } else if (round == Round::kExact) {
         ++s.exact_rounds;
-        if (++s.rounds_of_interval < config().variance_updates) return;
+        if (++s.rounds_of_interval < config().variance_updates || config().freeze_step == ONEBIT_FREEZE_AUTO) return;
         s.rounds_of_interval = 0;
         s.exact_interval *= 2;
     }

@@ -117,6 +117,7 @@ static void check_optimizer_macros(void) {
     check(config.weight_decay == 0.0 && config.bias_correction == 1 && config.threads == 0, "optimizer config: decay");
     check(config.groups == NULL && config.num_groups == 0 && config.max_grad_norm == 0.0, "optimizer config: groups");
     check(config.freeze_step == ONEBIT_FREEZE_AUTO && config.lr_warmup_steps == 0, "optimizer config: freeze");
+    check(config.freeze_window == 256 && config.freeze_band == 0.9, "optimizer config: the freeze's rule");
     check(config.scale == ONEBIT_SCALE_L2 && config.group == ONEBIT_GROUP_BLOCK, "optimizer config: scale");
     check(config.min_trust == 0.01 && config.max_trust == 10.0 && config.trust_beta == 0.9, "optimizer config: trust");
     check(config.momentum_scaling == 1, "optimizer config: 1-bit LAMB");
@@ -128,6 +129,7 @@ static void check_optimizer_macros(void) {
         group.lr == 0.5 && group.beta1 == 0.9 && group.beta2 == 0.999 && group.eps == 1e-8 && group.weight_decay == 0.0,
         "group: settings");
     check(info.size == sizeof info && info.version == 1 && info.steps == 0 && info.grad_norm == 0.0, "optimizer info");
+    check(info.freeze_wait == ONEBIT_FREEZE_WAIT_NONE && info.freeze_ratio == 0.0, "optimizer info: the freeze");
     check(tensor.size == sizeof tensor && tensor.version == 1 && tensor.count == 3 && tensor.group == 0,
           "tensor: head");
     check(tensor.parameters == parameters && tensor.gradients == gradients && tensor.name == NULL, "tensor: pointers");

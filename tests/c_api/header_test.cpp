@@ -20,10 +20,12 @@ static_assert(std::is_standard_layout<onebit_optimizer_config_t>::value, "plain 
 static_assert(std::is_standard_layout<onebit_tensor_t>::value, "plain data");
 static_assert(!std::is_same<onebit_comm_t, onebit_allreduce_t>::value, "handles of one type are not another's");
 static_assert(!std::is_convertible<onebit_optimizer_t, onebit_allreduce_t>::value, "nor convertible");
-static_assert(ONEBIT_FREEZE_NEVER == UINT64_MAX && ONEBIT_FREEZE_AUTO == 0, "the two special freeze steps");
+static_assert(ONEBIT_FREEZE_NEVER == UINT64_MAX && ONEBIT_FREEZE_AUTO == 0, "the special freeze steps");
+static_assert(ONEBIT_FREEZE_PAPER == UINT64_MAX - 1, "and the third");
 // Enumerators are part of the ABI.
 static_assert(ONEBIT_SUCCESS == 0 && ONEBIT_ERROR_INVALID_ARGUMENT == 1 && ONEBIT_ERROR_INTERNAL == 12, "ABI");
 static_assert(ONEBIT_ERROR_CANCELLED == 13, "ABI");
+static_assert(ONEBIT_FREEZE_WAIT_NONE == 0 && ONEBIT_FREEZE_WAIT_PARAMETERS == 4, "ABI");
 static_assert(ONEBIT_ALGORITHM_AUTO == 0 && ONEBIT_ALGORITHM_DENSE == 1 && ONEBIT_ALGORITHM_FLAT == 2, "ABI");
 static_assert(ONEBIT_ALGORITHM_PIPELINED == 3 && ONEBIT_ALGORITHM_TWO_LEVEL == 4 && ONEBIT_ALGORITHM_BRUCK == 5, "ABI");
 static_assert(ONEBIT_ALGORITHM_RING == 6, "ABI");

@@ -169,11 +169,13 @@ TEST_CASE("public structs have no padding, and the sizes that releases gave them
                   &Config::threads, &Config::max_grad_norm, &Config::freeze_step, &Config::lr_warmup_steps,
                   &Config::scale, &Config::group, &Config::min_trust, &Config::max_trust, &Config::trust_beta,
                   &Config::momentum_scaling, &Config::memory, &Config::variance_updates, &Config::local_step_scaler,
-                  &Config::local_steps, &Config::bucket_size, &Config::stream));
+                  &Config::local_steps, &Config::bucket_size, &Config::stream, &Config::freeze_window,
+                  &Config::freeze_band));
     using Info = onebit_optimizer_info_t;
     CHECK(is_full(&Info::size, &Info::version, &Info::frozen, &Info::steps, &Info::skipped, &Info::freeze_step,
                   &Info::count, &Info::masked, &Info::exact_rounds, &Info::compressed_rounds, &Info::warmup_bytes_sent,
-                  &Info::compressed_bytes_sent, &Info::state_bytes, &Info::grad_norm, &Info::cancelled));
+                  &Info::compressed_bytes_sent, &Info::state_bytes, &Info::grad_norm, &Info::cancelled,
+                  &Info::freeze_wait, &Info::freeze_tensor, &Info::freeze_ratio));
 
     // A release's numbers stay for ever.
     CHECK(Releases<onebit_comm_info_t>::kSizes[0] == 336);

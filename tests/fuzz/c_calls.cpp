@@ -349,7 +349,9 @@ class Program {
         if (slot.used()) return;
         onebit_optimizer_config_t config =
             ONEBIT_OPTIMIZER_CONFIG_INIT(static_cast<onebit_optimizer_kind_t>(bytes_.below(6)), 0.01);
-        config.freeze_step = bytes_.below(4) == 0 ? ONEBIT_FREEZE_AUTO : 1 + bytes_.below(6);
+        const std::uint64_t freeze = bytes_.below(8); // a kind that doesn't freeze refuses a step
+        config.freeze_step = freeze == 0 ? ONEBIT_FREEZE_AUTO : freeze == 7 ? ONEBIT_FREEZE_PAPER : freeze;
+        config.freeze_window = 1 + bytes_.below(3);
         config.beta2 = bytes_.below(2) == 0 ? 0.9 : 0.999;
         config.max_grad_norm = bytes_.below(3) == 0 ? 0.5 : 0;
         config.bucket_size = bytes_.below(3) * 150;

@@ -48,7 +48,7 @@ class Optimizers {
                                            ONEBIT_TENSOR_INIT(x + 40, gradients_.data() + 40, kCount - 40)};
         onebit_optimizer_config_t config =
             ONEBIT_OPTIMIZER_CONFIG_INIT(static_cast<onebit_optimizer_kind_t>(kind), 1e-3);
-        config.freeze_step = 3;
+        if (config.kind != ONEBIT_OPTIMIZER_ADAM && config.kind != ONEBIT_OPTIMIZER_LAMB) config.freeze_step = 3;
         FUZZ_REQUIRE(onebit_optimizer_create(comm_, &config, tensors, 2, &handles_[kind]) == ONEBIT_SUCCESS);
     }
 

@@ -25,7 +25,10 @@ struct Arguments {
     Arguments(const Arguments&) = delete;
     Arguments& operator=(const Arguments&) = delete;
 
-    void kind(onebit_optimizer_kind_t kind) { config.kind = kind; }
+    void kind(onebit_optimizer_kind_t kind) {
+        config.kind = kind;
+        if (!freezes(kind)) config.freeze_step = ONEBIT_FREEZE_NEVER;
+    }
     void without_groups() {
         config.groups = nullptr;
         config.num_groups = 0;
@@ -138,6 +141,16 @@ TEST_CASE("optimizer creation: bad config", "[optimizer][bad input]") {
         {"group", [](Arguments& a) { a.config.group = static_cast<onebit_group_t>(5); }},
         {"max_grad_norm", [](Arguments& a) { a.config.max_grad_norm = -1; }},
         {"max_grad_norm", [](Arguments& a) { a.config.max_grad_norm = nan_; }},
+        {"config.freeze_window", [](Arguments& a) { a.config.freeze_window = 0; }},
+        {"config.freeze_window", [](Arguments& a) { a.config.freeze_window = 1000001; }},
+        {"config.freeze_band", [](Arguments& a) { a.config.freeze_band = 0; }},
+        {"config.freeze_band", [](Arguments& a) { a.config.freeze_band = 1; }},
+        {"config.freeze_band", [](Arguments& a) { a.config.freeze_band = nan_; }},
+        {"config.freeze_step", // of a kind that doesn't freeze
+         [](Arguments& a) {
+             a.config.kind = ONEBIT_OPTIMIZER_LAMB;
+             a.config.freeze_step = 7;
+         }},
         {"groups", [](Arguments& a) { a.config.groups = nullptr; }}, // but num_groups 2
         {"groups", [](Arguments& a) { a.config.num_groups = 0; }},   // but not NULL
         {"group;size", [](Arguments& a) { a.groups[0].size = 4; }},
@@ -332,6 +345,8 @@ TEST_CASE("optimizer creation: ranks that disagree", "[optimizer][bad input]") {
         {"max_grad_norm", [](Arguments& a) { a.config.max_grad_norm = 1; }},
         {"freeze_step", [](Arguments& a) { a.config.freeze_step = 7; }},
         {"lr_warmup_steps", [](Arguments& a) { a.config.lr_warmup_steps = 7; }},
+        {"freeze_window", [](Arguments& a) { a.config.freeze_window = 7; }},
+        {"freeze_band", [](Arguments& a) { a.config.freeze_band = 0.5; }},
         {"scale", [](Arguments& a) { a.config.scale = ONEBIT_SCALE_L1; }},
         {"group", [](Arguments& a) { a.config.group = ONEBIT_GROUP_TENSOR; }},
     };

@@ -85,7 +85,9 @@ TEST_CASE("the rule freezes at the same step on a GPU; so does a call", "[cuda][
         for (const bool by_hand : {false, true}) {
             Model model{freezing_config(), {{300}, {50}}};
             model.config.freeze_step = by_hand ? ONEBIT_FREEZE_NEVER : ONEBIT_FREEZE_AUTO;
-            model.config.beta2 = 0.9; // delta = 10
+            model.config.beta2 = 0.9;
+            model.config.freeze_window = 8;
+            model.config.freeze_band = 0.4;
             const Gradient gradient = with_zeros(model.count(), 3);
             TrainingOn host(kHost, comm, model, log);
             TrainingOn gpu(kGpu, comm, model, log);

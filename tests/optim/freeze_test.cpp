@@ -18,7 +18,7 @@ std::uint64_t frozen_by_rule(onebit_comm_t comm, RankLog& log, const Setup& setu
                              std::uint64_t steps) {
     BesideOracle both(comm, setup, log);
     both.steps(gradient, 1, steps);
-    ONEBIT_EXPECT(log, both.freezing->rule_margin() >= 1e-4); // else rounding decides; take other data
+    ONEBIT_EXPECT(log, both.freezing->rule_margin() >= 1e-5); // else rounding decides; take other data
     const std::uint64_t step = both.training.info().freeze_step;
     ONEBIT_EXPECT(log, log.same_on_all(&step, sizeof step));
     return step;
@@ -81,12 +81,12 @@ TEST_CASE("frozen by hand", "[optimizer][freeze]") {
     });
 }
 
-TEST_CASE("frozen by the rule", "[optimizer][freeze]") {
+TEST_CASE("frozen by the paper's rule", "[optimizer][freeze]") {
     const int n = GENERATE(from_range(rank_counts()));
     run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
         for (onebit_optimizer_kind_t kind : freezing_kinds()) {
             Setup setup{quick_config(kind), odd_sizes()};
-            setup.config.freeze_step = ONEBIT_FREEZE_AUTO;
+            setup.config.freeze_step = ONEBIT_FREEZE_PAPER;
             setup.config.beta2 = 0.9;           // delta = 10
             setup.config.variance_updates = 25; // 0/1 Adam: exact rounds in each step, then in each second one
             log.context(name_of(kind) + ", steady gradients");
@@ -100,6 +100,55 @@ TEST_CASE("frozen by the rule", "[optimizer][freeze]") {
             const std::uint64_t late = frozen_by_rule(comm, log, setup, growing_gradient(), 110);
             ONEBIT_EXPECT(log, late > 61 && late < 110);
         }
+    });
+}
+
+TEST_CASE("frozen once all has settled", "[optimizer][freeze]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        for (onebit_optimizer_kind_t kind : freezing_kinds()) {
+            for (std::uint64_t window : {4, 33}) { // looked at after each step, and after each second one
+                log.context(name_of(kind) + ", a window of " + std::to_string(window));
+                const bool lamb = kind == ONEBIT_OPTIMIZER_ONEBIT_LAMB; // whose parameters' norms must settle, too
+                Setup setup{quick_config(kind, lamb ? 0.001 : 0.01), odd_sizes()};
+                setup.config.freeze_step = ONEBIT_FREEZE_AUTO;
+                setup.config.beta2 = 0.97;
+                setup.config.freeze_window = window;
+                setup.config.freeze_band = 0.4; // few elements, hence noise
+                setup.config.lr_warmup_steps = 30;
+                const std::uint64_t step =
+                    frozen_by_rule(comm, log, setup, gaussian_gradient(total(odd_sizes()), 1), 90);
+                ONEBIT_EXPECT(log, step >= 33 && step < 90);
+            }
+        }
+    });
+}
+
+TEST_CASE("a warm-up says what it waits for", "[optimizer][freeze]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        Setup setup{quick_config(ONEBIT_OPTIMIZER_ONEBIT_ADAM), {50, 50}};
+        setup.config.freeze_step = ONEBIT_FREEZE_AUTO;
+        setup.config.beta2 = 0.9;
+        setup.config.freeze_window = 8;
+        Training training(comm, setup, log);
+        const auto waits_for = [&](std::uint64_t first, std::uint64_t last, onebit_freeze_wait_t what) {
+            for (std::uint64_t t = first; t <= last; ++t) {
+                std::vector<float> gradient(100, 1.0F);
+                for (std::size_t i = 50; i < 100; ++i) gradient[i] = std::exp(0.1F * static_cast<float>(t));
+                ONEBIT_EXPECT_OK(log, onebit_optimizer_set_lr(training.get(), t <= 20 ? 1e-4 * double(t) : 1e-3));
+                training.step(gradient);
+                ONEBIT_EXPECT(log, training.info().freeze_wait == what);
+            }
+        };
+        waits_for(1, 15, ONEBIT_FREEZE_WAIT_STEPS); // two windows
+        waits_for(16, 27, ONEBIT_FREEZE_WAIT_LR);   // it rises until step 20
+        waits_for(28, 40, ONEBIT_FREEZE_WAIT_VARIANCE);
+        const onebit_optimizer_info_t info = training.info();
+        ONEBIT_EXPECT(log, info.freeze_tensor == 1 && info.freeze_ratio > 4 && info.freeze_ratio < 5.5); // e^1.6
+        std::uint64_t t = 41; // the second tensor's gradients are steady from now on
+        for (; t <= 300 && training.info().frozen == 0; ++t) training.step(std::vector<float>(100, 1.0F));
+        ONEBIT_EXPECT(log, t < 300 && training.info().freeze_wait == ONEBIT_FREEZE_WAIT_NONE);
     });
 }
 

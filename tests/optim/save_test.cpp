@@ -85,14 +85,18 @@ TEST_CASE("a loaded optimizer freezes by the rule when it would have", "[optimiz
     const int n = GENERATE(from_range(rank_counts()));
     run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
         for (onebit_optimizer_kind_t kind : freezing_kinds()) {
-            for (std::uint64_t at : {4, 12, 40}) { // sooner than the rule is asked, while it is, and frozen
-                log.context(name_of(kind) + " after step " + std::to_string(at));
-                Setup setup = saved_setup(kind);
-                setup.config.freeze_step = ONEBIT_FREEZE_AUTO;
-                setup.config.variance_updates = 20;
-                setup.groups[0].beta2 = 0.9; // delta = 10
-                const std::uint64_t freeze_step = save_and_go_on(comm, log, setup, at, 44 - at);
-                ONEBIT_EXPECT(log, freeze_step > 12 && freeze_step <= 40);
+            for (std::uint64_t rule : {std::uint64_t{ONEBIT_FREEZE_AUTO}, ONEBIT_FREEZE_PAPER}) {
+                for (std::uint64_t at : {4, 12, 40}) { // sooner than the rule is asked, while it is, and frozen
+                    log.context(name_of(kind) + " after step " + std::to_string(at));
+                    Setup setup = saved_setup(kind);
+                    setup.config.freeze_step = rule;
+                    setup.config.freeze_window = 7;
+                    setup.config.freeze_band = 0.4; // few elements, hence noise
+                    setup.config.variance_updates = 20;
+                    setup.groups[0].beta2 = 0.9; // delta = 10
+                    const std::uint64_t freeze_step = save_and_go_on(comm, log, setup, at, 44 - at);
+                    ONEBIT_EXPECT(log, freeze_step > 12 && freeze_step <= 40);
+                }
             }
         }
     });

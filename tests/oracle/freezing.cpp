@@ -4,24 +4,77 @@
 // The freeze: when it comes, what it masks, and the compressed exchange that follows.
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "oracle/optimizers.hpp"
 
 namespace oracle {
 
-FreezeRule::FreezeRule(double beta2, std::uint64_t lr_warmup_steps)
+bool FreezeRule::within(double ratio, double band) {
+    margin_ = std::min({margin_, std::fabs(ratio - band), std::fabs(ratio - 1 / band)});
+    return ratio >= band && ratio <= 1 / band;
+}
+
+PaperRule::PaperRule(double beta2, std::uint64_t lr_warmup_steps)
     : delta_(static_cast<std::uint64_t>(std::llround(1 / (1 - beta2)))), lr_warmup_steps_(lr_warmup_steps) {}
 
-bool FreezeRule::observe(double v_norm) {
-    norms_.push_back(v_norm);
+bool PaperRule::observe(const Sight& sight) {
+    norms_.push_back(std::accumulate(sight.variances.begin(), sight.variances.end(), 0.0));
     const std::uint64_t t = norms_.size();
     if (t <= delta_) return false;
     const double before = norms_[t - delta_ - 1]; // norms_[k] is of step k + 1
     if (before == 0) return false;
-    last_ratio_ = v_norm / before;
-    if (t < lr_warmup_steps_) return false; // "no automatic freeze before this step"
-    margin_ = std::min({margin_, std::fabs(last_ratio_ - 0.96), std::fabs(last_ratio_ - 1 / 0.96)});
-    return last_ratio_ >= 0.96 && last_ratio_ <= 1 / 0.96;
+    last_ratio_ = norms_.back() / before;
+    if (t < lr_warmup_steps_) return false; // "no freeze by a rule before this step"
+    return within(last_ratio_, 0.96);
+}
+
+SettledRule::SettledRule(double beta2, std::uint64_t lr_warmup_steps, std::uint64_t window, double band)
+    : lr_warmup_steps_(lr_warmup_steps),
+      stride_(window < 16 ? 1 : window / 16),
+      window_(0),
+      memory_(std::round(1 / (1 - beta2))),
+      band_(band) {
+    while (window_ < window) window_ += stride_;
+}
+
+bool SettledRule::observe(const Sight& sight) {
+    ++steps_;
+    if (steps_ % stride_ != 0) return false;
+    rates_.push_back(sight.rates);
+    quantities_.push_back(sight.squared_norms);
+    for (std::size_t k = 0; k < sight.variances.size(); ++k)
+        quantities_.back().push_back(sight.variances[k] * sight.corrections[k]);
+    bool settled = steps_ >= 2 * window_ && !rates_have_risen();
+    for (std::size_t q = 0; settled && q < quantities_.back().size(); ++q) settled = has_settled(q);
+    return settled && static_cast<double>(steps_) >= memory_ && steps_ >= lr_warmup_steps_;
+}
+
+// A rate that was reached for the first time less than a window ago.
+bool SettledRule::rates_have_risen() const {
+    const std::size_t looks = window_ / stride_;
+    for (std::size_t g = 0; g < rates_.back().size(); ++g) {
+        double before = 0, lately = 0;
+        for (std::size_t k = 0; k < rates_.size(); ++k) {
+            double& highest = k + looks < rates_.size() ? before : lately;
+            highest = std::max(highest, rates_[k][g]);
+        }
+        if (lately > before) return true;
+    }
+    return false;
+}
+
+bool SettledRule::has_settled(std::size_t quantity) {
+    const std::size_t looks = window_ / stride_;
+    bool settled = true;
+    for (std::size_t back = 0; back < looks; ++back) {
+        const std::size_t now = quantities_.size() - 1 - back;
+        if (now < looks) return false;
+        const double later = quantities_[now][quantity], earlier = quantities_[now - looks][quantity];
+        if (later == 0 && earlier == 0) continue;
+        settled = earlier > 0 && within(later / earlier, band_) && settled;
+    }
+    return settled;
 }
 
 namespace {
@@ -43,10 +96,34 @@ FreezingOptimizer::FreezingOptimizer(const Model& model_in, const Vector& parame
         for (std::uint64_t i = slice.range.begin; i < slice.range.end(); ++i) elements_.push_back(i);
 }
 
-void FreezingOptimizer::freeze_by_rule(std::uint64_t lr_warmup_steps) {
+double FreezingOptimizer::largest_beta2() const {
     double largest = 0;
     for (const Slice& slice : slices(true)) largest = std::max(largest, settings(slice).beta2);
-    rule_ = {FreezeRule(largest, lr_warmup_steps)};
+    return largest;
+}
+
+void FreezingOptimizer::freeze_by_paper(std::uint64_t lr_warmup_steps) {
+    rule_ = std::make_shared<PaperRule>(largest_beta2(), lr_warmup_steps);
+}
+
+void FreezingOptimizer::freeze_when_settled(std::uint64_t lr_warmup_steps, std::uint64_t window, double band) {
+    rule_ = std::make_shared<SettledRule>(largest_beta2(), lr_warmup_steps, window, band);
+}
+
+Sight FreezingOptimizer::look(const Vector& x_before) const {
+    Sight sight;
+    for (const Settings& group : model.groups) sight.rates.push_back(group.lr);
+    for (const Slice& slice : slices(true)) {
+        double variance = 0, square = 0;
+        for (std::uint64_t i = slice.range.begin; i < slice.range.end(); ++i) {
+            variance += v[i];
+            square += x_before[i] * x_before[i];
+        }
+        sight.variances.push_back(variance);
+        sight.corrections.push_back(correction(settings(slice).beta2, exact_rounds));
+        if (watches_norms()) sight.squared_norms.push_back(square);
+    }
+    return sight;
 }
 
 Vector FreezingOptimizer::packed(const Vector& whole) const {
@@ -93,10 +170,9 @@ void FreezingOptimizer::warm_up(const PerRank&, const Vector& average) {
 void FreezingOptimizer::update(const PerRank& gradients, const Vector& average) {
     exchanged = false;
     if (frozen()) return compressed(gradients);
+    const Vector x_before = x;
     warm_up(gradients, average);
-    double norm = 0;
-    for (double variance : packed(v)) norm += std::fabs(variance);
-    const bool by_rule = !rule_.empty() && rule_.front().observe(norm);
+    const bool by_rule = rule_ != nullptr && rule_->observe(look(x_before));
     if (by_rule || steps == planned_freeze_) freeze_now();
 }
 

@@ -5,6 +5,8 @@
 // behind the other. Public data, as in oracle.hpp: a test may look at and set all of it.
 #pragma once
 
+#include <memory>
+
 #include "oracle/oracle.hpp"
 
 namespace oracle {
@@ -111,25 +113,61 @@ class Lamb : public Optimizer {
     void dense_update(const Slice& slice, const Vector& average) override;
 };
 
-// The rule that ends the warm-up: ||v_t||_1 / ||v_(t-delta)||_1 in [0.96, 1/0.96], delta = round(1 / (1 - beta2)).
+// What a rule that ends the warm-up sees after each step; by group, and by compressed tensor.
+struct Sight {
+    Vector rates;
+    Vector variances;     // ||v||_1
+    Vector corrections;   // of v for its bias
+    Vector squared_norms; // 1-bit LAMB: ||x||_2^2 as the step found it; else empty
+};
+
+// When a warm-up ends by itself.
 class FreezeRule {
   public:
-    FreezeRule(double beta2, std::uint64_t lr_warmup_steps);
+    virtual ~FreezeRule() = default;
+    // Called once after each warm-up step; true: that step was the last of the warm-up.
+    virtual bool observe(const Sight& sight) = 0;
+    // How near a ratio ever came to a bound: within rounding of one a test can't tell who is right.
+    double margin() const { return margin_; }
 
-    // Called once after each warm-up step with ||v||_1; true: that step was the last of the warm-up.
-    bool observe(double v_norm);
+  protected:
+    bool within(double ratio, double band);
+
+  private:
+    double margin_ = 1e300;
+};
+
+// ONEBIT_FREEZE_PAPER: ||v_t||_1 / ||v_(t-delta)||_1 in [0.96, 1/0.96], delta = round(1 / (1 - beta2)).
+class PaperRule : public FreezeRule {
+  public:
+    PaperRule(double beta2, std::uint64_t lr_warmup_steps);
+    bool observe(const Sight& sight) override;
 
     std::uint64_t delta() const { return delta_; }
     double last_ratio() const { return last_ratio_; } // 0 while there is none
-    // How near the ratio ever came to one of its bounds: within rounding of one a test can't tell who is right.
-    double margin() const { return margin_; }
 
   private:
     std::uint64_t delta_;
     std::uint64_t lr_warmup_steps_;
     std::vector<double> norms_;
     double last_ratio_ = 0;
-    double margin_ = 1e300;
+};
+
+// ONEBIT_FREEZE_AUTO: all that is seen has settled.
+class SettledRule : public FreezeRule {
+  public:
+    SettledRule(double beta2, std::uint64_t lr_warmup_steps, std::uint64_t window, double band);
+    bool observe(const Sight& sight) override;
+
+  private:
+    bool rates_have_risen() const; // within the last window
+    bool has_settled(std::size_t quantity);
+
+    std::uint64_t lr_warmup_steps_;
+    std::uint64_t stride_, window_;
+    double memory_, band_;
+    PerRank rates_, quantities_; // by look, the first one at step stride_
+    std::uint64_t steps_ = 0;
 };
 
 // What the kinds that freeze have in common. Tensors of no_compress groups are left out of the exchanged buffer: all
@@ -139,13 +177,14 @@ class FreezingOptimizer : public Optimizer {
     FreezingOptimizer(const Model& model_in, const Vector& parameters);
 
     void freeze_at(std::uint64_t step) { planned_freeze_ = step; }
-    void freeze_by_rule(std::uint64_t lr_warmup_steps);
+    void freeze_by_paper(std::uint64_t lr_warmup_steps);
+    void freeze_when_settled(std::uint64_t lr_warmup_steps, std::uint64_t window, double band);
     void freeze_now();
 
     bool frozen() const { return freeze_step != 0; }
     bool next_is_exact() const override { return !frozen(); }
     std::uint64_t masked() const; // at the freeze
-    double rule_margin() const { return rule_.empty() ? 1e300 : rule_.front().margin(); }
+    double rule_margin() const { return rule_ == nullptr ? 1e300 : rule_->margin(); }
 
     Vector packed(const Vector& whole) const;
     Vector unpacked(const Vector& part) const; // zero in no_compress tensors
@@ -166,15 +205,18 @@ class FreezingOptimizer : public Optimizer {
     // C(values), whole vectors in and out.
     Vector exchange(const PerRank& values);
     void mask_where_v_is_zero();
-    bool takes_part(std::uint64_t element) const; // after the freeze
+    virtual bool watches_norms() const { return false; } // of the parameters, for the rule
+    bool takes_part(std::uint64_t element) const;        // after the freeze
 
   private:
     void note_margins();
+    double largest_beta2() const;
+    Sight look(const Vector& x_before) const;
 
     std::vector<std::uint64_t> elements_; // of the packed buffer, in the whole
     std::uint64_t planned_freeze_ = 0;
-    std::vector<FreezeRule> rule_; // one or none
-    std::vector<bool> mask_;       // of the whole; empty before the freeze
+    std::shared_ptr<FreezeRule> rule_; // none: NULL
+    std::vector<bool> mask_;           // of the whole; empty before the freeze
 };
 
 class OnebitAdam : public FreezingOptimizer {
@@ -197,6 +239,7 @@ class OnebitLamb : public FreezingOptimizer {
 
   protected:
     void dense_update(const Slice& slice, const Vector& average) override;
+    bool watches_norms() const override { return true; }
     void compressed(const PerRank& gradients) override;
     void after_freeze() override;
 

@@ -7,6 +7,7 @@
 
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <functional>
 
 using namespace oracle;
 
@@ -133,26 +134,49 @@ TEST_CASE("oracle: weight decay goes on for masked elements", "[oracle]") {
 }
 
 TEST_CASE("oracle: the freeze rule", "[oracle]") {
-    FreezeRule rule(0.5, 0);
+    const auto sum = [](double norm) { return Sight{{}, {norm / 4, norm * 3 / 4}, {}, {}}; };
+    PaperRule rule(0.5, 0);
     CHECK(rule.delta() == 2);
-    CHECK_FALSE(rule.observe(1));
-    CHECK_FALSE(rule.observe(2));
-    CHECK_FALSE(rule.observe(3)); // 3 / 1
+    CHECK_FALSE(rule.observe(sum(1)));
+    CHECK_FALSE(rule.observe(sum(2)));
+    CHECK_FALSE(rule.observe(sum(3))); // 3 / 1
     CHECK(rule.last_ratio() == 3);
-    CHECK_FALSE(rule.observe(1)); // 1 / 2: falling is no better than rising
-    CHECK(rule.observe(3.09));    // 3.09 / 3 = 1.03
+    CHECK_FALSE(rule.observe(sum(1))); // 1 / 2: falling is no better than rising
+    CHECK(rule.observe(sum(3.09)));    // 3.09 / 3 = 1.03
     CHECK(rule.margin() == Approx(1 / 0.96 - 1.03));
-    CHECK(FreezeRule(0.9, 0).delta() == 10);
-    CHECK(FreezeRule(0.999, 0).delta() == 1000);
+    CHECK(PaperRule(0.9, 0).delta() == 10);
+    CHECK(PaperRule(0.999, 0).delta() == 1000);
 
-    FreezeRule late(0.5, 5);
-    for (int t = 1; t <= 4; ++t) CHECK_FALSE(late.observe(1));
-    CHECK(late.observe(1));
+    PaperRule late(0.5, 5);
+    for (int t = 1; t <= 4; ++t) CHECK_FALSE(late.observe(sum(1)));
+    CHECK(late.observe(sum(1)));
 
-    FreezeRule zero(0.5, 0);
-    CHECK_FALSE(zero.observe(0));
-    CHECK_FALSE(zero.observe(0));
-    CHECK_FALSE(zero.observe(0)); // 0 / 0 says nothing
+    PaperRule zero(0.5, 0);
+    CHECK_FALSE(zero.observe(sum(0)));
+    CHECK_FALSE(zero.observe(sum(0)));
+    CHECK_FALSE(zero.observe(sum(0))); // 0 / 0 says nothing
+}
+
+TEST_CASE("oracle: the rule that waits until all has settled", "[oracle]") {
+    const auto last_step = [](SettledRule rule, const std::function<Sight(std::uint64_t)>& sight) {
+        std::uint64_t t = 1;
+        while (t < 1000 && !rule.observe(sight(t))) ++t;
+        return t;
+    };
+    const auto steady = [](std::uint64_t) { return Sight{{0.1}, {1, 0}, {1, 1}, {}}; };
+    CHECK(last_step(SettledRule(0.5, 0, 4, 0.9), steady) == 8);   // two windows
+    CHECK(last_step(SettledRule(0.95, 0, 4, 0.9), steady) == 20); // 1/(1 - beta2)
+    CHECK(last_step(SettledRule(0.5, 30, 4, 0.9), steady) == 30); // the learning rate's warm-up
+    CHECK(last_step(SettledRule(0.5, 0, 40, 0.9), steady) == 80); // looks at each second step
+    CHECK(last_step(SettledRule(0.5, 0, 33, 0.9), steady) == 68); // a window of 34
+    const auto rising = [](std::uint64_t t) { return Sight{{t < 20 ? 0.01 * t : 0.1}, {1}, {1}, {}}; };
+    CHECK(last_step(SettledRule(0.5, 0, 4, 0.9), rising) == 23); // 0.19 was reached after step 19
+    const auto jump = [](std::uint64_t t) { return Sight{{0.1}, {1, t < 20 ? 2.0 : 1.0}, {1, 1}, {}}; };
+    CHECK(last_step(SettledRule(0.5, 25, 4, 0.9), jump) == 27); // unlike a window before from 20 to 23
+    const auto filling = [](std::uint64_t t) { return Sight{{0.1}, {double(t)}, {1.0 / double(t)}, {}}; };
+    CHECK(last_step(SettledRule(0.5, 0, 4, 0.9), filling) == 8); // corrected it is steady
+    const auto norms = [](std::uint64_t t) { return Sight{{0.1}, {1}, {1}, {t < 20 ? double(t) : 20.0}}; };
+    CHECK(last_step(SettledRule(0.5, 0, 4, 0.9), norms) == 25); // 20/18 = 1.11 after step 22 even in the band
 }
 
 TEST_CASE("oracle: the freeze rule sees the compressed tensors alone", "[oracle]") {
@@ -160,7 +184,7 @@ TEST_CASE("oracle: the freeze rule sees the compressed tensors alone", "[oracle]
     model.groups = {Settings{0.1, 0.5, 0.5, 1.0, 0, false}, Settings{0.1, 0.5, 0.9, 1.0, 0, true},
                     Settings{0.1, 0.5, 0, 1.0, 0, false}};
     OnebitAdam optimizer(model, {1, 1, 1});
-    optimizer.freeze_by_rule(0); // delta = 2, of group 0
+    optimizer.freeze_by_paper(0); // delta = 2, of group 0
     double wild = 1;
     for (std::uint64_t t = 1; t <= 7; ++t) { // v of tensor 0: 1 - 1/2^t; of tensor 2: 1
         optimizer.step({{1, wild *= 10, 1}});

@@ -37,7 +37,8 @@ inline oracle::Model model_of(const Setup& setup, int ranks) {
     model.max_trust = config.max_trust;
     model.trust_beta = config.trust_beta;
     model.momentum_scaling = config.momentum_scaling != 0;
-    model.variance_updates = config.variance_updates;
+    const bool stays_exact = config.freeze_step == ONEBIT_FREEZE_AUTO; // until the freeze
+    model.variance_updates = stays_exact ? UINT64_MAX : config.variance_updates;
     model.local_step_scaler = config.local_step_scaler;
     model.local_steps = config.local_steps;
     return model;
@@ -56,7 +57,10 @@ inline std::unique_ptr<oracle::Optimizer> make_oracle(const Setup& setup, int ra
     if (kind == ONEBIT_OPTIMIZER_ZERO_ONE_ADAM) freezing = std::make_unique<oracle::ZeroOneAdam>(model, x);
     const std::uint64_t freeze_step = setup.config.freeze_step;
     if (freeze_step == ONEBIT_FREEZE_AUTO) {
-        freezing->freeze_by_rule(setup.config.lr_warmup_steps);
+        const onebit_optimizer_config_t& config = setup.config;
+        freezing->freeze_when_settled(config.lr_warmup_steps, config.freeze_window, config.freeze_band);
+    } else if (freeze_step == ONEBIT_FREEZE_PAPER) {
+        freezing->freeze_by_paper(setup.config.lr_warmup_steps);
     } else if (freeze_step != ONEBIT_FREEZE_NEVER) {
         freezing->freeze_at(freeze_step);
     }
