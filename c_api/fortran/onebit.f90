@@ -62,6 +62,9 @@ module onebit
     end enum
     integer(c_int64_t), parameter :: onebit_freeze_never = -1 ! UINT64_MAX
     integer(c_int64_t), parameter :: onebit_freeze_auto = 0
+    enum, bind(c)
+        enumerator :: onebit_compressed_updates = 0, onebit_compressed_momenta
+    end enum
     integer(c_int64_t), parameter :: onebit_freeze_paper = -2 ! UINT64_MAX - 1
     enum, bind(c)
         enumerator :: onebit_freeze_wait_none = 0, onebit_freeze_wait_steps, onebit_freeze_wait_lr, &
@@ -166,6 +169,8 @@ module onebit
         type(c_ptr) :: stream
         integer(c_int64_t) :: freeze_window
         real(c_double) :: freeze_band
+        integer(c_int) :: compressed
+        integer(c_int32_t) :: reserved
     end type
 
     type, bind(c) :: onebit_optimizer_info_t

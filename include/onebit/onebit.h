@@ -561,6 +561,16 @@ typedef enum onebit_freeze_wait ONEBIT_ENUM_INT {
     ONEBIT_FREEZE_WAIT_PARAMETERS = 4 /* 1-bit LAMB: a tensor's norm to settle */
 } onebit_freeze_wait_t;
 
+/* What the kinds that freeze compress after the freeze, with D = sqrt(v) + eps, which no longer changes. */
+typedef enum onebit_compressed ONEBIT_ENUM_INT {
+    ONEBIT_COMPRESSED_UPDATES = 0, /* what moves the parameters: a mean of g / D, each within what it could have been in
+                                      the warm-up. No element moves much further than by Adam, however small its
+                                      variance is beside its neighbours' (docs/OPTIMIZERS.md, "Small variances") */
+    ONEBIT_COMPRESSED_MOMENTA = 1 /* momenta, to be divided by D afterwards, as the papers do: an element whose variance
+                                     is far below its neighbours' runs away, for all of a block's elements are sent with
+                                     one magnitude */
+} onebit_compressed_t;
+
 /* bucket_size: a good one on the networks that were tried (docs/ARCHITECTURE.md has the figures). */
 #define ONEBIT_BUCKET_SIZE_SUGGESTED 1048576
 
@@ -598,6 +608,8 @@ typedef struct onebit_optimizer_config {
                                created. It outlives the optimizer */
     uint64_t freeze_window; /* ONEBIT_FREEZE_AUTO: steps, 1 to 1000000; in effect a multiple of a 16th of it */
     double freeze_band;     /* ONEBIT_FREEZE_AUTO: in (0, 1): how much a norm may change in a window */
+    onebit_compressed_t compressed; /* 1-bit Adam; the other kinds compress what their papers say */
+    uint32_t reserved;              /* 0 */
 } onebit_optimizer_config_t;
 
 #define ONEBIT_OPTIMIZER_CONFIG_VERSION 1
@@ -605,7 +617,7 @@ typedef struct onebit_optimizer_config {
     {                                                                                                              \
         sizeof(onebit_optimizer_config_t), ONEBIT_OPTIMIZER_CONFIG_VERSION, (kind_), (lr_), 0.9, 0.999, 1e-8, 0.0, \
             NULL, 0, 1, 0, 0.0, ONEBIT_FREEZE_AUTO, 0, ONEBIT_SCALE_L2, ONEBIT_GROUP_BLOCK, 0.01, 10.0, 0.9, 1,    \
-            ONEBIT_MEMORY_HOST, 16, 32768, 16, 0, NULL, 256, 0.9                                                   \
+            ONEBIT_MEMORY_HOST, 16, 32768, 16, 0, NULL, 256, 0.9, ONEBIT_COMPRESSED_UPDATES, 0                     \
     }
 
 /* The same as a function. INVALID_ARGUMENT, as for onebit_comm_info_init. */

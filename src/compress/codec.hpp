@@ -21,12 +21,15 @@
 
 namespace onebit {
 
-/// A running mean of what was sent before: keep * last message + take * (factor * inputs). A momentum, that is, which
-/// then needs no memory of its own.
+/// A running mean of what was sent before: keep * last message + take * (factor * inputs), or with weights keep * last
+/// message + take * clamp(weights * (factor * inputs), +-bound). A momentum, that is, which then needs no memory of its
+/// own.
 struct Blend {
     float keep = 0;
     float take = 1;
     float factor = 1;
+    const float* weights = nullptr; ///< of the block's elements; NULL: none
+    float bound = 0;                ///< where there are weights
 };
 
 /// The mean of several ranks' values: (parts[0] + parts[1] + ...) * share, added in this order.

@@ -49,6 +49,12 @@ ONEBIT_HOST_DEVICE inline float sqrt(float a) {
 #endif
 }
 
+/// x, or the bound of the same sign if it is beyond that; a NaN stays one.
+ONEBIT_HOST_DEVICE inline float clamp(float x, float bound) {
+    const float at_least = x < -bound ? -bound : x;
+    return at_least > bound ? bound : at_least;
+}
+
 ONEBIT_HOST_DEVICE inline double add(double a, double b) {
 #ifdef __CUDA_ARCH__
     return __dadd_rn(a, b);

@@ -55,7 +55,7 @@ template <>
 struct Releases<onebit_optimizer_config_t> {
     static constexpr onebit_optimizer_config_t kDefaults = ONEBIT_OPTIMIZER_CONFIG_INIT(ONEBIT_OPTIMIZER_ADAM, 0);
     static constexpr std::array kSizes = {ONEBIT_SIZE_THROUGH(onebit_optimizer_config_t, stream),       // 0.1
-                                          ONEBIT_SIZE_THROUGH(onebit_optimizer_config_t, freeze_band)}; // the coming one
+                                          ONEBIT_SIZE_THROUGH(onebit_optimizer_config_t, reserved)}; // the coming one
 };
 template <>
 struct Releases<onebit_optimizer_info_t> {

@@ -44,6 +44,11 @@ FusedOptimizer::~FusedOptimizer() {
 }
 
 Status FusedOptimizer::prepare(Communicator& communicator, bool keep_results) {
+    by_group_.exchange_updates = exchanges_updates();
+    in_updates_ = exchanges_updates() ? 1 : 0;
+    for (std::size_t g = 0; g < settings_.groups.size(); ++g) {
+        by_group_.betas[g].most_weighted = most_weighted(settings_.groups[g], communicator.size());
+    }
     std::vector<const Tensor*> compressed;
     std::vector<const Tensor*> exact;
     for (const Tensor& tensor : tensors_) {

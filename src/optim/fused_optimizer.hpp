@@ -144,6 +144,7 @@ class FusedOptimizer : public Optimizer {
     std::uint64_t exact_rounds() const { return exact_rounds_; }
     const onebit_optimizer_config_t& config() const { return settings_.config; }
     std::vector<Bucket>& buckets() { return buckets_; }
+    bool exchanges_updates() const { return settings_.exchanges_updates(); }
 
     /// Where exact rounds add up: made before the first one, dropped after the last.
     Status make_sum(Bucket& bucket) const;
@@ -256,6 +257,7 @@ class FusedOptimizer : public Optimizer {
     std::uint64_t freeze_step_ = 0;      ///< T_w; 0 while warming up
     std::uint64_t freeze_requested_ = 0; ///< 1: the next step is the first one after the freeze
     std::uint64_t masked_ = 0;
+    std::uint64_t in_updates_ = 0; ///< 1: once frozen, m and the errors are in units of the update
     std::uint64_t warmup_bytes_sent_ = 0;
     double grad_norm_ = 0;
 };

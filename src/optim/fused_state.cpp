@@ -116,8 +116,8 @@ bool FusedOptimizer::set_all_numbers(const std::vector<std::uint64_t>& numbers) 
 }
 
 void FusedOptimizer::visit_all_numbers(NumberVisitor& visitor) {
-    for (std::uint64_t* number :
-         {&steps_, &skipped_, &exact_rounds_, &compressed_rounds_, &freeze_step_, &freeze_requested_, &masked_}) {
+    for (std::uint64_t* number : {&steps_, &skipped_, &exact_rounds_, &compressed_rounds_, &freeze_step_,
+                                  &freeze_requested_, &masked_, &in_updates_}) {
         visitor.visit(*number);
     }
     visitor.visit(grad_norm_);
@@ -317,6 +317,7 @@ Status FusedOptimizer::make_room_for(LoadedOptimizer& loaded, Masks* masks) {
 /// On the host nothing here needs memory: it can't fail any more.
 Status FusedOptimizer::restore(LoadedOptimizer& save, Masks masks) {
     (void)set_all_numbers(save.numbers); // as many as check_loaded has seen
+    in_updates_ = exchanges_updates() ? 1 : 0;
     for (std::uint32_t b = 0; b < buckets_.size(); ++b) {
         Bucket& bucket = buckets_[b];
         const auto take = [&](ArrayName name) {

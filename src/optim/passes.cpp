@@ -12,6 +12,7 @@
 
 #include "core/hash.hpp"
 #include "optim/bucket.hpp"
+#include "optim/kernels/arithmetic.hpp"
 #include "optim/segment_passes.hpp"
 
 namespace onebit {
@@ -30,6 +31,7 @@ class HostPasses final : public Passes {
     }
     void adam(float factor) override;
     void invert_denominator() override;
+    void weigh_momenta() override;
     void sum_squares(std::span<double> by_segment) override;
     void sketch(std::span<float> sketches) override;
     std::unique_ptr<ValueSource> make_momentum_source(FactorOf factor) override;
@@ -58,6 +60,15 @@ class HostPasses final : public Passes {
         return without;
     }
     Status describe_nonfinite(const Segment& segment, float limit) const;
+    /// The parameters by m, as it was exchanged.
+    void move(const Segment& segment, const float* m, const AdamUpdate& how) const {
+        if (settings_.exchange_updates) {
+            kernels_.exchanged_update(m, segment.parameters(), segment.count, how);
+        } else {
+            kernels_.frozen_update(m, bucket_.precondition.data() + segment.offset, segment.parameters(), segment.count,
+                                   how);
+        }
+    }
     const AdamBetas& betas(const Segment& segment) const { return settings_.betas[segment.tensor->group]; }
     const AdamUpdate& update(const Segment& segment) const { return settings_.updates[segment.tensor->group]; }
     /// Calls body(block) for all blocks that are exchanged, from several threads.
@@ -117,6 +128,14 @@ void HostPasses::invert_denominator() {
     });
 }
 
+void HostPasses::weigh_momenta() {
+    bucket_.layout.for_each_segment(threads_, [&](const Segment& segment) {
+        float* const m = bucket_.m.data() + segment.offset;
+        kernels_.weighted_momentum(m, 1, bucket_.precondition.data() + segment.offset, m, segment.count,
+                                   keeping_nothing(betas(segment)));
+    });
+}
+
 void HostPasses::sum_squares(std::span<double> by_segment) {
     bucket_.layout.for_each_segment(threads_, [&](const Segment& segment) {
         by_segment[segment.index] = kernels_.sum_squares(bucket_.sum.data() + segment.offset, segment.count);
@@ -138,14 +157,13 @@ void HostPasses::sketch(std::span<float> sketches) {
 
 std::unique_ptr<ValueSource> HostPasses::make_momentum_source(FactorOf factor) {
     const auto read_message = [this](const Block& block, float* m) { bucket_.allreduce->flat().last_result(block, m); };
-    return std::unique_ptr<ValueSource>(
-        new MomentumSource(bucket_.layout, kernels_, settings_.betas, bucket_.m, std::move(factor), read_message));
+    return std::unique_ptr<ValueSource>(new MomentumSource(
+        bucket_.layout, kernels_, settings_, {bucket_.m, bucket_.precondition}, std::move(factor), read_message));
 }
 
 void HostPasses::update_from_message() {
     bucket_.allreduce->flat().last_result(SegmentSink(bucket_.layout, [&](const Segment& segment, const float* m) {
-        kernels_.frozen_update(m, bucket_.precondition.data() + segment.offset, segment.parameters(), segment.count,
-                               update(segment));
+        move(segment, m, update(segment));
         segment.write_copy(kernels_);
     }));
 }
@@ -231,8 +249,7 @@ void HostPasses::update_from_message(const FactorOf& unscale, const FactorOf& st
             AdamUpdate scaled = update(segment);
             scaled.lr = step(*segment.tensor);
             kernels_.multiply(at, unscale(*segment.tensor), segment.count, at);
-            kernels_.frozen_update(at, bucket_.precondition.data() + segment.offset, segment.parameters(),
-                                   segment.count, scaled);
+            move(segment, at, scaled);
             segment.write_copy(kernels_);
         }
     });

@@ -24,6 +24,8 @@ struct Bucket;
 struct PassSettings {
     std::vector<AdamBetas> betas;
     std::vector<AdamUpdate> updates;
+    /// Once v is frozen, what is exchanged, and m, is in units of the update: it has been preconditioned.
+    bool exchange_updates = false;
 };
 
 /// What LAMB's passes find out about one segment.
@@ -64,8 +66,10 @@ class Passes {
     virtual void adam(float factor) = 0;
     /// Turns a variance in `precondition` into what multiplies a momentum.
     virtual void invert_denominator() = 0;
+    /// Brings m into units of the update.
+    virtual void weigh_momenta() = 0;
     /// What 1-bit momenta are encoded from: beta1 m + (1 - beta1) factor(tensor) g, m being the last message, or the
-    /// bucket's as long as that is not empty.
+    /// bucket's as long as that is not empty; g weighted where updates are exchanged.
     virtual std::unique_ptr<ValueSource> make_momentum_source(FactorOf factor) = 0;
     /// Before an exchange of that source: what it can't do while it is read.
     virtual void prepare_source() {}

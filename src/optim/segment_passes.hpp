@@ -9,6 +9,7 @@
 
 #include "compress/codec.hpp"
 #include "core/aligned_buffer.hpp"
+#include "optim/passes.hpp"
 #include "optim/tensors.hpp"
 
 namespace onebit {
@@ -37,49 +38,66 @@ class SegmentSource final : public ValueSource {
     Body body_;
 };
 
-/// The momentum that 1-bit Adam encodes, beta1 m + (1 - beta1) factor g. m is what the last message said, so that a
-/// block within one tensor whose gradients are floats is left to the encoder, in one go; others, and all where m lies
-/// in memory, are put together segment by segment. factor(tensor), and read_message(block, m), which gives the same m.
+/// What it is made of, where it lies in memory.
+struct MomentumArrays {
+    const AlignedBuffer<float>& m; ///< empty while it is the message
+    const AlignedBuffer<float>& precondition;
+};
+
+/// The momentum that 1-bit Adam encodes, beta1 m + (1 - beta1) factor g, g weighted where updates are exchanged. m is
+/// what the last message said, so that a block within one tensor whose gradients are floats is left to the encoder, in
+/// one go; others, and all where m lies in memory, are put together segment by segment. factor(tensor), and
+/// read_message(block, m), which gives the same m.
 template <typename Factor, typename ReadMessage>
 class MomentumSource final : public ValueSource {
   public:
-    /// `betas`: by group. `m`: where it lies in memory; empty while it is the message.
-    MomentumSource(const Layout& layout, const OptimKernels& kernels, const std::vector<AdamBetas>& betas,
-                   const AlignedBuffer<float>& m, Factor factor, ReadMessage read_message)
+    MomentumSource(const Layout& layout, const OptimKernels& kernels, const PassSettings& settings,
+                   const MomentumArrays& arrays, Factor factor, ReadMessage read_message)
         : layout_(layout),
           kernels_(kernels),
-          betas_(betas),
-          m_(m),
+          settings_(settings),
+          arrays_(arrays),
           factor_(std::move(factor)),
           read_message_(std::move(read_message)) {}
 
     BlockValues read(const Block& block, float* scratch) const override {
         const std::span<const Segment> segments = layout_.segments(block);
-        const Tensor& tensor = *segments.front().tensor;
-        const bool m_is_the_message = m_.size() == 0;
-        if (m_is_the_message && segments.size() == 1 && tensor.gradient_type == ONEBIT_FLOAT32) {
-            const AdamBetas& b = betas_[tensor.group];
-            return {static_cast<const float*>(tensor.gradients) + segments.front().begin,
-                    Blend{b.beta1, b.one_minus_beta1, factor_(tensor)}};
+        const Segment& first = segments.front();
+        const bool m_is_the_message = arrays_.m.size() == 0;
+        if (m_is_the_message && segments.size() == 1 && first.tensor->gradient_type == ONEBIT_FLOAT32) {
+            const AdamBetas& b = settings_.betas[first.tensor->group];
+            return {static_cast<const float*>(first.tensor->gradients) + first.begin,
+                    Blend{b.beta1, b.one_minus_beta1, factor_(*first.tensor), weights(first), b.most_weighted}};
         }
         alignas(64) float widened[kBlockElements];
         if (m_is_the_message) {
             read_message_(block, scratch);
         } else {
-            std::memcpy(scratch, m_.data() + block.begin(), block.count() * sizeof(float));
+            std::memcpy(scratch, arrays_.m.data() + block.begin(), block.count() * sizeof(float));
         }
         for (const Segment& segment : segments) {
-            kernels_.momentum(segment.read_gradients(kernels_, widened), factor_(*segment.tensor),
-                              scratch + (segment.offset - block.begin()), segment.count, betas_[segment.tensor->group]);
+            const float* const gradients = segment.read_gradients(kernels_, widened);
+            const float factor = factor_(*segment.tensor);
+            const AdamBetas& betas = settings_.betas[segment.tensor->group];
+            float* const m = scratch + (segment.offset - block.begin());
+            if (const float* const weight = weights(segment)) {
+                kernels_.weighted_momentum(gradients, factor, weight, m, segment.count, betas);
+            } else {
+                kernels_.momentum(gradients, factor, m, segment.count, betas);
+            }
         }
         return {scratch};
     }
 
   private:
+    const float* weights(const Segment& segment) const {
+        return settings_.exchange_updates ? arrays_.precondition.data() + segment.offset : nullptr;
+    }
+
     const Layout& layout_;
     const OptimKernels& kernels_;
-    const std::vector<AdamBetas>& betas_;
-    const AlignedBuffer<float>& m_;
+    const PassSettings& settings_;
+    MomentumArrays arrays_;
     Factor factor_;
     ReadMessage read_message_;
 };

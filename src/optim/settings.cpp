@@ -113,6 +113,10 @@ Status check_config(const onebit_optimizer_config_t& config) {
     if (!(config.freeze_band > 0 && config.freeze_band < 1)) {
         return out_of_range("config.freeze_band", config.freeze_band, "in (0, 1)");
     }
+    if (config.compressed != ONEBIT_COMPRESSED_UPDATES && config.compressed != ONEBIT_COMPRESSED_MOMENTA) {
+        return out_of_range("config.compressed", config.compressed, "one of its constants");
+    }
+    if (config.reserved != 0) return out_of_range("config.reserved", config.reserved, "0");
     if (!at_least_zero(config.min_trust)) return out_of_range("config.min_trust", config.min_trust, "a float >= 0");
     if (!(config.max_trust >= config.min_trust && std::isfinite(static_cast<float>(config.max_trust)))) {
         return out_of_range("config.max_trust", config.max_trust, "a float >= min_trust");
@@ -179,6 +183,10 @@ AdamBetas betas_of(const onebit_param_group_t& group) {
             static_cast<float>(1 - group.beta2)};
 }
 
+float most_weighted(const onebit_param_group_t& group, int ranks) {
+    return static_cast<float>(ranks / std::sqrt(1 - group.beta2));
+}
+
 AdamUpdate update_of(const onebit_param_group_t& group, bool bias_correction, std::uint64_t m_updates,
                      std::uint64_t v_updates) {
     constexpr double kMostEps = 0x1p125; // its inverse is a normal number: no preconditioner is 0
@@ -218,6 +226,7 @@ Status agree_on_settings(Communicator& communicator, const Status& own, const Se
         {"config.lr_warmup_steps", config.lr_warmup_steps},
         {"config.freeze_window", config.freeze_window},
         NamedValue::of_double("config.freeze_band", config.freeze_band),
+        {"config.compressed", static_cast<std::uint64_t>(config.compressed)},
         NamedValue::of_double("config.min_trust", config.min_trust),
         NamedValue::of_double("config.max_trust", config.max_trust),
         NamedValue::of_double("config.trust_beta", config.trust_beta),

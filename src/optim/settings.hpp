@@ -25,6 +25,10 @@ struct Settings {
 
     /// Adam, LAMB: average exactly for ever.
     bool compresses() const { return config.kind != ONEBIT_OPTIMIZER_ADAM && config.kind != ONEBIT_OPTIMIZER_LAMB; }
+    /// 1-bit Adam: whether it exchanges updates.
+    bool exchanges_updates() const {
+        return config.kind == ONEBIT_OPTIMIZER_ONEBIT_ADAM && config.compressed == ONEBIT_COMPRESSED_UPDATES;
+    }
     /// The largest gradient that a step takes of a rank, of so many, before it is divided by the gradient scale: so
     /// that squares, variances and the ranks' sum are float32s.
     float largest_gradient(int ranks) const;
@@ -33,6 +37,8 @@ struct Settings {
 };
 
 AdamBetas betas_of(const onebit_param_group_t& group);
+/// The largest g / D that a rank's g can have had before the freeze: alone it has made v (1 - beta2) (g / ranks)^2.
+float most_weighted(const onebit_param_group_t& group, int ranks);
 /// In a step in which m has been updated `m_updates` times and v `v_updates` times.
 AdamUpdate update_of(const onebit_param_group_t& group, bool bias_correction, std::uint64_t m_updates,
                      std::uint64_t v_updates);

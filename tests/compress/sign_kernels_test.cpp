@@ -124,11 +124,13 @@ TEST_CASE("encode gives the reference's bits on every instruction set, from one 
 TEST_CASE(
     "blend_encode gives the reference's bits on every instruction set, in place and into another error buffer too",
     "[kernels]") {
-    for_each_case([](const SignKernels& kernels, std::size_t count, onebit_scale_t scale, const std::uint32_t* mask) {
+    const bool weighted = GENERATE(false, true);
+    for_each_case([=](const SignKernels& kernels, std::size_t count, onebit_scale_t scale, const std::uint32_t* mask) {
         const std::vector<float> inputs = awkward_values(count + 1, 6);
         const auto start = awkward_values(count, 7);
         const auto last = random_words(count, 8);
-        const Blend blend = {0.9F, 0.1F, 0.37F};
+        const std::vector<float> weights = awkward_values(count + 1, 9);
+        const Blend blend = {0.9F, 0.1F, 0.37F, weighted ? weights.data() + 1 : nullptr, 2.5F};
         for (const bool in_place : {false, true}) {
             std::vector<Outcome> asides;
             Outcome expected(start);

@@ -9,6 +9,7 @@
 #include <functional>
 
 #include "compress/sign/sign_codec.hpp"
+#include "optim/kernels/arithmetic.hpp"
 #include "optim/pass_data.hpp"
 
 namespace onebit {
@@ -120,7 +121,25 @@ TEST_CASE("a GPU's moments and directions are the CPU's to the bit", "[cuda]") {
                [=](const DeviceModel& d) {
                    return cuda::momentum({d.pieces(), own ? nullptr : d.fused(0), d.factors(), d.fused(1)}, nullptr);
                }});
+        check({"weighted_momentum",
+               [=](const OptimKernels& k, HostModel& h, const Segment& s) {
+                   k.weighted_momentum(own ? OwnGradients(k, s).values : h.fused(0, s), h.factor(s),
+                                       h.fused(kPrecondition, s), h.fused(1, s), s.count, h.settings(s).betas);
+               },
+               [=](const DeviceModel& d) {
+                   return cuda::momentum(
+                       {d.pieces(), own ? nullptr : d.fused(0), d.factors(), d.fused(1), d.fused(kPrecondition)},
+                       nullptr);
+               }});
     }
+    check({"weigh",
+           [](const OptimKernels& k, HostModel& h, const Segment& s) {
+               k.weighted_momentum(h.fused(1, s), 1, h.fused(kPrecondition, s), h.fused(1, s), s.count,
+                                   keeping_nothing(h.settings(s).betas));
+           },
+           [](const DeviceModel& d) {
+               return cuda::weigh({d.pieces(), d.fused(kPrecondition), d.fused(1)}, nullptr);
+           }});
     check({"direction",
            [](const OptimKernels& k, HostModel& h, const Segment& s) {
                k.direction(h.fused(0, s), h.fused(kVariance, s), s.parameters(), s.count, h.settings(s).update,
@@ -223,42 +242,53 @@ TEST_CASE("a GPU's sketches are the CPU's to the bit", "[cuda]") {
     CHECK(same_bits(total.get(), sum));
 }
 
-/// What the CPU encodes of a model's gradients, times their factors or as momenta, of which `last` says what they were.
-std::vector<float> values_to_encode(const HostModel& host, const Codec& codec, const SomeMessages* last) {
+/// Gradients times their factors, or momenta, of which the last message says what they were; of weighted gradients too.
+enum class Encoded { kGradients, kMomenta, kWeightedMomenta };
+constexpr Encoded kAllEncoded[] = {Encoded::kGradients, Encoded::kMomenta, Encoded::kWeightedMomenta};
+
+/// What the CPU encodes.
+std::vector<float> values_to_encode(HostModel& host, const Codec& codec, const SomeMessages& last, Encoded what) {
     std::vector<float> values(host.layout.count());
-    if (last != nullptr) {
+    if (what != Encoded::kGradients) {
         for (const Chunk& chunk : host.chunks) {
-            const EncodedSlice slice = {Slice::whole(chunk), last->words.data() + last->begins[chunk.index]};
+            const EncodedSlice slice = {Slice::whole(chunk), last.words.data() + last.begins[chunk.index]};
             codec.decode(only(slice), {}, ArraySink(values.data()));
         }
     }
     for (const Segment& segment : host.layout.segments()) {
         const OptimKernels& kernels = reference_optim_kernels();
         const OwnGradients gradients(kernels, segment);
+        const float factor = HostModel::factor(segment);
+        const AdamBetas& betas = HostModel::settings(segment).betas;
         float* const place = values.data() + segment.offset;
-        if (last != nullptr) {
-            kernels.momentum(gradients.values, HostModel::factor(segment), place, segment.count,
-                             HostModel::settings(segment).betas);
+        if (what == Encoded::kGradients) {
+            kernels.multiply(gradients.values, factor, segment.count, place);
+        } else if (what == Encoded::kMomenta) {
+            kernels.momentum(gradients.values, factor, place, segment.count, betas);
         } else {
-            kernels.multiply(gradients.values, HostModel::factor(segment), segment.count, place);
+            kernels.weighted_momentum(gradients.values, factor, host.fused(kPrecondition, segment), place,
+                                      segment.count, betas);
         }
     }
     return values;
 }
 
-void compare_encoders(const std::vector<std::size_t>& counts, std::size_t ranks, onebit_group_t group, bool momenta) {
-    CAPTURE(counts.size(), counts[0], ranks, group, momenta);
-    const HostModel host(counts, ranks);
+void compare_encoders(const std::vector<std::size_t>& counts, std::size_t ranks, onebit_group_t group, Encoded what) {
+    CAPTURE(counts.size(), counts[0], ranks, group, static_cast<int>(what));
+    HostModel host(counts, ranks);
     const DeviceModel device(host);
     const SomeMessages last(host, group);
     const DeviceArray<std::uint32_t> words(last.words);
     const EncodedGradients encoded(host, group, last);
-    REQUIRE(encoded.encode(device, momenta ? words.data() : nullptr, true, nullptr).ok());
+    REQUIRE(encoded
+                .encode(device, what == Encoded::kGradients ? nullptr : words.data(), true, nullptr, FLT_MAX,
+                        what == Encoded::kWeightedMomenta)
+                .ok());
     CHECK(encoded.first() == cuda::kAllFinite);
 
     std::unique_ptr<Codec> codec;
     REQUIRE(make_codec({ONEBIT_CODEC_SIGN, ONEBIT_SCALE_L2, group, 1, "reference"}, &codec).ok());
-    const std::vector<float> values = values_to_encode(host, *codec, momenta ? &last : nullptr);
+    const std::vector<float> values = values_to_encode(host, *codec, last, what);
     const std::unique_ptr<Feedback> feedback = codec->make_feedback(host.chunks);
     std::vector<std::uint32_t> message(last.words.size());
     for (const Chunk& chunk : host.chunks) {
@@ -277,12 +307,12 @@ TEST_CASE("a GPU encodes gradients from where they lie, and momenta that they ma
     for (const auto& counts : all_counts()) {
         for (const std::size_t ranks : {1, 3}) {
             for (const onebit_group_t group : {ONEBIT_GROUP_BLOCK, ONEBIT_GROUP_TENSOR}) {
-                for (const bool momenta : {false, true}) compare_encoders(counts, ranks, group, momenta);
+                for (const Encoded what : kAllEncoded) compare_encoders(counts, ranks, group, what);
             }
         }
     }
-    for (const bool momenta : {false, true}) { // the first chunk has a block more
-        compare_encoders({5000, 7320}, 3, ONEBIT_GROUP_BLOCK, momenta);
+    for (const Encoded what : kAllEncoded) { // the first chunk has a block more
+        compare_encoders({5000, 7320}, 3, ONEBIT_GROUP_BLOCK, what);
     }
 }
 
@@ -372,6 +402,13 @@ void check(const MessagePass& pass) {
 }
 
 TEST_CASE("a GPU's step by a message gives the bits of the CPU's decoding and step", "[cuda]") {
+    check({"exchanged_update",
+           [](const OptimKernels& k, HostModel& h, const Segment& s, const std::vector<float>& m) {
+               k.exchanged_update(m.data(), s.parameters(), s.count, h.settings(s).update);
+           },
+           [](const DeviceModel& d, const cuda::Messages& messages) {
+               return cuda::compressed_update({d.pieces(), messages, nullptr, nullptr, nullptr}, nullptr);
+           }});
     for (const bool by_tensor : {false, true}) { // as 1-bit Adam does; as LAMB: with a factor and a step of its own
         check({"compressed_update",
                [=](const OptimKernels& k, HostModel& h, const Segment& s, std::vector<float> m) {

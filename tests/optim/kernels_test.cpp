@@ -81,7 +81,7 @@ struct Arrays {
     double result = -1;
 };
 
-constexpr AdamBetas kBetas = {0.9F, 0.1F, 0.99F, 0.01F};
+constexpr AdamBetas kBetas = {0.9F, 0.1F, 0.99F, 0.01F, 5.0F};
 constexpr AdamUpdate kUpdate = {0.01F, 1e-6F, 0.1F, 1.7F, 1.3F};
 constexpr std::uint64_t kSeed = 0x123456789abcdef5;
 
@@ -96,6 +96,9 @@ RUN(moments) {
 RUN(momentum) {
     k.momentum(a.f(0), 0.3F, a.f(1), a.count, kBetas);
 }
+RUN(weighted_momentum) {
+    k.weighted_momentum(a.f(0), 0.3F, a.f(2), a.f(1), a.count, kBetas);
+}
 RUN(direction) {
     k.direction(a.f(0), a.f(2), a.f(1), a.count, kUpdate, a.f(3));
 }
@@ -107,6 +110,9 @@ RUN(frozen_direction) {
 }
 RUN(frozen_update) {
     k.frozen_update(a.f(0), a.f(1), a.f(3), a.count, kUpdate);
+}
+RUN(exchanged_update) {
+    k.exchanged_update(a.f(0), a.f(3), a.count, kUpdate);
 }
 RUN(descend) {
     k.descend(a.f(0), 0.7F, a.f(1), a.count);

@@ -28,8 +28,8 @@ constexpr std::size_t kPrecondition = 3; ///< nothing below 0
 constexpr std::size_t kOutput = 4;       ///< no -0: of two zeros either may be the lesser
 
 inline const cuda::GroupSettings kSettings[] = {
-    {{0.9F, 0.1F, 0.99F, 0.01F}, {0.01F, 1e-6F, 0.1F, 1.7F, 1.3F}},
-    {{0.8F, 0.2F, 0.999F, 0.001F}, {0.3F, 1e-8F, 0, 1, 1}},
+    {{0.9F, 0.1F, 0.99F, 0.01F, 5.0F}, {0.01F, 1e-6F, 0.1F, 1.7F, 1.3F}},
+    {{0.8F, 0.2F, 0.999F, 0.001F, 20.0F}, {0.3F, 1e-8F, 0, 1, 1}},
 };
 
 inline float awkward(onebit_test::Random& random) {
@@ -302,9 +302,13 @@ class EncodedGradients {
 
     /// `last`: the messages of all chunks, or NULL. Looks at the gradients, if it is to.
     Status encode(const DeviceModel& model, const std::uint32_t* last, bool looks, cuda::Stream stream,
-                  float limit = FLT_MAX) const {
-        cuda::EncodeGradientsArguments arguments = {
-            {}, model.pieces(), model.factors(), looks ? first_.data() : nullptr, limit};
+                  float limit = FLT_MAX, bool weighted = false) const {
+        cuda::EncodeGradientsArguments arguments = {{},
+                                                    model.pieces(),
+                                                    model.factors(),
+                                                    looks ? first_.data() : nullptr,
+                                                    limit,
+                                                    weighted ? model.fused(kPrecondition) : nullptr};
         for (const Chunk& chunk : host_.chunks) {
             const std::size_t block = host_.layout.number_of({chunk, 0});
             float* const corrected = corrected_.data() + chunk.begin;

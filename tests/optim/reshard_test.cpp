@@ -136,10 +136,12 @@ void expect_goes_on(Training& training, RankLog& log, std::uint64_t at) {
     std::size_t moved = 0, finite = 0;
     const std::vector<float> now = training.parameters();
     for (std::size_t i = 0; i < now.size(); ++i) {
-        moved += now[i] != start[i] ? 1 : 0;
+        const bool has_moved = now[i] != start[i];
+        if (i >= 40 && i < 50) ONEBIT_EXPECT(log, !has_moved); // the row without a gradient
+        moved += has_moved ? 1 : 0;
         finite += std::isfinite(now[i]) ? 1 : 0;
     }
-    ONEBIT_EXPECT(log, moved == now.size() - 10); // all but the row without a gradient
+    ONEBIT_EXPECT(log, moved >= now.size() - 12); // a few may have come back by chance
     ONEBIT_EXPECT(log, finite == now.size());
 }
 

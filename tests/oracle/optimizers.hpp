@@ -34,6 +34,7 @@ struct Model {
     Group group = Group::block;
     bool bias_correction = true;
     double max_grad_norm = 0;
+    bool exchange_updates = true;            // 1-bit Adam, rather than momenta
     double min_trust = 0.01, max_trust = 10; // LAMB
     double trust_beta = 0.9;                 // 1-bit LAMB
     bool momentum_scaling = true;
@@ -225,6 +226,11 @@ class OnebitAdam : public FreezingOptimizer {
 
   protected:
     void compressed(const PerRank& gradients) override;
+    void after_freeze() override;
+
+  private:
+    // Where updates are exchanged, a gradient over D, bounded, and m is a mean of these.
+    double weighted(const Slice& slice, std::uint64_t element, double gradient) const;
 };
 
 class OnebitLamb : public FreezingOptimizer {

@@ -71,6 +71,7 @@ TEST_CASE("oracle: gradients are scaled and clipped", "[oracle]") {
     adam.step({{12, -16}}); // (3, -4): norm 5
     check_close(adam.m, {2.5, -3.5});
 
+    model.exchange_updates = false;
     OnebitAdam onebit(model, {1, 1});
     onebit.model.max_grad_norm = 5;
     onebit.freeze_at(1);
@@ -84,6 +85,7 @@ TEST_CASE("oracle: groups have settings of their own, no_compress is left out", 
     Model model = simple_model({{1, 1}, {2, 0}});
     model.groups.push_back({0.2, 0, 0, 2.0, 0.5, true});
     model.bias_correction = true;
+    model.exchange_updates = false;
     OnebitAdam optimizer(model, {2, 1, 1});
     optimizer.freeze_at(1);
     optimizer.step({{4, 2, -4}});
@@ -103,6 +105,7 @@ TEST_CASE("oracle: 1-bit Adam freezes v, carries errors, masks zeros", "[oracle]
     const bool corrected = GENERATE(false, true);
     Model model = simple_model({{1}, {2}});
     model.bias_correction = corrected;
+    model.exchange_updates = false;
     OnebitAdam optimizer(model, {1, 1, 1});
     optimizer.freeze_at(1);
     optimizer.step({{2, -4, 0}});
@@ -123,6 +126,19 @@ TEST_CASE("oracle: 1-bit Adam freezes v, carries errors, masks zeros", "[oracle]
     check_close(optimizer.m, {1, 1, 0});
     CHECK(optimizer.exact_rounds == 1);
     CHECK(optimizer.compressed_rounds == 2);
+}
+
+TEST_CASE("oracle: 1-bit Adam exchanges updates, each gradient's within what the warm-up could have had", "[oracle]") {
+    OnebitAdam optimizer(simple_model({{1}, {2}}), {1, 1, 1});
+    optimizer.freeze_at(1);
+    optimizer.step({{2, -4, 0}}); // m = (1, -2), D = (2, 3)
+    check_close({optimizer.m[0], optimizer.m[1]}, {0.5, -2.0 / 3});
+    const Vector before = optimizer.x;
+    optimizer.step({{5, 0, 9}}); // g / D = 2.5, at most 1 / sqrt(1 - 0.75): u_i = (0.25 + 1, -1/3)
+    const double scale = (1.25 + 1.0 / 3) / 2;
+    check_close(optimizer.m, {scale, -scale, 0});
+    check_close(optimizer.x, {before[0] - 0.1 * scale, before[1] + 0.1 * scale, 1});
+    check_close(optimizer.reduce.worker_error[0], {1.25 - scale, scale - 1.0 / 3, 0});
 }
 
 TEST_CASE("oracle: weight decay goes on for masked elements", "[oracle]") {

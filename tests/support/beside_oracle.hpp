@@ -33,6 +33,7 @@ inline oracle::Model model_of(const Setup& setup, int ranks) {
     model.group = mode.oracle_group();
     model.bias_correction = config.bias_correction != 0;
     model.max_grad_norm = config.max_grad_norm;
+    model.exchange_updates = config.compressed == ONEBIT_COMPRESSED_UPDATES;
     model.min_trust = config.min_trust;
     model.max_trust = config.max_trust;
     model.trust_beta = config.trust_beta;

@@ -12,6 +12,7 @@
 #include "compress/sign/kernels.hpp"
 #include "core/mean.hpp"
 #include "core/partition.hpp"
+#include "core/rounded.hpp"
 
 namespace onebit {
 namespace {
@@ -76,7 +77,9 @@ float blend_encode(const float* inputs, const Blend& blend, const std::uint32_t*
     for (std::size_t i = 0; i < count; ++i) {
         if (i % 32 == 0) last_word = last_bits[i / 32]; // before it may be overwritten
         const float last = (last_word >> (i % 32) & 1) != 0 ? last_scale : -last_scale;
-        const float value = blend.keep * last + blend.take * (inputs[i] * blend.factor);
+        float input = inputs[i] * blend.factor;
+        if (blend.weights != nullptr) input = rounded::clamp(input * blend.weights[i], blend.bound);
+        const float value = blend.keep * last + blend.take * input;
         correct_and_encode(i, value, before, old_scale, corrected, valid, sum, bits);
     }
     return sum.total();

@@ -213,16 +213,35 @@ float blend_encode(const float* inputs, const Blend& blend, const std::uint32_t*
     const Vector take = hn::Set(d, blend.take);
     const Vector factor = hn::Set(d, blend.factor);
     // The block's signs are written when all are known: the words read here may be where they go.
-    const auto load = [&](std::size_t g) HWY_ATTR {
-        Group group = load_group(inputs, g, count);
+    const auto blend_in = [&](Group& group, std::size_t g) HWY_ATTR {
         const std::uint32_t word = last_bits[g];
         for (std::size_t k = 0; k < kRegisters; ++k) {
             const Vector kept = hn::IfThenElse(mask_of(word, k), plus, minus);
-            group[k] = hn::Add(kept, hn::Mul(take, hn::Mul(group[k], factor)));
+            group[k] = hn::Add(kept, hn::Mul(take, group[k]));
         }
+    };
+    const auto load = [&](std::size_t g) HWY_ATTR {
+        Group group = load_group(inputs, g, count);
+        for (std::size_t k = 0; k < kRegisters; ++k) group[k] = hn::Mul(group[k], factor);
+        blend_in(group, g);
         return group;
     };
-    return encode_with(load, before, old_scale, corrected, stores, valid, count, scale, bits);
+    if (blend.weights == nullptr) {
+        return encode_with(load, before, old_scale, corrected, stores, valid, count, scale, bits);
+    }
+    const Vector bound = hn::Set(d, blend.bound);
+    const Vector least = hn::Neg(bound);
+    const auto load_weighted = [&](std::size_t g) HWY_ATTR {
+        Group group = load_group(inputs, g, count);
+        const Group weights = load_group(blend.weights, g, count);
+        for (std::size_t k = 0; k < kRegisters; ++k) {
+            const Vector weighted = hn::Mul(hn::Mul(group[k], factor), weights[k]);
+            group[k] = hn::Min(bound, hn::Max(least, weighted));
+        }
+        blend_in(group, g);
+        return group;
+    };
+    return encode_with(load_weighted, before, old_scale, corrected, stores, valid, count, scale, bits);
 }
 
 /// Whether all of a group is; one test, for it is asked of every group.

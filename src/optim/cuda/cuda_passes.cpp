@@ -177,6 +177,20 @@ void CudaPasses::invert_denominator() {
     note(cuda::invert_denominator({pieces(), bucket_.precondition.data(), bucket_.precondition.data()}, stream_));
 }
 
+void CudaPasses::weigh_momenta() {
+    note(cuda::weigh({pieces(), bucket_.precondition.data(), bucket_.m.data()}, stream_));
+}
+
+/// Of what is exchanged in units of the update.
+const float* CudaPasses::weights() const {
+    return settings_.exchange_updates ? bucket_.precondition.data() : nullptr;
+}
+
+/// What an exchanged m has yet to be multiplied by.
+const float* CudaPasses::precondition_of_messages() const {
+    return settings_.exchange_updates ? nullptr : bucket_.precondition.data();
+}
+
 void CudaPasses::sum_squares(std::span<double> by_segment) {
     note(cuda::sum_squares({pieces(), bucket_.sum.data(), numbers_there_.data()}, stream_));
     memory_.copy(by_segment.data(), numbers_there_.data(), numbers_there_.bytes());
@@ -191,7 +205,7 @@ void CudaPasses::sketch(std::span<float> sketches) {
 /// From here on the message is all there is of m: nothing needs to be formed in the sum any more.
 void CudaPasses::update_from_message() {
     bucket_.sum = {};
-    note(cuda::compressed_update({pieces(), last_messages(), bucket_.precondition.data(), nullptr, nullptr}, stream_));
+    note(cuda::compressed_update({pieces(), last_messages(), precondition_of_messages(), nullptr, nullptr}, stream_));
 }
 
 cuda::Messages CudaPasses::last_messages() const {
@@ -259,6 +273,7 @@ Status CudaPasses::encode_gradients(const cuda::Rows<cuda::BlendEncoding>& slice
         .factors = factors_there_.data(),
         .first = blocks_to_look_ > 0 ? nonfinite_.place() : nullptr,
         .limit = limit_,
+        .precondition = source_ == Source::kMomenta ? weights() : nullptr,
     };
     std::size_t blocks = 0;
     for (std::size_t row = 0; row < slices.count(); ++row) {
@@ -278,7 +293,7 @@ Status CudaPasses::encode_gradients(const cuda::Rows<cuda::BlendEncoding>& slice
 void CudaPasses::prepare_momenta() {
     float* const m = bucket_.sum.data();
     note(cuda::copy_later(m, bucket_.m.data(), bucket_.m.bytes(), stream_));
-    note(cuda::momentum({pieces(), nullptr, factors_there_.data(), m}, stream_));
+    note(cuda::momentum({pieces(), nullptr, factors_there_.data(), m, weights()}, stream_));
     encoded_ = m;
 }
 
@@ -345,8 +360,8 @@ void CudaPasses::look_at_messages(const FactorOf& unscale, std::span<Findings> f
 }
 
 void CudaPasses::update_from_message(const FactorOf& unscale, const FactorOf& step) {
-    note(cuda::compressed_update(
-        {pieces(), last_messages(), bucket_.precondition.data(), factors(unscale), steps(step)}, stream_));
+    note(cuda::compressed_update({pieces(), last_messages(), precondition_of_messages(), factors(unscale), steps(step)},
+                                 stream_));
 }
 
 // ----------------------------------------------------------------------------------------------- 0/1 Adam's ----

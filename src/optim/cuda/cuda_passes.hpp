@@ -87,6 +87,7 @@ class CudaPasses final : public Passes {
     bool encoder_looks() const override;
     void adam(float factor) override;
     void invert_denominator() override;
+    void weigh_momenta() override;
     void sum_squares(std::span<double> by_segment) override;
     void sketch(std::span<float> sketches) override;
     std::unique_ptr<ValueSource> make_momentum_source(FactorOf factor) override;
@@ -125,6 +126,8 @@ class CudaPasses final : public Passes {
     void place_in_messages();
     Status follow_gradients();
     cuda::Pieces pieces();
+    const float* weights() const;
+    const float* precondition_of_messages() const;
     void prepare_momenta();
     void prepare_round();
     Status encode_gradients(const cuda::Rows<cuda::BlendEncoding>& slices);

@@ -18,8 +18,7 @@ namespace onebit {
 
 /// The nearest finite float: an infinity, which stands for an overflow, becomes the largest one. A NaN stays one.
 ONEBIT_HOST_DEVICE inline float saturated(float x) {
-    const float at_least = x < -FLT_MAX ? -FLT_MAX : x;
-    return at_least > FLT_MAX ? FLT_MAX : at_least;
+    return rounded::clamp(x, FLT_MAX);
 }
 
 ONEBIT_HOST_DEVICE inline float saturated_product(float a, float b) {
@@ -68,6 +67,24 @@ ONEBIT_HOST_DEVICE inline float adam_direction(float m, float v, float parameter
 ONEBIT_HOST_DEVICE inline float preconditioned_direction(float m, float precondition, float parameter,
                                                          const AdamUpdate& update) {
     return with_decay(rounded::multiply(rounded::multiply(m, update.correct_m), precondition), parameter, update);
+}
+
+/// What a gradient alone would make an update, in units of the frozen denominator; no more than any gradient of the
+/// warm-up could.
+ONEBIT_HOST_DEVICE inline float weighted_gradient(float g, float precondition, const AdamBetas& betas) {
+    return rounded::clamp(rounded::multiply(g, precondition), betas.most_weighted);
+}
+
+/// With which a momentum becomes the weighted gradient, nothing of it being kept.
+ONEBIT_HOST_DEVICE inline AdamBetas keeping_nothing(AdamBetas betas) {
+    betas.beta1 = 0;
+    betas.one_minus_beta1 = 1;
+    return betas;
+}
+
+/// The update where what was exchanged is preconditioned already.
+ONEBIT_HOST_DEVICE inline float exchanged_direction(float u, float parameter, const AdamUpdate& update) {
+    return with_decay(rounded::multiply(u, update.correct_m), parameter, update);
 }
 
 /// A parameter after a step in direction u.

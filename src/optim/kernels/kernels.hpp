@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cfloat>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -16,6 +17,7 @@ struct AdamBetas {
     float one_minus_beta1 = 0;
     float beta2 = 0;
     float one_minus_beta2 = 0;
+    float most_weighted = FLT_MAX; ///< bound of a gradient over the frozen denominator
 
     bool operator==(const AdamBetas&) const = default;
 };

@@ -36,6 +36,14 @@ void momentum(const float* gradients, float factor, float* m, std::size_t count,
     for (std::size_t i = 0; i < count; ++i) m[i] = first_moment(rounded::multiply(gradients[i], factor), m[i], betas);
 }
 
+void weighted_momentum(const float* gradients, float factor, const float* precondition, float* m, std::size_t count,
+                       const AdamBetas& betas) {
+    for (std::size_t i = 0; i < count; ++i) {
+        const float g = weighted_gradient(rounded::multiply(gradients[i], factor), precondition[i], betas);
+        m[i] = first_moment(g, m[i], betas);
+    }
+}
+
 void direction(const float* m, const float* v, const float* parameters, std::size_t count, const AdamUpdate& update,
                float* u) {
     for (std::size_t i = 0; i < count; ++i) u[i] = adam_direction(m[i], v[i], parameters[i], update);
@@ -57,6 +65,12 @@ void frozen_update(const float* m, const float* precondition, float* parameters,
     for (std::size_t i = 0; i < count; ++i) {
         const float u = preconditioned_direction(m[i], precondition[i], parameters[i], update);
         parameters[i] = stepped(parameters[i], update.lr, u);
+    }
+}
+
+void exchanged_update(const float* m, float* parameters, std::size_t count, const AdamUpdate& update) {
+    for (std::size_t i = 0; i < count; ++i) {
+        parameters[i] = stepped(parameters[i], update.lr, exchanged_direction(m[i], parameters[i], update));
     }
 }
 

@@ -77,8 +77,11 @@ HWY_INLINE Vector greater(Vector bound, Vector x) {
 }
 
 /// arithmetic.hpp's.
+HWY_INLINE Vector clamp(Vector x, Vector bound) {
+    return lesser(bound, greater(hn::Neg(bound), x));
+}
 HWY_INLINE Vector saturated(Vector x) {
-    return lesser(set(FLT_MAX), greater(set(-FLT_MAX), x));
+    return clamp(x, set(FLT_MAX));
 }
 HWY_INLINE Vector stepped(Vector x, Vector step, Vector u) {
     return saturated(hn::Sub(x, hn::Mul(step, u)));
@@ -163,6 +166,19 @@ void momentum(const float* gradients, float factor, float* m, std::size_t count,
     reference_optim_kernels().momentum(gradients + done, factor, m + done, count - done, betas);
 }
 
+void weighted_momentum(const float* gradients, float factor, const float* precondition, float* m, std::size_t count,
+                       const AdamBetas& betas) {
+    const Betas b(betas);
+    const Vector f = set(factor);
+    const Vector most = set(betas.most_weighted);
+    const std::size_t done = for_each_vector(count, [&](std::size_t i) HWY_ATTR {
+        const Vector g = clamp(hn::Mul(hn::Mul(load(gradients + i), f), load(precondition + i)), most);
+        store(b.first_moment(g, load(m + i)), m + i);
+    });
+    reference_optim_kernels().weighted_momentum(gradients + done, factor, precondition + done, m + done, count - done,
+                                                betas);
+}
+
 void direction(const float* m, const float* v, const float* parameters, std::size_t count, const AdamUpdate& update,
                float* u) {
     const Update up(update);
@@ -198,6 +214,15 @@ void frozen_update(const float* m, const float* precondition, float* parameters,
         store(stepped(x, u.lr, u.frozen_direction(load(m + i), load(precondition + i), x)), parameters + i);
     });
     reference_optim_kernels().frozen_update(m + done, precondition + done, parameters + done, count - done, update);
+}
+
+void exchanged_update(const float* m, float* parameters, std::size_t count, const AdamUpdate& update) {
+    const Update u(update);
+    const std::size_t done = for_each_vector(count, [&](std::size_t i) HWY_ATTR {
+        const Vector x = load(parameters + i);
+        store(stepped(x, u.lr, u.with_decay(hn::Mul(load(m + i), u.correct_m), x)), parameters + i);
+    });
+    reference_optim_kernels().exchanged_update(m + done, parameters + done, count - done, update);
 }
 
 void descend(const float* u, float step, float* parameters, std::size_t count) {

@@ -55,13 +55,15 @@ ONEBIT_DEVICE void run(const Thread& thread, const CompressedUpdateArguments& ar
     const float step = given(arguments.steps, piece, update.lr);
     const Messages& messages = arguments.messages;
     const float magnitude = saturated_product(scale_of(messages, piece), given(arguments.factors, piece, 1.0F));
-    const float* const precondition = arguments.precondition + piece.offset;
+    const bool exchanged = arguments.precondition == nullptr;
+    const float* const precondition = arguments.precondition; // plus an offset only where it is no NULL
     const auto load = [&](unsigned i) {
-        return CompressedElement{load_message(messages, piece, i), precondition[i], piece.parameters[i]};
+        return CompressedElement{load_message(messages, piece, i), exchanged ? 1.0F : precondition[piece.offset + i],
+                                 piece.parameters[i]};
     };
     for_each_element(thread, piece, load, [&](unsigned i, const CompressedElement& old) {
         const float m = decoded(old.words, piece, i, magnitude);
-        const float u = preconditioned_direction(m, old.precondition, old.parameter, update);
+        const float u = preconditioned_direction(m, old.precondition, old.parameter, update); // times 1: the same bits
         write_parameter(piece, i, stepped(old.parameter, step, u));
     });
 }
@@ -190,7 +192,7 @@ ONEBIT_DEVICE void run(const Thread& thread, const MomentsArguments& arguments, 
 
 struct MomentumElement {
     std::uint32_t g; ///< as it lies in memory
-    float m;
+    float m, precondition;
 };
 
 template <typename Thread>
@@ -200,14 +202,33 @@ ONEBIT_DEVICE void run(const Thread& thread, const MomentumArguments& arguments,
     const float factor = arguments.factors[piece.tensor];
     const bool own = arguments.gradients == nullptr;
     const float* const gradients = arguments.gradients; // plus an offset only where it is no NULL
+    const bool weighted = arguments.precondition != nullptr;
+    const float* const precondition = arguments.precondition; // likewise
     float* const m = arguments.m + piece.offset;
     const auto load = [&](unsigned i) {
         return MomentumElement{
-            own ? load_gradient(piece, i) : std::bit_cast<std::uint32_t>(gradients[piece.offset + i]), m[i]};
+            own ? load_gradient(piece, i) : std::bit_cast<std::uint32_t>(gradients[piece.offset + i]), m[i],
+            weighted ? precondition[piece.offset + i] : 0.0F};
     };
     for_each_element(thread, piece, load, [&](unsigned i, const MomentumElement& old) {
-        const float g = own ? gradient_of(piece, old.g) : std::bit_cast<float>(old.g);
-        m[i] = first_moment(rounded::multiply(g, factor), old.m, betas);
+        const float g = rounded::multiply(own ? gradient_of(piece, old.g) : std::bit_cast<float>(old.g), factor);
+        m[i] = first_moment(weighted ? weighted_gradient(g, old.precondition, betas) : g, old.m, betas);
+    });
+}
+
+struct WeighElement {
+    float m, precondition;
+};
+
+template <typename Thread>
+ONEBIT_DEVICE void run(const Thread& thread, const WeighArguments& arguments, Scratch& /*scratch*/) {
+    const Piece piece = piece_of(thread, arguments.pieces);
+    const AdamBetas betas = keeping_nothing(settings_of(piece, arguments.pieces).betas);
+    const float* const precondition = arguments.precondition + piece.offset;
+    float* const m = arguments.m + piece.offset;
+    const auto load = [&](unsigned i) { return WeighElement{m[i], precondition[i]}; };
+    for_each_element(thread, piece, load, [&](unsigned i, const WeighElement& old) {
+        m[i] = first_moment(weighted_gradient(old.m, old.precondition, betas), old.m, betas);
     });
 }
 

@@ -71,6 +71,13 @@ ONEBIT_DEVICE void run(const Thread& thread, const LookArguments& arguments, Scr
     if (first < kBlockElements) thread.lower(arguments.first, piece.offset + first);
 }
 
+/// A gradient in units of the update, where these are exchanged: element `at` of the block.
+ONEBIT_DEVICE inline float weighted(const EncodeGradientsArguments& arguments, const Block& block, unsigned at, float g,
+                                    const AdamBetas& betas, bool here) {
+    if (arguments.precondition == nullptr || !here) return g;
+    return weighted_gradient(g, arguments.precondition[block.begin() + at], betas);
+}
+
 template <typename Thread>
 ONEBIT_DEVICE void run(const Thread& thread, const EncodeGradientsArguments& arguments, Scratch& scratch) {
     const GradientSlice& own = arguments.slices[thread.row()];
@@ -100,7 +107,9 @@ ONEBIT_DEVICE void run(const Thread& thread, const EncodeGradientsArguments& arg
                 if (here && !is_within(words[g], arguments.limit)) first = std::min(first, share.at(g));
                 const float scaled = rounded::multiply(std::bit_cast<float>(words[g]), factor);
                 const float before = bit_at(thread, signs, g) ? last_scale : -last_scale;
-                const float value = blends ? first_moment(scaled, before, betas) : scaled;
+                const float value =
+                    blends ? first_moment(weighted(arguments, block, share.at(g), scaled, betas, here), before, betas)
+                           : scaled;
                 words[g] = here ? std::bit_cast<std::uint32_t>(value) : words[g];
             }
         }

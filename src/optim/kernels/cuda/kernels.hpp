@@ -79,9 +79,10 @@ struct GradientSlice {
 struct EncodeGradientsArguments { // not Rows of it: with what is common in each row the compiler would need a stack
     Rows<GradientSlice> slices;
     Pieces pieces;
-    const float* factors;      ///< by tensor
-    unsigned long long* first; ///< as above; NULL: they aren't looked at
-    float limit = FLT_MAX;     ///< as above
+    const float* factors;                ///< by tensor
+    unsigned long long* first;           ///< as above; NULL: they aren't looked at
+    float limit = FLT_MAX;               ///< as above
+    const float* precondition = nullptr; ///< fused: gradients are weighted; NULL: they aren't
 };
 
 // ---- Steps ----
@@ -95,11 +96,11 @@ struct AdamArguments {
     float* v;               ///< fused
 };
 
-/// frozen_update by an m that is decoded on the way and never written.
+/// frozen_update, or exchanged_update, by an m that is decoded on the way and never written.
 struct CompressedUpdateArguments {
     Pieces pieces;
     Messages messages;
-    const float* precondition; ///< fused
+    const float* precondition; ///< fused; NULL: exchanged_update
     const float* factors;      ///< by tensor: m is multiplied by it first; NULL: it isn't
     const float* steps;        ///< by tensor: in place of lr; NULL: lr
 };
@@ -154,6 +155,14 @@ struct MomentumArguments {
     Pieces pieces;
     const float* gradients; ///< NULL: the pieces' own
     const float* factors;   ///< by tensor
+    float* m;
+    const float* precondition = nullptr; ///< fused: weighted_momentum; NULL: momentum
+};
+
+/// weighted_momentum with all of m for the gradient, and none kept.
+struct WeighArguments {
+    Pieces pieces;
+    const float* precondition;
     float* m;
 };
 
