@@ -87,8 +87,8 @@ std::vector<FusedOptimizer::ArrayPlan> FusedOptimizer::plan_arrays(const Bucket&
     };
     add(!compressing, ArrayName::kVariance, Ownership::kPieces, count);
     add(compressing, ArrayName::kPrecondition, Ownership::kPieces, count);
-    add(compressing && config().kind == ONEBIT_OPTIMIZER_ONEBIT_LAMB, ArrayName::kFreshVariance, Ownership::kPieces,
-        count);
+    const bool refreshes = config().kind == ONEBIT_OPTIMIZER_ONEBIT_LAMB && !exchanges_updates();
+    add(compressing && refreshes, ArrayName::kFreshVariance, Ownership::kPieces, count);
     add(compressing && zero_one, ArrayName::kAnchor, Ownership::kPieces, count);
     add(compressing, ArrayName::kMask, Ownership::kPieces, ceil_divide(count, kWordElements));
     const bool has_error = compressing || (bucket.compresses && zero_one);

@@ -34,7 +34,7 @@ Lamb::Lamb(Settings settings, std::vector<Tensor> tensors)
 Status Lamb::create(Communicator& communicator, Settings settings, std::vector<Tensor> tensors,
                     std::unique_ptr<Optimizer>* optimizer) {
     std::unique_ptr<Lamb> made(new Lamb(std::move(settings), std::move(tensors)));
-    ONEBIT_RETURN_IF_ERROR(made->prepare(communicator, true));
+    ONEBIT_RETURN_IF_ERROR(made->prepare(communicator, !made->exchanges_updates()));
     ONEBIT_RETURN_IF_ERROR(communicator.agree(catch_exceptions([&] {
         std::size_t most_segments = 0;
         for (const Bucket& bucket : made->buckets()) {
@@ -127,11 +127,27 @@ void Lamb::add_freeze_quantities(const Bucket& bucket, std::vector<FreezeQuantit
 }
 
 Status Lamb::prepare_freeze(Bucket& bucket) {
+    if (exchanges_updates()) return {};
     if (bucket.passes->keeps_sum()) bucket.v_fresh = AlignedBuffer<float>(bucket.layout.count(), memory());
     return {};
 }
 
 Status Lamb::freeze_bucket(Bucket& bucket) {
+    for (const Tensor* tensor : bucket.layout.tensors()) {
+        Layer& layer = layers_[tensor->number];
+        if (layer.trust_updates == 0) continue;
+        const double weight = 1 - std::pow(config().trust_beta, static_cast<double>(layer.trust_updates));
+        layer.trust = layer.trust_sum / weight;
+    }
+    if (!exchanges_updates()) begin_momenta(bucket);
+    freeze_variance(bucket, t() - 1);
+    if (exchanges_updates()) bucket.passes->weigh_momenta(); // to one magnitude in all tensors
+    drop_sum(bucket);
+    return {};
+}
+
+/// Scales the momenta, for one message to have them all; the fresh variance begins as v.
+void Lamb::begin_momenta(Bucket& bucket) {
     const Layout& layout = bucket.layout;
     bucket.passes->find_magnitudes(findings_);
     double mean = 0;
@@ -146,16 +162,9 @@ Status Lamb::freeze_bucket(Bucket& bucket) {
         if (config().momentum_scaling != 0 && magnitudes_[i] > 0) {
             layer.momentum_scale = std::clamp(mean / magnitudes_[i], kLeastScale, kMostScale);
         }
-        if (layer.trust_updates > 0) {
-            const double weight = 1 - std::pow(config().trust_beta, static_cast<double>(layer.trust_updates));
-            layer.trust = layer.trust_sum / weight;
-        }
     }
     if (!bucket.passes->keeps_sum()) bucket.v_fresh = take_sum(bucket);
     bucket.passes->begin_messages([this](const Tensor& tensor) { return scale_of(tensor); });
-    freeze_variance(bucket, t() - 1);
-    drop_sum(bucket);
-    return {};
 }
 
 // ------------------------------------------------------------------------------------------------ compression ----
@@ -167,15 +176,16 @@ std::unique_ptr<ValueSource> Lamb::make_source(Bucket& bucket) {
 
 void Lamb::update_compressed(Bucket& bucket) {
     set_updates(t()); // v_fresh has been updated in every step
-    bucket.passes->look_at_messages(unscale_of(), findings_);
+    const bool corrects = !exchanges_updates();
+    if (corrects) bucket.passes->look_at_messages(unscale_of(), findings_);
     bucket.m = {}; // from here on the messages are all there is
     for (std::size_t i = 0; i < bucket.layout.tensors().size(); ++i) {
         const Tensor& tensor = *bucket.layout.tensors()[i];
         Layer& layer = layers_[tensor.number];
-        correct(layer, group_of(tensor).weight_decay > 0, bucket.layout.segments_of_tensor(i));
+        if (corrects) correct(layer, group_of(tensor).weight_decay > 0, bucket.layout.segments_of_tensor(i));
         step_sizes_[tensor.number] = nearest_finite(group_of(tensor).lr * layer.trust * layer.correction);
     }
-    bucket.passes->update_from_message(unscale_of(), step_of());
+    bucket.passes->update_from_message(corrects ? unscale_of() : Passes::FactorOf(), step_of());
 }
 
 /// r of one tensor.

@@ -12,9 +12,9 @@ namespace onebit {
 
 /// LAMB and 1-bit LAMB [1-bit LAMB, algorithm 1]: as Adam and 1-bit Adam, with a trust ratio for each tensor.
 ///
-/// In the compression stage momenta are one bit per element, as 1-bit Adam's; what travels is k m, of one magnitude in
-/// all tensors. The last two messages give the gradient that must have been, and it the fresh variance by which the
-/// frozen trust ratios are corrected.
+/// In the compression stage what travels is one bit per element, as 1-bit Adam's: updates, and the trust ratios stay
+/// what they were; or as in the paper momenta: k m, of one magnitude in all tensors, and then the last two messages
+/// give the gradient that must have been, and it the fresh variance by which the frozen trust ratios are corrected.
 class Lamb final : public FusedOptimizer {
   public:
     static Status create(Communicator& communicator, Settings settings, std::vector<Tensor> tensors,
@@ -36,6 +36,7 @@ class Lamb final : public FusedOptimizer {
     void update_exactly(Bucket& bucket) override;
     void update_compressed(Bucket& bucket) override;
     Status freeze_bucket(Bucket& bucket) override;
+    void begin_momenta(Bucket& bucket);
     Status prepare_freeze(Bucket& bucket) override;
     void drop_preparations(Bucket& bucket) override { bucket.v_fresh = {}; }
     void add_freeze_quantities(const Bucket& bucket, std::vector<FreezeQuantity>* quantities) const override;

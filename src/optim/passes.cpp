@@ -248,7 +248,7 @@ void HostPasses::update_from_message(const FactorOf& unscale, const FactorOf& st
             float* const at = m + (segment.offset - block.begin());
             AdamUpdate scaled = update(segment);
             scaled.lr = step(*segment.tensor);
-            kernels_.multiply(at, unscale(*segment.tensor), segment.count, at);
+            if (unscale) kernels_.multiply(at, unscale(*segment.tensor), segment.count, at);
             move(segment, at, scaled);
             segment.write_copy(kernels_);
         }
@@ -268,7 +268,7 @@ std::unique_ptr<ValueSource> HostPasses::make_round_source(FactorOf factor) {
         const std::size_t at = segment.offset;
         kernels_.drift(gradients, factor(*segment.tensor), bucket_.m.data() + at, bucket_.precondition.data() + at,
                        segment.parameters(), bucket_.anchor.data() + at, segment.count, betas(segment),
-                       without_decay(segment), values);
+                       without_decay(segment), !settings_.exchange_updates, values);
     };
     return std::unique_ptr<ValueSource>(new SegmentSource(bucket_.layout, kernels_, body));
 }
@@ -311,8 +311,14 @@ void HostPasses::rejoin(const FactorOf& to_momentum, const FactorOf& decay) {
         SegmentSink(bucket_.layout, [&](const Segment& segment, const float* average) {
             const std::size_t at = segment.offset;
             const float factor = to_momentum(*segment.tensor);
-            if (factor != 0) kernels_.multiply(average, factor, segment.count, bucket_.m.data() + at);
-            kernels_.rejoin(average, bucket_.precondition.data() + at, decay(*segment.tensor),
+            float* const m = bucket_.m.data() + at;
+            const float* const precondition = bucket_.precondition.data() + at;
+            if (factor != 0 && settings_.exchange_updates) {
+                kernels_.unweigh(average, factor, precondition, segment.count, m);
+            } else if (factor != 0) {
+                kernels_.multiply(average, factor, segment.count, m);
+            }
+            kernels_.rejoin(average, settings_.exchange_updates ? nullptr : precondition, decay(*segment.tensor),
                             bucket_.anchor.data() + at, segment.parameters(), segment.count);
             segment.write_copy(kernels_);
         }));

@@ -101,13 +101,13 @@ class Passes {
     /// Brings v_fresh up to date with the gradient that the last two messages, times unscale(tensor), tell of; u, u0
     /// and the least ratio. Before the last message was m, as long as that is not empty.
     virtual void look_at_messages(const FactorOf& unscale, std::span<Findings> findings) = 0;
-    /// The frozen update by the last message times unscale(tensor), tensors having steps of their own.
+    /// The frozen update by the last message times unscale(tensor), or without that, tensors having steps of their own.
     virtual void update_from_message(const FactorOf& unscale, const FactorOf& step) = 0;
 
     // ---- 0/1 Adam's ----
 
     /// What its rounds are encoded from: factor(tensor) g; once there is an anchor, how far from it step_alone(factor)
-    /// would lead after those before, in units of momentum. Reading it changes nothing.
+    /// would lead after those before; in units of momentum unless updates are exchanged. Reading it changes nothing.
     virtual std::unique_ptr<ValueSource> make_round_source(FactorOf factor) = 0;
     /// m by the last message, the gradients' average, and Adam's update by it with v as it is.
     virtual void take_average() = 0;
@@ -116,7 +116,7 @@ class Passes {
     /// Its m alone.
     virtual void move_momenta(const FactorOf& factor) = 0;
     /// Parameters and anchor to where the ranks meet, as the last message has it; where to_momentum(tensor) isn't 0, m
-    /// is that message times it.
+    /// is that message, in units of momentum, times it.
     virtual void rejoin(const FactorOf& to_momentum, const FactorOf& decay) = 0;
 
     // ---- what is done rarely, and waits ----

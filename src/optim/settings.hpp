@@ -25,10 +25,7 @@ struct Settings {
 
     /// Adam, LAMB: average exactly for ever.
     bool compresses() const { return config.kind != ONEBIT_OPTIMIZER_ADAM && config.kind != ONEBIT_OPTIMIZER_LAMB; }
-    /// 1-bit Adam: whether it exchanges updates.
-    bool exchanges_updates() const {
-        return config.kind == ONEBIT_OPTIMIZER_ONEBIT_ADAM && config.compressed == ONEBIT_COMPRESSED_UPDATES;
-    }
+    bool exchanges_updates() const { return compresses() && config.compressed == ONEBIT_COMPRESSED_UPDATES; }
     /// The largest gradient that a step takes of a rank, of so many, before it is divided by the gradient scale: so
     /// that squares, variances and the ranks' sum are float32s.
     float largest_gradient(int ranks) const;

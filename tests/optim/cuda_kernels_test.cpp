@@ -79,7 +79,9 @@ TEST_CASE("a GPU's steps give the CPU's bits", "[cuda]") {
                    return cuda::descend({d.pieces(), d.fused(0), by_tensor ? d.factors() : nullptr}, nullptr);
                }});
     }
-    for (const bool drifts : {false, true}) {
+    for (const auto& way : {std::pair(false, true), {true, true}, {true, false}}) {
+        const bool drifts = way.first;
+        const bool of_momentum = way.second;
         check({"step_alone",
                [=](const OptimKernels& k, HostModel& h, const Segment& s) {
                    AdamUpdate without_decay = h.settings(s).update;
@@ -89,7 +91,7 @@ TEST_CASE("a GPU's steps give the CPU's bits", "[cuda]") {
                    const AdamBetas& betas = h.settings(s).betas;
                    if (drifts) {
                        k.drift(g, h.factor(s), h.fused(1, s), h.fused(kPrecondition, s), s.parameters(), h.fused(0, s),
-                               s.count, betas, without_decay, h.fused(kOutput, s));
+                               s.count, betas, without_decay, of_momentum, h.fused(kOutput, s));
                        return;
                    }
                    k.momentum(g, h.factor(s), h.fused(1, s), s.count, betas);
@@ -97,9 +99,10 @@ TEST_CASE("a GPU's steps give the CPU's bits", "[cuda]") {
                    s.write_copy(k);
                },
                [=](const DeviceModel& d) {
-                   return cuda::step_alone({d.pieces(), d.factors(), d.fused(kPrecondition), d.fused(1),
-                                            drifts ? d.fused(0) : nullptr, drifts ? d.fused(kOutput) : nullptr},
-                                           nullptr);
+                   return cuda::step_alone(
+                       {d.pieces(), d.factors(), d.fused(kPrecondition), d.fused(1), drifts ? d.fused(0) : nullptr,
+                        drifts ? d.fused(kOutput) : nullptr, of_momentum},
+                       nullptr);
                }});
     }
 }
@@ -439,18 +442,25 @@ TEST_CASE("a GPU's step by a message gives the bits of the CPU's decoding and st
 
 TEST_CASE("a GPU's ranks meet where the CPU's do, to the bit", "[cuda]") {
     const auto to_momentum = [](const Segment& s) { return s.tensor->number % 3 == 1 ? 0.0F : -HostModel::factor(s); };
-    check({"rejoin",
-           [=](const OptimKernels& k, HostModel& h, const Segment& s, std::vector<float> average) {
-               if (to_momentum(s) != 0) k.multiply(average.data(), to_momentum(s), s.count, h.fused(1, s));
-               k.rejoin(average.data(), h.fused(kPrecondition, s), h.factor(s), h.fused(kOutput, s), s.parameters(),
-                        s.count);
-           },
-           [=](const DeviceModel& d, const cuda::Messages& messages) {
-               const DeviceArray<float> factors(d.by_tensor(to_momentum));
-               return cuda::rejoin({d.pieces(), messages, d.fused(kPrecondition), factors.data(), d.factors(),
-                                    d.fused(1), d.fused(kOutput)},
-                                   nullptr);
-           }});
+    for (const bool of_momentum : {true, false}) {
+        check({"rejoin",
+               [=](const OptimKernels& k, HostModel& h, const Segment& s, std::vector<float> average) {
+                   const float* const precondition = h.fused(kPrecondition, s);
+                   if (to_momentum(s) != 0 && of_momentum) {
+                       k.multiply(average.data(), to_momentum(s), s.count, h.fused(1, s));
+                   } else if (to_momentum(s) != 0) {
+                       k.unweigh(average.data(), to_momentum(s), precondition, s.count, h.fused(1, s));
+                   }
+                   k.rejoin(average.data(), of_momentum ? precondition : nullptr, h.factor(s), h.fused(kOutput, s),
+                            s.parameters(), s.count);
+               },
+               [=](const DeviceModel& d, const cuda::Messages& messages) {
+                   const DeviceArray<float> factors(d.by_tensor(to_momentum));
+                   return cuda::rejoin({d.pieces(), messages, d.fused(kPrecondition), factors.data(), d.factors(),
+                                        d.fused(1), d.fused(kOutput), of_momentum},
+                                       nullptr);
+               }});
+    }
 }
 
 } // namespace

@@ -121,10 +121,13 @@ RUN(refresh) {
     k.refresh(a.f(0), a.f(1), a.f(3), a.f(2), a.count, kBetas, kUpdate, a.f(4));
 }
 RUN(drift) {
-    k.drift(a.f(0), 0.3F, a.f(1), a.f(2), a.f(3), a.f(4), a.count, kBetas, kUpdate, a.f(0));
+    k.drift(a.f(0), 0.3F, a.f(1), a.f(2), a.f(3), a.f(4), a.count, kBetas, kUpdate, true, a.f(0));
 }
 RUN(rejoin) {
     k.rejoin(a.f(0), a.f(1), 0.01F, a.f(3), a.f(4), a.count);
+}
+RUN(unweigh) {
+    k.unweigh(a.f(0), 0.3F, a.f(2), a.count, a.f(1));
 }
 RUN(multiply) {
     k.multiply(a.f(0), 0.7F, a.count, a.f(0));
@@ -257,7 +260,7 @@ TEST_CASE("what overflows becomes the largest float, and NaNs stay", "[kernels]"
         CHECK(all_are(anchor, -most));
         const std::vector<float> zeros(count, 0.0F); // gradients that leave m as it is, and a masked preconditioner
         kernels->drift(zeros.data(), 1, zeros.data(), zeros.data(), x.data(), x.data(), count, kBetas,
-                       {1, 1e-8F, 0, 1, 1}, u.data());
+                       {1, 1e-8F, 0, 1, 1}, true, u.data());
         CHECK(all_are(u, 0));
         std::vector<float> v_fresh(count, 1.0F);
         kernels->refresh(m.data(), x.data(), precondition.data(), v_fresh.data(), count, kBetas, update, u.data());

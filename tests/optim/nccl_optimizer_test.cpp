@@ -40,7 +40,7 @@ struct Trained {
 /// Frozen after step 3; 0/1 Adam, which averages exactly in steps 1 and 2, has rounds in 4, 5, 6 and 8 then.
 onebit_optimizer_config_t make_config(onebit_optimizer_kind_t kind) {
     onebit_optimizer_config_t config = ONEBIT_OPTIMIZER_CONFIG_INIT(kind, 1e-2);
-    config.freeze_step = 3;
+    if (kind != ONEBIT_OPTIMIZER_ADAM && kind != ONEBIT_OPTIMIZER_LAMB) config.freeze_step = 3;
     config.variance_updates = 1;
     config.local_step_scaler = 2;
     config.local_steps = 2;

@@ -40,8 +40,8 @@ TEST_CASE("200 steps of each optimizer equal the oracle", "[optimizer]") {
             setup.config.weight_decay = decay;
             train(comm, log, setup, 200);
         }
-        if (kind == ONEBIT_OPTIMIZER_ONEBIT_ADAM) {
-            log.context("1-bit Adam, momenta as in the paper");
+        if (freezes(kind)) {
+            log.context(name_of(kind) + ", momenta as in the papers");
             Setup setup = long_setup(kind);
             setup.config.compressed = ONEBIT_COMPRESSED_MOMENTA;
             setup.config.weight_decay = 0.1;

@@ -154,6 +154,17 @@ void FreezingOptimizer::freeze_now() {
     after_freeze();
 }
 
+double FreezingOptimizer::weighted(const Slice& slice, std::uint64_t element, double gradient) const {
+    if (!model.exchange_updates) return gradient;
+    const double most = model.ranks / std::sqrt(1 - settings(slice).beta2);
+    return std::clamp(gradient / denominator(slice, v[element], freeze_step), -most, most);
+}
+
+void FreezingOptimizer::weigh_momentum() {
+    for (const Slice& slice : slices(true))
+        for (std::uint64_t i = slice.range.begin; i < slice.range.end(); ++i) m[i] = weighted(slice, i, m[i]);
+}
+
 std::uint64_t FreezingOptimizer::masked() const {
     return static_cast<std::uint64_t>(std::count(mask_.begin(), mask_.end(), false));
 }

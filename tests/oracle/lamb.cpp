@@ -60,6 +60,8 @@ void OnebitLamb::dense_update(const Slice& slice, const Vector& average) {
 }
 
 void OnebitLamb::after_freeze() {
+    weigh_momentum();
+    if (model.exchange_updates) return;
     v_fresh = v;
     if (!model.momentum_scaling) return;
     double mean = 0;
@@ -82,15 +84,26 @@ void OnebitLamb::compressed(const PerRank& gradients) {
         for (const Slice& slice : slices(true)) {
             const double beta1 = settings(slice).beta1, k = momentum_factor[slice.tensor];
             for (std::uint64_t i = slice.range.begin; i < slice.range.end(); ++i)
-                each[i] = k * (beta1 * m[i] + (1 - beta1) * each[i]);
+                each[i] = k * (beta1 * m[i] + (1 - beta1) * weighted(slice, i, each[i]));
         }
     }
     const Vector average = exchange(momentum);
     for (const Slice& slice : slices(true)) {
         for (std::uint64_t i = slice.range.begin; i < slice.range.end(); ++i)
             m[i] = average[i] / momentum_factor[slice.tensor];
-        frozen_update(slice, before);
+        if (model.exchange_updates) {
+            exchanged_update(slice);
+        } else {
+            frozen_update(slice, before);
+        }
     }
+}
+
+void OnebitLamb::exchanged_update(const Slice& slice) {
+    const Settings& s = settings(slice);
+    const double step = s.lr * trust_average(slice.tensor);
+    for (std::uint64_t i = slice.range.begin; i < slice.range.end(); ++i)
+        x[i] -= step * (correction(s.beta1, steps) * m[i] + s.weight_decay * x[i]);
 }
 
 void OnebitLamb::frozen_update(const Slice& slice, const Vector& momentum_before) {

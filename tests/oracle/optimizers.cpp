@@ -101,9 +101,7 @@ void OnebitAdam::compressed(const PerRank& gradients) {
     for (Vector& each : momentum)
         for (const Slice& slice : slices(true))
             for (std::uint64_t i = slice.range.begin; i < slice.range.end(); ++i)
-                each[i] =
-                    settings(slice).beta1 * m[i] +
-                    (1 - settings(slice).beta1) * (model.exchange_updates ? weighted(slice, i, each[i]) : each[i]);
+                each[i] = settings(slice).beta1 * m[i] + (1 - settings(slice).beta1) * weighted(slice, i, each[i]);
     const Vector average = exchange(momentum);
     for (const Slice& slice : slices(true)) {
         std::copy_n(average.begin() + static_cast<std::ptrdiff_t>(slice.range.begin), slice.range.count,
@@ -116,17 +114,6 @@ void OnebitAdam::compressed(const PerRank& gradients) {
         for (std::uint64_t i = slice.range.begin; i < slice.range.end(); ++i)
             x[i] -= s.lr * (correction(s.beta1, steps) * m[i] + s.weight_decay * x[i]);
     }
-}
-
-double OnebitAdam::weighted(const Slice& slice, std::uint64_t element, double gradient) const {
-    const double most = model.ranks / std::sqrt(1 - settings(slice).beta2);
-    return std::clamp(gradient / denominator(slice, v[element], freeze_step), -most, most);
-}
-
-void OnebitAdam::after_freeze() {
-    if (!model.exchange_updates) return;
-    for (const Slice& slice : slices(true))
-        for (std::uint64_t i = slice.range.begin; i < slice.range.end(); ++i) m[i] = weighted(slice, i, m[i]);
 }
 
 } // namespace oracle

@@ -34,7 +34,7 @@ struct Model {
     Group group = Group::block;
     bool bias_correction = true;
     double max_grad_norm = 0;
-    bool exchange_updates = true;            // 1-bit Adam, rather than momenta
+    bool exchange_updates = true;            // rather than momenta
     double min_trust = 0.01, max_trust = 10; // LAMB
     double trust_beta = 0.9;                 // 1-bit LAMB
     bool momentum_scaling = true;
@@ -205,6 +205,9 @@ class FreezingOptimizer : public Optimizer {
     virtual void after_freeze() {}
     // C(values), whole vectors in and out.
     Vector exchange(const PerRank& values);
+    // Where updates are exchanged, a gradient over D, bounded; and m becomes a mean of these.
+    double weighted(const Slice& slice, std::uint64_t element, double gradient) const;
+    void weigh_momentum();
     void mask_where_v_is_zero();
     virtual bool watches_norms() const { return false; } // of the parameters, for the rule
     bool takes_part(std::uint64_t element) const;        // after the freeze
@@ -226,11 +229,7 @@ class OnebitAdam : public FreezingOptimizer {
 
   protected:
     void compressed(const PerRank& gradients) override;
-    void after_freeze() override;
-
-  private:
-    // Where updates are exchanged, a gradient over D, bounded, and m is a mean of these.
-    double weighted(const Slice& slice, std::uint64_t element, double gradient) const;
+    void after_freeze() override { weigh_momentum(); }
 };
 
 class OnebitLamb : public FreezingOptimizer {
@@ -250,6 +249,7 @@ class OnebitLamb : public FreezingOptimizer {
     void after_freeze() override;
 
   private:
+    void exchanged_update(const Slice& slice);
     void frozen_update(const Slice& slice, const Vector& momentum_before);
 };
 

@@ -109,7 +109,8 @@ Vector ZeroOneAdam::denominators() const {
 
 void ZeroOneAdam::round() {
     PerRank way = local_x;
-    const Vector d = denominators();
+    const Vector denominator = denominators();
+    const Vector d = model.exchange_updates ? Vector(x.size(), 1.0) : denominator; // what travels is in units of
     for (Vector& each : way)
         for (std::size_t i = 0; i < each.size(); ++i) each[i] = (each[i] - anchor[i]) * d[i];
     const Vector average = exchange(way);
@@ -120,7 +121,7 @@ void ZeroOneAdam::round() {
             x[i] = anchor[i];
             for (Vector& each : local_x) each[i] = anchor[i];
             for (Vector& each : local_m)
-                if (sum > 0) each[i] = -average[i] / sum;
+                if (sum > 0) each[i] = -average[i] / d[i] * denominator[i] / sum;
         }
     }
     lr_sum.assign(lr_sum.size(), 0.0);

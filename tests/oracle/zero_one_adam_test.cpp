@@ -41,6 +41,7 @@ Model simple_model(int ranks, double weight_decay = 0) {
     model.variance_updates = 1;
     model.local_step_scaler = 1;
     model.local_steps = 2;
+    model.exchange_updates = false; // as in the paper
     return model;
 }
 

@@ -170,7 +170,8 @@ class BesideOracle {
         const auto* const zero_one = dynamic_cast<const oracle::ZeroOneAdam*>(freezing);
         if (zero_one == nullptr || !freezing->frozen()) return allowed;
         const oracle::Vector d = freezing->packed(zero_one->denominators()), x = freezing->packed(reach_);
-        for (std::size_t i = 0; i < allowed.size(); ++i) allowed[i] += 1e-6 * x[i] * d[i];
+        const bool updates = freezing->model.exchange_updates;
+        for (std::size_t i = 0; i < allowed.size(); ++i) allowed[i] += 1e-6 * x[i] * (updates ? 1 : d[i]);
         return allowed;
     }
 

@@ -55,7 +55,7 @@ CudaPasses::CudaPasses(Bucket& bucket, const PassSettings& settings, Memory& mem
       numbers_there_(needs.clipping || needs.lamb ? bucket.layout.segments().size() : 0, memory),
       numbers_(numbers_there_.size()),
       sketches_(needs.clipping ? sketch_floats(bucket.layout.segments().size()) : 0, memory),
-      m_before_(needs.lamb && bucket.compresses ? bucket.layout.count() : 0, memory),
+      m_before_(needs.lamb && bucket.compresses && !settings.exchange_updates ? bucket.layout.count() : 0, memory),
       work_(m_before_.size(), memory),
       nonfinite_(memory),
       window_(std::min(bucket.layout.count(), kWindow)) {
@@ -360,8 +360,9 @@ void CudaPasses::look_at_messages(const FactorOf& unscale, std::span<Findings> f
 }
 
 void CudaPasses::update_from_message(const FactorOf& unscale, const FactorOf& step) {
-    note(cuda::compressed_update({pieces(), last_messages(), precondition_of_messages(), factors(unscale), steps(step)},
-                                 stream_));
+    note(cuda::compressed_update(
+        {pieces(), last_messages(), precondition_of_messages(), unscale ? factors(unscale) : nullptr, steps(step)},
+        stream_));
 }
 
 // ----------------------------------------------------------------------------------------------- 0/1 Adam's ----
@@ -375,9 +376,9 @@ std::unique_ptr<ValueSource> CudaPasses::make_round_source(FactorOf factor) {
 /// What this rank's steps have done to the parameters, and this one would.
 void CudaPasses::prepare_round() {
     float* const drift = bucket_.sum.data();
-    note(cuda::step_alone(
-        {pieces(), factors_there_.data(), bucket_.precondition.data(), bucket_.m.data(), bucket_.anchor.data(), drift},
-        stream_));
+    note(cuda::step_alone({pieces(), factors_there_.data(), bucket_.precondition.data(), bucket_.m.data(),
+                           bucket_.anchor.data(), drift, !settings_.exchange_updates},
+                          stream_));
     encoded_ = drift;
 }
 
@@ -396,7 +397,7 @@ void CudaPasses::move_momenta(const FactorOf& factor) {
 
 void CudaPasses::rejoin(const FactorOf& to_momentum, const FactorOf& decay) {
     note(cuda::rejoin({pieces(), last_messages(), bucket_.precondition.data(), factors(to_momentum), steps(decay),
-                       bucket_.m.data(), bucket_.anchor.data()},
+                       bucket_.m.data(), bucket_.anchor.data(), !settings_.exchange_updates},
                       stream_));
 }
 

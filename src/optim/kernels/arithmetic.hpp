@@ -92,11 +92,14 @@ ONEBIT_HOST_DEVICE inline float stepped(float parameter, float step, float u) {
     return saturated(rounded::subtract(parameter, rounded::multiply(step, u)));
 }
 
-/// 0/1 Adam's local change, in units of momentum. A masked element's preconditioner is 0; all others are normal
-/// numbers.
+/// x over a preconditioner. A masked element's is 0; all others are normal numbers.
+ONEBIT_HOST_DEVICE inline float unweighted(float x, float precondition) {
+    return saturated(rounded::divide(x, precondition > FLT_MIN ? precondition : FLT_MIN));
+}
+
+/// 0/1 Adam's local change, in units of momentum; where the preconditioner is 1, of the update.
 ONEBIT_HOST_DEVICE inline float drift_of(float parameter, float anchor, float precondition) {
-    const float divisor = precondition > FLT_MIN ? precondition : FLT_MIN;
-    return saturated(rounded::divide(rounded::subtract(parameter, anchor), divisor));
+    return unweighted(rounded::subtract(parameter, anchor), precondition);
 }
 
 /// And the anchor that the ranks meet at.

@@ -83,6 +83,9 @@ HWY_INLINE Vector clamp(Vector x, Vector bound) {
 HWY_INLINE Vector saturated(Vector x) {
     return clamp(x, set(FLT_MAX));
 }
+HWY_INLINE Vector unweighted(Vector x, Vector precondition) {
+    return saturated(hn::Div(x, greater(set(FLT_MIN), precondition)));
+}
 HWY_INLINE Vector stepped(Vector x, Vector step, Vector u) {
     return saturated(hn::Sub(x, hn::Mul(step, u)));
 }
@@ -247,7 +250,8 @@ void refresh(const float* m, const float* m_before, const float* precondition, f
 }
 
 void drift(const float* gradients, float factor, const float* m, const float* precondition, const float* parameters,
-           const float* anchor, std::size_t count, const AdamBetas& betas, const AdamUpdate& update, float* out) {
+           const float* anchor, std::size_t count, const AdamBetas& betas, const AdamUpdate& update, bool of_momentum,
+           float* out) {
     const Betas b(betas);
     const Update u(update);
     const Vector f = set(factor);
@@ -256,11 +260,11 @@ void drift(const float* gradients, float factor, const float* m, const float* pr
         const Vector inverse = load(precondition + i);
         const Vector x = load(parameters + i);
         const Vector x_new = stepped(x, u.lr, u.frozen_direction(m_new, inverse, x));
-        const Vector divisor = greater(set(FLT_MIN), inverse);
-        store(saturated(hn::Div(hn::Sub(x_new, load(anchor + i)), divisor)), out + i);
+        const Vector change = hn::Sub(x_new, load(anchor + i));
+        store(of_momentum ? unweighted(change, inverse) : saturated(change), out + i);
     });
     reference_optim_kernels().drift(gradients + done, factor, m + done, precondition + done, parameters + done,
-                                    anchor + done, count - done, betas, update, out + done);
+                                    anchor + done, count - done, betas, update, of_momentum, out + done);
 }
 
 void rejoin(const float* average, const float* precondition, float decay, float* anchor, float* parameters,
@@ -268,13 +272,22 @@ void rejoin(const float* average, const float* precondition, float decay, float*
     const Vector d = set(decay);
     const std::size_t done = for_each_vector(count, [&](std::size_t i) HWY_ATTR {
         const Vector old = load(anchor + i);
-        const Vector step = hn::Mul(load(average + i), load(precondition + i));
+        Vector step = load(average + i);
+        if (precondition != nullptr) step = hn::Mul(step, load(precondition + i));
         const Vector met = saturated(hn::Sub(saturated(hn::Add(old, step)), hn::Mul(d, old)));
         store(met, anchor + i);
         store(met, parameters + i);
     });
-    reference_optim_kernels().rejoin(average + done, precondition + done, decay, anchor + done, parameters + done,
-                                     count - done);
+    const float* const rest = precondition == nullptr ? nullptr : precondition + done;
+    reference_optim_kernels().rejoin(average + done, rest, decay, anchor + done, parameters + done, count - done);
+}
+
+void unweigh(const float* average, float factor, const float* precondition, std::size_t count, float* out) {
+    const Vector f = set(factor);
+    const std::size_t done = for_each_vector(count, [&](std::size_t i) HWY_ATTR {
+        store(unweighted(hn::Mul(f, load(average + i)), load(precondition + i)), out + i);
+    });
+    reference_optim_kernels().unweigh(average + done, factor, precondition + done, count - done, out + done);
 }
 
 void multiply(const float* values, float factor, std::size_t count, float* out) {

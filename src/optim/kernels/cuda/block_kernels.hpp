@@ -118,7 +118,7 @@ ONEBIT_DEVICE void run(const Thread& thread, const StepAloneArguments& arguments
         const float u = preconditioned_direction(new_m, old.precondition, old.parameter, update);
         const float parameter = stepped(old.parameter, update.lr, u);
         if (drifts) {
-            drift[piece.offset + i] = drift_of(parameter, old.anchor, old.precondition);
+            drift[piece.offset + i] = drift_of(parameter, old.anchor, arguments.of_momentum ? old.precondition : 1.0F);
         } else {
             m[i] = new_m;
             write_parameter(piece, i, parameter);
@@ -161,8 +161,12 @@ ONEBIT_DEVICE void run(const Thread& thread, const RejoinArguments& arguments, S
     };
     for_each_element(thread, piece, load, [&](unsigned i, const RejoinElement& old) {
         const float average = decoded(old.words, piece, i, magnitude);
-        const float met = rejoined(old.anchor, average, old.precondition, decay);
-        if (to_momentum != 0) m[i] = saturated_product(to_momentum, average);
+        const bool of_momentum = arguments.of_momentum;
+        const float met = rejoined(old.anchor, average, of_momentum ? old.precondition : 1.0F, decay);
+        if (to_momentum != 0) {
+            m[i] = of_momentum ? saturated_product(to_momentum, average)
+                               : unweighted(rounded::multiply(to_momentum, average), old.precondition);
+        }
         anchor[i] = met;
         write_parameter(piece, i, met);
     });

@@ -122,6 +122,7 @@ struct StepAloneArguments {
     float* m;                  ///< fused
     const float* anchor;       ///< fused; NULL: no drift is wanted
     float* drift;              ///< fused
+    bool of_momentum = true;   ///< what the drift is in units of; else of the update
 };
 
 struct DescendArguments {
@@ -130,7 +131,7 @@ struct DescendArguments {
     const float* steps; ///< by tensor; NULL: lr
 };
 
-/// rejoin by what a message says; m is that times a factor.
+/// rejoin by what a message says; m is that times a factor, or where that is in units of the update, unweigh of it.
 struct RejoinArguments {
     Pieces pieces;
     Messages messages;
@@ -139,6 +140,7 @@ struct RejoinArguments {
     const float* decays;       ///< by tensor
     float* m;                  ///< fused
     float* anchor;             ///< fused
+    bool of_momentum = true;   ///< what the message is in units of
 };
 
 // ---- What steps are made of; all fused ----
