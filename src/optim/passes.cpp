@@ -60,7 +60,19 @@ class HostPasses final : public Passes {
         return without;
     }
     Status describe_nonfinite(const Segment& segment, float limit) const;
-    /// The parameters by m, as it was exchanged.
+    /// m by this rank's own gradients.
+    void move_momentum(const Segment& segment, float factor) const {
+        alignas(64) float widened[kBlockElements];
+        const float* const gradients = segment.read_gradients(kernels_, widened);
+        float* const m = bucket_.m.data() + segment.offset;
+        if (settings_.exchange_updates) {
+            kernels_.weighted_momentum(gradients, factor, bucket_.precondition.data() + segment.offset, m,
+                                       segment.count, betas(segment));
+        } else {
+            kernels_.momentum(gradients, factor, m, segment.count, betas(segment));
+        }
+    }
+    /// The parameters by m, in the units that are exchanged.
     void move(const Segment& segment, const float* m, const AdamUpdate& how) const {
         if (settings_.exchange_updates) {
             kernels_.exchanged_update(m, segment.parameters(), segment.count, how);
@@ -288,22 +300,15 @@ void HostPasses::take_average() {
 
 void HostPasses::step_alone(const FactorOf& factor) {
     bucket_.layout.for_each_segment(threads_, [&](const Segment& segment) {
-        alignas(64) float widened[kBlockElements];
-        float* const m = bucket_.m.data() + segment.offset;
-        kernels_.momentum(segment.read_gradients(kernels_, widened), factor(*segment.tensor), m, segment.count,
-                          betas(segment));
-        kernels_.frozen_update(m, bucket_.precondition.data() + segment.offset, segment.parameters(), segment.count,
-                               without_decay(segment));
+        move_momentum(segment, factor(*segment.tensor));
+        move(segment, bucket_.m.data() + segment.offset, without_decay(segment));
         segment.write_copy(kernels_);
     });
 }
 
 void HostPasses::move_momenta(const FactorOf& factor) {
-    bucket_.layout.for_each_segment(threads_, [&](const Segment& segment) {
-        alignas(64) float widened[kBlockElements];
-        kernels_.momentum(segment.read_gradients(kernels_, widened), factor(*segment.tensor),
-                          bucket_.m.data() + segment.offset, segment.count, betas(segment));
-    });
+    bucket_.layout.for_each_segment(threads_,
+                                    [&](const Segment& segment) { move_momentum(segment, factor(*segment.tensor)); });
 }
 
 void HostPasses::rejoin(const FactorOf& to_momentum, const FactorOf& decay) {
@@ -311,15 +316,10 @@ void HostPasses::rejoin(const FactorOf& to_momentum, const FactorOf& decay) {
         SegmentSink(bucket_.layout, [&](const Segment& segment, const float* average) {
             const std::size_t at = segment.offset;
             const float factor = to_momentum(*segment.tensor);
-            float* const m = bucket_.m.data() + at;
-            const float* const precondition = bucket_.precondition.data() + at;
-            if (factor != 0 && settings_.exchange_updates) {
-                kernels_.unweigh(average, factor, precondition, segment.count, m);
-            } else if (factor != 0) {
-                kernels_.multiply(average, factor, segment.count, m);
-            }
-            kernels_.rejoin(average, settings_.exchange_updates ? nullptr : precondition, decay(*segment.tensor),
-                            bucket_.anchor.data() + at, segment.parameters(), segment.count);
+            if (factor != 0) kernels_.multiply(average, factor, segment.count, bucket_.m.data() + at);
+            const float* const precondition = settings_.exchange_updates ? nullptr : bucket_.precondition.data() + at;
+            kernels_.rejoin(average, precondition, decay(*segment.tensor), bucket_.anchor.data() + at,
+                            segment.parameters(), segment.count);
             segment.write_copy(kernels_);
         }));
 }

@@ -116,7 +116,7 @@ class Passes {
     /// Its m alone.
     virtual void move_momenta(const FactorOf& factor) = 0;
     /// Parameters and anchor to where the ranks meet, as the last message has it; where to_momentum(tensor) isn't 0, m
-    /// is that message, in units of momentum, times it.
+    /// is that message times it.
     virtual void rejoin(const FactorOf& to_momentum, const FactorOf& decay) = 0;
 
     // ---- what is done rarely, and waits ----

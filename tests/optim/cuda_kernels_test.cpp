@@ -79,7 +79,7 @@ TEST_CASE("a GPU's steps give the CPU's bits", "[cuda]") {
                    return cuda::descend({d.pieces(), d.fused(0), by_tensor ? d.factors() : nullptr}, nullptr);
                }});
     }
-    for (const auto& way : {std::pair(false, true), {true, true}, {true, false}}) {
+    for (const auto& way : {std::pair(false, true), {false, false}, {true, true}, {true, false}}) {
         const bool drifts = way.first;
         const bool of_momentum = way.second;
         check({"step_alone",
@@ -94,8 +94,14 @@ TEST_CASE("a GPU's steps give the CPU's bits", "[cuda]") {
                                s.count, betas, without_decay, of_momentum, h.fused(kOutput, s));
                        return;
                    }
-                   k.momentum(g, h.factor(s), h.fused(1, s), s.count, betas);
-                   k.frozen_update(h.fused(1, s), h.fused(kPrecondition, s), s.parameters(), s.count, without_decay);
+                   if (of_momentum) {
+                       k.momentum(g, h.factor(s), h.fused(1, s), s.count, betas);
+                       k.frozen_update(h.fused(1, s), h.fused(kPrecondition, s), s.parameters(), s.count,
+                                       without_decay);
+                   } else {
+                       k.weighted_momentum(g, h.factor(s), h.fused(kPrecondition, s), h.fused(1, s), s.count, betas);
+                       k.exchanged_update(h.fused(1, s), s.parameters(), s.count, without_decay);
+                   }
                    s.write_copy(k);
                },
                [=](const DeviceModel& d) {
@@ -442,22 +448,17 @@ TEST_CASE("a GPU's step by a message gives the bits of the CPU's decoding and st
 
 TEST_CASE("a GPU's ranks meet where the CPU's do, to the bit", "[cuda]") {
     const auto to_momentum = [](const Segment& s) { return s.tensor->number % 3 == 1 ? 0.0F : -HostModel::factor(s); };
-    for (const bool of_momentum : {true, false}) {
+    for (const bool preconditioned : {true, false}) {
         check({"rejoin",
                [=](const OptimKernels& k, HostModel& h, const Segment& s, std::vector<float> average) {
-                   const float* const precondition = h.fused(kPrecondition, s);
-                   if (to_momentum(s) != 0 && of_momentum) {
-                       k.multiply(average.data(), to_momentum(s), s.count, h.fused(1, s));
-                   } else if (to_momentum(s) != 0) {
-                       k.unweigh(average.data(), to_momentum(s), precondition, s.count, h.fused(1, s));
-                   }
-                   k.rejoin(average.data(), of_momentum ? precondition : nullptr, h.factor(s), h.fused(kOutput, s),
-                            s.parameters(), s.count);
+                   if (to_momentum(s) != 0) k.multiply(average.data(), to_momentum(s), s.count, h.fused(1, s));
+                   k.rejoin(average.data(), preconditioned ? h.fused(kPrecondition, s) : nullptr, h.factor(s),
+                            h.fused(kOutput, s), s.parameters(), s.count);
                },
                [=](const DeviceModel& d, const cuda::Messages& messages) {
                    const DeviceArray<float> factors(d.by_tensor(to_momentum));
-                   return cuda::rejoin({d.pieces(), messages, d.fused(kPrecondition), factors.data(), d.factors(),
-                                        d.fused(1), d.fused(kOutput), of_momentum},
+                   return cuda::rejoin({d.pieces(), messages, preconditioned ? d.fused(kPrecondition) : nullptr,
+                                        factors.data(), d.factors(), d.fused(1), d.fused(kOutput)},
                                        nullptr);
                }});
     }

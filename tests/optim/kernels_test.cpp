@@ -126,9 +126,6 @@ RUN(drift) {
 RUN(rejoin) {
     k.rejoin(a.f(0), a.f(1), 0.01F, a.f(3), a.f(4), a.count);
 }
-RUN(unweigh) {
-    k.unweigh(a.f(0), 0.3F, a.f(2), a.count, a.f(1));
-}
 RUN(multiply) {
     k.multiply(a.f(0), 0.7F, a.count, a.f(0));
 }

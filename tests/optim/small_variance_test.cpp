@@ -56,15 +56,14 @@ Comparison compare(onebit_comm_t comm, RankLog& log, onebit_optimizer_kind_t kin
 
 constexpr int ranks = 2; // of more, 0/1 Adam's go further before they meet
 
-bool there_are_two_ranks() {
-    return std::find(rank_counts().begin(), rank_counts().end(), ranks) != rank_counts().end();
-}
-
 } // namespace
 
 TEST_CASE("an element of a small variance moves no further than by Adam", "[optimizer][freeze]") {
     const float small = GENERATE(1e-2F, 1e-4F, 1e-6F, 1e-8F);
-    if (!there_are_two_ranks()) return;
+    if (!can_have_ranks(ranks)) {
+        SUCCEED();
+        return;
+    }
     run_ranks(ranks, [=](onebit_comm_t comm, RankLog& log) {
         for (const onebit_optimizer_kind_t kind : freezing_kinds()) {
             const Comparison c = compare(comm, log, kind, small);

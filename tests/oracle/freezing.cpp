@@ -157,7 +157,7 @@ void FreezingOptimizer::freeze_now() {
 double FreezingOptimizer::weighted(const Slice& slice, std::uint64_t element, double gradient) const {
     if (!model.exchange_updates) return gradient;
     const double most = model.ranks / std::sqrt(1 - settings(slice).beta2);
-    return std::clamp(gradient / denominator(slice, v[element], freeze_step), -most, most);
+    return std::clamp(gradient / denominator(slice, v[element], frozen_updates()), -most, most);
 }
 
 void FreezingOptimizer::weigh_momentum() {

@@ -208,6 +208,7 @@ class FreezingOptimizer : public Optimizer {
     // Where updates are exchanged, a gradient over D, bounded; and m becomes a mean of these.
     double weighted(const Slice& slice, std::uint64_t element, double gradient) const;
     void weigh_momentum();
+    virtual std::uint64_t frozen_updates() const { return freeze_step; } // of v
     void mask_where_v_is_zero();
     virtual bool watches_norms() const { return false; } // of the parameters, for the rule
     bool takes_part(std::uint64_t element) const;        // after the freeze
@@ -292,6 +293,7 @@ class ZeroOneAdam : public FreezingOptimizer {
     void warm_up(const PerRank& gradients, const Vector& average) override;
     void compressed(const PerRank& gradients) override;
     void after_freeze() override;
+    std::uint64_t frozen_updates() const override { return schedule.exact; }
 
   private:
     void local_step(const PerRank& gradients);

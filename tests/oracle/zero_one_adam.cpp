@@ -63,6 +63,7 @@ void ZeroOneAdam::warm_up(const PerRank& gradients, const Vector& average) {
 
 void ZeroOneAdam::after_freeze() {
     schedule.freeze();
+    weigh_momentum();
     reduce.reset();
     local_x.assign(static_cast<std::size_t>(model.ranks), x);
     local_m.assign(static_cast<std::size_t>(model.ranks), m);
@@ -92,8 +93,8 @@ void ZeroOneAdam::local_step(const PerRank& gradients) {
             for (std::uint64_t i = slice.range.begin; i < slice.range.end(); ++i) {
                 if (!takes_part(i)) continue;
                 double& momentum = local_m[r][i];
-                momentum = s.beta1 * momentum + (1 - s.beta1) * gradients[r][i];
-                local_x[r][i] -= s.lr * a * momentum / d[i];
+                momentum = s.beta1 * momentum + (1 - s.beta1) * weighted(slice, i, gradients[r][i]);
+                local_x[r][i] -= s.lr * a * momentum / (model.exchange_updates ? 1 : d[i]);
             }
         }
     }
@@ -109,8 +110,7 @@ Vector ZeroOneAdam::denominators() const {
 
 void ZeroOneAdam::round() {
     PerRank way = local_x;
-    const Vector denominator = denominators();
-    const Vector d = model.exchange_updates ? Vector(x.size(), 1.0) : denominator; // what travels is in units of
+    const Vector d = model.exchange_updates ? Vector(x.size(), 1.0) : denominators(); // what travels is in units of
     for (Vector& each : way)
         for (std::size_t i = 0; i < each.size(); ++i) each[i] = (each[i] - anchor[i]) * d[i];
     const Vector average = exchange(way);
@@ -121,7 +121,7 @@ void ZeroOneAdam::round() {
             x[i] = anchor[i];
             for (Vector& each : local_x) each[i] = anchor[i];
             for (Vector& each : local_m)
-                if (sum > 0) each[i] = -average[i] / d[i] * denominator[i] / sum;
+                if (sum > 0) each[i] = -average[i] / sum;
         }
     }
     lr_sum.assign(lr_sum.size(), 0.0);

@@ -387,17 +387,18 @@ void CudaPasses::take_average() {
 }
 
 void CudaPasses::step_alone(const FactorOf& factor) {
-    note(cuda::step_alone({pieces(), factors(factor), bucket_.precondition.data(), bucket_.m.data(), nullptr, nullptr},
+    note(cuda::step_alone({pieces(), factors(factor), bucket_.precondition.data(), bucket_.m.data(), nullptr, nullptr,
+                           !settings_.exchange_updates},
                           stream_));
 }
 
 void CudaPasses::move_momenta(const FactorOf& factor) {
-    note(cuda::momentum({pieces(), nullptr, factors(factor), bucket_.m.data()}, stream_));
+    note(cuda::momentum({pieces(), nullptr, factors(factor), bucket_.m.data(), weights()}, stream_));
 }
 
 void CudaPasses::rejoin(const FactorOf& to_momentum, const FactorOf& decay) {
-    note(cuda::rejoin({pieces(), last_messages(), bucket_.precondition.data(), factors(to_momentum), steps(decay),
-                       bucket_.m.data(), bucket_.anchor.data(), !settings_.exchange_updates},
+    note(cuda::rejoin({pieces(), last_messages(), precondition_of_messages(), factors(to_momentum), steps(decay),
+                       bucket_.m.data(), bucket_.anchor.data()},
                       stream_));
 }
 

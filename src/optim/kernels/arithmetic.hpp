@@ -92,14 +92,21 @@ ONEBIT_HOST_DEVICE inline float stepped(float parameter, float step, float u) {
     return saturated(rounded::subtract(parameter, rounded::multiply(step, u)));
 }
 
-/// x over a preconditioner. A masked element's is 0; all others are normal numbers.
-ONEBIT_HOST_DEVICE inline float unweighted(float x, float precondition) {
-    return saturated(rounded::divide(x, precondition > FLT_MIN ? precondition : FLT_MIN));
+/// 0/1 Adam's local change after one more step, in units of momentum. A masked element's preconditioner is 0; all
+/// others are normal numbers.
+ONEBIT_HOST_DEVICE inline float drift_of_momentum(float g, float m, float precondition, float parameter, float anchor,
+                                                  const AdamBetas& betas, const AdamUpdate& update) {
+    const float u = preconditioned_direction(first_moment(g, m, betas), precondition, parameter, update);
+    const float divisor = precondition > FLT_MIN ? precondition : FLT_MIN;
+    return saturated(rounded::divide(rounded::subtract(stepped(parameter, update.lr, u), anchor), divisor));
 }
 
-/// 0/1 Adam's local change, in units of momentum; where the preconditioner is 1, of the update.
-ONEBIT_HOST_DEVICE inline float drift_of(float parameter, float anchor, float precondition) {
-    return unweighted(rounded::subtract(parameter, anchor), precondition);
+/// The same in units of the update.
+ONEBIT_HOST_DEVICE inline float drift_of_update(float g, float m, float precondition, float parameter, float anchor,
+                                                const AdamBetas& betas, const AdamUpdate& update) {
+    const float m_new = first_moment(weighted_gradient(g, precondition, betas), m, betas);
+    const float u = exchanged_direction(m_new, parameter, update);
+    return saturated(rounded::subtract(stepped(parameter, update.lr, u), anchor));
 }
 
 /// And the anchor that the ranks meet at.

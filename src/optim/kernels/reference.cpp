@@ -90,9 +90,9 @@ void drift(const float* gradients, float factor, const float* m, const float* pr
            const float* anchor, std::size_t count, const AdamBetas& betas, const AdamUpdate& update, bool of_momentum,
            float* out) {
     for (std::size_t i = 0; i < count; ++i) {
-        const float m_new = first_moment(rounded::multiply(gradients[i], factor), m[i], betas);
-        const float u = preconditioned_direction(m_new, precondition[i], parameters[i], update);
-        out[i] = drift_of(stepped(parameters[i], update.lr, u), anchor[i], of_momentum ? precondition[i] : 1.0F);
+        const float g = rounded::multiply(gradients[i], factor);
+        out[i] = of_momentum ? drift_of_momentum(g, m[i], precondition[i], parameters[i], anchor[i], betas, update)
+                             : drift_of_update(g, m[i], precondition[i], parameters[i], anchor[i], betas, update);
     }
 }
 
@@ -101,12 +101,6 @@ void rejoin(const float* average, const float* precondition, float decay, float*
     for (std::size_t i = 0; i < count; ++i) {
         anchor[i] = rejoined(anchor[i], average[i], precondition == nullptr ? 1.0F : precondition[i], decay);
         parameters[i] = anchor[i];
-    }
-}
-
-void unweigh(const float* average, float factor, const float* precondition, std::size_t count, float* out) {
-    for (std::size_t i = 0; i < count; ++i) {
-        out[i] = unweighted(rounded::multiply(factor, average[i]), precondition[i]);
     }
 }
 

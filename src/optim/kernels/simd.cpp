@@ -83,9 +83,6 @@ HWY_INLINE Vector clamp(Vector x, Vector bound) {
 HWY_INLINE Vector saturated(Vector x) {
     return clamp(x, set(FLT_MAX));
 }
-HWY_INLINE Vector unweighted(Vector x, Vector precondition) {
-    return saturated(hn::Div(x, greater(set(FLT_MIN), precondition)));
-}
 HWY_INLINE Vector stepped(Vector x, Vector step, Vector u) {
     return saturated(hn::Sub(x, hn::Mul(step, u)));
 }
@@ -255,13 +252,21 @@ void drift(const float* gradients, float factor, const float* m, const float* pr
     const Betas b(betas);
     const Update u(update);
     const Vector f = set(factor);
+    const Vector most = set(betas.most_weighted);
     const std::size_t done = for_each_vector(count, [&](std::size_t i) HWY_ATTR {
-        const Vector m_new = b.first_moment(hn::Mul(load(gradients + i), f), load(m + i));
+        const Vector g = hn::Mul(load(gradients + i), f);
         const Vector inverse = load(precondition + i);
         const Vector x = load(parameters + i);
-        const Vector x_new = stepped(x, u.lr, u.frozen_direction(m_new, inverse, x));
-        const Vector change = hn::Sub(x_new, load(anchor + i));
-        store(of_momentum ? unweighted(change, inverse) : saturated(change), out + i);
+        const Vector from = load(anchor + i);
+        if (of_momentum) {
+            const Vector m_new = b.first_moment(g, load(m + i));
+            const Vector x_new = stepped(x, u.lr, u.frozen_direction(m_new, inverse, x));
+            store(saturated(hn::Div(hn::Sub(x_new, from), greater(set(FLT_MIN), inverse))), out + i);
+        } else {
+            const Vector m_new = b.first_moment(clamp(hn::Mul(g, inverse), most), load(m + i));
+            const Vector x_new = stepped(x, u.lr, u.with_decay(hn::Mul(m_new, u.correct_m), x));
+            store(saturated(hn::Sub(x_new, from)), out + i);
+        }
     });
     reference_optim_kernels().drift(gradients + done, factor, m + done, precondition + done, parameters + done,
                                     anchor + done, count - done, betas, update, of_momentum, out + done);
@@ -280,14 +285,6 @@ void rejoin(const float* average, const float* precondition, float decay, float*
     });
     const float* const rest = precondition == nullptr ? nullptr : precondition + done;
     reference_optim_kernels().rejoin(average + done, rest, decay, anchor + done, parameters + done, count - done);
-}
-
-void unweigh(const float* average, float factor, const float* precondition, std::size_t count, float* out) {
-    const Vector f = set(factor);
-    const std::size_t done = for_each_vector(count, [&](std::size_t i) HWY_ATTR {
-        store(unweighted(hn::Mul(f, load(average + i)), load(precondition + i)), out + i);
-    });
-    reference_optim_kernels().unweigh(average + done, factor, precondition + done, count - done, out + done);
 }
 
 void multiply(const float* values, float factor, std::size_t count, float* out) {

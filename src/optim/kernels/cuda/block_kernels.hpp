@@ -113,16 +113,20 @@ ONEBIT_DEVICE void run(const Thread& thread, const StepAloneArguments& arguments
         return AloneElement{load_gradient(piece, i), m[i], precondition[i], piece.parameters[i],
                             drifts ? anchor[piece.offset + i] : 0.0F};
     };
+    const bool of_momentum = arguments.of_momentum;
     for_each_element(thread, piece, load, [&](unsigned i, const AloneElement& old) {
-        const float new_m = first_moment(rounded::multiply(gradient_of(piece, old.g), factor), old.m, betas);
-        const float u = preconditioned_direction(new_m, old.precondition, old.parameter, update);
-        const float parameter = stepped(old.parameter, update.lr, u);
+        const float g = rounded::multiply(gradient_of(piece, old.g), factor);
         if (drifts) {
-            drift[piece.offset + i] = drift_of(parameter, old.anchor, arguments.of_momentum ? old.precondition : 1.0F);
-        } else {
-            m[i] = new_m;
-            write_parameter(piece, i, parameter);
+            drift[piece.offset + i] =
+                of_momentum ? drift_of_momentum(g, old.m, old.precondition, old.parameter, old.anchor, betas, update)
+                            : drift_of_update(g, old.m, old.precondition, old.parameter, old.anchor, betas, update);
+            return;
         }
+        const float new_m = first_moment(of_momentum ? g : weighted_gradient(g, old.precondition, betas), old.m, betas);
+        const float u = of_momentum ? preconditioned_direction(new_m, old.precondition, old.parameter, update)
+                                    : exchanged_direction(new_m, old.parameter, update);
+        m[i] = new_m;
+        write_parameter(piece, i, stepped(old.parameter, update.lr, u));
     });
 }
 
@@ -153,20 +157,18 @@ ONEBIT_DEVICE void run(const Thread& thread, const RejoinArguments& arguments, S
     const float magnitude = scale_of(messages, piece);
     const float to_momentum = arguments.to_momentum[piece.tensor];
     const float decay = arguments.decays[piece.tensor];
-    const float* const precondition = arguments.precondition + piece.offset;
+    const bool exchanged = arguments.precondition == nullptr;
+    const float* const precondition = arguments.precondition; // plus an offset only where it is no NULL
     float* const m = arguments.m + piece.offset;
     float* const anchor = arguments.anchor + piece.offset;
     const auto load = [&](unsigned i) {
-        return RejoinElement{load_message(messages, piece, i), anchor[i], precondition[i]};
+        return RejoinElement{load_message(messages, piece, i), anchor[i],
+                             exchanged ? 1.0F : precondition[piece.offset + i]};
     };
     for_each_element(thread, piece, load, [&](unsigned i, const RejoinElement& old) {
         const float average = decoded(old.words, piece, i, magnitude);
-        const bool of_momentum = arguments.of_momentum;
-        const float met = rejoined(old.anchor, average, of_momentum ? old.precondition : 1.0F, decay);
-        if (to_momentum != 0) {
-            m[i] = of_momentum ? saturated_product(to_momentum, average)
-                               : unweighted(rounded::multiply(to_momentum, average), old.precondition);
-        }
+        const float met = rejoined(old.anchor, average, old.precondition, decay);
+        if (to_momentum != 0) m[i] = saturated_product(to_momentum, average);
         anchor[i] = met;
         write_parameter(piece, i, met);
     });

@@ -71,13 +71,6 @@ ONEBIT_DEVICE void run(const Thread& thread, const LookArguments& arguments, Scr
     if (first < kBlockElements) thread.lower(arguments.first, piece.offset + first);
 }
 
-/// A gradient in units of the update, where these are exchanged: element `at` of the block.
-ONEBIT_DEVICE inline float weighted(const EncodeGradientsArguments& arguments, const Block& block, unsigned at, float g,
-                                    const AdamBetas& betas, bool here) {
-    if (arguments.precondition == nullptr || !here) return g;
-    return weighted_gradient(g, arguments.precondition[block.begin() + at], betas);
-}
-
 template <typename Thread>
 ONEBIT_DEVICE void run(const Thread& thread, const EncodeGradientsArguments& arguments, Scratch& scratch) {
     const GradientSlice& own = arguments.slices[thread.row()];
@@ -85,6 +78,8 @@ ONEBIT_DEVICE void run(const Thread& thread, const EncodeGradientsArguments& arg
     const auto form = [&](const Block& block, const Share& share, float(&values)[kGroups]) {
         const onebit_group_t group = own.to.group;
         const bool blends = own.last != nullptr;
+        const float* const weights =
+            arguments.precondition != nullptr ? arguments.precondition + block.begin() : nullptr;
         std::uint32_t signs = 0;
         float last_scale = 0;
         if (blends) {
@@ -105,11 +100,10 @@ ONEBIT_DEVICE void run(const Thread& thread, const EncodeGradientsArguments& arg
             for (unsigned g = 0; g < kGroups; ++g) {
                 const bool here = has(piece, share, begin, g);
                 if (here && !is_within(words[g], arguments.limit)) first = std::min(first, share.at(g));
-                const float scaled = rounded::multiply(std::bit_cast<float>(words[g]), factor);
+                float value = rounded::multiply(std::bit_cast<float>(words[g]), factor);
+                if (weights != nullptr && here) value = weighted_gradient(value, weights[share.at(g)], betas);
                 const float before = bit_at(thread, signs, g) ? last_scale : -last_scale;
-                const float value =
-                    blends ? first_moment(weighted(arguments, block, share.at(g), scaled, betas, here), before, betas)
-                           : scaled;
+                if (blends) value = first_moment(value, before, betas);
                 words[g] = here ? std::bit_cast<std::uint32_t>(value) : words[g];
             }
         }

@@ -122,7 +122,7 @@ struct StepAloneArguments {
     float* m;                  ///< fused
     const float* anchor;       ///< fused; NULL: no drift is wanted
     float* drift;              ///< fused
-    bool of_momentum = true;   ///< what the drift is in units of; else of the update
+    bool of_momentum = true;   ///< what m and the drift are in units of; else of the update
 };
 
 struct DescendArguments {
@@ -131,16 +131,15 @@ struct DescendArguments {
     const float* steps; ///< by tensor; NULL: lr
 };
 
-/// rejoin by what a message says; m is that times a factor, or where that is in units of the update, unweigh of it.
+/// rejoin by what a message says; m is that times a factor.
 struct RejoinArguments {
     Pieces pieces;
     Messages messages;
-    const float* precondition; ///< fused
+    const float* precondition; ///< fused; NULL: 1
     const float* to_momentum;  ///< by tensor; 0: m stays as it is
     const float* decays;       ///< by tensor
     float* m;                  ///< fused
     float* anchor;             ///< fused
-    bool of_momentum = true;   ///< what the message is in units of
 };
 
 // ---- What steps are made of; all fused ----
