@@ -26,6 +26,7 @@ struct Options {
     std::uint64_t seed = 1;
     std::uint64_t steps = 0; ///< 0: the problem's own
     std::string freeze = "auto";
+    std::string compressed = "updates";
     int ranks = 4;
 };
 
@@ -48,6 +49,7 @@ onebit_optimizer_config_t config_of(const Options& options) {
     onebit_optimizer_config_t config = ONEBIT_OPTIMIZER_CONFIG_INIT(kind, options.lr);
     if (options.freeze == "never") config.freeze_step = ONEBIT_FREEZE_NEVER;
     if (options.freeze == "paper") config.freeze_step = ONEBIT_FREEZE_PAPER;
+    if (options.compressed == "momenta") config.compressed = ONEBIT_COMPRESSED_MOMENTA;
     if (std::isdigit(static_cast<unsigned char>(options.freeze[0])) != 0)
         config.freeze_step = std::stoull(options.freeze);
     return config;
@@ -128,6 +130,7 @@ int main(int argc, char** argv) {
     app.add_option("--seed", options.seed, "Of the problem, its start and its examples");
     app.add_option("--steps", options.steps, "Steps [the problem's own number]");
     app.add_option("--freeze", options.freeze, "auto, paper, never, or the last step before compression");
+    app.add_option("--compressed", options.compressed, "updates, or momenta as in the papers");
     CLI11_PARSE(app, argc, argv);
     try {
         return run(options);
