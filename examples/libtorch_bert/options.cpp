@@ -97,6 +97,9 @@ void add_compression_options(CLI::App& app, Options& options) {
         ->check(CLI::PositiveNumber);
     app.add_option("--local-steps", options.local_steps, "0/1 Adam: the longest interval of rounds")
         ->check(CLI::PositiveNumber);
+    app.add_option("--compressed", options.compressed, "What is compressed: momenta or updates, onebit's default")
+        ->transform(names<onebit_compressed_t>(
+            {{"momenta", ONEBIT_COMPRESSED_MOMENTA}, {"updates", ONEBIT_COMPRESSED_UPDATES}}));
     app.add_option("--scale", options.scale, "Of the signs: l1 or l2 [onebit's default]")
         ->default_str("")
         ->transform(names<onebit_scale_t>({{"l1", ONEBIT_SCALE_L1}, {"l2", ONEBIT_SCALE_L2}}));

@@ -53,8 +53,9 @@ struct Options {
     std::uint64_t variance_updates = 64; ///< more than the papers' 16: these trainings are short
     std::uint64_t local_step_scaler = 0;
     std::uint64_t local_steps = 16;
-    std::optional<onebit_scale_t> scale; // nothing: onebit's default
-    std::optional<onebit_group_t> group; // likewise
+    onebit_compressed_t compressed = ONEBIT_COMPRESSED_MOMENTA; // as in the papers, whose settings the arms vary
+    std::optional<onebit_scale_t> scale;                        // nothing: onebit's default
+    std::optional<onebit_group_t> group;                        // likewise
 
     std::uint64_t bucket_size = 0; // of exchanges that begin during the backward pass; 0: none does
 };

@@ -124,6 +124,7 @@ onebit::Optimizer make_optimizer(const onebit::Communicator& comm, const bert::O
     const bool freezes = options.arm.kind != ONEBIT_OPTIMIZER_ADAM && options.arm.kind != ONEBIT_OPTIMIZER_LAMB;
     if (freezes) config.freeze_step = options.freeze_step;
     config.lr_warmup_steps = bert::lr_warmup_steps(options);
+    config.compressed = options.compressed;
     config.scale = options.scale.value_or(config.scale);
     config.group = options.group.value_or(config.group);
     config.momentum_scaling = options.arm.momentum_scaling;
