@@ -5,6 +5,7 @@
 // isn't asked for is left at its default: that is what is tried here.
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <exception>
@@ -103,10 +104,15 @@ int run(const Options& options) {
     std::printf("{\"problem\": \"%s\", \"kind\": \"%s\", \"lr\": %g, \"seed\": %llu", options.problem.c_str(),
                 options.kind.c_str(), options.lr, static_cast<unsigned long long>(options.seed));
     if (!failure.empty()) {
+        std::ranges::replace(failure, '"', '\''); // as JSON wants it
         std::printf(", \"failure\": \"%s\"}\n", failure.c_str());
         return 0;
     }
     const hard::Loss loss = problem->loss(outcome.parameters);
+    if (!std::isfinite(loss.value)) {
+        std::printf(", \"failure\": \"the loss is not finite\"}\n");
+        return 0;
+    }
     const onebit_optimizer_info_t& info = outcome.info;
     std::printf(
         ", \"loss\": %.6g, \"accuracy\": %.4f, \"freeze_step\": %llu, \"waits_for\": %d, \"tensor\": %u, "
@@ -123,14 +129,18 @@ int run(const Options& options) {
 int main(int argc, char** argv) {
     Options options;
     CLI::App app("Trains on a hard problem with four ranks in one process");
-    app.add_option("--problem", options.problem, "quadratic, logistic or digits");
-    app.add_option("--kind", options.kind, "adam, onebit_adam, lamb, onebit_lamb or zero_one");
+    app.add_option("--problem", options.problem, "quadratic, logistic or digits")
+        ->check(CLI::IsMember({"quadratic", "logistic", "digits"}));
+    app.add_option("--kind", options.kind, "adam, onebit_adam, lamb, onebit_lamb or zero_one")
+        ->check(CLI::IsMember({"adam", "onebit_adam", "lamb", "onebit_lamb", "zero_one"}));
     app.add_option("--digits", options.digits, "File of digits: 64 pixels and a label a line");
     app.add_option("--lr", options.lr, "Highest learning rate");
     app.add_option("--seed", options.seed, "Of the problem, its start and its examples");
     app.add_option("--steps", options.steps, "Steps [the problem's own number]");
-    app.add_option("--freeze", options.freeze, "auto, paper, never, or the last step before compression");
-    app.add_option("--compressed", options.compressed, "updates, or momenta as in the papers");
+    app.add_option("--freeze", options.freeze, "auto, paper, never, or the last step before compression")
+        ->check(CLI::IsMember({"auto", "paper", "never"}) | CLI::PositiveNumber);
+    app.add_option("--compressed", options.compressed, "updates, or momenta as in the papers")
+        ->check(CLI::IsMember({"updates", "momenta"}));
     CLI11_PARSE(app, argc, argv);
     try {
         return run(options);

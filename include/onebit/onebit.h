@@ -484,9 +484,9 @@ typedef struct onebit_optimizer_opaque* onebit_optimizer_t;
 
 typedef enum onebit_optimizer_kind ONEBIT_ENUM_INT {
     ONEBIT_OPTIMIZER_ADAM = 0,         /* AdamW: gradients averaged exactly, every step */
-    ONEBIT_OPTIMIZER_ONEBIT_ADAM = 1,  /* the same until the freeze, compressed momentum then [1-bit Adam, alg. 1] */
+    ONEBIT_OPTIMIZER_ONEBIT_ADAM = 1,  /* the same until the freeze, compressed then [1-bit Adam, alg. 1] */
     ONEBIT_OPTIMIZER_LAMB = 2,         /* gradients averaged exactly, every step; one trust ratio per tensor [LAMB] */
-    ONEBIT_OPTIMIZER_ONEBIT_LAMB = 3,  /* the same until the freeze, compressed momentum then [1-bit LAMB, alg. 1] */
+    ONEBIT_OPTIMIZER_ONEBIT_LAMB = 3,  /* the same until the freeze, compressed then [1-bit LAMB, alg. 1] */
     ONEBIT_OPTIMIZER_ZERO_ONE_ADAM = 4 /* rarer and rarer exact rounds, compressed ones between them; after the freeze
                                           rarer and rarer rounds at all [0/1 Adam, alg. 1] */
 } onebit_optimizer_kind_t;
@@ -592,23 +592,24 @@ typedef struct onebit_optimizer_config {
     onebit_group_t group;
     double min_trust, max_trust; /* LAMB: bounds of a tensor's trust ratio, 0 <= min <= max */
     double trust_beta;           /* 1-bit LAMB: of the trust ratio's running mean, in [0, 1) */
-    int momentum_scaling;        /* 1-bit LAMB: 1: momenta are brought to one magnitude before they share a
-                                    message; 0: as they are (to see what it is good for) */
-    onebit_memory_t memory;      /* where parameters, gradients and copies lie; the same on every rank. In a GPU's, over
-                                    NCCL, not with bucket_size: UNSUPPORTED */
-    uint64_t variance_updates;   /* 0/1 Adam: exact rounds before their interval doubles (kappa), >= 1; with
-                                    ONEBIT_FREEZE_AUTO it doesn't double */
-    uint64_t local_step_scaler;  /* 0/1 Adam: steps after the freeze before the interval of rounds doubles, >= 1 */
-    uint64_t local_steps;        /* 0/1 Adam: the longest interval of rounds, >= 1 */
-    uint64_t bucket_size;        /* 0: all tensors are exchanged together, by step; else in buckets of about so many
-                                    elements, whole tensors, which onebit_optimizer_grad_ready can begin with: where
-                                    the network takes longer than the encoder, as a slow one does */
-    void* stream;           /* ONEBIT_MEMORY_CUDA: the cudaStream_t, this rank's own, that the optimizer's work goes
-                               into, NULL: the default stream of the device that is current when the optimizer is
-                               created. It outlives the optimizer */
-    uint64_t freeze_window; /* ONEBIT_FREEZE_AUTO: steps, 1 to 1000000; in effect a multiple of a 16th of it */
-    double freeze_band;     /* ONEBIT_FREEZE_AUTO: in (0, 1): how much a norm may change in a window */
-    onebit_compressed_t compressed; /* 1-bit Adam; the other kinds compress what their papers say */
+    int momentum_scaling; /* 1-bit LAMB that compresses momenta: 1: these are brought to one magnitude before they share
+                             a message; 0: as they are (to see what it is good for) */
+    onebit_memory_t memory;     /* where parameters, gradients and copies lie; the same on every rank. In a GPU's, over
+                                   NCCL, not with bucket_size: UNSUPPORTED */
+    uint64_t variance_updates;  /* 0/1 Adam: exact rounds before their interval doubles (kappa), >= 1; with
+                                   ONEBIT_FREEZE_AUTO it doesn't double */
+    uint64_t local_step_scaler; /* 0/1 Adam: steps after the freeze before the interval of rounds doubles, >= 1 */
+    uint64_t local_steps;       /* 0/1 Adam: the longest interval of rounds, >= 1 */
+    uint64_t bucket_size;       /* 0: all tensors are exchanged together, by step; else in buckets of about so many
+                                   elements, whole tensors, which onebit_optimizer_grad_ready can begin with: where
+                                   the network takes longer than the encoder, as a slow one does */
+    void* stream;               /* ONEBIT_MEMORY_CUDA: the cudaStream_t, this rank's own, that the optimizer's work goes
+                                   into, NULL: the default stream of the device that is current when the optimizer is
+                                   created. It outlives the optimizer */
+    uint64_t freeze_window;     /* ONEBIT_FREEZE_AUTO: steps, at most 1000000, rounded up to a multiple of
+                                   floor(freeze_window / 16) where that is more than 1; 0: 256 */
+    double freeze_band;         /* ONEBIT_FREEZE_AUTO: how much a norm may change in a window, in (0, 1); 0: 0.9 */
+    onebit_compressed_t compressed; /* kinds that freeze: what they compress after the freeze */
     uint32_t reserved;              /* 0 */
 } onebit_optimizer_config_t;
 
@@ -617,7 +618,7 @@ typedef struct onebit_optimizer_config {
     {                                                                                                              \
         sizeof(onebit_optimizer_config_t), ONEBIT_OPTIMIZER_CONFIG_VERSION, (kind_), (lr_), 0.9, 0.999, 1e-8, 0.0, \
             NULL, 0, 1, 0, 0.0, ONEBIT_FREEZE_AUTO, 0, ONEBIT_SCALE_L2, ONEBIT_GROUP_BLOCK, 0.01, 10.0, 0.9, 1,    \
-            ONEBIT_MEMORY_HOST, 16, 32768, 16, 0, NULL, 256, 0.9, ONEBIT_COMPRESSED_UPDATES, 0                     \
+            ONEBIT_MEMORY_HOST, 16, 32768, 16, 0, NULL, 0, 0.0, ONEBIT_COMPRESSED_UPDATES, 0                       \
     }
 
 /* The same as a function. INVALID_ARGUMENT, as for onebit_comm_info_init. */
@@ -725,8 +726,9 @@ ONEBIT_API onebit_status_t onebit_optimizer_reset_error(onebit_optimizer_t optim
  * taken over, errors are spread so that what is still to be delivered, the mean of the worker errors plus the server
  * errors, stays the same to rounding; ranks that 0/1 Adam has let drift apart meet at their mean.
  * The optimizer must be of the same kind, over tensors of the same counts in the same groups, with the same
- * bucket_size (or one that cuts the same buckets; more than 1024 ranks cut small ones otherwise). Collective; block;
- * transactional. INVALID_ARGUMENT, INVALID_HANDLE, BUSY, OUT_OF_MEMORY, IO, BAD_STATE, MISMATCH, TRANSPORT, TIMEOUT. */
+ * config.compressed, once the saved one is frozen, and the same bucket_size (or one that cuts the same buckets; more
+ * than 1024 ranks cut small ones otherwise). Collective; block; transactional. INVALID_ARGUMENT, INVALID_HANDLE, BUSY,
+ * OUT_OF_MEMORY, IO, BAD_STATE, MISMATCH, TRANSPORT, TIMEOUT. */
 ONEBIT_API onebit_status_t onebit_optimizer_save(onebit_optimizer_t optimizer, const char* prefix) ONEBIT_NOEXCEPT;
 ONEBIT_API onebit_status_t onebit_optimizer_load(onebit_optimizer_t optimizer, const char* prefix) ONEBIT_NOEXCEPT;
 
@@ -757,7 +759,8 @@ typedef struct onebit_optimizer_info {
                                          window, PAPER after each step */
     uint32_t freeze_tensor;           /* WAIT_VARIANCE, _PARAMETERS: the number of the tensor that is furthest from
                                          having settled; with ONEBIT_FREEZE_PAPER, which looks at the sum, 0 */
-    double freeze_ratio;              /* and its norm over what that was a window ago; 0 where there was none */
+    double freeze_ratio; /* and that variance, or squared norm, over what it was a window ago; 0 where there
+                            was none */
 } onebit_optimizer_info_t;
 
 #define ONEBIT_OPTIMIZER_INFO_VERSION 1

@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <bit>
+#include <cfloat>
 #include <cmath>
 
+#include "core/hash.hpp"
 #include "core/partition.hpp"
 
 namespace onebit {
@@ -27,10 +29,10 @@ class SettledNorms final : public FreezeRule {
   public:
     SettledNorms(const onebit_optimizer_config_t& config, double beta2, std::size_t num_groups,
                  std::size_t num_quantities)
-        : FreezeRule(stride_of(config) * looks_of(config), config.lr_warmup_steps, config.freeze_band,
-                     num_groups + 1 + num_quantities * (1 + looks_of(config))),
+        : FreezeRule(ONEBIT_FREEZE_AUTO, stride_of(config) * looks_of(config), config.lr_warmup_steps,
+                     config.freeze_band, num_groups + 1 + num_quantities * (1 + looks_of(config))),
           stride_(stride_of(config)),
-          first_step_(std::max({memory_of(beta2), 2 * window(), config.lr_warmup_steps})),
+          first_step_(std::max({filling_of(config, beta2), 2 * window(), config.lr_warmup_steps})),
           num_groups_(num_groups),
           num_quantities_(num_quantities) {}
 
@@ -45,14 +47,19 @@ class SettledNorms final : public FreezeRule {
     static std::uint64_t looks_of(const onebit_optimizer_config_t& config) {
         return ceil_divide(config.freeze_window, stride_of(config));
     }
+    /// Steps until v, as updates use it, is what it is going to be: not corrected, it lacks exp(-3) then.
+    static std::uint64_t filling_of(const onebit_optimizer_config_t& config, double beta2) {
+        return memory_of(beta2) * (config.bias_correction != 0 ? 1 : 3);
+    }
+
     std::uint64_t looks() const { return window() / stride_; }
     // What it remembers.
-    std::span<double> highest_rates() { return std::span(history()).first(num_groups_); }
-    double& last_rise() { return history()[num_groups_]; } ///< the last step that brought a new highest rate
-    double& looks_in_band(std::size_t q) { return history()[num_groups_ + 1 + q]; } ///< up to now, without a break
+    std::span<double> highest_rates() { return memory().first(num_groups_); }
+    double& last_rise() { return memory()[num_groups_]; } ///< the last step that brought a new highest rate
+    double& looks_in_band(std::size_t q) { return memory()[num_groups_ + 1 + q]; } ///< up to now, without a break
     double& norm_at(std::uint64_t step, std::size_t q) { ///< of that step, or of a window before until it is replaced
         const std::uint64_t slot = step / stride_ % looks();
-        return history()[num_groups_ + 1 + num_quantities_ * (1 + slot) + q];
+        return memory()[num_groups_ + 1 + num_quantities_ * (1 + slot) + q];
     }
 
     void note_rates(std::uint64_t step, std::span<const double> rates);
@@ -66,6 +73,7 @@ class SettledNorms final : public FreezeRule {
 
 bool SettledNorms::observe(std::uint64_t step, std::span<const double> rates,
                            std::span<const FreezeQuantity> quantities) {
+    recognise_memory();
     note_rates(step, rates);
     FreezeWait wait = note_norms(step, quantities);
     if (step < first_step_) {
@@ -87,16 +95,17 @@ void SettledNorms::note_rates(std::uint64_t step, std::span<const double> rates)
 
 /// The norm that is furthest from having settled, if any has not.
 FreezeWait SettledNorms::note_norms(std::uint64_t step, std::span<const FreezeQuantity> quantities) {
-    FreezeWait furthest;
+    FreezeWait furthest = {.what = ONEBIT_FREEZE_WAIT_NONE};
     double fewest_looks = static_cast<double>(looks());
     double furthest_off = 0;
     for (std::size_t q = 0; q < num_quantities_; ++q) {
-        const double now = quantities[q].norm * quantities[q].correction;
+        const double now = std::min(quantities[q].norm * quantities[q].correction, DBL_MAX);
         double& norm = norm_at(step, q);
         const double before = norm;
         norm = now;
         double ratio = 0;
-        if (step > window()) ratio = before > 0 ? now / before : now > 0 ? 0 : 1; // nothing has come: nothing to settle
+        if (step > window() && before > 0) ratio = now / before;
+        if (step > window() && before == 0 && now == 0) ratio = 1; // nothing has come: nothing to settle
         double& looks_so_far = looks_in_band(q);
         looks_so_far = in_band(ratio) ? looks_so_far + 1 : 0;
         const double off = ratio > 0 ? std::abs(std::log(ratio)) : HUGE_VAL;
@@ -115,22 +124,37 @@ FreezeWait SettledNorms::note_norms(std::uint64_t step, std::span<const FreezeQu
 class NormRatio final : public FreezeRule {
   public:
     NormRatio(double beta2, std::uint64_t lr_warmup_steps)
-        : FreezeRule(memory_of(beta2), lr_warmup_steps, 0.96, memory_of(beta2)) {}
+        : FreezeRule(ONEBIT_FREEZE_PAPER, memory_of(beta2), lr_warmup_steps, 0.96, memory_of(beta2)) {}
 
     bool looks_at(std::uint64_t) const override { return true; }
     bool observe(std::uint64_t step, std::span<const double>, std::span<const FreezeQuantity> quantities) override {
+        recognise_memory();
         double sum = 0;
         for (const FreezeQuantity& q : quantities) sum += q.what == ONEBIT_FREEZE_WAIT_VARIANCE ? q.norm : 0;
-        double& norm = history()[step % window()];
+        double& norm = memory()[step % window()];
         const double before = norm;
         norm = sum;
         const double ratio = step > window() && before > 0 ? sum / before : 0;
-        waits({ONEBIT_FREEZE_WAIT_VARIANCE, quantities.front().tensor, ratio});
-        return step >= lr_warmup_steps() && in_band(ratio);
+        const bool may_end = step > window() && step >= lr_warmup_steps();
+        waits({may_end ? ONEBIT_FREEZE_WAIT_VARIANCE : ONEBIT_FREEZE_WAIT_STEPS, 0, ratio});
+        return may_end && in_band(ratio);
     }
 };
 
 } // namespace
+
+FreezeRule::FreezeRule(std::uint64_t kind, std::uint64_t window, std::uint64_t lr_warmup_steps, double band,
+                       std::size_t numbers)
+    : window_(window), lr_warmup_steps_(lr_warmup_steps), band_(band), history_(1 + numbers) {
+    const std::uint64_t settings[] = {kind, window, std::bit_cast<std::uint64_t>(band), numbers};
+    mark_ = static_cast<double>(1 + (hash_bytes(settings, sizeof(settings)) >> 12)); // exact, and not 0
+}
+
+void FreezeRule::recognise_memory() {
+    if (history_.front() == mark_) return;
+    std::ranges::fill(history_, 0);
+    history_.front() = mark_;
+}
 
 bool FreezeRule::is_overdue(std::uint64_t step) const {
     if (step <= lr_warmup_steps_) return false;
@@ -148,7 +172,7 @@ std::unique_ptr<FreezeRule> make_freeze_rule(const onebit_optimizer_config_t& co
 }
 
 std::size_t longest_freeze_history(std::size_t num_groups, std::size_t num_quantities) {
-    return std::max<std::size_t>(kLongestMemory, num_groups + 1 + num_quantities * (1 + 2 * kLooks));
+    return 1 + std::max<std::size_t>(kLongestMemory, num_groups + 1 + num_quantities * (1 + 2 * kLooks));
 }
 
 } // namespace onebit

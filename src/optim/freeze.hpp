@@ -22,7 +22,7 @@ struct FreezeQuantity {
 
 /// What keeps a warm-up from ending.
 struct FreezeWait {
-    onebit_freeze_wait_t what = ONEBIT_FREEZE_WAIT_NONE;
+    onebit_freeze_wait_t what = ONEBIT_FREEZE_WAIT_STEPS;
     std::size_t tensor = 0; ///< whose norm has not settled
     double ratio = 0;       ///< that norm over the one a window ago; 0 where there was none
 };
@@ -45,12 +45,19 @@ class FreezeRule {
     /// Whether a freeze that hasn't come is to be reported after this step: 10 windows after the learning rate's
     /// warm-up, and each time that as many steps again have passed as before.
     bool is_overdue(std::uint64_t step) const;
-    /// All that it remembers. Zeros, as at the start, are a state that it can go on from.
+    /// All that it remembers: zeros at the start. That of a rule with other settings is forgotten at the next look.
     std::vector<double>& history() { return history_; }
+    /// After a load.
+    void forget_wait() { wait_ = {}; }
 
   protected:
-    FreezeRule(std::uint64_t window, std::uint64_t lr_warmup_steps, double band, std::size_t history)
-        : window_(window), lr_warmup_steps_(lr_warmup_steps), band_(band), history_(history) {}
+    /// `numbers`: of what it remembers.
+    FreezeRule(std::uint64_t kind, std::uint64_t window, std::uint64_t lr_warmup_steps, double band,
+               std::size_t numbers);
+
+    /// Before anything else in a look: makes sure that the memory is this rule's own.
+    void recognise_memory();
+    std::span<double> memory() { return std::span(history_).subspan(1); }
 
     std::uint64_t window() const { return window_; }
     std::uint64_t lr_warmup_steps() const { return lr_warmup_steps_; }
@@ -61,7 +68,8 @@ class FreezeRule {
     std::uint64_t window_;
     std::uint64_t lr_warmup_steps_;
     double band_;
-    std::vector<double> history_;
+    double mark_;                 ///< a number that tells rules and settings apart
+    std::vector<double> history_; ///< the mark, and what the rule remembers
     FreezeWait wait_;
 };
 

@@ -45,7 +45,6 @@ FusedOptimizer::~FusedOptimizer() {
 
 Status FusedOptimizer::prepare(Communicator& communicator, bool keep_results) {
     by_group_.exchange_updates = exchanges_updates();
-    in_updates_ = exchanges_updates() ? 1 : 0;
     for (std::size_t g = 0; g < settings_.groups.size(); ++g) {
         by_group_.betas[g].most_weighted = most_weighted(settings_.groups[g], communicator.size());
     }
@@ -183,11 +182,11 @@ void FusedOptimizer::look_at_norms() {
 void FusedOptimizer::add_variances(const Bucket& bucket) {
     const std::size_t first_quantity = quantities_.size();
     for (const Tensor* tensor : bucket.layout.tensors()) {
-        const AdamUpdate update = update_of(group_of(*tensor), config().bias_correction != 0, steps_, exact_rounds_);
+        const AdamUpdate update = update_of(group_of(*tensor), true, steps_, exact_rounds_);
         quantities_.push_back({.tensor = tensor->number, .correction = double{update.correct_v}});
     }
     std::size_t i = 0;
-    bucket.passes->read(bucket.v, [&](std::size_t first, std::span<const float> part) {
+    const auto add = [&](std::size_t first, std::span<const float> part) {
         while (!part.empty()) {
             const Segment here = bucket.layout.whole_tensor(i).within(first, part.size());
             double& norm = quantities_[first_quantity + i].norm;
@@ -196,7 +195,8 @@ void FusedOptimizer::add_variances(const Bucket& bucket) {
             part = part.subspan(here.count);
             if (!part.empty()) ++i;
         }
-    });
+    };
+    bucket.passes->read(bucket.v, std::ref(add)); // a step allocates nothing
 }
 
 /// That it is frozen, or what it waits for: a training that never compresses looks like any other.

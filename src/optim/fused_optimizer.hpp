@@ -216,6 +216,7 @@ class FusedOptimizer : public Optimizer {
     void visit_all_numbers(NumberVisitor& visitor);
     std::vector<std::uint64_t> all_numbers();
     bool set_all_numbers(const std::vector<std::uint64_t>& numbers);
+    std::uint32_t frozen_as() const { return exchanges_updates() ? 2 : 1; } ///< Identity::frozen, once it is
     Identity identity() const;
     ExpectedFile expected_file();
     Status pack(const SaveMark& mark, std::vector<std::byte>* bytes);
@@ -257,7 +258,6 @@ class FusedOptimizer : public Optimizer {
     std::uint64_t freeze_step_ = 0;      ///< T_w; 0 while warming up
     std::uint64_t freeze_requested_ = 0; ///< 1: the next step is the first one after the freeze
     std::uint64_t masked_ = 0;
-    std::uint64_t in_updates_ = 0; ///< 1: once frozen, m and the errors are in units of the update
     std::uint64_t warmup_bytes_sent_ = 0;
     double grad_norm_ = 0;
 };

@@ -116,8 +116,8 @@ bool FusedOptimizer::set_all_numbers(const std::vector<std::uint64_t>& numbers) 
 }
 
 void FusedOptimizer::visit_all_numbers(NumberVisitor& visitor) {
-    for (std::uint64_t* number : {&steps_, &skipped_, &exact_rounds_, &compressed_rounds_, &freeze_step_,
-                                  &freeze_requested_, &masked_, &in_updates_}) {
+    for (std::uint64_t* number :
+         {&steps_, &skipped_, &exact_rounds_, &compressed_rounds_, &freeze_step_, &freeze_requested_, &masked_}) {
         visitor.visit(*number);
     }
     visitor.visit(grad_norm_);
@@ -137,7 +137,7 @@ Identity FusedOptimizer::identity() const {
     }
     for (const Bucket& bucket : buckets_) shape.push_back(bucket.layout.count());
     shape.push_back(settings_.groups.size());
-    return {static_cast<std::uint32_t>(config().kind), frozen() ? 1U : 0U,
+    return {static_cast<std::uint32_t>(config().kind), frozen() ? frozen_as() : 0U,
             tensors_.back().offset + tensors_.back().count,
             hash_bytes(shape.data(), shape.size() * sizeof(std::uint64_t))};
 }
@@ -275,11 +275,12 @@ Status FusedOptimizer::load(const char* prefix) {
     return agreed;
 }
 
-/// What this optimizer's own file would be like, but that a history of variances may have any length.
+/// What this optimizer's own file would be like, but that the history of norms may be that of another rule.
 ExpectedFile FusedOptimizer::expected_file() {
     const std::size_t history = freeze_rule_ != nullptr ? freeze_rule_->history().size() : 0;
     const std::size_t others = all_numbers().size() - history;
-    return {identity(), others, others + longest_freeze_history(settings_.groups.size(), 2 * tensors_.size()),
+    return {identity(), frozen_as(), others,
+            others + longest_freeze_history(settings_.groups.size(), 2 * tensors_.size()),
             [this](bool frozen, std::uint32_t rank, std::uint32_t ranks) { return rows_of(frozen, rank, ranks); }};
 }
 
@@ -317,7 +318,7 @@ Status FusedOptimizer::make_room_for(LoadedOptimizer& loaded, Masks* masks) {
 /// On the host nothing here needs memory: it can't fail any more.
 Status FusedOptimizer::restore(LoadedOptimizer& save, Masks masks) {
     (void)set_all_numbers(save.numbers); // as many as check_loaded has seen
-    in_updates_ = exchanges_updates() ? 1 : 0;
+    if (freeze_rule_ != nullptr) freeze_rule_->forget_wait();
     for (std::uint32_t b = 0; b < buckets_.size(); ++b) {
         Bucket& bucket = buckets_[b];
         const auto take = [&](ArrayName name) {

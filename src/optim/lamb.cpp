@@ -69,11 +69,12 @@ Status Lamb::check_numbers() const {
                         "number of trust ratios", layer.trust_updates));
         ONEBIT_RETURN_IF_ERROR(
             check(frozen() ? check_lr("", layer.trust).ok() : layer.trust == 1, "trust ratio", layer.trust));
-        const bool scales = frozen() ? layer.momentum_scale >= kLeastScale && layer.momentum_scale <= kMostScale
-                                     : layer.momentum_scale == 1;
+        const bool has_factors = frozen() && !exchanges_updates();
+        const bool scales = has_factors ? layer.momentum_scale >= kLeastScale && layer.momentum_scale <= kMostScale
+                                        : layer.momentum_scale == 1;
         ONEBIT_RETURN_IF_ERROR(check(scales, "scale of a momentum", layer.momentum_scale));
-        const bool corrects = frozen() ? layer.correction >= kLeastCorrection && layer.correction <= kMostCorrection
-                                       : layer.correction == 1;
+        const bool corrects = has_factors ? layer.correction >= kLeastCorrection && layer.correction <= kMostCorrection
+                                          : layer.correction == 1;
         ONEBIT_RETURN_IF_ERROR(check(corrects, "correction of a trust ratio", layer.correction));
     }
     return {};

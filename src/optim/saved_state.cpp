@@ -69,10 +69,15 @@ Status check_header(const Header& header, const ExpectedFile& expected) {
         return Status::error(ONEBIT_ERROR_BAD_STATE,
                              "the saved optimizer has tensors of other counts, in other groups or in other buckets");
     }
+    if ((its.frozen == 1 || its.frozen == 2) && its.frozen != expected.frozen_as) {
+        return Status::error(ONEBIT_ERROR_BAD_STATE,
+                             "the saved optimizer is frozen and compresses %s: config.compressed must say so, too",
+                             its.frozen == 1 ? "momenta" : "updates");
+    }
     if (header.numbers < expected.least_numbers || header.numbers > expected.most_numbers) {
         return differs("another set of numbers:", header.numbers, expected.least_numbers);
     }
-    if (its.frozen > 1 || header.reserved != 0 || header.head.save == 0) {
+    if (its.frozen > 2 || header.reserved != 0 || header.head.save == 0) {
         return Status::error(ONEBIT_ERROR_BAD_STATE, "impossible: frozen %u, reserved word %u, save %llu", its.frozen,
                              header.reserved, static_cast<unsigned long long>(header.head.save));
     }

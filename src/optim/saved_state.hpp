@@ -75,7 +75,7 @@ struct SavedArray {
 /// What tells whether a state fits an optimizer; all files of a save agree.
 struct Identity {
     std::uint32_t kind = 0;
-    std::uint32_t frozen = 0;
+    std::uint32_t frozen = 0; ///< 1: and compresses momenta, 2: updates
     std::uint64_t count = 0;
     std::uint64_t shape = 0; ///< hash of the tensors' counts, groups and buckets
     bool operator==(const Identity&) const = default;
@@ -94,7 +94,8 @@ struct SavedOptimizer {
 
 /// What a file must be like to fit an optimizer: known before anything but its head is read.
 struct ExpectedFile {
-    Identity identity; ///< frozen or not: as the file says
+    Identity identity;           ///< frozen or not: as the file says
+    std::uint32_t frozen_as = 1; ///< what identity.frozen is, if it isn't 0
     std::size_t least_numbers = 0;
     std::size_t most_numbers = 0;
     /// The arrays that a rank of so many saves.

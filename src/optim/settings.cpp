@@ -16,6 +16,9 @@
 namespace onebit {
 namespace {
 
+// What 0 stands for, and the most steps.
+constexpr std::uint64_t kFreezeWindow = 256;
+constexpr double kFreezeBand = 0.9;
 constexpr std::uint64_t kMostFreezeWindow = 1000000;
 
 Status out_of_range(const std::string& member, double value, const char* range) {
@@ -107,16 +110,19 @@ Status check_config(const onebit_optimizer_config_t& config) {
             ONEBIT_ERROR_INVALID_ARGUMENT,
             "config.freeze_step: given to a kind that doesn't freeze (leave it at ONEBIT_FREEZE_AUTO)");
     }
-    if (config.freeze_window < 1 || config.freeze_window > kMostFreezeWindow) {
-        return out_of_range("config.freeze_window", static_cast<double>(config.freeze_window), "in [1, 1000000]");
+    if (config.freeze_window > kMostFreezeWindow) {
+        return out_of_range("config.freeze_window", static_cast<double>(config.freeze_window), "at most 1000000");
     }
-    if (!(config.freeze_band > 0 && config.freeze_band < 1)) {
-        return out_of_range("config.freeze_band", config.freeze_band, "in (0, 1)");
+    if (!(config.freeze_band >= 0 && config.freeze_band < 1)) {
+        return out_of_range("config.freeze_band", config.freeze_band, "in [0, 1)");
     }
     if (config.compressed != ONEBIT_COMPRESSED_UPDATES && config.compressed != ONEBIT_COMPRESSED_MOMENTA) {
         return out_of_range("config.compressed", config.compressed, "one of its constants");
     }
-    if (config.reserved != 0) return out_of_range("config.reserved", config.reserved, "0");
+    if (config.reserved != 0) {
+        return Status::error(ONEBIT_ERROR_UNSUPPORTED, "config.reserved: %u is not 0: it needs a later version",
+                             config.reserved);
+    }
     if (!at_least_zero(config.min_trust)) return out_of_range("config.min_trust", config.min_trust, "a float >= 0");
     if (!(config.max_trust >= config.min_trust && std::isfinite(static_cast<float>(config.max_trust)))) {
         return out_of_range("config.max_trust", config.max_trust, "a float >= min_trust");
@@ -202,6 +208,8 @@ Status read_settings(const onebit_optimizer_config_t* caller, const Transport& t
     ONEBIT_RETURN_IF_ERROR(read_struct("config", caller, &config));
     ONEBIT_RETURN_IF_ERROR(check_config(config));
     ONEBIT_RETURN_IF_ERROR(read_groups(config, &settings->groups));
+    if (config.freeze_window == 0) config.freeze_window = kFreezeWindow;
+    if (config.freeze_band == 0) config.freeze_band = kFreezeBand;
     settings->config = config;
     settings->config.groups = nullptr; // the caller's
     ONEBIT_RETURN_IF_ERROR(check_memory(config, transport));

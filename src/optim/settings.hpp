@@ -34,7 +34,8 @@ struct Settings {
 };
 
 AdamBetas betas_of(const onebit_param_group_t& group);
-/// The largest g / D that a rank's g can have had before the freeze: alone it has made v (1 - beta2) (g / ranks)^2.
+/// The largest g / D that a rank's g can have had in the warm-up's last step: alone it has made v (1 - beta2)
+/// (g / ranks)^2.
 float most_weighted(const onebit_param_group_t& group, int ranks);
 /// In a step in which m has been updated `m_updates` times and v `v_updates` times.
 AdamUpdate update_of(const onebit_param_group_t& group, bool bias_correction, std::uint64_t m_updates,

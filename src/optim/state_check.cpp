@@ -128,9 +128,6 @@ Status FusedOptimizer::check_all_numbers(bool saved_frozen) {
     const bool may_freeze = settings_.compresses() && steps_ > 0 && !frozen();
     ONEBIT_RETURN_IF_ERROR(check_state(freeze_requested_ <= (may_freeze ? 1U : 0U), "freeze flag", freeze_requested_));
     ONEBIT_RETURN_IF_ERROR(check_state(settings_.compresses() || !frozen(), "freeze step", freeze_step_));
-    const std::uint64_t own_units = exchanges_updates() ? 1 : 0;
-    ONEBIT_RETURN_IF_ERROR(check_state(in_updates_ == own_units || (!saved_frozen && in_updates_ <= 1),
-                                       "choice of config.compressed (1: updates, 0: momenta)", in_updates_));
     // 0/1 Adam alone has steps without a round, and compressed ones before the freeze.
     const bool zero_one = config().kind == ONEBIT_OPTIMIZER_ZERO_ONE_ADAM;
     const std::uint64_t rounds = exact_rounds_ + compressed_rounds_;

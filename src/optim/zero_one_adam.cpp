@@ -55,10 +55,17 @@ void ZeroOneAdam::move_on_schedule(Round round) {
         s.local_interval = std::min(2 * s.local_interval, config().local_steps);
     } else if (round == Round::kExact) {
         ++s.exact_rounds;
-        if (++s.rounds_of_interval < config().variance_updates || config().freeze_step == ONEBIT_FREEZE_AUTO) return;
+        if (stays_exact() || ++s.rounds_of_interval < config().variance_updates) return;
         s.rounds_of_interval = 0;
         s.exact_interval *= 2;
     }
+}
+
+void ZeroOneAdam::loaded() {
+    mask_is_old_ = true;
+    if (frozen() || !stays_exact()) return;
+    schedule_.exact_interval = 1; // the saved one may have had another rule
+    schedule_.rounds_of_interval = 0;
 }
 
 void ZeroOneAdam::visit_numbers(NumberVisitor& visitor) {

@@ -47,8 +47,10 @@ class ZeroOneAdam final : public FusedOptimizer {
     void finish_step(Round round) override;
     void visit_numbers(NumberVisitor& visitor) override;
     Status check_numbers() const override;
-    void loaded() override { mask_is_old_ = true; }
+    void loaded() override;
 
+    /// Until the freeze: whose rule wants a variance that fills up.
+    bool stays_exact() const { return config().freeze_step == ONEBIT_FREEZE_AUTO; }
     Round local_round() const { return t() % schedule_.local_interval == 0 ? Round::kCompressed : Round::kLocal; }
     void move_on_schedule(Round round);
     void rejoin(Bucket& bucket);

@@ -117,7 +117,7 @@ static void check_optimizer_macros(void) {
     check(config.weight_decay == 0.0 && config.bias_correction == 1 && config.threads == 0, "optimizer config: decay");
     check(config.groups == NULL && config.num_groups == 0 && config.max_grad_norm == 0.0, "optimizer config: groups");
     check(config.freeze_step == ONEBIT_FREEZE_AUTO && config.lr_warmup_steps == 0, "optimizer config: freeze");
-    check(config.freeze_window == 256 && config.freeze_band == 0.9, "optimizer config: the freeze's rule");
+    check(config.freeze_window == 0 && config.freeze_band == 0.0, "optimizer config: the freeze's rule");
     check(config.compressed == ONEBIT_COMPRESSED_UPDATES && config.reserved == 0, "optimizer config: what travels");
     check(config.scale == ONEBIT_SCALE_L2 && config.group == ONEBIT_GROUP_BLOCK, "optimizer config: scale");
     check(config.min_trust == 0.01 && config.max_trust == 10.0 && config.trust_beta == 0.9, "optimizer config: trust");

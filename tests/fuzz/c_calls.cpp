@@ -351,7 +351,8 @@ class Program {
             ONEBIT_OPTIMIZER_CONFIG_INIT(static_cast<onebit_optimizer_kind_t>(bytes_.below(6)), 0.01);
         const std::uint64_t freeze = bytes_.below(8); // a kind that doesn't freeze refuses a step
         config.freeze_step = freeze == 0 ? ONEBIT_FREEZE_AUTO : freeze == 7 ? ONEBIT_FREEZE_PAPER : freeze;
-        config.freeze_window = 1 + bytes_.below(3);
+        config.freeze_window = bytes_.below(4);
+        config.compressed = static_cast<onebit_compressed_t>(bytes_.below(3));
         config.beta2 = bytes_.below(2) == 0 ? 0.9 : 0.999;
         config.max_grad_norm = bytes_.below(3) == 0 ? 0.5 : 0;
         config.bucket_size = bytes_.below(3) * 150;

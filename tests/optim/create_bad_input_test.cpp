@@ -141,9 +141,9 @@ TEST_CASE("optimizer creation: bad config", "[optimizer][bad input]") {
         {"group", [](Arguments& a) { a.config.group = static_cast<onebit_group_t>(5); }},
         {"max_grad_norm", [](Arguments& a) { a.config.max_grad_norm = -1; }},
         {"max_grad_norm", [](Arguments& a) { a.config.max_grad_norm = nan_; }},
-        {"config.freeze_window", [](Arguments& a) { a.config.freeze_window = 0; }},
         {"config.freeze_window", [](Arguments& a) { a.config.freeze_window = 1000001; }},
-        {"config.freeze_band", [](Arguments& a) { a.config.freeze_band = 0; }},
+        {"config.freeze_band", [](Arguments& a) { a.config.freeze_band = -0.5; }},
+        {"config.compressed", [](Arguments& a) { a.config.compressed = static_cast<onebit_compressed_t>(2); }},
         {"config.freeze_band", [](Arguments& a) { a.config.freeze_band = 1; }},
         {"config.freeze_band", [](Arguments& a) { a.config.freeze_band = nan_; }},
         {"config.freeze_step", // of a kind that doesn't freeze
@@ -347,6 +347,7 @@ TEST_CASE("optimizer creation: ranks that disagree", "[optimizer][bad input]") {
         {"lr_warmup_steps", [](Arguments& a) { a.config.lr_warmup_steps = 7; }},
         {"freeze_window", [](Arguments& a) { a.config.freeze_window = 7; }},
         {"freeze_band", [](Arguments& a) { a.config.freeze_band = 0.5; }},
+        {"config.compressed", [](Arguments& a) { a.config.compressed = ONEBIT_COMPRESSED_MOMENTA; }},
         {"scale", [](Arguments& a) { a.config.scale = ONEBIT_SCALE_L1; }},
         {"group", [](Arguments& a) { a.config.group = ONEBIT_GROUP_TENSOR; }},
     };

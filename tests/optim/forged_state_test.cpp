@@ -259,6 +259,7 @@ TEST_CASE("files that once crashed a load are refused", "[optimizer][save][forge
             SharedDirectory directory(log);
             Setup setup{optimizer_config(found.kind, 1e-3), {40, 30}};
             setup.config.freeze_step = 3;
+            setup.config.compressed = ONEBIT_COMPRESSED_MOMENTA; // as those files do
             Training training(comm, setup, log);
             const std::string prefix = directory.prefix("state");
             ONEBIT_EXPECT_OK(log, onebit_optimizer_save(training.get(), prefix.c_str()));

@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <vector>
 
 #include "optim/freeze.hpp"
@@ -13,6 +14,8 @@ namespace {
 onebit_optimizer_config_t config_of(std::uint64_t freeze_step, std::uint64_t lr_warmup_steps = 0) {
     onebit_optimizer_config_t config = ONEBIT_OPTIMIZER_CONFIG_INIT(ONEBIT_OPTIMIZER_ONEBIT_ADAM, 0.1);
     config.freeze_step = freeze_step;
+    config.freeze_window = 256;
+    config.freeze_band = 0.9;
     config.lr_warmup_steps = lr_warmup_steps;
     return config;
 }
@@ -115,6 +118,37 @@ TEST_CASE("tensors without gradients have nothing to settle", "[freeze]") {
     CHECK(frozen_after(*settled_rule(2), 0.999, 5000, {kSteady, none}) == 1008);
     const auto at_last = [](std::uint64_t step) { return step < 1000 ? 0.0 : 1.0; };
     CHECK(frozen_after(*settled_rule(2), 0.999, 1300, {kSteady, at_last}) == 0);
+}
+
+TEST_CASE("what another rule, or one with other settings, remembers is forgotten", "[freeze]") {
+    const auto remembered = [](const onebit_optimizer_config_t& config) {
+        const std::unique_ptr<FreezeRule> rule = make_freeze_rule(config, 0.999, 1, 1);
+        CHECK(frozen_after(*rule, 0.999, 900, {kSteady}) == 0);
+        return rule->history();
+    };
+    const onebit_optimizer_config_t usual = config_of(ONEBIT_FREEZE_AUTO);
+    onebit_optimizer_config_t longer = usual;
+    longer.freeze_window = 4096; // as many looks
+    onebit_optimizer_config_t narrower = usual;
+    narrower.freeze_band = 0.99;
+    for (const onebit_optimizer_config_t& other : {longer, narrower}) {
+        const std::unique_ptr<FreezeRule> rule = make_freeze_rule(other, 0.999, 1, 1);
+        REQUIRE(rule->history().size() == remembered(usual).size());
+        const std::uint64_t anew = frozen_after(*rule, 0.999, 20000, {kSteady});
+        rule->history() = remembered(usual);
+        CHECK(frozen_after(*rule, 0.999, 20000, {kSteady}) == anew);
+    }
+}
+
+TEST_CASE("a variance that isn't corrected must be nearly full", "[freeze]") {
+    onebit_optimizer_config_t config = config_of(ONEBIT_FREEZE_AUTO);
+    config.bias_correction = 0;
+    CHECK(frozen_after(*make_freeze_rule(config, 0.999, 1, 1), 0.999, 5000, {kSteady}) == 3008);
+}
+
+TEST_CASE("a norm that is no number never settles", "[freeze]") {
+    const auto nan = [](std::uint64_t) { return std::numeric_limits<double>::quiet_NaN(); };
+    CHECK(frozen_after(*settled_rule(2), 0.999, 3000, {kSteady, nan}) == 0);
 }
 
 TEST_CASE("one outlier in the variance delays a freeze and doesn't prevent it", "[freeze]") {

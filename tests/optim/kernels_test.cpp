@@ -122,9 +122,11 @@ RUN(refresh) {
 }
 RUN(drift) {
     k.drift(a.f(0), 0.3F, a.f(1), a.f(2), a.f(3), a.f(4), a.count, kBetas, kUpdate, true, a.f(0));
+    k.drift(a.f(3), 0.3F, a.f(1), a.f(2), a.f(3), a.f(4), a.count, kBetas, kUpdate, false, a.f(4));
 }
 RUN(rejoin) {
     k.rejoin(a.f(0), a.f(1), 0.01F, a.f(3), a.f(4), a.count);
+    k.rejoin(a.f(0), nullptr, 0.01F, a.f(3), a.f(4), a.count);
 }
 RUN(multiply) {
     k.multiply(a.f(0), 0.7F, a.count, a.f(0));

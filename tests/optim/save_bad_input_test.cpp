@@ -271,3 +271,30 @@ TEST_CASE("an optimizer's prefix can't be NULL or empty", "[optimizer][save][bad
         subject.expect_sound();
     });
 }
+
+TEST_CASE("a frozen training that compresses something else is refused, a warm-up taken over", "[optimizer][save]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        for (onebit_optimizer_kind_t kind : freezing_kinds()) {
+            for (const bool frozen : {false, true}) {
+                log.context(name_of(kind) + (frozen ? ", frozen" : ", warming up"));
+                SharedDirectory directory(log);
+                Setup setup{quick_config(kind), {300, 41}};
+                const Gradient gradient = gaussian_gradient(341, 1);
+                Training updates(comm, setup, log);
+                updates.steps(gradient, 1, frozen ? 9 : 3);
+                const std::string prefix = directory.prefix("state");
+                ONEBIT_EXPECT_OK(log, onebit_optimizer_save(updates.get(), prefix.c_str()));
+                setup.config.compressed = ONEBIT_COMPRESSED_MOMENTA;
+                Training momenta(comm, setup, log);
+                if (frozen) {
+                    ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_BAD_STATE, "compresses updates;config.compressed",
+                                          onebit_optimizer_load(momenta.get(), prefix.c_str()));
+                } else {
+                    ONEBIT_EXPECT_OK(log, onebit_optimizer_load(momenta.get(), prefix.c_str()));
+                    momenta.steps(gradient, 4, 12);
+                }
+            }
+        }
+    });
+}

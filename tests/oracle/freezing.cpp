@@ -29,11 +29,11 @@ bool PaperRule::observe(const Sight& sight) {
     return within(last_ratio_, 0.96);
 }
 
-SettledRule::SettledRule(double beta2, std::uint64_t lr_warmup_steps, std::uint64_t window, double band)
+SettledRule::SettledRule(double filling, std::uint64_t lr_warmup_steps, std::uint64_t window, double band)
     : lr_warmup_steps_(lr_warmup_steps),
       stride_(window < 16 ? 1 : window / 16),
       window_(0),
-      memory_(std::round(1 / (1 - beta2))),
+      filling_(filling),
       band_(band) {
     while (window_ < window) window_ += stride_;
 }
@@ -47,7 +47,7 @@ bool SettledRule::observe(const Sight& sight) {
         quantities_.back().push_back(sight.variances[k] * sight.corrections[k]);
     bool settled = steps_ >= 2 * window_ && !rates_have_risen();
     for (std::size_t q = 0; settled && q < quantities_.back().size(); ++q) settled = has_settled(q);
-    return settled && static_cast<double>(steps_) >= memory_ && steps_ >= lr_warmup_steps_;
+    return settled && static_cast<double>(steps_) >= filling_ && steps_ >= lr_warmup_steps_;
 }
 
 // A rate that was reached for the first time less than a window ago.
@@ -107,7 +107,10 @@ void FreezingOptimizer::freeze_by_paper(std::uint64_t lr_warmup_steps) {
 }
 
 void FreezingOptimizer::freeze_when_settled(std::uint64_t lr_warmup_steps, std::uint64_t window, double band) {
-    rule_ = std::make_shared<SettledRule>(largest_beta2(), lr_warmup_steps, window, band);
+    const double beta2 = largest_beta2();
+    // Where v isn't corrected for its bias, it is used as it is, and has to be nearly full.
+    const double filling = std::round(1 / (1 - beta2)) * (model.bias_correction ? 1 : 3);
+    rule_ = std::make_shared<SettledRule>(filling, lr_warmup_steps, window, band);
 }
 
 Sight FreezingOptimizer::look(const Vector& x_before) const {
@@ -120,7 +123,8 @@ Sight FreezingOptimizer::look(const Vector& x_before) const {
             square += x_before[i] * x_before[i];
         }
         sight.variances.push_back(variance);
-        sight.corrections.push_back(correction(settings(slice).beta2, exact_rounds));
+        const double updates = static_cast<double>(exact_rounds);
+        sight.corrections.push_back(1 / (1 - std::pow(settings(slice).beta2, updates)));
         if (watches_norms()) sight.squared_norms.push_back(square);
     }
     return sight;

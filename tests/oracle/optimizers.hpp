@@ -157,7 +157,8 @@ class PaperRule : public FreezeRule {
 // ONEBIT_FREEZE_AUTO: all that is seen has settled.
 class SettledRule : public FreezeRule {
   public:
-    SettledRule(double beta2, std::uint64_t lr_warmup_steps, std::uint64_t window, double band);
+    // `filling`: steps before which v isn't full.
+    SettledRule(double filling, std::uint64_t lr_warmup_steps, std::uint64_t window, double band);
     bool observe(const Sight& sight) override;
 
   private:
@@ -166,7 +167,7 @@ class SettledRule : public FreezeRule {
 
     std::uint64_t lr_warmup_steps_;
     std::uint64_t stride_, window_;
-    double memory_, band_;
+    double filling_, band_;
     PerRank rates_, quantities_; // by look, the first one at step stride_
     std::uint64_t steps_ = 0;
 };

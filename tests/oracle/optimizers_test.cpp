@@ -180,19 +180,19 @@ TEST_CASE("oracle: the rule that waits until all has settled", "[oracle]") {
         return t;
     };
     const auto steady = [](std::uint64_t) { return Sight{{0.1}, {1, 0}, {1, 1}, {}}; };
-    CHECK(last_step(SettledRule(0.5, 0, 4, 0.9), steady) == 8);   // two windows
-    CHECK(last_step(SettledRule(0.95, 0, 4, 0.9), steady) == 20); // 1/(1 - beta2)
-    CHECK(last_step(SettledRule(0.5, 30, 4, 0.9), steady) == 30); // the learning rate's warm-up
-    CHECK(last_step(SettledRule(0.5, 0, 40, 0.9), steady) == 80); // looks at each second step
-    CHECK(last_step(SettledRule(0.5, 0, 33, 0.9), steady) == 68); // a window of 34
+    CHECK(last_step(SettledRule(2, 0, 4, 0.9), steady) == 8);   // two windows
+    CHECK(last_step(SettledRule(20, 0, 4, 0.9), steady) == 20); // 1/(1 - beta2)
+    CHECK(last_step(SettledRule(2, 30, 4, 0.9), steady) == 30); // the learning rate's warm-up
+    CHECK(last_step(SettledRule(2, 0, 40, 0.9), steady) == 80); // looks at each second step
+    CHECK(last_step(SettledRule(2, 0, 33, 0.9), steady) == 68); // a window of 34
     const auto rising = [](std::uint64_t t) { return Sight{{t < 20 ? 0.01 * t : 0.1}, {1}, {1}, {}}; };
-    CHECK(last_step(SettledRule(0.5, 0, 4, 0.9), rising) == 23); // 0.19 was reached after step 19
+    CHECK(last_step(SettledRule(2, 0, 4, 0.9), rising) == 23); // 0.19 was reached after step 19
     const auto jump = [](std::uint64_t t) { return Sight{{0.1}, {1, t < 20 ? 2.0 : 1.0}, {1, 1}, {}}; };
-    CHECK(last_step(SettledRule(0.5, 25, 4, 0.9), jump) == 27); // unlike a window before from 20 to 23
+    CHECK(last_step(SettledRule(2, 25, 4, 0.9), jump) == 27); // unlike a window before from 20 to 23
     const auto filling = [](std::uint64_t t) { return Sight{{0.1}, {double(t)}, {1.0 / double(t)}, {}}; };
-    CHECK(last_step(SettledRule(0.5, 0, 4, 0.9), filling) == 8); // corrected it is steady
+    CHECK(last_step(SettledRule(2, 0, 4, 0.9), filling) == 8); // corrected it is steady
     const auto norms = [](std::uint64_t t) { return Sight{{0.1}, {1}, {1}, {t < 20 ? double(t) : 20.0}}; };
-    CHECK(last_step(SettledRule(0.5, 0, 4, 0.9), norms) == 25); // 20/18 = 1.11 after step 22 even in the band
+    CHECK(last_step(SettledRule(2, 0, 4, 0.9), norms) == 25); // 20/18 = 1.11 after step 22 even in the band
 }
 
 TEST_CASE("oracle: the freeze rule sees the compressed tensors alone", "[oracle]") {

@@ -59,7 +59,8 @@ inline std::unique_ptr<oracle::Optimizer> make_oracle(const Setup& setup, int ra
     const std::uint64_t freeze_step = setup.config.freeze_step;
     if (freeze_step == ONEBIT_FREEZE_AUTO) {
         const onebit_optimizer_config_t& config = setup.config;
-        freezing->freeze_when_settled(config.lr_warmup_steps, config.freeze_window, config.freeze_band);
+        freezing->freeze_when_settled(config.lr_warmup_steps, config.freeze_window,
+                                      config.freeze_band); // not 0, the default
     } else if (freeze_step == ONEBIT_FREEZE_PAPER) {
         freezing->freeze_by_paper(setup.config.lr_warmup_steps);
     } else if (freeze_step != ONEBIT_FREEZE_NEVER) {

@@ -360,6 +360,7 @@ void CudaPasses::look_at_messages(const FactorOf& unscale, std::span<Findings> f
 }
 
 void CudaPasses::update_from_message(const FactorOf& unscale, const FactorOf& step) {
+    if (!unscale) bucket_.sum = {}; // as above
     note(cuda::compressed_update(
         {pieces(), last_messages(), precondition_of_messages(), unscale ? factors(unscale) : nullptr, steps(step)},
         stream_));
