@@ -12,8 +12,9 @@ namespace onebit {
 ///
 /// In the compression stage there is no momentum in memory: m is what the last message said, one bit per element and a
 /// scale. A step is two passes, from block to block:
-///   before the exchange  read g and the error; m from its bits; write the error and the new bits
-///   after it             read x and the frozen preconditioner; m from the new bits; write x
+///   before the exchange  read g, the frozen preconditioner and the error; m from its bits; write the error and new
+///   bits after it             read x; m from the new bits; write x
+/// (Where momenta are exchanged, the preconditioner is read after the exchange.)
 /// 24.4 bytes per element, where dense Adam moves 28. Only the first step after the freeze, and after a load, reads m
 /// from memory.
 class Adam final : public FusedOptimizer {

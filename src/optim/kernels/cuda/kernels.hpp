@@ -113,8 +113,9 @@ struct TakeAverageArguments {
     const float* v; ///< fused
 };
 
-/// momentum by the pieces' own gradients and frozen_update as if weight_decay were 0; where there is an anchor, the
-/// drift that these would lead to is all that is written.
+/// momentum by the pieces' own gradients and frozen_update as if weight_decay were 0, or in units of the update
+/// weighted_momentum and exchanged_update; where there is an anchor, the drift that these would lead to is all that is
+/// written.
 struct StepAloneArguments {
     Pieces pieces;
     const float* factors;      ///< by tensor: of the gradients
