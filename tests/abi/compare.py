@@ -116,7 +116,8 @@ def compare(old, new, tools):
 SELF_TESTS = (
     (None, r"a^", ""),
     (None, r"(char reason\[288\];)", r"\1 uint64_t later;"),
-    (None, r"(void\* stream;)", r"\1 uint64_t later[3];"),
+    (None, r"(\} onebit_(?:allreduce|optimizer)_config_t;)", r"uint64_t later[3]; \1"),
+    ("onebit_optimizer_config", r"(void\* stream;)", r"\1 uint64_t between[3];"),
     (None, r"(double weight_decay;)", r"\1 double later;"),
     ("onebit_comm_info", r"(char reason\[28)8\];", r"\g<1>0]; uint64_t taken;"),
     ("onebit_tensor", r"float\* parameters;", "double* parameters;"),
