@@ -46,10 +46,7 @@ Status check_form(const onebit_allreduce_config_t* caller, const Transport& tran
     const int ranks = transport.size();
     if (caller == nullptr) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "config is NULL");
     ONEBIT_RETURN_IF_ERROR(read_struct("config", caller, config));
-    if (config->reserved != 0) {
-        return Status::error(ONEBIT_ERROR_UNSUPPORTED, "config.reserved: %u is not 0: it needs a later version",
-                             config->reserved);
-    }
+    ONEBIT_RETURN_IF_ERROR(check_reserved(config->reserved));
     for (const Field& field : fields_of(*config)) {
         if (field.value.value > field.most) {
             return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "%s: %d is not one of its constants", field.value.name,

@@ -27,6 +27,11 @@ Status check_struct(const char* name, StructHead head, std::uint32_t version, st
     return {};
 }
 
+Status check_reserved(std::uint32_t reserved) {
+    if (reserved == 0) return {};
+    return Status::error(ONEBIT_ERROR_UNSUPPORTED, "config.reserved: %u is not 0: it needs a later version", reserved);
+}
+
 Status check_rest(const char* name, const void* caller, std::size_t size, std::size_t known) {
     const auto* const bytes = static_cast<const unsigned char*>(caller);
     for (std::size_t i = known; i < size; ++i) {

@@ -77,6 +77,9 @@ Status check_struct(const char* name, StructHead head, std::uint32_t version, st
 /// UNSUPPORTED if any byte behind the `known` ones is not zero: a setting that this library doesn't know.
 Status check_rest(const char* name, const void* caller, std::size_t size, std::size_t known);
 
+/// UNSUPPORTED unless a config's reserved member is 0.
+Status check_reserved(std::uint32_t reserved);
+
 template <typename Struct>
 Status check_struct(const char* name, StructHead head) {
     using R = Releases<Struct>;

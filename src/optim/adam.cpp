@@ -18,7 +18,6 @@ void Adam::update_exactly(Bucket& bucket) {
 
 Status Adam::freeze_bucket(Bucket& bucket) {
     freeze_variance(bucket, t() - 1);
-    if (exchanges_updates()) bucket.passes->weigh_momenta();
     drop_sum(bucket);
     return {};
 }

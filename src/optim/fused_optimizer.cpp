@@ -349,6 +349,7 @@ void FusedOptimizer::freeze_variance(Bucket& bucket, std::uint64_t v_updates) {
     set_updates(v_updates);
     bucket.precondition = std::move(bucket.v);
     bucket.passes->invert_denominator();
+    if (exchanges_updates()) bucket.passes->weigh_momenta();
 }
 
 // --------------------------------------------------------------------------------------------------- settings ----

@@ -155,7 +155,8 @@ class FusedOptimizer : public Optimizer {
     void update_with_adam(Bucket& bucket, std::uint64_t v_updates);
     /// Masks the elements whose v is zero, and zeroes what is left of their momentum. Collective; blocks.
     Status mask_zero_variance(Bucket& bucket);
-    /// Turns v, updated `v_updates` times, into the preconditioner.
+    /// Turns v, updated `v_updates` times, into the preconditioner; brings m into units of the update where updates are
+    /// exchanged.
     void freeze_variance(Bucket& bucket, std::uint64_t v_updates);
 
   private:

@@ -142,7 +142,6 @@ Status Lamb::freeze_bucket(Bucket& bucket) {
     }
     if (!exchanges_updates()) begin_momenta(bucket);
     freeze_variance(bucket, t() - 1);
-    if (exchanges_updates()) bucket.passes->weigh_momenta(); // to one magnitude in all tensors
     drop_sum(bucket);
     return {};
 }

@@ -62,15 +62,8 @@ class HostPasses final : public Passes {
     Status describe_nonfinite(const Segment& segment, float limit) const;
     /// m by this rank's own gradients.
     void move_momentum(const Segment& segment, float factor) const {
-        alignas(64) float widened[kBlockElements];
-        const float* const gradients = segment.read_gradients(kernels_, widened);
-        float* const m = bucket_.m.data() + segment.offset;
-        if (settings_.exchange_updates) {
-            kernels_.weighted_momentum(gradients, factor, bucket_.precondition.data() + segment.offset, m,
-                                       segment.count, betas(segment));
-        } else {
-            kernels_.momentum(gradients, factor, m, segment.count, betas(segment));
-        }
+        onebit::move_momentum(segment, kernels_, settings_, bucket_.precondition, factor,
+                              bucket_.m.data() + segment.offset);
     }
     /// The parameters by m, in the units that are exchanged.
     void move(const Segment& segment, const float* m, const AdamUpdate& how) const {

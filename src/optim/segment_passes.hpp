@@ -38,7 +38,21 @@ class SegmentSource final : public ValueSource {
     Body body_;
 };
 
-/// What it is made of, where it lies in memory.
+/// m by the segment's own gradients times `factor`; weighted where updates are exchanged, which need the
+/// preconditioner.
+inline void move_momentum(const Segment& segment, const OptimKernels& kernels, const PassSettings& settings,
+                          const AlignedBuffer<float>& precondition, float factor, float* m) {
+    alignas(64) float widened[kBlockElements];
+    const float* const gradients = segment.read_gradients(kernels, widened);
+    const AdamBetas& betas = settings.betas[segment.tensor->group];
+    if (settings.exchange_updates) {
+        kernels.weighted_momentum(gradients, factor, precondition.data() + segment.offset, m, segment.count, betas);
+    } else {
+        kernels.momentum(gradients, factor, m, segment.count, betas);
+    }
+}
+
+/// What a momentum is made of, where it lies in memory.
 struct MomentumArrays {
     const AlignedBuffer<float>& m; ///< empty while it is the message
     const AlignedBuffer<float>& precondition;
@@ -69,22 +83,14 @@ class MomentumSource final : public ValueSource {
             return {static_cast<const float*>(first.tensor->gradients) + first.begin,
                     Blend{b.beta1, b.one_minus_beta1, factor_(*first.tensor), weights(first), b.most_weighted}};
         }
-        alignas(64) float widened[kBlockElements];
         if (m_is_the_message) {
             read_message_(block, scratch);
         } else {
             std::memcpy(scratch, arrays_.m.data() + block.begin(), block.count() * sizeof(float));
         }
         for (const Segment& segment : segments) {
-            const float* const gradients = segment.read_gradients(kernels_, widened);
-            const float factor = factor_(*segment.tensor);
-            const AdamBetas& betas = settings_.betas[segment.tensor->group];
-            float* const m = scratch + (segment.offset - block.begin());
-            if (const float* const weight = weights(segment)) {
-                kernels_.weighted_momentum(gradients, factor, weight, m, segment.count, betas);
-            } else {
-                kernels_.momentum(gradients, factor, m, segment.count, betas);
-            }
+            move_momentum(segment, kernels_, settings_, arrays_.precondition, factor_(*segment.tensor),
+                          scratch + (segment.offset - block.begin()));
         }
         return {scratch};
     }

@@ -104,8 +104,8 @@ Status check_config(const onebit_optimizer_config_t& config) {
     if (!at_least_zero(config.max_grad_norm)) {
         return out_of_range("config.max_grad_norm", config.max_grad_norm, "a float >= 0");
     }
-    const bool freezes = config.kind != ONEBIT_OPTIMIZER_ADAM && config.kind != ONEBIT_OPTIMIZER_LAMB;
-    if (!freezes && config.freeze_step != ONEBIT_FREEZE_AUTO && config.freeze_step != ONEBIT_FREEZE_NEVER) {
+    if (!compresses(config.kind) && config.freeze_step != ONEBIT_FREEZE_AUTO &&
+        config.freeze_step != ONEBIT_FREEZE_NEVER) {
         return Status::error(
             ONEBIT_ERROR_INVALID_ARGUMENT,
             "config.freeze_step: given to a kind that doesn't freeze (leave it at ONEBIT_FREEZE_AUTO)");
@@ -119,10 +119,7 @@ Status check_config(const onebit_optimizer_config_t& config) {
     if (config.compressed != ONEBIT_COMPRESSED_UPDATES && config.compressed != ONEBIT_COMPRESSED_MOMENTA) {
         return out_of_range("config.compressed", config.compressed, "one of its constants");
     }
-    if (config.reserved != 0) {
-        return Status::error(ONEBIT_ERROR_UNSUPPORTED, "config.reserved: %u is not 0: it needs a later version",
-                             config.reserved);
-    }
+    ONEBIT_RETURN_IF_ERROR(check_reserved(config.reserved));
     if (!at_least_zero(config.min_trust)) return out_of_range("config.min_trust", config.min_trust, "a float >= 0");
     if (!(config.max_trust >= config.min_trust && std::isfinite(static_cast<float>(config.max_trust)))) {
         return out_of_range("config.max_trust", config.max_trust, "a float >= min_trust");

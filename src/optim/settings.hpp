@@ -16,6 +16,11 @@
 
 namespace onebit {
 
+/// Whether the kind compresses after a freeze. Adam, LAMB: they average exactly for ever.
+inline bool compresses(onebit_optimizer_kind_t kind) {
+    return kind != ONEBIT_OPTIMIZER_ADAM && kind != ONEBIT_OPTIMIZER_LAMB;
+}
+
 /// What a caller's config says, checked; at least one group.
 struct Settings {
     onebit_optimizer_config_t config = ONEBIT_OPTIMIZER_CONFIG_INIT(ONEBIT_OPTIMIZER_ADAM, 0); ///< but for its groups
@@ -23,8 +28,7 @@ struct Settings {
     double gradient_scale = 1;
     std::shared_ptr<const Placement> placement; ///< where the tensors lie, and all that is kept for them
 
-    /// Adam, LAMB: average exactly for ever.
-    bool compresses() const { return config.kind != ONEBIT_OPTIMIZER_ADAM && config.kind != ONEBIT_OPTIMIZER_LAMB; }
+    bool compresses() const { return onebit::compresses(config.kind); }
     bool exchanges_updates() const { return compresses() && config.compressed == ONEBIT_COMPRESSED_UPDATES; }
     /// The largest gradient that a step takes of a rank, of so many, before it is divided by the gradient scale: so
     /// that squares, variances and the ranks' sum are float32s.

@@ -148,7 +148,6 @@ Status ZeroOneAdam::freeze_bucket(Bucket& bucket) {
             part, [](float v) { return v <= 0; }, std::numeric_limits<float>::infinity());
     });
     freeze_variance(bucket, schedule_.exact_rounds);
-    if (exchanges_updates()) bucket.passes->weigh_momenta();
     if (!bucket.passes->keeps_sum()) bucket.anchor = take_sum(bucket);
     bucket.passes->copy_parameters(bucket.anchor);
     drop_sum(bucket);
