@@ -538,13 +538,14 @@ ONEBIT_API onebit_status_t onebit_param_group_init(onebit_param_group_t* group, 
 
 /* Values of freeze_step that are no step:
  *   NEVER  not by itself; onebit_optimizer_freeze still works
- *   AUTO   once the variance of every compressed tensor has settled: after lr_warmup_steps, 1/(1-beta2) steps and two
- *          windows; freeze_window steps after the last new highest learning rate; and when each tensor's |v|_1,
- *          corrected for its bias (1-bit LAMB: its squared norm too), has been within [freeze_band, 1/freeze_band] of
- *          what it was freeze_window steps before, for freeze_window steps. What keeps changing stays exact: the info
- *          struct says what is waited for, and with ONEBIT_LOG so does a line on stderr, 10 windows after the warm-up
- *          of the learning rate and each time that as many steps again have passed. 0/1 Adam's rounds are all exact
- *          until then.
+ *   AUTO   once the variance of every compressed tensor has settled. All of these must hold:
+ *          - lr_warmup_steps, two windows and 1/(1-beta2) steps have passed; 3/(1-beta2) where bias_correction is 0.
+ *          - No learning rate has reached a new height for freeze_window steps.
+ *          - Each tensor's |v|_1, corrected for its bias, has stayed within [freeze_band, 1/freeze_band] of what it was
+ *            freeze_window steps before, for freeze_window steps. 1-bit LAMB asks the same of its squared norm.
+ *          A training whose variance keeps changing stays exact. The info struct says what is waited for. So does a
+ *          line on stderr with ONEBIT_LOG, 10, 20, 40, ... windows after lr_warmup_steps. 0/1 Adam's rounds are all
+ *          exact until then.
  *   PAPER  by the rule of [1-bit Adam, section 7.1]: after lr_warmup_steps, when the sum over all compressed tensors
  *          |v_t|_1 / |v_(t - 1/(1-beta2))|_1 lies between 0.96 and 1/0.96, v not corrected. Often too early
  *          (docs/OPTIMIZERS.md, "Freeze") */
@@ -563,12 +564,12 @@ typedef enum onebit_freeze_wait ONEBIT_ENUM_INT {
 
 /* What the kinds that freeze compress after the freeze, with D = sqrt(v) + eps, which no longer changes. */
 typedef enum onebit_compressed ONEBIT_ENUM_INT {
-    ONEBIT_COMPRESSED_UPDATES = 0, /* what moves the parameters: a mean of g / D, each within what it could have been in
-                                      the warm-up. No element moves much further than by Adam, however small its
-                                      variance is beside its neighbours' (docs/OPTIMIZERS.md, "Small variances") */
-    ONEBIT_COMPRESSED_MOMENTA = 1 /* momenta, to be divided by D afterwards, as the papers do: an element whose variance
-                                     is far below its neighbours' runs away, for all of a block's elements are sent with
-                                     one magnitude */
+    ONEBIT_COMPRESSED_UPDATES = 0, /* what moves the parameters: a mean of g / D. Each g / D has a bound. An element
+                                      whose variance is far below its neighbours' moves about as far as they do
+                                      (docs/OPTIMIZERS.md, "Small variances") */
+    ONEBIT_COMPRESSED_MOMENTA = 1  /* momenta, divided by D afterwards, as in the papers. All of a block's elements are
+                                      sent  with one magnitude, so an element whose variance is far below its neighbours'
+                                      runs  away */
 } onebit_compressed_t;
 
 /* bucket_size: a good one on the networks that were tried (docs/ARCHITECTURE.md has the figures). */
