@@ -27,6 +27,7 @@ struct Options {
     std::uint64_t seed = 1;
     std::uint64_t steps = 0; ///< 0: the problem's own
     std::string freeze = "auto";
+    std::uint32_t follow = 0;
     std::string compressed = "updates";
     int ranks = 4;
 };
@@ -48,6 +49,7 @@ double learning_rate(double lr, std::uint64_t step, std::uint64_t steps) {
 onebit_optimizer_config_t config_of(const Options& options) {
     const onebit_optimizer_kind_t kind = kKinds.at(options.kind);
     onebit_optimizer_config_t config = ONEBIT_OPTIMIZER_CONFIG_INIT(kind, options.lr);
+    config.follow_interval = options.follow;
     if (options.freeze == "never") config.freeze_step = ONEBIT_FREEZE_NEVER;
     if (options.freeze == "paper") config.freeze_step = ONEBIT_FREEZE_PAPER;
     if (options.compressed == "momenta") config.compressed = ONEBIT_COMPRESSED_MOMENTA;
@@ -115,11 +117,11 @@ int run(const Options& options) {
     }
     const onebit_optimizer_info_t& info = outcome.info;
     std::printf(
-        ", \"loss\": %.6g, \"accuracy\": %.4f, \"freeze_step\": %llu, \"waits_for\": %d, \"tensor\": %u, "
+        ", \"loss\": %.6g, \"accuracy\": %.4f, \"freeze_step\": %llu, \"thaws\": %llu, \"waits_for\": %d, \"tensor\": %u, "
         "\"ratio\": %.3g, \"compressed_steps\": %llu, \"compressed_bytes\": %llu}\n",
-        loss.value, loss.accuracy, static_cast<unsigned long long>(info.freeze_step), info.freeze_wait,
-        info.freeze_tensor, info.freeze_ratio,
-        static_cast<unsigned long long>(info.freeze_step > 0 ? info.steps - info.freeze_step : 0),
+        loss.value, loss.accuracy, static_cast<unsigned long long>(info.freeze_step),
+        static_cast<unsigned long long>(info.thaws), info.freeze_wait, info.freeze_tensor, info.freeze_ratio,
+        static_cast<unsigned long long>(info.compressed_rounds),
         static_cast<unsigned long long>(info.compressed_bytes_sent));
     return 0;
 }
@@ -137,6 +139,7 @@ int main(int argc, char** argv) {
     app.add_option("--lr", options.lr, "Highest learning rate");
     app.add_option("--seed", options.seed, "Of the problem, its start and its examples");
     app.add_option("--steps", options.steps, "Steps [the problem's own number]");
+    app.add_option("--follow", options.follow, "steps between measurements of a frozen variance; 4294967295: none");
     app.add_option("--freeze", options.freeze, "auto, paper, never, or the last step before compression")
         ->check(CLI::IsMember({"auto", "paper", "never"}) | CLI::PositiveNumber);
     app.add_option("--compressed", options.compressed, "updates, or momenta as in the papers")

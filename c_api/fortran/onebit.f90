@@ -66,6 +66,7 @@ module onebit
         enumerator :: onebit_compressed_updates = 0, onebit_compressed_momenta
     end enum
     integer(c_int64_t), parameter :: onebit_freeze_paper = -2 ! UINT64_MAX - 1
+    integer(c_int32_t), parameter :: onebit_follow_never = -1 ! UINT32_MAX
     enum, bind(c)
         enumerator :: onebit_freeze_wait_none = 0, onebit_freeze_wait_steps, onebit_freeze_wait_lr, &
             onebit_freeze_wait_variance, onebit_freeze_wait_parameters
@@ -170,7 +171,8 @@ module onebit
         integer(c_int64_t) :: freeze_window
         real(c_double) :: freeze_band
         integer(c_int) :: compressed
-        integer(c_int32_t) :: reserved
+        integer(c_int32_t) :: follow_interval
+        real(c_double) :: thaw_ratio
     end type
 
     type, bind(c) :: onebit_optimizer_info_t
@@ -192,6 +194,9 @@ module onebit
         integer(c_int) :: freeze_wait
         integer(c_int32_t) :: freeze_tensor
         real(c_double) :: freeze_ratio
+        integer(c_int64_t) :: thaws
+        real(c_double) :: variance_ratio
+        integer(c_int64_t) :: variance_tensor
     end type
 
     ! ---- Status ----

@@ -552,6 +552,8 @@ ONEBIT_API onebit_status_t onebit_param_group_init(onebit_param_group_t* group, 
 #define ONEBIT_FREEZE_NEVER UINT64_MAX
 #define ONEBIT_FREEZE_AUTO 0
 #define ONEBIT_FREEZE_PAPER (UINT64_MAX - 1)
+/* A value of follow_interval that is no interval. */
+#define ONEBIT_FOLLOW_NEVER UINT32_MAX
 
 /* What a warm-up that ends by itself waits for. */
 typedef enum onebit_freeze_wait ONEBIT_ENUM_INT {
@@ -611,7 +613,11 @@ typedef struct onebit_optimizer_config {
                                    floor(freeze_window / 16) where that is more than 1; 0: 256 */
     double freeze_band;         /* ONEBIT_FREEZE_AUTO: how much a norm may change in a window, in (0, 1); 0: 0.9 */
     onebit_compressed_t compressed; /* kinds that freeze: what they compress after the freeze */
-    uint32_t reserved;              /* 0 */
+    uint32_t follow_interval; /* ONEBIT_COMPRESSED_UPDATES: after the freeze the variance of each tensor is measured
+                                 every so many steps, and followed; ONEBIT_FOLLOW_NEVER: it is not, nor does a
+                                 freeze ever end; 0: 64. Kinds and settings that follow nothing: 0 or NEVER */
+    double thaw_ratio;        /* > 1: a variance that has grown to more than so many times what it was at the freeze
+                                 ends the freeze; 0: 4 */
 } onebit_optimizer_config_t;
 
 #define ONEBIT_OPTIMIZER_CONFIG_VERSION 1
@@ -619,7 +625,7 @@ typedef struct onebit_optimizer_config {
     {                                                                                                              \
         sizeof(onebit_optimizer_config_t), ONEBIT_OPTIMIZER_CONFIG_VERSION, (kind_), (lr_), 0.9, 0.999, 1e-8, 0.0, \
             NULL, 0, 1, 0, 0.0, ONEBIT_FREEZE_AUTO, 0, ONEBIT_SCALE_L2, ONEBIT_GROUP_BLOCK, 0.01, 10.0, 0.9, 1,    \
-            ONEBIT_MEMORY_HOST, 16, 32768, 16, 0, NULL, 0, 0.0, ONEBIT_COMPRESSED_UPDATES, 0                       \
+            ONEBIT_MEMORY_HOST, 16, 32768, 16, 0, NULL, 0, 0.0, ONEBIT_COMPRESSED_UPDATES, 0, 0.0                  \
     }
 
 /* The same as a function. INVALID_ARGUMENT, as for onebit_comm_info_init. */
@@ -760,15 +766,19 @@ typedef struct onebit_optimizer_info {
                                          window, PAPER after each step */
     uint32_t freeze_tensor;           /* WAIT_VARIANCE, _PARAMETERS: the number of the tensor that is furthest from
                                          having settled; with ONEBIT_FREEZE_PAPER, which looks at the sum, 0 */
-    double freeze_ratio; /* and that variance, or squared norm, over what it was a window ago; 0 where there
-                            was none */
+    double freeze_ratio;      /* and that variance, or squared norm, over what it was a window ago; 0 where there
+                                 was none */
+    uint64_t thaws;           /* freezes that have ended, for a variance had outgrown them */
+    double variance_ratio;    /* while variances are followed: the largest of any tensor's variance over what it was at
+                                 the freeze; else 0 */
+    uint64_t variance_tensor; /* and that tensor's number */
 } onebit_optimizer_info_t;
 
 #define ONEBIT_OPTIMIZER_INFO_VERSION 1
 #define ONEBIT_OPTIMIZER_INFO_INIT                                                                               \
     {                                                                                                            \
         sizeof(onebit_optimizer_info_t), ONEBIT_OPTIMIZER_INFO_VERSION, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0, 0, \
-            ONEBIT_FREEZE_WAIT_NONE, 0, 0.0                                                                      \
+            ONEBIT_FREEZE_WAIT_NONE, 0, 0.0, 0, 0.0, 0                                                           \
     }
 
 /* The same as a function. INVALID_ARGUMENT, as for onebit_comm_info_init. */

@@ -17,17 +17,17 @@ void Adam::update_exactly(Bucket& bucket) {
 }
 
 Status Adam::freeze_bucket(Bucket& bucket) {
-    freeze_variance(bucket, t() - 1);
+    freeze_variance(bucket);
     drop_sum(bucket);
     return {};
 }
 
 std::unique_ptr<ValueSource> Adam::make_source(Bucket& bucket) {
-    return bucket.passes->make_momentum_source([this](const Tensor&) { return own_factor(); });
+    return bucket.passes->make_momentum_source([this](const Tensor& tensor) { return own_factor(tensor); });
 }
 
 void Adam::update_compressed(Bucket& bucket) {
-    set_updates(freeze_step());
+    set_updates(exact_rounds());
     bucket.passes->update_from_message();
     bucket.m = {}; // from here on the message is all there is
 }

@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -43,6 +45,22 @@ struct Bucket {
                anchor.bytes() + (passes == nullptr ? 0 : passes->bytes());
     }
 };
+
+/// Shows the host a fused array in order: body(i, values), values being some of the layout's tensor i.
+template <typename Body>
+void read_by_tensor(const Bucket& bucket, const AlignedBuffer<float>& fused, const Body& body) {
+    std::size_t i = 0;
+    const auto split = [&](std::size_t first, std::span<const float> part) {
+        while (!part.empty()) {
+            const Segment here = bucket.layout.whole_tensor(i).within(first, part.size());
+            body(i, part.first(here.count));
+            first += here.count;
+            part = part.subspan(here.count);
+            if (!part.empty()) ++i;
+        }
+    };
+    bucket.passes->read(fused, std::ref(split)); // a step allocates nothing
+}
 
 /// Cuts tensors into the buckets that they are exchanged in, from the last tensor to the first, the order in which a
 /// backward pass usually finishes them: as many in each as fit into `bucket_size` elements, at least one. 0: all in

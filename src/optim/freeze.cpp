@@ -15,11 +15,6 @@ namespace {
 
 constexpr std::uint64_t kLongestMemory = 1000000;
 
-/// 1/(1 - beta2) steps, what v remembers; not without end where beta2 is next to 1.
-std::uint64_t memory_of(double beta2) {
-    return static_cast<std::uint64_t>(std::clamp(std::round(1 / (1 - beta2)), 1.0, double{kLongestMemory}));
-}
-
 /// Looks in a window; where the window is short, up to twice as many.
 constexpr std::uint64_t kLooks = 16;
 
@@ -49,7 +44,7 @@ class SettledNorms final : public FreezeRule {
     }
     /// Steps until v, as updates use it, is what it is going to be: not corrected, it lacks exp(-3) then.
     static std::uint64_t filling_of(const onebit_optimizer_config_t& config, double beta2) {
-        return memory_of(beta2) * (config.bias_correction != 0 ? 1 : 3);
+        return steps_remembered(beta2) * (config.bias_correction != 0 ? 1 : 3);
     }
 
     std::uint64_t looks() const { return window() / stride_; }
@@ -124,7 +119,7 @@ FreezeWait SettledNorms::note_norms(std::uint64_t step, std::span<const FreezeQu
 class NormRatio final : public FreezeRule {
   public:
     NormRatio(double beta2, std::uint64_t lr_warmup_steps)
-        : FreezeRule(ONEBIT_FREEZE_PAPER, memory_of(beta2), lr_warmup_steps, 0.96, memory_of(beta2)) {}
+        : FreezeRule(ONEBIT_FREEZE_PAPER, steps_remembered(beta2), lr_warmup_steps, 0.96, steps_remembered(beta2)) {}
 
     bool looks_at(std::uint64_t) const override { return true; }
     bool observe(std::uint64_t step, std::span<const double>, std::span<const FreezeQuantity> quantities) override {
@@ -143,6 +138,10 @@ class NormRatio final : public FreezeRule {
 
 } // namespace
 
+std::uint64_t steps_remembered(double beta2) {
+    return static_cast<std::uint64_t>(std::clamp(std::round(1 / (1 - beta2)), 1.0, double{kLongestMemory}));
+}
+
 FreezeRule::FreezeRule(std::uint64_t kind, std::uint64_t window, std::uint64_t lr_warmup_steps, double band,
                        std::size_t numbers)
     : window_(window), lr_warmup_steps_(lr_warmup_steps), band_(band), history_(1 + numbers) {
@@ -154,6 +153,11 @@ void FreezeRule::recognise_memory() {
     if (history_.front() == mark_) return;
     std::ranges::fill(history_, 0);
     history_.front() = mark_;
+}
+
+void FreezeRule::forget() {
+    std::ranges::fill(history_, 0);
+    forget_wait();
 }
 
 bool FreezeRule::is_overdue(std::uint64_t step) const {

@@ -27,6 +27,9 @@ struct FreezeWait {
     double ratio = 0;       ///< that norm over the one a window ago; 0 where there was none
 };
 
+/// 1/(1 - beta2) steps, what v remembers; not without end where beta2 is next to 1.
+std::uint64_t steps_remembered(double beta2);
+
 /// Decides when a warm-up ends by itself. The same on every rank, for all that it sees is.
 class FreezeRule {
   public:
@@ -49,6 +52,8 @@ class FreezeRule {
     std::vector<double>& history() { return history_; }
     /// After a load.
     void forget_wait() { wait_ = {}; }
+    /// After a thaw: as at the start.
+    void forget();
 
   protected:
     /// `numbers`: of what it remembers.

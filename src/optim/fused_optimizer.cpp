@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <cstring>
 #include <functional>
+#include <limits>
 #include <span>
 #include <utility>
+
+#include "core/mean.hpp"
 
 namespace onebit {
 namespace {
@@ -66,6 +68,10 @@ Status FusedOptimizer::prepare(Communicator& communicator, bool keep_results) {
     kernels_ = &optim_kernels(first.codec().kernels());
     threads_ = first.plan().threads;
     ONEBIT_RETURN_IF_ERROR(communicator.agree(catch_exceptions([&] { return make_room(); })));
+    if (settings_.follows()) {
+        ONEBIT_RETURN_IF_ERROR(
+            VarianceFollower::create(communicator, settings_, tensors_.size(), buckets_, &follower_));
+    }
     if (config().max_grad_norm <= 0) return {};
     std::size_t most_segments = 0;
     for (const Bucket& bucket : buckets_) most_segments = std::max(most_segments, bucket.layout.segments().size());
@@ -102,7 +108,6 @@ Status FusedOptimizer::add_buckets(Communicator& communicator, const std::vector
 Status FusedOptimizer::make_room() {
     ready_.resize(tensors_.size());
     bucket_of_.resize(tensors_.size());
-    double beta2 = 0;
     for (Bucket& bucket : buckets_) {
         bucket.passes = make_passes(bucket);
         ONEBIT_RETURN_IF_ERROR(make_sum(bucket));
@@ -111,7 +116,7 @@ Status FusedOptimizer::make_room() {
         if (bucket.compresses) bucket.source = make_source(bucket);
         for (const Tensor* tensor : bucket.layout.tensors()) {
             bucket_of_[tensor->number] = static_cast<std::size_t>(&bucket - buckets_.data());
-            if (bucket.compresses) beta2 = std::max(beta2, settings_.groups[tensor->group].beta2);
+            if (bucket.compresses) greatest_beta2_ = std::max(greatest_beta2_, group_of(*tensor).beta2);
         }
     }
     if (!settings_.compresses()) return {};
@@ -121,20 +126,22 @@ Status FusedOptimizer::make_room() {
         quantities_.resize(quantities_.size() + bucket.layout.tensors().size());
         add_freeze_quantities(bucket, &quantities_);
     }
-    freeze_rule_ = make_freeze_rule(config(), beta2, rates_.size(), quantities_.size());
+    freeze_rule_ = make_freeze_rule(config(), greatest_beta2_, rates_.size(), quantities_.size());
     return {};
 }
 
 std::unique_ptr<Passes> FusedOptimizer::make_passes(Bucket& bucket) const {
     if (config().memory == ONEBIT_MEMORY_HOST) return make_host_passes(bucket, by_group_, *kernels_, threads_);
     const bool lamb = config().kind == ONEBIT_OPTIMIZER_LAMB || config().kind == ONEBIT_OPTIMIZER_ONEBIT_LAMB;
-    return make_cuda_passes(bucket, by_group_, memory(), config().stream,
-                            {.clipping = config().max_grad_norm > 0, .lamb = lamb});
+    return make_cuda_passes(
+        bucket, by_group_, memory(), config().stream,
+        {.clipping = config().max_grad_norm > 0, .following = bucket.compresses && settings_.follows(), .lamb = lamb});
 }
 
 /// What broke an exchange breaks the optimizer.
 Status FusedOptimizer::check_usable() const {
     for (const Bucket& bucket : buckets_) ONEBIT_RETURN_IF_ERROR(bucket.allreduce->check_not_broken());
+    if (follower_ != nullptr) ONEBIT_RETURN_IF_ERROR(follower_->broken());
     return norm_ == nullptr ? Status() : norm_->broken();
 }
 
@@ -151,170 +158,17 @@ Status FusedOptimizer::check_destroyable() const {
     return check_usable().ok() && !patience().aborted() ? check_between_steps() : Status();
 }
 
-// ---------------------------------------------------------------------------------------------------- freeze ----
-
-/// Whether the step just made was the warm-up's last.
-bool FusedOptimizer::warmup_ends() {
-    if (!settings_.compresses() || frozen() || freeze_requested_) return false;
-    if (freeze_rule_ == nullptr) return steps_ >= config().freeze_step; // later only where a load has brought more
-    bool ends = false;
-    if (freeze_rule_->looks_at(steps_)) {
-        look_at_norms();
-        ends = freeze_rule_->observe(steps_, rates_, quantities_);
-    }
-    if (log_ && (ends || freeze_rule_->is_overdue(steps_))) log_rule(ends);
-    return ends;
-}
-
-/// What the rule sees of the step just made. Of a GPU's v it costs a copy to the host.
-void FusedOptimizer::look_at_norms() {
-    rates_.clear();
-    quantities_.clear();
-    for (const onebit_param_group_t& group : settings_.groups) rates_.push_back(group.lr);
-    for (const Bucket& bucket : buckets_) {
-        if (!bucket.compresses) continue;
-        add_variances(bucket);
-        add_freeze_quantities(bucket, &quantities_);
-    }
-}
-
-/// Added up in order: the same on every rank and with any number of threads.
-void FusedOptimizer::add_variances(const Bucket& bucket) {
-    const std::size_t first_quantity = quantities_.size();
-    for (const Tensor* tensor : bucket.layout.tensors()) {
-        const AdamUpdate update = update_of(group_of(*tensor), true, steps_, exact_rounds_);
-        quantities_.push_back({.tensor = tensor->number, .correction = double{update.correct_v}});
-    }
-    std::size_t i = 0;
-    const auto add = [&](std::size_t first, std::span<const float> part) {
-        while (!part.empty()) {
-            const Segment here = bucket.layout.whole_tensor(i).within(first, part.size());
-            double& norm = quantities_[first_quantity + i].norm;
-            for (const float v : part.first(here.count)) norm += v;
-            first += here.count;
-            part = part.subspan(here.count);
-            if (!part.empty()) ++i;
-        }
-    };
-    bucket.passes->read(bucket.v, std::ref(add)); // a step allocates nothing
-}
-
-/// That it is frozen, or what it waits for: a training that never compresses looks like any other.
-void FusedOptimizer::log_rule(bool ends) const {
-    const auto steps = static_cast<unsigned long long>(steps_);
-    if (ends) {
-        std::fprintf(stderr, "onebit: the variance has settled: it is frozen after step %llu\n", steps);
-        return;
-    }
-    std::fprintf(stderr, "onebit: step %llu is still exact: the freeze waits for ", steps);
-    const FreezeWait& wait = freeze_rule_->wait();
-    switch (wait.what) {
-        case ONEBIT_FREEZE_WAIT_NONE:
-        case ONEBIT_FREEZE_WAIT_STEPS:
-            std::fprintf(stderr, "the first step that it may follow\n");
-            break;
-        case ONEBIT_FREEZE_WAIT_LR:
-            std::fprintf(stderr, "the learning rates to stop rising\n");
-            break;
-        case ONEBIT_FREEZE_WAIT_VARIANCE:
-        case ONEBIT_FREEZE_WAIT_PARAMETERS:
-            std::fprintf(
-                stderr, "the %s of %s, now %.3g times what it was a window ago, to stay within %.3g to %.3g times\n",
-                wait.what == ONEBIT_FREEZE_WAIT_VARIANCE ? "variance" : "squared norm",
-                config().freeze_step == ONEBIT_FREEZE_PAPER ? "all tensors" : tensors_[wait.tensor].name.c_str(),
-                wait.ratio, freeze_rule_->band(), 1 / freeze_rule_->band());
-            break;
-    }
-}
-
-/// From the warm-up to what comes after it. Collective; blocks.
-Status FusedOptimizer::change_over() {
-    for (Bucket& bucket : buckets_) {
-        if (bucket.compresses) ONEBIT_RETURN_IF_ERROR(mask_zero_variance(bucket));
-    }
-    const Status prepared = catch_exceptions([&] {
-        for (Bucket& bucket : buckets_) {
-            if (bucket.compresses) ONEBIT_RETURN_IF_ERROR(prepare_freeze(bucket));
-        }
-        return Status();
-    });
-    const Status all_prepared = buckets_.front().allreduce->agree_now(prepared);
-    if (!all_prepared.ok()) {
-        for (Bucket& bucket : buckets_) drop_preparations(bucket);
-        return buckets_.front().allreduce->broken().ok() ? all_prepared : break_all(all_prepared);
-    }
-    const Status frozen = catch_exceptions([&] {
-        for (Bucket& bucket : buckets_) {
-            if (bucket.compresses) ONEBIT_RETURN_IF_ERROR(freeze_bucket(bucket));
-        }
-        return Status();
-    });
-    const Status agreed = buckets_.front().allreduce->agree_now(frozen);
-    if (!agreed.ok()) return break_all(agreed); // half of the state is of another stage
-    freeze_step_ = steps_;
-    freeze_requested_ = false;
-    warmup_bytes_sent_ = bytes_sent();
-    return {};
-}
-
-Status FusedOptimizer::mask_zero_variance(Bucket& bucket) {
-    AlignedBuffer<std::uint32_t> mask;
-    bool any = false;
-    const Status own = catch_exceptions([&] {
-        mask = AlignedBuffer<std::uint32_t>(ceil_divide(bucket.v.size(), kWordElements));
-        bucket.passes->read(bucket.v, [&](std::size_t first, std::span<const float> v) {
-            for (std::size_t i = first; i < first + v.size(); ++i) {
-                const std::uint32_t bit = v[i - first] > 0 ? 1 : 0;
-                mask[i / kWordElements] |= bit << (i % kWordElements);
-                any = any || bit == 0;
-            }
-        });
-        if (!any) return Status();
-        bucket.passes->edit(bucket.m, [&](std::size_t first, std::span<float> m) {
-            for (std::size_t i = first; i < first + m.size(); ++i) { // where v has underflowed, m may be left over
-                if ((mask[i / kWordElements] >> (i % kWordElements) & 1) == 0) m[i - first] = 0;
-            }
-        });
-        return Status();
-    });
-    return bucket.allreduce->set_mask(any ? mask.data() : nullptr, own);
-}
-
-Status FusedOptimizer::freeze() {
-    ONEBIT_RETURN_IF_ERROR(check_between_steps());
-    if (!settings_.compresses()) {
-        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "dense Adam and LAMB have no compression stage");
-    }
-    if (frozen() || freeze_requested_) {
-        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "already frozen, after step %llu",
-                             static_cast<unsigned long long>(frozen() ? freeze_step_ : steps_));
-    }
-    if (steps_ == 0) {
-        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "no step yet: there is no variance to freeze");
-    }
-    request_freeze();
-    return {};
-}
-
-/// With what is known now, for a caller to see; the next step changes over.
-void FusedOptimizer::request_freeze() {
-    std::uint64_t masked = 0;
-    for (const Bucket& bucket : buckets_) {
-        if (!bucket.compresses) continue;
-        bucket.passes->read(bucket.v, [&](std::size_t, std::span<const float> v) {
-            masked += static_cast<std::uint64_t>(std::ranges::count(v, 0.0F));
-        });
-    }
-    masked_ = masked;
-    freeze_requested_ = true;
-}
-
 // ---------------------------------------------------------------------------------------- what kinds build on ----
 
 void FusedOptimizer::set_updates(std::uint64_t v_updates) {
     std::ranges::transform(settings_.groups, by_group_.updates.begin(), [&](const onebit_param_group_t& group) {
         return update_of(group, config().bias_correction != 0, t(), v_updates);
     });
+}
+
+float FusedOptimizer::own_factor(const Tensor& tensor) const {
+    const bool follows = follower_ != nullptr && frozen();
+    return nearest_finite(follows ? factor_ * double{follower_->factor(tensor.number)} : factor_);
 }
 
 float FusedOptimizer::sum_factor() const {
@@ -345,8 +199,17 @@ void FusedOptimizer::drop_sum(Bucket& bucket) const {
     if (!bucket.passes->keeps_sum()) bucket.sum = {};
 }
 
-void FusedOptimizer::freeze_variance(Bucket& bucket, std::uint64_t v_updates) {
-    set_updates(v_updates);
+Status FusedOptimizer::sum_over_ranks(Bucket& bucket) {
+    ONEBIT_RETURN_IF_ERROR(begin_sum(bucket));
+    return finish_exchanges();
+}
+
+void FusedOptimizer::freeze_variance(Bucket& bucket) {
+    bucket.passes->edit(bucket.v, [](std::size_t, std::span<float> part) { // 1 / infinity
+        std::ranges::replace_if(
+            part, [](float v) { return v <= 0; }, std::numeric_limits<float>::infinity());
+    });
+    set_updates(exact_rounds_);
     bucket.precondition = std::move(bucket.v);
     bucket.passes->invert_denominator();
     if (exchanges_updates()) bucket.passes->weigh_momenta();
@@ -425,6 +288,7 @@ Status FusedOptimizer::get_error(float* worker, float* server) const {
 
 std::uint64_t FusedOptimizer::bytes_sent() const {
     std::uint64_t bytes = norm_ == nullptr ? 0 : norm_->bytes_sent();
+    if (follower_ != nullptr) bytes += follower_->bytes_sent();
     for (const Bucket& bucket : buckets_) bytes += bucket.allreduce->bytes_sent();
     return bytes;
 }
@@ -439,15 +303,22 @@ void FusedOptimizer::fill_info(onebit_optimizer_info_t* info) const {
     info->masked = masked_;
     info->exact_rounds = exact_rounds_;
     info->compressed_rounds = compressed_rounds_;
-    info->warmup_bytes_sent = frozen() ? warmup_bytes_sent_ : bytes_sent();
-    info->compressed_bytes_sent = bytes_sent() - info->warmup_bytes_sent;
+    info->compressed_bytes_sent = compressed_bytes_sent_ + (frozen() ? bytes_sent() - bytes_sent_at_freeze_ : 0);
+    info->warmup_bytes_sent = bytes_sent() - info->compressed_bytes_sent;
     info->state_bytes = own_bytes() + (norm_ == nullptr ? 0 : norm_->bytes());
+    if (follower_ != nullptr) info->state_bytes += follower_->bytes();
     for (const Bucket& bucket : buckets_) {
         onebit_allreduce_info_t exchange = ONEBIT_ALLREDUCE_INFO_INIT;
         bucket.allreduce->fill_info(&exchange);
         info->state_bytes += bucket.bytes() + exchange.state_bytes + exchange.workspace_bytes;
     }
     info->grad_norm = grad_norm_;
+    info->thaws = thaws_;
+    if (follower_ != nullptr && frozen()) {
+        const std::size_t tensor = follower_->most_grown();
+        info->variance_ratio = follower_->ratio(tensor);
+        info->variance_tensor = tensor;
+    }
     if (freeze_rule_ == nullptr || info->frozen != 0) return;
     const FreezeWait& wait = freeze_rule_->wait();
     info->freeze_wait = wait.what;

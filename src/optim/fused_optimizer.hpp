@@ -16,6 +16,7 @@
 #include "optim/saved_state.hpp"
 #include "optim/settings.hpp"
 #include "optim/tensors.hpp"
+#include "optim/variance_follower.hpp"
 
 namespace onebit {
 
@@ -38,7 +39,7 @@ Status check_state(bool possible, const char* what, double number);
 /// 4. If the freeze was decided on, change over.
 /// 5. Exchange the buckets that this round compresses.
 /// 6. Update every bucket: from exact sums, from what was exchanged, or locally.
-/// 7. See whether the warm-up ends.
+/// 7. See whether the warm-up ends; after the freeze, follow the variances, and see whether they have outgrown it.
 ///
 /// A step counts on all buckets or on none: up to 5 any rank may refuse it, and all know of it before 6. What changes
 /// before that, 4, follows from the state alone: the next step would change it in the same way, and finds it changed.
@@ -105,6 +106,11 @@ class FusedOptimizer : public Optimizer {
     /// Once, before the first step after the freeze, behind prepare_freeze(). v is masked where it is zero, and still
     /// there.
     virtual Status freeze_bucket(Bucket& bucket) = 0;
+    /// Before a bucket thaws, whose sum is there again: brings parameters and momenta of all ranks together where they
+    /// may differ. Collective; blocks.
+    virtual Status meet(Bucket&) { return {}; }
+    /// After all buckets have.
+    virtual void thawed() {}
     /// Once in a step, before the first bucket is updated; no rank refuses the step any more.
     virtual void begin_updates(Round) {}
     /// After a step, before t() moves on. Collective; blocks. What fails here must be made up for by before_exchange.
@@ -127,6 +133,7 @@ class FusedOptimizer : public Optimizer {
     /// The number of the step that is being made; the first is 1.
     std::uint64_t t() const { return steps_ + 1; }
     bool frozen() const { return freeze_step_ > 0; }
+    std::uint64_t thaws() const { return thaws_; }
     std::uint64_t freeze_step() const { return freeze_step_; }
     const onebit_param_group_t& group_of(const Tensor& tensor) const { return settings_.groups[tensor.group]; }
     std::size_t num_tensors() const { return tensors_.size(); }
@@ -135,10 +142,11 @@ class FusedOptimizer : public Optimizer {
     void set_updates(std::uint64_t v_updates);
     /// How often a bucket's v has been updated, this step included, where every exact step does.
     std::uint64_t variance_updates(const Bucket& bucket) const {
-        return bucket.compresses && frozen() ? freeze_step_ : t();
+        return bucket.compresses ? exact_rounds_ + (frozen() ? 0 : 1) : t();
     }
-    /// What this step multiplies the rank's own gradients by, and what their sum over the ranks.
-    float own_factor() const { return static_cast<float>(factor_); }
+    /// What this step multiplies the rank's own gradients by, and what their sum over the ranks. Frozen variances are
+    /// followed by the first.
+    float own_factor(const Tensor& tensor) const;
     float sum_factor() const;
     std::uint64_t steps() const { return steps_; }
     std::uint64_t exact_rounds() const { return exact_rounds_; }
@@ -155,9 +163,10 @@ class FusedOptimizer : public Optimizer {
     void update_with_adam(Bucket& bucket, std::uint64_t v_updates);
     /// Masks the elements whose v is zero, and zeroes what is left of their momentum. Collective; blocks.
     Status mask_zero_variance(Bucket& bucket);
-    /// Turns v, updated `v_updates` times, into the preconditioner; brings m into units of the update where updates are
-    /// exchanged.
-    void freeze_variance(Bucket& bucket, std::uint64_t v_updates);
+    /// Adds bucket.sum up over the ranks. Collective; blocks.
+    Status sum_over_ranks(Bucket& bucket);
+    /// Turns v into the preconditioner, 0 where v is; brings m into units of the update where updates are exchanged.
+    void freeze_variance(Bucket& bucket);
 
   private:
     Status add_buckets(Communicator& communicator, const std::vector<const Tensor*>& tensors, bool compresses,
@@ -202,10 +211,16 @@ class FusedOptimizer : public Optimizer {
     void forget_exchanges();
 
     Status change_over();
+    Status freeze_all();
+    Status follow_variances();
+    Status thaw(std::size_t tensor);
+    Status prepare_thaw(std::span<AlignedBuffer<float>> momenta);
+    Status thaw_all();
     bool warmup_ends();
     void look_at_norms();
     void add_variances(const Bucket& bucket);
     void log_rule(bool ends) const;
+    void log_thaw(std::size_t tensor) const;
     void request_freeze();
     std::uint64_t bytes_sent() const;
 
@@ -237,11 +252,13 @@ class FusedOptimizer : public Optimizer {
     std::vector<Bucket> buckets_;
     const OptimKernels* kernels_ = nullptr;
     unsigned threads_ = 1;
-    std::unique_ptr<GradientNorm> norm_;      ///< where gradients are clipped
-    std::unique_ptr<FreezeRule> freeze_rule_; ///< where the warm-up ends by itself
-    std::vector<FreezeQuantity> quantities_;  ///< that it sees
-    std::vector<double> rates_;               ///< by group, likewise
-    bool log_ = false;                        ///< this rank writes what is worth knowing to stderr
+    std::unique_ptr<GradientNorm> norm_;         ///< where gradients are clipped
+    std::unique_ptr<FreezeRule> freeze_rule_;    ///< where the warm-up ends by itself
+    std::unique_ptr<VarianceFollower> follower_; ///< where frozen variances are followed
+    std::vector<FreezeQuantity> quantities_;     ///< that it sees
+    double greatest_beta2_ = 0;                  ///< of what compresses
+    std::vector<double> rates_;                  ///< by group, likewise
+    bool log_ = false;                           ///< this rank writes what is worth knowing to stderr
 
     // Of the coming step.
     double factor_ = 1;                  ///< of the gradients
@@ -259,7 +276,10 @@ class FusedOptimizer : public Optimizer {
     std::uint64_t freeze_step_ = 0;      ///< T_w; 0 while warming up
     std::uint64_t freeze_requested_ = 0; ///< 1: the next step is the first one after the freeze
     std::uint64_t masked_ = 0;
-    std::uint64_t warmup_bytes_sent_ = 0;
+    std::uint64_t thaws_ = 0;
+    std::uint64_t least_freeze_step_ = 0;     ///< after a thaw: no freeze by itself before it
+    std::uint64_t compressed_bytes_sent_ = 0; ///< in compression stages that are over
+    std::uint64_t bytes_sent_at_freeze_ = 0;
     double grad_norm_ = 0;
 };
 

@@ -125,6 +125,9 @@ void FusedOptimizer::visit_all_numbers(NumberVisitor& visitor) {
     for (onebit_param_group_t& group : settings_.groups) visitor.visit(group.lr);
     std::vector<double> no_history;
     visitor.visit(freeze_rule_ != nullptr ? freeze_rule_->history() : no_history);
+    visitor.visit(thaws_);
+    visitor.visit(least_freeze_step_);
+    visitor.visit(follower_ != nullptr ? follower_->log_ratios() : no_history);
     visit_numbers(visitor);
 }
 
@@ -275,12 +278,14 @@ Status FusedOptimizer::load(const char* prefix) {
     return agreed;
 }
 
-/// What this optimizer's own file would be like, but that the history of norms may be that of another rule.
+/// What this optimizer's own file would be like, but that the history of norms may be that of another rule, and that
+/// variances may or may not have been followed.
 ExpectedFile FusedOptimizer::expected_file() {
     const std::size_t history = freeze_rule_ != nullptr ? freeze_rule_->history().size() : 0;
-    const std::size_t others = all_numbers().size() - history;
+    const std::size_t followed = follower_ != nullptr ? follower_->log_ratios().size() : 0;
+    const std::size_t others = all_numbers().size() - history - followed;
     return {identity(), frozen_as(), others,
-            others + longest_freeze_history(settings_.groups.size(), 2 * tensors_.size()),
+            others + longest_freeze_history(settings_.groups.size(), 2 * tensors_.size()) + tensors_.size(),
             [this](bool frozen, std::uint32_t rank, std::uint32_t ranks) { return rows_of(frozen, rank, ranks); }};
 }
 
@@ -344,6 +349,7 @@ Status FusedOptimizer::restore(LoadedOptimizer& save, Masks masks) {
                 worker.data(), server.data() + bucket.allreduce->server_chunk().begin, steps_));
         }
     }
+    if (follower_ != nullptr && frozen()) follower_->look_at(buckets_);
     loaded();
     return {};
 }

@@ -86,7 +86,7 @@ Status FusedOptimizer::count(Round round) {
     exact_rounds_ += round == Round::kExact ? 1 : 0;
     compressed_rounds_ += round == Round::kCompressed ? 1 : 0;
     if (warmup_ends()) request_freeze();
-    return {};
+    return follow_variances();
 }
 
 // -------------------------------------------------------------------------------------- agree, then exchange ----

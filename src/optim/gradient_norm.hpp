@@ -2,15 +2,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <vector>
 
 #include "collectives/communicator.hpp"
-#include "collectives/direct_sum.hpp"
 #include "core/aligned_buffer.hpp"
 #include "optim/bucket.hpp"
-#include "transport/transport.hpp"
+#include "optim/rank_sum.hpp"
 
 namespace onebit {
 
@@ -21,38 +21,28 @@ class GradientNorm {
   public:
     /// For layouts of at most `most_segments`. Collective; blocks.
     static Status create(Communicator& communicator, std::size_t most_segments, std::unique_ptr<GradientNorm>* norm);
-    ~GradientNorm();
-    GradientNorm(const GradientNorm&) = delete;
-    GradientNorm& operator=(const GradientNorm&) = delete;
 
     /// The sum of squares of a bucket's sum.
     double sum_squares(const Bucket& bucket);
 
     /// Forgets what was sketched.
-    void restart() { total_.fill_zero(); }
+    void restart() { std::ranges::fill(total_->values(), 0.0F); }
     /// Adds a sketch of this rank's own gradients.
     void sketch(const Bucket& bucket);
     /// An estimate of the sum of squares of what all ranks have sketched, added up. Collective; blocks. Where it fails,
     /// it always will from then on.
     Status sum_squares_over_ranks(double* squares);
-    const Status& broken() const { return broken_; }
-    std::uint64_t bytes_sent() const { return channel_->bytes_sent(); }
+    const Status& broken() const { return total_->broken(); }
+    std::uint64_t bytes_sent() const { return total_->bytes_sent(); }
 
-    std::size_t bytes() const {
-        return squares_.size() * sizeof(double) + sketches_.bytes() + total_.bytes() + sum_->workspace_bytes();
-    }
+    std::size_t bytes() const { return squares_.size() * sizeof(double) + sketches_.bytes() + total_->bytes(); }
 
   private:
-    GradientNorm(std::unique_ptr<Transport> channel, std::size_t most_segments, Patience patience);
-    Status sum_over_ranks();
+    GradientNorm(std::size_t most_segments, std::unique_ptr<RankSum> total);
 
-    std::unique_ptr<Transport> channel_;
-    Patience patience_;
     std::vector<double> squares_;   ///< by segment
     AlignedBuffer<float> sketches_; ///< of one bucket
-    AlignedBuffer<float> total_;
-    std::unique_ptr<DirectSum> sum_; ///< of total_
-    Status broken_;
+    std::unique_ptr<RankSum> total_;
 };
 
 } // namespace onebit

@@ -141,9 +141,14 @@ Status Lamb::freeze_bucket(Bucket& bucket) {
         layer.trust = layer.trust_sum / weight;
     }
     if (!exchanges_updates()) begin_momenta(bucket);
-    freeze_variance(bucket, t() - 1);
+    freeze_variance(bucket);
     drop_sum(bucket);
     return {};
+}
+
+/// The running means of trust ratios go on.
+void Lamb::thawed() {
+    for (Layer& layer : layers_) layer.trust = 1;
 }
 
 /// Scales the momenta, for one message to have them all; the fresh variance begins as v.
@@ -170,8 +175,9 @@ void Lamb::begin_momenta(Bucket& bucket) {
 // ------------------------------------------------------------------------------------------------ compression ----
 
 std::unique_ptr<ValueSource> Lamb::make_source(Bucket& bucket) {
-    return bucket.passes->make_momentum_source(
-        [this](const Tensor& tensor) { return nearest_finite(own_factor() * layers_[tensor.number].momentum_scale); });
+    return bucket.passes->make_momentum_source([this](const Tensor& tensor) {
+        return nearest_finite(double{own_factor(tensor)} * layers_[tensor.number].momentum_scale);
+    });
 }
 
 void Lamb::update_compressed(Bucket& bucket) {

@@ -36,6 +36,7 @@ class Lamb final : public FusedOptimizer {
     void update_exactly(Bucket& bucket) override;
     void update_compressed(Bucket& bucket) override;
     Status freeze_bucket(Bucket& bucket) override;
+    void thawed() override;
     void begin_momenta(Bucket& bucket);
     Status prepare_freeze(Bucket& bucket) override;
     void drop_preparations(Bucket& bucket) override { bucket.v_fresh = {}; }

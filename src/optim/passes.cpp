@@ -32,8 +32,10 @@ class HostPasses final : public Passes {
     void adam(float factor) override;
     void invert_denominator() override;
     void weigh_momenta() override;
+    void thaw(const FactorOf& ratio) override;
     void sum_squares(std::span<double> by_segment) override;
     void sketch(std::span<float> sketches) override;
+    void sketch_weighted(const FactorOf& factor, std::span<float> sketches) override;
     std::unique_ptr<ValueSource> make_momentum_source(FactorOf factor) override;
     void update_from_message() override;
     void find_direction(float factor, std::span<Findings> findings) override;
@@ -49,6 +51,10 @@ class HostPasses final : public Passes {
     void rejoin(const FactorOf& to_momentum, const FactorOf& decay) override;
     void read(const AlignedBuffer<float>& fused, const Reader& body) const override { body(0, fused.view()); }
     void edit(AlignedBuffer<float>& fused, const Editor& body) override { body(0, {fused.data(), fused.size()}); }
+    void take_last_result(AlignedBuffer<float>& fused) const override {
+        for_each_block(
+            [&](const Block& block) { bucket_.allreduce->flat().last_result(block, fused.data() + block.begin()); });
+    }
     void copy_last_result(const Chunk& chunk, float* values) const override;
     void set_parameters(const float* fused) override;
     void copy_parameters(AlignedBuffer<float>& fused) const override;
@@ -141,6 +147,18 @@ void HostPasses::weigh_momenta() {
     });
 }
 
+/// Seldom enough for one element at a time.
+void HostPasses::thaw(const FactorOf& ratio) {
+    bucket_.layout.for_each_segment(threads_, [&](const Segment& segment) {
+        const AdamUpdate how = update(segment);
+        const float factor = ratio(*segment.tensor);
+        for (std::size_t i = segment.offset; i < segment.offset + segment.count; ++i) {
+            bucket_.v[i] = thawed_variance(bucket_.v[i], factor, how);
+            bucket_.m[i] = thawed_momentum(bucket_.m[i], bucket_.v[i], how);
+        }
+    });
+}
+
 void HostPasses::sum_squares(std::span<double> by_segment) {
     bucket_.layout.for_each_segment(threads_, [&](const Segment& segment) {
         by_segment[segment.index] = kernels_.sum_squares(bucket_.sum.data() + segment.offset, segment.count);
@@ -156,6 +174,22 @@ void HostPasses::sketch(std::span<float> sketches) {
         for (const Segment& segment : all.subspan(first, std::min(kSketchSegments, all.size() - first))) {
             alignas(64) float scratch[kBlockElements];
             kernels_.sketch(segment.read_gradients(kernels_, scratch), segment.count, sketch_seed(segment), sketch);
+        }
+    });
+}
+
+void HostPasses::sketch_weighted(const FactorOf& factor, std::span<float> sketches) {
+    const std::span<const std::size_t> runs = bucket_.layout.runs();
+    parallel_for(0, runs.size() - 1, threads_, [&](std::size_t i) {
+        float* const sketch = sketches.data() + i * kSketchBuckets;
+        std::fill_n(sketch, kSketchBuckets, 0.0F);
+        for (const Segment& segment : bucket_.layout.segments().subspan(runs[i], runs[i + 1] - runs[i])) {
+            alignas(64) float scratch[kBlockElements];
+            alignas(64) float weighted[kBlockElements] = {};
+            kernels_.weighted_momentum(segment.read_gradients(kernels_, scratch), factor(*segment.tensor),
+                                       bucket_.precondition.data() + segment.offset, weighted, segment.count,
+                                       keeping_nothing(betas(segment)));
+            kernels_.sketch(weighted, segment.count, sketch_seed(segment), sketch);
         }
     });
 }

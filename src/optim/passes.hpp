@@ -68,6 +68,9 @@ class Passes {
     virtual void invert_denominator() = 0;
     /// Brings m into units of the update.
     virtual void weigh_momenta() = 0;
+    /// The way back, where updates were exchanged: turns a preconditioner in `v` into the variance that it was made of
+    /// times ratio(tensor), and brings m into units of momentum.
+    virtual void thaw(const FactorOf& ratio) = 0;
     /// What 1-bit momenta are encoded from: beta1 m + (1 - beta1) factor(tensor) g, m being the last message, or the
     /// bucket's as long as that is not empty; g weighted where updates are exchanged.
     virtual std::unique_ptr<ValueSource> make_momentum_source(FactorOf factor) = 0;
@@ -84,6 +87,11 @@ class Passes {
     virtual void sum_squares(std::span<double> by_segment) = 0;
     /// Sketches of this rank's own gradients, kSketchBuckets for each kSketchSegments segments or part of that.
     virtual void sketch(std::span<float> sketches) = 0;
+
+    // What following a frozen variance needs to know; it waits.
+
+    /// Sketches of these gradients times factor(tensor), weighted, kSketchBuckets for each of the layout's runs.
+    virtual void sketch_weighted(const FactorOf& factor, std::span<float> sketches) = 0;
 
     /// What went wrong in a pass, none of which can tell, if anything did. A GPU may fail.
     virtual Status failure() const { return {}; }
@@ -125,7 +133,9 @@ class Passes {
     virtual void read(const AlignedBuffer<float>& fused, const Reader& body) const = 0;
     /// And lets it change the array.
     virtual void edit(AlignedBuffer<float>& fused, const Editor& body) = 0;
-    /// Decodes what the last message says of a chunk, into the host's memory.
+    /// Decodes the last message to a fused array.
+    virtual void take_last_result(AlignedBuffer<float>& fused) const = 0;
+    /// Decodes what it says of a chunk, into the host's memory.
     virtual void copy_last_result(const Chunk& chunk, float* values) const = 0;
     /// Sets the parameters, and the copies of them, from the host's memory; all, fused.
     virtual void set_parameters(const float* fused) = 0;
@@ -138,8 +148,6 @@ class Passes {
     virtual std::size_t bytes() const { return 0; }
 };
 
-/// Segments that share a sketch before all are added up: half a million elements to 4 KiB.
-inline constexpr std::size_t kSketchSegments = 128;
 /// Floats of the sketches of so many segments.
 constexpr std::size_t sketch_floats(std::size_t segments) {
     return ceil_divide(segments, kSketchSegments) * kSketchBuckets;
@@ -157,6 +165,7 @@ std::unique_ptr<Passes> make_host_passes(Bucket& bucket, const PassSettings& set
 /// What of a GPU's passes is going to be asked for.
 struct CudaNeeds {
     bool clipping = false;
+    bool following = false; ///< of frozen variances
     bool lamb = false;
 };
 

@@ -20,6 +20,8 @@ namespace {
 constexpr std::uint64_t kFreezeWindow = 256;
 constexpr double kFreezeBand = 0.9;
 constexpr std::uint64_t kMostFreezeWindow = 1000000;
+constexpr std::uint32_t kFollowInterval = 64;
+constexpr double kThawRatio = 4;
 
 Status out_of_range(const std::string& member, double value, const char* range) {
     return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "%s: %g is not %s", member.c_str(), value, range);
@@ -90,6 +92,22 @@ Status check_memory(const onebit_optimizer_config_t& config, const Transport& tr
     return {};
 }
 
+/// What is followed after a freeze.
+Status check_following(const onebit_optimizer_config_t& config) {
+    const bool asked = config.follow_interval != 0 && config.follow_interval != ONEBIT_FOLLOW_NEVER;
+    if (asked && !compresses(config.kind)) {
+        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT,
+                             "config.follow_interval: given to a kind that doesn't freeze (leave it at 0)");
+    }
+    if (asked && config.compressed == ONEBIT_COMPRESSED_MOMENTA) {
+        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT,
+                             "config.follow_interval: given with ONEBIT_COMPRESSED_MOMENTA, whose variances aren't "
+                             "followed (leave it at 0)");
+    }
+    if (config.thaw_ratio == 0 || (config.thaw_ratio > 1 && std::isfinite(config.thaw_ratio))) return {};
+    return out_of_range("config.thaw_ratio", config.thaw_ratio, "0 or a number > 1");
+}
+
 Status check_config(const onebit_optimizer_config_t& config) {
     if (config.kind < ONEBIT_OPTIMIZER_ADAM || config.kind > ONEBIT_OPTIMIZER_ZERO_ONE_ADAM) {
         return out_of_range("config.kind", config.kind, "an optimizer");
@@ -119,7 +137,7 @@ Status check_config(const onebit_optimizer_config_t& config) {
     if (config.compressed != ONEBIT_COMPRESSED_UPDATES && config.compressed != ONEBIT_COMPRESSED_MOMENTA) {
         return out_of_range("config.compressed", config.compressed, "one of its constants");
     }
-    ONEBIT_RETURN_IF_ERROR(check_reserved(config.reserved));
+    ONEBIT_RETURN_IF_ERROR(check_following(config));
     if (!at_least_zero(config.min_trust)) return out_of_range("config.min_trust", config.min_trust, "a float >= 0");
     if (!(config.max_trust >= config.min_trust && std::isfinite(static_cast<float>(config.max_trust)))) {
         return out_of_range("config.max_trust", config.max_trust, "a float >= min_trust");
@@ -207,6 +225,8 @@ Status read_settings(const onebit_optimizer_config_t* caller, const Transport& t
     ONEBIT_RETURN_IF_ERROR(read_groups(config, &settings->groups));
     if (config.freeze_window == 0) config.freeze_window = kFreezeWindow;
     if (config.freeze_band == 0) config.freeze_band = kFreezeBand;
+    if (config.follow_interval == 0) config.follow_interval = kFollowInterval;
+    if (config.thaw_ratio == 0) config.thaw_ratio = kThawRatio;
     settings->config = config;
     settings->config.groups = nullptr; // the caller's
     ONEBIT_RETURN_IF_ERROR(check_memory(config, transport));
@@ -232,6 +252,8 @@ Status agree_on_settings(Communicator& communicator, const Status& own, const Se
         {"config.freeze_window", config.freeze_window},
         NamedValue::of_double("config.freeze_band", config.freeze_band),
         {"config.compressed", static_cast<std::uint64_t>(config.compressed)},
+        {"config.follow_interval", config.follow_interval},
+        NamedValue::of_double("config.thaw_ratio", config.thaw_ratio),
         NamedValue::of_double("config.min_trust", config.min_trust),
         NamedValue::of_double("config.max_trust", config.max_trust),
         NamedValue::of_double("config.trust_beta", config.trust_beta),

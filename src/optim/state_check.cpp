@@ -120,7 +120,8 @@ Status FusedOptimizer::check_loaded(const LoadedOptimizer& loaded) {
 }
 
 Status FusedOptimizer::check_all_numbers(bool saved_frozen) {
-    for (const std::uint64_t number : {steps_, skipped_, exact_rounds_, compressed_rounds_, freeze_step_, masked_}) {
+    for (const std::uint64_t number :
+         {steps_, skipped_, exact_rounds_, compressed_rounds_, freeze_step_, masked_, thaws_, least_freeze_step_}) {
         ONEBIT_RETURN_IF_ERROR(check_state(number < kImpossibleCount, "count", number));
     }
     ONEBIT_RETURN_IF_ERROR(check_state(frozen() == saved_frozen, "freeze step", freeze_step_));
@@ -131,8 +132,10 @@ Status FusedOptimizer::check_all_numbers(bool saved_frozen) {
     // 0/1 Adam alone has steps without a round, and compressed ones before the freeze.
     const bool zero_one = config().kind == ONEBIT_OPTIMIZER_ZERO_ONE_ADAM;
     const std::uint64_t rounds = exact_rounds_ + compressed_rounds_;
-    const bool stages_fit = zero_one ? rounds <= steps_ && (frozen() || rounds == steps_)
-                                     : rounds == steps_ && exact_rounds_ == (frozen() ? freeze_step_ : steps_);
+    const bool froze_once = thaws_ == 0;
+    const bool stages_fit =
+        zero_one ? rounds <= steps_ && (frozen() || !froze_once || rounds == steps_)
+                 : rounds == steps_ && (!froze_once || exact_rounds_ == (frozen() ? freeze_step_ : steps_));
     ONEBIT_RETURN_IF_ERROR(check_state(stages_fit, "exact rounds", exact_rounds_));
     ONEBIT_RETURN_IF_ERROR(
         check_state(masked_ <= tensors_.back().offset + tensors_.back().count, "masked elements", masked_));
@@ -147,6 +150,11 @@ Status FusedOptimizer::check_all_numbers(bool saved_frozen) {
     if (freeze_rule_ != nullptr) {
         for (const double number : freeze_rule_->history()) {
             ONEBIT_RETURN_IF_ERROR(check_state(number >= 0 && std::isfinite(number), "history of norms", number));
+        }
+    }
+    if (follower_ != nullptr) {
+        for (const double number : follower_->log_ratios()) {
+            ONEBIT_RETURN_IF_ERROR(check_state(VarianceFollower::is_possible(number), "change of a variance", number));
         }
     }
     return check_numbers();

@@ -138,6 +138,10 @@ Layout::Layout(std::vector<const Tensor*> tensors, std::size_t ranks) : tensors_
     }
     first_segment_.push_back(segments_.size());
     tensor_segment_.push_back(segments_.size());
+    for (std::size_t i = 0; i < tensors_.size(); ++i) {
+        for (std::size_t s = tensor_segment_[i]; s < tensor_segment_[i + 1]; s += kSketchSegments) runs_.push_back(s);
+    }
+    runs_.push_back(segments_.size());
 }
 
 /// Appends the segments of the next block.

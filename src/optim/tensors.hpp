@@ -19,6 +19,9 @@ namespace onebit {
 
 class Placement;
 
+/// Segments that share a sketch before all are added up: half a million elements to 4 KiB.
+inline constexpr std::size_t kSketchSegments = 128;
+
 /// A caller's tensor.
 struct Tensor {
     std::string name;
@@ -85,7 +88,7 @@ class Layout {
 
     std::size_t count() const { return count_; }
     std::size_t bytes() const {
-        return segments_.size() * sizeof(Segment) + first_segment_.size() * sizeof(std::size_t);
+        return segments_.size() * sizeof(Segment) + (first_segment_.size() + runs_.size()) * sizeof(std::size_t);
     }
     const std::vector<const Tensor*>& tensors() const { return tensors_; }
     std::span<const Segment> segments() const { return segments_; }
@@ -100,6 +103,9 @@ class Layout {
     std::span<const Segment> segments_of_tensor(std::size_t i) const {
         return segments().subspan(tensor_segment_[i], tensor_segment_[i + 1] - tensor_segment_[i]);
     }
+    /// Runs of segments, each of one tensor and at most kSketchSegments long: the first segment of each, and one past
+    /// the last one's last.
+    std::span<const std::size_t> runs() const { return runs_; }
 
     /// All of it: longer than any block.
     Segment whole_tensor(std::size_t i) const {
@@ -121,6 +127,7 @@ class Layout {
     std::vector<std::size_t> first_block_;    ///< by chunk
     std::vector<std::size_t> first_segment_;  ///< by block, and one past the last
     std::vector<std::size_t> tensor_segment_; ///< by tensor: its first segment, and one past the last
+    std::vector<std::size_t> runs_;
     std::vector<Segment> segments_;
 };
 

@@ -6,8 +6,8 @@
 #include <bit>
 #include <cfloat>
 #include <cmath>
-#include <limits>
 #include <span>
+#include <vector>
 
 #include "core/mean.hpp"
 
@@ -110,12 +110,12 @@ Status ZeroOneAdam::check_numbers() const {
 /// Before the freeze the gradients; after it, what this rank's steps have done to the parameters, and the present one
 /// would.
 std::unique_ptr<ValueSource> ZeroOneAdam::make_source(Bucket& bucket) {
-    return bucket.passes->make_round_source([this](const Tensor&) { return own_factor(); });
+    return bucket.passes->make_round_source([this](const Tensor& tensor) { return own_factor(tensor); });
 }
 
 Status ZeroOneAdam::before_exchange(Bucket& bucket) {
     if (!frozen()) return mask_is_old_ ? mask_zero_variance(bucket) : Status();
-    set_updates(freeze_step()); // for the step that each rank makes alone
+    set_updates(exact_rounds()); // for the step that each rank makes alone
     return {};
 }
 
@@ -142,16 +142,46 @@ Status ZeroOneAdam::prepare_freeze(Bucket& bucket) {
 }
 
 Status ZeroOneAdam::freeze_bucket(Bucket& bucket) {
-    // Preconditioned by 1 / infinity, masked elements keep their places whatever their gradients.
-    bucket.passes->edit(bucket.v, [](std::size_t, std::span<float> part) {
-        std::ranges::replace_if(
-            part, [](float v) { return v <= 0; }, std::numeric_limits<float>::infinity());
-    });
-    freeze_variance(bucket, schedule_.exact_rounds);
+    freeze_variance(bucket); // by 0 masked elements keep their places whatever their gradients
     if (!bucket.passes->keeps_sum()) bucket.anchor = take_sum(bucket);
     bucket.passes->copy_parameters(bucket.anchor);
     drop_sum(bucket);
     return bucket.allreduce->reset();
+}
+
+/// At the exact mean of where they are and of what moves them. The weight decay that waits for a round is applied.
+Status ZeroOneAdam::meet(Bucket& bucket) {
+    const auto share = static_cast<float>(1.0 / bucket.allreduce->channel().size());
+    const auto take_share = [&](std::size_t, std::span<float> part) { // before the sum, which then can't overflow
+        for (float& value : part) value *= share;
+    };
+    bucket.passes->copy_parameters(bucket.sum);
+    bucket.passes->edit(bucket.sum, take_share);
+    ONEBIT_RETURN_IF_ERROR(sum_over_ranks(bucket));
+    std::vector<float> x(bucket.layout.count());
+    memory().copy(x.data(), bucket.sum.data(), bucket.sum.bytes());
+    auto next = x.begin();
+    read_by_tensor(bucket, bucket.anchor, [&](std::size_t i, std::span<const float> part) {
+        const float decay = nearest_finite(decay_[bucket.layout.tensors()[i]->group]);
+        for (const float anchor : part) {
+            *next = nearest_finite(*next - decay * anchor);
+            ++next;
+        }
+    });
+    bucket.passes->set_parameters(x.data());
+    memory().copy(bucket.sum.data(), bucket.m.data(), bucket.m.bytes());
+    bucket.passes->edit(bucket.sum, take_share);
+    ONEBIT_RETURN_IF_ERROR(sum_over_ranks(bucket));
+    memory().copy(bucket.m.data(), bucket.sum.data(), bucket.m.bytes());
+    return {};
+}
+
+/// All begins anew but for how often v has been updated.
+void ZeroOneAdam::thawed() {
+    schedule_ = {.exact_rounds = schedule_.exact_rounds};
+    mask_is_old_ = true;
+    std::ranges::fill(lr_sum_, 0);
+    std::ranges::fill(decay_, 0);
 }
 
 // ---------------------------------------------------------------------------------------- B: after the freeze ----
@@ -168,8 +198,8 @@ void ZeroOneAdam::begin_updates(Round) {
 
 /// Adam with this rank's own gradients; weight decay waits for the round.
 void ZeroOneAdam::update_locally(Bucket& bucket) {
-    set_updates(freeze_step());
-    bucket.passes->step_alone([this](const Tensor&) { return own_factor(); });
+    set_updates(exact_rounds());
+    bucket.passes->step_alone([this](const Tensor& tensor) { return own_factor(tensor); });
 }
 
 /// The ranks meet at the average of what each has done since the last round; that of the parameters' present step is in
@@ -177,7 +207,7 @@ void ZeroOneAdam::update_locally(Bucket& bucket) {
 void ZeroOneAdam::rejoin(Bucket& bucket) {
     const auto stood_still = [this](const Tensor* tensor) { return lr_sum_[tensor->group] <= 0; };
     if (std::ranges::any_of(bucket.layout.tensors(), stood_still)) {
-        bucket.passes->move_momenta([this](const Tensor&) { return own_factor(); });
+        bucket.passes->move_momenta([this](const Tensor& tensor) { return own_factor(tensor); });
     }
     const auto to_momentum = [this](const Tensor& tensor) {
         const double lr_sum = lr_sum_[tensor.group];

@@ -43,6 +43,8 @@ class ZeroOneAdam final : public FusedOptimizer {
     Status freeze_bucket(Bucket& bucket) override;
     Status prepare_freeze(Bucket& bucket) override;
     void drop_preparations(Bucket& bucket) override { bucket.anchor = {}; }
+    Status meet(Bucket& bucket) override;
+    void thawed() override;
     void begin_updates(Round round) override;
     void finish_step(Round round) override;
     void visit_numbers(NumberVisitor& visitor) override;

@@ -118,7 +118,8 @@ static void check_optimizer_macros(void) {
     check(config.groups == NULL && config.num_groups == 0 && config.max_grad_norm == 0.0, "optimizer config: groups");
     check(config.freeze_step == ONEBIT_FREEZE_AUTO && config.lr_warmup_steps == 0, "optimizer config: freeze");
     check(config.freeze_window == 0 && config.freeze_band == 0.0, "optimizer config: the freeze's rule");
-    check(config.compressed == ONEBIT_COMPRESSED_UPDATES && config.reserved == 0, "optimizer config: what travels");
+    check(config.compressed == ONEBIT_COMPRESSED_UPDATES, "optimizer config: what travels");
+    check(config.follow_interval == 0 && config.thaw_ratio == 0.0, "optimizer config: after the freeze");
     check(config.scale == ONEBIT_SCALE_L2 && config.group == ONEBIT_GROUP_BLOCK, "optimizer config: scale");
     check(config.min_trust == 0.01 && config.max_trust == 10.0 && config.trust_beta == 0.9, "optimizer config: trust");
     check(config.momentum_scaling == 1, "optimizer config: 1-bit LAMB");
@@ -131,6 +132,7 @@ static void check_optimizer_macros(void) {
         "group: settings");
     check(info.size == sizeof info && info.version == 1 && info.steps == 0 && info.grad_norm == 0.0, "optimizer info");
     check(info.freeze_wait == ONEBIT_FREEZE_WAIT_NONE && info.freeze_ratio == 0.0, "optimizer info: the freeze");
+    check(info.thaws == 0 && info.variance_ratio == 0.0 && info.variance_tensor == 0, "optimizer info: after it");
     check(tensor.size == sizeof tensor && tensor.version == 1 && tensor.count == 3 && tensor.group == 0,
           "tensor: head");
     check(tensor.parameters == parameters && tensor.gradients == gradients && tensor.name == NULL, "tensor: pointers");

@@ -55,6 +55,8 @@ CudaPasses::CudaPasses(Bucket& bucket, const PassSettings& settings, Memory& mem
       numbers_there_(needs.clipping || needs.lamb ? bucket.layout.segments().size() : 0, memory),
       numbers_(numbers_there_.size()),
       sketches_(needs.clipping ? sketch_floats(bucket.layout.segments().size()) : 0, memory),
+      runs_there_(needs.following ? bucket.layout.runs().size() : 0, memory),
+      sketches_of_runs_(needs.following ? (bucket.layout.runs().size() - 1) * kSketchBuckets : 0, memory),
       m_before_(needs.lamb && bucket.compresses && !settings.exchange_updates ? bucket.layout.count() : 0, memory),
       work_(m_before_.size(), memory),
       nonfinite_(memory),
@@ -65,6 +67,7 @@ CudaPasses::CudaPasses(Bucket& bucket, const PassSettings& settings, Memory& mem
         first_piece_there_ = AlignedBuffer<std::size_t>(bucket.layout.first_segments().size(), memory);
         first_piece_there_.copy_from(bucket.layout.first_segments().data());
     }
+    if (needs.following) runs_there_.copy_from(bucket.layout.runs().data());
     pieces_there_ = AlignedBuffer<cuda::Piece>(pieces_.size(), memory);
     pieces_there_.copy_from(pieces_.data());
 }
@@ -181,6 +184,10 @@ void CudaPasses::weigh_momenta() {
     note(cuda::weigh({pieces(), bucket_.precondition.data(), bucket_.m.data()}, stream_));
 }
 
+void CudaPasses::thaw(const FactorOf& ratio) {
+    note(cuda::thaw({pieces(), factors(ratio), bucket_.v.data(), bucket_.m.data()}, stream_));
+}
+
 /// Of what is exchanged in units of the update.
 const float* CudaPasses::weights() const {
     return settings_.exchange_updates ? bucket_.precondition.data() : nullptr;
@@ -200,6 +207,13 @@ void CudaPasses::sum_squares(std::span<double> by_segment) {
 void CudaPasses::sketch(std::span<float> sketches) {
     note(cuda::sketch({pieces(), sketches_.data()}, stream_));
     memory_.copy(sketches.data(), sketches_.data(), sketches_.bytes());
+}
+
+void CudaPasses::sketch_weighted(const FactorOf& factor, std::span<float> sketches) {
+    note(cuda::sketch_weighted({pieces(), runs_there_.data(), bucket_.layout.runs().size() - 1, factors(factor),
+                                bucket_.precondition.data(), sketches_of_runs_.data()},
+                               stream_));
+    memory_.copy(sketches.data(), sketches_of_runs_.data(), sketches_of_runs_.bytes());
 }
 
 /// From here on the message is all there is of m: nothing needs to be formed in the sum any more.
@@ -457,7 +471,7 @@ void CudaPasses::note(const Status& status) {
 std::size_t CudaPasses::bytes() const {
     return pieces_.bytes() + pieces_there_.bytes() + window_.bytes() + groups_.size() * sizeof(cuda::GroupSettings) +
            factors_.size() * sizeof(float) + numbers_there_.bytes() + sketches_.bytes() + m_before_.bytes() +
-           work_.bytes() + first_piece_there_.bytes();
+           work_.bytes() + first_piece_there_.bytes() + runs_there_.bytes() + sketches_of_runs_.bytes();
 }
 
 std::unique_ptr<Passes> make_cuda_passes(Bucket& bucket, const PassSettings& settings, Memory& memory, void* stream,

@@ -88,8 +88,10 @@ class CudaPasses final : public Passes {
     void adam(float factor) override;
     void invert_denominator() override;
     void weigh_momenta() override;
+    void thaw(const FactorOf& ratio) override;
     void sum_squares(std::span<double> by_segment) override;
     void sketch(std::span<float> sketches) override;
+    void sketch_weighted(const FactorOf& factor, std::span<float> sketches) override;
     std::unique_ptr<ValueSource> make_momentum_source(FactorOf factor) override;
     void prepare_source() override;
     void make_room_for_momenta() override;
@@ -111,6 +113,9 @@ class CudaPasses final : public Passes {
 
     void read(const AlignedBuffer<float>& fused, const Reader& body) const override;
     void edit(AlignedBuffer<float>& fused, const Editor& body) override;
+    void take_last_result(AlignedBuffer<float>& fused) const override {
+        messages().last_result(ArraySink(fused.data()));
+    }
     void copy_last_result(const Chunk& chunk, float* values) const override;
     void set_parameters(const float* fused) override;
     void copy_parameters(AlignedBuffer<float>& fused) const override;
@@ -162,6 +167,8 @@ class CudaPasses final : public Passes {
     AlignedBuffer<double> numbers_there_; ///< by piece
     std::vector<double> numbers_;
     AlignedBuffer<float> sketches_;
+    AlignedBuffer<std::size_t> runs_there_;
+    AlignedBuffer<float> sketches_of_runs_;
     AlignedBuffer<float> m_before_; ///< LAMB's, of the messages but the last
     AlignedBuffer<float> work_;     ///< likewise
 

@@ -75,6 +75,20 @@ ONEBIT_HOST_DEVICE inline float weighted_gradient(float g, float precondition, c
     return rounded::clamp(rounded::multiply(g, precondition), betas.most_weighted);
 }
 
+/// The v, not corrected, that a preconditioner was made of, times `ratio`; 0 where that is 0, which is a masked one's.
+ONEBIT_HOST_DEVICE inline float thawed_variance(float precondition, float ratio, const AdamUpdate& update) {
+    if (!(precondition > 0)) return 0;
+    const float root = rounded::subtract(rounded::divide(1, precondition), update.eps);
+    if (!(root > 0)) return 0;
+    const float share = rounded::divide(ratio, update.correct_v);
+    return saturated(rounded::multiply(rounded::multiply(root, share), root));
+}
+
+/// The momentum of an update that v makes; 0 where that is 0.
+ONEBIT_HOST_DEVICE inline float thawed_momentum(float u, float v, const AdamUpdate& update) {
+    return v > 0 ? saturated(rounded::multiply(u, denominator(v, update))) : 0;
+}
+
 /// With which a momentum becomes the weighted gradient, nothing of it being kept.
 ONEBIT_HOST_DEVICE inline AdamBetas keeping_nothing(AdamBetas betas) {
     betas.beta1 = 0;

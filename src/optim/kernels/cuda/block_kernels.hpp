@@ -238,6 +238,24 @@ ONEBIT_DEVICE void run(const Thread& thread, const WeighArguments& arguments, Sc
     });
 }
 
+struct ThawElement {
+    float v, m;
+};
+
+template <typename Thread>
+ONEBIT_DEVICE void run(const Thread& thread, const ThawArguments& arguments, Scratch& /*scratch*/) {
+    const Piece piece = piece_of(thread, arguments.pieces);
+    const AdamUpdate update = settings_of(piece, arguments.pieces).update;
+    const float ratio = arguments.ratios[piece.tensor];
+    float* const v = arguments.v + piece.offset;
+    float* const m = arguments.m + piece.offset;
+    const auto load = [&](unsigned i) { return ThawElement{v[i], m[i]}; };
+    for_each_element(thread, piece, load, [&](unsigned i, const ThawElement& old) {
+        v[i] = thawed_variance(old.v, ratio, update);
+        m[i] = thawed_momentum(old.m, v[i], update);
+    });
+}
+
 struct DirectionElement {
     float m, v, parameter;
 };

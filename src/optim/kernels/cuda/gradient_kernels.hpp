@@ -141,18 +141,17 @@ ONEBIT_DEVICE void load_for_buckets(const Piece& piece, unsigned self,
     }
 }
 
-/// A thread has four buckets, to which it adds piece by piece; a warp's are side by side, as are their elements. All of
-/// a piece are under way together, and the next one's description meanwhile.
-template <typename Thread>
-ONEBIT_DEVICE void run(const Thread& thread, const SketchArguments& arguments, Scratch& /*scratch*/) {
-    const std::size_t first = thread.block() * kSketchPieces;
-    const std::size_t left = arguments.pieces.count - first;
-    const std::size_t end = first + (left < kSketchPieces ? left : kSketchPieces);
+/// Adds up the pieces [first, end) in one sketch; form(piece, i, word): what counts of element i. A thread has four
+/// buckets, to which it adds piece by piece; a warp's are side by side, as are their elements. All of a piece are under
+/// way together, and the next one's description meanwhile.
+template <typename Thread, typename Form>
+ONEBIT_DEVICE void sketch_pieces(const Thread& thread, const Piece* pieces, std::size_t first, std::size_t end,
+                                 const Form& form, float* sketch) {
     const unsigned self = thread.warp() * static_cast<unsigned>(kLanes) + thread.lane();
     float buckets[kOwnBuckets] = {};
-    Piece piece = arguments.pieces.pieces[first];
+    Piece piece = pieces[first];
     for (std::size_t p = first; p < end; ++p) {
-        const Piece next = arguments.pieces.pieces[p + 1 < end ? p + 1 : p];
+        const Piece next = pieces[p + 1 < end ? p + 1 : p];
         std::uint32_t words[kOwnBuckets][kSketchTurns];
         if (piece.gradient_type == ONEBIT_FLOAT32) {
             load_for_buckets<std::uint32_t>(piece, self, words);
@@ -164,16 +163,40 @@ ONEBIT_DEVICE void run(const Thread& thread, const SketchArguments& arguments, S
 #pragma unroll
             for (unsigned turn = 0; turn < kSketchTurns; ++turn) {
                 const std::size_t i = first_in_bucket(piece, self, k) + turn * kSketchBuckets;
-                const float addend = sketch_addend(piece.seed, i, gradient_of(piece, words[k][turn]));
-                if (i < piece.count) buckets[k] = rounded::add(buckets[k], addend);
+                if (i >= piece.count) continue;
+                const float addend = sketch_addend(piece.seed, i, form(piece, i, words[k][turn]));
+                buckets[k] = rounded::add(buckets[k], addend);
             }
         }
         piece = next;
     }
 #pragma unroll
-    for (unsigned k = 0; k < kOwnBuckets; ++k) {
-        arguments.sketches[thread.block() * kSketchBuckets + self + k * kThreads] = buckets[k];
-    }
+    for (unsigned k = 0; k < kOwnBuckets; ++k) sketch[self + k * kThreads] = buckets[k];
+}
+
+template <typename Thread>
+ONEBIT_DEVICE void run(const Thread& thread, const SketchArguments& arguments, Scratch& /*scratch*/) {
+    const std::size_t first = thread.block() * kSketchPieces;
+    const std::size_t left = arguments.pieces.count - first;
+    const std::size_t end = first + (left < kSketchPieces ? left : kSketchPieces);
+    const auto form = [](const Piece& piece, std::size_t, std::uint32_t word) { return gradient_of(piece, word); };
+    sketch_pieces(thread, arguments.pieces.pieces, first, end, form,
+                  arguments.sketches + thread.block() * kSketchBuckets);
+}
+
+template <typename Thread>
+ONEBIT_DEVICE void run(const Thread& thread, const SketchWeightedArguments& arguments, Scratch& /*scratch*/) {
+    const std::size_t run = thread.block();
+    const Piece* const pieces = arguments.pieces.pieces;
+    const std::size_t first = arguments.first_piece[run];
+    const float factor = arguments.factors[pieces[first].tensor];
+    const AdamBetas betas = settings_of(pieces[first], arguments.pieces).betas;
+    const auto form = [&](const Piece& piece, std::size_t i, std::uint32_t word) {
+        const float g = rounded::multiply(gradient_of(piece, word), factor);
+        return weighted_gradient(g, arguments.precondition[piece.offset + i], betas);
+    };
+    sketch_pieces(thread, pieces, first, arguments.first_piece[run + 1], form,
+                  arguments.sketches + run * kSketchBuckets);
 }
 
 template <typename Thread>

@@ -168,6 +168,13 @@ struct WeighArguments {
     float* m;
 };
 
+struct ThawArguments {
+    Pieces pieces;
+    const float* ratios; ///< by tensor
+    float* v;            ///< has the preconditioner
+    float* m;
+};
+
 struct DirectionArguments {
     Pieces pieces;
     const float* m;
@@ -234,6 +241,16 @@ inline constexpr std::size_t kSketchPieces = 128;
 struct SketchArguments {
     Pieces pieces;
     float* sketches; ///< kSketchBuckets for each kSketchPieces pieces or part of that
+};
+
+/// Sketches of these gradients, weighted, by runs of pieces of one tensor.
+struct SketchWeightedArguments {
+    Pieces pieces;
+    const std::size_t* first_piece; ///< by run, and one past the last
+    std::size_t runs;
+    const float* factors; ///< by tensor
+    const float* precondition;
+    float* sketches; ///< kSketchBuckets for each run
 };
 
 struct AddSketchesArguments {

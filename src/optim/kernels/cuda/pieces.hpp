@@ -43,6 +43,9 @@ inline constexpr unsigned kResidentBlocks<EncodeGradientsArguments> = kResidentE
 inline std::size_t blocks_of(const SketchArguments& arguments) {
     return ceil_divide(arguments.pieces.count, kSketchPieces);
 }
+inline std::size_t blocks_of(const SketchWeightedArguments& arguments) {
+    return arguments.runs;
+}
 inline std::size_t blocks_of(const AddSketchesArguments& /*arguments*/) {
     return 1;
 }

@@ -1,0 +1,243 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// FusedOptimizer between its stages: when a warm-up ends, the change over to the compression stage, what of the frozen
+// variances is followed there, and the way back.
+
+#include <algorithm>
+#include <cstdio>
+#include <span>
+#include <utility>
+
+#include "core/mean.hpp"
+#include "optim/fused_optimizer.hpp"
+
+namespace onebit {
+
+// ---------------------------------------------------------------------------------------------------- freeze ----
+
+/// Whether the step just made was the warm-up's last.
+bool FusedOptimizer::warmup_ends() {
+    if (!settings_.compresses() || frozen() || freeze_requested_) return false;
+    if (freeze_rule_ == nullptr) { // later than given only after a thaw, and where a load has brought more steps
+        return thaws_ > 0 ? steps_ >= least_freeze_step_ : steps_ >= config().freeze_step;
+    }
+    bool ends = false;
+    if (freeze_rule_->looks_at(steps_)) {
+        look_at_norms();
+        ends = freeze_rule_->observe(steps_, rates_, quantities_) && steps_ >= least_freeze_step_;
+    }
+    if (log_ && (ends || freeze_rule_->is_overdue(steps_))) log_rule(ends);
+    return ends;
+}
+
+/// What the rule sees of the step just made. Of a GPU's v it costs a copy to the host.
+void FusedOptimizer::look_at_norms() {
+    rates_.clear();
+    quantities_.clear();
+    for (const onebit_param_group_t& group : settings_.groups) rates_.push_back(group.lr);
+    for (const Bucket& bucket : buckets_) {
+        if (!bucket.compresses) continue;
+        add_variances(bucket);
+        add_freeze_quantities(bucket, &quantities_);
+    }
+}
+
+/// Added up in order: the same on every rank and with any number of threads.
+void FusedOptimizer::add_variances(const Bucket& bucket) {
+    const std::size_t first_quantity = quantities_.size();
+    for (const Tensor* tensor : bucket.layout.tensors()) {
+        const AdamUpdate update = update_of(group_of(*tensor), true, steps_, exact_rounds_);
+        quantities_.push_back({.tensor = tensor->number, .correction = double{update.correct_v}});
+    }
+    read_by_tensor(bucket, bucket.v, [&](std::size_t i, std::span<const float> part) {
+        for (const float v : part) quantities_[first_quantity + i].norm += v;
+    });
+}
+
+/// That it is frozen, or what it waits for: a training that never compresses looks like any other.
+void FusedOptimizer::log_rule(bool ends) const {
+    const auto steps = static_cast<unsigned long long>(steps_);
+    if (ends) {
+        std::fprintf(stderr, "onebit: the variance has settled: it is frozen after step %llu\n", steps);
+        return;
+    }
+    std::fprintf(stderr, "onebit: step %llu is still exact: the freeze waits for ", steps);
+    const FreezeWait& wait = freeze_rule_->wait();
+    switch (wait.what) {
+        case ONEBIT_FREEZE_WAIT_NONE:
+        case ONEBIT_FREEZE_WAIT_STEPS:
+            std::fprintf(stderr, "the first step that it may follow\n");
+            break;
+        case ONEBIT_FREEZE_WAIT_LR:
+            std::fprintf(stderr, "the learning rates to stop rising\n");
+            break;
+        case ONEBIT_FREEZE_WAIT_VARIANCE:
+        case ONEBIT_FREEZE_WAIT_PARAMETERS:
+            std::fprintf(
+                stderr, "the %s of %s, now %.3g times what it was a window ago, to stay within %.3g to %.3g times\n",
+                wait.what == ONEBIT_FREEZE_WAIT_VARIANCE ? "variance" : "squared norm",
+                config().freeze_step == ONEBIT_FREEZE_PAPER ? "all tensors" : tensors_[wait.tensor].name.c_str(),
+                wait.ratio, freeze_rule_->band(), 1 / freeze_rule_->band());
+            break;
+    }
+}
+
+/// From the warm-up to what comes after it. Collective; blocks.
+Status FusedOptimizer::change_over() {
+    for (Bucket& bucket : buckets_) {
+        if (bucket.compresses) ONEBIT_RETURN_IF_ERROR(mask_zero_variance(bucket));
+    }
+    const Status prepared = catch_exceptions([&] {
+        for (Bucket& bucket : buckets_) {
+            if (bucket.compresses) ONEBIT_RETURN_IF_ERROR(prepare_freeze(bucket));
+        }
+        return Status();
+    });
+    const Status all_prepared = buckets_.front().allreduce->agree_now(prepared);
+    if (!all_prepared.ok()) {
+        for (Bucket& bucket : buckets_) drop_preparations(bucket);
+        return buckets_.front().allreduce->broken().ok() ? all_prepared : break_all(all_prepared);
+    }
+    const Status agreed = buckets_.front().allreduce->agree_now(catch_exceptions([&] { return freeze_all(); }));
+    if (!agreed.ok()) return break_all(agreed); // half of the state is of another stage
+    freeze_step_ = steps_;
+    freeze_requested_ = false;
+    bytes_sent_at_freeze_ = bytes_sent();
+    return {};
+}
+
+Status FusedOptimizer::freeze_all() {
+    for (Bucket& bucket : buckets_) {
+        if (bucket.compresses) ONEBIT_RETURN_IF_ERROR(freeze_bucket(bucket));
+    }
+    if (follower_ == nullptr) return {};
+    follower_->restart();
+    follower_->look_at(buckets_);
+    return {};
+}
+
+Status FusedOptimizer::mask_zero_variance(Bucket& bucket) {
+    AlignedBuffer<std::uint32_t> mask;
+    bool any = false;
+    const Status own = catch_exceptions([&] {
+        mask = AlignedBuffer<std::uint32_t>(ceil_divide(bucket.v.size(), kWordElements));
+        bucket.passes->read(bucket.v, [&](std::size_t first, std::span<const float> v) {
+            for (std::size_t i = first; i < first + v.size(); ++i) {
+                const std::uint32_t bit = v[i - first] > 0 ? 1 : 0;
+                mask[i / kWordElements] |= bit << (i % kWordElements);
+                any = any || bit == 0;
+            }
+        });
+        if (!any) return Status();
+        bucket.passes->edit(bucket.m, [&](std::size_t first, std::span<float> m) {
+            for (std::size_t i = first; i < first + m.size(); ++i) { // where v has underflowed, m may be left over
+                if ((mask[i / kWordElements] >> (i % kWordElements) & 1) == 0) m[i - first] = 0;
+            }
+        });
+        return Status();
+    });
+    return bucket.allreduce->set_mask(any ? mask.data() : nullptr, own);
+}
+
+Status FusedOptimizer::freeze() {
+    ONEBIT_RETURN_IF_ERROR(check_between_steps());
+    if (!settings_.compresses()) {
+        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "dense Adam and LAMB have no compression stage");
+    }
+    if (frozen() || freeze_requested_) {
+        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "already frozen, after step %llu",
+                             static_cast<unsigned long long>(frozen() ? freeze_step_ : steps_));
+    }
+    if (steps_ == 0) {
+        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "no step yet: there is no variance to freeze");
+    }
+    request_freeze();
+    return {};
+}
+
+/// With what is known now, for a caller to see; the next step changes over.
+void FusedOptimizer::request_freeze() {
+    std::uint64_t masked = 0;
+    for (const Bucket& bucket : buckets_) {
+        if (!bucket.compresses) continue;
+        bucket.passes->read(bucket.v, [&](std::size_t, std::span<const float> v) {
+            masked += static_cast<std::uint64_t>(std::ranges::count(v, 0.0F));
+        });
+    }
+    masked_ = masked;
+    freeze_requested_ = true;
+}
+
+// ------------------------------------------------------------------------------------------ after the freeze ----
+
+/// After a step of the compression stage. Collective; blocks.
+Status FusedOptimizer::follow_variances() {
+    if (follower_ == nullptr || !frozen() || !follower_->measures_after(steps_)) return {};
+    ONEBIT_RETURN_IF_ERROR(follower_->measure(buckets_, static_cast<float>(factor_)));
+    const std::size_t tensor = follower_->most_grown();
+    return follower_->ratio(tensor) > config().thaw_ratio ? thaw(tensor) : Status();
+}
+
+/// Back to the warm-up, for a tensor's variance has outgrown what is frozen: v goes on from what it was, as it has been
+/// followed, until it is frozen anew. Errors of the exchange are dropped. A rank that has no memory for it keeps all in
+/// the compression stage.
+Status FusedOptimizer::thaw(std::size_t tensor) {
+    std::vector<AlignedBuffer<float>> momenta(buckets_.size());
+    const Status own = catch_exceptions([&] { return prepare_thaw(momenta); });
+    const Status prepared = buckets_.front().allreduce->agree_now(own);
+    if (!prepared.ok()) {
+        for (Bucket& bucket : buckets_) {
+            if (bucket.compresses) drop_sum(bucket);
+        }
+        return buckets_.front().allreduce->broken();
+    }
+    if (log_) log_thaw(tensor);
+    for (std::size_t b = 0; b < buckets_.size(); ++b) {
+        if (momenta[b].size() > 0) buckets_[b].m = std::move(momenta[b]);
+    }
+    ONEBIT_RETURN_IF_ERROR(thaw_all());
+    compressed_bytes_sent_ += bytes_sent() - bytes_sent_at_freeze_;
+    freeze_step_ = masked_ = 0;
+    ++thaws_;
+    least_freeze_step_ = steps_ + steps_remembered(greatest_beta2_);
+    if (freeze_rule_ != nullptr) freeze_rule_->forget();
+    thawed();
+    return {};
+}
+
+/// Memory, and by bucket the momenta that are messages.
+Status FusedOptimizer::prepare_thaw(std::span<AlignedBuffer<float>> momenta) {
+    for (std::size_t b = 0; b < buckets_.size(); ++b) {
+        Bucket& bucket = buckets_[b];
+        if (!bucket.compresses) continue;
+        ONEBIT_RETURN_IF_ERROR(make_sum(bucket));
+        if (bucket.m.size() > 0) continue;
+        momenta[b] = AlignedBuffer<float>(bucket.layout.count(), memory());
+        bucket.passes->take_last_result(momenta[b]);
+    }
+    return {};
+}
+
+Status FusedOptimizer::thaw_all() {
+    set_updates(exact_rounds_);
+    for (Bucket& bucket : buckets_) {
+        if (!bucket.compresses) continue;
+        ONEBIT_RETURN_IF_ERROR(meet(bucket));
+        bucket.v = std::move(bucket.precondition);
+        bucket.passes->thaw([this](const Tensor& tensor) { return nearest_finite(follower_->ratio(tensor.number)); });
+        bucket.anchor = {};
+        ONEBIT_RETURN_IF_ERROR(bucket.allreduce->reset());
+    }
+    return check_passes();
+}
+
+void FusedOptimizer::log_thaw(std::size_t tensor) const {
+    std::fprintf(stderr,
+                 "onebit: after step %llu the variance of %s is %.3g times what was frozen after step %llu: steps are "
+                 "exact until it has settled again\n",
+                 static_cast<unsigned long long>(steps_), tensors_[tensor].name.c_str(), follower_->ratio(tensor),
+                 static_cast<unsigned long long>(freeze_step_));
+}
+
+} // namespace onebit

@@ -1,0 +1,51 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "optim/rank_sum.hpp"
+
+#include <utility>
+
+#include "collectives/arithmetic.hpp"
+#include "collectives/stages.hpp"
+#include "core/wait.hpp"
+#include "transport/give_up.hpp"
+
+namespace onebit {
+
+RankSum::RankSum(std::unique_ptr<Transport> channel, std::size_t count, const char* what, Patience patience)
+    : channel_(std::move(channel)), what_(what), patience_(std::move(patience)), values_(count) {}
+
+Status RankSum::create(Communicator& communicator, std::size_t count, const char* what, std::unique_ptr<RankSum>* sum) {
+    std::unique_ptr<Transport> channel;
+    ONEBIT_RETURN_IF_ERROR(communicator.open_channel(&channel));
+    std::unique_ptr<RankSum> made;
+    ONEBIT_RETURN_IF_ERROR(communicator.agree(catch_exceptions([&] {
+        made.reset(new RankSum(std::move(channel), count, what, communicator.patience()));
+        return DirectSum::create(*made->channel_, std::make_unique<HostArithmetic>(1), made->values_.data(), count, 0,
+                                 &made->sum_);
+    })));
+    *sum = std::move(made);
+    return {};
+}
+
+RankSum::~RankSum() {
+    if (!broken_.ok()) values_.leak(); // a sum that never ended may still write to it
+}
+
+Status RankSum::add_up() {
+    StageRunner runner;
+    runner.start(sum_->stages());
+    return wait_until_done(what_, patience_, [&](bool* done, bool*) {
+        Step step = Step::kDone;
+        ONEBIT_RETURN_IF_ERROR(runner.advance(&step));
+        *done = runner.finished();
+        return Status();
+    });
+}
+
+Status RankSum::run() {
+    broken_ = catch_exceptions([&] { return add_up(); });
+    if (!broken_.ok()) broken_ = give_up_on(*channel_, broken_); // or a stream would wait for the others for ever
+    return broken_;
+}
+
+} // namespace onebit
