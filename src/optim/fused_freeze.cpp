@@ -114,6 +114,7 @@ Status FusedOptimizer::freeze_all() {
     if (follower_ == nullptr) return {};
     follower_->restart();
     follower_->look_at(buckets_);
+    told_of_growth_ = false;
     return {};
 }
 
@@ -176,13 +177,16 @@ Status FusedOptimizer::follow_variances() {
     if (follower_ == nullptr || !frozen() || !follower_->measures_after(steps_)) return {};
     ONEBIT_RETURN_IF_ERROR(follower_->measure(buckets_, static_cast<float>(factor_)));
     const std::size_t tensor = follower_->most_grown();
-    return follower_->ratio(tensor) > config().thaw_ratio ? thaw(tensor) : Status();
+    if (follower_->ratio(tensor) <= config().thaw_ratio) return {};
+    if (log_ && !told_of_growth_) log_growth(tensor);
+    told_of_growth_ = true;
+    return exchanges_updates() ? thaw() : Status();
 }
 
 /// Back to the warm-up, for a tensor's variance has outgrown what is frozen: v goes on from what it was, as it has been
 /// followed, until it is frozen anew. Errors of the exchange are dropped. A rank that has no memory for it keeps all in
 /// the compression stage.
-Status FusedOptimizer::thaw(std::size_t tensor) {
+Status FusedOptimizer::thaw() {
     std::vector<AlignedBuffer<float>> momenta(buckets_.size());
     const Status own = catch_exceptions([&] { return prepare_thaw(momenta); });
     const Status prepared = buckets_.front().allreduce->agree_now(own);
@@ -192,7 +196,6 @@ Status FusedOptimizer::thaw(std::size_t tensor) {
         }
         return buckets_.front().allreduce->broken();
     }
-    if (log_) log_thaw(tensor);
     for (std::size_t b = 0; b < buckets_.size(); ++b) {
         if (momenta[b].size() > 0) buckets_[b].m = std::move(momenta[b]);
     }
@@ -232,12 +235,14 @@ Status FusedOptimizer::thaw_all() {
     return check_passes();
 }
 
-void FusedOptimizer::log_thaw(std::size_t tensor) const {
+void FusedOptimizer::log_growth(std::size_t tensor) const {
+    const char* const consequence = exchanges_updates()
+                                        ? "steps are exact until it has settled again"
+                                        : "steps are too large by the root of that; freeze later, or compress updates";
     std::fprintf(stderr,
-                 "onebit: after step %llu the variance of %s is %.3g times what was frozen after step %llu: steps are "
-                 "exact until it has settled again\n",
-                 static_cast<unsigned long long>(steps_), tensors_[tensor].name.c_str(), follower_->ratio(tensor),
-                 static_cast<unsigned long long>(freeze_step_));
+                 "onebit: step %llu: since the freeze after step %llu the variance of %s is %.3g times as large: %s\n",
+                 static_cast<unsigned long long>(steps_), static_cast<unsigned long long>(freeze_step_),
+                 tensors_[tensor].name.c_str(), follower_->ratio(tensor), consequence);
 }
 
 } // namespace onebit

@@ -68,7 +68,7 @@ Status FusedOptimizer::prepare(Communicator& communicator, bool keep_results) {
     kernels_ = &optim_kernels(first.codec().kernels());
     threads_ = first.plan().threads;
     ONEBIT_RETURN_IF_ERROR(communicator.agree(catch_exceptions([&] { return make_room(); })));
-    if (settings_.follows()) {
+    if (settings_.measures_variances()) {
         ONEBIT_RETURN_IF_ERROR(
             VarianceFollower::create(communicator, settings_, tensors_.size(), buckets_, &follower_));
     }
@@ -133,9 +133,10 @@ Status FusedOptimizer::make_room() {
 std::unique_ptr<Passes> FusedOptimizer::make_passes(Bucket& bucket) const {
     if (config().memory == ONEBIT_MEMORY_HOST) return make_host_passes(bucket, by_group_, *kernels_, threads_);
     const bool lamb = config().kind == ONEBIT_OPTIMIZER_LAMB || config().kind == ONEBIT_OPTIMIZER_ONEBIT_LAMB;
-    return make_cuda_passes(
-        bucket, by_group_, memory(), config().stream,
-        {.clipping = config().max_grad_norm > 0, .following = bucket.compresses && settings_.follows(), .lamb = lamb});
+    return make_cuda_passes(bucket, by_group_, memory(), config().stream,
+                            {.clipping = config().max_grad_norm > 0,
+                             .measuring = bucket.compresses && settings_.measures_variances(),
+                             .lamb = lamb});
 }
 
 /// What broke an exchange breaks the optimizer.
@@ -204,11 +205,13 @@ Status FusedOptimizer::sum_over_ranks(Bucket& bucket) {
     return finish_exchanges();
 }
 
-void FusedOptimizer::freeze_variance(Bucket& bucket) {
-    bucket.passes->edit(bucket.v, [](std::size_t, std::span<float> part) { // 1 / infinity
-        std::ranges::replace_if(
-            part, [](float v) { return v <= 0; }, std::numeric_limits<float>::infinity());
-    });
+void FusedOptimizer::freeze_variance(Bucket& bucket, bool stops_masked) {
+    if (stops_masked) {
+        bucket.passes->edit(bucket.v, [](std::size_t, std::span<float> part) { // 1 / infinity
+            std::ranges::replace_if(
+                part, [](float v) { return v <= 0; }, std::numeric_limits<float>::infinity());
+        });
+    }
     set_updates(exact_rounds_);
     bucket.precondition = std::move(bucket.v);
     bucket.passes->invert_denominator();

@@ -165,8 +165,9 @@ class FusedOptimizer : public Optimizer {
     Status mask_zero_variance(Bucket& bucket);
     /// Adds bucket.sum up over the ranks. Collective; blocks.
     Status sum_over_ranks(Bucket& bucket);
-    /// Turns v into the preconditioner, 0 where v is; brings m into units of the update where updates are exchanged.
-    void freeze_variance(Bucket& bucket);
+    /// Turns v into the preconditioner, 0 where v is if that stops_masked; brings m into units of the update where
+    /// updates are exchanged.
+    void freeze_variance(Bucket& bucket, bool stops_masked = true);
 
   private:
     Status add_buckets(Communicator& communicator, const std::vector<const Tensor*>& tensors, bool compresses,
@@ -207,20 +208,21 @@ class FusedOptimizer : public Optimizer {
     void look_at_gradients(Bucket& bucket, Passes::Look look);
     Status check_passes() const;
     Status count(Round round);
+    Status after_freeze(const Status& nonfinite) const;
     Status find_factor(Round round);
     void forget_exchanges();
 
     Status change_over();
     Status freeze_all();
     Status follow_variances();
-    Status thaw(std::size_t tensor);
+    Status thaw();
     Status prepare_thaw(std::span<AlignedBuffer<float>> momenta);
     Status thaw_all();
     bool warmup_ends();
     void look_at_norms();
     void add_variances(const Bucket& bucket);
     void log_rule(bool ends) const;
-    void log_thaw(std::size_t tensor) const;
+    void log_growth(std::size_t tensor) const;
     void request_freeze();
     std::uint64_t bytes_sent() const;
 
@@ -278,6 +280,7 @@ class FusedOptimizer : public Optimizer {
     std::uint64_t masked_ = 0;
     std::uint64_t thaws_ = 0;
     std::uint64_t least_freeze_step_ = 0;     ///< after a thaw: no freeze by itself before it
+    bool told_of_growth_ = false;             ///< since the freeze
     std::uint64_t compressed_bytes_sent_ = 0; ///< in compression stages that are over
     std::uint64_t bytes_sent_at_freeze_ = 0;
     double grad_norm_ = 0;

@@ -59,12 +59,21 @@ Status FusedOptimizer::step_unless(const Status& refusal) {
     });
     forget_exchanges();
     if (threw) return break_all(exchanged); // before an agreement or after it: the others know nothing of it
-    if (exchanged.code() == ONEBIT_ERROR_NONFINITE) ++skipped_;
     if (exchanged.code() == ONEBIT_ERROR_CANCELLED) ++cancelled_;
+    if (exchanged.code() == ONEBIT_ERROR_NONFINITE) {
+        ++skipped_;
+        if (frozen()) return after_freeze(exchanged);
+    }
     ONEBIT_RETURN_IF_ERROR(exchanged);
 
     const Status counted = catch_exceptions([&] { return count(round); });
     return counted.ok() ? counted : break_all(counted); // in part, here; the others know nothing of it
+}
+
+/// A training that compresses too early may end like that.
+Status FusedOptimizer::after_freeze(const Status& nonfinite) const {
+    return Status::error(nonfinite.code(), "%s (the variance has been frozen since step %llu)",
+                         nonfinite.message().c_str(), static_cast<unsigned long long>(freeze_step_));
 }
 
 /// What was exchanged counts on every bucket: nothing of this can be refused any more.

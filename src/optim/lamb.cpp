@@ -141,7 +141,7 @@ Status Lamb::freeze_bucket(Bucket& bucket) {
         layer.trust = layer.trust_sum / weight;
     }
     if (!exchanges_updates()) begin_momenta(bucket);
-    freeze_variance(bucket);
+    freeze_variance(bucket, exchanges_updates()); // else a masked ratio D / D_fresh counts as 1
     drop_sum(bucket);
     return {};
 }

@@ -88,7 +88,7 @@ class Passes {
     /// Sketches of this rank's own gradients, kSketchBuckets for each kSketchSegments segments or part of that.
     virtual void sketch(std::span<float> sketches) = 0;
 
-    // What following a frozen variance needs to know; it waits.
+    // What measuring a frozen variance needs to know; it waits.
 
     /// Sketches of these gradients times factor(tensor), weighted, kSketchBuckets for each of the layout's runs.
     virtual void sketch_weighted(const FactorOf& factor, std::span<float> sketches) = 0;
@@ -165,7 +165,7 @@ std::unique_ptr<Passes> make_host_passes(Bucket& bucket, const PassSettings& set
 /// What of a GPU's passes is going to be asked for.
 struct CudaNeeds {
     bool clipping = false;
-    bool following = false; ///< of frozen variances
+    bool measuring = false; ///< of frozen variances
     bool lamb = false;
 };
 

@@ -99,11 +99,6 @@ Status check_following(const onebit_optimizer_config_t& config) {
         return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT,
                              "config.follow_interval: given to a kind that doesn't freeze (leave it at 0)");
     }
-    if (asked && config.compressed == ONEBIT_COMPRESSED_MOMENTA) {
-        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT,
-                             "config.follow_interval: given with ONEBIT_COMPRESSED_MOMENTA, whose variances aren't "
-                             "followed (leave it at 0)");
-    }
     if (config.thaw_ratio == 0 || (config.thaw_ratio > 1 && std::isfinite(config.thaw_ratio))) return {};
     return out_of_range("config.thaw_ratio", config.thaw_ratio, "0 or a number > 1");
 }

@@ -30,8 +30,11 @@ struct Settings {
 
     bool compresses() const { return onebit::compresses(config.kind); }
     bool exchanges_updates() const { return compresses() && config.compressed == ONEBIT_COMPRESSED_UPDATES; }
-    /// Whether frozen variances are followed.
-    bool follows() const { return exchanges_updates() && config.follow_interval != ONEBIT_FOLLOW_NEVER; }
+    /// Whether frozen variances are measured. (1-bit LAMB's momenta have a fresh variance of their own.)
+    bool measures_variances() const {
+        return compresses() && config.follow_interval != ONEBIT_FOLLOW_NEVER &&
+               (exchanges_updates() || config.kind != ONEBIT_OPTIMIZER_ONEBIT_LAMB);
+    }
     /// The largest gradient that a step takes of a rank, of so many, before it is divided by the gradient scale: so
     /// that squares, variances and the ranks' sum are float32s.
     float largest_gradient(int ranks) const;

@@ -12,20 +12,17 @@
 namespace onebit {
 namespace {
 
-/// Floats of a tensor's sketch on the wire: its mean square comes out within 9 % (one standard deviation), of which the
-/// running mean leaves a sixth.
-constexpr std::size_t kFollowBuckets = 256;
-static_assert(kSketchBuckets % kFollowBuckets == 0);
+/// The most floats of a tensor's sketch on the wire: a mean square comes out within 12.5 % (one standard deviation), of
+/// which the running mean leaves a sixth.
+constexpr std::size_t kMostFloats = 128;
 
 /// The most that one measurement counts, in ratios: a single outlier doesn't pass for a change.
 constexpr double kMostAtOnce = 64;
-/// Bounds of a ratio's logarithm.
+/// The bound of a ratio's logarithm.
 constexpr double kMostLog = 80;
 
-std::size_t compressed_tensors(const std::vector<Bucket>& buckets) {
-    std::size_t tensors = 0;
-    for (const Bucket& bucket : buckets) tensors += bucket.compresses ? bucket.layout.tensors().size() : 0;
-    return tensors;
+std::size_t floats_of(const Tensor& tensor) {
+    return std::min(tensor.count, kMostFloats);
 }
 
 std::size_t most_runs(const std::vector<Bucket>& buckets) {
@@ -41,31 +38,38 @@ std::size_t most_runs(const std::vector<Bucket>& buckets) {
 VarianceFollower::VarianceFollower(const Settings& settings, std::size_t num_tensors,
                                    const std::vector<Bucket>& buckets, std::unique_ptr<RankSum> sums)
     : interval_(settings.config.follow_interval),
+      adapts_(settings.exchanges_updates()),
       ranks_(buckets.front().allreduce->channel().size()),
       followed_(num_tensors),
       log_ratios_(num_tensors),
-      eps_(num_tensors),
       sums_(std::move(sums)),
       sketches_(most_runs(buckets) * kSketchBuckets) {
     for (const Bucket& bucket : buckets) {
         for (const Tensor* tensor : bucket.layout.tensors()) {
             const onebit_param_group_t& group = settings.groups[tensor->group];
-            eps_[tensor->number] = double{update_of(group, false, 0, 0).eps};
-            followed_[tensor->number].forgets = 1 - std::pow(group.beta2, static_cast<double>(interval_));
+            Followed& its = followed_[tensor->number];
+            its.eps = double{update_of(group, false, 0, 0).eps};
+            its.forgets = 1 - std::pow(group.beta2, static_cast<double>(interval_));
         }
     }
 }
 
 Status VarianceFollower::create(Communicator& communicator, const Settings& settings, std::size_t num_tensors,
                                 const std::vector<Bucket>& buckets, std::unique_ptr<VarianceFollower>* follower) {
+    std::size_t floats = 0;
+    for (const Bucket& bucket : buckets) {
+        if (!bucket.compresses) continue;
+        for (const Tensor* tensor : bucket.layout.tensors()) floats += floats_of(*tensor);
+    }
     std::unique_ptr<RankSum> sums;
-    ONEBIT_RETURN_IF_ERROR(
-        RankSum::create(communicator, compressed_tensors(buckets) * kFollowBuckets, "the variances", &sums));
+    ONEBIT_RETURN_IF_ERROR(RankSum::create(communicator, floats, "the variances", &sums));
     return communicator.agree(catch_exceptions([&] {
         follower->reset(new VarianceFollower(settings, num_tensors, buckets, std::move(sums)));
         return Status();
     }));
 }
+
+// ------------------------------------------------------------------------------------------ what is frozen ----
 
 void VarianceFollower::look_at(const std::vector<Bucket>& buckets) {
     for (const Bucket& bucket : buckets) {
@@ -74,73 +78,64 @@ void VarianceFollower::look_at(const std::vector<Bucket>& buckets) {
             followed_[tensor->number].shares = followed_[tensor->number].squares = 0;
         }
         read_by_tensor(bucket, bucket.precondition, [&](std::size_t i, std::span<const float> precondition) {
-            const std::size_t tensor = bucket.layout.tensors()[i]->number;
+            Followed& its = followed_[bucket.layout.tensors()[i]->number];
             for (const float p : precondition) {
                 if (p <= 0) continue; // masked
-                const double share = std::max(1 - eps_[tensor] * double{p}, 0.0);
-                followed_[tensor].shares += share;
-                followed_[tensor].squares += share * share;
+                const double share = std::max(1 - its.eps * double{p}, 0.0);
+                its.shares += share;
+                its.squares += share * share;
             }
         });
         for (const Tensor* tensor : bucket.layout.tensors()) update_factor(tensor->number);
     }
 }
 
-bool VarianceFollower::is_possible(double log_ratio) {
-    return std::abs(log_ratio) <= kMostLog;
-}
-
 void VarianceFollower::restart() {
     std::ranges::fill(log_ratios_, 0);
 }
 
-double VarianceFollower::ratio(std::size_t tensor) const {
-    return std::exp(log_ratios_[tensor]);
-}
-
-/// D over sqrt(ratio v) + eps, of elements as the variance has a share in their D.
-void VarianceFollower::update_factor(std::size_t tensor) {
-    Followed& its = followed_[tensor];
-    const double share = its.shares > 0 ? its.squares / its.shares : 0;
-    its.factor = nearest_finite(1 / (1 + (std::sqrt(ratio(tensor)) - 1) * share));
-}
+// -------------------------------------------------------------------------------------------- a measurement ----
 
 Status VarianceFollower::measure(const std::vector<Bucket>& buckets, float factor) {
-    const auto factor_of = [&](const Tensor& tensor) { return factor * followed_[tensor.number].factor; };
-    const std::span<float> sums = sums_->values();
+    std::span<float> sums = sums_->values();
     std::ranges::fill(sums, 0.0F);
-    std::size_t first = 0; // of the bucket's first tensor in the sums
     for (const Bucket& bucket : buckets) {
-        if (!bucket.compresses) continue;
-        const std::span<const std::size_t> runs = bucket.layout.runs();
-        const std::size_t floats = (runs.size() - 1) * kSketchBuckets;
-        bucket.passes->sketch_weighted(factor_of, {sketches_.data(), floats});
-        std::size_t at = first;
-        for (std::size_t run = 0; run + 1 < runs.size(); ++run) {
-            const bool next_tensor = run > 0 && bucket.layout.segments()[runs[run]].begin == 0;
-            if (next_tensor) at += kFollowBuckets;
-            const float* const sketch = sketches_.data() + run * kSketchBuckets;
-            for (std::size_t i = 0; i < kSketchBuckets; ++i) sums[at + i % kFollowBuckets] += sketch[i];
-        }
-        first += bucket.layout.tensors().size() * kFollowBuckets;
+        if (bucket.compresses) sums = add_sketches(bucket, factor, sums);
     }
     ONEBIT_RETURN_IF_ERROR(sums_->run());
-    const float* sketch = sums.data();
+    std::span<const float> sketches = sums_->values();
     for (const Bucket& bucket : buckets) {
         if (!bucket.compresses) continue;
         for (const Tensor* tensor : bucket.layout.tensors()) {
             double squares = 0; // of the sum over the ranks
-            for (std::size_t i = 0; i < kFollowBuckets; ++i) squares += double{sketch[i]} * double{sketch[i]};
-            sketch += kFollowBuckets;
+            for (const float sum : sketches.first(floats_of(*tensor))) squares += double{sum} * double{sum};
             take(tensor->number, squares / (double(ranks_) * ranks_));
+            sketches = sketches.subspan(floats_of(*tensor));
         }
     }
     return {};
 }
 
-/// `squares`: the sum of (g/D)^2 with D as it is followed.
+/// Those of a bucket's tensors, one behind the other; returns what is left of the sums.
+std::span<float> VarianceFollower::add_sketches(const Bucket& bucket, float factor, std::span<float> sums) {
+    const std::span<const std::size_t> runs = bucket.layout.runs();
+    const std::span<const Segment> segments = bucket.layout.segments();
+    const std::span<float> sketches(sketches_.data(), (runs.size() - 1) * kSketchBuckets);
+    bucket.passes->sketch_weighted([&](const Tensor& tensor) { return factor * followed_[tensor.number].factor; },
+                                   sketches);
+    for (std::size_t run = 0; run + 1 < runs.size(); ++run) {
+        const std::size_t floats = floats_of(*segments[runs[run]].tensor);
+        const std::span<const float> sketch = sketches.subspan(run * kSketchBuckets, kSketchBuckets);
+        for (std::size_t i = 0; i < kSketchBuckets; ++i) sums[i % floats] += sketch[i];
+        const bool is_last_of_tensor = runs[run + 1] == segments.size() || segments[runs[run + 1]].begin == 0;
+        if (is_last_of_tensor) sums = sums.subspan(floats);
+    }
+    return sums;
+}
+
+/// `squares`: the sum of (g/D)^2 over the tensor, D as it is followed.
 void VarianceFollower::take(std::size_t tensor, double squares) {
-    Followed& its = followed_[tensor];
+    const Followed& its = followed_[tensor];
     if (!(its.squares > 0) || !std::isfinite(squares)) return; // eps is all of D, or the sketch has overflowed
     const double before = ratio(tensor);
     const double now = squares / its.squares / (double{its.factor} * double{its.factor});
@@ -149,12 +144,29 @@ void VarianceFollower::take(std::size_t tensor, double squares) {
     update_factor(tensor);
 }
 
+// ---------------------------------------------------------------------------------------- what is known now ----
+
+double VarianceFollower::ratio(std::size_t tensor) const {
+    return std::exp(log_ratios_[tensor]);
+}
+
+/// D over sqrt(ratio v) + eps, the mean over elements weighted by the variance's share in their D.
+void VarianceFollower::update_factor(std::size_t tensor) {
+    Followed& its = followed_[tensor];
+    const double share = its.shares > 0 ? its.squares / its.shares : 0;
+    if (adapts_) its.factor = nearest_finite(1 / (1 + (std::sqrt(ratio(tensor)) - 1) * share));
+}
+
 std::size_t VarianceFollower::most_grown() const {
     return static_cast<std::size_t>(std::ranges::max_element(log_ratios_) - log_ratios_.begin());
 }
 
+bool VarianceFollower::is_possible(double log_ratio) {
+    return std::abs(log_ratio) <= kMostLog;
+}
+
 std::size_t VarianceFollower::bytes() const {
-    return followed_.size() * (sizeof(Followed) + 2 * sizeof(double)) + sums_->bytes() + sketches_.bytes();
+    return followed_.size() * (sizeof(Followed) + sizeof(double)) + sums_->bytes() + sketches_.bytes();
 }
 
 } // namespace onebit

@@ -16,16 +16,17 @@
 
 namespace onebit {
 
-/// Follows variances that a freeze has stopped, tensor by tensor (docs/OPTIMIZERS.md, "After the freeze"): every so
-/// many steps the mean of (g/D)^2 over a tensor, g being the gradients' average, is estimated from a sketch, and tells
-/// by which factor the variance has changed. The same on every rank, wherever the tensors lie.
+/// Follows variances that a freeze has stopped, tensor by tensor (docs/OPTIMIZERS.md, "After the freeze"). Every so
+/// many steps it estimates the mean of (g/D)^2 over a tensor, g being the gradients' average, from a sketch: by that
+/// factor the variance has changed. The same on every rank, wherever the tensors lie. Where momenta are exchanged the
+/// change is known, and nothing follows from it.
 class VarianceFollower {
   public:
     /// Of all compressed tensors. Collective; blocks.
     static Status create(Communicator& communicator, const Settings& settings, std::size_t num_tensors,
                          const std::vector<Bucket>& buckets, std::unique_ptr<VarianceFollower>* follower);
 
-    /// A freeze, or a load: looks at the frozen preconditioners, which it needs to know. Reads a GPU's.
+    /// After a freeze or a load: looks at the frozen preconditioners. Reads a GPU's.
     void look_at(const std::vector<Bucket>& buckets);
     /// At a freeze: nothing has changed yet.
     void restart();
@@ -44,6 +45,7 @@ class VarianceFollower {
     /// By tensor, the logarithm of its ratio: what is saved.
     std::vector<double>& log_ratios() { return log_ratios_; }
     static bool is_possible(double log_ratio);
+
     const Status& broken() const { return sums_->broken(); }
     std::uint64_t bytes_sent() const { return sums_->bytes_sent(); }
     std::size_t bytes() const;
@@ -51,6 +53,7 @@ class VarianceFollower {
   private:
     /// What is known of a tensor. With a = sqrt(v) / D, the variance's share of the denominator, of each element:
     struct Followed {
+        double eps = 0;
         double shares = 0;  ///< sum of a
         double squares = 0; ///< sum of a^2: of (g/D)^2, were g^2 still v
         double forgets = 0; ///< 1 - beta2^interval: what a measurement counts
@@ -59,16 +62,17 @@ class VarianceFollower {
 
     VarianceFollower(const Settings& settings, std::size_t num_tensors, const std::vector<Bucket>& buckets,
                      std::unique_ptr<RankSum> sums);
+    std::span<float> add_sketches(const Bucket& bucket, float factor, std::span<float> sums);
     void take(std::size_t tensor, double squares);
     void update_factor(std::size_t tensor);
 
     std::uint64_t interval_;
+    bool adapts_; ///< the factors
     int ranks_;
     std::vector<Followed> followed_; ///< by tensor
-    std::vector<double> log_ratios_;
-    std::vector<double> eps_;       ///< by tensor
-    std::unique_ptr<RankSum> sums_; ///< kFollowBuckets for each compressed tensor
-    AlignedBuffer<float> sketches_; ///< of one bucket's runs
+    std::vector<double> log_ratios_; ///< likewise
+    std::unique_ptr<RankSum> sums_;  ///< of the compressed tensors' sketches
+    AlignedBuffer<float> sketches_;  ///< of one bucket's runs
 };
 
 } // namespace onebit

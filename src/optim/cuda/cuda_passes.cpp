@@ -55,8 +55,8 @@ CudaPasses::CudaPasses(Bucket& bucket, const PassSettings& settings, Memory& mem
       numbers_there_(needs.clipping || needs.lamb ? bucket.layout.segments().size() : 0, memory),
       numbers_(numbers_there_.size()),
       sketches_(needs.clipping ? sketch_floats(bucket.layout.segments().size()) : 0, memory),
-      runs_there_(needs.following ? bucket.layout.runs().size() : 0, memory),
-      sketches_of_runs_(needs.following ? (bucket.layout.runs().size() - 1) * kSketchBuckets : 0, memory),
+      runs_there_(needs.measuring ? bucket.layout.runs().size() : 0, memory),
+      sketches_of_runs_(needs.measuring ? (bucket.layout.runs().size() - 1) * kSketchBuckets : 0, memory),
       m_before_(needs.lamb && bucket.compresses && !settings.exchange_updates ? bucket.layout.count() : 0, memory),
       work_(m_before_.size(), memory),
       nonfinite_(memory),
@@ -67,7 +67,7 @@ CudaPasses::CudaPasses(Bucket& bucket, const PassSettings& settings, Memory& mem
         first_piece_there_ = AlignedBuffer<std::size_t>(bucket.layout.first_segments().size(), memory);
         first_piece_there_.copy_from(bucket.layout.first_segments().data());
     }
-    if (needs.following) runs_there_.copy_from(bucket.layout.runs().data());
+    if (needs.measuring) runs_there_.copy_from(bucket.layout.runs().data());
     pieces_there_ = AlignedBuffer<cuda::Piece>(pieces_.size(), memory);
     pieces_there_.copy_from(pieces_.data());
 }
