@@ -317,7 +317,7 @@ void FusedOptimizer::fill_info(onebit_optimizer_info_t* info) const {
     }
     info->grad_norm = grad_norm_;
     info->thaws = thaws_;
-    if (follower_ != nullptr && frozen()) {
+    if (follower_ != nullptr && (frozen() || thaws_ > 0)) {
         const std::size_t tensor = follower_->most_grown();
         info->variance_ratio = follower_->ratio(tensor);
         info->variance_tensor = tensor;

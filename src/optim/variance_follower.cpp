@@ -158,7 +158,12 @@ void VarianceFollower::update_factor(std::size_t tensor) {
 }
 
 std::size_t VarianceFollower::most_grown() const {
-    return static_cast<std::size_t>(std::ranges::max_element(log_ratios_) - log_ratios_.begin());
+    std::size_t most = 0;
+    for (std::size_t i = 1; i < followed_.size(); ++i) {
+        const bool is_followed = followed_[i].squares > 0;
+        if (is_followed && (!(followed_[most].squares > 0) || log_ratios_[i] > log_ratios_[most])) most = i;
+    }
+    return most;
 }
 
 bool VarianceFollower::is_possible(double log_ratio) {

@@ -163,7 +163,8 @@ class Kernel:
         comparison, kind = name[1:]
         a, b = (self.value(operand, kind) for operand in operands[1:])
         if comparison.endswith("u") and kind[0] == "f":  # or unordered
-            return self.assign(operands[0], f"!({a} {COMPARISONS[{'ltu': 'ge', 'gtu': 'le'}[comparison]]} {b})")
+            opposite = {"ltu": "ge", "leu": "gt", "gtu": "le", "geu": "lt"}[comparison]
+            return self.assign(operands[0], f"!({a} {COMPARISONS[opposite]} {b})")
         return self.assign(operands[0], f"{a} {COMPARISONS[comparison]} {b}")
 
     def do_ld(self, name, operands):

@@ -151,6 +151,16 @@ TEST_CASE("optimizer creation: bad config", "[optimizer][bad input]") {
              a.config.kind = ONEBIT_OPTIMIZER_LAMB;
              a.config.freeze_step = 7;
          }},
+        {"config.follow_interval", // likewise
+         [](Arguments& a) {
+             a.config.kind = ONEBIT_OPTIMIZER_ADAM;
+             a.config.freeze_step = ONEBIT_FREEZE_AUTO;
+             a.config.follow_interval = 64;
+         }},
+        {"config.thaw_ratio", [](Arguments& a) { a.config.thaw_ratio = 1; }},
+        {"config.thaw_ratio", [](Arguments& a) { a.config.thaw_ratio = -2; }},
+        {"config.thaw_ratio", [](Arguments& a) { a.config.thaw_ratio = nan_; }},
+        {"config.thaw_ratio", [](Arguments& a) { a.config.thaw_ratio = HUGE_VAL; }},
         {"groups", [](Arguments& a) { a.config.groups = nullptr; }}, // but num_groups 2
         {"groups", [](Arguments& a) { a.config.num_groups = 0; }},   // but not NULL
         {"group;size", [](Arguments& a) { a.groups[0].size = 4; }},
@@ -348,6 +358,8 @@ TEST_CASE("optimizer creation: ranks that disagree", "[optimizer][bad input]") {
         {"freeze_window", [](Arguments& a) { a.config.freeze_window = 7; }},
         {"freeze_band", [](Arguments& a) { a.config.freeze_band = 0.5; }},
         {"config.compressed", [](Arguments& a) { a.config.compressed = ONEBIT_COMPRESSED_MOMENTA; }},
+        {"config.follow_interval", [](Arguments& a) { a.config.follow_interval = ONEBIT_FOLLOW_NEVER; }},
+        {"config.thaw_ratio", [](Arguments& a) { a.config.thaw_ratio = 9; }},
         {"scale", [](Arguments& a) { a.config.scale = ONEBIT_SCALE_L1; }},
         {"group", [](Arguments& a) { a.config.group = ONEBIT_GROUP_TENSOR; }},
     };

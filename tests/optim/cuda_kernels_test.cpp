@@ -121,6 +121,18 @@ TEST_CASE("a GPU's moments and directions are the CPU's to the bit", "[cuda]") {
            [](const DeviceModel& d) {
                return cuda::moments({d.pieces(), d.fused(0), d.factors(), d.fused(1), d.fused(kVariance)}, nullptr);
            }});
+    check({"thaw",
+           [](const OptimKernels&, HostModel& h, const Segment& s) {
+               for (std::size_t i = 0; i < s.count; ++i) {
+                   float& v = h.fused(kPrecondition, s)[i];
+                   float& m = h.fused(1, s)[i];
+                   v = thawed_variance(v, h.factor(s), h.settings(s).update);
+                   m = thawed_momentum(m, v, h.settings(s).update);
+               }
+           },
+           [](const DeviceModel& d) {
+               return cuda::thaw({d.pieces(), d.factors(), d.fused(kPrecondition), d.fused(1)}, nullptr);
+           }});
     for (const bool own : {false, true}) {
         check({"momentum",
                [=](const OptimKernels& k, HostModel& h, const Segment& s) {
@@ -238,6 +250,22 @@ TEST_CASE("a GPU's sketches are the CPU's to the bit", "[cuda]") {
            },
            [](const DeviceModel& d) {
                return cuda::sketch({d.pieces(), d.sketches()}, nullptr);
+           }});
+    check({"sketch_weighted",
+           [](const OptimKernels& k, HostModel& h, const Segment& s) {
+               const auto run = std::ranges::upper_bound(h.layout.runs(), s.index) - h.layout.runs().begin() - 1;
+               float* const sketch = h.values.sketches.data() + static_cast<std::size_t>(run) * kSketchBuckets;
+               const bool begins = h.layout.runs()[static_cast<std::size_t>(run)] == s.index;
+               if (begins) std::fill_n(sketch, kSketchBuckets, 0.0F);
+               std::vector<float> weighted(s.count);
+               k.weighted_momentum(OwnGradients(k, s).values, h.factor(s), h.fused(kPrecondition, s), weighted.data(),
+                                   s.count, keeping_nothing(h.settings(s).betas));
+               k.sketch(weighted.data(), s.count, h.seed(s), sketch);
+           },
+           [](const DeviceModel& d) {
+               return cuda::sketch_weighted({d.pieces(), d.runs(), d.num_runs(), d.factors(), d.fused(kPrecondition),
+                                             d.sketches()},
+                                            nullptr);
            }});
     const std::size_t count = 5;
     onebit_test::Random random(1, 0, 0);

@@ -26,6 +26,7 @@ onebit_optimizer_config_t freezing_config(onebit_group_t group = ONEBIT_GROUP_BL
     config.freeze_step = 4;
     config.group = group;
     config.weight_decay = 0.1;
+    config.follow_interval = 2;
     return config;
 }
 
@@ -100,6 +101,32 @@ TEST_CASE("the rule freezes at the same step on a GPU; so does a call", "[cuda][
                 ONEBIT_EXPECT(log, same_training(host, gpu));
             }
             ONEBIT_EXPECT(log, gpu.info().frozen == 1);
+        }
+    });
+}
+
+TEST_CASE("a frozen variance that has grown thaws at the same step on a GPU, to the same bits", "[cuda][optimizers]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        if (!sums_alike(log)) return;
+        for (const onebit_optimizer_kind_t kind : freezing_kinds()) {
+            log.context(name_of(kind));
+            Model model{freezing_config(), {{300}, {50}}};
+            model.config.kind = kind;
+            model.config.beta2 = 0.9;
+            model.config.local_step_scaler = 2;
+            const Gradient gradient = with_zeros(model.count(), 3);
+            TrainingOn host(kHost, comm, model, log);
+            TrainingOn gpu(kGpu, comm, model, log);
+            for (std::uint64_t t = 1; t <= 30; ++t) {
+                std::vector<float> scaled = gradient(log.rank(), t);
+                for (float& g : scaled) g *= t < 11 ? 1 : 9;
+                for (TrainingOn* training : {&host, &gpu}) training->step(scaled);
+                ONEBIT_EXPECT(log, same_training(host, gpu));
+            }
+            const onebit_optimizer_info_t info = gpu.info();
+            ONEBIT_EXPECT(log, info.thaws == 1 && host.info().thaws == 1 && info.frozen == 1);
+            ONEBIT_EXPECT(log, info.variance_ratio == host.info().variance_ratio);
         }
     });
 }

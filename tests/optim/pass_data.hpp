@@ -130,7 +130,7 @@ class HostModel {
     HostModel(const HostModel&) = delete;
     HostModel& operator=(const HostModel&) = delete;
 
-    std::size_t sketches() const { return ceil_divide(layout.segments().size(), cuda::kSketchPieces); }
+    std::size_t sketches() const { return layout.runs().size() - 1; } ///< at least as many as by kSketchPieces
     float* fused(std::size_t array, const Segment& segment) { return values.fused[array].data() + 1 + segment.offset; }
     static const cuda::GroupSettings& settings(const Segment& segment) { return kSettings[segment.tensor->group]; }
     static float factor(const Segment& segment) { return 0.3F + static_cast<float>(segment.tensor->number % 7); }
@@ -197,12 +197,15 @@ class DeviceModel {
           settings_({kSettings[0], kSettings[1]}),
           host_(host),
           factors_(by_tensor(HostModel::factor)),
-          pieces_(make_pieces(host)) {}
+          pieces_(make_pieces(host)),
+          runs_(std::vector<std::size_t>(host.layout.runs().begin(), host.layout.runs().end())) {}
 
     cuda::Pieces pieces() const { return {pieces_.data(), host_.layout.segments().size(), settings_.data()}; }
     float* fused(std::size_t array) const { return fused_[array].data() + 1; }
     double* numbers() const { return numbers_.data(); }
     float* sketches() const { return sketches_.data(); }
+    const std::size_t* runs() const { return runs_.data(); } ///< the layout's
+    std::size_t num_runs() const { return host_.layout.runs().size() - 1; }
     float* total() const { return total_.data(); }
     /// One for each tensor, as HostModel::factor has them; the first is one that all share, too.
     const float* factors() const { return factors_.data(); }
@@ -284,6 +287,7 @@ class DeviceModel {
     const HostModel& host_;
     DeviceArray<float> factors_;
     DeviceArray<cuda::Piece> pieces_;
+    DeviceArray<std::size_t> runs_;
 };
 
 /// What a device's encoder makes of the pieces' gradients, chunk by chunk.

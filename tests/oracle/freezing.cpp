@@ -91,7 +91,8 @@ std::uint64_t compressed_count(const Model& model) {
 FreezingOptimizer::FreezingOptimizer(const Model& model_in, const Vector& parameters)
     : Optimizer(model_in, parameters),
       reduce(compressed_count(model_in), model_in.ranks, model_in.scale, model_in.group),
-      sign_margin(compressed_count(model_in), 1e300) {
+      sign_margin(compressed_count(model_in), 1e300),
+      variance_ratio(model_in.tensors.size(), 1.0) {
     for (const Slice& slice : slices(true))
         for (std::uint64_t i = slice.range.begin; i < slice.range.end(); ++i) elements_.push_back(i);
 }
@@ -155,13 +156,72 @@ void FreezingOptimizer::freeze_now() {
     for (std::uint64_t i : elements_) mask_[i] = v[i] != 0;
     for (std::size_t i = 0; i < m.size(); ++i)
         if (!mask_[i]) m[i] = 0;
+    variance_ratio.assign(variance_ratio.size(), 1.0);
     after_freeze();
+}
+
+// sqrt(v) / D
+double FreezingOptimizer::variance_share(const Slice& slice, std::uint64_t element) const {
+    const double eps = settings(slice).eps;
+    return 1 - eps / denominator(slice, v[element], frozen_updates());
+}
+
+// D over sqrt(ratio v) + eps, for the tensor as a whole.
+double FreezingOptimizer::follow_factor(const Slice& slice) const {
+    double shares = 0, squares = 0;
+    for (std::uint64_t i = slice.range.begin; i < slice.range.end(); ++i) {
+        const double share = takes_part(i) ? variance_share(slice, i) : 0;
+        shares += share;
+        squares += share * share;
+    }
+    const double mean = shares > 0 ? squares / shares : 0;
+    return 1 / (1 - mean + mean * std::sqrt(variance_ratio[slice.tensor]));
+}
+
+// How (g/D)^2 compares with what it was while g^2 was v.
+void FreezingOptimizer::measure(const PerRank& gradients) {
+    bool outgrown = false;
+    for (const Slice& slice : slices(true)) {
+        double now = 0, then = 0;
+        for (std::uint64_t i = slice.range.begin; i < slice.range.end(); ++i) {
+            if (!takes_part(i)) continue;
+            double mean = 0;
+            for (const Vector& each : gradients) mean += weighted(slice, i, each[i]) / static_cast<double>(model.ranks);
+            now += mean * mean;
+            then += std::pow(variance_share(slice, i), 2);
+        }
+        if (then == 0) continue;
+        double& ratio = variance_ratio[slice.tensor];
+        const double kept = std::pow(settings(slice).beta2, static_cast<double>(model.follow_interval));
+        const double measured = now / then / std::pow(follow_factor(slice), 2);
+        const double mean = kept * ratio + (1 - kept) * std::min(measured, 64 * ratio);
+        ratio = told_ratio != 0 ? told_ratio : mean;
+        worst_estimate = std::max(worst_estimate, std::fabs(ratio / mean - 1));
+        outgrown = outgrown || ratio > model.thaw_ratio;
+    }
+    if (outgrown && model.exchange_updates) thaw();
+}
+
+void FreezingOptimizer::thaw() {
+    meet();
+    for (const Slice& slice : slices(true)) {
+        for (std::uint64_t i = slice.range.begin; i < slice.range.end(); ++i) {
+            v[i] *= variance_ratio[slice.tensor];
+            m[i] *= takes_part(i) ? denominator(slice, v[i], frozen_updates()) : 0;
+        }
+    }
+    reduce.reset();
+    mask_.clear();
+    freeze_step = 0;
+    least_freeze_ = steps + static_cast<std::uint64_t>(std::llround(1 / (1 - largest_beta2())));
+    ++thaws;
 }
 
 double FreezingOptimizer::weighted(const Slice& slice, std::uint64_t element, double gradient) const {
     if (!model.exchange_updates) return gradient;
     const double most = model.ranks / std::sqrt(1 - settings(slice).beta2);
-    return std::clamp(gradient / denominator(slice, v[element], frozen_updates()), -most, most);
+    const double factor = model.follow_interval != 0 ? follow_factor(slice) : 1;
+    return std::clamp(factor * gradient / denominator(slice, v[element], frozen_updates()), -most, most);
 }
 
 void FreezingOptimizer::weigh_momentum() {
@@ -184,11 +244,15 @@ void FreezingOptimizer::warm_up(const PerRank&, const Vector& average) {
 
 void FreezingOptimizer::update(const PerRank& gradients, const Vector& average) {
     exchanged = false;
-    if (frozen()) return compressed(gradients);
+    if (frozen()) {
+        compressed(gradients);
+        if (model.follow_interval != 0 && steps % model.follow_interval == 0) measure(gradients);
+        return;
+    }
     const Vector x_before = x;
     warm_up(gradients, average);
     const bool by_rule = rule_ != nullptr && rule_->observe(look(x_before));
-    if (by_rule || steps == planned_freeze_) freeze_now();
+    if (by_rule || (thaws == 0 ? steps == planned_freeze_ : rule_ == nullptr && steps >= least_freeze_)) freeze_now();
 }
 
 Vector FreezingOptimizer::exchange(const PerRank& values) {

@@ -52,7 +52,7 @@ double OnebitLamb::trust_average(std::size_t tensor) const {
 
 void OnebitLamb::dense_update(const Slice& slice, const Vector& average) {
     update_moments(slice, average);
-    const double c = lamb_update(slice, steps);
+    const double c = lamb_update(slice, updates_of(slice));
     if (c == 1) return;
     double& sum = trust_sum[slice.tensor];
     sum = model.trust_beta * sum + (1 - model.trust_beta) * c;

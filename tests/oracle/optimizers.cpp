@@ -89,7 +89,7 @@ void Optimizer::adam_update(const Slice& slice, std::uint64_t v_updates) {
 
 void Optimizer::dense_update(const Slice& slice, const Vector& average) {
     update_moments(slice, average);
-    adam_update(slice, steps);
+    adam_update(slice, updates_of(slice));
 }
 
 void Adam::update(const PerRank&, const Vector& average) {
@@ -107,7 +107,7 @@ void OnebitAdam::compressed(const PerRank& gradients) {
         std::copy_n(average.begin() + static_cast<std::ptrdiff_t>(slice.range.begin), slice.range.count,
                     m.begin() + static_cast<std::ptrdiff_t>(slice.range.begin));
         if (!model.exchange_updates) {
-            adam_update(slice, freeze_step);
+            adam_update(slice, frozen_updates());
             continue;
         }
         const Settings& s = settings(slice);

@@ -41,6 +41,8 @@ struct Model {
     std::uint64_t variance_updates = 16; // 0/1 Adam
     std::uint64_t local_step_scaler = 32768;
     std::uint64_t local_steps = 16;
+    std::uint64_t follow_interval = 0; // 0: frozen variances are not followed
+    double thaw_ratio = 4;
 };
 
 // One tensor's elements in the whole.
@@ -81,6 +83,8 @@ class Optimizer {
     virtual void update(const PerRank& gradients, const Vector& average) = 0;
     // The whole step of one tensor with an exact average.
     virtual void dense_update(const Slice& slice, const Vector& average);
+    // Of v, this step included.
+    virtual std::uint64_t updates_of(const Slice&) const { return steps; }
 
     std::vector<Slice> slices(bool compressed) const;
     const Settings& settings(const Slice& slice) const { return model.groups[slice.group]; }
@@ -199,8 +203,19 @@ class FreezingOptimizer : public Optimizer {
     // within rounding of zero the library may rightly take the other sign.
     Vector sign_margin;
 
+    // What followed variances are over what they were at the freeze, by tensor; and how often they outgrew that.
+    Vector variance_ratio;
+    std::uint64_t thaws = 0;
+    double told_ratio = 0; // of the only tensor: the library's estimate, taken in place of the true one; 0: none
+    double worst_estimate = 0; // the furthest that one was from the true one, relative
+
   protected:
     void update(const PerRank& gradients, const Vector& average) final;
+    std::uint64_t updates_of(const Slice& slice) const override {
+        return settings(slice).no_compress ? steps : exact_rounds;
+    }
+    // After a thaw, before m and v are what they are from then on.
+    virtual void meet() {}
     virtual void warm_up(const PerRank& gradients, const Vector& average);
     virtual void compressed(const PerRank& gradients) = 0;
     virtual void after_freeze() {}
@@ -209,7 +224,7 @@ class FreezingOptimizer : public Optimizer {
     // Where updates are exchanged, a gradient over D, bounded; and m becomes a mean of these.
     double weighted(const Slice& slice, std::uint64_t element, double gradient) const;
     void weigh_momentum();
-    virtual std::uint64_t frozen_updates() const { return freeze_step; } // of v
+    virtual std::uint64_t frozen_updates() const { return exact_rounds; } // of v
     void mask_where_v_is_zero();
     virtual bool watches_norms() const { return false; } // of the parameters, for the rule
     bool takes_part(std::uint64_t element) const;        // after the freeze
@@ -217,10 +232,15 @@ class FreezingOptimizer : public Optimizer {
   private:
     void note_margins();
     double largest_beta2() const;
+    double follow_factor(const Slice& slice) const;
+    double variance_share(const Slice& slice, std::uint64_t element) const;
+    void measure(const PerRank& gradients);
+    void thaw();
     Sight look(const Vector& x_before) const;
 
     std::vector<std::uint64_t> elements_; // of the packed buffer, in the whole
     std::uint64_t planned_freeze_ = 0;
+    std::uint64_t least_freeze_ = 0; // after a thaw
     std::shared_ptr<FreezeRule> rule_; // none: NULL
     std::vector<bool> mask_;           // of the whole; empty before the freeze
 };
@@ -264,6 +284,7 @@ class Schedule {
     Round next() const;
     void advance(); // takes the step that next() has named
     void freeze() { frozen_at_ = steps_; }
+    void thaw() { frozen_at_ = 0, exact_interval_ = 1, exact_in_interval_ = 0; }
 
     std::uint64_t exact = 0, compressed = 0, local = 0; // so far
 
@@ -294,6 +315,7 @@ class ZeroOneAdam : public FreezingOptimizer {
     void warm_up(const PerRank& gradients, const Vector& average) override;
     void compressed(const PerRank& gradients) override;
     void after_freeze() override;
+    void meet() override;
     std::uint64_t frozen_updates() const override { return schedule.exact; }
 
   private:

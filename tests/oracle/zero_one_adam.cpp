@@ -70,6 +70,18 @@ void ZeroOneAdam::after_freeze() {
     anchor = x;
 }
 
+// At the mean of all ranks; the weight decay that is due is applied.
+void ZeroOneAdam::meet() {
+    x = mean_of(local_x);
+    m = mean_of(local_m);
+    for (const Slice& slice : slices(true))
+        for (std::uint64_t i = slice.range.begin; i < slice.range.end(); ++i)
+            x[i] -= decay[slice.group] * anchor[i];
+    lr_sum.assign(lr_sum.size(), 0.0);
+    decay.assign(decay.size(), 0.0);
+    schedule.thaw();
+}
+
 void ZeroOneAdam::compressed(const PerRank& gradients) {
     const bool is_round = schedule.next() == Schedule::Round::compressed;
     schedule.advance();

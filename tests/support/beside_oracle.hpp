@@ -38,6 +38,8 @@ inline oracle::Model model_of(const Setup& setup, int ranks) {
     model.max_trust = config.max_trust;
     model.trust_beta = config.trust_beta;
     model.momentum_scaling = config.momentum_scaling != 0;
+    model.follow_interval = config.follow_interval == ONEBIT_FOLLOW_NEVER ? 0 : config.follow_interval;
+    if (config.thaw_ratio != 0) model.thaw_ratio = config.thaw_ratio;
     const bool stays_exact = config.freeze_step == ONEBIT_FREEZE_AUTO; // until the freeze
     model.variance_updates = stays_exact ? UINT64_MAX : config.variance_updates;
     model.local_step_scaler = config.local_step_scaler;
@@ -78,11 +80,17 @@ inline oracle::PerRank gradients_of_all(const Gradient& gradient, int ranks, std
     return all;
 }
 
+// `setup`, but frozen variances are followed only where it says how often: an estimate is the library's own.
+inline Setup not_followed(Setup setup) {
+    if (setup.config.follow_interval == 0) setup.config.follow_interval = ONEBIT_FOLLOW_NEVER;
+    return setup;
+}
+
 class BesideOracle {
   public:
     BesideOracle(onebit_comm_t comm, const Setup& setup, RankLog& log)
-        : training(comm, setup, log),
-          reference(make_oracle(setup, log.size())),
+        : training(comm, not_followed(setup), log),
+          reference(make_oracle(not_followed(setup), log.size())),
           freezing(dynamic_cast<oracle::FreezingOptimizer*>(reference.get())),
           log_(log) {
         for (double x : reference->x) reach_.push_back(std::fabs(x));
@@ -95,6 +103,7 @@ class BesideOracle {
         const OptimizerErrors errors = training.errors();
         if (freezing != nullptr) follow(errors);
         reference->told_norm = info.grad_norm;
+        if (freezing != nullptr) freezing->told_ratio = info.variance_ratio;
         const bool was_frozen = freezing != nullptr && freezing->frozen();
         const bool exact = reference->next_is_exact();
         reference->step(gradients_of_all(gradient, log_.size(), t));

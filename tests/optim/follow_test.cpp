@@ -1,0 +1,197 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+
+// What becomes of a frozen variance: it is followed, and where it outgrows the freeze, the freeze ends.
+#include <cmath>
+
+#include "support/beside_oracle.hpp"
+#include "support/directory.hpp"
+
+using namespace onebit_test;
+
+namespace {
+
+constexpr std::uint64_t freeze_step = 20;
+constexpr std::uint64_t grows_at = 110;
+
+// Gradients that fade after the freeze, and from step 110 on are a multiple of what they were before it.
+Gradient changing_gradient(std::size_t count, std::uint64_t seed) {
+    const Gradient gaussian = gaussian_gradient(count, seed);
+    return [gaussian](int rank, std::uint64_t step) {
+        std::vector<float> gradient = gaussian(rank, step);
+        const float scale = step <= 60 ? 1.0F : step < grows_at ? 0.3F : 6.0F;
+        for (float& g : gradient) g *= scale;
+        return gradient;
+    };
+}
+
+// A variance that remembers ten steps, measured every fourth.
+onebit_optimizer_config_t following_config(onebit_optimizer_kind_t kind) {
+    onebit_optimizer_config_t config = optimizer_config(kind);
+    config.beta2 = 0.9;
+    config.freeze_step = freeze_step;
+    config.follow_interval = 4;
+    config.variance_updates = 1000; // 0/1 Adam: exact until the freeze
+    config.local_step_scaler = 20;
+    config.local_steps = 4;
+    return config;
+}
+
+std::vector<onebit_optimizer_kind_t> kinds() {
+    return {ONEBIT_OPTIMIZER_ONEBIT_ADAM, ONEBIT_OPTIMIZER_ONEBIT_LAMB, ONEBIT_OPTIMIZER_ZERO_ONE_ADAM};
+}
+
+} // namespace
+
+TEST_CASE("followed variances equal the oracle, through a thaw and a second freeze", "[optimizer][freeze]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    const onebit_optimizer_kind_t kind = GENERATE(from_range(kinds()));
+    const double eps = GENERATE(1e-8, 0.05);
+    run_ranks(n, [=](onebit_comm_t comm, RankLog& log) {
+        log.context(name_of(kind) + ", eps " + std::to_string(eps));
+        Setup setup{following_config(kind), {301}};
+        setup.config.eps = eps;
+        setup.config.weight_decay = 0.1;
+        BesideOracle both(comm, setup, log);
+        const Gradient gradient = changing_gradient(301, 3);
+        both.steps(gradient, 1, grows_at - 1);
+        const onebit_optimizer_info_t faded = both.training.info();
+        ONEBIT_EXPECT(log, faded.frozen == 1 && faded.thaws == 0);
+        ONEBIT_EXPECT(log, faded.variance_ratio > 0.05 && faded.variance_ratio < 0.2); // 0.09
+        both.steps(gradient, grows_at, 200);
+        const onebit_optimizer_info_t info = both.training.info();
+        ONEBIT_EXPECT(log, both.freezing->thaws >= 1 && info.thaws == both.freezing->thaws);
+        ONEBIT_EXPECT(log, info.frozen == 1 && info.freeze_step >= grows_at + 10);
+        ONEBIT_EXPECT(log, info.freeze_step == both.freezing->freeze_step);
+        // A measurement's standard deviation is 12.5 %, of which a third counts.
+        ONEBIT_EXPECT(log, both.freezing->worst_estimate < 0.3);
+    });
+}
+
+TEST_CASE("a stationary variance stays what it is, and nothing thaws", "[optimizer][freeze]") {
+    run_ranks(2, [](onebit_comm_t comm, RankLog& log) {
+        for (const onebit_optimizer_kind_t kind : kinds()) {
+            log.context(name_of(kind));
+            onebit_optimizer_config_t config = optimizer_config(kind, 1e-4);
+            config.freeze_step = 1000;
+            config.variance_updates = 10000;
+            config.follow_interval = 8;
+            Training training(comm, config, {5000, 40}, log);
+            training.steps(gaussian_gradient(5040, 7), 1, 2200);
+            const onebit_optimizer_info_t info = training.info();
+            ONEBIT_EXPECT(log, info.thaws == 0 && info.freeze_step == 1000);
+            ONEBIT_EXPECT(log, info.variance_ratio > 0.9 && info.variance_ratio < 1.3);
+            ONEBIT_EXPECT(log, training.parameters_same_on_all() || kind == ONEBIT_OPTIMIZER_ZERO_ONE_ADAM);
+        }
+    });
+}
+
+TEST_CASE("steps keep Adam's length as gradients fade", "[optimizer][freeze]") {
+    run_ranks(2, [](onebit_comm_t comm, RankLog& log) {
+        const auto distance = [&](onebit_optimizer_kind_t kind, std::uint32_t interval) {
+            onebit_optimizer_config_t config = optimizer_config(kind, 1e-3);
+            config.beta2 = 0.99;
+            if (freezes(kind)) {
+                config.freeze_step = 200;
+                config.follow_interval = interval;
+            }
+            Training training(comm, config, {2000}, log);
+            const Gradient gaussian = gaussian_gradient(2000, 5);
+            std::vector<float> before;
+            for (std::uint64_t t = 1; t <= 1200; ++t) {
+                std::vector<float> gradient = gaussian(log.rank(), t);
+                for (float& g : gradient) g *= static_cast<float>(std::exp(-static_cast<double>(t) / 200));
+                if (t == 1001) before = training.parameters();
+                training.step(gradient);
+            }
+            double squares = 0;
+            const std::vector<float> after = training.parameters();
+            for (std::size_t i = 0; i < after.size(); ++i) squares += std::pow(double{after[i]} - before[i], 2);
+            return std::sqrt(squares);
+        };
+        const double adam = distance(ONEBIT_OPTIMIZER_ADAM, 0);
+        const double followed = distance(ONEBIT_OPTIMIZER_ONEBIT_ADAM, 16);
+        const double stopped = distance(ONEBIT_OPTIMIZER_ONEBIT_ADAM, ONEBIT_FOLLOW_NEVER);
+        log.context("adam " + std::to_string(adam) + ", followed " + std::to_string(followed) + ", not followed " +
+                    std::to_string(stopped));
+        ONEBIT_EXPECT(log, followed > 0.8 * adam && followed < 1.25 * adam);
+        ONEBIT_EXPECT(log, stopped < 0.2 * adam);
+    });
+}
+
+TEST_CASE("momenta are not followed: their growth is told, and nothing else changes", "[optimizer][freeze]") {
+    run_ranks(2, [](onebit_comm_t comm, RankLog& log) {
+        for (const onebit_optimizer_kind_t kind : {ONEBIT_OPTIMIZER_ONEBIT_ADAM, ONEBIT_OPTIMIZER_ZERO_ONE_ADAM}) {
+            log.context(name_of(kind));
+            onebit_optimizer_config_t config = following_config(kind);
+            config.compressed = ONEBIT_COMPRESSED_MOMENTA;
+            const Gradient gradient = changing_gradient(300, 3);
+            Training measured(comm, config, {300}, log);
+            measured.steps(gradient, 1, 200);
+            config.follow_interval = ONEBIT_FOLLOW_NEVER;
+            Training plain(comm, config, {300}, log);
+            plain.steps(gradient, 1, 200);
+            ONEBIT_EXPECT(log, same_bits(measured.parameters(), plain.parameters()));
+            const onebit_optimizer_info_t info = measured.info();
+            ONEBIT_EXPECT(log, info.thaws == 0 && info.freeze_step == freeze_step && info.variance_ratio > 4);
+            ONEBIT_EXPECT(log, plain.info().variance_ratio == 0);
+            ONEBIT_EXPECT(log, info.compressed_bytes_sent > plain.info().compressed_bytes_sent);
+        }
+    });
+}
+
+TEST_CASE("a thaw in buckets, with tensors that are never compressed", "[optimizer][freeze]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        for (const onebit_optimizer_kind_t kind : kinds()) {
+            log.context(name_of(kind));
+            Setup setup{following_config(kind), {5000, 77, 3000}};
+            setup.config.bucket_size = 4096;
+            setup.groups = {ONEBIT_PARAM_GROUP_INIT(0.01), ONEBIT_PARAM_GROUP_INIT(0.01)};
+            setup.groups[0].beta2 = 0.9;
+            setup.groups[1].no_compress = 1;
+            setup.group_of = {0, 1, 0};
+            Training training(comm, setup, log);
+            training.steps(changing_gradient(8077, 3), 1, 160);
+            const onebit_optimizer_info_t info = training.info();
+            ONEBIT_EXPECT(log, info.thaws >= 1 && info.frozen == 1 && info.freeze_step > grows_at);
+            ONEBIT_EXPECT(log, info.variance_tensor != 1);
+            ONEBIT_EXPECT(log, info.exact_rounds > freeze_step);
+            for (const float x : training.parameters()) ONEBIT_EXPECT(log, std::isfinite(x));
+            ONEBIT_EXPECT(log, training.parameters_same_on_all() || kind == ONEBIT_OPTIMIZER_ZERO_ONE_ADAM);
+        }
+    });
+}
+
+TEST_CASE("a save goes on as if nothing had happened, before and after a thaw", "[optimizer][freeze][save]") {
+    run_ranks(2, [](onebit_comm_t comm, RankLog& log) {
+        const SharedDirectory directory(log);
+        for (const onebit_optimizer_kind_t kind : kinds()) {
+            for (const std::uint64_t saved_at : {std::uint64_t{90}, grows_at + 6}) {
+                log.context(name_of(kind) + ", saved after step " + std::to_string(saved_at));
+                const std::string prefix = directory.prefix(std::to_string(kind) + "-" + std::to_string(saved_at));
+                const Gradient gradient = changing_gradient(500, 3);
+                Training first(comm, following_config(kind), {100, 400}, log);
+                first.steps(gradient, 1, saved_at);
+                ONEBIT_EXPECT_OK(log, onebit_optimizer_save(first.get(), prefix.c_str()));
+                Training second(comm, following_config(kind), {100, 400}, log);
+                ONEBIT_EXPECT_OK(log, onebit_optimizer_load(second.get(), prefix.c_str()));
+                ONEBIT_EXPECT(log, second.info().variance_ratio == first.info().variance_ratio);
+                first.steps(gradient, saved_at + 1, 200);
+                second.steps(gradient, saved_at + 1, 200);
+                ONEBIT_EXPECT(log, first.info().thaws >= 1 && second.info().thaws == first.info().thaws);
+                ONEBIT_EXPECT(log, same_bits(first.parameters(), second.parameters()));
+
+                // One that follows nothing takes it, too, and the other way round.
+                onebit_optimizer_config_t config = following_config(kind);
+                config.follow_interval = ONEBIT_FOLLOW_NEVER;
+                Training third(comm, config, {100, 400}, log);
+                ONEBIT_EXPECT_OK(log, onebit_optimizer_load(third.get(), prefix.c_str()));
+                third.steps(gradient, saved_at + 1, saved_at + 4);
+                ONEBIT_EXPECT_OK(log, onebit_optimizer_save(third.get(), prefix.c_str()));
+                ONEBIT_EXPECT_OK(log, onebit_optimizer_load(second.get(), prefix.c_str()));
+                second.steps(gradient, saved_at + 5, saved_at + 9);
+            }
+        }
+    });
+}
