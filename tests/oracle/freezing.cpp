@@ -92,7 +92,8 @@ FreezingOptimizer::FreezingOptimizer(const Model& model_in, const Vector& parame
     : Optimizer(model_in, parameters),
       reduce(compressed_count(model_in), model_in.ranks, model_in.scale, model_in.group),
       sign_margin(compressed_count(model_in), 1e300),
-      variance_ratio(model_in.tensors.size(), 1.0) {
+      variance_ratio(model_in.tensors.size(), 1.0),
+      follow_factor_(model_in.tensors.size(), 1.0) {
     for (const Slice& slice : slices(true))
         for (std::uint64_t i = slice.range.begin; i < slice.range.end(); ++i) elements_.push_back(i);
 }
@@ -157,6 +158,7 @@ void FreezingOptimizer::freeze_now() {
     for (std::size_t i = 0; i < m.size(); ++i)
         if (!mask_[i]) m[i] = 0;
     variance_ratio.assign(variance_ratio.size(), 1.0);
+    follow_factor_.assign(follow_factor_.size(), 1.0);
     after_freeze();
 }
 
@@ -167,7 +169,7 @@ double FreezingOptimizer::variance_share(const Slice& slice, std::uint64_t eleme
 }
 
 // D over sqrt(ratio v) + eps, for the tensor as a whole.
-double FreezingOptimizer::follow_factor(const Slice& slice) const {
+void FreezingOptimizer::update_follow_factor(const Slice& slice) {
     double shares = 0, squares = 0;
     for (std::uint64_t i = slice.range.begin; i < slice.range.end(); ++i) {
         const double share = takes_part(i) ? variance_share(slice, i) : 0;
@@ -175,7 +177,7 @@ double FreezingOptimizer::follow_factor(const Slice& slice) const {
         squares += share * share;
     }
     const double mean = shares > 0 ? squares / shares : 0;
-    return 1 / (1 - mean + mean * std::sqrt(variance_ratio[slice.tensor]));
+    follow_factor_[slice.tensor] = 1 / (1 - mean + mean * std::sqrt(variance_ratio[slice.tensor]));
 }
 
 // How (g/D)^2 compares with what it was while g^2 was v.
@@ -193,10 +195,11 @@ void FreezingOptimizer::measure(const PerRank& gradients) {
         if (then == 0) continue;
         double& ratio = variance_ratio[slice.tensor];
         const double kept = std::pow(settings(slice).beta2, static_cast<double>(model.follow_interval));
-        const double measured = now / then / std::pow(follow_factor(slice), 2);
+        const double measured = now / then / std::pow(follow_factor_[slice.tensor], 2);
         const double mean = kept * ratio + (1 - kept) * std::min(measured, 64 * ratio);
         ratio = told_ratio != 0 ? told_ratio : mean;
         worst_estimate = std::max(worst_estimate, std::fabs(ratio / mean - 1));
+        update_follow_factor(slice);
         outgrown = outgrown || ratio > model.thaw_ratio;
     }
     if (outgrown && model.exchange_updates) thaw();
@@ -220,8 +223,7 @@ void FreezingOptimizer::thaw() {
 double FreezingOptimizer::weighted(const Slice& slice, std::uint64_t element, double gradient) const {
     if (!model.exchange_updates) return gradient;
     const double most = model.ranks / std::sqrt(1 - settings(slice).beta2);
-    const double factor = model.follow_interval != 0 ? follow_factor(slice) : 1;
-    return std::clamp(factor * gradient / denominator(slice, v[element], frozen_updates()), -most, most);
+    return std::clamp(follow_factor_[slice.tensor] * gradient / denominator(slice, v[element], frozen_updates()), -most, most);
 }
 
 void FreezingOptimizer::weigh_momentum() {

@@ -232,7 +232,7 @@ class FreezingOptimizer : public Optimizer {
   private:
     void note_margins();
     double largest_beta2() const;
-    double follow_factor(const Slice& slice) const;
+    void update_follow_factor(const Slice& slice);
     double variance_share(const Slice& slice, std::uint64_t element) const;
     void measure(const PerRank& gradients);
     void thaw();
@@ -241,6 +241,7 @@ class FreezingOptimizer : public Optimizer {
     std::vector<std::uint64_t> elements_; // of the packed buffer, in the whole
     std::uint64_t planned_freeze_ = 0;
     std::uint64_t least_freeze_ = 0; // after a thaw
+    Vector follow_factor_;           // by tensor
     std::shared_ptr<FreezeRule> rule_; // none: NULL
     std::vector<bool> mask_;           // of the whole; empty before the freeze
 };
