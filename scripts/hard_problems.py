@@ -5,7 +5,7 @@
 
 The problems are an ill-conditioned quadratic, a sparse logistic regression and scikit-learn's digits; four ranks in one
 process, every setting at its default but the learning rate. A second table has 1-bit Adam frozen too early on purpose,
-compressing updates and, as in the papers, momenta. What is finished is not run again, so it may be interrupted.
+its variance followed or not, compressing updates or, as in the papers, momenta. What is finished is not run again, so it may be interrupted.
 
 Before (Debian 12):
   scripts/packages.sh build openmpi bench && pip install scikit-learn
@@ -25,6 +25,9 @@ FACTORS = (0.5, 1, 2)
 DENSE = {"onebit_adam": "adam", "zero_one": "adam", "onebit_lamb": "lamb"}
 NAMES = {"onebit_adam": "1-bit Adam", "zero_one": "0/1 Adam", "onebit_lamb": "1-bit LAMB"}
 EARLY = (("quadratic", 3e-3), ("logistic", 3e-2), ("digits", 1e-2))
+EARLY_WAYS = {"updates, variance followed": ("--compressed", "updates"),
+              "updates": ("--compressed", "updates", "--follow", "4294967295"),
+              "momenta": ("--compressed", "momenta")}
 
 
 def parse_arguments():
@@ -90,13 +93,14 @@ def print_defaults(options):
 
 
 def print_early(options):
-    print("\n| problem | learning rate | seed | dense Adam | updates | momenta |\n| --- | --- | --- | --- | --- | --- |")
+    print("\n| problem | learning rate | seed | dense Adam | " + " | ".join(EARLY_WAYS) + " |")
+    print("| --- " * (4 + len(EARLY_WAYS)) + "|")
     for problem, rate in EARLY:
         for seed in options.seeds:
             dense = run(options, problem, "adam", rate, seed)
             cells = []
-            for compressed in ("updates", "momenta"):
-                early = run(options, problem, "onebit_adam", rate, seed, "--freeze", "1000", "--compressed", compressed)
+            for more in EARLY_WAYS.values():
+                early = run(options, problem, "onebit_adam", rate, seed, "--freeze", "1000", *more)
                 cells.append("fails" if "failure" in early else f"{early['loss']:.3g}")
             print(f"| {problem} | {rate:g} | {seed} | {dense['loss']:.3g} | " + " | ".join(cells) + " |")
 

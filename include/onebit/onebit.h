@@ -548,7 +548,9 @@ ONEBIT_API onebit_status_t onebit_param_group_init(onebit_param_group_t* group, 
  *          exact until then.
  *   PAPER  by the rule of [1-bit Adam, section 7.1]: after lr_warmup_steps, when the sum over all compressed tensors
  *          |v_t|_1 / |v_(t - 1/(1-beta2))|_1 lies between 0.96 and 1/0.96, v not corrected. Often too early
- *          (docs/OPTIMIZERS.md, "Freeze") */
+ *          (docs/OPTIMIZERS.md, "Freeze")
+ * A freeze may end (config.thaw_ratio). AUTO and PAPER then begin anew. After a freeze at a given step, or by
+ * onebit_optimizer_freeze, the next one comes by itself, 1/(1-beta2) steps later. */
 #define ONEBIT_FREEZE_NEVER UINT64_MAX
 #define ONEBIT_FREEZE_AUTO 0
 #define ONEBIT_FREEZE_PAPER (UINT64_MAX - 1)
@@ -613,11 +615,12 @@ typedef struct onebit_optimizer_config {
                                    floor(freeze_window / 16) where that is more than 1; 0: 256 */
     double freeze_band;         /* ONEBIT_FREEZE_AUTO: how much a norm may change in a window, in (0, 1); 0: 0.9 */
     onebit_compressed_t compressed; /* kinds that freeze: what they compress after the freeze */
-    uint32_t follow_interval; /* ONEBIT_COMPRESSED_UPDATES: after the freeze the variance of each tensor is measured
-                                 every so many steps, and followed; ONEBIT_FOLLOW_NEVER: it is not, nor does a
-                                 freeze ever end; 0: 64. Kinds and settings that follow nothing: 0 or NEVER */
+    uint32_t follow_interval; /* kinds that freeze: after the freeze each tensor's variance is measured every so many
+                                 steps. Updates follow it (docs/OPTIMIZERS.md, "After the freeze"); momenta don't,
+                                 and 1-bit LAMB's aren't measured. 0: 64; ONEBIT_FOLLOW_NEVER: not at all, and a
+                                 freeze never ends. Adam and LAMB: 0 or NEVER */
     double thaw_ratio;        /* > 1: a variance that has grown to more than so many times what it was at the freeze
-                                 ends the freeze; 0: 4 */
+                                 ends the freeze of updates, and of momenta is told in the log; 0: 4 */
 } onebit_optimizer_config_t;
 
 #define ONEBIT_OPTIMIZER_CONFIG_VERSION 1
@@ -768,9 +771,10 @@ typedef struct onebit_optimizer_info {
                                          having settled; with ONEBIT_FREEZE_PAPER, which looks at the sum, 0 */
     double freeze_ratio;      /* and that variance, or squared norm, over what it was a window ago; 0 where there
                                  was none */
-    uint64_t thaws;           /* freezes that have ended, for a variance had outgrown them */
-    double variance_ratio;    /* while variances are followed: the largest of any tensor's variance over what it was at
-                                 the freeze; else 0 */
+    uint64_t thaws;           /* freezes that have ended, for a variance had outgrown them; steps are exact from there
+                                 to the next freeze */
+    double variance_ratio;    /* the largest of any tensor's variance, as last measured, over what it was at the freeze;
+                                 after a thaw what ended the freeze; 0 where nothing is measured */
     uint64_t variance_tensor; /* and that tensor's number */
 } onebit_optimizer_info_t;
 

@@ -263,9 +263,8 @@ TEST_CASE("a GPU's sketches are the CPU's to the bit", "[cuda]") {
                k.sketch(weighted.data(), s.count, h.seed(s), sketch);
            },
            [](const DeviceModel& d) {
-               return cuda::sketch_weighted({d.pieces(), d.runs(), d.num_runs(), d.factors(), d.fused(kPrecondition),
-                                             d.sketches()},
-                                            nullptr);
+               return cuda::sketch_weighted(
+                   {d.pieces(), d.runs(), d.num_runs(), d.factors(), d.fused(kPrecondition), d.sketches()}, nullptr);
            }});
     const std::size_t count = 5;
     onebit_test::Random random(1, 0, 0);

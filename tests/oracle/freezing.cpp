@@ -223,7 +223,8 @@ void FreezingOptimizer::thaw() {
 double FreezingOptimizer::weighted(const Slice& slice, std::uint64_t element, double gradient) const {
     if (!model.exchange_updates) return gradient;
     const double most = model.ranks / std::sqrt(1 - settings(slice).beta2);
-    return std::clamp(follow_factor_[slice.tensor] * gradient / denominator(slice, v[element], frozen_updates()), -most, most);
+    return std::clamp(follow_factor_[slice.tensor] * gradient / denominator(slice, v[element], frozen_updates()), -most,
+                      most);
 }
 
 void FreezingOptimizer::weigh_momentum() {

@@ -206,7 +206,7 @@ class FreezingOptimizer : public Optimizer {
     // What followed variances are over what they were at the freeze, by tensor; and how often they outgrew that.
     Vector variance_ratio;
     std::uint64_t thaws = 0;
-    double told_ratio = 0; // of the only tensor: the library's estimate, taken in place of the true one; 0: none
+    double told_ratio = 0;     // of the only tensor: the library's estimate, taken in place of the true one; 0: none
     double worst_estimate = 0; // the furthest that one was from the true one, relative
 
   protected:
@@ -240,8 +240,8 @@ class FreezingOptimizer : public Optimizer {
 
     std::vector<std::uint64_t> elements_; // of the packed buffer, in the whole
     std::uint64_t planned_freeze_ = 0;
-    std::uint64_t least_freeze_ = 0; // after a thaw
-    Vector follow_factor_;           // by tensor
+    std::uint64_t least_freeze_ = 0;   // after a thaw
+    Vector follow_factor_;             // by tensor
     std::shared_ptr<FreezeRule> rule_; // none: NULL
     std::vector<bool> mask_;           // of the whole; empty before the freeze
 };

@@ -75,8 +75,7 @@ void ZeroOneAdam::meet() {
     x = mean_of(local_x);
     m = mean_of(local_m);
     for (const Slice& slice : slices(true))
-        for (std::uint64_t i = slice.range.begin; i < slice.range.end(); ++i)
-            x[i] -= decay[slice.group] * anchor[i];
+        for (std::uint64_t i = slice.range.begin; i < slice.range.end(); ++i) x[i] -= decay[slice.group] * anchor[i];
     lr_sum.assign(lr_sum.size(), 0.0);
     decay.assign(decay.size(), 0.0);
     schedule.thaw();

@@ -15,11 +15,17 @@ namespace onebit_test {
 
 namespace fs = std::filesystem;
 
+// Files that need not outlive a crash of the machine: in memory, where that can be had, for saves wait for their disk.
+inline fs::path scratch_path() {
+    std::error_code none;
+    return fs::is_directory("/dev/shm", none) ? fs::path("/dev/shm") : fs::temp_directory_path();
+}
+
 // A directory that all ranks of one test share; rank 0 makes it and removes it.
 class SharedDirectory {
   public:
     explicit SharedDirectory(RankLog& log) : log_(log) {
-        std::string name = (fs::temp_directory_path() / "onebit-test-XXXXXX").string();
+        std::string name = (scratch_path() / "onebit-test-XXXXXX").string();
         if (log_.rank() == 0) ONEBIT_EXPECT(log_, mkdtemp(name.data()) != nullptr);
         const Bytes first = log_.gather_bytes(name.data(), name.size()).front();
         path_ = std::string(first.begin(), first.end());
