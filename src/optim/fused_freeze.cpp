@@ -172,10 +172,13 @@ void FusedOptimizer::request_freeze() {
 
 // ------------------------------------------------------------------------------------------ after the freeze ----
 
-/// After a step of the compression stage. Collective; blocks.
+bool FusedOptimizer::measures_variances() const {
+    return follower_ != nullptr && frozen() && follower_->measures_in(t());
+}
+
+/// After a step that has measured variances. Collective where they have outgrown the freeze, and blocks.
 Status FusedOptimizer::follow_variances() {
-    if (follower_ == nullptr || !frozen() || !follower_->measures_after(steps_)) return {};
-    ONEBIT_RETURN_IF_ERROR(follower_->measure(buckets_, static_cast<float>(factor_)));
+    follower_->take(buckets_);
     const std::size_t tensor = follower_->most_grown();
     if (follower_->ratio(tensor) <= config().thaw_ratio) return {};
     if (log_ && !told_of_growth_) log_growth(tensor);
@@ -187,8 +190,8 @@ Status FusedOptimizer::follow_variances() {
 /// followed, until it is frozen anew. Errors of the exchange are dropped. A rank that has no memory for it keeps all in
 /// the compression stage.
 Status FusedOptimizer::thaw() {
-    std::vector<AlignedBuffer<float>> momenta(buckets_.size());
-    const Status own = catch_exceptions([&] { return prepare_thaw(momenta); });
+    std::vector<AlignedBuffer<float>> momenta;
+    const Status own = catch_exceptions([&] { return prepare_thaw(&momenta); });
     const Status prepared = buckets_.front().allreduce->agree_now(own);
     if (!prepared.ok()) {
         for (Bucket& bucket : buckets_) {
@@ -210,14 +213,15 @@ Status FusedOptimizer::thaw() {
 }
 
 /// Memory, and by bucket the momenta that are messages.
-Status FusedOptimizer::prepare_thaw(std::span<AlignedBuffer<float>> momenta) {
+Status FusedOptimizer::prepare_thaw(std::vector<AlignedBuffer<float>>* momenta) {
+    momenta->resize(buckets_.size());
     for (std::size_t b = 0; b < buckets_.size(); ++b) {
         Bucket& bucket = buckets_[b];
         if (!bucket.compresses) continue;
         ONEBIT_RETURN_IF_ERROR(make_sum(bucket));
         if (bucket.m.size() > 0) continue;
-        momenta[b] = AlignedBuffer<float>(bucket.layout.count(), memory());
-        bucket.passes->take_last_result(momenta[b]);
+        (*momenta)[b] = AlignedBuffer<float>(bucket.layout.count(), memory());
+        bucket.passes->take_last_result((*momenta)[b]);
     }
     return {};
 }

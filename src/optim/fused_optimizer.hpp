@@ -207,6 +207,7 @@ class FusedOptimizer : public Optimizer {
     Status agree(Round round, const Status& own, const std::function<Status(bool*)>& meanwhile = {});
     void look_at_gradients(Bucket& bucket, Passes::Look look);
     Status check_passes() const;
+    Status complete(Round round);
     Status count(Round round);
     Status after_freeze(const Status& nonfinite) const;
     Status find_factor(Round round);
@@ -214,9 +215,10 @@ class FusedOptimizer : public Optimizer {
 
     Status change_over();
     Status freeze_all();
+    bool measures_variances() const;
     Status follow_variances();
     Status thaw();
-    Status prepare_thaw(std::span<AlignedBuffer<float>> momenta);
+    Status prepare_thaw(std::vector<AlignedBuffer<float>>* momenta);
     Status thaw_all();
     bool warmup_ends();
     void look_at_norms();

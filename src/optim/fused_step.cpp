@@ -65,9 +65,24 @@ Status FusedOptimizer::step_unless(const Status& refusal) {
         if (frozen()) return after_freeze(exchanged);
     }
     ONEBIT_RETURN_IF_ERROR(exchanged);
+    return complete(round);
+}
 
+/// The step counts, on all ranks.
+Status FusedOptimizer::complete(Round round) {
+    const bool measures = measures_variances();
+    if (measures) { // before any parameter changes, for the ranks exchange something
+        const Status measured =
+            catch_exceptions([&] { return follower_->measure(buckets_, static_cast<float>(factor_)); });
+        if (!measured.ok()) return break_all(measured);
+    }
     const Status counted = catch_exceptions([&] { return count(round); });
-    return counted.ok() ? counted : break_all(counted); // in part, here; the others know nothing of it
+    if (!counted.ok()) return break_all(counted); // in part, here; the others know nothing of it
+    if (measures) { // the step has been made: if this breaks the optimizer, the next call says so
+        const Status followed = catch_exceptions([&] { return follow_variances(); });
+        if (!followed.ok()) (void)break_all(followed);
+    }
+    return {};
 }
 
 /// A training that compresses too early may end like that.
@@ -95,7 +110,7 @@ Status FusedOptimizer::count(Round round) {
     exact_rounds_ += round == Round::kExact ? 1 : 0;
     compressed_rounds_ += round == Round::kCompressed ? 1 : 0;
     if (warmup_ends()) request_freeze();
-    return follow_variances();
+    return {};
 }
 
 // -------------------------------------------------------------------------------------- agree, then exchange ----

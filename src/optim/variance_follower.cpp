@@ -102,7 +102,10 @@ Status VarianceFollower::measure(const std::vector<Bucket>& buckets, float facto
     for (const Bucket& bucket : buckets) {
         if (bucket.compresses) sums = add_sketches(bucket, factor, sums);
     }
-    ONEBIT_RETURN_IF_ERROR(sums_->run());
+    return sums_->run();
+}
+
+void VarianceFollower::take(const std::vector<Bucket>& buckets) {
     std::span<const float> sketches = sums_->values();
     for (const Bucket& bucket : buckets) {
         if (!bucket.compresses) continue;
@@ -113,7 +116,6 @@ Status VarianceFollower::measure(const std::vector<Bucket>& buckets, float facto
             sketches = sketches.subspan(floats_of(*tensor));
         }
     }
-    return {};
 }
 
 /// Those of a bucket's tensors, one behind the other; returns what is left of the sums.

@@ -31,9 +31,12 @@ class VarianceFollower {
     /// At a freeze: nothing has changed yet.
     void restart();
 
-    bool measures_after(std::uint64_t step) const { return step % interval_ == 0; }
-    /// After such a step, with the gradients that it took: `factor` is what it multiplied them by. Collective; blocks.
+    bool measures_in(std::uint64_t step) const { return step % interval_ == 0; }
+    /// In such a step, once its gradients are known to count, which it multiplies by `factor`. Changes nothing yet.
+    /// Collective; blocks.
     Status measure(const std::vector<Bucket>& buckets, float factor);
+    /// After that step: takes over what was measured.
+    void take(const std::vector<Bucket>& buckets);
 
     /// What the tensor's variance is now, over what it was at the freeze; and what gradients that are divided by the
     /// frozen D are therefore multiplied by.
