@@ -13,8 +13,6 @@
 namespace onebit {
 namespace {
 
-constexpr std::uint64_t kLongestMemory = 1000000;
-
 /// Looks in a window; where the window is short, up to twice as many.
 constexpr std::uint64_t kLooks = 16;
 
@@ -139,7 +137,7 @@ class NormRatio final : public FreezeRule {
 } // namespace
 
 std::uint64_t steps_remembered(double beta2) {
-    return static_cast<std::uint64_t>(std::clamp(std::round(1 / (1 - beta2)), 1.0, double{kLongestMemory}));
+    return static_cast<std::uint64_t>(std::clamp(std::round(1 / (1 - beta2)), 1.0, double{kMostStepsRemembered}));
 }
 
 FreezeRule::FreezeRule(std::uint64_t kind, std::uint64_t window, std::uint64_t lr_warmup_steps, double band,
@@ -176,7 +174,7 @@ std::unique_ptr<FreezeRule> make_freeze_rule(const onebit_optimizer_config_t& co
 }
 
 std::size_t longest_freeze_history(std::size_t num_groups, std::size_t num_quantities) {
-    return 1 + std::max<std::size_t>(kLongestMemory, num_groups + 1 + num_quantities * (1 + 2 * kLooks));
+    return 1 + std::max<std::size_t>(kMostStepsRemembered, num_groups + 1 + num_quantities * (1 + 2 * kLooks));
 }
 
 } // namespace onebit

@@ -28,6 +28,7 @@ struct FreezeWait {
 };
 
 /// 1/(1 - beta2) steps, what v remembers; not without end where beta2 is next to 1.
+inline constexpr std::uint64_t kMostStepsRemembered = 1000000;
 std::uint64_t steps_remembered(double beta2);
 
 /// Decides when a warm-up ends by itself. The same on every rank, for all that it sees is.

@@ -20,7 +20,8 @@ namespace onebit {
 bool FusedOptimizer::warmup_ends() {
     if (!settings_.compresses() || frozen() || freeze_requested_) return false;
     if (freeze_rule_ == nullptr) { // later than given only after a thaw, and where a load has brought more steps
-        return thaws_ > 0 ? steps_ >= least_freeze_step_ : steps_ >= config().freeze_step;
+        const bool after_call = freezes_again_ != 0 && config().freeze_step == ONEBIT_FREEZE_NEVER;
+        return steps_ >= std::max(after_call ? 0 : config().freeze_step, least_freeze_step_);
     }
     bool ends = false;
     if (freeze_rule_->looks_at(steps_)) {
@@ -112,7 +113,7 @@ Status FusedOptimizer::freeze_all() {
         if (bucket.compresses) ONEBIT_RETURN_IF_ERROR(freeze_bucket(bucket));
     }
     if (follower_ == nullptr) return {};
-    follower_->restart();
+    follower_->restart(steps_);
     follower_->look_at(buckets_);
     told_of_growth_ = false;
     return {};
@@ -176,14 +177,21 @@ bool FusedOptimizer::measures_variances() const {
     return follower_ != nullptr && frozen() && follower_->measures_in(t());
 }
 
+Status FusedOptimizer::measure_variances() {
+    return follower_->measure(buckets_, [this](const Tensor& tensor) { return own_factor(tensor); });
+}
+
 /// After a step that has measured variances. Collective where they have outgrown the freeze, and blocks.
 Status FusedOptimizer::follow_variances() {
-    follower_->take(buckets_);
+    follower_->take(buckets_, steps_);
     const std::size_t tensor = follower_->most_grown();
-    if (follower_->ratio(tensor) <= config().thaw_ratio) return {};
-    if (log_ && !told_of_growth_) log_growth(tensor);
+    if (follower_->growth(tensor) <= config().thaw_ratio) return {};
+    if (exchanges_updates()) return thaw();
+    if (log_ && !told_of_growth_) {
+        log_growth("steps are too large by the root of that; freeze later, or compress updates");
+    }
     told_of_growth_ = true;
-    return exchanges_updates() ? thaw() : Status();
+    return {};
 }
 
 /// Back to the warm-up, for a tensor's variance has outgrown what is frozen: v goes on from what it was, as it has been
@@ -199,6 +207,7 @@ Status FusedOptimizer::thaw() {
         }
         return buckets_.front().allreduce->broken();
     }
+    if (log_) log_growth("steps are exact until it has settled again");
     for (std::size_t b = 0; b < buckets_.size(); ++b) {
         if (momenta[b].size() > 0) buckets_[b].m = std::move(momenta[b]);
     }
@@ -206,6 +215,7 @@ Status FusedOptimizer::thaw() {
     compressed_bytes_sent_ += bytes_sent() - bytes_sent_at_freeze_;
     freeze_step_ = masked_ = 0;
     ++thaws_;
+    freezes_again_ = freeze_rule_ == nullptr ? 1 : 0;
     least_freeze_step_ = steps_ + steps_remembered(greatest_beta2_);
     if (freeze_rule_ != nullptr) freeze_rule_->forget();
     thawed();
@@ -219,6 +229,7 @@ Status FusedOptimizer::prepare_thaw(std::vector<AlignedBuffer<float>>* momenta) 
         Bucket& bucket = buckets_[b];
         if (!bucket.compresses) continue;
         ONEBIT_RETURN_IF_ERROR(make_sum(bucket));
+        ONEBIT_RETURN_IF_ERROR(prepare_meeting(bucket));
         if (bucket.m.size() > 0) continue;
         (*momenta)[b] = AlignedBuffer<float>(bucket.layout.count(), memory());
         bucket.passes->take_last_result((*momenta)[b]);
@@ -239,10 +250,8 @@ Status FusedOptimizer::thaw_all() {
     return check_passes();
 }
 
-void FusedOptimizer::log_growth(std::size_t tensor) const {
-    const char* const consequence = exchanges_updates()
-                                        ? "steps are exact until it has settled again"
-                                        : "steps are too large by the root of that; freeze later, or compress updates";
+void FusedOptimizer::log_growth(const char* consequence) const {
+    const std::size_t tensor = follower_->most_grown();
     std::fprintf(stderr,
                  "onebit: step %llu: since the freeze after step %llu the variance of %s is %.3g times as large: %s\n",
                  static_cast<unsigned long long>(steps_), static_cast<unsigned long long>(freeze_step_),

@@ -169,7 +169,7 @@ void FusedOptimizer::set_updates(std::uint64_t v_updates) {
 
 float FusedOptimizer::own_factor(const Tensor& tensor) const {
     const bool follows = follower_ != nullptr && frozen();
-    return nearest_finite(follows ? factor_ * double{follower_->factor(tensor.number)} : factor_);
+    return nearest_finite(follows ? factor_ * follower_->factor(tensor.number) : factor_);
 }
 
 float FusedOptimizer::sum_factor() const {
@@ -317,9 +317,9 @@ void FusedOptimizer::fill_info(onebit_optimizer_info_t* info) const {
     }
     info->grad_norm = grad_norm_;
     info->thaws = thaws_;
-    if (follower_ != nullptr && (frozen() || thaws_ > 0)) {
-        const std::size_t tensor = follower_->most_grown();
-        info->variance_ratio = follower_->ratio(tensor);
+    const std::size_t tensor = follower_ != nullptr ? follower_->most_grown() : 0;
+    if (follower_ != nullptr && (frozen() || follower_->growth(tensor) > config().thaw_ratio)) {
+        info->variance_ratio = follower_->growth(tensor);
         info->variance_tensor = tensor;
     }
     if (freeze_rule_ == nullptr || info->frozen != 0) return;

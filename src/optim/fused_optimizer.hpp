@@ -109,6 +109,8 @@ class FusedOptimizer : public Optimizer {
     /// Before a bucket thaws, whose sum is there again: brings parameters and momenta of all ranks together where they
     /// may differ. Collective; blocks.
     virtual Status meet(Bucket&) { return {}; }
+    /// Allocates what that needs.
+    virtual Status prepare_meeting(Bucket&) { return {}; }
     /// After all buckets have.
     virtual void thawed() {}
     /// Once in a step, before the first bucket is updated; no rank refuses the step any more.
@@ -133,7 +135,6 @@ class FusedOptimizer : public Optimizer {
     /// The number of the step that is being made; the first is 1.
     std::uint64_t t() const { return steps_ + 1; }
     bool frozen() const { return freeze_step_ > 0; }
-    std::uint64_t thaws() const { return thaws_; }
     std::uint64_t freeze_step() const { return freeze_step_; }
     const onebit_param_group_t& group_of(const Tensor& tensor) const { return settings_.groups[tensor.group]; }
     std::size_t num_tensors() const { return tensors_.size(); }
@@ -216,6 +217,7 @@ class FusedOptimizer : public Optimizer {
     Status change_over();
     Status freeze_all();
     bool measures_variances() const;
+    Status measure_variances();
     Status follow_variances();
     Status thaw();
     Status prepare_thaw(std::vector<AlignedBuffer<float>>* momenta);
@@ -224,7 +226,7 @@ class FusedOptimizer : public Optimizer {
     void look_at_norms();
     void add_variances(const Bucket& bucket);
     void log_rule(bool ends) const;
-    void log_growth(std::size_t tensor) const;
+    void log_growth(const char* consequence) const;
     void request_freeze();
     std::uint64_t bytes_sent() const;
 
@@ -281,6 +283,7 @@ class FusedOptimizer : public Optimizer {
     std::uint64_t freeze_requested_ = 0; ///< 1: the next step is the first one after the freeze
     std::uint64_t masked_ = 0;
     std::uint64_t thaws_ = 0;
+    std::uint64_t freezes_again_ = 0;         ///< 1: the freeze that has ended was not a rule's
     std::uint64_t least_freeze_step_ = 0;     ///< after a thaw: no freeze by itself before it
     bool told_of_growth_ = false;             ///< since the freeze
     std::uint64_t compressed_bytes_sent_ = 0; ///< in compression stages that are over

@@ -126,8 +126,11 @@ void FusedOptimizer::visit_all_numbers(NumberVisitor& visitor) {
     std::vector<double> no_history;
     visitor.visit(freeze_rule_ != nullptr ? freeze_rule_->history() : no_history);
     visitor.visit(thaws_);
+    visitor.visit(freezes_again_);
     visitor.visit(least_freeze_step_);
-    visitor.visit(follower_ != nullptr ? follower_->log_ratios() : no_history);
+    std::uint64_t nothing_measured = freeze_step_;
+    visitor.visit(follower_ != nullptr ? follower_->last_step() : nothing_measured);
+    visitor.visit(follower_ != nullptr ? follower_->ratios() : no_history);
     visit_numbers(visitor);
 }
 
@@ -282,7 +285,7 @@ Status FusedOptimizer::load(const char* prefix) {
 /// variances may or may not have been followed.
 ExpectedFile FusedOptimizer::expected_file() {
     const std::size_t history = freeze_rule_ != nullptr ? freeze_rule_->history().size() : 0;
-    const std::size_t followed = follower_ != nullptr ? follower_->log_ratios().size() : 0;
+    const std::size_t followed = follower_ != nullptr ? follower_->ratios().size() : 0;
     const std::size_t others = all_numbers().size() - history - followed;
     return {identity(), frozen_as(), others,
             others + longest_freeze_history(settings_.groups.size(), 2 * tensors_.size()) + tensors_.size(),
@@ -349,7 +352,11 @@ Status FusedOptimizer::restore(LoadedOptimizer& save, Masks masks) {
                 worker.data(), server.data() + bucket.allreduce->server_chunk().begin, steps_));
         }
     }
-    if (follower_ != nullptr && frozen()) follower_->look_at(buckets_);
+    if (follower_ != nullptr) {
+        follower_->forget();
+        if (frozen()) follower_->look_at(buckets_);
+    }
+    told_of_growth_ = false;
     loaded();
     return {};
 }

@@ -72,8 +72,7 @@ Status FusedOptimizer::step_unless(const Status& refusal) {
 Status FusedOptimizer::complete(Round round) {
     const bool measures = measures_variances();
     if (measures) { // before any parameter changes, for the ranks exchange something
-        const Status measured =
-            catch_exceptions([&] { return follower_->measure(buckets_, static_cast<float>(factor_)); });
+        const Status measured = catch_exceptions([&] { return measure_variances(); });
         if (!measured.ok()) return break_all(measured);
     }
     const Status counted = catch_exceptions([&] { return count(round); });
@@ -196,6 +195,8 @@ Status FusedOptimizer::break_all(const Status& why) {
     for (Bucket& bucket : buckets_) {
         if (bucket.allreduce->broken().ok()) bucket.allreduce->break_off(why);
     }
+    if (norm_ != nullptr) norm_->give_up(why);
+    if (follower_ != nullptr) follower_->give_up(why);
     return why;
 }
 

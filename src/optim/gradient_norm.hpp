@@ -32,6 +32,7 @@ class GradientNorm {
     /// An estimate of the sum of squares of what all ranks have sketched, added up. Collective; blocks. Where it fails,
     /// it always will from then on.
     Status sum_squares_over_ranks(double* squares);
+    void give_up(const Status& why) { total_->give_up(why); }
     const Status& broken() const { return total_->broken(); }
     std::uint64_t bytes_sent() const { return total_->bytes_sent(); }
 

@@ -43,9 +43,15 @@ Status RankSum::add_up() {
 }
 
 Status RankSum::run() {
-    broken_ = catch_exceptions([&] { return add_up(); });
-    if (!broken_.ok()) broken_ = give_up_on(*channel_, broken_); // or a stream would wait for the others for ever
+    const Status added = catch_exceptions([&] { return add_up(); });
+    if (!added.ok()) broken_ = give_up_on(*channel_, added); // or a stream would wait for the others for ever
     return broken_;
+}
+
+void RankSum::give_up(const Status& why) {
+    if (!broken_.ok()) return;
+    channel_->give_up(why);
+    broken_ = why;
 }
 
 } // namespace onebit

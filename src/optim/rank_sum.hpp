@@ -29,6 +29,8 @@ class RankSum {
     std::span<float> values() { return {values_.data(), values_.size()}; }
     /// Collective; blocks. Where it fails, it always will from then on.
     Status run();
+    /// Another exchange has broken what this is part of: no rank waits for this sum any more.
+    void give_up(const Status& why);
     const Status& broken() const { return broken_; }
     std::uint64_t bytes_sent() const { return channel_->bytes_sent(); }
     std::size_t bytes() const { return values_.bytes() + sum_->workspace_bytes(); }

@@ -152,9 +152,17 @@ Status FusedOptimizer::check_all_numbers(bool saved_frozen) {
             ONEBIT_RETURN_IF_ERROR(check_state(number >= 0 && std::isfinite(number), "history of norms", number));
         }
     }
+    const bool may_thaw = settings_.compresses() && steps_ > 0;
+    ONEBIT_RETURN_IF_ERROR(check_state(thaws_ <= (may_thaw ? steps_ : 0), "thaws", thaws_));
+    ONEBIT_RETURN_IF_ERROR(check_state(freezes_again_ <= (thaws_ > 0 ? 1U : 0U), "flag of a thaw", freezes_again_));
+    const std::uint64_t latest = thaws_ > 0 ? steps_ + kMostStepsRemembered : 0;
+    ONEBIT_RETURN_IF_ERROR(check_state(least_freeze_step_ <= latest, "least freeze step", least_freeze_step_));
+    ONEBIT_RETURN_IF_ERROR(check_state(!frozen() || exact_rounds_ > 0, "exact rounds", exact_rounds_));
     if (follower_ != nullptr) {
-        for (const double number : follower_->log_ratios()) {
-            ONEBIT_RETURN_IF_ERROR(check_state(VarianceFollower::is_possible(number), "change of a variance", number));
+        const std::uint64_t last = follower_->last_step();
+        ONEBIT_RETURN_IF_ERROR(check_state(last <= steps_, "step of the last measurement", last));
+        for (const double ratio : follower_->ratios()) {
+            ONEBIT_RETURN_IF_ERROR(check_state(VarianceFollower::is_possible(ratio), "change of a variance", ratio));
         }
     }
     return check_numbers();

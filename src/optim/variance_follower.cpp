@@ -3,11 +3,8 @@
 #include "optim/variance_follower.hpp"
 
 #include <algorithm>
-#include <cfloat>
 #include <cmath>
 #include <utility>
-
-#include "core/mean.hpp"
 
 namespace onebit {
 namespace {
@@ -16,10 +13,19 @@ namespace {
 /// which the running mean leaves a sixth.
 constexpr std::size_t kMostFloats = 128;
 
-/// The most that one measurement counts, in ratios: a single outlier doesn't pass for a change.
-constexpr double kMostAtOnce = 64;
-/// The bound of a ratio's logarithm.
-constexpr double kMostLog = 80;
+/// A smaller share of the variance in D is rounding.
+constexpr double kLeastShare = 0x1p-10;
+/// Bounds of a ratio.
+constexpr double kMostRatio = 0x1p100;
+
+/// By multiplications alone: the same whatever a machine's library makes of pow().
+double power(double base, std::uint64_t exponent) {
+    double result = 1;
+    for (; exponent > 0; exponent /= 2, base *= base) {
+        if (exponent % 2 != 0) result *= base;
+    }
+    return result;
+}
 
 std::size_t floats_of(const Tensor& tensor) {
     return std::min(tensor.count, kMostFloats);
@@ -41,7 +47,7 @@ VarianceFollower::VarianceFollower(const Settings& settings, std::size_t num_ten
       adapts_(settings.exchanges_updates()),
       ranks_(buckets.front().allreduce->channel().size()),
       followed_(num_tensors),
-      log_ratios_(num_tensors),
+      ratios_(num_tensors),
       sums_(std::move(sums)),
       sketches_(most_runs(buckets) * kSketchBuckets) {
     for (const Bucket& bucket : buckets) {
@@ -49,7 +55,8 @@ VarianceFollower::VarianceFollower(const Settings& settings, std::size_t num_ten
             const onebit_param_group_t& group = settings.groups[tensor->group];
             Followed& its = followed_[tensor->number];
             its.eps = double{update_of(group, false, 0, 0).eps};
-            its.forgets = 1 - std::pow(group.beta2, static_cast<double>(interval_));
+            its.beta2 = group.beta2;
+            its.compresses = bucket.compresses;
         }
     }
 }
@@ -80,23 +87,38 @@ void VarianceFollower::look_at(const std::vector<Bucket>& buckets) {
         read_by_tensor(bucket, bucket.precondition, [&](std::size_t i, std::span<const float> precondition) {
             Followed& its = followed_[bucket.layout.tensors()[i]->number];
             for (const float p : precondition) {
-                if (p <= 0) continue; // masked
-                const double share = std::max(1 - its.eps * double{p}, 0.0);
+                const double share = 1 - its.eps * double{p};
+                if (p <= 0 || share < kLeastShare) continue; // masked, or eps is all there is of D
                 its.shares += share;
                 its.squares += share * share;
             }
         });
-        for (const Tensor* tensor : bucket.layout.tensors()) update_factor(tensor->number);
+        for (const Tensor* tensor : bucket.layout.tensors()) update_stretch(tensor->number);
     }
 }
 
-void VarianceFollower::restart() {
-    std::ranges::fill(log_ratios_, 0);
+void VarianceFollower::forget() {
+    for (Followed& its : followed_) {
+        its.shares = its.squares = 0;
+        its.stretch = 1;
+    }
+}
+
+void VarianceFollower::restart(std::uint64_t step) {
+    std::ranges::fill(ratios_, 1);
+    last_step_ = step;
 }
 
 // -------------------------------------------------------------------------------------------- a measurement ----
 
-Status VarianceFollower::measure(const std::vector<Bucket>& buckets, float factor) {
+bool VarianceFollower::measures_in(std::uint64_t step) const {
+    double least = 1; // stretch of any tensor
+    for (const Followed& its : followed_) least = std::min(least, its.stretch);
+    const double interval = std::max(1.0, static_cast<double>(interval_) * (adapts_ ? least : 1));
+    return static_cast<double>(step - last_step_) >= std::floor(interval);
+}
+
+Status VarianceFollower::measure(const std::vector<Bucket>& buckets, const Passes::FactorOf& factor) {
     std::span<float> sums = sums_->values();
     std::ranges::fill(sums, 0.0F);
     for (const Bucket& bucket : buckets) {
@@ -105,26 +127,27 @@ Status VarianceFollower::measure(const std::vector<Bucket>& buckets, float facto
     return sums_->run();
 }
 
-void VarianceFollower::take(const std::vector<Bucket>& buckets) {
+void VarianceFollower::take(const std::vector<Bucket>& buckets, std::uint64_t step) {
     std::span<const float> sketches = sums_->values();
     for (const Bucket& bucket : buckets) {
         if (!bucket.compresses) continue;
         for (const Tensor* tensor : bucket.layout.tensors()) {
             double squares = 0; // of the sum over the ranks
             for (const float sum : sketches.first(floats_of(*tensor))) squares += double{sum} * double{sum};
-            take(tensor->number, squares / (double(ranks_) * ranks_));
+            take(tensor->number, squares / (double(ranks_) * ranks_), step - last_step_);
             sketches = sketches.subspan(floats_of(*tensor));
         }
     }
+    last_step_ = step;
 }
 
 /// Those of a bucket's tensors, one behind the other; returns what is left of the sums.
-std::span<float> VarianceFollower::add_sketches(const Bucket& bucket, float factor, std::span<float> sums) {
+std::span<float> VarianceFollower::add_sketches(const Bucket& bucket, const Passes::FactorOf& factor,
+                                                std::span<float> sums) {
     const std::span<const std::size_t> runs = bucket.layout.runs();
     const std::span<const Segment> segments = bucket.layout.segments();
     const std::span<float> sketches(sketches_.data(), (runs.size() - 1) * kSketchBuckets);
-    bucket.passes->sketch_weighted([&](const Tensor& tensor) { return factor * followed_[tensor.number].factor; },
-                                   sketches);
+    bucket.passes->sketch_weighted(factor, sketches);
     for (std::size_t run = 0; run + 1 < runs.size(); ++run) {
         const std::size_t floats = floats_of(*segments[runs[run]].tensor);
         const std::span<const float> sketch = sketches.subspan(run * kSketchBuckets, kSketchBuckets);
@@ -135,41 +158,39 @@ std::span<float> VarianceFollower::add_sketches(const Bucket& bucket, float fact
     return sums;
 }
 
-/// `squares`: the sum of (g/D)^2 over the tensor, D as it is followed.
-void VarianceFollower::take(std::size_t tensor, double squares) {
+/// `squares`: the sum of (g/D)^2 over the tensor, D as it is followed; `steps` after the last one. A single measurement
+/// doubles a ratio at most, but where it comes back to what was frozen it counts at once.
+void VarianceFollower::take(std::size_t tensor, double squares, std::uint64_t steps) {
     const Followed& its = followed_[tensor];
     if (!(its.squares > 0) || !std::isfinite(squares)) return; // eps is all of D, or the sketch has overflowed
+    const double counts = 1 - power(its.beta2, steps);         // of a measurement
     const double before = ratio(tensor);
-    const double now = squares / its.squares / (double{its.factor} * double{its.factor});
-    const double mean = before + its.forgets * (std::min(now, kMostAtOnce * before) - before);
-    log_ratios_[tensor] = std::clamp(std::log(std::max(mean, DBL_MIN)), -kMostLog, kMostLog);
-    update_factor(tensor);
+    const double now = squares / its.squares / (factor(tensor) * factor(tensor));
+    const double most = std::max(before * (1 + 1 / counts), 1.0);
+    ratios_[tensor] = std::clamp(before + counts * (std::min(now, most) - before), 1 / kMostRatio, kMostRatio);
+    update_stretch(tensor);
 }
 
 // ---------------------------------------------------------------------------------------- what is known now ----
 
-double VarianceFollower::ratio(std::size_t tensor) const {
-    return std::exp(log_ratios_[tensor]);
-}
-
-/// D over sqrt(ratio v) + eps, the mean over elements weighted by the variance's share in their D.
-void VarianceFollower::update_factor(std::size_t tensor) {
+/// The mean over elements, weighted by the variance's share in their D.
+void VarianceFollower::update_stretch(std::size_t tensor) {
     Followed& its = followed_[tensor];
     const double share = its.shares > 0 ? its.squares / its.shares : 0;
-    if (adapts_) its.factor = nearest_finite(1 / (1 + (std::sqrt(ratio(tensor)) - 1) * share));
+    its.stretch = 1 + (std::sqrt(ratio(tensor)) - 1) * share;
 }
 
 std::size_t VarianceFollower::most_grown() const {
     std::size_t most = 0;
     for (std::size_t i = 1; i < followed_.size(); ++i) {
-        const bool is_followed = followed_[i].squares > 0;
-        if (is_followed && (!(followed_[most].squares > 0) || log_ratios_[i] > log_ratios_[most])) most = i;
+        if (!followed_[i].compresses) continue;
+        if (!followed_[most].compresses || growth(i) > growth(most)) most = i;
     }
     return most;
 }
 
-bool VarianceFollower::is_possible(double log_ratio) {
-    return std::abs(log_ratio) <= kMostLog;
+bool VarianceFollower::is_possible(double ratio) {
+    return ratio == 0 || (ratio >= 1 / kMostRatio && ratio <= kMostRatio);
 }
 
 std::size_t VarianceFollower::bytes() const {

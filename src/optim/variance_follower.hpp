@@ -28,27 +28,34 @@ class VarianceFollower {
 
     /// After a freeze or a load: looks at the frozen preconditioners. Reads a GPU's.
     void look_at(const std::vector<Bucket>& buckets);
-    /// At a freeze: nothing has changed yet.
-    void restart();
+    /// Before a load: what it knows of preconditioners.
+    void forget();
+    /// At a freeze after `step`: nothing has changed yet.
+    void restart(std::uint64_t step);
 
-    bool measures_in(std::uint64_t step) const { return step % interval_ == 0; }
-    /// In such a step, once its gradients are known to count, which it multiplies by `factor`. Changes nothing yet.
-    /// Collective; blocks.
-    Status measure(const std::vector<Bucket>& buckets, float factor);
+    /// Every interval. Where factors are large, more often: a gradient that comes back must not take many such steps.
+    bool measures_in(std::uint64_t step) const;
+    /// In such a step, once its gradients are known to count: factor(tensor) is what it multiplies them by. Changes
+    /// nothing yet. Collective; blocks.
+    Status measure(const std::vector<Bucket>& buckets, const Passes::FactorOf& factor);
     /// After that step: takes over what was measured.
-    void take(const std::vector<Bucket>& buckets);
+    void take(const std::vector<Bucket>& buckets, std::uint64_t step);
 
-    /// What the tensor's variance is now, over what it was at the freeze; and what gradients that are divided by the
-    /// frozen D are therefore multiplied by.
-    double ratio(std::size_t tensor) const;
-    float factor(std::size_t tensor) const { return followed_[tensor].factor; }
-    /// The tensor whose variance has grown most.
+    /// What gradients that are divided by the frozen D are multiplied by, for D to follow its variance.
+    double factor(std::size_t tensor) const { return adapts_ ? 1 / followed_[tensor].stretch : 1; }
+    /// What the tensor's variance is now, over what it was at the freeze.
+    double ratio(std::size_t tensor) const { return ratios_[tensor] > 0 ? ratios_[tensor] : 1; }
+    /// What this has made of D^2.
+    double growth(std::size_t tensor) const { return followed_[tensor].stretch * followed_[tensor].stretch; }
+    /// The tensor of the largest growth.
     std::size_t most_grown() const;
 
-    /// By tensor, the logarithm of its ratio: what is saved.
-    std::vector<double>& log_ratios() { return log_ratios_; }
-    static bool is_possible(double log_ratio);
+    /// What is saved: by tensor its ratio, 0 for 1; and the step of the last measurement, or of the freeze.
+    std::vector<double>& ratios() { return ratios_; }
+    std::uint64_t& last_step() { return last_step_; }
+    static bool is_possible(double ratio);
 
+    void give_up(const Status& why) { sums_->give_up(why); }
     const Status& broken() const { return sums_->broken(); }
     std::uint64_t bytes_sent() const { return sums_->bytes_sent(); }
     std::size_t bytes() const;
@@ -59,23 +66,25 @@ class VarianceFollower {
         double eps = 0;
         double shares = 0;  ///< sum of a
         double squares = 0; ///< sum of a^2: of (g/D)^2, were g^2 still v
-        double forgets = 0; ///< 1 - beta2^interval: what a measurement counts
-        float factor = 1;
+        double beta2 = 0;
+        double stretch = 1; ///< sqrt(ratio v) + eps over D, of the tensor as a whole
+        bool compresses = false;
     };
 
     VarianceFollower(const Settings& settings, std::size_t num_tensors, const std::vector<Bucket>& buckets,
                      std::unique_ptr<RankSum> sums);
-    std::span<float> add_sketches(const Bucket& bucket, float factor, std::span<float> sums);
-    void take(std::size_t tensor, double squares);
-    void update_factor(std::size_t tensor);
+    std::span<float> add_sketches(const Bucket& bucket, const Passes::FactorOf& factor, std::span<float> sums);
+    void take(std::size_t tensor, double squares, std::uint64_t steps);
+    void update_stretch(std::size_t tensor);
 
     std::uint64_t interval_;
-    bool adapts_; ///< the factors
+    bool adapts_; ///< to what it measures
     int ranks_;
     std::vector<Followed> followed_; ///< by tensor
-    std::vector<double> log_ratios_; ///< likewise
-    std::unique_ptr<RankSum> sums_;  ///< of the compressed tensors' sketches
-    AlignedBuffer<float> sketches_;  ///< of one bucket's runs
+    std::vector<double> ratios_;     ///< likewise
+    std::uint64_t last_step_ = 0;
+    std::unique_ptr<RankSum> sums_; ///< of the compressed tensors' sketches
+    AlignedBuffer<float> sketches_; ///< of one bucket's runs
 };
 
 } // namespace onebit

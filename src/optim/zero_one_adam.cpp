@@ -149,6 +149,11 @@ Status ZeroOneAdam::freeze_bucket(Bucket& bucket) {
     return bucket.allreduce->reset();
 }
 
+Status ZeroOneAdam::prepare_meeting(Bucket& bucket) {
+    met_.resize(std::max(met_.size(), bucket.layout.count()));
+    return {};
+}
+
 /// At the exact mean of where they are and of what moves them. The weight decay that waits for a round is applied.
 Status ZeroOneAdam::meet(Bucket& bucket) {
     const auto share = static_cast<float>(1.0 / bucket.allreduce->channel().size());
@@ -158,9 +163,8 @@ Status ZeroOneAdam::meet(Bucket& bucket) {
     bucket.passes->copy_parameters(bucket.sum);
     bucket.passes->edit(bucket.sum, take_share);
     ONEBIT_RETURN_IF_ERROR(sum_over_ranks(bucket));
-    std::vector<float> x(bucket.layout.count());
-    memory().copy(x.data(), bucket.sum.data(), bucket.sum.bytes());
-    auto next = x.begin();
+    memory().copy(met_.data(), bucket.sum.data(), bucket.sum.bytes());
+    auto next = met_.begin();
     read_by_tensor(bucket, bucket.anchor, [&](std::size_t i, std::span<const float> part) {
         const float decay = nearest_finite(decay_[bucket.layout.tensors()[i]->group]);
         for (const float anchor : part) {
@@ -168,7 +172,7 @@ Status ZeroOneAdam::meet(Bucket& bucket) {
             ++next;
         }
     });
-    bucket.passes->set_parameters(x.data());
+    bucket.passes->set_parameters(met_.data());
     memory().copy(bucket.sum.data(), bucket.m.data(), bucket.m.bytes());
     bucket.passes->edit(bucket.sum, take_share);
     ONEBIT_RETURN_IF_ERROR(sum_over_ranks(bucket));
@@ -182,6 +186,7 @@ void ZeroOneAdam::thawed() {
     mask_is_old_ = true;
     std::ranges::fill(lr_sum_, 0);
     std::ranges::fill(decay_, 0);
+    met_ = {};
 }
 
 // ---------------------------------------------------------------------------------------- B: after the freeze ----

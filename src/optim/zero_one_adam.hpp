@@ -43,6 +43,7 @@ class ZeroOneAdam final : public FusedOptimizer {
     Status freeze_bucket(Bucket& bucket) override;
     Status prepare_freeze(Bucket& bucket) override;
     void drop_preparations(Bucket& bucket) override { bucket.anchor = {}; }
+    Status prepare_meeting(Bucket& bucket) override;
     Status meet(Bucket& bucket) override;
     void thawed() override;
     void begin_updates(Round round) override;
@@ -61,6 +62,7 @@ class ZeroOneAdam final : public FusedOptimizer {
     bool mask_is_old_ = true;    ///< v has changed since the exchange was told where it is zero
     std::vector<double> lr_sum_; ///< L, by group
     std::vector<double> decay_;  ///< to be applied in the next round, by group
+    std::vector<float> met_;     ///< parameters of a bucket where the ranks meet before a thaw
 };
 
 } // namespace onebit

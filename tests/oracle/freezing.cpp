@@ -159,25 +159,35 @@ void FreezingOptimizer::freeze_now() {
         if (!mask_[i]) m[i] = 0;
     variance_ratio.assign(variance_ratio.size(), 1.0);
     follow_factor_.assign(follow_factor_.size(), 1.0);
+    last_measured_ = steps;
     after_freeze();
 }
 
 // sqrt(v) / D
 double FreezingOptimizer::variance_share(const Slice& slice, std::uint64_t element) const {
     const double eps = settings(slice).eps;
-    return 1 - eps / denominator(slice, v[element], frozen_updates());
+    const double share = 1 - eps / denominator(slice, v[element], frozen_updates());
+    return takes_part(element) && share >= std::ldexp(1, -10) ? share : 0;
 }
 
-// D over sqrt(ratio v) + eps, for the tensor as a whole.
-void FreezingOptimizer::update_follow_factor(const Slice& slice) {
+// The mean share of the variance in D, of elements as they have one.
+double FreezingOptimizer::mean_share(const Slice& slice) const {
     double shares = 0, squares = 0;
     for (std::uint64_t i = slice.range.begin; i < slice.range.end(); ++i) {
-        const double share = takes_part(i) ? variance_share(slice, i) : 0;
+        const double share = variance_share(slice, i);
         shares += share;
         squares += share * share;
     }
-    const double mean = shares > 0 ? squares / shares : 0;
-    follow_factor_[slice.tensor] = 1 / (1 - mean + mean * std::sqrt(variance_ratio[slice.tensor]));
+    return shares > 0 ? squares / shares : 0;
+}
+
+bool FreezingOptimizer::measures_now() const {
+    if (model.follow_interval == 0) return false;
+    double largest = 1; // factor
+    if (model.exchange_updates)
+        for (const Slice& slice : slices(true)) largest = std::max(largest, follow_factor_[slice.tensor]);
+    const double interval = std::max(1.0, std::floor(static_cast<double>(model.follow_interval) / largest));
+    return static_cast<double>(steps - last_measured_) >= interval;
 }
 
 // How (g/D)^2 compares with what it was while g^2 was v.
@@ -194,14 +204,18 @@ void FreezingOptimizer::measure(const PerRank& gradients) {
         }
         if (then == 0) continue;
         double& ratio = variance_ratio[slice.tensor];
-        const double kept = std::pow(settings(slice).beta2, static_cast<double>(model.follow_interval));
+        const double share = mean_share(slice);
+        const double counts = 1 - std::pow(settings(slice).beta2, static_cast<double>(steps - last_measured_));
         const double measured = now / then / std::pow(follow_factor_[slice.tensor], 2);
-        const double mean = kept * ratio + (1 - kept) * std::min(measured, 64 * ratio);
-        ratio = told_ratio != 0 ? told_ratio : mean;
+        const double most = std::max(ratio * (1 + 1 / counts), 1.0); // twice the ratio, or back to the start
+        const double mean = (1 - counts) * ratio + counts * std::min(measured, most);
+        ratio = told_growth == 0 ? mean : std::pow(1 + (std::sqrt(told_growth) - 1) / share, 2);
         worst_estimate = std::max(worst_estimate, std::fabs(ratio / mean - 1));
-        update_follow_factor(slice);
-        outgrown = outgrown || ratio > model.thaw_ratio;
+        const double stretch = 1 + (std::sqrt(ratio) - 1) * share;
+        if (model.exchange_updates) follow_factor_[slice.tensor] = 1 / stretch;
+        outgrown = outgrown || stretch * stretch > model.thaw_ratio;
     }
+    last_measured_ = steps;
     if (outgrown && model.exchange_updates) thaw();
 }
 
@@ -249,7 +263,7 @@ void FreezingOptimizer::update(const PerRank& gradients, const Vector& average) 
     exchanged = false;
     if (frozen()) {
         compressed(gradients);
-        if (model.follow_interval != 0 && steps % model.follow_interval == 0) measure(gradients);
+        if (measures_now()) measure(gradients);
         return;
     }
     const Vector x_before = x;

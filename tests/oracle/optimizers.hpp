@@ -206,8 +206,8 @@ class FreezingOptimizer : public Optimizer {
     // What followed variances are over what they were at the freeze, by tensor; and how often they outgrew that.
     Vector variance_ratio;
     std::uint64_t thaws = 0;
-    double told_ratio = 0;     // of the only tensor: the library's estimate, taken in place of the true one; 0: none
-    double worst_estimate = 0; // the furthest that one was from the true one, relative
+    double told_growth = 0;    // of the only tensor's D^2: the library's estimate in place of the true one; 0: none
+    double worst_estimate = 0; // the furthest that a ratio was from the true one, relative
 
   protected:
     void update(const PerRank& gradients, const Vector& average) final;
@@ -232,7 +232,8 @@ class FreezingOptimizer : public Optimizer {
   private:
     void note_margins();
     double largest_beta2() const;
-    void update_follow_factor(const Slice& slice);
+    double mean_share(const Slice& slice) const;
+    bool measures_now() const;
     double variance_share(const Slice& slice, std::uint64_t element) const;
     void measure(const PerRank& gradients);
     void thaw();
@@ -242,6 +243,7 @@ class FreezingOptimizer : public Optimizer {
     std::uint64_t planned_freeze_ = 0;
     std::uint64_t least_freeze_ = 0;   // after a thaw
     Vector follow_factor_;             // by tensor
+    std::uint64_t last_measured_ = 0;
     std::shared_ptr<FreezeRule> rule_; // none: NULL
     std::vector<bool> mask_;           // of the whole; empty before the freeze
 };

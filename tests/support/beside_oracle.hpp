@@ -103,7 +103,7 @@ class BesideOracle {
         const OptimizerErrors errors = training.errors();
         if (freezing != nullptr) follow(errors);
         reference->told_norm = info.grad_norm;
-        if (freezing != nullptr) freezing->told_ratio = info.variance_ratio;
+        if (freezing != nullptr) freezing->told_growth = info.variance_ratio;
         const bool was_frozen = freezing != nullptr && freezing->frozen();
         const bool exact = reference->next_is_exact();
         reference->step(gradients_of_all(gradient, log_.size(), t));

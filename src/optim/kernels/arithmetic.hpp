@@ -80,13 +80,15 @@ ONEBIT_HOST_DEVICE inline float thawed_variance(float precondition, float ratio,
     if (!(precondition > 0)) return 0;
     const float root = rounded::subtract(rounded::divide(1, precondition), update.eps);
     if (!(root > 0)) return 0;
-    const float share = rounded::divide(ratio, update.correct_v);
-    return saturated(rounded::multiply(rounded::multiply(root, share), root));
+    const float corrected = rounded::multiply(rounded::multiply(root, ratio), root);
+    return rounded::divide(rounded::clamp(corrected, FLT_MAX / 2), update.correct_v);
 }
 
-/// The momentum of an update that v makes; 0 where that is 0.
+/// The momentum of an update that v makes; 0 where that is 0. Like v, it stays finite once corrected.
 ONEBIT_HOST_DEVICE inline float thawed_momentum(float u, float v, const AdamUpdate& update) {
-    return v > 0 ? saturated(rounded::multiply(u, denominator(v, update))) : 0;
+    if (!(v > 0)) return 0;
+    const float corrected = rounded::multiply(rounded::multiply(u, update.correct_m), denominator(v, update));
+    return rounded::divide(rounded::clamp(corrected, FLT_MAX / 2), update.correct_m);
 }
 
 /// With which a momentum becomes the weighted gradient, nothing of it being kept.
