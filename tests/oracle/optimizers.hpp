@@ -241,8 +241,8 @@ class FreezingOptimizer : public Optimizer {
 
     std::vector<std::uint64_t> elements_; // of the packed buffer, in the whole
     std::uint64_t planned_freeze_ = 0;
-    std::uint64_t least_freeze_ = 0;   // after a thaw
-    Vector follow_factor_;             // by tensor
+    std::uint64_t least_freeze_ = 0; // after a thaw
+    Vector follow_factor_;           // by tensor
     std::uint64_t last_measured_ = 0;
     std::shared_ptr<FreezeRule> rule_; // none: NULL
     std::vector<bool> mask_;           // of the whole; empty before the freeze
