@@ -549,8 +549,8 @@ ONEBIT_API onebit_status_t onebit_param_group_init(onebit_param_group_t* group, 
  *   PAPER  by the rule of [1-bit Adam, section 7.1]: after lr_warmup_steps, when the sum over all compressed tensors
  *          |v_t|_1 / |v_(t - 1/(1-beta2))|_1 lies between 0.96 and 1/0.96, v not corrected. Often too early
  *          (docs/OPTIMIZERS.md, "Freeze")
- * A freeze may end (config.thaw_ratio). AUTO and PAPER then begin anew. After a freeze at a given step, or by
- * onebit_optimizer_freeze, the next one comes by itself, 1/(1-beta2) steps later. */
+ * A freeze may end (config.thaw_ratio). The next one comes 1/(1-beta2) steps later: with AUTO and PAPER at the
+ * earliest, for the rule begins anew; otherwise by itself. */
 #define ONEBIT_FREEZE_NEVER UINT64_MAX
 #define ONEBIT_FREEZE_AUTO 0
 #define ONEBIT_FREEZE_PAPER (UINT64_MAX - 1)
@@ -566,7 +566,7 @@ typedef enum onebit_freeze_wait ONEBIT_ENUM_INT {
     ONEBIT_FREEZE_WAIT_PARAMETERS = 4 /* 1-bit LAMB: a tensor's norm to settle */
 } onebit_freeze_wait_t;
 
-/* What the kinds that freeze compress after the freeze, with D = sqrt(v) + eps, which no longer changes. */
+/* What the kinds that freeze compress after the freeze, with D = sqrt(v) + eps as it is frozen. */
 typedef enum onebit_compressed ONEBIT_ENUM_INT {
     ONEBIT_COMPRESSED_UPDATES = 0, /* what moves the parameters: a mean of g / D. Each g / D has a bound. An element
                                       whose variance is far below its neighbours' moves about as far as they do
@@ -616,11 +616,12 @@ typedef struct onebit_optimizer_config {
     double freeze_band;         /* ONEBIT_FREEZE_AUTO: how much a norm may change in a window, in (0, 1); 0: 0.9 */
     onebit_compressed_t compressed; /* kinds that freeze: what they compress after the freeze */
     uint32_t follow_interval; /* kinds that freeze: after the freeze each tensor's variance is measured every so many
-                                 steps. Updates follow it (docs/OPTIMIZERS.md, "After the freeze"); momenta don't,
-                                 and 1-bit LAMB's aren't measured. 0: 64; ONEBIT_FOLLOW_NEVER: not at all, and a
-                                 freeze never ends. Adam and LAMB: 0 or NEVER */
-    double thaw_ratio;        /* > 1: a variance that has grown to more than so many times what it was at the freeze
-                                 ends the freeze of updates, and of momenta is told in the log; 0: 4 */
+                                 steps, and more often once it has faded. Updates follow it (docs/OPTIMIZERS.md,
+                                 "After the freeze"). Momenta don't, and 1-bit LAMB's aren't measured. 0: 64;
+                                 ONEBIT_FOLLOW_NEVER: nothing is measured, and a freeze never ends. Adam and LAMB: 0 or
+                                 NEVER */
+    double thaw_ratio; /* > 1: a tensor whose D^2 would be more than so many times what was frozen ends the freeze
+                          of updates, and of momenta is told in the log; 0: 4 */
 } onebit_optimizer_config_t;
 
 #define ONEBIT_OPTIMIZER_CONFIG_VERSION 1
@@ -749,15 +750,15 @@ ONEBIT_API onebit_status_t onebit_optimizer_get_error(onebit_optimizer_t optimiz
                                                       float* server) ONEBIT_NOEXCEPT;
 
 typedef struct onebit_optimizer_info {
-    size_t size;                      /* [in] sizeof(onebit_optimizer_info_t) */
-    uint32_t version;                 /* [in] ONEBIT_OPTIMIZER_INFO_VERSION */
-    int frozen;                       /* 1 once the variance is frozen, or will be when the next step begins */
-    uint64_t steps;                   /* finished with success */
-    uint64_t skipped;                 /* that ended with NONFINITE */
-    uint64_t freeze_step;             /* the last warm-up step; 0 while warming up */
-    uint64_t count;                   /* elements in all tensors */
-    uint64_t masked;                  /* elements whose variance was zero at the freeze: their momentum stays zero */
-    uint64_t exact_rounds;            /* steps that averaged exactly (but for no_compress, which always does) */
+    size_t size;           /* [in] sizeof(onebit_optimizer_info_t) */
+    uint32_t version;      /* [in] ONEBIT_OPTIMIZER_INFO_VERSION */
+    int frozen;            /* 1 once the variance is frozen, or will be when the next step begins */
+    uint64_t steps;        /* finished with success */
+    uint64_t skipped;      /* that ended with NONFINITE */
+    uint64_t freeze_step;  /* the last warm-up step; 0 while warming up */
+    uint64_t count;        /* elements in all tensors */
+    uint64_t masked;       /* elements whose variance was zero at the freeze: their momentum stays zero until a thaw */
+    uint64_t exact_rounds; /* steps that averaged exactly (but for no_compress, which always does) */
     uint64_t compressed_rounds;       /* steps that exchanged one bit per element; all others exchanged nothing */
     uint64_t warmup_bytes_sent;       /* by this rank in the warm-up stage */
     uint64_t compressed_bytes_sent;   /* by this rank in the compression stage */
@@ -769,12 +770,12 @@ typedef struct onebit_optimizer_info {
                                          window, PAPER after each step */
     uint32_t freeze_tensor;           /* WAIT_VARIANCE, _PARAMETERS: the number of the tensor that is furthest from
                                          having settled; with ONEBIT_FREEZE_PAPER, which looks at the sum, 0 */
-    double freeze_ratio;      /* and that variance, or squared norm, over what it was a window ago; 0 where there
-                                 was none */
-    uint64_t thaws;           /* freezes that have ended, for a variance had outgrown them; steps are exact from there
-                                 to the next freeze */
-    double variance_ratio;    /* the largest of any tensor's variance, as last measured, over what it was at the freeze;
-                                 after a thaw what ended the freeze; 0 where nothing is measured */
+    double freeze_ratio;   /* and that variance, or squared norm, over what it was a window ago; 0 where there
+                              was none */
+    uint64_t thaws;        /* freezes that have ended, for a variance had outgrown them; steps are exact from there
+                              to the next freeze */
+    double variance_ratio; /* what a tensor's variance, as last measured, makes of D^2, over D^2 as it was frozen: the
+                              largest of any tensor; after a thaw, until a load, what ended the freeze; else 0 */
     uint64_t variance_tensor; /* and that tensor's number */
 } onebit_optimizer_info_t;
 
