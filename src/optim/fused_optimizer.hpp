@@ -27,10 +27,6 @@ enum class Round {
     kLocal,      ///< nothing
 };
 
-/// BAD_STATE with the number of a loaded state that a training can't have come to.
-Status check_state(bool possible, const char* what, std::uint64_t number);
-Status check_state(bool possible, const char* what, double number);
-
 /// The frame that all kinds share; a kind fills in what it does with an exchanged bucket. One step:
 ///
 /// 1. Look at the gradients; those that are to be averaged exactly are gathered on the way.

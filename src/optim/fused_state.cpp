@@ -128,9 +128,7 @@ void FusedOptimizer::visit_all_numbers(NumberVisitor& visitor) {
     visitor.visit(thaws_);
     visitor.visit(freezes_again_);
     visitor.visit(least_freeze_step_);
-    std::uint64_t nothing_measured = freeze_step_;
-    visitor.visit(follower_ != nullptr ? follower_->last_step() : nothing_measured);
-    visitor.visit(follower_ != nullptr ? follower_->ratios() : no_history);
+    visitor.visit(follower_ != nullptr ? follower_->numbers() : no_history);
     visit_numbers(visitor);
 }
 
@@ -285,10 +283,10 @@ Status FusedOptimizer::load(const char* prefix) {
 /// variances may or may not have been followed.
 ExpectedFile FusedOptimizer::expected_file() {
     const std::size_t history = freeze_rule_ != nullptr ? freeze_rule_->history().size() : 0;
-    const std::size_t followed = follower_ != nullptr ? follower_->ratios().size() : 0;
+    const std::size_t followed = follower_ != nullptr ? follower_->numbers().size() : 0;
     const std::size_t others = all_numbers().size() - history - followed;
     return {identity(), frozen_as(), others,
-            others + longest_freeze_history(settings_.groups.size(), 2 * tensors_.size()) + tensors_.size(),
+            others + longest_freeze_history(settings_.groups.size(), 2 * tensors_.size()) + 1 + tensors_.size(),
             [this](bool frozen, std::uint32_t rank, std::uint32_t ranks) { return rows_of(frozen, rank, ranks); }};
 }
 
@@ -353,7 +351,7 @@ Status FusedOptimizer::restore(LoadedOptimizer& save, Masks masks) {
         }
     }
     if (follower_ != nullptr) {
-        follower_->forget();
+        follower_->loaded(steps_);
         if (frozen()) follower_->look_at(buckets_);
     }
     told_of_growth_ = false;

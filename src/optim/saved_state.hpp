@@ -32,6 +32,10 @@ class NumberVisitor {
     void visit(std::vector<double>& numbers);
 };
 
+/// BAD_STATE with the number of a loaded state that a training can't have come to.
+Status check_state(bool possible, const char* what, std::uint64_t number);
+Status check_state(bool possible, const char* what, double number);
+
 /// What an optimizer saves by the array; all of 4-byte elements.
 enum class ArrayName : std::uint32_t {
     kParameters = 1,

@@ -158,13 +158,7 @@ Status FusedOptimizer::check_all_numbers(bool saved_frozen) {
     const std::uint64_t latest = thaws_ > 0 ? steps_ + kMostStepsRemembered : 0;
     ONEBIT_RETURN_IF_ERROR(check_state(least_freeze_step_ <= latest, "least freeze step", least_freeze_step_));
     ONEBIT_RETURN_IF_ERROR(check_state(!frozen() || exact_rounds_ > 0, "exact rounds", exact_rounds_));
-    if (follower_ != nullptr) {
-        const std::uint64_t last = follower_->last_step();
-        ONEBIT_RETURN_IF_ERROR(check_state(last <= steps_, "step of the last measurement", last));
-        for (const double ratio : follower_->ratios()) {
-            ONEBIT_RETURN_IF_ERROR(check_state(VarianceFollower::is_possible(ratio), "change of a variance", ratio));
-        }
-    }
+    if (follower_ != nullptr) ONEBIT_RETURN_IF_ERROR(follower_->check_numbers(steps_));
     return check_numbers();
 }
 

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <utility>
 
+#include "optim/saved_state.hpp"
+
 namespace onebit {
 namespace {
 
@@ -47,7 +49,7 @@ VarianceFollower::VarianceFollower(const Settings& settings, std::size_t num_ten
       adapts_(settings.exchanges_updates()),
       ranks_(buckets.front().allreduce->channel().size()),
       followed_(num_tensors),
-      ratios_(num_tensors),
+      numbers_(1 + num_tensors),
       sums_(std::move(sums)),
       sketches_(most_runs(buckets) * kSketchBuckets) {
     for (const Bucket& bucket : buckets) {
@@ -97,16 +99,17 @@ void VarianceFollower::look_at(const std::vector<Bucket>& buckets) {
     }
 }
 
-void VarianceFollower::forget() {
+void VarianceFollower::loaded(std::uint64_t steps) {
     for (Followed& its : followed_) {
         its.shares = its.squares = 0;
         its.stretch = 1;
     }
+    if (last_step() <= 0) last_step() = static_cast<double>(steps); // of one that measured nothing
 }
 
 void VarianceFollower::restart(std::uint64_t step) {
-    std::ranges::fill(ratios_, 1);
-    last_step_ = step;
+    std::ranges::fill(numbers_, 1);
+    last_step() = static_cast<double>(step);
 }
 
 // -------------------------------------------------------------------------------------------- a measurement ----
@@ -115,7 +118,7 @@ bool VarianceFollower::measures_in(std::uint64_t step) const {
     double least = 1; // stretch of any tensor
     for (const Followed& its : followed_) least = std::min(least, its.stretch);
     const double interval = std::max(1.0, static_cast<double>(interval_) * (adapts_ ? least : 1));
-    return static_cast<double>(step - last_step_) >= std::floor(interval);
+    return static_cast<double>(step) - numbers_[0] >= std::floor(interval);
 }
 
 Status VarianceFollower::measure(const std::vector<Bucket>& buckets, const Passes::FactorOf& factor) {
@@ -129,16 +132,17 @@ Status VarianceFollower::measure(const std::vector<Bucket>& buckets, const Passe
 
 void VarianceFollower::take(const std::vector<Bucket>& buckets, std::uint64_t step) {
     std::span<const float> sketches = sums_->values();
+    const auto steps = step - static_cast<std::uint64_t>(last_step());
     for (const Bucket& bucket : buckets) {
         if (!bucket.compresses) continue;
         for (const Tensor* tensor : bucket.layout.tensors()) {
             double squares = 0; // of the sum over the ranks
             for (const float sum : sketches.first(floats_of(*tensor))) squares += double{sum} * double{sum};
-            take(tensor->number, squares / (double(ranks_) * ranks_), step - last_step_);
+            take(tensor->number, squares / (double(ranks_) * ranks_), steps);
             sketches = sketches.subspan(floats_of(*tensor));
         }
     }
-    last_step_ = step;
+    last_step() = static_cast<double>(step);
 }
 
 /// Those of a bucket's tensors, one behind the other; returns what is left of the sums.
@@ -167,7 +171,7 @@ void VarianceFollower::take(std::size_t tensor, double squares, std::uint64_t st
     const double before = ratio(tensor);
     const double now = squares / its.squares / (factor(tensor) * factor(tensor));
     const double most = std::max(before * (1 + 1 / counts), 1.0);
-    ratios_[tensor] = std::clamp(before + counts * (std::min(now, most) - before), 1 / kMostRatio, kMostRatio);
+    ratio_at(tensor) = std::clamp(before + counts * (std::min(now, most) - before), 1 / kMostRatio, kMostRatio);
     update_stretch(tensor);
 }
 
@@ -189,8 +193,16 @@ std::size_t VarianceFollower::most_grown() const {
     return most;
 }
 
-bool VarianceFollower::is_possible(double ratio) {
-    return ratio == 0 || (ratio >= 1 / kMostRatio && ratio <= kMostRatio);
+Status VarianceFollower::check_numbers(std::uint64_t steps) const {
+    const double last = numbers_[0];
+    const bool is_step = last >= 0 && last <= static_cast<double>(steps) && last == std::floor(last);
+    ONEBIT_RETURN_IF_ERROR(check_state(is_step, "step of the last measurement", last));
+    for (std::size_t tensor = 0; tensor < followed_.size(); ++tensor) {
+        const double its = ratio_at(tensor);
+        const bool possible = its == 0 || (its >= 1 / kMostRatio && its <= kMostRatio);
+        ONEBIT_RETURN_IF_ERROR(check_state(possible, "change of a variance", its));
+    }
+    return {};
 }
 
 std::size_t VarianceFollower::bytes() const {

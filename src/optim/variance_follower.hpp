@@ -28,8 +28,8 @@ class VarianceFollower {
 
     /// After a freeze or a load: looks at the frozen preconditioners. Reads a GPU's.
     void look_at(const std::vector<Bucket>& buckets);
-    /// Before a load: what it knows of preconditioners.
-    void forget();
+    /// After a load, `steps` being made: forgets what it knows of preconditioners.
+    void loaded(std::uint64_t steps);
     /// At a freeze after `step`: nothing has changed yet.
     void restart(std::uint64_t step);
 
@@ -44,16 +44,16 @@ class VarianceFollower {
     /// What gradients that are divided by the frozen D are multiplied by, for D to follow its variance.
     double factor(std::size_t tensor) const { return adapts_ ? 1 / followed_[tensor].stretch : 1; }
     /// What the tensor's variance is now, over what it was at the freeze.
-    double ratio(std::size_t tensor) const { return ratios_[tensor] > 0 ? ratios_[tensor] : 1; }
+    double ratio(std::size_t tensor) const { return ratio_at(tensor) > 0 ? ratio_at(tensor) : 1; }
     /// What this has made of D^2.
     double growth(std::size_t tensor) const { return followed_[tensor].stretch * followed_[tensor].stretch; }
     /// The tensor of the largest growth.
     std::size_t most_grown() const;
 
-    /// What is saved: by tensor its ratio, 0 for 1; and the step of the last measurement, or of the freeze.
-    std::vector<double>& ratios() { return ratios_; }
-    std::uint64_t& last_step() { return last_step_; }
-    static bool is_possible(double ratio);
+    /// What is saved: the step of the last measurement, or of the freeze, and by tensor its ratio, 0 for 1.
+    std::vector<double>& numbers() { return numbers_; }
+    /// Whether a training of so many steps can have come to them.
+    Status check_numbers(std::uint64_t steps) const;
 
     void give_up(const Status& why) { sums_->give_up(why); }
     const Status& broken() const { return sums_->broken(); }
@@ -76,13 +76,16 @@ class VarianceFollower {
     std::span<float> add_sketches(const Bucket& bucket, const Passes::FactorOf& factor, std::span<float> sums);
     void take(std::size_t tensor, double squares, std::uint64_t steps);
     void update_stretch(std::size_t tensor);
+    // Of what is saved.
+    double& last_step() { return numbers_[0]; }
+    double& ratio_at(std::size_t tensor) { return numbers_[1 + tensor]; }
+    double ratio_at(std::size_t tensor) const { return numbers_[1 + tensor]; }
 
     std::uint64_t interval_;
     bool adapts_; ///< to what it measures
     int ranks_;
     std::vector<Followed> followed_; ///< by tensor
-    std::vector<double> ratios_;     ///< likewise
-    std::uint64_t last_step_ = 0;
+    std::vector<double> numbers_;
     std::unique_ptr<RankSum> sums_; ///< of the compressed tensors' sketches
     AlignedBuffer<float> sketches_; ///< of one bucket's runs
 };
