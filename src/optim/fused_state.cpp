@@ -351,7 +351,7 @@ Status FusedOptimizer::restore(LoadedOptimizer& save, Masks masks) {
         }
     }
     if (follower_ != nullptr) {
-        follower_->loaded(steps_);
+        follower_->loaded(frozen(), steps_);
         if (frozen()) follower_->look_at(buckets_);
     }
     told_of_growth_ = false;

@@ -99,12 +99,12 @@ void VarianceFollower::look_at(const std::vector<Bucket>& buckets) {
     }
 }
 
-void VarianceFollower::loaded(std::uint64_t steps) {
+void VarianceFollower::loaded(bool frozen, std::uint64_t steps) {
     for (Followed& its : followed_) {
         its.shares = its.squares = 0;
         its.stretch = 1;
     }
-    if (last_step() <= 0) last_step() = static_cast<double>(steps); // of one that measured nothing
+    if (frozen && last_step() <= 0) last_step() = static_cast<double>(steps); // of one that measured nothing
 }
 
 void VarianceFollower::restart(std::uint64_t step) {

@@ -29,7 +29,7 @@ class VarianceFollower {
     /// After a freeze or a load: looks at the frozen preconditioners. Reads a GPU's.
     void look_at(const std::vector<Bucket>& buckets);
     /// After a load, `steps` being made: forgets what it knows of preconditioners.
-    void loaded(std::uint64_t steps);
+    void loaded(bool frozen, std::uint64_t steps);
     /// At a freeze after `step`: nothing has changed yet.
     void restart(std::uint64_t step);
 
