@@ -173,7 +173,7 @@ void FusedOptimizer::request_freeze() {
 
 // ------------------------------------------------------------------------------------------ after the freeze ----
 
-bool FusedOptimizer::measures_variances() const {
+bool FusedOptimizer::measures_now() const {
     return follower_ != nullptr && frozen() && follower_->measures_in(t());
 }
 
@@ -232,7 +232,7 @@ Status FusedOptimizer::prepare_thaw(std::vector<AlignedBuffer<float>>* momenta) 
         ONEBIT_RETURN_IF_ERROR(prepare_meeting(bucket));
         if (bucket.m.size() > 0) continue;
         (*momenta)[b] = AlignedBuffer<float>(bucket.layout.count(), memory());
-        bucket.passes->take_last_result((*momenta)[b]);
+        bucket.allreduce->flat().last_result(ArraySink((*momenta)[b].data()));
     }
     return {};
 }

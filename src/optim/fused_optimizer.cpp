@@ -206,7 +206,7 @@ Status FusedOptimizer::sum_over_ranks(Bucket& bucket) {
 }
 
 void FusedOptimizer::freeze_variance(Bucket& bucket, bool stops_masked) {
-    if (stops_masked) {
+    if (stops_masked && !bucket.allreduce->flat().mask().empty()) {
         bucket.passes->edit(bucket.v, [](std::size_t, std::span<float> part) { // 1 / infinity
             std::ranges::replace_if(
                 part, [](float v) { return v <= 0; }, std::numeric_limits<float>::infinity());

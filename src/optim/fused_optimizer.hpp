@@ -212,7 +212,7 @@ class FusedOptimizer : public Optimizer {
 
     Status change_over();
     Status freeze_all();
-    bool measures_variances() const;
+    bool measures_now() const;
     Status measure_variances();
     Status follow_variances();
     Status thaw();

@@ -70,7 +70,7 @@ Status FusedOptimizer::step_unless(const Status& refusal) {
 
 /// The step counts, on all ranks.
 Status FusedOptimizer::complete(Round round) {
-    const bool measures = measures_variances();
+    const bool measures = measures_now();
     if (measures) { // before any parameter changes, for the ranks exchange something
         const Status measured = catch_exceptions([&] { return measure_variances(); });
         if (!measured.ok()) return break_all(measured);

@@ -51,10 +51,6 @@ class HostPasses final : public Passes {
     void rejoin(const FactorOf& to_momentum, const FactorOf& decay) override;
     void read(const AlignedBuffer<float>& fused, const Reader& body) const override { body(0, fused.view()); }
     void edit(AlignedBuffer<float>& fused, const Editor& body) override { body(0, {fused.data(), fused.size()}); }
-    void take_last_result(AlignedBuffer<float>& fused) const override {
-        for_each_block(
-            [&](const Block& block) { bucket_.allreduce->flat().last_result(block, fused.data() + block.begin()); });
-    }
     void copy_last_result(const Chunk& chunk, float* values) const override;
     void set_parameters(const float* fused) override;
     void copy_parameters(AlignedBuffer<float>& fused) const override;
@@ -66,6 +62,8 @@ class HostPasses final : public Passes {
         return without;
     }
     Status describe_nonfinite(const Segment& segment, float limit) const;
+    template <typename Form>
+    void sketch_segments(std::span<const Segment> segments, const Form& form, float* sketch) const;
     /// m by this rank's own gradients.
     void move_momentum(const Segment& segment, float factor) const {
         onebit::move_momentum(segment, kernels_, settings_, bucket_.precondition, factor,
@@ -165,32 +163,39 @@ void HostPasses::sum_squares(std::span<double> by_segment) {
     });
 }
 
+/// Adds up segments in one sketch; form(segment, gradients, scratch): where what counts of them lies.
+template <typename Form>
+void HostPasses::sketch_segments(std::span<const Segment> segments, const Form& form, float* sketch) const {
+    std::fill_n(sketch, kSketchBuckets, 0.0F);
+    for (const Segment& segment : segments) {
+        alignas(64) float widened[kBlockElements];
+        alignas(64) float scratch[kBlockElements];
+        const float* const values = form(segment, segment.read_gradients(kernels_, widened), scratch);
+        kernels_.sketch(values, segment.count, sketch_seed(segment), sketch);
+    }
+}
+
 void HostPasses::sketch(std::span<float> sketches) {
     const std::span<const Segment> all = bucket_.layout.segments();
+    const auto form = [](const Segment&, const float* gradients, float*) { return gradients; };
     parallel_for(0, ceil_divide(all.size(), kSketchSegments), threads_, [&](std::size_t p) {
-        float* const sketch = sketches.data() + p * kSketchBuckets;
-        std::fill_n(sketch, kSketchBuckets, 0.0F);
         const std::size_t first = p * kSketchSegments;
-        for (const Segment& segment : all.subspan(first, std::min(kSketchSegments, all.size() - first))) {
-            alignas(64) float scratch[kBlockElements];
-            kernels_.sketch(segment.read_gradients(kernels_, scratch), segment.count, sketch_seed(segment), sketch);
-        }
+        sketch_segments(all.subspan(first, std::min(kSketchSegments, all.size() - first)), form,
+                        sketches.data() + p * kSketchBuckets);
     });
 }
 
 void HostPasses::sketch_weighted(const FactorOf& factor, std::span<float> sketches) {
     const std::span<const std::size_t> runs = bucket_.layout.runs();
+    const auto form = [&](const Segment& segment, const float* gradients, float* weighted) {
+        std::fill_n(weighted, segment.count, 0.0F);
+        kernels_.weighted_momentum(gradients, factor(*segment.tensor), bucket_.precondition.data() + segment.offset,
+                                   weighted, segment.count, keeping_nothing(betas(segment)));
+        return weighted;
+    };
     parallel_for(0, runs.size() - 1, threads_, [&](std::size_t i) {
-        float* const sketch = sketches.data() + i * kSketchBuckets;
-        std::fill_n(sketch, kSketchBuckets, 0.0F);
-        for (const Segment& segment : bucket_.layout.segments().subspan(runs[i], runs[i + 1] - runs[i])) {
-            alignas(64) float scratch[kBlockElements];
-            alignas(64) float weighted[kBlockElements] = {};
-            kernels_.weighted_momentum(segment.read_gradients(kernels_, scratch), factor(*segment.tensor),
-                                       bucket_.precondition.data() + segment.offset, weighted, segment.count,
-                                       keeping_nothing(betas(segment)));
-            kernels_.sketch(weighted, segment.count, sketch_seed(segment), sketch);
-        }
+        sketch_segments(bucket_.layout.segments().subspan(runs[i], runs[i + 1] - runs[i]), form,
+                        sketches.data() + i * kSketchBuckets);
     });
 }
 

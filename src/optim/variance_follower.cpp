@@ -118,7 +118,7 @@ bool VarianceFollower::measures_in(std::uint64_t step) const {
     double least = 1; // stretch of any tensor
     for (const Followed& its : followed_) least = std::min(least, its.stretch);
     const double interval = std::max(1.0, static_cast<double>(interval_) * (adapts_ ? least : 1));
-    return static_cast<double>(step) - numbers_[0] >= std::floor(interval);
+    return static_cast<double>(step) - last_step() >= std::floor(interval);
 }
 
 Status VarianceFollower::measure(const std::vector<Bucket>& buckets, const Passes::FactorOf& factor) {
@@ -194,7 +194,7 @@ std::size_t VarianceFollower::most_grown() const {
 }
 
 Status VarianceFollower::check_numbers(std::uint64_t steps) const {
-    const double last = numbers_[0];
+    const double last = last_step();
     const bool is_step = last >= 0 && last <= static_cast<double>(steps) && last == std::floor(last);
     ONEBIT_RETURN_IF_ERROR(check_state(is_step, "step of the last measurement", last));
     for (std::size_t tensor = 0; tensor < followed_.size(); ++tensor) {

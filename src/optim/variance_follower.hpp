@@ -78,6 +78,7 @@ class VarianceFollower {
     void update_stretch(std::size_t tensor);
     // Of what is saved.
     double& last_step() { return numbers_[0]; }
+    double last_step() const { return numbers_[0]; }
     double& ratio_at(std::size_t tensor) { return numbers_[1 + tensor]; }
     double ratio_at(std::size_t tensor) const { return numbers_[1 + tensor]; }
 

@@ -127,27 +127,34 @@ TEST_CASE("one outlier ends no freeze", "[optimizer][freeze]") {
     });
 }
 
+// How far the parameters go after step `from`, up to step `to`; gradients are gaussian ones times fade(t).
+template <typename Fade>
+double last_distance(onebit_comm_t comm, RankLog& log, onebit_optimizer_config_t config, std::uint64_t from,
+                     std::uint64_t to, const Fade& fade) {
+    config.beta2 = 0.99;
+    if (freezes(config.kind)) config.freeze_step = 200;
+    Training training(comm, config, {2000}, log);
+    const Gradient gaussian = gaussian_gradient(2000, 5);
+    std::vector<float> before;
+    for (std::uint64_t t = 1; t <= to; ++t) {
+        std::vector<float> gradient = gaussian(log.rank(), t);
+        for (float& g : gradient) g *= static_cast<float>(fade(t));
+        if (t == from + 1) before = training.parameters();
+        training.step(gradient);
+    }
+    double squares = 0;
+    const std::vector<float> after = training.parameters();
+    for (std::size_t i = 0; i < after.size(); ++i) squares += std::pow(double{after[i]} - before[i], 2);
+    return std::sqrt(squares);
+}
+
 // Adam's own first steps are long then, too, until its variance knows.
 TEST_CASE("gradients that come back after a fade take a way like Adam's", "[optimizer][freeze]") {
     run_ranks(2, [](onebit_comm_t comm, RankLog& log) {
         const auto distance = [&](onebit_optimizer_kind_t kind) {
-            onebit_optimizer_config_t config = optimizer_config(kind, 1e-3);
-            config.beta2 = 0.99;
-            if (freezes(kind)) config.freeze_step = 200;
-            Training training(comm, config, {2000}, log);
-            const Gradient gaussian = gaussian_gradient(2000, 5);
-            std::vector<float> before;
-            for (std::uint64_t t = 1; t <= 1300; ++t) {
-                std::vector<float> gradient = gaussian(log.rank(), t);
-                const double fade = t <= 200 ? 1 : t <= 1200 ? std::exp(-static_cast<double>(t - 200) / 150) : 1;
-                for (float& g : gradient) g *= static_cast<float>(fade);
-                if (t == 1201) before = training.parameters();
-                training.step(gradient);
-            }
-            double squares = 0;
-            const std::vector<float> after = training.parameters();
-            for (std::size_t i = 0; i < after.size(); ++i) squares += std::pow(double{after[i]} - before[i], 2);
-            return std::sqrt(squares);
+            return last_distance(comm, log, optimizer_config(kind, 1e-3), 1200, 1300, [](std::uint64_t t) {
+                return t <= 200 || t > 1200 ? 1 : std::exp(-static_cast<double>(t - 200) / 150);
+            });
         };
         const double adam = distance(ONEBIT_OPTIMIZER_ADAM);
         const double followed = distance(ONEBIT_OPTIMIZER_ONEBIT_ADAM);
@@ -160,24 +167,9 @@ TEST_CASE("steps keep Adam's length as gradients fade", "[optimizer][freeze]") {
     run_ranks(2, [](onebit_comm_t comm, RankLog& log) {
         const auto distance = [&](onebit_optimizer_kind_t kind, std::uint32_t interval) {
             onebit_optimizer_config_t config = optimizer_config(kind, 1e-3);
-            config.beta2 = 0.99;
-            if (freezes(kind)) {
-                config.freeze_step = 200;
-                config.follow_interval = interval;
-            }
-            Training training(comm, config, {2000}, log);
-            const Gradient gaussian = gaussian_gradient(2000, 5);
-            std::vector<float> before;
-            for (std::uint64_t t = 1; t <= 1200; ++t) {
-                std::vector<float> gradient = gaussian(log.rank(), t);
-                for (float& g : gradient) g *= static_cast<float>(std::exp(-static_cast<double>(t) / 200));
-                if (t == 1001) before = training.parameters();
-                training.step(gradient);
-            }
-            double squares = 0;
-            const std::vector<float> after = training.parameters();
-            for (std::size_t i = 0; i < after.size(); ++i) squares += std::pow(double{after[i]} - before[i], 2);
-            return std::sqrt(squares);
+            if (freezes(kind)) config.follow_interval = interval;
+            return last_distance(comm, log, config, 1000, 1200,
+                                 [](std::uint64_t t) { return std::exp(-static_cast<double>(t) / 200); });
         };
         const double adam = distance(ONEBIT_OPTIMIZER_ADAM, 0);
         const double followed = distance(ONEBIT_OPTIMIZER_ONEBIT_ADAM, 16);

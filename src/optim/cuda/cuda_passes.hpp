@@ -113,9 +113,6 @@ class CudaPasses final : public Passes {
 
     void read(const AlignedBuffer<float>& fused, const Reader& body) const override;
     void edit(AlignedBuffer<float>& fused, const Editor& body) override;
-    void take_last_result(AlignedBuffer<float>& fused) const override {
-        messages().last_result(ArraySink(fused.data()));
-    }
     void copy_last_result(const Chunk& chunk, float* values) const override;
     void set_parameters(const float* fused) override;
     void copy_parameters(AlignedBuffer<float>& fused) const override;
