@@ -26,8 +26,8 @@ DENSE = {"onebit_adam": "adam", "zero_one": "adam", "onebit_lamb": "lamb"}
 NAMES = {"onebit_adam": "1-bit Adam", "zero_one": "0/1 Adam", "onebit_lamb": "1-bit LAMB"}
 EARLY = (("quadratic", 3e-3), ("logistic", 3e-2), ("digits", 1e-2))
 EARLY_WAYS = {"updates, variance followed": ("--compressed", "updates"),
-              "updates": ("--compressed", "updates", "--follow", "4294967295"),
-              "momenta": ("--compressed", "momenta")}
+              "updates, variance as frozen": ("--compressed", "updates", "--follow", "4294967295"),
+              "momenta, as in the papers": ("--compressed", "momenta")}
 
 
 def parse_arguments():

@@ -117,9 +117,8 @@ int run(const Options& options) {
     }
     const onebit_optimizer_info_t& info = outcome.info;
     std::printf(
-        ", \"loss\": %.6g, \"accuracy\": %.4f, \"freeze_step\": %llu, \"thaws\": %llu, \"waits_for\": %d, \"tensor\": "
-        "%u, "
-        "\"ratio\": %.3g, \"compressed_steps\": %llu, \"compressed_bytes\": %llu}\n",
+        ", \"loss\": %.6g, \"accuracy\": %.4f, \"freeze_step\": %llu, \"thaws\": %llu, \"waits_for\": %d, "
+        "\"tensor\": %u, \"ratio\": %.3g, \"compressed_steps\": %llu, \"compressed_bytes\": %llu}\n",
         loss.value, loss.accuracy, static_cast<unsigned long long>(info.freeze_step),
         static_cast<unsigned long long>(info.thaws), info.freeze_wait, info.freeze_tensor, info.freeze_ratio,
         static_cast<unsigned long long>(info.compressed_rounds),
