@@ -69,7 +69,8 @@ TEST_CASE("followed variances equal the oracle, through a thaw and a second free
 }
 
 TEST_CASE("a stationary variance stays what it is, and nothing thaws", "[optimizer][freeze]") {
-    run_ranks(2, [](onebit_comm_t comm, RankLog& log) {
+    const int n = GENERATE(from_range(rank_counts()));
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
         for (const onebit_optimizer_kind_t kind : kinds()) {
             log.context(name_of(kind));
             onebit_optimizer_config_t config = optimizer_config(kind, 1e-4);
@@ -114,7 +115,8 @@ TEST_CASE("a tensor's growth is its own", "[optimizer][freeze]") {
 }
 
 TEST_CASE("one outlier ends no freeze", "[optimizer][freeze]") {
-    run_ranks(2, [](onebit_comm_t comm, RankLog& log) {
+    const int n = GENERATE(from_range(rank_counts()));
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
         Training training(comm, following_config(ONEBIT_OPTIMIZER_ONEBIT_ADAM), {1, 2000}, log);
         const Gradient gaussian = gaussian_gradient(2001, 3);
         for (std::uint64_t t = 1; t <= 120; ++t) {
@@ -150,7 +152,8 @@ double last_distance(onebit_comm_t comm, RankLog& log, onebit_optimizer_config_t
 
 // Adam's own first steps are long then, too, until its variance knows.
 TEST_CASE("gradients that come back after a fade take a way like Adam's", "[optimizer][freeze]") {
-    run_ranks(2, [](onebit_comm_t comm, RankLog& log) {
+    const int n = GENERATE(from_range(rank_counts()));
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
         const auto distance = [&](onebit_optimizer_kind_t kind) {
             return last_distance(comm, log, optimizer_config(kind, 1e-3), 1200, 1300, [](std::uint64_t t) {
                 return t <= 200 || t > 1200 ? 1 : std::exp(-static_cast<double>(t - 200) / 150);
@@ -164,7 +167,8 @@ TEST_CASE("gradients that come back after a fade take a way like Adam's", "[opti
 }
 
 TEST_CASE("steps keep Adam's length as gradients fade", "[optimizer][freeze]") {
-    run_ranks(2, [](onebit_comm_t comm, RankLog& log) {
+    const int n = GENERATE(from_range(rank_counts()));
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
         const auto distance = [&](onebit_optimizer_kind_t kind, std::uint32_t interval) {
             onebit_optimizer_config_t config = optimizer_config(kind, 1e-3);
             if (freezes(kind)) config.follow_interval = interval;
@@ -182,7 +186,8 @@ TEST_CASE("steps keep Adam's length as gradients fade", "[optimizer][freeze]") {
 }
 
 TEST_CASE("momenta are not followed: their growth is told, and nothing else changes", "[optimizer][freeze]") {
-    run_ranks(2, [](onebit_comm_t comm, RankLog& log) {
+    const int n = GENERATE(from_range(rank_counts()));
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
         for (const onebit_optimizer_kind_t kind : {ONEBIT_OPTIMIZER_ONEBIT_ADAM, ONEBIT_OPTIMIZER_ZERO_ONE_ADAM}) {
             log.context(name_of(kind));
             onebit_optimizer_config_t config = following_config(kind);
@@ -197,7 +202,7 @@ TEST_CASE("momenta are not followed: their growth is told, and nothing else chan
             const onebit_optimizer_info_t info = measured.info();
             ONEBIT_EXPECT(log, info.thaws == 0 && info.freeze_step == freeze_step && info.variance_ratio > 4);
             ONEBIT_EXPECT(log, plain.info().variance_ratio == 0);
-            ONEBIT_EXPECT(log, info.compressed_bytes_sent > plain.info().compressed_bytes_sent);
+            ONEBIT_EXPECT(log, log.size() == 1 || info.compressed_bytes_sent > plain.info().compressed_bytes_sent);
         }
     });
 }
@@ -226,7 +231,8 @@ TEST_CASE("a thaw in buckets, with tensors that are never compressed", "[optimiz
 }
 
 TEST_CASE("a save goes on as if nothing had happened, before and after a thaw", "[optimizer][freeze][save]") {
-    run_ranks(2, [](onebit_comm_t comm, RankLog& log) {
+    const int n = GENERATE(from_range(rank_counts()));
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
         const SharedDirectory directory(log);
         for (const onebit_optimizer_kind_t kind : kinds()) {
             for (const std::uint64_t saved_at : {std::uint64_t{90}, grows_at + 6}) {
