@@ -757,7 +757,7 @@ typedef struct onebit_optimizer_info {
     uint64_t skipped;      /* that ended with NONFINITE */
     uint64_t freeze_step;  /* the last warm-up step; 0 while warming up */
     uint64_t count;        /* elements in all tensors */
-    uint64_t masked;       /* elements whose variance was zero at the freeze: their momentum stays zero until a thaw */
+    uint64_t masked;       /* elements that have had no gradient that counts: they take part in no exchange */
     uint64_t exact_rounds; /* steps that averaged exactly (but for no_compress, which always does) */
     uint64_t compressed_rounds;       /* steps that exchanged one bit per element; all others exchanged nothing */
     uint64_t warmup_bytes_sent;       /* by this rank in the warm-up stage */

@@ -32,6 +32,9 @@ struct Bucket {
     AlignedBuffer<float> v_fresh;      ///< 1-bit LAMB's, after the freeze
     AlignedBuffer<float> anchor;       ///< 0/1 Adam's, after the freeze: the parameters after the last round
 
+    /// After the freeze, where some are masked: this rank's gradients of these since they were last admitted.
+    AlignedBuffer<float> masked_gradients;
+
     std::unique_ptr<Allreduce> allreduce; ///< after what it may send and receive
 
     // Of the coming step, once one of its tensors is ready.
@@ -42,7 +45,7 @@ struct Bucket {
 
     std::size_t bytes() const {
         return layout.bytes() + sum.bytes() + m.bytes() + v.bytes() + precondition.bytes() + v_fresh.bytes() +
-               anchor.bytes() + (passes == nullptr ? 0 : passes->bytes());
+               anchor.bytes() + masked_gradients.bytes() + (passes == nullptr ? 0 : passes->bytes());
     }
 };
 

@@ -91,13 +91,18 @@ Status FusedOptimizer::change_over() {
     }
     const Status prepared = catch_exceptions([&] {
         for (Bucket& bucket : buckets_) {
-            if (bucket.compresses) ONEBIT_RETURN_IF_ERROR(prepare_freeze(bucket));
+            if (!bucket.compresses) continue;
+            ONEBIT_RETURN_IF_ERROR(prepare_freeze(bucket));
+            make_room_for_masked(bucket);
         }
         return Status();
     });
     const Status all_prepared = buckets_.front().allreduce->agree_now(prepared);
     if (!all_prepared.ok()) {
-        for (Bucket& bucket : buckets_) drop_preparations(bucket);
+        for (Bucket& bucket : buckets_) {
+            drop_preparations(bucket);
+            bucket.masked_gradients = {};
+        }
         return buckets_.front().allreduce->broken().ok() ? all_prepared : break_all(all_prepared);
     }
     const Status agreed = buckets_.front().allreduce->agree_now(catch_exceptions([&] { return freeze_all(); }));
@@ -186,7 +191,7 @@ Status FusedOptimizer::follow_variances() {
     follower_->take(buckets_, steps_);
     const std::size_t tensor = follower_->most_grown();
     if (follower_->growth(tensor) <= config().thaw_ratio) return {};
-    if (exchanges_updates()) return thaw();
+    if (follows()) return thaw();
     if (log_ && !told_of_growth_) {
         log_growth("steps are too large by the root of that; freeze later, or compress updates");
     }
@@ -245,6 +250,7 @@ Status FusedOptimizer::thaw_all() {
         bucket.v = std::move(bucket.precondition);
         bucket.passes->thaw([this](const Tensor& tensor) { return nearest_finite(follower_->ratio(tensor.number)); });
         bucket.anchor = {};
+        bucket.masked_gradients = {};
         ONEBIT_RETURN_IF_ERROR(bucket.allreduce->reset());
     }
     return check_passes();

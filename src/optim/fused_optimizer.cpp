@@ -184,9 +184,17 @@ void FusedOptimizer::update_with_adam(Bucket& bucket, std::uint64_t v_updates) {
 Status FusedOptimizer::make_sum(Bucket& bucket) const {
     const bool is_there = bucket.sum.size() > 0;
     if (!is_there) bucket.sum = AlignedBuffer<float>(bucket.layout.count(), memory());
-    if (!has_buckets()) return bucket.allreduce->make_sums();
     const bool planned = is_there && bucket.allreduce->has_planned_sum();
-    return planned ? Status() : bucket.allreduce->plan_sum(bucket.sum.data());
+    return planned ? Status() : plan_sum(bucket, bucket.sum);
+}
+
+Status FusedOptimizer::plan_sum(Bucket& bucket, AlignedBuffer<float>& values) const {
+    return has_buckets() ? bucket.allreduce->plan_sum(values.data()) : bucket.allreduce->make_sums();
+}
+
+void FusedOptimizer::unplan_sum(Bucket& bucket) const {
+    (void)bucket.allreduce->plan_sum(nullptr); // can't fail
+    bucket.allreduce->drop_sums();
 }
 
 AlignedBuffer<float> FusedOptimizer::take_sum(Bucket& bucket) const {
@@ -195,13 +203,12 @@ AlignedBuffer<float> FusedOptimizer::take_sum(Bucket& bucket) const {
 }
 
 void FusedOptimizer::drop_sum(Bucket& bucket) const {
-    (void)bucket.allreduce->plan_sum(nullptr); // can't fail
-    bucket.allreduce->drop_sums();
+    unplan_sum(bucket);
     if (!bucket.passes->keeps_sum()) bucket.sum = {};
 }
 
 Status FusedOptimizer::sum_over_ranks(Bucket& bucket) {
-    ONEBIT_RETURN_IF_ERROR(begin_sum(bucket));
+    ONEBIT_RETURN_IF_ERROR(begin_sum(bucket, bucket.sum));
     return finish_exchanges();
 }
 
@@ -264,7 +271,10 @@ Status FusedOptimizer::set_gradient_scale(double scale) {
 
 Status FusedOptimizer::reset_error() {
     ONEBIT_RETURN_IF_ERROR(check_between_steps());
-    for (Bucket& bucket : buckets_) ONEBIT_RETURN_IF_ERROR(bucket.allreduce->reset());
+    for (Bucket& bucket : buckets_) {
+        ONEBIT_RETURN_IF_ERROR(bucket.allreduce->reset());
+        bucket.masked_gradients.fill_zero();
+    }
     return {};
 }
 

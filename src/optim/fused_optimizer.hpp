@@ -150,6 +150,8 @@ class FusedOptimizer : public Optimizer {
     const onebit_optimizer_config_t& config() const { return settings_.config; }
     std::vector<Bucket>& buckets() { return buckets_; }
     bool exchanges_updates() const { return settings_.exchanges_updates(); }
+    /// Whether what is frozen follows what is measured.
+    bool follows() const { return exchanges_updates() && settings_.measures_variances(); }
 
     /// Where exact rounds add up: made before the first one, dropped after the last.
     Status make_sum(Bucket& bucket) const;
@@ -189,7 +191,9 @@ class FusedOptimizer : public Optimizer {
     Status step_unless(const Status& refusal);
     Status exchange(Round round);
     Status exchange_looking(Round round);
-    Status begin_sum(Bucket& bucket);
+    Status plan_sum(Bucket& bucket, AlignedBuffer<float>& values) const;
+    void unplan_sum(Bucket& bucket) const;
+    Status begin_sum(Bucket& bucket, AlignedBuffer<float>& values);
     Status exchange_compressed();
     Status void_message(Bucket& bucket);
     Status exchange_early(Round round, const Status& refusal);
@@ -218,6 +222,20 @@ class FusedOptimizer : public Optimizer {
     Status thaw();
     Status prepare_thaw(std::vector<AlignedBuffer<float>>* momenta);
     Status thaw_all();
+    // Of masked elements: fused_masked.cpp.
+    struct Admission;
+    void make_room_for_masked(Bucket& bucket) const;
+    void gather_masked();
+    bool admits_now() const;
+    Status admit_newcomers();
+    Status find_buckets_with_newcomers(std::vector<Admission>* admissions);
+    Status prepare_admission(std::vector<Admission>* admissions);
+    Status sum_masked(const std::vector<Admission>& admissions);
+    void add_masked(const Bucket& bucket, float* values) const;
+    AlignedBuffer<float> take_masked(const std::uint32_t* mask, AlignedBuffer<float>* values) const;
+    Status find_newcomers(std::vector<Admission>* admissions);
+    Status admit(std::vector<Admission>& admissions);
+
     bool warmup_ends();
     void look_at_norms();
     void add_variances(const Bucket& bucket);
@@ -244,9 +262,12 @@ class FusedOptimizer : public Optimizer {
     class BucketArrays;
     double greatest_mean(double onebit_param_group_t::*beta, std::uint64_t updates) const;
     Status check_magnitudes(const BucketArrays& arrays, std::uint32_t number) const;
-    using Masks = std::vector<Allreduce::Mask>; ///< by bucket
-    Status make_room_for(LoadedOptimizer& loaded, Masks* masks);
-    Status restore(LoadedOptimizer& save, Masks masks);
+    struct Room { ///< by bucket
+        std::vector<Allreduce::Mask> masks;
+        std::vector<AlignedBuffer<float>> masked_gradients;
+    };
+    Status make_room_for(LoadedOptimizer& loaded, Room* room);
+    Status restore(LoadedOptimizer& save, Room room);
 
     Settings settings_;
     std::vector<Tensor> tensors_;

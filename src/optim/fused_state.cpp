@@ -243,6 +243,7 @@ std::vector<float> FusedOptimizer::piece_of(const Bucket& bucket, ArrayName name
         }
         case ArrayName::kWorkerError:
             (void)bucket.allreduce->get_error(values.data(), nullptr); // idle, as check_between_steps has seen
+            add_masked(bucket, values.data());
             break;
         case ArrayName::kServerError:
             (void)bucket.allreduce->get_error(nullptr, values.data());
@@ -257,7 +258,7 @@ Status FusedOptimizer::load(const char* prefix) {
     ONEBIT_RETURN_IF_ERROR(check_between_steps());
     Allreduce& first = *buckets_.front().allreduce;
     LoadedOptimizer loaded;
-    Masks masks;
+    Room room;
     const Status own = catch_exceptions([&] {
         ONEBIT_RETURN_IF_ERROR(check_prefix(prefix));
         if (first.channel().rank() == 0) ONEBIT_RETURN_IF_ERROR(FileLock::check_free(lock_name(prefix)));
@@ -265,12 +266,12 @@ Status FusedOptimizer::load(const char* prefix) {
             load_optimizer(prefix, first.channel().rank(), first.channel().size(), expected_file(), &loaded));
         const Status fits = check_loaded(loaded);
         if (!fits.ok()) return Status::error(fits.code(), "%s: %s", shown(prefix).c_str(), fits.message().c_str());
-        return make_room_for(loaded, &masks);
+        return make_room_for(loaded, &room);
     });
     const Status agreed = first.agree_now(own, static_cast<std::uint32_t>(loaded.saved_ranks), hash_of(loaded),
                                           {"how many ranks the save is of", "which state was saved last (a hash)"});
     if (agreed.ok()) {
-        ONEBIT_RETURN_IF_ERROR(restore(loaded, std::move(masks)));
+        ONEBIT_RETURN_IF_ERROR(restore(loaded, std::move(room)));
         return tell_of_recovery(first, prefix, loaded.mark, loaded.places);
     }
     for (Bucket& bucket : buckets_) { // what was made for sums that aren't to come
@@ -291,16 +292,17 @@ ExpectedFile FusedOptimizer::expected_file() {
 }
 
 /// Brings the buckets' arrays to where these lie, and makes room for what the state needs besides.
-Status FusedOptimizer::make_room_for(LoadedOptimizer& loaded, Masks* masks) {
-    if (&memory() != &host_memory()) {
-        constexpr ArrayName kMoved[] = {ArrayName::kMomentum, ArrayName::kVariance, ArrayName::kPrecondition,
-                                        ArrayName::kFreshVariance, ArrayName::kAnchor};
-        for (auto& [key, values] : loaded.arrays) {
-            if (std::ranges::find(kMoved, key.first) == std::end(kMoved)) continue;
-            AlignedBuffer<float> moved(values.size(), memory());
-            moved.copy_from(values.data());
-            values = std::move(moved);
-        }
+Status FusedOptimizer::make_room_for(LoadedOptimizer& loaded, Room* room) {
+    const auto place = [this](AlignedBuffer<float>& values) {
+        if (&memory() == &host_memory()) return;
+        AlignedBuffer<float> moved(values.size(), memory());
+        moved.copy_from(values.data());
+        values = std::move(moved);
+    };
+    constexpr ArrayName kPlaced[] = {ArrayName::kMomentum, ArrayName::kVariance, ArrayName::kPrecondition,
+                                     ArrayName::kFreshVariance, ArrayName::kAnchor};
+    for (auto& [key, values] : loaded.arrays) {
+        if (std::ranges::find(kPlaced, key.first) != std::end(kPlaced)) place(values);
     }
     for (Bucket& bucket : buckets_) {
         const bool sums = !bucket.compresses || loaded.identity.frozen == 0;
@@ -310,19 +312,24 @@ Status FusedOptimizer::make_room_for(LoadedOptimizer& loaded, Masks* masks) {
             bucket.passes->make_room_for_momenta();
         }
     }
-    masks->resize(buckets_.size());
+    room->masks.resize(buckets_.size());
+    room->masked_gradients.resize(buckets_.size());
     for (std::uint32_t b = 0; b < buckets_.size(); ++b) {
         if (!buckets_[b].compresses) continue;
         const auto found = loaded.arrays.find({ArrayName::kMask, b});
         const float* const words = found == loaded.arrays.end() ? nullptr : found->second.data();
         ONEBIT_RETURN_IF_ERROR(
-            buckets_[b].allreduce->make_mask(reinterpret_cast<const std::uint32_t*>(words), &(*masks)[b]));
+            buckets_[b].allreduce->make_mask(reinterpret_cast<const std::uint32_t*>(words), &room->masks[b]));
+        if (words == nullptr) continue;
+        room->masked_gradients[b] =
+            take_masked(reinterpret_cast<const std::uint32_t*>(words), &loaded.arrays.at({ArrayName::kWorkerError, b}));
+        place(room->masked_gradients[b]);
     }
     return {};
 }
 
 /// On the host nothing here needs memory: it can't fail any more.
-Status FusedOptimizer::restore(LoadedOptimizer& save, Masks masks) {
+Status FusedOptimizer::restore(LoadedOptimizer& save, Room room) {
     (void)set_all_numbers(save.numbers); // as many as check_loaded has seen
     if (freeze_rule_ != nullptr) freeze_rule_->forget_wait();
     for (std::uint32_t b = 0; b < buckets_.size(); ++b) {
@@ -340,7 +347,8 @@ Status FusedOptimizer::restore(LoadedOptimizer& save, Masks masks) {
         bucket.passes->set_parameters(parameters.data());
         if (bucket.compresses && frozen()) drop_sum(bucket);
         if (!bucket.compresses) continue;
-        ONEBIT_RETURN_IF_ERROR(bucket.allreduce->take_mask(std::move(masks[b])));
+        ONEBIT_RETURN_IF_ERROR(bucket.allreduce->take_mask(std::move(room.masks[b])));
+        bucket.masked_gradients = std::move(room.masked_gradients[b]);
         const AlignedBuffer<float> worker = take(ArrayName::kWorkerError);
         const AlignedBuffer<float> server = take(ArrayName::kServerError);
         if (worker.size() == 0) {

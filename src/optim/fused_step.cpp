@@ -71,6 +71,7 @@ Status FusedOptimizer::step_unless(const Status& refusal) {
 /// The step counts, on all ranks.
 Status FusedOptimizer::complete(Round round) {
     const bool measures = measures_now();
+    const bool admits = measures && admits_now();
     if (measures) { // before any parameter changes, for the ranks exchange something
         const Status measured = catch_exceptions([&] { return measure_variances(); });
         if (!measured.ok()) return break_all(measured);
@@ -78,7 +79,10 @@ Status FusedOptimizer::complete(Round round) {
     const Status counted = catch_exceptions([&] { return count(round); });
     if (!counted.ok()) return break_all(counted); // in part, here; the others know nothing of it
     if (measures) { // the step has been made: if this breaks the optimizer, the next call says so
-        const Status followed = catch_exceptions([&] { return follow_variances(); });
+        const Status followed = catch_exceptions([&] {
+            ONEBIT_RETURN_IF_ERROR(follow_variances());
+            return admits && frozen() ? admit_newcomers() : Status();
+        });
         if (!followed.ok()) (void)break_all(followed);
     }
     return {};
@@ -94,6 +98,7 @@ Status FusedOptimizer::after_freeze(const Status& nonfinite) const {
 Status FusedOptimizer::count(Round round) {
     grad_norm_ = coming_norm_;
     begin_updates(round);
+    gather_masked();
     for (Bucket& bucket : buckets_) {
         if (averages_exactly(bucket, round)) {
             update_exactly(bucket);
@@ -125,7 +130,7 @@ Status FusedOptimizer::exchange(Round round) {
     }
     ONEBIT_RETURN_IF_ERROR(agree(round, own));
     for (Bucket& bucket : buckets_) {
-        if (averages_exactly(bucket, round)) ONEBIT_RETURN_IF_ERROR(begin_sum(bucket));
+        if (averages_exactly(bucket, round)) ONEBIT_RETURN_IF_ERROR(begin_sum(bucket, bucket.sum));
     }
     ONEBIT_RETURN_IF_ERROR(finish_exchanges());
     ONEBIT_RETURN_IF_ERROR(find_factor(round));
@@ -135,8 +140,8 @@ Status FusedOptimizer::exchange(Round round) {
 
 /// With buckets as in an early step, for the order in which ranks are added makes a difference to the last bit; without
 /// in the quickest way, which may block.
-Status FusedOptimizer::begin_sum(Bucket& bucket) {
-    if (!has_buckets()) return bucket.allreduce->run_sum(bucket.sum.data());
+Status FusedOptimizer::begin_sum(Bucket& bucket, AlignedBuffer<float>& values) {
+    if (!has_buckets()) return bucket.allreduce->run_sum(values.data());
     bucket.allreduce->start_sum();
     return {};
 }
@@ -271,7 +276,7 @@ Status FusedOptimizer::exchange_looking(Round round) {
     for (Bucket& bucket : buckets_) {
         if (bucket.compresses) continue;
         look_at_gradients(bucket, Passes::Look::kGather);
-        if (const Status summed = begin_sum(bucket); !summed.ok()) return break_all(summed);
+        if (const Status summed = begin_sum(bucket, bucket.sum); !summed.ok()) return break_all(summed);
     }
     return conclude_tentative(round, {});
 }
@@ -337,7 +342,7 @@ void FusedOptimizer::start_early(Bucket& bucket, Round round, const Status& unre
     }
     factor_ = 1 / settings_.gradient_scale;
     if (exact) {
-        (void)begin_sum(bucket); // nothing that can fail, with buckets
+        (void)begin_sum(bucket, bucket.sum); // nothing that can fail, with buckets
     } else if (!unread.ok()) {
         bucket.allreduce->start_tentative(nullptr);
     } else {

@@ -32,6 +32,7 @@ class HostPasses final : public Passes {
     void adam(float factor) override;
     void invert_denominator() override;
     void weigh_momenta() override;
+    void gather_masked(const FactorOf& factor) override;
     void thaw(const FactorOf& ratio) override;
     void sum_squares(std::span<double> by_segment) override;
     void sketch(std::span<float> sketches) override;
@@ -142,6 +143,20 @@ void HostPasses::weigh_momenta() {
         float* const m = bucket_.m.data() + segment.offset;
         kernels_.weighted_momentum(m, 1, bucket_.precondition.data() + segment.offset, m, segment.count,
                                    keeping_nothing(betas(segment)));
+    });
+}
+
+void HostPasses::gather_masked(const FactorOf& factor) {
+    const std::span<const std::uint32_t> mask = bucket_.allreduce->flat().mask();
+    bucket_.layout.for_each_segment(threads_, [&](const Segment& segment) {
+        const std::size_t first = segment.offset / kWordElements;
+        const std::size_t last = (segment.offset + segment.count - 1) / kWordElements;
+        const auto words = mask.subspan(first, last - first + 1);
+        if (std::ranges::all_of(words, [](std::uint32_t word) { return word == ~0U; })) return;
+        alignas(64) float widened[kBlockElements];
+        kernels_.gather_masked(segment.read_gradients(kernels_, widened), factor(*segment.tensor),
+                               bucket_.precondition.data() + segment.offset,
+                               bucket_.masked_gradients.data() + segment.offset, segment.count);
     });
 }
 

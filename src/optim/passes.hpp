@@ -68,6 +68,8 @@ class Passes {
     virtual void invert_denominator() = 0;
     /// Brings m into units of the update.
     virtual void weigh_momenta() = 0;
+    /// Adds the masked elements' gradients, times factor(tensor), to the bucket's.
+    virtual void gather_masked(const FactorOf& factor) = 0;
     /// The way back, where updates were exchanged: turns a preconditioner in `v` into the variance that it was made of
     /// times ratio(tensor), and brings m into units of momentum.
     virtual void thaw(const FactorOf& ratio) = 0;

@@ -33,6 +33,8 @@ class VarianceFollower {
     /// At a freeze after `step`: nothing has changed yet.
     void restart(std::uint64_t step);
 
+    /// The step of the last measurement, or of the freeze.
+    std::uint64_t last_measured() const { return static_cast<std::uint64_t>(last_step()); }
     /// Every interval. Where factors are large, more often: a gradient that comes back must not take many such steps.
     bool measures_in(std::uint64_t step) const;
     /// In such a step, once its gradients are known to count: factor(tensor) is what it multiplies them by. Changes

@@ -163,7 +163,7 @@ class Kernel:
         comparison, kind = name[1:]
         a, b = (self.value(operand, kind) for operand in operands[1:])
         if comparison.endswith("u") and kind[0] == "f":  # or unordered
-            opposite = {"ltu": "ge", "leu": "gt", "gtu": "le", "geu": "lt"}[comparison]
+            opposite = {"neu": "eq", "ltu": "ge", "leu": "gt", "gtu": "le", "geu": "lt"}[comparison]
             return self.assign(operands[0], f"!({a} {COMPARISONS[opposite]} {b})")
         return self.assign(operands[0], f"{a} {COMPARISONS[comparison]} {b}")
 

@@ -161,6 +161,14 @@ TEST_CASE("a GPU's moments and directions are the CPU's to the bit", "[cuda]") {
            [](const DeviceModel& d) {
                return cuda::weigh({d.pieces(), d.fused(kPrecondition), d.fused(1)}, nullptr);
            }});
+    check({"gather_masked",
+           [](const OptimKernels& k, HostModel& h, const Segment& s) {
+               k.gather_masked(OwnGradients(k, s).values, h.factor(s), h.fused(kPrecondition, s), h.fused(1, s),
+                               s.count);
+           },
+           [](const DeviceModel& d) {
+               return cuda::gather_masked({d.pieces(), d.factors(), d.fused(kPrecondition), d.fused(1)}, nullptr);
+           }});
     check({"direction",
            [](const OptimKernels& k, HostModel& h, const Segment& s) {
                k.direction(h.fused(0, s), h.fused(kVariance, s), s.parameters(), s.count, h.settings(s).update,

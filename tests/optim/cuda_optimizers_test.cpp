@@ -131,6 +131,33 @@ TEST_CASE("a frozen variance that has grown thaws at the same step on a GPU, to 
     });
 }
 
+TEST_CASE("masked elements that get gradients take part from the same step on a GPU, with the same bits",
+          "[cuda][optimizers]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        if (!sums_alike(log)) return;
+        const SharedDirectory directory(log);
+        for (const onebit_optimizer_kind_t kind : freezing_kinds()) {
+            log.context(name_of(kind));
+            Model model{freezing_config(), {{300}, {50}}};
+            model.config.kind = kind;
+            model.config.beta2 = 0.97; // which remembers 33 steps
+            model.config.local_step_scaler = 2;
+            model.config.thaw_ratio = 1e6;
+            const Gradient gradient = with_zeros(model.count(), 3); // which ends with step 8
+            TrainingOn host(kHost, comm, model, log);
+            TrainingOn gpu(kGpu, comm, model, log);
+            for (std::uint64_t t = 1; t <= 30; ++t) {
+                for (TrainingOn* training : {&host, &gpu}) training->step(gradient(log.rank(), t));
+                ONEBIT_EXPECT(log, same_training(host, gpu));
+                ONEBIT_EXPECT(log, gpu.info().masked == (t < 4 || t >= 12 ? 0 : 50)); // eight steps after the freeze
+                if (t != 10 && t != 20) continue; // gathering, and after it
+                ONEBIT_EXPECT(log, saved(gpu, log, directory, "gpu") == saved(host, log, directory, "host"));
+            }
+        }
+    });
+}
+
 TEST_CASE("exact rounds of any number of ranks are the host's but for rounding, the same on all ranks",
           "[cuda][optimizers]") {
     const int n = GENERATE(from_range(rank_counts()));

@@ -104,11 +104,13 @@ class HostModel {
         for (const std::size_t array : {kVariance, kPrecondition}) {
             for (float& x : values.fused[array]) x = std::fabs(x);
         }
+        values.fused[kPrecondition][1] = 0; // a masked one
         for (float& x : values.fused[kOutput]) x += 0.0F;
         for (std::size_t i = 9; i < elements; i += 50) {
             values.fused[kVariance][i] = std::numeric_limits<float>::infinity();
         }
         for (std::size_t i = 0; i < with_guards; ++i) values.gradients.push_back(finite_word(random));
+        values.gradients[kGuards] = std::bit_cast<std::uint32_t>(0.5F); // the first element's: not too small to count
         values.copies.assign(with_guards, 0x77777777U);
         std::size_t offset = 0;
         for (std::size_t n = 0; n < counts.size(); ++n) {

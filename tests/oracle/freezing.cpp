@@ -160,6 +160,7 @@ void FreezingOptimizer::freeze_now() {
     variance_ratio.assign(variance_ratio.size(), 1.0);
     follow_factor_.assign(follow_factor_.size(), 1.0);
     last_measured_ = steps;
+    gathered_.assign(x.size(), 0.0);
     after_freeze();
 }
 
@@ -219,6 +220,42 @@ void FreezingOptimizer::measure(const PerRank& gradients) {
     if (outgrown && model.exchange_updates) thaw();
 }
 
+void FreezingOptimizer::gather_masked(const PerRank& gradients) {
+    for (const Slice& slice : slices(true)) {
+        for (std::uint64_t i = slice.range.begin; i < slice.range.end(); ++i) {
+            if (takes_part(i)) continue;
+            for (const Vector& each : gradients)
+                gathered_[i] += follow_factor_[slice.tensor] * each[i] / static_cast<double>(model.ranks);
+        }
+    }
+}
+
+std::uint64_t FreezingOptimizer::periods_before(std::uint64_t step) const {
+    const std::uint64_t memory = static_cast<std::uint64_t>(std::llround(1 / (1 - largest_beta2())));
+    return (step - freeze_step) / std::max<std::uint64_t>(memory / 4, 1);
+}
+
+// As if all that was gathered had been an element's first gradient.
+void FreezingOptimizer::admit_newcomers() {
+    for (const Slice& slice : slices(true)) {
+        const Settings& s = settings(slice);
+        const double most = model.ranks / std::sqrt(1 - s.beta2);
+        for (std::uint64_t i = slice.range.begin; i < slice.range.end(); ++i) {
+            const double g = gathered_[i];
+            if (takes_part(i) || g == 0) continue;
+            v[i] = (1 - s.beta2) * g * g;
+            m[i] = (1 - s.beta1) * std::clamp(g / denominator(slice, v[i], frozen_updates()), -most, most);
+            mask_[i] = true;
+            ++admitted;
+            after_admission(i);
+        }
+    }
+    gathered_.assign(x.size(), 0.0);
+    std::vector<bool> mask;
+    for (std::uint64_t i : elements_) mask.push_back(mask_[i]);
+    reduce.set_mask(mask);
+}
+
 void FreezingOptimizer::thaw() {
     meet();
     for (const Slice& slice : slices(true)) {
@@ -262,8 +299,12 @@ void FreezingOptimizer::warm_up(const PerRank&, const Vector& average) {
 void FreezingOptimizer::update(const PerRank& gradients, const Vector& average) {
     exchanged = false;
     if (frozen()) {
+        gather_masked(gradients);
         compressed(gradients);
-        if (measures_now()) measure(gradients);
+        if (!measures_now()) return;
+        const bool looks = periods_before(steps) > periods_before(last_measured_);
+        measure(gradients);
+        if (looks && frozen() && model.exchange_updates) admit_newcomers();
         return;
     }
     const Vector x_before = x;

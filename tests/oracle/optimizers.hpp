@@ -189,7 +189,7 @@ class FreezingOptimizer : public Optimizer {
 
     bool frozen() const { return freeze_step != 0; }
     bool next_is_exact() const override { return !frozen(); }
-    std::uint64_t masked() const; // at the freeze
+    std::uint64_t masked() const; // now
     double rule_margin() const { return rule_ == nullptr ? 1e300 : rule_->margin(); }
 
     Vector packed(const Vector& whole) const;
@@ -206,8 +206,9 @@ class FreezingOptimizer : public Optimizer {
     // What followed variances are over what they were at the freeze, by tensor; and how often they outgrew that.
     Vector variance_ratio;
     std::uint64_t thaws = 0;
-    double told_growth = 0;    // of the only tensor's D^2: the library's estimate in place of the true one; 0: none
-    double worst_estimate = 0; // the furthest that a ratio was from the true one, relative
+    std::uint64_t admitted = 0; // masked elements that took part later
+    double told_growth = 0;     // of the only tensor's D^2: the library's estimate in place of the true one; 0: none
+    double worst_estimate = 0;  // the furthest that a ratio was from the true one, relative
 
   protected:
     void update(const PerRank& gradients, const Vector& average) final;
@@ -219,6 +220,8 @@ class FreezingOptimizer : public Optimizer {
     virtual void warm_up(const PerRank& gradients, const Vector& average);
     virtual void compressed(const PerRank& gradients) = 0;
     virtual void after_freeze() {}
+    // A masked element takes part from now on; v and m are what it begins with.
+    virtual void after_admission(std::uint64_t /*element*/) {}
     // C(values), whole vectors in and out.
     Vector exchange(const PerRank& values);
     // Where updates are exchanged, a gradient over D, bounded; and m becomes a mean of these.
@@ -236,6 +239,9 @@ class FreezingOptimizer : public Optimizer {
     bool measures_now() const;
     double variance_share(const Slice& slice, std::uint64_t element) const;
     void measure(const PerRank& gradients);
+    void gather_masked(const PerRank& gradients);
+    std::uint64_t periods_before(std::uint64_t step) const; // since the freeze
+    void admit_newcomers();
     void thaw();
     Sight look(const Vector& x_before) const;
 
@@ -246,6 +252,7 @@ class FreezingOptimizer : public Optimizer {
     std::uint64_t last_measured_ = 0;
     std::shared_ptr<FreezeRule> rule_; // none: NULL
     std::vector<bool> mask_;           // of the whole; empty before the freeze
+    Vector gathered_;                  // mean gradients of masked elements, since they were last looked at
 };
 
 class OnebitAdam : public FreezingOptimizer {
@@ -318,6 +325,7 @@ class ZeroOneAdam : public FreezingOptimizer {
     void warm_up(const PerRank& gradients, const Vector& average) override;
     void compressed(const PerRank& gradients) override;
     void after_freeze() override;
+    void after_admission(std::uint64_t element) override;
     void meet() override;
     std::uint64_t frozen_updates() const override { return schedule.exact; }
 

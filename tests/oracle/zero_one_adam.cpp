@@ -70,6 +70,10 @@ void ZeroOneAdam::after_freeze() {
     anchor = x;
 }
 
+void ZeroOneAdam::after_admission(std::uint64_t element) {
+    for (Vector& each : local_m) each[element] = m[element];
+}
+
 // At the mean of all ranks; the weight decay that is due is applied.
 void ZeroOneAdam::meet() {
     x = mean_of(local_x);

@@ -184,6 +184,11 @@ void CudaPasses::weigh_momenta() {
     note(cuda::weigh({pieces(), bucket_.precondition.data(), bucket_.m.data()}, stream_));
 }
 
+void CudaPasses::gather_masked(const FactorOf& factor) {
+    note(cuda::gather_masked({pieces(), factors(factor), bucket_.precondition.data(), bucket_.masked_gradients.data()},
+                             stream_));
+}
+
 void CudaPasses::thaw(const FactorOf& ratio) {
     note(cuda::thaw({pieces(), factors(ratio), bucket_.v.data(), bucket_.m.data()}, stream_));
 }

@@ -88,6 +88,7 @@ class CudaPasses final : public Passes {
     void adam(float factor) override;
     void invert_denominator() override;
     void weigh_momenta() override;
+    void gather_masked(const FactorOf& factor) override;
     void thaw(const FactorOf& ratio) override;
     void sum_squares(std::span<double> by_segment) override;
     void sketch(std::span<float> sketches) override;

@@ -75,6 +75,11 @@ ONEBIT_HOST_DEVICE inline float weighted_gradient(float g, float precondition, c
     return rounded::clamp(rounded::multiply(g, precondition), betas.most_weighted);
 }
 
+/// The sum of a masked element's gradients, which has no preconditioner, and one more; others' sums stay.
+ONEBIT_HOST_DEVICE inline float gathered_if_masked(float g, float precondition, float sum) {
+    return precondition == 0 ? rounded::clamp(rounded::add(sum, g), kMostGathered) : sum;
+}
+
 /// The v, not corrected, that a preconditioner was made of, times `ratio`; 0 where that is 0, which is a masked one's.
 ONEBIT_HOST_DEVICE inline float thawed_variance(float precondition, float ratio, const AdamUpdate& update) {
     if (!(precondition > 0)) return 0;

@@ -33,6 +33,9 @@ struct AdamUpdate {
     bool operator==(const AdamUpdate&) const = default;
 };
 
+/// The largest sum of a masked element's gradients: its square, and the sum over the ranks, are floats.
+inline constexpr float kMostGathered = 0x1p62F;
+
 /// Floats of a sketch; see kernels.def.
 inline constexpr std::size_t kSketchBuckets = 1024;
 

@@ -44,6 +44,12 @@ void weighted_momentum(const float* gradients, float factor, const float* precon
     }
 }
 
+void gather_masked(const float* gradients, float factor, const float* precondition, float* sums, std::size_t count) {
+    for (std::size_t i = 0; i < count; ++i) {
+        sums[i] = gathered_if_masked(rounded::multiply(gradients[i], factor), precondition[i], sums[i]);
+    }
+}
+
 void direction(const float* m, const float* v, const float* parameters, std::size_t count, const AdamUpdate& update,
                float* u) {
     for (std::size_t i = 0; i < count; ++i) u[i] = adam_direction(m[i], v[i], parameters[i], update);

@@ -179,6 +179,17 @@ void weighted_momentum(const float* gradients, float factor, const float* precon
                                                 betas);
 }
 
+void gather_masked(const float* gradients, float factor, const float* precondition, float* sums, std::size_t count) {
+    const Vector f = set(factor);
+    const Vector most = set(kMostGathered);
+    const std::size_t done = for_each_vector(count, [&](std::size_t i) HWY_ATTR {
+        const Vector sum = load(sums + i);
+        const Vector more = clamp(hn::Add(sum, hn::Mul(load(gradients + i), f)), most);
+        store(hn::IfThenElse(hn::Eq(load(precondition + i), set(0)), more, sum), sums + i);
+    });
+    reference_optim_kernels().gather_masked(gradients + done, factor, precondition + done, sums + done, count - done);
+}
+
 void direction(const float* m, const float* v, const float* parameters, std::size_t count, const AdamUpdate& update,
                float* u) {
     const Update up(update);

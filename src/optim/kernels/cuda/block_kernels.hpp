@@ -238,6 +238,24 @@ ONEBIT_DEVICE void run(const Thread& thread, const WeighArguments& arguments, Sc
     });
 }
 
+struct GatheredElement {
+    std::uint32_t g; ///< as it lies in memory
+    float precondition, sum;
+};
+
+template <typename Thread>
+ONEBIT_DEVICE void run(const Thread& thread, const GatherMaskedArguments& arguments, Scratch& /*scratch*/) {
+    const Piece piece = piece_of(thread, arguments.pieces);
+    const float factor = arguments.factors[piece.tensor];
+    const float* const precondition = arguments.precondition + piece.offset;
+    float* const sums = arguments.sums + piece.offset;
+    const auto load = [&](unsigned i) { return GatheredElement{load_gradient(piece, i), precondition[i], sums[i]}; };
+    for_each_element(thread, piece, load, [&](unsigned i, const GatheredElement& old) {
+        const float g = rounded::multiply(gradient_of(piece, old.g), factor);
+        sums[i] = gathered_if_masked(g, old.precondition, old.sum);
+    });
+}
+
 struct ThawElement {
     float v, m;
 };

@@ -168,6 +168,14 @@ struct WeighArguments {
     float* m;
 };
 
+/// gather_masked by the pieces' own gradients.
+struct GatherMaskedArguments {
+    Pieces pieces;
+    const float* factors; ///< by tensor
+    const float* precondition;
+    float* sums;
+};
+
 struct ThawArguments {
     Pieces pieces;
     const float* ratios; ///< by tensor
