@@ -235,7 +235,7 @@ std::string describe_settings(const Ranks& ranks, const OsuOptions& options, con
     std::ostringstream text;
     text << "Ranks: " << ranks.size << ", kernels: " << info.kernels << ", threads: " << info.threads
          << ", scale: " << (options.scale == ONEBIT_SCALE_L1 ? "l1" : "l2")
-         << ", group: " << (options.group == ONEBIT_GROUP_BLOCK ? "block" : "tensor")
+         << ", group: " << (options.group == ONEBIT_GROUP_BLOCK ? "block" : "buffer")
          << ", check: " << onebit::bench::kCheckNames[options.check];
     if (options.shared) text << ", buffers: onebit_mem_alloc";
     if (options.cuda) {

@@ -85,8 +85,8 @@ void add_options(CLI::App& app, OsuOptions& options, Words& words) {
         ->check(CLI::IsMember({"plain", "shared"}));
     app.add_option("-M,--mem-limit", words.mem_limit, "SIZE  The largest message allowed (default 512M)");
     app.add_option("--scale", words.scale, "l1 or l2 (default l2)")->check(CLI::IsMember({"l1", "l2"}));
-    app.add_option("--group", words.group, "Elements that share a scale: block or tensor (default block)")
-        ->check(CLI::IsMember({"block", "tensor"}));
+    app.add_option("--group", words.group, "Elements that share a scale: block or buffer (default block)")
+        ->check(CLI::IsMember({"block", "buffer"}));
     app.add_option("--algorithm", words.algorithm,
                    "auto, dense, flat, pipelined, two_level, bruck or ring (default auto: the library's choice)")
         ->check(CLI::IsMember(std::vector<std::string>(kAlgorithmNames.begin(), kAlgorithmNames.end())));
@@ -112,7 +112,7 @@ void read_words(const Words& words, OsuOptions& options) {
         throw CLI::ValidationError("--buffers", "shared is the host's memory: not with --accelerator cuda");
     }
     options.scale = words.scale == "l2" ? ONEBIT_SCALE_L2 : ONEBIT_SCALE_L1;
-    options.group = words.group == "tensor" ? ONEBIT_GROUP_TENSOR : ONEBIT_GROUP_BLOCK;
+    options.group = words.group == "buffer" ? ONEBIT_GROUP_BUFFER : ONEBIT_GROUP_BLOCK;
     options.algorithm = static_cast<onebit_algorithm_t>(place_of(words.algorithm, kAlgorithmNames));
     options.check = static_cast<onebit_check_t>(place_of(words.check, kCheckNames));
 }

@@ -49,7 +49,7 @@ module onebit
         enumerator :: onebit_scale_l2 = 0, onebit_scale_l1
     end enum
     enum, bind(c)
-        enumerator :: onebit_group_block = 0, onebit_group_tensor
+        enumerator :: onebit_group_block = 0, onebit_group_buffer, onebit_group_tensor
     end enum
     enum, bind(c)
         enumerator :: onebit_check_full = 0, onebit_check_none, onebit_check_full_low_memory

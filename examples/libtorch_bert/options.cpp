@@ -103,9 +103,10 @@ void add_compression_options(CLI::App& app, Options& options) {
     app.add_option("--scale", options.scale, "Of the signs: l1 or l2 [onebit's default]")
         ->default_str("")
         ->transform(names<onebit_scale_t>({{"l1", ONEBIT_SCALE_L1}, {"l2", ONEBIT_SCALE_L2}}));
-    app.add_option("--group", options.group, "What shares a scale: block or tensor [onebit's default]")
+    app.add_option("--group", options.group, "What shares a scale: block, buffer or tensor [onebit's default]")
         ->default_str("")
-        ->transform(names<onebit_group_t>({{"block", ONEBIT_GROUP_BLOCK}, {"tensor", ONEBIT_GROUP_TENSOR}}));
+        ->transform(names<onebit_group_t>(
+            {{"block", ONEBIT_GROUP_BLOCK}, {"buffer", ONEBIT_GROUP_BUFFER}, {"tensor", ONEBIT_GROUP_TENSOR}}));
 }
 
 void add_overlap_options(CLI::App& app, Options& options) {
@@ -121,7 +122,7 @@ std::uint64_t share_of(std::uint64_t steps, double share) {
 void fill_in(const std::string& arm, Options& options) {
     options.arm = *std::find_if(std::begin(kArms), std::end(kArms), [&](const Arm& a) { return a.name == arm; });
     if (options.lr == 0) options.lr = is_lamb(options.arm.kind) ? kLambLr : kAdamLr;
-    if (options.arm.one_scale) options.group = ONEBIT_GROUP_TENSOR;
+    if (options.arm.one_scale) options.group = ONEBIT_GROUP_BUFFER;
     if (options.arm.freeze_at_once) options.freeze_step = 1;
     if (options.freeze_step == 0) options.freeze_step = share_of(options.steps, kFreezeShare);
     if (options.local_step_scaler == 0) options.local_step_scaler = share_of(options.steps, kLocalStepShare);

@@ -46,9 +46,10 @@ void add_compression_options(CLI::App& app, Options& options) {
     app.add_option("--scale", options.scale, "Of the signs: l1 or l2 [onebit's default]")
         ->default_str("")
         ->transform(names<onebit_scale_t>({{"l1", ONEBIT_SCALE_L1}, {"l2", ONEBIT_SCALE_L2}}));
-    app.add_option("--group", options.group, "What shares a scale: block or tensor [onebit's default]")
+    app.add_option("--group", options.group, "What shares a scale: block, buffer or tensor [onebit's default]")
         ->default_str("")
-        ->transform(names<onebit_group_t>({{"block", ONEBIT_GROUP_BLOCK}, {"tensor", ONEBIT_GROUP_TENSOR}}));
+        ->transform(names<onebit_group_t>(
+            {{"block", ONEBIT_GROUP_BLOCK}, {"buffer", ONEBIT_GROUP_BUFFER}, {"tensor", ONEBIT_GROUP_TENSOR}}));
 }
 
 void add_progress_options(CLI::App& app, Options& options) {

@@ -261,8 +261,10 @@ typedef enum onebit_scale ONEBIT_ENUM_INT {
 
 /* The elements that share a scale. */
 typedef enum onebit_group ONEBIT_ENUM_INT {
-    ONEBIT_GROUP_BLOCK = 0, /* 4096 elements, the default: 0.8 % more bytes, far less error where magnitudes differ */
-    ONEBIT_GROUP_TENSOR = 1 /* the worker's whole buffer, and each server chunk: the papers' choice */
+    ONEBIT_GROUP_BLOCK = 0,  /* 4096 elements, the default: 0.8 % more bytes, far less error where magnitudes differ */
+    ONEBIT_GROUP_BUFFER = 1, /* the worker's whole buffer, and each server chunk: the papers' choice */
+    ONEBIT_GROUP_TENSOR = 2  /* optimizers only: each tensor, DeepSpeed's choice. Tensors are exchanged one by one, but
+                                those of fewer than 1024 elements together with others; bucket_size doesn't matter */
 } onebit_group_t;
 
 /* What each call makes sure of before it changes the error state or (but see onebit_allreduce_run) recvbuf. */
@@ -750,22 +752,22 @@ ONEBIT_API onebit_status_t onebit_optimizer_get_error(onebit_optimizer_t optimiz
                                                       float* server) ONEBIT_NOEXCEPT;
 
 typedef struct onebit_optimizer_info {
-    size_t size;           /* [in] sizeof(onebit_optimizer_info_t) */
-    uint32_t version;      /* [in] ONEBIT_OPTIMIZER_INFO_VERSION */
-    int frozen;            /* 1 once the variance is frozen, or will be when the next step begins */
-    uint64_t steps;        /* finished with success */
-    uint64_t skipped;      /* that ended with NONFINITE */
-    uint64_t freeze_step;  /* the last warm-up step; 0 while warming up */
-    uint64_t count;        /* elements in all tensors */
-    uint64_t masked;       /* elements that have had no gradient that counts: they take part in no exchange */
-    uint64_t exact_rounds; /* steps that averaged exactly (but for no_compress, which always does) */
-    uint64_t compressed_rounds;       /* steps that exchanged one bit per element; all others exchanged nothing */
-    uint64_t warmup_bytes_sent;       /* by this rank in the warm-up stage */
-    uint64_t compressed_bytes_sent;   /* by this rank in the compression stage */
-    uint64_t state_bytes;             /* allocated in all: moments, error state, workspace */
-    double grad_norm;                 /* of the last step's averaged gradient; 0 where max_grad_norm is 0. Estimated in
-                                         steps that don't average it exactly (docs/OPTIMIZERS.md) */
-    uint64_t cancelled;               /* steps that ended with CANCELLED since this handle was created: not saved */
+    size_t size;                    /* [in] sizeof(onebit_optimizer_info_t) */
+    uint32_t version;               /* [in] ONEBIT_OPTIMIZER_INFO_VERSION */
+    int frozen;                     /* 1 once the variance is frozen, or will be when the next step begins */
+    uint64_t steps;                 /* finished with success */
+    uint64_t skipped;               /* that ended with NONFINITE */
+    uint64_t freeze_step;           /* the last warm-up step; 0 while warming up */
+    uint64_t count;                 /* elements in all tensors */
+    uint64_t masked;                /* elements that have had no gradient that counts: they take part in no exchange */
+    uint64_t exact_rounds;          /* steps that averaged exactly (but for no_compress, which always does) */
+    uint64_t compressed_rounds;     /* steps that exchanged one bit per element; all others exchanged nothing */
+    uint64_t warmup_bytes_sent;     /* by this rank in the warm-up stage */
+    uint64_t compressed_bytes_sent; /* by this rank in the compression stage */
+    uint64_t state_bytes;           /* allocated in all: moments, error state, workspace */
+    double grad_norm;               /* of the last step's averaged gradient; 0 where max_grad_norm is 0. Estimated in
+                                       steps that don't average it exactly (docs/OPTIMIZERS.md) */
+    uint64_t cancelled;             /* steps that ended with CANCELLED since this handle was created: not saved */
     onebit_freeze_wait_t freeze_wait; /* what a freeze by a rule waits for, as the rule last looked: AUTO 16 times in a
                                          window, PAPER after each step */
     uint32_t freeze_tensor;           /* WAIT_VARIANCE, _PARAMETERS: the number of the tensor that is furthest from

@@ -20,7 +20,7 @@ onebit_allreduce_config_t exchange_config(const onebit_optimizer_config_t& confi
     onebit_allreduce_config_t exchange = ONEBIT_ALLREDUCE_CONFIG_INIT(count);
     exchange.algorithm = compresses ? ONEBIT_ALGORITHM_PIPELINED : ONEBIT_ALGORITHM_DENSE;
     exchange.scale = config.scale;
-    exchange.group = config.group;
+    exchange.group = config.group == ONEBIT_GROUP_TENSOR ? ONEBIT_GROUP_BUFFER : config.group;
     exchange.check = ONEBIT_CHECK_NONE;
     exchange.threads = config.threads;
     exchange.memory = config.memory;
@@ -40,8 +40,9 @@ FusedOptimizer::FusedOptimizer(Settings settings, std::vector<Tensor> tensors)
 
 FusedOptimizer::~FusedOptimizer() {
     for (Bucket& bucket : buckets_) {
-        // A sum that never finished may still be written to.
-        if (bucket.allreduce->in_flight()) bucket.sum.leak();
+        if (!bucket.allreduce->in_flight()) continue; // a sum that never finished may still be written to
+        bucket.sum.leak();
+        bucket.masked_gradients.leak();
     }
 }
 
@@ -81,7 +82,7 @@ Status FusedOptimizer::prepare(Communicator& communicator, bool keep_results) {
 Status FusedOptimizer::add_buckets(Communicator& communicator, const std::vector<const Tensor*>& tensors,
                                    bool compresses, bool keep_results) {
     const auto ranks = static_cast<std::size_t>(communicator.size());
-    for (std::vector<const Tensor*>& cut : cut_into_buckets(tensors, config().bucket_size, ranks)) {
+    for (std::vector<const Tensor*>& cut : cut_into_buckets(tensors, settings_.bucket_size(), ranks)) {
         Bucket bucket;
         bucket.compresses = compresses;
         Status own = catch_exceptions([&] {

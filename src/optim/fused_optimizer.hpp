@@ -183,7 +183,7 @@ class FusedOptimizer : public Optimizer {
     }
     Round coming_round() const { return freeze_requested_ ? round_after_freeze() : next_round(); }
     const Patience& patience() const { return buckets_.front().allreduce->patience(); }
-    bool has_buckets() const { return config().bucket_size > 0; }
+    bool has_buckets() const { return settings_.bucket_size() > 0; }
     bool encoders_may_look() const { return config().memory != ONEBIT_MEMORY_HOST && config().max_grad_norm <= 0; }
     bool may_be_tentative(Round round) const;
     bool exchanges_early(Round round) const;

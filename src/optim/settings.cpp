@@ -79,15 +79,16 @@ Status read_groups(const onebit_optimizer_config_t& config, std::vector<onebit_p
 }
 
 /// What there is on GPUs so far.
-Status check_memory(const onebit_optimizer_config_t& config, const Transport& transport) {
+Status check_memory(const Settings& settings, const Transport& transport) {
+    const onebit_optimizer_config_t& config = settings.config;
     if (config.memory != ONEBIT_MEMORY_HOST && config.memory != ONEBIT_MEMORY_CUDA) {
         return out_of_range("config.memory", config.memory, "one of its constants");
     }
     if (config.memory == ONEBIT_MEMORY_HOST) return {};
-    if (config.bucket_size > 0 && transport.is_stream_ordered()) {
+    if (settings.bucket_size() > 0 && transport.is_stream_ordered()) {
         return Status::error(ONEBIT_ERROR_UNSUPPORTED,
-                             "config.bucket_size: not over %s, which wants exchanges in one order on all ranks",
-                             transport.name());
+                             "config.%s: not over %s, which wants exchanges in one order on all ranks",
+                             config.bucket_size > 0 ? "bucket_size" : "group", transport.name());
     }
     return {};
 }
@@ -112,6 +113,9 @@ Status check_config(const onebit_optimizer_config_t& config) {
     }
     if (config.momentum_scaling != 0 && config.momentum_scaling != 1) {
         return out_of_range("config.momentum_scaling", config.momentum_scaling, "0 or 1");
+    }
+    if (config.group < ONEBIT_GROUP_BLOCK || config.group > ONEBIT_GROUP_TENSOR) {
+        return out_of_range("config.group", config.group, "one of its constants");
     }
     if (config.threads > 1024) return out_of_range("config.threads", config.threads, "at most 1024");
     if (!at_least_zero(config.max_grad_norm)) {
@@ -224,7 +228,7 @@ Status read_settings(const onebit_optimizer_config_t* caller, const Transport& t
     if (config.thaw_ratio == 0) config.thaw_ratio = kThawRatio;
     settings->config = config;
     settings->config.groups = nullptr; // the caller's
-    ONEBIT_RETURN_IF_ERROR(check_memory(config, transport));
+    ONEBIT_RETURN_IF_ERROR(check_memory(*settings, transport));
     void*& stream = settings->config.stream;
     ONEBIT_RETURN_IF_ERROR(find_stream(transport, config.memory, config.stream, &stream));
     return make_placement(config.memory, stream, &settings->placement);
@@ -256,6 +260,7 @@ Status agree_on_settings(Communicator& communicator, const Status& own, const Se
         {"config.variance_updates", config.variance_updates},
         {"config.local_step_scaler", config.local_step_scaler},
         {"config.local_steps", config.local_steps},
+        {"config.group", static_cast<std::uint64_t>(config.group)},
         {"config.bucket_size", config.bucket_size},
     };
     ONEBIT_RETURN_IF_ERROR(compare_across_ranks(communicator, own, values));

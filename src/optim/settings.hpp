@@ -30,6 +30,10 @@ struct Settings {
 
     bool compresses() const { return onebit::compresses(config.kind); }
     bool exchanges_updates() const { return compresses() && config.compressed == ONEBIT_COMPRESSED_UPDATES; }
+    /// Elements of a bucket; 0: there is one bucket.
+    std::uint64_t bucket_size() const {
+        return config.group == ONEBIT_GROUP_TENSOR ? 1 : config.bucket_size; // the least: no two share one
+    }
     /// Whether frozen variances are measured. (1-bit LAMB's momenta have a fresh variance of their own.)
     bool measures_variances() const {
         return compresses() && config.follow_interval != ONEBIT_FOLLOW_NEVER &&

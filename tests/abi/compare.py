@@ -131,7 +131,7 @@ SELF_TESTS = (
     ("onebit_allreduce_config", r"uint32_t reserved;", "int32_t reserved;"),
     ("onebit_comm_info", r"char reason\[288\];", "char reason[289]; uint64_t later;"),
     ("ONEBIT_ALGORITHM_RING", r"ONEBIT_ALGORITHM_RING = 6", "ONEBIT_ALGORITHM_RING = 7"),
-    ("ONEBIT_GROUP_TENSOR", r"ONEBIT_GROUP_TENSOR = 1", "ONEBIT_GROUP_TEXT = 1"),
+    ("ONEBIT_GROUP_BUFFER", r"ONEBIT_GROUP_BUFFER = 1", "ONEBIT_GROUP_TEXT = 1"),
     ("onebit_comm_tune", r"(onebit_comm_tune\(onebit_comm_t comm, )uint64_t", r"\1uint32_t"),
     ("onebit_mem_free", r"ONEBIT_API onebit_status_t onebit_mem_free[^;]*;", ""),
     ("onebit_version_number", r"ONEBIT_API int onebit_version_number", "ONEBIT_API long onebit_version_number"),

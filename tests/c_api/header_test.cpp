@@ -30,7 +30,7 @@ static_assert(ONEBIT_ALGORITHM_AUTO == 0 && ONEBIT_ALGORITHM_DENSE == 1 && ONEBI
 static_assert(ONEBIT_ALGORITHM_PIPELINED == 3 && ONEBIT_ALGORITHM_TWO_LEVEL == 4 && ONEBIT_ALGORITHM_BRUCK == 5, "ABI");
 static_assert(ONEBIT_ALGORITHM_RING == 6, "ABI");
 static_assert(ONEBIT_SCALE_L2 == 0 && ONEBIT_SCALE_L1 == 1, "ABI");
-static_assert(ONEBIT_GROUP_BLOCK == 0 && ONEBIT_GROUP_TENSOR == 1, "ABI");
+static_assert(ONEBIT_GROUP_BLOCK == 0 && ONEBIT_GROUP_BUFFER == 1 && ONEBIT_GROUP_TENSOR == 2, "ABI");
 
 static_assert(!std::is_copy_constructible<onebit::Allreduce>::value, "a handle has one owner");
 static_assert(std::is_nothrow_move_constructible<onebit::Optimizer>::value, "which may change");

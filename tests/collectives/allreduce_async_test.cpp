@@ -182,7 +182,7 @@ TEST_CASE("bytes sent are the signs, the scales and little else", "[statistics]"
                 for (int r = 0; r < log.size(); ++r) {
                     const oracle::Range chunk = chunks[static_cast<std::size_t>(r)];
                     const std::uint64_t scales =
-                        mode.group == ONEBIT_GROUP_TENSOR ? 1 : oracle::blocks_of(chunk).size();
+                        mode.group == ONEBIT_GROUP_BUFFER ? 1 : oracle::blocks_of(chunk).size();
                     const std::uint64_t bytes = (chunk.count + 31) / 32 * 4 + (chunk.count == 0 ? 0 : scales * 4);
                     exact += r == log.rank() ? bytes * peers : bytes;
                 }

@@ -143,7 +143,7 @@ TEST_CASE("creation: ranks that disagree", "[bad input]") {
             {"count", [](Config& c) { c.count = 1000 + (std::uint64_t{1} << 32); }}, // equal in its low half
             {"algorithm", [](Config& c) { c.algorithm = ONEBIT_ALGORITHM_DENSE; }},
             {"scale", [](Config& c) { c.scale = ONEBIT_SCALE_L1; }},
-            {"group", [](Config& c) { c.group = ONEBIT_GROUP_TENSOR; }},
+            {"group", [](Config& c) { c.group = ONEBIT_GROUP_BUFFER; }},
             {"check", [](Config& c) { c.check = ONEBIT_CHECK_NONE; }},
         };
         for (const BadMember& member : members)

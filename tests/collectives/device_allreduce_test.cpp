@@ -117,7 +117,7 @@ void compare_with_host(const Setting& setting) {
 
 TEST_CASE("an allreduce on GPUs, its messages staged, gives the CPU's bits", "[cuda]") {
     for (const How how : {How::kPlain, How::kPipelined}) {
-        for (const onebit_group_t group : {ONEBIT_GROUP_BLOCK, ONEBIT_GROUP_TENSOR}) {
+        for (const onebit_group_t group : {ONEBIT_GROUP_BLOCK, ONEBIT_GROUP_BUFFER}) {
             for (const std::size_t ranks : {2, 3}) {
                 for (const std::size_t count : {1, 4099, 30011}) compare_with_host({group, ranks, count, how});
             }

@@ -439,7 +439,7 @@ TEST_CASE("gradients that are elsewhere in each step don't make it wait for the 
 TEST_CASE("what a call gives a GPU's stream to do doesn't grow with the number of ranks", "[cuda]") {
     const int n = GENERATE(2, 5, 17);
     const onebit_algorithm_t form = GENERATE(ONEBIT_ALGORITHM_FLAT, ONEBIT_ALGORITHM_PIPELINED);
-    const onebit_group_t group = GENERATE(ONEBIT_GROUP_BLOCK, ONEBIT_GROUP_TENSOR);
+    const onebit_group_t group = GENERATE(ONEBIT_GROUP_BLOCK, ONEBIT_GROUP_BUFFER);
     run_ranks(n, [&](onebit_comm_t comm, RankLog& log) {
         onebit_allreduce_config_t config = gpu_config(form, ONEBIT_CHECK_NONE);
         config.group = group;
@@ -452,7 +452,7 @@ TEST_CASE("what a call gives a GPU's stream to do doesn't grow with the number o
         }
         // Encode, look at the scales and decode, for sixteen chunks at a time; average; twice seal.
         const std::size_t batches = n > 16 ? 2 : 1;
-        const bool seals = group == ONEBIT_GROUP_TENSOR;
+        const bool seals = group == ONEBIT_GROUP_BUFFER;
         ONEBIT_EXPECT(log, work_given().launches - before.launches == 3 * batches + 1 + (seals ? 2 : 0));
         // Rows of one length: others' chunks are three times such rows at most, for they differ by a word and the own
         // one lies between; of the own chunk come rows before and behind this rank's. The result goes down once.

@@ -85,7 +85,7 @@ void compare_with_host(const NcclApi& api, onebit_group_t group, int ranks, std:
 }
 
 TEST_CASE("an allreduce over NCCL gives the CPU's bits", "[nccl]") {
-    for (const onebit_group_t group : {ONEBIT_GROUP_BLOCK, ONEBIT_GROUP_TENSOR}) {
+    for (const onebit_group_t group : {ONEBIT_GROUP_BLOCK, ONEBIT_GROUP_BUFFER}) {
         for (const int ranks : {1, 2, 3}) {
             for (const std::size_t count : {1, 4099, 30011}) {
                 CAPTURE(group, ranks, count);
@@ -111,7 +111,7 @@ Calls calls_of_each(int ranks) {
 TEST_CASE("messages of equal length go by NCCL's own calls where it has them, others in groups", "[nccl]") {
     constexpr int kSteps = 3;
     const bool older = GENERATE(false, true);
-    const onebit_group_t group = GENERATE(ONEBIT_GROUP_BLOCK, ONEBIT_GROUP_TENSOR);
+    const onebit_group_t group = GENERATE(ONEBIT_GROUP_BLOCK, ONEBIT_GROUP_BUFFER);
     const NcclApi& api = older ? onebit_test::EmulatedNccl::older_api() : onebit_test::EmulatedNccl::api();
     const Calls none = {0, 0, 0};
     const Calls grouped = {0, 0, 2 * kSteps};

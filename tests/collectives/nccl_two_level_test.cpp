@@ -224,7 +224,7 @@ TEST_CASE("two levels over NCCL give the bits of the host's", "[nccl][two_level]
     for (const std::size_t count : {6, 70, 4099, 12669, 40001}) {
         for (const Mode mode : onebit_test::all_modes()) {
             const bool usual = mode.scale == ONEBIT_SCALE_L2 && mode.group == ONEBIT_GROUP_BLOCK;
-            const bool contrary = mode.scale == ONEBIT_SCALE_L1 && mode.group == ONEBIT_GROUP_TENSOR;
+            const bool contrary = mode.scale == ONEBIT_SCALE_L1 && mode.group == ONEBIT_GROUP_BUFFER;
             if (!usual && !(contrary && count == 4099)) continue;
             if (count == 40001 && nodes * places > 4) continue; // an emulated GPU is slow
             const Setting setting = {.way = way, .nodes = nodes, .places = places, .count = count, .mode = mode};
@@ -268,7 +268,7 @@ TEST_CASE("on two levels, too, messages of equal length go by NCCL's own calls",
 
 TEST_CASE("sizes of pieces change no bit of two levels over NCCL", "[nccl][two_level]") {
     const Way way = each_way();
-    const onebit_group_t group = GENERATE(ONEBIT_GROUP_BLOCK, ONEBIT_GROUP_TENSOR);
+    const onebit_group_t group = GENERATE(ONEBIT_GROUP_BLOCK, ONEBIT_GROUP_BUFFER);
     const Setting setting = {.way = way, .count = 100001, .mode = {ONEBIT_SCALE_L2, group}, .check = ONEBIT_CHECK_NONE};
     const Story story = [](Actor& actor) {
         for (unsigned step = 0; step < 2; ++step) actor.call(step);
@@ -333,7 +333,7 @@ TEST_CASE("on two levels over NCCL an overflow is said by all, whosever shard it
     const Way way = each_way();
     const std::size_t where = GENERATE(5, 40000);
     CAPTURE(way, where);
-    for (const onebit_group_t group : {ONEBIT_GROUP_BLOCK, ONEBIT_GROUP_TENSOR}) {
+    for (const onebit_group_t group : {ONEBIT_GROUP_BLOCK, ONEBIT_GROUP_BUFFER}) {
         const Setting setting = {.way = way, .count = count, .mode = {ONEBIT_SCALE_L2, group}};
         const Story story = [=](Actor& actor) {
             actor.call(0);

@@ -182,7 +182,7 @@ TEST_CASE("a state of another shape is refused", "[state]") {
             {"count + 1", log.size(), count + 1, default_mode()}, // as many words
             {"count / 2", log.size(), count / 2, default_mode()},
             {"scale", log.size(), count, {ONEBIT_SCALE_L1, ONEBIT_GROUP_BLOCK}},
-            {"group", log.size(), count, {ONEBIT_SCALE_L1, ONEBIT_GROUP_TENSOR}},
+            {"group", log.size(), count, {ONEBIT_SCALE_L1, ONEBIT_GROUP_BUFFER}},
         };
         for (const Other& other : others) {
             log.context(other.what);

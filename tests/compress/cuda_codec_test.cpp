@@ -160,8 +160,8 @@ std::unique_ptr<Codec> on_gpu(const Setting& setting) {
 
 constexpr Setting kSettings[] = {{ONEBIT_SCALE_L2, ONEBIT_GROUP_BLOCK},
                                  {ONEBIT_SCALE_L1, ONEBIT_GROUP_BLOCK},
-                                 {ONEBIT_SCALE_L2, ONEBIT_GROUP_TENSOR},
-                                 {ONEBIT_SCALE_L1, ONEBIT_GROUP_TENSOR}};
+                                 {ONEBIT_SCALE_L2, ONEBIT_GROUP_BUFFER},
+                                 {ONEBIT_SCALE_L1, ONEBIT_GROUP_BUFFER}};
 
 /// Every rank's, different in every step; sometimes zeros, or huge.
 std::vector<Values> values_for(std::size_t count, std::size_t ranks, unsigned step) {

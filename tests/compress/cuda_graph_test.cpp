@@ -20,7 +20,7 @@ TEST_CASE("a step that was captured into a graph gives the same bits when it is 
     constexpr std::size_t kCount = 100'000;
     const Chunk chunk = {0, 0, kCount};
     const Slice slice = Slice::whole(chunk);
-    const std::size_t words = sign_word(ONEBIT_GROUP_TENSOR, chunk, chunk.blocks()) + 1;
+    const std::size_t words = sign_word(ONEBIT_GROUP_BUFFER, chunk, chunk.blocks()) + 1;
     const DeviceArray<float> values(onebit_test::make_data(onebit_test::Kind::gaussian, kCount, 1, 0, 0));
 
     const auto results_after_two_steps = [&](bool captured) {
@@ -33,14 +33,14 @@ TEST_CASE("a step that was captured into a graph gives the same bits when it is 
         const DeviceArray<float> result((std::vector<float>(kCount)));
         const cuda::ErrorBuffers error = {corrected.data(), scale.data(), corrected.data(), scale.data(),
                                           sums.data(),      nullptr,      nullptr};
-        const cuda::Encoding to = {slice, ONEBIT_SCALE_L2, ONEBIT_GROUP_TENSOR, error, message.data()};
+        const cuda::Encoding to = {slice, ONEBIT_SCALE_L2, ONEBIT_GROUP_BUFFER, error, message.data()};
         const auto step = [&](cudaStream_t stream) {
             REQUIRE(cuda::first_nonfinite({values.data(), kCount, first.data()}, stream).ok());
             REQUIRE(cuda::encode({{to, values.data()}}, stream).ok());
             REQUIRE(cuda::seal({sums.data(), chunk.blocks(), kCount, ONEBIT_SCALE_L2, scale.data(), trailers.data(), 1},
                                stream)
                         .ok());
-            REQUIRE(cuda::decode({{slice, ONEBIT_GROUP_TENSOR, message.data(), nullptr, result.data()}}, stream).ok());
+            REQUIRE(cuda::decode({{slice, ONEBIT_GROUP_BUFFER, message.data(), nullptr, result.data()}}, stream).ok());
         };
 
         onebit_test::run_steps(captured, 2, step, [](int) {});

@@ -115,7 +115,7 @@ class Sides {
 
     /// Seals the messages of both sides and compares all that there is.
     void seal_and_compare() {
-        if (settings_.group == ONEBIT_GROUP_TENSOR) {
+        if (settings_.group == ONEBIT_GROUP_BUFFER) {
             std::vector<std::uint32_t*> pointers;
             for (auto& message : host_messages) pointers.push_back(message.data());
             codec_->seal(feedback_, pointers);
@@ -178,7 +178,7 @@ template <typename Body>
 void for_each_setting(const std::vector<std::size_t>& counts, std::size_t ranks, const Body& body) {
     for (const std::size_t count : counts) {
         for (const onebit_scale_t scale : {ONEBIT_SCALE_L1, ONEBIT_SCALE_L2}) {
-            for (const onebit_group_t group : {ONEBIT_GROUP_BLOCK, ONEBIT_GROUP_TENSOR}) {
+            for (const onebit_group_t group : {ONEBIT_GROUP_BLOCK, ONEBIT_GROUP_BUFFER}) {
                 for (const bool masked : {false, true}) {
                     CAPTURE(count, ranks, scale, group, masked);
                     body(Settings{count, ranks, scale, group, masked});

@@ -55,7 +55,7 @@ std::vector<float> gaussian(std::size_t count, float magnitude) {
 TEST_CASE("any number of threads and any kernels give the same messages and errors", "[codec]") {
     const auto values = gaussian(1'000'003, 1);
     for (const onebit_scale_t scale : {ONEBIT_SCALE_L1, ONEBIT_SCALE_L2}) {
-        for (const onebit_group_t group : {ONEBIT_GROUP_BLOCK, ONEBIT_GROUP_TENSOR}) {
+        for (const onebit_group_t group : {ONEBIT_GROUP_BLOCK, ONEBIT_GROUP_BUFFER}) {
             const auto expected = encode_twice(*codec_with(1, "reference", scale, group), values);
             for (const SignKernels* kernels : available_sign_kernels()) {
                 for (const unsigned threads : {1U, 2U, 4U}) {
@@ -93,7 +93,7 @@ TEST_CASE("the sums of a tensor's blocks are added up in 256 lanes", "[codec]") 
     for (std::size_t block = 2; block < 512; ++block) values[block * kBlockElements] = 0x1p-54F;
     values[0] = 1;
     values[kBlockElements] = 0x1p-24F;
-    const auto codec = codec_with(1, "", ONEBIT_SCALE_L1, ONEBIT_GROUP_TENSOR);
+    const auto codec = codec_with(1, "", ONEBIT_SCALE_L1, ONEBIT_GROUP_BUFFER);
     const auto chunks = partition(values.size(), 1);
     const auto feedback = codec->make_feedback(chunks);
     std::vector<std::uint32_t> message(codec->message_words(chunks[0]));

@@ -25,7 +25,7 @@ class Handles {
         for (std::size_t i = 0; i < handles_.size(); ++i) {
             onebit_allreduce_config_t config = ONEBIT_ALLREDUCE_CONFIG_INIT(kCount);
             config.algorithm = i < 2 ? ONEBIT_ALGORITHM_FLAT : ONEBIT_ALGORITHM_PIPELINED;
-            config.group = i % 2 == 0 ? ONEBIT_GROUP_BLOCK : ONEBIT_GROUP_TENSOR;
+            config.group = i % 2 == 0 ? ONEBIT_GROUP_BLOCK : ONEBIT_GROUP_BUFFER;
             config.check = i < 2 ? ONEBIT_CHECK_FULL : ONEBIT_CHECK_FULL_LOW_MEMORY;
             FUZZ_REQUIRE(onebit_allreduce_create(comm_, &config, &handles_[i]) == ONEBIT_SUCCESS);
         }

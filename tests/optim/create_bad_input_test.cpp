@@ -138,7 +138,7 @@ TEST_CASE("optimizer creation: bad config", "[optimizer][bad input]") {
         {"kind", [](Arguments& a) { a.kind(static_cast<onebit_optimizer_kind_t>(-1)); }},
         {"bias_correction", [](Arguments& a) { a.config.bias_correction = 2; }},
         {"scale", [](Arguments& a) { a.config.scale = static_cast<onebit_scale_t>(5); }},
-        {"group", [](Arguments& a) { a.config.group = static_cast<onebit_group_t>(5); }},
+        {"config.group", [](Arguments& a) { a.config.group = static_cast<onebit_group_t>(5); }},
         {"max_grad_norm", [](Arguments& a) { a.config.max_grad_norm = -1; }},
         {"max_grad_norm", [](Arguments& a) { a.config.max_grad_norm = nan_; }},
         {"config.freeze_window", [](Arguments& a) { a.config.freeze_window = 1000001; }},
@@ -361,7 +361,8 @@ TEST_CASE("optimizer creation: ranks that disagree", "[optimizer][bad input]") {
         {"config.follow_interval", [](Arguments& a) { a.config.follow_interval = ONEBIT_FOLLOW_NEVER; }},
         {"config.thaw_ratio", [](Arguments& a) { a.config.thaw_ratio = 9; }},
         {"scale", [](Arguments& a) { a.config.scale = ONEBIT_SCALE_L1; }},
-        {"group", [](Arguments& a) { a.config.group = ONEBIT_GROUP_TENSOR; }},
+        {"config.group", [](Arguments& a) { a.config.group = ONEBIT_GROUP_BUFFER; }},
+        {"config.group", [](Arguments& a) { a.config.group = ONEBIT_GROUP_TENSOR; }},
     };
     const std::vector<std::pair<onebit_optimizer_kind_t, BadCreation>> own_cases = {
         {ONEBIT_OPTIMIZER_LAMB, {"min_trust", [](Arguments& a) { a.config.min_trust = 0.1; }}},

@@ -343,14 +343,14 @@ void compare_encoders(const std::vector<std::size_t>& counts, std::size_t ranks,
     const auto& error = static_cast<const SignFeedback&>(*feedback);
     const std::span<const float> corrected = error.corrected.view();
     CHECK(same_bits(encoded.corrected(), {corrected.begin(), corrected.end()}));
-    if (group == ONEBIT_GROUP_TENSOR) CHECK(std::ranges::equal(encoded.sums(), error.sums.view()));
+    if (group == ONEBIT_GROUP_BUFFER) CHECK(std::ranges::equal(encoded.sums(), error.sums.view()));
     if (group == ONEBIT_GROUP_BLOCK) CHECK(std::ranges::equal(encoded.scales(), error.scales.view()));
 }
 
 TEST_CASE("a GPU encodes gradients from where they lie, and momenta that they make, to the CPU's bits", "[cuda]") {
     for (const auto& counts : all_counts()) {
         for (const std::size_t ranks : {1, 3}) {
-            for (const onebit_group_t group : {ONEBIT_GROUP_BLOCK, ONEBIT_GROUP_TENSOR}) {
+            for (const onebit_group_t group : {ONEBIT_GROUP_BLOCK, ONEBIT_GROUP_BUFFER}) {
                 for (const Encoded what : kAllEncoded) compare_encoders(counts, ranks, group, what);
             }
         }
@@ -438,7 +438,7 @@ void check(const MessagePass& pass, const std::vector<std::size_t>& counts, std:
 void check(const MessagePass& pass) {
     for (const auto& counts : all_counts()) {
         for (const std::size_t ranks : {1, 3}) {
-            for (const onebit_group_t group : {ONEBIT_GROUP_BLOCK, ONEBIT_GROUP_TENSOR}) {
+            for (const onebit_group_t group : {ONEBIT_GROUP_BLOCK, ONEBIT_GROUP_BUFFER}) {
                 for (const bool masked : {false, true}) check(pass, counts, ranks, group, masked);
             }
         }

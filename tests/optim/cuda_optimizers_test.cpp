@@ -69,7 +69,7 @@ TEST_CASE("1-bit optimizers on a GPU give the host's bits, before and after the 
     run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
         if (!sums_alike(log)) return;
         for (const onebit_optimizer_kind_t kind : {ONEBIT_OPTIMIZER_ONEBIT_ADAM, ONEBIT_OPTIMIZER_ONEBIT_LAMB}) {
-            for (const onebit_group_t group : {ONEBIT_GROUP_BLOCK, ONEBIT_GROUP_TENSOR}) {
+            for (const onebit_group_t group : {ONEBIT_GROUP_BLOCK, ONEBIT_GROUP_BUFFER}) {
                 for (Model model : all_models(freezing_config(group))) {
                     model.config.kind = kind;
                     train_beside(comm, log, model, 8);
@@ -151,7 +151,7 @@ TEST_CASE("masked elements that get gradients take part from the same step on a 
                 for (TrainingOn* training : {&host, &gpu}) training->step(gradient(log.rank(), t));
                 ONEBIT_EXPECT(log, same_training(host, gpu));
                 ONEBIT_EXPECT(log, gpu.info().masked == (t < 4 || t >= 12 ? 0 : 50)); // eight steps after the freeze
-                if (t != 10 && t != 20) continue; // gathering, and after it
+                if (t != 10 && t != 20) continue;                                     // gathering, and after it
                 ONEBIT_EXPECT(log, saved(gpu, log, directory, "gpu") == saved(host, log, directory, "host"));
             }
         }

@@ -51,7 +51,7 @@ void train_beside(onebit_comm_t comm, RankLog& log, const Model& model) {
 TEST_CASE("0/1 Adam on a GPU gives the host's bits, before and after the freeze", "[cuda][optimizers]") {
     const int n = GENERATE(from_range(rank_counts()));
     run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
-        for (const onebit_group_t group : {ONEBIT_GROUP_BLOCK, ONEBIT_GROUP_TENSOR}) {
+        for (const onebit_group_t group : {ONEBIT_GROUP_BLOCK, ONEBIT_GROUP_BUFFER}) {
             for (const Model& model : all_models(zero_one_config(group))) train_beside(comm, log, model);
         }
     });

@@ -40,7 +40,7 @@ Model draw_model(onebit_optimizer_kind_t kind, Random& random) {
     model.config.max_grad_norm = one_of(random, kNorms);
     model.config.max_trust = one_of(random, kMostTrust);
     model.config.min_trust = one_of(random, kLeastTrust);
-    model.config.group = random.next() % 2 == 0 ? ONEBIT_GROUP_BLOCK : ONEBIT_GROUP_TENSOR;
+    model.config.group = random.next() % 2 == 0 ? ONEBIT_GROUP_BLOCK : ONEBIT_GROUP_BUFFER;
     model.config.scale = random.next() % 2 == 0 ? ONEBIT_SCALE_L2 : ONEBIT_SCALE_L1;
     model.config.bucket_size = random.next() % 4 == 0 ? 1 : 0; // one bucket, begun early
     for (const std::size_t count : {std::size_t{33}, std::size_t{1}, std::size_t{70}, std::size_t{31}}) {

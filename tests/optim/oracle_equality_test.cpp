@@ -52,7 +52,7 @@ TEST_CASE("200 steps of each optimizer equal the oracle", "[optimizer]") {
         setup.config.bias_correction = 0;
         setup.config.eps = 0.05; // large enough that its place in the formulas matters
         setup.config.scale = ONEBIT_SCALE_L1;
-        setup.config.group = ONEBIT_GROUP_TENSOR;
+        setup.config.group = ONEBIT_GROUP_BUFFER;
         train(comm, log, setup, 200);
     });
 }
@@ -68,6 +68,38 @@ TEST_CASE("optimizers equal the oracle: every scale and group", "[optimizer]") {
                 setup.config.group = mode.group;
                 train(comm, log, setup, 25);
             }
+        }
+    });
+}
+
+// A neighbour's gradients change a tensor's bits where they share a scale, and only there.
+TEST_CASE("a scale for each tensor is the tensor's own", "[optimizer]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        const Sizes sizes = {3000, 1500};
+        const Gradient gaussian = gaussian_gradient(4500, 3);
+        const auto first_tensor = [&](const onebit_optimizer_config_t& config, float of_second) {
+            Training training(comm, config, sizes, log);
+            for (std::uint64_t t = 1; t <= 20; ++t) {
+                std::vector<float> gradient = gaussian(log.rank(), t);
+                for (std::size_t i = 3000; i < 4500; ++i) gradient[i] *= t % 2 == 0 ? of_second : 1;
+                training.step(gradient);
+            }
+            std::vector<float> parameters = training.parameters();
+            parameters.resize(3000);
+            return parameters;
+        };
+        for (const onebit_optimizer_kind_t kind : freezing_kinds()) {
+            log.context(name_of(kind));
+            onebit_optimizer_config_t config = quick_config(kind);
+            config.group = ONEBIT_GROUP_TENSOR;
+            const std::vector<float> own = first_tensor(config, 1);
+            ONEBIT_EXPECT(log, same_bits(own, first_tensor(config, 100)));
+            config.group = ONEBIT_GROUP_BUFFER;
+            const std::vector<float> shared = first_tensor(config, 1);
+            ONEBIT_EXPECT(log, !same_bits(shared, first_tensor(config, 100)));
+            config.bucket_size = 1; // which gives each tensor a buffer of its own
+            ONEBIT_EXPECT(log, same_bits(own, first_tensor(config, 1)));
         }
     });
 }
@@ -149,8 +181,8 @@ TEST_CASE("optimizers equal the oracle over many blocks", "[optimizer]") {
     run_ranks(n, [kind](onebit_comm_t comm, RankLog& log) {
         const std::size_t others =
             static_cast<std::size_t>(log.size()) - 1; // two blocks for each rank, one of them short
-        for (onebit_group_t group : {ONEBIT_GROUP_BLOCK, ONEBIT_GROUP_TENSOR}) {
-            if (group == ONEBIT_GROUP_TENSOR && !freezes(kind)) continue;
+        for (onebit_group_t group : {ONEBIT_GROUP_BLOCK, ONEBIT_GROUP_BUFFER}) {
+            if (group == ONEBIT_GROUP_BUFFER && !freezes(kind)) continue;
             log.context(name_of(kind) + (group == ONEBIT_GROUP_BLOCK ? ", block" : ", tensor"));
             Setup setup{quick_config(kind), {1, 4095, 33, others * 4096 + 500, 777}};
             setup.config.freeze_step = freezes(kind) ? 4 : ONEBIT_FREEZE_NEVER;

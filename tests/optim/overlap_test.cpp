@@ -78,7 +78,7 @@ TEST_CASE("when gradients are ready changes nothing, whatever the order and the 
             for (const bool clipped : {false, true}) {
                 Setup setup = bucket_setup(kind);
                 setup.config.max_grad_norm = clipped ? 40 : 0;
-                setup.config.group = clipped ? ONEBIT_GROUP_TENSOR : ONEBIT_GROUP_BLOCK;
+                setup.config.group = clipped ? ONEBIT_GROUP_BUFFER : ONEBIT_GROUP_BLOCK;
                 setup.gradient_type = clipped ? ONEBIT_FLOAT16 : ONEBIT_FLOAT32;
                 Training expected(comm, setup, log), in_order(comm, setup, log);
                 if (kind == ONEBIT_OPTIMIZER_ONEBIT_ADAM) setup.config.threads = 2;

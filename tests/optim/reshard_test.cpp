@@ -181,7 +181,7 @@ TEST_CASE("equal ranks go on elsewhere as they would have", "[optimizer][save][r
     const std::uint64_t at = GENERATE(3, 6, 10, 11);
     INFO(name_of(kind) << " after step " << at << ", from " << from << " to " << to << " ranks");
     Setup setup = moved_setup(kind);
-    setup.config.group = ONEBIT_GROUP_TENSOR;
+    setup.config.group = ONEBIT_GROUP_BUFFER;
     const Directory directory;
     const Gradient gradient = [](int, std::uint64_t t) { return moved_gradient()(0, t); };
     std::vector<float> expected;

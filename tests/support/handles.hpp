@@ -34,9 +34,9 @@ struct Mode {
 
 inline const std::vector<Mode>& all_modes() {
     static const std::vector<Mode> modes = {{ONEBIT_SCALE_L2, ONEBIT_GROUP_BLOCK},
-                                            {ONEBIT_SCALE_L2, ONEBIT_GROUP_TENSOR},
+                                            {ONEBIT_SCALE_L2, ONEBIT_GROUP_BUFFER},
                                             {ONEBIT_SCALE_L1, ONEBIT_GROUP_BLOCK},
-                                            {ONEBIT_SCALE_L1, ONEBIT_GROUP_TENSOR}};
+                                            {ONEBIT_SCALE_L1, ONEBIT_GROUP_BUFFER}};
     return modes;
 }
 inline Mode default_mode() {

@@ -116,7 +116,7 @@ WordRange SignMessages::words_of(const Slice& slice) const {
 }
 
 WordRange SignMessages::trailer_of(const Chunk& chunk) const {
-    const bool has_one = group_ == ONEBIT_GROUP_TENSOR && chunk.count > 0;
+    const bool has_one = group_ == ONEBIT_GROUP_BUFFER && chunk.count > 0;
     return {sign_word(group_, chunk, chunk.blocks()), has_one ? std::size_t{1} : 0};
 }
 
@@ -210,7 +210,7 @@ void SignCodec::finish_block(SignFeedback& after, const Chunk& chunk, std::size_
         sum = sum_in_double(after.corrected.data() + after.element_index(chunk, block), elements_in_block(chunk, block),
                             scale_);
     }
-    if (group_ == ONEBIT_GROUP_TENSOR) {
+    if (group_ == ONEBIT_GROUP_BUFFER) {
         after.sums[after.block_index(chunk, block)] = sum; // the scale waits for all blocks: seal
         return;
     }

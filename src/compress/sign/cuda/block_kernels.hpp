@@ -151,7 +151,7 @@ ONEBIT_DEVICE void finish_block(const Thread& thread, const Encoding& to, const 
     const float float_sum = thread.shuffle(total_of<float>(thread, values, to.scale), 0);
     const double sum = is_trusted(float_sum) ? float_sum : total_of<double>(thread, values, to.scale);
     if (thread.lane() != 0) return;
-    if (to.group == ONEBIT_GROUP_TENSOR) {
+    if (to.group == ONEBIT_GROUP_BUFFER) {
         to.error.sums[block.index] = sum;
         return;
     }

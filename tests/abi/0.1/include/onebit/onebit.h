@@ -20,6 +20,19 @@
  * Thread safety: different handles may be used from different threads (over MPI only with MPI_THREAD_MULTIPLE). One
  * handle belongs to one thread at a time: a second thread gets ONEBIT_ERROR_BUSY at once and disturbs nothing.
  *
+ * A rank's own threads (config.threads) belong to the thread that creates the handle, and to any other that uses it,
+ * from its first call on; they end with it. Where the system gives no more threads, creation is OUT_OF_MEMORY on every
+ * rank. They block all signals. A thread that calls onebit needs 64 KiB of stack, but what MPI, NCCL and CUDA need
+ * besides.
+ *
+ * Floating point: the caller's rounding mode, traps and treatment of subnormal numbers have no say in any result, and
+ * are as they were, exception flags included, after each call. Inside, results are rounded to nearest and subnormal
+ * numbers are zero (docs/WIRE_FORMAT.md, "Arithmetic").
+ *
+ * fork: a child may make communicators and handles of its own, in one process; over MPI it gets TRANSPORT, for MPI is
+ * its parent's. Handles made before the fork are the parent's alone: in the child each call on them is INVALID_HANDLE
+ * at once, and to destroy or free them there is SUCCESS and touches nothing.
+ *
  * Handles are numbers in disguise: they are never dereferenced and never reused, so that a destroyed one is always
  * recognised (ONEBIT_ERROR_INVALID_HANDLE).
  *
@@ -28,6 +41,10 @@
  * each earlier release: members that it lacks have their defaults, and no more than its size is written. It takes one
  * of a later release, too: in what goes in, the members that this library doesn't know must be zero (else UNSUPPORTED),
  * and in what comes out they are. The elements of an array all have the first one's size.
+ *
+ * Every collective call ends when nothing has come from a peer for ONEBIT_TIMEOUT seconds, at most a second later,
+ * with TIMEOUT on all ranks that are left; the message names the ranks that have not answered. onebit_comm_abort ends
+ * calls earlier.
  *
  * TRANSPORT, TIMEOUT and INTERNAL break a handle: messages may still be under way. Each later call on it returns the
  * same status; all that is left to do is to destroy it. Any call that allocates may return OUT_OF_MEMORY, any call at
@@ -72,20 +89,22 @@ typedef enum onebit_status ONEBIT_ENUM_INT {
     ONEBIT_ERROR_MISMATCH = 3,         /* the ranks passed different counts, types or settings */
     ONEBIT_ERROR_NONFINITE = 4,        /* a NaN or an infinity in some rank's values */
     ONEBIT_ERROR_BUSY = 5,             /* in use by another thread, or a started operation is not finished */
-    ONEBIT_ERROR_BAD_STATE = 6,        /* a saved state is truncated, corrupt or of another shape */
+    ONEBIT_ERROR_BAD_STATE = 6,        /* a saved state is truncated, corrupt, impossible or of another shape */
     ONEBIT_ERROR_IO = 7,               /* a file could not be read or written */
     ONEBIT_ERROR_UNSUPPORTED = 8,      /* valid, but not in this build or this version */
     ONEBIT_ERROR_OUT_OF_MEMORY = 9,
     ONEBIT_ERROR_TRANSPORT = 10, /* MPI or NCCL reported an error, or a peer is gone; the handle is broken */
     ONEBIT_ERROR_TIMEOUT = 11,   /* a peer did not answer in time; the handle is broken */
-    ONEBIT_ERROR_INTERNAL = 12   /* a GPU failed, as the message says; else a bug in onebit: please report it */
+    ONEBIT_ERROR_INTERNAL = 12,  /* a GPU failed, as the message says; else a bug in onebit: please report it */
+    ONEBIT_ERROR_CANCELLED = 13  /* a rank gave the step up (onebit_optimizer_cancel_step) */
 } onebit_status_t;
 
 /* The constant's name, e.g. "ONEBIT_ERROR_BUSY"; "unknown status" for any other value. Local; never NULL. */
 ONEBIT_API const char* onebit_status_string(onebit_status_t status) ONEBIT_NOEXCEPT;
 
-/* What went wrong in this thread's last onebit call that failed; "" if none did. The text belongs to the library and
- * lasts until this thread's next failing call. Local; never NULL. */
+/* What went wrong in this thread's last onebit call that failed; "" if none did. A load that has found an interrupted
+ * save says so here, too, and succeeds. The text belongs to the library and lasts until this thread's next call that
+ * has something to say. Local; never NULL. */
 ONEBIT_API const char* onebit_last_error(void) ONEBIT_NOEXCEPT;
 
 /* The library's version, "MAJOR.MINOR.PATCH". Local; never NULL. */
@@ -140,9 +159,10 @@ ONEBIT_API onebit_status_t onebit_comm_get_info(onebit_comm_t comm, onebit_comm_
  * quickest form for their size. Without it the first such handle of 1024 elements or more, over MPI, measures for a few
  * tenths of a second, longer where ranks share cores, and uses 20 MiB meanwhile; larger handles than 2^20 elements
  * measure up to four times their size, 2^24 elements at most, and use about five times as many floats as the largest.
- * Where compression barely pays, the choice may then differ from run to run, and with it a result's bits. The same in
- * every run are a table and, with ONEBIT_MEASURE=0, an estimate that supposes 10 Gbit/s between nodes. `path` keeps the
- * table for later runs (ONEBIT_TUNING; README.md, "Tuning"). Collective; blocks.
+ * Where compression barely pays, the choice may differ from run to run, and with it a result's bits. With
+ * ONEBIT_DETERMINISTIC=1 AUTO goes by nothing that is measured in the run, this call's table included: by the table
+ * that ONEBIT_TUNING names, else by an estimate that supposes 10 Gbit/s between nodes. `path` keeps the table for later
+ * runs (ONEBIT_TUNING; README.md, "Tuning"). Collective; blocks.
  *   max_count  elements of the largest call, at least the number of ranks; larger ones are extrapolated; memory for
  *              about five times as many floats is used meanwhile. The same on every rank
  *   seconds    more than 0: about how long it may take, if that is enough for three calls of each form and size. The
@@ -150,7 +170,7 @@ ONEBIT_API onebit_status_t onebit_comm_get_info(onebit_comm_t comm, onebit_comm_
  *   path       NULL, or the file that rank 0 writes the table to, in place of an earlier one; on other ranks ignored
  *
  * INVALID_ARGUMENT, INVALID_HANDLE, MISMATCH, IO (the table is in use, but not written), OUT_OF_MEMORY, TRANSPORT,
- * TIMEOUT (a rank that vanished, unless MPI blocks in a dense sum meanwhile: onebit_tune has a --limit for that).
+ * TIMEOUT.
  * Nothing changes but in the case of IO. */
 ONEBIT_API onebit_status_t onebit_comm_tune(onebit_comm_t comm, uint64_t max_count, double seconds,
                                             const char* path) ONEBIT_NOEXCEPT;
@@ -172,8 +192,19 @@ ONEBIT_API onebit_status_t onebit_mem_alloc(onebit_comm_t comm, size_t bytes, vo
  * onebit_mem_alloc, or freed already). */
 ONEBIT_API onebit_status_t onebit_mem_free(void* memory) ONEBIT_NOEXCEPT;
 
+/* Ends every call that is in flight on the communicator or on a handle made from it, here and on all other ranks:
+ * within a second each returns TRANSPORT, with `reason` and the rank that gave it. For a program that finds out
+ * elsewhere that the others need not be waited for any more, a rank that is out of memory say. The communicator and its
+ * handles are broken afterwards. Local; never waits; from any thread, also while other threads are in calls.
+ *   reason  text that the other ranks are told, some 400 bytes of it; NULL: none
+ *
+ * Peers hear at once where this rank is in a call, where MPI was initialised with MPI_THREAD_MULTIPLE, or where this
+ * thread may call MPI; else with this rank's next call. Peers that are in no call hear in their next. Over NCCL alone,
+ * or where a peer can't be reached, peers find out by NCCL's own means or by ONEBIT_TIMEOUT. INVALID_HANDLE. */
+ONEBIT_API onebit_status_t onebit_comm_abort(onebit_comm_t comm, const char* reason) ONEBIT_NOEXCEPT;
+
 /* Releases the handle; NULL is accepted. What was created from it stays usable until it is destroyed itself.
- * Collective over MPI (MPI_Comm_free), to be called before MPI_Finalize, and over NCCL; local in one process.
+ * Collective over NCCL; else local, waits for nobody, and over MPI is to be called before MPI_Finalize.
  * INVALID_HANDLE. */
 ONEBIT_API onebit_status_t onebit_comm_destroy(onebit_comm_t comm) ONEBIT_NOEXCEPT;
 
@@ -230,8 +261,10 @@ typedef enum onebit_scale ONEBIT_ENUM_INT {
 
 /* The elements that share a scale. */
 typedef enum onebit_group ONEBIT_ENUM_INT {
-    ONEBIT_GROUP_BLOCK = 0, /* 4096 elements, the default: 0.8 % more bytes, far less error where magnitudes differ */
-    ONEBIT_GROUP_TENSOR = 1 /* the worker's whole buffer, and each server chunk: the papers' choice */
+    ONEBIT_GROUP_BLOCK = 0,  /* 4096 elements, the default: 0.8 % more bytes, far less error where magnitudes differ */
+    ONEBIT_GROUP_BUFFER = 1, /* the worker's whole buffer, and each server chunk: the papers' choice */
+    ONEBIT_GROUP_TENSOR = 2  /* optimizers only: each tensor, DeepSpeed's choice. Tensors are exchanged one by one, but
+                                those of fewer than 1024 elements together with others; bucket_size doesn't matter */
 } onebit_group_t;
 
 /* What each call makes sure of before it changes the error state or (but see onebit_allreduce_run) recvbuf. */
@@ -250,7 +283,7 @@ typedef enum onebit_check ONEBIT_ENUM_INT {
 typedef struct onebit_allreduce_config {
     size_t size;                /* sizeof(onebit_allreduce_config_t) */
     uint32_t version;           /* ONEBIT_ALLREDUCE_CONFIG_VERSION */
-    uint32_t threads;           /* of OpenMP, this rank's own; 0: ONEBIT_THREADS, else 1 */
+    uint32_t threads;           /* this rank's own; 0: ONEBIT_THREADS, else 1 */
     uint64_t count;             /* elements, at least the number of ranks; the same on every rank */
     onebit_datatype_t datatype; /* the same on every rank, as is all that follows */
     onebit_memory_t memory;     /* where sendbuf and recvbuf lie */
@@ -300,6 +333,8 @@ ONEBIT_API onebit_status_t onebit_allreduce_create(onebit_comm_t comm, const one
  * ranks' where info.transport says "shared ..."). Collective; blocks; transactional.
  *   sendbuf  [in] count elements, aligned to the element's size, in config.memory; the caller's
  *   recvbuf  [out] count elements, likewise; either == sendbuf (in place) or not overlapping it
+ * An exact average of finite values is finite, though their sum may overflow float32. There values of a magnitude below
+ * 2n 2^-126, of n ranks, may count as zero, where they don't go through shared memory.
  * A call that is refused leaves both as they were, but in two cases. Where finite values and the error together
  * overflow float32, the call fails with NONFINITE on every rank after the encoding, resets the error state and leaves
  * recvbuf unspecified. And with ONEBIT_CHECK_FULL a value that is not finite among 2^18 or more that go through shared
@@ -334,8 +369,7 @@ ONEBIT_API onebit_status_t onebit_allreduce_run(onebit_allreduce_t allreduce, co
  * then returns its status), else to 0. wait finishes it. With nothing started both return SUCCESS, test with *done = 1,
  * as MPI does. Otherwise their statuses are run's. Hosts make progress only inside test and wait. Handles in flight at
  * the same time don't disturb each other, but a wait advances its own handle alone: finish them in the same order on
- * every rank, or poll all with test. start and the finishing call are collective; a dense operation is begun by start
- * on all ranks or by run on all (else MISMATCH; where the sum tells, ONEBIT_CHECK_FULL, either way). */
+ * every rank, or poll all with test. start and the finishing call are collective; other ranks may call run instead. */
 ONEBIT_API onebit_status_t onebit_allreduce_start(onebit_allreduce_t allreduce, const void* sendbuf,
                                                   void* recvbuf) ONEBIT_NOEXCEPT;
 ONEBIT_API onebit_status_t onebit_allreduce_test(onebit_allreduce_t allreduce, int* done) ONEBIT_NOEXCEPT;
@@ -361,7 +395,7 @@ ONEBIT_API onebit_status_t onebit_allreduce_set_mask(onebit_allreduce_t allreduc
 typedef struct onebit_allreduce_info {
     size_t size;                  /* [in] sizeof(onebit_allreduce_info_t) */
     uint32_t version;             /* [in] ONEBIT_ALLREDUCE_INFO_VERSION */
-    uint32_t threads;             /* of OpenMP */
+    uint32_t threads;             /* that compute */
     uint64_t calls;               /* finished with success, or in a GPU's stream without a failure yet */
     uint64_t bytes_sent;          /* by this rank to others, in all, whatever for: data, agreement, saving */
     uint64_t last_bytes_sent;     /* by the last call that finished with success */
@@ -393,9 +427,8 @@ ONEBIT_API onebit_status_t onebit_allreduce_info_init(onebit_allreduce_info_t* i
 ONEBIT_API onebit_status_t onebit_allreduce_get_info(onebit_allreduce_t allreduce,
                                                      onebit_allreduce_info_t* info) ONEBIT_NOEXCEPT;
 
-/* Releases the handle and all it owns; NULL is accepted. Collective over MPI (MPI_Comm_free; where memory is shared, on
- * two levels or dense, a rank also waits for the others, ONEBIT_TIMEOUT at most for each handle: destroy them in the
- * same order everywhere), before MPI_Finalize; over NCCL likewise, waiting.
+/* Releases the handle and all it owns; NULL is accepted. Local, waits for nobody, and over MPI is to be called before
+ * MPI_Finalize; over NCCL it is collective and waits for the others.
  * How a run ended that returned earlier (ONEBIT_CHECK_NONE, a GPU's memory) is waited for, but not told.
  * INVALID_HANDLE; BUSY while a started operation is not finished, UNSUPPORTED while the end of a run is in a stream
  * that is captured (nothing is released then). */
@@ -421,7 +454,8 @@ ONEBIT_API onebit_status_t onebit_allreduce_get_error(onebit_allreduce_t allredu
 /* The saved state as bytes, for a checkpoint of the caller's own: self-describing, checked when it is loaded, of the
  * same meaning on every ISA (docs/WIRE_FORMAT.md, "Saved state"). state_size and pack are local; unpack is collective,
  * blocks and is transactional: if any rank's bytes don't fit, no rank's state changes. The mask is not in it: set the
- * same one first (another is BAD_STATE). States that were packed after different numbers of calls are MISMATCH.
+ * same one first (another is BAD_STATE). So is what is not finite, whatever its checksum. States that were packed after
+ * different numbers of calls are MISMATCH.
  *   buffer  host memory, any alignment; `bytes` of it, for pack at least what state_size said
  * INVALID_ARGUMENT, INVALID_HANDLE, BUSY, OUT_OF_MEMORY; unpack also BAD_STATE, MISMATCH, TRANSPORT, TIMEOUT. */
 ONEBIT_API onebit_status_t onebit_allreduce_state_size(onebit_allreduce_t allreduce, uint64_t* bytes) ONEBIT_NOEXCEPT;
@@ -431,9 +465,14 @@ ONEBIT_API onebit_status_t onebit_allreduce_unpack_state(onebit_allreduce_t allr
                                                          uint64_t bytes) ONEBIT_NOEXCEPT;
 
 /* The same to and from files, one per rank: PREFIX.RANK-of-SIZE.onebit. A save never harms an earlier one: all ranks
- * write NAME.new; once all are on disk each moves the earlier file to NAME.previous and the new one to NAME; if that
- * fails anywhere all move back; NAME.previous is then removed. Only a crash in that last moment leaves files of two
- * saves, which load refuses (MISMATCH), the earlier ones whole as NAME.previous. The next call after a load continues
+ * write new files (for the owner alone); once all are on disk each rank moves the earlier file to NAME.previous and the
+ * new one to NAME; if that fails anywhere all move back; once all have done it NAME.previous is removed.
+ * Whoever dies whenever, all ranks have the files of one whole save. Load takes the newest one that all ranks have, and
+ * says so where some are in NAME.previous: onebit_last_error tells of it after SUCCESS, and ONEBIT_LOG=1 on stderr.
+ * While a save is under way rank 0 has a lock on PREFIX.lock: another job's save or load is refused (IO) with who holds
+ * it, host, process and since when. A job that dies leaves no lock.
+ * Files of two saves are refused with the names of two (BAD_STATE). Nothing of a file's size is allocated before that
+ * is what the handle needs; what is no regular file is refused at once (IO). The next call after a load continues
  * exactly, bit for bit. Collective; block; transactional. As for unpack, and IO. */
 ONEBIT_API onebit_status_t onebit_allreduce_save(onebit_allreduce_t allreduce, const char* prefix) ONEBIT_NOEXCEPT;
 ONEBIT_API onebit_status_t onebit_allreduce_load(onebit_allreduce_t allreduce, const char* prefix) ONEBIT_NOEXCEPT;
@@ -447,9 +486,9 @@ typedef struct onebit_optimizer_opaque* onebit_optimizer_t;
 
 typedef enum onebit_optimizer_kind ONEBIT_ENUM_INT {
     ONEBIT_OPTIMIZER_ADAM = 0,         /* AdamW: gradients averaged exactly, every step */
-    ONEBIT_OPTIMIZER_ONEBIT_ADAM = 1,  /* the same until the freeze, compressed momentum then [1-bit Adam, alg. 1] */
+    ONEBIT_OPTIMIZER_ONEBIT_ADAM = 1,  /* the same until the freeze, compressed then [1-bit Adam, alg. 1] */
     ONEBIT_OPTIMIZER_LAMB = 2,         /* gradients averaged exactly, every step; one trust ratio per tensor [LAMB] */
-    ONEBIT_OPTIMIZER_ONEBIT_LAMB = 3,  /* the same until the freeze, compressed momentum then [1-bit LAMB, alg. 1] */
+    ONEBIT_OPTIMIZER_ONEBIT_LAMB = 3,  /* the same until the freeze, compressed then [1-bit LAMB, alg. 1] */
     ONEBIT_OPTIMIZER_ZERO_ONE_ADAM = 4 /* rarer and rarer exact rounds, compressed ones between them; after the freeze
                                           rarer and rarer rounds at all [0/1 Adam, alg. 1] */
 } onebit_optimizer_kind_t;
@@ -465,7 +504,8 @@ typedef struct onebit_tensor {
     const void* gradients;           /* read by each step; NULL: to be given by onebit_optimizer_set_gradients */
     onebit_datatype_t gradient_type; /* of gradients */
     onebit_datatype_t copy_type;     /* of copy */
-    void* copy;                      /* NULL, or where each step writes the parameters, rounded to copy_type */
+    void* copy;                      /* NULL, or where each step writes the parameters, rounded to copy_type; a finite
+                                        parameter's copy is finite */
     const char* name;                /* for messages; may be NULL; copied */
 } onebit_tensor_t;
 
@@ -498,10 +538,45 @@ typedef struct onebit_param_group {
 /* The same as a function. INVALID_ARGUMENT, as for onebit_comm_info_init. */
 ONEBIT_API onebit_status_t onebit_param_group_init(onebit_param_group_t* group, size_t size, double lr) ONEBIT_NOEXCEPT;
 
-/* freeze_step: never by itself (onebit_optimizer_freeze still works); by the paper's rule [1-bit Adam, section 7.1]:
- * after lr_warmup_steps, when |v_t|_1 / |v_(t - 1/(1-beta2))|_1 lies between 0.96 and 1/0.96. */
+/* Values of freeze_step that are no step:
+ *   NEVER  not by itself; onebit_optimizer_freeze still works
+ *   AUTO   once the variance of every compressed tensor has settled. All of these must hold:
+ *          - lr_warmup_steps, two windows and 1/(1-beta2) steps have passed; 3/(1-beta2) where bias_correction is 0.
+ *          - No learning rate has reached a new height for freeze_window steps.
+ *          - Each tensor's |v|_1, corrected for its bias, has stayed within [freeze_band, 1/freeze_band] of what it was
+ *            freeze_window steps before, for freeze_window steps. 1-bit LAMB asks the same of its squared norm.
+ *          A training whose variance keeps changing stays exact. The info struct says what is waited for. So does a
+ *          line on stderr with ONEBIT_LOG, 10, 20, 40, ... windows after lr_warmup_steps. 0/1 Adam's rounds are all
+ *          exact until then.
+ *   PAPER  by the rule of [1-bit Adam, section 7.1]: after lr_warmup_steps, when the sum over all compressed tensors
+ *          |v_t|_1 / |v_(t - 1/(1-beta2))|_1 lies between 0.96 and 1/0.96, v not corrected. Often too early
+ *          (docs/OPTIMIZERS.md, "Freeze")
+ * A freeze may end (config.thaw_ratio). The next one comes 1/(1-beta2) steps later: with AUTO and PAPER at the
+ * earliest, for the rule begins anew; otherwise by itself. */
 #define ONEBIT_FREEZE_NEVER UINT64_MAX
 #define ONEBIT_FREEZE_AUTO 0
+#define ONEBIT_FREEZE_PAPER (UINT64_MAX - 1)
+/* A value of follow_interval that is no interval. */
+#define ONEBIT_FOLLOW_NEVER UINT32_MAX
+
+/* What a warm-up that ends by itself waits for. */
+typedef enum onebit_freeze_wait ONEBIT_ENUM_INT {
+    ONEBIT_FREEZE_WAIT_NONE = 0,      /* nothing: frozen, or not to freeze by a rule */
+    ONEBIT_FREEZE_WAIT_STEPS = 1,     /* the first step that may be the last one */
+    ONEBIT_FREEZE_WAIT_LR = 2,        /* a window of steps without a new highest learning rate */
+    ONEBIT_FREEZE_WAIT_VARIANCE = 3,  /* a tensor's variance to settle */
+    ONEBIT_FREEZE_WAIT_PARAMETERS = 4 /* 1-bit LAMB: a tensor's norm to settle */
+} onebit_freeze_wait_t;
+
+/* What the kinds that freeze compress after the freeze, with D = sqrt(v) + eps as it is frozen. */
+typedef enum onebit_compressed ONEBIT_ENUM_INT {
+    ONEBIT_COMPRESSED_UPDATES = 0, /* what moves the parameters: a mean of g / D. Each g / D has a bound. An element
+                                      whose variance is far below its neighbours' moves about as far as they do
+                                      (docs/OPTIMIZERS.md, "Small variances") */
+    ONEBIT_COMPRESSED_MOMENTA = 1  /* momenta, divided by D afterwards, as in the papers. All of a block's elements are
+                                      sent  with one magnitude, so an element whose variance is far below its neighbours'
+                                      runs  away */
+} onebit_compressed_t;
 
 /* bucket_size: a good one on the networks that were tried (docs/ARCHITECTURE.md has the figures). */
 #define ONEBIT_BUCKET_SIZE_SUGGESTED 1048576
@@ -515,27 +590,40 @@ typedef struct onebit_optimizer_config {
     size_t num_groups;
     int bias_correction;      /* 1: m and v as Adam corrects them, v after the freeze as at the freeze; 0: neither, as
                                  DeepSpeed's 1-bit optimizers */
-    uint32_t threads;         /* of OpenMP, this rank's own; 0: ONEBIT_THREADS, else 1 */
+    uint32_t threads;         /* this rank's own; 0: ONEBIT_THREADS, else 1 */
     double max_grad_norm;     /* the averaged gradient is scaled down to this L2 norm over all tensors; 0: it is not */
-    uint64_t freeze_step;     /* last warm-up step T_w >= 1, or one of the two above; kinds that freeze */
-    uint64_t lr_warmup_steps; /* no automatic freeze before this step */
+    uint64_t freeze_step;     /* last warm-up step T_w >= 1, or one of the three above. Adam and LAMB, which don't
+                                 freeze: AUTO or NEVER */
+    uint64_t lr_warmup_steps; /* no freeze by a rule before this step */
     onebit_scale_t scale;     /* of compressed exchanges */
     onebit_group_t group;
     double min_trust, max_trust; /* LAMB: bounds of a tensor's trust ratio, 0 <= min <= max */
     double trust_beta;           /* 1-bit LAMB: of the trust ratio's running mean, in [0, 1) */
-    int momentum_scaling;        /* 1-bit LAMB: 1: momenta are brought to one magnitude before they share a
-                                    message; 0: as they are (to see what it is good for) */
-    onebit_memory_t memory;      /* where parameters, gradients and copies lie; the same on every rank. In a GPU's, over
-                                    NCCL, not with bucket_size: UNSUPPORTED */
-    uint64_t variance_updates;   /* 0/1 Adam: exact rounds before their interval doubles (kappa), >= 1 */
-    uint64_t local_step_scaler;  /* 0/1 Adam: steps after the freeze before the interval of rounds doubles, >= 1 */
-    uint64_t local_steps;        /* 0/1 Adam: the longest interval of rounds, >= 1 */
-    uint64_t bucket_size;        /* 0: all tensors are exchanged together, by step; else in buckets of about so many
-                                    elements, whole tensors, which onebit_optimizer_grad_ready can begin with: where
-                                    the network takes longer than the encoder, as a slow one does */
-    void* stream; /* ONEBIT_MEMORY_CUDA: the cudaStream_t, this rank's own, that the optimizer's work goes
-                     into, NULL: the default stream of the device that is current when the optimizer is
-                     created. It outlives the optimizer */
+    int momentum_scaling; /* 1-bit LAMB that compresses momenta: 1: these are brought to one magnitude before they share
+                             a message; 0: as they are (to see what it is good for) */
+    onebit_memory_t memory;     /* where parameters, gradients and copies lie; the same on every rank. In a GPU's, over
+                                   NCCL, not with bucket_size: UNSUPPORTED */
+    uint64_t variance_updates;  /* 0/1 Adam: exact rounds before their interval doubles (kappa), >= 1; with
+                                   ONEBIT_FREEZE_AUTO it doesn't double */
+    uint64_t local_step_scaler; /* 0/1 Adam: steps after the freeze before the interval of rounds doubles, >= 1 */
+    uint64_t local_steps;       /* 0/1 Adam: the longest interval of rounds, >= 1 */
+    uint64_t bucket_size;       /* 0: all tensors are exchanged together, by step; else in buckets of about so many
+                                   elements, whole tensors, which onebit_optimizer_grad_ready can begin with: where
+                                   the network takes longer than the encoder, as a slow one does */
+    void* stream;               /* ONEBIT_MEMORY_CUDA: the cudaStream_t, this rank's own, that the optimizer's work goes
+                                   into, NULL: the default stream of the device that is current when the optimizer is
+                                   created. It outlives the optimizer */
+    uint64_t freeze_window;     /* ONEBIT_FREEZE_AUTO: steps, at most 1000000, rounded up to a multiple of
+                                   floor(freeze_window / 16) where that is more than 1; 0: 256 */
+    double freeze_band;         /* ONEBIT_FREEZE_AUTO: how much a norm may change in a window, in (0, 1); 0: 0.9 */
+    onebit_compressed_t compressed; /* kinds that freeze: what they compress after the freeze */
+    uint32_t follow_interval; /* kinds that freeze: after the freeze each tensor's variance is measured every so many
+                                 steps, and more often once it has faded. Updates follow it (docs/OPTIMIZERS.md,
+                                 "After the freeze"). Momenta don't, and 1-bit LAMB's aren't measured. 0: 64;
+                                 ONEBIT_FOLLOW_NEVER: nothing is measured, and a freeze never ends. Adam and LAMB: 0 or
+                                 NEVER */
+    double thaw_ratio; /* > 1: a tensor whose D^2 would be more than so many times what was frozen ends the freeze
+                          of updates, and of momenta is told in the log; 0: 4 */
 } onebit_optimizer_config_t;
 
 #define ONEBIT_OPTIMIZER_CONFIG_VERSION 1
@@ -543,7 +631,7 @@ typedef struct onebit_optimizer_config {
     {                                                                                                              \
         sizeof(onebit_optimizer_config_t), ONEBIT_OPTIMIZER_CONFIG_VERSION, (kind_), (lr_), 0.9, 0.999, 1e-8, 0.0, \
             NULL, 0, 1, 0, 0.0, ONEBIT_FREEZE_AUTO, 0, ONEBIT_SCALE_L2, ONEBIT_GROUP_BLOCK, 0.01, 10.0, 0.9, 1,    \
-            ONEBIT_MEMORY_HOST, 16, 32768, 16, 0, NULL                                                             \
+            ONEBIT_MEMORY_HOST, 16, 32768, 16, 0, NULL, 0, 0.0, ONEBIT_COMPRESSED_UPDATES, 0, 0.0                  \
     }
 
 /* The same as a function. INVALID_ARGUMENT, as for onebit_comm_info_init. */
@@ -565,15 +653,17 @@ ONEBIT_API onebit_status_t onebit_optimizer_create(onebit_comm_t comm, const one
 /* One step with the gradients as they now are. Collective; blocks. A NaN or an infinity in any rank's gradients gives
  * NONFINITE on every rank and changes nothing (info.skipped counts it): a dynamic loss scale can go on from there. So
  * does a gradient whose square, once it is divided by the gradient scale, overflows float32: from 1.8e19 on.
+ * A step that returns SUCCESS leaves finite parameters, copies and state, if parameters and gradients were finite: a
+ * result that overflows becomes the largest finite number of its type (docs/OPTIMIZERS.md, "Overflow").
  * A step counts on all tensors or on none, whatever it exchanges them in. One that fails has changed no parameter,
- * copy, moment, schedule or count (but info.skipped), with three exceptions:
+ * copy, moment, schedule or count (but info.skipped, info.cancelled), with three exceptions:
  *   - Where finite values and the error together overflow float32 (NONFINITE on every rank) and bucket_size is 0, the
  *     errors begin at zero again, and so do 1-bit Adam's and 1-bit LAMB's momenta.
  *   - The first step after the freeze changes over to the compression stage before it exchanges. That stays; the next
  *     step would do the same.
- *   - What breaks the optimizer. TRANSPORT and TIMEOUT leave this rank's parameters and copies as they were, while
- * other ranks may have finished the step; INTERNAL and OUT_OF_MEMORY that are this rank's alone may leave them half
- *     written. Each later call says so.
+ *   - TRANSPORT, TIMEOUT, and INTERNAL and OUT_OF_MEMORY that are this rank's alone break the optimizer, as each later
+ *     call says. The first two leave this rank's parameters and copies as they were, while other ranks may have
+ *     finished the step; the others may leave them half written.
  * In a GPU's memory (which may be managed): gradients are read in order with config.stream's work, parameters and their
  * copies written in order with it; they may still be when the call returns: work that is put into the stream after the
  * call sees them. The call waits for what the stream was given before it, time that ONEBIT_TIMEOUT counts. The same
@@ -582,8 +672,21 @@ ONEBIT_API onebit_status_t onebit_optimizer_create(onebit_comm_t comm, const one
  * can't be captured into a graph, as no call on a handle can: UNSUPPORTED, as for onebit_allreduce_run; with buckets
  * the others wait for this rank's step.
  * INVALID_ARGUMENT (a tensor has no gradients), INVALID_HANDLE, NONFINITE, MISMATCH (learning rates, gradient scale or
- * stage differ), BUSY, UNSUPPORTED, TRANSPORT, TIMEOUT. */
+ * stage differ), CANCELLED (a rank has called onebit_optimizer_cancel_step), BUSY, UNSUPPORTED, TRANSPORT, TIMEOUT. */
 ONEBIT_API onebit_status_t onebit_optimizer_step(onebit_optimizer_t optimizer) ONEBIT_NOEXCEPT;
+
+/* In place of onebit_optimizer_step: gives the step up on all ranks, for example when this rank's backward pass ran out
+ * of memory. Each other rank calls step, or this too, and all get the same status: CANCELLED, or what a rank of a lower
+ * number has found wrong with the step. The message names the rank and its reason. Nothing has changed on any rank but
+ * info.cancelled, and all may go on with the next step: grad_ready and what was BUSY may be called again. No gradients
+ * are needed, and none read but those marked by grad_ready, which stay as they are until this call has returned.
+ * Exchanges that have begun are finished and forgotten. Whatever has been marked on whichever rank, and in every stage.
+ * Collective; blocks.
+ *   reason  a text of which about 200 bytes are passed on; NULL: none
+ * Never SUCCESS. CANCELLED, INVALID_HANDLE, INVALID_ARGUMENT, NONFINITE, MISMATCH, BUSY, UNSUPPORTED (config.stream is
+ * captured), TRANSPORT, TIMEOUT. */
+ONEBIT_API onebit_status_t onebit_optimizer_cancel_step(onebit_optimizer_t optimizer,
+                                                        const char* reason) ONEBIT_NOEXCEPT;
 
 /* The gradients of tensor number `tensor` are there and stay as they are until the next step has returned. As soon as
  * all tensors of a bucket are ready, and all buckets before it have begun (that of the last tensors comes first), its
@@ -597,10 +700,10 @@ ONEBIT_API onebit_status_t onebit_optimizer_step(onebit_optimizer_t optimizer) O
  * Encodes, sends, moves on all exchanges that have begun (nothing does between two calls); never waits for a peer. In a
  * GPU's memory the gradients are there in the order of config.stream's work, for which the call doesn't wait. From
  * the first call to the end of the step, calls that change settings, save, load, get_error and destroy are BUSY; so is
- * set_gradients of a tensor that is ready. Such an optimizer is lost, with MISMATCH on every rank, where ranks come to
- * a step in different stages (one of them frozen by hand): some may have begun what others never will.
- * INVALID_ARGUMENT (no such tensor, no gradients, ready already, bucket_size is 0), INVALID_HANDLE, BUSY, UNSUPPORTED
- * (config.stream is captured: nothing is marked), TRANSPORT. */
+ * set_gradients of a tensor that is ready. onebit_optimizer_cancel_step ends such a step without its gradients. Such an
+ * optimizer is lost, with MISMATCH on every rank, where ranks come to a step in different stages (one of them frozen by
+ * hand): some may have begun what others never will. INVALID_ARGUMENT (no such tensor, no gradients, ready already,
+ * bucket_size is 0), INVALID_HANDLE, BUSY, UNSUPPORTED (config.stream is captured: nothing is marked), TRANSPORT. */
 ONEBIT_API onebit_status_t onebit_optimizer_grad_ready(onebit_optimizer_t optimizer, size_t tensor) ONEBIT_NOEXCEPT;
 
 /* Where the next steps read the gradients of tensor number `tensor`, of the type it was registered with; NULL: it has
@@ -629,14 +732,16 @@ ONEBIT_API onebit_status_t onebit_optimizer_freeze(onebit_optimizer_t optimizer)
 ONEBIT_API onebit_status_t onebit_optimizer_reset_error(onebit_optimizer_t optimizer) ONEBIT_NOEXCEPT;
 
 /* Everything to and from files, one per rank: PREFIX.RANK-of-SIZE.onebit. Parameters, moments, errors, schedules and
- * settings that change (learning rates, gradient scale) are in them. A save never harms an earlier one, as for
- * onebit_allreduce_save. Training goes on after a load exactly as it would have, bit for bit, wherever it was. Where
+ * settings that change (learning rates, gradient scale) are in them. A save never harms an earlier one, and load takes
+ * the newest whole one, as for onebit_allreduce_save. A state that no training comes to is refused, whatever its
+ * checksums (BAD_STATE). Training goes on after a load exactly as it would have, bit for bit, wherever it was. Where
  * there are no files of this number of ranks but of one other, those are loaded: what is the same on every rank is
  * taken over, errors are spread so that what is still to be delivered, the mean of the worker errors plus the server
  * errors, stays the same to rounding; ranks that 0/1 Adam has let drift apart meet at their mean.
  * The optimizer must be of the same kind, over tensors of the same counts in the same groups, with the same
- * bucket_size (or one that cuts the same buckets; more than 1024 ranks cut small ones otherwise). Collective; block;
- * transactional. INVALID_ARGUMENT, INVALID_HANDLE, BUSY, OUT_OF_MEMORY, IO, BAD_STATE, MISMATCH, TRANSPORT, TIMEOUT. */
+ * config.compressed, once the saved one is frozen, and the same bucket_size (or one that cuts the same buckets; more
+ * than 1024 ranks cut small ones otherwise). Collective; block; transactional. INVALID_ARGUMENT, INVALID_HANDLE, BUSY,
+ * OUT_OF_MEMORY, IO, BAD_STATE, MISMATCH, TRANSPORT, TIMEOUT. */
 ONEBIT_API onebit_status_t onebit_optimizer_save(onebit_optimizer_t optimizer, const char* prefix) ONEBIT_NOEXCEPT;
 ONEBIT_API onebit_status_t onebit_optimizer_load(onebit_optimizer_t optimizer, const char* prefix) ONEBIT_NOEXCEPT;
 
@@ -654,7 +759,7 @@ typedef struct onebit_optimizer_info {
     uint64_t skipped;               /* that ended with NONFINITE */
     uint64_t freeze_step;           /* the last warm-up step; 0 while warming up */
     uint64_t count;                 /* elements in all tensors */
-    uint64_t masked;                /* elements whose variance was zero at the freeze: their momentum stays zero */
+    uint64_t masked;                /* elements that have had no gradient that counts: they take part in no exchange */
     uint64_t exact_rounds;          /* steps that averaged exactly (but for no_compress, which always does) */
     uint64_t compressed_rounds;     /* steps that exchanged one bit per element; all others exchanged nothing */
     uint64_t warmup_bytes_sent;     /* by this rank in the warm-up stage */
@@ -662,11 +767,26 @@ typedef struct onebit_optimizer_info {
     uint64_t state_bytes;           /* allocated in all: moments, error state, workspace */
     double grad_norm;               /* of the last step's averaged gradient; 0 where max_grad_norm is 0. Estimated in
                                        steps that don't average it exactly (docs/OPTIMIZERS.md) */
+    uint64_t cancelled;             /* steps that ended with CANCELLED since this handle was created: not saved */
+    onebit_freeze_wait_t freeze_wait; /* what a freeze by a rule waits for, as the rule last looked: AUTO 16 times in a
+                                         window, PAPER after each step */
+    uint32_t freeze_tensor;           /* WAIT_VARIANCE, _PARAMETERS: the number of the tensor that is furthest from
+                                         having settled; with ONEBIT_FREEZE_PAPER, which looks at the sum, 0 */
+    double freeze_ratio;   /* and that variance, or squared norm, over what it was a window ago; 0 where there
+                              was none */
+    uint64_t thaws;        /* freezes that have ended, for a variance had outgrown them; steps are exact from there
+                              to the next freeze */
+    double variance_ratio; /* what a tensor's variance, as last measured, makes of D^2, over D^2 as it was frozen: the
+                              largest of any tensor; after a thaw, until a load, what ended the freeze; else 0 */
+    uint64_t variance_tensor; /* and that tensor's number */
 } onebit_optimizer_info_t;
 
 #define ONEBIT_OPTIMIZER_INFO_VERSION 1
-#define ONEBIT_OPTIMIZER_INFO_INIT \
-    { sizeof(onebit_optimizer_info_t), ONEBIT_OPTIMIZER_INFO_VERSION, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0 }
+#define ONEBIT_OPTIMIZER_INFO_INIT                                                                               \
+    {                                                                                                            \
+        sizeof(onebit_optimizer_info_t), ONEBIT_OPTIMIZER_INFO_VERSION, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0, 0, \
+            ONEBIT_FREEZE_WAIT_NONE, 0, 0.0, 0, 0.0, 0                                                           \
+    }
 
 /* The same as a function. INVALID_ARGUMENT, as for onebit_comm_info_init. */
 ONEBIT_API onebit_status_t onebit_optimizer_info_init(onebit_optimizer_info_t* info, size_t size) ONEBIT_NOEXCEPT;
