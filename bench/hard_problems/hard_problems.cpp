@@ -29,6 +29,7 @@ struct Options {
     std::string freeze = "auto";
     std::uint32_t follow = 0;
     std::string compressed = "updates";
+    bool deepspeed = false; ///< by the formulas of its last version that had them, 0.19.6
     int ranks = 4;
 };
 
@@ -55,6 +56,13 @@ onebit_optimizer_config_t config_of(const Options& options) {
     if (options.compressed == "momenta") config.compressed = ONEBIT_COMPRESSED_MOMENTA;
     if (std::isdigit(static_cast<unsigned char>(options.freeze[0])) != 0)
         config.freeze_step = std::stoull(options.freeze);
+    if (options.deepspeed) {
+        config.compressed = ONEBIT_COMPRESSED_MOMENTA;
+        config.follow_interval = ONEBIT_FOLLOW_NEVER;
+        config.group = ONEBIT_GROUP_TENSOR;
+        config.bias_correction = 0;
+        config.local_step_scaler = 32678;
+    }
     return config;
 }
 
@@ -144,6 +152,10 @@ int main(int argc, char** argv) {
         ->check(CLI::IsMember({"auto", "paper", "never"}) | CLI::PositiveNumber);
     app.add_option("--compressed", options.compressed, "updates, or momenta as in the papers")
         ->check(CLI::IsMember({"updates", "momenta"}));
+    app.add_flag(
+        "--deepspeed", options.deepspeed,
+        "A kind that freezes as DeepSpeed 0.19.6 has it: momenta, a scale for each tensor, no bias correction, "
+        "nothing followed. It has no automatic freeze");
     CLI11_PARSE(app, argc, argv);
     try {
         return run(options);
