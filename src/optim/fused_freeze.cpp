@@ -124,7 +124,7 @@ Status FusedOptimizer::freeze_all() {
     return {};
 }
 
-Status FusedOptimizer::mask_zero_variance(Bucket& bucket) {
+Status FusedOptimizer::mask_zero_variance(Bucket& bucket, const Status& prepared) {
     AlignedBuffer<std::uint32_t> mask;
     bool any = false;
     const Status own = catch_exceptions([&] {
@@ -144,7 +144,7 @@ Status FusedOptimizer::mask_zero_variance(Bucket& bucket) {
         });
         return Status();
     });
-    return bucket.allreduce->set_mask(any ? mask.data() : nullptr, own);
+    return bucket.allreduce->set_mask(any ? mask.data() : nullptr, prepared.ok() ? own : prepared);
 }
 
 Status FusedOptimizer::freeze() {

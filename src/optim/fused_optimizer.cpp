@@ -213,16 +213,20 @@ Status FusedOptimizer::sum_over_ranks(Bucket& bucket) {
     return finish_exchanges();
 }
 
-void FusedOptimizer::freeze_variance(Bucket& bucket, bool stops_masked) {
+void FusedOptimizer::invert_variance(Bucket& bucket, std::uint64_t v_updates, bool stops_masked) {
     if (stops_masked && !bucket.allreduce->flat().mask().empty()) {
-        bucket.passes->edit(bucket.v, [](std::size_t, std::span<float> part) { // 1 / infinity
+        bucket.passes->edit(bucket.precondition, [](std::size_t, std::span<float> part) { // 1 / infinity
             std::ranges::replace_if(
                 part, [](float v) { return v <= 0; }, std::numeric_limits<float>::infinity());
         });
     }
-    set_updates(exact_rounds_);
-    bucket.precondition = std::move(bucket.v);
+    set_updates(v_updates);
     bucket.passes->invert_denominator();
+}
+
+void FusedOptimizer::freeze_variance(Bucket& bucket, bool stops_masked) {
+    bucket.precondition = std::move(bucket.v);
+    invert_variance(bucket, exact_rounds_, stops_masked);
     if (exchanges_updates()) bucket.passes->weigh_momenta();
 }
 

@@ -147,6 +147,7 @@ class FusedOptimizer : public Optimizer {
     float sum_factor() const;
     std::uint64_t steps() const { return steps_; }
     std::uint64_t exact_rounds() const { return exact_rounds_; }
+    bool has_compressed() const { return compressed_rounds_ > 0; }
     const onebit_optimizer_config_t& config() const { return settings_.config; }
     std::vector<Bucket>& buckets() { return buckets_; }
     bool exchanges_updates() const { return settings_.exchanges_updates(); }
@@ -160,10 +161,14 @@ class FusedOptimizer : public Optimizer {
     AlignedBuffer<float> take_sum(Bucket& bucket) const;
     /// One step of dense Adam from the bucket's exact sum.
     void update_with_adam(Bucket& bucket, std::uint64_t v_updates);
-    /// Masks the elements whose v is zero, and zeroes what is left of their momentum. Collective; blocks.
-    Status mask_zero_variance(Bucket& bucket);
+    /// Masks the elements whose v is zero, and zeroes what is left of their momentum. Collective; blocks. `prepared`:
+    /// what is already wrong on this rank, if anything.
+    Status mask_zero_variance(Bucket& bucket, const Status& prepared = {});
     /// Adds bucket.sum up over the ranks. Collective; blocks.
     Status sum_over_ranks(Bucket& bucket);
+    /// Turns a v in `precondition` that has been updated `v_updates` times into the preconditioner, 0 where it is if
+    /// that stops_masked.
+    void invert_variance(Bucket& bucket, std::uint64_t v_updates, bool stops_masked = true);
     /// Turns v into the preconditioner, 0 where v is if that stops_masked; brings m into units of the update where
     /// updates are exchanged.
     void freeze_variance(Bucket& bucket, bool stops_masked = true);

@@ -65,6 +65,16 @@ class HostPasses final : public Passes {
     Status describe_nonfinite(const Segment& segment, float limit) const;
     template <typename Form>
     void sketch_segments(std::span<const Segment> segments, const Form& form, float* sketch) const;
+    /// Gradients times `factor`, in the units that are exchanged.
+    void weigh_gradients(const Segment& segment, const float* gradients, float factor, float* out) const {
+        if (!settings_.exchange_updates) {
+            kernels_.multiply(gradients, factor, segment.count, out);
+            return;
+        }
+        std::fill_n(out, segment.count, 0.0F);
+        kernels_.weighted_momentum(gradients, factor, bucket_.precondition.data() + segment.offset, out, segment.count,
+                                   keeping_nothing(betas(segment)));
+    }
     /// m by this rank's own gradients.
     void move_momentum(const Segment& segment, float factor) const {
         onebit::move_momentum(segment, kernels_, settings_, bucket_.precondition, factor,
@@ -203,9 +213,7 @@ void HostPasses::sketch(std::span<float> sketches) {
 void HostPasses::sketch_weighted(const FactorOf& factor, std::span<float> sketches) {
     const std::span<const std::size_t> runs = bucket_.layout.runs();
     const auto form = [&](const Segment& segment, const float* gradients, float* weighted) {
-        std::fill_n(weighted, segment.count, 0.0F);
-        kernels_.weighted_momentum(gradients, factor(*segment.tensor), bucket_.precondition.data() + segment.offset,
-                                   weighted, segment.count, keeping_nothing(betas(segment)));
+        weigh_gradients(segment, gradients, factor(*segment.tensor), weighted);
         return weighted;
     };
     parallel_for(0, runs.size() - 1, threads_, [&](std::size_t i) {
@@ -320,7 +328,7 @@ std::unique_ptr<ValueSource> HostPasses::make_round_source(FactorOf factor) {
     const auto body = [this, factor = std::move(factor)](const Segment& segment, const float* gradients,
                                                          float* values) {
         if (bucket_.anchor.size() == 0) {
-            kernels_.multiply(gradients, factor(*segment.tensor), segment.count, values);
+            weigh_gradients(segment, gradients, factor(*segment.tensor), values);
             return;
         }
         // Whether this step counts is known after the exchange: nothing but the drift is written.
@@ -337,9 +345,10 @@ void HostPasses::take_average() {
         SegmentSink(bucket_.layout, [&](const Segment& segment, const float* average) {
             alignas(64) float u[kTileElements];
             float* const m = bucket_.m.data() + segment.offset;
-            kernels_.momentum(average, 1, m, segment.count, betas(segment));
-            kernels_.direction(m, bucket_.v.data() + segment.offset, segment.parameters(), segment.count,
-                               update(segment), u);
+            const float* const v = bucket_.v.data() + segment.offset;
+            if (settings_.exchange_updates) kernels_.unweigh(average, v, segment.count, update(segment), u);
+            kernels_.momentum(settings_.exchange_updates ? u : average, 1, m, segment.count, betas(segment));
+            kernels_.direction(m, v, segment.parameters(), segment.count, update(segment), u);
             kernels_.descend(u, update(segment).lr, segment.parameters(), segment.count);
             segment.write_copy(kernels_);
         }));

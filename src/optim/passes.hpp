@@ -116,10 +116,12 @@ class Passes {
 
     // ---- 0/1 Adam's ----
 
-    /// What its rounds are encoded from: factor(tensor) g; once there is an anchor, how far from it step_alone(factor)
-    /// would lead after those before; in units of momentum unless updates are exchanged. Reading it changes nothing.
+    /// What its rounds are encoded from: factor(tensor) g, weighted where updates are exchanged; once there is an
+    /// anchor, how far from it step_alone(factor) would lead after those before; in units of momentum unless updates
+    /// are exchanged. Reading it changes nothing.
     virtual std::unique_ptr<ValueSource> make_round_source(FactorOf factor) = 0;
-    /// m by the last message, the gradients' average, and Adam's update by it with v as it is.
+    /// m by the last message, the gradients' average or what weighted ones come to, and Adam's update by it with v as
+    /// it is.
     virtual void take_average() = 0;
     /// m by this rank's own gradients times factor(tensor), and the frozen update by it, without weight decay.
     virtual void step_alone(const FactorOf& factor) = 0;

@@ -42,7 +42,7 @@ void ZeroOneAdam::finish_step(Round round) {
     mask_is_old_ = round == Round::kExact; // a compressed one has seen to it
     if (!mask_is_old_ || (t() + 1) % schedule_.exact_interval == 0) return;
     for (Bucket& bucket : buckets()) {
-        if (bucket.compresses && !mask_zero_variance(bucket).ok()) return; // on every rank: before_exchange, then
+        if (bucket.compresses && !look_at_variance(bucket).ok()) return; // on every rank: before_exchange, then
     }
     mask_is_old_ = false;
 }
@@ -63,6 +63,7 @@ void ZeroOneAdam::move_on_schedule(Round round) {
 
 void ZeroOneAdam::loaded() {
     mask_is_old_ = true;
+    weighs_ = exchanges_updates() ? 1 : 0;
     if (frozen() || !stays_exact()) return;
     schedule_.exact_interval = 1; // the saved one may have had another rule
     schedule_.rounds_of_interval = 0;
@@ -73,6 +74,7 @@ void ZeroOneAdam::visit_numbers(NumberVisitor& visitor) {
                                   &schedule_.local_interval, &schedule_.steps_of_interval}) {
         visitor.visit(*number);
     }
+    visitor.visit(weighs_);
     visitor.visit(lr_sum_);
     visitor.visit(decay_);
 }
@@ -92,6 +94,12 @@ Status ZeroOneAdam::check_numbers() const {
         check_state(s.local_interval >= 1 && s.local_interval <= most, "local interval", s.local_interval));
     ONEBIT_RETURN_IF_ERROR(
         check_state(s.steps_of_interval <= local_steps, "steps of the interval", s.steps_of_interval));
+    ONEBIT_RETURN_IF_ERROR(check_state(weighs_ <= 1, "unit of errors", weighs_));
+    if (has_compressed() && (weighs_ == 1) != exchanges_updates()) {
+        return Status::error(ONEBIT_ERROR_BAD_STATE,
+                             "the saved training compresses %s, this one %s (config.compressed)",
+                             weighs_ == 1 ? "updates" : "momenta", weighs_ == 1 ? "momenta" : "updates");
+    }
     for (const std::vector<double>* sums : {&lr_sum_, &decay_}) {
         for (const double sum : *sums) {
             const bool possible = frozen() ? sum >= 0 && std::isfinite(sum) : sum == 0;
@@ -114,8 +122,23 @@ std::unique_ptr<ValueSource> ZeroOneAdam::make_source(Bucket& bucket) {
 }
 
 Status ZeroOneAdam::before_exchange(Bucket& bucket) {
-    if (!frozen()) return mask_is_old_ ? mask_zero_variance(bucket) : Status();
+    if (!frozen()) return mask_is_old_ ? look_at_variance(bucket) : Status();
     set_updates(exact_rounds()); // for the step that each rank makes alone
+    return {};
+}
+
+/// For compressed rounds before the freeze, until v changes: where it is zero, and its preconditioner.
+Status ZeroOneAdam::look_at_variance(Bucket& bucket) {
+    if (!exchanges_updates()) return mask_zero_variance(bucket);
+    const Status room = catch_exceptions([&] {
+        if (bucket.precondition.size() == 0) {
+            bucket.precondition = AlignedBuffer<float>(bucket.layout.count(), memory());
+        }
+        return Status();
+    });
+    ONEBIT_RETURN_IF_ERROR(mask_zero_variance(bucket, room));
+    memory().copy(bucket.precondition.data(), bucket.v.data(), bucket.v.bytes());
+    invert_variance(bucket, schedule_.exact_rounds);
     return {};
 }
 

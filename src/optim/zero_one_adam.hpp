@@ -52,6 +52,7 @@ class ZeroOneAdam final : public FusedOptimizer {
     Status check_numbers() const override;
     void loaded() override;
 
+    Status look_at_variance(Bucket& bucket);
     /// Until the freeze: whose rule wants a variance that fills up.
     bool stays_exact() const { return config().freeze_step == ONEBIT_FREEZE_AUTO; }
     Round local_round() const { return t() % schedule_.local_interval == 0 ? Round::kCompressed : Round::kLocal; }
@@ -59,10 +60,11 @@ class ZeroOneAdam final : public FusedOptimizer {
     void rejoin(Bucket& bucket);
 
     ZeroOneSchedule schedule_;
-    bool mask_is_old_ = true;    ///< v has changed since the exchange was told where it is zero
-    std::vector<double> lr_sum_; ///< L, by group
-    std::vector<double> decay_;  ///< to be applied in the next round, by group
-    std::vector<float> met_;     ///< parameters of a bucket where the ranks meet before a thaw
+    bool mask_is_old_ = true;                            ///< v has changed since the exchange was told where it is zero
+    std::uint64_t weighs_ = exchanges_updates() ? 1 : 0; ///< what errors are in units of: 1: updates, 0: gradients
+    std::vector<double> lr_sum_;                         ///< L, by group
+    std::vector<double> decay_;                          ///< to be applied in the next round, by group
+    std::vector<float> met_;                             ///< parameters of a bucket where the ranks meet before a thaw
 };
 
 } // namespace onebit

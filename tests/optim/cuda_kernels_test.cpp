@@ -468,17 +468,21 @@ TEST_CASE("a GPU's step by a message gives the bits of the CPU's decoding and st
                    return cuda::compressed_update({d.pieces(), messages, d.fused(kPrecondition), by, by}, nullptr);
                }});
     }
-    check({"take_average",
-           [](const OptimKernels& k, HostModel& h, const Segment& s, std::vector<float> average) {
-               const cuda::GroupSettings& settings = h.settings(s);
-               std::vector<float> u(s.count);
-               k.momentum(average.data(), 1, h.fused(1, s), s.count, settings.betas);
-               k.direction(h.fused(1, s), h.fused(kVariance, s), s.parameters(), s.count, settings.update, u.data());
-               k.descend(u.data(), settings.update.lr, s.parameters(), s.count);
-           },
-           [](const DeviceModel& d, const cuda::Messages& messages) {
-               return cuda::take_average({d.pieces(), messages, d.fused(1), d.fused(kVariance)}, nullptr);
-           }});
+    for (const bool weighted : {false, true}) {
+        check({"take_average",
+               [=](const OptimKernels& k, HostModel& h, const Segment& s, std::vector<float> average) {
+                   const auto& [betas, update] = h.settings(s);
+                   const float* const v = h.fused(kVariance, s);
+                   std::vector<float> u(s.count);
+                   if (weighted) k.unweigh(average.data(), v, s.count, update, average.data());
+                   k.momentum(average.data(), 1, h.fused(1, s), s.count, betas);
+                   k.direction(h.fused(1, s), v, s.parameters(), s.count, update, u.data());
+                   k.descend(u.data(), update.lr, s.parameters(), s.count);
+               },
+               [=](const DeviceModel& d, const cuda::Messages& messages) {
+                   return cuda::take_average({d.pieces(), messages, d.fused(1), d.fused(kVariance), weighted}, nullptr);
+               }});
+    }
 }
 
 TEST_CASE("a GPU's ranks meet where the CPU's do, to the bit", "[cuda]") {

@@ -99,6 +99,9 @@ RUN(momentum) {
 RUN(weighted_momentum) {
     k.weighted_momentum(a.f(0), 0.3F, a.f(2), a.f(1), a.count, kBetas);
 }
+RUN(unweigh) {
+    k.unweigh(a.f(0), a.f(2), a.count, kUpdate, a.f(1));
+}
 RUN(gather_masked) {
     for (std::size_t i = 0; i < a.count; i += 3) a.f(2)[i] = 0;
     k.gather_masked(a.f(0), 0.3F, a.f(2), a.f(1), a.count);

@@ -330,6 +330,7 @@ class ZeroOneAdam : public FreezingOptimizer {
     std::uint64_t frozen_updates() const override { return schedule.exact; }
 
   private:
+    PerRank weighted_of(PerRank gradients) const;
     void local_step(const PerRank& gradients);
     void round();
 };

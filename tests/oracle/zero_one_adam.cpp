@@ -46,13 +46,23 @@ const Vector& ZeroOneAdam::parameters_of(std::size_t rank) const {
     return frozen() ? local_x[rank] : x;
 }
 
+// In the units that are exchanged.
+PerRank ZeroOneAdam::weighted_of(PerRank gradients) const {
+    for (Vector& each : gradients)
+        for (const Slice& slice : slices(true))
+            for (std::uint64_t i = slice.range.begin; i < slice.range.end(); ++i) each[i] = weighted(slice, i, each[i]);
+    return gradients;
+}
+
 void ZeroOneAdam::warm_up(const PerRank& gradients, const Vector& average) {
     const bool exact = schedule.next() == Schedule::Round::exact;
     schedule.advance();
     exact_rounds = schedule.exact;
     if (!exact) mask_where_v_is_zero();
-    const Vector g = exact ? average : exchange(gradients);
+    Vector g = exact ? average : exchange(weighted_of(gradients));
     for (const Slice& slice : slices(true)) {
+        for (std::uint64_t i = slice.range.begin; !exact && model.exchange_updates && i < slice.range.end(); ++i)
+            g[i] *= denominator(slice, v[i], schedule.exact);
         const double beta1 = settings(slice).beta1;
         if (exact) update_moments(slice, g);
         for (std::uint64_t i = slice.range.begin; !exact && i < slice.range.end(); ++i)

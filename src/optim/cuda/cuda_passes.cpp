@@ -292,7 +292,7 @@ Status CudaPasses::encode_gradients(const cuda::Rows<cuda::BlendEncoding>& slice
         .factors = factors_there_.data(),
         .first = blocks_to_look_ > 0 ? nonfinite_.place() : nullptr,
         .limit = limit_,
-        .precondition = source_ == Source::kMomenta ? weights() : nullptr,
+        .precondition = weights(),
     };
     std::size_t blocks = 0;
     for (std::size_t row = 0; row < slices.count(); ++row) {
@@ -403,7 +403,8 @@ void CudaPasses::prepare_round() {
 }
 
 void CudaPasses::take_average() {
-    note(cuda::take_average({pieces(), last_messages(), bucket_.m.data(), bucket_.v.data()}, stream_));
+    note(cuda::take_average({pieces(), last_messages(), bucket_.m.data(), bucket_.v.data(), settings_.exchange_updates},
+                            stream_));
 }
 
 void CudaPasses::step_alone(const FactorOf& factor) {

@@ -75,6 +75,11 @@ ONEBIT_HOST_DEVICE inline float weighted_gradient(float g, float precondition, c
     return rounded::clamp(rounded::multiply(g, precondition), betas.most_weighted);
 }
 
+/// The gradient that it stands for, where v is not frozen yet.
+ONEBIT_HOST_DEVICE inline float unweighted_gradient(float weighted, float v, const AdamUpdate& update) {
+    return saturated_product(weighted, denominator(v, update));
+}
+
 /// The sum of a masked element's gradients, which has no preconditioner, and one more; others' sums stay.
 ONEBIT_HOST_DEVICE inline float gathered_if_masked(float g, float precondition, float sum) {
     return precondition == 0 ? rounded::clamp(rounded::add(sum, g), kMostGathered) : sum;

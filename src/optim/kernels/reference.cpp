@@ -44,6 +44,10 @@ void weighted_momentum(const float* gradients, float factor, const float* precon
     }
 }
 
+void unweigh(const float* values, const float* v, std::size_t count, const AdamUpdate& update, float* out) {
+    for (std::size_t i = 0; i < count; ++i) out[i] = unweighted_gradient(values[i], v[i], update);
+}
+
 void gather_masked(const float* gradients, float factor, const float* precondition, float* sums, std::size_t count) {
     for (std::size_t i = 0; i < count; ++i) {
         sums[i] = gathered_if_masked(rounded::multiply(gradients[i], factor), precondition[i], sums[i]);

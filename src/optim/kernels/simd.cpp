@@ -179,6 +179,14 @@ void weighted_momentum(const float* gradients, float factor, const float* precon
                                                 betas);
 }
 
+void unweigh(const float* values, const float* v, std::size_t count, const AdamUpdate& update, float* out) {
+    const Update u(update);
+    const std::size_t done = for_each_vector(count, [&](std::size_t i) HWY_ATTR {
+        store(saturated(hn::Mul(load(values + i), u.denominator(load(v + i)))), out + i);
+    });
+    reference_optim_kernels().unweigh(values + done, v + done, count - done, update, out + done);
+}
+
 void gather_masked(const float* gradients, float factor, const float* precondition, float* sums, std::size_t count) {
     const Vector f = set(factor);
     const Vector most = set(kMostGathered);

@@ -85,7 +85,9 @@ ONEBIT_DEVICE void run(const Thread& thread, const TakeAverageArguments& argumen
         return AverageElement{load_message(messages, piece, i), m[i], v[i], piece.parameters[i]};
     };
     for_each_element(thread, piece, load, [&](unsigned i, const AverageElement& old) {
-        const float new_m = first_moment(decoded(old.words, piece, i, magnitude), old.m, settings.betas);
+        const float average = decoded(old.words, piece, i, magnitude);
+        const float g = arguments.weighted ? unweighted_gradient(average, old.v, settings.update) : average;
+        const float new_m = first_moment(g, old.m, settings.betas);
         const float u = adam_direction(new_m, old.v, old.parameter, settings.update);
         m[i] = new_m;
         write_parameter(piece, i, stepped(old.parameter, settings.update.lr, u));

@@ -109,8 +109,9 @@ struct CompressedUpdateArguments {
 struct TakeAverageArguments {
     Pieces pieces;
     Messages messages;
-    float* m;       ///< fused
-    const float* v; ///< fused
+    float* m;              ///< fused
+    const float* v;        ///< fused
+    bool weighted = false; ///< the message is in units of the update: unweigh comes first
 };
 
 /// momentum by the pieces' own gradients and frozen_update as if weight_decay were 0, or in units of the update
