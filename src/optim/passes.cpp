@@ -157,6 +157,7 @@ void HostPasses::weigh_momenta() {
 }
 
 void HostPasses::gather_masked(const FactorOf& factor) {
+    const Codec& codec = bucket_.allreduce->codec();
     const std::span<const std::uint32_t> mask = bucket_.allreduce->flat().mask();
     bucket_.layout.for_each_segment(threads_, [&](const Segment& segment) {
         const std::size_t first = segment.offset / kWordElements;
@@ -164,8 +165,10 @@ void HostPasses::gather_masked(const FactorOf& factor) {
         const auto words = mask.subspan(first, last - first + 1);
         if (std::ranges::all_of(words, [](std::uint32_t word) { return word == ~0U; })) return;
         alignas(64) float widened[kBlockElements];
-        kernels_.gather_masked(segment.read_gradients(kernels_, widened), factor(*segment.tensor),
-                               bucket_.precondition.data() + segment.offset,
+        const float* const gradients = segment.read_gradients(kernels_, widened);
+        const bool all_zero = codec.first_beyond(0, gradients, segment.count) == segment.count;
+        if (all_zero) return; // as most are that have been masked
+        kernels_.gather_masked(gradients, factor(*segment.tensor), bucket_.precondition.data() + segment.offset,
                                bucket_.masked_gradients.data() + segment.offset, segment.count);
     });
 }
