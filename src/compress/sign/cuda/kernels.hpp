@@ -36,7 +36,7 @@ class Rows {
     static constexpr std::size_t kMost = 16;
 
     Rows() = default;
-    Rows(const Arguments& row) : count_(1), rows_{row} {}
+    Rows(const Arguments& row) : count_(1), rows_{row} {} // NOLINT(google-explicit-constructor): one row will do
 
     /// Unless they are full.
     void add(const Arguments& row) { rows_[count_++] = row; }
