@@ -140,8 +140,8 @@ def draw_rivals(options, found):
                 spread = [at + shift + 0.02 * (i - len(values) / 2) for i in range(len(values))]
                 inside = [(x, v) for x, v in zip(spread, values) if v <= top]
                 outside = [x for x, v in zip(spread, values) if v > top]
-                axes.plot(*zip(*inside), marker, color=color, markersize=4, alpha=0.8,
-                          label=label if at == 0 else None) if inside else None
+                axes.plot([x for x, _ in inside], [v for _, v in inside], marker, color=color, markersize=4, alpha=0.8,
+                          label=label if at == 0 else None)
                 axes.plot(outside, [top] * len(outside), "^", color=color, markersize=6, clip_on=False)
         axes.axhline(1, color="#888888", linewidth=0.8)
         axes.set_yscale("log")

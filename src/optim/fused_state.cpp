@@ -317,12 +317,11 @@ Status FusedOptimizer::make_room_for(LoadedOptimizer& loaded, Room* room) {
     for (std::uint32_t b = 0; b < buckets_.size(); ++b) {
         if (!buckets_[b].compresses) continue;
         const auto found = loaded.arrays.find({ArrayName::kMask, b});
-        const float* const words = found == loaded.arrays.end() ? nullptr : found->second.data();
-        ONEBIT_RETURN_IF_ERROR(
-            buckets_[b].allreduce->make_mask(reinterpret_cast<const std::uint32_t*>(words), &room->masks[b]));
+        const auto* const words =
+            found == loaded.arrays.end() ? nullptr : reinterpret_cast<const std::uint32_t*>(found->second.data());
+        ONEBIT_RETURN_IF_ERROR(buckets_[b].allreduce->make_mask(words, &room->masks[b]));
         if (words == nullptr) continue;
-        room->masked_gradients[b] =
-            take_masked(reinterpret_cast<const std::uint32_t*>(words), &loaded.arrays.at({ArrayName::kWorkerError, b}));
+        room->masked_gradients[b] = take_masked(words, &loaded.arrays.at({ArrayName::kWorkerError, b}));
         place(room->masked_gradients[b]);
     }
     return {};

@@ -4,6 +4,7 @@
 // What becomes of a frozen variance: it is followed, and where it outgrows the freeze, the freeze ends.
 #include <cmath>
 
+#include "optim/following.hpp"
 #include "support/beside_oracle.hpp"
 #include "support/directory.hpp"
 
@@ -11,7 +12,6 @@ using namespace onebit_test;
 
 namespace {
 
-constexpr std::uint64_t freeze_step = 20;
 constexpr std::uint64_t grows_at = 110;
 
 // Gradients that fade after the freeze, and from step 110 on are a multiple of what they were before it.
@@ -23,18 +23,6 @@ Gradient changing_gradient(std::size_t count, std::uint64_t seed) {
         for (float& g : gradient) g *= scale;
         return gradient;
     };
-}
-
-// A variance that remembers ten steps, measured every fourth.
-onebit_optimizer_config_t following_config(onebit_optimizer_kind_t kind) {
-    onebit_optimizer_config_t config = optimizer_config(kind);
-    config.beta2 = 0.9;
-    config.freeze_step = freeze_step;
-    config.follow_interval = 4;
-    config.variance_updates = 1000; // 0/1 Adam: exact until the freeze
-    config.local_step_scaler = 20;
-    config.local_steps = 4;
-    return config;
 }
 
 std::vector<onebit_optimizer_kind_t> kinds() {

@@ -4,6 +4,7 @@
 // Elements that get their first gradient after the freeze.
 #include <cmath>
 
+#include "optim/following.hpp"
 #include "support/beside_oracle.hpp"
 #include "support/directory.hpp"
 
@@ -17,7 +18,6 @@ constexpr std::size_t kFirstRare = 120; // these in each seventh,
 constexpr std::size_t kNever = 130;     // and these have none
 constexpr std::size_t kEnd = 140;
 constexpr std::uint64_t kBegins = 54;
-constexpr std::uint64_t kFreezeStep = 20;
 
 Gradient late_gradient(std::uint64_t seed) {
     const Gradient gaussian = gaussian_gradient(kCount, seed);
@@ -31,16 +31,11 @@ Gradient late_gradient(std::uint64_t seed) {
     };
 }
 
-// A variance that remembers ten steps, measured about every eighth: newcomers are admitted as often.
-onebit_optimizer_config_t following_config(onebit_optimizer_kind_t kind) {
-    onebit_optimizer_config_t config = optimizer_config(kind);
-    config.beta2 = 0.9;
-    config.freeze_step = kFreezeStep;
+// Measured about every eighth step: newcomers are admitted as often.
+onebit_optimizer_config_t late_config(onebit_optimizer_kind_t kind) {
+    onebit_optimizer_config_t config = following_config(kind);
     config.follow_interval = 8;
     config.thaw_ratio = 1e6;
-    config.variance_updates = 1000; // 0/1 Adam: exact until the freeze
-    config.local_step_scaler = 20;
-    config.local_steps = 4;
     return config;
 }
 
@@ -52,7 +47,7 @@ TEST_CASE("elements whose first gradient comes after the freeze take part, as in
         for (const onebit_optimizer_kind_t kind : freezing_kinds()) {
             for (const double clip : {0.0, 30.0}) {
                 log.context(name_of(kind) + (clip > 0 ? ", clipped" : ""));
-                Setup setup{following_config(kind), {kCount}};
+                Setup setup{late_config(kind), {kCount}};
                 setup.config.weight_decay = 0.1;
                 setup.config.max_grad_norm = clip;
                 BesideOracle both(comm, setup, log);
@@ -73,7 +68,7 @@ TEST_CASE("late elements in buckets, with gradients of 16 bits and tensors that 
     run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
         for (const onebit_optimizer_kind_t kind : freezing_kinds()) {
             log.context(name_of(kind));
-            Setup setup{following_config(kind), {5000, 77, 3000}};
+            Setup setup{late_config(kind), {5000, 77, 3000}};
             setup.config.bucket_size = 4096;
             setup.gradient_type = ONEBIT_BFLOAT16;
             setup.groups = {ONEBIT_PARAM_GROUP_INIT(0.01), ONEBIT_PARAM_GROUP_INIT(0.01)};
@@ -87,7 +82,7 @@ TEST_CASE("late elements in buckets, with gradients of 16 bits and tensors that 
                 std::vector<float> gradient = gaussian(log.rank(), t);
                 if (t < kBegins) std::fill(gradient.begin() + 4000, gradient.begin() + 6000, 0.0F); // of all three
                 training.step(gradient);
-                const std::uint64_t masked = t < kFreezeStep || t >= kBegins + 13 ? 0 : 1923;
+                const std::uint64_t masked = t < freeze_step || t >= kBegins + 13 ? 0 : 1923;
                 if (t < kBegins || t >= kBegins + 13) ONEBIT_EXPECT(log, training.info().masked == masked);
             }
             const std::vector<float> now = training.parameters();
@@ -105,7 +100,7 @@ TEST_CASE("elements that are masked where nothing is followed, or of momenta, st
     run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
         for (const onebit_optimizer_kind_t kind : freezing_kinds()) {
             for (const bool momenta : {false, true}) {
-                onebit_optimizer_config_t config = following_config(kind);
+                onebit_optimizer_config_t config = late_config(kind);
                 if (momenta) config.compressed = ONEBIT_COMPRESSED_MOMENTA;
                 if (!momenta) config.follow_interval = ONEBIT_FOLLOW_NEVER;
                 log.context(name_of(kind) + (momenta ? " of momenta" : ""));
@@ -170,17 +165,17 @@ TEST_CASE("what masked elements have gathered is saved", "[optimizer][mask][save
             log.context(name_of(kind));
             constexpr std::uint64_t saved_at = kBegins + 1;
             const std::string prefix = directory.prefix(std::to_string(kind));
-            Training first(comm, following_config(kind), {kCount}, log);
+            Training first(comm, late_config(kind), {kCount}, log);
             first.steps(late_gradient(3), 1, saved_at);
             ONEBIT_EXPECT(log, first.info().masked == kEnd - kFirstLate);
             ONEBIT_EXPECT_OK(log, onebit_optimizer_save(first.get(), prefix.c_str()));
-            Training second(comm, following_config(kind), {kCount}, log);
+            Training second(comm, late_config(kind), {kCount}, log);
             ONEBIT_EXPECT_OK(log, onebit_optimizer_load(second.get(), prefix.c_str()));
             for (Training* each : {&first, &second}) each->steps(late_gradient(3), saved_at + 1, 100);
             ONEBIT_EXPECT(log, first.info().masked == kEnd - kNever && second.info().masked == kEnd - kNever);
             ONEBIT_EXPECT(log, same_bits(first.parameters(), second.parameters()));
 
-            onebit_optimizer_config_t config = following_config(kind);
+            onebit_optimizer_config_t config = late_config(kind);
             config.follow_interval = ONEBIT_FOLLOW_NEVER;
             Training third(comm, config, {kCount}, log); // takes it, and drops what it has no use for
             ONEBIT_EXPECT_OK(log, onebit_optimizer_load(third.get(), prefix.c_str()));
