@@ -130,7 +130,7 @@ def draw_rivals(options, found):
     matplotlib.use("Agg")
     from matplotlib import pyplot # pylint: disable=import-outside-toplevel
     pyplot.rcParams.update({"font.size": 9.5, "svg.hashsalt": "onebit"}) # the same file for the same results
-    figure, panels = pyplot.subplots(1, len(RATES), figsize=(10.5, 3.8), sharey=True, layout="constrained")
+    figure, panels = pyplot.subplots(1, len(RATES), figsize=(10.5, 4.2), sharey=True)
     top = 30
     sides = (("onebit's defaults", "#1f6fb4", "o", -0.17), ("DeepSpeed's formulas, frozen after a fifth of the steps",
                                                            "#d1603d", "s", 0.17))
@@ -154,7 +154,8 @@ def draw_rivals(options, found):
         axes.spines[["top", "right"]].set_visible(False)
     panels[0].set_ylabel("final loss over the dense optimizer's")
     handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, frameon=False, loc="outside lower center", ncols=2)
+    figure.legend(handles, labels, frameon=False, loc="lower center", ncols=2)
+    figure.subplots_adjust(left=0.07, right=0.98, top=0.84, bottom=0.18, wspace=0.08)
     figure.suptitle(f"Each dot is a run: {len(FACTORS)} learning rates, {len(options.seeds)} seeds; triangles are beyond "
                     f"{top} or failed", fontsize=10.5)
     options.images.mkdir(parents=True, exist_ok=True)
