@@ -113,7 +113,7 @@ TEST_CASE("one outlier ends no freeze", "[optimizer][freeze]") {
             training.step(gradient);
         }
         const onebit_optimizer_info_t info = training.info();
-        ONEBIT_EXPECT(log, info.thaws == 0 && info.freeze_step == freeze_step);
+        ONEBIT_EXPECT(log, info.thaws == 0 && info.freeze_step == kFreezeStep);
     });
 }
 
@@ -188,7 +188,7 @@ TEST_CASE("momenta are not followed: their growth is told, and nothing else chan
             plain.steps(gradient, 1, 200);
             ONEBIT_EXPECT(log, same_bits(measured.parameters(), plain.parameters()));
             const onebit_optimizer_info_t info = measured.info();
-            ONEBIT_EXPECT(log, info.thaws == 0 && info.freeze_step == freeze_step && info.variance_ratio > 4);
+            ONEBIT_EXPECT(log, info.thaws == 0 && info.freeze_step == kFreezeStep && info.variance_ratio > 4);
             ONEBIT_EXPECT(log, plain.info().variance_ratio == 0);
             ONEBIT_EXPECT(log, log.size() == 1 || info.compressed_bytes_sent > plain.info().compressed_bytes_sent);
         }
@@ -211,7 +211,7 @@ TEST_CASE("a thaw in buckets, with tensors that are never compressed", "[optimiz
             const onebit_optimizer_info_t info = training.info();
             ONEBIT_EXPECT(log, info.thaws >= 1 && info.frozen == 1 && info.freeze_step > grows_at);
             ONEBIT_EXPECT(log, info.variance_tensor != 1);
-            ONEBIT_EXPECT(log, info.exact_rounds > freeze_step);
+            ONEBIT_EXPECT(log, info.exact_rounds > kFreezeStep);
             for (const float x : training.parameters()) ONEBIT_EXPECT(log, std::isfinite(x));
             ONEBIT_EXPECT(log, training.parameters_same_on_all() || kind == ONEBIT_OPTIMIZER_ZERO_ONE_ADAM);
         }

@@ -8,13 +8,13 @@
 
 namespace onebit_test {
 
-constexpr std::uint64_t freeze_step = 20;
+constexpr std::uint64_t kFreezeStep = 20;
 
 // A variance that remembers ten steps, frozen after step 20 and measured every fourth step.
 inline onebit_optimizer_config_t following_config(onebit_optimizer_kind_t kind) {
     onebit_optimizer_config_t config = optimizer_config(kind);
     config.beta2 = 0.9;
-    config.freeze_step = freeze_step;
+    config.freeze_step = kFreezeStep;
     config.follow_interval = 4;
     config.variance_updates = 1000; // 0/1 Adam: exact until the freeze
     config.local_step_scaler = 20;

@@ -82,7 +82,7 @@ TEST_CASE("late elements in buckets, with gradients of 16 bits and tensors that 
                 std::vector<float> gradient = gaussian(log.rank(), t);
                 if (t < kBegins) std::fill(gradient.begin() + 4000, gradient.begin() + 6000, 0.0F); // of all three
                 training.step(gradient);
-                const std::uint64_t masked = t < freeze_step || t >= kBegins + 13 ? 0 : 1923;
+                const std::uint64_t masked = t < kFreezeStep || t >= kBegins + 13 ? 0 : 1923;
                 if (t < kBegins || t >= kBegins + 13) ONEBIT_EXPECT(log, training.info().masked == masked);
             }
             const std::vector<float> now = training.parameters();
