@@ -197,6 +197,8 @@ module onebit
         integer(c_int64_t) :: thaws
         real(c_double) :: variance_ratio
         integer(c_int64_t) :: variance_tensor
+        real(c_double) :: step_ratio
+        integer(c_int64_t) :: step_tensor
     end type
 
     ! ---- Status ----

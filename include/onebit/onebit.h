@@ -574,8 +574,8 @@ typedef enum onebit_compressed ONEBIT_ENUM_INT {
                                       whose variance is far below its neighbours' moves about as far as they do
                                       (docs/OPTIMIZERS.md, "Small variances") */
     ONEBIT_COMPRESSED_MOMENTA = 1  /* momenta, divided by D afterwards, as in the papers. All of a block's elements are
-                                      sent  with one magnitude, so an element whose variance is far below its neighbours'
-                                      runs  away */
+                                      sent with one magnitude, so an element whose variance is far below its neighbours'
+                                      runs away */
 } onebit_compressed_t;
 
 /* bucket_size: a good one on the networks that were tried (docs/ARCHITECTURE.md has the figures). */
@@ -617,13 +617,13 @@ typedef struct onebit_optimizer_config {
                                    floor(freeze_window / 16) where that is more than 1; 0: 256 */
     double freeze_band;         /* ONEBIT_FREEZE_AUTO: how much a norm may change in a window, in (0, 1); 0: 0.9 */
     onebit_compressed_t compressed; /* kinds that freeze: what they compress after the freeze */
-    uint32_t follow_interval; /* kinds that freeze: after the freeze each tensor's variance is measured every so many
-                                 steps, and more often once it has faded. Updates follow it (docs/OPTIMIZERS.md,
-                                 "After the freeze"). Momenta don't, and 1-bit LAMB's aren't measured. 0: 64;
-                                 ONEBIT_FOLLOW_NEVER: nothing is measured, and a freeze never ends. Adam and LAMB: 0 or
-                                 NEVER */
-    double thaw_ratio; /* > 1: a tensor whose D^2 would be more than so many times what was frozen ends the freeze
-                          of updates, and of momenta is told in the log; 0: 4 */
+    uint32_t follow_interval; /* kinds that freeze: steps from one measurement of each tensor's variance to the next,
+                                 after the freeze; 0: 64. Once a variance has faded they come more often. Updates follow
+                                 it (docs/OPTIMIZERS.md, "After the freeze"). Momenta don't, and 1-bit LAMB's aren't
+                                 measured. ONEBIT_FOLLOW_NEVER: nothing is measured, and a freeze never ends. Adam and
+                                 LAMB: 0 or NEVER */
+    double thaw_ratio; /* > 1: how many times as large as at the freeze a tensor's D^2 may become; 0: 4. Beyond that a
+                          freeze of updates ends. Momenta stay frozen, and the log tells of it */
 } onebit_optimizer_config_t;
 
 #define ONEBIT_OPTIMIZER_CONFIG_VERSION 1
@@ -779,13 +779,17 @@ typedef struct onebit_optimizer_info {
     double variance_ratio; /* what a tensor's variance, as last measured, makes of D^2, over D^2 as it was frozen: the
                               largest of any tensor; after a thaw, until a load, what ended the freeze; else 0 */
     uint64_t variance_tensor; /* and that tensor's number */
+    double step_ratio;        /* momenta compressed, after the freeze: how many times as far as suits its variance a
+                                 compressed step takes an element, for it shares a scale: the largest of any
+                                 (docs/OPTIMIZERS.md, "Small variances"); else 0 */
+    uint64_t step_tensor;     /* and that element's tensor's number */
 } onebit_optimizer_info_t;
 
 #define ONEBIT_OPTIMIZER_INFO_VERSION 1
 #define ONEBIT_OPTIMIZER_INFO_INIT                                                                               \
     {                                                                                                            \
         sizeof(onebit_optimizer_info_t), ONEBIT_OPTIMIZER_INFO_VERSION, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0, 0, \
-            ONEBIT_FREEZE_WAIT_NONE, 0, 0.0, 0, 0.0, 0                                                           \
+            ONEBIT_FREEZE_WAIT_NONE, 0, 0.0, 0, 0.0, 0, 0.0, 0                                                   \
     }
 
 /* The same as a function. INVALID_ARGUMENT, as for onebit_comm_info_init. */

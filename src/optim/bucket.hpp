@@ -49,13 +49,13 @@ struct Bucket {
     }
 };
 
-/// Shows the host a fused array in order: body(i, values), values being some of the layout's tensor i.
-template <typename Body>
-void read_by_tensor(const Bucket& bucket, const AlignedBuffer<float>& fused, const Body& body) {
+/// Shows the host a fused array in order: body(i, values), values being some of piece(i), which follow one another.
+template <typename Piece, typename Body>
+void read_by(const Bucket& bucket, const AlignedBuffer<float>& fused, const Piece& piece, const Body& body) {
     std::size_t i = 0;
     const auto split = [&](std::size_t first, std::span<const float> part) {
         while (!part.empty()) {
-            const Segment here = bucket.layout.whole_tensor(i).within(first, part.size());
+            const Segment here = piece(i).within(first, part.size());
             body(i, part.first(here.count));
             first += here.count;
             part = part.subspan(here.count);
@@ -63,6 +63,20 @@ void read_by_tensor(const Bucket& bucket, const AlignedBuffer<float>& fused, con
         }
     };
     bucket.passes->read(fused, std::ref(split)); // a step allocates nothing
+}
+
+/// By the layout's tensors.
+template <typename Body>
+void read_by_tensor(const Bucket& bucket, const AlignedBuffer<float>& fused, const Body& body) {
+    read_by(
+        bucket, fused, [&](std::size_t i) { return bucket.layout.whole_tensor(i); }, body);
+}
+
+/// By its segments.
+template <typename Body>
+void read_by_segment(const Bucket& bucket, const AlignedBuffer<float>& fused, const Body& body) {
+    read_by(
+        bucket, fused, [&](std::size_t i) { return bucket.layout.segments()[i]; }, body);
 }
 
 /// Cuts tensors into the buckets that they are exchanged in, from the last tensor to the first, the order in which a

@@ -110,6 +110,7 @@ Status FusedOptimizer::change_over() {
     freeze_step_ = steps_;
     freeze_requested_ = false;
     bytes_sent_at_freeze_ = bytes_sent();
+    if (log_) log_freeze();
     return {};
 }
 
@@ -117,11 +118,29 @@ Status FusedOptimizer::freeze_all() {
     for (Bucket& bucket : buckets_) {
         if (bucket.compresses) ONEBIT_RETURN_IF_ERROR(freeze_bucket(bucket));
     }
+    look_at_shared_scales();
     if (follower_ == nullptr) return {};
     follower_->restart(steps_);
     follower_->look_at(buckets_);
     told_of_growth_ = false;
     return {};
+}
+
+void FusedOptimizer::look_at_shared_scales() {
+    if (shared_scales_ == nullptr) return;
+    shared_scales_->look_at(buckets_, [this](const Tensor& tensor) { return message_scale(tensor); });
+}
+
+/// What the coming steps will do wrong.
+void FusedOptimizer::log_freeze() const {
+    constexpr double kTolerated = 10;
+    if (shared_scales_ == nullptr || shared_scales_->step_ratio() < kTolerated) return;
+    std::fprintf(
+        stderr,
+        "onebit: frozen after step %llu: compressed momenta take an element of %s %.3g times as far per step as "
+        "suits its variance, which is far below its neighbours'; compress updates\n",
+        static_cast<unsigned long long>(freeze_step_), tensors_[shared_scales_->tensor()].name.c_str(),
+        shared_scales_->step_ratio());
 }
 
 Status FusedOptimizer::mask_zero_variance(Bucket& bucket, const Status& prepared) {

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -30,11 +31,12 @@ bool has(std::span<const std::uint32_t> mask, std::size_t element) {
 void put(const Bucket& bucket, AlignedBuffer<float>& fused, std::span<const Newcomer> newcomers,
          float Newcomer::*value) {
     auto next = newcomers.begin();
-    bucket.passes->edit(fused, [&](std::size_t first, std::span<float> part) {
+    const auto put_some = [&](std::size_t first, std::span<float> part) {
         for (; next != newcomers.end() && next->element < first + part.size(); ++next) {
             part[next->element - first] = *next.*value;
         }
-    });
+    };
+    bucket.passes->edit(fused, std::ref(put_some)); // too late to need memory
 }
 
 } // namespace

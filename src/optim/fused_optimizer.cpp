@@ -128,6 +128,7 @@ Status FusedOptimizer::make_room() {
         add_freeze_quantities(bucket, &quantities_);
     }
     freeze_rule_ = make_freeze_rule(config(), greatest_beta2_, rates_.size(), quantities_.size());
+    if (!exchanges_updates()) shared_scales_ = std::make_unique<SharedScales>(buckets_, config().group, memory());
     return {};
 }
 
@@ -325,6 +326,7 @@ void FusedOptimizer::fill_info(onebit_optimizer_info_t* info) const {
     info->warmup_bytes_sent = bytes_sent() - info->compressed_bytes_sent;
     info->state_bytes = own_bytes() + (norm_ == nullptr ? 0 : norm_->bytes());
     if (follower_ != nullptr) info->state_bytes += follower_->bytes();
+    if (shared_scales_ != nullptr) info->state_bytes += shared_scales_->bytes();
     for (const Bucket& bucket : buckets_) {
         onebit_allreduce_info_t exchange = ONEBIT_ALLREDUCE_INFO_INIT;
         bucket.allreduce->fill_info(&exchange);
@@ -336,6 +338,10 @@ void FusedOptimizer::fill_info(onebit_optimizer_info_t* info) const {
     if (follower_ != nullptr && (frozen() || follower_->growth(tensor) > config().thaw_ratio)) {
         info->variance_ratio = follower_->growth(tensor);
         info->variance_tensor = tensor;
+    }
+    if (shared_scales_ != nullptr && frozen()) {
+        info->step_ratio = shared_scales_->step_ratio();
+        info->step_tensor = shared_scales_->tensor();
     }
     if (freeze_rule_ == nullptr || info->frozen != 0) return;
     const FreezeWait& wait = freeze_rule_->wait();

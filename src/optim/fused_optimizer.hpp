@@ -15,6 +15,7 @@
 #include "optim/passes.hpp"
 #include "optim/saved_state.hpp"
 #include "optim/settings.hpp"
+#include "optim/shared_scales.hpp"
 #include "optim/tensors.hpp"
 #include "optim/variance_follower.hpp"
 
@@ -102,6 +103,8 @@ class FusedOptimizer : public Optimizer {
     /// Once, before the first step after the freeze, behind prepare_freeze(). v is masked where it is zero, and still
     /// there.
     virtual Status freeze_bucket(Bucket& bucket) = 0;
+    /// What a compressed momentum is multiplied by for its message, after the freeze.
+    virtual float message_scale(const Tensor&) const { return 1; }
     /// Before a bucket thaws, whose sum is there again: brings parameters and momenta of all ranks together where they
     /// may differ. Collective; blocks.
     virtual Status meet(Bucket&) { return {}; }
@@ -245,6 +248,8 @@ class FusedOptimizer : public Optimizer {
     void look_at_norms();
     void add_variances(const Bucket& bucket);
     void log_rule(bool ends) const;
+    void look_at_shared_scales();
+    void log_freeze() const;
     void log_growth(const char* consequence) const;
     void request_freeze();
     std::uint64_t bytes_sent() const;
@@ -280,13 +285,14 @@ class FusedOptimizer : public Optimizer {
     std::vector<Bucket> buckets_;
     const OptimKernels* kernels_ = nullptr;
     unsigned threads_ = 1;
-    std::unique_ptr<GradientNorm> norm_;         ///< where gradients are clipped
-    std::unique_ptr<FreezeRule> freeze_rule_;    ///< where the warm-up ends by itself
-    std::unique_ptr<VarianceFollower> follower_; ///< where frozen variances are followed
-    std::vector<FreezeQuantity> quantities_;     ///< that it sees
-    double greatest_beta2_ = 0;                  ///< of what compresses
-    std::vector<double> rates_;                  ///< by group, likewise
-    bool log_ = false;                           ///< this rank writes what is worth knowing to stderr
+    std::unique_ptr<GradientNorm> norm_;          ///< where gradients are clipped
+    std::unique_ptr<FreezeRule> freeze_rule_;     ///< where the warm-up ends by itself
+    std::unique_ptr<VarianceFollower> follower_;  ///< where frozen variances are followed
+    std::unique_ptr<SharedScales> shared_scales_; ///< where momenta are compressed
+    std::vector<FreezeQuantity> quantities_;      ///< that it sees
+    double greatest_beta2_ = 0;                   ///< of what compresses
+    std::vector<double> rates_;                   ///< by group, likewise
+    bool log_ = false;                            ///< this rank writes what is worth knowing to stderr
 
     // Of the coming step.
     double factor_ = 1;                  ///< of the gradients

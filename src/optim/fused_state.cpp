@@ -363,6 +363,7 @@ Status FusedOptimizer::restore(LoadedOptimizer& save, Room room) {
     }
     told_of_growth_ = false;
     loaded();
+    if (frozen()) look_at_shared_scales();
     return {};
 }
 

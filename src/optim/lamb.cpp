@@ -169,7 +169,7 @@ void Lamb::begin_momenta(Bucket& bucket) {
         }
     }
     if (!bucket.passes->keeps_sum()) bucket.v_fresh = take_sum(bucket);
-    bucket.passes->begin_messages([this](const Tensor& tensor) { return scale_of(tensor); });
+    bucket.passes->begin_messages([this](const Tensor& tensor) { return message_scale(tensor); });
 }
 
 // ------------------------------------------------------------------------------------------------ compression ----

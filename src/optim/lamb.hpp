@@ -37,6 +37,9 @@ class Lamb final : public FusedOptimizer {
     void update_compressed(Bucket& bucket) override;
     Status freeze_bucket(Bucket& bucket) override;
     void thawed() override;
+    float message_scale(const Tensor& tensor) const override {
+        return static_cast<float>(layers_[tensor.number].momentum_scale);
+    }
     void begin_momenta(Bucket& bucket);
     Status prepare_freeze(Bucket& bucket) override;
     void drop_preparations(Bucket& bucket) override { bucket.v_fresh = {}; }
@@ -47,8 +50,7 @@ class Lamb final : public FusedOptimizer {
 
     double trust_ratio(Layer& layer, std::span<const Segment> segments, bool remember);
     void correct(Layer& layer, bool decays, std::span<const Segment> segments) const;
-    /// k, and 1 / k: what a message's values are multiplied by to be m.
-    float scale_of(const Tensor& tensor) const { return static_cast<float>(layers_[tensor.number].momentum_scale); }
+    /// 1 / k: what a message's values are multiplied by to be m.
     Passes::FactorOf unscale_of() const {
         return [this](const Tensor& tensor) { return static_cast<float>(1 / layers_[tensor.number].momentum_scale); };
     }

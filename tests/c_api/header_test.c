@@ -133,6 +133,7 @@ static void check_optimizer_macros(void) {
     check(info.size == sizeof info && info.version == 1 && info.steps == 0 && info.grad_norm == 0.0, "optimizer info");
     check(info.freeze_wait == ONEBIT_FREEZE_WAIT_NONE && info.freeze_ratio == 0.0, "optimizer info: the freeze");
     check(info.thaws == 0 && info.variance_ratio == 0.0 && info.variance_tensor == 0, "optimizer info: after it");
+    check(info.step_ratio == 0.0 && info.step_tensor == 0, "optimizer info: shared scales");
     check(tensor.size == sizeof tensor && tensor.version == 1 && tensor.count == 3 && tensor.group == 0,
           "tensor: head");
     check(tensor.parameters == parameters && tensor.gradients == gradients && tensor.name == NULL, "tensor: pointers");

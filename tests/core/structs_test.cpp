@@ -176,7 +176,7 @@ TEST_CASE("public structs have no padding, and the sizes that releases gave them
                   &Info::count, &Info::masked, &Info::exact_rounds, &Info::compressed_rounds, &Info::warmup_bytes_sent,
                   &Info::compressed_bytes_sent, &Info::state_bytes, &Info::grad_norm, &Info::cancelled,
                   &Info::freeze_wait, &Info::freeze_tensor, &Info::freeze_ratio, &Info::thaws, &Info::variance_ratio,
-                  &Info::variance_tensor));
+                  &Info::variance_tensor, &Info::step_ratio, &Info::step_tensor));
 
     // A release's numbers stay for ever.
     CHECK(Releases<onebit_comm_info_t>::kSizes[0] == 336);

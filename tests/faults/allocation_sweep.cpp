@@ -51,8 +51,8 @@ class Pass {
         const bool refused = happened && status == ONEBIT_ERROR_OUT_OF_MEMORY;
         const bool good = refused || status == sweep_.expected;
         const bool same = log_.same_on_all(&status, sizeof status);
-        if (!good || !same) describe(round, n, status, message);
         const bool unchanged = !refused || subject_->state() == before;
+        if (!good || !same || !unchanged) describe(round, n, status, message);
         ONEBIT_EXPECT(log_, unchanged);
         const unsigned char fine = good && same && unchanged ? 1 : 0;
         bool all_fine = true;

@@ -34,11 +34,12 @@ std::vector<onebit_optimizer_kind_t> kinds() {
 TEST_CASE("followed variances equal the oracle, through a thaw and a second freeze", "[optimizer][freeze]") {
     const int n = GENERATE(from_range(rank_counts()));
     const onebit_optimizer_kind_t kind = GENERATE(from_range(kinds()));
-    const double eps = GENERATE(1e-8, 0.05);
-    run_ranks(n, [=](onebit_comm_t comm, RankLog& log) {
-        log.context(name_of(kind) + ", eps " + std::to_string(eps));
+    const auto [eps, corrected] = GENERATE(table<double, int>({{1e-8, 1}, {0.05, 1}, {1e-8, 0}}));
+    run_ranks(n, [=, eps = eps, corrected = corrected](onebit_comm_t comm, RankLog& log) {
+        log.context(name_of(kind) + ", eps " + std::to_string(eps) + (corrected == 0 ? ", bias not corrected" : ""));
         Setup setup{following_config(kind), {301}};
         setup.config.eps = eps;
+        setup.config.bias_correction = corrected;
         setup.config.weight_decay = 0.1;
         BesideOracle both(comm, setup, log);
         const Gradient gradient = changing_gradient(301, 3);
@@ -170,6 +171,36 @@ TEST_CASE("steps keep Adam's length as gradients fade", "[optimizer][freeze]") {
                     std::to_string(stopped));
         ONEBIT_EXPECT(log, followed > 0.8 * adam && followed < 1.25 * adam);
         ONEBIT_EXPECT(log, stopped < 0.2 * adam);
+    });
+}
+
+TEST_CASE("a freeze by a rule that has thawed comes again by the rule", "[optimizer][freeze]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        for (const onebit_optimizer_kind_t kind : kinds()) {
+            for (const std::uint64_t rule : {std::uint64_t{ONEBIT_FREEZE_AUTO}, ONEBIT_FREEZE_PAPER}) {
+                log.context(name_of(kind) + (rule == ONEBIT_FREEZE_AUTO ? ", AUTO" : ", PAPER"));
+                onebit_optimizer_config_t config = following_config(kind);
+                config.lr = 1e-4; // 1-bit LAMB waits for norms of parameters, too
+                config.freeze_step = rule;
+                config.freeze_window = 16;
+                Training training(comm, config, {3000}, log);
+                const Gradient gradient = changing_gradient(3000, 3);
+                std::uint64_t thawed_at = 0;
+                bool was_frozen = false;
+                for (std::uint64_t t = 1; t <= 400; ++t) {
+                    training.steps(gradient, t, t);
+                    const onebit_optimizer_info_t info = training.info();
+                    if (t == grows_at - 1) was_frozen = info.frozen != 0;
+                    if (thawed_at == 0 && info.thaws > 0) thawed_at = t;
+                }
+                const onebit_optimizer_info_t info = training.info();
+                log.context("thawed at " + std::to_string(thawed_at) + ", frozen at " +
+                            std::to_string(info.freeze_step));
+                ONEBIT_EXPECT(log, was_frozen && thawed_at >= grows_at);
+                ONEBIT_EXPECT(log, info.frozen == 1 && info.freeze_step >= thawed_at + 10);
+            }
+        }
     });
 }
 

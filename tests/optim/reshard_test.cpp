@@ -225,6 +225,42 @@ TEST_CASE("a state that has moved is saved and loaded as any other", "[optimizer
     for (int r = 0; r < 4; ++r) CHECK(fs::exists(directory.file(r, 4)));
 }
 
+// Elements 40 to 49 have gradients from step 8 on; they would be admitted at step 12.
+TEST_CASE("masked elements that wait to be admitted are, by another number of ranks", "[optimizer][save][mask]") {
+    const onebit_optimizer_kind_t kind = GENERATE(from_range(freezing_kinds()));
+    const auto [from, to] = GENERATE(table<int, int>({{4, 2}, {3, 1}, {1, 3}}));
+    INFO(name_of(kind) << ", from " << from << " to " << to << " ranks");
+    Setup setup = moved_setup(kind);
+    setup.groups[0].beta2 = 0.9;
+    setup.config.follow_interval = 6;
+    setup.config.thaw_ratio = 1e6;
+    setup.config.bucket_size = 1500;
+    const Gradient gradient = [inner = gaussian_gradient(total(setup.sizes), 1)](int rank, std::uint64_t t) {
+        std::vector<float> values = inner(rank, t);
+        if (t < 8) std::fill(values.begin() + 40, values.begin() + 50, 0.0f);
+        return values;
+    };
+    const Directory directory;
+    run_ranks(from, [&](onebit_comm_t comm, RankLog& log) {
+        Training training(comm, setup, log);
+        training.steps(gradient, 1, 9);
+        ONEBIT_EXPECT(log, training.info().masked == 10);
+        ONEBIT_EXPECT_OK(log, onebit_optimizer_save(training.get(), directory.prefix().c_str()));
+    });
+    run_ranks(to, [&](onebit_comm_t comm, RankLog& log) {
+        Training training(comm, setup, log);
+        ONEBIT_EXPECT_OK(log, onebit_optimizer_load(training.get(), directory.prefix().c_str()));
+        const std::vector<float> start = training.parameters();
+        const auto idle = [](int, std::uint64_t) { return std::vector<float>(5141, 0.0f); }; // what was saved counts
+        training.steps(idle, 10, 16);
+        const std::vector<float> now = training.parameters();
+        ONEBIT_EXPECT(log, training.info().masked == 0);
+        std::size_t moved = 0;
+        for (std::size_t i = 40; i < 50; ++i) moved += now[i] != start[i] && std::isfinite(now[i]) ? 1 : 0;
+        ONEBIT_EXPECT(log, moved == 10);
+    });
+}
+
 TEST_CASE("another number's files that are missing or damaged are refused by all", "[optimizer][save][reshard]") {
     const onebit_optimizer_kind_t kind = GENERATE(from_range(all_kinds()));
     const Directory directory;
