@@ -65,12 +65,8 @@ class HostPasses final : public Passes {
     Status describe_nonfinite(const Segment& segment, float limit) const;
     template <typename Form>
     void sketch_segments(std::span<const Segment> segments, const Form& form, float* sketch) const;
-    /// Gradients times `factor`, in the units that are exchanged.
+    /// Gradients times `factor`, in units of the update.
     void weigh_gradients(const Segment& segment, const float* gradients, float factor, float* out) const {
-        if (!settings_.exchange_updates) {
-            kernels_.multiply(gradients, factor, segment.count, out);
-            return;
-        }
         std::fill_n(out, segment.count, 0.0F);
         kernels_.weighted_momentum(gradients, factor, bucket_.precondition.data() + segment.offset, out, segment.count,
                                    keeping_nothing(betas(segment)));
@@ -331,7 +327,11 @@ std::unique_ptr<ValueSource> HostPasses::make_round_source(FactorOf factor) {
     const auto body = [this, factor = std::move(factor)](const Segment& segment, const float* gradients,
                                                          float* values) {
         if (bucket_.anchor.size() == 0) {
-            weigh_gradients(segment, gradients, factor(*segment.tensor), values);
+            if (settings_.exchange_updates) {
+                weigh_gradients(segment, gradients, factor(*segment.tensor), values);
+            } else {
+                kernels_.multiply(gradients, factor(*segment.tensor), segment.count, values);
+            }
             return;
         }
         // Whether this step counts is known after the exchange: nothing but the drift is written.

@@ -21,10 +21,9 @@ bool sums_alike(const RankLog& log) {
     return log.size() <= 2;
 }
 
-onebit_optimizer_config_t freezing_config(onebit_group_t group = ONEBIT_GROUP_BLOCK) {
+onebit_optimizer_config_t freezing_config() {
     onebit_optimizer_config_t config = optimizer_config(ONEBIT_OPTIMIZER_ONEBIT_ADAM);
     config.freeze_step = 4;
-    config.group = group;
     config.weight_decay = 0.1;
     config.follow_interval = 2;
     return config;
@@ -69,9 +68,11 @@ TEST_CASE("1-bit optimizers on a GPU give the host's bits, before and after the 
     run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
         if (!sums_alike(log)) return;
         for (const onebit_optimizer_kind_t kind : {ONEBIT_OPTIMIZER_ONEBIT_ADAM, ONEBIT_OPTIMIZER_ONEBIT_LAMB}) {
-            for (const onebit_group_t group : {ONEBIT_GROUP_BLOCK, ONEBIT_GROUP_BUFFER}) {
-                for (Model model : all_models(freezing_config(group))) {
+            for (const auto& [group, compressed] : what_is_exchanged()) {
+                for (Model model : all_models(freezing_config())) {
                     model.config.kind = kind;
+                    model.config.group = group;
+                    model.config.compressed = compressed;
                     train_beside(comm, log, model, 8);
                 }
             }
@@ -211,8 +212,11 @@ TEST_CASE("a save goes from the host to a GPU and back, and training goes on to 
     const int n = GENERATE(from_range(rank_counts()));
     run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
         std::vector<Model> models = compressed_models(freezing_config());
-        models.push_back(models[2]);
-        models.back().config.kind = ONEBIT_OPTIMIZER_ONEBIT_LAMB;
+        for (const onebit_compressed_t compressed : ways_to_compress(ONEBIT_OPTIMIZER_ONEBIT_LAMB)) {
+            models.push_back(models[2]);
+            models.back().config.kind = ONEBIT_OPTIMIZER_ONEBIT_LAMB;
+            models.back().config.compressed = compressed;
+        }
         for (const Model& model : models) {
             const Gradient gradient = with_zeros(model.count(), 3);
             for (const std::uint64_t at : {2, 4, 6}) { // 4: frozen, but not yet begun

@@ -31,6 +31,8 @@ std::vector<Model> bucket_models(onebit_optimizer_kind_t kind) {
     models.push_back(models[0]);
     models.back().config.max_grad_norm = 40;
     models.back().config.group = ONEBIT_GROUP_BUFFER;
+    models.push_back(models[0]);
+    models.back().config.compressed = ways_to_compress(kind).back();
     models[1].tensors.push_back({1200, 2}); // a bucket that is always averaged exactly
     return models;
 }

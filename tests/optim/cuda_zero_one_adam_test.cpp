@@ -15,9 +15,8 @@ namespace {
 
 using namespace onebit_test;
 
-onebit_optimizer_config_t zero_one_config(onebit_group_t group = ONEBIT_GROUP_BLOCK) {
+onebit_optimizer_config_t zero_one_config() {
     onebit_optimizer_config_t config = quick_config(ONEBIT_OPTIMIZER_ZERO_ONE_ADAM);
-    config.group = group;
     config.weight_decay = 0.1;
     return config;
 }
@@ -51,8 +50,12 @@ void train_beside(onebit_comm_t comm, RankLog& log, const Model& model) {
 TEST_CASE("0/1 Adam on a GPU gives the host's bits, before and after the freeze", "[cuda][optimizers]") {
     const int n = GENERATE(from_range(rank_counts()));
     run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
-        for (const onebit_group_t group : {ONEBIT_GROUP_BLOCK, ONEBIT_GROUP_BUFFER}) {
-            for (const Model& model : all_models(zero_one_config(group))) train_beside(comm, log, model);
+        for (const auto& [group, compressed] : what_is_exchanged()) {
+            for (Model model : all_models(zero_one_config())) {
+                model.config.group = group;
+                model.config.compressed = compressed;
+                train_beside(comm, log, model);
+            }
         }
     });
 }

@@ -30,6 +30,7 @@ TEST_CASE("threads change no bit, and all ranks have the same", "[optimizer][det
         for (onebit_optimizer_kind_t kind : all_kinds()) {
             log.context(name_of(kind));
             Setup setup{quick_config(kind), large_sizes()};
+            setup.config.compressed = ways_to_compress(kind).back();
             setup.config.weight_decay = 0.01;
             setup.groups.assign(2, ONEBIT_PARAM_GROUP_INIT(0.01));
             setup.groups[1].no_compress = 1;

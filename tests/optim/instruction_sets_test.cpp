@@ -61,8 +61,14 @@ std::vector<Bytes> history_with(const char* kernels, const Setup& setup) {
 TEST_CASE("every instruction set gives the same bits", "[optimizer][determinism]") {
     REQUIRE(available("reference"));
     const onebit_optimizer_kind_t kind = GENERATE(from_range(all_kinds()));
-    const onebit_datatype_t type = GENERATE(ONEBIT_FLOAT32, ONEBIT_FLOAT16, ONEBIT_BFLOAT16);
+    const auto [type, compressed] =
+        GENERATE(table<onebit_datatype_t, onebit_compressed_t>({{ONEBIT_FLOAT32, ONEBIT_COMPRESSED_UPDATES},
+                                                                {ONEBIT_FLOAT32, ONEBIT_COMPRESSED_MOMENTA},
+                                                                {ONEBIT_FLOAT16, ONEBIT_COMPRESSED_UPDATES},
+                                                                {ONEBIT_BFLOAT16, ONEBIT_COMPRESSED_UPDATES}}));
+    if (compressed == ONEBIT_COMPRESSED_MOMENTA && !freezes(kind)) return;
     Setup setup{quick_config(kind), {4097, 1, 2 * 4096 + 333, 15, 64}};
+    setup.config.compressed = compressed;
     setup.config.weight_decay = 0.01;
     setup.config.max_grad_norm = type == ONEBIT_BFLOAT16 ? 0 : 50;
     setup.config.bias_correction = type == ONEBIT_FLOAT16 ? 0 : 1;

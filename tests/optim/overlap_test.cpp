@@ -104,19 +104,22 @@ TEST_CASE("one bucket gives what no buckets give", "[optimizer][overlap]") {
     const int n = GENERATE(from_range(rank_counts()));
     run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
         for (onebit_optimizer_kind_t kind : all_kinds()) {
-            log.context(name_of(kind));
-            Setup setup = bucket_setup(kind);
-            setup.sizes = {4097, 300, 33, 1, 61, 20, 9000, 30};
-            setup.config.bucket_size = 1000000;
-            Training early(comm, setup, log);
-            setup.config.bucket_size = 0;
-            Training plain(comm, setup, log);
-            const Gradient gradient = in_eighths(setup);
-            for (std::uint64_t t = 1; t <= 17; ++t) {
-                const std::vector<float> values = gradient(log.rank(), t);
-                step(early, values, backwards(setup), log);
-                plain.step(values);
-                ONEBIT_EXPECT(log, Snapshot(early).same_as(Snapshot(plain)));
+            for (const onebit_compressed_t compressed : ways_to_compress(kind)) {
+                log.context(name_of(kind) + ", way " + std::to_string(compressed));
+                Setup setup = bucket_setup(kind);
+                setup.sizes = {4097, 300, 33, 1, 61, 20, 9000, 30};
+                setup.config.compressed = compressed;
+                setup.config.bucket_size = 1000000;
+                Training early(comm, setup, log);
+                setup.config.bucket_size = 0;
+                Training plain(comm, setup, log);
+                const Gradient gradient = in_eighths(setup);
+                for (std::uint64_t t = 1; t <= 17; ++t) {
+                    const std::vector<float> values = gradient(log.rank(), t);
+                    step(early, values, backwards(setup), log);
+                    plain.step(values);
+                    ONEBIT_EXPECT(log, Snapshot(early).same_as(Snapshot(plain)));
+                }
             }
         }
     });

@@ -150,6 +150,7 @@ void move(onebit_optimizer_kind_t kind, int from, int to, std::uint64_t at, std:
                        << bucket_size);
     const Directory directory;
     Setup setup = moved_setup(kind);
+    setup.config.compressed = from < to ? ways_to_compress(kind).back() : ONEBIT_COMPRESSED_UPDATES;
     setup.config.bucket_size = bucket_size;
     const Whole saved = trained_and_saved(directory, setup, from, at);
     run_ranks(to, [&](onebit_comm_t comm, RankLog& log) {

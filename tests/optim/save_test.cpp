@@ -74,8 +74,13 @@ TEST_CASE("a loaded optimizer continues bit for bit, in every stage", "[optimize
             // freeze; after it, 0/1 Adam in intervals of 1, 2 and 4 steps, at their ends and in between.
             using Steps = std::vector<std::uint64_t>;
             for (std::uint64_t at : freezes(kind) ? Steps{0, 2, 3, 6, 7, 10, 11, 13, 14, 16} : Steps{0, 3}) {
-                log.context(name_of(kind) + " after step " + std::to_string(at));
-                save_and_go_on(comm, log, saved_setup(kind), at);
+                for (const onebit_compressed_t compressed : ways_to_compress(kind)) {
+                    log.context(name_of(kind) + ", way " + std::to_string(compressed) + ", after step " +
+                                std::to_string(at));
+                    Setup setup = saved_setup(kind);
+                    setup.config.compressed = compressed;
+                    save_and_go_on(comm, log, setup, at);
+                }
             }
         }
     });

@@ -187,7 +187,7 @@ inline bool same_training(TrainingOn& a, TrainingOn& b) {
     return a.parameters() == b.parameters() && a.copies() == b.copies() && a.errors().same_as(b.errors()) &&
            x.frozen == y.frozen && x.steps == y.steps && x.skipped == y.skipped && x.freeze_step == y.freeze_step &&
            x.masked == y.masked && x.exact_rounds == y.exact_rounds && x.compressed_rounds == y.compressed_rounds &&
-           x.grad_norm == y.grad_norm;
+           x.grad_norm == y.grad_norm && x.step_ratio == y.step_ratio && x.step_tensor == y.step_tensor;
 }
 
 // ---- what is trained ----
@@ -219,6 +219,15 @@ inline Model three_groups(onebit_optimizer_config_t config) {
     model.groups[1].eps = 1e-6;
     model.groups[2].no_compress = 1;
     return model;
+}
+
+// Each group and each way at least once.
+inline const std::vector<std::pair<onebit_group_t, onebit_compressed_t>>& what_is_exchanged() {
+    static const std::vector<std::pair<onebit_group_t, onebit_compressed_t>> choices = {
+        {ONEBIT_GROUP_BLOCK, ONEBIT_COMPRESSED_UPDATES},
+        {ONEBIT_GROUP_BUFFER, ONEBIT_COMPRESSED_UPDATES},
+        {ONEBIT_GROUP_BLOCK, ONEBIT_COMPRESSED_MOMENTA}};
+    return choices;
 }
 
 inline std::vector<Model> all_models(const onebit_optimizer_config_t& config) {

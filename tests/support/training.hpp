@@ -40,6 +40,12 @@ inline bool freezes(onebit_optimizer_kind_t kind) {
     return kind != ONEBIT_OPTIMIZER_ADAM && kind != ONEBIT_OPTIMIZER_LAMB;
 }
 
+// What the kind can compress.
+inline std::vector<onebit_compressed_t> ways_to_compress(onebit_optimizer_kind_t kind) {
+    if (!freezes(kind)) return {ONEBIT_COMPRESSED_UPDATES};
+    return {ONEBIT_COMPRESSED_UPDATES, ONEBIT_COMPRESSED_MOMENTA};
+}
+
 inline onebit_optimizer_config_t optimizer_config(onebit_optimizer_kind_t kind, double lr = 0.01) {
     onebit_optimizer_config_t config = ONEBIT_OPTIMIZER_CONFIG_INIT(kind, lr);
     config.freeze_step = ONEBIT_FREEZE_NEVER;
