@@ -47,8 +47,8 @@ void SharedScales::find(const Bucket& bucket, const Passes::FactorOf& message_sc
         const double scale = message_scale(*bucket.layout.segments()[i].tensor);
         Found& found = found_[i];
         for (const float p : precondition) {
-            if (is_masked(element++)) continue;
-            const double magnitude = scale / double{p}; // a momentum is about as large as its gradients: as D
+            if (is_masked(element++) || p <= 0) continue; // 0: what a file may say
+            const double magnitude = scale / double{p};   // a momentum is about as large as its gradients: as D
             found.squares += magnitude * magnitude;
             found.least = found.count == 0 ? magnitude : std::min(found.least, magnitude);
             ++found.count;
