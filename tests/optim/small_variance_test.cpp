@@ -104,11 +104,11 @@ TEST_CASE("where momenta share a scale, the freeze tells how far it takes a smal
                 config.group = group;
                 const Sizes sizes = {1100, 1300};
                 const Gradient gradient = [](int rank, std::uint64_t step) {
-                    std::vector<float> gradient = make_data(Kind::gaussian, 2400, 11, rank, step);
+                    std::vector<float> values = make_data(Kind::gaussian, 2400, 11, rank, step);
                     for (const auto& [element, factor] : {std::pair{7, 1e-2F}, {1100 + 100, 1e-4F}, {1100 + 5, 0.0F}}) {
-                        gradient[static_cast<std::size_t>(element)] *= factor;
+                        values[static_cast<std::size_t>(element)] *= factor;
                     }
-                    return gradient;
+                    return values;
                 };
                 Training training(comm, config, sizes, log);
                 training.steps(gradient, 1, 100);
