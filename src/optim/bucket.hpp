@@ -49,6 +49,11 @@ struct Bucket {
     }
 };
 
+/// Whether a mask, one bit for each, lets an element of the layout take part in exchanges.
+inline bool takes_part(std::span<const std::uint32_t> mask, std::size_t element) {
+    return (mask[element / kWordElements] >> (element % kWordElements) & 1) != 0;
+}
+
 /// Shows the host a fused array in order: body(i, values), values being some of piece(i), which follow one another.
 template <typename Piece, typename Body>
 void read_by(const Bucket& bucket, const AlignedBuffer<float>& fused, const Piece& piece, const Body& body) {

@@ -158,7 +158,7 @@ Status FusedOptimizer::mask_zero_variance(Bucket& bucket, const Status& prepared
         if (!any) return Status();
         bucket.passes->edit(bucket.m, [&](std::size_t first, std::span<float> m) {
             for (std::size_t i = first; i < first + m.size(); ++i) { // where v has underflowed, m may be left over
-                if ((mask[i / kWordElements] >> (i % kWordElements) & 1) == 0) m[i - first] = 0;
+                if (!takes_part(mask.view(), i)) m[i - first] = 0;
             }
         });
         return Status();

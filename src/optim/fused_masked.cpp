@@ -23,10 +23,6 @@ struct Newcomer {
     float m = 0;
 };
 
-bool has(std::span<const std::uint32_t> mask, std::size_t element) {
-    return (mask[element / kWordElements] >> (element % kWordElements) & 1) != 0;
-}
-
 /// Sets one of the values of some elements in a bucket's array.
 void put(const Bucket& bucket, AlignedBuffer<float>& fused, std::span<const Newcomer> newcomers,
          float Newcomer::*value) {
@@ -152,7 +148,7 @@ Status FusedOptimizer::find_newcomers(std::vector<Admission>* admissions) {
             for (const float sum : sums) {
                 const float g = rounded::multiply(sum, share);
                 const float v = second_moment(g, 0, betas);
-                if (v > 0 && !has(words.view(), element)) {
+                if (v > 0 && !takes_part(words.view(), element)) {
                     const float precondition = rounded::divide(1, denominator(v, by_group_.updates[group]));
                     const float u = first_moment(weighted_gradient(g, precondition, betas), 0, betas);
                     newcomers.push_back({element, precondition, u});
@@ -209,7 +205,7 @@ AlignedBuffer<float> FusedOptimizer::take_masked(const std::uint32_t* mask, Alig
     const std::span<const std::uint32_t> words(mask, ceil_divide(values->size(), kWordElements));
     AlignedBuffer<float> taken;
     for (std::size_t i = 0; i < values->size(); ++i) {
-        if (has(words, i)) continue;
+        if (takes_part(words, i)) continue;
         if (taken.size() == 0) taken = AlignedBuffer<float>(values->size());
         taken[i] = rounded::clamp((*values)[i], kMostGathered);
         (*values)[i] = 0;

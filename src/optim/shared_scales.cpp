@@ -27,9 +27,12 @@ void SharedScales::look_at(const std::vector<Bucket>& buckets, const Passes::Fac
         if (!bucket.compresses) continue;
         find(bucket, message_scale);
         const std::span<const Segment> segments = bucket.layout.segments();
-        if (!by_block_) compare(segments);
+        if (!by_block_) {
+            compare(segments);
+            continue;
+        }
         const std::span<const std::size_t> first = bucket.layout.first_segments();
-        for (std::size_t block = 0; by_block_ && block + 1 < first.size(); ++block) {
+        for (std::size_t block = 0; block + 1 < first.size(); ++block) {
             compare(segments.subspan(first[block], first[block + 1] - first[block]));
         }
     }
@@ -38,9 +41,7 @@ void SharedScales::look_at(const std::vector<Bucket>& buckets, const Passes::Fac
 void SharedScales::find(const Bucket& bucket, const Passes::FactorOf& message_scale) {
     const std::span<const std::uint32_t> mask = bucket.allreduce->flat().mask();
     if (!mask.empty()) memory_.copy(mask_.data(), mask.data(), mask.size_bytes());
-    const auto is_masked = [&](std::size_t element) {
-        return !mask.empty() && (mask_[element / kWordElements] >> (element % kWordElements) & 1) == 0;
-    };
+    const auto is_masked = [&](std::size_t element) { return !mask.empty() && !takes_part(mask_.view(), element); };
     std::ranges::fill(found_, Found());
     std::size_t element = 0;
     read_by_segment(bucket, bucket.precondition, [&](std::size_t i, std::span<const float> precondition) {

@@ -12,6 +12,13 @@
 
 namespace onebit_test {
 
+// To a state.
+template <typename T>
+void append(Bytes& bytes, const std::vector<T>& values) {
+    const auto* const begin = reinterpret_cast<const unsigned char*>(values.data());
+    bytes.insert(bytes.end(), begin, begin + values.size() * sizeof(T));
+}
+
 // What a rank calls; made on all ranks.
 class Subject {
   public:

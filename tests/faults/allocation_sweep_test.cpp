@@ -18,12 +18,6 @@
 namespace onebit_test {
 namespace {
 
-template <typename T>
-void append(Bytes& bytes, const std::vector<T>& values) {
-    const auto* const begin = reinterpret_cast<const unsigned char*>(values.data());
-    bytes.insert(bytes.end(), begin, begin + values.size() * sizeof(T));
-}
-
 const char* form_name(onebit_algorithm_t form) {
     const char* const names[] = {"auto", "dense", "flat", "pipelined", "two_level", "bruck", "ring"};
     return names[static_cast<int>(form)];

@@ -48,10 +48,7 @@ class FollowingStep final : public Subject {
     Bytes state() override {
         if (onebit_optimizer_get_error(training_.get(), nullptr, nullptr) != ONEBIT_SUCCESS) return {}; // broken
         Bytes bytes = training_.copies();
-        for (const float x : training_.parameters()) {
-            const auto* const begin = reinterpret_cast<const unsigned char*>(&x);
-            bytes.insert(bytes.end(), begin, begin + sizeof x);
-        }
+        append(bytes, training_.parameters());
         return bytes;
     }
     void succeeded() override {

@@ -68,13 +68,9 @@ TEST_CASE("1-bit optimizers on a GPU give the host's bits, before and after the 
     run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
         if (!sums_alike(log)) return;
         for (const onebit_optimizer_kind_t kind : {ONEBIT_OPTIMIZER_ONEBIT_ADAM, ONEBIT_OPTIMIZER_ONEBIT_LAMB}) {
-            for (const auto& [group, compressed] : what_is_exchanged()) {
-                for (Model model : all_models(freezing_config())) {
-                    model.config.kind = kind;
-                    model.config.group = group;
-                    model.config.compressed = compressed;
-                    train_beside(comm, log, model, 8);
-                }
+            for (Model model : all_models_and_exchanges(freezing_config())) {
+                model.config.kind = kind;
+                train_beside(comm, log, model, 8);
             }
         }
     });

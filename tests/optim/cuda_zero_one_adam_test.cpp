@@ -50,13 +50,7 @@ void train_beside(onebit_comm_t comm, RankLog& log, const Model& model) {
 TEST_CASE("0/1 Adam on a GPU gives the host's bits, before and after the freeze", "[cuda][optimizers]") {
     const int n = GENERATE(from_range(rank_counts()));
     run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
-        for (const auto& [group, compressed] : what_is_exchanged()) {
-            for (Model model : all_models(zero_one_config())) {
-                model.config.group = group;
-                model.config.compressed = compressed;
-                train_beside(comm, log, model);
-            }
-        }
+        for (const Model& model : all_models_and_exchanges(zero_one_config())) train_beside(comm, log, model);
     });
 }
 

@@ -24,11 +24,7 @@ Setup saved_setup(onebit_optimizer_kind_t kind) {
 }
 
 Gradient saved_gradient(std::uint64_t seed) {
-    return [inner = gaussian_gradient(33 + 61 + 20 + 1 + 128, seed)](int rank, std::uint64_t t) {
-        std::vector<float> values = inner(rank, t);
-        if (t < 9) std::fill(values.begin() + 40, values.begin() + 50, 0.0f);
-        return values;
-    };
+    return beginning_late(gaussian_gradient(33 + 61 + 20 + 1 + 128, seed), 40, 50, 9);
 }
 
 // As far as it is state: the norm is of a step that the loading optimizer hasn't made; copies are the parameters', even

@@ -221,26 +221,26 @@ inline Model three_groups(onebit_optimizer_config_t config) {
     return model;
 }
 
-// Each group and each way at least once.
-inline const std::vector<std::pair<onebit_group_t, onebit_compressed_t>>& what_is_exchanged() {
-    static const std::vector<std::pair<onebit_group_t, onebit_compressed_t>> choices = {
-        {ONEBIT_GROUP_BLOCK, ONEBIT_COMPRESSED_UPDATES},
-        {ONEBIT_GROUP_BUFFER, ONEBIT_COMPRESSED_UPDATES},
-        {ONEBIT_GROUP_BLOCK, ONEBIT_COMPRESSED_MOMENTA}};
-    return choices;
-}
-
 inline std::vector<Model> all_models(const onebit_optimizer_config_t& config) {
     return {one_tensor(config), all_types(config), three_groups(config)};
 }
 
+// With a scale for each block or for the buffer, and of updates or momenta.
+inline std::vector<Model> all_models_and_exchanges(onebit_optimizer_config_t config) {
+    std::vector<Model> models;
+    for (const auto& [group, compressed] : {std::pair{ONEBIT_GROUP_BLOCK, ONEBIT_COMPRESSED_UPDATES},
+                                            {ONEBIT_GROUP_BUFFER, ONEBIT_COMPRESSED_UPDATES},
+                                            {ONEBIT_GROUP_BLOCK, ONEBIT_COMPRESSED_MOMENTA}}) {
+        config.group = group;
+        config.compressed = compressed;
+        for (Model& model : all_models(config)) models.push_back(std::move(model));
+    }
+    return models;
+}
+
 // Some elements have no gradient, and so no variance, before step 9: they are masked at the freeze.
 inline Gradient with_zeros(std::size_t count, std::uint64_t seed) {
-    return [inner = gaussian_gradient(count, seed)](int rank, std::uint64_t t) {
-        std::vector<float> values = inner(rank, t);
-        if (t < 9) std::fill(values.begin() + 40, values.begin() + 90, 0.0f);
-        return values;
-    };
+    return beginning_late(gaussian_gradient(count, seed), 40, 90, 9);
 }
 
 // In eighths, whose sum over any number of ranks is exact, in whatever order it is added up.

@@ -80,6 +80,15 @@ inline Gradient gaussian_gradient(std::size_t count, std::uint64_t seed) {
     };
 }
 
+// The same, but elements [first, end) have no gradient before step `begins`.
+inline Gradient beginning_late(Gradient inner, std::size_t first, std::size_t end, std::uint64_t begins) {
+    return [=, inner = std::move(inner)](int rank, std::uint64_t step) {
+        std::vector<float> gradient = inner(rank, step);
+        if (step < begins) std::fill_n(gradient.begin() + static_cast<std::ptrdiff_t>(first), end - first, 0.0F);
+        return gradient;
+    };
+}
+
 // All that makes an optimizer.
 struct Setup {
     onebit_optimizer_config_t config;

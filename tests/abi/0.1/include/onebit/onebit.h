@@ -779,10 +779,10 @@ typedef struct onebit_optimizer_info {
     double variance_ratio; /* what a tensor's variance, as last measured, makes of D^2, over D^2 as it was frozen: the
                               largest of any tensor; after a thaw, until a load, what ended the freeze; else 0 */
     uint64_t variance_tensor; /* and that tensor's number */
-    double step_ratio;        /* momenta compressed, after the freeze: how many times as far as suits its variance a
-                                 compressed step takes an element, for it shares a scale: the largest of any
+    double step_ratio;        /* after a freeze of momenta: how far a compressed step takes an element by the scale that
+                                 it shares, over how far one of its own would take it; the largest of any element
                                  (docs/OPTIMIZERS.md, "Small variances"); else 0 */
-    uint64_t step_tensor;     /* and that element's tensor's number */
+    uint64_t step_tensor;     /* and the number of that element's tensor */
 } onebit_optimizer_info_t;
 
 #define ONEBIT_OPTIMIZER_INFO_VERSION 1
