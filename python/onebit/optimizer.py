@@ -118,6 +118,16 @@ class Optimizer(Handle):
         library.onebit_optimizer_set_gradients(self._handle, tensor, buffer and buffer.address)
         self._tensors[tensor] = before._replace(gradients=buffer)
 
+    def set_gradient_addresses(self, addresses, before) -> None:
+        """For bindings: where all gradients lie, of the registered types and sizes. Nothing is checked. Local.
+
+          before  the addresses that the last call gave; None for those that none has given
+        """
+        set_gradients = library.onebit_optimizer_set_gradients
+        for tensor, (address, last) in enumerate(zip(addresses, before)):
+            if address != last:
+                set_gradients(self._handle, tensor, address)
+
     def set_lr(self, lr: float, group: Optional[int] = None) -> None:
         """The learning rate from the next step on, of one group or of all. Local; to be called on every rank."""
         if group is None:

@@ -1,0 +1,15 @@
+# Copyright 2026 The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+"""onebit for PyTorch: optimizers that average gradients themselves, and a hook for DistributedDataParallel."""
+
+from onebit.torch._communicator import communicator
+from onebit.torch.optimizers import Adam, Lamb, OneBitAdam, OneBitLamb, ZeroOneAdam
+
+__all__ = [
+    "Adam",
+    "Lamb",
+    "OneBitAdam",
+    "OneBitLamb",
+    "ZeroOneAdam",
+    "communicator",
+]

@@ -1,0 +1,55 @@
+# Copyright 2026 The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+"""One parameter of a PyTorch optimizer, as the C optimizer knows it."""
+
+import torch
+
+from onebit.optimizer import Tensor
+from onebit.torch import _dense
+
+_DTYPES = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16"}
+
+
+class Parameter:
+    """Where a parameter and its gradient lie. A 16-bit parameter has a float32 master, of which it is the copy."""
+
+    __slots__ = ("tensor", "name", "address", "master", "without_gradient", "_contiguous", "_spare")
+
+    def __init__(self, tensor, name: str):
+        """Raises TypeError for a type, ValueError for a layout that can't be optimized."""
+        if tensor.dtype not in _DTYPES:
+            raise TypeError(f"{name} is {tensor.dtype}; float32, float16 or bfloat16 wanted")
+        if not _dense.is_dense(tensor):
+            raise ValueError(f"{name} is not dense in memory: make it contiguous")
+        self.tensor = tensor
+        self.name = name
+        self.address = tensor.data_ptr()
+        self.master = None if tensor.dtype is torch.float32 else _dense.flat(tensor).float()
+        self.without_gradient = False
+        self._contiguous = tensor.is_contiguous()
+        self._spare = None
+
+    def registered(self, group: int) -> Tensor:
+        """What the C optimizer is told of it."""
+        flat = _dense.flat(self.tensor)
+        parameters, copy = (flat, None) if self.master is None else (self.master, flat)
+        return Tensor(parameters, None, group, copy, self.name, _DTYPES[self.tensor.dtype])
+
+    def gradient_address(self) -> int:
+        """Where the gradient lies, in the parameter's order of elements. A missing one is zero.
+
+        Raises TypeError for a sparse gradient.
+        """
+        gradient = self.tensor.grad
+        if gradient is None:
+            self.without_gradient = True
+            return self._spare_gradient().zero_().data_ptr()
+        if gradient.layout is not torch.strided:
+            raise TypeError(f"{self.name} has a sparse gradient: make the layer with sparse=False")
+        same = gradient.is_contiguous() if self._contiguous else gradient.stride() == self.tensor.stride()
+        return gradient.data_ptr() if same else self._spare_gradient().copy_(gradient).data_ptr()
+
+    def _spare_gradient(self):
+        if self._spare is None:
+            self._spare = torch.empty_like(self.tensor, memory_format=torch.preserve_format, requires_grad=False)
+        return self._spare

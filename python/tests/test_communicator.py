@@ -1,0 +1,74 @@
+# Copyright 2026 The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+from ranks import MPIRUN, mpirun
+
+import onebit
+from onebit import _errors
+from onebit._values import Status
+
+
+def test_loopback():
+    comms = onebit.loopback(3)
+    assert [(comm.rank, comm.size) for comm in comms] == [(0, 3), (1, 3), (2, 3)]
+    assert comms[0].info.transport == "loopback"
+    assert "rank 1 of 3, loopback" in repr(comms[1])
+    comms[1].close()
+    assert "closed" in repr(comms[1])
+    with pytest.raises(onebit.InvalidHandle):
+        comms[1].info
+
+
+@pytest.mark.parametrize("ranks", [0, -1])
+def test_no_ranks(ranks):
+    with pytest.raises(onebit.InvalidArgument):
+        onebit.loopback(ranks)
+
+
+def test_bad_arguments():
+    (comm,) = onebit.loopback(1)
+    with pytest.raises(onebit.InvalidArgument):
+        comm.empty(0)
+    with pytest.raises(onebit.InvalidArgument):
+        comm.tune(100, -1.0)
+
+
+def test_every_status_has_an_exception():
+    for status in Status:
+        if status is not Status.SUCCESS:
+            assert _errors.of_status(status, "why").status is status
+    assert type(_errors.of_status(99, "why")) is onebit.Error
+
+
+@pytest.mark.parametrize("seconds", [0.01])
+def test_tune(seconds, tmp_path):
+    (comm,) = onebit.loopback(1)
+    comm.tune(1024, seconds, tmp_path / "table.json")
+    assert (tmp_path / "table.json").exists()
+
+
+@pytest.mark.skipif(shutil.which(MPIRUN[0]) is None, reason="no Open MPI")
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_mpi4py(size):
+    pytest.importorskip("mpi4py")
+    assert mpirun(size, "mpi.py").count("ok") == size
+
+
+def test_a_missing_library_says_what_to_do():
+    done = subprocess.run(
+        [sys.executable, "-c", "import onebit"],
+        env={"ONEBIT_LIBRARY": "/nowhere/libonebit.so", "PYTHONPATH": ":".join(sys.path)},
+        capture_output=True,
+        text=True,
+    )
+    assert "ImportError" in done.stderr and "ONEBIT_LIBRARY" in done.stderr
+
+
+def test_importing_takes_neither_numpy_nor_torch():
+    code = "import sys, onebit; sys.exit('numpy' in sys.modules or 'torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": ":".join(sys.path)}).returncode == 0
