@@ -3,13 +3,18 @@
 """onebit for PyTorch: optimizers that average gradients themselves, and a hook for DistributedDataParallel."""
 
 from onebit.torch._communicator import communicator
+from onebit.torch._ddp import HookState, ddp_hook
+from onebit.torch._deepspeed import from_deepspeed
 from onebit.torch.optimizers import Adam, Lamb, OneBitAdam, OneBitLamb, ZeroOneAdam
 
 __all__ = [
     "Adam",
+    "HookState",
     "Lamb",
     "OneBitAdam",
     "OneBitLamb",
     "ZeroOneAdam",
     "communicator",
+    "ddp_hook",
+    "from_deepspeed",
 ]

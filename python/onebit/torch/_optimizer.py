@@ -56,7 +56,8 @@ class FusedOptimizer(torch.optim.Optimizer):
           scale_group    "block", "buffer" or "tensor": the elements that share a scale
           options        other members of onebit_optimizer_config_t by name; docs/OPTIMIZERS.md says what they do
         """
-        self._options = {"max_grad_norm": max_grad_norm, "group": scale_group, **options}
+        self.options = {"max_grad_norm": max_grad_norm, "group": scale_group, **options}
+        """What the C optimizer is made with, besides the parameter groups."""
         self._check_options(lr)
         self._fused: Optional[Optimizer] = None
         self._parameters: list = []
@@ -139,7 +140,7 @@ class FusedOptimizer(torch.optim.Optimizer):
     def _check_options(self, lr) -> None:
         """Raises for options that don't exist, before anything is collective."""
         config = _structs.initialised(_c.OptimizerConfig, library.onebit_optimizer_config_init, self._kind, float(lr))
-        _structs.set_options(config, self._options)
+        _structs.set_options(config, self.options)
 
     def _create(self) -> None:
         found = [
@@ -166,7 +167,7 @@ class FusedOptimizer(torch.optim.Optimizer):
                 for settings, group in zip(self._settings, self.param_groups)
             ],
             stream=self._stream,
-            **self._options,
+            **self.options,
         )
         self._addresses = [None] * len(found)
 
