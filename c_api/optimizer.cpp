@@ -69,6 +69,20 @@ onebit_status_t onebit_optimizer_load(onebit_optimizer_t optimizer, const char* 
     return onebit::guard_object<Optimizer>(optimizer, [&](Optimizer& o) { return o.load(prefix); });
 }
 
+onebit_status_t onebit_optimizer_state_size(onebit_optimizer_t optimizer, uint64_t* bytes) noexcept {
+    return onebit::guard_object<Optimizer>(optimizer, [&](Optimizer& o) { return o.state_size(bytes); });
+}
+
+onebit_status_t onebit_optimizer_pack_state(onebit_optimizer_t optimizer, void* buffer, uint64_t bytes) noexcept {
+    return onebit::guard_object<Optimizer>(optimizer, [&](Optimizer& o) { return o.pack_state(buffer, bytes); });
+}
+
+onebit_status_t onebit_optimizer_unpack_state(onebit_optimizer_t optimizer, const void* const* blobs,
+                                              const uint64_t* bytes, size_t num_blobs) noexcept {
+    return onebit::guard_object<Optimizer>(optimizer,
+                                           [&](Optimizer& o) { return o.unpack_state(blobs, bytes, num_blobs); });
+}
+
 onebit_status_t onebit_optimizer_get_error(onebit_optimizer_t optimizer, float* worker, float* server) noexcept {
     return onebit::guard_object<Optimizer>(optimizer, [&](const Optimizer& o) { return o.get_error(worker, server); });
 }

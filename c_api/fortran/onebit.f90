@@ -424,6 +424,23 @@ module onebit
             type(c_ptr), value, target :: optimizer
             character(kind=c_char), intent(in) :: prefix(*)
         end function
+        integer(c_int) function onebit_optimizer_state_size(optimizer, bytes) bind(c)
+            import :: c_int, c_int64_t, c_ptr
+            type(c_ptr), value, target :: optimizer
+            integer(c_int64_t), intent(out) :: bytes
+        end function
+        integer(c_int) function onebit_optimizer_pack_state(optimizer, buffer, bytes) bind(c)
+            import :: c_int, c_int64_t, c_ptr
+            type(c_ptr), value, target :: optimizer, buffer
+            integer(c_int64_t), value :: bytes
+        end function
+        integer(c_int) function onebit_optimizer_unpack_state(optimizer, blobs, bytes, num_blobs) bind(c)
+            import :: c_int, c_int64_t, c_size_t, c_ptr
+            type(c_ptr), value, target :: optimizer
+            type(c_ptr), intent(in) :: blobs(*)
+            integer(c_int64_t), intent(in) :: bytes(*)
+            integer(c_size_t), value :: num_blobs
+        end function
         integer(c_int) function onebit_optimizer_get_error(optimizer, worker, server) bind(c)
             import :: c_int, c_ptr
             type(c_ptr), value, target :: optimizer, worker, server

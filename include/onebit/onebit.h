@@ -699,11 +699,12 @@ ONEBIT_API onebit_status_t onebit_optimizer_cancel_step(onebit_optimizer_t optim
  * must be known first), those of 0/1 Adam after the freeze, and the first one after the freeze or a load of 0/1 Adam.
  * Encodes, sends, moves on all exchanges that have begun (nothing does between two calls); never waits for a peer. In a
  * GPU's memory the gradients are there in the order of config.stream's work, for which the call doesn't wait. From
- * the first call to the end of the step, calls that change settings, save, load, get_error and destroy are BUSY; so is
- * set_gradients of a tensor that is ready. onebit_optimizer_cancel_step ends such a step without its gradients. Such an
- * optimizer is lost, with MISMATCH on every rank, where ranks come to a step in different stages (one of them frozen by
- * hand): some may have begun what others never will. INVALID_ARGUMENT (no such tensor, no gradients, ready already,
- * bucket_size is 0), INVALID_HANDLE, BUSY, UNSUPPORTED (config.stream is captured: nothing is marked), TRANSPORT. */
+ * the first call to the end of the step, calls that change settings, save, load, pack or unpack a state, get_error and
+ * destroy are BUSY; so is set_gradients of a tensor that is ready. onebit_optimizer_cancel_step ends such a step
+ * without its gradients. Such an optimizer is lost, with MISMATCH on every rank, where ranks come to a step in
+ * different stages (one of them frozen by hand): some may have begun what others never will. INVALID_ARGUMENT (no such
+ * tensor, no gradients, ready already, bucket_size is 0), INVALID_HANDLE, BUSY, UNSUPPORTED (config.stream is captured:
+ * nothing is marked), TRANSPORT. */
 ONEBIT_API onebit_status_t onebit_optimizer_grad_ready(onebit_optimizer_t optimizer, size_t tensor) ONEBIT_NOEXCEPT;
 
 /* Where the next steps read the gradients of tensor number `tensor`, of the type it was registered with; NULL: it has
@@ -744,6 +745,28 @@ ONEBIT_API onebit_status_t onebit_optimizer_reset_error(onebit_optimizer_t optim
  * OUT_OF_MEMORY, IO, BAD_STATE, MISMATCH, TRANSPORT, TIMEOUT. */
 ONEBIT_API onebit_status_t onebit_optimizer_save(onebit_optimizer_t optimizer, const char* prefix) ONEBIT_NOEXCEPT;
 ONEBIT_API onebit_status_t onebit_optimizer_load(onebit_optimizer_t optimizer, const char* prefix) ONEBIT_NOEXCEPT;
+
+/* The same as blobs of bytes, for a checkpoint of the program's own. A blob is what a file of a save would be: the
+ * bytes of a saved file are a blob, too. state_size and pack_state concern this rank alone. A blob says by itself which
+ * rank of how many packed it, and of which state. Blobs belong together where all that the ranks have alike was the
+ * same when they were packed: number of steps, schedules, settings, parameters (after the freeze of 0/1 Adam, whose
+ * ranks drift apart: the parameters of the last round). buffer     host memory, any alignment; `bytes` of it, at least
+ * what state_size said since the last step blobs      num_blobs pointers to host memory, any alignment, in any order;
+ * read, not kept. Of a state of as many ranks as there are: at least the blob of this rank; the ranks tell each other
+ * what else they need. Of a state of another number of ranks: all of its blobs on every rank; errors are spread and
+ * drifted ranks meet as after a load bytes      of unpack_state: the size of each blob state_size and pack_state are
+ * local. pack_state and unpack_state need about as much memory as a blob has bytes, and a bucket's parameters, while
+ * they run. unpack_state is collective, blocks, and is transactional: where a rank's blobs don't fit, nothing changes
+ * on any rank. The optimizer must be as for onebit_optimizer_load. A blob that is truncated or corrupt, of another
+ * optimizer, or missing is BAD_STATE. Blobs of different states (numbers of steps, ranks, trainings) are MISMATCH, on
+ * one rank or on several. Two blobs of one rank are INVALID_ARGUMENT. INVALID_ARGUMENT, INVALID_HANDLE, BUSY (also
+ * between onebit_optimizer_grad_ready and the end of its step), OUT_OF_MEMORY; unpack_state also BAD_STATE, MISMATCH,
+ * TRANSPORT, TIMEOUT. */
+ONEBIT_API onebit_status_t onebit_optimizer_state_size(onebit_optimizer_t optimizer, uint64_t* bytes) ONEBIT_NOEXCEPT;
+ONEBIT_API onebit_status_t onebit_optimizer_pack_state(onebit_optimizer_t optimizer, void* buffer,
+                                                       uint64_t bytes) ONEBIT_NOEXCEPT;
+ONEBIT_API onebit_status_t onebit_optimizer_unpack_state(onebit_optimizer_t optimizer, const void* const* blobs,
+                                                         const uint64_t* bytes, size_t num_blobs) ONEBIT_NOEXCEPT;
 
 /* Copies out the error of the compressed exchange, tensor after tensor in the order of registration, count floats in
  * all: this rank's worker error, and in `server` the server error of the elements that this rank serves, zero

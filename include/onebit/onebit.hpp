@@ -190,6 +190,22 @@ class Optimizer {
     void reset_error() { check(onebit_optimizer_reset_error(get())); }
     void save(const std::string& prefix) { check(onebit_optimizer_save(get(), prefix.c_str())); }
     void load(const std::string& prefix) { check(onebit_optimizer_load(get(), prefix.c_str())); }
+    std::vector<unsigned char> pack_state() const {
+        std::uint64_t bytes = 0;
+        check(onebit_optimizer_state_size(get(), &bytes));
+        std::vector<unsigned char> blob(bytes);
+        check(onebit_optimizer_pack_state(get(), blob.data(), bytes));
+        return blob;
+    }
+    void unpack_state(const std::vector<std::vector<unsigned char>>& blobs) {
+        std::vector<const void*> pointers;
+        std::vector<std::uint64_t> bytes;
+        for (const std::vector<unsigned char>& blob : blobs) {
+            pointers.push_back(blob.data());
+            bytes.push_back(blob.size());
+        }
+        check(onebit_optimizer_unpack_state(get(), pointers.data(), bytes.data(), blobs.size()));
+    }
     void freeze() { check(onebit_optimizer_freeze(get())); }
     onebit_optimizer_info_t info() const {
         onebit_optimizer_info_t info = ONEBIT_OPTIMIZER_INFO_INIT;

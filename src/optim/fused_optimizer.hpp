@@ -21,6 +21,8 @@
 
 namespace onebit {
 
+class SavedBlobs;
+
 /// What a step exchanges of a bucket.
 enum class Round {
     kExact,      ///< the gradients, averaged exactly
@@ -66,6 +68,9 @@ class FusedOptimizer : public Optimizer {
     Status get_error(float* worker, float* server) const final;
     Status save(const char* prefix) final; // these two: fused_state.cpp
     Status load(const char* prefix) final;
+    Status state_size(std::uint64_t* bytes) final; // these three: fused_blobs.cpp
+    Status pack_state(void* buffer, std::uint64_t bytes) final;
+    Status unpack_state(const void* const* blobs, const std::uint64_t* bytes, std::size_t num_blobs) final;
     Status check_destroyable() const final;
     void fill_info(onebit_optimizer_info_t* info) const final;
 
@@ -265,7 +270,9 @@ class FusedOptimizer : public Optimizer {
     std::uint32_t frozen_as() const { return exchanges_updates() ? 2 : 1; } ///< Identity::frozen, once it is
     Identity identity() const;
     ExpectedFile expected_file();
-    Status pack(const SaveMark& mark, std::vector<std::byte>* bytes);
+    SavedOptimizer saved();
+    std::uint64_t common_hash(const SavedOptimizer& saved) const;
+    Status unpack(SavedBlobs& saved, const ExpectedFile& expected);
     Status check_loaded(const LoadedOptimizer& loaded); // these: state_check.cpp
     Status check_all_numbers(bool saved_frozen);
     Status check_arrays(const LoadedOptimizer& loaded) const;
@@ -277,6 +284,7 @@ class FusedOptimizer : public Optimizer {
         std::vector<AlignedBuffer<float>> masked_gradients;
     };
     Status make_room_for(LoadedOptimizer& loaded, Room* room);
+    Status take_over(const Status& own, LoadedOptimizer& loaded, Room room);
     Status restore(LoadedOptimizer& save, Room room);
 
     Settings settings_;

@@ -34,6 +34,9 @@ class Optimizer {
     virtual Status get_error(float* worker, float* server) const = 0;
     virtual Status save(const char* prefix) = 0;
     virtual Status load(const char* prefix) = 0;
+    virtual Status state_size(std::uint64_t* bytes) = 0;
+    virtual Status pack_state(void* buffer, std::uint64_t bytes) = 0;
+    virtual Status unpack_state(const void* const* blobs, const std::uint64_t* bytes, std::size_t num_blobs) = 0;
     /// BUSY while a step has begun and is not finished, unless it never will be.
     virtual Status check_destroyable() const = 0;
     virtual void fill_info(onebit_optimizer_info_t* info) const = 0;
