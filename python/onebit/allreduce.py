@@ -6,7 +6,7 @@ import ctypes
 from numbers import Integral
 from typing import Any, Optional
 
-from onebit import _buffers, _c, _structs
+from onebit import _buffers, _c, _state, _structs
 from onebit._errors import Error, InvalidArgument, Timeout, TransportError
 from onebit._handle import Handle, keep_for_good
 from onebit._library import library
@@ -172,20 +172,17 @@ class Allreduce(Handle):
         get(self._handle, worker.ctypes.data, server.ctypes.data, None, None)
         return worker, server, begin.value
 
-    def pack_state(self) -> bytes:
+    def pack_state(self) -> bytearray:
         """The error state, for a checkpoint of this rank. Local. A mask isn't in it."""
-        size = ctypes.c_uint64()
-        library.onebit_allreduce_state_size(self._handle, ctypes.byref(size))
-        state = ctypes.create_string_buffer(size.value)
-        library.onebit_allreduce_pack_state(self._handle, state, size.value)
-        return state.raw
+        return _state.packed(library.onebit_allreduce_state_size, library.onebit_allreduce_pack_state, self._handle)
 
-    def unpack_state(self, state: bytes) -> None:
+    def unpack_state(self, state) -> None:
         """Goes on from what `pack_state` returned on this rank. Collective; blocks; changes nothing if it fails.
 
         Raises BadState, or Mismatch for states that were packed after different numbers of calls.
         """
-        library.onebit_allreduce_unpack_state(self._handle, state, len(state))
+        address, size, _ = _state.address(state, "state")
+        library.onebit_allreduce_unpack_state(self._handle, address, size)
 
     def save(self, prefix) -> None:
         """Saves the error state to PREFIX.RANK-of-SIZE.onebit. Collective; blocks; never harms an earlier save."""

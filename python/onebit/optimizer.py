@@ -5,7 +5,7 @@
 import ctypes
 from typing import Any, NamedTuple, Optional, Sequence
 
-from onebit import _buffers, _c, _structs
+from onebit import _buffers, _c, _state, _structs
 from onebit._errors import InvalidArgument, Timeout, TransportError
 from onebit._handle import Handle, keep_for_good
 from onebit._library import library
@@ -168,6 +168,23 @@ class Optimizer(Handle):
             "onebit_optimizer_get_info",
             self._handle,
         )
+
+    def pack_state(self) -> bytearray:
+        """This rank's parameters, moments, errors and settings, for a checkpoint. Local."""
+        return _state.packed(library.onebit_optimizer_state_size, library.onebit_optimizer_pack_state, self._handle)
+
+    def unpack_state(self, states: Sequence) -> None:
+        """Goes on from what `pack_state` returned. The parameters are overwritten. Collective; blocks.
+
+          states  of as many ranks as there are: at least this rank's; of another number of ranks: all of theirs, on
+                  every rank
+
+        Raises BadState or Mismatch on every rank, and changes nothing, if any rank's states don't fit.
+        """
+        blobs = [_state.address(state, "states") for state in states]
+        addresses = (ctypes.c_void_p * len(blobs))(*(address for address, _, _ in blobs))
+        sizes = (ctypes.c_uint64 * len(blobs))(*(size for _, size, _ in blobs))
+        library.onebit_optimizer_unpack_state(self._handle, addresses, sizes, len(blobs))
 
     def save(self, prefix) -> None:
         """Saves parameters, moments, errors and settings to PREFIX.RANK-of-SIZE.onebit. Collective; blocks."""

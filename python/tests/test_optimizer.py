@@ -133,26 +133,31 @@ def test_buckets_and_freeze_by_hand():
     assert len(set(on_ranks(2, run))) == 1
 
 
-def test_files_continue_exactly(tmp_path):
-    def run(comm):
-        def trained(steps, load):
-            problem = Problem(comm.rank, comm.size)
-            optimizer = onebit.Optimizer(comm, "onebit_adam", problem.tensors(), 0.01, freeze_step=5)
-            if load:
-                optimizer.load(tmp_path / "state")
-            for _ in range(steps):
-                problem.backward()
-                optimizer.step()
-            if not load:
-                optimizer.save(tmp_path / "state")
-            return problem, optimizer
+@pytest.mark.parametrize("how", ["bytes", "files"])
+def test_state_continues_exactly(how, tmp_path):
+    def made(comm):
+        problem = Problem(comm.rank, comm.size)
+        return problem, onebit.Optimizer(comm, "onebit_adam", problem.tensors(), 0.01, freeze_step=5)
 
-        first, optimizer = trained(10, load=False)
-        for _ in range(3):
-            first.backward()
+    def go(problem, optimizer, steps):
+        for _ in range(steps):
+            problem.backward()
             optimizer.step()
-        second, _ = trained(3, load=True)
-        assert all(np.array_equal(a, b) for a, b in zip(first.parameters, second.parameters))
+        return [parameters.tobytes() for parameters in problem.parameters]
+
+    def run(comm):
+        first, second = made(comm), made(comm)
+        go(*first, 10)
+        if how == "bytes":
+            second[1].unpack_state([bytes(first[1].pack_state())])
+        else:
+            first[1].save(tmp_path / "state")
+            second[1].load(tmp_path / "state")
+        assert go(*first, 3) == go(*second, 3)
+        with pytest.raises(onebit.BadState):
+            first[1].unpack_state([b"no state at all"])
+        with pytest.raises(onebit.InvalidArgument):
+            first[1].unpack_state([7])
 
     on_ranks(2, run)
 

@@ -5,6 +5,7 @@
 from onebit.torch._communicator import communicator
 from onebit.torch._ddp import HookState, ddp_hook
 from onebit.torch._deepspeed import from_deepspeed
+from onebit.torch._optimizer import merge_state_dicts
 from onebit.torch.optimizers import Adam, Lamb, OneBitAdam, OneBitLamb, ZeroOneAdam
 
 __all__ = [
@@ -17,4 +18,5 @@ __all__ = [
     "communicator",
     "ddp_hook",
     "from_deepspeed",
+    "merge_state_dicts",
 ]

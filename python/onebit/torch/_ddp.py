@@ -131,10 +131,10 @@ class _Bucket:
             gradients.fill_(float("nan"))
 
     def packed(self) -> torch.Tensor:
-        return torch.frombuffer(bytearray(self._allreduce.pack_state()), dtype=torch.uint8)
+        return torch.frombuffer(self._allreduce.pack_state(), dtype=torch.uint8)
 
     def unpack(self, packed: torch.Tensor) -> None:
-        self._allreduce.unpack_state(packed.numpy().tobytes())
+        self._allreduce.unpack_state(packed.numpy())
 
     def _choose(self, exact: bool) -> None:
         """Nothing to choose where compression doesn't pay: the Allreduce is dense for good."""

@@ -3,7 +3,7 @@
 """What all PyTorch optimizers of onebit share: they differ in their kind and in their options alone."""
 
 import warnings
-from typing import Optional
+from typing import Optional, Sequence
 
 import torch
 
@@ -107,6 +107,35 @@ class FusedOptimizer(torch.optim.Optimizer):
             _amp.record(grad_scaler, self, skipped)
         return loss
 
+    def state_dict(self) -> dict:
+        """This rank's state, for torch.save. Local.
+
+        "onebit" is a list of byte tensors, which torch.load(weights_only=True) takes, too: this rank's parameters,
+        moments and errors; before the first step there are none. Each rank saves its own, or one of them saves all:
+        `merge_state_dicts`.
+        """
+        state = super().state_dict()
+        created = self._fused is not None
+        state["onebit"] = [torch.frombuffer(self._fused.pack_state(), dtype=torch.uint8)] if created else []
+        return state
+
+    def load_state_dict(self, state_dict) -> None:
+        """Goes on from what `state_dict` returned on this rank, bit for bit; the parameters are overwritten. Collective.
+
+        A state of another number of ranks is loaded from all its ranks' dictionaries, merged, on every rank. Raises
+        BadState or Mismatch on every rank, and changes nothing, if any rank's doesn't fit.
+        """
+        if "onebit" not in state_dict:
+            raise ValueError("this is not the state of a onebit optimizer")
+        blobs = [blob.cpu().numpy() for blob in state_dict["onebit"]]
+        if blobs:
+            if self._fused is None:
+                self._create(check=False)
+            self._fused.unpack_state(blobs)
+        super().load_state_dict({name: state_dict[name] for name in ("state", "param_groups")})
+        self._settings = [None] * len(self.param_groups)  # what C loaded may differ from what a scheduler has set
+        self._gradient_scale = None
+
     def cancel_step(self, reason: str = "") -> None:
         """In place of `step`: gives it up on all ranks, where a backward pass ran out of memory, say.
 
@@ -142,7 +171,7 @@ class FusedOptimizer(torch.optim.Optimizer):
         config = _structs.initialised(_c.OptimizerConfig, library.onebit_optimizer_config_init, self._kind, float(lr))
         _structs.set_options(config, self.options)
 
-    def _create(self) -> None:
+    def _create(self, check: bool = True) -> None:
         found = [
             (index, Parameter(tensor, f"parameter {i} of group {index}, {tuple(tensor.shape)}"))
             for index, group in enumerate(self.param_groups)
@@ -154,7 +183,8 @@ class FusedOptimizer(torch.optim.Optimizer):
         tensors = [parameter.tensor for parameter in self._parameters]
         if not tensors:
             raise ValueError("no parameter requires a gradient")
-        _start.require_equal(tensors, self._communicator)
+        if check:
+            _start.require_equal(tensors, self._communicator)
         self._stream = self._current_stream()
         on_gpu = tensors[0].is_cuda
         self._settings = [_settings(group) for group in self.param_groups]
@@ -205,7 +235,7 @@ class FusedOptimizer(torch.optim.Optimizer):
         for index, group in enumerate(self.param_groups):
             settings = _settings(group)
             if settings != self._settings[index]:
-                if dict(settings, lr=0) != dict(self._settings[index], lr=0):
+                if dict(settings, lr=0) != dict(self._settings[index] or settings, lr=0):
                     raise NotImplementedError("only lr can be changed after the first step, not betas, eps, weight_decay")
                 self._fused.set_lr(settings["lr"], index)
                 self._settings[index] = settings
@@ -245,6 +275,11 @@ class FusedOptimizer(torch.optim.Optimizer):
             self._fused.cancel_step(reason)
         except Error:
             pass  # the caller knows why
+
+
+def merge_state_dicts(state_dicts: Sequence[dict]) -> dict:
+    """All ranks' `state_dict()`, in whatever order, as one: for one file, which any number of ranks can load. Local."""
+    return {**state_dicts[0], "onebit": [blob for state in state_dicts for blob in state["onebit"]]}
 
 
 def _settings(group) -> dict:
