@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compressed allreduce with error feedback, and the optimizers that need it.
 
-Communicators: `loopback`, `from_mpi4py`, `from_bootstrap`, `onebit.torch.communicator`. On one of them: `Allreduce`, for
-arrays of any library, and `Optimizer`, over arrays. `onebit.torch` has optimizers and a DDP hook for PyTorch; it is
-imported by itself: `import onebit.torch`.
+Communicators: `loopback`, `from_mpi4py`, `from_bootstrap`, `onebit.torch.communicator`. On one of them: `Allreduce` and
+`Optimizer`, over arrays of any library. `onebit.torch` has optimizers and a DDP hook for PyTorch; it is imported by
+itself: `import onebit.torch`.
 
 What is said of the C library in include/onebit/onebit.h holds here, too. Words used throughout:
   collective  every rank of the communicator calls it, in the same order. It fails on every rank, or on none

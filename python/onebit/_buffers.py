@@ -18,7 +18,8 @@ class Buffer(NamedTuple):
     """Contiguous elements of one array."""
 
     address: int
-    count: int
+    size: int
+    """Elements."""
     dtype: str
     """'float32', 'float16', 'bfloat16', or another library's name for what onebit can't use."""
     device: str

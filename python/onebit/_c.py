@@ -39,7 +39,8 @@ class CommInfo(Structure):
         ("reason", c_char * 288),
     ]
     VERSION = COMM_INFO_VERSION
-    ENUMS = {}
+    ENUMS: dict = {
+    }
 
 
 class AllreduceConfig(Structure):
@@ -61,7 +62,7 @@ class AllreduceConfig(Structure):
         ("stream", c_void_p),
     ]
     VERSION = ALLREDUCE_CONFIG_VERSION
-    ENUMS = {
+    ENUMS: dict = {
         "datatype": _values.Datatype,
         "memory": _values.Memory,
         "algorithm": _values.Algorithm,
@@ -91,7 +92,7 @@ class AllreduceInfo(Structure):
         ("reason", c_char * 260),
     ]
     VERSION = ALLREDUCE_INFO_VERSION
-    ENUMS = {
+    ENUMS: dict = {
         "algorithm": _values.Algorithm,
     }
 
@@ -112,7 +113,7 @@ class Tensor(Structure):
         ("name", c_char_p),
     ]
     VERSION = TENSOR_VERSION
-    ENUMS = {
+    ENUMS: dict = {
         "gradient_type": _values.Datatype,
         "copy_type": _values.Datatype,
     }
@@ -132,7 +133,8 @@ class ParamGroup(Structure):
         ("weight_decay", c_double),
     ]
     VERSION = PARAM_GROUP_VERSION
-    ENUMS = {}
+    ENUMS: dict = {
+    }
 
 
 class OptimizerConfig(Structure):
@@ -173,7 +175,7 @@ class OptimizerConfig(Structure):
         ("thaw_ratio", c_double),
     ]
     VERSION = OPTIMIZER_CONFIG_VERSION
-    ENUMS = {
+    ENUMS: dict = {
         "kind": _values.OptimizerKind,
         "scale": _values.Scale,
         "group": _values.Group,
@@ -211,7 +213,7 @@ class OptimizerInfo(Structure):
         ("step_tensor", c_uint64),
     ]
     VERSION = OPTIMIZER_INFO_VERSION
-    ENUMS = {
+    ENUMS: dict = {
         "freeze_wait": _values.FreezeWait,
     }
 

@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One exception for each status of the C library. Its text names the rank and what was wrong."""
 
+from typing import Dict, Type
+
 from onebit._values import Status
 
 
@@ -89,7 +91,7 @@ class Cancelled(Error, RuntimeError):
     status = Status.CANCELLED
 
 
-_BY_STATUS = {kind.status: kind for kind in Error.__subclasses__()}
+_BY_STATUS: Dict[int, Type[Error]] = {kind.status: kind for kind in Error.__subclasses__()}
 
 
 def of_status(status: int, text: str) -> Error:

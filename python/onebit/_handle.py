@@ -4,6 +4,7 @@
 
 import warnings
 import weakref
+from typing import Optional
 
 from onebit._errors import Error
 
@@ -11,7 +12,7 @@ _kept: list = []
 
 
 def keep_for_good(buffers) -> None:
-    """Keeps what other ranks, or MPI, may still touch: after TransportError and Timeout, and where destroying failed."""
+    """Keeps what other ranks, or MPI, may still touch: after TransportError and Timeout, or a destroy that failed."""
     _kept.append(buffers)
 
 
@@ -22,7 +23,7 @@ class Handle:
     A closed handle keeps its number, which the library never gives out again: calls on it raise InvalidHandle.
     """
 
-    def __init__(self, handle: int, destroy, *, collective: bool, finished, buffers=None):
+    def __init__(self, handle: Optional[int], destroy, *, collective: bool, finished, buffers=None):
         """
         destroy     the library's function
         collective  whether every rank must call it
@@ -33,11 +34,12 @@ class Handle:
         self._destroy = destroy
         self._collective = collective
         self._finished = finished
-        if collective:
-            self._finalizer = weakref.finalize(self, _warn, type(self).__name__)
-            self._finalizer.atexit = False
-        else:
-            self._finalizer = weakref.finalize(self, _destroy_left_open, handle, destroy, finished, buffers)
+        self._finalizer: weakref.finalize = (
+            weakref.finalize(self, _warn, type(self).__name__)
+            if collective
+            else weakref.finalize(self, _destroy_left_open, handle, destroy, finished, buffers)
+        )
+        self._finalizer.atexit = not collective
 
     @property
     def closed(self) -> bool:

@@ -4,6 +4,7 @@
 
 import ctypes
 from enum import IntEnum
+from typing import Type
 
 from onebit import _c
 from onebit._errors import InvalidArgument
@@ -67,7 +68,7 @@ def _number(struct, name, value):
     return int(words[value.lower()])
 
 
-def enum_value(kind: type, name: str, value) -> IntEnum:
+def enum_value(kind: Type[IntEnum], name: str, value) -> IntEnum:
     """`value`, a member of `kind` or its name in any case, as a member of `kind`."""
     try:
         return kind[value.upper()] if isinstance(value, str) else kind(value)

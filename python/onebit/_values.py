@@ -163,7 +163,7 @@ class OptimizerInfo(NamedTuple):
     """That ended with NONFINITE."""
     freeze_step: int
     """The last warm-up step; 0 while warming up."""
-    count: int
+    count: int  # type: ignore[assignment]
     """Elements in all tensors."""
     masked: int
     """Elements that have had no gradient that counts: they take part in no exchange."""

@@ -48,7 +48,7 @@ class Allreduce(Handle):
             count, device = int(count_or_array), "cpu"
         else:
             array = _buffers.view(count_or_array, "count_or_array")
-            count, device = array.count, array.device
+            count, device = array.size, array.device
         if count < 1:
             raise InvalidArgument(f"count={count}: at least the number of ranks")
         config = _structs.initialised(_c.AllreduceConfig, library.onebit_allreduce_config_init, count)
@@ -77,8 +77,8 @@ class Allreduce(Handle):
           send  array of `count` elements
           recv  array that the average is written to; may be `send`, may not overlap it otherwise. None: `send`
 
-        Raises Nonfinite for a NaN or an infinity in any rank's `send`. Arrays of another size, type or device, and those
-        that aren't contiguous, are refused on this rank (TypeError, InvalidArgument); other ranks get InvalidArgument.
+        Raises Nonfinite for a NaN or an infinity in any rank's `send`. An array of another size, type or device, or one
+        that isn't contiguous, is refused on this rank (TypeError, InvalidArgument); other ranks get InvalidArgument.
         In a GPU's memory the call is ordered with the stream's work, as onebit_allreduce_run says.
         """
         recv = send if recv is None else recv
@@ -203,8 +203,8 @@ class Allreduce(Handle):
 
     def _buffer(self, array, name, writable=False):
         buffer = _buffers.view(array, name, writable=writable)
-        if buffer.count != self.count:
-            raise InvalidArgument(f"{name} has {buffer.count} elements; {self.count} wanted")
+        if buffer.size != self.count:
+            raise InvalidArgument(f"{name} has {buffer.size} elements; {self.count} wanted")
         if buffer.device != self._device:
             raise InvalidArgument(f"{name} is in {buffer.device} memory; {self._device} wanted")
         return buffer

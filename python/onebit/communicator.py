@@ -9,7 +9,7 @@ from typing import Callable, List, Optional
 from onebit import _c, _errors
 from onebit._handle import Handle
 from onebit._library import library
-from onebit._structs import read_info
+from onebit._structs import initialised, read_info
 from onebit._values import CommInfo
 
 
@@ -24,7 +24,7 @@ class Communicator(Handle):
     created from it stays usable after `close()`.
     """
 
-    def __init__(self, handle: int, *, finished: Callable[[], bool] = _never):
+    def __init__(self, handle: Optional[int], *, finished: Callable[[], bool] = _never):
         """Takes over a handle of the C library (an onebit_comm_t). For users' own transports; see `Handle`."""
         collective = "nccl" in _info(handle).transport
         super().__init__(handle, library.onebit_comm_destroy, collective=collective, finished=finished)
@@ -60,7 +60,7 @@ class Communicator(Handle):
             raise _errors.InvalidArgument(f"count={count}: at least 1")
         address = ctypes.c_void_p()
         library.onebit_mem_alloc(self._handle, 4 * count, ctypes.byref(address))
-        memory = (ctypes.c_float * count).from_address(address.value)
+        memory = (ctypes.c_float * count).from_address(address.value or 0)
         weakref.finalize(memory, library.onebit_mem_free, address.value).atexit = False
         return numpy.ctypeslib.as_array(memory)
 
@@ -130,23 +130,18 @@ def from_bootstrap(
         try:
             parts = allgather(ctypes.string_at(mine, bytes_))
             if [len(part) for part in parts] != [bytes_] * size:
-                raise ValueError(f"allgather returned parts of {[len(p) for p in parts]} bytes; {size} of {bytes_} wanted")
+                sizes = [len(part) for part in parts]
+                raise ValueError(f"allgather returned parts of {sizes} bytes; {size} of {bytes_} wanted")
             ctypes.memmove(all_, b"".join(parts), bytes_ * size)
             return 0
         except BaseException as failure:  # an exception can't pass through C
             failures.append(failure)
             return 1
 
-    callback = _c.Allgather(gather)
-    bootstrap = _c.Bootstrap(
-        size=ctypes.sizeof(_c.Bootstrap),
-        version=_c.Bootstrap.VERSION,
-        rank=rank,
-        ranks=size,
-        allgather=callback,
-        interface=None if interface is None else interface.encode(),
-        timeout=timeout,
-    )
+    callback = _c.Allgather(gather)  # must live as long as the struct
+    bootstrap = initialised(_c.Bootstrap, library.onebit_bootstrap_init, rank, size, callback, None)
+    bootstrap.interface = None if interface is None else interface.encode()
+    bootstrap.timeout = timeout
     try:
         return Communicator(_output(library.onebit_comm_create_bootstrap, ctypes.byref(bootstrap)))
     except _errors.Error as error:
@@ -155,7 +150,7 @@ def from_bootstrap(
         raise
 
 
-def _output(create, *arguments) -> int:
+def _output(create, *arguments) -> Optional[int]:
     """Calls a function whose last parameter is where it writes a handle; returns that."""
     handle = ctypes.c_void_p()
     create(*arguments, ctypes.byref(handle))

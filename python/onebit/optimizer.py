@@ -101,7 +101,7 @@ class Optimizer(Handle):
             raise
 
     def cancel_step(self, reason: str = "") -> None:
-        """In place of `step`: gives the step up on all ranks. Always raises, Cancelled as a rule. Collective; blocks."""
+        """In place of `step`: gives it up on all ranks. Always raises, Cancelled as a rule. Collective; blocks."""
         library.onebit_optimizer_cancel_step(self._handle, reason.encode() or None)
 
     def grad_ready(self, tensor: int) -> None:
@@ -223,10 +223,10 @@ class Optimizer(Handle):
 
     def _like(self, parameters, array, name, dtypes=_FLOATS, writable=False) -> _buffers.Buffer:
         buffer = _buffers.view(array, name, writable=writable, dtypes=dtypes)
-        if buffer.count != parameters.count or buffer.device != parameters.device:
+        if buffer.size != parameters.size or buffer.device != parameters.device:
             raise InvalidArgument(
-                f"{name}: {buffer.count} elements in {buffer.device} memory; "
-                f"{parameters.count} in {parameters.device} memory wanted"
+                f"{name}: {buffer.size} elements in {buffer.device} memory; "
+                f"{parameters.size} in {parameters.device} memory wanted"
             )
         return buffer
 
@@ -237,7 +237,7 @@ class Optimizer(Handle):
             library.onebit_tensor_init,
             tensor.parameters.address,
             tensor.gradients and tensor.gradients.address,
-            tensor.parameters.count,
+            tensor.parameters.size,
         )
         c_tensor.group = tensor.group
         c_tensor.gradient_type = _structs.enum_value(Datatype, "gradient_type", tensor.gradient_type)

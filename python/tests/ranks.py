@@ -49,5 +49,6 @@ def mpirun(size, name, *arguments, **environment):
 
 
 def torchrun(size, name, *arguments, **environment):
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(size)]
-    return run_program(launcher, name, *arguments, **environment)
+    """stdout through torchrun's tee: Debian 12's torchrun can't start without, its Python being younger than it."""
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(size)]
+    return run_program([*launcher, "--redirects", "1", "--tee", "1"], name, *arguments, **environment)

@@ -30,7 +30,7 @@ class OnCuda:
 def test_every_door_leads_to_the_same_memory(wrap):
     array = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
     buffer = _buffers.view(wrap(array), "array")
-    assert (buffer.address, buffer.count, buffer.dtype, buffer.device) == (array.ctypes.data, 24, "float32", "cpu")
+    assert (buffer.address, buffer.size, buffer.dtype, buffer.device) == (array.ctypes.data, 24, "float32", "cpu")
 
 
 @pytest.mark.parametrize("wrap", [lambda a: a, torch.from_numpy, OnlyDlpack])
@@ -43,7 +43,9 @@ def test_only_contiguous_arrays(wrap):
             _buffers.view(wrap(part), "array")
 
 
-@pytest.mark.parametrize("array", [np.zeros(3), torch.zeros(3, dtype=torch.int32), OnlyDlpack(np.zeros(3, np.int8)), 7, None])
+@pytest.mark.parametrize(
+    "array", [np.zeros(3), torch.zeros(3, dtype=torch.int32), OnlyDlpack(np.zeros(3, np.int8)), 7, None]
+)
 def test_only_float32(array):
     with pytest.raises(TypeError):
         _buffers.view(array, "array")
@@ -60,7 +62,7 @@ def test_half_precision_where_it_is_allowed():
 
 def test_a_gpus_memory():
     buffer = _buffers.view(OnCuda(), "array")
-    assert (buffer.address, buffer.count, buffer.device) == (4096, 6, "cuda")
+    assert (buffer.address, buffer.size, buffer.device) == (4096, 6, "cuda")
     (comm,) = onebit.loopback(1)
     with pytest.raises(onebit.InvalidArgument, match="cuda memory; cpu wanted"):
         onebit.Allreduce(comm, 6).run(OnCuda())

@@ -4,7 +4,9 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 
+import numpy as np
 import pytest
 from ranks import MPIRUN, mpirun
 
@@ -71,4 +73,68 @@ def test_a_missing_library_says_what_to_do():
 
 def test_importing_takes_neither_numpy_nor_torch():
     code = "import sys, onebit; sys.exit('numpy' in sys.modules or 'torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": ":".join(sys.path)}).returncode == 0
+    environment = {**os.environ, "PYTHONPATH": ":".join(sys.path)}
+    assert subprocess.run([sys.executable, "-c", code], env=environment).returncode == 0
+
+
+def gathering(size):
+    """An allgather for `size` threads."""
+    parts, barrier = [None] * size, threading.Barrier(size)
+
+    def of_rank(rank):
+        def allgather(mine):
+            parts[rank] = mine
+            barrier.wait()
+            together = list(parts)
+            barrier.wait()
+            return together
+
+        return allgather
+
+    return of_rank
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_bootstrap(size):
+    allgather_of, results = gathering(size), [None] * size
+
+    def run(rank):
+        comm = onebit.from_bootstrap(rank, size, allgather_of(rank), timeout=20)
+        values = onebit.Allreduce(comm, 1000, algorithm="dense").run(np.full(1000, rank, np.float32))
+        results[rank] = comm.rank, comm.size, float(values[0])
+
+    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(size)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == [(rank, size, (size - 1) / 2) for rank in range(size)]
+
+
+class Broken(Exception):
+    pass
+
+
+def broken(mine):
+    raise Broken("no luck")
+
+
+@pytest.mark.parametrize(
+    "allgather, cause",
+    [
+        (broken, Broken),
+        (lambda mine: [mine], ValueError),
+        (lambda mine: [mine, mine[1:]], ValueError),
+        (len, TypeError),
+    ],
+)
+def test_an_allgather_that_fails_is_the_cause(allgather, cause):
+    with pytest.raises(onebit.Error) as caught:
+        onebit.from_bootstrap(0, 2, allgather)
+    assert isinstance(caught.value.__cause__, cause)
+
+
+@pytest.mark.parametrize("options", [{"rank": 1}, {"rank": -1}, {"size": 0}])
+def test_bootstrap_of_nonsense(options):
+    with pytest.raises(onebit.Error):
+        onebit.from_bootstrap(**{"rank": 0, "size": 1, "allgather": lambda mine: [mine], **options})

@@ -14,7 +14,8 @@ HEADERS = ROOT / "include/onebit"
 
 
 def test_generated_files_are_up_to_date():
-    done = subprocess.run([sys.executable, ROOT / "python/tools/generate_c.py", "--check"], capture_output=True, text=True)
+    command = [sys.executable, ROOT / "python/tools/generate_c.py", "--check"]
+    done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 
@@ -39,6 +40,6 @@ def test_structs_have_the_size_that_the_library_knows(name):
 
     struct = getattr(_c, name)()
     init = getattr(library, "onebit_" + re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower() + "_init")
-    init(ctypes.byref(struct), ctypes.sizeof(struct), *[0] * (len(init.argtypes) - 2))
+    init(ctypes.byref(struct), ctypes.sizeof(struct), *(kind() for kind in init.argtypes[2:]))
     assert struct.size == ctypes.sizeof(struct)
     assert struct.version == struct.VERSION

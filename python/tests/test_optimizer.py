@@ -14,7 +14,8 @@ class Problem:
     """A quadratic: each rank has a target of its own; the mean of the targets is the optimum."""
 
     def __init__(self, rank, size):
-        targets = [[np.random.default_rng(r).standard_normal(shape).astype("f4") for shape in SHAPES] for r in range(size)]
+        generators = [np.random.default_rng(r) for r in range(size)]
+        targets = [[each.standard_normal(shape).astype("f4") for shape in SHAPES] for each in generators]
         self.optimum = [np.mean([t[i] for t in targets], axis=0) for i in range(len(SHAPES))]
         self.mine = targets[rank]
         self.parameters = [np.ones(shape, "f4") for shape in SHAPES]

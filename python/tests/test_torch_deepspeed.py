@@ -12,7 +12,8 @@ import onebit.torch  # noqa: E402
 
 def made(block, **more):
     (comm,) = onebit.loopback(1)
-    return onebit.torch.from_deepspeed([torch.nn.Parameter(torch.ones(100))], {"optimizer": block, **more}, communicator=comm)
+    parameters = [torch.nn.Parameter(torch.ones(100))]
+    return onebit.torch.from_deepspeed(parameters, {"optimizer": block, **more}, communicator=comm)
 
 
 def test_one_bit_adam_from_a_file(tmp_path):
@@ -32,7 +33,8 @@ def test_one_bit_adam_from_a_file(tmp_path):
 
 
 def test_one_bit_lamb():
-    optimizer = made({"type": "OneBitLamb", "params": {"lr": 1e-3, "max_coeff": 0.3, "min_coeff": 0.01, "coeff_beta": 0.8}})
+    params = {"lr": 1e-3, "max_coeff": 0.3, "min_coeff": 0.01, "coeff_beta": 0.8}
+    optimizer = made({"type": "OneBitLamb", "params": params})
     assert type(optimizer) is onebit.torch.OneBitLamb
     assert optimizer.options["max_trust"] == 0.3
     assert optimizer.options["trust_beta"] == 0.8

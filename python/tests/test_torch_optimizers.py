@@ -13,7 +13,8 @@ import onebit
 torch = pytest.importorskip("torch")
 import onebit.torch  # noqa: E402
 
-KINDS = [onebit.torch.Adam, onebit.torch.OneBitAdam, onebit.torch.Lamb, onebit.torch.OneBitLamb, onebit.torch.ZeroOneAdam]
+FREEZING = [onebit.torch.OneBitAdam, onebit.torch.OneBitLamb, onebit.torch.ZeroOneAdam]
+KINDS = [onebit.torch.Adam, onebit.torch.Lamb, *FREEZING]
 
 
 def model(seed=1, width=64):
@@ -75,7 +76,9 @@ def assert_close(one, other, **tolerance):
         torch.testing.assert_close(a, b, **{"rtol": 1e-4, "atol": 1e-5, **tolerance})
 
 
-@pytest.mark.parametrize("options", [{}, {"weight_decay": 0.1}, {"max_grad_norm": 0.5}, {"betas": (0.8, 0.99), "eps": 1e-4}])
+@pytest.mark.parametrize(
+    "options", [{}, {"weight_decay": 0.1}, {"max_grad_norm": 0.5}, {"betas": (0.8, 0.99), "eps": 1e-4}]
+)
 def test_adam_is_adamw_on_the_mean_gradient(options):
     settings = {"lr": 1e-2, "weight_decay": 0.0, **options}
     rival = dense_rival(20, 2, **settings)
@@ -85,7 +88,7 @@ def test_adam_is_adamw_on_the_mean_gradient(options):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_parameters_are_equal_after_every_step(kind):
-    options = {"freeze_step": 5} if "freeze_step" in kind.__init__.__code__.co_varnames else {}
+    options = {"freeze_step": 5} if kind in FREEZING else {}
     histories = [history for _, history in on_ranks(2, lambda comm: train(comm, kind, 15, **options))]
     if kind is not onebit.torch.ZeroOneAdam:  # whose local steps let ranks drift
         assert histories[0] == histories[1]
@@ -291,7 +294,7 @@ def test_parameters_that_differ_at_the_start():
     def run(comm):
         net = model(seed=comm.rank)
         optimizer = onebit.torch.OneBitAdam(net.parameters(), communicator=comm)
-        with pytest.raises(onebit.Mismatch, match=r"4 of 4 parameters differ between ranks, first number 0 .*\(64, 20\)"):
+        with pytest.raises(onebit.Mismatch, match=r"4 of 4 parameters differ .*, first number 0 .*\(64, 20\)"):
             optimizer.step()
 
     on_ranks(3, run)

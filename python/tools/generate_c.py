@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes onebit/_c.py and onebit/_values.py from the public C headers.
 
-_c.py has every constant, struct and function as ctypes declares it. _values.py has what users see: the enumerations, and
-one named tuple for each info struct. Both are committed; tests/test_declarations.py fails where they are not up to date.
+_c.py has every constant, struct and function as ctypes declares it. _values.py has what users see: the enumerations,
+and one named tuple for each info struct. Both are committed; tests/test_declarations.py fails where they are stale.
 
   python/tools/generate_c.py            write the two files
   python/tools/generate_c.py --check    write nothing; exit with status 1 if they would change
@@ -160,11 +160,13 @@ def c_module(header):
             lines.append(f'        ("{m.name}", {type_}),')
         lines += ["    ]",
                   f"    VERSION = {name.upper()}_VERSION",
-                  "    ENUMS = {" + "".join(f'\n        "{key}": _values.{value},' for key, value in enums.items())
-                  + ("\n    }" if enums else "}")]
+                  "    ENUMS: dict = {",
+                  *(f'        "{key}": _values.{value},' for key, value in enums.items()),
+                  "    }"]
     lines += ["", "", "# Name: (result, parameters). A result of None is an onebit_status_t.", "FUNCTIONS = {"]
     for name, function in header.functions.items():
-        result = "None" if function.result == "onebit_status_t" else ctype(header, function.result.replace("const ", ""))
+        result = function.result.replace("const ", "")
+        result = "None" if result == "onebit_status_t" else ctype(header, result)
         parameters = ", ".join(ctype(header, type_) for type_ in function.parameters)
         lines.append(f'    "{name}": ({result}, [{parameters}]),')
     return "\n".join(lines + ["}", ""])
@@ -191,7 +193,8 @@ def values_module(header):
                 continue
             enum = enum_name(header, m.type)
             type_ = camel(enum) if enum else "str" if m.length else "float" if m.type == "double" else "int"
-            lines.append(f"    {m.name}: {type_}")
+            clash = "  # type: ignore[assignment]" if hasattr(tuple, m.name) else ""
+            lines.append(f"    {m.name}: {type_}{clash}")
             if m.comment:
                 lines.append(docstring(m.comment))
     return "\n".join(lines + [""])

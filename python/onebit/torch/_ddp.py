@@ -101,7 +101,7 @@ def ddp_hook(state: HookState, bucket) -> torch.futures.Future[torch.Tensor]:
 
 
 class _Bucket:
-    """One bucket's Allreduce. Gradients of other types, and fewer than there are ranks, are averaged in a float32 buffer."""
+    """One bucket's Allreduce. Gradients that aren't float32, or fewer than there are ranks, go through a buffer."""
 
     def __init__(self, communicator, gradients, parameters, options):
         self.counts = [parameter.numel() for parameter in parameters]

@@ -4,6 +4,7 @@
 
 import json
 import warnings
+from pathlib import Path
 from typing import Any, Dict, Union
 
 from onebit.torch._optimizer import FusedOptimizer
@@ -24,7 +25,7 @@ _FREEZE_STEP = 100000
 _LOCAL_STEP_SCALER = 32678
 
 
-def from_deepspeed(params, config: Union[str, dict], **options) -> FusedOptimizer:
+def from_deepspeed(params, config: Union[str, Path, dict], **options) -> FusedOptimizer:
     """The optimizer that a DeepSpeed configuration describes. Warns of keys that have no meaning here.
 
       config   the dictionary, or the name of a JSON file: {"optimizer": {"type": "OneBitAdam", "params": {...}}, ...};
@@ -34,16 +35,14 @@ def from_deepspeed(params, config: Union[str, dict], **options) -> FusedOptimize
     DeepSpeed doesn't correct the bias of the moments; nor does this (bias_correction=True does). It freezes after
     100000 steps if it isn't told when; freeze_step="auto" finds out. docs/OPTIMIZERS.md says what else differs.
     """
-    if not isinstance(config, dict):
-        with open(config) as file:
-            config = json.load(file)
-    block = config.get("optimizer", {})
+    settings = config if isinstance(config, dict) else json.loads(Path(config).read_text())
+    block = settings.get("optimizer", {})
     kind = _KINDS.get(str(block.get("type", "")).lower())
     if kind is None:
         raise ValueError(f"optimizer type {block.get('type')!r}; OneBitAdam, OneBitLamb or ZeroOneAdam wanted")
     translated = _translated(kind, dict(block.get("params", {})))
-    if config.get("gradient_clipping"):
-        translated.setdefault("max_grad_norm", config["gradient_clipping"])
+    if settings.get("gradient_clipping"):
+        translated.setdefault("max_grad_norm", settings["gradient_clipping"])
     return kind(params, **{**translated, **options})
 
 

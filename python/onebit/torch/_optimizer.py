@@ -115,12 +115,12 @@ class FusedOptimizer(torch.optim.Optimizer):
         `merge_state_dicts`.
         """
         state = super().state_dict()
-        created = self._fused is not None
-        state["onebit"] = [torch.frombuffer(self._fused.pack_state(), dtype=torch.uint8)] if created else []
+        packed = [] if self._fused is None else [self._fused.pack_state()]
+        state["onebit"] = [torch.frombuffer(blob, dtype=torch.uint8) for blob in packed]
         return state
 
     def load_state_dict(self, state_dict) -> None:
-        """Goes on from what `state_dict` returned on this rank, bit for bit; the parameters are overwritten. Collective.
+        """Goes on from what `state_dict` returned on this rank, bit for bit. Overwrites the parameters. Collective.
 
         A state of another number of ranks is loaded from all its ranks' dictionaries, merged, on every rank. Raises
         BadState or Mismatch on every rank, and changes nothing, if any rank's doesn't fit.
@@ -131,10 +131,10 @@ class FusedOptimizer(torch.optim.Optimizer):
         if blobs:
             if self._fused is None:
                 self._create(check=False)
-            self._fused.unpack_state(blobs)
+            self._created().unpack_state(blobs)
         super().load_state_dict({name: state_dict[name] for name in ("state", "param_groups")})
         self._settings = [None] * len(self.param_groups)  # what C loaded may differ from what a scheduler has set
-        self._gradient_scale = None
+        self._gradient_scale = 0.0  # none
 
     def cancel_step(self, reason: str = "") -> None:
         """In place of `step`: gives it up on all ranks, where a backward pass ran out of memory, say.
@@ -232,21 +232,22 @@ class FusedOptimizer(torch.optim.Optimizer):
 
     def _pass_settings(self, gradient_scale: float) -> None:
         """Hands what has changed to the C library."""
+        fused = self._created()
         for index, group in enumerate(self.param_groups):
             settings = _settings(group)
             if settings != self._settings[index]:
                 if dict(settings, lr=0) != dict(self._settings[index] or settings, lr=0):
-                    raise NotImplementedError("only lr can be changed after the first step, not betas, eps, weight_decay")
-                self._fused.set_lr(settings["lr"], index)
+                    raise NotImplementedError("after the first step only lr can be changed")
+                fused.set_lr(settings["lr"], index)
                 self._settings[index] = settings
         if gradient_scale != self._gradient_scale:
-            self._fused.set_gradient_scale(gradient_scale)
+            fused.set_gradient_scale(gradient_scale)
             self._gradient_scale = gradient_scale
 
     def _pass_gradients(self) -> None:
         addresses = [parameter.gradient_address() for parameter in self._parameters]
         if addresses != self._addresses:
-            self._fused.set_gradient_addresses(addresses, self._addresses)
+            self._created().set_gradient_addresses(addresses, self._addresses)
             self._addresses = addresses
         if not self._warned:
             self._warn_of_missing_gradients()
@@ -256,14 +257,14 @@ class FusedOptimizer(torch.optim.Optimizer):
         if missing:
             self._warned = True
             warnings.warn(
-                f"{len(missing)} parameters have no gradient on this rank, the first is {missing[0]}: they count as zero",
+                f"{len(missing)} parameters have no gradient on this rank, first {missing[0]}: they count as zero",
                 stacklevel=4,
             )
 
     def _step_fused(self, quietly: bool) -> bool:
         """Whether it was skipped, for gradients that aren't finite; if not `quietly` Nonfinite is raised then."""
         try:
-            self._fused.step()
+            self._created().step()
         except Nonfinite:
             if not quietly:
                 raise
@@ -272,7 +273,7 @@ class FusedOptimizer(torch.optim.Optimizer):
 
     def _cancel(self, reason: str) -> None:
         try:
-            self._fused.cancel_step(reason)
+            self._created().cancel_step(reason)
         except Error:
             pass  # the caller knows why
 

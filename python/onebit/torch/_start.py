@@ -14,7 +14,7 @@ from onebit.torch._communicator import global_ranks
 
 
 def broadcast(parameters, group) -> None:
-    """Overwrites the parameters with those of the process group's rank 0, as DistributedDataParallel does. Collective."""
+    """Overwrites the parameters with those of the group's rank 0, as DistributedDataParallel does. Collective."""
     source = global_ranks(group)[0]
     for parameter in parameters:
         if parameter.numel() > 0:

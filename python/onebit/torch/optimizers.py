@@ -24,39 +24,50 @@ class Lamb(FusedOptimizer):
     _kind = OptimizerKind.LAMB
 
 
-class OneBitAdam(FusedOptimizer):
-    """1-bit Adam (arXiv 2102.02888): AdamW in a warm-up, then updates of one bit for each element.
+class FreezingOptimizer(FusedOptimizer):
+    """What the compressed kinds share: a warm-up that averages exactly. Not to be instantiated."""
 
-    freeze_step: the last step of the warm-up; "auto" (once the variance has settled), "never", or "paper" (by the
-    paper's rule). Other options: lr_warmup_steps, freeze_window, freeze_band, follow_interval, thaw_ratio, compressed.
-    """
+    def __init__(
+        self,
+        params,
+        lr: float = 1e-3,
+        betas=(0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        *,
+        freeze_step="auto",
+        **kwargs,
+    ):
+        """FusedOptimizer's arguments, and
 
-    _kind = OptimizerKind.ONEBIT_ADAM
+          freeze_step  the last step of the warm-up; "auto": once the variance has settled; "never": `freeze` ends it;
+                       "paper": by the rule of 1-bit Adam's authors
 
-    def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0, *, freeze_step="auto", **kwargs):
+        Other options: lr_warmup_steps, freeze_window, freeze_band, follow_interval, thaw_ratio, compressed.
+        """
         super().__init__(params, lr, betas, eps, weight_decay, freeze_step=freeze_step, **kwargs)
 
 
-class OneBitLamb(FusedOptimizer):
-    """1-bit LAMB (arXiv 2104.06069): LAMB in a warm-up, then updates of one bit for each element.
+class OneBitAdam(FreezingOptimizer):
+    """1-bit Adam (arXiv 2102.02888): AdamW in the warm-up, then updates of one bit for each element."""
 
-    freeze_step and other options: as for OneBitAdam; also min_trust, max_trust, trust_beta.
+    _kind = OptimizerKind.ONEBIT_ADAM
+
+
+class OneBitLamb(FreezingOptimizer):
+    """1-bit LAMB (arXiv 2104.06069): LAMB in the warm-up, then updates of one bit for each element.
+
+    Options: min_trust, max_trust, trust_beta.
     """
 
     _kind = OptimizerKind.ONEBIT_LAMB
 
-    def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0, *, freeze_step="auto", **kwargs):
-        super().__init__(params, lr, betas, eps, weight_decay, freeze_step=freeze_step, **kwargs)
 
-
-class ZeroOneAdam(FusedOptimizer):
+class ZeroOneAdam(FreezingOptimizer):
     """0/1 Adam (arXiv 2202.06009): after the warm-up steps that exchange nothing, more and more of them.
 
     Ranks' parameters differ after such local steps, and are equal again after each exchange.
-    freeze_step and other options: as for OneBitAdam; also variance_updates, local_step_scaler, local_steps.
+    Options: variance_updates, local_step_scaler, local_steps.
     """
 
     _kind = OptimizerKind.ZERO_ONE_ADAM
-
-    def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0, *, freeze_step="auto", **kwargs):
-        super().__init__(params, lr, betas, eps, weight_decay, freeze_step=freeze_step, **kwargs)
