@@ -328,6 +328,17 @@ def test_a_moved_parameter_is_noticed():
         optimizer.step()
 
 
+@pytest.mark.skipif(not hasattr(torch.autograd.graph, "increment_version"), reason="this autograd can't be told")
+def test_autograd_hears_of_changed_parameters():
+    (comm,) = onebit.loopback(1)
+    parameter = torch.nn.Parameter(torch.ones(100))
+    loss = (parameter**2).sum()
+    loss.backward(retain_graph=True)
+    onebit.torch.Adam([parameter], communicator=comm).step()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
 def test_copies_are_refused():
     (comm,) = onebit.loopback(1)
     optimizer = onebit.torch.OneBitAdam(model().parameters(), communicator=comm)

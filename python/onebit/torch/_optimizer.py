@@ -16,7 +16,7 @@ from onebit.optimizer import Optimizer
 from onebit.torch import _amp, _start
 from onebit.torch._communicator import communicator as communicator_of_group
 from onebit.torch._communicator import require_initialised
-from onebit.torch._parameter import Parameter
+from onebit.torch._parameter import Parameter, mark_changed
 
 _SETTINGS = ("lr", "betas", "eps", "weight_decay")
 
@@ -105,6 +105,8 @@ class FusedOptimizer(torch.optim.Optimizer):
         skipped = self._step_fused(quietly=grad_scaler is not None)
         if grad_scaler is not None:
             _amp.record(grad_scaler, self, skipped)
+        if not skipped:
+            mark_changed([parameter.tensor for parameter in self._parameters])
         return loss
 
     def state_dict(self) -> dict:

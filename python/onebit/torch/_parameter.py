@@ -53,3 +53,18 @@ class Parameter:
         if self._spare is None:
             self._spare = torch.empty_like(self.tensor, memory_format=torch.preserve_format, requires_grad=False)
         return self._spare
+
+
+def mark_changed(tensors: list) -> None:
+    """Tells autograd that the tensors were written to: a backward pass that needs what they were raises.
+
+    PyTorch can be told from 2.1 on; of many at once in later versions.
+    """
+    increment = getattr(torch.autograd.graph, "increment_version", None)
+    if increment is None:
+        return
+    try:
+        increment(tensors)
+    except (AttributeError, TypeError):
+        for tensor in tensors:
+            increment(tensor)
