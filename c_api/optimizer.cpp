@@ -83,6 +83,21 @@ onebit_status_t onebit_optimizer_unpack_state(onebit_optimizer_t optimizer, cons
                                            [&](Optimizer& o) { return o.unpack_state(blobs, bytes, num_blobs); });
 }
 
+onebit_status_t onebit_optimizer_get_state(onebit_optimizer_t optimizer, size_t tensor, onebit_state_t which,
+                                           float* values) noexcept {
+    return onebit::guard_object<Optimizer>(optimizer,
+                                           [&](const Optimizer& o) { return o.get_state(tensor, which, values); });
+}
+
+onebit_status_t onebit_optimizer_set_state(onebit_optimizer_t optimizer, size_t tensor, onebit_state_t which,
+                                           const float* values) noexcept {
+    return onebit::guard_object<Optimizer>(optimizer, [&](Optimizer& o) { return o.set_state(tensor, which, values); });
+}
+
+onebit_status_t onebit_optimizer_set_steps(onebit_optimizer_t optimizer, uint64_t steps) noexcept {
+    return onebit::guard_object<Optimizer>(optimizer, [&](Optimizer& o) { return o.set_steps(steps); });
+}
+
 onebit_status_t onebit_optimizer_get_error(onebit_optimizer_t optimizer, float* worker, float* server) noexcept {
     return onebit::guard_object<Optimizer>(optimizer, [&](const Optimizer& o) { return o.get_error(worker, server); });
 }

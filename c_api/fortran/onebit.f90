@@ -71,6 +71,10 @@ module onebit
         enumerator :: onebit_freeze_wait_none = 0, onebit_freeze_wait_steps, onebit_freeze_wait_lr, &
             onebit_freeze_wait_variance, onebit_freeze_wait_parameters
     end enum
+    enum, bind(c)
+        enumerator :: onebit_state_exp_avg = 0, onebit_state_exp_avg_sq, onebit_state_worker_error, &
+            onebit_state_server_error
+    end enum
     integer(c_int64_t), parameter :: onebit_bucket_size_suggested = 1048576
 
     ! In C's order and of C's kinds, uint64_t as a signed integer of 64 bits. Their defaults are the library's (below).
@@ -440,6 +444,24 @@ module onebit
             type(c_ptr), intent(in) :: blobs(*)
             integer(c_int64_t), intent(in) :: bytes(*)
             integer(c_size_t), value :: num_blobs
+        end function
+        ! values: c_loc of reals
+        integer(c_int) function onebit_optimizer_get_state(optimizer, tensor, which, values) bind(c)
+            import :: c_int, c_size_t, c_ptr
+            type(c_ptr), value, target :: optimizer, values
+            integer(c_size_t), value :: tensor
+            integer(c_int), value :: which
+        end function
+        integer(c_int) function onebit_optimizer_set_state(optimizer, tensor, which, values) bind(c)
+            import :: c_int, c_size_t, c_ptr
+            type(c_ptr), value, target :: optimizer, values
+            integer(c_size_t), value :: tensor
+            integer(c_int), value :: which
+        end function
+        integer(c_int) function onebit_optimizer_set_steps(optimizer, steps) bind(c)
+            import :: c_int, c_int64_t, c_ptr
+            type(c_ptr), value, target :: optimizer
+            integer(c_int64_t), value :: steps
         end function
         integer(c_int) function onebit_optimizer_get_error(optimizer, worker, server) bind(c)
             import :: c_int, c_ptr

@@ -671,8 +671,9 @@ ONEBIT_API onebit_status_t onebit_optimizer_create(onebit_comm_t comm, const one
  * bucket_size is 0. The device that is current doesn't matter, and stays. What fails on the device is INTERNAL. A step
  * can't be captured into a graph, as no call on a handle can: UNSUPPORTED, as for onebit_allreduce_run; with buckets
  * the others wait for this rank's step.
- * INVALID_ARGUMENT (a tensor has no gradients), INVALID_HANDLE, NONFINITE, MISMATCH (learning rates, gradient scale or
- * stage differ), CANCELLED (a rank has called onebit_optimizer_cancel_step), BUSY, UNSUPPORTED, TRANSPORT, TIMEOUT. */
+ * INVALID_ARGUMENT (a tensor has no gradients), INVALID_HANDLE, NONFINITE, MISMATCH (settings, stage or
+ * a state that was set differ), CANCELLED (a rank has called onebit_optimizer_cancel_step), BUSY, UNSUPPORTED,
+ * TRANSPORT, TIMEOUT. */
 ONEBIT_API onebit_status_t onebit_optimizer_step(onebit_optimizer_t optimizer) ONEBIT_NOEXCEPT;
 
 /* In place of onebit_optimizer_step: gives the step up on all ranks, for example when this rank's backward pass ran out
@@ -767,6 +768,43 @@ ONEBIT_API onebit_status_t onebit_optimizer_pack_state(onebit_optimizer_t optimi
                                                        uint64_t bytes) ONEBIT_NOEXCEPT;
 ONEBIT_API onebit_status_t onebit_optimizer_unpack_state(onebit_optimizer_t optimizer, const void* const* blobs,
                                                          const uint64_t* bytes, size_t num_blobs) ONEBIT_NOEXCEPT;
+
+/* What the optimizer keeps for a tensor, named as PyTorch names it. */
+typedef enum onebit_state ONEBIT_ENUM_INT {
+    ONEBIT_STATE_EXP_AVG = 0,      /* m, the momentum */
+    ONEBIT_STATE_EXP_AVG_SQ = 1,   /* v, the variance, not corrected for its bias */
+    ONEBIT_STATE_WORKER_ERROR = 2, /* of the compressed exchange, this rank's: in units of what is compressed */
+    ONEBIT_STATE_SERVER_ERROR = 3  /* likewise; zero for the elements that this rank doesn't serve */
+} onebit_state_t;
+
+/* Copies out one of these of tensor number `tensor`. Before the freeze, and of tensors that never freeze, m and v are
+ * what Adam keeps, to the bit. After the freeze the optimizer keeps 1/D and a message in their place. m and v are then
+ * worked out from those, to rounding: as a thaw would go on with them (docs/OPTIMIZERS.md, "After the freeze"), v
+ * followed where variances are followed. v is 0 where eps was all of D. A masked element has m = v = 0. The m of 0/1
+ * Adam after the freeze is this rank's own between two rounds. Errors that there are none of are zero. Local. With
+ * tensors that share a bucket, one call for an error, and for an m that is a message, reads more than the tensor:
+ * onebit_optimizer_get_error copies out all errors at once.
+ *   values  [out] the tensor's count of floats, in the host's memory
+ * INVALID_ARGUMENT (no such tensor, no such state, NULL), INVALID_HANDLE, BUSY, OUT_OF_MEMORY. */
+ONEBIT_API onebit_status_t onebit_optimizer_get_state(onebit_optimizer_t optimizer, size_t tensor, onebit_state_t which,
+                                                      float* values) ONEBIT_NOEXCEPT;
+
+/* Sets m or v of tensor number `tensor`, for a training that another optimizer began, or that wants it otherwise.
+ * Before the freeze, and of tensors that never freeze. The number of steps comes first (onebit_optimizer_set_steps).
+ * Parameters are the program's own to set, at any time between two steps. Local, to be called on every rank with the
+ * same values: ranks that differ get MISMATCH from the next step.
+ *   values  [in] the tensor's count of floats, in the host's memory; copied. Finite, those of v >= 0
+ * INVALID_ARGUMENT (also a value that no mean of gradients or of squares is after so many steps), INVALID_HANDLE, BUSY;
+ * UNSUPPORTED for errors, and for a tensor that is frozen. */
+ONEBIT_API onebit_status_t onebit_optimizer_set_state(onebit_optimizer_t optimizer, size_t tensor, onebit_state_t which,
+                                                      const float* values) ONEBIT_NOEXCEPT;
+
+/* Sets the number of steps that were made, which the bias corrections and the freeze go by. They count as exact ones,
+ * in each of which v was updated. What a rule of the freeze has seen is forgotten; 0/1 Adam's intervals and the running
+ * means of LAMB's trust ratios begin anew. A config.freeze_step that lies behind comes after the next step. Local, to
+ * be called on every rank with the same number: as for onebit_optimizer_set_state. steps  at least 1, less than 2^48
+ * INVALID_ARGUMENT, INVALID_HANDLE, BUSY; UNSUPPORTED once the optimizer has frozen. */
+ONEBIT_API onebit_status_t onebit_optimizer_set_steps(onebit_optimizer_t optimizer, uint64_t steps) ONEBIT_NOEXCEPT;
 
 /* Copies out the error of the compressed exchange, tensor after tensor in the order of registration, count floats in
  * all: this rank's worker error, and in `server` the server error of the elements that this rank serves, zero

@@ -206,6 +206,14 @@ class Optimizer {
         }
         check(onebit_optimizer_unpack_state(get(), pointers.data(), bytes.data(), blobs.size()));
     }
+    /// As many floats as the tensor has elements.
+    void get_state(std::size_t tensor, onebit_state_t which, float* values) const {
+        check(onebit_optimizer_get_state(get(), tensor, which, values));
+    }
+    void set_state(std::size_t tensor, onebit_state_t which, const float* values) {
+        check(onebit_optimizer_set_state(get(), tensor, which, values));
+    }
+    void set_steps(std::uint64_t steps) { check(onebit_optimizer_set_steps(get(), steps)); }
     void freeze() { check(onebit_optimizer_freeze(get())); }
     onebit_optimizer_info_t info() const {
         onebit_optimizer_info_t info = ONEBIT_OPTIMIZER_INFO_INIT;

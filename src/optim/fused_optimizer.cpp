@@ -109,6 +109,7 @@ Status FusedOptimizer::add_buckets(Communicator& communicator, const std::vector
 Status FusedOptimizer::make_room() {
     ready_.resize(tensors_.size());
     bucket_of_.resize(tensors_.size());
+    set_hashes_.resize(1 + 2 * tensors_.size());
     for (Bucket& bucket : buckets_) {
         bucket.passes = make_passes(bucket);
         ONEBIT_RETURN_IF_ERROR(make_sum(bucket));

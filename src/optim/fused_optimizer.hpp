@@ -23,6 +23,9 @@ namespace onebit {
 
 class SavedBlobs;
 
+/// No training has made so many steps.
+inline constexpr std::uint64_t kImpossibleCount = std::uint64_t{1} << 48;
+
 /// What a step exchanges of a bucket.
 enum class Round {
     kExact,      ///< the gradients, averaged exactly
@@ -71,6 +74,9 @@ class FusedOptimizer : public Optimizer {
     Status state_size(std::uint64_t* bytes) final; // these three: fused_blobs.cpp
     Status pack_state(void* buffer, std::uint64_t bytes) final;
     Status unpack_state(const void* const* blobs, const std::uint64_t* bytes, std::size_t num_blobs) final;
+    Status get_state(std::size_t tensor, onebit_state_t which, float* values) const final; // these: fused_moments.cpp
+    Status set_state(std::size_t tensor, onebit_state_t which, const float* values) final;
+    Status set_steps(std::uint64_t steps) final;
     Status check_destroyable() const final;
     void fill_info(onebit_optimizer_info_t* info) const final;
 
@@ -129,6 +135,9 @@ class FusedOptimizer : public Optimizer {
     virtual Status check_numbers() const { return {}; }
     /// After a load.
     virtual void loaded() {}
+    /// After a moment was set; and after the number of steps was, which all averaged exactly.
+    virtual void moments_set() {}
+    virtual void steps_set() {}
     /// Bytes of what the kind keeps besides the buckets.
     virtual std::size_t own_bytes() const { return 0; }
 
@@ -259,6 +268,16 @@ class FusedOptimizer : public Optimizer {
     void request_freeze();
     std::uint64_t bytes_sent() const;
 
+    // What is kept for one tensor: fused_moments.cpp.
+    bool is_frozen_or_will_be() const { return frozen() || freeze_requested_ != 0; }
+    AdamUpdate frozen_update(const Tensor& tensor) const;
+    void copy_momentum(const Bucket& bucket, const Segment& whole, float* values) const;
+    void copy_variance(const Bucket& bucket, const Segment& whole, float* values) const;
+    void copy_message(const Bucket& bucket, const Segment& whole, float* values) const;
+    Status copy_error(const Bucket& bucket, const Segment& whole, onebit_state_t which, float* values) const;
+    Status check_moment(const Bucket& bucket, const Tensor& tensor, bool first, const float* values) const;
+    void note_set(std::size_t place, std::uint64_t what);
+
     // Saving and loading.
     struct ArrayPlan;
     std::vector<ArrayPlan> plan_arrays(const Bucket& bucket, bool frozen) const;
@@ -325,6 +344,8 @@ class FusedOptimizer : public Optimizer {
     std::uint64_t compressed_bytes_sent_ = 0; ///< in compression stages that are over
     std::uint64_t bytes_sent_at_freeze_ = 0;
     double grad_norm_ = 0;
+    std::vector<std::uint64_t> set_hashes_; ///< of the steps that were set, and of each tensor's m and v
+    std::uint64_t set_hash_ = 0;            ///< their sum, which ranks agree on: whatever the order they set them in
 };
 
 } // namespace onebit

@@ -370,6 +370,8 @@ Status FusedOptimizer::restore(LoadedOptimizer& save, Room room) {
         if (frozen()) follower_->look_at(buckets_);
     }
     told_of_growth_ = false;
+    std::ranges::fill(set_hashes_, 0);
+    set_hash_ = 0;
     loaded();
     if (frozen()) look_at_shared_scales();
     return {};

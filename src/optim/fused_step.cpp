@@ -182,11 +182,14 @@ Status FusedOptimizer::void_message(Bucket& bucket) {
 /// All ranks make the same step, or none does.
 Status FusedOptimizer::agree(Round round, const Status& own, const std::function<Status(bool*)>& meanwhile) {
     Allreduce& first = *buckets_.front().allreduce;
-    const Status agreed =
-        first.agree_now(own, static_cast<std::uint32_t>(round) + (freeze_requested_ ? 10 : 0), settings_.hash(),
-                        {"the stage (0 exact, 1 compressed, 2 local; 10 more right after the freeze)",
-                         "the learning rates or the gradient scale (their hash)"},
-                        meanwhile);
+    const std::uint32_t stage =
+        static_cast<std::uint32_t>(round) + (freeze_requested_ ? 10 : 0) + (exchanges_early(round) ? 100 : 0);
+    const Status agreed = first.agree_now(
+        own, stage, settings_.hash() + set_hash_,
+        {"the stage (0 exact, 1 compressed, 2 local; 10 more right after the freeze; 100 more where "
+         "exchanges may begin before the step)",
+         "the learning rates, the gradient scale, another setting or a state that was set (their hash)"},
+        meanwhile);
     if (!first.broken().ok()) return break_all(agreed);
     if (has_buckets() && !first.agreed_on_word()) { // some may have begun exchanges that others never will
         return break_all(Status::error(ONEBIT_ERROR_MISMATCH,

@@ -37,6 +37,9 @@ class Optimizer {
     virtual Status state_size(std::uint64_t* bytes) = 0;
     virtual Status pack_state(void* buffer, std::uint64_t bytes) = 0;
     virtual Status unpack_state(const void* const* blobs, const std::uint64_t* bytes, std::size_t num_blobs) = 0;
+    virtual Status get_state(std::size_t tensor, onebit_state_t which, float* values) const = 0;
+    virtual Status set_state(std::size_t tensor, onebit_state_t which, const float* values) = 0;
+    virtual Status set_steps(std::uint64_t steps) = 0;
     /// BUSY while a step has begun and is not finished, unless it never will be.
     virtual Status check_destroyable() const = 0;
     virtual void fill_info(onebit_optimizer_info_t* info) const = 0;
