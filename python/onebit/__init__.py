@@ -39,6 +39,7 @@ from onebit._values import (
     OptimizerInfo,
     OptimizerKind,
     Scale,
+    State,
     Status,
 )
 from onebit.allreduce import Allreduce
@@ -73,6 +74,7 @@ __all__ = [
     "OptimizerKind",
     "OutOfMemory",
     "Scale",
+    "State",
     "Status",
     "Tensor",
     "Timeout",

@@ -111,6 +111,15 @@ class Compressed(IntEnum):
     MOMENTA = 1
 
 
+class State(IntEnum):
+    """onebit_state_t."""
+
+    EXP_AVG = 0
+    EXP_AVG_SQ = 1
+    WORKER_ERROR = 2
+    SERVER_ERROR = 3
+
+
 class CommInfo(NamedTuple):
     """onebit_comm_info_t."""
 

@@ -9,7 +9,7 @@ from onebit import _buffers, _c, _state, _structs
 from onebit._errors import InvalidArgument, Timeout, TransportError
 from onebit._handle import Handle, keep_for_good
 from onebit._library import library
-from onebit._values import Datatype, Memory, OptimizerInfo, OptimizerKind
+from onebit._values import Datatype, Memory, OptimizerInfo, OptimizerKind, State
 from onebit.communicator import Communicator
 
 _FLOATS = ("float32", "float16", "bfloat16")
@@ -142,6 +142,35 @@ class Optimizer(Handle):
     def freeze(self) -> None:
         """Ends the warm-up: the next step is the first compressed one. Local; to be called on every rank."""
         library.onebit_optimizer_freeze(self._handle)
+
+    def get_state(self, tensor: int, which):
+        """What is kept for tensor number `tensor`, a float32 NumPy array of its count. Local.
+
+          which  "exp_avg", "exp_avg_sq", "worker_error" or "server_error"
+
+        After the freeze the moments are worked out from what is kept in their place.
+        """
+        import numpy
+
+        values = numpy.empty(self._tensors[tensor].parameters.size, numpy.float32)
+        state = _structs.enum_value(State, "which", which)
+        library.onebit_optimizer_get_state(self._handle, tensor, state, values.ctypes.data)
+        return values
+
+    def set_state(self, tensor: int, which, values) -> None:
+        """Sets "exp_avg" or "exp_avg_sq" of tensor number `tensor`, before the freeze; `set_steps` comes first.
+
+        Local; to be called on every rank with the same values.
+        """
+        buffer = _buffers.view(values, "values")
+        if buffer.size != self._tensors[tensor].parameters.size or buffer.device != "cpu":
+            raise InvalidArgument(f"values: {self._tensors[tensor].parameters.size} elements in cpu memory wanted")
+        state = _structs.enum_value(State, "which", which)
+        library.onebit_optimizer_set_state(self._handle, tensor, state, buffer.address)
+
+    def set_steps(self, steps: int) -> None:
+        """Sets the number of steps that were made, before the freeze. Local; to be called on every rank."""
+        library.onebit_optimizer_set_steps(self._handle, steps)
 
     def reset_error(self) -> None:
         """Sets the errors of the compressed exchange to zero. Local; to be called on every rank."""

@@ -115,6 +115,31 @@ def test_nonfinite_cancel_and_errors():
     on_ranks(2, run)
 
 
+def test_moments_are_read_and_set():
+    def run(comm):
+        first, second = Problem(comm.rank, comm.size), Problem(comm.rank, comm.size)
+        one, other = (onebit.Optimizer(comm, "adam", problem.tensors(), 0.01) for problem in (first, second))
+        for _ in range(5):
+            first.backward()
+            one.step()
+        other.set_steps(5)
+        for tensor in range(2):
+            second.parameters[tensor][:] = first.parameters[tensor]
+            for which in ("exp_avg", onebit.State.EXP_AVG_SQ):
+                other.set_state(tensor, which, one.get_state(tensor, which))
+        for problem, optimizer in ((first, one), (second, other)):
+            problem.backward()
+            optimizer.step()
+        assert all(np.array_equal(a, b) for a, b in zip(first.parameters, second.parameters))
+        assert not one.get_state(0, "worker_error").any()
+        with pytest.raises(onebit.InvalidArgument):
+            other.set_state(0, "exp_avg", np.zeros(3, "f4"))
+        with pytest.raises(onebit.InvalidArgument):
+            other.get_state(0, "momentum")
+
+    on_ranks(2, run)
+
+
 def test_buckets_and_freeze_by_hand():
     def run(comm):
         problem = Problem(comm.rank, comm.size)

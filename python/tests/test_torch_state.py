@@ -121,8 +121,37 @@ def test_what_does_not_fit_changes_nothing():
     on_ranks(2, run)
 
 
-def test_another_optimizers_state():
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_adamws_state_is_taken_over(layout):
+    (comm,) = onebit.loopback(1)
+    shape = (6, 5, 4, 4)
+    ours, theirs = (torch.nn.Parameter(torch.ones(shape).to(memory_format=layout)) for _ in range(2))
+    frozen = torch.nn.Parameter(torch.ones(7), requires_grad=False)
+    adamw = torch.optim.AdamW([frozen, theirs], lr=0.05, betas=(0.8, 0.9), weight_decay=0.3)
+
+    def go(parameter, optimizer, step):
+        parameter.grad = torch.randn(shape, generator=torch.Generator().manual_seed(step))
+        optimizer.step()
+
+    for step in range(4):
+        go(theirs, adamw, step)
+    ours.data.copy_(theirs.data)
+    adam = onebit.torch.Adam([frozen, ours], communicator=comm)
+    adam.load_state_dict(adamw.state_dict())
+    assert adam.info.steps == 4
+    for step in range(4, 8):
+        go(theirs, adamw, step)
+        go(ours, adam, step)
+        torch.testing.assert_close(ours, theirs)
+    for name, values in adam.moments(ours).items():
+        torch.testing.assert_close(values, adamw.state[theirs][name])
+    with pytest.raises(ValueError, match="doesn't have this parameter"):
+        adam.moments(frozen)
+
+
+def test_other_optimizers_states_are_refused():
     (comm,) = onebit.loopback(1)
     training = Training(comm, onebit.torch.OneBitAdam)
-    with pytest.raises(ValueError, match="not the state of a onebit optimizer"):
-        training.optimizer.load_state_dict(torch.optim.AdamW(training.parameters).state_dict())
+    sgd = torch.optim.SGD(training.parameters, lr=1, momentum=0.9)
+    with pytest.raises(ValueError, match="neither the state of a onebit optimizer nor of Adam"):
+        training.optimizer.load_state_dict(sgd.state_dict())

@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What all PyTorch optimizers of onebit share: they differ in their kind and in their options alone."""
 
+import itertools
 import warnings
-from typing import Optional, Sequence
+from typing import Dict, Optional, Sequence
 
 import torch
 
@@ -13,7 +14,7 @@ from onebit._library import library
 from onebit._values import OptimizerInfo, OptimizerKind
 from onebit.communicator import Communicator
 from onebit.optimizer import Optimizer
-from onebit.torch import _amp, _start
+from onebit.torch import _adam_state, _amp, _start
 from onebit.torch._communicator import communicator as communicator_of_group
 from onebit.torch._communicator import require_initialised
 from onebit.torch._parameter import Parameter, mark_changed
@@ -92,8 +93,7 @@ class FusedOptimizer(torch.optim.Optimizer):
         rank is Cancelled on the others.
         """
         _amp.require_scaler(self)
-        if self._fused is None:
-            self._create()
+        self._ready()
         try:
             loss = self._loss(closure)
             self._check_parameters()
@@ -126,16 +126,35 @@ class FusedOptimizer(torch.optim.Optimizer):
 
         A state of another number of ranks is loaded from all its ranks' dictionaries, merged, on every rank. Raises
         BadState or Mismatch on every rank, and changes nothing, if any rank's doesn't fit.
+        The state of torch.optim.Adam or AdamW is taken over, too, before the freeze: moments, steps and settings.
         """
-        if "onebit" not in state_dict:
-            raise ValueError("this is not the state of a onebit optimizer")
-        blobs = [blob.cpu().numpy() for blob in state_dict["onebit"]]
-        if blobs:
-            if self._fused is None:
-                self._create(check=False)
-            self._created().unpack_state(blobs)
-        super().load_state_dict({name: state_dict[name] for name in ("state", "param_groups")})
-        self._settings = [None] * len(self.param_groups)  # what C loaded may differ from what a scheduler has set
+        ours = super().state_dict()["param_groups"]
+        packed = state_dict.get("onebit")
+        if packed is not None:
+            groups = state_dict["param_groups"]
+        elif _adam_state.is_adams(state_dict):
+            taken = (*_SETTINGS, "params")
+            groups = [
+                {**mine, **{name: theirs[name] for name in taken}}
+                for mine, theirs in zip(ours, state_dict["param_groups"])
+            ]
+        else:
+            raise ValueError("this is neither the state of a onebit optimizer nor of Adam")
+        self._load_groups(groups)
+        try:
+            if packed is None:
+                self._ready()
+                _adam_state.take_over(self._created(), self._parameters, state_dict)
+            elif packed:
+                self._ready(check=False)
+                self._created().unpack_state([blob.cpu().numpy() for blob in packed])
+        except Exception:
+            self._load_groups(ours)
+            raise
+
+    def _load_groups(self, groups) -> None:
+        super().load_state_dict({"state": {}, "param_groups": groups})
+        self._settings = [dict(settings, lr=None) for settings in self._settings]  # a load has changed those in C, too
         self._gradient_scale = 0.0  # none
 
     def cancel_step(self, reason: str = "") -> None:
@@ -143,8 +162,7 @@ class FusedOptimizer(torch.optim.Optimizer):
 
         Other ranks call `step`, and get Cancelled. Nothing has changed, and the next step may follow.
         """
-        if self._fused is None:
-            self._create()
+        self._ready()
         self._cancel(reason)
 
     def freeze(self) -> None:
@@ -155,6 +173,14 @@ class FusedOptimizer(torch.optim.Optimizer):
     def info(self) -> OptimizerInfo:
         """Steps, stage, bytes sent, memory, and what a freeze waits for. After the first step. Local."""
         return self._created().info
+
+    def moments(self, parameter) -> Dict[str, torch.Tensor]:
+        """A parameter's "exp_avg" and "exp_avg_sq" as Adam has them, float32, copied. After the first step. Local."""
+        fused = self._created()
+        for number, each in enumerate(self._parameters):
+            if each.tensor is parameter:
+                return _adam_state.read(fused, number, each)
+        raise ValueError("the optimizer doesn't have this parameter, or it required no gradient at the first step")
 
     def close(self) -> None:
         """Releases the state and the communicator. Garbage collection does it, too, but over NCCL."""
@@ -173,11 +199,17 @@ class FusedOptimizer(torch.optim.Optimizer):
         config = _structs.initialised(_c.OptimizerConfig, library.onebit_optimizer_config_init, self._kind, float(lr))
         _structs.set_options(config, self.options)
 
-    def _create(self, check: bool = True) -> None:
+    def _ready(self, check: bool = True) -> None:
+        """Makes the C optimizer, if that is still to be done. Collective then. `check`: parameters must be equal."""
+        if self._fused is None:
+            self._create(check)
+
+    def _create(self, check: bool) -> None:
+        numbers = itertools.count()
         found = [
-            (index, Parameter(tensor, f"parameter {i} of group {index}, {tuple(tensor.shape)}"))
+            (index, Parameter(tensor, number, f"parameter {i} of group {index}, {tuple(tensor.shape)}"))
             for index, group in enumerate(self.param_groups)
-            for i, tensor in enumerate(group["params"])
+            for (i, tensor), number in zip(enumerate(group["params"]), numbers)
             if tensor.requires_grad and tensor.numel() > 0
         ]
         self._parameters = [parameter for _, parameter in found]
@@ -238,7 +270,7 @@ class FusedOptimizer(torch.optim.Optimizer):
         for index, group in enumerate(self.param_groups):
             settings = _settings(group)
             if settings != self._settings[index]:
-                if dict(settings, lr=0) != dict(self._settings[index] or settings, lr=0):
+                if dict(settings, lr=0) != dict(self._settings[index], lr=0):
                     raise NotImplementedError("after the first step only lr can be changed")
                 fused.set_lr(settings["lr"], index)
                 self._settings[index] = settings

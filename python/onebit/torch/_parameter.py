@@ -13,15 +13,17 @@ _DTYPES = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "
 class Parameter:
     """Where a parameter and its gradient lie. A 16-bit parameter has a float32 master, of which it is the copy."""
 
-    __slots__ = ("tensor", "name", "address", "master", "without_gradient", "_contiguous", "_spare")
+    __slots__ = ("tensor", "index", "name", "address", "master", "without_gradient", "_contiguous", "_spare")
 
-    def __init__(self, tensor, name: str):
-        """Raises TypeError for a type, ValueError for a layout that can't be optimized."""
+    def __init__(self, tensor, index: int, name: str):
+        """`index` counts the parameters of all groups. Raises TypeError for a type, ValueError for a layout that can't
+        be optimized."""
         if tensor.dtype not in _DTYPES:
             raise TypeError(f"{name} is {tensor.dtype}; float32, float16 or bfloat16 wanted")
         if not _dense.is_dense(tensor):
             raise ValueError(f"{name} is not dense in memory: make it contiguous")
         self.tensor = tensor
+        self.index = index
         self.name = name
         self.address = tensor.data_ptr()
         self.master = None if tensor.dtype is torch.float32 else _dense.flat(tensor).float()
