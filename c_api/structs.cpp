@@ -26,6 +26,11 @@ onebit_status_t onebit_comm_info_init(onebit_comm_info_t* info, size_t size) noe
     return init_struct("info", info, size, ONEBIT_COMM_INFO_INIT);
 }
 
+onebit_status_t onebit_bootstrap_init(onebit_bootstrap_t* bootstrap, size_t size, int rank, int ranks,
+                                      onebit_allgather_fn allgather, void* context) noexcept {
+    return init_struct("bootstrap", bootstrap, size, ONEBIT_BOOTSTRAP_INIT(rank, ranks, allgather, context));
+}
+
 onebit_status_t onebit_allreduce_config_init(onebit_allreduce_config_t* config, size_t size, uint64_t count) noexcept {
     return init_struct("config", config, size, ONEBIT_ALLREDUCE_CONFIG_INIT(count));
 }

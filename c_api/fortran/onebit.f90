@@ -80,6 +80,22 @@ module onebit
     ! In C's order and of C's kinds, uint64_t as a signed integer of 64 bits. Their defaults are the library's (below).
     ! size, version, reserved: not to be changed.
 
+    ! allgather: c_funloc of a function
+    !     integer(c_int) function gather(context, mine, all, bytes) bind(c)
+    !         type(c_ptr), value :: context, mine, all
+    !         integer(c_size_t), value :: bytes
+    ! interface: c_null_ptr, or c_loc of a string that ends with c_null_char
+    type, bind(c) :: onebit_bootstrap_t
+        integer(c_size_t) :: size
+        integer(c_int32_t) :: version
+        integer(c_int) :: rank
+        integer(c_int) :: ranks
+        type(c_funptr) :: allgather
+        type(c_ptr) :: context
+        type(c_ptr) :: interface
+        real(c_double) :: timeout
+    end type
+
     type, bind(c) :: onebit_comm_info_t
         integer(c_size_t) :: size
         integer(c_int32_t) :: version
@@ -231,6 +247,11 @@ module onebit
         integer(c_int) function onebit_comm_create_mpi_fortran(mpi_comm, comm) bind(c)
             import :: c_int, c_ptr
             integer(c_int), value :: mpi_comm
+            type(c_ptr), intent(out) :: comm
+        end function
+        integer(c_int) function onebit_comm_create_bootstrap(bootstrap, comm) bind(c)
+            import :: c_int, c_ptr, onebit_bootstrap_t
+            type(onebit_bootstrap_t), intent(in) :: bootstrap
             type(c_ptr), intent(out) :: comm
         end function
         integer(c_int) function onebit_comm_rank(comm, rank) bind(c)
@@ -481,6 +502,26 @@ module onebit
 contains
 
     ! ---- the structs with their defaults: a library that doesn't know one refuses its size of 0 where it is used ----
+
+    function onebit_bootstrap_init(rank, ranks, allgather, context) result(bootstrap)
+        integer(c_int), intent(in) :: rank, ranks
+        type(c_funptr), intent(in) :: allgather
+        type(c_ptr), intent(in) :: context
+        type(onebit_bootstrap_t) :: bootstrap
+        interface
+            integer(c_int) function c_init(bootstrap, size, rank, ranks, allgather, context) &
+                bind(c, name="onebit_bootstrap_init")
+                import :: c_int, c_size_t, c_ptr, c_funptr, onebit_bootstrap_t
+                type(onebit_bootstrap_t), intent(out) :: bootstrap
+                integer(c_size_t), value :: size
+                integer(c_int), value :: rank, ranks
+                type(c_funptr), value :: allgather
+                type(c_ptr), value :: context
+            end function
+        end interface
+        if (c_init(bootstrap, c_sizeof(bootstrap), rank, ranks, allgather, context) /= onebit_success) &
+            bootstrap%size = 0
+    end function
 
     function onebit_comm_info_init() result(info)
         type(onebit_comm_info_t) :: info

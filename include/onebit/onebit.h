@@ -116,7 +116,8 @@ ONEBIT_API int onebit_version_number(void) ONEBIT_NOEXCEPT;
 /* ------------------------------------------------------------------------------------------- Communicator ---- */
 
 /* A group of ranks and the way they talk. Made from an MPI communicator (onebit_mpi.h), over NCCL
- * (onebit_nccl.h) or in one process (below). The environment is read when one is created (README.md, "Environment"). */
+ * (onebit_nccl.h), without either over TCP, or in one process (below). The environment is read when one is created
+ * (README.md, "Environment"). */
 typedef struct onebit_comm_opaque* onebit_comm_t;
 
 /* Creates `ranks` communicators whose ranks are threads of this process: rank r is used from one thread, through
@@ -126,6 +127,51 @@ typedef struct onebit_comm_opaque* onebit_comm_t;
  * INVALID_ARGUMENT, OUT_OF_MEMORY; also INVALID_ARGUMENT for an environment variable with an impossible value. */
 ONEBIT_API onebit_status_t onebit_comm_create_loopback(int ranks, onebit_comm_t* comms) ONEBIT_NOEXCEPT;
 
+/* Gathers bytes of all ranks, by whatever means the program's launcher has: torch.distributed's store, PMIx, a file
+ * system. Called by onebit_comm_create_bootstrap in the thread that calls it, at most four times, as often on every
+ * rank, and never later.
+ *   context  of onebit_bootstrap_t
+ *   mine     this rank's `bytes`
+ *   all      [out] ranks * bytes: rank r's at all + r * bytes
+ *   bytes    the same on every rank, less than 4096
+ * Returns 0, or anything else where it was not possible. */
+typedef int (*onebit_allgather_fn)(void* context, const void* mine, void* all, size_t bytes);
+
+typedef struct onebit_bootstrap {
+    size_t size;      /* sizeof(onebit_bootstrap_t) */
+    uint32_t version; /* ONEBIT_BOOTSTRAP_VERSION */
+    int rank;         /* this process's, 0 to ranks - 1 */
+    int ranks;        /* at least 1; the same on every rank */
+    onebit_allgather_fn allgather;
+    void* context;         /* passed to allgather */
+    const char* interface; /* the network interface to use, "eth0", or an address of this host's, "10.0.0.1"; NULL:
+                              ONEBIT_INTERFACE, else one that is in a network with all other hosts; where all ranks are
+                              on one host, its loopback */
+    double timeout;        /* seconds that a call waits for peers that don't answer, this one included; 0:
+                              ONEBIT_TIMEOUT */
+} onebit_bootstrap_t;
+
+#define ONEBIT_BOOTSTRAP_VERSION 1
+#define ONEBIT_BOOTSTRAP_INIT(rank_, ranks_, allgather_, context_) \
+    { sizeof(onebit_bootstrap_t), ONEBIT_BOOTSTRAP_VERSION, (rank_), (ranks_), (allgather_), (context_), NULL, 0.0 }
+
+/* The same as a function. INVALID_ARGUMENT, as for onebit_comm_info_init. */
+ONEBIT_API onebit_status_t onebit_bootstrap_init(onebit_bootstrap_t* bootstrap, size_t size, int rank, int ranks,
+                                                 onebit_allgather_fn allgather, void* context) ONEBIT_NOEXCEPT;
+
+/* Creates a communicator of processes that have no MPI in common: they tell each other through `allgather` where they
+ * are, and connect over TCP, each to each. Up to 32 ranks of one host send through memory that they share instead.
+ * Ranks are on one host if they have one boot id and one host name. A rank listens on the one interface, at a port that
+ * the system chooses, and only until this call returns. A process that connects and doesn't know a secret that has
+ * travelled through `allgather` is turned away. Nothing is encrypted. Messages lie in the host's memory alone.
+ *   bootstrap  read, not kept
+ *   comm       [out] the handle; set to NULL on failure
+ * Different handles may be used from different threads. Collective; blocks.
+ * INVALID_ARGUMENT (among them: an interface that isn't there, ranks in the wrong order), MISMATCH, OUT_OF_MEMORY,
+ * TRANSPORT (allgather has failed; a peer can't be reached, or has ended), TIMEOUT (a peer has not come). */
+ONEBIT_API onebit_status_t onebit_comm_create_bootstrap(const onebit_bootstrap_t* bootstrap,
+                                                        onebit_comm_t* comm) ONEBIT_NOEXCEPT;
+
 /* This rank's number, 0 to size - 1, and the number of ranks. Local. INVALID_ARGUMENT, INVALID_HANDLE. */
 ONEBIT_API onebit_status_t onebit_comm_rank(onebit_comm_t comm, int* rank) ONEBIT_NOEXCEPT;
 ONEBIT_API onebit_status_t onebit_comm_size(onebit_comm_t comm, int* size) ONEBIT_NOEXCEPT;
@@ -134,7 +180,7 @@ typedef struct onebit_comm_info {
     size_t size;        /* [in] sizeof(onebit_comm_info_t) */
     uint32_t version;   /* [in] ONEBIT_COMM_INFO_VERSION */
     uint32_t nodes;     /* that the ranks are on: they share memory there, or are to count as one (ONEBIT_NODE_SIZE) */
-    char transport[32]; /* "loopback", "mpi", "nccl"; "nccl+mpi": NCCL inside a node and MPI between nodes */
+    char transport[32]; /* "loopback", "mpi", "tcp", "nccl"; "nccl+mpi": NCCL inside a node and MPI between nodes */
     char reason[288];   /* why this one, where onebit_comm_create_gpu chose it; else "" */
 } onebit_comm_info_t;
 
@@ -403,12 +449,12 @@ typedef struct onebit_allreduce_info {
     uint64_t state_bytes;         /* allocated for the error state */
     uint64_t workspace_bytes;     /* allocated for all else */
     onebit_algorithm_t algorithm; /* what the next call will use; never AUTO */
-    char transport[32];           /* "loopback", "mpi", "nccl"; of a GPU's memory "mpi, staged", "mpi, direct", and with
-                                     NCCL inside the nodes "nccl+mpi, staged", "nccl+mpi, direct"; of exact averages
-                                     inside one node "mpi, shared memory"; of these and of two levels "mpi, shared
-                                     buffers" where in the last one this rank's node read its values where they lie */
-    char kernels[16];             /* "reference", "sse4", "avx2", "avx512", ... */
-    char reason[260];             /* why this algorithm */
+    char transport[32]; /* "loopback", "mpi", "tcp", "nccl"; of a GPU's memory "mpi, staged", "mpi, direct", and with
+                           NCCL inside the nodes "nccl+mpi, staged", "nccl+mpi, direct"; of exact averages
+                           inside one node "mpi, shared memory"; of these and of two levels "mpi, shared
+                           buffers" where in the last one this rank's node read its values where they lie */
+    char kernels[16];   /* "reference", "sse4", "avx2", "avx512", ... */
+    char reason[260];   /* why this algorithm */
 } onebit_allreduce_info_t;
 
 #define ONEBIT_ALLREDUCE_INFO_VERSION 1

@@ -37,8 +37,9 @@ Status read_tuning_text(const std::string& name, std::string* text) {
 
 } // namespace
 
-Status Communicator::look_at_environment() {
+Status Communicator::look_at_environment(double timeout) {
     const Status read = read_environment(&environment_);
+    if (timeout > 0) environment_.timeout = timeout;
     patience_.timeout = environment_.timeout; // before the first wait, whatever else is wrong
     ONEBIT_RETURN_IF_ERROR(read);
     return check_kernels(environment_.kernels);
@@ -59,17 +60,17 @@ Status Communicator::create_local(std::unique_ptr<Transport> transport, std::uni
 }
 
 Status Communicator::create(std::unique_ptr<Transport> transport, const Status& own,
-                            std::unique_ptr<Communicator>* communicator) {
+                            std::unique_ptr<Communicator>* communicator, double timeout) {
     std::unique_ptr<Communicator> made(new Communicator(std::move(transport)));
     ONEBIT_RETURN_IF_ERROR(Agreement::create(*made->transport_, kAgreementTag, &made->agreement_));
-    ONEBIT_RETURN_IF_ERROR(together(*made, [&] { return made->meet(own); }));
+    ONEBIT_RETURN_IF_ERROR(together(*made, [&] { return made->meet(own, timeout); }));
     *communicator = std::move(made);
     return {};
 }
 
-Status Communicator::meet(const Status& own) {
+Status Communicator::meet(const Status& own, double timeout) {
     const Status checked = catch_exceptions([&] {
-        const Status environment = look_at_environment();
+        const Status environment = look_at_environment(timeout);
         return own.ok() ? environment : own;
     });
     ONEBIT_RETURN_IF_ERROR(

@@ -28,9 +28,10 @@ constexpr std::uint64_t version_to_agree_on(int number) {
 class Communicator {
   public:
     /// Reads the environment; collective over the transport's ranks, so that a bad variable, or `own`, on one fails on
-    /// all. MISMATCH where their libraries are of different versions.
+    /// all. MISMATCH where their libraries are of different versions. `timeout`: in the place of the environment's,
+    /// where it is not 0.
     static Status create(std::unique_ptr<Transport> transport, const Status& own,
-                         std::unique_ptr<Communicator>* communicator);
+                         std::unique_ptr<Communicator>* communicator, double timeout = 0);
 
     /// The same without a word to the others, for ranks that share one environment.
     static Status create_local(std::unique_ptr<Transport> transport, std::unique_ptr<Communicator>* communicator);
@@ -86,9 +87,9 @@ class Communicator {
         patience_.abort_switch = transport_->abort_switch();
     }
     /// What the ranks tell each other at creation. Collective; blocks; ends with an agreement.
-    Status meet(const Status& own);
+    Status meet(const Status& own, double timeout);
     /// Of this rank.
-    Status look_at_environment();
+    Status look_at_environment(double timeout = 0);
 
     /// From every rank's node_identity().
     Status find_groups(const std::vector<std::uint64_t>& identities);

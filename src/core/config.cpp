@@ -69,6 +69,7 @@ const char* algorithm_name(onebit_algorithm_t algorithm) {
 Status read_environment(Environment* environment) {
     environment->kernels = variable("ONEBIT_KERNELS");
     environment->tuning = variable("ONEBIT_TUNING");
+    environment->interface = variable("ONEBIT_INTERFACE");
     ONEBIT_RETURN_IF_ERROR(
         read_name("ONEBIT_ALGORITHM", kAlgorithmNames, ONEBIT_ALGORITHM_DENSE, &environment->algorithm));
     ONEBIT_RETURN_IF_ERROR(read_name("ONEBIT_GPU_PATH", kGpuPathNames, 1, &environment->gpu_path));
@@ -76,6 +77,7 @@ Status read_environment(Environment* environment) {
     unsigned log = 0;
     unsigned measure = 1;
     unsigned deterministic = 0;
+    unsigned tcp_only = 0;
     ONEBIT_RETURN_IF_ERROR(read_number("ONEBIT_PIECE", std::uint64_t{1}, std::uint64_t{1} << 40, &environment->piece));
     ONEBIT_RETURN_IF_ERROR(
         read_number("ONEBIT_SECOND_ERROR", std::uint64_t{1}, UINT64_MAX, &environment->second_error));
@@ -86,7 +88,9 @@ Status read_environment(Environment* environment) {
     ONEBIT_RETURN_IF_ERROR(read_number("ONEBIT_LOG", 0U, 1U, &log));
     ONEBIT_RETURN_IF_ERROR(read_number("ONEBIT_MEASURE", 0U, 1U, &measure));
     ONEBIT_RETURN_IF_ERROR(read_number("ONEBIT_DETERMINISTIC", 0U, 1U, &deterministic));
+    ONEBIT_RETURN_IF_ERROR(read_number("ONEBIT_TCP_ONLY", 0U, 1U, &tcp_only));
     environment->log = log > 0;
+    environment->tcp_only = tcp_only > 0;
     environment->deterministic = deterministic > 0;
     environment->measure = measure > 0 && !environment->deterministic;
     return {};

@@ -45,6 +45,8 @@ struct Environment {
     bool deterministic = false; ///< ONEBIT_DETERMINISTIC: 1 = AUTO goes by nothing that was measured while it ran
     unsigned threads = 1;       ///< ONEBIT_THREADS: threads where a config says 0
     double timeout = 600;       ///< ONEBIT_TIMEOUT: seconds without an answer from a peer; 0 = wait for ever
+    std::string interface;      ///< ONEBIT_INTERFACE: network interface of ranks without MPI; "": a rule chooses
+    bool tcp_only = false;      ///< ONEBIT_TCP_ONLY: 1 = they send over TCP inside a node, too
     bool log = false;           ///< ONEBIT_LOG: 1 = rank 0 writes each choice and its reason to stderr
 };
 

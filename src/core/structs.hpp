@@ -32,6 +32,11 @@ struct Releases<onebit_comm_info_t> {
     static constexpr std::array kSizes = {ONEBIT_SIZE_THROUGH(onebit_comm_info_t, reason)}; // 0.1
 };
 template <>
+struct Releases<onebit_bootstrap_t> {
+    static constexpr onebit_bootstrap_t kDefaults = ONEBIT_BOOTSTRAP_INIT(0, 1, nullptr, nullptr);
+    static constexpr std::array kSizes = {ONEBIT_SIZE_THROUGH(onebit_bootstrap_t, timeout)}; // the coming one
+};
+template <>
 struct Releases<onebit_allreduce_config_t> {
     static constexpr onebit_allreduce_config_t kDefaults = ONEBIT_ALLREDUCE_CONFIG_INIT(0);
     static constexpr std::array kSizes = {ONEBIT_SIZE_THROUGH(onebit_allreduce_config_t, stream)}; // 0.1

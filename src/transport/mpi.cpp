@@ -12,15 +12,12 @@
 
 #include <dlfcn.h>
 
-#include <algorithm>
 #include <array>
 #include <limits>
-#include <numeric>
 #include <utility>
 #include <vector>
 
 #include "transport/mpi_link.hpp"
-#include "transport/node_memory.hpp"
 #include "transport/nodes.hpp"
 
 namespace onebit {
@@ -31,22 +28,6 @@ bool is_cuda_aware() {
     auto* const query = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "MPIX_Query_cuda_support"));
     return query != nullptr && query() == 1;
 }
-
-/// The members of a channel, by their ranks in it, and its tags.
-struct Channel {
-    std::shared_ptr<MpiLink> link;
-    std::vector<int> members; ///< ranks of the link
-    int rank = 0;             ///< of this process
-    int first_tag = 0;
-    int tags = 0;
-
-    /// Looks for notices. What the first peer said that gave the channel up, or everything.
-    Status listen() const {
-        ONEBIT_RETURN_IF_ERROR(link->listen());
-        if (link->abort_switch()->tripped()) return link->abort_switch()->why();
-        return link->heard(first_tag);
-    }
-};
 
 /// As MPI is asked for it.
 struct Message {
@@ -59,15 +40,15 @@ struct Message {
 
 class MpiExchange final : public Exchange {
   public:
-    MpiExchange(std::shared_ptr<const Channel> channel, std::uint64_t& bytes_sent)
-        : channel_(std::move(channel)), bytes_sent_(bytes_sent) {}
+    MpiExchange(std::shared_ptr<MpiLink> link, int channel, std::uint64_t& bytes_sent)
+        : link_(std::move(link)), channel_(channel), bytes_sent_(bytes_sent) {}
 
-    Status plan(const std::vector<Part>& sends, const std::vector<Part>& receives, int tag) {
-        if (tag >= channel_->tags) return Status::error(ONEBIT_ERROR_INTERNAL, "mpi: the channel has no tag %d", tag);
+    Status plan(const Channel& channel, const std::vector<Part>& sends, const std::vector<Part>& receives, int tag) {
+        if (tag >= channel.tags) return Status::error(ONEBIT_ERROR_INTERNAL, "mpi: the channel has no tag %d", tag);
         messages_.reserve(sends.size() + receives.size());
-        for (const Part& part : receives) ONEBIT_RETURN_IF_ERROR(add(part, tag, false));
+        for (const Part& part : receives) ONEBIT_RETURN_IF_ERROR(add(channel, part, tag, false));
         for (const Part& part : sends) {
-            ONEBIT_RETURN_IF_ERROR(add(part, tag, true));
+            ONEBIT_RETURN_IF_ERROR(add(channel, part, tag, true));
             bytes_per_start_ += part.bytes;
         }
         requests_.assign(messages_.size(), MPI_REQUEST_NULL);
@@ -79,7 +60,7 @@ class MpiExchange final : public Exchange {
         active_ = true;
         pending_ = 0;
         bytes_sent_ += bytes_per_start_;
-        const MPI_Comm comm = channel_->link->comm();
+        const MPI_Comm comm = link_->comm();
         for (std::size_t i = 0; i < messages_.size(); ++i) { // in order, which tells a peer's messages apart
             const Message& m = messages_[i];
             const int code = m.is_send ? MPI_Isend(m.data, m.words, MPI_UINT32_T, m.peer, m.tag, comm, &requests_[i])
@@ -114,22 +95,23 @@ class MpiExchange final : public Exchange {
     /// A message that does not come may have been called off. Seldom enough to cost nothing while messages come.
     Status look_around() {
         constexpr unsigned kLooksBetweenNotices = 64;
-        return ++idle_looks_ % kLooksBetweenNotices == 0 ? channel_->listen() : Status();
+        return ++idle_looks_ % kLooksBetweenNotices == 0 ? link_->listen(channel_) : Status();
     }
 
-    Status add(const Part& part, int tag, bool is_send) {
+    Status add(const Channel& channel, const Part& part, int tag, bool is_send) {
         // Words, so that a message may be four times as long as a count of bytes could say.
         const std::size_t words = part.bytes / sizeof(std::uint32_t);
         if (part.bytes % sizeof(std::uint32_t) != 0 || words > std::numeric_limits<int>::max()) {
             return Status::error(ONEBIT_ERROR_UNSUPPORTED, "mpi: a message of %zu bytes", part.bytes);
         }
-        const int peer = channel_->members[static_cast<std::size_t>(part.peer)];
-        messages_.push_back({part.data, static_cast<int>(words), peer, channel_->first_tag + tag, is_send});
+        messages_.push_back(
+            {part.data, static_cast<int>(words), channel.member(part.peer), channel.first_tag + tag, is_send});
         return {};
     }
 
-    std::shared_ptr<const Channel> channel_; // exchanges may outlive the transport
-    std::vector<Message> messages_;          ///< receives first
+    std::shared_ptr<MpiLink> link_; ///< exchanges may outlive the transport
+    int channel_;                   ///< its first tag
+    std::vector<Message> messages_; ///< receives first
     /// By message. What a dead peer left active can be neither freed nor waited for: it is abandoned.
     std::vector<MPI_Request> requests_;
     std::size_t pending_ = 0; ///< those before it are done
@@ -139,54 +121,25 @@ class MpiExchange final : public Exchange {
     bool active_ = false;
 };
 
-class MpiTransport final : public Transport {
+class MpiTransport final : public LinkTransport {
   public:
-    explicit MpiTransport(std::shared_ptr<const Channel> channel) : channel_(std::move(channel)) {}
+    MpiTransport(std::shared_ptr<MpiLink> link, Channel channel)
+        : LinkTransport(link, std::move(channel)), link_(std::move(link)) {}
 
-    /// Of these ranks of the link, this process among them.
-    static Status create(const std::shared_ptr<MpiLink>& link, std::vector<int> members, int first_tag, int tags,
-                         std::unique_ptr<Transport>* transport) {
-        const auto self = std::find(members.begin(), members.end(), link->rank());
-        const int rank = static_cast<int>(self - members.begin());
-        *transport = std::make_unique<MpiTransport>(
-            std::make_shared<const Channel>(Channel{link, std::move(members), rank, first_tag, tags}));
+    /// The first channel.
+    static Status create(const std::shared_ptr<MpiLink>& link, std::unique_ptr<Transport>* transport) {
+        int first_tag = 0;
+        ONEBIT_RETURN_IF_ERROR(link->take_tags(kFewTags, &first_tag));
+        *transport = std::make_unique<MpiTransport>(link, channel_of_all(*link, first_tag, kFewTags));
         return {};
     }
 
-    const char* name() const override { return "mpi"; }
-    int rank() const override { return channel_->rank; }
-    int size() const override { return static_cast<int>(channel_->members.size()); }
     bool reaches_devices() const override { return cuda_aware_; }
-    std::shared_ptr<AbortSwitch> abort_switch() const override { return channel_->link->abort_switch(); }
     std::uint64_t node_identity() const override {
         std::array<char, MPI_MAX_PROCESSOR_NAME + 1> name{};
         int length = 0;
         MPI_Get_processor_name(name.data(), &length);
         return host_identity(name.data());
-    }
-
-    Status duplicate(int tags, std::unique_ptr<Transport>* channel) override {
-        int first_tag = 0; // taken first, so that ranks keep step whatever fails
-        ONEBIT_RETURN_IF_ERROR(take_tags(tags + kMostSplits * kFewTags, &first_tag));
-        return create(channel_->link, channel_->members, first_tag, tags, channel);
-    }
-
-    Status split(const std::vector<int>& color_of_rank, std::unique_ptr<Transport>* channel) override {
-        int first_tag = 0;
-        ONEBIT_RETURN_IF_ERROR(is_root() ? take_tags(kFewTags, &first_tag) : take_tags_of_split(&first_tag));
-        const int color = color_of_rank[static_cast<std::size_t>(rank())];
-        std::vector<int> members;
-        for (std::size_t r = 0; r < color_of_rank.size(); ++r) {
-            if (color_of_rank[r] == color) members.push_back(channel_->members[r]);
-        }
-        return create(channel_->link, std::move(members), first_tag, kFewTags, channel);
-    }
-
-    Status share_memory(std::size_t bytes, const Patience& patience, std::unique_ptr<SharedMemory>* memory) override {
-        const std::uint64_t before = bytes_sent_;
-        const Status shared = share_node_memory(bytes, patience, memory);
-        bytes_sent_ = before; // of operations alone
-        return shared;
     }
 
     Status plan_exchange(std::vector<Part> sends, std::vector<Part> receives, int tag,
@@ -197,54 +150,26 @@ class MpiTransport final : public Transport {
         }
         drop_empty(sends);
         drop_empty(receives);
-        auto planned = std::make_unique<MpiExchange>(channel_, bytes_sent_);
-        ONEBIT_RETURN_IF_ERROR(planned->plan(sends, receives, tag));
+        auto planned = std::make_unique<MpiExchange>(link_, channel().first_tag, bytes_sent_);
+        ONEBIT_RETURN_IF_ERROR(planned->plan(channel(), sends, receives, tag));
         *exchange = std::move(planned);
         return {};
     }
 
     Status progress() override {
         int there = 0;
-        const MPI_Comm comm = channel_->link->comm();
         ONEBIT_RETURN_IF_ERROR(
-            check_mpi(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm, &there, MPI_STATUS_IGNORE), "MPI_Iprobe"));
-        return channel_->listen();
-    }
-
-    void give_up(const Status& why) override {
-        if (!std::exchange(given_up_, true)) channel_->link->tell(channel_->members, channel_->first_tag, why);
-    }
-
-    std::vector<int> silent_ranks() override {
-        std::vector<int> silent;
-        for (int r = 0; r < size(); ++r) {
-            const int member = channel_->members[static_cast<std::size_t>(r)];
-            if (r != rank() && !channel_->link->has_told(member, channel_->first_tag)) silent.push_back(r);
-        }
-        return silent;
+            check_mpi(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, link_->comm(), &there, MPI_STATUS_IGNORE), "MPI_Iprobe"));
+        return link_->listen(channel().first_tag);
     }
 
   private:
-    /// Channels of some of the ranks that a channel of all is split into; their tags are behind its own.
-    static constexpr int kMostSplits = 2;
-
-    bool is_root() const { return channel_->first_tag == MpiLink::kFirstTag; }
-    /// The other ranks would not know which tags the channel of some of them has taken.
-    Status take_tags(int tags, int* first) const {
-        if (size() == channel_->link->size()) return channel_->link->take_tags(tags, first);
-        return Status::error(ONEBIT_ERROR_UNSUPPORTED,
-                             "mpi: a channel of some of the ranks has no channels of its own");
-    }
-    Status take_tags_of_split(int* first) {
-        *first = channel_->first_tag + channel_->tags + splits_ * kFewTags;
-        if (size() == channel_->link->size() && splits_++ < kMostSplits) return {};
-        return Status::error(ONEBIT_ERROR_UNSUPPORTED, "mpi: a channel is split %d times at most", kMostSplits);
+    std::unique_ptr<Transport> open(Channel channel) const override {
+        return std::make_unique<MpiTransport>(link_, std::move(channel));
     }
 
-    std::shared_ptr<const Channel> channel_;
-    int splits_ = 0;
+    std::shared_ptr<MpiLink> link_;
     bool cuda_aware_ = is_cuda_aware();
-    bool given_up_ = false;
 };
 
 } // namespace
@@ -256,11 +181,7 @@ Status make_mpi_transport(MPI_Comm comm, double timeout, std::unique_ptr<Transpo
     if (comm == MPI_COMM_NULL) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "mpi_comm is MPI_COMM_NULL");
     std::shared_ptr<MpiLink> link;
     ONEBIT_RETURN_IF_ERROR(MpiLink::create(comm, timeout, &link));
-    std::vector<int> everyone(static_cast<std::size_t>(link->size()));
-    std::iota(everyone.begin(), everyone.end(), 0);
-    int first_tag = 0;
-    ONEBIT_RETURN_IF_ERROR(link->take_tags(kFewTags, &first_tag));
-    return MpiTransport::create(link, std::move(everyone), first_tag, kFewTags, transport);
+    return MpiTransport::create(link, transport);
 }
 
 } // namespace onebit

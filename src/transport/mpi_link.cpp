@@ -4,17 +4,14 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
-#include <cstring>
-#include <numeric>
-#include <string>
 #include <utility>
+#include <vector>
 
 namespace onebit {
 namespace {
 
 constexpr int kNoticeTag = 0;
-static_assert(kNoticeTag < MpiLink::kFirstTag);
+static_assert(kNoticeTag < Link::kFirstTag);
 
 /// While it lives MPI's errors come back instead of ending the program, also those of calls on a communicator of the
 /// user's. What fails in a request without a communicator goes to MPI_COMM_WORLD's handler.
@@ -92,30 +89,19 @@ bool mpi_is_up() {
     return initialized != 0 && finalized == 0;
 }
 
-/// As it travels.
-struct MpiLink::Notice {
-    int channel = 0;
-    int status = 0;
-    std::array<char, 504> reason{};
-};
-
 struct MpiLink::Sent {
     Notice notice;
     std::vector<MPI_Request> requests;
 };
 
-MpiLink::MpiLink(MPI_Comm users) : next_tag_(kFirstTag), sent_(std::make_unique<std::list<Sent>>()) {
-    MPI_Comm_rank(users, &rank_);
-    MPI_Comm_size(users, &size_);
-    everyone_.resize(static_cast<std::size_t>(size_));
-    std::iota(everyone_.begin(), everyone_.end(), 0);
+MpiLink::MpiLink(int rank, int size) : Link(rank, size), sent_(std::make_unique<std::list<Sent>>()) {
     make_spare();
     int* most = nullptr;
     int found = 0;
     MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, static_cast<void*>(&most), &found);
-    last_tag_ = found != 0 ? *most : 32767; // what every MPI has
-    abort_switch_->set_messenger([this](const Status& why) { return tell_all(why); },
-                                 thread_level() == MPI_THREAD_MULTIPLE);
+    set_last_tag(found != 0 ? *most : 32767); // what every MPI has
+    abort_switch()->set_messenger([this](const Status& why) { return tell_all(why); },
+                                  thread_level() == MPI_THREAD_MULTIPLE);
 }
 
 Status MpiLink::create(MPI_Comm users, double timeout, std::shared_ptr<MpiLink>* link) {
@@ -123,14 +109,18 @@ Status MpiLink::create(MPI_Comm users, double timeout, std::shared_ptr<MpiLink>*
     int is_inter = 0;
     ONEBIT_RETURN_IF_ERROR(check_mpi(MPI_Comm_test_inter(users, &is_inter), "MPI_Comm_test_inter"));
     if (is_inter != 0) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "mpi_comm is an intercommunicator");
-    std::shared_ptr<MpiLink> made(new MpiLink(users)); // first: a duplicate without an owner would stay for ever
+    int rank = 0;
+    int size = 0;
+    ONEBIT_RETURN_IF_ERROR(check_mpi(MPI_Comm_rank(users, &rank), "MPI_Comm_rank"));
+    ONEBIT_RETURN_IF_ERROR(check_mpi(MPI_Comm_size(users, &size), "MPI_Comm_size"));
+    std::shared_ptr<MpiLink> made(new MpiLink(rank, size)); // first: a duplicate without an owner would stay for ever
     ONEBIT_RETURN_IF_ERROR(duplicate(users, timeout, &made->comm_));
     *link = std::move(made);
     return {};
 }
 
 MpiLink::~MpiLink() {
-    abort_switch_->set_messenger(nullptr, false);
+    abort_switch()->set_messenger(nullptr, false);
     if (!mpi_is_up() || comm_ == MPI_COMM_NULL) return;
     for (Sent& sent : *sent_) {
         int all = 0;
@@ -145,21 +135,12 @@ MpiLink::~MpiLink() {
     }
 }
 
-Status MpiLink::take_tags(int tags, int* first) {
-    *first = next_tag_.fetch_add(tags);
-    if (*first > 0 && *first <= last_tag_ - tags) return {};
-    next_tag_ = last_tag_; // and so for good
-    return Status::error(ONEBIT_ERROR_UNSUPPORTED,
-                         "the communicator has used up MPI's %d tags: make a new communicator for further handles",
-                         last_tag_);
-}
-
 // ------------------------------------------------------------------------------------------------- notices ----
 
 void MpiLink::make_spare() {
     if (!spare_.empty()) return;
     std::list<Sent> made(1);
-    made.front().requests.reserve(static_cast<std::size_t>(size_));
+    made.front().requests.reserve(static_cast<std::size_t>(size()));
     spare_ = std::move(made);
 }
 
@@ -176,11 +157,9 @@ void MpiLink::tell(std::span<const int> ranks, int channel, const Status& why) n
     if (!make_room().ok()) return;
     sent_->splice(sent_->end(), spare_);
     Sent& sent = sent_->back();
-    sent.notice.channel = channel;
-    sent.notice.status = why.code();
-    std::snprintf(sent.notice.reason.data(), sent.notice.reason.size(), "%s", why.message().c_str());
+    sent.notice = make_notice(channel, why);
     for (const int rank : ranks) {
-        if (rank == rank_) continue;
+        if (rank == this->rank()) continue;
         MPI_Request request = MPI_REQUEST_NULL;
         if (MPI_Isend(&sent.notice, sizeof(Notice), MPI_BYTE, rank, kNoticeTag, comm_, &request) == MPI_SUCCESS) {
             sent.requests.push_back(request); // there is room for it
@@ -194,11 +173,11 @@ bool MpiLink::tell_all(const Status& why) noexcept {
     int is_main = 0;
     if (mpi_is_up()) MPI_Is_thread_main(&is_main);
     if (thread_level() < MPI_THREAD_SERIALIZED && is_main == 0) return false;
-    tell(everyone_, kEverything, why);
+    tell(everyone(), kEverything, why);
     return true;
 }
 
-Status MpiLink::listen() {
+Status MpiLink::look_for_notices() {
     const std::unique_lock lock(mutex_, std::try_to_lock);
     if (!lock.owns_lock()) return {}; // another thread is at it
     for (;;) {
@@ -212,37 +191,6 @@ Status MpiLink::listen() {
             "MPI_Recv"));
         keep(status.MPI_SOURCE, notice);
     }
-}
-
-/// A reason that is itself a peer's names that peer already.
-void MpiLink::keep(int from, const Notice& notice) {
-    const std::string reason(notice.reason.data(), strnlen(notice.reason.data(), notice.reason.size()));
-    const char* const what = notice.channel == kEverything ? "aborted" : "gave up";
-    const std::string by = reason.starts_with("rank ") ? "" : "rank " + std::to_string(from) + " " + what + ": ";
-    const Status why = Status::error(static_cast<onebit_status_t>(notice.status), "%s%s", by.c_str(), reason.c_str());
-    if (notice.channel == kEverything) abort_switch_->hear(why);
-    Heard& heard = heard_[notice.channel];
-    if (heard.ranks.empty()) heard.first = why;
-    heard.ranks.push_back(from);
-    has_heard_.store(true, std::memory_order_release);
-}
-
-Status MpiLink::heard(int channel) const {
-    if (!has_heard_.load(std::memory_order_acquire)) return {};
-    const std::lock_guard lock(mutex_);
-    const auto found = heard_.find(channel);
-    return found == heard_.end() ? Status() : found->second.first;
-}
-
-bool MpiLink::has_told(int rank, int channel) const {
-    const std::lock_guard lock(mutex_);
-    for (const int about : {channel, kEverything}) {
-        const auto found = heard_.find(about);
-        if (found == heard_.end()) continue;
-        const std::vector<int>& ranks = found->second.ranks;
-        if (std::find(ranks.begin(), ranks.end(), rank) != ranks.end()) return true;
-    }
-    return false;
 }
 
 } // namespace onebit

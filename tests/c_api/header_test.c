@@ -26,6 +26,8 @@ static const Row rows[] = {
     ROW(onebit_version),
     ROW(onebit_version_number),
     ROW(onebit_comm_create_loopback),
+    ROW(onebit_bootstrap_init),
+    ROW(onebit_comm_create_bootstrap),
     ROW(onebit_comm_rank),
     ROW(onebit_comm_size),
     ROW(onebit_comm_info_init),

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <vector>
 
 #include "support/ranks.hpp"
@@ -13,6 +14,11 @@ namespace onebit_test {
 
 // Calls run(); ends the process with a message where that takes too long.
 void run_watched(const std::vector<RankLog*>& logs, const std::function<void()>& run);
+
+// Runs n ranks as threads of this process, each in run_rank(its log), and then `afterwards`; reports what they logged.
+using Logs = std::vector<std::unique_ptr<RankLog>>;
+void run_as_threads(int n, const std::function<void(RankLog&)>& run_rank,
+                    const std::function<void(Logs&)>& afterwards = {});
 
 // What the body throws is a failure like others.
 void run_body(const Body& body, onebit_comm_t comm, RankLog& log);

@@ -1,0 +1,142 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <limits>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <numeric>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "core/abort_switch.hpp"
+#include "core/status.hpp"
+#include "transport/transport.hpp"
+
+namespace onebit {
+
+/// What a rank tells its peers, as it travels.
+struct Notice {
+    int channel = 0;
+    int status = 0;
+    std::array<char, 504> reason{};
+};
+
+/// What a communicator and all its handles send messages through. A channel is a range of tags on it, so that making
+/// one asks nothing of anybody. Ranks tell each other that they give a channel up, or everything (notices).
+class Link {
+  public:
+    /// Of the first channel.
+    static constexpr int kFirstTag = 1;
+
+    virtual ~Link() = default;
+    Link(const Link&) = delete;
+    Link& operator=(const Link&) = delete;
+
+    virtual const char* name() const = 0;
+    int rank() const { return rank_; }
+    int size() const { return size_; }
+    const std::shared_ptr<AbortSwitch>& abort_switch() const { return abort_switch_; }
+
+    /// The first of so many tags of a new channel, which no other channel of this link ever has. The same on every rank
+    /// that makes the same channels in the same order. Local; UNSUPPORTED when the tags are used up.
+    Status take_tags(int tags, int* first);
+
+    /// Tells these ranks that this one gives up the channel whose first tag is `channel`. Never waits. The first notice
+    /// needs no memory. A later one that has none is not sent; the others then wait until their own time is up.
+    virtual void tell(std::span<const int> ranks, int channel, const Status& why) noexcept = 0;
+    /// Looks for notices. What the first peer said that gave the channel up, or everything; else a success.
+    Status listen(int channel);
+    /// The same from what is known already.
+    Status heard(int channel) const;
+    /// Whether this rank has given the channel up, or is known to have gone.
+    bool has_told(int rank, int channel) const;
+
+  protected:
+    static constexpr int kEverything = -1; ///< in the place of a channel
+
+    Link(int rank, int size) : rank_(rank), size_(size), everyone_(static_cast<std::size_t>(size)) {
+        std::iota(everyone_.begin(), everyone_.end(), 0);
+    }
+
+    /// keep()s what peers have told.
+    virtual Status look_for_notices() = 0;
+    /// Whether the peer is known to have gone without a word.
+    virtual bool has_gone(int /*rank*/) const { return false; }
+
+    static Notice make_notice(int channel, const Status& why);
+    /// Of a peer that has told it.
+    void keep(int from, const Notice& notice);
+    void set_last_tag(int last_tag) { last_tag_ = last_tag; }
+    const std::vector<int>& everyone() const { return everyone_; }
+
+  private:
+    int rank_;
+    int size_;
+    int last_tag_ = std::numeric_limits<int>::max();
+    std::vector<int> everyone_; ///< all ranks
+    std::atomic<int> next_tag_ = kFirstTag;
+    std::shared_ptr<AbortSwitch> abort_switch_ = std::make_shared<AbortSwitch>();
+
+    struct Heard {
+        Status first;
+        std::vector<int> ranks;
+    };
+    mutable std::mutex mutex_;   ///< of what follows
+    std::map<int, Heard> heard_; ///< by channel
+    std::atomic<bool> has_heard_ = false;
+};
+
+/// The members of a channel, by their ranks in it, and its tags.
+struct Channel {
+    std::vector<int> members; ///< ranks of the link
+    int rank = 0;             ///< of this process
+    int first_tag = 0;
+    int tags = 0;
+
+    int member(int peer) const { return members[static_cast<std::size_t>(peer)]; }
+};
+
+/// A channel of a link, but for how its messages travel.
+class LinkTransport : public Transport {
+  public:
+    const char* name() const final { return link_->name(); }
+    int rank() const final { return channel_.rank; }
+    int size() const final { return static_cast<int>(channel_.members.size()); }
+    std::shared_ptr<AbortSwitch> abort_switch() const final { return link_->abort_switch(); }
+
+    Status duplicate(int tags, std::unique_ptr<Transport>* channel) final;
+    Status split(const std::vector<int>& color_of_rank, std::unique_ptr<Transport>* channel) final;
+    Status share_memory(std::size_t bytes, const Patience& patience, std::unique_ptr<SharedMemory>* memory) final;
+    void give_up(const Status& why) override;
+    std::vector<int> silent_ranks() final;
+
+  protected:
+    LinkTransport(std::shared_ptr<Link> link, Channel channel) : link_(std::move(link)), channel_(std::move(channel)) {}
+
+    /// Of all ranks: the first channel of a link, or one with tags of its own.
+    static Channel channel_of_all(const Link& link, int first_tag, int tags);
+    /// Another channel of the same link.
+    virtual std::unique_ptr<Transport> open(Channel channel) const = 0;
+
+    const Channel& channel() const { return channel_; }
+
+  private:
+    /// Channels of some of the ranks that a channel of all is split into; their tags are behind its own.
+    static constexpr int kMostSplits = 2;
+
+    bool is_root() const { return channel_.first_tag == Link::kFirstTag; }
+    Status take_tags(int tags, int* first) const;
+    Status take_tags_of_split(int* first);
+
+    std::shared_ptr<Link> link_;
+    Channel channel_;
+    int splits_ = 0;
+    bool given_up_ = false;
+};
+
+} // namespace onebit

@@ -1,0 +1,17 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <vector>
+
+#include "transport/tcp/tcp.hpp"
+#include "transport/tcp/tcp_link.hpp"
+
+namespace onebit {
+
+/// Ranks that know nothing of each other tell each other, by two gatherings, where they are, and connect.
+///   own    what is already wrong on this rank: all ranks hear of it
+///   peers  [out] by rank
+Status meet_peers(const Bootstrap& bootstrap, const Status& own, std::vector<TcpLink::Peer>* peers);
+
+} // namespace onebit

@@ -1,0 +1,45 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <utility>
+
+#include "transport/tcp/stream.hpp"
+
+namespace onebit {
+
+/// A socket's descriptor, which it closes. It is closed in a child of this process, too, so that a child which lives on
+/// doesn't hide from the peers that its parent has ended.
+class Socket {
+  public:
+    Socket() = default;
+    explicit Socket(int descriptor);
+    Socket(Socket&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
+    Socket& operator=(Socket&& other) noexcept {
+        std::swap(descriptor_, other.descriptor_);
+        return *this;
+    }
+    ~Socket();
+
+    int get() const { return descriptor_; }
+    explicit operator bool() const { return descriptor_ >= 0; }
+
+  private:
+    int descriptor_ = -1;
+};
+
+/// A connected TCP socket that doesn't block.
+class SocketStream final : public Stream {
+  public:
+    explicit SocketStream(Socket socket) : socket_(std::move(socket)) {}
+
+    int descriptor() const { return socket_.get(); }
+    Status send(std::span<const std::byte> head, std::span<const std::byte> body, std::size_t* taken) override;
+    Status receive(std::span<std::byte> into, std::size_t* got) override;
+    bool reads_ahead() const override { return true; }
+
+  private:
+    Socket socket_;
+};
+
+} // namespace onebit

@@ -1,0 +1,119 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/tcp/tcp.hpp"
+
+#include <utility>
+#include <vector>
+
+#include "transport/nodes.hpp"
+#include "transport/tcp/meeting.hpp"
+#include "transport/tcp/tcp_link.hpp"
+
+namespace onebit {
+namespace {
+
+/// The link is closed with the last channel: exchanges that were left behind must not keep it open.
+struct OpenLink {
+    explicit OpenLink(std::shared_ptr<TcpLink> opened) : link(std::move(opened)) {}
+    ~OpenLink() { link->close(); }
+    OpenLink(const OpenLink&) = delete;
+    OpenLink& operator=(const OpenLink&) = delete;
+
+    std::shared_ptr<TcpLink> link;
+};
+
+class TcpExchange final : public Exchange {
+  public:
+    TcpExchange(std::shared_ptr<TcpLink> link, int channel, std::uint64_t& bytes_sent)
+        : link_(std::move(link)), channel_(channel), bytes_sent_(bytes_sent) {}
+    ~TcpExchange() override { link_->cancel(messages_); }
+    TcpExchange(const TcpExchange&) = delete;
+    TcpExchange& operator=(const TcpExchange&) = delete;
+
+    Status plan(const Channel& channel, const std::vector<Part>& sends, const std::vector<Part>& receives, int tag) {
+        if (tag >= channel.tags) return Status::error(ONEBIT_ERROR_INTERNAL, "tcp: the channel has no tag %d", tag);
+        const auto add = [&](const Part& part, bool is_send) {
+            const Transfer transfer = {channel.first_tag + tag, static_cast<std::byte*>(part.data), part.bytes};
+            messages_.push_back({channel.member(part.peer), is_send, transfer});
+        };
+        messages_.reserve(sends.size() + receives.size());
+        for (const Part& part : receives) add(part, false);
+        for (const Part& part : sends) {
+            add(part, true);
+            bytes_per_start_ += part.bytes;
+        }
+        pending_ = messages_.size();
+        return {};
+    }
+
+    Status start() override {
+        pending_ = 0;
+        bytes_sent_ += bytes_per_start_;
+        link_->post(messages_);
+        return {};
+    }
+
+    Status test(bool* done) override {
+        if (pending_ < messages_.size()) ONEBIT_RETURN_IF_ERROR(link_->advance(messages_, &pending_));
+        *done = pending_ == messages_.size();
+        return *done ? Status() : link_->heard(channel_);
+    }
+
+  private:
+    std::shared_ptr<TcpLink> link_;       ///< exchanges may outlive the transport
+    int channel_;                         ///< its first tag
+    std::vector<TcpLink::Post> messages_; ///< receives first
+    std::size_t pending_ = 0;             ///< those before it are done
+    std::uint64_t bytes_per_start_ = 0;
+    std::uint64_t& bytes_sent_;
+};
+
+class TcpTransport final : public LinkTransport {
+  public:
+    TcpTransport(std::shared_ptr<OpenLink> open_link, Channel channel)
+        : LinkTransport(open_link->link, std::move(channel)), open_link_(std::move(open_link)) {}
+
+    /// The first channel.
+    static Status create(std::shared_ptr<TcpLink> link, std::unique_ptr<Transport>* transport) {
+        int first_tag = 0;
+        ONEBIT_RETURN_IF_ERROR(link->take_tags(kFewTags, &first_tag));
+        Channel channel = channel_of_all(*link, first_tag, kFewTags);
+        *transport = std::make_unique<TcpTransport>(std::make_shared<OpenLink>(std::move(link)), std::move(channel));
+        return {};
+    }
+
+    std::uint64_t node_identity() const override { return host_identity(); }
+
+    Status plan_exchange(std::vector<Part> sends, std::vector<Part> receives, int tag,
+                         std::unique_ptr<Exchange>* exchange) override {
+        ONEBIT_RETURN_IF_ERROR(check_on_host(sends));
+        ONEBIT_RETURN_IF_ERROR(check_on_host(receives));
+        drop_empty(sends);
+        drop_empty(receives);
+        auto planned = std::make_unique<TcpExchange>(open_link_->link, channel().first_tag, bytes_sent_);
+        ONEBIT_RETURN_IF_ERROR(planned->plan(channel(), sends, receives, tag));
+        *exchange = std::move(planned);
+        return {};
+    }
+
+    Status progress() override { return open_link_->link->listen(channel().first_tag); }
+
+  private:
+    std::unique_ptr<Transport> open(Channel channel) const override {
+        return std::make_unique<TcpTransport>(open_link_, std::move(channel));
+    }
+
+    std::shared_ptr<OpenLink> open_link_;
+};
+
+} // namespace
+
+Status make_tcp_transport(const Bootstrap& bootstrap, const Status& own, std::unique_ptr<Transport>* transport) {
+    std::vector<TcpLink::Peer> peers;
+    ONEBIT_RETURN_IF_ERROR(meet_peers(bootstrap, own, &peers));
+    std::shared_ptr<TcpLink> link;
+    ONEBIT_RETURN_IF_ERROR(TcpLink::create(bootstrap.rank, std::move(peers), &link));
+    return TcpTransport::create(std::move(link), transport);
+}
+
+} // namespace onebit
