@@ -35,7 +35,11 @@ def main():
     options = parse_arguments()
     dist.init_process_group("gloo")
     model = torch.nn.Sequential(
-        torch.nn.Linear(INPUTS, 512), torch.nn.GELU(), torch.nn.Linear(512, 512), torch.nn.GELU(), torch.nn.Linear(512, 1)
+        torch.nn.Linear(INPUTS, 512),
+        torch.nn.GELU(),
+        torch.nn.Linear(512, 512),
+        torch.nn.GELU(),
+        torch.nn.Linear(512, 1),
     )
     optimizer = getattr(onebit.torch, options.optimizer)(model.parameters(), lr=options.lr)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, options.steps)

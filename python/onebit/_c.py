@@ -14,6 +14,7 @@ VERSION_MAJOR = 0
 VERSION_MINOR = 1
 VERSION_PATCH = 0
 VERSION_NUMBER = 100
+BOOTSTRAP_VERSION = 1
 COMM_INFO_VERSION = 1
 ALLREDUCE_CONFIG_VERSION = 1
 ALLREDUCE_INFO_VERSION = 1
@@ -27,6 +28,25 @@ BUCKET_SIZE_SUGGESTED = 1048576
 OPTIMIZER_CONFIG_VERSION = 1
 OPTIMIZER_INFO_VERSION = 1
 
+Allgather = CFUNCTYPE(c_int, c_void_p, c_void_p, c_void_p, c_size_t)
+
+
+class Bootstrap(Structure):
+    """onebit_bootstrap_t."""
+
+    _fields_ = [
+        ("size", c_size_t),
+        ("version", c_uint32),
+        ("rank", c_int),
+        ("ranks", c_int),
+        ("allgather", Allgather),
+        ("context", c_void_p),
+        ("interface", c_char_p),
+        ("timeout", c_double),
+    ]
+    VERSION = BOOTSTRAP_VERSION
+    ENUMS: dict = {}
+
 
 class CommInfo(Structure):
     """onebit_comm_info_t."""
@@ -39,8 +59,7 @@ class CommInfo(Structure):
         ("reason", c_char * 288),
     ]
     VERSION = COMM_INFO_VERSION
-    ENUMS: dict = {
-    }
+    ENUMS: dict = {}
 
 
 class AllreduceConfig(Structure):
@@ -133,8 +152,7 @@ class ParamGroup(Structure):
         ("weight_decay", c_double),
     ]
     VERSION = PARAM_GROUP_VERSION
-    ENUMS: dict = {
-    }
+    ENUMS: dict = {}
 
 
 class OptimizerConfig(Structure):
@@ -225,6 +243,8 @@ FUNCTIONS = {
     "onebit_version": (c_char_p, []),
     "onebit_version_number": (c_int, []),
     "onebit_comm_create_loopback": (None, [c_int, POINTER(c_void_p)]),
+    "onebit_bootstrap_init": (None, [POINTER(Bootstrap), c_size_t, c_int, c_int, Allgather, c_void_p]),
+    "onebit_comm_create_bootstrap": (None, [POINTER(Bootstrap), POINTER(c_void_p)]),
     "onebit_comm_rank": (None, [c_void_p, POINTER(c_int)]),
     "onebit_comm_size": (None, [c_void_p, POINTER(c_int)]),
     "onebit_comm_info_init": (None, [POINTER(CommInfo), c_size_t]),

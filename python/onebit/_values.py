@@ -126,7 +126,7 @@ class CommInfo(NamedTuple):
     nodes: int
     """That the ranks are on: they share memory there, or are to count as one (ONEBIT_NODE_SIZE)."""
     transport: str
-    """'loopback', 'mpi', 'nccl'; 'nccl+mpi': NCCL inside a node and MPI between nodes."""
+    """'loopback', 'mpi', 'tcp', 'nccl'; 'nccl+mpi': NCCL inside a node and MPI between nodes."""
     reason: str
     """Why this one, where onebit_comm_create_gpu chose it; else ''."""
 
@@ -151,10 +151,10 @@ class AllreduceInfo(NamedTuple):
     algorithm: Algorithm
     """What the next call will use; never AUTO."""
     transport: str
-    """'loopback', 'mpi', 'nccl'; of a GPU's memory 'mpi, staged', 'mpi, direct', and with NCCL inside the
-    nodes 'nccl+mpi, staged', 'nccl+mpi, direct'; of exact averages inside one node 'mpi, shared memory'; of
-    these and of two levels 'mpi, shared buffers' where in the last one this rank's node read its values where
-    they lie."""
+    """'loopback', 'mpi', 'tcp', 'nccl'; of a GPU's memory 'mpi, staged', 'mpi, direct', and with NCCL inside
+    the nodes 'nccl+mpi, staged', 'nccl+mpi, direct'; of exact averages inside one node 'mpi, shared memory';
+    of these and of two levels 'mpi, shared buffers' where in the last one this rank's node read its values
+    where they lie."""
     kernels: str
     """'reference', 'sse4', 'avx2', 'avx512', ."""
     reason: str

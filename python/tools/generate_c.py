@@ -160,9 +160,9 @@ def c_module(header):
             lines.append(f'        ("{m.name}", {type_}),')
         lines += ["    ]",
                   f"    VERSION = {name.upper()}_VERSION",
-                  "    ENUMS: dict = {",
+                  "    ENUMS: dict = {" + ("" if enums else "}"),
                   *(f'        "{key}": _values.{value},' for key, value in enums.items()),
-                  "    }"]
+                  *(["    }"] if enums else [])]
     lines += ["", "", "# Name: (result, parameters). A result of None is an onebit_status_t.", "FUNCTIONS = {"]
     for name, function in header.functions.items():
         result = function.result.replace("const ", "")
