@@ -3,6 +3,7 @@
 """Ranks for tests: threads of this process, or processes of a launcher."""
 
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -35,20 +36,40 @@ def on_ranks(size, function):
     return results
 
 
-def run_program(launcher, name, *arguments, **environment):
+def run_program(launcher, name, *arguments):
     """Runs tests/programs/NAME under a launcher; it exits with 0. Returns what it prints."""
-    command = [*launcher, str(PROGRAMS / name), *arguments]
+    return _finished(_begin([*launcher, str(PROGRAMS / name), *arguments]))
+
+
+def mpirun(size, name, *arguments):
+    return run_program([*MPIRUN, "-n", str(size), sys.executable], name, *arguments)
+
+
+def torchrun(size, name, *arguments):
+    """Debian 12's needs --redirects: its Python is younger than it."""
+    module = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--redirects", "1", "--tee", "1"]
+    return run_program([*module, "--nproc_per_node", str(size)], name, *arguments)
+
+
+def as_torchrun(size, name, *arguments):
+    """Runs ranks with the variables that torchrun sets. Debian 13's torchrun can't run: it was built without libuv."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(size), "USE_LIBUV": "0"}
+    command = [sys.executable, str(PROGRAMS / name), *arguments]
+    ranks = [_begin(command, RANK=str(rank), LOCAL_RANK=str(rank), **place) for rank in range(size)]
+    return "".join([_finished(rank) for rank in ranks])
+
+
+def _begin(command, **environment):
     env = {**os.environ, "PYTHONPATH": str(PROGRAMS.parents[1]), "OMP_NUM_THREADS": "1", **environment}
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, f"{' '.join(command)}:\n{done.stdout}\n{done.stderr}"
-    return done.stdout
+    return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
-def mpirun(size, name, *arguments, **environment):
-    return run_program([*MPIRUN, "-n", str(size), sys.executable], name, *arguments, **environment)
-
-
-def torchrun(size, name, *arguments, **environment):
-    """stdout through torchrun's tee: Debian 12's torchrun can't start without, its Python being younger than it."""
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(size)]
-    return run_program([*launcher, "--redirects", "1", "--tee", "1"], name, *arguments, **environment)
+def _finished(process):
+    try:
+        output, _ = process.communicate(timeout=200)
+    finally:
+        process.kill()
+    assert process.returncode == 0, f"{' '.join(process.args)}:\n{output}"
+    return output

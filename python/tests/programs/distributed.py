@@ -123,14 +123,14 @@ def an_allgather_that_fails():
 
 
 dist.init_process_group("gloo")
+alone = dist.get_world_size() == 1
 for check in (
     communicators,
-    groups,
+    *([] if alone else [groups, an_allgather_that_fails]),
     adam_is_adamw_on_the_mean_gradient,
     parameters_are_those_of_rank_0,
     it_learns,
     one_checkpoint_for_all,
-    an_allgather_that_fails,
 ):
     check()
     dist.barrier()
