@@ -41,6 +41,27 @@ onebit_status_t onebit_optimizer_set_gradients(onebit_optimizer_t optimizer, siz
     return onebit::guard_object<Optimizer>(optimizer, [&](Optimizer& o) { return o.set_gradients(tensor, gradients); });
 }
 
+onebit_status_t onebit_optimizer_set_all_gradients(onebit_optimizer_t optimizer, const void* const* gradients,
+                                                   size_t num_tensors) noexcept {
+    return onebit::guard_object<Optimizer>(optimizer,
+                                           [&](Optimizer& o) { return o.set_all_gradients(gradients, num_tensors); });
+}
+
+onebit_status_t onebit_optimizer_set_parameters(onebit_optimizer_t optimizer, size_t tensor,
+                                                float* parameters) noexcept {
+    return onebit::guard_object<Optimizer>(optimizer,
+                                           [&](Optimizer& o) { return o.set_parameters(tensor, parameters); });
+}
+
+onebit_status_t onebit_optimizer_set_group(onebit_optimizer_t optimizer, size_t group,
+                                           const onebit_param_group_t* settings) noexcept {
+    return onebit::guard_object<Optimizer>(optimizer, [&](Optimizer& o) { return o.set_group(group, settings); });
+}
+
+onebit_status_t onebit_optimizer_set_max_grad_norm(onebit_optimizer_t optimizer, double max_grad_norm) noexcept {
+    return onebit::guard_object<Optimizer>(optimizer, [&](Optimizer& o) { return o.set_max_grad_norm(max_grad_norm); });
+}
+
 onebit_status_t onebit_optimizer_set_lr(onebit_optimizer_t optimizer, double lr) noexcept {
     return onebit::guard_object<Optimizer>(optimizer, [&](Optimizer& o) { return o.set_lr(lr); });
 }

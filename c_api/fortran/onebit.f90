@@ -415,6 +415,29 @@ module onebit
             integer(c_size_t), value :: tensor
             type(c_ptr), value, target :: gradients
         end function
+        ! gradients: c_loc or c_null_ptr, one for each tensor
+        integer(c_int) function onebit_optimizer_set_all_gradients(optimizer, gradients, num_tensors) bind(c)
+            import :: c_int, c_size_t, c_ptr
+            type(c_ptr), value, target :: optimizer
+            type(c_ptr), intent(in) :: gradients(*)
+            integer(c_size_t), value :: num_tensors
+        end function
+        integer(c_int) function onebit_optimizer_set_parameters(optimizer, tensor, parameters) bind(c)
+            import :: c_int, c_size_t, c_ptr
+            type(c_ptr), value, target :: optimizer, parameters
+            integer(c_size_t), value :: tensor
+        end function
+        integer(c_int) function onebit_optimizer_set_group(optimizer, group, settings) bind(c)
+            import :: c_int, c_size_t, c_ptr, onebit_param_group_t
+            type(c_ptr), value, target :: optimizer
+            integer(c_size_t), value :: group
+            type(onebit_param_group_t), intent(in) :: settings
+        end function
+        integer(c_int) function onebit_optimizer_set_max_grad_norm(optimizer, max_grad_norm) bind(c)
+            import :: c_int, c_double, c_ptr
+            type(c_ptr), value, target :: optimizer
+            real(c_double), value :: max_grad_norm
+        end function
         integer(c_int) function onebit_optimizer_set_lr(optimizer, lr) bind(c)
             import :: c_int, c_double, c_ptr
             type(c_ptr), value, target :: optimizer

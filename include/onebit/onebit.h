@@ -746,12 +746,13 @@ ONEBIT_API onebit_status_t onebit_optimizer_cancel_step(onebit_optimizer_t optim
  * must be known first), those of 0/1 Adam after the freeze, and the first one after the freeze or a load of 0/1 Adam.
  * Encodes, sends, moves on all exchanges that have begun (nothing does between two calls); never waits for a peer. In a
  * GPU's memory the gradients are there in the order of config.stream's work, for which the call doesn't wait. From
- * the first call to the end of the step, calls that change settings, save, load, pack or unpack a state, get_error and
- * destroy are BUSY; so is set_gradients of a tensor that is ready. onebit_optimizer_cancel_step ends such a step
- * without its gradients. Such an optimizer is lost, with MISMATCH on every rank, where ranks come to a step in
- * different stages (one of them frozen by hand): some may have begun what others never will. INVALID_ARGUMENT (no such
- * tensor, no gradients, ready already, bucket_size is 0), INVALID_HANDLE, BUSY, UNSUPPORTED (config.stream is captured:
- * nothing is marked), TRANSPORT. */
+ * the first call to the end of the step these are BUSY: freeze, reset_error, get_error, save, load, all calls for
+ * states (pack, unpack, get, set), set_parameters, set_all_gradients, destroy, and set_gradients of a tensor that is
+ * ready. Settings that come then are the next step's. onebit_optimizer_cancel_step ends such a step without its
+ * gradients. Such an optimizer is lost, with MISMATCH on every rank, where ranks come to a step in different stages
+ * (one of them frozen by hand): some may have begun what others never will. INVALID_ARGUMENT (no such tensor, no
+ * gradients, ready already, bucket_size is 0), INVALID_HANDLE, BUSY, UNSUPPORTED (config.stream is captured: nothing is
+ * marked), TRANSPORT. */
 ONEBIT_API onebit_status_t onebit_optimizer_grad_ready(onebit_optimizer_t optimizer, size_t tensor) ONEBIT_NOEXCEPT;
 
 /* Where the next steps read the gradients of tensor number `tensor`, of the type it was registered with; NULL: it has
@@ -759,16 +760,53 @@ ONEBIT_API onebit_status_t onebit_optimizer_grad_ready(onebit_optimizer_t optimi
 ONEBIT_API onebit_status_t onebit_optimizer_set_gradients(onebit_optimizer_t optimizer, size_t tensor,
                                                           const void* gradients) ONEBIT_NOEXCEPT;
 
-/* The learning rate from the next step on, of all groups or of one (0 where there are none). Local, to be called on
- * every rank. INVALID_ARGUMENT, INVALID_HANDLE, BUSY. */
+/* The same of all tensors in one call: all addresses change, or none.
+ *   gradients    array of num_tensors addresses, by the number of the tensor; read, not kept. Each may be NULL
+ *   num_tensors  as at creation
+ * Local. INVALID_ARGUMENT, INVALID_HANDLE, BUSY (a tensor is ready). */
+ONEBIT_API onebit_status_t onebit_optimizer_set_all_gradients(onebit_optimizer_t optimizer,
+                                                              const void* const* gradients,
+                                                              size_t num_tensors) ONEBIT_NOEXCEPT;
+
+/* Where the master copy of tensor number `tensor` lies from now on. What lies there are its parameters: the program has
+ * copied them, or has put others there, the same on every rank. The copy of lower precision stays where it is and is
+ * written by the next step. Local.
+ *   parameters  count floats in config.memory, not overlapping anything that the tensors name; the caller's; must stay
+ * INVALID_ARGUMENT, INVALID_HANDLE, BUSY, OUT_OF_MEMORY. */
+ONEBIT_API onebit_status_t onebit_optimizer_set_parameters(onebit_optimizer_t optimizer, size_t tensor,
+                                                           float* parameters) ONEBIT_NOEXCEPT;
+
+/* Settings of the next step that begins. A step has begun with its first onebit_optimizer_grad_ready: it keeps the
+ * settings that it began with, and later ones are the step's after it. All are local, to be called on every rank: ranks
+ * that differ get MISMATCH from the step. */
+
+/* The learning rate of all groups or of one (0 where there are none). INVALID_ARGUMENT, INVALID_HANDLE, BUSY (another
+ * thread is in a call). */
 ONEBIT_API onebit_status_t onebit_optimizer_set_lr(onebit_optimizer_t optimizer, double lr) ONEBIT_NOEXCEPT;
 ONEBIT_API onebit_status_t onebit_optimizer_set_group_lr(onebit_optimizer_t optimizer, size_t group,
                                                          double lr) ONEBIT_NOEXCEPT;
 
-/* From the next step on gradients are divided by `scale`, a float > 0, as they are read: the loss was multiplied by it
- * (1 at the start). Local, to be called on every rank. INVALID_ARGUMENT, INVALID_HANDLE, BUSY. */
+/* All settings of a group (0 where there are none): lr, beta1, beta2, eps, weight_decay. Two settings are fixed, and a
+ * group that changes one is INVALID_ARGUMENT with the reason: no_compress always, eps and beta2 of a group that freezes
+ * as long as it is frozen, for D was made with them. Another beta2 lets a rule of the freeze begin anew. Saved states
+ * hold lr alone: a program that has changed the others sets them again after a load.
+ *   settings  read, not kept
+ * INVALID_ARGUMENT, INVALID_HANDLE, BUSY (another thread is in a call), UNSUPPORTED, OUT_OF_MEMORY. */
+ONEBIT_API onebit_status_t onebit_optimizer_set_group(onebit_optimizer_t optimizer, size_t group,
+                                                      const onebit_param_group_t* settings) ONEBIT_NOEXCEPT;
+
+/* Gradients are divided by `scale`, a float > 0, as they are read: the loss was multiplied by it (1 at the start).
+ * INVALID_ARGUMENT, INVALID_HANDLE, BUSY (another thread is in a call). */
 ONEBIT_API onebit_status_t onebit_optimizer_set_gradient_scale(onebit_optimizer_t optimizer,
                                                                double scale) ONEBIT_NOEXCEPT;
+
+/* config.max_grad_norm; 0: nothing is clipped, nor is the norm measured. What measures a norm is allocated at creation:
+ * an optimizer whose config.max_grad_norm was 0 can't clip later (UNSUPPORTED). One that is to clip later, or only to
+ * tell the norm (info.grad_norm), is created with a max_grad_norm that no gradient reaches, FLT_MAX say. Where it was
+ * positive at creation, compressed steps don't begin before onebit_optimizer_step, with 0 either.
+ * INVALID_ARGUMENT, INVALID_HANDLE, BUSY (another thread is in a call), UNSUPPORTED. */
+ONEBIT_API onebit_status_t onebit_optimizer_set_max_grad_norm(onebit_optimizer_t optimizer,
+                                                              double max_grad_norm) ONEBIT_NOEXCEPT;
 
 /* Ends the warm-up by hand: the next step is the first compressed one. Local, to be called on every rank, after at
  * least one step. INVALID_ARGUMENT (no step yet, already frozen, or a kind that doesn't freeze), INVALID_HANDLE, BUSY.

@@ -184,6 +184,16 @@ class Optimizer {
     void set_gradients(std::size_t tensor, const void* gradients) {
         check(onebit_optimizer_set_gradients(get(), tensor, gradients));
     }
+    void set_all_gradients(const std::vector<const void*>& gradients) {
+        check(onebit_optimizer_set_all_gradients(get(), gradients.data(), gradients.size()));
+    }
+    void set_parameters(std::size_t tensor, float* parameters) {
+        check(onebit_optimizer_set_parameters(get(), tensor, parameters));
+    }
+    void set_group(std::size_t group, const onebit_param_group_t& settings) {
+        check(onebit_optimizer_set_group(get(), group, &settings));
+    }
+    void set_max_grad_norm(double max_grad_norm) { check(onebit_optimizer_set_max_grad_norm(get(), max_grad_norm)); }
     void set_lr(double lr) { check(onebit_optimizer_set_lr(get(), lr)); }
     void set_group_lr(std::size_t group, double lr) { check(onebit_optimizer_set_group_lr(get(), group, lr)); }
     void set_gradient_scale(double scale) { check(onebit_optimizer_set_gradient_scale(get(), scale)); }

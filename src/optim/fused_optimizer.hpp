@@ -62,10 +62,14 @@ class FusedOptimizer : public Optimizer {
     Status step() final; // these three: fused_step.cpp
     Status cancel_step(const char* reason) final;
     Status grad_ready(std::size_t tensor) final;
-    Status set_gradients(std::size_t tensor, const void* gradients) final;
+    Status set_gradients(std::size_t tensor, const void* gradients) final; // these: fused_settings.cpp
+    Status set_all_gradients(const void* const* gradients, std::size_t num_tensors) final;
+    Status set_parameters(std::size_t tensor, float* parameters) final;
     Status set_lr(double lr) final;
     Status set_group_lr(std::size_t group, double lr) final;
+    Status set_group(std::size_t group, const onebit_param_group_t* settings) final;
     Status set_gradient_scale(double scale) final;
+    Status set_max_grad_norm(double max_grad_norm) final;
     Status freeze() final;
     Status reset_error() final;
     Status get_error(float* worker, float* server) const final;
@@ -135,7 +139,7 @@ class FusedOptimizer : public Optimizer {
     virtual Status check_numbers() const { return {}; }
     /// After a load.
     virtual void loaded() {}
-    /// After a moment was set; and after the number of steps was, which all averaged exactly.
+    /// A moment was set, or what a denominator is made of besides; and the number of steps, which all averaged exactly.
     virtual void moments_set() {}
     virtual void steps_set() {}
     /// Bytes of what the kind keeps besides the buckets.
@@ -196,8 +200,24 @@ class FusedOptimizer : public Optimizer {
     Status make_room();
     std::unique_ptr<Passes> make_passes(Bucket& bucket) const;
     Status check_number(std::size_t tensor) const;
+    Status check_gradients(const Tensor& tensor, const void* gradients) const;
     Status check_usable() const;
     Status check_between_steps() const;
+
+    // Settings that change: fused_settings.cpp.
+    struct Coming {
+        std::vector<onebit_param_group_t> groups;
+        double gradient_scale = 1;
+        double max_grad_norm = 0;
+        std::unique_ptr<FreezeRule> freeze_rule; ///< where it can't stay as it is
+    };
+    Coming& coming();
+    Status changed();
+    void take_coming();
+    void take_betas();
+    double greatest_beta2(const std::vector<onebit_param_group_t>& groups) const;
+    Status check_group_number(std::size_t group) const;
+    Status check_stays(const onebit_param_group_t& before, const onebit_param_group_t& after) const;
 
     // A step.
     bool averages_exactly(const Bucket& bucket, Round round) const {
@@ -211,6 +231,7 @@ class FusedOptimizer : public Optimizer {
     bool exchanges_early(Round round) const;
     bool encoders_look(Round round) const;
     Status step_unless(const Status& refusal);
+    Status make_step_unless(const Status& refusal);
     Status exchange(Round round);
     Status exchange_looking(Round round);
     Status plan_sum(Bucket& bucket, AlignedBuffer<float>& values) const;
@@ -307,6 +328,9 @@ class FusedOptimizer : public Optimizer {
     Status restore(LoadedOptimizer& save, Room room);
 
     Settings settings_;
+    Coming coming_;           ///< settings of the next step,
+    bool has_coming_ = false; ///< if they came while one had begun
+    int ranks_ = 1;
     std::vector<Tensor> tensors_;
     PassSettings by_group_;
     std::vector<Bucket> buckets_;

@@ -40,6 +40,12 @@ Status FusedOptimizer::cancel_step(const char* reason) {
 
 /// `refusal`: this rank has said no before anything was looked at.
 Status FusedOptimizer::step_unless(const Status& refusal) {
+    const Status made = make_step_unless(refusal);
+    if (!begun_) take_coming(); // settings that came too late for it
+    return made;
+}
+
+Status FusedOptimizer::make_step_unless(const Status& refusal) {
     ONEBIT_RETURN_IF_ERROR(check_usable());
     const Round round = coming_round();
     const Status ready = settings_.placement->check_ready();
@@ -225,7 +231,8 @@ void FusedOptimizer::look_at_gradients(Bucket& bucket, Passes::Look look) {
 /// Collective where gradients are clipped but not all averaged exactly; blocks.
 Status FusedOptimizer::find_factor(Round round) {
     factor_ = 1 / settings_.gradient_scale;
-    if (norm_ == nullptr) return {};
+    coming_norm_ = 0;
+    if (norm_ == nullptr || config().max_grad_norm <= 0) return {};
     double squares = 0; // of the sum over the ranks
     if (round == Round::kExact) {
         for (const Bucket& bucket : buckets_) squares += norm_->sum_squares(bucket);

@@ -26,9 +26,13 @@ class Optimizer {
     virtual Status cancel_step(const char* reason) = 0;
     virtual Status grad_ready(std::size_t tensor) = 0;
     virtual Status set_gradients(std::size_t tensor, const void* gradients) = 0;
+    virtual Status set_all_gradients(const void* const* gradients, std::size_t num_tensors) = 0;
+    virtual Status set_parameters(std::size_t tensor, float* parameters) = 0;
     virtual Status set_lr(double lr) = 0;
     virtual Status set_group_lr(std::size_t group, double lr) = 0;
+    virtual Status set_group(std::size_t group, const onebit_param_group_t* settings) = 0;
     virtual Status set_gradient_scale(double scale) = 0;
+    virtual Status set_max_grad_norm(double max_grad_norm) = 0;
     virtual Status freeze() = 0;
     virtual Status reset_error() = 0;
     virtual Status get_error(float* worker, float* server) const = 0;

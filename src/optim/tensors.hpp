@@ -46,6 +46,9 @@ struct Tensor {
 Status make_tensors(const onebit_tensor_t* tensors, std::size_t num_tensors, std::size_t num_groups,
                     std::vector<Tensor>* made);
 
+/// INVALID_ARGUMENT where anything that the tensors name overlaps.
+Status check_disjoint(const std::vector<Tensor>& tensors);
+
 /// INVALID_ARGUMENT unless the pointer is aligned for the type. NULL is.
 Status check_alignment(const Tensor& tensor, const char* member, const void* pointer, onebit_datatype_t type);
 

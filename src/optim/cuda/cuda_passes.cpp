@@ -77,7 +77,7 @@ void CudaPasses::make_pieces() {
     pieces_ = AlignedBuffer<cuda::Piece>(layout.segments().size(), cuda::pinned_memory());
     for (std::size_t i = 0; i < layout.tensors().size(); ++i) {
         for (const Segment& segment : layout.segments_of_tensor(i)) pieces_[segment.index] = make_piece(segment, i);
-        gradients_.push_back(layout.tensors()[i]->gradients);
+        addresses_.push_back({layout.tensors()[i]->gradients, layout.tensors()[i]->parameters});
     }
 }
 
@@ -102,18 +102,20 @@ void CudaPasses::place_in_messages() {
 }
 
 /// The caller may have set others.
-Status CudaPasses::follow_gradients() {
+Status CudaPasses::follow_addresses() {
     bool changed = false;
-    for (std::size_t i = 0; i < gradients_.size(); ++i) {
+    for (std::size_t i = 0; i < addresses_.size(); ++i) {
         const Tensor& tensor = *bucket_.layout.tensors()[i];
-        if (gradients_[i] == tensor.gradients) continue;
+        const Addresses now = {tensor.gradients, tensor.parameters};
+        if (addresses_[i] == now) continue;
         if (!changed) ONEBIT_RETURN_IF_ERROR(pieces_guard_.await(stream_));
         changed = true;
-        gradients_[i] = tensor.gradients;
+        addresses_[i] = now;
         const std::span<const Segment> segments = bucket_.layout.segments_of_tensor(i);
         const std::size_t first = segments.front().index;
         for (const Segment& segment : segments) {
             pieces_[segment.index].gradients = moved(tensor.gradients, segment.begin, tensor.gradient_type);
+            pieces_[segment.index].parameters = segment.parameters();
         }
         ONEBIT_RETURN_IF_ERROR(cuda::copy_later(pieces_there_.data() + first, pieces_.data() + first,
                                                 segments.size() * sizeof(cuda::Piece), stream_));
@@ -131,7 +133,7 @@ cuda::Pieces CudaPasses::pieces() {
 
 void CudaPasses::look_at_gradients(Look look, float limit) {
     limit_ = limit;
-    note(follow_gradients());
+    note(follow_addresses());
     note(nonfinite_.begin(stream_));
     blocks_to_look_ = look == Look::kWhileEncoding ? first_piece_there_.size() - 1 : 0;
     if (blocks_to_look_ > 0) return;
@@ -456,6 +458,7 @@ void CudaPasses::set_parameters(const float* fused) {
         const Segment tensor = bucket_.layout.whole_tensor(i);
         memory_.copy(tensor.parameters(), fused + tensor.offset, tensor.count * sizeof(float));
     }
+    note(follow_addresses());
     note(cuda::narrow({pieces()}, stream_));
 }
 
