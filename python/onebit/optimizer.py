@@ -118,15 +118,17 @@ class Optimizer(Handle):
         library.onebit_optimizer_set_gradients(self._handle, tensor, buffer and buffer.address)
         self._tensors[tensor] = before._replace(gradients=buffer)
 
-    def set_gradient_addresses(self, addresses, before) -> None:
-        """For bindings: where all gradients lie, of the registered types and sizes. Nothing is checked. Local.
+    def set_gradient_addresses(self, addresses: Sequence[int]) -> None:
+        """For bindings: where the gradients of all tensors lie, of the registered types and sizes. Unchecked. Local."""
+        count = len(addresses)
+        library.onebit_optimizer_set_all_gradients(self._handle, (ctypes.c_void_p * count)(*addresses), count)
 
-          before  the addresses that the last call gave; None for those that none has given
-        """
-        set_gradients = library.onebit_optimizer_set_gradients
-        for tensor, (address, last) in enumerate(zip(addresses, before)):
-            if address != last:
-                set_gradients(self._handle, tensor, address)
+    def set_parameters(self, tensor: int, parameters) -> None:
+        """Where the parameters of tensor number `tensor` lie from now on, equal on every rank. Local."""
+        before = self._tensors[tensor]
+        buffer = self._like(before.parameters, parameters, "parameters", dtypes=("float32",), writable=True)
+        library.onebit_optimizer_set_parameters(self._handle, tensor, buffer.address)
+        self._tensors[tensor] = before._replace(parameters=buffer)
 
     def set_lr(self, lr: float, group: Optional[int] = None) -> None:
         """The learning rate from the next step on, of one group or of all. Local; to be called on every rank."""
@@ -134,6 +136,22 @@ class Optimizer(Handle):
             library.onebit_optimizer_set_lr(self._handle, lr)
         else:
             library.onebit_optimizer_set_group_lr(self._handle, group, lr)
+
+    def set_group(self, group: int, **settings) -> None:
+        """All settings of a group from the next step on: lr, betas, eps, weight_decay. Local; on every rank.
+
+        Those that are left out become the library's defaults. no_compress can't change, nor eps and beta2 of a group
+        that is frozen.
+        """
+        c_group = _param_group(settings, settings.get("lr", 0.0))
+        library.onebit_optimizer_set_group(self._handle, group, ctypes.byref(c_group))
+
+    def set_max_grad_norm(self, max_grad_norm: float) -> None:
+        """What the averaged gradient is scaled down to from the next step on; 0: it is not. Local; on every rank.
+
+        Raises Unsupported if max_grad_norm was 0 at creation.
+        """
+        library.onebit_optimizer_set_max_grad_norm(self._handle, max_grad_norm)
 
     def set_gradient_scale(self, scale: float) -> None:
         """What gradients are divided by from now on, as they are read. Local; to be called on every rank."""

@@ -1,6 +1,9 @@
 # Copyright 2026 The onebit authors
 # SPDX-License-Identifier: Apache-2.0
 import gc
+import os
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -261,3 +264,42 @@ def test_shared_memory_of_a_communicator():
         return onebit.Allreduce(comm, COUNT, algorithm="dense").run(array).copy()
 
     np.testing.assert_allclose(on_ranks(2, run)[0], mean(2), rtol=1e-5, atol=1e-6)
+
+
+def test_a_forked_child_leaves_its_parents_handles_alone():
+    (comm,) = onebit.loopback(1)
+    allreduce = onebit.Allreduce(comm, COUNT)
+    child = os.fork()
+    if child == 0:
+        try:
+            allreduce.run(values(0))
+            os._exit(1)
+        except onebit.InvalidHandle:
+            allreduce.close()
+            comm.close()
+            os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    allreduce.run(values(0))
+
+
+def test_one_thread_at_a_time():
+    def run(comm):
+        allreduce = onebit.Allreduce(comm, COUNT, algorithm="flat")
+        if comm.rank == 0:
+            waits = threading.Thread(target=allreduce.run, args=(values(0),))
+            waits.start()  # for rank 1, which comes once this rank has seen Busy
+            while waits.is_alive():
+                try:
+                    allreduce.info
+                    time.sleep(0.001)
+                except onebit.Busy:
+                    break
+            assert waits.is_alive()
+            ready.set()
+            waits.join()
+        else:
+            assert ready.wait(20)
+            allreduce.run(values(1))
+
+    ready = threading.Event()
+    on_ranks(2, run)

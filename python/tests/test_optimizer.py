@@ -73,6 +73,31 @@ def test_groups_gradient_scale_and_copies():
     on_ranks(2, run)
 
 
+def test_settings_and_places_that_change():
+    def run(comm):
+        weights, gradients = np.ones(2000, "f4"), np.ones(2000, "f4")
+        tensors = [onebit.Tensor(weights, gradients)]
+        optimizer = onebit.Optimizer(comm, "adam", tensors, 0.1, max_grad_norm=1e9)
+        optimizer.step()
+        elsewhere = weights.copy()
+        optimizer.set_parameters(0, elsewhere)
+        optimizer.set_group(0, lr=0.5, betas=(0.9, 0.999), weight_decay=0.2)
+        optimizer.set_max_grad_norm(1e-3)
+        optimizer.step()
+        np.testing.assert_allclose(weights, 0.9, rtol=1e-6)
+        assert (elsewhere < 0.9 - 0.5 * 0.2 * 0.9).all() and comm.size * optimizer.info.grad_norm > 1
+        with pytest.raises(onebit.InvalidArgument):
+            optimizer.set_parameters(0, np.ones(3, "f4"))
+        with pytest.raises(TypeError):
+            optimizer.set_parameters(0, np.ones(2000))
+        with pytest.raises(onebit.InvalidArgument):
+            optimizer.set_group(0, lr=-1.0)
+        with pytest.raises(TypeError):
+            optimizer.set_group(0, rate=1.0)
+
+    on_ranks(2, run)
+
+
 def test_gradients_given_later():
     (comm,) = onebit.loopback(1)
     parameters = np.zeros(100, "f4")
@@ -148,7 +173,7 @@ def test_buckets_and_freeze_by_hand():
             problem.backward()
             optimizer.grad_ready(1)
             with pytest.raises(onebit.Busy):
-                optimizer.set_lr(0.1)
+                optimizer.reset_error()
             optimizer.grad_ready(0)
             optimizer.step()
             if step == 1:

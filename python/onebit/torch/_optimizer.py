@@ -64,7 +64,7 @@ class FusedOptimizer(torch.optim.Optimizer):
         self._parameters: list = []
         self._frozen: list = []
         self._stream = 0
-        self._addresses: list = []
+        self._addresses: list = []  # of gradients
         self._settings: list = []
         self._gradient_scale = 1.0
         self._warned = False
@@ -233,7 +233,6 @@ class FusedOptimizer(torch.optim.Optimizer):
             stream=self._stream,
             **self.options,
         )
-        self._addresses = [None] * len(found)
 
     def _created(self) -> Optimizer:
         if self._fused is None:
@@ -250,10 +249,10 @@ class FusedOptimizer(torch.optim.Optimizer):
             return closure()
 
     def _check_parameters(self) -> None:
-        """Raises RuntimeError where the C library would write to memory that is no parameter's any more."""
-        for parameter in self._parameters:
+        """Tells the C library of parameters that lie elsewhere now. Raises RuntimeError for what it can't follow."""
+        for number, parameter in enumerate(self._parameters):
             if parameter.tensor.data_ptr() != parameter.address:
-                raise RuntimeError(f"{parameter.name} was moved after the first step: make a new optimizer")
+                self._created().set_parameters(number, parameter.moved())
         if any(tensor.requires_grad for tensor in self._frozen):
             raise RuntimeError("a parameter requires a gradient that did not at the first step: make a new optimizer")
         if self._stream != self._current_stream():
@@ -270,9 +269,10 @@ class FusedOptimizer(torch.optim.Optimizer):
         for index, group in enumerate(self.param_groups):
             settings = _settings(group)
             if settings != self._settings[index]:
-                if dict(settings, lr=0) != dict(self._settings[index], lr=0):
-                    raise NotImplementedError("after the first step only lr can be changed")
-                fused.set_lr(settings["lr"], index)
+                if dict(settings, lr=None) == dict(self._settings[index], lr=None):
+                    fused.set_lr(settings["lr"], index)
+                else:
+                    fused.set_group(index, no_compress=group["no_compress"], **settings)
                 self._settings[index] = settings
         if gradient_scale != self._gradient_scale:
             fused.set_gradient_scale(gradient_scale)
@@ -281,7 +281,7 @@ class FusedOptimizer(torch.optim.Optimizer):
     def _pass_gradients(self) -> None:
         addresses = [parameter.gradient_address() for parameter in self._parameters]
         if addresses != self._addresses:
-            self._created().set_gradient_addresses(addresses, self._addresses)
+            self._created().set_gradient_addresses(addresses)
             self._addresses = addresses
         if not self._warned:
             self._warn_of_missing_gradients()

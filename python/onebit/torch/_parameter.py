@@ -13,7 +13,7 @@ _DTYPES = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "
 class Parameter:
     """Where a parameter and its gradient lie. A 16-bit parameter has a float32 master, of which it is the copy."""
 
-    __slots__ = ("tensor", "index", "name", "address", "master", "without_gradient", "_contiguous", "_spare")
+    __slots__ = ("tensor", "index", "name", "address", "master", "without_gradient", "_stride", "_contiguous", "_spare")
 
     def __init__(self, tensor, index: int, name: str):
         """`index` counts the parameters of all groups. Raises TypeError for a type, ValueError for a layout that can't
@@ -28,6 +28,7 @@ class Parameter:
         self.address = tensor.data_ptr()
         self.master = None if tensor.dtype is torch.float32 else _dense.flat(tensor).float()
         self.without_gradient = False
+        self._stride = tensor.stride()
         self._contiguous = tensor.is_contiguous()
         self._spare = None
 
@@ -36,6 +37,13 @@ class Parameter:
         flat = _dense.flat(self.tensor)
         parameters, copy = (flat, None) if self.master is None else (self.master, flat)
         return Tensor(parameters, None, group, copy, self.name, _DTYPES[self.tensor.dtype])
+
+    def moved(self) -> torch.Tensor:
+        """Its elements where they lie now, after its data was replaced. Raises RuntimeError if it isn't what it was."""
+        if self.master is not None or self.tensor.dtype is not torch.float32 or self.tensor.stride() != self._stride:
+            raise RuntimeError(f"{self.name} was replaced by one of another kind or layout: make a new optimizer")
+        self.address = self.tensor.data_ptr()
+        return _dense.flat(self.tensor)
 
     def gradient_address(self) -> int:
         """Where the gradient lies, in the parameter's order of elements. A missing one is zero.
@@ -48,7 +56,7 @@ class Parameter:
             return self._spare_gradient().zero_().data_ptr()
         if gradient.layout is not torch.strided:
             raise TypeError(f"{self.name} has a sparse gradient: make the layer with sparse=False")
-        same = gradient.is_contiguous() if self._contiguous else gradient.stride() == self.tensor.stride()
+        same = gradient.is_contiguous() if self._contiguous else gradient.stride() == self._stride
         return gradient.data_ptr() if same else self._spare_gradient().copy_(gradient).data_ptr()
 
     def _spare_gradient(self):
