@@ -24,7 +24,7 @@ endif()
 
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(HWY REQUIRED IMPORTED_TARGET libhwy)
-pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
+pkg_check_modules(XXHASH REQUIRED libxxhash) # its header alone
 pkg_check_modules(HWLOC REQUIRED IMPORTED_TARGET hwloc>=2.1)
 find_package(nlohmann_json REQUIRED)
 find_package(Threads REQUIRED)

@@ -1,16 +1,23 @@
 # Copyright 2026 The onebit authors
 # SPDX-License-Identifier: Apache-2.0
 #
-# `cmake --install`: the library, its headers, the Fortran module's source, a CMake package (find_package(onebit)) and a pkg-config file.
+# `cmake --install`: the library, that of the MPI, the headers, the Fortran module's source, a CMake package
+# (find_package(onebit)) and pkg-config files.
 
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
-install(TARGETS onebit EXPORT onebit LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(TARGETS onebit onebit_mpi EXPORT onebit LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(DIRECTORY include/onebit DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(FILES c_api/fortran/onebit.f90 DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/onebit) # for whatever compiler
-install(EXPORT onebit NAMESPACE onebit:: FILE onebitConfig.cmake DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/onebit)
+set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/onebit)
+install(EXPORT onebit NAMESPACE onebit:: FILE onebitTargets.cmake DESTINATION ${package_dir})
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/onebitConfigVersion.cmake COMPATIBILITY SameMinorVersion)
-install(FILES ${PROJECT_BINARY_DIR}/onebitConfigVersion.cmake DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/onebit)
+configure_package_config_file(cmake/onebitConfig.cmake.in onebitConfig.cmake INSTALL_DESTINATION ${package_dir})
+install(FILES ${PROJECT_BINARY_DIR}/onebitConfig.cmake ${PROJECT_BINARY_DIR}/onebitConfigVersion.cmake
+        DESTINATION ${package_dir})
+file(RELATIVE_PATH ONEBIT_PREFIX_FROM_PC /${CMAKE_INSTALL_LIBDIR}/pkgconfig /) # wherever --prefix puts them
 configure_file(cmake/onebit.pc.in onebit.pc @ONLY)
-install(FILES ${PROJECT_BINARY_DIR}/onebit.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+configure_file(cmake/onebit-mpi.pc.in onebit-${ONEBIT_MPI_NAME}.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/onebit.pc ${PROJECT_BINARY_DIR}/onebit-${ONEBIT_MPI_NAME}.pc
+        DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

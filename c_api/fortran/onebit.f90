@@ -4,10 +4,11 @@
 ! Copyright 2026 The onebit authors
 ! SPDX-License-Identifier: Apache-2.0
 !
-! A module's compiled form fits one compiler, so programs compile this file with theirs and link libonebit:
+! A module's compiled form fits one compiler, so programs compile this file with theirs and link libonebit and its
+! library of the MPI, onebit_openmpi or onebit_mpich:
 !
 !     mpif90 -c $PREFIX/include/onebit/onebit.f90
-!     mpif90 train.f90 onebit.o -lonebit
+!     mpif90 train.f90 onebit.o -lonebit_openmpi -lonebit
 !
 ! Handles and buffers are c_ptr: c_loc(x) of an x that is a target, on the host or on a GPU. Functions return a status,
 ! onebit_success or one of onebit_error_...; onebit_message() says what went wrong. Structs are filled with their

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/hash.hpp"
 
+#define XXH_INLINE_ALL // nothing of its library is needed
 #include <xxhash.h>
 
 namespace onebit {

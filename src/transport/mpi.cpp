@@ -10,8 +10,6 @@
 
 #include "transport/mpi.hpp"
 
-#include <dlfcn.h>
-
 #include <array>
 #include <limits>
 #include <utility>
@@ -22,12 +20,6 @@
 
 namespace onebit {
 namespace {
-
-/// Whether this MPI sends from and receives into a GPU's memory. Not every MPI can be asked.
-bool is_cuda_aware() {
-    auto* const query = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "MPIX_Query_cuda_support"));
-    return query != nullptr && query() == 1;
-}
 
 /// As MPI is asked for it.
 struct Message {
@@ -51,7 +43,7 @@ class MpiExchange final : public Exchange {
             ONEBIT_RETURN_IF_ERROR(add(channel, part, tag, true));
             bytes_per_start_ += part.bytes;
         }
-        requests_.assign(messages_.size(), MPI_REQUEST_NULL);
+        requests_.assign(messages_.size(), link_->calls().request_null);
         return {};
     }
 
@@ -60,11 +52,12 @@ class MpiExchange final : public Exchange {
         active_ = true;
         pending_ = 0;
         bytes_sent_ += bytes_per_start_;
-        const MPI_Comm comm = link_->comm();
+        const MpiCalls& mpi = link_->calls();
+        const MpiCalls::Handle comm = link_->comm();
         for (std::size_t i = 0; i < messages_.size(); ++i) { // in order, which tells a peer's messages apart
             const Message& m = messages_[i];
-            const int code = m.is_send ? MPI_Isend(m.data, m.words, MPI_UINT32_T, m.peer, m.tag, comm, &requests_[i])
-                                       : MPI_Irecv(m.data, m.words, MPI_UINT32_T, m.peer, m.tag, comm, &requests_[i]);
+            const int code = m.is_send ? mpi.isend(m.data, m.words, m.peer, m.tag, comm, &requests_[i])
+                                       : mpi.irecv(m.data, m.words, m.peer, m.tag, comm, &requests_[i]);
             ONEBIT_RETURN_IF_ERROR(check(code, m, m.is_send ? "MPI_Isend" : "MPI_Irecv"));
         }
         return {};
@@ -74,7 +67,7 @@ class MpiExchange final : public Exchange {
         // The first one that is missing will do: MPI_Testall looks at all of them each time, and there may be hundreds.
         for (; active_ && pending_ < requests_.size(); ++pending_) {
             int flag = 0;
-            const int code = MPI_Test(&requests_[pending_], &flag, MPI_STATUS_IGNORE);
+            const int code = link_->calls().test(&requests_[pending_], &flag);
             ONEBIT_RETURN_IF_ERROR(check(code, messages_[pending_], "MPI_Test"));
             *done = flag != 0;
             if (!*done) return look_around();
@@ -86,10 +79,10 @@ class MpiExchange final : public Exchange {
 
   private:
     /// Names the peer, which MPI may have found dead.
-    static Status check(int code, const Message& message, const char* call) {
-        if (code == MPI_SUCCESS) return {};
+    Status check(int code, const Message& message, const char* call) const {
+        if (code == 0) return {};
         return Status::error(ONEBIT_ERROR_TRANSPORT, "a message %s rank %d: %s", message.is_send ? "to" : "from",
-                             message.peer, check_mpi(code, call).message().c_str());
+                             message.peer, link_->check(code, call).message().c_str());
     }
 
     /// A message that does not come may have been called off. Seldom enough to cost nothing while messages come.
@@ -113,7 +106,7 @@ class MpiExchange final : public Exchange {
     int channel_;                   ///< its first tag
     std::vector<Message> messages_; ///< receives first
     /// By message. What a dead peer left active can be neither freed nor waited for: it is abandoned.
-    std::vector<MPI_Request> requests_;
+    std::vector<MpiCalls::Handle> requests_;
     std::size_t pending_ = 0; ///< those before it are done
     unsigned idle_looks_ = 0;
     std::uint64_t bytes_per_start_ = 0;
@@ -124,7 +117,9 @@ class MpiExchange final : public Exchange {
 class MpiTransport final : public LinkTransport {
   public:
     MpiTransport(std::shared_ptr<MpiLink> link, Channel channel)
-        : LinkTransport(link, std::move(channel)), link_(std::move(link)) {}
+        : LinkTransport(link, std::move(channel)),
+          link_(std::move(link)),
+          cuda_aware_(link_->calls().is_cuda_aware()) {}
 
     /// The first channel.
     static Status create(const std::shared_ptr<MpiLink>& link, std::unique_ptr<Transport>* transport) {
@@ -136,9 +131,8 @@ class MpiTransport final : public LinkTransport {
 
     bool reaches_devices() const override { return cuda_aware_; }
     std::uint64_t node_identity() const override {
-        std::array<char, MPI_MAX_PROCESSOR_NAME + 1> name{};
-        int length = 0;
-        MPI_Get_processor_name(name.data(), &length);
+        std::array<char, MpiCalls::kLongestText + 1> name{};
+        link_->calls().processor_name(name.data());
         return host_identity(name.data());
     }
 
@@ -157,9 +151,7 @@ class MpiTransport final : public LinkTransport {
     }
 
     Status progress() override {
-        int there = 0;
-        ONEBIT_RETURN_IF_ERROR(
-            check_mpi(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, link_->comm(), &there, MPI_STATUS_IGNORE), "MPI_Iprobe"));
+        ONEBIT_RETURN_IF_ERROR(link_->check(link_->calls().probe_any(link_->comm()), "MPI_Iprobe"));
         return link_->listen(channel().first_tag);
     }
 
@@ -169,18 +161,16 @@ class MpiTransport final : public LinkTransport {
     }
 
     std::shared_ptr<MpiLink> link_;
-    bool cuda_aware_ = is_cuda_aware();
+    bool cuda_aware_;
 };
 
 } // namespace
 
-Status make_mpi_transport(MPI_Comm comm, double timeout, std::unique_ptr<Transport>* transport) {
-    if (!mpi_is_up()) {
-        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "mpi_comm: MPI is not initialised, or already finalised");
-    }
-    if (comm == MPI_COMM_NULL) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "mpi_comm is MPI_COMM_NULL");
+Status make_mpi_transport(const MpiCalls& calls, MpiCalls::Handle comm, double timeout,
+                          std::unique_ptr<Transport>* transport) {
+    if (comm == calls.comm_null) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "mpi_comm is MPI_COMM_NULL");
     std::shared_ptr<MpiLink> link;
-    ONEBIT_RETURN_IF_ERROR(MpiLink::create(comm, timeout, &link));
+    ONEBIT_RETURN_IF_ERROR(MpiLink::create(calls, comm, timeout, &link));
     return MpiTransport::create(link, transport);
 }
 

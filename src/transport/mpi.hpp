@@ -2,16 +2,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <mpi.h>
-
 #include <memory>
 
+#include "transport/mpi_calls.hpp"
 #include "transport/transport.hpp"
 
 namespace onebit {
 
 /// A transport over a duplicate of `comm`, on host memory. Collective; blocks, no longer than `timeout` seconds (0: for
-/// ever). INVALID_ARGUMENT where MPI is not initialised or `comm` is not an intracommunicator.
-Status make_mpi_transport(MPI_Comm comm, double timeout, std::unique_ptr<Transport>* transport);
+/// ever). INVALID_ARGUMENT where `comm` is not an intracommunicator.
+Status make_mpi_transport(const MpiCalls& calls, MpiCalls::Handle comm, double timeout,
+                          std::unique_ptr<Transport>* transport);
 
 } // namespace onebit

@@ -1,0 +1,31 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <mpi.h>
+
+#include <cstring>
+
+#include "transport/mpi_calls.hpp"
+
+namespace onebit {
+
+/// A communicator or request of this MPI as MpiCalls has it, and back.
+template <typename Mpi>
+MpiCalls::Handle to_handle(Mpi value) {
+    static_assert(sizeof(Mpi) <= sizeof(MpiCalls::Handle));
+    MpiCalls::Handle handle = 0;
+    std::memcpy(&handle, &value, sizeof(value));
+    return handle;
+}
+template <typename Mpi>
+Mpi from_handle(MpiCalls::Handle handle) {
+    Mpi value;
+    std::memcpy(&value, &handle, sizeof(value));
+    return value;
+}
+
+/// Those of the MPI that this is compiled with. MPI is up.
+MpiCalls mpi_calls();
+
+} // namespace onebit

@@ -1,0 +1,40 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// The library of one MPI: libonebit_openmpi, libonebit_mpich. It hands that MPI's functions to libonebit, which has
+// all else.
+#include <onebit/onebit_mpi.h>
+#include <pthread.h>
+
+#include "c_api/communicator_mpi.hpp"
+#include "c_api/mpi/calls.hpp"
+
+namespace {
+
+/// Whether MPI is that of a process which this one was forked from: it would wait for messages that never come.
+bool mpi_is_parents = false;
+
+bool is_initialised() {
+    int initialised = 0;
+    MPI_Initialized(&initialised);
+    return initialised != 0;
+}
+
+[[gnu::constructor]] void look_at_forks() {
+    pthread_atfork(nullptr, nullptr, [] { mpi_is_parents = mpi_is_parents || is_initialised(); });
+}
+
+} // namespace
+
+onebit_status_t onebit_comm_create_mpi(MPI_Comm mpi_comm, onebit_comm_t* comm) noexcept {
+    int finalised = 0;
+    MPI_Finalized(&finalised);
+    const bool is_up = is_initialised() && finalised == 0;
+    const onebit::MpiCalls calls = is_up && !mpi_is_parents ? onebit::mpi_calls() : onebit::MpiCalls();
+    return onebit_comm_create_mpi_calls(&calls, mpi_is_parents, onebit::to_handle(mpi_comm), comm);
+}
+
+onebit_status_t onebit_comm_create_mpi_fortran(MPI_Fint mpi_comm, onebit_comm_t* comm) noexcept {
+    // Else there is nothing to be converted.
+    return onebit_comm_create_mpi(is_initialised() ? MPI_Comm_f2c(mpi_comm) : MPI_COMM_NULL, comm);
+}

@@ -1,0 +1,51 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace onebit {
+
+/// What onebit asks of an MPI, without its types, so that libonebit needs none: a small library for each MPI fills it
+/// in (c_api/mpi/). Only handed from one to the other, so it may change with every version. A handle is MPI's own, in
+/// the bits of a number. Functions that return int return MPI's code; 0 is a success.
+struct MpiCalls {
+    using Handle = std::uintptr_t;
+    enum ThreadLevel { kSingle, kFunneled, kSerialized, kMultiple };
+    static constexpr std::size_t kLongestText = 2048;
+
+    std::size_t size = sizeof(MpiCalls); ///< tells a library of another version
+
+    Handle comm_world = 0;
+    Handle comm_null = 0;
+    Handle request_null = 0;
+    int last_tag = 0; ///< that this MPI has
+
+    // ---- the process ----
+    bool (*is_up)() = nullptr; ///< between MPI_Init and MPI_Finalize
+    ThreadLevel (*thread_level)() = nullptr;
+    bool (*is_main_thread)() = nullptr;
+    bool (*is_cuda_aware)() = nullptr;                    ///< whether messages may lie in a GPU's memory
+    void (*processor_name)(char* kLongestText) = nullptr; ///< text of at most kLongestText, as that of the next one
+    void (*error_text)(int code, char* kLongestText) = nullptr;
+
+    // ---- communicators ----
+    int (*comm_rank)(Handle comm, int* rank) = nullptr;
+    int (*comm_size)(Handle comm, int* size) = nullptr;
+    int (*comm_is_inter)(Handle comm, int* is_inter) = nullptr;
+    int (*comm_idup)(Handle comm, Handle* copy, Handle* request) = nullptr; ///< *copy is written by the request
+    int (*comm_free)(Handle comm) = nullptr;
+    int (*errors_return)(Handle comm, Handle* before) = nullptr; ///< *before: its error handler until then
+    void (*restore_errors)(Handle comm, Handle before) = nullptr;
+
+    // ---- messages, in words of four bytes ----
+    int (*isend)(const void* data, int words, int peer, int tag, Handle comm, Handle* request) = nullptr;
+    int (*irecv)(void* data, int words, int peer, int tag, Handle comm, Handle* request) = nullptr;
+    int (*test)(Handle* request, int* done) = nullptr;
+    int (*probe_any)(Handle comm) = nullptr;                                      ///< makes progress
+    int (*probe)(int tag, Handle comm, int* there, int* peer) = nullptr;          ///< whether one of any peer is there
+    int (*recv)(void* data, int words, int peer, int tag, Handle comm) = nullptr; ///< blocks
+};
+
+} // namespace onebit
