@@ -194,6 +194,8 @@ module onebit
         integer(c_int) :: compressed
         integer(c_int32_t) :: follow_interval
         real(c_double) :: thaw_ratio
+        integer(c_int) :: missing_gradients
+        integer(c_int32_t) :: reserved
     end type
 
     type, bind(c) :: onebit_optimizer_info_t

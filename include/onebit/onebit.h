@@ -547,7 +547,8 @@ typedef struct onebit_tensor {
     uint32_t group;                  /* index into config.groups; 0 where there are none */
     uint64_t count;                  /* elements, at least 1 */
     float* parameters;               /* the master copy; read and written by each step */
-    const void* gradients;           /* read by each step; NULL: to be given by onebit_optimizer_set_gradients */
+    const void* gradients;           /* read by each step; NULL: to be given by onebit_optimizer_set_gradients, or zeros
+                                        (config.missing_gradients) */
     onebit_datatype_t gradient_type; /* of gradients */
     onebit_datatype_t copy_type;     /* of copy */
     void* copy;                      /* NULL, or where each step writes the parameters, rounded to copy_type; a finite
@@ -670,6 +671,10 @@ typedef struct onebit_optimizer_config {
                                  LAMB: 0 or NEVER */
     double thaw_ratio; /* > 1: how many times as large as at the freeze a tensor's D^2 may become; 0: 4. Beyond that a
                           freeze of updates ends. Momenta stay frozen, and the log tells of it */
+    int missing_gradients; /* 1: gradients that are NULL count as zeros, to the bit, on the rank that has none: for
+                              tensors that are not used in a step, there or anywhere. 0: a step without gradients of
+                              some tensor fails */
+    uint32_t reserved;     /* 0 */
 } onebit_optimizer_config_t;
 
 #define ONEBIT_OPTIMIZER_CONFIG_VERSION 1
@@ -677,7 +682,7 @@ typedef struct onebit_optimizer_config {
     {                                                                                                              \
         sizeof(onebit_optimizer_config_t), ONEBIT_OPTIMIZER_CONFIG_VERSION, (kind_), (lr_), 0.9, 0.999, 1e-8, 0.0, \
             NULL, 0, 1, 0, 0.0, ONEBIT_FREEZE_AUTO, 0, ONEBIT_SCALE_L2, ONEBIT_GROUP_BLOCK, 0.01, 10.0, 0.9, 1,    \
-            ONEBIT_MEMORY_HOST, 16, 32768, 16, 0, NULL, 0, 0.0, ONEBIT_COMPRESSED_UPDATES, 0, 0.0                  \
+            ONEBIT_MEMORY_HOST, 16, 32768, 16, 0, NULL, 0, 0.0, ONEBIT_COMPRESSED_UPDATES, 0, 0.0, 0, 0            \
     }
 
 /* The same as a function. INVALID_ARGUMENT, as for onebit_comm_info_init. */
@@ -756,7 +761,8 @@ ONEBIT_API onebit_status_t onebit_optimizer_cancel_step(onebit_optimizer_t optim
 ONEBIT_API onebit_status_t onebit_optimizer_grad_ready(onebit_optimizer_t optimizer, size_t tensor) ONEBIT_NOEXCEPT;
 
 /* Where the next steps read the gradients of tensor number `tensor`, of the type it was registered with; NULL: it has
- * none, and a step fails until it has. Local. INVALID_ARGUMENT, INVALID_HANDLE, BUSY. */
+ * none, and a step fails until it has, or with config.missing_gradients takes zeros. Local. INVALID_ARGUMENT,
+ * INVALID_HANDLE, BUSY. */
 ONEBIT_API onebit_status_t onebit_optimizer_set_gradients(onebit_optimizer_t optimizer, size_t tensor,
                                                           const void* gradients) ONEBIT_NOEXCEPT;
 

@@ -139,7 +139,8 @@ std::unique_ptr<Passes> FusedOptimizer::make_passes(Bucket& bucket) const {
     return make_cuda_passes(bucket, by_group_, memory(), config().stream,
                             {.clipping = config().max_grad_norm > 0,
                              .measuring = bucket.compresses && settings_.measures_variances(),
-                             .lamb = lamb});
+                             .lamb = lamb,
+                             .missing_gradients = config().missing_gradients != 0});
 }
 
 /// What broke an exchange breaks the optimizer.

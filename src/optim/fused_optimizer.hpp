@@ -241,6 +241,8 @@ class FusedOptimizer : public Optimizer {
     Status void_message(Bucket& bucket);
     Status exchange_early(Round round, const Status& refusal);
     Status conclude_tentative(Round round, const Status& refusal);
+    Status check_has_gradients(const Tensor& tensor) const;
+    Status check_has_gradients(const Bucket& bucket) const;
     Status find_in_gradients(Status* own);
     void start_early(Bucket& bucket, Round round, const Status& unread);
     void start_compressed(Bucket& bucket);

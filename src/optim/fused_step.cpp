@@ -14,19 +14,16 @@
 #include "optim/fused_optimizer.hpp"
 
 namespace onebit {
-namespace {
 
-Status check_has_gradients(const Tensor& tensor) {
-    if (tensor.gradients != nullptr) return {};
+Status FusedOptimizer::check_has_gradients(const Tensor& tensor) const {
+    if (tensor.gradients != nullptr || config().missing_gradients != 0) return {};
     return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "%s: it has no gradients (NULL)", tensor.name.c_str());
 }
 
-Status check_has_gradients(const Bucket& bucket) {
+Status FusedOptimizer::check_has_gradients(const Bucket& bucket) const {
     for (const Tensor* tensor : bucket.layout.tensors()) ONEBIT_RETURN_IF_ERROR(check_has_gradients(*tensor));
     return {};
 }
-
-} // namespace
 
 Status FusedOptimizer::step() {
     return step_unless({});

@@ -118,6 +118,10 @@ Status check_config(const onebit_optimizer_config_t& config) {
         return out_of_range("config.compressed", config.compressed, "one of its constants");
     }
     ONEBIT_RETURN_IF_ERROR(check_following(config));
+    if (config.missing_gradients != 0 && config.missing_gradients != 1) {
+        return out_of_range("config.missing_gradients", config.missing_gradients, "0 or 1");
+    }
+    ONEBIT_RETURN_IF_ERROR(check_reserved(config.reserved));
     if (!at_least_zero(config.min_trust)) return out_of_range("config.min_trust", config.min_trust, "a float >= 0");
     if (!(config.max_trust >= config.min_trust && std::isfinite(static_cast<float>(config.max_trust)))) {
         return out_of_range("config.max_trust", config.max_trust, "a float >= min_trust");
@@ -265,6 +269,7 @@ Status agree_on_settings(Communicator& communicator, const Status& own, const Se
         {"config.local_steps", config.local_steps},
         {"config.group", static_cast<std::uint64_t>(config.group)},
         {"config.bucket_size", config.bucket_size},
+        {"config.missing_gradients", static_cast<std::uint64_t>(config.missing_gradients)},
     };
     ONEBIT_RETURN_IF_ERROR(compare_across_ranks(communicator, own, values));
 

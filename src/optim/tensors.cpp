@@ -112,6 +112,8 @@ Status make_tensors(const onebit_tensor_t* tensors, std::size_t num_tensors, std
 
 const float* Tensor::read_gradients(std::size_t begin, std::size_t length, const OptimKernels& kernels,
                                     float* scratch) const {
+    alignas(64) static constexpr float kNone[kBlockElements] = {};
+    if (gradients == nullptr) return kNone;
     if (gradient_type == ONEBIT_FLOAT32) return static_cast<const float*>(gradients) + begin;
     const std::uint16_t* const from = static_cast<const std::uint16_t*>(gradients) + begin;
     (gradient_type == ONEBIT_FLOAT16 ? kernels.widen_float16 : kernels.widen_bfloat16)(from, length, scratch);

@@ -35,7 +35,8 @@ struct Tensor {
     onebit_datatype_t copy_type = ONEBIT_FLOAT32;
     void* copy = nullptr;
 
-    /// The gradients [begin, begin + length) as floats: where they lie, or in `scratch`.
+    /// The gradients [begin, begin + length) as floats, a block at most: where they lie, or in `scratch`; zeros if
+    /// there are none.
     const float* read_gradients(std::size_t begin, std::size_t length, const OptimKernels& kernels,
                                 float* scratch) const;
     /// Writes the parameters [begin, begin + length) to the copy, if there is one.

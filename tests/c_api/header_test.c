@@ -132,6 +132,7 @@ static void check_optimizer_macros(void) {
     check(config.freeze_window == 0 && config.freeze_band == 0.0, "optimizer config: the freeze's rule");
     check(config.compressed == ONEBIT_COMPRESSED_UPDATES, "optimizer config: what travels");
     check(config.follow_interval == 0 && config.thaw_ratio == 0.0, "optimizer config: after the freeze");
+    check(config.missing_gradients == 0 && config.reserved == 0, "optimizer config: missing gradients");
     check(config.scale == ONEBIT_SCALE_L2 && config.group == ONEBIT_GROUP_BLOCK, "optimizer config: scale");
     check(config.min_trust == 0.01 && config.max_trust == 10.0 && config.trust_beta == 0.9, "optimizer config: trust");
     check(config.momentum_scaling == 1, "optimizer config: 1-bit LAMB");

@@ -45,6 +45,7 @@ CudaPasses::CudaPasses(Bucket& bucket, const PassSettings& settings, Memory& mem
       settings_(settings),
       memory_(memory),
       stream_(stream),
+      zeros_(needs.missing_gradients ? kBlockElements : 0, memory),
       groups_(settings.betas.size()),
       groups_there_(groups_.size(), memory),
       factor_there_(1, memory),
@@ -76,9 +77,17 @@ void CudaPasses::make_pieces() {
     const Layout& layout = bucket_.layout;
     pieces_ = AlignedBuffer<cuda::Piece>(layout.segments().size(), cuda::pinned_memory());
     for (std::size_t i = 0; i < layout.tensors().size(); ++i) {
-        for (const Segment& segment : layout.segments_of_tensor(i)) pieces_[segment.index] = make_piece(segment, i);
+        for (const Segment& segment : layout.segments_of_tensor(i)) {
+            pieces_[segment.index] = make_piece(segment, i);
+            pieces_[segment.index].gradients = gradients_of(segment);
+        }
         addresses_.push_back({layout.tensors()[i]->gradients, layout.tensors()[i]->parameters});
     }
+}
+
+const void* CudaPasses::gradients_of(const Segment& segment) const {
+    const Tensor& tensor = *segment.tensor;
+    return tensor.gradients == nullptr ? zeros_.data() : moved(tensor.gradients, segment.begin, tensor.gradient_type);
 }
 
 /// Where a piece's bits and its scale are in the messages of all chunks, one behind the other.
@@ -114,7 +123,7 @@ Status CudaPasses::follow_addresses() {
         const std::span<const Segment> segments = bucket_.layout.segments_of_tensor(i);
         const std::size_t first = segments.front().index;
         for (const Segment& segment : segments) {
-            pieces_[segment.index].gradients = moved(tensor.gradients, segment.begin, tensor.gradient_type);
+            pieces_[segment.index].gradients = gradients_of(segment);
             pieces_[segment.index].parameters = segment.parameters();
         }
         ONEBIT_RETURN_IF_ERROR(cuda::copy_later(pieces_there_.data() + first, pieces_.data() + first,
@@ -478,9 +487,10 @@ void CudaPasses::note(const Status& status) {
 }
 
 std::size_t CudaPasses::bytes() const {
-    return pieces_.bytes() + pieces_there_.bytes() + window_.bytes() + groups_.size() * sizeof(cuda::GroupSettings) +
-           factors_.size() * sizeof(float) + numbers_there_.bytes() + sketches_.bytes() + m_before_.bytes() +
-           work_.bytes() + first_piece_there_.bytes() + runs_there_.bytes() + sketches_of_runs_.bytes();
+    return pieces_.bytes() + pieces_there_.bytes() + zeros_.bytes() + window_.bytes() +
+           groups_.size() * sizeof(cuda::GroupSettings) + factors_.size() * sizeof(float) + numbers_there_.bytes() +
+           sketches_.bytes() + m_before_.bytes() + work_.bytes() + first_piece_there_.bytes() + runs_there_.bytes() +
+           sketches_of_runs_.bytes();
 }
 
 std::unique_ptr<Passes> make_cuda_passes(Bucket& bucket, const PassSettings& settings, Memory& memory, void* stream,

@@ -126,6 +126,7 @@ class CudaPasses final : public Passes {
 
     Status describe_nonfinite(std::size_t at) const;
     void make_pieces();
+    const void* gradients_of(const Segment& segment) const;
     void place_in_messages();
     Status follow_addresses();
     cuda::Pieces pieces();
@@ -151,6 +152,7 @@ class CudaPasses final : public Passes {
     AlignedBuffer<cuda::Piece> pieces_;       ///< pinned
     AlignedBuffer<cuda::Piece> pieces_there_; ///< on the device
     CopyGuard pieces_guard_;
+    AlignedBuffer<float> zeros_; ///< a block's, which stand for gradients that there are none of
     struct Addresses {
         const void* gradients;
         float* parameters;
