@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A wheel that has the C library in onebit/lib is for this platform and any Python; one without is for any platform.
 
-  cp build/release/libonebit.so.0.1 python/onebit/lib/ && pip wheel --no-deps python
+  cp build/release/libonebit*.so.0.1 python/onebit/lib/ && pip wheel --no-deps python
 """
 
 from pathlib import Path

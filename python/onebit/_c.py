@@ -191,6 +191,8 @@ class OptimizerConfig(Structure):
         ("compressed", c_int),
         ("follow_interval", c_uint32),
         ("thaw_ratio", c_double),
+        ("missing_gradients", c_int),
+        ("reserved", c_uint32),
     ]
     VERSION = OPTIMIZER_CONFIG_VERSION
     ENUMS: dict = {
@@ -301,8 +303,12 @@ FUNCTIONS = {
     "onebit_optimizer_info_init": (None, [POINTER(OptimizerInfo), c_size_t]),
     "onebit_optimizer_get_info": (None, [c_void_p, POINTER(OptimizerInfo)]),
     "onebit_optimizer_destroy": (None, [c_void_p]),
-    "onebit_comm_create_mpi_fortran": (None, [c_int, POINTER(c_void_p)]),
     "onebit_comm_create_nccl": (None, [c_void_p, c_void_p, POINTER(c_void_p)]),
     "onebit_comm_bootstrap_nccl": (None, [c_void_p, c_void_p, POINTER(c_void_p)]),
     "onebit_comm_create_gpu": (None, [c_void_p, c_void_p, POINTER(c_void_p)]),
+}
+
+# Those of the small library for each MPI.
+MPI_FUNCTIONS = {
+    "onebit_comm_create_mpi_fortran": (None, [c_int, POINTER(c_void_p)]),
 }

@@ -14,7 +14,27 @@ from pathlib import Path
 
 from onebit import _c, _errors
 
-SONAME = f"libonebit.so.{_c.VERSION_MAJOR}.{_c.VERSION_MINOR}"
+SOVERSION = f"{_c.VERSION_MAJOR}.{_c.VERSION_MINOR}"
+SONAME = f"libonebit.so.{SOVERSION}"
+
+
+def load_beside(name: str) -> ctypes.CDLL:
+    """A library that belongs to libonebit: from the folder of that, or from where the system's loader looks.
+
+    Raises OSError.
+    """
+    beside = Path(_path).parent / name
+    return ctypes.CDLL(str(beside) if beside.is_file() else name)
+
+
+def declare(library: ctypes.CDLL, functions: dict) -> None:
+    """Gives each function its types. A function that returns a status raises it instead, if it isn't SUCCESS."""
+    for name, (result, parameters) in functions.items():
+        function = getattr(library, name)
+        function.argtypes = parameters
+        function.restype = ctypes.c_int if result is None else result
+        if result is None:
+            function.errcheck = _raise_status
 
 
 def _find() -> str:
@@ -26,44 +46,19 @@ def _find() -> str:
 
 
 def _load() -> ctypes.CDLL:
-    path = _find()
     try:
-        library = ctypes.CDLL(path)
-    except OSError as error:
+        library = ctypes.CDLL(_path)
+        version = library.onebit_version_number()
+        if version // 100 != _c.VERSION_NUMBER // 100:
+            found = f"{version // 10000}.{version // 100 % 100}"
+            raise ImportError(f"onebit: {_path} is version {found}; {SOVERSION} wanted")
+        declare(library, _c.FUNCTIONS)
+    except (AttributeError, OSError) as error:
         raise ImportError(
             f"onebit: can't load its C library: {error}. Set the environment variable ONEBIT_LIBRARY to the file "
             f"{SONAME}, or put its folder into LD_LIBRARY_PATH"
         ) from error
-    _declare(library)
-    version = library.onebit_version_number()
-    if version // 100 != _c.VERSION_NUMBER // 100:
-        raise ImportError(
-            f"onebit: {path} is version {library.onebit_version().decode()}; this package needs "
-            f"{_c.VERSION_MAJOR}.{_c.VERSION_MINOR}"
-        )
     return library
-
-
-def _declare(library: ctypes.CDLL) -> None:
-    """Gives each function its types. A function that returns a status raises it instead, if it isn't SUCCESS."""
-    for name, (result, parameters) in _c.FUNCTIONS.items():
-        function = getattr(library, name, None)
-        if function is None:
-            setattr(library, name, _missing(name))
-            continue
-        function.argtypes = parameters
-        function.restype = ctypes.c_int if result is None else result
-        if result is None:
-            function.errcheck = _raise_status
-
-
-def _missing(name: str):
-    """Stands for a function that this build of the library lacks, as one without MPI lacks that of MPI."""
-
-    def function(*_):
-        raise _errors.Unsupported(f"the C library that is loaded has no {name}")
-
-    return function
 
 
 def _raise_status(status, _function, _arguments):
@@ -72,4 +67,5 @@ def _raise_status(status, _function, _arguments):
     return status
 
 
+_path = _find()
 library = _load()

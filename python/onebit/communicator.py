@@ -6,7 +6,7 @@ import ctypes
 import weakref
 from typing import Callable, List, Optional
 
-from onebit import _c, _errors
+from onebit import _c, _errors, _mpi
 from onebit._handle import Handle
 from onebit._library import library
 from onebit._structs import initialised, read_info
@@ -101,11 +101,12 @@ def loopback(ranks: int) -> List[Communicator]:
 def from_mpi4py(comm) -> Communicator:
     """The ranks of an mpi4py communicator, which is duplicated. Collective; blocks.
 
-    Needs a library that was built with the MPI that mpi4py uses; raises Unsupported if it was built without MPI.
+    Needs libonebit_openmpi or libonebit_mpich, as mpi4py's MPI is; raises Unsupported where there is none.
     """
     from mpi4py import MPI
 
-    return Communicator(_output(library.onebit_comm_create_mpi_fortran, comm.py2f()), finished=MPI.Is_finalized)
+    create = _mpi.functions(MPI.Get_library_version()).onebit_comm_create_mpi_fortran
+    return Communicator(_output(create, comm.py2f()), finished=MPI.Is_finalized)
 
 
 def from_bootstrap(

@@ -118,7 +118,7 @@ class Optimizer(Handle):
         library.onebit_optimizer_set_gradients(self._handle, tensor, buffer and buffer.address)
         self._tensors[tensor] = before._replace(gradients=buffer)
 
-    def set_gradient_addresses(self, addresses: Sequence[int]) -> None:
+    def set_gradient_addresses(self, addresses: Sequence[Optional[int]]) -> None:
         """For bindings: where the gradients of all tensors lie, of the registered types and sizes. Unchecked. Local."""
         count = len(addresses)
         library.onebit_optimizer_set_all_gradients(self._handle, (ctypes.c_void_p * count)(*addresses), count)

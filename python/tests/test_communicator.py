@@ -11,7 +11,7 @@ import pytest
 from ranks import MPIRUN, mpirun
 
 import onebit
-from onebit import _errors
+from onebit import _errors, _mpi
 from onebit._values import Status
 
 
@@ -59,6 +59,16 @@ def test_tune(seconds, tmp_path):
 def test_mpi4py(size):
     pytest.importorskip("mpi4py")
     assert mpirun(size, "mpi.py").count("ok") == size
+
+
+@pytest.mark.parametrize("version, name", [("Open MPI v4", "openmpi"), ("MPICH 4", "mpich"), ("Intel", "mpich")])
+def test_an_mpi_without_its_library(version, name, monkeypatch):
+    def load_beside(name):
+        raise OSError("no such file")
+
+    monkeypatch.setattr(_mpi, "load_beside", load_beside)
+    with pytest.raises(onebit.Unsupported, match=f"libonebit_{name}.so.0.1, which onebit needs for {version}"):
+        _mpi.functions.__wrapped__(version)
 
 
 def test_a_missing_library_says_what_to_do():

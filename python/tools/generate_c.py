@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 HEADERS = [ROOT / "include/onebit" / name for name in ("onebit.h", "onebit_mpi.h", "onebit_nccl.h")]
+MPI_HEADER = HEADERS[1]
 PACKAGE = ROOT / "python/onebit"
 
 # Functions that name a type which ctypes can't know. onebit_comm_create_mpi_fortran stands for it.
@@ -66,11 +67,14 @@ class Header:
         self.callbacks = {name: Function(result, self._parameters(parameters))
                           for result, name, parameters in re.findall(r"typedef (\w+) \(\*(\w+)\)\((.*?)\);", bare,
                                                                      flags=re.S)}
-        self.functions = {name: Function(result, self._parameters(parameters))
-                          for result, name, parameters in re.findall(
-                              r"^ONEBIT_API ([\w\s]+?\*?)\s*(\w+)\((.*?)\)\s*ONEBIT_NOEXCEPT;", bare,
-                              flags=re.S | re.M)
-                          if name not in LEFT_OUT}
+        self.functions = self.functions_of(text)
+
+    @classmethod
+    def functions_of(cls, text):
+        bare = re.sub(r"/\*.*?\*/", "", text, flags=re.S)
+        found = re.findall(r"^ONEBIT_API ([\w\s]+?\*?)\s*(\w+)\((.*?)\)\s*ONEBIT_NOEXCEPT;", bare, flags=re.S | re.M)
+        return {name: Function(result, cls._parameters(parameters))
+                for result, name, parameters in found if name not in LEFT_OUT}
 
     @staticmethod
     def _constants(bare):
@@ -163,13 +167,23 @@ def c_module(header):
                   "    ENUMS: dict = {" + ("" if enums else "}"),
                   *(f'        "{key}": _values.{value},' for key, value in enums.items()),
                   *(["    }"] if enums else [])]
-    lines += ["", "", "# Name: (result, parameters). A result of None is an onebit_status_t.", "FUNCTIONS = {"]
-    for name, function in header.functions.items():
+    of_mpi = Header.functions_of(MPI_HEADER.read_text())
+    others = {name: function for name, function in header.functions.items() if name not in of_mpi}
+    lines += ["", "", "# Name: (result, parameters). A result of None is an onebit_status_t."]
+    lines += table(header, "FUNCTIONS", others)
+    lines += ["", "# Those of the small library for each MPI."]
+    lines += table(header, "MPI_FUNCTIONS", of_mpi)
+    return "\n".join([*lines, ""])
+
+
+def table(header, table_name, functions):
+    lines = [f"{table_name} = {{"]
+    for name, function in functions.items():
         result = function.result.replace("const ", "")
         result = "None" if result == "onebit_status_t" else ctype(header, result)
         parameters = ", ".join(ctype(header, type_) for type_ in function.parameters)
         lines.append(f'    "{name}": ({result}, [{parameters}]),')
-    return "\n".join(lines + ["}", ""])
+    return [*lines, "}"]
 
 
 def field_type(header, c_type):

@@ -57,7 +57,7 @@ class FusedOptimizer(torch.optim.Optimizer):
           scale_group    "block", "buffer" or "tensor": the elements that share a scale
           options        other members of onebit_optimizer_config_t by name; docs/OPTIMIZERS.md says what they do
         """
-        self.options = {"max_grad_norm": max_grad_norm, "group": scale_group, **options}
+        self.options = {"max_grad_norm": max_grad_norm, "group": scale_group, "missing_gradients": True, **options}
         """What the C optimizer is made with, besides the parameter groups."""
         self._check_options(lr)
         self._fused: Optional[Optimizer] = None

@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One parameter of a PyTorch optimizer, as the C optimizer knows it."""
 
+from typing import Optional
+
 import torch
 
 from onebit.optimizer import Tensor
@@ -13,7 +15,7 @@ _DTYPES = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "
 class Parameter:
     """Where a parameter and its gradient lie. A 16-bit parameter has a float32 master, of which it is the copy."""
 
-    __slots__ = ("tensor", "index", "name", "address", "master", "without_gradient", "_stride", "_contiguous", "_spare")
+    __slots__ = ("tensor", "index", "name", "address", "master", "without_gradient", "_stride", "_contiguous", "_copy")
 
     def __init__(self, tensor, index: int, name: str):
         """`index` counts the parameters of all groups. Raises TypeError for a type, ValueError for a layout that can't
@@ -30,7 +32,7 @@ class Parameter:
         self.without_gradient = False
         self._stride = tensor.stride()
         self._contiguous = tensor.is_contiguous()
-        self._spare = None
+        self._copy: Optional[torch.Tensor] = None
 
     def registered(self, group: int) -> Tensor:
         """What the C optimizer is told of it."""
@@ -45,24 +47,25 @@ class Parameter:
         self.address = self.tensor.data_ptr()
         return _dense.flat(self.tensor)
 
-    def gradient_address(self) -> int:
-        """Where the gradient lies, in the parameter's order of elements. A missing one is zero.
+    def gradient_address(self) -> Optional[int]:
+        """Where the gradient lies, in the parameter's order of elements; None: there is none.
 
         Raises TypeError for a sparse gradient.
         """
         gradient = self.tensor.grad
         if gradient is None:
             self.without_gradient = True
-            return self._spare_gradient().zero_().data_ptr()
+            return None
         if gradient.layout is not torch.strided:
             raise TypeError(f"{self.name} has a sparse gradient: make the layer with sparse=False")
         same = gradient.is_contiguous() if self._contiguous else gradient.stride() == self._stride
-        return gradient.data_ptr() if same else self._spare_gradient().copy_(gradient).data_ptr()
+        return gradient.data_ptr() if same else self._in_order(gradient).data_ptr()
 
-    def _spare_gradient(self):
-        if self._spare is None:
-            self._spare = torch.empty_like(self.tensor, memory_format=torch.preserve_format, requires_grad=False)
-        return self._spare
+    def _in_order(self, gradient) -> torch.Tensor:
+        """A copy of the gradient in the parameter's order of elements."""
+        if self._copy is None:
+            self._copy = torch.empty_like(self.tensor, memory_format=torch.preserve_format, requires_grad=False)
+        return self._copy.copy_(gradient)
 
 
 def mark_changed(tensors: list) -> None:
