@@ -4,6 +4,8 @@
 """Trains a small network with 1-bit Adam, and prints what it has sent beside what dense float32 averages would.
 
   torchrun --nproc_per_node 2 train.py [--optimizer ZeroOneAdam] [--steps 1000]
+
+Its warm-up ends after a fifth of the steps: so short a training would not settle by itself.
 """
 
 import argparse
@@ -19,7 +21,7 @@ INPUTS = 64
 
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--optimizer", default="OneBitAdam", help="of onebit.torch [%(default)s]")
+    parser.add_argument("--optimizer", default="OneBitAdam", choices=["OneBitAdam", "OneBitLamb", "ZeroOneAdam"])
     parser.add_argument("--steps", type=int, default=1000, help="[%(default)s]")
     parser.add_argument("--lr", type=float, default=2e-3, help="[%(default)s]")
     return parser.parse_args()
@@ -35,13 +37,14 @@ def main():
     options = parse_arguments()
     dist.init_process_group("gloo")
     model = torch.nn.Sequential(
-        torch.nn.Linear(INPUTS, 512),
+        torch.nn.Linear(INPUTS, 256),
         torch.nn.GELU(),
-        torch.nn.Linear(512, 512),
+        torch.nn.Linear(256, 256),
         torch.nn.GELU(),
-        torch.nn.Linear(512, 1),
+        torch.nn.Linear(256, 1),
     )
-    optimizer = getattr(onebit.torch, options.optimizer)(model.parameters(), lr=options.lr)
+    kind = getattr(onebit.torch, options.optimizer)
+    optimizer = kind(model.parameters(), lr=options.lr, freeze_step=options.steps // 5)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, options.steps)
     generator = torch.Generator().manual_seed(dist.get_rank())
     begin = time.perf_counter()
