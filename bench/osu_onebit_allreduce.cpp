@@ -312,12 +312,28 @@ bool has_accelerator(const Ranks& ranks, const OsuOptions& options) {
     return first == ranks.size;
 }
 
+int gather_by_mpi(void* context, const void* mine, void* all, std::size_t bytes) {
+    const int count = static_cast<int>(bytes);
+    return MPI_Allgather(mine, count, MPI_BYTE, all, count, MPI_BYTE, static_cast<const Ranks*>(context)->comm);
+}
+
+onebit_comm_t create_comm(const Ranks& ranks, const OsuOptions& options) {
+    onebit_comm_t comm = nullptr;
+    if (options.tcp) {
+        Ranks context = ranks;
+        const onebit_bootstrap_t bootstrap = ONEBIT_BOOTSTRAP_INIT(ranks.rank, ranks.size, gather_by_mpi, &context);
+        require_success(ranks, onebit_comm_create_bootstrap(&bootstrap, &comm), "onebit_comm_create_bootstrap");
+    } else {
+        require_success(ranks, onebit_comm_create_mpi(ranks.comm, &comm), "onebit_comm_create_mpi");
+    }
+    return comm;
+}
+
 bool benchmark(const Ranks& ranks, const OsuOptions& options) {
     if (!has_accelerator(ranks, options)) return false;
     const OsuReport report(ranks.rank == 0, options);
     report.header();
-    onebit_comm_t comm = nullptr;
-    require_success(ranks, onebit_comm_create_mpi(ranks.comm, &comm), "onebit_comm_create_mpi");
+    const onebit_comm_t comm = create_comm(ranks, options);
     const std::vector<std::size_t> sizes = message_sizes(ranks, options, report);
     bool valid = true;
     if (!sizes.empty()) {

@@ -56,6 +56,7 @@ struct Words {
     std::string mem_limit;
     std::string accelerator = "host";
     std::string buffers = "plain";
+    std::string transport = "mpi";
     std::string scale = "l2";
     std::string group = "block";
     std::string algorithm = "auto";
@@ -83,6 +84,8 @@ void add_options(CLI::App& app, OsuOptions& options, Words& words) {
     app.add_option("--buffers", words.buffers,
                    "Where values lie on the host, onebit's and MPI's: plain, or shared (onebit_mem_alloc)")
         ->check(CLI::IsMember({"plain", "shared"}));
+    app.add_option("--transport", words.transport, "What onebit's messages go over: mpi or tcp (default mpi)")
+        ->check(CLI::IsMember({"mpi", "tcp"}));
     app.add_option("-M,--mem-limit", words.mem_limit, "SIZE  The largest message allowed (default 512M)");
     app.add_option("--scale", words.scale, "l1 or l2 (default l2)")->check(CLI::IsMember({"l1", "l2"}));
     app.add_option("--group", words.group, "Elements that share a scale: block or buffer (default block)")
@@ -107,6 +110,7 @@ void read_words(const Words& words, OsuOptions& options) {
     if (options.cuda && options.bfloat16) {
         throw CLI::ValidationError("--bf16", "it sums in the host's memory: not with --accelerator cuda");
     }
+    options.tcp = words.transport == "tcp";
     options.shared = words.buffers == "shared";
     if (options.cuda && options.shared) {
         throw CLI::ValidationError("--buffers", "shared is the host's memory: not with --accelerator cuda");

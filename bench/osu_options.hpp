@@ -31,6 +31,7 @@ struct OsuOptions {
     bool validation = false;
     bool bfloat16 = false; // with full: also a dense sum of bfloat16
     bool cuda = false;     // values lie in a GPU's memory
+    bool tcp = false;      // onebit's ranks talk without MPI
     bool shared = false;   // values lie in memory from onebit_mem_alloc
     onebit_scale_t scale = ONEBIT_SCALE_L2;
     onebit_group_t group = ONEBIT_GROUP_BLOCK;

@@ -147,13 +147,17 @@ bool TcpLink::has_gone(int rank) const {
 
 // ------------------------------------------------------------------------------------------------ progress ----
 
-/// Shared memory is looked at each time, which costs little; sockets seldom where they are but watched.
+/// Shared memory is looked at several times, for a look costs little and whoever waits gives its core away after so many
+/// calls; sockets seldom where they are but watched.
 void TcpLink::pump() {
+    constexpr unsigned kLooks = 4;
     constexpr unsigned kLooksBetweenSockets = 64;
     constexpr unsigned kMovesBetweenSockets = 8;
     bool moved = false;
-    for (const std::size_t rank : in_node_) {
-        if (pump_peer(rank)) moved = true;
+    for (unsigned look = 0; look < kLooks && !moved; ++look) {
+        for (const std::size_t rank : in_node_) {
+            if (pump_peer(rank)) moved = true;
+        }
     }
     ++looks_;
     const unsigned between = !has_remote_ ? kLooksBetweenSockets : moved ? kMovesBetweenSockets : 1;
