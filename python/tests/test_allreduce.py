@@ -246,8 +246,11 @@ def test_garbage_collection_releases_also_what_is_in_flight():
 
 
 def test_abort_ends_other_ranks_calls():
+    both_created = threading.Barrier(2)
+
     def run(comm):
         allreduce = onebit.Allreduce(comm, COUNT, algorithm="flat")
+        both_created.wait(20)
         if comm.rank == 1:
             comm.abort("out of memory")
         else:
