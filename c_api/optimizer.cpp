@@ -41,6 +41,27 @@ onebit_status_t onebit_optimizer_set_gradients(onebit_optimizer_t optimizer, siz
     return onebit::guard_object<Optimizer>(optimizer, [&](Optimizer& o) { return o.set_gradients(tensor, gradients); });
 }
 
+onebit_status_t onebit_optimizer_set_all_gradients(onebit_optimizer_t optimizer, const void* const* gradients,
+                                                   size_t num_tensors) noexcept {
+    return onebit::guard_object<Optimizer>(optimizer,
+                                           [&](Optimizer& o) { return o.set_all_gradients(gradients, num_tensors); });
+}
+
+onebit_status_t onebit_optimizer_set_parameters(onebit_optimizer_t optimizer, size_t tensor,
+                                                float* parameters) noexcept {
+    return onebit::guard_object<Optimizer>(optimizer,
+                                           [&](Optimizer& o) { return o.set_parameters(tensor, parameters); });
+}
+
+onebit_status_t onebit_optimizer_set_group(onebit_optimizer_t optimizer, size_t group,
+                                           const onebit_param_group_t* settings) noexcept {
+    return onebit::guard_object<Optimizer>(optimizer, [&](Optimizer& o) { return o.set_group(group, settings); });
+}
+
+onebit_status_t onebit_optimizer_set_max_grad_norm(onebit_optimizer_t optimizer, double max_grad_norm) noexcept {
+    return onebit::guard_object<Optimizer>(optimizer, [&](Optimizer& o) { return o.set_max_grad_norm(max_grad_norm); });
+}
+
 onebit_status_t onebit_optimizer_set_lr(onebit_optimizer_t optimizer, double lr) noexcept {
     return onebit::guard_object<Optimizer>(optimizer, [&](Optimizer& o) { return o.set_lr(lr); });
 }
@@ -67,6 +88,35 @@ onebit_status_t onebit_optimizer_save(onebit_optimizer_t optimizer, const char* 
 
 onebit_status_t onebit_optimizer_load(onebit_optimizer_t optimizer, const char* prefix) noexcept {
     return onebit::guard_object<Optimizer>(optimizer, [&](Optimizer& o) { return o.load(prefix); });
+}
+
+onebit_status_t onebit_optimizer_state_size(onebit_optimizer_t optimizer, uint64_t* bytes) noexcept {
+    return onebit::guard_object<Optimizer>(optimizer, [&](Optimizer& o) { return o.state_size(bytes); });
+}
+
+onebit_status_t onebit_optimizer_pack_state(onebit_optimizer_t optimizer, void* buffer, uint64_t bytes) noexcept {
+    return onebit::guard_object<Optimizer>(optimizer, [&](Optimizer& o) { return o.pack_state(buffer, bytes); });
+}
+
+onebit_status_t onebit_optimizer_unpack_state(onebit_optimizer_t optimizer, const void* const* blobs,
+                                              const uint64_t* bytes, size_t num_blobs) noexcept {
+    return onebit::guard_object<Optimizer>(optimizer,
+                                           [&](Optimizer& o) { return o.unpack_state(blobs, bytes, num_blobs); });
+}
+
+onebit_status_t onebit_optimizer_get_state(onebit_optimizer_t optimizer, size_t tensor, onebit_state_t which,
+                                           float* values) noexcept {
+    return onebit::guard_object<Optimizer>(optimizer,
+                                           [&](const Optimizer& o) { return o.get_state(tensor, which, values); });
+}
+
+onebit_status_t onebit_optimizer_set_state(onebit_optimizer_t optimizer, size_t tensor, onebit_state_t which,
+                                           const float* values) noexcept {
+    return onebit::guard_object<Optimizer>(optimizer, [&](Optimizer& o) { return o.set_state(tensor, which, values); });
+}
+
+onebit_status_t onebit_optimizer_set_steps(onebit_optimizer_t optimizer, uint64_t steps) noexcept {
+    return onebit::guard_object<Optimizer>(optimizer, [&](Optimizer& o) { return o.set_steps(steps); });
 }
 
 onebit_status_t onebit_optimizer_get_error(onebit_optimizer_t optimizer, float* worker, float* server) noexcept {

@@ -72,6 +72,10 @@ module onebit
         enumerator :: onebit_freeze_wait_none = 0, onebit_freeze_wait_steps, onebit_freeze_wait_lr, &
             onebit_freeze_wait_variance, onebit_freeze_wait_parameters
     end enum
+    enum, bind(c)
+        enumerator :: onebit_state_exp_avg = 0, onebit_state_exp_avg_sq, onebit_state_worker_error, &
+            onebit_state_server_error
+    end enum
     integer(c_int64_t), parameter :: onebit_bucket_size_suggested = 1048576
 
     ! In C's order and of C's kinds, uint64_t as a signed integer of 64 bits. Their defaults are the library's (below).
@@ -190,6 +194,8 @@ module onebit
         integer(c_int) :: compressed
         integer(c_int32_t) :: follow_interval
         real(c_double) :: thaw_ratio
+        integer(c_int) :: missing_gradients
+        integer(c_int32_t) :: reserved
     end type
 
     type, bind(c) :: onebit_optimizer_info_t
@@ -412,6 +418,29 @@ module onebit
             integer(c_size_t), value :: tensor
             type(c_ptr), value, target :: gradients
         end function
+        ! gradients: c_loc or c_null_ptr, one for each tensor
+        integer(c_int) function onebit_optimizer_set_all_gradients(optimizer, gradients, num_tensors) bind(c)
+            import :: c_int, c_size_t, c_ptr
+            type(c_ptr), value, target :: optimizer
+            type(c_ptr), intent(in) :: gradients(*)
+            integer(c_size_t), value :: num_tensors
+        end function
+        integer(c_int) function onebit_optimizer_set_parameters(optimizer, tensor, parameters) bind(c)
+            import :: c_int, c_size_t, c_ptr
+            type(c_ptr), value, target :: optimizer, parameters
+            integer(c_size_t), value :: tensor
+        end function
+        integer(c_int) function onebit_optimizer_set_group(optimizer, group, settings) bind(c)
+            import :: c_int, c_size_t, c_ptr, onebit_param_group_t
+            type(c_ptr), value, target :: optimizer
+            integer(c_size_t), value :: group
+            type(onebit_param_group_t), intent(in) :: settings
+        end function
+        integer(c_int) function onebit_optimizer_set_max_grad_norm(optimizer, max_grad_norm) bind(c)
+            import :: c_int, c_double, c_ptr
+            type(c_ptr), value, target :: optimizer
+            real(c_double), value :: max_grad_norm
+        end function
         integer(c_int) function onebit_optimizer_set_lr(optimizer, lr) bind(c)
             import :: c_int, c_double, c_ptr
             type(c_ptr), value, target :: optimizer
@@ -445,6 +474,41 @@ module onebit
             import :: c_int, c_ptr, c_char
             type(c_ptr), value, target :: optimizer
             character(kind=c_char), intent(in) :: prefix(*)
+        end function
+        integer(c_int) function onebit_optimizer_state_size(optimizer, bytes) bind(c)
+            import :: c_int, c_int64_t, c_ptr
+            type(c_ptr), value, target :: optimizer
+            integer(c_int64_t), intent(out) :: bytes
+        end function
+        integer(c_int) function onebit_optimizer_pack_state(optimizer, buffer, bytes) bind(c)
+            import :: c_int, c_int64_t, c_ptr
+            type(c_ptr), value, target :: optimizer, buffer
+            integer(c_int64_t), value :: bytes
+        end function
+        integer(c_int) function onebit_optimizer_unpack_state(optimizer, blobs, bytes, num_blobs) bind(c)
+            import :: c_int, c_int64_t, c_size_t, c_ptr
+            type(c_ptr), value, target :: optimizer
+            type(c_ptr), intent(in) :: blobs(*)
+            integer(c_int64_t), intent(in) :: bytes(*)
+            integer(c_size_t), value :: num_blobs
+        end function
+        ! values: c_loc of reals
+        integer(c_int) function onebit_optimizer_get_state(optimizer, tensor, which, values) bind(c)
+            import :: c_int, c_size_t, c_ptr
+            type(c_ptr), value, target :: optimizer, values
+            integer(c_size_t), value :: tensor
+            integer(c_int), value :: which
+        end function
+        integer(c_int) function onebit_optimizer_set_state(optimizer, tensor, which, values) bind(c)
+            import :: c_int, c_size_t, c_ptr
+            type(c_ptr), value, target :: optimizer, values
+            integer(c_size_t), value :: tensor
+            integer(c_int), value :: which
+        end function
+        integer(c_int) function onebit_optimizer_set_steps(optimizer, steps) bind(c)
+            import :: c_int, c_int64_t, c_ptr
+            type(c_ptr), value, target :: optimizer
+            integer(c_int64_t), value :: steps
         end function
         integer(c_int) function onebit_optimizer_get_error(optimizer, worker, server) bind(c)
             import :: c_int, c_ptr

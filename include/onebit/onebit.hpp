@@ -184,12 +184,46 @@ class Optimizer {
     void set_gradients(std::size_t tensor, const void* gradients) {
         check(onebit_optimizer_set_gradients(get(), tensor, gradients));
     }
+    void set_all_gradients(const std::vector<const void*>& gradients) {
+        check(onebit_optimizer_set_all_gradients(get(), gradients.data(), gradients.size()));
+    }
+    void set_parameters(std::size_t tensor, float* parameters) {
+        check(onebit_optimizer_set_parameters(get(), tensor, parameters));
+    }
+    void set_group(std::size_t group, const onebit_param_group_t& settings) {
+        check(onebit_optimizer_set_group(get(), group, &settings));
+    }
+    void set_max_grad_norm(double max_grad_norm) { check(onebit_optimizer_set_max_grad_norm(get(), max_grad_norm)); }
     void set_lr(double lr) { check(onebit_optimizer_set_lr(get(), lr)); }
     void set_group_lr(std::size_t group, double lr) { check(onebit_optimizer_set_group_lr(get(), group, lr)); }
     void set_gradient_scale(double scale) { check(onebit_optimizer_set_gradient_scale(get(), scale)); }
     void reset_error() { check(onebit_optimizer_reset_error(get())); }
     void save(const std::string& prefix) { check(onebit_optimizer_save(get(), prefix.c_str())); }
     void load(const std::string& prefix) { check(onebit_optimizer_load(get(), prefix.c_str())); }
+    std::vector<unsigned char> pack_state() const {
+        std::uint64_t bytes = 0;
+        check(onebit_optimizer_state_size(get(), &bytes));
+        std::vector<unsigned char> blob(bytes);
+        check(onebit_optimizer_pack_state(get(), blob.data(), bytes));
+        return blob;
+    }
+    void unpack_state(const std::vector<std::vector<unsigned char>>& blobs) {
+        std::vector<const void*> pointers;
+        std::vector<std::uint64_t> bytes;
+        for (const std::vector<unsigned char>& blob : blobs) {
+            pointers.push_back(blob.data());
+            bytes.push_back(blob.size());
+        }
+        check(onebit_optimizer_unpack_state(get(), pointers.data(), bytes.data(), blobs.size()));
+    }
+    /// As many floats as the tensor has elements.
+    void get_state(std::size_t tensor, onebit_state_t which, float* values) const {
+        check(onebit_optimizer_get_state(get(), tensor, which, values));
+    }
+    void set_state(std::size_t tensor, onebit_state_t which, const float* values) {
+        check(onebit_optimizer_set_state(get(), tensor, which, values));
+    }
+    void set_steps(std::uint64_t steps) { check(onebit_optimizer_set_steps(get(), steps)); }
     void freeze() { check(onebit_optimizer_freeze(get())); }
     onebit_optimizer_info_t info() const {
         onebit_optimizer_info_t info = ONEBIT_OPTIMIZER_INFO_INIT;

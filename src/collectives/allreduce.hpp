@@ -122,6 +122,8 @@ class Allreduce {
     std::uint64_t mask_hash() const { return mask_hash_; }
 
     const Plan& plan() const { return plan_; }
+    /// Of an exchange on its channel that others plan.
+    static constexpr int kSpareTag = kFewTags - 1;
     Transport& channel() { return *channel_; }
     const Transport& channel() const { return *channel_; }
     /// By this rank to others, whatever for and whichever way.

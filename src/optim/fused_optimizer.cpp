@@ -34,7 +34,7 @@ onebit_allreduce_config_t exchange_config(const onebit_optimizer_config_t& confi
 
 FusedOptimizer::FusedOptimizer(Settings settings, std::vector<Tensor> tensors)
     : settings_(std::move(settings)), tensors_(std::move(tensors)) {
-    for (const onebit_param_group_t& group : settings_.groups) by_group_.betas.push_back(betas_of(group));
+    by_group_.betas.resize(settings_.groups.size());
     by_group_.updates.resize(settings_.groups.size());
 }
 
@@ -48,9 +48,9 @@ FusedOptimizer::~FusedOptimizer() {
 
 Status FusedOptimizer::prepare(Communicator& communicator, bool keep_results) {
     by_group_.exchange_updates = exchanges_updates();
-    for (std::size_t g = 0; g < settings_.groups.size(); ++g) {
-        by_group_.betas[g].most_weighted = most_weighted(settings_.groups[g], communicator.size());
-    }
+    coming_.groups = settings_.groups; // all that a change of settings needs
+    ranks_ = communicator.size();
+    take_betas();
     std::vector<const Tensor*> compressed;
     std::vector<const Tensor*> exact;
     for (const Tensor& tensor : tensors_) {
@@ -109,6 +109,7 @@ Status FusedOptimizer::add_buckets(Communicator& communicator, const std::vector
 Status FusedOptimizer::make_room() {
     ready_.resize(tensors_.size());
     bucket_of_.resize(tensors_.size());
+    set_hashes_.resize(1 + 2 * tensors_.size());
     for (Bucket& bucket : buckets_) {
         bucket.passes = make_passes(bucket);
         ONEBIT_RETURN_IF_ERROR(make_sum(bucket));
@@ -117,10 +118,10 @@ Status FusedOptimizer::make_room() {
         if (bucket.compresses) bucket.source = make_source(bucket);
         for (const Tensor* tensor : bucket.layout.tensors()) {
             bucket_of_[tensor->number] = static_cast<std::size_t>(&bucket - buckets_.data());
-            if (bucket.compresses) greatest_beta2_ = std::max(greatest_beta2_, group_of(*tensor).beta2);
         }
     }
     if (!settings_.compresses()) return {};
+    greatest_beta2_ = greatest_beta2(settings_.groups);
     rates_.resize(settings_.groups.size());
     for (const Bucket& bucket : buckets_) {
         if (!bucket.compresses) continue;
@@ -138,7 +139,8 @@ std::unique_ptr<Passes> FusedOptimizer::make_passes(Bucket& bucket) const {
     return make_cuda_passes(bucket, by_group_, memory(), config().stream,
                             {.clipping = config().max_grad_norm > 0,
                              .measuring = bucket.compresses && settings_.measures_variances(),
-                             .lamb = lamb});
+                             .lamb = lamb,
+                             .missing_gradients = config().missing_gradients != 0});
 }
 
 /// What broke an exchange breaks the optimizer.
@@ -229,48 +231,6 @@ void FusedOptimizer::freeze_variance(Bucket& bucket, bool stops_masked) {
     bucket.precondition = std::move(bucket.v);
     invert_variance(bucket, exact_rounds_, stops_masked);
     if (exchanges_updates()) bucket.passes->weigh_momenta();
-}
-
-// --------------------------------------------------------------------------------------------------- settings ----
-
-Status FusedOptimizer::check_number(std::size_t number) const {
-    if (number < tensors_.size()) return {};
-    return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "tensor: %zu, but there are %zu", number, tensors_.size());
-}
-
-Status FusedOptimizer::set_gradients(std::size_t number, const void* gradients) {
-    ONEBIT_RETURN_IF_ERROR(check_number(number));
-    if (ready_[number]) ONEBIT_RETURN_IF_ERROR(check_between_steps());
-    Tensor& tensor = tensors_[number];
-    ONEBIT_RETURN_IF_ERROR(check_alignment(tensor, "gradients", gradients, tensor.gradient_type));
-    ONEBIT_RETURN_IF_ERROR(check_place(tensor, "gradients", gradients, *settings_.placement));
-    tensor.gradients = gradients;
-    return {};
-}
-
-Status FusedOptimizer::set_lr(double lr) {
-    ONEBIT_RETURN_IF_ERROR(check_between_steps());
-    ONEBIT_RETURN_IF_ERROR(check_lr("lr", lr));
-    for (onebit_param_group_t& group : settings_.groups) group.lr = lr;
-    return {};
-}
-
-Status FusedOptimizer::set_group_lr(std::size_t group, double lr) {
-    ONEBIT_RETURN_IF_ERROR(check_between_steps());
-    if (group >= settings_.groups.size()) {
-        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "group: %zu, but there are %zu", group,
-                             settings_.groups.size());
-    }
-    ONEBIT_RETURN_IF_ERROR(check_lr("lr", lr));
-    settings_.groups[group].lr = lr;
-    return {};
-}
-
-Status FusedOptimizer::set_gradient_scale(double scale) {
-    ONEBIT_RETURN_IF_ERROR(check_between_steps());
-    ONEBIT_RETURN_IF_ERROR(check_gradient_scale(scale, buckets_.front().allreduce->channel().size()));
-    settings_.gradient_scale = scale;
-    return {};
 }
 
 // ------------------------------------------------------------------------------------------------------ error ----

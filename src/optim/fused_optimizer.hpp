@@ -21,6 +21,11 @@
 
 namespace onebit {
 
+class SavedBlobs;
+
+/// No training has made so many steps.
+inline constexpr std::uint64_t kImpossibleCount = std::uint64_t{1} << 48;
+
 /// What a step exchanges of a bucket.
 enum class Round {
     kExact,      ///< the gradients, averaged exactly
@@ -57,15 +62,25 @@ class FusedOptimizer : public Optimizer {
     Status step() final; // these three: fused_step.cpp
     Status cancel_step(const char* reason) final;
     Status grad_ready(std::size_t tensor) final;
-    Status set_gradients(std::size_t tensor, const void* gradients) final;
+    Status set_gradients(std::size_t tensor, const void* gradients) final; // these: fused_settings.cpp
+    Status set_all_gradients(const void* const* gradients, std::size_t num_tensors) final;
+    Status set_parameters(std::size_t tensor, float* parameters) final;
     Status set_lr(double lr) final;
     Status set_group_lr(std::size_t group, double lr) final;
+    Status set_group(std::size_t group, const onebit_param_group_t* settings) final;
     Status set_gradient_scale(double scale) final;
+    Status set_max_grad_norm(double max_grad_norm) final;
     Status freeze() final;
     Status reset_error() final;
     Status get_error(float* worker, float* server) const final;
     Status save(const char* prefix) final; // these two: fused_state.cpp
     Status load(const char* prefix) final;
+    Status state_size(std::uint64_t* bytes) final; // these three: fused_blobs.cpp
+    Status pack_state(void* buffer, std::uint64_t bytes) final;
+    Status unpack_state(const void* const* blobs, const std::uint64_t* bytes, std::size_t num_blobs) final;
+    Status get_state(std::size_t tensor, onebit_state_t which, float* values) const final; // these: fused_moments.cpp
+    Status set_state(std::size_t tensor, onebit_state_t which, const float* values) final;
+    Status set_steps(std::uint64_t steps) final;
     Status check_destroyable() const final;
     void fill_info(onebit_optimizer_info_t* info) const final;
 
@@ -124,6 +139,9 @@ class FusedOptimizer : public Optimizer {
     virtual Status check_numbers() const { return {}; }
     /// After a load.
     virtual void loaded() {}
+    /// A moment was set, or what a denominator is made of besides; and the number of steps, which all averaged exactly.
+    virtual void moments_set() {}
+    virtual void steps_set() {}
     /// Bytes of what the kind keeps besides the buckets.
     virtual std::size_t own_bytes() const { return 0; }
 
@@ -182,8 +200,24 @@ class FusedOptimizer : public Optimizer {
     Status make_room();
     std::unique_ptr<Passes> make_passes(Bucket& bucket) const;
     Status check_number(std::size_t tensor) const;
+    Status check_gradients(const Tensor& tensor, const void* gradients) const;
     Status check_usable() const;
     Status check_between_steps() const;
+
+    // Settings that change: fused_settings.cpp.
+    struct Coming {
+        std::vector<onebit_param_group_t> groups;
+        double gradient_scale = 1;
+        double max_grad_norm = 0;
+        std::unique_ptr<FreezeRule> freeze_rule; ///< where it can't stay as it is
+    };
+    Coming& coming();
+    Status changed();
+    void take_coming();
+    void take_betas();
+    double greatest_beta2(const std::vector<onebit_param_group_t>& groups) const;
+    Status check_group_number(std::size_t group) const;
+    Status check_stays(const onebit_param_group_t& before, const onebit_param_group_t& after) const;
 
     // A step.
     bool averages_exactly(const Bucket& bucket, Round round) const {
@@ -197,6 +231,7 @@ class FusedOptimizer : public Optimizer {
     bool exchanges_early(Round round) const;
     bool encoders_look(Round round) const;
     Status step_unless(const Status& refusal);
+    Status make_step_unless(const Status& refusal);
     Status exchange(Round round);
     Status exchange_looking(Round round);
     Status plan_sum(Bucket& bucket, AlignedBuffer<float>& values) const;
@@ -206,6 +241,8 @@ class FusedOptimizer : public Optimizer {
     Status void_message(Bucket& bucket);
     Status exchange_early(Round round, const Status& refusal);
     Status conclude_tentative(Round round, const Status& refusal);
+    Status check_has_gradients(const Tensor& tensor) const;
+    Status check_has_gradients(const Bucket& bucket) const;
     Status find_in_gradients(Status* own);
     void start_early(Bucket& bucket, Round round, const Status& unread);
     void start_compressed(Bucket& bucket);
@@ -254,6 +291,16 @@ class FusedOptimizer : public Optimizer {
     void request_freeze();
     std::uint64_t bytes_sent() const;
 
+    // What is kept for one tensor: fused_moments.cpp.
+    bool is_frozen_or_will_be() const { return frozen() || freeze_requested_ != 0; }
+    AdamUpdate frozen_update(const Tensor& tensor) const;
+    void copy_momentum(const Bucket& bucket, const Segment& whole, float* values) const;
+    void copy_variance(const Bucket& bucket, const Segment& whole, float* values) const;
+    void copy_message(const Bucket& bucket, const Segment& whole, float* values) const;
+    Status copy_error(const Bucket& bucket, const Segment& whole, onebit_state_t which, float* values) const;
+    Status check_moment(const Bucket& bucket, const Tensor& tensor, bool first, const float* values) const;
+    void note_set(std::size_t place, std::uint64_t what);
+
     // Saving and loading.
     struct ArrayPlan;
     std::vector<ArrayPlan> plan_arrays(const Bucket& bucket, bool frozen) const;
@@ -265,7 +312,9 @@ class FusedOptimizer : public Optimizer {
     std::uint32_t frozen_as() const { return exchanges_updates() ? 2 : 1; } ///< Identity::frozen, once it is
     Identity identity() const;
     ExpectedFile expected_file();
-    Status pack(const SaveMark& mark, std::vector<std::byte>* bytes);
+    SavedOptimizer saved();
+    std::uint64_t common_hash(const SavedOptimizer& saved) const;
+    Status unpack(SavedBlobs& saved, const ExpectedFile& expected);
     Status check_loaded(const LoadedOptimizer& loaded); // these: state_check.cpp
     Status check_all_numbers(bool saved_frozen);
     Status check_arrays(const LoadedOptimizer& loaded) const;
@@ -277,9 +326,13 @@ class FusedOptimizer : public Optimizer {
         std::vector<AlignedBuffer<float>> masked_gradients;
     };
     Status make_room_for(LoadedOptimizer& loaded, Room* room);
+    Status take_over(const Status& own, LoadedOptimizer& loaded, Room room);
     Status restore(LoadedOptimizer& save, Room room);
 
     Settings settings_;
+    Coming coming_;           ///< settings of the next step,
+    bool has_coming_ = false; ///< if they came while one had begun
+    int ranks_ = 1;
     std::vector<Tensor> tensors_;
     PassSettings by_group_;
     std::vector<Bucket> buckets_;
@@ -317,6 +370,8 @@ class FusedOptimizer : public Optimizer {
     std::uint64_t compressed_bytes_sent_ = 0; ///< in compression stages that are over
     std::uint64_t bytes_sent_at_freeze_ = 0;
     double grad_norm_ = 0;
+    std::vector<std::uint64_t> set_hashes_; ///< of the steps that were set, and of each tensor's m and v
+    std::uint64_t set_hash_ = 0;            ///< their sum, which ranks agree on: whatever the order they set them in
 };
 
 } // namespace onebit

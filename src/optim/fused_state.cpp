@@ -152,8 +152,12 @@ Status FusedOptimizer::save(const char* prefix) {
     ONEBIT_RETURN_IF_ERROR(check_between_steps());
     Allreduce& first = *buckets_.front().allreduce;
     return together(first, [&] {
-        return save_file(first, prefix,
-                         [&](const SaveMark& mark, std::vector<std::byte>* bytes) { return pack(mark, bytes); });
+        return save_file(first, prefix, [&](const SaveMark& mark, std::vector<std::byte>* bytes) {
+            const SavedOptimizer own = saved();
+            bytes->resize(own.bytes());
+            own.pack(mark, bytes->data());
+            return Status();
+        });
     });
 }
 
@@ -179,7 +183,8 @@ std::vector<ArrayRow> FusedOptimizer::rows_of(bool frozen, std::uint32_t rank, s
     return rows;
 }
 
-Status FusedOptimizer::pack(const SaveMark& mark, std::vector<std::byte>* bytes) {
+/// What this rank saves.
+SavedOptimizer FusedOptimizer::saved() {
     const Transport& channel = buckets_.front().allreduce->channel();
     SavedOptimizer saved = {identity(),
                             static_cast<std::uint32_t>(channel.rank()),
@@ -193,8 +198,7 @@ Status FusedOptimizer::pack(const SaveMark& mark, std::vector<std::byte>* bytes)
                                 : Chunk{0, 0, bucket.layout.count()};
         saved.arrays.push_back({row, piece_of(bucket, row.name, piece)});
     }
-    *bytes = saved.pack(mark);
-    return {};
+    return saved;
 }
 
 /// The elements of `piece`: all of the bucket's, or those of this rank's chunk.
@@ -268,12 +272,16 @@ Status FusedOptimizer::load(const char* prefix) {
         if (!fits.ok()) return Status::error(fits.code(), "%s: %s", shown(prefix).c_str(), fits.message().c_str());
         return make_room_for(loaded, &room);
     });
+    ONEBIT_RETURN_IF_ERROR(take_over(own, loaded, std::move(room)));
+    return tell_of_recovery(first, prefix, loaded.mark, loaded.places);
+}
+
+/// Once each rank has made ready what it loads: on all ranks or on none. Collective; blocks.
+Status FusedOptimizer::take_over(const Status& own, LoadedOptimizer& loaded, Room room) {
+    Allreduce& first = *buckets_.front().allreduce;
     const Status agreed = first.agree_now(own, static_cast<std::uint32_t>(loaded.saved_ranks), hash_of(loaded),
                                           {"how many ranks the save is of", "which state was saved last (a hash)"});
-    if (agreed.ok()) {
-        ONEBIT_RETURN_IF_ERROR(restore(loaded, std::move(room)));
-        return tell_of_recovery(first, prefix, loaded.mark, loaded.places);
-    }
+    if (agreed.ok()) return restore(loaded, std::move(room));
     for (Bucket& bucket : buckets_) { // what was made for sums that aren't to come
         if (bucket.compresses && frozen()) drop_sum(bucket);
     }
@@ -362,6 +370,8 @@ Status FusedOptimizer::restore(LoadedOptimizer& save, Room room) {
         if (frozen()) follower_->look_at(buckets_);
     }
     told_of_growth_ = false;
+    std::ranges::fill(set_hashes_, 0);
+    set_hash_ = 0;
     loaded();
     if (frozen()) look_at_shared_scales();
     return {};

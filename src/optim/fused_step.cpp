@@ -14,19 +14,16 @@
 #include "optim/fused_optimizer.hpp"
 
 namespace onebit {
-namespace {
 
-Status check_has_gradients(const Tensor& tensor) {
-    if (tensor.gradients != nullptr) return {};
+Status FusedOptimizer::check_has_gradients(const Tensor& tensor) const {
+    if (tensor.gradients != nullptr || config().missing_gradients != 0) return {};
     return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "%s: it has no gradients (NULL)", tensor.name.c_str());
 }
 
-Status check_has_gradients(const Bucket& bucket) {
+Status FusedOptimizer::check_has_gradients(const Bucket& bucket) const {
     for (const Tensor* tensor : bucket.layout.tensors()) ONEBIT_RETURN_IF_ERROR(check_has_gradients(*tensor));
     return {};
 }
-
-} // namespace
 
 Status FusedOptimizer::step() {
     return step_unless({});
@@ -40,6 +37,12 @@ Status FusedOptimizer::cancel_step(const char* reason) {
 
 /// `refusal`: this rank has said no before anything was looked at.
 Status FusedOptimizer::step_unless(const Status& refusal) {
+    const Status made = make_step_unless(refusal);
+    if (!begun_) take_coming(); // settings that came too late for it
+    return made;
+}
+
+Status FusedOptimizer::make_step_unless(const Status& refusal) {
     ONEBIT_RETURN_IF_ERROR(check_usable());
     const Round round = coming_round();
     const Status ready = settings_.placement->check_ready();
@@ -182,11 +185,14 @@ Status FusedOptimizer::void_message(Bucket& bucket) {
 /// All ranks make the same step, or none does.
 Status FusedOptimizer::agree(Round round, const Status& own, const std::function<Status(bool*)>& meanwhile) {
     Allreduce& first = *buckets_.front().allreduce;
-    const Status agreed =
-        first.agree_now(own, static_cast<std::uint32_t>(round) + (freeze_requested_ ? 10 : 0), settings_.hash(),
-                        {"the stage (0 exact, 1 compressed, 2 local; 10 more right after the freeze)",
-                         "the learning rates or the gradient scale (their hash)"},
-                        meanwhile);
+    const std::uint32_t stage =
+        static_cast<std::uint32_t>(round) + (freeze_requested_ ? 10 : 0) + (exchanges_early(round) ? 100 : 0);
+    const Status agreed = first.agree_now(
+        own, stage, settings_.hash() + set_hash_,
+        {"the stage (0 exact, 1 compressed, 2 local; 10 more right after the freeze; 100 more where "
+         "exchanges may begin before the step)",
+         "the learning rates, the gradient scale, another setting or a state that was set (their hash)"},
+        meanwhile);
     if (!first.broken().ok()) return break_all(agreed);
     if (has_buckets() && !first.agreed_on_word()) { // some may have begun exchanges that others never will
         return break_all(Status::error(ONEBIT_ERROR_MISMATCH,
@@ -222,7 +228,8 @@ void FusedOptimizer::look_at_gradients(Bucket& bucket, Passes::Look look) {
 /// Collective where gradients are clipped but not all averaged exactly; blocks.
 Status FusedOptimizer::find_factor(Round round) {
     factor_ = 1 / settings_.gradient_scale;
-    if (norm_ == nullptr) return {};
+    coming_norm_ = 0;
+    if (norm_ == nullptr || config().max_grad_norm <= 0) return {};
     double squares = 0; // of the sum over the ranks
     if (round == Round::kExact) {
         for (const Bucket& bucket : buckets_) squares += norm_->sum_squares(bucket);

@@ -46,6 +46,7 @@ class Lamb final : public FusedOptimizer {
     void add_freeze_quantities(const Bucket& bucket, std::vector<FreezeQuantity>* quantities) const override;
     void visit_numbers(NumberVisitor& visitor) override;
     Status check_numbers() const override;
+    void steps_set() override { layers_.assign(layers_.size(), {}); }
     std::size_t own_bytes() const override;
 
     double trust_ratio(Layer& layer, std::span<const Segment> segments, bool remember);

@@ -26,14 +26,24 @@ class Optimizer {
     virtual Status cancel_step(const char* reason) = 0;
     virtual Status grad_ready(std::size_t tensor) = 0;
     virtual Status set_gradients(std::size_t tensor, const void* gradients) = 0;
+    virtual Status set_all_gradients(const void* const* gradients, std::size_t num_tensors) = 0;
+    virtual Status set_parameters(std::size_t tensor, float* parameters) = 0;
     virtual Status set_lr(double lr) = 0;
     virtual Status set_group_lr(std::size_t group, double lr) = 0;
+    virtual Status set_group(std::size_t group, const onebit_param_group_t* settings) = 0;
     virtual Status set_gradient_scale(double scale) = 0;
+    virtual Status set_max_grad_norm(double max_grad_norm) = 0;
     virtual Status freeze() = 0;
     virtual Status reset_error() = 0;
     virtual Status get_error(float* worker, float* server) const = 0;
     virtual Status save(const char* prefix) = 0;
     virtual Status load(const char* prefix) = 0;
+    virtual Status state_size(std::uint64_t* bytes) = 0;
+    virtual Status pack_state(void* buffer, std::uint64_t bytes) = 0;
+    virtual Status unpack_state(const void* const* blobs, const std::uint64_t* bytes, std::size_t num_blobs) = 0;
+    virtual Status get_state(std::size_t tensor, onebit_state_t which, float* values) const = 0;
+    virtual Status set_state(std::size_t tensor, onebit_state_t which, const float* values) = 0;
+    virtual Status set_steps(std::uint64_t steps) = 0;
     /// BUSY while a step has begun and is not finished, unless it never will be.
     virtual Status check_destroyable() const = 0;
     virtual void fill_info(onebit_optimizer_info_t* info) const = 0;

@@ -169,6 +169,7 @@ struct CudaNeeds {
     bool clipping = false;
     bool measuring = false; ///< of frozen variances
     bool lamb = false;
+    bool missing_gradients = false; ///< which are zeros
 };
 
 /// The same in a GPU's, with its work in `stream`, a cudaStream_t: cuda/cuda_passes.cpp, or where there is no CUDA,

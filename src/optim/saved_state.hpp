@@ -93,10 +93,12 @@ struct SavedOptimizer {
     std::vector<std::uint64_t> numbers;
     std::vector<SavedArray> arrays; ///< pieces first
 
-    std::vector<std::byte> pack(const SaveMark& mark) const;
+    std::size_t bytes() const;
+    /// To as many bytes, at any alignment.
+    void pack(const SaveMark& mark, std::byte* bytes) const;
 };
 
-/// What a file must be like to fit an optimizer: known before anything but its head is read.
+/// What a file, or a blob, must be like to fit an optimizer: known before anything but its head is read.
 struct ExpectedFile {
     Identity identity;           ///< frozen or not: as the file says
     std::uint32_t frozen_as = 1; ///< what identity.frozen is, if it isn't 0

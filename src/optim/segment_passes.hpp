@@ -80,7 +80,7 @@ class MomentumSource final : public ValueSource {
         const bool m_is_the_message = arrays_.m.size() == 0;
         if (m_is_the_message && segments.size() == 1 && first.tensor->gradient_type == ONEBIT_FLOAT32) {
             const AdamBetas& b = settings_.betas[first.tensor->group];
-            return {static_cast<const float*>(first.tensor->gradients) + first.begin,
+            return {first.read_gradients(kernels_, scratch), // where they lie
                     Blend{b.beta1, b.one_minus_beta1, factor_(*first.tensor), weights(first), b.most_weighted}};
         }
         if (m_is_the_message) {

@@ -36,23 +36,6 @@ bool is_beta(double value) {
     return value >= 0 && static_cast<float>(value) < 1;
 }
 
-/// `owner`: "config." or "config.groups[i]."
-Status check_group(const std::string& owner, const onebit_param_group_t& group) {
-    ONEBIT_RETURN_IF_ERROR(check_lr((owner + "lr").c_str(), group.lr));
-    if (!is_beta(group.beta1)) return out_of_range(owner + "beta1", group.beta1, "in [0, 1)");
-    if (!is_beta(group.beta2)) return out_of_range(owner + "beta2", group.beta2, "in [0, 1)");
-    if (!at_least_zero(group.eps) || static_cast<float>(group.eps) <= 0) {
-        return out_of_range(owner + "eps", group.eps, "a float > 0");
-    }
-    if (!at_least_zero(group.weight_decay)) {
-        return out_of_range(owner + "weight_decay", group.weight_decay, "a float >= 0");
-    }
-    if (group.no_compress != 0 && group.no_compress != 1) {
-        return out_of_range(owner + "no_compress", group.no_compress, "0 or 1");
-    }
-    return {};
-}
-
 /// The caller's groups, or one with the config's own values.
 Status read_groups(const onebit_optimizer_config_t& config, std::vector<onebit_param_group_t>* groups) {
     if ((config.groups == nullptr) != (config.num_groups == 0)) {
@@ -118,9 +101,7 @@ Status check_config(const onebit_optimizer_config_t& config) {
         return out_of_range("config.group", config.group, "one of its constants");
     }
     if (config.threads > 1024) return out_of_range("config.threads", config.threads, "at most 1024");
-    if (!at_least_zero(config.max_grad_norm)) {
-        return out_of_range("config.max_grad_norm", config.max_grad_norm, "a float >= 0");
-    }
+    ONEBIT_RETURN_IF_ERROR(check_max_grad_norm("config.max_grad_norm", config.max_grad_norm));
     if (!compresses(config.kind) && config.freeze_step != ONEBIT_FREEZE_AUTO &&
         config.freeze_step != ONEBIT_FREEZE_NEVER) {
         return Status::error(
@@ -137,6 +118,10 @@ Status check_config(const onebit_optimizer_config_t& config) {
         return out_of_range("config.compressed", config.compressed, "one of its constants");
     }
     ONEBIT_RETURN_IF_ERROR(check_following(config));
+    if (config.missing_gradients != 0 && config.missing_gradients != 1) {
+        return out_of_range("config.missing_gradients", config.missing_gradients, "0 or 1");
+    }
+    ONEBIT_RETURN_IF_ERROR(check_reserved(config.reserved));
     if (!at_least_zero(config.min_trust)) return out_of_range("config.min_trust", config.min_trust, "a float >= 0");
     if (!(config.max_trust >= config.min_trust && std::isfinite(static_cast<float>(config.max_trust)))) {
         return out_of_range("config.max_trust", config.max_trust, "a float >= min_trust");
@@ -167,6 +152,26 @@ Status check_lr(const char* member, double lr) {
     return at_least_zero(lr) ? Status() : out_of_range(member, lr, "a float >= 0");
 }
 
+Status check_max_grad_norm(const char* member, double max_grad_norm) {
+    return at_least_zero(max_grad_norm) ? Status() : out_of_range(member, max_grad_norm, "a float >= 0");
+}
+
+Status check_group(const std::string& owner, const onebit_param_group_t& group) {
+    ONEBIT_RETURN_IF_ERROR(check_lr((owner + "lr").c_str(), group.lr));
+    if (!is_beta(group.beta1)) return out_of_range(owner + "beta1", group.beta1, "in [0, 1)");
+    if (!is_beta(group.beta2)) return out_of_range(owner + "beta2", group.beta2, "in [0, 1)");
+    if (!at_least_zero(group.eps) || static_cast<float>(group.eps) <= 0) {
+        return out_of_range(owner + "eps", group.eps, "a float > 0");
+    }
+    if (!at_least_zero(group.weight_decay)) {
+        return out_of_range(owner + "weight_decay", group.weight_decay, "a float >= 0");
+    }
+    if (group.no_compress != 0 && group.no_compress != 1) {
+        return out_of_range(owner + "no_compress", group.no_compress, "0 or 1");
+    }
+    return {};
+}
+
 Status check_gradient_scale(double scale, int ranks) {
     // As the float it is used as, and what sums over the ranks are multiplied by too.
     const double factor = 1 / scale / ranks;
@@ -178,10 +183,12 @@ Status check_gradient_scale(double scale, int ranks) {
 }
 
 std::uint64_t Settings::hash() const {
-    std::uint64_t hash = hash_bytes(&gradient_scale, sizeof(gradient_scale));
+    const std::array<double, 2> of_all = {gradient_scale, config.max_grad_norm};
+    std::uint64_t hash = hash_bytes(of_all.data(), sizeof(of_all));
     for (const onebit_param_group_t& group : groups) { // one by one: a step needs no memory
-        const std::array<std::uint64_t, 2> pair = {hash, std::bit_cast<std::uint64_t>(group.lr)};
-        hash = hash_bytes(pair.data(), sizeof(pair));
+        const std::array<double, 6> its = {std::bit_cast<double>(hash), group.lr, group.beta1, group.beta2, group.eps,
+                                           group.weight_decay};
+        hash = hash_bytes(its.data(), sizeof(its));
     }
     return hash;
 }
@@ -262,6 +269,7 @@ Status agree_on_settings(Communicator& communicator, const Status& own, const Se
         {"config.local_steps", config.local_steps},
         {"config.group", static_cast<std::uint64_t>(config.group)},
         {"config.bucket_size", config.bucket_size},
+        {"config.missing_gradients", static_cast<std::uint64_t>(config.missing_gradients)},
     };
     ONEBIT_RETURN_IF_ERROR(compare_across_ranks(communicator, own, values));
 

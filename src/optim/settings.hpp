@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "collectives/communicator.hpp"
@@ -55,6 +56,9 @@ AdamUpdate update_of(const onebit_param_group_t& group, bool bias_correction, st
                      std::uint64_t v_updates);
 
 Status check_lr(const char* member, double lr);
+Status check_max_grad_norm(const char* member, double max_grad_norm);
+/// `owner`: "config." or "config.groups[i]."
+Status check_group(const std::string& owner, const onebit_param_group_t& group);
 Status check_gradient_scale(double scale, int ranks);
 
 /// INVALID_ARGUMENT or UNSUPPORTED with the member's name. Local.

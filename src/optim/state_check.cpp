@@ -17,9 +17,6 @@
 namespace onebit {
 namespace {
 
-/// No training has made so many steps.
-constexpr std::uint64_t kImpossibleCount = std::uint64_t{1} << 48;
-
 const char* name_of(ArrayName name) {
     switch (name) {
         case ArrayName::kParameters:

@@ -20,19 +20,6 @@ struct Extent {
     const char* member;
 };
 
-/// No two extents may share a byte: a tensor registered twice, a view of another.
-Status check_disjoint(std::vector<Extent> extents) {
-    std::sort(extents.begin(), extents.end(), [](const Extent& a, const Extent& b) { return a.begin < b.begin; });
-    for (std::size_t i = 1; i < extents.size(); ++i) {
-        const Extent& first = extents[i - 1];
-        const Extent& second = extents[i];
-        if (second.begin >= first.end) continue;
-        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "the %s of %s and the %s of %s overlap", first.member,
-                             first.tensor->name.c_str(), second.member, second.tensor->name.c_str());
-    }
-    return {};
-}
-
 Status check_type(const Tensor& tensor, const char* member, onebit_datatype_t type) {
     if (type == ONEBIT_FLOAT32 || type == ONEBIT_FLOAT16 || type == ONEBIT_BFLOAT16) return {};
     return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "%s: %s: %d is not one of its constants", tensor.name.c_str(),
@@ -60,6 +47,29 @@ Status check_tensor(const Tensor& tensor, std::size_t num_groups, std::size_t el
 
 } // namespace
 
+/// No two extents may share a byte: a tensor registered twice, a view of another.
+Status check_disjoint(const std::vector<Tensor>& tensors) {
+    std::vector<Extent> extents;
+    for (const Tensor& tensor : tensors) {
+        const auto add = [&](const void* pointer, const char* member, onebit_datatype_t type) {
+            const auto begin = reinterpret_cast<std::uintptr_t>(pointer);
+            if (pointer != nullptr) extents.push_back({begin, begin + tensor.count * bytes_of(type), &tensor, member});
+        };
+        add(tensor.parameters, "parameters", ONEBIT_FLOAT32);
+        add(tensor.gradients, "gradients", tensor.gradient_type);
+        add(tensor.copy, "copy", tensor.copy_type);
+    }
+    std::sort(extents.begin(), extents.end(), [](const Extent& a, const Extent& b) { return a.begin < b.begin; });
+    for (std::size_t i = 1; i < extents.size(); ++i) {
+        const Extent& first = extents[i - 1];
+        const Extent& second = extents[i];
+        if (second.begin >= first.end) continue;
+        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "the %s of %s and the %s of %s overlap", first.member,
+                             first.tensor->name.c_str(), second.member, second.tensor->name.c_str());
+    }
+    return {};
+}
+
 Status check_alignment(const Tensor& tensor, const char* member, const void* pointer, onebit_datatype_t type) {
     if (reinterpret_cast<std::uintptr_t>(pointer) % bytes_of(type) == 0) return {};
     return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "%s: %s = %p is not aligned to %zu bytes", tensor.name.c_str(),
@@ -82,8 +92,7 @@ Status make_tensors(const onebit_tensor_t* tensors, std::size_t num_tensors, std
     if (tensors == nullptr) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "tensors is NULL");
     if (num_tensors == 0) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "num_tensors is 0");
     std::vector<Tensor> list;
-    list.reserve(num_tensors); // the extents point into it
-    std::vector<Extent> extents;
+    list.reserve(num_tensors);
     std::size_t elements = 0;
     for (std::size_t i = 0; i < num_tensors; ++i) {
         onebit_tensor_t from;
@@ -94,22 +103,17 @@ Status make_tensors(const onebit_tensor_t* tensors, std::size_t num_tensors, std
                         from.gradient_type, from.copy_type, from.copy});
         const Tensor& tensor = list.back();
         ONEBIT_RETURN_IF_ERROR(check_tensor(tensor, num_groups, elements));
-        const auto add = [&](const void* pointer, const char* member, onebit_datatype_t type) {
-            const auto begin = reinterpret_cast<std::uintptr_t>(pointer);
-            if (pointer != nullptr) extents.push_back({begin, begin + tensor.count * bytes_of(type), &tensor, member});
-        };
-        add(tensor.parameters, "parameters", ONEBIT_FLOAT32);
-        add(tensor.gradients, "gradients", tensor.gradient_type);
-        add(tensor.copy, "copy", tensor.copy_type);
         elements += tensor.count;
     }
-    ONEBIT_RETURN_IF_ERROR(check_disjoint(std::move(extents)));
+    ONEBIT_RETURN_IF_ERROR(check_disjoint(list));
     *made = std::move(list);
     return {};
 }
 
 const float* Tensor::read_gradients(std::size_t begin, std::size_t length, const OptimKernels& kernels,
                                     float* scratch) const {
+    alignas(64) static constexpr float kNone[kBlockElements] = {};
+    if (gradients == nullptr) return kNone;
     if (gradient_type == ONEBIT_FLOAT32) return static_cast<const float*>(gradients) + begin;
     const std::uint16_t* const from = static_cast<const std::uint16_t*>(gradients) + begin;
     (gradient_type == ONEBIT_FLOAT16 ? kernels.widen_float16 : kernels.widen_bfloat16)(from, length, scratch);

@@ -35,7 +35,8 @@ struct Tensor {
     onebit_datatype_t copy_type = ONEBIT_FLOAT32;
     void* copy = nullptr;
 
-    /// The gradients [begin, begin + length) as floats: where they lie, or in `scratch`.
+    /// The gradients [begin, begin + length) as floats, a block at most: where they lie, or in `scratch`; zeros if
+    /// there are none.
     const float* read_gradients(std::size_t begin, std::size_t length, const OptimKernels& kernels,
                                 float* scratch) const;
     /// Writes the parameters [begin, begin + length) to the copy, if there is one.
@@ -45,6 +46,9 @@ struct Tensor {
 /// Checks the caller's tensors and takes them over. INVALID_ARGUMENT with the tensor's name and number.
 Status make_tensors(const onebit_tensor_t* tensors, std::size_t num_tensors, std::size_t num_groups,
                     std::vector<Tensor>* made);
+
+/// INVALID_ARGUMENT where anything that the tensors name overlaps.
+Status check_disjoint(const std::vector<Tensor>& tensors);
 
 /// INVALID_ARGUMENT unless the pointer is aligned for the type. NULL is.
 Status check_alignment(const Tensor& tensor, const char* member, const void* pointer, onebit_datatype_t type);

@@ -52,9 +52,14 @@ VarianceFollower::VarianceFollower(const Settings& settings, std::size_t num_ten
       numbers_(1 + num_tensors),
       sums_(std::move(sums)),
       sketches_(most_runs(buckets) * kSketchBuckets) {
+    take_groups(settings.groups, buckets);
+}
+
+void VarianceFollower::take_groups(const std::vector<onebit_param_group_t>& groups,
+                                   const std::vector<Bucket>& buckets) {
     for (const Bucket& bucket : buckets) {
         for (const Tensor* tensor : bucket.layout.tensors()) {
-            const onebit_param_group_t& group = settings.groups[tensor->group];
+            const onebit_param_group_t& group = groups[tensor->group];
             Followed& its = followed_[tensor->number];
             its.eps = double{update_of(group, false, 0, 0).eps};
             its.beta2 = group.beta2;

@@ -26,6 +26,8 @@ class VarianceFollower {
     static Status create(Communicator& communicator, const Settings& settings, std::size_t num_tensors,
                          const std::vector<Bucket>& buckets, std::unique_ptr<VarianceFollower>* follower);
 
+    /// The groups' eps and beta2, which may change until a freeze.
+    void take_groups(const std::vector<onebit_param_group_t>& groups, const std::vector<Bucket>& buckets);
     /// After a freeze or a load: looks at the frozen preconditioners. Reads a GPU's.
     void look_at(const std::vector<Bucket>& buckets);
     /// After a load, `steps` being made: forgets what it knows of preconditioners.

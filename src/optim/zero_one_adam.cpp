@@ -69,6 +69,12 @@ void ZeroOneAdam::loaded() {
     schedule_.rounds_of_interval = 0;
 }
 
+/// v has been updated in each of them, and its intervals begin anew.
+void ZeroOneAdam::steps_set() {
+    schedule_ = {.exact_rounds = exact_rounds()};
+    mask_is_old_ = true;
+}
+
 void ZeroOneAdam::visit_numbers(NumberVisitor& visitor) {
     for (std::uint64_t* number : {&schedule_.exact_interval, &schedule_.exact_rounds, &schedule_.rounds_of_interval,
                                   &schedule_.local_interval, &schedule_.steps_of_interval}) {

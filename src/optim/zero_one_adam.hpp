@@ -51,6 +51,8 @@ class ZeroOneAdam final : public FusedOptimizer {
     void visit_numbers(NumberVisitor& visitor) override;
     Status check_numbers() const override;
     void loaded() override;
+    void moments_set() override { mask_is_old_ = true; }
+    void steps_set() override;
 
     Status look_at_variance(Bucket& bucket);
     /// Until the freeze: whose rule wants a variance that fills up.

@@ -63,6 +63,10 @@ static const Row rows[] = {
     ROW(onebit_optimizer_cancel_step),
     ROW(onebit_optimizer_grad_ready),
     ROW(onebit_optimizer_set_gradients),
+    ROW(onebit_optimizer_set_all_gradients),
+    ROW(onebit_optimizer_set_parameters),
+    ROW(onebit_optimizer_set_group),
+    ROW(onebit_optimizer_set_max_grad_norm),
     ROW(onebit_optimizer_set_lr),
     ROW(onebit_optimizer_set_group_lr),
     ROW(onebit_optimizer_set_gradient_scale),
@@ -70,6 +74,12 @@ static const Row rows[] = {
     ROW(onebit_optimizer_reset_error),
     ROW(onebit_optimizer_save),
     ROW(onebit_optimizer_load),
+    ROW(onebit_optimizer_state_size),
+    ROW(onebit_optimizer_pack_state),
+    ROW(onebit_optimizer_unpack_state),
+    ROW(onebit_optimizer_get_state),
+    ROW(onebit_optimizer_set_state),
+    ROW(onebit_optimizer_set_steps),
     ROW(onebit_optimizer_get_error),
     ROW(onebit_optimizer_info_init),
     ROW(onebit_optimizer_get_info),
@@ -122,6 +132,7 @@ static void check_optimizer_macros(void) {
     check(config.freeze_window == 0 && config.freeze_band == 0.0, "optimizer config: the freeze's rule");
     check(config.compressed == ONEBIT_COMPRESSED_UPDATES, "optimizer config: what travels");
     check(config.follow_interval == 0 && config.thaw_ratio == 0.0, "optimizer config: after the freeze");
+    check(config.missing_gradients == 0 && config.reserved == 0, "optimizer config: missing gradients");
     check(config.scale == ONEBIT_SCALE_L2 && config.group == ONEBIT_GROUP_BLOCK, "optimizer config: scale");
     check(config.min_trust == 0.01 && config.max_trust == 10.0 && config.trust_beta == 0.9, "optimizer config: trust");
     check(config.momentum_scaling == 1, "optimizer config: 1-bit LAMB");

@@ -170,7 +170,8 @@ TEST_CASE("public structs have no padding, and the sizes that releases gave them
                   &Config::scale, &Config::group, &Config::min_trust, &Config::max_trust, &Config::trust_beta,
                   &Config::momentum_scaling, &Config::memory, &Config::variance_updates, &Config::local_step_scaler,
                   &Config::local_steps, &Config::bucket_size, &Config::stream, &Config::freeze_window,
-                  &Config::freeze_band, &Config::compressed, &Config::follow_interval, &Config::thaw_ratio));
+                  &Config::freeze_band, &Config::compressed, &Config::follow_interval, &Config::thaw_ratio,
+                  &Config::missing_gradients, &Config::reserved));
     using Info = onebit_optimizer_info_t;
     CHECK(is_full(&Info::size, &Info::version, &Info::frozen, &Info::steps, &Info::skipped, &Info::freeze_step,
                   &Info::count, &Info::masked, &Info::exact_rounds, &Info::compressed_rounds, &Info::warmup_bytes_sent,

@@ -290,10 +290,16 @@ TEST_CASE("a step that has begun keeps its settings", "[optimizer][overlap][bad 
                 log.context(name_of(kind) + ", step " + std::to_string(t));
                 training.set_gradients(gradient(log.rank(), t));
                 announce(training, {7, 5}, log);
-                busy(onebit_optimizer_set_lr(handle, 0.5));
-                busy(onebit_optimizer_set_group_lr(handle, 0, 0.5));
-                busy(onebit_optimizer_set_gradient_scale(handle, 2));
+                const auto set = [&](onebit_optimizer_t optimizer) { // the next step's
+                    ONEBIT_EXPECT_OK(log, onebit_optimizer_set_lr(optimizer, 0.01 + 0.001 * double(t)));
+                    ONEBIT_EXPECT_OK(log, onebit_optimizer_set_group_lr(optimizer, 0, 0.02 / double(t)));
+                    ONEBIT_EXPECT_OK(log, onebit_optimizer_set_gradient_scale(optimizer, 1 + double(t % 3)));
+                };
+                set(handle);
                 busy(onebit_optimizer_set_gradients(handle, 7, error.data()));
+                busy(onebit_optimizer_set_parameters(handle, 0, error.data()));
+                const std::vector<const void*> nowhere(8);
+                busy(onebit_optimizer_set_all_gradients(handle, nowhere.data(), 8));
                 busy(onebit_optimizer_freeze(handle));
                 busy(onebit_optimizer_reset_error(handle));
                 busy(onebit_optimizer_get_error(handle, error.data(), nullptr));
@@ -311,6 +317,7 @@ TEST_CASE("a step that has begun keeps its settings", "[optimizer][overlap][bad 
                                       onebit_optimizer_grad_ready(nullptr, 0));
                 ONEBIT_EXPECT_OK(log, onebit_optimizer_step(handle));
                 twin.steps(gradient, t, t);
+                set(twin.get());
                 ONEBIT_EXPECT(log, Snapshot(training).same_as(Snapshot(twin)));
             }
             Setup without = setup;

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <numeric>
 
+#include "support/blobs.hpp"
 #include "support/files.hpp"
 #include "support/training.hpp"
 
@@ -311,5 +312,77 @@ TEST_CASE("another model's state is refused by another number of ranks", "[optim
                                   onebit_optimizer_load(training->get(), directory.prefix().c_str()));
             ONEBIT_EXPECT(log, Snapshot(*training).same_as(before));
         }
+    });
+}
+
+// The same as from files, to the bit.
+TEST_CASE("other numbers of ranks take over a state from blobs", "[optimizer][blobs][reshard]") {
+    const onebit_optimizer_kind_t kind = GENERATE(from_range(all_kinds()));
+    const auto [from, to] = GENERATE(table<int, int>({{4, 2}, {4, 3}, {2, 4}, {3, 1}, {1, 3}}));
+    for (const std::uint64_t at : {3, 6, 10, 11}) {
+        INFO(name_of(kind) << " after step " << at << ", from " << from << " to " << to << " ranks");
+        const Directory directory;
+        Setup setup = moved_setup(kind);
+        setup.config.bucket_size = at % 2 == 1 ? 1500 : 0;
+        std::vector<Bytes> blobs;
+        run_ranks(from, [&](onebit_comm_t comm, RankLog& log) {
+            Training training(comm, setup, log);
+            training.steps(moved_gradient(), 1, at);
+            const std::vector<Bytes> all = all_packed(training.get(), log);
+            if (log.rank() == 0) blobs = all;
+            ONEBIT_EXPECT_OK(log, onebit_optimizer_save(training.get(), directory.prefix().c_str()));
+        });
+        run_ranks(to, [&](onebit_comm_t comm, RankLog& log) {
+            const std::vector<float> elsewhere(total(setup.sizes), 0.25f);
+            Training loaded(comm, setup, elsewhere, log), unpacked(comm, setup, elsewhere, log);
+            ONEBIT_EXPECT_OK(log, onebit_optimizer_load(loaded.get(), directory.prefix().c_str()));
+            std::vector<Bytes> mine = blobs;
+            if (log.last_rank()) std::reverse(mine.begin(), mine.end());
+            ONEBIT_EXPECT_OK(log, unpack(unpacked.get(), mine));
+            for (std::uint64_t t = at + 1; t <= at + 8; ++t) {
+                ONEBIT_EXPECT(log, Snapshot(loaded).same_as(Snapshot(unpacked)));
+                loaded.steps(moved_gradient(), t, t);
+                unpacked.steps(moved_gradient(), t, t);
+            }
+        });
+    }
+}
+
+TEST_CASE("another number's blobs that are missing or mixed are refused by all", "[optimizer][blobs][reshard]") {
+    const Setup setup = moved_setup(ONEBIT_OPTIMIZER_ONEBIT_ADAM);
+    std::vector<Bytes> blobs, later, of_three;
+    for (const int ranks : {4, 3}) {
+        run_ranks(ranks, [&](onebit_comm_t comm, RankLog& log) {
+            Training training(comm, setup, log);
+            training.steps(moved_gradient(), 1, 8);
+            const std::vector<Bytes> first = all_packed(training.get(), log);
+            training.steps(moved_gradient(), 9, 9);
+            const std::vector<Bytes> second = all_packed(training.get(), log);
+            if (log.rank() > 0) return;
+            (ranks == 4 ? blobs : of_three) = first;
+            if (ranks == 4) later = second;
+        });
+    }
+    run_ranks(2, [&](onebit_comm_t comm, RankLog& log) {
+        Training training(comm, setup, log), twin(comm, setup, log);
+        const auto refused = [&](onebit_status_t status, const std::string& needles, std::vector<Bytes> mine) {
+            ONEBIT_EXPECT_FAILURE(log, status, needles, unpack(training.get(), log.last_rank() ? mine : blobs));
+            ONEBIT_EXPECT(log, Snapshot(training).same_as(Snapshot(twin)));
+        };
+        for (std::size_t missing = 0; missing < 4; ++missing) {
+            std::vector<Bytes> mine = blobs;
+            mine.erase(mine.begin() + static_cast<std::ptrdiff_t>(missing));
+            refused(ONEBIT_ERROR_BAD_STATE, "rank 1;no blob of rank " + std::to_string(missing), mine);
+            mine = blobs;
+            mine[missing] = later[missing];
+            refused(ONEBIT_ERROR_MISMATCH, "rank 1;blobs[;8;9", mine);
+            mine = blobs;
+            mine[missing] = of_three[0];
+            refused(ONEBIT_ERROR_MISMATCH, "rank 1;3;4", mine);
+        }
+        refused(ONEBIT_ERROR_MISMATCH, "how many ranks;4;3", of_three);
+        refused(ONEBIT_ERROR_MISMATCH, "after how many steps;8;9", later);
+        ONEBIT_EXPECT_OK(log, unpack(training.get(), blobs));
+        training.steps(moved_gradient(), 9, 12);
     });
 }

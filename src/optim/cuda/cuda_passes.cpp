@@ -45,6 +45,7 @@ CudaPasses::CudaPasses(Bucket& bucket, const PassSettings& settings, Memory& mem
       settings_(settings),
       memory_(memory),
       stream_(stream),
+      zeros_(needs.missing_gradients ? kBlockElements : 0, memory),
       groups_(settings.betas.size()),
       groups_there_(groups_.size(), memory),
       factor_there_(1, memory),
@@ -76,9 +77,17 @@ void CudaPasses::make_pieces() {
     const Layout& layout = bucket_.layout;
     pieces_ = AlignedBuffer<cuda::Piece>(layout.segments().size(), cuda::pinned_memory());
     for (std::size_t i = 0; i < layout.tensors().size(); ++i) {
-        for (const Segment& segment : layout.segments_of_tensor(i)) pieces_[segment.index] = make_piece(segment, i);
-        gradients_.push_back(layout.tensors()[i]->gradients);
+        for (const Segment& segment : layout.segments_of_tensor(i)) {
+            pieces_[segment.index] = make_piece(segment, i);
+            pieces_[segment.index].gradients = gradients_of(segment);
+        }
+        addresses_.push_back({layout.tensors()[i]->gradients, layout.tensors()[i]->parameters});
     }
+}
+
+const void* CudaPasses::gradients_of(const Segment& segment) const {
+    const Tensor& tensor = *segment.tensor;
+    return tensor.gradients == nullptr ? zeros_.data() : moved(tensor.gradients, segment.begin, tensor.gradient_type);
 }
 
 /// Where a piece's bits and its scale are in the messages of all chunks, one behind the other.
@@ -102,18 +111,20 @@ void CudaPasses::place_in_messages() {
 }
 
 /// The caller may have set others.
-Status CudaPasses::follow_gradients() {
+Status CudaPasses::follow_addresses() {
     bool changed = false;
-    for (std::size_t i = 0; i < gradients_.size(); ++i) {
+    for (std::size_t i = 0; i < addresses_.size(); ++i) {
         const Tensor& tensor = *bucket_.layout.tensors()[i];
-        if (gradients_[i] == tensor.gradients) continue;
+        const Addresses now = {tensor.gradients, tensor.parameters};
+        if (addresses_[i] == now) continue;
         if (!changed) ONEBIT_RETURN_IF_ERROR(pieces_guard_.await(stream_));
         changed = true;
-        gradients_[i] = tensor.gradients;
+        addresses_[i] = now;
         const std::span<const Segment> segments = bucket_.layout.segments_of_tensor(i);
         const std::size_t first = segments.front().index;
         for (const Segment& segment : segments) {
-            pieces_[segment.index].gradients = moved(tensor.gradients, segment.begin, tensor.gradient_type);
+            pieces_[segment.index].gradients = gradients_of(segment);
+            pieces_[segment.index].parameters = segment.parameters();
         }
         ONEBIT_RETURN_IF_ERROR(cuda::copy_later(pieces_there_.data() + first, pieces_.data() + first,
                                                 segments.size() * sizeof(cuda::Piece), stream_));
@@ -131,7 +142,7 @@ cuda::Pieces CudaPasses::pieces() {
 
 void CudaPasses::look_at_gradients(Look look, float limit) {
     limit_ = limit;
-    note(follow_gradients());
+    note(follow_addresses());
     note(nonfinite_.begin(stream_));
     blocks_to_look_ = look == Look::kWhileEncoding ? first_piece_there_.size() - 1 : 0;
     if (blocks_to_look_ > 0) return;
@@ -456,6 +467,7 @@ void CudaPasses::set_parameters(const float* fused) {
         const Segment tensor = bucket_.layout.whole_tensor(i);
         memory_.copy(tensor.parameters(), fused + tensor.offset, tensor.count * sizeof(float));
     }
+    note(follow_addresses());
     note(cuda::narrow({pieces()}, stream_));
 }
 
@@ -475,9 +487,10 @@ void CudaPasses::note(const Status& status) {
 }
 
 std::size_t CudaPasses::bytes() const {
-    return pieces_.bytes() + pieces_there_.bytes() + window_.bytes() + groups_.size() * sizeof(cuda::GroupSettings) +
-           factors_.size() * sizeof(float) + numbers_there_.bytes() + sketches_.bytes() + m_before_.bytes() +
-           work_.bytes() + first_piece_there_.bytes() + runs_there_.bytes() + sketches_of_runs_.bytes();
+    return pieces_.bytes() + pieces_there_.bytes() + zeros_.bytes() + window_.bytes() +
+           groups_.size() * sizeof(cuda::GroupSettings) + factors_.size() * sizeof(float) + numbers_there_.bytes() +
+           sketches_.bytes() + m_before_.bytes() + work_.bytes() + first_piece_there_.bytes() + runs_there_.bytes() +
+           sketches_of_runs_.bytes();
 }
 
 std::unique_ptr<Passes> make_cuda_passes(Bucket& bucket, const PassSettings& settings, Memory& memory, void* stream,

@@ -126,8 +126,9 @@ class CudaPasses final : public Passes {
 
     Status describe_nonfinite(std::size_t at) const;
     void make_pieces();
+    const void* gradients_of(const Segment& segment) const;
     void place_in_messages();
-    Status follow_gradients();
+    Status follow_addresses();
     cuda::Pieces pieces();
     const float* weights() const;
     const float* precondition_of_messages() const;
@@ -151,7 +152,13 @@ class CudaPasses final : public Passes {
     AlignedBuffer<cuda::Piece> pieces_;       ///< pinned
     AlignedBuffer<cuda::Piece> pieces_there_; ///< on the device
     CopyGuard pieces_guard_;
-    std::vector<const void*> gradients_; ///< by tensor: as the device knows them
+    AlignedBuffer<float> zeros_; ///< a block's, which stand for gradients that there are none of
+    struct Addresses {
+        const void* gradients;
+        float* parameters;
+        bool operator==(const Addresses&) const = default;
+    };
+    std::vector<Addresses> addresses_; ///< by tensor: as the device knows them
     std::vector<cuda::GroupSettings> groups_;
     PinnedTable<cuda::GroupSettings> groups_there_;
     PinnedTable<float> factor_there_; ///< one, of the sum

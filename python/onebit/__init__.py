@@ -1,0 +1,86 @@
+# Copyright 2026 The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+"""Compressed allreduce with error feedback, and the optimizers that need it.
+
+Communicators: `loopback`, `from_mpi4py`, `from_bootstrap`, `onebit.torch.communicator`. On one of them: `Allreduce` and
+`Optimizer`, over arrays of any library. `onebit.torch` has optimizers and a DDP hook for PyTorch; it is imported by
+itself: `import onebit.torch`.
+
+What is said of the C library in include/onebit/onebit.h holds here, too. Words used throughout:
+  collective  every rank of the communicator calls it, in the same order. It fails on every rank, or on none
+  local       concerns the calling rank alone
+"""
+
+from onebit._errors import (
+    BadState,
+    Busy,
+    Cancelled,
+    Error,
+    FileError,
+    Internal,
+    InvalidArgument,
+    InvalidHandle,
+    Mismatch,
+    Nonfinite,
+    OutOfMemory,
+    Timeout,
+    TransportError,
+    Unsupported,
+)
+from onebit._library import library as _library
+from onebit._values import (
+    Algorithm,
+    AllreduceInfo,
+    Check,
+    CommInfo,
+    Compressed,
+    FreezeWait,
+    Group,
+    OptimizerInfo,
+    OptimizerKind,
+    Scale,
+    State,
+    Status,
+)
+from onebit.allreduce import Allreduce
+from onebit.communicator import Communicator, from_bootstrap, from_mpi4py, loopback
+from onebit.optimizer import Optimizer, Tensor
+
+__version__: str = _library.onebit_version().decode()
+"""The C library's version; the package has the same."""
+
+__all__ = [
+    "Algorithm",
+    "Allreduce",
+    "AllreduceInfo",
+    "BadState",
+    "Busy",
+    "Cancelled",
+    "Check",
+    "CommInfo",
+    "Communicator",
+    "Compressed",
+    "Error",
+    "FileError",
+    "FreezeWait",
+    "Group",
+    "Internal",
+    "InvalidArgument",
+    "InvalidHandle",
+    "Mismatch",
+    "Nonfinite",
+    "Optimizer",
+    "OptimizerInfo",
+    "OptimizerKind",
+    "OutOfMemory",
+    "Scale",
+    "State",
+    "Status",
+    "Tensor",
+    "Timeout",
+    "TransportError",
+    "Unsupported",
+    "from_bootstrap",
+    "from_mpi4py",
+    "loopback",
+]

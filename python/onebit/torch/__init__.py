@@ -1,0 +1,22 @@
+# Copyright 2026 The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+"""onebit for PyTorch: optimizers that average gradients themselves, and a hook for DistributedDataParallel."""
+
+from onebit.torch._communicator import communicator
+from onebit.torch._ddp import HookState, ddp_hook
+from onebit.torch._deepspeed import from_deepspeed
+from onebit.torch._optimizer import merge_state_dicts
+from onebit.torch.optimizers import Adam, Lamb, OneBitAdam, OneBitLamb, ZeroOneAdam
+
+__all__ = [
+    "Adam",
+    "HookState",
+    "Lamb",
+    "OneBitAdam",
+    "OneBitLamb",
+    "ZeroOneAdam",
+    "communicator",
+    "ddp_hook",
+    "from_deepspeed",
+    "merge_state_dicts",
+]

@@ -1,0 +1,71 @@
+# Copyright 2026 The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+"""Communicators of the ranks of a torch.distributed process group."""
+
+import hashlib
+from collections import Counter
+from typing import List, Optional
+
+import torch.distributed as dist
+
+from onebit.communicator import Communicator, from_bootstrap
+
+# How many communicators this process has made of the ranks of a group; the same on each of them.
+_made: Counter = Counter()
+
+
+def communicator(group=None, *, interface: Optional[str] = None, timeout: float = 0.0) -> Communicator:
+    """The ranks of a process group, whatever its backend; they talk over TCP of their own. Collective; blocks.
+
+    They find each other through torch.distributed's store, so no group for the CPU is needed beside NCCL's.
+      group      None: the default group
+      interface  network interface or local address to listen on; None: ONEBIT_INTERFACE, else chosen
+      timeout    seconds to wait for others; 0: ONEBIT_TIMEOUT
+    """
+    require_initialised()
+    ranks = global_ranks(group)
+    if dist.get_rank() not in ranks:
+        raise ValueError(f"rank {dist.get_rank()} is not in the process group")
+    gather = _StoreAllgather(ranks)
+    return from_bootstrap(gather.rank, len(ranks), gather, interface=interface, timeout=timeout)
+
+
+def require_initialised() -> None:
+    """Raises RuntimeError without torch.distributed: a forgotten group would train each rank by itself."""
+    if not dist.is_available() or not dist.is_initialized():
+        raise RuntimeError(
+            "call torch.distributed.init_process_group() first, or pass communicator=; for a single process that is "
+            "onebit.loopback(1)[0]"
+        )
+
+
+def global_ranks(group) -> List[int]:
+    """The default group's numbers of the group's ranks, in the group's order."""
+    if group is None or group is dist.group.WORLD:
+        return list(range(dist.get_world_size()))
+    to_global = getattr(dist, "get_global_rank", None) or dist.distributed_c10d._get_global_rank
+    return [to_global(group, rank) for rank in range(dist.get_world_size(group))]
+
+
+class _StoreAllgather:
+    """An allgather of bytes through the default group's store: rank 0 collects, and all read what it has collected."""
+
+    def __init__(self, ranks):
+        name = ",".join(map(str, ranks))
+        self.rank = ranks.index(dist.get_rank())
+        self._size = len(ranks)
+        self._store = dist.distributed_c10d._get_default_store()
+        self._prefix = f"onebit/{hashlib.sha256(name.encode()).hexdigest()[:16]}/{_made[name]}"
+        self._calls = 0
+        _made[name] += 1
+
+    def __call__(self, mine: bytes) -> List[bytes]:
+        prefix = f"{self._prefix}/{self._calls}"
+        self._calls += 1
+        if self.rank == 0:
+            parts = [mine] + [self._store.get(f"{prefix}/{rank}") for rank in range(1, self._size)]
+            self._store.set(f"{prefix}/all", b"".join(parts))
+            return parts
+        self._store.set(f"{prefix}/{self.rank}", mine)
+        together = self._store.get(f"{prefix}/all")
+        return [together[i * len(mine) : (i + 1) * len(mine)] for i in range(self._size)]

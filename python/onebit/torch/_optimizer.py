@@ -1,0 +1,324 @@
+# Copyright 2026 The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+"""What all PyTorch optimizers of onebit share: they differ in their kind and in their options alone."""
+
+import itertools
+import warnings
+from typing import Dict, Optional, Sequence
+
+import torch
+
+from onebit import _c, _structs
+from onebit._errors import Error, Nonfinite
+from onebit._library import library
+from onebit._values import OptimizerInfo, OptimizerKind
+from onebit.communicator import Communicator
+from onebit.optimizer import Optimizer
+from onebit.torch import _adam_state, _amp, _start
+from onebit.torch._communicator import communicator as communicator_of_group
+from onebit.torch._communicator import require_initialised
+from onebit.torch._parameter import Parameter, mark_changed
+
+_SETTINGS = ("lr", "betas", "eps", "weight_decay")
+
+
+class FusedOptimizer(torch.optim.Optimizer):
+    """Averages gradients over the ranks and moves the parameters, in one call of the C library. Not to be instantiated.
+
+    It takes DistributedDataParallel's place: give it the bare model's parameters. Every method that isn't said to be
+    local is collective.
+    """
+
+    _kind: OptimizerKind
+    _step_supports_amp_scaling = True  # GradScaler leaves infinities to us: see _amp.py
+
+    def __init__(
+        self,
+        params,
+        lr: float = 1e-3,
+        betas=(0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        *,
+        group=None,
+        communicator: Optional[Communicator] = None,
+        max_grad_norm: float = 0.0,
+        scale_group="block",
+        **options,
+    ):
+        """Takes the parameters' values from rank 0. Collective; blocks.
+
+          params         parameters, or dictionaries of them with settings of their own: lr, betas, eps, weight_decay,
+                         no_compress (True: averaged exactly in every step). float32, or float16 and bfloat16, for
+                         which a float32 master is kept
+          group          process group of torch.distributed; None: the default one
+          communicator   in place of a group: an onebit communicator. Parameters must then be equal on every rank
+          max_grad_norm  the averaged gradient is scaled down to this norm; 0: it is not
+          scale_group    "block", "buffer" or "tensor": the elements that share a scale
+          options        other members of onebit_optimizer_config_t by name; docs/OPTIMIZERS.md says what they do
+        """
+        self.options = {"max_grad_norm": max_grad_norm, "group": scale_group, "missing_gradients": True, **options}
+        """What the C optimizer is made with, besides the parameter groups."""
+        self._check_options(lr)
+        self._fused: Optional[Optimizer] = None
+        self._parameters: list = []
+        self._frozen: list = []
+        self._stream = 0
+        self._addresses: list = []  # of gradients
+        self._settings: list = []
+        self._gradient_scale = 1.0
+        self._warned = False
+        self._group = group
+        self._is_ours = communicator is None  # hence its parameters are rank 0's, and it ends with us
+        if communicator is None:
+            require_initialised()
+        super().__init__(params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, no_compress=False))
+        self._communicator = communicator_of_group(group) if communicator is None else communicator
+
+    def add_param_group(self, param_group) -> None:
+        """Adds parameters, before the first step; they become rank 0's. Raises RuntimeError after it. Collective."""
+        if self._fused is not None:
+            raise RuntimeError("a parameter group can't be added after the first step")
+        super().add_param_group(param_group)
+        if self._is_ours:
+            _start.broadcast(self.param_groups[-1]["params"], self._group)
+
+    @torch.no_grad()
+    def step(self, closure=None, *, grad_scaler=None):
+        """One step with the gradients as they now are. Collective; blocks. Returns the closure's result.
+
+        A rank's gradients are its own: they are not averaged before. A parameter without one counts as zero.
+        Raises Nonfinite on every rank for a NaN or an infinity in any rank's gradients: nothing has changed. With a
+        GradScaler it isn't raised: every rank's scaler lowers its scale. An exception that the closure raises on this
+        rank is Cancelled on the others.
+        """
+        _amp.require_scaler(self)
+        self._ready()
+        try:
+            loss = self._loss(closure)
+            self._check_parameters()
+            self._pass_settings(1.0 if grad_scaler is None else _amp.scale_of(grad_scaler, self))
+            self._pass_gradients()
+        except Exception as error:
+            self._cancel(f"{type(error).__name__}: {error}")
+            raise
+        skipped = self._step_fused(quietly=grad_scaler is not None)
+        if grad_scaler is not None:
+            _amp.record(grad_scaler, self, skipped)
+        if not skipped:
+            mark_changed([parameter.tensor for parameter in self._parameters])
+        return loss
+
+    def state_dict(self) -> dict:
+        """This rank's state, for torch.save. Local.
+
+        "onebit" is a list of byte tensors, which torch.load(weights_only=True) takes, too: this rank's parameters,
+        moments and errors; before the first step there are none. Each rank saves its own, or one of them saves all:
+        `merge_state_dicts`.
+        """
+        state = super().state_dict()
+        packed = [] if self._fused is None else [self._fused.pack_state()]
+        state["onebit"] = [torch.frombuffer(blob, dtype=torch.uint8) for blob in packed]
+        return state
+
+    def load_state_dict(self, state_dict) -> None:
+        """Goes on from what `state_dict` returned on this rank, bit for bit. Overwrites the parameters. Collective.
+
+        A state of another number of ranks is loaded from all its ranks' dictionaries, merged, on every rank. Raises
+        BadState or Mismatch on every rank, and changes nothing, if any rank's doesn't fit.
+        The state of torch.optim.Adam or AdamW is taken over, too, before the freeze: moments, steps and settings.
+        """
+        ours = super().state_dict()["param_groups"]
+        packed = state_dict.get("onebit")
+        if packed is not None:
+            groups = state_dict["param_groups"]
+        elif _adam_state.is_adams(state_dict):
+            taken = (*_SETTINGS, "params")
+            groups = [
+                {**mine, **{name: theirs[name] for name in taken}}
+                for mine, theirs in zip(ours, state_dict["param_groups"])
+            ]
+        else:
+            raise ValueError("this is neither the state of a onebit optimizer nor of Adam")
+        self._load_groups(groups)
+        try:
+            if packed is None:
+                self._ready()
+                _adam_state.take_over(self._created(), self._parameters, state_dict)
+            elif packed:
+                self._ready(check=False)
+                self._created().unpack_state([blob.cpu().numpy() for blob in packed])
+        except Exception:
+            self._load_groups(ours)
+            raise
+
+    def _load_groups(self, groups) -> None:
+        super().load_state_dict({"state": {}, "param_groups": groups})
+        self._settings = [dict(settings, lr=None) for settings in self._settings]  # a load has changed those in C, too
+        self._gradient_scale = 0.0  # none
+
+    def cancel_step(self, reason: str = "") -> None:
+        """In place of `step`: gives it up on all ranks, where a backward pass ran out of memory, say.
+
+        Other ranks call `step`, and get Cancelled. Nothing has changed, and the next step may follow.
+        """
+        self._ready()
+        self._cancel(reason)
+
+    def freeze(self) -> None:
+        """Ends the warm-up: the next step is the first compressed one. Local; to be called on every rank."""
+        self._created().freeze()
+
+    @property
+    def info(self) -> OptimizerInfo:
+        """Steps, stage, bytes sent, memory, and what a freeze waits for. After the first step. Local."""
+        return self._created().info
+
+    def moments(self, parameter) -> Dict[str, torch.Tensor]:
+        """A parameter's "exp_avg" and "exp_avg_sq" as Adam has them, float32, copied. After the first step. Local."""
+        fused = self._created()
+        for number, each in enumerate(self._parameters):
+            if each.tensor is parameter:
+                return _adam_state.read(fused, number, each)
+        raise ValueError("the optimizer doesn't have this parameter, or it required no gradient at the first step")
+
+    def close(self) -> None:
+        """Releases the state and the communicator. Garbage collection does it, too, but over NCCL."""
+        if self._fused is not None:
+            self._fused.close()
+        if self._is_ours:
+            self._communicator.close()
+
+    def __getstate__(self):
+        raise TypeError(f"{type(self).__name__} can't be copied or pickled: use state_dict()")
+
+    # ---- the first step ----
+
+    def _check_options(self, lr) -> None:
+        """Raises for options that don't exist, before anything is collective."""
+        config = _structs.initialised(_c.OptimizerConfig, library.onebit_optimizer_config_init, self._kind, float(lr))
+        _structs.set_options(config, self.options)
+
+    def _ready(self, check: bool = True) -> None:
+        """Makes the C optimizer, if that is still to be done. Collective then. `check`: parameters must be equal."""
+        if self._fused is None:
+            self._create(check)
+
+    def _create(self, check: bool) -> None:
+        numbers = itertools.count()
+        found = [
+            (index, Parameter(tensor, number, f"parameter {i} of group {index}, {tuple(tensor.shape)}"))
+            for index, group in enumerate(self.param_groups)
+            for (i, tensor), number in zip(enumerate(group["params"]), numbers)
+            if tensor.requires_grad and tensor.numel() > 0
+        ]
+        self._parameters = [parameter for _, parameter in found]
+        self._frozen = [t for group in self.param_groups for t in group["params"] if not t.requires_grad]
+        tensors = [parameter.tensor for parameter in self._parameters]
+        if not tensors:
+            raise ValueError("no parameter requires a gradient")
+        if check:
+            _start.require_equal(tensors, self._communicator)
+        self._stream = self._current_stream()
+        on_gpu = tensors[0].is_cuda
+        self._settings = [_settings(group) for group in self.param_groups]
+        self._fused = Optimizer(
+            self._communicator.on_gpu(self._stream) if on_gpu else self._communicator,
+            self._kind,
+            [parameter.registered(index) for index, parameter in found],
+            groups=[
+                dict(settings, no_compress=group["no_compress"])
+                for settings, group in zip(self._settings, self.param_groups)
+            ],
+            stream=self._stream,
+            **self.options,
+        )
+
+    def _created(self) -> Optimizer:
+        if self._fused is None:
+            raise RuntimeError("call step() first: the optimizer's state is made by the first step")
+        return self._fused
+
+    # ---- each step ----
+
+    @staticmethod
+    def _loss(closure):
+        if closure is None:
+            return None
+        with torch.enable_grad():
+            return closure()
+
+    def _check_parameters(self) -> None:
+        """Tells the C library of parameters that lie elsewhere now. Raises RuntimeError for what it can't follow."""
+        for number, parameter in enumerate(self._parameters):
+            if parameter.tensor.data_ptr() != parameter.address:
+                self._created().set_parameters(number, parameter.moved())
+        if any(tensor.requires_grad for tensor in self._frozen):
+            raise RuntimeError("a parameter requires a gradient that did not at the first step: make a new optimizer")
+        if self._stream != self._current_stream():
+            raise RuntimeError("each step must be called in the CUDA stream that the first one was called in")
+
+    def _current_stream(self) -> int:
+        """Address of the CUDA stream that work goes into now; 0 for parameters in the host's memory."""
+        tensor = self._parameters[0].tensor
+        return torch.cuda.current_stream(tensor.device).cuda_stream if tensor.is_cuda else 0
+
+    def _pass_settings(self, gradient_scale: float) -> None:
+        """Hands what has changed to the C library."""
+        fused = self._created()
+        for index, group in enumerate(self.param_groups):
+            settings = _settings(group)
+            if settings != self._settings[index]:
+                if dict(settings, lr=None) == dict(self._settings[index], lr=None):
+                    fused.set_lr(settings["lr"], index)
+                else:
+                    fused.set_group(index, no_compress=group["no_compress"], **settings)
+                self._settings[index] = settings
+        if gradient_scale != self._gradient_scale:
+            fused.set_gradient_scale(gradient_scale)
+            self._gradient_scale = gradient_scale
+
+    def _pass_gradients(self) -> None:
+        addresses = [parameter.gradient_address() for parameter in self._parameters]
+        if addresses != self._addresses:
+            self._created().set_gradient_addresses(addresses)
+            self._addresses = addresses
+        if not self._warned:
+            self._warn_of_missing_gradients()
+
+    def _warn_of_missing_gradients(self) -> None:
+        missing = [parameter.name for parameter in self._parameters if parameter.without_gradient]
+        if missing:
+            self._warned = True
+            warnings.warn(
+                f"{len(missing)} parameters have no gradient on this rank, first {missing[0]}: they count as zero",
+                stacklevel=4,
+            )
+
+    def _step_fused(self, quietly: bool) -> bool:
+        """Whether it was skipped, for gradients that aren't finite; if not `quietly` Nonfinite is raised then."""
+        try:
+            self._created().step()
+        except Nonfinite:
+            if not quietly:
+                raise
+            return True
+        return False
+
+    def _cancel(self, reason: str) -> None:
+        try:
+            self._created().cancel_step(reason)
+        except Error:
+            pass  # the caller knows why
+
+
+def merge_state_dicts(state_dicts: Sequence[dict]) -> dict:
+    """All ranks' `state_dict()`, in whatever order, as one: for one file, which any number of ranks can load. Local."""
+    return {**state_dicts[0], "onebit": [blob for state in state_dicts for blob in state["onebit"]]}
+
+
+def _settings(group) -> dict:
+    values = {name: group[name] for name in _SETTINGS}
+    values["lr"] = float(values["lr"])
+    values["betas"] = tuple(values["betas"])
+    return values

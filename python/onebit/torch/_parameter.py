@@ -1,0 +1,83 @@
+# Copyright 2026 The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+"""One parameter of a PyTorch optimizer, as the C optimizer knows it."""
+
+from typing import Optional
+
+import torch
+
+from onebit.optimizer import Tensor
+from onebit.torch import _dense
+
+_DTYPES = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16"}
+
+
+class Parameter:
+    """Where a parameter and its gradient lie. A 16-bit parameter has a float32 master, of which it is the copy."""
+
+    __slots__ = ("tensor", "index", "name", "address", "master", "without_gradient", "_stride", "_contiguous", "_copy")
+
+    def __init__(self, tensor, index: int, name: str):
+        """`index` counts the parameters of all groups. Raises TypeError for a type, ValueError for a layout that can't
+        be optimized."""
+        if tensor.dtype not in _DTYPES:
+            raise TypeError(f"{name} is {tensor.dtype}; float32, float16 or bfloat16 wanted")
+        if not _dense.is_dense(tensor):
+            raise ValueError(f"{name} is not dense in memory: make it contiguous")
+        self.tensor = tensor
+        self.index = index
+        self.name = name
+        self.address = tensor.data_ptr()
+        self.master = None if tensor.dtype is torch.float32 else _dense.flat(tensor).float()
+        self.without_gradient = False
+        self._stride = tensor.stride()
+        self._contiguous = tensor.is_contiguous()
+        self._copy: Optional[torch.Tensor] = None
+
+    def registered(self, group: int) -> Tensor:
+        """What the C optimizer is told of it."""
+        flat = _dense.flat(self.tensor)
+        parameters, copy = (flat, None) if self.master is None else (self.master, flat)
+        return Tensor(parameters, None, group, copy, self.name, _DTYPES[self.tensor.dtype])
+
+    def moved(self) -> torch.Tensor:
+        """Its elements where they lie now, after its data was replaced. Raises RuntimeError if it isn't what it was."""
+        if self.master is not None or self.tensor.dtype is not torch.float32 or self.tensor.stride() != self._stride:
+            raise RuntimeError(f"{self.name} was replaced by one of another kind or layout: make a new optimizer")
+        self.address = self.tensor.data_ptr()
+        return _dense.flat(self.tensor)
+
+    def gradient_address(self) -> Optional[int]:
+        """Where the gradient lies, in the parameter's order of elements; None: there is none.
+
+        Raises TypeError for a sparse gradient.
+        """
+        gradient = self.tensor.grad
+        if gradient is None:
+            self.without_gradient = True
+            return None
+        if gradient.layout is not torch.strided:
+            raise TypeError(f"{self.name} has a sparse gradient: make the layer with sparse=False")
+        same = gradient.is_contiguous() if self._contiguous else gradient.stride() == self._stride
+        return gradient.data_ptr() if same else self._in_order(gradient).data_ptr()
+
+    def _in_order(self, gradient) -> torch.Tensor:
+        """A copy of the gradient in the parameter's order of elements."""
+        if self._copy is None:
+            self._copy = torch.empty_like(self.tensor, memory_format=torch.preserve_format, requires_grad=False)
+        return self._copy.copy_(gradient)
+
+
+def mark_changed(tensors: list) -> None:
+    """Tells autograd that the tensors were written to: a backward pass that needs what they were raises.
+
+    PyTorch can be told from 2.1 on; of many at once in later versions.
+    """
+    increment = getattr(torch.autograd.graph, "increment_version", None)
+    if increment is None:
+        return
+    try:
+        increment(tensors)
+    except (AttributeError, TypeError):
+        for tensor in tensors:
+            increment(tensor)

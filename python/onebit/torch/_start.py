@@ -1,0 +1,52 @@
+# Copyright 2026 The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+"""Parameters must be equal on every rank when a training begins: they are sent by rank 0, and compared."""
+
+import zlib
+
+import torch
+import torch.distributed as dist
+
+from onebit._errors import Mismatch
+from onebit.allreduce import Allreduce
+from onebit.torch import _dense
+from onebit.torch._communicator import global_ranks
+
+
+def broadcast(parameters, group) -> None:
+    """Overwrites the parameters with those of the group's rank 0, as DistributedDataParallel does. Collective."""
+    source = global_ranks(group)[0]
+    for parameter in parameters:
+        if parameter.numel() > 0:
+            dist.broadcast(_bytes(parameter), source, group=group)
+
+
+def require_equal(parameters, comm) -> None:
+    """Raises Mismatch on every rank, if any parameter differs between ranks. Collective; blocks."""
+    sums = torch.tensor([list(_checksum(parameter)) for parameter in parameters], dtype=torch.float32)
+    differs = (_mean(sums, comm) - sums).abs().amax(dim=1) > 0.5 / comm.size
+    differs = _mean(differs.float(), comm) > 0
+    if differs.any():
+        first = int(differs.nonzero()[0])
+        raise Mismatch(
+            f"{int(differs.sum())} of {len(sums)} parameters differ between ranks, first number {first} of shape "
+            f"{tuple(parameters[first].shape)}: load or initialise them alike on every rank"
+        )
+
+
+def _mean(values, comm):
+    """The exact mean over the ranks."""
+    padded = torch.zeros(max(values.numel(), comm.size))
+    padded[: values.numel()] = values.flatten()
+    with Allreduce(comm, padded, algorithm="dense") as allreduce:
+        allreduce.run(padded)
+    return padded[: values.numel()].view(values.shape)
+
+
+def _checksum(parameter) -> bytes:
+    """Four bytes: their sums over the ranks are exact in float32."""
+    return zlib.crc32(_bytes(parameter).cpu().numpy()).to_bytes(4, "little")
+
+
+def _bytes(parameter):
+    return _dense.flat(parameter).view(torch.uint8)

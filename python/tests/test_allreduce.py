@@ -1,0 +1,308 @@
+# Copyright 2026 The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+import gc
+import os
+import threading
+import time
+
+import numpy as np
+import pytest
+from ranks import on_ranks
+
+import onebit
+
+COUNT = 5000
+
+
+def values(rank, count=COUNT):
+    return np.random.default_rng(rank).standard_normal(count).astype(np.float32)
+
+
+def mean(size, count=COUNT):
+    return np.mean([values(rank, count).astype(np.float64) for rank in range(size)], axis=0)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_dense_average(size):
+    def run(comm):
+        result = np.empty(COUNT, np.float32)
+        assert onebit.Allreduce(comm, COUNT, algorithm="dense").run(values(comm.rank), result) is result
+        return result
+
+    for result in on_ranks(size, run):
+        np.testing.assert_allclose(result, mean(size), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("algorithm", ["flat", "pipelined", onebit.Algorithm.RING])
+def test_compressed_average_is_the_same_everywhere_and_delivers_its_error(algorithm):
+    def run(comm):
+        allreduce = onebit.Allreduce(comm, values(0), algorithm=algorithm)
+        return sum(allreduce.run(values(comm.rank)).astype(np.float64) for _ in range(400)) / 400
+
+    results = on_ranks(2, run)
+    assert np.array_equal(results[0], results[1])
+    assert np.abs(results[0] - mean(2)).mean() < 0.02
+
+
+def test_start_test_and_wait():
+    def run(comm):
+        allreduce = onebit.Allreduce(comm, COUNT, algorithm="dense")
+        polled, waited = values(comm.rank), values(comm.rank)
+        allreduce.start(polled)
+        with pytest.raises(onebit.Busy):
+            allreduce.start(waited)
+        while not allreduce.test():
+            pass
+        assert allreduce.test()  # nothing is started
+        allreduce.start(waited)
+        allreduce.wait()
+        allreduce.wait()
+        assert np.array_equal(polled, waited)
+        return polled
+
+    np.testing.assert_allclose(on_ranks(2, run)[0], mean(2), rtol=1e-5, atol=1e-6)
+
+
+def test_buffers_live_as_long_as_the_operation():
+    def run(comm):
+        allreduce = onebit.Allreduce(comm, COUNT, algorithm="dense")
+        result = np.empty(COUNT, np.float32)
+        allreduce.start(values(comm.rank), result)  # nothing else refers to what is sent
+        gc.collect()
+        allreduce.wait()
+        return result
+
+    np.testing.assert_allclose(on_ranks(2, run)[0], mean(2), rtol=1e-5, atol=1e-6)
+
+
+def test_a_warm_up_through_one_handle():
+    def run(comm):
+        allreduce = onebit.Allreduce(comm, COUNT, algorithm="pipelined")
+        allreduce.set_algorithm("dense")
+        exact = allreduce.run(values(comm.rank))
+        assert allreduce.info.algorithm is onebit.Algorithm.DENSE
+        allreduce.set_algorithm(onebit.Algorithm.PIPELINED)
+        assert not np.array_equal(allreduce.run(values(comm.rank)), exact)
+        with pytest.raises(onebit.InvalidArgument):
+            allreduce.set_algorithm("auto")
+        return exact
+
+    np.testing.assert_allclose(on_ranks(2, run)[0], mean(2), rtol=1e-5, atol=1e-6)
+
+
+def test_mask():
+    mask = np.arange(COUNT) % 3 == 0
+
+    def run(comm):
+        allreduce = onebit.Allreduce(comm, COUNT, algorithm="flat")
+        allreduce.set_mask(mask)
+        result = allreduce.run(values(comm.rank))
+        assert not result[~mask].any() and result[mask].all()
+        allreduce.set_mask(None)
+        assert allreduce.run(values(comm.rank)).all()
+        with pytest.raises(onebit.InvalidArgument, match="bool"):
+            allreduce.set_mask(np.ones(COUNT))
+
+    on_ranks(2, run)
+
+
+@pytest.mark.parametrize("how", ["bytes", "files"])
+def test_state_continues_exactly(how, tmp_path):
+    def run(comm):
+        first = onebit.Allreduce(comm, COUNT, algorithm="flat")
+        second = onebit.Allreduce(comm, COUNT, algorithm="flat")
+        first.run(values(comm.rank))
+        if how == "bytes":
+            second.unpack_state(first.pack_state())
+        else:
+            first.save(tmp_path / "state")
+            second.load(tmp_path / "state")
+        assert np.array_equal(first.run(values(comm.rank)), second.run(values(comm.rank)))
+        for one, other in zip(first.errors(), second.errors()):
+            assert np.array_equal(one, other)
+        first.reset()
+        assert not first.errors()[0].any()
+        with pytest.raises(onebit.BadState):
+            first.unpack_state(b"no state at all")
+
+    on_ranks(2, run)
+
+
+def test_info():
+    def run(comm):
+        allreduce = onebit.Allreduce(comm, COUNT, algorithm="flat", threads=2)
+        allreduce.run(values(comm.rank))
+        return allreduce.info
+
+    info = on_ranks(2, run)[1]
+    assert (info.calls, info.threads, info.algorithm) == (1, 2, onebit.Algorithm.FLAT)
+    assert info.transport == "loopback"
+    assert info.reason
+
+
+REFUSED = {
+    "another size": (lambda: np.zeros(COUNT + 1, np.float32), onebit.InvalidArgument, "5001 elements; 5000 wanted"),
+    "another type": (lambda: np.zeros(COUNT), TypeError, "<f8; float32 wanted"),
+    "not contiguous": (lambda: np.zeros(2 * COUNT, np.float32)[::2], onebit.InvalidArgument, "not contiguous"),
+    "no array": (lambda: [0.0] * COUNT, TypeError, "a list; an array or a tensor wanted"),
+}
+
+
+@pytest.mark.parametrize("case", list(REFUSED))
+def test_a_refused_buffer_is_refused_on_every_rank(case):
+    make, error, text = REFUSED[case]
+
+    def run(comm):
+        allreduce = onebit.Allreduce(comm, COUNT, algorithm="flat")
+        if comm.rank == 1:
+            with pytest.raises(error, match=text):
+                allreduce.run(make())
+        else:
+            with pytest.raises(onebit.InvalidArgument, match="rank 1"):
+                allreduce.run(values(0))
+        allreduce.run(values(comm.rank))  # goes on
+
+    on_ranks(2, run)
+
+
+def test_what_is_read_only_or_overlaps_is_refused():
+    (comm,) = onebit.loopback(1)
+    allreduce = onebit.Allreduce(comm, COUNT)
+    fixed = values(0)
+    fixed.flags.writeable = False
+    with pytest.raises(onebit.InvalidArgument, match="read-only"):
+        allreduce.run(fixed)
+    assert allreduce.run(fixed, np.empty(COUNT, np.float32)) is not fixed
+    both = np.zeros(COUNT + 1, np.float32)
+    with pytest.raises(onebit.InvalidArgument, match="overlap"):
+        allreduce.run(both[1:], both[:-1])
+
+
+def test_nonfinite_on_one_rank():
+    def run(comm):
+        allreduce = onebit.Allreduce(comm, COUNT, algorithm="flat")
+        sent = values(comm.rank)
+        sent[7] = np.nan if comm.rank else 0
+        with pytest.raises(onebit.Nonfinite, match="rank 1"):
+            allreduce.run(sent)
+        with pytest.raises(ArithmeticError):
+            allreduce.run(sent)
+
+    on_ranks(2, run)
+
+
+def test_different_counts():
+    def run(comm):
+        with pytest.raises(onebit.Mismatch):
+            onebit.Allreduce(comm, COUNT + comm.rank)
+
+    on_ranks(2, run)
+
+
+@pytest.mark.parametrize(
+    "arguments, options, error",
+    [
+        ((0,), {}, onebit.InvalidArgument),
+        ((-5,), {}, onebit.InvalidArgument),
+        ((1.5,), {}, TypeError),
+        ((COUNT,), {"algorithm": "quick"}, onebit.InvalidArgument),
+        ((COUNT,), {"speed": 2}, TypeError),
+        ((COUNT,), {"threads": -1}, onebit.InvalidArgument),
+        ((COUNT,), {"threads": 1.5}, TypeError),
+        ((COUNT,), {"memory": "disk"}, onebit.InvalidArgument),
+        ((COUNT,), {"scale": 77}, onebit.InvalidArgument),
+        ((COUNT,), {"group": "tensor"}, onebit.InvalidArgument),
+    ],
+)
+def test_bad_settings(arguments, options, error):
+    (comm,) = onebit.loopback(1)
+    with pytest.raises(error):
+        onebit.Allreduce(comm, *arguments, **options)
+
+
+def test_closed():
+    (comm,) = onebit.loopback(1)
+    with onebit.Allreduce(comm, COUNT) as allreduce:
+        assert not allreduce.closed
+    assert allreduce.closed
+    allreduce.close()
+    with pytest.raises(onebit.InvalidHandle):
+        allreduce.run(values(0))
+    with pytest.raises(onebit.InvalidHandle):
+        allreduce.info
+    comm.close()
+    with pytest.raises(onebit.InvalidHandle):
+        onebit.Allreduce(comm, COUNT)
+
+
+def test_garbage_collection_releases_also_what_is_in_flight():
+    (comm,) = onebit.loopback(1)
+    allreduce = onebit.Allreduce(comm, COUNT)
+    allreduce.start(values(0))
+    with pytest.raises(onebit.Busy):
+        allreduce.close()
+    del allreduce
+    gc.collect()
+
+
+def test_abort_ends_other_ranks_calls():
+    both_created = threading.Barrier(2)
+
+    def run(comm):
+        allreduce = onebit.Allreduce(comm, COUNT, algorithm="flat")
+        both_created.wait(20)
+        if comm.rank == 1:
+            comm.abort("out of memory")
+        else:
+            with pytest.raises(onebit.TransportError, match="out of memory"):
+                allreduce.run(values(0))
+
+    on_ranks(2, run)
+
+
+def test_shared_memory_of_a_communicator():
+    def run(comm):
+        array = comm.empty(COUNT)
+        array[:] = values(comm.rank)
+        return onebit.Allreduce(comm, COUNT, algorithm="dense").run(array).copy()
+
+    np.testing.assert_allclose(on_ranks(2, run)[0], mean(2), rtol=1e-5, atol=1e-6)
+
+
+def test_a_forked_child_leaves_its_parents_handles_alone():
+    (comm,) = onebit.loopback(1)
+    allreduce = onebit.Allreduce(comm, COUNT)
+    child = os.fork()
+    if child == 0:
+        try:
+            allreduce.run(values(0))
+            os._exit(1)
+        except onebit.InvalidHandle:
+            allreduce.close()
+            comm.close()
+            os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    allreduce.run(values(0))
+
+
+def test_one_thread_at_a_time():
+    def run(comm):
+        allreduce = onebit.Allreduce(comm, COUNT, algorithm="flat")
+        if comm.rank == 0:
+            waits = threading.Thread(target=allreduce.run, args=(values(0),))
+            waits.start()  # for rank 1, which comes once this rank has seen Busy
+            while waits.is_alive():
+                try:
+                    allreduce.info
+                    time.sleep(0.001)
+                except onebit.Busy:
+                    break
+            assert waits.is_alive()
+            ready.set()
+            waits.join()
+        else:
+            assert ready.wait(20)
+            allreduce.run(values(1))
+
+    ready = threading.Event()
+    on_ranks(2, run)

@@ -1,0 +1,157 @@
+# Copyright 2026 The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+"""state_dict and load_state_dict of the PyTorch optimizers."""
+
+import io
+
+import pytest
+from ranks import on_ranks
+
+import onebit
+
+torch = pytest.importorskip("torch")
+import onebit.torch  # noqa: E402
+
+FREEZING = [onebit.torch.OneBitAdam, onebit.torch.OneBitLamb, onebit.torch.ZeroOneAdam]
+SHAPES = [(40, 30), (50,), (600,)]
+
+
+class Training:
+    def __init__(self, comm, kind, dtype=torch.float32, **options):
+        self.comm = comm
+        self.parameters = [torch.nn.Parameter(torch.ones(shape, dtype=dtype)) for shape in SHAPES]
+        self.optimizer = kind(self.parameters, lr=1e-2, communicator=comm, **options)
+        self.step = 0
+
+    def go(self, steps):
+        for _ in range(steps):
+            generator = torch.Generator().manual_seed(1000 * self.step + self.comm.rank)
+            for p in self.parameters:
+                p.grad = torch.randn(p.shape, generator=generator).to(p.dtype)
+            self.optimizer.param_groups[0]["lr"] = 1e-2 / (1 + self.step)
+            self.optimizer.step()
+            self.step += 1
+        return self
+
+    def values(self):
+        return torch.cat([p.detach().flatten().float() for p in self.parameters])
+
+
+def through_a_file(state):
+    file = io.BytesIO()
+    torch.save(state, file)
+    file.seek(0)
+    return torch.load(file, weights_only=torch.__version__ >= "2")  # PyTorch 1.13's can't read floats
+
+
+@pytest.mark.parametrize("kind", FREEZING)
+@pytest.mark.parametrize("steps", [3, 11])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_continues_bit_for_bit(kind, steps, dtype):
+    def run(comm):
+        first = Training(comm, kind, dtype, freeze_step=6).go(steps)
+        state = through_a_file(first.optimizer.state_dict())
+        at_save = first.values()
+        second = Training(comm, kind, dtype, freeze_step=6)
+        second.optimizer.load_state_dict(state)
+        assert torch.equal(second.values(), at_save)
+        second.step = steps
+        assert torch.equal(first.go(5).values(), second.go(5).values())
+        assert second.optimizer.info.steps == steps + 5
+
+    on_ranks(2, run)
+
+
+def test_goes_back_in_the_same_optimizer():
+    def run(comm):
+        training = Training(comm, onebit.torch.OneBitAdam, freeze_step=6).go(8)
+        state = training.optimizer.state_dict()
+        once = training.go(3).values()
+        training.optimizer.load_state_dict(state)
+        training.step = 8
+        assert torch.equal(training.go(3).values(), once)
+
+    on_ranks(2, run)
+
+
+def test_another_number_of_ranks():
+    def save(comm):
+        return Training(comm, onebit.torch.OneBitAdam, freeze_step=6).go(9).optimizer.state_dict()
+
+    merged = through_a_file(onebit.torch.merge_state_dicts(on_ranks(2, save)[::-1]))
+
+    def load(comm):
+        training = Training(comm, onebit.torch.OneBitAdam, freeze_step=6)
+        training.optimizer.load_state_dict(merged)
+        training.step = 9
+        training.go(4)
+        assert training.optimizer.info.steps == 13
+        return training.values()
+
+    for size in (1, 2, 3):
+        results = on_ranks(size, load)
+        assert all(torch.equal(results[0], other) for other in results)
+
+
+def test_before_the_first_step():
+    def run(comm):
+        state = Training(comm, onebit.torch.OneBitAdam).optimizer.state_dict()
+        fresh = Training(comm, onebit.torch.OneBitAdam)
+        fresh.optimizer.load_state_dict(state)
+        assert torch.equal(fresh.go(2).values(), Training(comm, onebit.torch.OneBitAdam).go(2).values())
+
+    on_ranks(2, run)
+
+
+def test_what_does_not_fit_changes_nothing():
+    def run(comm):
+        training = Training(comm, onebit.torch.OneBitAdam, freeze_step=6).go(8)
+        before = training.values()
+        state = training.optimizer.state_dict()
+        damaged = dict(state, onebit=[blob.clone() for blob in state["onebit"]])
+        if comm.rank == 1:
+            damaged["onebit"][0][-40:] += 1
+        other = Training(comm, onebit.torch.ZeroOneAdam, freeze_step=6).go(8).optimizer.state_dict()
+        for wrong in (damaged, other):
+            with pytest.raises(onebit.BadState):
+                training.optimizer.load_state_dict(wrong)
+        assert torch.equal(training.values(), before)
+        assert training.go(1).optimizer.info.steps == 9
+
+    on_ranks(2, run)
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_adamws_state_is_taken_over(layout):
+    (comm,) = onebit.loopback(1)
+    shape = (6, 5, 4, 4)
+    ours, theirs = (torch.nn.Parameter(torch.ones(shape).to(memory_format=layout)) for _ in range(2))
+    frozen = torch.nn.Parameter(torch.ones(7), requires_grad=False)
+    adamw = torch.optim.AdamW([frozen, theirs], lr=0.05, betas=(0.8, 0.9), weight_decay=0.3)
+
+    def go(parameter, optimizer, step):
+        parameter.grad = torch.randn(shape, generator=torch.Generator().manual_seed(step))
+        optimizer.step()
+
+    for step in range(4):
+        go(theirs, adamw, step)
+    ours.data.copy_(theirs.data)
+    adam = onebit.torch.Adam([frozen, ours], communicator=comm)
+    adam.load_state_dict(adamw.state_dict())
+    assert adam.info.steps == 4
+    for step in range(4, 8):
+        go(theirs, adamw, step)
+        go(ours, adam, step)
+        torch.testing.assert_close(ours, theirs)
+    for name, values in adam.moments(ours).items():
+        torch.testing.assert_close(values, adamw.state[theirs][name])
+    with pytest.raises(ValueError, match="doesn't have this parameter"):
+        adam.moments(frozen)
+
+
+def test_other_optimizers_states_are_refused():
+    (comm,) = onebit.loopback(1)
+    training = Training(comm, onebit.torch.OneBitAdam)
+    sgd = torch.optim.SGD(training.parameters, lr=1, momentum=0.9)
+    with pytest.raises(ValueError, match="neither the state of a onebit optimizer nor of Adam"):
+        training.optimizer.load_state_dict(sgd.state_dict())

@@ -1,0 +1,54 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <span>
+#include <vector>
+
+#include "optim/saved_format.hpp"
+
+namespace onebit {
+
+/// The blobs that one rank has of a save: the bytes of a file each, in the program's memory. Of a save of the same
+/// number of ranks it has its own at least, and the ranks tell each other their heads. Of a save of another number it
+/// has all.
+class SavedBlobs {
+  public:
+    /// Makes sure that the blobs are whole and of one save, and that those are there that this rank needs. Copies
+    /// nothing; they must stay. INVALID_ARGUMENT, BAD_STATE, MISMATCH with the number of a blob.
+    Status open(const void* const* blobs, const std::uint64_t* bytes, std::size_t num_blobs, int rank, int ranks,
+                const ExpectedFile& expected);
+
+    int saved_ranks() const { return saved_ranks_; }
+    /// One number for the save and for all that the sizes of heads follow from.
+    std::uint64_t identity_hash() const;
+    /// After which the state was saved.
+    std::uint64_t steps() const { return steps_; }
+
+    /// Whether the ranks must tell each other their heads: those of the same sizes on every rank.
+    bool needs_heads() const { return saved_ranks_ == ranks_ && ranks_ > 1; }
+    std::vector<std::size_t> head_sizes(const ExpectedFile& expected) const;
+    Status copy_own_head(std::span<std::byte> head) const;
+
+    /// Puts this rank's arrays together. head_of(rank): what that rank has told, if heads are needed.
+    using HeadOf = std::function<std::span<const std::byte>(std::size_t rank)>;
+    Status assemble(const ExpectedFile& expected, const HeadOf& head_of, LoadedOptimizer* loaded) const;
+
+  private:
+    Status add(SavedPart part);
+    Status compare(const SavedPart& part) const;
+    Status check_complete() const;
+
+    int rank_ = 0;
+    int ranks_ = 1;
+    int saved_ranks_ = 0;
+    SaveMark mark_;
+    std::uint64_t steps_ = 0;
+    std::map<int, SavedPart> parts_; ///< by the rank that saved
+};
+
+} // namespace onebit

@@ -1,0 +1,264 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "optim/saved_format.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "core/file.hpp"
+#include "core/hash.hpp"
+
+namespace onebit {
+namespace {
+
+constexpr std::array<char, 8> kMagic = {'O', 'N', 'E', 'B', 'I', 'T', 'O', 'P'};
+constexpr std::uint32_t kVersion = 2;
+/// More than any training has.
+constexpr std::uint32_t kMostRanks = 1U << 20;
+
+std::uint64_t head_checksum(SavedHeader header, std::span<const std::byte> behind_it) {
+    header.head_checksum = hash_bytes(behind_it.data(), behind_it.size());
+    return hash_bytes(&header, sizeof(header));
+}
+
+SaveHead wanted_head(std::uint32_t rank, std::uint32_t ranks) {
+    return {kMagic, kVersion, rank, ranks, 0, 0};
+}
+
+/// Whether what has this header may be loaded into the optimizer, before anything of its size is allocated.
+Status check_header(const SavedHeader& header, const ExpectedFile& expected) {
+    const auto differs = [](const char* what, std::uint64_t saved, std::uint64_t own) {
+        return Status::error(ONEBIT_ERROR_BAD_STATE, "the saved optimizer has %s %llu, this one %llu", what,
+                             static_cast<unsigned long long>(saved), static_cast<unsigned long long>(own));
+    };
+    const Identity& its = header.identity;
+    const Identity& own = expected.identity;
+    if (its.kind != own.kind) return differs("kind", its.kind, own.kind);
+    if (its.count != own.count) return differs("elements", its.count, own.count);
+    if (its.shape != own.shape) {
+        return Status::error(ONEBIT_ERROR_BAD_STATE,
+                             "the saved optimizer has tensors of other counts, in other groups or in other buckets");
+    }
+    if ((its.frozen == 1 || its.frozen == 2) && its.frozen != expected.frozen_as) {
+        return Status::error(ONEBIT_ERROR_BAD_STATE,
+                             "the saved optimizer is frozen and compresses %s: config.compressed must say so, too",
+                             its.frozen == 1 ? "momenta" : "updates");
+    }
+    if (header.numbers < expected.least_numbers || header.numbers > expected.most_numbers) {
+        return differs("another set of numbers:", header.numbers, expected.least_numbers);
+    }
+    if (its.frozen > 2 || header.reserved != 0 || header.head.save == 0) {
+        return Status::error(ONEBIT_ERROR_BAD_STATE, "impossible: frozen %u, reserved word %u, save %llu", its.frozen,
+                             header.reserved, static_cast<unsigned long long>(header.head.save));
+    }
+    return {};
+}
+
+Status read_header(SavedPart* part) {
+    std::vector<std::byte> room;
+    std::span<const std::byte> bytes;
+    ONEBIT_RETURN_IF_ERROR(part->bytes->read(sizeof(SavedHeader), &room, &bytes));
+    if (bytes.size() < sizeof(SavedHeader)) return bad_saved(part->bytes->name(), "truncated: not even a header");
+    std::memcpy(&part->header, bytes.data(), sizeof(SavedHeader));
+    return {};
+}
+
+/// Once the header is read.
+Status check_part(std::uint32_t rank, std::uint32_t ranks, const ExpectedFile& expected, SavedPart* part) {
+    const SavedHeader& header = part->header;
+    const std::string& name = part->bytes->name();
+    Status fits = check_head(header.head, wanted_head(rank, ranks));
+    if (fits.ok()) fits = check_header(header, expected);
+    if (!fits.ok()) return bad_saved(name, fits.message().c_str());
+    part->rows = expected.rows(header.identity.frozen != 0, rank, ranks);
+    const SavedSizes sizes(header.numbers, part->rows);
+    const std::uint64_t size = part->bytes->size();
+    if (size != sizes.all) {
+        return Status::error(ONEBIT_ERROR_BAD_STATE, "%s: %s: %llu bytes where %llu are needed", shown(name).c_str(),
+                             size < sizes.all ? "truncated" : "too long", static_cast<unsigned long long>(size),
+                             static_cast<unsigned long long>(sizes.all));
+    }
+    if (header.head_bytes != sizes.head || header.all_bytes != sizes.all || header.arrays != part->rows.size()) {
+        return bad_saved(name, "impossible: its header contradicts its length");
+    }
+    return {};
+}
+
+/// All bytes, or those of the head, if their checksums are right.
+Status read_checked(const SavedPart& part, bool own_arrays, std::vector<std::byte>* room,
+                    std::span<const std::byte>* all) {
+    const SavedHeader& header = part.header;
+    const std::string& name = part.bytes->name();
+    const std::size_t wanted = own_arrays ? header.all_bytes : header.head_bytes;
+    ONEBIT_RETURN_IF_ERROR(part.bytes->read(wanted, room, all));
+    if (all->size() != wanted) return bad_saved(name, "truncated");
+    const auto head = all->subspan(sizeof(SavedHeader), header.head_bytes - sizeof(SavedHeader));
+    const auto tail = all->subspan(header.head_bytes);
+    if (head_checksum(header, head) != header.head_checksum ||
+        (own_arrays && hash_bytes(tail.data(), tail.size()) != header.tail_checksum)) {
+        return bad_saved(name, "corrupt: its checksum is wrong");
+    }
+    return {};
+}
+
+/// How much of `saved`'s own array `rank` of `ranks` takes over: see Ownership.
+double weight(Ownership ownership, const SavedOptimizer& saved, int rank, int ranks) {
+    const auto old_rank = static_cast<double>(saved.rank);
+    const auto old_ranks = static_cast<double>(saved.ranks);
+    if (saved.ranks == static_cast<std::uint32_t>(ranks)) return saved.rank == static_cast<std::uint32_t>(rank) ? 1 : 0;
+    if (ownership == Ownership::kMeans) return 1 / old_ranks;
+    // Old and new ranks as equal parts of one line: the share of the new one that the old one covers. In units of
+    // 1 / (ranks * old_ranks), so that no rounding gives a neighbour a share.
+    const double begin = std::max(rank * old_ranks, old_rank * ranks);
+    const double end = std::min((rank + 1) * old_ranks, (old_rank + 1) * ranks);
+    return std::max(0.0, end - begin) / old_ranks;
+}
+
+} // namespace
+
+SavedSizes::SavedSizes(std::uint64_t numbers, const std::vector<ArrayRow>& rows) {
+    head += numbers * sizeof(std::uint64_t) + rows.size() * sizeof(ArrayRow);
+    all = head;
+    for (const ArrayRow& row : rows) {
+        all += row.count * sizeof(float);
+        if (row.ownership == Ownership::kPieces) head = all; // these come first
+    }
+}
+
+Status bad_saved(const std::string& name, const char* what) {
+    return Status::error(ONEBIT_ERROR_BAD_STATE, "%s: %s", shown(name).c_str(), what);
+}
+
+Status open_saved(std::uint32_t rank, std::uint32_t ranks, const ExpectedFile& expected, SavedPart* part) {
+    ONEBIT_RETURN_IF_ERROR(read_header(part));
+    return check_part(rank, ranks, expected, part);
+}
+
+Status open_saved(const ExpectedFile& expected, SavedPart* part) {
+    ONEBIT_RETURN_IF_ERROR(read_header(part));
+    const SaveHead& head = part->header.head;
+    if (head.magic == kMagic && (head.rank >= head.ranks || head.ranks > kMostRanks)) {
+        return Status::error(ONEBIT_ERROR_BAD_STATE, "%s: impossible: of rank %u of %u",
+                             shown(part->bytes->name()).c_str(), head.rank, head.ranks);
+    }
+    return check_part(head.rank, head.ranks, expected, part);
+}
+
+Status check_checksums(const SavedPart& part) {
+    std::vector<std::byte> room;
+    std::span<const std::byte> all;
+    return read_checked(part, true, &room, &all);
+}
+
+Status read_saved(const SavedPart& part, bool own_arrays, SavedOptimizer* saved) {
+    const SavedHeader& header = part.header;
+    const std::string& name = part.bytes->name();
+    std::vector<std::byte> room;
+    std::span<const std::byte> all;
+    ONEBIT_RETURN_IF_ERROR(read_checked(part, own_arrays, &room, &all));
+    const std::byte* from = all.data() + sizeof(SavedHeader); // as long as it must be: check_part
+    const auto take = [&from](void* to, std::size_t size) {
+        if (size > 0) std::memcpy(to, from, size);
+        from += size;
+    };
+    saved->numbers.resize(header.numbers);
+    take(saved->numbers.data(), header.numbers * sizeof(std::uint64_t));
+    std::vector<ArrayRow> rows(part.rows.size());
+    take(rows.data(), rows.size() * sizeof(ArrayRow));
+    if (rows != part.rows) return bad_saved(name, "impossible: it has other arrays");
+    for (const ArrayRow& row : rows) {
+        if (row.ownership != Ownership::kPieces && !own_arrays) continue;
+        saved->arrays.push_back({row, std::vector<float>(row.count)});
+        take(saved->arrays.back().values.data(), row.count * sizeof(float));
+    }
+    saved->identity = header.identity;
+    saved->rank = header.head.rank;
+    saved->ranks = header.head.ranks;
+    return {};
+}
+
+// ------------------------------------------------------------------------------------------------------- pack ----
+
+std::size_t SavedOptimizer::bytes() const {
+    std::vector<ArrayRow> rows;
+    for (const SavedArray& array : arrays) rows.push_back(array.row);
+    return SavedSizes(numbers.size(), rows).all;
+}
+
+void SavedOptimizer::pack(const SaveMark& mark, std::byte* bytes) const {
+    std::vector<ArrayRow> rows;
+    for (const SavedArray& array : arrays) rows.push_back(array.row);
+    const SavedSizes sizes(numbers.size(), rows);
+    std::byte* to = bytes + sizeof(SavedHeader);
+    const auto put = [&to](const void* from, std::size_t size) {
+        if (size > 0) std::memcpy(to, from, size);
+        to += size;
+    };
+    put(numbers.data(), numbers.size() * sizeof(std::uint64_t));
+    put(rows.data(), rows.size() * sizeof(ArrayRow));
+    for (const SavedArray& array : arrays) put(array.values.data(), array.values.size() * sizeof(float));
+
+    SavedHeader header = {wanted_head(rank, ranks),
+                          static_cast<std::uint32_t>(rows.size()),
+                          0,
+                          numbers.size(),
+                          identity,
+                          sizes.head,
+                          sizes.all,
+                          0,
+                          0};
+    header.head.save = mark.save;
+    header.head.sequence = mark.sequence;
+    header.tail_checksum = hash_bytes(bytes + sizes.head, sizes.all - sizes.head);
+    header.head_checksum = head_checksum(header, {bytes + sizeof(SavedHeader), sizes.head - sizeof(SavedHeader)});
+    std::memcpy(bytes, &header, sizeof(header));
+}
+
+// --------------------------------------------------------------------------------------------------- assembly ----
+
+Status Assembly::add(const SavedPart& part, bool own_arrays, LoadedOptimizer* loaded) {
+    SavedOptimizer saved;
+    ONEBIT_RETURN_IF_ERROR(read_saved(part, own_arrays, &saved));
+    if (!has_first_) {
+        loaded->identity = saved.identity;
+        loaded->numbers = saved.numbers;
+        has_first_ = true;
+    } else if (saved.numbers != loaded->numbers || saved.identity != loaded->identity) {
+        return bad_saved(part.bytes->name(), "impossible: it contradicts what another rank has saved");
+    }
+    add(saved);
+    return {};
+}
+
+void Assembly::add(const SavedOptimizer& saved) {
+    for (const SavedArray& array : saved.arrays) {
+        const ArrayRow& row = array.row;
+        const Key key(row.name, row.bucket);
+        AlignedBuffer<float>& whole = arrays_.try_emplace(key, row.length).first->second;
+        const bool pieces = row.ownership == Ownership::kPieces;
+        const double share = pieces ? 1 : weight(row.ownership, saved, rank_, ranks_);
+        if (array.values.empty()) continue;
+        if (share == 1) {
+            std::memcpy(whole.data() + row.begin, array.values.data(), array.values.size() * sizeof(float));
+        } else if (share > 0) {
+            add_share(key, share, array);
+        }
+    }
+}
+
+/// In double, so that the mean of equal floats is that float.
+void Assembly::add_share(const Key& key, double share, const SavedArray& array) {
+    std::vector<double>& sum = sums_[key];
+    sum.resize(array.row.length);
+    for (std::size_t i = 0; i < array.values.size(); ++i) sum[array.row.begin + i] += share * array.values[i];
+}
+
+void Assembly::finish(LoadedOptimizer* loaded) {
+    for (const auto& [key, sum] : sums_) {
+        std::ranges::transform(sum, arrays_.at(key).data(), [](double x) { return static_cast<float>(x); });
+    }
+    loaded->arrays = std::move(arrays_);
+}
+
+} // namespace onebit

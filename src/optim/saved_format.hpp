@@ -1,0 +1,100 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "collectives/saved_files.hpp"
+#include "optim/saved_state.hpp"
+
+namespace onebit {
+
+// The bytes of a saved optimizer, wherever they lie: how they are read, checked and put together.
+
+/// The head of a saved optimizer; little-endian, no padding. Behind it: the numbers, the rows of the arrays, the
+/// pieces' values (up to here: head_bytes), the values of the rank's own arrays.
+struct SavedHeader {
+    SaveHead head;
+    std::uint32_t arrays;
+    std::uint32_t reserved; ///< 0
+    std::uint64_t numbers;
+    Identity identity;
+    std::uint64_t head_bytes;
+    std::uint64_t all_bytes;
+    std::uint64_t head_checksum; ///< over the head, with this member 0
+    std::uint64_t tail_checksum; ///< over what follows it
+};
+static_assert(sizeof(SavedHeader) == 104);
+
+/// Bytes of a saved optimizer, and of its head, with these arrays.
+struct SavedSizes {
+    std::uint64_t head = sizeof(SavedHeader);
+    std::uint64_t all = 0;
+
+    SavedSizes(std::uint64_t numbers, const std::vector<ArrayRow>& rows);
+};
+
+/// Bytes that may be a saved optimizer: of a file, or of the program's memory.
+class SavedBytes {
+  public:
+    virtual ~SavedBytes() = default;
+    /// What messages call them.
+    virtual const std::string& name() const = 0;
+    virtual std::uint64_t size() const = 0;
+    /// The first of them, `most`, or as many as there are: where they lie, or in `room`.
+    virtual Status read(std::size_t most, std::vector<std::byte>* room, std::span<const std::byte>* bytes) const = 0;
+};
+
+/// One rank's part of a save, whose header fits an optimizer.
+struct SavedPart {
+    std::unique_ptr<SavedBytes> bytes;
+    SavedHeader header{};
+    std::vector<ArrayRow> rows; ///< that it must have
+};
+
+/// BAD_STATE with the bytes' name.
+Status bad_saved(const std::string& name, const char* what);
+
+/// Reads the header, and makes sure that there are as many bytes as there must be. Allocates nothing of their size.
+/// `part->bytes` is set already. Of that rank and number of ranks.
+Status open_saved(std::uint32_t rank, std::uint32_t ranks, const ExpectedFile& expected, SavedPart* part);
+/// Of whatever rank the header says.
+Status open_saved(const ExpectedFile& expected, SavedPart* part);
+
+/// Makes sure that the checksums of all that was opened are right.
+Status check_checksums(const SavedPart& part);
+
+/// Reads the rest, and checks its checksums; the rank's own arrays only if they are wanted.
+Status read_saved(const SavedPart& part, bool own_arrays, SavedOptimizer* saved);
+
+/// Puts the whole arrays of one rank of `ranks` together from the parts of a save, one after the other.
+class Assembly {
+  public:
+    Assembly(int rank, int ranks) : rank_(rank), ranks_(ranks) {}
+
+    /// BAD_STATE where the part contradicts the first one, which says what `loaded` has of the training.
+    Status add(const SavedPart& part, bool own_arrays, LoadedOptimizer* loaded);
+    /// The pieces of all ranks make a whole: each part has what its rank must have.
+    void finish(LoadedOptimizer* loaded);
+
+  private:
+    using Key = std::pair<ArrayName, std::uint32_t>;
+
+    void add(const SavedOptimizer& saved);
+    void add_share(const Key& key, double share, const SavedArray& array);
+
+    int rank_;
+    int ranks_;
+    bool has_first_ = false;
+    std::map<Key, AlignedBuffer<float>> arrays_;
+    std::map<Key, std::vector<double>> sums_;
+};
+
+} // namespace onebit
