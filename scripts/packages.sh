@@ -22,6 +22,7 @@ Installs, by apt, what is missing of the Debian packages of the groups:
   style    for scripts/check_format.sh
   tidy     clang-tidy
   text     for the examples that train a language model
+  python   for the tests of the Python package
   torch    for the one of them that uses libtorch, and for the drawing of its curves
 Run it as root, or as a user who may use sudo.
 END
@@ -45,6 +46,7 @@ packages_of() {
         style) echo clang-format ;;
         tidy) echo clang-tidy ;;
         text) echo bible-kjv bible-kjv-text libcli11-dev ;;
+        python) echo python3-torch python3-numpy python3-mpi4py python3-pytest python3-venv libopenblas0-serial ;;
         # Of the BLAS variants the one without threads: each rank has one core.
         torch) echo libtorch-dev libopenblas0-serial libcli11-dev python3-matplotlib ;;
         *) die "there is no group \"$1\" (see --help)" ;;

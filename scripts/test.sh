@@ -29,7 +29,7 @@ main() {
     source scripts/quietly.sh
 
     echo "==> Installing what is missing"
-    scripts/packages.sh build openmpi mpich test bench simulation
+    scripts/packages.sh build openmpi mpich test bench simulation python
     if [[ " ${presets[*]} " == *" clang "* ]]; then scripts/packages.sh clang; fi
     local preset
     for preset in "${presets[@]}"; do

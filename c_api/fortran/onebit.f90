@@ -91,6 +91,7 @@ module onebit
         integer(c_int32_t) :: version
         integer(c_int) :: rank
         integer(c_int) :: ranks
+        integer(c_int32_t) :: reserved
         type(c_funptr) :: allgather
         type(c_ptr) :: context
         type(c_ptr) :: interface

@@ -138,10 +138,11 @@ ONEBIT_API onebit_status_t onebit_comm_create_loopback(int ranks, onebit_comm_t*
 typedef int (*onebit_allgather_fn)(void* context, const void* mine, void* all, size_t bytes);
 
 typedef struct onebit_bootstrap {
-    size_t size;      /* sizeof(onebit_bootstrap_t) */
-    uint32_t version; /* ONEBIT_BOOTSTRAP_VERSION */
-    int rank;         /* this process's, 0 to ranks - 1 */
-    int ranks;        /* at least 1; the same on every rank */
+    size_t size;       /* sizeof(onebit_bootstrap_t) */
+    uint32_t version;  /* ONEBIT_BOOTSTRAP_VERSION */
+    int rank;          /* this process's, 0 to ranks - 1 */
+    int ranks;         /* at least 1; the same on every rank */
+    uint32_t reserved; /* 0 */
     onebit_allgather_fn allgather;
     void* context;         /* passed to allgather */
     const char* interface; /* the network interface to use, "eth0", or an address of this host's, "10.0.0.1"; NULL:
@@ -153,7 +154,7 @@ typedef struct onebit_bootstrap {
 
 #define ONEBIT_BOOTSTRAP_VERSION 1
 #define ONEBIT_BOOTSTRAP_INIT(rank_, ranks_, allgather_, context_) \
-    { sizeof(onebit_bootstrap_t), ONEBIT_BOOTSTRAP_VERSION, (rank_), (ranks_), (allgather_), (context_), NULL, 0.0 }
+    { sizeof(onebit_bootstrap_t), ONEBIT_BOOTSTRAP_VERSION, (rank_), (ranks_), 0, (allgather_), (context_), NULL, 0.0 }
 
 /* The same as a function. INVALID_ARGUMENT, as for onebit_comm_info_init. */
 ONEBIT_API onebit_status_t onebit_bootstrap_init(onebit_bootstrap_t* bootstrap, size_t size, int rank, int ranks,

@@ -39,6 +39,7 @@ class Bootstrap(Structure):
         ("version", c_uint32),
         ("rank", c_int),
         ("ranks", c_int),
+        ("reserved", c_uint32),
         ("allgather", Allgather),
         ("context", c_void_p),
         ("interface", c_char_p),

@@ -17,6 +17,7 @@ program fortran_test
     call expect_ok(onebit_comm_rank(comm, rank), 'rank')
     call expect_ok(onebit_comm_size(comm, ranks), 'size')
     call test_communicator()
+    call test_bootstrap()
     call test_average()
     call test_compressed()
     call test_state()
@@ -63,6 +64,35 @@ contains
         call expect(info%nodes == 1 .and. onebit_text(info%transport) == 'mpi', 'a node, and the transport''s name')
         call expect(onebit_version_number() >= 100, 'the version')
         call expect_ok(onebit_comm_tune(comm, 1000_c_int64_t, 0.05d0, c_null_ptr), 'tune')
+    end subroutine
+
+    ! In the place of a launcher's store.
+    integer(c_int) function gather(context, mine, all, bytes) bind(c)
+        type(c_ptr), value :: context, mine, all
+        integer(c_size_t), value :: bytes
+        character(kind=c_char), pointer :: own(:), everyones(:)
+        integer :: length
+        length = int(bytes)
+        call c_f_pointer(mine, own, [length])
+        call c_f_pointer(all, everyones, [length * ranks])
+        call MPI_Allgather(own, length, MPI_CHARACTER, everyones, length, MPI_CHARACTER, MPI_COMM_WORLD)
+        gather = merge(0_c_int, 1_c_int, .not. c_associated(context))
+    end function
+
+    subroutine test_bootstrap()
+        type(onebit_bootstrap_t) :: bootstrap
+        type(onebit_comm_info_t) :: info
+        type(c_ptr) :: without_mpi
+        character(kind=c_char), target :: loopback(10) = ['1', '2', '7', '.', '0', '.', '0', '.', '1', c_null_char]
+        bootstrap = onebit_bootstrap_init(rank, ranks, c_funloc(gather), c_null_ptr)
+        bootstrap%interface = c_loc(loopback)
+        call expect_ok(onebit_comm_create_bootstrap(bootstrap, without_mpi), 'create a communicator without MPI')
+        info = onebit_comm_info_init()
+        call expect_ok(onebit_comm_get_info(without_mpi, info), 'its info')
+        call expect(onebit_text(info%transport) == 'tcp', 'its transport')
+        call expect_ok(onebit_comm_destroy(without_mpi), 'destroy it')
+        bootstrap%rank = ranks
+        call expect_status(onebit_comm_create_bootstrap(bootstrap, without_mpi), onebit_error_invalid_argument, 'rank')
     end subroutine
 
     subroutine test_average()

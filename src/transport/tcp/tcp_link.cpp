@@ -147,8 +147,8 @@ bool TcpLink::has_gone(int rank) const {
 
 // ------------------------------------------------------------------------------------------------ progress ----
 
-/// Shared memory is looked at several times, for a look costs little and whoever waits gives its core away after so many
-/// calls; sockets seldom where they are but watched.
+/// Shared memory is looked at several times, for a look costs little and whoever waits gives its core away after so
+/// many calls; sockets seldom where they are but watched.
 void TcpLink::pump() {
     constexpr unsigned kLooks = 4;
     constexpr unsigned kLooksBetweenSockets = 64;

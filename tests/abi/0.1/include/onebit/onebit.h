@@ -116,7 +116,8 @@ ONEBIT_API int onebit_version_number(void) ONEBIT_NOEXCEPT;
 /* ------------------------------------------------------------------------------------------- Communicator ---- */
 
 /* A group of ranks and the way they talk. Made from an MPI communicator (onebit_mpi.h), over NCCL
- * (onebit_nccl.h) or in one process (below). The environment is read when one is created (README.md, "Environment"). */
+ * (onebit_nccl.h), without either over TCP, or in one process (below). The environment is read when one is created
+ * (README.md, "Environment"). */
 typedef struct onebit_comm_opaque* onebit_comm_t;
 
 /* Creates `ranks` communicators whose ranks are threads of this process: rank r is used from one thread, through
@@ -126,6 +127,52 @@ typedef struct onebit_comm_opaque* onebit_comm_t;
  * INVALID_ARGUMENT, OUT_OF_MEMORY; also INVALID_ARGUMENT for an environment variable with an impossible value. */
 ONEBIT_API onebit_status_t onebit_comm_create_loopback(int ranks, onebit_comm_t* comms) ONEBIT_NOEXCEPT;
 
+/* Gathers bytes of all ranks, by whatever means the program's launcher has: torch.distributed's store, PMIx, a file
+ * system. Called by onebit_comm_create_bootstrap in the thread that calls it, at most four times, as often on every
+ * rank, and never later.
+ *   context  of onebit_bootstrap_t
+ *   mine     this rank's `bytes`
+ *   all      [out] ranks * bytes: rank r's at all + r * bytes
+ *   bytes    the same on every rank, less than 4096
+ * Returns 0, or anything else where it was not possible. */
+typedef int (*onebit_allgather_fn)(void* context, const void* mine, void* all, size_t bytes);
+
+typedef struct onebit_bootstrap {
+    size_t size;       /* sizeof(onebit_bootstrap_t) */
+    uint32_t version;  /* ONEBIT_BOOTSTRAP_VERSION */
+    int rank;          /* this process's, 0 to ranks - 1 */
+    int ranks;         /* at least 1; the same on every rank */
+    uint32_t reserved; /* 0 */
+    onebit_allgather_fn allgather;
+    void* context;         /* passed to allgather */
+    const char* interface; /* the network interface to use, "eth0", or an address of this host's, "10.0.0.1"; NULL:
+                              ONEBIT_INTERFACE, else one that is in a network with all other hosts; where all ranks are
+                              on one host, its loopback */
+    double timeout;        /* seconds that a call waits for peers that don't answer, this one included; 0:
+                              ONEBIT_TIMEOUT */
+} onebit_bootstrap_t;
+
+#define ONEBIT_BOOTSTRAP_VERSION 1
+#define ONEBIT_BOOTSTRAP_INIT(rank_, ranks_, allgather_, context_) \
+    { sizeof(onebit_bootstrap_t), ONEBIT_BOOTSTRAP_VERSION, (rank_), (ranks_), 0, (allgather_), (context_), NULL, 0.0 }
+
+/* The same as a function. INVALID_ARGUMENT, as for onebit_comm_info_init. */
+ONEBIT_API onebit_status_t onebit_bootstrap_init(onebit_bootstrap_t* bootstrap, size_t size, int rank, int ranks,
+                                                 onebit_allgather_fn allgather, void* context) ONEBIT_NOEXCEPT;
+
+/* Creates a communicator of processes that have no MPI in common: they tell each other through `allgather` where they
+ * are, and connect over TCP, each to each. Up to 32 ranks of one host send through memory that they share instead.
+ * Ranks are on one host if they have one boot id and one host name. A rank listens on the one interface, at a port that
+ * the system chooses, and only until this call returns. A process that connects and doesn't know a secret that has
+ * travelled through `allgather` is turned away. Nothing is encrypted. Messages lie in the host's memory alone.
+ *   bootstrap  read, not kept
+ *   comm       [out] the handle; set to NULL on failure
+ * Different handles may be used from different threads. Collective; blocks.
+ * INVALID_ARGUMENT (among them: an interface that isn't there, ranks in the wrong order), MISMATCH, OUT_OF_MEMORY,
+ * TRANSPORT (allgather has failed; a peer can't be reached, or has ended), TIMEOUT (a peer has not come). */
+ONEBIT_API onebit_status_t onebit_comm_create_bootstrap(const onebit_bootstrap_t* bootstrap,
+                                                        onebit_comm_t* comm) ONEBIT_NOEXCEPT;
+
 /* This rank's number, 0 to size - 1, and the number of ranks. Local. INVALID_ARGUMENT, INVALID_HANDLE. */
 ONEBIT_API onebit_status_t onebit_comm_rank(onebit_comm_t comm, int* rank) ONEBIT_NOEXCEPT;
 ONEBIT_API onebit_status_t onebit_comm_size(onebit_comm_t comm, int* size) ONEBIT_NOEXCEPT;
@@ -134,7 +181,7 @@ typedef struct onebit_comm_info {
     size_t size;        /* [in] sizeof(onebit_comm_info_t) */
     uint32_t version;   /* [in] ONEBIT_COMM_INFO_VERSION */
     uint32_t nodes;     /* that the ranks are on: they share memory there, or are to count as one (ONEBIT_NODE_SIZE) */
-    char transport[32]; /* "loopback", "mpi", "nccl"; "nccl+mpi": NCCL inside a node and MPI between nodes */
+    char transport[32]; /* "loopback", "mpi", "tcp", "nccl"; "nccl+mpi": NCCL inside a node and MPI between nodes */
     char reason[288];   /* why this one, where onebit_comm_create_gpu chose it; else "" */
 } onebit_comm_info_t;
 
@@ -403,12 +450,12 @@ typedef struct onebit_allreduce_info {
     uint64_t state_bytes;         /* allocated for the error state */
     uint64_t workspace_bytes;     /* allocated for all else */
     onebit_algorithm_t algorithm; /* what the next call will use; never AUTO */
-    char transport[32];           /* "loopback", "mpi", "nccl"; of a GPU's memory "mpi, staged", "mpi, direct", and with
-                                     NCCL inside the nodes "nccl+mpi, staged", "nccl+mpi, direct"; of exact averages
-                                     inside one node "mpi, shared memory"; of these and of two levels "mpi, shared
-                                     buffers" where in the last one this rank's node read its values where they lie */
-    char kernels[16];             /* "reference", "sse4", "avx2", "avx512", ... */
-    char reason[260];             /* why this algorithm */
+    char transport[32]; /* "loopback", "mpi", "tcp", "nccl"; of a GPU's memory "mpi, staged", "mpi, direct", and with
+                           NCCL inside the nodes "nccl+mpi, staged", "nccl+mpi, direct"; of exact averages
+                           inside one node "mpi, shared memory"; of these and of two levels "mpi, shared
+                           buffers" where in the last one this rank's node read its values where they lie */
+    char kernels[16];   /* "reference", "sse4", "avx2", "avx512", ... */
+    char reason[260];   /* why this algorithm */
 } onebit_allreduce_info_t;
 
 #define ONEBIT_ALLREDUCE_INFO_VERSION 1
@@ -501,7 +548,8 @@ typedef struct onebit_tensor {
     uint32_t group;                  /* index into config.groups; 0 where there are none */
     uint64_t count;                  /* elements, at least 1 */
     float* parameters;               /* the master copy; read and written by each step */
-    const void* gradients;           /* read by each step; NULL: to be given by onebit_optimizer_set_gradients */
+    const void* gradients;           /* read by each step; NULL: to be given by onebit_optimizer_set_gradients, or zeros
+                                        (config.missing_gradients) */
     onebit_datatype_t gradient_type; /* of gradients */
     onebit_datatype_t copy_type;     /* of copy */
     void* copy;                      /* NULL, or where each step writes the parameters, rounded to copy_type; a finite
@@ -624,6 +672,10 @@ typedef struct onebit_optimizer_config {
                                  LAMB: 0 or NEVER */
     double thaw_ratio; /* > 1: how many times as large as at the freeze a tensor's D^2 may become; 0: 4. Beyond that a
                           freeze of updates ends. Momenta stay frozen, and the log tells of it */
+    int missing_gradients; /* 1: gradients that are NULL count as zeros, to the bit, on the rank that has none: for
+                              tensors that are not used in a step, there or anywhere. 0: a step without gradients of
+                              some tensor fails */
+    uint32_t reserved;     /* 0 */
 } onebit_optimizer_config_t;
 
 #define ONEBIT_OPTIMIZER_CONFIG_VERSION 1
@@ -631,7 +683,7 @@ typedef struct onebit_optimizer_config {
     {                                                                                                              \
         sizeof(onebit_optimizer_config_t), ONEBIT_OPTIMIZER_CONFIG_VERSION, (kind_), (lr_), 0.9, 0.999, 1e-8, 0.0, \
             NULL, 0, 1, 0, 0.0, ONEBIT_FREEZE_AUTO, 0, ONEBIT_SCALE_L2, ONEBIT_GROUP_BLOCK, 0.01, 10.0, 0.9, 1,    \
-            ONEBIT_MEMORY_HOST, 16, 32768, 16, 0, NULL, 0, 0.0, ONEBIT_COMPRESSED_UPDATES, 0, 0.0                  \
+            ONEBIT_MEMORY_HOST, 16, 32768, 16, 0, NULL, 0, 0.0, ONEBIT_COMPRESSED_UPDATES, 0, 0.0, 0, 0            \
     }
 
 /* The same as a function. INVALID_ARGUMENT, as for onebit_comm_info_init. */
@@ -671,8 +723,9 @@ ONEBIT_API onebit_status_t onebit_optimizer_create(onebit_comm_t comm, const one
  * bucket_size is 0. The device that is current doesn't matter, and stays. What fails on the device is INTERNAL. A step
  * can't be captured into a graph, as no call on a handle can: UNSUPPORTED, as for onebit_allreduce_run; with buckets
  * the others wait for this rank's step.
- * INVALID_ARGUMENT (a tensor has no gradients), INVALID_HANDLE, NONFINITE, MISMATCH (learning rates, gradient scale or
- * stage differ), CANCELLED (a rank has called onebit_optimizer_cancel_step), BUSY, UNSUPPORTED, TRANSPORT, TIMEOUT. */
+ * INVALID_ARGUMENT (a tensor has no gradients), INVALID_HANDLE, NONFINITE, MISMATCH (settings, stage or
+ * a state that was set differ), CANCELLED (a rank has called onebit_optimizer_cancel_step), BUSY, UNSUPPORTED,
+ * TRANSPORT, TIMEOUT. */
 ONEBIT_API onebit_status_t onebit_optimizer_step(onebit_optimizer_t optimizer) ONEBIT_NOEXCEPT;
 
 /* In place of onebit_optimizer_step: gives the step up on all ranks, for example when this rank's backward pass ran out
@@ -699,28 +752,68 @@ ONEBIT_API onebit_status_t onebit_optimizer_cancel_step(onebit_optimizer_t optim
  * must be known first), those of 0/1 Adam after the freeze, and the first one after the freeze or a load of 0/1 Adam.
  * Encodes, sends, moves on all exchanges that have begun (nothing does between two calls); never waits for a peer. In a
  * GPU's memory the gradients are there in the order of config.stream's work, for which the call doesn't wait. From
- * the first call to the end of the step, calls that change settings, save, load, get_error and destroy are BUSY; so is
- * set_gradients of a tensor that is ready. onebit_optimizer_cancel_step ends such a step without its gradients. Such an
- * optimizer is lost, with MISMATCH on every rank, where ranks come to a step in different stages (one of them frozen by
- * hand): some may have begun what others never will. INVALID_ARGUMENT (no such tensor, no gradients, ready already,
- * bucket_size is 0), INVALID_HANDLE, BUSY, UNSUPPORTED (config.stream is captured: nothing is marked), TRANSPORT. */
+ * the first call to the end of the step these are BUSY: freeze, reset_error, get_error, save, load, all calls for
+ * states (pack, unpack, get, set), set_parameters, set_all_gradients, destroy, and set_gradients of a tensor that is
+ * ready. Settings that come then are the next step's. onebit_optimizer_cancel_step ends such a step without its
+ * gradients. Such an optimizer is lost, with MISMATCH on every rank, where ranks come to a step in different stages
+ * (one of them frozen by hand): some may have begun what others never will. INVALID_ARGUMENT (no such tensor, no
+ * gradients, ready already, bucket_size is 0), INVALID_HANDLE, BUSY, UNSUPPORTED (config.stream is captured: nothing is
+ * marked), TRANSPORT. */
 ONEBIT_API onebit_status_t onebit_optimizer_grad_ready(onebit_optimizer_t optimizer, size_t tensor) ONEBIT_NOEXCEPT;
 
 /* Where the next steps read the gradients of tensor number `tensor`, of the type it was registered with; NULL: it has
- * none, and a step fails until it has. Local. INVALID_ARGUMENT, INVALID_HANDLE, BUSY. */
+ * none, and a step fails until it has, or with config.missing_gradients takes zeros. Local. INVALID_ARGUMENT,
+ * INVALID_HANDLE, BUSY. */
 ONEBIT_API onebit_status_t onebit_optimizer_set_gradients(onebit_optimizer_t optimizer, size_t tensor,
                                                           const void* gradients) ONEBIT_NOEXCEPT;
 
-/* The learning rate from the next step on, of all groups or of one (0 where there are none). Local, to be called on
- * every rank. INVALID_ARGUMENT, INVALID_HANDLE, BUSY. */
+/* The same of all tensors in one call: all addresses change, or none.
+ *   gradients    array of num_tensors addresses, by the number of the tensor; read, not kept. Each may be NULL
+ *   num_tensors  as at creation
+ * Local. INVALID_ARGUMENT, INVALID_HANDLE, BUSY (a tensor is ready). */
+ONEBIT_API onebit_status_t onebit_optimizer_set_all_gradients(onebit_optimizer_t optimizer,
+                                                              const void* const* gradients,
+                                                              size_t num_tensors) ONEBIT_NOEXCEPT;
+
+/* Where the master copy of tensor number `tensor` lies from now on. What lies there are its parameters: the program has
+ * copied them, or has put others there, the same on every rank. The copy of lower precision stays where it is and is
+ * written by the next step. Local.
+ *   parameters  count floats in config.memory, not overlapping anything that the tensors name; the caller's; must stay
+ * INVALID_ARGUMENT, INVALID_HANDLE, BUSY, OUT_OF_MEMORY. */
+ONEBIT_API onebit_status_t onebit_optimizer_set_parameters(onebit_optimizer_t optimizer, size_t tensor,
+                                                           float* parameters) ONEBIT_NOEXCEPT;
+
+/* Settings of the next step that begins. A step has begun with its first onebit_optimizer_grad_ready: it keeps the
+ * settings that it began with, and later ones are the step's after it. All are local, to be called on every rank: ranks
+ * that differ get MISMATCH from the step. */
+
+/* The learning rate of all groups or of one (0 where there are none). INVALID_ARGUMENT, INVALID_HANDLE, BUSY (another
+ * thread is in a call). */
 ONEBIT_API onebit_status_t onebit_optimizer_set_lr(onebit_optimizer_t optimizer, double lr) ONEBIT_NOEXCEPT;
 ONEBIT_API onebit_status_t onebit_optimizer_set_group_lr(onebit_optimizer_t optimizer, size_t group,
                                                          double lr) ONEBIT_NOEXCEPT;
 
-/* From the next step on gradients are divided by `scale`, a float > 0, as they are read: the loss was multiplied by it
- * (1 at the start). Local, to be called on every rank. INVALID_ARGUMENT, INVALID_HANDLE, BUSY. */
+/* All settings of a group (0 where there are none): lr, beta1, beta2, eps, weight_decay. Two settings are fixed, and a
+ * group that changes one is INVALID_ARGUMENT with the reason: no_compress always, eps and beta2 of a group that freezes
+ * as long as it is frozen, for D was made with them. Another beta2 lets a rule of the freeze begin anew. Saved states
+ * hold lr alone: a program that has changed the others sets them again after a load.
+ *   settings  read, not kept
+ * INVALID_ARGUMENT, INVALID_HANDLE, BUSY (another thread is in a call), UNSUPPORTED, OUT_OF_MEMORY. */
+ONEBIT_API onebit_status_t onebit_optimizer_set_group(onebit_optimizer_t optimizer, size_t group,
+                                                      const onebit_param_group_t* settings) ONEBIT_NOEXCEPT;
+
+/* Gradients are divided by `scale`, a float > 0, as they are read: the loss was multiplied by it (1 at the start).
+ * INVALID_ARGUMENT, INVALID_HANDLE, BUSY (another thread is in a call). */
 ONEBIT_API onebit_status_t onebit_optimizer_set_gradient_scale(onebit_optimizer_t optimizer,
                                                                double scale) ONEBIT_NOEXCEPT;
+
+/* config.max_grad_norm; 0: nothing is clipped, nor is the norm measured. What measures a norm is allocated at creation:
+ * an optimizer whose config.max_grad_norm was 0 can't clip later (UNSUPPORTED). One that is to clip later, or only to
+ * tell the norm (info.grad_norm), is created with a max_grad_norm that no gradient reaches, FLT_MAX say. Where it was
+ * positive at creation, compressed steps don't begin before onebit_optimizer_step, with 0 either.
+ * INVALID_ARGUMENT, INVALID_HANDLE, BUSY (another thread is in a call), UNSUPPORTED. */
+ONEBIT_API onebit_status_t onebit_optimizer_set_max_grad_norm(onebit_optimizer_t optimizer,
+                                                              double max_grad_norm) ONEBIT_NOEXCEPT;
 
 /* Ends the warm-up by hand: the next step is the first compressed one. Local, to be called on every rank, after at
  * least one step. INVALID_ARGUMENT (no step yet, already frozen, or a kind that doesn't freeze), INVALID_HANDLE, BUSY.
@@ -744,6 +837,65 @@ ONEBIT_API onebit_status_t onebit_optimizer_reset_error(onebit_optimizer_t optim
  * OUT_OF_MEMORY, IO, BAD_STATE, MISMATCH, TRANSPORT, TIMEOUT. */
 ONEBIT_API onebit_status_t onebit_optimizer_save(onebit_optimizer_t optimizer, const char* prefix) ONEBIT_NOEXCEPT;
 ONEBIT_API onebit_status_t onebit_optimizer_load(onebit_optimizer_t optimizer, const char* prefix) ONEBIT_NOEXCEPT;
+
+/* The same as blobs of bytes, for a checkpoint of the program's own. A blob is what a file of a save would be: the
+ * bytes of a saved file are a blob, too. state_size and pack_state concern this rank alone. A blob says by itself which
+ * rank of how many packed it, and of which state. Blobs belong together where all that the ranks have alike was the
+ * same when they were packed: number of steps, schedules, settings, parameters (after the freeze of 0/1 Adam, whose
+ * ranks drift apart: the parameters of the last round). buffer     host memory, any alignment; `bytes` of it, at least
+ * what state_size said since the last step blobs      num_blobs pointers to host memory, any alignment, in any order;
+ * read, not kept. Of a state of as many ranks as there are: at least the blob of this rank; the ranks tell each other
+ * what else they need. Of a state of another number of ranks: all of its blobs on every rank; errors are spread and
+ * drifted ranks meet as after a load bytes      of unpack_state: the size of each blob state_size and pack_state are
+ * local. pack_state and unpack_state need about as much memory as a blob has bytes, and a bucket's parameters, while
+ * they run. unpack_state is collective, blocks, and is transactional: where a rank's blobs don't fit, nothing changes
+ * on any rank. The optimizer must be as for onebit_optimizer_load. A blob that is truncated or corrupt, of another
+ * optimizer, or missing is BAD_STATE. Blobs of different states (numbers of steps, ranks, trainings) are MISMATCH, on
+ * one rank or on several. Two blobs of one rank are INVALID_ARGUMENT. INVALID_ARGUMENT, INVALID_HANDLE, BUSY (also
+ * between onebit_optimizer_grad_ready and the end of its step), OUT_OF_MEMORY; unpack_state also BAD_STATE, MISMATCH,
+ * TRANSPORT, TIMEOUT. */
+ONEBIT_API onebit_status_t onebit_optimizer_state_size(onebit_optimizer_t optimizer, uint64_t* bytes) ONEBIT_NOEXCEPT;
+ONEBIT_API onebit_status_t onebit_optimizer_pack_state(onebit_optimizer_t optimizer, void* buffer,
+                                                       uint64_t bytes) ONEBIT_NOEXCEPT;
+ONEBIT_API onebit_status_t onebit_optimizer_unpack_state(onebit_optimizer_t optimizer, const void* const* blobs,
+                                                         const uint64_t* bytes, size_t num_blobs) ONEBIT_NOEXCEPT;
+
+/* What the optimizer keeps for a tensor, named as PyTorch names it. */
+typedef enum onebit_state ONEBIT_ENUM_INT {
+    ONEBIT_STATE_EXP_AVG = 0,      /* m, the momentum */
+    ONEBIT_STATE_EXP_AVG_SQ = 1,   /* v, the variance, not corrected for its bias */
+    ONEBIT_STATE_WORKER_ERROR = 2, /* of the compressed exchange, this rank's: in units of what is compressed */
+    ONEBIT_STATE_SERVER_ERROR = 3  /* likewise; zero for the elements that this rank doesn't serve */
+} onebit_state_t;
+
+/* Copies out one of these of tensor number `tensor`. Before the freeze, and of tensors that never freeze, m and v are
+ * what Adam keeps, to the bit. After the freeze the optimizer keeps 1/D and a message in their place. m and v are then
+ * worked out from those, to rounding: as a thaw would go on with them (docs/OPTIMIZERS.md, "After the freeze"), v
+ * followed where variances are followed. v is 0 where eps was all of D. A masked element has m = v = 0. The m of 0/1
+ * Adam after the freeze is this rank's own between two rounds. Errors that there are none of are zero. Local. With
+ * tensors that share a bucket, one call for an error, and for an m that is a message, reads more than the tensor:
+ * onebit_optimizer_get_error copies out all errors at once.
+ *   values  [out] the tensor's count of floats, in the host's memory
+ * INVALID_ARGUMENT (no such tensor, no such state, NULL), INVALID_HANDLE, BUSY, OUT_OF_MEMORY. */
+ONEBIT_API onebit_status_t onebit_optimizer_get_state(onebit_optimizer_t optimizer, size_t tensor, onebit_state_t which,
+                                                      float* values) ONEBIT_NOEXCEPT;
+
+/* Sets m or v of tensor number `tensor`, for a training that another optimizer began, or that wants it otherwise.
+ * Before the freeze, and of tensors that never freeze. The number of steps comes first (onebit_optimizer_set_steps).
+ * Parameters are the program's own to set, at any time between two steps. Local, to be called on every rank with the
+ * same values: ranks that differ get MISMATCH from the next step.
+ *   values  [in] the tensor's count of floats, in the host's memory; copied. Finite, those of v >= 0
+ * INVALID_ARGUMENT (also a value that no mean of gradients or of squares is after so many steps), INVALID_HANDLE, BUSY;
+ * UNSUPPORTED for errors, and for a tensor that is frozen. */
+ONEBIT_API onebit_status_t onebit_optimizer_set_state(onebit_optimizer_t optimizer, size_t tensor, onebit_state_t which,
+                                                      const float* values) ONEBIT_NOEXCEPT;
+
+/* Sets the number of steps that were made, which the bias corrections and the freeze go by. They count as exact ones,
+ * in each of which v was updated. What a rule of the freeze has seen is forgotten; 0/1 Adam's intervals and the running
+ * means of LAMB's trust ratios begin anew. A config.freeze_step that lies behind comes after the next step. Local, to
+ * be called on every rank with the same number: as for onebit_optimizer_set_state. steps  at least 1, less than 2^48
+ * INVALID_ARGUMENT, INVALID_HANDLE, BUSY; UNSUPPORTED once the optimizer has frozen. */
+ONEBIT_API onebit_status_t onebit_optimizer_set_steps(onebit_optimizer_t optimizer, uint64_t steps) ONEBIT_NOEXCEPT;
 
 /* Copies out the error of the compressed exchange, tensor after tensor in the order of registration, count floats in
  * all: this rank's worker error, and in `server` the server error of the elements that this rank serves, zero
