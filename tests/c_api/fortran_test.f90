@@ -3,8 +3,31 @@
 !
 ! The Fortran module: every struct reaches the library as C's does, results are right, and failures are told. On as many
 ! ranks as it is started with.
+module launcher
+    use, intrinsic :: iso_c_binding
+    use mpi_f08
+    implicit none
+
+contains
+
+    ! In the place of a launcher's store.
+    integer(c_int) function gather(context, mine, all, bytes) bind(c)
+        type(c_ptr), value :: context, mine, all
+        integer(c_size_t), value :: bytes
+        character(kind=c_char), pointer :: own(:), everyones(:)
+        integer :: length, ranks
+        length = int(bytes)
+        call MPI_Comm_size(MPI_COMM_WORLD, ranks)
+        call c_f_pointer(mine, own, [length])
+        call c_f_pointer(all, everyones, [length * ranks])
+        call MPI_Allgather(own, length, MPI_CHARACTER, everyones, length, MPI_CHARACTER, MPI_COMM_WORLD)
+        gather = merge(1_c_int, 0_c_int, c_associated(context))
+    end function
+end module
+
 program fortran_test
     use mpi_f08
+    use launcher
     use onebit
     implicit none
     integer :: failures = 0, all_failures, rank, ranks
@@ -65,19 +88,6 @@ contains
         call expect(onebit_version_number() >= 100, 'the version')
         call expect_ok(onebit_comm_tune(comm, 1000_c_int64_t, 0.05d0, c_null_ptr), 'tune')
     end subroutine
-
-    ! In the place of a launcher's store.
-    integer(c_int) function gather(context, mine, all, bytes) bind(c)
-        type(c_ptr), value :: context, mine, all
-        integer(c_size_t), value :: bytes
-        character(kind=c_char), pointer :: own(:), everyones(:)
-        integer :: length
-        length = int(bytes)
-        call c_f_pointer(mine, own, [length])
-        call c_f_pointer(all, everyones, [length * ranks])
-        call MPI_Allgather(own, length, MPI_CHARACTER, everyones, length, MPI_CHARACTER, MPI_COMM_WORLD)
-        gather = merge(0_c_int, 1_c_int, .not. c_associated(context))
-    end function
 
     subroutine test_bootstrap()
         type(onebit_bootstrap_t) :: bootstrap
