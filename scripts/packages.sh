@@ -46,7 +46,8 @@ packages_of() {
         style) echo clang-format ;;
         tidy) echo clang-tidy ;;
         text) echo bible-kjv bible-kjv-text libcli11-dev ;;
-        python) echo python3-torch python3-numpy python3-mpi4py python3-pytest python3-venv libopenblas0-serial ;;
+        # The BLAS variant that threads may call at once, as the tests' ranks do.
+        python) echo python3-torch python3-numpy python3-mpi4py python3-pytest python3-venv libopenblas0-pthread ;;
         # Of the BLAS variants the one without threads: each rank has one core.
         torch) echo libtorch-dev libopenblas0-serial libcli11-dev python3-matplotlib ;;
         *) die "there is no group \"$1\" (see --help)" ;;
