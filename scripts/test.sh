@@ -12,7 +12,7 @@ usage: scripts/test.sh [PRESET...]
 
 Installs what is missing (Debian; needs root or sudo), builds everything and runs all tests, once for each preset of
 CMakePresets.json that is named. Default: release release-mpich, that is all tests with Open MPI, and with MPICH those in
-which MPI takes part, on 1, 2 and 4 ranks.
+which MPI takes part, on 1 and 2 ranks.
 Others: dev, clang, asan, tsan.
 END
 }
