@@ -176,8 +176,9 @@ bool Connection::read_header() {
     header_got_ += got;
     if (header_got_ < sizeof(Header)) return true;
     header_got_ = 0;
-    header_.emplace();
-    std::memcpy(&*header_, header_bytes_.data(), sizeof(Header));
+    Header header;
+    std::memcpy(&header, header_bytes_.data(), sizeof(Header));
+    header_ = header;
     return true;
 }
 
