@@ -53,6 +53,7 @@ class Connection {
     static constexpr std::size_t kEager = std::size_t{1} << 16;
 
     explicit Connection(std::unique_ptr<Stream> stream);
+    ~Connection() = default;
     Connection(const Connection&) = delete;
     Connection& operator=(const Connection&) = delete;
 
