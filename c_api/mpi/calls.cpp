@@ -24,14 +24,6 @@ MPI_Request* request_in(Handle* handle) {
     return reinterpret_cast<MPI_Request*>(handle);
 }
 
-bool is_up() {
-    int initialized = 0;
-    int finalized = 0;
-    MPI_Initialized(&initialized);
-    MPI_Finalized(&finalized);
-    return initialized != 0 && finalized == 0;
-}
-
 MpiCalls::ThreadLevel thread_level() {
     int level = MPI_THREAD_SINGLE;
     MPI_Query_thread(&level);
@@ -137,13 +129,21 @@ int last_tag() {
 
 } // namespace
 
+bool mpi_is_up() {
+    int initialized = 0;
+    int finalized = 0;
+    MPI_Initialized(&initialized);
+    MPI_Finalized(&finalized);
+    return initialized != 0 && finalized == 0;
+}
+
 MpiCalls mpi_calls() {
     MpiCalls calls;
     calls.comm_world = to_handle(MPI_COMM_WORLD);
     calls.comm_null = to_handle(MPI_COMM_NULL);
     calls.request_null = to_handle(MPI_REQUEST_NULL);
     calls.last_tag = last_tag();
-    calls.is_up = is_up;
+    calls.is_up = mpi_is_up;
     calls.thread_level = thread_level;
     calls.is_main_thread = is_main_thread;
     calls.is_cuda_aware = is_cuda_aware;

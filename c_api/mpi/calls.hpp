@@ -25,6 +25,8 @@ Mpi from_handle(MpiCalls::Handle handle) {
     return value;
 }
 
+/// Between MPI_Init and MPI_Finalize.
+bool mpi_is_up();
 /// Those of the MPI that this is compiled with. MPI is up.
 MpiCalls mpi_calls();
 

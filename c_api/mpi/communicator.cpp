@@ -27,10 +27,8 @@ bool is_initialised() {
 } // namespace
 
 onebit_status_t onebit_comm_create_mpi(MPI_Comm mpi_comm, onebit_comm_t* comm) noexcept {
-    int finalised = 0;
-    MPI_Finalized(&finalised);
-    const bool is_up = is_initialised() && finalised == 0;
-    const onebit::MpiCalls calls = is_up && !mpi_is_parents ? onebit::mpi_calls() : onebit::MpiCalls();
+    const bool is_usable = onebit::mpi_is_up() && !mpi_is_parents;
+    const onebit::MpiCalls calls = is_usable ? onebit::mpi_calls() : onebit::MpiCalls();
     return onebit_comm_create_mpi_calls(&calls, mpi_is_parents, onebit::to_handle(mpi_comm), comm);
 }
 

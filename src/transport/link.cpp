@@ -72,10 +72,11 @@ bool Link::has_told(int rank, int channel) const {
 
 // ------------------------------------------------------------------------------------------------ channels ----
 
-Channel LinkTransport::channel_of_all(const Link& link, int first_tag, int tags) {
-    std::vector<int> everyone(static_cast<std::size_t>(link.size()));
-    std::iota(everyone.begin(), everyone.end(), 0);
-    return {std::move(everyone), link.rank(), first_tag, tags};
+Status LinkTransport::take_root(Link& link, Channel* channel) {
+    int first_tag = 0;
+    ONEBIT_RETURN_IF_ERROR(link.take_tags(kFewTags, &first_tag));
+    *channel = {link.everyone(), link.rank(), first_tag, kFewTags};
+    return {};
 }
 
 Status LinkTransport::duplicate(int tags, std::unique_ptr<Transport>* channel) {
@@ -104,6 +105,14 @@ Status LinkTransport::share_memory(std::size_t bytes, const Patience& patience, 
     const Status shared = share_node_memory(bytes, patience, memory);
     bytes_sent_ = before; // of operations alone
     return shared;
+}
+
+Status LinkTransport::plan_exchange(std::vector<Part> sends, std::vector<Part> receives, int tag,
+                                    std::unique_ptr<Exchange>* exchange) {
+    if (tag >= channel_.tags) return Status::error(ONEBIT_ERROR_INTERNAL, "%s: the channel has no tag %d", name(), tag);
+    if (!reaches_devices()) ONEBIT_RETURN_IF_ERROR(check_on_host(sends, receives));
+    drop_empty(sends, receives);
+    return plan(sends, receives, tag, exchange);
 }
 
 void LinkTransport::give_up(const Status& why) {

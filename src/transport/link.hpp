@@ -40,6 +40,7 @@ class Link {
     virtual const char* name() const = 0;
     int rank() const { return rank_; }
     int size() const { return size_; }
+    const std::vector<int>& everyone() const { return everyone_; }
     const std::shared_ptr<AbortSwitch>& abort_switch() const { return abort_switch_; }
 
     /// The first of so many tags of a new channel, which no other channel of this link ever has. The same on every rank
@@ -72,7 +73,6 @@ class Link {
     /// Of a peer that has told it.
     void keep(int from, const Notice& notice);
     void set_last_tag(int last_tag) { last_tag_ = last_tag; }
-    const std::vector<int>& everyone() const { return everyone_; }
 
   private:
     int rank_;
@@ -112,16 +112,21 @@ class LinkTransport : public Transport {
     Status duplicate(int tags, std::unique_ptr<Transport>* channel) final;
     Status split(const std::vector<int>& color_of_rank, std::unique_ptr<Transport>* channel) final;
     Status share_memory(std::size_t bytes, const Patience& patience, std::unique_ptr<SharedMemory>* memory) final;
-    void give_up(const Status& why) override;
+    Status plan_exchange(std::vector<Part> sends, std::vector<Part> receives, int tag,
+                         std::unique_ptr<Exchange>* exchange) final;
+    void give_up(const Status& why) final;
     std::vector<int> silent_ranks() final;
 
   protected:
     LinkTransport(std::shared_ptr<Link> link, Channel channel) : link_(std::move(link)), channel_(std::move(channel)) {}
 
-    /// Of all ranks: the first channel of a link, or one with tags of its own.
-    static Channel channel_of_all(const Link& link, int first_tag, int tags);
+    /// The first channel of a link, of all ranks.
+    static Status take_root(Link& link, Channel* channel);
     /// Another channel of the same link.
     virtual std::unique_ptr<Transport> open(Channel channel) const = 0;
+    /// An exchange of messages that have bytes, and lie where this transport reaches them.
+    virtual Status plan(const std::vector<Part>& sends, const std::vector<Part>& receives, int tag,
+                        std::unique_ptr<Exchange>* exchange) = 0;
 
     const Channel& channel() const { return channel_; }
 

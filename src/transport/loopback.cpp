@@ -221,10 +221,8 @@ class LoopbackTransport final : public Transport {
 
     Status plan_exchange(std::vector<Part> sends, std::vector<Part> receives, int tag,
                          std::unique_ptr<Exchange>* exchange) override {
-        ONEBIT_RETURN_IF_ERROR(check_on_host(sends));
-        ONEBIT_RETURN_IF_ERROR(check_on_host(receives));
-        drop_empty(sends);
-        drop_empty(receives);
+        ONEBIT_RETURN_IF_ERROR(check_on_host(sends, receives));
+        drop_empty(sends, receives);
         *exchange =
             std::make_unique<LoopbackExchange>(hub_, rank_, std::move(sends), std::move(receives), tag, bytes_sent_);
         return {};

@@ -36,7 +36,6 @@ class MpiExchange final : public Exchange {
         : link_(std::move(link)), channel_(channel), bytes_sent_(bytes_sent) {}
 
     Status plan(const Channel& channel, const std::vector<Part>& sends, const std::vector<Part>& receives, int tag) {
-        if (tag >= channel.tags) return Status::error(ONEBIT_ERROR_INTERNAL, "mpi: the channel has no tag %d", tag);
         messages_.reserve(sends.size() + receives.size());
         for (const Part& part : receives) ONEBIT_RETURN_IF_ERROR(add(channel, part, tag, false));
         for (const Part& part : sends) {
@@ -123,9 +122,9 @@ class MpiTransport final : public LinkTransport {
 
     /// The first channel.
     static Status create(const std::shared_ptr<MpiLink>& link, std::unique_ptr<Transport>* transport) {
-        int first_tag = 0;
-        ONEBIT_RETURN_IF_ERROR(link->take_tags(kFewTags, &first_tag));
-        *transport = std::make_unique<MpiTransport>(link, channel_of_all(*link, first_tag, kFewTags));
+        Channel root;
+        ONEBIT_RETURN_IF_ERROR(take_root(*link, &root));
+        *transport = std::make_unique<MpiTransport>(link, std::move(root));
         return {};
     }
 
@@ -136,20 +135,6 @@ class MpiTransport final : public LinkTransport {
         return host_identity(name.data());
     }
 
-    Status plan_exchange(std::vector<Part> sends, std::vector<Part> receives, int tag,
-                         std::unique_ptr<Exchange>* exchange) override {
-        if (!cuda_aware_) {
-            ONEBIT_RETURN_IF_ERROR(check_on_host(sends));
-            ONEBIT_RETURN_IF_ERROR(check_on_host(receives));
-        }
-        drop_empty(sends);
-        drop_empty(receives);
-        auto planned = std::make_unique<MpiExchange>(link_, channel().first_tag, bytes_sent_);
-        ONEBIT_RETURN_IF_ERROR(planned->plan(channel(), sends, receives, tag));
-        *exchange = std::move(planned);
-        return {};
-    }
-
     Status progress() override {
         ONEBIT_RETURN_IF_ERROR(link_->check(link_->calls().probe_any(link_->comm()), "MPI_Iprobe"));
         return link_->listen(channel().first_tag);
@@ -158,6 +143,13 @@ class MpiTransport final : public LinkTransport {
   private:
     std::unique_ptr<Transport> open(Channel channel) const override {
         return std::make_unique<MpiTransport>(link_, std::move(channel));
+    }
+    Status plan(const std::vector<Part>& sends, const std::vector<Part>& receives, int tag,
+                std::unique_ptr<Exchange>* exchange) override {
+        auto planned = std::make_unique<MpiExchange>(link_, channel().first_tag, bytes_sent_);
+        ONEBIT_RETURN_IF_ERROR(planned->plan(channel(), sends, receives, tag));
+        *exchange = std::move(planned);
+        return {};
     }
 
     std::shared_ptr<MpiLink> link_;

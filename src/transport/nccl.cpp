@@ -265,8 +265,7 @@ class NcclTransport final : public Transport {
 
     Status plan_exchange(std::vector<Part> sends, std::vector<Part> receives, int /*tag*/,
                          std::unique_ptr<Exchange>* exchange) override {
-        drop_empty(sends);
-        drop_empty(receives);
+        drop_empty(sends, receives);
         const cuda::OnDevice entered(channel_->device()); // whose memory is allocated
         *exchange = std::make_unique<NcclExchange>(channel_, std::move(sends), std::move(receives));
         return {};

@@ -195,8 +195,7 @@ class StagedTransport final : public ForwardingTransport {
 
     Status plan_exchange(std::vector<Part> sends, std::vector<Part> receives, int tag,
                          std::unique_ptr<Exchange>* exchange) override {
-        drop_empty(sends);
-        drop_empty(receives);
+        drop_empty(sends, receives);
         Stopover from(std::move(sends), direct_);
         Stopover to(std::move(receives), direct_);
         if (!from.has_device_parts() && !to.has_device_parts()) {

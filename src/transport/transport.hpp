@@ -139,14 +139,17 @@ class Transport {
 
   protected:
     /// For transports that reach the host's memory alone.
-    static Status check_on_host(const std::vector<Part>& parts) {
-        const auto on_device = [](const Part& part) { return part.on_device; };
-        if (std::none_of(parts.begin(), parts.end(), on_device)) return {};
+    static Status check_on_host(const std::vector<Part>& sends, const std::vector<Part>& receives) {
+        const auto on_host = [](const Part& part) { return !part.on_device; };
+        if (std::all_of(sends.begin(), sends.end(), on_host) && std::all_of(receives.begin(), receives.end(), on_host))
+            return {};
         return Status::error(ONEBIT_ERROR_UNSUPPORTED, "messages in a GPU's memory need a transport that can reach it");
     }
     /// Leaves out empty parts, as every transport does first.
-    static void drop_empty(std::vector<Part>& parts) {
-        std::erase_if(parts, [](const Part& part) { return part.bytes == 0; });
+    static void drop_empty(std::vector<Part>& sends, std::vector<Part>& receives) {
+        const auto is_empty = [](const Part& part) { return part.bytes == 0; };
+        std::erase_if(sends, is_empty);
+        std::erase_if(receives, is_empty);
     }
 
     /// For the operations to count what they send.

@@ -188,27 +188,23 @@ bool Connection::begin_frame() {
         switch (header_->kind) {
             case Kind::kMessage:
                 begin_message();
-                break;
+                return Status();
             case Kind::kReady:
                 take_ready();
-                break;
+                return Status();
             case Kind::kNotice:
                 if (header_->bytes != kNoticeBytes) break;
                 incoming_ = Incoming{reinterpret_cast<std::byte*>(&notice_), kNoticeBytes};
                 incoming_->notice = true;
-                break;
+                return Status();
             case Kind::kGoodbye:
                 departed_ = true;
-                break;
-            default:
-                break;
+                return Status();
         }
-        return Status();
+        return Status::error(ONEBIT_ERROR_TRANSPORT, "it sent what is no message");
     });
-    if (!begun.ok()) return false;
-    const bool known = header_->kind >= Kind::kMessage && header_->kind <= Kind::kGoodbye;
-    const bool whole = header_->kind != Kind::kNotice || incoming_.has_value();
-    if (!known || !whole) lose(Status::error(ONEBIT_ERROR_TRANSPORT, "it sent what is no message"));
+    if (begun.code() == ONEBIT_ERROR_OUT_OF_MEMORY) return false;
+    if (!begun.ok()) lose(begun);
     header_.reset();
     return lost_.ok();
 }

@@ -85,7 +85,7 @@ Status SocketStream::receive(std::span<std::byte> into, std::size_t* got) {
         *got = static_cast<std::size_t>(received);
         return {};
     }
-    if (received == 0) return lost("its process has ended, or has closed the connection");
+    if (received == 0) return lost(kPeerHasGone);
     if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) return {};
     return lost(std::strerror(errno));
 }

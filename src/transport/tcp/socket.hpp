@@ -28,6 +28,9 @@ class Socket {
     int descriptor_ = -1;
 };
 
+/// What is known of a peer whose end of a socket is closed.
+inline constexpr const char* kPeerHasGone = "its process has ended, or has closed the connection";
+
 /// A connected TCP socket that doesn't block.
 class SocketStream final : public Stream {
   public:

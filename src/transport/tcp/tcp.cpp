@@ -30,8 +30,7 @@ class TcpExchange final : public Exchange {
     TcpExchange(const TcpExchange&) = delete;
     TcpExchange& operator=(const TcpExchange&) = delete;
 
-    Status plan(const Channel& channel, const std::vector<Part>& sends, const std::vector<Part>& receives, int tag) {
-        if (tag >= channel.tags) return Status::error(ONEBIT_ERROR_INTERNAL, "tcp: the channel has no tag %d", tag);
+    void plan(const Channel& channel, const std::vector<Part>& sends, const std::vector<Part>& receives, int tag) {
         const auto add = [&](const Part& part, bool is_send) {
             const Transfer transfer = {channel.first_tag + tag, static_cast<std::byte*>(part.data), part.bytes};
             messages_.push_back({channel.member(part.peer), is_send, transfer});
@@ -43,7 +42,6 @@ class TcpExchange final : public Exchange {
             bytes_per_start_ += part.bytes;
         }
         pending_ = messages_.size();
-        return {};
     }
 
     Status start() override {
@@ -75,32 +73,26 @@ class TcpTransport final : public LinkTransport {
 
     /// The first channel.
     static Status create(std::shared_ptr<TcpLink> link, std::unique_ptr<Transport>* transport) {
-        int first_tag = 0;
-        ONEBIT_RETURN_IF_ERROR(link->take_tags(kFewTags, &first_tag));
-        Channel channel = channel_of_all(*link, first_tag, kFewTags);
-        *transport = std::make_unique<TcpTransport>(std::make_shared<OpenLink>(std::move(link)), std::move(channel));
+        Channel root;
+        ONEBIT_RETURN_IF_ERROR(take_root(*link, &root));
+        *transport = std::make_unique<TcpTransport>(std::make_shared<OpenLink>(std::move(link)), std::move(root));
         return {};
     }
 
     std::uint64_t node_identity() const override { return host_identity(); }
-
-    Status plan_exchange(std::vector<Part> sends, std::vector<Part> receives, int tag,
-                         std::unique_ptr<Exchange>* exchange) override {
-        ONEBIT_RETURN_IF_ERROR(check_on_host(sends));
-        ONEBIT_RETURN_IF_ERROR(check_on_host(receives));
-        drop_empty(sends);
-        drop_empty(receives);
-        auto planned = std::make_unique<TcpExchange>(open_link_->link, channel().first_tag, bytes_sent_);
-        ONEBIT_RETURN_IF_ERROR(planned->plan(channel(), sends, receives, tag));
-        *exchange = std::move(planned);
-        return {};
-    }
 
     Status progress() override { return open_link_->link->listen(channel().first_tag); }
 
   private:
     std::unique_ptr<Transport> open(Channel channel) const override {
         return std::make_unique<TcpTransport>(open_link_, std::move(channel));
+    }
+    Status plan(const std::vector<Part>& sends, const std::vector<Part>& receives, int tag,
+                std::unique_ptr<Exchange>* exchange) override {
+        auto planned = std::make_unique<TcpExchange>(open_link_->link, channel().first_tag, bytes_sent_);
+        planned->plan(channel(), sends, receives, tag);
+        *exchange = std::move(planned);
+        return {};
     }
 
     std::shared_ptr<OpenLink> open_link_;

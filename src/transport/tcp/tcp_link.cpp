@@ -198,8 +198,7 @@ bool TcpLink::pump_peer(std::size_t rank) {
 /// The peer has ended. What it has written before stays to be read.
 void TcpLink::heed_watched(std::size_t rank) {
     (void)pump_peer(rank);
-    peers_[rank].connection->lose(
-        Status::error(ONEBIT_ERROR_TRANSPORT, "its process has ended, or has closed the connection"));
+    peers_[rank].connection->lose(Status::error(ONEBIT_ERROR_TRANSPORT, "%s", kPeerHasGone));
     want_output(rank);
 }
 
