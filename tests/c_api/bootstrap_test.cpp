@@ -8,22 +8,20 @@
 #include <unistd.h>
 
 #include <array>
-#include <atomic>
-#include <barrier>
 #include <chrono>
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <mutex>
 #include <string>
-#include <thread>
 #include <vector>
 
-#include "support/catch.hpp"
-#include "support/ranks.hpp"
+#include "support/rank_runner.hpp"
 
 namespace {
 
 using onebit_test::holds;
+using onebit_test::RankLog;
 
 // What one rank's creation came to.
 struct Outcome {
@@ -32,67 +30,43 @@ struct Outcome {
     double seconds = 0;
 };
 
-// Threads that gather for each other; a test may have its say in what is gathered.
-class Gathering {
-  public:
-    using Tamper = std::function<int(int round, int rank, void* all, std::size_t bytes)>;
+// A test's say in what a rank has gathered: what its allgather returns.
+using Tamper = std::function<int(int round, int rank, void* all, std::size_t bytes)>;
 
-    explicit Gathering(int ranks) : ranks_(ranks), meeting_(ranks) {}
-
-    // Calls create(bootstrap, comm) on each rank in `present`; the others leave when they are asked to gather a third
-    // time, as processes that die do.
-    std::vector<Outcome> create(const std::function<void(onebit_bootstrap_t*)>& change = {}, Tamper tamper = {}) {
-        tamper_ = std::move(tamper);
-        std::vector<Outcome> outcomes(static_cast<std::size_t>(ranks_));
-        std::vector<onebit_comm_t> comms(outcomes.size(), nullptr);
-        std::vector<std::thread> threads;
-        for (int rank = 0; rank < ranks_; ++rank) {
-            threads.emplace_back([&, rank] {
-                Rank context = {this, rank, 0};
-                onebit_bootstrap_t bootstrap = ONEBIT_BOOTSTRAP_INIT(rank, ranks_, gather, &context);
-                bootstrap.timeout = 2;
-                if (change) change(&bootstrap);
-                const auto begin = std::chrono::steady_clock::now();
-                Outcome& outcome = outcomes[static_cast<std::size_t>(rank)];
-                outcome.status = onebit_comm_create_bootstrap(&bootstrap, &comms[static_cast<std::size_t>(rank)]);
-                if (outcome.status != ONEBIT_SUCCESS) outcome.message = onebit_last_error();
-                outcome.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-            });
-        }
-        for (std::thread& thread : threads) thread.join();
-        for (std::size_t r = 0; r < comms.size(); ++r) {
-            CHECK((comms[r] == nullptr) == (outcomes[r].status != ONEBIT_SUCCESS));
-            CHECK(onebit_comm_destroy(comms[r]) == ONEBIT_SUCCESS);
-        }
-        return outcomes;
-    }
-
-  private:
-    struct Rank {
-        Gathering* gathering;
-        int rank;
-        int round;
-    };
-
-    static int gather(void* context, const void* mine, void* all, std::size_t bytes) {
-        Rank& own = *static_cast<Rank*>(context);
-        Gathering& g = *own.gathering;
-        std::vector<unsigned char>& slots = g.slots_;
-        if (own.rank == 0) slots.resize(bytes * static_cast<std::size_t>(g.ranks_));
-        g.meeting_.arrive_and_wait();
-        std::memcpy(slots.data() + bytes * static_cast<std::size_t>(own.rank), mine, bytes);
-        g.meeting_.arrive_and_wait();
-        std::memcpy(all, slots.data(), slots.size());
-        g.meeting_.arrive_and_wait();
-        const int round = own.round++;
-        return g.tamper_ ? g.tamper_(round, own.rank, all, bytes) : 0;
-    }
-
-    int ranks_;
-    std::barrier<> meeting_;
-    std::vector<unsigned char> slots_;
-    Tamper tamper_;
+struct Context {
+    RankLog& log;
+    const Tamper& tamper;
+    int round = 0;
 };
+
+int gather(void* context, const void* mine, void* all, std::size_t bytes) {
+    Context& own = *static_cast<Context*>(context);
+    onebit_test::gather_into(own.log, mine, all, bytes);
+    const int round = own.round++;
+    return own.tamper ? own.tamper(round, own.log.rank(), all, bytes) : 0;
+}
+
+// Creates a communicator of ranks that are threads.
+std::vector<Outcome> create(int ranks, const std::function<void(onebit_bootstrap_t*)>& change,
+                            const Tamper& tamper = {}) {
+    std::vector<Outcome> outcomes(static_cast<std::size_t>(ranks));
+    onebit_test::run_as_threads(ranks, [&](RankLog& log) {
+        Context context = {log, tamper};
+        onebit_bootstrap_t bootstrap = ONEBIT_BOOTSTRAP_INIT(log.rank(), ranks, gather, &context);
+        bootstrap.timeout = 2;
+        if (change) change(&bootstrap);
+        onebit_comm_t comm = nullptr;
+        const auto begin = std::chrono::steady_clock::now();
+        Outcome& outcome = outcomes[static_cast<std::size_t>(log.rank())];
+        outcome.status = onebit_comm_create_bootstrap(&bootstrap, &comm);
+        if (outcome.status != ONEBIT_SUCCESS) outcome.message = onebit_last_error();
+        outcome.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+        ONEBIT_EXPECT(log, (comm == nullptr) == (outcome.status != ONEBIT_SUCCESS));
+        log.barrier(); // none leaves before all have come to an end
+        ONEBIT_EXPECT_OK(log, onebit_comm_destroy(comm));
+    });
+    return outcomes;
+}
 
 // Addresses that somebody listens at in a gathering's second round: IPv4's family, the port, 4 bytes of prefix,
 // address.
@@ -159,15 +133,15 @@ TEST_CASE("what is wrong on one rank all ranks hear of", "[bootstrap][bad input]
             CHECK(outcome.seconds < 1.5);
         }
     };
-    all_fail(Gathering(3).create([](onebit_bootstrap_t* b) { b->interface = b->rank == 1 ? "nowhere7" : nullptr; }),
+    all_fail(create(3, [](onebit_bootstrap_t* b) { b->interface = b->rank == 1 ? "nowhere7" : nullptr; }),
              ONEBIT_ERROR_INVALID_ARGUMENT, "rank 1;nowhere7;lo");
-    all_fail(Gathering(3).create([](onebit_bootstrap_t* b) { b->timeout = b->rank == 2 ? NAN : 2; }),
+    all_fail(create(3, [](onebit_bootstrap_t* b) { b->timeout = b->rank == 2 ? NAN : 2; }),
              ONEBIT_ERROR_INVALID_ARGUMENT, "rank 2;timeout");
 }
 
 TEST_CASE("interfaces go by name or by address", "[bootstrap]") {
     for (const char* const interface : {"lo", "127.0.0.1"}) {
-        for (const Outcome& outcome : Gathering(2).create([&](onebit_bootstrap_t* b) { b->interface = interface; })) {
+        for (const Outcome& outcome : create(2, [&](onebit_bootstrap_t* b) { b->interface = interface; })) {
             INFO(outcome.message);
             CHECK(outcome.status == ONEBIT_SUCCESS);
         }
@@ -177,7 +151,7 @@ TEST_CASE("interfaces go by name or by address", "[bootstrap]") {
 TEST_CASE("a gathering that fails or brings nonsense is no meeting", "[bootstrap][bad input]") {
     for (const int bad_round : {0, 1}) {
         const auto failing = [&](int round, int, void*, std::size_t) { return round == bad_round ? 7 : 0; };
-        for (const Outcome& outcome : Gathering(2).create({}, failing)) {
+        for (const Outcome& outcome : create(2, {}, failing)) {
             CHECK(outcome.status == ONEBIT_ERROR_TRANSPORT);
             CHECK(holds(outcome.message, "allgather;7"));
         }
@@ -192,7 +166,7 @@ TEST_CASE("a gathering that fails or brings nonsense is no meeting", "[bootstrap
                     records[i] = static_cast<unsigned char>(131 * i + 7);
                 return 0;
             };
-            for (const Outcome& outcome : Gathering(2).create({}, tampering)) {
+            for (const Outcome& outcome : create(2, {}, tampering)) {
                 CHECK(outcome.status == ONEBIT_ERROR_INVALID_ARGUMENT);
                 CHECK(holds(outcome.message, "allgather;rank 0;in order"));
             }
@@ -203,7 +177,7 @@ TEST_CASE("a gathering that fails or brings nonsense is no meeting", "[bootstrap
 TEST_CASE("a rank that never connects is waited for no longer than the timeout", "[bootstrap][timeout]") {
     // The last rank loses its way behind the second round.
     const auto leaving = [](int round, int rank, void*, std::size_t) { return round == 1 && rank == 2 ? 1 : 0; };
-    const std::vector<Outcome> outcomes = Gathering(3).create({}, leaving);
+    const std::vector<Outcome> outcomes = create(3, {}, leaving);
     for (const std::size_t r : {0, 1}) {
         INFO(outcomes[r].message);
         CHECK((outcomes[r].status == ONEBIT_ERROR_TIMEOUT || outcomes[r].status == ONEBIT_ERROR_TRANSPORT));
@@ -234,7 +208,7 @@ TEST_CASE("who can't show the secret is turned away", "[bootstrap]") {
         }
         return 0;
     };
-    for (const Outcome& outcome : Gathering(2).create({}, inviting_strangers)) {
+    for (const Outcome& outcome : create(2, {}, inviting_strangers)) {
         INFO(outcome.message);
         CHECK(outcome.status == ONEBIT_SUCCESS);
     }
@@ -251,7 +225,7 @@ TEST_CASE("a listener in a rank's place is no rank", "[bootstrap]") {
         record[secret + 3] ^= 1;
         return 0;
     };
-    for (const Outcome& outcome : Gathering(2).create({}, tampering)) {
+    for (const Outcome& outcome : create(2, {}, tampering)) {
         INFO(outcome.message);
         CHECK((outcome.status == ONEBIT_ERROR_TRANSPORT || outcome.status == ONEBIT_ERROR_TIMEOUT));
         CHECK(holds(outcome.message, "rank"));

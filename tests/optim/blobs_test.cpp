@@ -7,45 +7,19 @@
 
 #include <limits>
 
+#include "support/checkpoints.hpp"
 #include "support/directory.hpp"
 #include "support/files.hpp"
 #include "support/forge.hpp"
-#include "support/training.hpp"
 
 using namespace onebit_test;
 
 namespace {
 
-// Two groups, one of them never compressed, and a row that never had a gradient before step 9.
-Setup blob_setup(onebit_optimizer_kind_t kind) {
-    Setup setup{quick_config(kind), {33, 61, 20, 1, 128}};
-    setup.groups.assign(2, ONEBIT_PARAM_GROUP_INIT(0.01));
-    setup.groups[0].weight_decay = 0.1;
-    setup.groups[1].beta2 = 0.99;
-    setup.groups[1].no_compress = 1;
-    setup.group_of = {0, 0, 1, 0, 0};
-    setup.copies = true;
-    setup.copy_type = ONEBIT_FLOAT16;
-    return setup;
-}
-
-Gradient blob_gradient(std::uint64_t seed) {
-    return beginning_late(gaussian_gradient(33 + 61 + 20 + 1 + 128, seed), 40, 50, 9);
-}
-
-// As far as it is state: copies are the parameters', even where the packing one had not yet written any.
-bool same_state(Training& packed, Training& unpacked) {
-    Snapshot a(packed);
-    const Snapshot b(unpacked);
-    a.info.grad_norm = b.info.grad_norm;
-    a.copies = converted(a.parameters, ONEBIT_FLOAT16);
-    return a.same_as(b);
-}
-
 // Packs after step `at`; a training with another past unpacks it, and both go on. `whose`: the ranks that have all
 // blobs, the others have their own.
 void pack_and_go_on(onebit_comm_t comm, RankLog& log, const Setup& setup, std::uint64_t at, int has_all) {
-    const Gradient gradient = blob_gradient(1);
+    const Gradient gradient = saved_gradient(1);
     Training uninterrupted(comm, setup, log);
     uninterrupted.steps(gradient, 1, at);
     std::vector<Bytes> blobs = all_packed(uninterrupted.get(), log);
@@ -55,7 +29,7 @@ void pack_and_go_on(onebit_comm_t comm, RankLog& log, const Setup& setup, std::u
         blobs = {blobs[static_cast<std::size_t>(log.rank())]};
     }
     Training resumed(comm, setup, std::vector<float>(total(setup.sizes), 0.25f), log);
-    resumed.steps(blob_gradient(2), 1, at % 9); // a past that must leave no trace
+    resumed.steps(saved_gradient(2), 1, at % 9); // a past that must leave no trace
     ONEBIT_EXPECT_OK(log, unpack(resumed.get(), blobs));
     ONEBIT_EXPECT(log, same_state(uninterrupted, resumed));
     for (std::uint64_t t = at + 1; t <= at + 10; ++t) {
@@ -68,7 +42,7 @@ void pack_and_go_on(onebit_comm_t comm, RankLog& log, const Setup& setup, std::u
 // A training whose state was packed after step 8, in step 11 by now, and a twin that nothing bad happens to.
 struct Subject {
     Subject(onebit_comm_t comm, RankLog& log_in, onebit_optimizer_kind_t kind, std::uint64_t at = 8)
-        : log(log_in), training(comm, blob_setup(kind), log), twin(comm, blob_setup(kind), log) {
+        : log(log_in), training(comm, saved_setup(kind), log), twin(comm, saved_setup(kind), log) {
         training.steps(gradient, 1, at);
         all = all_packed(training.get(), log);
         own = all[static_cast<std::size_t>(log.rank())];
@@ -97,7 +71,7 @@ struct Subject {
     }
 
     RankLog& log;
-    Gradient gradient = blob_gradient(1);
+    Gradient gradient = saved_gradient(1);
     Training training, twin;
     std::vector<Bytes> all; // by rank
     Bytes own;
@@ -115,7 +89,7 @@ TEST_CASE("an optimizer goes on from blobs bit for bit, in every stage", "[optim
                 for (const onebit_compressed_t compressed : ways_to_compress(kind)) {
                     log.context(name_of(kind) + ", way " + std::to_string(compressed) + ", after step " +
                                 std::to_string(at));
-                    Setup setup = blob_setup(kind);
+                    Setup setup = saved_setup(kind);
                     setup.config.compressed = compressed;
                     setup.config.max_grad_norm = at % 2 == 0 ? 40 : 0;
                     pack_and_go_on(comm, log, setup, at, static_cast<int>(at) % (log.size() + 1));
@@ -152,17 +126,17 @@ TEST_CASE("a blob is what a file is", "[optimizer][blobs][save]") {
         SharedDirectory directory(log);
         for (onebit_optimizer_kind_t kind : all_kinds()) {
             log.context(name_of(kind));
-            Training training(comm, blob_setup(kind), log);
-            training.steps(blob_gradient(1), 1, 11);
+            Training training(comm, saved_setup(kind), log);
+            training.steps(saved_gradient(1), 1, 11);
             const std::string saved = directory.prefix("saved");
             ONEBIT_EXPECT_OK(log, onebit_optimizer_save(training.get(), saved.c_str()));
-            Training from_file(comm, blob_setup(kind), log), from_blob(comm, blob_setup(kind), log);
+            Training from_file(comm, saved_setup(kind), log), from_blob(comm, saved_setup(kind), log);
             ONEBIT_EXPECT_OK(log, unpack(from_file.get(), {read_file(directory.file("saved", log.rank()))}));
             write_file(directory.file("written", log.rank()), packed(training.get(), log));
             log.barrier();
             ONEBIT_EXPECT_OK(log, onebit_optimizer_load(from_blob.get(), directory.prefix("written").c_str()));
             for (std::uint64_t t = 12; t <= 15; ++t) {
-                for (Training* const each : {&training, &from_file, &from_blob}) each->steps(blob_gradient(1), t, t);
+                for (Training* const each : {&training, &from_file, &from_blob}) each->steps(saved_gradient(1), t, t);
                 ONEBIT_EXPECT(log, Snapshot(training).same_as(Snapshot(from_file)));
                 ONEBIT_EXPECT(log, Snapshot(training).same_as(Snapshot(from_blob)));
             }
@@ -174,11 +148,11 @@ TEST_CASE("one rank alone can pack, and packing changes nothing", "[optimizer][b
     const int n = GENERATE(from_range(rank_counts()));
     run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
         for (onebit_optimizer_kind_t kind : all_kinds()) {
-            Training training(comm, blob_setup(kind), log), twin(comm, blob_setup(kind), log);
+            Training training(comm, saved_setup(kind), log), twin(comm, saved_setup(kind), log);
             for (std::uint64_t t = 1; t <= 14; ++t) {
                 log.context(name_of(kind) + " after step " + std::to_string(t));
-                training.steps(blob_gradient(1), t, t);
-                twin.steps(blob_gradient(1), t, t);
+                training.steps(saved_gradient(1), t, t);
+                twin.steps(saved_gradient(1), t, t);
                 if (log.last_rank()) {
                     const std::uint64_t sent = training.info().warmup_bytes_sent;
                     ONEBIT_EXPECT(log, packed(training.get(), log) == packed(twin.get(), log));
@@ -193,10 +167,10 @@ TEST_CASE("one rank alone can pack, and packing changes nothing", "[optimizer][b
 TEST_CASE("no state is packed or unpacked while a step has begun", "[optimizer][blobs][overlap][bad input]") {
     const int n = GENERATE(from_range(rank_counts()));
     run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
-        Setup setup = blob_setup(ONEBIT_OPTIMIZER_ONEBIT_ADAM);
+        Setup setup = saved_setup(ONEBIT_OPTIMIZER_ONEBIT_ADAM);
         setup.config.bucket_size = 100;
         Training training(comm, setup, log);
-        training.steps(blob_gradient(1), 1, 2);
+        training.steps(saved_gradient(1), 1, 2);
         Bytes blob = packed(training.get(), log);
         std::uint64_t size = 0;
         ONEBIT_EXPECT_OK(log, onebit_optimizer_grad_ready(training.get(), 1));
@@ -304,8 +278,8 @@ TEST_CASE("blobs of different states are not unpacked together", "[optimizer][bl
             log.context(name_of(kind));
             Subject subject(comm, log, kind);
             Subject later(comm, log, kind, 9);
-            Training elsewhere(comm, blob_setup(kind), log);
-            elsewhere.steps(blob_gradient(7), 1, 8);
+            Training elsewhere(comm, saved_setup(kind), log);
+            elsewhere.steps(saved_gradient(7), 1, 8);
             const std::vector<Bytes> foreign = all_packed(elsewhere.get(), log);
             if (log.size() > 1) { // on one rank: beside its own blob another rank's, of another step or training
                 subject.expect_last_refused(ONEBIT_ERROR_MISMATCH, "blobs[1];9 steps;blobs[0];8",
@@ -326,8 +300,8 @@ TEST_CASE("blobs of different states are not unpacked together", "[optimizer][bl
 TEST_CASE("a buffer for a state that is NULL or too small", "[optimizer][blobs][bad input]") {
     const int n = GENERATE(from_range(rank_counts()));
     run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
-        Training training(comm, blob_setup(ONEBIT_OPTIMIZER_ONEBIT_LAMB), log);
-        training.steps(blob_gradient(1), 1, 8);
+        Training training(comm, saved_setup(ONEBIT_OPTIMIZER_ONEBIT_LAMB), log);
+        training.steps(saved_gradient(1), 1, 8);
         Bytes blob = packed(training.get(), log);
         const Bytes before = blob;
         const onebit_optimizer_t handle = training.get();

@@ -20,14 +20,7 @@ const Sizes& sizes() {
 
 // Three groups, the last of which is never compressed, and a row without a gradient before step 9.
 Setup moments_setup(onebit_optimizer_kind_t kind, onebit_compressed_t compressed = ONEBIT_COMPRESSED_UPDATES) {
-    onebit_param_group_t first = ONEBIT_PARAM_GROUP_INIT(0.01), second = ONEBIT_PARAM_GROUP_INIT(0.03);
-    onebit_param_group_t dense = ONEBIT_PARAM_GROUP_INIT(0.005);
-    first.weight_decay = 0.1;
-    second.beta1 = 0.8;
-    second.beta2 = 0.99;
-    second.eps = 1e-3;
-    dense.no_compress = 1;
-    Setup setup{quick_config(kind), sizes(), {first, second, dense}, {0, 2, 1, 0, 0, 2, 1}};
+    Setup setup{quick_config(kind), sizes(), three_groups(), {0, 2, 1, 0, 0, 2, 1}};
     setup.config.compressed = compressed;
     return setup;
 }

@@ -2,39 +2,18 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Training goes on after a load exactly as it would have, whatever the kind and wherever it was.
+#include "support/checkpoints.hpp"
 #include "support/directory.hpp"
-#include "support/training.hpp"
 
 using namespace onebit_test;
 
 namespace {
 
-// Two groups, one of them never compressed, clipping, and a row that never had a gradient before step 9.
-Setup saved_setup(onebit_optimizer_kind_t kind) {
-    Setup setup{quick_config(kind), {33, 61, 20, 1, 128}};
+// With clipping.
+Setup clipped_setup(onebit_optimizer_kind_t kind) {
+    Setup setup = saved_setup(kind);
     setup.config.max_grad_norm = 40;
-    setup.groups.assign(2, ONEBIT_PARAM_GROUP_INIT(0.01));
-    setup.groups[0].weight_decay = 0.1;
-    setup.groups[1].beta2 = 0.99;
-    setup.groups[1].no_compress = 1;
-    setup.group_of = {0, 0, 1, 0, 0};
-    setup.copies = true;
-    setup.copy_type = ONEBIT_FLOAT16;
     return setup;
-}
-
-Gradient saved_gradient(std::uint64_t seed) {
-    return beginning_late(gaussian_gradient(33 + 61 + 20 + 1 + 128, seed), 40, 50, 9);
-}
-
-// As far as it is state: the norm is of a step that the loading optimizer hasn't made; copies are the parameters', even
-// where the saving one had not yet written any.
-bool same_state(Training& saved, Training& loaded) {
-    Snapshot a(saved);
-    const Snapshot b(loaded);
-    a.info.grad_norm = b.info.grad_norm;
-    a.copies = converted(a.parameters, ONEBIT_FLOAT16);
-    return a.same_as(b);
 }
 
 // Saves after step `at`; a training with another past loads it, and both go on. Returns the last warm-up step.
@@ -73,7 +52,7 @@ TEST_CASE("a loaded optimizer continues bit for bit, in every stage", "[optimize
                 for (const onebit_compressed_t compressed : ways_to_compress(kind)) {
                     log.context(name_of(kind) + ", way " + std::to_string(compressed) + ", after step " +
                                 std::to_string(at));
-                    Setup setup = saved_setup(kind);
+                    Setup setup = clipped_setup(kind);
                     setup.config.compressed = compressed;
                     save_and_go_on(comm, log, setup, at);
                 }
@@ -89,7 +68,7 @@ TEST_CASE("a loaded optimizer freezes by the rule when it would have", "[optimiz
             for (std::uint64_t rule : {std::uint64_t{ONEBIT_FREEZE_AUTO}, ONEBIT_FREEZE_PAPER}) {
                 for (std::uint64_t at : {4, 12, 40}) { // sooner than the rule is asked, while it is, and frozen
                     log.context(name_of(kind) + " after step " + std::to_string(at));
-                    Setup setup = saved_setup(kind);
+                    Setup setup = clipped_setup(kind);
                     setup.config.freeze_step = rule;
                     setup.config.freeze_window = 7;
                     setup.config.freeze_band = 0.4; // few elements, hence noise
@@ -111,7 +90,7 @@ TEST_CASE("settings that have changed are saved too", "[optimizer][save]") {
         for (onebit_optimizer_kind_t kind : all_kinds()) {
             log.context(name_of(kind));
             const std::string prefix = directory.prefix("settings");
-            const Setup setup = saved_setup(kind);
+            const Setup setup = clipped_setup(kind);
             Training uninterrupted(comm, setup, log), resumed(comm, setup, log);
             const onebit_optimizer_t handle = uninterrupted.get();
             uninterrupted.steps(gradient, 1, 4);
@@ -137,7 +116,7 @@ TEST_CASE("an optimizer frozen by hand, or beyond another's freeze step, can be 
         const std::string prefix = directory.prefix("frozen");
         const Gradient gradient = saved_gradient(1);
         for (onebit_optimizer_kind_t kind : freezing_kinds()) {
-            Setup setup = saved_setup(kind);
+            Setup setup = clipped_setup(kind);
             setup.config.freeze_step = ONEBIT_FREEZE_NEVER;
             Training uninterrupted(comm, setup, log);
             uninterrupted.steps(gradient, 1, 5);
@@ -171,7 +150,7 @@ TEST_CASE("an optimizer can load its own earlier state", "[optimizer][save]") {
         for (onebit_optimizer_kind_t kind : all_kinds()) {
             log.context(name_of(kind));
             const std::string prefix = directory.prefix("earlier");
-            Training training(comm, saved_setup(kind), log), twin(comm, saved_setup(kind), log);
+            Training training(comm, clipped_setup(kind), log), twin(comm, clipped_setup(kind), log);
             training.steps(gradient, 1, 3);
             ONEBIT_EXPECT_OK(log, onebit_optimizer_save(training.get(), prefix.c_str()));
             training.steps(saved_gradient(2), 4, 12); // in compression by now: it must thaw again
@@ -190,8 +169,8 @@ TEST_CASE("saved files have the promised names; a later save takes an earlier on
         SharedDirectory directory(log);
         const std::string prefix = directory.prefix("a");
         const Gradient gradient = saved_gradient(1);
-        Training training(comm, saved_setup(ONEBIT_OPTIMIZER_ONEBIT_LAMB), log);
-        Training other(comm, saved_setup(ONEBIT_OPTIMIZER_ONEBIT_LAMB), log);
+        Training training(comm, clipped_setup(ONEBIT_OPTIMIZER_ONEBIT_LAMB), log);
+        Training other(comm, clipped_setup(ONEBIT_OPTIMIZER_ONEBIT_LAMB), log);
         std::vector<std::string> expected;
         for (int r = 0; r < log.size(); ++r) expected.push_back(directory.file("a", r).filename().string());
         for (std::uint64_t t : {2, 9}) {

@@ -10,18 +10,12 @@ namespace {
 
 // Seven tensors in three groups; those of the last are never compressed and lie between others.
 Setup grouped_setup(onebit_optimizer_kind_t kind) {
-    onebit_param_group_t first = ONEBIT_PARAM_GROUP_INIT(0.01), second = ONEBIT_PARAM_GROUP_INIT(0.03);
-    onebit_param_group_t dense = ONEBIT_PARAM_GROUP_INIT(0.005);
-    first.weight_decay = 0.1;
-    second.beta1 = 0.8;
-    second.beta2 = 0.99;
-    second.eps = 1e-3;
+    Setup setup{quick_config(kind), {33, 7, 50, 1, 64, 13, 71}, three_groups(), {0, 2, 1, 0, 0, 2, 1}};
+    onebit_param_group_t& dense = setup.groups[2];
     dense.beta1 = 0.95;
     dense.beta2 = 0.97;
     dense.eps = 1e-5;
     dense.weight_decay = 0.02;
-    dense.no_compress = 1;
-    Setup setup{quick_config(kind), {33, 7, 50, 1, 64, 13, 71}, {first, second, dense}, {0, 2, 1, 0, 0, 2, 1}};
     setup.config.lr = 123; // of no importance where there are groups
     return setup;
 }

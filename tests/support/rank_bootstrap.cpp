@@ -2,8 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Ranks that are threads of this process and talk as processes without MPI do.
-#include <cstring>
-
 #include "support/rank_runner.hpp"
 #include "support/sanitized.hpp"
 
@@ -29,9 +27,7 @@ bool threads_allowed() {
 namespace {
 
 int gather(void* context, const void* mine, void* all, std::size_t bytes) {
-    const std::vector<Bytes> gathered = static_cast<RankLog*>(context)->gather_bytes(mine, bytes);
-    for (std::size_t r = 0; r < gathered.size(); ++r)
-        std::memcpy(static_cast<unsigned char*>(all) + r * bytes, gathered[r].data(), bytes);
+    gather_into(*static_cast<RankLog*>(context), mine, all, bytes);
     return 0;
 }
 

@@ -20,6 +20,9 @@ using Logs = std::vector<std::unique_ptr<RankLog>>;
 void run_as_threads(int n, const std::function<void(RankLog&)>& run_rank,
                     const std::function<void(Logs&)>& afterwards = {});
 
+// What a bootstrap's allgather does: all = every rank's bytes, in rank order. Collective.
+void gather_into(RankLog& log, const void* mine, void* all, std::size_t bytes);
+
 // What the body throws is a failure like others.
 void run_body(const Body& body, onebit_comm_t comm, RankLog& log);
 

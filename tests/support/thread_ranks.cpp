@@ -1,6 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 #include <barrier>
+#include <cstring>
 #include <thread>
 
 #include "support/rank_runner.hpp"
@@ -31,6 +32,12 @@ void run_as_threads(int n, const std::function<void(RankLog&)>& run_rank,
         if (afterwards) afterwards(logs);
     });
     for (const auto& log : logs) report(*log);
+}
+
+void gather_into(RankLog& log, const void* mine, void* all, std::size_t bytes) {
+    const std::vector<Bytes> gathered = log.gather_bytes(mine, bytes);
+    for (std::size_t r = 0; r < gathered.size(); ++r)
+        std::memcpy(static_cast<unsigned char*>(all) + r * bytes, gathered[r].data(), bytes);
 }
 
 } // namespace onebit_test

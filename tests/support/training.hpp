@@ -46,6 +46,18 @@ inline std::vector<onebit_compressed_t> ways_to_compress(onebit_optimizer_kind_t
     return {ONEBIT_COMPRESSED_UPDATES, ONEBIT_COMPRESSED_MOMENTA};
 }
 
+// Three that differ, the last of which is never compressed.
+inline std::vector<onebit_param_group_t> three_groups() {
+    onebit_param_group_t first = ONEBIT_PARAM_GROUP_INIT(0.01), second = ONEBIT_PARAM_GROUP_INIT(0.03);
+    onebit_param_group_t dense = ONEBIT_PARAM_GROUP_INIT(0.005);
+    first.weight_decay = 0.1;
+    second.beta1 = 0.8;
+    second.beta2 = 0.99;
+    second.eps = 1e-3;
+    dense.no_compress = 1;
+    return {first, second, dense};
+}
+
 inline onebit_optimizer_config_t optimizer_config(onebit_optimizer_kind_t kind, double lr = 0.01) {
     onebit_optimizer_config_t config = ONEBIT_OPTIMIZER_CONFIG_INIT(kind, lr);
     config.freeze_step = ONEBIT_FREEZE_NEVER;
