@@ -7,7 +7,9 @@
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
-install(TARGETS onebit onebit_mpi EXPORT onebit LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+# `library` is what a finished program needs.
+install(TARGETS onebit onebit_mpi EXPORT onebit
+    LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT library NAMELINK_COMPONENT development)
 install(DIRECTORY include/onebit DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(FILES c_api/fortran/onebit.f90 DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/onebit) # for whatever compiler
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/onebit)

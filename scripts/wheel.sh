@@ -32,7 +32,7 @@ make_wheel() { # BUILD...: into $work/repaired
     mkdir "$work/python/onebit/lib"
     for build in "$@"; do
         [[ -f $build/CMakeCache.txt ]] || die "$build is no build: cmake --preset release, then cmake --build --preset release"
-        quietly cmake --install "$build" --prefix "$work/installed/$build" --strip
+        quietly cmake --install "$build" --prefix "$work/installed/$build" --component library --strip
         cp --no-clobber -L "$work/installed/$build"/lib*/libonebit*.so.?.? "$work/python/onebit/lib/"
     done
     python3 -m venv "$work/tools"

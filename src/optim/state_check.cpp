@@ -104,7 +104,7 @@ class FusedOptimizer::BucketArrays {
 
 /// Makes sure that all of the state is there, and can be. The numbers are tried on: checks are of what they are for.
 Status FusedOptimizer::check_loaded(const LoadedOptimizer& loaded) {
-    struct PutBack {
+    struct PutBack { // NOLINT(cppcoreguidelines-special-member-functions): it isn't copied
         FusedOptimizer& optimizer;
         const std::vector<std::uint64_t> own;
         ~PutBack() { (void)optimizer.set_all_numbers(own); } // as many as it has

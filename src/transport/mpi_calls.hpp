@@ -26,9 +26,9 @@ struct MpiCalls {
     bool (*is_up)() = nullptr; ///< between MPI_Init and MPI_Finalize
     ThreadLevel (*thread_level)() = nullptr;
     bool (*is_main_thread)() = nullptr;
-    bool (*is_cuda_aware)() = nullptr;                    ///< whether messages may lie in a GPU's memory
-    void (*processor_name)(char* kLongestText) = nullptr; ///< text of at most kLongestText, as that of the next one
-    void (*error_text)(int code, char* kLongestText) = nullptr;
+    bool (*is_cuda_aware)() = nullptr;            ///< whether messages may lie in a GPU's memory
+    void (*processor_name)(char* text) = nullptr; ///< of at most kLongestText, as that of the next one
+    void (*error_text)(int code, char* text) = nullptr;
 
     // ---- communicators ----
     int (*comm_rank)(Handle comm, int* rank) = nullptr;

@@ -23,6 +23,8 @@ class MpiLink final : public Link {
     /// Duplicates the user's communicator. Collective; blocks, no longer than `timeout` seconds (0: for ever).
     static Status create(const MpiCalls& calls, MpiCalls::Handle users, double timeout, std::shared_ptr<MpiLink>* link);
     ~MpiLink() override;
+    MpiLink(const MpiLink&) = delete;
+    MpiLink& operator=(const MpiLink&) = delete;
 
     const char* name() const override { return "mpi"; }
     const MpiCalls& calls() const { return calls_; }

@@ -100,6 +100,8 @@ class StagedExchange final : public Exchange {
           receives_(std::move(receives)),
           stream_(stream),
           departures_(std::move(departures)) {}
+    StagedExchange(const StagedExchange&) = delete;
+    StagedExchange& operator=(const StagedExchange&) = delete;
 
     ~StagedExchange() override {
         leave();

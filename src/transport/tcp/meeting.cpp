@@ -86,6 +86,7 @@ class Meeting {
 
     Status connect(std::vector<TcpLink::Peer>* peers) {
         std::vector<Place> places;
+        places.reserve(ranks_);
         for (const Invitation& invitation : invitations_) places.push_back(invitation.place);
         std::vector<std::unique_ptr<const Inbox>> inboxes = find_inboxes();
         std::vector<bool> found;

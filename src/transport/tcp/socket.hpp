@@ -19,6 +19,8 @@ class Socket {
         std::swap(descriptor_, other.descriptor_);
         return *this;
     }
+    Socket(const Socket&) = delete;
+    Socket& operator=(const Socket&) = delete;
     ~Socket();
 
     int get() const { return descriptor_; }

@@ -33,6 +33,8 @@ class TcpLink final : public Link {
     /// `peers` by rank.
     static Status create(int rank, std::vector<Peer> peers, std::shared_ptr<TcpLink>* link);
     ~TcpLink() override;
+    TcpLink(const TcpLink&) = delete;
+    TcpLink& operator=(const TcpLink&) = delete;
 
     const char* name() const override { return "tcp"; }
 
