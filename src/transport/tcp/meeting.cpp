@@ -90,6 +90,7 @@ class Meeting {
         for (const Invitation& invitation : invitations_) places.push_back(invitation.place);
         std::vector<std::unique_ptr<const Inbox>> inboxes = find_inboxes();
         std::vector<bool> found;
+        found.reserve(ranks_);
         for (const auto& inbox : inboxes) found.push_back(inbox != nullptr);
         std::vector<Connected> connected;
         ONEBIT_RETURN_IF_ERROR(
