@@ -25,6 +25,6 @@ endif()
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(HWY REQUIRED IMPORTED_TARGET libhwy)
 pkg_check_modules(XXHASH REQUIRED libxxhash) # its header alone
-pkg_check_modules(HWLOC REQUIRED IMPORTED_TARGET hwloc>=2.1)
+pkg_check_modules(HWLOC REQUIRED hwloc>=2.1) # its header alone: the library is loaded at run time
 find_package(nlohmann_json REQUIRED)
 find_package(Threads REQUIRED)
