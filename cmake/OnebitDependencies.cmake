@@ -1,30 +1,62 @@
 # Copyright 2026 The onebit authors
 # SPDX-License-Identifier: Apache-2.0
 #
-# Finds what the library needs; nothing is downloaded. Sets ONEBIT_MPIEXEC_FLAGS: what this MPI's mpirun needs so that
-# tests may have more ranks than cores, as root too; and ONEBIT_MPI_NAME: openmpi or mpich, as far as that can be seen.
-
-if(NOT ONEBIT_MPI STREQUAL "auto")
-    find_program(MPI_C_COMPILER mpicc.${ONEBIT_MPI} REQUIRED)
-    find_program(MPIEXEC_EXECUTABLE mpirun.${ONEBIT_MPI} REQUIRED)
-endif()
-find_package(MPI REQUIRED COMPONENTS C)
-
-execute_process(COMMAND ${MPIEXEC_EXECUTABLE} --version OUTPUT_VARIABLE mpiexec_version ERROR_QUIET)
-set(ONEBIT_MPIEXEC_FLAGS "")
-set(ONEBIT_MPI_NAME mpich)
-if(mpiexec_version MATCHES "Open MPI|OpenRTE")
-    set(ONEBIT_MPI_NAME openmpi)
-    list(APPEND ONEBIT_MPIEXEC_FLAGS --oversubscribe)
-    execute_process(COMMAND id -u OUTPUT_VARIABLE user_id OUTPUT_STRIP_TRAILING_WHITESPACE)
-    if(user_id EQUAL 0)
-        list(APPEND ONEBIT_MPIEXEC_FLAGS --allow-run-as-root)
-    endif()
-endif()
+# Finds what the library needs; nothing is downloaded. Sets ONEBIT_MPIS: openmpi, mpich, both or none; onebit_mpi_of_NAME:
+# the target of each one. With one MPI also ONEBIT_MPI_NAME, and ONEBIT_MPIEXEC_FLAGS: what this MPI's mpirun needs so
+# that tests may have more ranks than cores, as root too.
 
 find_package(PkgConfig REQUIRED)
+
+# The MPI that programs are built and run with, by CMake's own search.
+macro(onebit_find_one_mpi)
+    if(NOT ONEBIT_MPI STREQUAL "auto")
+        find_program(MPI_C_COMPILER mpicc.${ONEBIT_MPI} REQUIRED)
+        find_program(MPIEXEC_EXECUTABLE mpirun.${ONEBIT_MPI} REQUIRED)
+    endif()
+    find_package(MPI REQUIRED COMPONENTS C)
+    execute_process(COMMAND ${MPIEXEC_EXECUTABLE} --version OUTPUT_VARIABLE mpiexec_version ERROR_QUIET)
+    set(ONEBIT_MPIEXEC_FLAGS "")
+    set(ONEBIT_MPI_NAME mpich)
+    if(mpiexec_version MATCHES "Open MPI|OpenRTE")
+        set(ONEBIT_MPI_NAME openmpi)
+        list(APPEND ONEBIT_MPIEXEC_FLAGS --oversubscribe)
+        execute_process(COMMAND id -u OUTPUT_VARIABLE user_id OUTPUT_STRIP_TRAILING_WHITESPACE)
+        if(user_id EQUAL 0)
+            list(APPEND ONEBIT_MPIEXEC_FLAGS --allow-run-as-root)
+        endif()
+    endif()
+    set(ONEBIT_MPIS ${ONEBIT_MPI_NAME})
+    set(onebit_mpi_of_${ONEBIT_MPI_NAME} MPI::MPI_C)
+endmacro()
+
+# All that pkg-config knows: CMake's search finds one.
+macro(onebit_find_each_mpi)
+    set(ONEBIT_MPIS "")
+    pkg_check_modules(OPENMPI QUIET IMPORTED_TARGET ompi-c)
+    pkg_check_modules(MPICH QUIET IMPORTED_TARGET mpich)
+    foreach(name openmpi mpich)
+        string(TOUPPER ${name} prefix)
+        if(${prefix}_FOUND)
+            list(APPEND ONEBIT_MPIS ${name})
+            set(onebit_mpi_of_${name} PkgConfig::${prefix})
+            message(STATUS "onebit: library for ${name} ${${prefix}_VERSION}")
+        else()
+            message(STATUS "onebit: no library for ${name}: pkg-config doesn't know it")
+        endif()
+    endforeach()
+endmacro()
+
+if(NOT ONEBIT_MPI STREQUAL "each")
+    onebit_find_one_mpi()
+elseif(ONEBIT_TESTS OR ONEBIT_EXAMPLES OR ONEBIT_BENCH)
+    message(FATAL_ERROR "ONEBIT_MPI=each makes libraries alone. Tests, examples and benchmarks need one MPI: set "
+                        "ONEBIT_TESTS, ONEBIT_EXAMPLES and ONEBIT_BENCH to OFF, or ONEBIT_MPI to auto, openmpi or mpich")
+else()
+    onebit_find_each_mpi()
+endif()
+
 pkg_check_modules(HWY REQUIRED IMPORTED_TARGET libhwy)
 pkg_check_modules(XXHASH REQUIRED libxxhash) # its header alone
-pkg_check_modules(HWLOC REQUIRED IMPORTED_TARGET hwloc>=2.1)
+pkg_check_modules(HWLOC REQUIRED hwloc>=2.1) # its header alone: the library is loaded at run time
 find_package(nlohmann_json REQUIRED)
 find_package(Threads REQUIRED)

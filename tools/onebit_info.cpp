@@ -9,7 +9,6 @@
 //
 // Runs by itself, not under mpirun.
 
-#include <hwloc.h>
 #include <mpi.h>
 #include <onebit/onebit.h>
 #include <sys/resource.h>
@@ -27,6 +26,7 @@
 
 #include "compress/sign/kernels.hpp"
 #include "topology/gpu_runtime.hpp"
+#include "topology/hwloc_calls.hpp"
 #include "topology/machine.hpp"
 #include "topology/transports.hpp"
 
@@ -58,6 +58,14 @@ std::string kernels() {
     return names;
 }
 
+std::string hwloc_version() {
+    const onebit::HwlocCalls* hwloc = nullptr;
+    const onebit::Status status = onebit::find_hwloc(&hwloc);
+    if (!status.ok()) return "no: " + status.message();
+    const unsigned version = hwloc->get_api_version();
+    return "API " + std::to_string(version >> 16) + "." + std::to_string(version >> 8 & 0xff);
+}
+
 std::string state_of(const onebit::Runtime& runtime, const std::string& found) {
     return runtime.usable ? found : "no: " + runtime.why_not;
 }
@@ -66,8 +74,7 @@ void print_build(const onebit::Runtime& cuda, int devices, const onebit::Runtime
     std::printf("onebit %s\n", onebit_version());
     print_feature("MPI", mpi_version());
     print_feature("kernels", kernels());
-    const unsigned hwloc = hwloc_get_api_version();
-    print_feature("hwloc", "API " + std::to_string(hwloc >> 16) + "." + std::to_string(hwloc >> 8 & 0xff));
+    print_feature("hwloc", hwloc_version());
     print_feature("CUDA", state_of(cuda, "driver for " + onebit::cuda_version_text(cuda.version) +
                                              ", devices: " + std::to_string(devices)));
     print_feature("NCCL", state_of(nccl, onebit::nccl_version_text(nccl.version)));
@@ -86,11 +93,12 @@ int run(const Options& options) {
     surroundings.nccl = onebit::find_nccl();
     onebit::Machine machine;
     const onebit::Status status = onebit::read_machine(options.xml.c_str(), &machine);
+    print_build(surroundings.cuda, devices, surroundings.nccl);
     if (!status.ok()) {
+        std::fflush(stdout);
         std::fprintf(stderr, "onebit_info: %s\n", status.message().c_str());
         return EXIT_FAILURE;
     }
-    print_build(surroundings.cuda, devices, surroundings.nccl);
     std::printf("%s\n", describe(machine).c_str());
 
     surroundings.ranks_per_node =

@@ -4,47 +4,47 @@
 
 #include <hwy/highway.h>
 
-#include <cstdint>
 #include <vector>
+
+#include "core/instruction_sets.hpp"
 
 /// To be included after Highway: which of the kernel tables, one per instruction set, were compiled and run here.
 
 #if HWY_TARGETS & HWY_AVX3
-#define ONEBIT_ROW_AVX3(row) row(HWY_AVX3, N_AVX3, "avx512")
+#define ONEBIT_ROW_AVX3(row) row(kAvx512, N_AVX3, "avx512")
 #else
 #define ONEBIT_ROW_AVX3(row)
 #endif
 #if HWY_TARGETS & HWY_AVX2
-#define ONEBIT_ROW_AVX2(row) row(HWY_AVX2, N_AVX2, "avx2")
+#define ONEBIT_ROW_AVX2(row) row(kAvx2, N_AVX2, "avx2")
 #else
 #define ONEBIT_ROW_AVX2(row)
 #endif
 #if HWY_TARGETS & HWY_SSE4
-#define ONEBIT_ROW_SSE4(row) row(HWY_SSE4, N_SSE4, "sse4")
+#define ONEBIT_ROW_SSE4(row) row(kSse4, N_SSE4, "sse4")
 #else
 #define ONEBIT_ROW_SSE4(row)
 #endif
 #if HWY_TARGETS & HWY_NEON
-#define ONEBIT_ROW_NEON(row) row(HWY_NEON, N_NEON, "neon")
+#define ONEBIT_ROW_NEON(row) row(kNeon, N_NEON, "neon")
 #else
 #define ONEBIT_ROW_NEON(row)
 #endif
 
 /// Defines `std::vector<const Table*> list_tables(const Table& reference)`: best first, the reference last. Each
 /// instruction set's namespace has a constexpr `Table make_table(const char* name)`.
-#define ONEBIT_ADD_TABLE(target, space, name)                   \
-    if ((supported & (target)) != 0) {                          \
+#define ONEBIT_ADD_TABLE(set, space, name)                      \
+    if (machine_has(InstructionSet::set)) {                     \
         static constexpr auto kTable = space::make_table(name); \
         list.push_back(&kTable);                                \
     }
-#define ONEBIT_DEFINE_LIST_TABLES(Table)                                         \
-    std::vector<const Table*> list_tables(const Table& reference) {              \
-        std::vector<const Table*> list;                                          \
-        [[maybe_unused]] const std::int64_t supported = hwy::SupportedTargets(); \
-        ONEBIT_ROW_AVX3(ONEBIT_ADD_TABLE)                                        \
-        ONEBIT_ROW_AVX2(ONEBIT_ADD_TABLE)                                        \
-        ONEBIT_ROW_SSE4(ONEBIT_ADD_TABLE)                                        \
-        ONEBIT_ROW_NEON(ONEBIT_ADD_TABLE)                                        \
-        list.push_back(&reference);                                              \
-        return list;                                                             \
+#define ONEBIT_DEFINE_LIST_TABLES(Table)                            \
+    std::vector<const Table*> list_tables(const Table& reference) { \
+        std::vector<const Table*> list;                             \
+        ONEBIT_ROW_AVX3(ONEBIT_ADD_TABLE)                           \
+        ONEBIT_ROW_AVX2(ONEBIT_ADD_TABLE)                           \
+        ONEBIT_ROW_SSE4(ONEBIT_ADD_TABLE)                           \
+        ONEBIT_ROW_NEON(ONEBIT_ADD_TABLE)                           \
+        list.push_back(&reference);                                 \
+        return list;                                                \
     }

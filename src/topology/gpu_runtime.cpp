@@ -2,24 +2,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "topology/gpu_runtime.hpp"
 
-#include <dlfcn.h>
+#include "core/shared_library.hpp"
 
 namespace onebit {
 namespace {
 
-/// It stays loaded: the driver that cuInit has started can't be taken out again, and NCCL has threads.
-void* open(const char* name, std::string* why_not) {
-    void* const library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
-    if (library == nullptr) *why_not = dlerror();
-    return library;
-}
-
-/// NULL where the library has no such function: then `why_not` says so.
-template <typename Function>
-Function* function(void* library, const char* name, std::string* why_not) {
-    auto* const found = reinterpret_cast<Function*>(dlsym(library, name));
-    if (found == nullptr) *why_not = std::string("it has no ") + name;
-    return found;
+/// Where the library isn't open or lacks a required function: `runtime` says so. It stays loaded: the driver that
+/// cuInit has started can't be taken out again, and NCCL has threads.
+bool is_whole(SharedLibrary& library, Runtime* runtime) {
+    library.keep_open();
+    if (!library.is_open()) {
+        runtime->why_not = library.why_not();
+    } else if (library.missing() != nullptr) {
+        runtime->why_not = std::string("it has no ") + library.missing();
+    }
+    return runtime->why_not.empty();
 }
 
 } // namespace
@@ -27,12 +24,14 @@ Function* function(void* library, const char* name, std::string* why_not) {
 Runtime find_cuda_driver(int* devices) {
     *devices = 0;
     Runtime driver;
-    void* const library = open("libcuda.so.1", &driver.why_not);
-    if (library == nullptr) return driver;
-    auto* const init = function<int(unsigned)>(library, "cuInit", &driver.why_not);
-    auto* const version = function<int(int*)>(library, "cuDriverGetVersion", &driver.why_not);
-    auto* const count = function<int(int*)>(library, "cuDeviceGetCount", &driver.why_not);
-    if (init == nullptr || version == nullptr || count == nullptr) return driver;
+    SharedLibrary library("libcuda.so.1");
+    int (*init)(unsigned) = nullptr;
+    int (*version)(int*) = nullptr;
+    int (*count)(int*) = nullptr;
+    library.required("cuInit", &init);
+    library.required("cuDriverGetVersion", &version);
+    library.required("cuDeviceGetCount", &count);
+    if (!is_whole(library, &driver)) return driver;
     (void)version(&driver.version);
     if (const int error = init(0); error != 0) {
         driver.why_not = "cuInit fails with error " + std::to_string(error);
@@ -46,10 +45,10 @@ Runtime find_cuda_driver(int* devices) {
 
 Runtime find_nccl() {
     Runtime nccl;
-    void* const library = open("libnccl.so.2", &nccl.why_not);
-    if (library == nullptr) return nccl;
-    auto* const version = function<int(int*)>(library, "ncclGetVersion", &nccl.why_not);
-    if (version == nullptr) return nccl;
+    SharedLibrary library("libnccl.so.2");
+    int (*version)(int*) = nullptr;
+    library.required("ncclGetVersion", &version);
+    if (!is_whole(library, &nccl)) return nccl;
     (void)version(&nccl.version);
     nccl.usable = nccl.version >= kOldestNccl;
     if (!nccl.usable) {

@@ -2,8 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "topology/machine.hpp"
 
-#include <hwloc.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
@@ -13,6 +11,7 @@
 #include <utility>
 
 #include "core/file.hpp"
+#include "topology/hwloc_calls.hpp"
 
 namespace onebit {
 namespace {
@@ -20,10 +19,35 @@ namespace {
 constexpr unsigned kNvidia = 0x10de;
 constexpr unsigned kDisplayController = 0x03; // the upper byte of a PCI class
 
-struct DestroyTopology {
-    void operator()(hwloc_topology_t topology) const { hwloc_topology_destroy(topology); }
+/// A topology of hwloc's, and what of its inline functions is used here, by the table of its functions.
+class Topology {
+  public:
+    Topology() = default;
+    Topology(const HwlocCalls& calls, hwloc_topology_t made) : calls_(&calls), made_(made, calls.topology_destroy) {}
+
+    const HwlocCalls& calls() const { return *calls_; }
+    hwloc_topology_t get() const { return made_.get(); }
+
+    std::vector<hwloc_obj_t> all(hwloc_obj_type_t type) const {
+        std::vector<hwloc_obj_t> objects;
+        const int depth = calls_->type_depth(get(), type);
+        if (depth == HWLOC_TYPE_DEPTH_UNKNOWN || depth == HWLOC_TYPE_DEPTH_MULTIPLE) return objects;
+        const unsigned count = calls_->count_by_depth(get(), depth);
+        for (unsigned i = 0; i < count; ++i) objects.push_back(calls_->object_by_depth(get(), depth, i));
+        return objects;
+    }
+
+    std::size_t cores_inside(hwloc_const_cpuset_t set) const {
+        const std::vector<hwloc_obj_t> cores = all(HWLOC_OBJ_CORE);
+        return static_cast<std::size_t>(std::count_if(cores.begin(), cores.end(), [&](hwloc_obj_t core) {
+            return calls_->is_included(core->cpuset, set) != 0 && calls_->is_zero(core->cpuset) == 0;
+        }));
+    }
+
+  private:
+    const HwlocCalls* calls_ = nullptr;
+    std::unique_ptr<hwloc_topology, void (*)(hwloc_topology_t)> made_{nullptr, nullptr};
 };
-using Topology = std::unique_ptr<hwloc_topology, DestroyTopology>;
 
 /// The major version of the hwloc that wrote a dump; 1 where it doesn't say. Older ones than ours can be read.
 Status check_dump(const char* xml) {
@@ -43,23 +67,23 @@ Status check_dump(const char* xml) {
                          shown(xml).c_str(), major, kOwn);
 }
 
-Status load(const char* xml, Topology* loaded) {
+Status load(const HwlocCalls& calls, const char* xml, Topology* loaded) {
     hwloc_topology_t made = nullptr;
-    if (hwloc_topology_init(&made) != 0) {
+    if (calls.topology_init(&made) != 0) {
         return Status::error(ONEBIT_ERROR_OUT_OF_MEMORY, "hwloc has no memory for a topology");
     }
-    Topology topology(made);
-    hwloc_topology_set_io_types_filter(made, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
+    Topology topology(calls, made);
+    calls.set_io_types_filter(made, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
     // A process that may use one socket alone would see the other's devices near none.
-    hwloc_topology_set_flags(made, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED);
+    calls.set_flags(made, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED);
     const bool dump = xml != nullptr && *xml != '\0';
     if (dump) ONEBIT_RETURN_IF_ERROR(check_dump(xml));
     errno = 0;
-    if (dump && hwloc_topology_set_xml(made, xml) != 0) {
+    if (dump && calls.set_xml(made, xml) != 0) {
         return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "%s: hwloc can't read this as its XML (%s)",
                              shown(xml).c_str(), std::strerror(errno));
     }
-    if (hwloc_topology_load(made) != 0) {
+    if (calls.load(made) != 0) {
         if (dump)
             return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "%s: the topology in it is damaged",
                                  shown(xml).c_str());
@@ -99,9 +123,9 @@ hwloc_obj_t pci_of(hwloc_obj_t object) {
     return object;
 }
 
-int socket_of(hwloc_topology_t topology, hwloc_obj_t object) {
-    if (hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_PACKAGE) == 1) return 0;
-    hwloc_obj_t near = hwloc_get_non_io_ancestor_obj(topology, object);
+int socket_of(const Topology& topology, hwloc_obj_t object) {
+    if (topology.all(HWLOC_OBJ_PACKAGE).size() == 1) return 0;
+    hwloc_obj_t near = hwloc_get_non_io_ancestor_obj(topology.get(), object);
     while (near != nullptr && near->type != HWLOC_OBJ_PACKAGE) near = near->parent;
     return near == nullptr ? Machine::kNoSocket : static_cast<int>(near->logical_index);
 }
@@ -115,7 +139,7 @@ std::vector<hwloc_obj_t> way_up(hwloc_obj_t device) {
 
 /// Ports of a switch are bridges themselves: two devices of one switch meet in a bridge with at most one below it on
 /// each side.
-Path path_between(hwloc_topology_t topology, hwloc_obj_t a, hwloc_obj_t b) {
+Path path_between(const Topology& topology, hwloc_obj_t a, hwloc_obj_t b) {
     if (a == b) return Path::kSelf;
     const std::vector<hwloc_obj_t> from_a = way_up(a);
     const std::vector<hwloc_obj_t> from_b = way_up(b);
@@ -150,9 +174,9 @@ struct Found {
     }
 };
 
-Found<Machine::Gpu> find_gpus(hwloc_topology_t topology) {
+Found<Machine::Gpu> find_gpus(const Topology& topology) {
     Found<Machine::Gpu> found;
-    for (hwloc_obj_t pci = nullptr; (pci = hwloc_get_next_pcidev(topology, pci)) != nullptr;) {
+    for (const hwloc_obj_t pci : topology.all(HWLOC_OBJ_PCI_DEVICE)) {
         if (pci->attr == nullptr) continue;
         const hwloc_obj_attr_u::hwloc_pcidev_attr_s& attributes = pci->attr->pcidev;
         if (attributes.vendor_id != kNvidia || attributes.class_id >> 8 != kDisplayController) continue;
@@ -176,9 +200,9 @@ bool is_up(hwloc_obj_t rdma_device) {
 }
 
 /// One for each PCI device that has a network interface, whatever number of names the operating system has for it.
-Found<Machine::Nic> find_nics(hwloc_topology_t topology) {
+Found<Machine::Nic> find_nics(const Topology& topology) {
     Found<Machine::Nic> found;
-    for (hwloc_obj_t os = nullptr; (os = hwloc_get_next_osdev(topology, os)) != nullptr;) {
+    for (const hwloc_obj_t os : topology.all(HWLOC_OBJ_OS_DEVICE)) {
         if (os->attr == nullptr) continue;
         const unsigned type = number_of(os->attr->osdev.type);
         const bool rdma = type == HWLOC_OBJ_OSDEV_OPENFABRICS;
@@ -203,7 +227,7 @@ Found<Machine::Nic> find_nics(hwloc_topology_t topology) {
 }
 
 template <typename Device>
-std::vector<std::vector<Path>> paths(hwloc_topology_t topology, const Found<Machine::Gpu>& from,
+std::vector<std::vector<Path>> paths(const Topology& topology, const Found<Machine::Gpu>& from,
                                      const Found<Device>& to) {
     std::vector<std::vector<Path>> rows;
     for (const auto& [a, gpu] : from.devices) {
@@ -215,12 +239,13 @@ std::vector<std::vector<Path>> paths(hwloc_topology_t topology, const Found<Mach
 
 /// Where hwloc was built with NVML, or a dump by such a one. Two GPUs that are linked to switches only have between
 /// them what the lesser of them has to all switches.
-std::vector<std::vector<std::uint64_t>> find_nvlink(hwloc_topology_t topology, const Found<Machine::Gpu>& gpus) {
+std::vector<std::vector<std::uint64_t>> find_nvlink(const Topology& topology, const Found<Machine::Gpu>& gpus) {
     const std::size_t n = gpus.devices.size();
     std::vector<std::vector<std::uint64_t>> rates(n, std::vector<std::uint64_t>(n, 0));
     hwloc_distances_s* found = nullptr;
     unsigned count = 1;
-    if (hwloc_distances_get_by_name(topology, "NVLinkBandwidth", &count, &found, 0) != 0 || count == 0) return rates;
+    if (topology.calls().distances_by_name(topology.get(), "NVLinkBandwidth", &count, &found, 0) != 0 || count == 0)
+        return rates;
     const auto index_of = [&](hwloc_obj_t object) {
         const auto gpu = std::find_if(gpus.devices.begin(), gpus.devices.end(),
                                       [&](const auto& device) { return device.first == pci_of(object); });
@@ -241,7 +266,7 @@ std::vector<std::vector<std::uint64_t>> find_nvlink(hwloc_topology_t topology, c
             }
         }
     }
-    hwloc_distances_release(topology, found);
+    topology.calls().release_distances(topology.get(), found);
     for (std::size_t a = 0; a < n; ++a) {
         for (std::size_t b = 0; b < n; ++b) {
             if (a != b && rates[a][b] == 0) rates[a][b] = std::min(to_switches[a], to_switches[b]);
@@ -253,18 +278,16 @@ std::vector<std::vector<std::uint64_t>> find_nvlink(hwloc_topology_t topology, c
 } // namespace
 
 Status read_machine(const char* xml, Machine* machine) {
-    Topology owned;
-    ONEBIT_RETURN_IF_ERROR(load(xml, &owned));
-    hwloc_topology_t topology = owned.get();
+    const HwlocCalls* hwloc = nullptr;
+    ONEBIT_RETURN_IF_ERROR(find_hwloc(&hwloc));
+    Topology topology;
+    ONEBIT_RETURN_IF_ERROR(load(*hwloc, xml, &topology));
     Machine read;
-    const char* host = hwloc_obj_get_info_by_name(hwloc_get_root_obj(topology), "HostName");
+    constexpr int kRootDepth = 0;
+    const char* host = hwloc_obj_get_info_by_name(hwloc->object_by_depth(topology.get(), kRootDepth, 0), "HostName");
     read.host = printable(host, "this machine");
-    for (hwloc_obj_t socket = nullptr;
-         (socket = hwloc_get_next_obj_by_type(topology, HWLOC_OBJ_PACKAGE, socket)) != nullptr;) {
-        const int cores = socket->cpuset == nullptr
-                              ? 0
-                              : hwloc_get_nbobjs_inside_cpuset_by_type(topology, socket->cpuset, HWLOC_OBJ_CORE);
-        read.sockets.push_back({static_cast<std::size_t>(std::max(cores, 0))});
+    for (const hwloc_obj_t socket : topology.all(HWLOC_OBJ_PACKAGE)) {
+        read.sockets.push_back({socket->cpuset == nullptr ? 0 : topology.cores_inside(socket->cpuset)});
     }
     const Found<Machine::Gpu> gpus = find_gpus(topology);
     const Found<Machine::Nic> nics = find_nics(topology);

@@ -53,8 +53,8 @@ struct Machine {
 
 /// Reads this machine by hwloc, or with `xml` (not NULL, not empty) another one's dump, as lstopo writes it. Local;
 /// takes tens of milliseconds. INVALID_ARGUMENT for a file that is not there, no such dump or of a newer hwloc,
-/// TRANSPORT where hwloc can't read this machine. A dump may be anything; where hwloc itself doesn't survive it, nor
-/// does the process.
+/// TRANSPORT where hwloc can't read this machine, UNSUPPORTED where hwloc can't be loaded (hwloc_calls.hpp). A dump may
+/// be anything; where hwloc itself doesn't survive it, nor does the process.
 Status read_machine(const char* xml, Machine* machine);
 
 /// The machine as a small tree, and the devices' matrix where there are GPUs. Ends with a line feed.

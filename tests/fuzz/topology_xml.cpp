@@ -10,8 +10,7 @@
 #include "topology/machine.hpp"
 #include "topology/transports.hpp"
 
-// hwloc and its plugins leak what they have read of a damaged dump. By a plugin's name it can't be told: it is
-// unloaded.
+// hwloc leaks what it has read of a damaged dump.
 extern "C" const char* __asan_default_options();
 extern "C" const char* __asan_default_options() {
     return "detect_leaks=0";

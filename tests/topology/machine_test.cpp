@@ -182,7 +182,9 @@ TEST_CASE("a device of the operating system without a name", "[topology][bad]") 
 TEST_CASE("names of a dump don't steer a terminal", "[topology][bad]") {
     std::string text = read_file(dump_of("no-gpu"));
     const std::string host = R"(value="cpu42")";
-    text.replace(text.find(host), host.size(), "value=\"cpu&#x7f;42&#9;\"");
+    text.replace(text.find(host), host.size(),
+                 "value=\"cpu\x7f"
+                 "42&#9;\"");
     Machine machine;
     REQUIRE(read_machine(File(text).name(), &machine).message() == "");
     CHECK(machine.host == "cpu?42?");

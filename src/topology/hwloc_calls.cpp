@@ -1,0 +1,63 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "topology/hwloc_calls.hpp"
+
+#include "core/shared_library.hpp"
+
+namespace onebit {
+namespace {
+
+constexpr const char* kLibrary = "libhwloc.so.15"; // that of hwloc 2
+static_assert(HWLOC_API_VERSION >> 16 == 2);
+
+Status missing_function(const char* library, const char* name) {
+    return Status::error(ONEBIT_ERROR_UNSUPPORTED, "hwloc: %s has no %s", library, name);
+}
+
+} // namespace
+
+// Its symbols stay its own, for the program may have another hwloc. Hence hwloc doesn't take its plugins, unless the
+// program itself has loaded it for all. Sockets, PCI devices and NICs need none.
+Status load_hwloc(const char* library, HwlocCalls* calls) {
+    SharedLibrary hwloc(library);
+    if (!hwloc.is_open()) {
+        return Status::error(ONEBIT_ERROR_UNSUPPORTED, "hwloc can't be loaded: %s", hwloc.why_not().c_str());
+    }
+    HwlocCalls found;
+    if (!hwloc.optional("hwloc_get_api_version", &found.get_api_version)) {
+        return missing_function(library, "hwloc_get_api_version");
+    }
+    if (const unsigned major = found.get_api_version() >> 16; major != HWLOC_API_VERSION >> 16) {
+        return Status::error(ONEBIT_ERROR_UNSUPPORTED, "hwloc: %s is of hwloc %u; hwloc %d wanted", library, major,
+                             HWLOC_API_VERSION >> 16);
+    }
+    hwloc.required("hwloc_topology_init", &found.topology_init);
+    hwloc.required("hwloc_topology_destroy", &found.topology_destroy);
+    hwloc.required("hwloc_topology_set_io_types_filter", &found.set_io_types_filter);
+    hwloc.required("hwloc_topology_set_flags", &found.set_flags);
+    hwloc.required("hwloc_topology_set_xml", &found.set_xml);
+    hwloc.required("hwloc_topology_load", &found.load);
+    hwloc.required("hwloc_get_type_depth", &found.type_depth);
+    hwloc.required("hwloc_get_nbobjs_by_depth", &found.count_by_depth);
+    hwloc.required("hwloc_get_obj_by_depth", &found.object_by_depth);
+    hwloc.required("hwloc_bitmap_isincluded", &found.is_included);
+    hwloc.required("hwloc_bitmap_iszero", &found.is_zero);
+    hwloc.required("hwloc_distances_get_by_name", &found.distances_by_name);
+    hwloc.required("hwloc_distances_release", &found.release_distances);
+    if (hwloc.missing() != nullptr) return missing_function(library, hwloc.missing());
+    hwloc.keep_open(); // topologies may be in use until the process ends
+    *calls = found;
+    return {};
+}
+
+Status find_hwloc(const HwlocCalls** calls) {
+    struct Loaded {
+        HwlocCalls calls;
+        Status status = load_hwloc(kLibrary, &calls);
+    };
+    static const Loaded loaded;
+    *calls = &loaded.calls;
+    return loaded.status;
+}
+
+} // namespace onebit
