@@ -34,11 +34,7 @@ onebit_status_t onebit_allreduce_start(onebit_allreduce_t allreduce, const void*
 
 onebit_status_t onebit_allreduce_test(onebit_allreduce_t allreduce, int* done) noexcept {
     return onebit::guard_object<Allreduce>(allreduce, [&](Allreduce& a) {
-        if (done == nullptr) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "done is NULL");
-        bool finished = false;
-        Status status = a.test(&finished);
-        *done = finished ? 1 : 0;
-        return status;
+        return onebit::tell_done(done, [&](bool* finished) { return a.test(finished); });
     });
 }
 

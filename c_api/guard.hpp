@@ -112,6 +112,16 @@ class Output {
     Status status_;
 };
 
+/// For a function that tests: what test(&done) says goes to the caller's int.
+template <typename Test>
+Status tell_done(int* done, const Test& test) {
+    if (done == nullptr) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "done is NULL");
+    bool finished = false;
+    Status status = test(&finished);
+    *done = finished ? 1 : 0;
+    return status;
+}
+
 /// Fills a caller's info struct, whatever release it is of, with what fill(info) says.
 template <typename Info, typename Fill>
 Status give_info(Info* caller, const Fill& fill) {

@@ -28,6 +28,20 @@ onebit_status_t onebit_optimizer_step(onebit_optimizer_t optimizer) noexcept {
     return onebit::guard_object<Optimizer>(optimizer, [](Optimizer& o) { return o.step(); });
 }
 
+onebit_status_t onebit_optimizer_step_start(onebit_optimizer_t optimizer) noexcept {
+    return onebit::guard_object<Optimizer>(optimizer, [](Optimizer& o) { return o.step_start(); });
+}
+
+onebit_status_t onebit_optimizer_step_test(onebit_optimizer_t optimizer, int* done) noexcept {
+    return onebit::guard_object<Optimizer>(optimizer, [&](Optimizer& o) {
+        return onebit::tell_done(done, [&](bool* finished) { return o.step_test(finished); });
+    });
+}
+
+onebit_status_t onebit_optimizer_step_wait(onebit_optimizer_t optimizer) noexcept {
+    return onebit::guard_object<Optimizer>(optimizer, [](Optimizer& o) { return o.step_wait(); });
+}
+
 onebit_status_t onebit_optimizer_cancel_step(onebit_optimizer_t optimizer, const char* reason) noexcept {
     return onebit::guard_object<Optimizer>(optimizer, [&](Optimizer& o) { return o.cancel_step(reason); });
 }
@@ -130,5 +144,5 @@ onebit_status_t onebit_optimizer_get_info(onebit_optimizer_t optimizer, onebit_o
 }
 
 onebit_status_t onebit_optimizer_destroy(onebit_optimizer_t optimizer) noexcept {
-    return onebit::guard_destroy<Optimizer>(optimizer, [](const Optimizer& o) { return o.check_destroyable(); });
+    return onebit::guard_destroy<Optimizer>(optimizer, [](Optimizer& o) { return o.prepare_to_be_destroyed(); });
 }

@@ -728,6 +728,28 @@ ONEBIT_API onebit_status_t onebit_optimizer_create(onebit_comm_t comm, const one
  * TRANSPORT, TIMEOUT. */
 ONEBIT_API onebit_status_t onebit_optimizer_step(onebit_optimizer_t optimizer) ONEBIT_NOEXCEPT;
 
+/* The same in three parts, so that the caller can compute meanwhile: the bits and the statuses are those of
+ * onebit_optimizer_step. Gradients, parameters and copies belong to the step until it is finished.
+ * start begins the step, does a first slice of it and doesn't wait. What is wrong with the step is told, on every rank,
+ * by the test or wait that finishes it. start itself returns only INVALID_HANDLE, BUSY, UNSUPPORTED (config.stream is
+ * captured) and what broke the handle; nothing has been started then, and other ranks wait for this rank's step.
+ * test does a slice of the step, never waits for a peer, knows no timeout, and sets *done to 1 when the step is
+ * finished (and then returns its status), else to 0. A slice is at most one pass over the tensors of one bucket, or
+ * over one block of messages. wait finishes the step; its timeout begins with it. With nothing started both return
+ * SUCCESS, test with *done = 1. UNSUPPORTED (config.stream is captured) leaves the step for later.
+ * Over NCCL start makes the whole step, and may block: operations must come to the stream in one order on all ranks.
+ * Until the step is finished the calls that grad_ready names are BUSY, and so are step, step_start, cancel_step,
+ * grad_ready and every set_gradients. Settings that come meanwhile are the next step's. get_info tells of the step as
+ * far as it has come. The step may be finished by another thread than the one that started it. destroy is BUSY; after
+ * onebit_comm_abort, or once the handle is broken, it ends the step.
+ * Steps of different handles don't disturb each other, but a wait advances its own handle alone: finish them in the
+ * same order on every rank, or poll all with test. Collective; other ranks may call onebit_optimizer_step instead.
+ *   done  [out] never written where the status is INVALID_HANDLE, INVALID_ARGUMENT (NULL) or BUSY
+ * Statuses otherwise as for onebit_optimizer_step. */
+ONEBIT_API onebit_status_t onebit_optimizer_step_start(onebit_optimizer_t optimizer) ONEBIT_NOEXCEPT;
+ONEBIT_API onebit_status_t onebit_optimizer_step_test(onebit_optimizer_t optimizer, int* done) ONEBIT_NOEXCEPT;
+ONEBIT_API onebit_status_t onebit_optimizer_step_wait(onebit_optimizer_t optimizer) ONEBIT_NOEXCEPT;
+
 /* In place of onebit_optimizer_step: gives the step up on all ranks, for example when this rank's backward pass ran out
  * of memory. Each other rank calls step, or this too, and all get the same status: CANCELLED, or what a rank of a lower
  * number has found wrong with the step. The message names the rank and its reason. Nothing has changed on any rank but

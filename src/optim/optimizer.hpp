@@ -23,6 +23,9 @@ class Optimizer {
     virtual const std::shared_ptr<AbortSwitch>& abort_switch() const = 0;
 
     virtual Status step() = 0;
+    virtual Status step_start() = 0;
+    virtual Status step_test(bool* done) = 0;
+    virtual Status step_wait() = 0;
     virtual Status cancel_step(const char* reason) = 0;
     virtual Status grad_ready(std::size_t tensor) = 0;
     virtual Status set_gradients(std::size_t tensor, const void* gradients) = 0;
@@ -44,8 +47,8 @@ class Optimizer {
     virtual Status get_state(std::size_t tensor, onebit_state_t which, float* values) const = 0;
     virtual Status set_state(std::size_t tensor, onebit_state_t which, const float* values) = 0;
     virtual Status set_steps(std::uint64_t steps) = 0;
-    /// BUSY while a step has begun and is not finished, unless it never will be.
-    virtual Status check_destroyable() const = 0;
+    /// BUSY while a step has begun and is not finished, unless it never will be; then it ends here.
+    virtual Status prepare_to_be_destroyed() = 0;
     virtual void fill_info(onebit_optimizer_info_t* info) const = 0;
 };
 
