@@ -177,6 +177,10 @@ void Fiber::finish() {
     Stack::pausable = before;
 }
 
+bool Fiber::may_pause() {
+    return Stack::pausable != nullptr;
+}
+
 bool Fiber::pause() {
     Stack* const self = Stack::pausable;
     if (self == nullptr) return false;

@@ -32,6 +32,8 @@ class Fiber {
     /// Runs to the end: what waits does so as if there were no fiber.
     void finish();
 
+    /// Whether this is a fiber that pause() stops.
+    static bool may_pause();
     /// On a fiber that may pause: stops here, goes on with the next resume() and returns true. Else returns false at
     /// once.
     static bool pause();

@@ -60,9 +60,11 @@ class FusedOptimizer : public Optimizer {
 
     Entered enter() const final { return Entered(settings_.placement); }
     const std::shared_ptr<AbortSwitch>& abort_switch() const final { return patience().abort_switch; }
-    Status step_start() final; // these three: fused_started.cpp
-    Status step_test(bool* done) final;
-    Status step_wait() final;
+    Status start() final; // these: fused_started.cpp
+    Status test(bool* done) final;
+    Status wait() final;
+    Status move_on(bool* done) final;
+    UnderWay under_way() const final;
     Status step() final; // these three: fused_step.cpp
     Status cancel_step(const char* reason) final;
     Status grad_ready(std::size_t tensor) final;
@@ -235,7 +237,7 @@ class FusedOptimizer : public Optimizer {
     bool may_be_tentative(Round round) const;
     bool exchanges_early(Round round) const;
     bool encoders_look(Round round) const;
-    Status step_move_on();
+    bool exchanges_go_on() const;
     /// Settings that come now are the next step's.
     bool has_begun() const { return begun_ || started_->under_way(); }
     Status step_unless(const Status& refusal);
