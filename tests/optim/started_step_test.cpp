@@ -96,6 +96,7 @@ TEST_CASE("a started step follows variances and admits late elements as a step d
             for (const onebit_compressed_t compressed : ways_to_compress(kind)) {
                 Setup setup = odd_setup(kind, 0, false);
                 setup.config.compressed = compressed;
+                setup.config.follow_interval = 4;
                 Training expected(comm, setup, log), started(comm, setup, log);
                 const Gradient gradient =
                     beginning_late(gaussian_gradient(total(setup.sizes), 1), 1500, 3000, 9); // and then far larger
@@ -314,8 +315,11 @@ TEST_CASE("an abort ends a started step, in test, wait, progress or destroy", "[
     const int how = GENERATE(0, 1, 2, 3);
     const Variable timeout("ONEBIT_TIMEOUT", "30");
     never_ending_step(bucket_size, [&](onebit_comm_t comm, onebit_optimizer_t handle, RankLog& log) {
-        if (log.last_rank()) ONEBIT_EXPECT_OK(log, onebit_comm_abort(comm, "it has had enough"));
-        if (log.last_rank() || how == 3) return; // ~Training destroys it
+        // Others than the last rank hear of its abort in their next call. What ~Training is to destroy they abort, too.
+        if (log.last_rank() || how == 3) {
+            ONEBIT_EXPECT_OK(log, onebit_comm_abort(comm, "it has had enough"));
+            return;
+        }
         const auto begin = std::chrono::steady_clock::now();
         onebit_status_t status = ONEBIT_SUCCESS;
         int done = 0, active = 1;
@@ -335,8 +339,9 @@ TEST_CASE("a wait for a started step has the timeout, a test has none", "[optimi
     const std::uint64_t bucket_size = GENERATE(std::uint64_t{0}, std::uint64_t{2500});
     const Variable timeout("ONEBIT_TIMEOUT", "0.5");
     never_ending_step(bucket_size, [](onebit_comm_t, onebit_optimizer_t handle, RankLog& log) {
-        if (log.rank() != 0) { // the others hear of it at their next call
+        if (log.rank() != 0) { // it hears of the first one's end
             log.barrier();
+            if (!log.last_rank()) ONEBIT_EXPECT_STATUS(log, ONEBIT_ERROR_TIMEOUT, onebit_optimizer_step_wait(handle));
             return;
         }
         const auto begin = std::chrono::steady_clock::now();
