@@ -12,7 +12,7 @@ using onebit::Status;
 onebit_status_t onebit_allreduce_create(onebit_comm_t comm, const onebit_allreduce_config_t* config,
                                         onebit_allreduce_t* allreduce) noexcept {
     return onebit::guard([&] {
-        onebit::Output<Allreduce, onebit_allreduce_t> output(allreduce, "allreduce");
+        onebit::Output<Allreduce, onebit_allreduce_t> output(allreduce, "allreduce", comm);
         return onebit::with_object<onebit::Communicator>(comm, [&](onebit::Communicator& communicator) {
             std::unique_ptr<Allreduce> made;
             ONEBIT_RETURN_IF_ERROR(onebit::together(
@@ -34,16 +34,17 @@ onebit_status_t onebit_allreduce_start(onebit_allreduce_t allreduce, const void*
 
 onebit_status_t onebit_allreduce_test(onebit_allreduce_t allreduce, int* done) noexcept {
     return onebit::guard_object<Allreduce>(allreduce, [&](Allreduce& a) {
-        if (done == nullptr) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "done is NULL");
-        bool finished = false;
-        Status status = a.test(&finished);
-        *done = finished ? 1 : 0;
-        return status;
+        return onebit::tell_done(done, [&](bool* finished) { return a.test(finished); });
     });
 }
 
 onebit_status_t onebit_allreduce_wait(onebit_allreduce_t allreduce) noexcept {
     return onebit::guard_object<Allreduce>(allreduce, [](Allreduce& a) { return a.wait(); });
+}
+
+onebit_status_t onebit_allreduce_set_callback(onebit_allreduce_t allreduce, onebit_callback_fn callback,
+                                              void* context) noexcept {
+    return onebit::guard_callback<Allreduce>(allreduce, {callback, context});
 }
 
 onebit_status_t onebit_allreduce_set_algorithm(onebit_allreduce_t allreduce, onebit_algorithm_t algorithm) noexcept {

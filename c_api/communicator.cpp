@@ -68,6 +68,20 @@ onebit_status_t onebit_comm_tune(onebit_comm_t comm, uint64_t max_count, double 
     });
 }
 
+onebit_status_t onebit_comm_progress(onebit_comm_t comm, int* active) noexcept {
+    std::shared_ptr<onebit::OpenOperations> operations;
+    const onebit_status_t found = onebit::guard([&] {
+        if (active == nullptr) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "active is NULL");
+        const auto entry =
+            onebit::HandleTable<Communicator>::instance().find(comm); // which another thread may be using
+        if (entry == nullptr) return onebit::no_such_handle<Communicator>(comm);
+        operations = entry->operations;
+        return Status();
+    });
+    if (found == ONEBIT_SUCCESS) *active = operations->progress(); // behind the guard, for callbacks
+    return found;
+}
+
 onebit_status_t onebit_comm_abort(onebit_comm_t comm, const char* reason) noexcept {
     return onebit::guard([&] {
         const auto entry =

@@ -34,34 +34,91 @@ Status no_such_handle(const void* handle) {
     return Status::error(ONEBIT_ERROR_INVALID_HANDLE, "%s is %s", kHandleName<Object>, what);
 }
 
-/// Finds the object of a handle, makes sure that this thread alone uses it, and calls body(its owner).
+/// Makes sure that this thread alone uses an entry, and calls body(it). Where that finishes an operation a callback may
+/// be due.
 template <typename Object, typename Body>
-Status with_owner(const void* handle, const Body& body) {
-    const std::shared_ptr<Entry<Object>> entry = HandleTable<Object>::instance().find(handle);
-    if (entry == nullptr) return no_such_handle<Object>(handle);
-    const std::unique_lock lock(entry->in_use, std::try_to_lock);
+Status with_entry(Entry<Object>& entry, const void* handle, const Body& body, Completion* completion) {
+    const std::unique_lock lock(entry.in_use, std::try_to_lock);
     if (!lock.owns_lock())
         return Status::error(ONEBIT_ERROR_BUSY, "%s is in use by another thread", kHandleName<Object>);
-    if (entry->object == nullptr) return no_such_handle<Object>(handle); // destroyed between the look-up and the lock
-    const AbortSwitch::Use in_call(*entry->abort_switch);
-    if constexpr (requires { entry->object->enter(); }) {
-        const auto entered = entry->object->enter();
-        return body(entry->object);
+    if (entry.object == nullptr) return no_such_handle<Object>(handle); // destroyed between the look-up and the lock
+    const AbortSwitch::Use in_call(*entry.abort_switch);
+    if constexpr (HasOperations<Object>) {
+        const auto entered = entry.object->enter();
+        Status status = body(entry);
+        entry.settle(status, completion);
+        return status;
     } else {
-        return body(entry->object);
+        return body(entry);
     }
+}
+
+/// The same for a handle.
+template <typename Object, typename Body>
+Status with_handle(const void* handle, const Body& body, Completion* completion = nullptr) {
+    const std::shared_ptr<Entry<Object>> entry = HandleTable<Object>::instance().find(handle);
+    if (entry == nullptr) return no_such_handle<Object>(handle);
+    return with_entry<Object>(*entry, handle, body, completion);
 }
 
 /// The same with the object itself.
 template <typename Object, typename Body>
-Status with_object(const void* handle, const Body& body) {
-    return with_owner<Object>(handle, [&](std::unique_ptr<Object>& owner) { return body(*owner); });
+Status with_object(const void* handle, const Body& body, Completion* completion = nullptr) {
+    return with_handle<Object>(
+        handle, [&](Entry<Object>& entry) { return body(*entry.object); }, completion);
 }
 
 /// The same behind the guard: a whole C function on a handle.
 template <typename Object, typename Body>
 onebit_status_t guard_object(const void* handle, const Body& body) noexcept {
-    return guard([&] { return with_object<Object>(handle, body); });
+    Completion completion;
+    const onebit_status_t status = guard([&] { return with_object<Object>(handle, body, &completion); });
+    (void)completion.tell();
+    return status;
+}
+
+template <typename Object>
+void OperationEntry<Object>::settle(const Status& status, Completion* completion) noexcept {
+    const UnderWay now = this->object == nullptr ? UnderWay::kNothing : this->object->under_way();
+    if (now == under_way) return;
+    if (under_way == UnderWay::kNothing) {
+        this->operations->add(handle, this->shared_from_this(), std::move(place));
+    } else if (now == UnderWay::kNothing) {
+        place = this->operations->remove(handle);
+    }
+    const bool finished = under_way == UnderWay::kOperation && this->object != nullptr;
+    under_way = now;
+    if (finished && completion != nullptr) completion->set(callback, status);
+}
+
+template <typename Object>
+bool OperationEntry<Object>::progress() noexcept {
+    Completion completion;
+    bool finished = false;
+    const auto move_on = [&](OperationEntry& self) {
+        const bool tells = self.callback.function != nullptr && self.under_way == UnderWay::kOperation;
+        return tells ? self.object->test(&finished) : self.object->move_on(&finished);
+    };
+    const Status status = [&] {
+        const FloatEnvironment environment;
+        return catch_exceptions([&] { return with_entry<Object>(*this, handle, move_on, &completion); });
+    }();
+    if (status.code() == ONEBIT_ERROR_INVALID_HANDLE) return false; // destroyed meanwhile
+    if (completion.tell()) return this->operations->holds(handle);  // if the callback has started it anew
+    return !finished;
+}
+
+/// Sets what a handle calls when a started operation is finished.
+template <HasOperations Object>
+onebit_status_t guard_callback(const void* handle, const Callback& callback) noexcept {
+    return guard([&] {
+        return with_handle<Object>(handle, [&](Entry<Object>& entry) {
+            if (entry.under_way == UnderWay::kOperation)
+                return Status::error(ONEBIT_ERROR_BUSY, "a started operation is not finished: its callback stays");
+            entry.callback = callback;
+            return Status();
+        });
+    });
 }
 
 /// Destroys a handle unless check(object) objects. With NULL there is nothing to do, nor with a parent's in a child.
@@ -69,10 +126,10 @@ template <typename Object, typename Check>
 onebit_status_t guard_destroy(const void* handle, const Check& check) noexcept {
     return guard([&] {
         if (handle == nullptr || HandleTable<Object>::instance().is_parents(handle)) return Status();
-        return with_owner<Object>(handle, [&](std::unique_ptr<Object>& owner) {
-            ONEBIT_RETURN_IF_ERROR(check(*owner));
+        return with_handle<Object>(handle, [&](Entry<Object>& entry) {
+            ONEBIT_RETURN_IF_ERROR(check(*entry.object));
             HandleTable<Object>::instance().remove(handle);
-            owner.reset();
+            entry.object.reset();
             return Status();
         });
     });
@@ -83,7 +140,9 @@ onebit_status_t guard_destroy(const void* handle, const Check& check) noexcept {
 template <typename Object, typename Handle>
 class Output {
   public:
-    Output(Handle* handle, const char* name) : handle_(handle), status_(prepare(name)) {}
+    /// `comm`: the communicator that it is made from; NULL for a new one.
+    Output(Handle* handle, const char* name, onebit_comm_t comm = nullptr)
+        : handle_(handle), status_(prepare(name, comm)) {}
 
     /// This rank's part in the creation, so far.
     const Status& status() const { return status_; }
@@ -92,16 +151,23 @@ class Output {
         if constexpr (requires { object->rank(); }) entry_->rank = object->rank();
         entry_->object = std::move(object);
         *handle_ = reinterpret_cast<Handle>(next_handle_number());
+        if constexpr (HasOperations<Object>) entry_->handle = *handle_;
         HandleTable<Object>::instance().add(*handle_, std::move(entry_), std::move(place_));
     }
 
   private:
-    Status prepare(const char* name) {
+    Status prepare(const char* name, onebit_comm_t comm) {
         if (handle_ == nullptr) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "%s is NULL", name);
         *handle_ = nullptr;
-        return catch_exceptions([this] {
+        return catch_exceptions([&] {
             place_ = HandleTable<Object>::make_place();
             entry_ = std::make_shared<Entry<Object>>();
+            if constexpr (HasOperations<Object>) {
+                const auto parent = HandleTable<Communicator>::instance().find(comm);
+                if (parent != nullptr) entry_->operations = parent->operations; // else nothing is made
+            } else {
+                entry_->operations = std::make_shared<OpenOperations>();
+            }
             return Status();
         });
     }
@@ -111,6 +177,16 @@ class Output {
     std::shared_ptr<Entry<Object>> entry_;
     Status status_;
 };
+
+/// For a function that tests: what test(&done) says goes to the caller's int.
+template <typename Test>
+Status tell_done(int* done, const Test& test) {
+    if (done == nullptr) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "done is NULL");
+    bool finished = false;
+    Status status = test(&finished);
+    *done = finished ? 1 : 0;
+    return status;
+}
 
 /// Fills a caller's info struct, whatever release it is of, with what fill(info) says.
 template <typename Info, typename Fill>

@@ -7,7 +7,9 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <type_traits>
 
+#include "c_api/operations.hpp"
 #include "c_api/process_table.hpp"
 #include "collectives/allreduce.hpp"
 #include "collectives/communicator.hpp"
@@ -15,14 +17,37 @@
 
 namespace onebit {
 
-/// What a C handle stands for.
+/// An object with operations that one call starts and others finish.
 template <typename Object>
-struct Entry {
-    std::unique_ptr<Object> object;            ///< gone once the handle is destroyed
-    std::mutex in_use;                         ///< held by the thread that is in a call
-    std::shared_ptr<AbortSwitch> abort_switch; ///< the object's; any thread may trip it
-    int rank = 0;                              ///< of a communicator
+concept HasOperations = requires(Object& object) {
+    object.under_way();
 };
+
+/// What every C handle stands for.
+template <typename Object>
+struct AnyEntry {
+    std::unique_ptr<Object> object;             ///< gone once the handle is destroyed
+    std::mutex in_use;                          ///< held by the thread that is in a call
+    std::shared_ptr<AbortSwitch> abort_switch;  ///< the object's; any thread may trip it
+    std::shared_ptr<OpenOperations> operations; ///< of a communicator; shared by all that is made from it
+    int rank = 0;                               ///< of a communicator
+};
+
+/// What one stands for that has operations.
+template <typename Object>
+struct OperationEntry final : AnyEntry<Object>, Operation, std::enable_shared_from_this<OperationEntry<Object>> {
+    bool progress() noexcept override; // guard.hpp
+    /// After each call, whose status this is: whether something is under way now, and whether a callback is due.
+    void settle(const Status& status, Completion* completion) noexcept;
+
+    const void* handle = nullptr;
+    Callback callback;
+    UnderWay under_way = UnderWay::kNothing;                    ///< after the last call
+    OpenOperations::Place place = OpenOperations::make_place(); ///< while nothing is
+};
+
+template <typename Object>
+using Entry = std::conditional_t<HasOperations<Object>, OperationEntry<Object>, AnyEntry<Object>>;
 
 /// Shared by the tables of all types, so that no handle is valid as two of them.
 std::uintptr_t next_handle_number();

@@ -12,7 +12,7 @@ onebit_status_t onebit_optimizer_create(onebit_comm_t comm, const onebit_optimiz
                                         const onebit_tensor_t* tensors, size_t num_tensors,
                                         onebit_optimizer_t* optimizer) noexcept {
     return onebit::guard([&] {
-        onebit::Output<Optimizer, onebit_optimizer_t> output(optimizer, "optimizer");
+        onebit::Output<Optimizer, onebit_optimizer_t> output(optimizer, "optimizer", comm);
         return onebit::with_object<onebit::Communicator>(comm, [&](onebit::Communicator& communicator) {
             std::unique_ptr<Optimizer> made;
             ONEBIT_RETURN_IF_ERROR(onebit::together(communicator, [&] {
@@ -26,6 +26,25 @@ onebit_status_t onebit_optimizer_create(onebit_comm_t comm, const onebit_optimiz
 
 onebit_status_t onebit_optimizer_step(onebit_optimizer_t optimizer) noexcept {
     return onebit::guard_object<Optimizer>(optimizer, [](Optimizer& o) { return o.step(); });
+}
+
+onebit_status_t onebit_optimizer_step_start(onebit_optimizer_t optimizer) noexcept {
+    return onebit::guard_object<Optimizer>(optimizer, [](Optimizer& o) { return o.start(); });
+}
+
+onebit_status_t onebit_optimizer_step_test(onebit_optimizer_t optimizer, int* done) noexcept {
+    return onebit::guard_object<Optimizer>(optimizer, [&](Optimizer& o) {
+        return onebit::tell_done(done, [&](bool* finished) { return o.test(finished); });
+    });
+}
+
+onebit_status_t onebit_optimizer_step_wait(onebit_optimizer_t optimizer) noexcept {
+    return onebit::guard_object<Optimizer>(optimizer, [](Optimizer& o) { return o.wait(); });
+}
+
+onebit_status_t onebit_optimizer_set_callback(onebit_optimizer_t optimizer, onebit_callback_fn callback,
+                                              void* context) noexcept {
+    return onebit::guard_callback<Optimizer>(optimizer, {callback, context});
 }
 
 onebit_status_t onebit_optimizer_cancel_step(onebit_optimizer_t optimizer, const char* reason) noexcept {
@@ -130,5 +149,5 @@ onebit_status_t onebit_optimizer_get_info(onebit_optimizer_t optimizer, onebit_o
 }
 
 onebit_status_t onebit_optimizer_destroy(onebit_optimizer_t optimizer) noexcept {
-    return onebit::guard_destroy<Optimizer>(optimizer, [](const Optimizer& o) { return o.check_destroyable(); });
+    return onebit::guard_destroy<Optimizer>(optimizer, [](Optimizer& o) { return o.prepare_to_be_destroyed(); });
 }

@@ -281,6 +281,11 @@ module onebit
             real(c_double), value :: seconds
             type(c_ptr), value, target :: path
         end function
+        integer(c_int) function onebit_comm_progress(comm, active) bind(c)
+            import :: c_int, c_ptr
+            type(c_ptr), value, target :: comm
+            integer(c_int), intent(out) :: active
+        end function
         ! reason: c_null_ptr, or c_loc of a string that ends with c_null_char
         integer(c_int) function onebit_comm_abort(comm, reason) bind(c)
             import :: c_int, c_ptr
@@ -327,6 +332,16 @@ module onebit
         integer(c_int) function onebit_allreduce_wait(allreduce) bind(c)
             import :: c_int, c_ptr
             type(c_ptr), value, target :: allreduce
+        end function
+        ! callback: c_null_funptr, or c_funloc of a subroutine
+        !     subroutine finished(context, status) bind(c)
+        !         type(c_ptr), value :: context
+        !         integer(c_int), value :: status
+        integer(c_int) function onebit_allreduce_set_callback(allreduce, callback, context) bind(c)
+            import :: c_int, c_ptr, c_funptr
+            type(c_ptr), value, target :: allreduce
+            type(c_funptr), value :: callback
+            type(c_ptr), value, target :: context
         end function
         integer(c_int) function onebit_allreduce_set_algorithm(allreduce, algorithm) bind(c)
             import :: c_int, c_ptr
@@ -402,6 +417,26 @@ module onebit
         integer(c_int) function onebit_optimizer_step(optimizer) bind(c)
             import :: c_int, c_ptr
             type(c_ptr), value, target :: optimizer
+        end function
+        integer(c_int) function onebit_optimizer_step_start(optimizer) bind(c)
+            import :: c_int, c_ptr
+            type(c_ptr), value, target :: optimizer
+        end function
+        integer(c_int) function onebit_optimizer_step_test(optimizer, done) bind(c)
+            import :: c_int, c_ptr
+            type(c_ptr), value, target :: optimizer
+            integer(c_int), intent(out) :: done
+        end function
+        integer(c_int) function onebit_optimizer_step_wait(optimizer) bind(c)
+            import :: c_int, c_ptr
+            type(c_ptr), value, target :: optimizer
+        end function
+        ! callback: as for onebit_allreduce_set_callback
+        integer(c_int) function onebit_optimizer_set_callback(optimizer, callback, context) bind(c)
+            import :: c_int, c_ptr, c_funptr
+            type(c_ptr), value, target :: optimizer
+            type(c_funptr), value :: callback
+            type(c_ptr), value, target :: context
         end function
         integer(c_int) function onebit_optimizer_cancel_step(optimizer, reason) bind(c)
             import :: c_int, c_ptr, c_char

@@ -239,6 +239,25 @@ ONEBIT_API onebit_status_t onebit_mem_alloc(onebit_comm_t comm, size_t bytes, vo
  * onebit_mem_alloc, or freed already). */
 ONEBIT_API onebit_status_t onebit_mem_free(void* memory) ONEBIT_NOEXCEPT;
 
+/* Moves on everything that was started on handles made from `comm` and is not finished: allreduces, steps, and
+ * exchanges that onebit_optimizer_grad_ready has begun. One call takes the place of a test on each handle. Each handle
+ * does a slice of its work, in the order in which the handles were created. Never waits for a peer, and knows no
+ * timeout.
+ *   active  [out] handles that have something left to do, after the callbacks of this call
+ * Progress doesn't tell how an operation ended: where there is no callback, the handle's next test or wait does so, at
+ * once. With a callback (onebit_allreduce_set_callback, onebit_optimizer_set_callback) the operation is over with it.
+ * The failure of an operation is not this call's: its status is the operation's alone. A handle that another thread
+ * is using at that moment is skipped, and counts as active. A handle that is broken is not active.
+ * Local; doesn't block. From any thread (over MPI only with MPI_THREAD_MULTIPLE), from several at a time, and in a
+ * callback. INVALID_ARGUMENT (NULL), INVALID_HANDLE. */
+ONEBIT_API onebit_status_t onebit_comm_progress(onebit_comm_t comm, int* active) ONEBIT_NOEXCEPT;
+
+/* Called when a started operation is finished: onebit_allreduce_set_callback, onebit_optimizer_set_callback. It must
+ * not throw.
+ *   context  as it was set
+ *   status   how the operation ended; onebit_last_error has the message */
+typedef void (*onebit_callback_fn)(void* context, onebit_status_t status);
+
 /* Ends every call that is in flight on the communicator or on a handle made from it, here and on all other ranks:
  * within a second each returns TRANSPORT, with `reason` and the rank that gave it. For a program that finds out
  * elsewhere that the others need not be waited for any more, a rank that is out of memory say. The communicator and its
@@ -416,11 +435,24 @@ ONEBIT_API onebit_status_t onebit_allreduce_run(onebit_allreduce_t allreduce, co
  * then returns its status), else to 0. wait finishes it. With nothing started both return SUCCESS, test with *done = 1,
  * as MPI does. Otherwise their statuses are run's. Hosts make progress only inside test and wait. Handles in flight at
  * the same time don't disturb each other, but a wait advances its own handle alone: finish them in the same order on
- * every rank, or poll all with test. start and the finishing call are collective; other ranks may call run instead. */
+ * every rank, or poll all with test or onebit_comm_progress. start and the finishing call are collective; other ranks
+ * may call run instead. */
 ONEBIT_API onebit_status_t onebit_allreduce_start(onebit_allreduce_t allreduce, const void* sendbuf,
                                                   void* recvbuf) ONEBIT_NOEXCEPT;
 ONEBIT_API onebit_status_t onebit_allreduce_test(onebit_allreduce_t allreduce, int* done) ONEBIT_NOEXCEPT;
 ONEBIT_API onebit_status_t onebit_allreduce_wait(onebit_allreduce_t allreduce) ONEBIT_NOEXCEPT;
+
+/* `callback` is called once for each operation that onebit_allreduce_start begins from now on, as soon as it is
+ * finished: by the thread, and at the end of the call, that finishes it (test, wait or onebit_comm_progress).
+ * Nothing calls it between two calls of the program. A call of test or wait that finishes the operation returns its
+ * status, too. In the callback the operation is over and the handle is free: any call may be made on it and on all
+ * others, start and destroy among them. The buffers are the caller's again. run calls no callback; destroy of a broken
+ * or aborted handle doesn't either. The callback runs in the caller's floating-point environment.
+ *   callback  NULL: none any more
+ *   context   passed to it; must stay as long as operations may end
+ * Local. INVALID_HANDLE, BUSY (a started operation is not finished, or another thread is in a call). */
+ONEBIT_API onebit_status_t onebit_allreduce_set_callback(onebit_allreduce_t allreduce, onebit_callback_fn callback,
+                                                         void* context) ONEBIT_NOEXCEPT;
 
 /* Takes effect with the next call: dense in the warm-up stage, compressed afterwards, through one handle, which must
  * have been created with a compressed one (or AUTO that chose it). Local, but to be called on every rank: ranks
@@ -727,6 +759,35 @@ ONEBIT_API onebit_status_t onebit_optimizer_create(onebit_comm_t comm, const one
  * a state that was set differ), CANCELLED (a rank has called onebit_optimizer_cancel_step), BUSY, UNSUPPORTED,
  * TRANSPORT, TIMEOUT. */
 ONEBIT_API onebit_status_t onebit_optimizer_step(onebit_optimizer_t optimizer) ONEBIT_NOEXCEPT;
+
+/* The same in three parts, so that the caller can compute meanwhile: the bits and the statuses are those of
+ * onebit_optimizer_step. Gradients, parameters and copies belong to the step until it is finished.
+ * start begins the step, does a first slice of it and doesn't wait. What is wrong with the step is told, on every rank,
+ * by the test or wait that finishes it. start itself returns only INVALID_HANDLE, BUSY, UNSUPPORTED (config.stream is
+ * captured) and what broke the handle; nothing has been started then, and other ranks wait for this rank's step.
+ * test does a slice of the step, never waits for a peer, knows no timeout, and sets *done to 1 when the step is
+ * finished (and then returns its status), else to 0. A slice is some milliseconds of work, however large the tensors
+ * are. wait finishes the step; its timeout begins with it. With nothing started both return SUCCESS, test with *done =
+ * 1. UNSUPPORTED (config.stream is captured) leaves the step for later.
+ * Over NCCL start makes the whole step, and may block: operations must come to the stream in one order on all ranks.
+ * Until the step is finished the calls that grad_ready names are BUSY, and so are step, step_start, cancel_step,
+ * grad_ready and every set_gradients. Settings that come meanwhile are the next step's. get_info tells of the step as
+ * far as it has come. The step may be finished by another thread than the one that started it. destroy is BUSY; after
+ * onebit_comm_abort, or once the handle is broken, it ends the step.
+ * Steps of different handles don't disturb each other, but a wait advances its own handle alone: finish them in the
+ * same order on every rank, or poll all with test or onebit_comm_progress. Collective; other ranks may call
+ * onebit_optimizer_step instead.
+ *   done  [out] never written where the status is INVALID_HANDLE, INVALID_ARGUMENT (NULL) or BUSY
+ * Statuses otherwise as for onebit_optimizer_step. */
+ONEBIT_API onebit_status_t onebit_optimizer_step_start(onebit_optimizer_t optimizer) ONEBIT_NOEXCEPT;
+ONEBIT_API onebit_status_t onebit_optimizer_step_test(onebit_optimizer_t optimizer, int* done) ONEBIT_NOEXCEPT;
+ONEBIT_API onebit_status_t onebit_optimizer_step_wait(onebit_optimizer_t optimizer) ONEBIT_NOEXCEPT;
+
+/* As onebit_allreduce_set_callback, for steps that onebit_optimizer_step_start begins from now on. Tensors are the
+ * caller's again in the callback. Local. INVALID_HANDLE, BUSY (a started step is not finished, or another thread is in
+ * a call). */
+ONEBIT_API onebit_status_t onebit_optimizer_set_callback(onebit_optimizer_t optimizer, onebit_callback_fn callback,
+                                                         void* context) ONEBIT_NOEXCEPT;
 
 /* In place of onebit_optimizer_step: gives the step up on all ranks, for example when this rank's backward pass ran out
  * of memory. Each other rank calls step, or this too, and all get the same status: CANCELLED, or what a rank of a lower

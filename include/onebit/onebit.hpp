@@ -89,6 +89,12 @@ class Communicator {
     void tune(std::uint64_t max_count, double seconds, const char* path = nullptr) {
         check(onebit_comm_tune(get(), max_count, seconds, path));
     }
+    /// Moves on all that was started on its handles; how many are not finished.
+    int progress() {
+        int active = 0;
+        check(onebit_comm_progress(get(), &active));
+        return active;
+    }
     /// Ends every rank's calls on the communicator and its handles; from any thread.
     void abort(const char* reason = nullptr) { check(onebit_comm_abort(get(), reason)); }
     onebit_comm_t get() const noexcept { return handle_.get(); }
@@ -145,6 +151,10 @@ class Allreduce {
         return done != 0;
     }
     void wait() { check(onebit_allreduce_wait(get())); }
+    /// The callback must not throw.
+    void set_callback(onebit_callback_fn callback, void* context) {
+        check(onebit_allreduce_set_callback(get(), callback, context));
+    }
     void set_algorithm(onebit_algorithm_t algorithm) { check(onebit_allreduce_set_algorithm(get(), algorithm)); }
     void save(const std::string& prefix) { check(onebit_allreduce_save(get(), prefix.c_str())); }
     void load(const std::string& prefix) { check(onebit_allreduce_load(get(), prefix.c_str())); }
@@ -159,9 +169,10 @@ class Allreduce {
     UniqueHandle<onebit_allreduce_t, finish_and_destroy> handle_;
 };
 
-/// Gives up a step that has begun (onebit_optimizer_grad_ready), on all ranks, then destroys it. Tensors outlive the
-/// handle: declare them before it.
+/// Finishes a step that was started, or gives up one that has begun (onebit_optimizer_grad_ready), on all ranks, then
+/// destroys it. Tensors outlive the handle: declare them before it.
 inline onebit_status_t cancel_and_destroy(onebit_optimizer_t handle) noexcept {
+    if (handle != nullptr) onebit_optimizer_step_wait(handle);
     const onebit_status_t destroyed = onebit_optimizer_destroy(handle);
     if (destroyed != ONEBIT_ERROR_BUSY) return destroyed;
     onebit_optimizer_cancel_step(handle, "its optimizer was destroyed");
@@ -178,6 +189,17 @@ class Optimizer {
     }
 
     void step() { check(onebit_optimizer_step(get())); }
+    void step_start() { check(onebit_optimizer_step_start(get())); }
+    bool step_test() {
+        int done = 0;
+        check(onebit_optimizer_step_test(get(), &done));
+        return done != 0;
+    }
+    void step_wait() { check(onebit_optimizer_step_wait(get())); }
+    /// The callback must not throw.
+    void set_callback(onebit_callback_fn callback, void* context) {
+        check(onebit_optimizer_set_callback(get(), callback, context));
+    }
     /// In place of step(): all ranks' throw ONEBIT_ERROR_CANCELLED, this call too.
     void cancel_step(const std::string& reason) { check(onebit_optimizer_cancel_step(get(), reason.c_str())); }
     void grad_ready(std::size_t tensor) { check(onebit_optimizer_grad_ready(get(), tensor)); }

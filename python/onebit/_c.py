@@ -30,6 +30,8 @@ OPTIMIZER_INFO_VERSION = 1
 
 Allgather = CFUNCTYPE(c_int, c_void_p, c_void_p, c_void_p, c_size_t)
 
+Callback = CFUNCTYPE(None, c_void_p, c_int)
+
 
 class Bootstrap(Structure):
     """onebit_bootstrap_t."""
@@ -255,6 +257,7 @@ FUNCTIONS = {
     "onebit_comm_tune": (None, [c_void_p, c_uint64, c_double, c_char_p]),
     "onebit_mem_alloc": (None, [c_void_p, c_size_t, POINTER(c_void_p)]),
     "onebit_mem_free": (None, [c_void_p]),
+    "onebit_comm_progress": (None, [c_void_p, POINTER(c_int)]),
     "onebit_comm_abort": (None, [c_void_p, c_char_p]),
     "onebit_comm_destroy": (None, [c_void_p]),
     "onebit_allreduce_config_init": (None, [POINTER(AllreduceConfig), c_size_t, c_uint64]),
@@ -263,6 +266,7 @@ FUNCTIONS = {
     "onebit_allreduce_start": (None, [c_void_p, c_void_p, c_void_p]),
     "onebit_allreduce_test": (None, [c_void_p, POINTER(c_int)]),
     "onebit_allreduce_wait": (None, [c_void_p]),
+    "onebit_allreduce_set_callback": (None, [c_void_p, Callback, c_void_p]),
     "onebit_allreduce_set_algorithm": (None, [c_void_p, c_int]),
     "onebit_allreduce_set_mask": (None, [c_void_p, c_void_p]),
     "onebit_allreduce_info_init": (None, [POINTER(AllreduceInfo), c_size_t]),
@@ -280,6 +284,10 @@ FUNCTIONS = {
     "onebit_optimizer_config_init": (None, [POINTER(OptimizerConfig), c_size_t, c_int, c_double]),
     "onebit_optimizer_create": (None, [c_void_p, POINTER(OptimizerConfig), POINTER(Tensor), c_size_t, POINTER(c_void_p)]),
     "onebit_optimizer_step": (None, [c_void_p]),
+    "onebit_optimizer_step_start": (None, [c_void_p]),
+    "onebit_optimizer_step_test": (None, [c_void_p, POINTER(c_int)]),
+    "onebit_optimizer_step_wait": (None, [c_void_p]),
+    "onebit_optimizer_set_callback": (None, [c_void_p, Callback, c_void_p]),
     "onebit_optimizer_cancel_step": (None, [c_void_p, c_char_p]),
     "onebit_optimizer_grad_ready": (None, [c_void_p, c_size_t]),
     "onebit_optimizer_set_gradients": (None, [c_void_p, c_size_t, c_void_p]),

@@ -4,9 +4,9 @@
 
 import ctypes
 from numbers import Integral
-from typing import Any, Optional
+from typing import Any, Callable, Optional
 
-from onebit import _buffers, _c, _state, _structs
+from onebit import _buffers, _c, _callbacks, _state, _structs
 from onebit._errors import Error, InvalidArgument, Timeout, TransportError
 from onebit._handle import Handle, keep_for_good
 from onebit._library import library
@@ -63,6 +63,7 @@ class Allreduce(Handle):
         self._device = "cpu" if config.memory == Memory.HOST else "cuda"
         self._checked = config.check != Check.NONE
         self._in_flight: list = []
+        self._callback = _callbacks.callback(self, None)
         super().__init__(
             handle.value,
             library.onebit_allreduce_destroy,
@@ -106,14 +107,26 @@ class Allreduce(Handle):
         """
         done = ctypes.c_int()
         self._finish(library.onebit_allreduce_test, ctypes.byref(done))
-        if done.value:
+        if done.value and not self._callback:
             self._in_flight.clear()
         return bool(done.value)
 
     def wait(self) -> None:
         """Finishes what was started. Raises what `run` would have raised."""
         self._finish(library.onebit_allreduce_wait)
-        self._in_flight.clear()
+        if not self._callback:
+            self._in_flight.clear()
+
+    def set_callback(self, function: Optional[Callable[[Optional[Error]], None]]) -> None:
+        """function(error) is called once for each operation that `start` begins, as soon as it's finished. Local.
+
+        The thread and the call that finish it make the call: `test`, `wait` or `Communicator.progress`. `error` is None
+        for a success. The operation is over by then: `start` may be called again, or `close`. What the function raises
+        is raised by the call that made it. None: no function any more. Raises Busy while an operation isn't finished.
+        """
+        callback = _callbacks.callback(self, function)
+        library.onebit_allreduce_set_callback(self._handle, callback, None)
+        self._callback = callback  # lives as long as the library may call it
 
     def set_algorithm(self, algorithm) -> None:
         """From the next call on: "dense" in a warm-up, then a compressed one. Local; to be called on every rank.
@@ -223,3 +236,11 @@ class Allreduce(Handle):
         except (TransportError, Timeout):
             keep_for_good(tuple(self._in_flight))
             raise
+        finally:
+            _callbacks.raise_failure()
+
+    def _finished_with(self, error) -> None:
+        """Before the callback, which may start the next operation."""
+        if isinstance(error, (TransportError, Timeout)):
+            keep_for_good(tuple(self._in_flight))
+        self._in_flight.clear()

@@ -6,7 +6,7 @@ import ctypes
 import weakref
 from typing import Callable, List, Optional
 
-from onebit import _c, _errors, _mpi
+from onebit import _c, _callbacks, _errors, _mpi
 from onebit._handle import Handle
 from onebit._library import library
 from onebit._structs import initialised, read_info
@@ -78,6 +78,19 @@ class Communicator(Handle):
 
     def _made(self, create, *arguments) -> "Communicator":
         return Communicator(_output(create, *arguments), finished=self._finished)
+
+    def progress(self) -> int:
+        """Moves on all that was started on handles made from this communicator. How many aren't finished. Local.
+
+        Never waits, and tells no errors: where an Allreduce or Optimizer has no callback, its next test or wait raises
+        what went wrong. What a callback raises is raised here.
+        """
+        active = ctypes.c_int()
+        try:
+            library.onebit_comm_progress(self._handle, ctypes.byref(active))
+        finally:
+            _callbacks.raise_failure()
+        return active.value
 
     def abort(self, reason: str = "") -> None:
         """Ends every call in flight on this communicator and on what was made from it, on every rank (TransportError).

@@ -3,10 +3,10 @@
 """Fused optimizers over arrays: they average the gradients and move the parameters, in one step."""
 
 import ctypes
-from typing import Any, NamedTuple, Optional, Sequence
+from typing import Any, Callable, NamedTuple, Optional, Sequence
 
-from onebit import _buffers, _c, _state, _structs
-from onebit._errors import InvalidArgument, Timeout, TransportError
+from onebit import _buffers, _c, _callbacks, _state, _structs
+from onebit._errors import Error, InvalidArgument, Timeout, TransportError
 from onebit._handle import Handle, keep_for_good
 from onebit._library import library
 from onebit._values import Datatype, Memory, OptimizerInfo, OptimizerKind, State
@@ -71,6 +71,7 @@ class Optimizer(Handle):
         c_groups = _array(_c.ParamGroup, [_param_group(group, lr) for group in groups])
         config.groups = ctypes.addressof(c_groups) if groups else None
         config.num_groups = len(groups)
+        self._callback = _callbacks.callback(self, None)
         self._device = ""
         self._tensors = [self._checked(tensor, i) for i, tensor in enumerate(tensors)]
         c_tensors = _array(_c.Tensor, [self._c_tensor(tensor) for tensor in self._tensors])
@@ -94,11 +95,37 @@ class Optimizer(Handle):
         Raises Nonfinite on every rank for a NaN or an infinity in any rank's gradients: nothing has changed, and the
         next step may follow.
         """
-        try:
-            library.onebit_optimizer_step(self._handle)
-        except (TransportError, Timeout):
-            keep_for_good(self._tensors)
-            raise
+        self._finish(library.onebit_optimizer_step)
+
+    def step_start(self) -> None:
+        """Begins what `step` does, and doesn't wait; `step_test` or `step_wait` finishes it. Collective.
+
+        Parameters, gradients and copies belong to the step until then. It makes progress only inside `step_test`,
+        `step_wait` and `Communicator.progress`. Other ranks may call `step` instead.
+        """
+        library.onebit_optimizer_step_start(self._handle)
+
+    def step_test(self) -> bool:
+        """Does a slice of the step, never waits. True once it's finished, or if none was started.
+
+        Raises what `step` would have raised.
+        """
+        done = ctypes.c_int()
+        self._finish(library.onebit_optimizer_step_test, ctypes.byref(done))
+        return bool(done.value)
+
+    def step_wait(self) -> None:
+        """Finishes the step that was started. Raises what `step` would have raised."""
+        self._finish(library.onebit_optimizer_step_wait)
+
+    def set_callback(self, function: Optional[Callable[[Optional[Error]], None]]) -> None:
+        """function(error) is called once for each step that `step_start` begins, as soon as it's finished. Local.
+
+        As `Allreduce.set_callback`.
+        """
+        callback = _callbacks.callback(self, function)
+        library.onebit_optimizer_set_callback(self._handle, callback, None)
+        self._callback = callback  # lives as long as the library may call it
 
     def cancel_step(self, reason: str = "") -> None:
         """In place of `step`: gives it up on all ranks. Always raises, Cancelled as a rule. Collective; blocks."""
@@ -243,6 +270,19 @@ class Optimizer(Handle):
         The parameters are overwritten. Nothing changes if it fails.
         """
         library.onebit_optimizer_load(self._handle, str(prefix).encode())
+
+    def _finish(self, function, *arguments) -> None:
+        try:
+            function(self._handle, *arguments)
+        except (TransportError, Timeout):
+            keep_for_good(self._tensors)
+            raise
+        finally:
+            _callbacks.raise_failure()
+
+    def _finished_with(self, error) -> None:
+        if isinstance(error, (TransportError, Timeout)):
+            keep_for_good(self._tensors)
 
     def _checked(self, tensor, index) -> Tensor:
         """The tensor with Buffers in place of its arrays."""

@@ -124,6 +124,8 @@ def member_names(enum, members):
 
 def ctype(header, c_type):
     """How a parameter, a member or a result of that C type is declared."""
+    if c_type == "void":
+        return "None"  # a callback's result
     base = c_type.rstrip("*")
     stars = len(c_type) - len(base)
     struct = re.sub(r"^onebit_|_t$", "", base)

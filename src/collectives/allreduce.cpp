@@ -123,6 +123,20 @@ Status Allreduce::test(bool* done) {
     return status;
 }
 
+Status Allreduce::move_on(bool* done) {
+    *done = !in_flight_ || returned_ || outcome_;
+    if (*done) return {};
+    const Status status = test(done);
+    if (*done) outcome_ = status;
+    return {};
+}
+
+/// A run that has returned is none that was started.
+UnderWay Allreduce::under_way() const {
+    const bool open = outcome_ || (in_flight_ && broken_.ok());
+    return open && !returned_ ? UnderWay::kOperation : UnderWay::kNothing;
+}
+
 Status Allreduce::wait() {
     if (outcome_) return tell_outcome();
     ONEBIT_RETURN_IF_ERROR(check_may_go_on());

@@ -63,6 +63,9 @@ class Allreduce {
 
     Status test(bool* done);
     Status wait();
+    /// As test, but how the operation ended is still to be told by a test or a wait. Always a success.
+    Status move_on(bool* done);
+    UnderWay under_way() const;
     /// One step of the operation in flight; it ends when all stages are done or one failed.
     Status advance(Step* step);
     bool in_flight() const { return in_flight_; }

@@ -21,6 +21,13 @@ inline bool waits(Step step) {
     return step == Step::kWait || step == Step::kInStream;
 }
 
+/// What goes on of a handle between two calls of the program.
+enum class UnderWay {
+    kNothing,
+    kExchange,  ///< of a step that has not been asked for yet
+    kOperation, ///< it was started, and how it ends is still to be told
+};
+
 /// A named stage of an algorithm. Called until it says kDone. It never blocks and never allocates.
 struct Stage {
     const char* name;

@@ -30,6 +30,7 @@ void AbortSwitch::trip(const Status& why) {
 }
 
 void AbortSwitch::hear(const Status& why) {
+    if (tripped()) return; // this thread may hold the mutex: who tells peers reads what they say
     const std::lock_guard lock(mutex_);
     if (!tripped_) told_ = true;
     set(why);

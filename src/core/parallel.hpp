@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "core/fiber.hpp"
 #include "core/status.hpp"
 
 namespace onebit {
@@ -38,6 +39,19 @@ void parallel_for(std::size_t begin, std::size_t end, unsigned threads, const Bo
         for (std::size_t i = r.begin + r.count * k / r.parts; i < to; ++i) r.body(i);
     };
     run_parts(range.parts, part, &range);
+}
+
+/// The same for passes over blocks of values, of which there may be many: on a fiber that may pause it does so now and
+/// then, some milliseconds apart.
+template <typename Body>
+void parallel_for_blocks(std::size_t begin, std::size_t end, unsigned threads, const Body& body) {
+    constexpr std::size_t kBlocksBetweenPauses = 256; // of at most 4096 values
+    while (end - begin > kBlocksBetweenPauses && Fiber::may_pause()) {
+        parallel_for(begin, begin + kBlocksBetweenPauses, threads, body);
+        begin += kBlocksBetweenPauses;
+        (void)Fiber::pause();
+    }
+    parallel_for(begin, end, threads, body);
 }
 
 } // namespace onebit

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "core/abort_switch.hpp"
+#include "core/fiber.hpp"
 #include "core/status.hpp"
 
 namespace onebit {
@@ -23,17 +24,26 @@ struct Patience {
 };
 
 /// Waits politely: polls for a while, then lets others have the core between two polls, for there may be more ranks
-/// than cores. Gives up after `patience.timeout` seconds without progress, or when the communicator is aborted.
+/// than cores. Gives up after `patience.timeout` seconds without progress, or when the communicator is aborted. On a
+/// fiber it goes back to who resumes it instead, after each look: there only an abort ends the waiting, for how long it
+/// takes is the program's own doing.
 class Waiter {
   public:
     explicit Waiter(const Patience& patience) : patience_(patience) {}
 
-    void progress() { idle_polls_ = 0; }
+    void progress() {
+        idle_polls_ = 0;
+        (void)Fiber::pause();
+    }
 
     /// To be called after each look that found nothing. False once it is no use to wait: failure() says why.
     [[nodiscard]] bool keep_waiting() {
         constexpr int kPollsBeforeYield = 64;
         constexpr int kPollsBetweenClocks = 256;
+        if (Fiber::pause()) {
+            idle_polls_ = 0;
+            return !patience_.aborted();
+        }
         if (idle_polls_++ < kPollsBeforeYield) return true;
         sched_yield();
         if (patience_.aborted()) return false;

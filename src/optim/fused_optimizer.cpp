@@ -107,6 +107,7 @@ Status FusedOptimizer::add_buckets(Communicator& communicator, const std::vector
 
 /// Allocates what is needed before the freeze, now that the buckets stay where they are.
 Status FusedOptimizer::make_room() {
+    started_ = std::make_unique<StartedStep>([this] { return step_unless({}); });
     ready_.resize(tensors_.size());
     bucket_of_.resize(tensors_.size());
     set_hashes_.resize(1 + 2 * tensors_.size());
@@ -153,14 +154,11 @@ Status FusedOptimizer::check_usable() const {
 /// The same, and no exchange of the coming step is under way, nor has any been promised its settings.
 Status FusedOptimizer::check_between_steps() const {
     ONEBIT_RETURN_IF_ERROR(check_usable());
+    ONEBIT_RETURN_IF_ERROR(check_not_started());
     if (!begun_) return {};
     return Status::error(ONEBIT_ERROR_BUSY,
                          "a step has begun with onebit_optimizer_grad_ready: call "
                          "onebit_optimizer_step or onebit_optimizer_cancel_step first");
-}
-
-Status FusedOptimizer::check_destroyable() const {
-    return check_usable().ok() && !patience().aborted() ? check_between_steps() : Status();
 }
 
 // ---------------------------------------------------------------------------------------- what kinds build on ----

@@ -16,6 +16,7 @@
 #include "optim/saved_state.hpp"
 #include "optim/settings.hpp"
 #include "optim/shared_scales.hpp"
+#include "optim/started_step.hpp"
 #include "optim/tensors.hpp"
 #include "optim/variance_follower.hpp"
 
@@ -59,6 +60,11 @@ class FusedOptimizer : public Optimizer {
 
     Entered enter() const final { return Entered(settings_.placement); }
     const std::shared_ptr<AbortSwitch>& abort_switch() const final { return patience().abort_switch; }
+    Status start() final; // these: fused_started.cpp
+    Status test(bool* done) final;
+    Status wait() final;
+    Status move_on(bool* done) final;
+    UnderWay under_way() const final;
     Status step() final; // these three: fused_step.cpp
     Status cancel_step(const char* reason) final;
     Status grad_ready(std::size_t tensor) final;
@@ -81,7 +87,7 @@ class FusedOptimizer : public Optimizer {
     Status get_state(std::size_t tensor, onebit_state_t which, float* values) const final; // these: fused_moments.cpp
     Status set_state(std::size_t tensor, onebit_state_t which, const float* values) final;
     Status set_steps(std::uint64_t steps) final;
-    Status check_destroyable() const final;
+    Status prepare_to_be_destroyed() final; // fused_started.cpp
     void fill_info(onebit_optimizer_info_t* info) const final;
 
   protected:
@@ -202,6 +208,7 @@ class FusedOptimizer : public Optimizer {
     Status check_number(std::size_t tensor) const;
     Status check_gradients(const Tensor& tensor, const void* gradients) const;
     Status check_usable() const;
+    Status check_not_started() const;
     Status check_between_steps() const;
 
     // Settings that change: fused_settings.cpp.
@@ -230,6 +237,9 @@ class FusedOptimizer : public Optimizer {
     bool may_be_tentative(Round round) const;
     bool exchanges_early(Round round) const;
     bool encoders_look(Round round) const;
+    bool exchanges_go_on() const;
+    /// Settings that come now are the next step's.
+    bool has_begun() const { return begun_ || started_->under_way(); }
     Status step_unless(const Status& refusal);
     Status make_step_unless(const Status& refusal);
     Status exchange(Round round);
@@ -354,6 +364,7 @@ class FusedOptimizer : public Optimizer {
     std::vector<std::size_t> bucket_of_; ///< likewise
     bool begun_ = false;                 ///< a tensor is ready
     Status exchange_failure_;            ///< what the first tentative exchange that failed said
+    std::unique_ptr<StartedStep> started_;
 
     std::uint64_t steps_ = 0;
     std::uint64_t skipped_ = 0;

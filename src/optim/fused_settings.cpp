@@ -25,6 +25,7 @@ Status FusedOptimizer::check_gradients(const Tensor& tensor, const void* gradien
 
 Status FusedOptimizer::set_gradients(std::size_t number, const void* gradients) {
     ONEBIT_RETURN_IF_ERROR(check_number(number));
+    ONEBIT_RETURN_IF_ERROR(check_not_started());
     if (ready_[number]) ONEBIT_RETURN_IF_ERROR(check_between_steps());
     ONEBIT_RETURN_IF_ERROR(check_gradients(tensors_[number], gradients));
     tensors_[number].gradients = gradients;
@@ -72,7 +73,7 @@ FusedOptimizer::Coming& FusedOptimizer::coming() {
 /// After that: at once, or when the step that has begun has ended. Needs no memory.
 Status FusedOptimizer::changed() {
     has_coming_ = true;
-    if (!begun_) take_coming();
+    if (!has_begun()) take_coming();
     return {};
 }
 

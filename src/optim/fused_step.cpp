@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/fiber.hpp"
 #include "core/wait.hpp"
 #include "optim/fused_optimizer.hpp"
 
@@ -26,11 +27,13 @@ Status FusedOptimizer::check_has_gradients(const Bucket& bucket) const {
 }
 
 Status FusedOptimizer::step() {
+    ONEBIT_RETURN_IF_ERROR(check_not_started());
     return step_unless({});
 }
 
 /// The step goes the way that it would go, to the agreement, for the others may have begun it.
 Status FusedOptimizer::cancel_step(const char* reason) {
+    ONEBIT_RETURN_IF_ERROR(check_not_started());
     return step_unless(reason == nullptr ? Status::error(ONEBIT_ERROR_CANCELLED, "the step was cancelled")
                                          : Status::error(ONEBIT_ERROR_CANCELLED, "the step was cancelled: %s", reason));
 }
@@ -103,6 +106,7 @@ Status FusedOptimizer::count(Round round) {
     begin_updates(round);
     gather_masked();
     for (Bucket& bucket : buckets_) {
+        (void)Fiber::pause();
         if (averages_exactly(bucket, round)) {
             update_exactly(bucket);
         } else if (round == Round::kCompressed) {
@@ -125,6 +129,7 @@ Status FusedOptimizer::count(Round round) {
 Status FusedOptimizer::exchange(Round round) {
     for (Bucket& bucket : buckets_) {
         look_at_gradients(bucket, averages_exactly(bucket, round) ? Passes::Look::kGather : Passes::Look::kSearch);
+        (void)Fiber::pause();
     }
     Status own;
     for (Bucket& bucket : buckets_) {
@@ -290,6 +295,7 @@ Status FusedOptimizer::exchange_looking(Round round) {
 
 Status FusedOptimizer::grad_ready(std::size_t number) {
     ONEBIT_RETURN_IF_ERROR(check_usable());
+    ONEBIT_RETURN_IF_ERROR(check_not_started());
     if (!has_buckets()) {
         return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT,
                              "config.bucket_size is 0: no exchange can begin before the step");
@@ -318,7 +324,9 @@ Status FusedOptimizer::grad_ready(std::size_t number) {
 
 Status FusedOptimizer::exchange_early(Round round, const Status& refusal) {
     for (Bucket& bucket : buckets_) {
-        if (!bucket.started) start_early(bucket, round, refusal.ok() ? check_has_gradients(bucket) : refusal);
+        if (bucket.started) continue;
+        start_early(bucket, round, refusal.ok() ? check_has_gradients(bucket) : refusal);
+        (void)Fiber::pause();
     }
     return conclude_tentative(round, refusal);
 }
@@ -394,6 +402,7 @@ Status FusedOptimizer::progress(bool* moved) {
             if (!status.ok() && exchange_failure_.ok()) exchange_failure_ = status;
             if (waits(step)) break;
             *moved = true;
+            (void)Fiber::pause();
         }
     }
     return buckets_.front().allreduce->broken(); // if one is, all are

@@ -8,6 +8,7 @@
 
 #include "collectives/communicator.hpp"
 #include "collectives/placement.hpp"
+#include "collectives/stages.hpp"
 #include "core/status.hpp"
 
 namespace onebit {
@@ -23,6 +24,13 @@ class Optimizer {
     virtual const std::shared_ptr<AbortSwitch>& abort_switch() const = 0;
 
     virtual Status step() = 0;
+    virtual Status start() = 0; // these three: of a step
+    virtual Status test(bool* done) = 0;
+    virtual Status wait() = 0;
+    /// As test, but how the step ended is still to be told by a test or a wait; or moves exchanges on that have begun
+    /// before a step. Always a success.
+    virtual Status move_on(bool* done) = 0;
+    virtual UnderWay under_way() const = 0;
     virtual Status cancel_step(const char* reason) = 0;
     virtual Status grad_ready(std::size_t tensor) = 0;
     virtual Status set_gradients(std::size_t tensor, const void* gradients) = 0;
@@ -44,8 +52,8 @@ class Optimizer {
     virtual Status get_state(std::size_t tensor, onebit_state_t which, float* values) const = 0;
     virtual Status set_state(std::size_t tensor, onebit_state_t which, const float* values) = 0;
     virtual Status set_steps(std::uint64_t steps) = 0;
-    /// BUSY while a step has begun and is not finished, unless it never will be.
-    virtual Status check_destroyable() const = 0;
+    /// BUSY while a step has begun and is not finished, unless it never will be; then it ends here.
+    virtual Status prepare_to_be_destroyed() = 0;
     virtual void fill_info(onebit_optimizer_info_t* info) const = 0;
 };
 

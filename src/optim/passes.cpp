@@ -91,7 +91,7 @@ class HostPasses final : public Passes {
     template <typename Body>
     void for_each_block(const Body& body) const {
         for (const Chunk& chunk : bucket_.allreduce->flat().chunks()) {
-            parallel_for(0, chunk.blocks(), threads_, [&](std::size_t i) { body(Block{chunk, i}); });
+            parallel_for_blocks(0, chunk.blocks(), threads_, [&](std::size_t i) { body(Block{chunk, i}); });
         }
     }
 
@@ -202,7 +202,7 @@ void HostPasses::sketch_segments(std::span<const Segment> segments, const Form& 
 void HostPasses::sketch(std::span<float> sketches) {
     const std::span<const Segment> all = bucket_.layout.segments();
     const auto form = [](const Segment&, const float* gradients, float*) { return gradients; };
-    parallel_for(0, ceil_divide(all.size(), kSketchSegments), threads_, [&](std::size_t p) {
+    parallel_for_blocks(0, ceil_divide(all.size(), kSketchSegments), threads_, [&](std::size_t p) {
         const std::size_t first = p * kSketchSegments;
         sketch_segments(all.subspan(first, std::min(kSketchSegments, all.size() - first)), form,
                         sketches.data() + p * kSketchBuckets);
@@ -215,7 +215,7 @@ void HostPasses::sketch_weighted(const FactorOf& factor, std::span<float> sketch
         weigh_gradients(segment, gradients, factor(*segment.tensor), weighted);
         return weighted;
     };
-    parallel_for(0, runs.size() - 1, threads_, [&](std::size_t i) {
+    parallel_for_blocks(0, runs.size() - 1, threads_, [&](std::size_t i) {
         sketch_segments(bucket_.layout.segments().subspan(runs[i], runs[i + 1] - runs[i]), form,
                         sketches.data() + i * kSketchBuckets);
     });

@@ -120,7 +120,7 @@ class Layout {
     /// Calls body(segment) for all of them, from several threads.
     template <typename Body>
     void for_each_segment(unsigned threads, const Body& body) const {
-        parallel_for(0, segments_.size(), threads, [&](std::size_t i) { body(segments_[i]); });
+        parallel_for_blocks(0, segments_.size(), threads, [&](std::size_t i) { body(segments_[i]); });
     }
 
   private:

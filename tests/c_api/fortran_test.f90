@@ -23,6 +23,15 @@ contains
         call MPI_Allgather(own, length, MPI_CHARACTER, everyones, length, MPI_CHARACTER, MPI_COMM_WORLD)
         gather = merge(1_c_int, 0_c_int, c_associated(context))
     end function
+
+    ! Counts, in what its context points to, the operations that ended well.
+    subroutine count_success(context, status) bind(c)
+        type(c_ptr), value :: context
+        integer(c_int), value :: status
+        integer(c_int), pointer :: successes
+        call c_f_pointer(context, successes)
+        if (status == 0) successes = successes + 1
+    end subroutine
 end module
 
 program fortran_test
@@ -119,6 +128,7 @@ contains
         values = real(rank, c_float)
         call expect_ok(onebit_allreduce_run(handle, c_loc(values), c_loc(average)), 'run')
         call expect(all(abs(average - (ranks - 1) / 2.0) < 1e-6), 'the average')
+        call expect_ok(onebit_allreduce_set_callback(handle, c_null_funptr, c_null_ptr), 'no callback')
         call expect_ok(onebit_allreduce_start(handle, c_loc(average), c_loc(average)), 'start')
         done = 0
         do while (done == 0)
@@ -219,6 +229,8 @@ contains
         real(c_float), target :: x(elements), y(10), x_gradient(elements), y_gradient(10)
         character(kind=c_char), target :: name(2) = ['y', c_null_char]
         integer :: step
+        integer(c_int) :: done, active
+        integer(c_int), target :: successes
         x = 1
         y = -1
         tensors(1) = onebit_tensor_init(c_loc(x), c_loc(x_gradient), elements)
@@ -238,12 +250,31 @@ contains
         else
             call expect_status(onebit_optimizer_step(handle), onebit_error_cancelled, 'no memory')
         end if
+        successes = 0
+        call expect_ok(onebit_optimizer_set_callback(handle, c_funloc(count_success), c_loc(successes)), 'callback')
         do step = 1, 200
             x_gradient = x - 0.5 + 0.1 * (rank - (ranks - 1) / 2.0)
             y_gradient = y
             if (step == 100) call expect_ok(onebit_optimizer_set_lr(handle, 0.005d0), 'a smaller learning rate')
-            call expect_ok(onebit_optimizer_step(handle), 'step')
+            if (mod(step, 2) == 0) then
+                call expect_ok(onebit_optimizer_step(handle), 'step')
+                cycle
+            end if
+            call expect_ok(onebit_optimizer_step_start(handle), 'start a step')
+            done = 0
+            active = 1
+            if (mod(step, 3) == 0) then
+                do while (done == 0)
+                    call expect_ok(onebit_optimizer_step_test(handle, done), 'test a step')
+                end do
+            else
+                do while (active > 0)
+                    call expect_ok(onebit_comm_progress(comm, active), 'progress')
+                end do
+            end if
+            call expect_ok(onebit_optimizer_step_wait(handle), 'wait for a step that has ended')
         end do
+        call expect(successes == 100, 'the callback hears of each started step')
         call expect(maxval(abs(x - 0.5)) < 0.1 .and. maxval(abs(y)) < 0.1, 'the least is found')
         info = onebit_optimizer_info_init()
         call expect_ok(onebit_optimizer_get_info(handle, info), 'info of the optimizer')

@@ -63,6 +63,33 @@ static bool cpp_layer_works() {
     }
 }
 
+// What is started: a step, progress of all, and a callback, which counts.
+static bool cpp_layer_starts() {
+    std::vector<onebit::Communicator> comms = onebit::Communicator::loopback(1);
+    std::vector<float> x(100, 1.0F), g(100, 0.5F);
+    int successes = 0;
+    const auto count = [](void* context, onebit_status_t status) {
+        *static_cast<int*>(context) += status == ONEBIT_SUCCESS ? 1 : 0;
+    };
+    const onebit_optimizer_config_t config = ONEBIT_OPTIMIZER_CONFIG_INIT(ONEBIT_OPTIMIZER_ADAM, 0.5);
+    onebit::Optimizer optimizer(comms[0], config, {ONEBIT_TENSOR_INIT(x.data(), g.data(), 100)});
+    optimizer.set_callback(count, &successes);
+    optimizer.step_start();
+    while (!optimizer.step_test()) {
+    }
+    optimizer.step_start();
+    while (comms[0].progress() > 0) {
+    }
+    optimizer.step_start();
+    optimizer.step_wait();
+    onebit::Allreduce allreduce(comms[0], ONEBIT_ALLREDUCE_CONFIG_INIT(100));
+    allreduce.set_callback(count, &successes);
+    allreduce.start(g.data(), g.data());
+    allreduce.wait();
+    optimizer.step_start(); // finished by the destructor
+    return successes == 4 && optimizer.info().steps >= 3;
+}
+
 extern "C" int onebit_header_test_cpp(void) {
     const onebit_allreduce_config_t config = ONEBIT_ALLREDUCE_CONFIG_INIT(7);
     const onebit_optimizer_config_t adam = ONEBIT_OPTIMIZER_CONFIG_INIT(ONEBIT_OPTIMIZER_ADAM, 0.5);
@@ -71,5 +98,5 @@ extern "C" int onebit_header_test_cpp(void) {
     const onebit_tensor_t tensor = ONEBIT_TENSOR_INIT(&parameter, &gradient, 1);
     const bool good = config.count == 7 && config.check == ONEBIT_CHECK_FULL && adam.lr == 0.5 &&
                       info.size == sizeof info && tensor.gradients == &gradient && tensor.name == nullptr;
-    return good && cpp_layer_works() ? 0 : 1;
+    return good && cpp_layer_works() && cpp_layer_starts() ? 0 : 1;
 }

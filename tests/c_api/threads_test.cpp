@@ -270,3 +270,65 @@ TEST_CASE("every call works on a thread with 64 KiB of stack", "[threads]") {
     pthread_attr_destroy(&attributes);
     CHECK(job.wrong == "");
 }
+
+// ------------------------------------------------------------------------------- what is started, and who ends it ----
+
+TEST_CASE("a started step goes on in whichever thread tests it", "[optimizer][started]") {
+    const int n = GENERATE(1, 3);
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        for (const onebit_optimizer_kind_t kind : all_kinds()) {
+            Setup setup{quick_config(kind), {3000, 33, 1201}};
+            setup.config.threads = 2; // each calling thread's own
+            Training training(comm, setup, log), twin(comm, setup, log);
+            const Gradient gradient = gaussian_gradient(training.count(), 1);
+            for (std::uint64_t t = 1; t <= 9; ++t) {
+                training.set_gradients(gradient(log.rank(), t));
+                onebit_status_t status = ONEBIT_ERROR_INTERNAL;
+                std::thread([&] { status = onebit_optimizer_step_start(training.get()); }).join();
+                ONEBIT_EXPECT_OK(log, status);
+                for (int done = 0; done == 0;) {
+                    std::thread([&] { status = onebit_optimizer_step_test(training.get(), &done); }).join();
+                    ONEBIT_EXPECT_OK(log, status);
+                    if (done == 0) ONEBIT_EXPECT_OK(log, onebit_optimizer_step_test(training.get(), &done));
+                }
+                twin.steps(gradient, t, t);
+                ONEBIT_EXPECT(log, Snapshot(training).same_as(Snapshot(twin)));
+            }
+        }
+    });
+}
+
+TEST_CASE("progress skips what another thread is using, and counts it", "[async][progress]") {
+    run_ranks(2, [](onebit_comm_t comm, RankLog& log) {
+        Allreduce waited(comm, flat_config(1001), log), other(comm, flat_config(1001), log);
+        std::vector<float> of_waited(1001, 1.0F), of_other(1001, 2.0F);
+        int active = -1;
+        if (log.rank() == 0) {
+            ONEBIT_EXPECT_OK(log, onebit_allreduce_start(waited.get(), of_waited.data(), of_waited.data()));
+            onebit_status_t status = ONEBIT_ERROR_INTERNAL;
+            std::thread waiting([&] { status = onebit_allreduce_wait(waited.get()); });
+            while (onebit_allreduce_reset(waited.get()) != ONEBIT_ERROR_BUSY ||
+                   !holds(onebit_last_error(), "another thread")) {
+                std::this_thread::yield();
+            }
+            ONEBIT_EXPECT_OK(log, onebit_comm_progress(comm, &active));
+            ONEBIT_EXPECT(log, active == 1);
+            ONEBIT_EXPECT_OK(log, onebit_allreduce_start(other.get(), of_other.data(), of_other.data()));
+            ONEBIT_EXPECT_OK(log, onebit_comm_progress(comm, &active));
+            ONEBIT_EXPECT(log, active == 2);
+            log.barrier(); // the other rank begins
+            waiting.join();
+            ONEBIT_EXPECT_OK(log, status);
+        } else {
+            log.barrier();
+            ONEBIT_EXPECT_OK(log, onebit_allreduce_start(waited.get(), of_waited.data(), of_waited.data()));
+            ONEBIT_EXPECT_OK(log, onebit_allreduce_start(other.get(), of_other.data(), of_other.data()));
+        }
+        do {
+            ONEBIT_EXPECT_OK(log, onebit_comm_progress(comm, &active));
+            std::this_thread::yield();
+        } while (active > 0);
+        ONEBIT_EXPECT_OK(log, onebit_allreduce_wait(other.get()));
+        ONEBIT_EXPECT_OK(log, onebit_allreduce_wait(waited.get()));
+    });
+}

@@ -81,6 +81,20 @@ TEST_CASE("an abort ends a started operation's wait, and its test", "[abort]") {
     });
 }
 
+TEST_CASE("all ranks may abort at once, and hear of each other meanwhile", "[abort]") {
+    for_each_size([](onebit_comm_t comm, RankLog& log) {
+        Allreduce reduce(comm, flat_config(5000), log);
+        std::vector<float> values(5000, 1.0F);
+        log.barrier();
+        if (log.rank() % 2 == 1) std::this_thread::sleep_for(std::chrono::milliseconds(20)); // words are there already
+        ONEBIT_EXPECT_OK(log, onebit_comm_abort(comm, "it has had enough"));
+        ONEBIT_EXPECT_STATUS(log, ONEBIT_ERROR_TRANSPORT,
+                             onebit_allreduce_run(reduce.get(), values.data(), values.data()));
+        ONEBIT_EXPECT(log, holds(onebit_last_error(), "it has had enough"));
+        log.barrier();
+    });
+}
+
 TEST_CASE("an abort ends creations, shared memory and tuning", "[abort]") {
     const int which = GENERATE(0, 1, 2, 3);
     for_each_size([&](onebit_comm_t comm, RankLog& log) {

@@ -406,8 +406,20 @@ class Program {
 
     void step(OptimizerSlot& slot) {
         if (!slot.used()) return;
-        const onebit_status_t status =
-            collectively([&](std::size_t r) { return onebit_optimizer_step(slot.handles[r]); });
+        const std::size_t tests = bytes_.below(4); // 0: nothing is started
+        const onebit_status_t status = collectively([&](std::size_t r) {
+            if (tests == 0) return onebit_optimizer_step(slot.handles[r]);
+            const onebit_status_t started = onebit_optimizer_step_start(slot.handles[r]);
+            if (started != ONEBIT_SUCCESS) return started;
+            int done = 0;
+            for (std::size_t t = 0; t < tests * (r + 1) && done == 0; ++t) {
+                const onebit_status_t tested = onebit_optimizer_step_test(slot.handles[r], &done);
+                if (done != 0) return tested;
+                int active = 0;
+                FUZZ_REQUIRE(onebit_comm_progress(comms_[r], &active) == ONEBIT_SUCCESS);
+            }
+            return onebit_optimizer_step_wait(slot.handles[r]);
+        });
         slot.begun = false;
         for (const std::vector<float>& values : slot.parameters) {
             for (const float value : values) FUZZ_REQUIRE(std::isfinite(value));

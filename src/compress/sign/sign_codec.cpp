@@ -242,7 +242,7 @@ void SignCodec::decode_slice(const EncodedSlice& encoded, std::span<const std::u
     const Slice& slice = encoded.slice;
     const std::uint32_t* const message = encoded.message;
     const Chunk& chunk = slice.chunk;
-    parallel_for(slice.first_block, slice.end_block, threads_, [&](std::size_t index) {
+    parallel_for_blocks(slice.first_block, slice.end_block, threads_, [&](std::size_t index) {
         alignas(64) float scratch[kTileElements];
         const Block block = {chunk, index};
         const float scale = std::bit_cast<float>(message[scale_word(group_, chunk, index)]);
