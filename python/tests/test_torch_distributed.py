@@ -27,3 +27,9 @@ def test_the_example():
 @pytest.mark.skipif(torch.__version__ >= "2", reason="Debian 13's has no libuv, which its torchrun needs")
 def test_torchrun_itself():
     assert torchrun(2, "distributed.py").count("ok") == 2
+
+
+def test_deepspeeds_engine(tmp_path, monkeypatch):
+    monkeypatch.setenv("DS_ACCELERATOR", "cpu")
+    pytest.importorskip("deepspeed")
+    assert as_torchrun(2, "deepspeed_engine.py", str(tmp_path)).count("ok\n") == 2

@@ -5,18 +5,23 @@
 from onebit.torch._communicator import communicator
 from onebit.torch._ddp import HookState, ddp_hook
 from onebit.torch._deepspeed import from_deepspeed
+from onebit.torch._deepspeed_checkpoint import DeepSpeedCheckpoint, load_deepspeed_checkpoint
+from onebit.torch._deepspeed_engine import attach_to_deepspeed
 from onebit.torch._optimizer import merge_state_dicts
 from onebit.torch.optimizers import Adam, Lamb, OneBitAdam, OneBitLamb, ZeroOneAdam
 
 __all__ = [
     "Adam",
+    "DeepSpeedCheckpoint",
     "HookState",
     "Lamb",
     "OneBitAdam",
     "OneBitLamb",
     "ZeroOneAdam",
+    "attach_to_deepspeed",
     "communicator",
     "ddp_hook",
     "from_deepspeed",
+    "load_deepspeed_checkpoint",
     "merge_state_dicts",
 ]
