@@ -8,6 +8,7 @@ from typing import List, Optional
 
 import torch.distributed as dist
 
+from onebit._store import StoreAllgather
 from onebit.communicator import Communicator, from_bootstrap
 
 # How many communicators this process has made of the ranks of a group; the same on each of them.
@@ -26,7 +27,7 @@ def communicator(group=None, *, interface: Optional[str] = None, timeout: float 
     ranks = global_ranks(group)
     if dist.get_rank() not in ranks:
         raise ValueError(f"rank {dist.get_rank()} is not in the process group")
-    gather = _StoreAllgather(ranks)
+    gather = _allgather(ranks)
     return from_bootstrap(gather.rank, len(ranks), gather, interface=interface, timeout=timeout)
 
 
@@ -47,25 +48,10 @@ def global_ranks(group) -> List[int]:
     return [to_global(group, rank) for rank in range(dist.get_world_size(group))]
 
 
-class _StoreAllgather:
-    """An allgather of bytes through the default group's store: rank 0 collects, and all read what it has collected."""
-
-    def __init__(self, ranks):
-        name = ",".join(map(str, ranks))
-        self.rank = ranks.index(dist.get_rank())
-        self._size = len(ranks)
-        self._store = dist.distributed_c10d._get_default_store()
-        self._prefix = f"onebit/{hashlib.sha256(name.encode()).hexdigest()[:16]}/{_made[name]}"
-        self._calls = 0
-        _made[name] += 1
-
-    def __call__(self, mine: bytes) -> List[bytes]:
-        prefix = f"{self._prefix}/{self._calls}"
-        self._calls += 1
-        if self.rank == 0:
-            parts = [mine] + [self._store.get(f"{prefix}/{rank}") for rank in range(1, self._size)]
-            self._store.set(f"{prefix}/all", b"".join(parts))
-            return parts
-        self._store.set(f"{prefix}/{self.rank}", mine)
-        together = self._store.get(f"{prefix}/all")
-        return [together[i * len(mine) : (i + 1) * len(mine)] for i in range(self._size)]
+def _allgather(ranks) -> StoreAllgather:
+    """An allgather of bytes through the default group's store."""
+    name = ",".join(map(str, ranks))
+    store = dist.distributed_c10d._get_default_store()
+    prefix = f"onebit/{hashlib.sha256(name.encode()).hexdigest()[:16]}/{_made[name]}"
+    _made[name] += 1
+    return StoreAllgather(ranks.index(dist.get_rank()), len(ranks), store.set, store.get, prefix)
