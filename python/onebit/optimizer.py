@@ -118,6 +118,10 @@ class Optimizer(Handle):
         library.onebit_optimizer_set_gradients(self._handle, tensor, buffer and buffer.address)
         self._tensors[tensor] = before._replace(gradients=buffer)
 
+    def set_gradient_address(self, tensor: int, address: Optional[int]) -> None:
+        """For bindings: as `set_gradients`, unchecked. Local."""
+        library.onebit_optimizer_set_gradients(self._handle, tensor, address)
+
     def set_gradient_addresses(self, addresses: Sequence[Optional[int]]) -> None:
         """For bindings: where the gradients of all tensors lie, of the registered types and sizes. Unchecked. Local."""
         count = len(addresses)

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What all PyTorch optimizers of onebit share: they differ in their kind and in their options alone."""
 
+import contextlib
 import itertools
 import warnings
 from typing import Dict, Optional, Sequence
@@ -17,6 +18,7 @@ from onebit.optimizer import Optimizer
 from onebit.torch import _adam_state, _amp, _start
 from onebit.torch._communicator import communicator as communicator_of_group
 from onebit.torch._communicator import require_initialised
+from onebit.torch._early import EarlyGradients
 from onebit.torch._parameter import Parameter, mark_changed
 
 _SETTINGS = ("lr", "betas", "eps", "weight_decay")
@@ -44,6 +46,7 @@ class FusedOptimizer(torch.optim.Optimizer):
         communicator: Optional[Communicator] = None,
         max_grad_norm: float = 0.0,
         scale_group="block",
+        bucket_size=0,
         **options,
     ):
         """Takes the parameters' values from rank 0. Collective; blocks.
@@ -55,12 +58,22 @@ class FusedOptimizer(torch.optim.Optimizer):
           communicator   in place of a group: an onebit communicator. Parameters must then be equal on every rank
           max_grad_norm  the averaged gradient is scaled down to this norm; 0: it is not
           scale_group    "block", "buffer" or "tensor": the elements that share a scale
+          bucket_size    elements, about, whose exchange begins together in the backward pass, or "suggested"; 0: `step`
+                         exchanges all. Worth it on slow networks (docs/ARCHITECTURE.md has figures): see `no_sync`
           options        other members of onebit_optimizer_config_t by name; docs/OPTIMIZERS.md says what they do
         """
-        self.options = {"max_grad_norm": max_grad_norm, "group": scale_group, "missing_gradients": True, **options}
+        self.options = {
+            "max_grad_norm": max_grad_norm,
+            "group": scale_group,
+            "bucket_size": bucket_size,
+            "missing_gradients": True,
+            **options,
+        }
         """What the C optimizer is made with, besides the parameter groups."""
         self._check_options(lr)
         self._fused: Optional[Optimizer] = None
+        self._early: Optional[EarlyGradients] = None
+        self._scaler = None  # of the last step
         self._parameters: list = []
         self._frozen: list = []
         self._stream = 0
@@ -96,9 +109,7 @@ class FusedOptimizer(torch.optim.Optimizer):
         self._ready()
         try:
             loss = self._loss(closure)
-            self._check_parameters()
-            self._pass_settings(1.0 if grad_scaler is None else _amp.scale_of(grad_scaler, self))
-            self._pass_gradients()
+            self._pass_step(grad_scaler)
         except Exception as error:
             self._cancel(f"{type(error).__name__}: {error}")
             raise
@@ -108,6 +119,24 @@ class FusedOptimizer(torch.optim.Optimizer):
         if not skipped:
             mark_changed([parameter.tensor for parameter in self._parameters])
         return loss
+
+    @contextlib.contextmanager
+    def no_sync(self):
+        """For all of a step's backward passes but the last, where gradients are accumulated and there is a bucket_size.
+
+        Exchanges begin in the backward passes outside. A step that has begun with one reads the gradients, and has the
+        settings, as they were then: `step` raises RuntimeError where they have changed since, and Cancelled on other
+        ranks. Local. Without a bucket_size it does nothing.
+        """
+        early = self._early
+        paused = early is not None and early.paused
+        if early is not None:
+            early.paused = True
+        try:
+            yield
+        finally:
+            if early is not None:
+                early.paused = paused
 
     def state_dict(self) -> dict:
         """This rank's state, for torch.save. Local.
@@ -184,6 +213,8 @@ class FusedOptimizer(torch.optim.Optimizer):
 
     def close(self) -> None:
         """Releases the state and the communicator. Garbage collection does it, too, but over NCCL."""
+        if self._early is not None:
+            self._early.close()
         if self._fused is not None:
             self._fused.close()
         if self._is_ours:
@@ -233,6 +264,8 @@ class FusedOptimizer(torch.optim.Optimizer):
             stream=self._stream,
             **self.options,
         )
+        if self.options["bucket_size"]:
+            self._early = EarlyGradients(self._fused, self._parameters, self._stream, self._begin_early)
 
     def _created(self) -> Optimizer:
         if self._fused is None:
@@ -247,6 +280,32 @@ class FusedOptimizer(torch.optim.Optimizer):
             return None
         with torch.enable_grad():
             return closure()
+
+    def _pass_step(self, grad_scaler) -> None:
+        """Hands the C library what the step needs. Raises where it can't be made."""
+        self._scaler = grad_scaler
+        scale = 1.0 if grad_scaler is None else _amp.scale_of(grad_scaler, self)
+        self._check_parameters()
+        if self._early is None or not self._early.begun:
+            self._pass_settings(scale)
+            self._pass_gradients()
+        else:
+            self._require_same_settings(scale)
+            self._early.complete()
+        if not self._warned:
+            self._warn_of_missing_gradients()
+
+    def _require_same_settings(self, scale: float) -> None:
+        if scale != self._gradient_scale or [_settings(group) for group in self.param_groups] != self._settings:
+            raise RuntimeError(
+                "settings, or a GradScaler's scale, were changed between the backward pass, in which the step began, and "
+                "step(): change them before, or make the optimizer without bucket_size"
+            )
+
+    def _begin_early(self) -> None:
+        """The first gradient of a step is there. Scales are those of the scaler that the last step had."""
+        self._check_parameters()
+        self._pass_settings(1.0 if self._scaler is None else _amp.scale_of(self._scaler, self))
 
     def _check_parameters(self) -> None:
         """Tells the C library of parameters that lie elsewhere now. Raises RuntimeError for what it can't follow."""
@@ -283,8 +342,6 @@ class FusedOptimizer(torch.optim.Optimizer):
         if addresses != self._addresses:
             self._created().set_gradient_addresses(addresses)
             self._addresses = addresses
-        if not self._warned:
-            self._warn_of_missing_gradients()
 
     def _warn_of_missing_gradients(self) -> None:
         missing = [parameter.name for parameter in self._parameters if parameter.without_gradient]
@@ -303,6 +360,8 @@ class FusedOptimizer(torch.optim.Optimizer):
             if not quietly:
                 raise
             return True
+        finally:
+            self._forget_early()
         return False
 
     def _cancel(self, reason: str) -> None:
@@ -310,6 +369,13 @@ class FusedOptimizer(torch.optim.Optimizer):
             self._created().cancel_step(reason)
         except Error:
             pass  # the caller knows why
+        finally:
+            self._forget_early()
+
+    def _forget_early(self) -> None:
+        if self._early is not None and self._early.begun:
+            self._early.forget()
+            self._addresses = []  # have been passed one by one
 
 
 def merge_state_dicts(state_dicts: Sequence[dict]) -> dict:
