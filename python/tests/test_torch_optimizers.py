@@ -392,11 +392,11 @@ def test_autograd_hears_of_changed_parameters():
         loss.backward()
 
 
-def test_copies_are_refused():
+def test_other_copies_than_deep_ones_are_refused():
     (comm,) = onebit.loopback(1)
     optimizer = onebit.torch.OneBitAdam(model().parameters(), communicator=comm)
-    for duplicate in (copy.copy, copy.deepcopy, pickle.dumps):
-        with pytest.raises(TypeError, match="state_dict"):
+    for duplicate in (copy.copy, pickle.dumps):
+        with pytest.raises(TypeError, match="copy.deepcopy alone"):
             duplicate(optimizer)
 
 

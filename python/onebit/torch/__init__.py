@@ -6,7 +6,7 @@ from onebit.torch._communicator import communicator
 from onebit.torch._ddp import HookState, ddp_hook
 from onebit.torch._deepspeed import from_deepspeed
 from onebit.torch._fsdp import FsdpHook, fsdp_hook
-from onebit.torch._optimizer import merge_state_dicts
+from onebit.torch._saved import merge_state_dicts
 from onebit.torch.optimizers import Adam, Lamb, OneBitAdam, OneBitLamb, ZeroOneAdam
 
 __all__ = [

@@ -23,13 +23,16 @@ class EarlyGradients:
     """The gradients of the coming step that the C optimizer has been told of."""
 
     def __init__(self, fused: Optimizer, parameters: List[Parameter], stream: int, begin: Callable[[], None]):
-        """`stream` is that of the optimizer's work on a GPU. `begin` is called before a step's first gradient: it passes on what the step begins with."""
+        """
+        stream  that of the optimizer's work on a GPU
+        begin   called before a step's first gradient: passes on what the step begins with
+        """
         self.paused = False
         self._fused = fused
         self._parameters = parameters
         self._stream = stream
         self._begin = begin
-        self._told: Dict[int, Tuple[torch.Tensor, int]] = {}  # gradients, kept until the step is over, and their versions
+        self._told: Dict[int, Tuple[torch.Tensor, int]] = {}  # gradients, kept, and their versions
         self._spoiled = ""
         if not CAN_BEGIN:
             warnings.warn(
@@ -38,8 +41,8 @@ class EarlyGradients:
                 stacklevel=6,
             )
         self._hooks = [
-            parameter.tensor.register_post_accumulate_grad_hook(functools.partial(_on_gradient, weakref.ref(self), number))
-            for number, parameter in enumerate(parameters if CAN_BEGIN else ())
+            tensor.register_post_accumulate_grad_hook(functools.partial(_on_gradient, weakref.ref(self), number))
+            for number, tensor in enumerate(parameter.tensor for parameter in (parameters if CAN_BEGIN else ()))
         ]
 
     @property

@@ -94,13 +94,14 @@ def fsdp_hook(
       warmup_steps  averages that are exact, of each parameter group, before the first compressed one
       options       those of `onebit.Allreduce`: algorithm, scale, group, check, threads
 
-    FSDP calls the hook after it has averaged inside a replica, in its stream for that. What the hook is handed is of the
-    policy's reduce_dtype. Averages of another type than float32 are formed in float32, errors are float32, and the
-    result is rounded. Gradients that are accumulated with set_requires_gradient_sync(False) are averaged once, in the
+    FSDP calls the hook after it has averaged inside a replica, in its stream for that, with gradients of the policy's
+    reduce_dtype. Averages of another type than float32 are formed in float32, errors are float32, and the result is
+    rounded. Gradients that are accumulated with set_requires_gradient_sync(False) are averaged once, in the
     last backward pass. A divisor of set_gradient_divide_factor is that of one replica.
 
-    Raises RuntimeError for a PyTorch without FSDPModule.set_all_reduce_hook, ValueError for a model without FSDP2 or one
-    that was sharded over the replicas' dimension, too, and Mismatch on every rank where replicas' parameters differ.
+    Raises RuntimeError for a PyTorch without FSDPModule.set_all_reduce_hook, ValueError for a model without FSDP2 or
+    one that was sharded over the replicas' dimension, too, and Mismatch on every rank where replicas' parameters
+    differ.
     """
     return FsdpHook(model, replicas, communicator, warmup_steps, options)
 
@@ -119,7 +120,9 @@ def _sharded(model) -> dict:
     for name, parameter in model.named_parameters():
         placements = getattr(parameter, "placements", ())
         if len(placements) > 1 and placements[0].is_replicate():
-            raise ValueError(f"{name} is sharded over a mesh with replicas: give fully_shard the shards' dimension alone")
+            raise ValueError(
+                f"{name} is sharded over a mesh with replicas: give fully_shard the shards' dimension alone"
+            )
     return modules
 
 

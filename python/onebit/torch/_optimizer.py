@@ -5,7 +5,7 @@
 import contextlib
 import itertools
 import warnings
-from typing import Dict, Optional, Sequence
+from typing import Dict, Optional
 
 import torch
 
@@ -20,11 +20,10 @@ from onebit.torch._communicator import communicator as communicator_of_group
 from onebit.torch._communicator import require_initialised
 from onebit.torch._early import EarlyGradients
 from onebit.torch._parameter import Parameter, mark_changed
+from onebit.torch._saved import SavedOptimizer, settings_of
 
-_SETTINGS = ("lr", "betas", "eps", "weight_decay")
 
-
-class FusedOptimizer(torch.optim.Optimizer):
+class FusedOptimizer(SavedOptimizer):
     """Averages gradients over the ranks and moves the parameters, in one call of the C library. Not to be instantiated.
 
     It takes DistributedDataParallel's place: give it the bare model's parameters. Every method that isn't said to be
@@ -71,18 +70,9 @@ class FusedOptimizer(torch.optim.Optimizer):
         }
         """What the C optimizer is made with, besides the parameter groups."""
         self._check_options(lr)
-        self._fused: Optional[Optimizer] = None
-        self._early: Optional[EarlyGradients] = None
-        self._scaler = None  # of the last step
-        self._parameters: list = []
-        self._frozen: list = []
-        self._stream = 0
-        self._addresses: list = []  # of gradients
-        self._settings: list = []
-        self._gradient_scale = 1.0
-        self._warned = False
         self._group = group
         self._is_ours = communicator is None  # hence its parameters are rank 0's, and it ends with us
+        self._begin_without_state()
         if communicator is None:
             require_initialised()
         super().__init__(params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, no_compress=False))
@@ -138,54 +128,6 @@ class FusedOptimizer(torch.optim.Optimizer):
             if early is not None:
                 early.paused = paused
 
-    def state_dict(self) -> dict:
-        """This rank's state, for torch.save. Local.
-
-        "onebit" is a list of byte tensors, which torch.load(weights_only=True) takes, too: this rank's parameters,
-        moments and errors; before the first step there are none. Each rank saves its own, or one of them saves all:
-        `merge_state_dicts`.
-        """
-        state = super().state_dict()
-        packed = [] if self._fused is None else [self._fused.pack_state()]
-        state["onebit"] = [torch.frombuffer(blob, dtype=torch.uint8) for blob in packed]
-        return state
-
-    def load_state_dict(self, state_dict) -> None:
-        """Goes on from what `state_dict` returned on this rank, bit for bit. Overwrites the parameters. Collective.
-
-        A state of another number of ranks is loaded from all its ranks' dictionaries, merged, on every rank. Raises
-        BadState or Mismatch on every rank, and changes nothing, if any rank's doesn't fit.
-        The state of torch.optim.Adam or AdamW is taken over, too, before the freeze: moments, steps and settings.
-        """
-        ours = super().state_dict()["param_groups"]
-        packed = state_dict.get("onebit")
-        if packed is not None:
-            groups = state_dict["param_groups"]
-        elif _adam_state.is_adams(state_dict):
-            taken = (*_SETTINGS, "params")
-            groups = [
-                {**mine, **{name: theirs[name] for name in taken}}
-                for mine, theirs in zip(ours, state_dict["param_groups"])
-            ]
-        else:
-            raise ValueError("this is neither the state of a onebit optimizer nor of Adam")
-        self._load_groups(groups)
-        try:
-            if packed is None:
-                self._ready()
-                _adam_state.take_over(self._created(), self._parameters, state_dict)
-            elif packed:
-                self._ready(check=False)
-                self._created().unpack_state([blob.cpu().numpy() for blob in packed])
-        except Exception:
-            self._load_groups(ours)
-            raise
-
-    def _load_groups(self, groups) -> None:
-        super().load_state_dict({"state": {}, "param_groups": groups})
-        self._settings = [dict(settings, lr=None) for settings in self._settings]  # a load has changed those in C, too
-        self._gradient_scale = 0.0  # none
-
     def cancel_step(self, reason: str = "") -> None:
         """In place of `step`: gives it up on all ranks, where a backward pass ran out of memory, say.
 
@@ -220,9 +162,6 @@ class FusedOptimizer(torch.optim.Optimizer):
         if self._is_ours:
             self._communicator.close()
 
-    def __getstate__(self):
-        raise TypeError(f"{type(self).__name__} can't be copied or pickled: use state_dict()")
-
     # ---- the first step ----
 
     def _check_options(self, lr) -> None:
@@ -232,8 +171,17 @@ class FusedOptimizer(torch.optim.Optimizer):
 
     def _ready(self, check: bool = True) -> None:
         """Makes the C optimizer, if that is still to be done. Collective then. `check`: parameters must be equal."""
-        if self._fused is None:
-            self._create(check)
+        if self._fused is not None:
+            return
+        self._create(check and not self._packed)
+        try:
+            self._take_over_packed()
+        except Exception:
+            self._fused.close()
+            self._fused = None
+            raise
+        if self.options["bucket_size"]:
+            self._early = EarlyGradients(self._fused, self._parameters, self._stream, self._begin_early)
 
     def _create(self, check: bool) -> None:
         numbers = itertools.count()
@@ -252,7 +200,7 @@ class FusedOptimizer(torch.optim.Optimizer):
             _start.require_equal(tensors, self._communicator)
         self._stream = self._current_stream()
         on_gpu = tensors[0].is_cuda
-        self._settings = [_settings(group) for group in self.param_groups]
+        self._settings = [settings_of(group) for group in self.param_groups]
         self._fused = Optimizer(
             self._communicator.on_gpu(self._stream) if on_gpu else self._communicator,
             self._kind,
@@ -264,8 +212,6 @@ class FusedOptimizer(torch.optim.Optimizer):
             stream=self._stream,
             **self.options,
         )
-        if self.options["bucket_size"]:
-            self._early = EarlyGradients(self._fused, self._parameters, self._stream, self._begin_early)
 
     def _created(self) -> Optimizer:
         if self._fused is None:
@@ -296,10 +242,10 @@ class FusedOptimizer(torch.optim.Optimizer):
             self._warn_of_missing_gradients()
 
     def _require_same_settings(self, scale: float) -> None:
-        if scale != self._gradient_scale or [_settings(group) for group in self.param_groups] != self._settings:
+        if scale != self._gradient_scale or [settings_of(group) for group in self.param_groups] != self._settings:
             raise RuntimeError(
-                "settings, or a GradScaler's scale, were changed between the backward pass, in which the step began, and "
-                "step(): change them before, or make the optimizer without bucket_size"
+                "settings, or a GradScaler's scale, were changed between the backward pass, in which the step began, "
+                "and step(): change them before, or make the optimizer without bucket_size"
             )
 
     def _begin_early(self) -> None:
@@ -326,7 +272,7 @@ class FusedOptimizer(torch.optim.Optimizer):
         """Hands what has changed to the C library."""
         fused = self._created()
         for index, group in enumerate(self.param_groups):
-            settings = _settings(group)
+            settings = settings_of(group)
             if settings != self._settings[index]:
                 if dict(settings, lr=None) == dict(self._settings[index], lr=None):
                     fused.set_lr(settings["lr"], index)
@@ -376,15 +322,3 @@ class FusedOptimizer(torch.optim.Optimizer):
         if self._early is not None and self._early.begun:
             self._early.forget()
             self._addresses = []  # have been passed one by one
-
-
-def merge_state_dicts(state_dicts: Sequence[dict]) -> dict:
-    """All ranks' `state_dict()`, in whatever order, as one: for one file, which any number of ranks can load. Local."""
-    return {**state_dicts[0], "onebit": [blob for state in state_dicts for blob in state["onebit"]]}
-
-
-def _settings(group) -> dict:
-    values = {name: group[name] for name in _SETTINGS}
-    values["lr"] = float(values["lr"])
-    values["betas"] = tuple(values["betas"])
-    return values
