@@ -7,11 +7,10 @@ from conftest import ROOT
 from ranks import as_torchrun, torchrun
 
 torch = pytest.importorskip("torch")
-import torch.distributed.fsdp  # noqa: E402
-
 import onebit.torch  # noqa: E402
+from onebit.torch import _fsdp  # noqa: E402
 
-HAS_FSDP_HOOK = hasattr(getattr(torch.distributed.fsdp, "FSDPModule", None), "set_all_reduce_hook")
+HAS_FSDP_HOOK = _fsdp.module_type() is not None
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])

@@ -246,3 +246,16 @@ def test_other_optimizers_states_are_refused():
     sgd = torch.optim.SGD(training.parameters, lr=1, momentum=0.9)
     with pytest.raises(ValueError, match="neither the state of a onebit optimizer nor of Adam"):
         training.optimizer.load_state_dict(sgd.state_dict())
+
+
+def test_a_state_that_one_rank_can_not_load_is_refused_on_all_at_once():
+    def run(comm):
+        training = Training(comm, onebit.torch.OneBitAdam, freeze_step=6).go(3)
+        state = training.optimizer.state_dict()
+        if comm.rank == 1:
+            del state["onebit"]
+        with pytest.raises(ValueError if comm.rank == 1 else onebit.InvalidArgument, match="neither the state"):
+            training.optimizer.load_state_dict(state)
+        training.go(1)
+
+    on_ranks(2, run)

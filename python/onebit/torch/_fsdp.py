@@ -106,15 +106,21 @@ def fsdp_hook(
     return FsdpHook(model, replicas, communicator, warmup_steps, options)
 
 
-def _sharded(model) -> dict:
-    """FSDP2's modules by name."""
+def module_type() -> Optional[type]:
+    """FSDPModule, where it can be given an all-reduce."""
     try:
         from torch.distributed.fsdp import FSDPModule
-    except ImportError:
-        FSDPModule = None
-    if not hasattr(FSDPModule, "set_all_reduce_hook"):
+    except Exception:  # Debian 12's can't be imported, for its Python is younger than it
+        return None
+    return FSDPModule if hasattr(FSDPModule, "set_all_reduce_hook") else None
+
+
+def _sharded(model) -> dict:
+    """FSDP2's modules by name."""
+    fsdp_module = module_type()
+    if not fsdp_module:
         raise RuntimeError(f"PyTorch {torch.__version__} has no FSDPModule.set_all_reduce_hook, which this needs")
-    modules = {name: module for name, module in model.named_modules() if isinstance(module, FSDPModule)}
+    modules = {name: module for name, module in model.named_modules() if isinstance(module, fsdp_module)}
     if not modules:
         raise ValueError("fully_shard was applied to no module of the model")
     for name, parameter in model.named_parameters():

@@ -16,8 +16,8 @@ from onebit._values import OptimizerInfo, OptimizerKind
 from onebit.communicator import Communicator
 from onebit.optimizer import Optimizer
 from onebit.torch import _adam_state, _amp, _start
+from onebit.torch._communicator import agree, attempt, require_initialised
 from onebit.torch._communicator import communicator as communicator_of_group
-from onebit.torch._communicator import require_initialised
 from onebit.torch._early import EarlyGradients
 from onebit.torch._parameter import Parameter, mark_changed
 from onebit.torch._saved import SavedOptimizer, settings_of
@@ -69,22 +69,47 @@ class FusedOptimizer(SavedOptimizer):
             **options,
         }
         """What the C optimizer is made with, besides the parameter groups."""
-        self._check_options(lr)
         self._group = group
         self._is_ours = communicator is None  # hence its parameters are rank 0's, and it ends with us
+        self._communicator = communicator
         self._begin_without_state()
-        if communicator is None:
+        if self._is_ours:
             require_initialised()
-        super().__init__(params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, no_compress=False))
-        self._communicator = communicator_of_group(group) if communicator is None else communicator
+        defaults = dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, no_compress=False)
+        self._add(lambda: self._construct(params, defaults))
+        if self._is_ours:
+            self._communicator = communicator_of_group(group)
+
+    def _construct(self, params, defaults) -> None:
+        self._check_options(defaults["lr"])
+        self._adding = True
+        super().__init__(params, defaults)
+        self._adding = False
 
     def add_param_group(self, param_group) -> None:
         """Adds parameters, before the first step; they become rank 0's. Raises RuntimeError after it. Collective."""
         if self._fused is not None:
             raise RuntimeError("a parameter group can't be added after the first step")
-        super().add_param_group(param_group)
-        if self._is_ours:
-            _start.broadcast(self.param_groups[-1]["params"], self._group)
+        add = super().add_param_group
+        if self._adding:
+            add(param_group)
+        else:
+            self._add(lambda: add(param_group))
+
+    def _add(self, add) -> None:
+        """Calls what adds parameter groups, and gives these rank 0's values. All ranks raise what one does."""
+        before = len(getattr(self, "param_groups", ()))
+        _, failure = attempt(add)
+        try:
+            if self._is_ours:
+                agree(self._group, failure)
+            elif failure is not None:
+                raise failure
+        except Exception:
+            del getattr(self, "param_groups", [])[before:]
+            raise
+        for group in self.param_groups[before:] if self._is_ours else ():
+            _start.broadcast(group["params"], self._group)
 
     @torch.no_grad()
     def step(self, closure=None, *, grad_scaler=None):
@@ -183,7 +208,8 @@ class FusedOptimizer(SavedOptimizer):
         if self.options["bucket_size"]:
             self._early = EarlyGradients(self._fused, self._parameters, self._stream, self._begin_early)
 
-    def _create(self, check: bool) -> None:
+    def _found(self) -> list:
+        """(number of its group, Parameter) of all that are to be optimized."""
         numbers = itertools.count()
         found = [
             (index, Parameter(tensor, number, f"parameter {i} of group {index}, {tuple(tensor.shape)}"))
@@ -191,27 +217,29 @@ class FusedOptimizer(SavedOptimizer):
             for (i, tensor), number in zip(enumerate(group["params"]), numbers)
             if tensor.requires_grad and tensor.numel() > 0
         ]
+        if not found:
+            raise ValueError("no parameter requires a gradient")
+        return found
+
+    def _create(self, check: bool) -> None:
+        found, failure = attempt(self._found)
+        _start.agree(self._communicator, failure)
         self._parameters = [parameter for _, parameter in found]
         self._frozen = [t for group in self.param_groups for t in group["params"] if not t.requires_grad]
         tensors = [parameter.tensor for parameter in self._parameters]
-        if not tensors:
-            raise ValueError("no parameter requires a gradient")
         if check:
             _start.require_equal(tensors, self._communicator)
         self._stream = self._current_stream()
         on_gpu = tensors[0].is_cuda
-        self._settings = [settings_of(group) for group in self.param_groups]
         self._fused = Optimizer(
             self._communicator.on_gpu(self._stream) if on_gpu else self._communicator,
             self._kind,
             [parameter.registered(index) for index, parameter in found],
-            groups=[
-                dict(settings, no_compress=group["no_compress"])
-                for settings, group in zip(self._settings, self.param_groups)
-            ],
+            groups=[dict(settings_of(group), no_compress=group["no_compress"]) for group in self.param_groups],
             stream=self._stream,
             **self.options,
         )
+        self._settings = [settings_of(group) for group in self.param_groups]
 
     def _created(self) -> Optimizer:
         if self._fused is None:

@@ -8,7 +8,8 @@ from typing import Optional, Sequence
 import torch
 
 from onebit.optimizer import Optimizer
-from onebit.torch import _adam_state
+from onebit.torch import _adam_state, _start
+from onebit.torch._communicator import attempt
 from onebit.torch._early import EarlyGradients
 
 SETTINGS = ("lr", "betas", "eps", "weight_decay")
@@ -18,6 +19,7 @@ class SavedOptimizer(torch.optim.Optimizer):
     """The half of FusedOptimizer that has to do with its state. Not to be instantiated."""
 
     def _begin_without_state(self) -> None:
+        self._adding = False  # the groups that it is made with
         self._fused: Optional[Optimizer] = None
         self._packed: list = []  # a copy's state, until its first step
         self._early: Optional[EarlyGradients] = None
@@ -50,17 +52,9 @@ class SavedOptimizer(torch.optim.Optimizer):
         The state of torch.optim.Adam or AdamW is taken over, too, before the freeze: moments, steps and settings.
         """
         ours = super().state_dict()["param_groups"]
+        groups, failure = attempt(lambda: self._groups_of(state_dict, ours))
+        _start.agree(self._communicator, failure)
         packed = state_dict.get("onebit")
-        if packed is not None:
-            groups = state_dict["param_groups"]
-        elif _adam_state.is_adams(state_dict):
-            taken = (*SETTINGS, "params")
-            groups = [
-                {**mine, **{name: theirs[name] for name in taken}}
-                for mine, theirs in zip(ours, state_dict["param_groups"])
-            ]
-        else:
-            raise ValueError("this is neither the state of a onebit optimizer nor of Adam")
         self._load_groups(groups)
         try:
             if packed is None:
@@ -72,6 +66,19 @@ class SavedOptimizer(torch.optim.Optimizer):
         except Exception:
             self._load_groups(ours)
             raise
+
+    @staticmethod
+    def _groups_of(state_dict, ours) -> list:
+        """The parameter groups with the state's settings. Raises ValueError for a state that can't be loaded."""
+        theirs = state_dict["param_groups"]
+        if [len(group["params"]) for group in theirs] != [len(group["params"]) for group in ours]:
+            raise ValueError("the state's parameter groups have other numbers of parameters")
+        if "onebit" in state_dict:
+            return theirs
+        if not _adam_state.is_adams(state_dict):
+            raise ValueError("this is neither the state of a onebit optimizer nor of Adam")
+        taken = (*SETTINGS, "params")
+        return [{**mine, **{name: group[name] for name in taken}} for mine, group in zip(ours, theirs)]
 
     def _load_groups(self, groups) -> None:
         super().load_state_dict({"state": {}, "param_groups": groups})
