@@ -35,6 +35,13 @@ def test_fsdp_is_refused_where_it_has_no_hook():
         onebit.torch.fsdp_hook(torch.nn.Linear(2, 2))
 
 
+@pytest.mark.skipif(torch.__version__ < "2.2", reason="this PyTorch's checkpoints have other functions")
+def test_distributed_checkpoint(tmp_path):
+    assert as_torchrun(2, "checkpoint.py", "save", str(tmp_path)).count("ok") == 2
+    for size in (2, 3):
+        assert as_torchrun(size, "checkpoint.py", "load", str(tmp_path)).count("ok") == size
+
+
 def test_the_example():
     output = as_torchrun(2, ROOT / "examples/python/train.py", "--steps", "20")
     assert output.count("loss") == 10

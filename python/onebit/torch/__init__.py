@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """onebit for PyTorch: optimizers that average gradients themselves, and hooks for DistributedDataParallel and FSDP2."""
 
+from onebit.torch._checkpoint import checkpoint_state, load_checkpoint
 from onebit.torch._communicator import communicator
 from onebit.torch._ddp import HookState, ddp_hook
 from onebit.torch._deepspeed import from_deepspeed
@@ -17,9 +18,11 @@ __all__ = [
     "OneBitAdam",
     "OneBitLamb",
     "ZeroOneAdam",
+    "checkpoint_state",
     "communicator",
     "ddp_hook",
     "from_deepspeed",
     "fsdp_hook",
+    "load_checkpoint",
     "merge_state_dicts",
 ]
