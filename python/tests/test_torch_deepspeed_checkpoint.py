@@ -109,7 +109,7 @@ def test_a_training_that_has_frozen_freezes_after_one_step():
         assert not training.optimizer.info.frozen or training.optimizer.info.steps == made_by.STEPS
         training.go(5, 8)
         assert training.optimizer.info.compressed_rounds == 2
-        with pytest.raises(ValueError if comm.rank == 0 else (ValueError, RuntimeError), match="frozen|could not"):
+        with pytest.raises(ValueError, match="is frozen: load into a new optimizer"):
             training.load(DATA / "OneBitAdam-float32.pt")
 
     on_ranks(2, run)
@@ -193,7 +193,7 @@ def test_what_does_not_fit_is_refused_on_every_rank_and_changes_nothing(case, tm
             with pytest.raises(ValueError, match=text):
                 training.load(bad)
         else:
-            with pytest.raises(RuntimeError, match="rank 1 could not load"):
+            with pytest.raises(onebit.InvalidArgument, match="rank 1: ValueError: "):
                 training.load(good)
         assert not any(values.any() for values in training.weights().values())
         assert training.load(good).steps == made_by.STEPS  # goes on

@@ -4,15 +4,17 @@
 
 import hashlib
 from collections import Counter
-from typing import List, Optional
+from typing import Any, Callable, List, Optional, Tuple
 
 import torch.distributed as dist
 
+from onebit._errors import InvalidArgument
 from onebit._store import StoreAllgather
 from onebit.communicator import Communicator, from_bootstrap
 
 # How many communicators this process has made of the ranks of a group; the same on each of them.
 _made: Counter = Counter()
+_REASON = 240  # bytes
 
 
 def communicator(group=None, *, interface: Optional[str] = None, timeout: float = 0.0) -> Communicator:
@@ -38,6 +40,37 @@ def require_initialised() -> None:
             "call torch.distributed.init_process_group() first, or pass communicator=; for a single process that is "
             "onebit.loopback(1)[0]"
         )
+
+
+def attempt(function: Callable[[], Any]) -> Tuple[Any, Optional[Exception]]:
+    """What the function returns, or raises: for `agree`."""
+    try:
+        return function(), None
+    except Exception as failure:
+        return None, failure
+
+
+def agree(group, failure: Optional[Exception]) -> None:
+    """Raises on every rank of the group if any has a failure: that, and InvalidArgument on the others. Collective."""
+    ranks = global_ranks(group)
+    texts = _allgather(ranks)(reason_of(failure))
+    raise_together(failure, texts)
+
+
+def reason_of(failure: Optional[Exception]) -> bytes:
+    """What other ranks are told of a failure; of one length, for allgathers."""
+    text = "" if failure is None else f"{type(failure).__name__}: {failure}"
+    return text.encode()[:_REASON].ljust(_REASON, b"\0")
+
+
+def raise_together(failure: Optional[Exception], reasons: List[bytes]) -> None:
+    """Raises this rank's failure, or InvalidArgument for the first of the others'."""
+    if failure is not None:
+        raise failure
+    for other, reason in enumerate(reasons):
+        text = reason.rstrip(b"\0").decode(errors="replace")
+        if text:
+            raise InvalidArgument(f"rank {other}: {text}")
 
 
 def global_ranks(group) -> List[int]:

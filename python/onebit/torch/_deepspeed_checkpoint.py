@@ -18,10 +18,10 @@ import torch
 
 from onebit.torch import _adam_state, _start
 from onebit.torch._adam_state import MOMENTS
-from onebit.torch._agreement import require_success
+from onebit.torch._communicator import attempt
 from onebit.torch._optimizer import FusedOptimizer
+from onebit.torch._saved import SETTINGS
 
-_SETTINGS = ("lr", "betas", "eps", "weight_decay")
 # Of a parameter's state in the file: taken over, or sizes of DeepSpeed's own buffers.
 _BOOKKEEPING = {"step", "tensor_size", "corrected_tensor_size", "server_chunk_size", *MOMENTS}
 
@@ -72,16 +72,11 @@ def load_deepspeed_checkpoint(
     float32 weights of a training in 16 bits become the masters. Errors are not taken: the file has rank 0's alone, and
     DeepSpeed drops them, too. Past freeze_step the next step is exact, and those after it are compressed.
     Raises on every rank, and changes nothing, if any rank can't read the file, or what it finds there doesn't fit: that
-    rank raises FileNotFoundError or ValueError, the others RuntimeError. Mismatch if the ranks' files differ.
+    rank raises FileNotFoundError or ValueError, the others InvalidArgument. Mismatch if the ranks' files differ.
     """
     communicator = optimizer._communicator
-    saved, failure = None, None
-    try:
-        saved = _read(_file(Path(path), tag), model, optimizer, weights_only)
-    except Exception as error:
-        failure = error
-    require_success(communicator, failure, f"load {path}")
-    assert saved is not None
+    saved, failure = attempt(lambda: _read(_file(Path(path), tag), model, optimizer, weights_only))
+    _start.agree(communicator, failure)
     _start.require_equal([tensor.contiguous() for tensor in saved.tensors()], communicator)
     _take_over(saved, model, optimizer)
     return saved.result
@@ -163,7 +158,7 @@ def _read(file: Path, model, optimizer: FusedOptimizer, weights_only: bool) -> _
         masters.update(zip(numbers, _masters(outer, group, shapes, where)))
         states = _states(inner, group, shapes, where, flat="fp32_groups_flat" in outer)
         moments.update((number, state) for number, state in zip(numbers, states) if state)
-    settings = [{name: group[name] for name in _SETTINGS} for group in inner["param_groups"]]
+    settings = [{name: group[name] for name in SETTINGS} for group in inner["param_groups"]]
     return _Saved(content["module"], masters, moments, settings, _result(file, content, outer, inner, moments))
 
 

@@ -1,8 +1,12 @@
 # Copyright 2026 The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""Parameters must be equal on every rank when a training begins: they are sent by rank 0, and compared."""
+"""Parameters must be equal on every rank when a training begins: they are sent by rank 0, and compared.
+
+What fails on one rank before it comes to a collective call fails on all: they agree first.
+"""
 
 import zlib
+from typing import Optional
 
 import torch
 import torch.distributed as dist
@@ -10,7 +14,7 @@ import torch.distributed as dist
 from onebit._errors import Mismatch
 from onebit.allreduce import Allreduce
 from onebit.torch import _dense
-from onebit.torch._communicator import global_ranks
+from onebit.torch._communicator import global_ranks, raise_together, reason_of
 
 
 def broadcast(parameters, group) -> None:
@@ -19,6 +23,17 @@ def broadcast(parameters, group) -> None:
     for parameter in parameters:
         if parameter.numel() > 0:
             dist.broadcast(_bytes(parameter), source, group=group)
+
+
+def agree(comm, failure: Optional[Exception]) -> None:
+    """Raises on every rank if any has a failure: that, and InvalidArgument on the others. Collective; blocks."""
+    failed = torch.zeros(comm.size)
+    failed[comm.rank] = float(failure is not None)
+    if _mean(failed, comm).any():
+        mine = torch.zeros(comm.size, len(reason_of(None)))
+        mine[comm.rank] = torch.tensor(list(reason_of(failure)), dtype=torch.float32)
+        reasons = (_mean(mine, comm) * comm.size).round().to(torch.uint8)
+        raise_together(failure, [bytes(reason.tolist()) for reason in reasons])
 
 
 def require_equal(parameters, comm) -> None:
