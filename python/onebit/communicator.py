@@ -104,9 +104,14 @@ def from_mpi4py(comm) -> Communicator:
     """The ranks of an mpi4py communicator, which is duplicated. Collective; blocks.
 
     Needs libonebit_openmpi or libonebit_mpich, as mpi4py's MPI is; raises Unsupported where there is none.
+    InvalidArgument before MPI_Init, after MPI_Finalize, and for what is no communicator.
     """
     from mpi4py import MPI
 
+    if not MPI.Is_initialized() or MPI.Is_finalized():
+        raise _errors.InvalidArgument("MPI isn't up: MPI_Init has not been called, or MPI_Finalize has")
+    if not isinstance(comm, MPI.Comm) or comm == MPI.COMM_NULL:
+        raise _errors.InvalidArgument(f"comm is {comm!r}; a communicator of mpi4py wanted")
     create = _mpi.functions(MPI.Get_library_version()).onebit_comm_create_mpi_fortran
     return Communicator(_output(create, comm.py2f()), finished=MPI.Is_finalized)
 

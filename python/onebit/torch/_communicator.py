@@ -52,9 +52,12 @@ def attempt(function: Callable[[], Any]) -> Tuple[Any, Optional[Exception]]:
 
 def agree(group, failure: Optional[Exception]) -> None:
     """Raises on every rank of the group if any has a failure: that, and InvalidArgument on the others. Collective."""
-    ranks = global_ranks(group)
-    texts = _allgather(ranks)(reason_of(failure))
-    raise_together(failure, texts)
+    raise_together(failure, gather(group, reason_of(failure)))
+
+
+def gather(group, text: bytes) -> List[bytes]:
+    """Each rank's text, of at most _REASON bytes, filled up with zeros. Collective; blocks."""
+    return _allgather(global_ranks(group))(text.ljust(_REASON, b"\0"))
 
 
 def reason_of(failure: Optional[Exception]) -> bytes:

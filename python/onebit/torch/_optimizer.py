@@ -103,6 +103,7 @@ class FusedOptimizer(SavedOptimizer):
         try:
             if self._is_ours:
                 agree(self._group, failure)
+                _start.require_same_shapes(self.param_groups[before:], self._group)
             elif failure is not None:
                 raise failure
         except Exception:

@@ -14,7 +14,7 @@ import torch.distributed as dist
 from onebit._errors import Mismatch
 from onebit.allreduce import Allreduce
 from onebit.torch import _dense
-from onebit.torch._communicator import global_ranks, raise_together, reason_of
+from onebit.torch._communicator import gather, global_ranks, raise_together, reason_of
 
 
 def broadcast(parameters, group) -> None:
@@ -23,6 +23,20 @@ def broadcast(parameters, group) -> None:
     for parameter in parameters:
         if parameter.numel() > 0:
             dist.broadcast(_bytes(parameter), source, group=group)
+
+
+def require_same_shapes(groups, group) -> None:
+    """Raises Mismatch on every rank, if any has parameters of other numbers, shapes or types. Collective; blocks."""
+    shapes = [[(tuple(p.shape), str(p.dtype)) for p in each["params"]] for each in groups]
+    elements = sum(p.numel() for each in groups for p in each["params"])
+    mine = f"{sum(map(len, shapes))} parameters of {elements} elements, {zlib.crc32(repr(shapes).encode()):08x}"
+    everyones = [text.rstrip(b"\0").decode() for text in gather(group, mine.encode())]
+    for rank, theirs in enumerate(everyones):
+        if theirs != everyones[0]:
+            raise Mismatch(
+                f"ranks have different models: rank {rank} has {theirs[:-10]}, rank 0 {everyones[0][:-10]}"
+                f"{' in other shapes or types' if theirs[:-10] == everyones[0][:-10] else ''}"
+            )
 
 
 def agree(comm, failure: Optional[Exception]) -> None:
@@ -38,6 +52,11 @@ def agree(comm, failure: Optional[Exception]) -> None:
 
 def require_equal(parameters, comm) -> None:
     """Raises Mismatch on every rank, if any parameter differs between ranks. Collective; blocks."""
+    numbers = torch.zeros(comm.size)
+    numbers[comm.rank] = len(parameters)
+    numbers = (_mean(numbers, comm) * comm.size).round().int().tolist()
+    if len(set(numbers)) > 1:
+        raise Mismatch(f"ranks have different models: {numbers} parameters on ranks 0 to {comm.size - 1}")
     sums = torch.tensor([list(_checksum(parameter)) for parameter in parameters], dtype=torch.float32)
     differs = (_mean(sums, comm) - sums).abs().amax(dim=1) > 0.5 / comm.size
     differs = _mean(differs.float(), comm) > 0
@@ -59,8 +78,9 @@ def _mean(values, comm):
 
 
 def _checksum(parameter) -> bytes:
-    """Four bytes: their sums over the ranks are exact in float32."""
-    return zlib.crc32(_bytes(parameter).cpu().numpy()).to_bytes(4, "little")
+    """Four bytes of shape, type and values: their sums over the ranks are exact in float32."""
+    kind = zlib.crc32(f"{tuple(parameter.shape)} {parameter.dtype}".encode())
+    return zlib.crc32(_bytes(parameter).cpu().numpy(), kind).to_bytes(4, "little")
 
 
 def _bytes(parameter):
