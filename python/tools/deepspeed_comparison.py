@@ -90,7 +90,7 @@ def deepspeeds_step(net, config):
         engine.backward(loss_of(engine, seed))
         engine.step()
 
-    return step
+    return step, lambda: ""
 
 
 def onebits_step(net, config):
@@ -101,7 +101,10 @@ def onebits_step(net, config):
         loss_of(net, seed).backward()
         optimizer.step()
 
-    return step
+    def counted():
+        return f"; {optimizer.info.compressed_rounds} compressed steps, {optimizer.info.thaws} thaws"
+
+    return step, counted
 
 
 def held_out(net):
@@ -114,7 +117,7 @@ def main():
     dist.init_process_group("gloo")
     net = model(options.wide)
     step_of = deepspeeds_step if options.library == "deepspeed" else onebits_step
-    step = step_of(net, config_of(options))
+    step, counted = step_of(net, config_of(options))
     times, losses = [], []
     for number in range(options.steps):
         dist.barrier()
@@ -128,6 +131,7 @@ def main():
         print(
             f"{options.kind} {options.library}: held-out loss {losses[0]:.4f} at the freeze, {losses[1]:.4f} at last; "
             f"median step {statistics.median(before):.1f} ms before it, {statistics.median(after):.1f} ms after it"
+            f"{counted()}"
         )
     dist.destroy_process_group()
 
