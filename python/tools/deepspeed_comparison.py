@@ -31,7 +31,7 @@ def parse_arguments():
     parser.add_argument("kind", choices=["OneBitAdam", "OneBitLamb", "ZeroOneAdam"])
     parser.add_argument("--library", choices=["deepspeed", "onebit"], required=True)
     parser.add_argument("--wide", action="store_true")
-    parser.add_argument("--steps", type=int, default=600, help="[%(default)s]")
+    parser.add_argument("--steps", type=int, default=400, help="[%(default)s]")
     parser.add_argument("--freeze", type=int, default=150, help="[%(default)s]")
     parser.add_argument("--lr", type=float, default=1e-3, help="[%(default)s]")
     return parser.parse_args()
@@ -69,7 +69,7 @@ def loss_of(net, seed):
 
 def config_of(options):
     freeze = "var_freeze_step" if options.kind == "ZeroOneAdam" else "freeze_step"
-    params = {"lr": options.lr, freeze: options.freeze}
+    params = {"lr": options.lr, "betas": [0.9, 0.99], freeze: options.freeze}
     return {
         "train_micro_batch_size_per_gpu": BATCH,
         "gradient_clipping": 0.0,
