@@ -51,6 +51,45 @@ def test_zero_one_adam():
     assert optimizer.options["local_steps"] == 4
 
 
+AS_IN_TUTORIALS = {
+    "train_batch_size": 4096,
+    "train_micro_batch_size_per_gpu": 16,
+    "steps_per_print": 1000,
+    "wall_clock_breakdown": False,
+    "prescale_gradients": False,
+    "gradient_clipping": 1.0,
+    "fp16": {"enabled": True, "loss_scale": 0, "initial_scale_power": 16},
+}
+NCCL = {"cuda_aware": False, "comm_backend_name": "nccl"}
+
+
+@pytest.mark.parametrize(
+    "kind, params, options",
+    [
+        ("OneBitAdam", {"freeze_step": 23000, "bias_correction": False}, {"freeze_step": 23000}),
+        (
+            "OneBitLamb",
+            {"max_coeff": 0.3, "min_coeff": 0.01, "freeze_step": 1000, "coeff_beta": 0.9, "factor_threshold": 0.1},
+            {"max_trust": 0.3, "min_trust": 0.01, "freeze_step": 1000, "trust_beta": 0.9},
+        ),
+        (
+            "ZeroOneAdam",
+            {"var_freeze_step": 12500, "var_update_scaler": 16, "local_step_scaler": 32678, "local_step_clipper": 16},
+            {"freeze_step": 12501, "variance_updates": 16, "local_step_scaler": 32678, "local_steps": 16},
+        ),
+    ],
+)
+def test_configurations_as_they_are_in_tutorials(kind, params, options):
+    with pytest.warns(UserWarning, match="comm_backend_name, cuda_aware have no meaning for onebit; fp16 are"):
+        optimizer = made(
+            {"type": kind, "params": {"lr": 4e-4, "weight_decay": 0.01, **params, **NCCL}}, **AS_IN_TUTORIALS
+        )
+    assert {**optimizer.options, **options, "max_grad_norm": 1.0} == optimizer.options
+    assert (optimizer.param_groups[0]["lr"], optimizer.param_groups[0]["weight_decay"]) == (4e-4, 0.01)
+    optimizer.param_groups[0]["params"][0].grad = torch.ones(100)
+    optimizer.step()
+
+
 def test_keys_without_a_meaning_are_named_once():
     params = {"cuda_aware": False, "comm_backend_name": "nccl", "factor_max": 5.0, "bias_correction": True}
     with pytest.warns(UserWarning, match="bias_correction, comm_backend_name, cuda_aware, factor_max have") as caught:

@@ -29,8 +29,8 @@ def values(net):
     return torch.cat([p.detach().flatten().float() for p in net.parameters()])
 
 
-def engine_of(net, attach=True, kind=onebit.torch.OneBitAdam, **config):
-    options = {} if kind is onebit.torch.Adam else {"freeze_step": FREEZE}
+def engine_of(net, attach=True, kind=onebit.torch.OneBitAdam, bucket_size=0, **config):
+    options = {} if kind is onebit.torch.Adam else {"freeze_step": FREEZE, "bucket_size": bucket_size}
     optimizer = kind(net.parameters(), lr=1e-2, max_grad_norm=1.0, **options)
     config = {"train_micro_batch_size_per_gpu": 32, "gradient_clipping": 0.0, **config}
     engine = deepspeed.initialize(model=net, optimizer=optimizer, config=config)[0]
@@ -115,6 +115,8 @@ def refusals():
     ):
         engine, _ = engine_of(model(), attach=False, kind=onebit.torch.Adam, **config)
         require_refusal(engine, text)
+    engine, _ = engine_of(model(), attach=False, bucket_size=1024, gradient_accumulation_steps=2)
+    require_refusal(engine, "bucket_size")
     net = model()
     config = {"train_micro_batch_size_per_gpu": 32}
     engine = deepspeed.initialize(model=net, optimizer=torch.optim.SGD(net.parameters(), lr=1), config=config)[0]
