@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compressed allreduce with error feedback, and the optimizers that need it.
 
-Communicators: `loopback`, `from_mpi4py`, `from_bootstrap`, `onebit.torch.communicator`. On one of them: `Allreduce` and
-`Optimizer`, over arrays of any library. `onebit.torch` has optimizers and a DDP hook for PyTorch; it is imported by
-itself: `import onebit.torch`.
+Communicators: `loopback`, `from_mpi4py`, `from_bootstrap`, `from_folder`, `onebit.torch.communicator`,
+`onebit.jax.communicator`. On one of them: `Allreduce` and `Optimizer`, over arrays of any library. `onebit.torch` has
+optimizers and a DDP hook for PyTorch, `onebit.jax` averages inside jit; they are imported by themselves:
+`import onebit.torch`.
 
 What is said of the C library in include/onebit/onebit.h holds here, too. Words used throughout:
   collective  every rank of the communicator calls it, in the same order. It fails on every rank, or on none
@@ -43,7 +44,7 @@ from onebit._values import (
     Status,
 )
 from onebit.allreduce import Allreduce
-from onebit.communicator import Communicator, from_bootstrap, from_mpi4py, loopback
+from onebit.communicator import Communicator, from_bootstrap, from_folder, from_mpi4py, loopback
 from onebit.optimizer import Optimizer, Tensor
 
 __version__: str = _library.onebit_version().decode()
@@ -81,6 +82,7 @@ __all__ = [
     "TransportError",
     "Unsupported",
     "from_bootstrap",
+    "from_folder",
     "from_mpi4py",
     "loopback",
 ]

@@ -6,7 +6,7 @@ import warnings
 import weakref
 from typing import Optional
 
-from onebit._errors import Error
+from onebit._errors import Error, InvalidHandle
 
 _kept: list = []
 
@@ -30,7 +30,7 @@ class Handle:
         finished    a function that tells whether the transport has ended (MPI_Finalize): nothing is destroyed then
         buffers     what the library knows the addresses of
         """
-        self._handle = handle
+        self._number = handle
         self._destroy = destroy
         self._collective = collective
         self._finished = finished
@@ -40,6 +40,13 @@ class Handle:
             else weakref.finalize(self, _destroy_left_open, handle, destroy, finished, buffers)
         )
         self._finalizer.atexit = not collective
+
+    @property
+    def _handle(self) -> Optional[int]:
+        """For calls of the C library. Raises InvalidHandle once MPI has ended: MPI would end the process, too."""
+        if self._finished():
+            raise InvalidHandle(f"MPI_Finalize has been called: this {type(self).__name__} can't be used any more")
+        return self._number
 
     @property
     def closed(self) -> bool:
@@ -53,7 +60,7 @@ class Handle:
         """
         if self._finalizer.alive:
             if not self._finished():
-                self._destroy(self._handle)
+                self._destroy(self._number)
             self._finalizer.detach()
 
     def __enter__(self):

@@ -13,6 +13,7 @@ from onebit._library import library
 # Values that have a name, besides those of enumerations.
 _WORDS = {
     "freeze_step": {"auto": _c.FREEZE_AUTO, "never": _c.FREEZE_NEVER, "paper": _c.FREEZE_PAPER},
+    "bucket_size": {"suggested": _c.BUCKET_SIZE_SUGGESTED},
     "follow_interval": {"never": _c.FOLLOW_NEVER},
 }
 # Members that this package sets by itself.

@@ -44,21 +44,14 @@ class Allreduce(Handle):
         onebit_allreduce_config_t in onebit.h says more of each. All but `threads` and `stream` are the same on every
         rank (Mismatch).
         """
-        if isinstance(count_or_array, Integral):
-            count, device = int(count_or_array), "cpu"
-        else:
-            array = _buffers.view(count_or_array, "count_or_array")
-            count, device = array.size, array.device
-        if count < 1:
-            raise InvalidArgument(f"count={count}: at least the number of ranks")
-        config = _structs.initialised(_c.AllreduceConfig, library.onebit_allreduce_config_init, count)
-        _structs.set_options(config, options)
-        memory = memory or ("host" if device == "cpu" else device)
-        config.memory = _structs.enum_value(Memory, "memory", memory)
-        config.stream = stream
+        try:
+            config = _config(count_or_array, memory, stream, options)
+        except Exception:
+            _refuse_creation(comm)
+            raise
         handle = ctypes.c_void_p()
         library.onebit_allreduce_create(comm._handle, ctypes.byref(config), ctypes.byref(handle))
-        self.count: int = count
+        self.count: int = config.count
         """Elements of each array."""
         self._device = "cpu" if config.memory == Memory.HOST else "cuda"
         self._checked = config.check != Check.NONE
@@ -244,3 +237,28 @@ class Allreduce(Handle):
         if isinstance(error, (TransportError, Timeout)):
             keep_for_good(tuple(self._in_flight))
         self._in_flight.clear()
+
+
+def _config(count_or_array, memory: Optional[str], stream: int, options: dict) -> _c.AllreduceConfig:
+    if isinstance(count_or_array, Integral):
+        count, device = int(count_or_array), "cpu"
+    else:
+        array = _buffers.view(count_or_array, "count_or_array")
+        count, device = array.size, array.device
+    if count < 1:
+        raise InvalidArgument(f"count={count}: at least the number of ranks")
+    config = _structs.initialised(_c.AllreduceConfig, library.onebit_allreduce_config_init, count)
+    _structs.set_options(config, options)
+    memory = memory or ("host" if device == "cpu" else device)
+    config.memory = _structs.enum_value(Memory, "memory", memory)
+    config.stream = stream
+    return config
+
+
+def _refuse_creation(comm: Communicator) -> None:
+    """Takes part in the ranks' creation with a count that can't be: it fails on every rank, and none waits for this."""
+    config = _structs.initialised(_c.AllreduceConfig, library.onebit_allreduce_config_init, 0)
+    try:
+        library.onebit_allreduce_create(comm._handle, ctypes.byref(config), ctypes.byref(ctypes.c_void_p()))
+    except Error:
+        pass  # the caller knows why

@@ -9,6 +9,7 @@ from typing import Callable, List, Optional
 from onebit import _c, _callbacks, _errors, _mpi
 from onebit._handle import Handle
 from onebit._library import library
+from onebit._store import Folder, StoreAllgather
 from onebit._structs import initialised, read_info
 from onebit._values import CommInfo
 
@@ -20,7 +21,8 @@ def _never() -> bool:
 class Communicator(Handle):
     """A group of ranks and the way they talk.
 
-    Made by `onebit.loopback`, `onebit.from_mpi4py`, `onebit.from_bootstrap` or `onebit.torch.communicator`. What was
+    Made by `onebit.loopback`, `onebit.from_mpi4py`, `onebit.from_bootstrap`, `onebit.from_folder`,
+    `onebit.torch.communicator` or `onebit.jax.communicator`. What was
     created from it stays usable after `close()`.
     """
 
@@ -115,9 +117,14 @@ def from_mpi4py(comm) -> Communicator:
     """The ranks of an mpi4py communicator, which is duplicated. Collective; blocks.
 
     Needs libonebit_openmpi or libonebit_mpich, as mpi4py's MPI is; raises Unsupported where there is none.
+    InvalidArgument before MPI_Init, after MPI_Finalize, and for what is no communicator.
     """
     from mpi4py import MPI
 
+    if not MPI.Is_initialized() or MPI.Is_finalized():
+        raise _errors.InvalidArgument("MPI isn't up: MPI_Init has not been called, or MPI_Finalize has")
+    if not isinstance(comm, MPI.Comm) or comm == MPI.COMM_NULL:
+        raise _errors.InvalidArgument(f"comm is {comm!r}; a communicator of mpi4py wanted")
     create = _mpi.functions(MPI.Get_library_version()).onebit_comm_create_mpi_fortran
     return Communicator(_output(create, comm.py2f()), finished=MPI.Is_finalized)
 
@@ -132,11 +139,11 @@ def from_bootstrap(
 ) -> Communicator:
     """Ranks that find each other through the caller's own allgather, and talk over TCP afterwards. Collective; blocks.
 
-      allgather  takes this rank's bytes; returns every rank's, in rank order, all of one length. Called while the
-                 communicator is created, on the calling thread, and never again. What it raises is the cause of the
-                 Error that this rank gets
-      interface  network interface or local address to listen on; None: ONEBIT_INTERFACE, else chosen
-      timeout    seconds to wait for others; 0: ONEBIT_TIMEOUT
+    allgather  takes this rank's bytes; returns every rank's, in rank order, all of one length. Called while the
+               communicator is created, on the calling thread, and never again. What it raises is the cause of the
+               Error that this rank gets
+    interface  network interface or local address to listen on; None: ONEBIT_INTERFACE, else chosen
+    timeout    seconds to wait for others; 0: ONEBIT_TIMEOUT
     """
     failures: List[BaseException] = []
 
@@ -162,6 +169,18 @@ def from_bootstrap(
         if failures:
             raise error from failures[0]
         raise
+
+
+def from_folder(rank: int, size: int, path, *, interface: Optional[str] = None, timeout: float = 0.0) -> Communicator:
+    """Ranks that find each other through files in a folder that all of them see. Collective; blocks.
+
+    For Slurm, say, without PMI or torch.distributed: SLURM_PROCID, SLURM_NTASKS, and a folder named by SLURM_JOB_ID.
+      path                a new folder for each run and each communicator; made if it isn't there
+      interface, timeout  as for `from_bootstrap`, of which the errors are, too
+    """
+    folder = Folder(path, timeout)
+    gather = StoreAllgather(rank, size, folder.put, folder.get, "rank")
+    return from_bootstrap(rank, size, gather, interface=interface, timeout=timeout)
 
 
 def _output(create, *arguments) -> Optional[int]:

@@ -61,22 +61,12 @@ class Optimizer(Handle):
                    max_grad_norm, freeze_step ("auto", "never", "paper" or a step), bucket_size, ... onebit.h says what
                    they mean; the library has their defaults
         """
-        config = _structs.initialised(
-            _c.OptimizerConfig,
-            library.onebit_optimizer_config_init,
-            _structs.enum_value(OptimizerKind, "kind", kind),
-            lr,
-        )
-        _structs.set_options(config, options)
-        c_groups = _array(_c.ParamGroup, [_param_group(group, lr) for group in groups])
-        config.groups = ctypes.addressof(c_groups) if groups else None
-        config.num_groups = len(groups)
         self._callback = _callbacks.callback(self, None)
-        self._device = ""
-        self._tensors = [self._checked(tensor, i) for i, tensor in enumerate(tensors)]
-        c_tensors = _array(_c.Tensor, [self._c_tensor(tensor) for tensor in self._tensors])
-        config.memory = _structs.enum_value(Memory, "memory", "host" if self._device == "cpu" else self._device)
-        config.stream = stream
+        try:
+            config, c_tensors = self._described(kind, tensors, lr, groups, stream, options)
+        except Exception as error:
+            _refuse(comm, error)
+            raise
         handle = ctypes.c_void_p()
         library.onebit_optimizer_create(
             comm._handle, ctypes.byref(config), c_tensors, len(self._tensors), ctypes.byref(handle)
@@ -88,6 +78,20 @@ class Optimizer(Handle):
             finished=comm._finished,
             buffers=self._tensors,
         )
+
+    def _described(self, kind, tensors, lr, groups, stream, options):
+        """The C structs of what the optimizer is made of. Local."""
+        config = _config(kind, lr)
+        _structs.set_options(config, options)
+        self._groups = _array(_c.ParamGroup, [_param_group(group, lr) for group in groups])  # the config points to it
+        config.groups = ctypes.addressof(self._groups) if groups else None
+        config.num_groups = len(groups)
+        self._device = ""
+        self._tensors = [self._checked(tensor, i) for i, tensor in enumerate(tensors)]
+        c_tensors = _array(_c.Tensor, [self._c_tensor(tensor) for tensor in self._tensors])
+        config.memory = _structs.enum_value(Memory, "memory", "host" if self._device == "cpu" else self._device)
+        config.stream = stream
+        return config, c_tensors
 
     def step(self) -> None:
         """One step with the gradients as they now are. Collective; blocks.
@@ -144,6 +148,10 @@ class Optimizer(Handle):
         buffer = self._gradients(before.parameters, gradients, before.gradient_type)
         library.onebit_optimizer_set_gradients(self._handle, tensor, buffer and buffer.address)
         self._tensors[tensor] = before._replace(gradients=buffer)
+
+    def set_gradient_address(self, tensor: int, address: Optional[int]) -> None:
+        """For bindings: as `set_gradients`, unchecked. Local."""
+        library.onebit_optimizer_set_gradients(self._handle, tensor, address)
 
     def set_gradient_addresses(self, addresses: Sequence[Optional[int]]) -> None:
         """For bindings: where the gradients of all tensors lie, of the registered types and sizes. Unchecked. Local."""
@@ -333,6 +341,23 @@ class Optimizer(Handle):
             c_tensor.copy_type = _structs.enum_value(Datatype, "copy", tensor.copy.dtype)
         c_tensor.name = tensor.name and tensor.name.encode()
         return c_tensor
+
+
+def _config(kind, lr: float):
+    kind = _structs.enum_value(OptimizerKind, "kind", kind)
+    return _structs.initialised(_c.OptimizerConfig, library.onebit_optimizer_config_init, kind, lr)
+
+
+def _refuse(comm: Communicator, error: Exception) -> None:
+    """Takes part in the ranks' creation with a tensor that can't be: it fails on every rank, and none waits for this."""
+    nothing = _structs.initialised(_c.Tensor, library.onebit_tensor_init, None, None, 1)
+    nothing.name = f"{type(error).__name__}: {error}".encode()
+    try:
+        library.onebit_optimizer_create(
+            comm._handle, ctypes.byref(_config("adam", 0.0)), ctypes.byref(nothing), 1, ctypes.byref(ctypes.c_void_p())
+        )
+    except Error:
+        pass  # the caller knows why
 
 
 def _param_group(options: dict, lr: float) -> _c.ParamGroup:

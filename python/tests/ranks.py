@@ -53,12 +53,24 @@ def torchrun(size, name, *arguments):
 
 def as_torchrun(size, name, *arguments):
     """Runs ranks with the variables that torchrun sets. Debian 13's torchrun can't run: it was built without libuv."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(size), "USE_LIBUV": "0"}
-    command = [sys.executable, str(PROGRAMS / name), *arguments]
-    ranks = [_begin(command, RANK=str(rank), LOCAL_RANK=str(rank), **place) for rank in range(size)]
+    host, port = free_address().split(":")
+    place = {"MASTER_ADDR": host, "MASTER_PORT": port, "WORLD_SIZE": str(size), "USE_LIBUV": "0"}
+    return run_together(
+        name, [arguments] * size, [{"RANK": str(rank), "LOCAL_RANK": str(rank), **place} for rank in range(size)]
+    )
+
+
+def run_together(name, arguments, environments=None):
+    """Runs tests/programs/NAME once for each rank's arguments; each exits with 0. Returns what they print."""
+    command = [sys.executable, str(PROGRAMS / name)]
+    environments = environments or [{}] * len(arguments)
+    ranks = [_begin([*command, *mine], **variables) for mine, variables in zip(arguments, environments)]
     return "".join([_finished(rank) for rank in ranks])
+
+
+def free_address():
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return f"127.0.0.1:{free.getsockname()[1]}"
 
 
 def _begin(command, **environment):

@@ -306,3 +306,15 @@ def test_one_thread_at_a_time():
 
     ready = threading.Event()
     on_ranks(2, run)
+
+
+@pytest.mark.parametrize("wrong", [{"algorithm": "quick"}, {"speed": 1}, {"memory": "disk"}, {"count": 0}])
+def test_a_creation_that_python_refuses_on_one_rank_fails_on_all_at_once(wrong):
+    def run(comm):
+        options = dict(wrong) if comm.rank == 1 else {}
+        with pytest.raises((ValueError, TypeError) if comm.rank == 1 else onebit.InvalidArgument) as caught:
+            onebit.Allreduce(comm, options.pop("count", 1000), **options)
+        assert comm.rank == 1 or "rank 1" in str(caught.value)
+        onebit.Allreduce(comm, 1000).run(np.ones(1000, np.float32))
+
+    on_ranks(2, run)

@@ -104,12 +104,12 @@ def gathering(size):
     return of_rank
 
 
-@pytest.mark.parametrize("size", [1, 2, 3])
-def test_bootstrap(size):
-    allgather_of, results = gathering(size), [None] * size
+def require_ranks(size, communicator_of):
+    """Ranks that are threads make communicators, and find the mean of their numbers."""
+    results = [None] * size
 
     def run(rank):
-        comm = onebit.from_bootstrap(rank, size, allgather_of(rank), timeout=20)
+        comm = communicator_of(rank)
         values = onebit.Allreduce(comm, 1000, algorithm="dense").run(np.full(1000, rank, np.float32))
         results[rank] = comm.rank, comm.size, float(values[0])
 
@@ -119,6 +119,45 @@ def test_bootstrap(size):
     for thread in threads:
         thread.join()
     assert results == [(rank, size, (size - 1) / 2) for rank in range(size)]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_bootstrap(size):
+    allgather_of = gathering(size)
+    require_ranks(size, lambda rank: onebit.from_bootstrap(rank, size, allgather_of(rank), timeout=20))
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_a_folder(size, tmp_path):
+    require_ranks(size, lambda rank: onebit.from_folder(rank, size, tmp_path / "new" / "folder", timeout=20))
+
+
+def test_a_folder_of_another_run(tmp_path):
+    def make(rank):
+        return onebit.from_folder(rank, 2, tmp_path, timeout=20)
+
+    require_ranks(2, make)
+    with pytest.raises(onebit.Error) as caught:
+        make(1)
+    assert isinstance(caught.value.__cause__, FileExistsError)
+    assert "new folder for each run" in str(caught.value.__cause__)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_that_never_comes(rank, tmp_path, monkeypatch):
+    with pytest.raises(onebit.Error, match="allgather") as caught:
+        onebit.from_folder(rank, 2, tmp_path, timeout=0.3)
+    assert "has not come within 0.3 s" in str(caught.value.__cause__)
+    monkeypatch.setenv("ONEBIT_TIMEOUT", "0.2")
+    with pytest.raises(onebit.Error) as caught:
+        onebit.from_folder(rank, 2, tmp_path / "other")
+    assert "has not come within 0.2 s" in str(caught.value.__cause__)
+
+
+def test_a_folder_that_can_not_be(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError):
+        onebit.from_folder(0, 1, tmp_path / "file" / "folder")
 
 
 class Broken(Exception):

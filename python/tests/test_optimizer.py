@@ -238,3 +238,23 @@ def test_bad_settings(kind, tensors, options, error):
     (comm,) = onebit.loopback(1)
     with pytest.raises(error):
         onebit.Optimizer(comm, kind, tensors, **options)
+
+
+@pytest.mark.parametrize(
+    "wrong, text",
+    [
+        ({"kind": "sgd"}, "kind='sgd'"),
+        ({"speed": 1}, "there is no option 'speed'"),
+        ({"groups": [{"lr": "fast"}]}, "lr='fast'"),
+        ({"tensors": [(np.zeros(100), np.zeros(100, np.float32))]}, "tensor 0: parameters has elements of"),
+    ],
+)
+def test_a_creation_that_python_refuses_on_one_rank_fails_on_all_at_once(wrong, text):
+    def run(comm):
+        good = dict(kind="adam", tensors=[(np.zeros(100, np.float32), np.ones(100, np.float32))])
+        with pytest.raises((ValueError, TypeError) if comm.rank == 1 else onebit.InvalidArgument) as caught:
+            onebit.Optimizer(comm, **{**good, **(wrong if comm.rank == 1 else {})})
+        assert text in str(caught.value) and (comm.rank == 1 or "rank 1" in str(caught.value))
+        onebit.Optimizer(comm, **good).step()
+
+    on_ranks(3, run)

@@ -7,6 +7,10 @@ from conftest import ROOT
 from ranks import as_torchrun, torchrun
 
 torch = pytest.importorskip("torch")
+import onebit.torch  # noqa: E402
+from onebit.torch import _fsdp  # noqa: E402
+
+HAS_FSDP_HOOK = _fsdp.module_type() is not None
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
@@ -19,6 +23,25 @@ def test_distributed_data_parallel(size):
     assert as_torchrun(size, "ddp.py").count("ok") == size
 
 
+@pytest.mark.skipif(not HAS_FSDP_HOOK, reason="this PyTorch's FSDP2 can't be given an all-reduce")
+@pytest.mark.parametrize("size", [2, 4])
+def test_fsdp(size):
+    assert as_torchrun(size, "fsdp.py").count("ok") == size
+
+
+@pytest.mark.skipif(HAS_FSDP_HOOK, reason="this PyTorch's FSDP2 can be given an all-reduce")
+def test_fsdp_is_refused_where_it_has_no_hook():
+    with pytest.raises(RuntimeError, match="set_all_reduce_hook"):
+        onebit.torch.fsdp_hook(torch.nn.Linear(2, 2))
+
+
+@pytest.mark.skipif(torch.__version__ < "2.2", reason="this PyTorch's checkpoints have other functions")
+def test_distributed_checkpoint(tmp_path):
+    assert as_torchrun(2, "checkpoint.py", "save", str(tmp_path)).count("ok") == 2
+    for size in (2, 3):
+        assert as_torchrun(size, "checkpoint.py", "load", str(tmp_path)).count("ok") == size
+
+
 def test_the_example():
     output = as_torchrun(2, ROOT / "examples/python/train.py", "--steps", "20")
     assert output.count("loss") == 10
@@ -27,3 +50,9 @@ def test_the_example():
 @pytest.mark.skipif(torch.__version__ >= "2", reason="Debian 13's has no libuv, which its torchrun needs")
 def test_torchrun_itself():
     assert torchrun(2, "distributed.py").count("ok") == 2
+
+
+def test_deepspeeds_engine(tmp_path, monkeypatch):
+    monkeypatch.setenv("DS_ACCELERATOR", "cpu")
+    pytest.importorskip("deepspeed")
+    assert as_torchrun(2, "deepspeed_engine.py", str(tmp_path)).count("ok\n") == 2

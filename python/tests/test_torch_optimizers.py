@@ -392,11 +392,11 @@ def test_autograd_hears_of_changed_parameters():
         loss.backward()
 
 
-def test_copies_are_refused():
+def test_other_copies_than_deep_ones_are_refused():
     (comm,) = onebit.loopback(1)
     optimizer = onebit.torch.OneBitAdam(model().parameters(), communicator=comm)
-    for duplicate in (copy.copy, copy.deepcopy, pickle.dumps):
-        with pytest.raises(TypeError, match="state_dict"):
+    for duplicate in (copy.copy, pickle.dumps):
+        with pytest.raises(TypeError, match="copy.deepcopy alone"):
             duplicate(optimizer)
 
 
@@ -446,3 +446,23 @@ def test_sparse_gradients_are_refused_on_all_ranks():
 def test_a_forgotten_process_group():
     with pytest.raises(RuntimeError, match="init_process_group"):
         onebit.torch.OneBitAdam(model().parameters())
+
+
+@pytest.mark.parametrize(
+    "change, error, text",
+    [
+        (lambda p: torch.nn.Parameter(p.detach().double()), TypeError, "float64; float32"),
+        (lambda p: torch.nn.Parameter(torch.ones(40, 60)[:, ::2]), ValueError, "not dense"),
+        (lambda p: p.requires_grad_(False), ValueError, "no parameter requires a gradient"),
+    ],
+)
+def test_a_first_step_that_one_rank_can_not_make_fails_on_all_at_once(change, error, text):
+    def run(comm):
+        parameter = torch.nn.Parameter(torch.ones(40, 30))
+        parameter = change(parameter) if comm.rank == 1 else parameter
+        optimizer = onebit.torch.OneBitAdam([parameter], communicator=comm)
+        with pytest.raises(error if comm.rank == 1 else onebit.InvalidArgument, match=text) as caught:
+            optimizer.step()
+        assert comm.rank == 1 or f"rank 1: {error.__name__}: " in str(caught.value)
+
+    on_ranks(3, run)

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """state_dict and load_state_dict of the PyTorch optimizers."""
 
+import copy
 import io
 
 import pytest
@@ -103,6 +104,96 @@ def test_before_the_first_step():
     on_ranks(2, run)
 
 
+CHANGED = [{"betas": (0.7, 0.95), "eps": 1e-4, "weight_decay": 0.1}, {"betas": (0.8, 0.99), "weight_decay": 0.2}]
+
+
+class InGroups(Training):
+    """Two groups, whose settings are others than the optimizer was made with."""
+
+    def __init__(self, comm, settings, no_compress=True):
+        self.comm, self.step = comm, 0
+        self.parameters = [torch.nn.Parameter(torch.ones(shape)) for shape in SHAPES]
+        groups = [{"params": self.parameters[:2]}, {"params": self.parameters[2:], "no_compress": no_compress}]
+        self.optimizer = onebit.torch.OneBitAdam(groups, communicator=comm, freeze_step=6)
+        for group, changed in zip(self.optimizer.param_groups, settings):
+            group.update(changed)
+
+
+@pytest.mark.parametrize("steps", [3, 9])
+@pytest.mark.parametrize("already", [0, 2])
+def test_settings_of_all_groups_survive(steps, already):
+    def run(comm):
+        first = InGroups(comm, CHANGED).go(steps)
+        second = InGroups(comm, [{}, {}]).go(already)
+        second.optimizer.load_state_dict(through_a_file(first.optimizer.state_dict()))
+        for one, other in zip(first.optimizer.param_groups, second.optimizer.param_groups):
+            assert dict(one, params=None) == dict(other, params=None)
+        second.step = steps
+        assert torch.equal(first.go(7).values(), second.go(7).values())
+
+    on_ranks(2, run)
+
+
+@pytest.mark.parametrize("no_compress", [True, False])
+def test_settings_that_can_not_change_are_refused(no_compress):
+    """eps of a frozen optimizer, and what was registered as never compressed."""
+
+    def run(comm):
+        state = InGroups(comm, CHANGED if no_compress else [{}, {}]).go(8).optimizer.state_dict()
+        other = InGroups(comm, [{}, {}], no_compress).go(8)
+        before, groups = other.values(), other.optimizer.state_dict()["param_groups"]
+        with pytest.raises(onebit.Error, match="eps" if no_compress else "other buckets"):
+            other.optimizer.load_state_dict(state)
+        assert torch.equal(other.values(), before)
+        assert other.optimizer.state_dict()["param_groups"] == groups
+        other.go(1)
+
+    on_ranks(2, run)
+
+
+def deep_copy(training):
+    """Of the parameters and of the optimizer."""
+    twin = copy.copy(training)
+    twin.parameters, twin.optimizer = copy.deepcopy((training.parameters, training.optimizer))
+    return twin
+
+
+@pytest.mark.parametrize("kind", [onebit.torch.Adam, *FREEZING])
+@pytest.mark.parametrize("steps", [0, 3, 11])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_deep_copy_goes_on_by_itself(kind, steps, dtype):
+    def run(comm):
+        first = Training(comm, kind, dtype, **({} if kind is onebit.torch.Adam else {"freeze_step": 6})).go(steps)
+        twin = deep_copy(first)
+        twin_of_twin = deep_copy(twin)
+        state = twin.optimizer.state_dict()
+        at_copy = first.values()
+        result = first.go(4).values()
+        assert torch.equal(twin.values(), at_copy)
+        for other in (twin, twin_of_twin):
+            assert torch.equal(other.go(4).values(), result)
+            assert other.optimizer.info.steps == steps + 4
+        if steps:
+            first.optimizer.load_state_dict(state)
+            first.step = steps
+            assert torch.equal(first.values(), at_copy)
+            assert torch.equal(first.go(4).values(), result)
+
+    on_ranks(2, run)
+
+
+def test_a_copys_parameters_may_be_changed():
+    def run(comm):
+        first = Training(comm, onebit.torch.OneBitAdam, freeze_step=6).go(8)
+        twin = deep_copy(first)
+        with torch.no_grad():
+            for each in (first, twin):
+                each.parameters[1].fill_(7.0)
+        assert torch.equal(first.go(3).values(), twin.go(3).values())
+
+    on_ranks(2, run)
+
+
 def test_what_does_not_fit_changes_nothing():
     def run(comm):
         training = Training(comm, onebit.torch.OneBitAdam, freeze_step=6).go(8)
@@ -155,3 +246,16 @@ def test_other_optimizers_states_are_refused():
     sgd = torch.optim.SGD(training.parameters, lr=1, momentum=0.9)
     with pytest.raises(ValueError, match="neither the state of a onebit optimizer nor of Adam"):
         training.optimizer.load_state_dict(sgd.state_dict())
+
+
+def test_a_state_that_one_rank_can_not_load_is_refused_on_all_at_once():
+    def run(comm):
+        training = Training(comm, onebit.torch.OneBitAdam, freeze_step=6).go(3)
+        state = training.optimizer.state_dict()
+        if comm.rank == 1:
+            del state["onebit"]
+        with pytest.raises(ValueError if comm.rank == 1 else onebit.InvalidArgument, match="neither the state"):
+            training.optimizer.load_state_dict(state)
+        training.go(1)
+
+    on_ranks(2, run)

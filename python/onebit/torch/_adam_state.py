@@ -10,13 +10,13 @@ from onebit.optimizer import Optimizer
 from onebit.torch import _dense
 from onebit.torch._parameter import Parameter
 
-_MOMENTS = ("exp_avg", "exp_avg_sq")
+MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
 def read(fused: Optimizer, number: int, parameter: Parameter) -> Dict[str, torch.Tensor]:
     """Both moments of a parameter, float32 of its shape."""
     moments = {}
-    for name in _MOMENTS:
+    for name in MOMENTS:
         moments[name] = _like(parameter)
         _dense.flat(moments[name]).copy_(torch.from_numpy(fused.get_state(number, name)))
     return moments
@@ -25,7 +25,7 @@ def read(fused: Optimizer, number: int, parameter: Parameter) -> Dict[str, torch
 def is_adams(state_dict) -> bool:
     """Whether these are the moments of torch.optim.Adam or AdamW, after a step at least."""
     states = state_dict.get("state", {}).values()
-    return bool(states) and all("step" in state and set(_MOMENTS) <= set(state) for state in states)
+    return bool(states) and all("step" in state and set(MOMENTS) <= set(state) for state in states)
 
 
 def take_over(fused: Optimizer, parameters: List[Parameter], state_dict) -> None:
@@ -36,9 +36,13 @@ def take_over(fused: Optimizer, parameters: List[Parameter], state_dict) -> None
         raise ValueError(f"the parameters have made different numbers of steps: {sorted(steps)}")
     fused.set_steps(steps.pop())
     for number, parameter in enumerate(parameters):
-        for name in _MOMENTS if parameter.index in states else ():
-            values = _like(parameter).copy_(states[parameter.index][name])
-            fused.set_state(number, name, _dense.flat(values).numpy())
+        for name in MOMENTS if parameter.index in states else ():
+            fused.set_state(number, name, in_order(parameter, states[parameter.index][name]).numpy())
+
+
+def in_order(parameter: Parameter, values: torch.Tensor) -> torch.Tensor:
+    """Values of the parameter's shape as float32 in the host's memory, flat, its elements in the parameter's order."""
+    return _dense.flat(_like(parameter).copy_(values))
 
 
 def _like(parameter: Parameter) -> torch.Tensor:

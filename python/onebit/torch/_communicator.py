@@ -4,14 +4,17 @@
 
 import hashlib
 from collections import Counter
-from typing import List, Optional
+from typing import Any, Callable, List, Optional, Tuple
 
 import torch.distributed as dist
 
+from onebit._errors import InvalidArgument
+from onebit._store import StoreAllgather
 from onebit.communicator import Communicator, from_bootstrap
 
 # How many communicators this process has made of the ranks of a group; the same on each of them.
 _made: Counter = Counter()
+_REASON = 240  # bytes
 
 
 def communicator(group=None, *, interface: Optional[str] = None, timeout: float = 0.0) -> Communicator:
@@ -26,7 +29,7 @@ def communicator(group=None, *, interface: Optional[str] = None, timeout: float 
     ranks = global_ranks(group)
     if dist.get_rank() not in ranks:
         raise ValueError(f"rank {dist.get_rank()} is not in the process group")
-    gather = _StoreAllgather(ranks)
+    gather = _allgather(ranks)
     return from_bootstrap(gather.rank, len(ranks), gather, interface=interface, timeout=timeout)
 
 
@@ -39,6 +42,40 @@ def require_initialised() -> None:
         )
 
 
+def attempt(function: Callable[[], Any]) -> Tuple[Any, Optional[Exception]]:
+    """What the function returns, or raises: for `agree`."""
+    try:
+        return function(), None
+    except Exception as failure:
+        return None, failure
+
+
+def agree(group, failure: Optional[Exception]) -> None:
+    """Raises on every rank of the group if any has a failure: that, and InvalidArgument on the others. Collective."""
+    raise_together(failure, gather(group, reason_of(failure)))
+
+
+def gather(group, text: bytes) -> List[bytes]:
+    """Each rank's text, of at most _REASON bytes, filled up with zeros. Collective; blocks."""
+    return _allgather(global_ranks(group))(text.ljust(_REASON, b"\0"))
+
+
+def reason_of(failure: Optional[Exception]) -> bytes:
+    """What other ranks are told of a failure; of one length, for allgathers."""
+    text = "" if failure is None else f"{type(failure).__name__}: {failure}"
+    return text.encode()[:_REASON].ljust(_REASON, b"\0")
+
+
+def raise_together(failure: Optional[Exception], reasons: List[bytes]) -> None:
+    """Raises this rank's failure, or InvalidArgument for the first of the others'."""
+    if failure is not None:
+        raise failure
+    for other, reason in enumerate(reasons):
+        text = reason.rstrip(b"\0").decode(errors="replace")
+        if text:
+            raise InvalidArgument(f"rank {other}: {text}")
+
+
 def global_ranks(group) -> List[int]:
     """The default group's numbers of the group's ranks, in the group's order."""
     if group is None or group is dist.group.WORLD:
@@ -47,25 +84,10 @@ def global_ranks(group) -> List[int]:
     return [to_global(group, rank) for rank in range(dist.get_world_size(group))]
 
 
-class _StoreAllgather:
-    """An allgather of bytes through the default group's store: rank 0 collects, and all read what it has collected."""
-
-    def __init__(self, ranks):
-        name = ",".join(map(str, ranks))
-        self.rank = ranks.index(dist.get_rank())
-        self._size = len(ranks)
-        self._store = dist.distributed_c10d._get_default_store()
-        self._prefix = f"onebit/{hashlib.sha256(name.encode()).hexdigest()[:16]}/{_made[name]}"
-        self._calls = 0
-        _made[name] += 1
-
-    def __call__(self, mine: bytes) -> List[bytes]:
-        prefix = f"{self._prefix}/{self._calls}"
-        self._calls += 1
-        if self.rank == 0:
-            parts = [mine] + [self._store.get(f"{prefix}/{rank}") for rank in range(1, self._size)]
-            self._store.set(f"{prefix}/all", b"".join(parts))
-            return parts
-        self._store.set(f"{prefix}/{self.rank}", mine)
-        together = self._store.get(f"{prefix}/all")
-        return [together[i * len(mine) : (i + 1) * len(mine)] for i in range(self._size)]
+def _allgather(ranks) -> StoreAllgather:
+    """An allgather of bytes through the default group's store."""
+    name = ",".join(map(str, ranks))
+    store = dist.distributed_c10d._get_default_store()
+    prefix = f"onebit/{hashlib.sha256(name.encode()).hexdigest()[:16]}/{_made[name]}"
+    _made[name] += 1
+    return StoreAllgather(ranks.index(dist.get_rank()), len(ranks), store.set, store.get, prefix)

@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What all PyTorch optimizers of onebit share: they differ in their kind and in their options alone."""
 
+import contextlib
 import itertools
 import warnings
-from typing import Dict, Optional, Sequence
+from typing import Dict, Optional
 
 import torch
 
@@ -15,14 +16,14 @@ from onebit._values import OptimizerInfo, OptimizerKind
 from onebit.communicator import Communicator
 from onebit.optimizer import Optimizer
 from onebit.torch import _adam_state, _amp, _start
+from onebit.torch._communicator import agree, attempt, require_initialised
 from onebit.torch._communicator import communicator as communicator_of_group
-from onebit.torch._communicator import require_initialised
+from onebit.torch._early import EarlyGradients
 from onebit.torch._parameter import Parameter, mark_changed
+from onebit.torch._saved import SavedOptimizer, settings_of
 
-_SETTINGS = ("lr", "betas", "eps", "weight_decay")
 
-
-class FusedOptimizer(torch.optim.Optimizer):
+class FusedOptimizer(SavedOptimizer):
     """Averages gradients over the ranks and moves the parameters, in one call of the C library. Not to be instantiated.
 
     It takes DistributedDataParallel's place: give it the bare model's parameters. Every method that isn't said to be
@@ -44,6 +45,7 @@ class FusedOptimizer(torch.optim.Optimizer):
         communicator: Optional[Communicator] = None,
         max_grad_norm: float = 0.0,
         scale_group="block",
+        bucket_size=0,
         **options,
     ):
         """Takes the parameters' values from rank 0. Collective; blocks.
@@ -55,33 +57,60 @@ class FusedOptimizer(torch.optim.Optimizer):
           communicator   in place of a group: an onebit communicator. Parameters must then be equal on every rank
           max_grad_norm  the averaged gradient is scaled down to this norm; 0: it is not
           scale_group    "block", "buffer" or "tensor": the elements that share a scale
+          bucket_size    elements, about, whose exchange begins together in the backward pass, or "suggested"; 0: `step`
+                         exchanges all. Worth it on slow networks (docs/ARCHITECTURE.md has figures): see `no_sync`
           options        other members of onebit_optimizer_config_t by name; docs/OPTIMIZERS.md says what they do
         """
-        self.options = {"max_grad_norm": max_grad_norm, "group": scale_group, "missing_gradients": True, **options}
+        self.options = {
+            "max_grad_norm": max_grad_norm,
+            "group": scale_group,
+            "bucket_size": bucket_size,
+            "missing_gradients": True,
+            **options,
+        }
         """What the C optimizer is made with, besides the parameter groups."""
-        self._check_options(lr)
-        self._fused: Optional[Optimizer] = None
-        self._parameters: list = []
-        self._frozen: list = []
-        self._stream = 0
-        self._addresses: list = []  # of gradients
-        self._settings: list = []
-        self._gradient_scale = 1.0
-        self._warned = False
         self._group = group
         self._is_ours = communicator is None  # hence its parameters are rank 0's, and it ends with us
-        if communicator is None:
+        self._communicator = communicator
+        self._begin_without_state()
+        if self._is_ours:
             require_initialised()
-        super().__init__(params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, no_compress=False))
-        self._communicator = communicator_of_group(group) if communicator is None else communicator
+        defaults = dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, no_compress=False)
+        self._add(lambda: self._construct(params, defaults))
+        if self._is_ours:
+            self._communicator = communicator_of_group(group)
+
+    def _construct(self, params, defaults) -> None:
+        self._check_options(defaults["lr"])
+        self._adding = True
+        super().__init__(params, defaults)
+        self._adding = False
 
     def add_param_group(self, param_group) -> None:
         """Adds parameters, before the first step; they become rank 0's. Raises RuntimeError after it. Collective."""
         if self._fused is not None:
             raise RuntimeError("a parameter group can't be added after the first step")
-        super().add_param_group(param_group)
-        if self._is_ours:
-            _start.broadcast(self.param_groups[-1]["params"], self._group)
+        add = super().add_param_group
+        if self._adding:
+            add(param_group)
+        else:
+            self._add(lambda: add(param_group))
+
+    def _add(self, add) -> None:
+        """Calls what adds parameter groups, and gives these rank 0's values. All ranks raise what one does."""
+        before = len(getattr(self, "param_groups", ()))
+        _, failure = attempt(add)
+        try:
+            if self._is_ours:
+                agree(self._group, failure)
+                _start.require_same_shapes(self.param_groups[before:], self._group)
+            elif failure is not None:
+                raise failure
+        except Exception:
+            del getattr(self, "param_groups", [])[before:]
+            raise
+        for group in self.param_groups[before:] if self._is_ours else ():
+            _start.broadcast(group["params"], self._group)
 
     @torch.no_grad()
     def step(self, closure=None, *, grad_scaler=None):
@@ -96,9 +125,7 @@ class FusedOptimizer(torch.optim.Optimizer):
         self._ready()
         try:
             loss = self._loss(closure)
-            self._check_parameters()
-            self._pass_settings(1.0 if grad_scaler is None else _amp.scale_of(grad_scaler, self))
-            self._pass_gradients()
+            self._pass_step(grad_scaler)
         except Exception as error:
             self._cancel(f"{type(error).__name__}: {error}")
             raise
@@ -109,53 +136,23 @@ class FusedOptimizer(torch.optim.Optimizer):
             mark_changed([parameter.tensor for parameter in self._parameters])
         return loss
 
-    def state_dict(self) -> dict:
-        """This rank's state, for torch.save. Local.
+    @contextlib.contextmanager
+    def no_sync(self):
+        """For all of a step's backward passes but the last, where gradients are accumulated and there is a bucket_size.
 
-        "onebit" is a list of byte tensors, which torch.load(weights_only=True) takes, too: this rank's parameters,
-        moments and errors; before the first step there are none. Each rank saves its own, or one of them saves all:
-        `merge_state_dicts`.
+        Exchanges begin in the backward passes outside. A step that has begun with one reads the gradients, and has the
+        settings, as they were then: `step` raises RuntimeError where they have changed since, and Cancelled on other
+        ranks. Local. Without a bucket_size it does nothing.
         """
-        state = super().state_dict()
-        packed = [] if self._fused is None else [self._fused.pack_state()]
-        state["onebit"] = [torch.frombuffer(blob, dtype=torch.uint8) for blob in packed]
-        return state
-
-    def load_state_dict(self, state_dict) -> None:
-        """Goes on from what `state_dict` returned on this rank, bit for bit. Overwrites the parameters. Collective.
-
-        A state of another number of ranks is loaded from all its ranks' dictionaries, merged, on every rank. Raises
-        BadState or Mismatch on every rank, and changes nothing, if any rank's doesn't fit.
-        The state of torch.optim.Adam or AdamW is taken over, too, before the freeze: moments, steps and settings.
-        """
-        ours = super().state_dict()["param_groups"]
-        packed = state_dict.get("onebit")
-        if packed is not None:
-            groups = state_dict["param_groups"]
-        elif _adam_state.is_adams(state_dict):
-            taken = (*_SETTINGS, "params")
-            groups = [
-                {**mine, **{name: theirs[name] for name in taken}}
-                for mine, theirs in zip(ours, state_dict["param_groups"])
-            ]
-        else:
-            raise ValueError("this is neither the state of a onebit optimizer nor of Adam")
-        self._load_groups(groups)
+        early = self._early
+        paused = early is not None and early.paused
+        if early is not None:
+            early.paused = True
         try:
-            if packed is None:
-                self._ready()
-                _adam_state.take_over(self._created(), self._parameters, state_dict)
-            elif packed:
-                self._ready(check=False)
-                self._created().unpack_state([blob.cpu().numpy() for blob in packed])
-        except Exception:
-            self._load_groups(ours)
-            raise
-
-    def _load_groups(self, groups) -> None:
-        super().load_state_dict({"state": {}, "param_groups": groups})
-        self._settings = [dict(settings, lr=None) for settings in self._settings]  # a load has changed those in C, too
-        self._gradient_scale = 0.0  # none
+            yield
+        finally:
+            if early is not None:
+                early.paused = paused
 
     def cancel_step(self, reason: str = "") -> None:
         """In place of `step`: gives it up on all ranks, where a backward pass ran out of memory, say.
@@ -184,13 +181,12 @@ class FusedOptimizer(torch.optim.Optimizer):
 
     def close(self) -> None:
         """Releases the state and the communicator. Garbage collection does it, too, but over NCCL."""
+        if self._early is not None:
+            self._early.close()
         if self._fused is not None:
             self._fused.close()
         if self._is_ours:
             self._communicator.close()
-
-    def __getstate__(self):
-        raise TypeError(f"{type(self).__name__} can't be copied or pickled: use state_dict()")
 
     # ---- the first step ----
 
@@ -201,10 +197,20 @@ class FusedOptimizer(torch.optim.Optimizer):
 
     def _ready(self, check: bool = True) -> None:
         """Makes the C optimizer, if that is still to be done. Collective then. `check`: parameters must be equal."""
-        if self._fused is None:
-            self._create(check)
+        if self._fused is not None:
+            return
+        self._create(check and not self._packed)
+        try:
+            self._take_over_packed()
+        except Exception:
+            self._fused.close()
+            self._fused = None
+            raise
+        if self.options["bucket_size"]:
+            self._early = EarlyGradients(self._fused, self._parameters, self._stream, self._begin_early)
 
-    def _create(self, check: bool) -> None:
+    def _found(self) -> list:
+        """(number of its group, Parameter) of all that are to be optimized."""
         numbers = itertools.count()
         found = [
             (index, Parameter(tensor, number, f"parameter {i} of group {index}, {tuple(tensor.shape)}"))
@@ -212,27 +218,29 @@ class FusedOptimizer(torch.optim.Optimizer):
             for (i, tensor), number in zip(enumerate(group["params"]), numbers)
             if tensor.requires_grad and tensor.numel() > 0
         ]
+        if not found:
+            raise ValueError("no parameter requires a gradient")
+        return found
+
+    def _create(self, check: bool) -> None:
+        found, failure = attempt(self._found)
+        _start.agree(self._communicator, failure)
         self._parameters = [parameter for _, parameter in found]
         self._frozen = [t for group in self.param_groups for t in group["params"] if not t.requires_grad]
         tensors = [parameter.tensor for parameter in self._parameters]
-        if not tensors:
-            raise ValueError("no parameter requires a gradient")
         if check:
             _start.require_equal(tensors, self._communicator)
         self._stream = self._current_stream()
         on_gpu = tensors[0].is_cuda
-        self._settings = [_settings(group) for group in self.param_groups]
         self._fused = Optimizer(
             self._communicator.on_gpu(self._stream) if on_gpu else self._communicator,
             self._kind,
             [parameter.registered(index) for index, parameter in found],
-            groups=[
-                dict(settings, no_compress=group["no_compress"])
-                for settings, group in zip(self._settings, self.param_groups)
-            ],
+            groups=[dict(settings_of(group), no_compress=group["no_compress"]) for group in self.param_groups],
             stream=self._stream,
             **self.options,
         )
+        self._settings = [settings_of(group) for group in self.param_groups]
 
     def _created(self) -> Optimizer:
         if self._fused is None:
@@ -247,6 +255,32 @@ class FusedOptimizer(torch.optim.Optimizer):
             return None
         with torch.enable_grad():
             return closure()
+
+    def _pass_step(self, grad_scaler) -> None:
+        """Hands the C library what the step needs. Raises where it can't be made."""
+        self._scaler = grad_scaler
+        scale = 1.0 if grad_scaler is None else _amp.scale_of(grad_scaler, self)
+        self._check_parameters()
+        if self._early is None or not self._early.begun:
+            self._pass_settings(scale)
+            self._pass_gradients()
+        else:
+            self._require_same_settings(scale)
+            self._early.complete()
+        if not self._warned:
+            self._warn_of_missing_gradients()
+
+    def _require_same_settings(self, scale: float) -> None:
+        if scale != self._gradient_scale or [settings_of(group) for group in self.param_groups] != self._settings:
+            raise RuntimeError(
+                "settings, or a GradScaler's scale, were changed between the backward pass, in which the step began, "
+                "and step(): change them before, or make the optimizer without bucket_size"
+            )
+
+    def _begin_early(self) -> None:
+        """The first gradient of a step is there. Scales are those of the scaler that the last step had."""
+        self._check_parameters()
+        self._pass_settings(1.0 if self._scaler is None else _amp.scale_of(self._scaler, self))
 
     def _check_parameters(self) -> None:
         """Tells the C library of parameters that lie elsewhere now. Raises RuntimeError for what it can't follow."""
@@ -267,7 +301,7 @@ class FusedOptimizer(torch.optim.Optimizer):
         """Hands what has changed to the C library."""
         fused = self._created()
         for index, group in enumerate(self.param_groups):
-            settings = _settings(group)
+            settings = settings_of(group)
             if settings != self._settings[index]:
                 if dict(settings, lr=None) == dict(self._settings[index], lr=None):
                     fused.set_lr(settings["lr"], index)
@@ -283,8 +317,6 @@ class FusedOptimizer(torch.optim.Optimizer):
         if addresses != self._addresses:
             self._created().set_gradient_addresses(addresses)
             self._addresses = addresses
-        if not self._warned:
-            self._warn_of_missing_gradients()
 
     def _warn_of_missing_gradients(self) -> None:
         missing = [parameter.name for parameter in self._parameters if parameter.without_gradient]
@@ -303,6 +335,8 @@ class FusedOptimizer(torch.optim.Optimizer):
             if not quietly:
                 raise
             return True
+        finally:
+            self._forget_early()
         return False
 
     def _cancel(self, reason: str) -> None:
@@ -310,15 +344,10 @@ class FusedOptimizer(torch.optim.Optimizer):
             self._created().cancel_step(reason)
         except Error:
             pass  # the caller knows why
+        finally:
+            self._forget_early()
 
-
-def merge_state_dicts(state_dicts: Sequence[dict]) -> dict:
-    """All ranks' `state_dict()`, in whatever order, as one: for one file, which any number of ranks can load. Local."""
-    return {**state_dicts[0], "onebit": [blob for state in state_dicts for blob in state["onebit"]]}
-
-
-def _settings(group) -> dict:
-    values = {name: group[name] for name in _SETTINGS}
-    values["lr"] = float(values["lr"])
-    values["betas"] = tuple(values["betas"])
-    return values
+    def _forget_early(self) -> None:
+        if self._early is not None and self._early.begun:
+            self._early.forget()
+            self._addresses = []  # have been passed one by one

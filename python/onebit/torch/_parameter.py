@@ -15,13 +15,26 @@ _DTYPES = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "
 class Parameter:
     """Where a parameter and its gradient lie. A 16-bit parameter has a float32 master, of which it is the copy."""
 
-    __slots__ = ("tensor", "index", "name", "address", "master", "without_gradient", "_stride", "_contiguous", "_copy")
+    __slots__ = (
+        "tensor",
+        "index",
+        "name",
+        "address",
+        "master",
+        "without_gradient",
+        "_count",
+        "_stride",
+        "_contiguous",
+        "_copy",
+    )
 
     def __init__(self, tensor, index: int, name: str):
-        """`index` counts the parameters of all groups. Raises TypeError for a type, ValueError for a layout that can't
-        be optimized."""
+        """`index` counts the parameters of all groups. Raises TypeError for a type, ValueError for a place or a layout
+        that can't be optimized."""
         if tensor.dtype not in _DTYPES:
             raise TypeError(f"{name} is {tensor.dtype}; float32, float16 or bfloat16 wanted")
+        if tensor.device.type not in ("cpu", "cuda"):
+            raise ValueError(f"{name} is in {tensor.device.type} memory: move the model to cpu or cuda first")
         if not _dense.is_dense(tensor):
             raise ValueError(f"{name} is not dense in memory: make it contiguous")
         self.tensor = tensor
@@ -30,6 +43,7 @@ class Parameter:
         self.address = tensor.data_ptr()
         self.master = None if tensor.dtype is torch.float32 else _dense.flat(tensor).float()
         self.without_gradient = False
+        self._count = tensor.numel()
         self._stride = tensor.stride()
         self._contiguous = tensor.is_contiguous()
         self._copy: Optional[torch.Tensor] = None
@@ -44,13 +58,17 @@ class Parameter:
         """Its elements where they lie now, after its data was replaced. Raises RuntimeError if it isn't what it was."""
         if self.master is not None or self.tensor.dtype is not torch.float32 or self.tensor.stride() != self._stride:
             raise RuntimeError(f"{self.name} was replaced by one of another kind or layout: make a new optimizer")
+        if self.tensor.numel() != self._count or self.tensor.data_ptr() == 0:
+            raise RuntimeError(
+                f"{self.name} has no memory any more, or fewer elements: it was freed, or cut over ranks"
+            )
         self.address = self.tensor.data_ptr()
         return _dense.flat(self.tensor)
 
     def gradient_address(self) -> Optional[int]:
         """Where the gradient lies, in the parameter's order of elements; None: there is none.
 
-        Raises TypeError for a sparse gradient.
+        Raises TypeError for a sparse gradient, RuntimeError for one without memory.
         """
         gradient = self.tensor.grad
         if gradient is None:
@@ -58,6 +76,10 @@ class Parameter:
             return None
         if gradient.layout is not torch.strided:
             raise TypeError(f"{self.name} has a sparse gradient: make the layer with sparse=False")
+        if gradient.data_ptr() == 0:
+            raise RuntimeError(
+                f"{self.name} has a gradient whose memory was freed: keep it until the step, or set it None"
+            )
         same = gradient.is_contiguous() if self._contiguous else gradient.stride() == self._stride
         return gradient.data_ptr() if same else self._in_order(gradient).data_ptr()
 

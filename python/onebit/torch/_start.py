@@ -1,8 +1,12 @@
 # Copyright 2026 The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""Parameters must be equal on every rank when a training begins: they are sent by rank 0, and compared."""
+"""Parameters must be equal on every rank when a training begins: they are sent by rank 0, and compared.
+
+What fails on one rank before it comes to a collective call fails on all: they agree first.
+"""
 
 import zlib
+from typing import Optional
 
 import torch
 import torch.distributed as dist
@@ -10,7 +14,7 @@ import torch.distributed as dist
 from onebit._errors import Mismatch
 from onebit.allreduce import Allreduce
 from onebit.torch import _dense
-from onebit.torch._communicator import global_ranks
+from onebit.torch._communicator import gather, global_ranks, raise_together, reason_of
 
 
 def broadcast(parameters, group) -> None:
@@ -21,8 +25,38 @@ def broadcast(parameters, group) -> None:
             dist.broadcast(_bytes(parameter), source, group=group)
 
 
+def require_same_shapes(groups, group) -> None:
+    """Raises Mismatch on every rank, if any has parameters of other numbers, shapes or types. Collective; blocks."""
+    shapes = [[(tuple(p.shape), str(p.dtype)) for p in each["params"]] for each in groups]
+    elements = sum(p.numel() for each in groups for p in each["params"])
+    mine = f"{sum(map(len, shapes))} parameters of {elements} elements, {zlib.crc32(repr(shapes).encode()):08x}"
+    everyones = [text.rstrip(b"\0").decode() for text in gather(group, mine.encode())]
+    for rank, theirs in enumerate(everyones):
+        if theirs != everyones[0]:
+            raise Mismatch(
+                f"ranks have different models: rank {rank} has {theirs[:-10]}, rank 0 {everyones[0][:-10]}"
+                f"{' in other shapes or types' if theirs[:-10] == everyones[0][:-10] else ''}"
+            )
+
+
+def agree(comm, failure: Optional[Exception]) -> None:
+    """Raises on every rank if any has a failure: that, and InvalidArgument on the others. Collective; blocks."""
+    failed = torch.zeros(comm.size)
+    failed[comm.rank] = float(failure is not None)
+    if _mean(failed, comm).any():
+        mine = torch.zeros(comm.size, len(reason_of(None)))
+        mine[comm.rank] = torch.tensor(list(reason_of(failure)), dtype=torch.float32)
+        reasons = (_mean(mine, comm) * comm.size).round().to(torch.uint8)
+        raise_together(failure, [bytes(reason.tolist()) for reason in reasons])
+
+
 def require_equal(parameters, comm) -> None:
     """Raises Mismatch on every rank, if any parameter differs between ranks. Collective; blocks."""
+    numbers = torch.zeros(comm.size)
+    numbers[comm.rank] = len(parameters)
+    numbers = (_mean(numbers, comm) * comm.size).round().int().tolist()
+    if len(set(numbers)) > 1:
+        raise Mismatch(f"ranks have different models: {numbers} parameters on ranks 0 to {comm.size - 1}")
     sums = torch.tensor([list(_checksum(parameter)) for parameter in parameters], dtype=torch.float32)
     differs = (_mean(sums, comm) - sums).abs().amax(dim=1) > 0.5 / comm.size
     differs = _mean(differs.float(), comm) > 0
@@ -44,8 +78,9 @@ def _mean(values, comm):
 
 
 def _checksum(parameter) -> bytes:
-    """Four bytes: their sums over the ranks are exact in float32."""
-    return zlib.crc32(_bytes(parameter).cpu().numpy()).to_bytes(4, "little")
+    """Four bytes of shape, type and values: their sums over the ranks are exact in float32."""
+    kind = zlib.crc32(f"{tuple(parameter.shape)} {parameter.dtype}".encode())
+    return zlib.crc32(_bytes(parameter).cpu().numpy(), kind).to_bytes(4, "little")
 
 
 def _bytes(parameter):

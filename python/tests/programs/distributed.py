@@ -122,11 +122,34 @@ def an_allgather_that_fails():
         raise AssertionError("it has not failed")
 
 
+def an_optimizer_that_one_rank_can_not_make():
+    last = dist.get_rank() == dist.get_world_size() - 1
+
+    def require_failure(function, own):
+        try:
+            function()
+        except (own if last else onebit.InvalidArgument) as error:
+            assert "no_such_option" in str(error) or "one of the params is str" in str(error), error
+            assert last or f"rank {dist.get_world_size() - 1}: {own.__name__}: " in str(error), error
+        else:
+            raise AssertionError("it has not failed")
+
+    net = model()
+    options = {"no_such_option": 1} if last else {}
+    require_failure(lambda: onebit.torch.OneBitAdam(net[0].parameters(), **options), TypeError)
+    optimizer = onebit.torch.OneBitAdam(net[0].parameters())
+    more = ["no tensor"] if last else net[2].parameters()
+    require_failure(lambda: optimizer.add_param_group({"params": more}), TypeError)
+    assert len(optimizer.param_groups) == 1
+    optimizer.add_param_group({"params": net[2].parameters()})
+    train(net, optimizer, 2)
+
+
 dist.init_process_group("gloo")
 alone = dist.get_world_size() == 1
 for check in (
     communicators,
-    *([] if alone else [groups, an_allgather_that_fails]),
+    *([] if alone else [groups, an_allgather_that_fails, an_optimizer_that_one_rank_can_not_make]),
     adam_is_adamw_on_the_mean_gradient,
     parameters_are_those_of_rank_0,
     it_learns,

@@ -1,0 +1,116 @@
+# Copyright 2026 The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+"""onebit for JAX: the ranks of jax.distributed, and averages inside a jitted step. One device for each process.
+
+jax.distributed.initialize(...)
+comm = onebit.jax.communicator()
+average = onebit.jax.GradientAverage(comm, parameters)
+
+@jax.jit
+def step(parameters, state, batch):
+    gradients = average(jax.grad(loss)(parameters, batch))
+    ...
+"""
+
+from collections import Counter
+from typing import Any, Optional
+
+import jax
+import numpy
+from jax.experimental import io_callback
+
+from onebit._errors import InvalidArgument, Nonfinite
+from onebit._store import StoreAllgather, timeout_of_environment
+from onebit._values import Algorithm
+from onebit.allreduce import Allreduce
+from onebit.communicator import Communicator, from_bootstrap
+
+# How many communicators this process has made; the same on every rank.
+_made: Counter = Counter()
+
+
+def communicator(*, interface: Optional[str] = None, timeout: float = 0.0) -> Communicator:
+    """The processes of jax.distributed. They find each other through its store, and talk over TCP. Collective; blocks.
+
+      interface  network interface or local address to listen on; None: ONEBIT_INTERFACE, else chosen
+      timeout    seconds to wait for others; 0: ONEBIT_TIMEOUT
+
+    Raises RuntimeError before jax.distributed.initialize().
+    """
+    client = _client()
+    milliseconds = int(min(1000 * (timeout or timeout_of_environment()), 2**31 - 1))
+
+    def get(key):
+        return client.blocking_key_value_get_bytes(key, milliseconds)
+
+    prefix = f"onebit/{_made['all']}"
+    _made["all"] += 1
+    gather = StoreAllgather(jax.process_index(), jax.process_count(), client.key_value_set_bytes, get, prefix)
+    return from_bootstrap(gather.rank, jax.process_count(), gather, interface=interface, timeout=timeout)
+
+
+class GradientAverage:
+    """Averages a tree of gradients over the ranks, compressed after a warm-up. Called inside jit, or outside.
+
+    Every call is a collective one: each rank calls as often. A NaN or an infinity on any rank makes all gradients NaN
+    on all ranks. `onebit.Optimizer` sends updates in place of gradients, and learns better: see python/README.md.
+    """
+
+    def __init__(self, communicator: Communicator, tree: Any, *, warmup_steps: int = 1000, **options):
+        """Collective; blocks.
+
+        tree          parameters or gradients: shapes and types count
+        warmup_steps  calls that average exactly, before the first compressed one. Adam needs some
+        options       those of `onebit.Allreduce`: algorithm, scale, group, check, threads
+        """
+        if warmup_steps < 0:
+            raise InvalidArgument(f"warmup_steps={warmup_steps}: at least 0")
+        self._structure: Any
+        leaves, self._structure = jax.tree_util.tree_flatten(tree)
+        self._shapes = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in leaves]
+        self._ends = numpy.cumsum([int(numpy.prod(leaf.shape)) for leaf in leaves])
+        if not leaves or self._ends[-1] == 0:
+            raise InvalidArgument("tree: there is nothing to average")
+        self._values = numpy.zeros(max(int(self._ends[-1]), communicator.size), numpy.float32)
+        self._allreduce = Allreduce(communicator, self._values, **options)
+        self._compressed = self._allreduce.info.algorithm
+        self.warmup_steps = warmup_steps
+        self.steps: int = 0
+        """Calls that were averaged."""
+
+    def __call__(self, gradients: Any) -> Any:
+        leaves, structure = jax.tree_util.tree_flatten(gradients)
+        shapes = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in leaves]
+        if structure != self._structure or shapes != self._shapes:
+            raise ValueError(f"gradients are {structure} of {shapes}; {self._structure} of {self._shapes} wanted")
+        averaged = io_callback(self._average, self._shapes, *leaves, ordered=True)
+        return jax.tree_util.tree_unflatten(structure, averaged)
+
+    def _average(self, *leaves):
+        pieces = numpy.split(self._values[: self._ends[-1]], self._ends[:-1])
+        for piece, leaf in zip(pieces, leaves):
+            piece[:] = numpy.asarray(leaf, numpy.float32).ravel()
+        self._choose()
+        try:
+            self._allreduce.run(self._values)
+        except Nonfinite:
+            self._values.fill(numpy.nan)
+        self.steps += 1
+        return [piece.reshape(shape.shape).astype(shape.dtype) for piece, shape in zip(pieces, self._shapes)]
+
+    def _choose(self) -> None:
+        """Nothing to choose where compression doesn't pay: the Allreduce is dense for good."""
+        if self._compressed is not Algorithm.DENSE and self.steps in (0, self.warmup_steps):
+            self._allreduce.set_algorithm(Algorithm.DENSE if self.steps < self.warmup_steps else self._compressed)
+
+
+def _client():
+    """jax.distributed's store. JAX has no public name for it."""
+    from jax._src import distributed
+
+    client = distributed.global_state.client
+    if client is None:
+        raise RuntimeError(
+            "call jax.distributed.initialize() first; ranks that find each other otherwise use onebit.from_bootstrap"
+        )
+    return client

@@ -1,0 +1,137 @@
+# Copyright 2026 The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+"""How the PyTorch optimizers are saved, loaded and copied."""
+
+import copy
+from typing import Optional, Sequence
+
+import torch
+
+from onebit.optimizer import Optimizer
+from onebit.torch import _adam_state, _start
+from onebit.torch._communicator import attempt
+from onebit.torch._early import EarlyGradients
+
+SETTINGS = ("lr", "betas", "eps", "weight_decay")
+
+
+class SavedOptimizer(torch.optim.Optimizer):
+    """The half of FusedOptimizer that has to do with its state. Not to be instantiated."""
+
+    def _begin_without_state(self) -> None:
+        self._adding = False  # the groups that it is made with
+        self._fused: Optional[Optimizer] = None
+        self._packed: list = []  # a copy's state, until its first step
+        self._early: Optional[EarlyGradients] = None
+        self._scaler = None  # of the last step
+        self._parameters: list = []
+        self._frozen: list = []
+        self._stream = 0
+        self._addresses: list = []  # of gradients
+        self._settings: list = []
+        self._gradient_scale = 1.0
+        self._warned = False
+
+    def state_dict(self) -> dict:
+        """This rank's state, for torch.save. Local.
+
+        "onebit" is a list of byte tensors, which torch.load(weights_only=True) takes, too: this rank's parameters,
+        moments and errors; before the first step there are none. Each rank saves its own, or one of them saves all:
+        `merge_state_dicts`.
+        """
+        state = super().state_dict()
+        packed = self._packed if self._fused is None else [self._fused.pack_state()]
+        state["onebit"] = [torch.frombuffer(blob, dtype=torch.uint8) for blob in packed]
+        return state
+
+    def load_state_dict(self, state_dict) -> None:
+        """Goes on from what `state_dict` returned on this rank, bit for bit. Overwrites the parameters. Collective.
+
+        A state of another number of ranks is loaded from all its ranks' dictionaries, merged, on every rank. Raises
+        BadState or Mismatch on every rank, and changes nothing, if any rank's doesn't fit.
+        The state of torch.optim.Adam or AdamW is taken over, too, before the freeze: moments, steps and settings.
+        """
+        ours = super().state_dict()["param_groups"]
+        groups, failure = attempt(lambda: self._groups_of(state_dict, ours))
+        _start.agree(self._communicator, failure)
+        packed = state_dict.get("onebit")
+        self._load_groups(groups)
+        try:
+            if packed is None:
+                self._ready()
+                _adam_state.take_over(self._created(), self._parameters, state_dict)
+            elif packed:
+                self._ready(check=False)
+                self._unpack([blob.cpu().numpy() for blob in packed])
+        except Exception:
+            self._load_groups(ours)
+            raise
+
+    @staticmethod
+    def _groups_of(state_dict, ours) -> list:
+        """The parameter groups with the state's settings. Raises ValueError for a state that can't be loaded."""
+        theirs = state_dict["param_groups"]
+        if [len(group["params"]) for group in theirs] != [len(group["params"]) for group in ours]:
+            raise ValueError("the state's parameter groups have other numbers of parameters")
+        if "onebit" in state_dict:
+            return theirs
+        if not _adam_state.is_adams(state_dict):
+            raise ValueError("this is neither the state of a onebit optimizer nor of Adam")
+        taken = (*SETTINGS, "params")
+        return [{**mine, **{name: group[name] for name in taken}} for mine, group in zip(ours, theirs)]
+
+    def _load_groups(self, groups) -> None:
+        super().load_state_dict({"state": {}, "param_groups": groups})
+        self._pass_all_settings_next()
+
+    def _pass_all_settings_next(self) -> None:
+        """After a load, which has changed those in C, too."""
+        self._settings = [dict(settings, lr=None) for settings in self._settings]
+        self._gradient_scale = 0.0  # none
+
+    def _unpack(self, packed) -> None:
+        """Raises InvalidArgument where a setting that can't change any more isn't that of the state."""
+        self._pass_settings(1.0)  # before: with the state's variances, frozen ones may be, some can't change
+        self._created().unpack_state(packed)
+        self._pass_all_settings_next()
+
+    def __deepcopy__(self, memo):
+        """An optimizer of copies of the parameters, with this one's settings and state as they are now. Local.
+
+        The copy's first step, on every rank, makes its state: as collective as any. It shares the communicator, which
+        is open until then; the parameters of a copy are not sent by rank 0.
+        """
+        twin = type(self).__new__(type(self))
+        memo[id(self)] = twin
+        twin.options = dict(self.options)
+        twin._group, twin._communicator, twin._is_ours = self._group, self._communicator, False
+        twin._begin_without_state()
+        torch.optim.Optimizer.__init__(twin, copy.deepcopy(self.param_groups, memo), dict(self.defaults))
+        twin._packed = list(self._packed) if self._fused is None else [self._fused.pack_state()]
+        return twin
+
+    def __getstate__(self):
+        raise TypeError(f"{type(self).__name__} can be copied by copy.deepcopy alone, and saved by state_dict()")
+
+    def _take_over_packed(self) -> None:
+        """A copy's state, but for float32 parameters, which may have changed since."""
+        if not self._packed:
+            return
+        now = [(p.tensor.detach(), p.tensor.detach().clone()) for p in self._parameters if p.master is None]
+        self._unpack(self._packed)
+        self._packed = []
+        for tensor, values in now:
+            tensor.copy_(values)
+
+
+def merge_state_dicts(state_dicts: Sequence[dict]) -> dict:
+    """All ranks' `state_dict()`, in whatever order, as one: for one file, which any number of ranks can load. Local."""
+    return {**state_dicts[0], "onebit": [blob for state in state_dicts for blob in state["onebit"]]}
+
+
+def settings_of(group) -> dict:
+    """What the C library is told of a parameter group, and may be told anew."""
+    values = {name: group[name] for name in SETTINGS}
+    values["lr"] = float(values["lr"])
+    values["betas"] = tuple(values["betas"])
+    return values

@@ -1,0 +1,103 @@
+# Copyright 2026 The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+"""onebit in JAX, on two ranks or more: jax_ranks.py COORDINATOR SIZE RANK. Prints "ok" on each."""
+
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import onebit
+import onebit.jax
+
+COORDINATOR, SIZE, RANK = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+
+
+def parameters():
+    rng = np.random.default_rng(1)
+    return {"w": rng.standard_normal((20, 1)).astype(np.float32) * 0.1, "b": np.zeros(1, np.float32)}
+
+
+def loss_of(parameters, inputs):
+    return jnp.mean((inputs @ parameters["w"] + parameters["b"] - inputs[:, :1]) ** 2)
+
+
+def batch(step, rank=RANK):
+    return np.random.default_rng(1000 * step + rank).standard_normal((32, 20)).astype(np.float32)
+
+
+def require_equal_on_ranks(comm, tree):
+    """Ranks' bytes are one another's: their mean is each rank's own, bit by bit."""
+    mine = np.concatenate([np.asarray(leaf, np.float32).ravel() for leaf in jax.tree_util.tree_leaves(tree)])
+    bits = np.unpackbits(mine.view(np.uint8)).astype(np.float32)
+    assert np.array_equal(onebit.Allreduce(comm, bits.size, algorithm="dense").run(bits.copy()), bits)
+
+
+def averages_inside_jit(comm):
+    start = parameters()
+    average = onebit.jax.GradientAverage(comm, start, warmup_steps=50, algorithm="flat")
+
+    @jax.jit
+    def step(values, inputs):
+        gradients = average(jax.grad(loss_of)(values, inputs))
+        return jax.tree_util.tree_map(lambda value, gradient: value - 0.05 * gradient, values, gradients), gradients
+
+    values = start
+    for number in range(150):
+        before = values
+        values, gradients = step(values, batch(number))
+        if number in (0, 49):
+            exact = [jax.grad(loss_of)(before, batch(number, rank)) for rank in range(SIZE)]
+            mean = jax.tree_util.tree_map(lambda *leaves: sum(leaves) / SIZE, *exact)
+            np.testing.assert_allclose(gradients["w"], mean["w"], rtol=1e-4, atol=1e-5)
+    assert average.steps == 150
+    require_equal_on_ranks(comm, values)
+    assert float(loss_of(values, batch(9999, 0))) < 0.2 * float(loss_of(start, batch(9999, 0)))
+
+
+def nonfinite_is_nonfinite_everywhere(comm):
+    average = onebit.jax.GradientAverage(comm, parameters())
+    gradients = parameters()
+    gradients["b"][0] = np.nan if RANK == SIZE - 1 else 0
+    averaged = jax.jit(average)(gradients)
+    assert all(np.isnan(leaf).all() for leaf in jax.tree_util.tree_leaves(averaged))
+    gradients["b"][0] = 0
+    assert np.isfinite(average(gradients)["w"]).all()
+
+
+def other_types(comm):
+    average = onebit.jax.GradientAverage(comm, [jnp.zeros(3, jnp.bfloat16)])
+    (averaged,) = jax.jit(average)([jnp.full(3, float(RANK), jnp.bfloat16)])
+    assert averaged.dtype == jnp.bfloat16 and float(averaged[0]) == (SIZE - 1) / 2
+
+
+def refusals(comm):
+    average = onebit.jax.GradientAverage(comm, parameters())
+    for make, text in (
+        (lambda: average({"w": jnp.zeros((20, 1))}), "wanted"),
+        (lambda: average({"w": jnp.zeros((20, 2)), "b": jnp.zeros(1)}), "wanted"),
+        (lambda: onebit.jax.GradientAverage(comm, []), "nothing to average"),
+        (lambda: onebit.jax.GradientAverage(comm, parameters(), warmup_steps=-1), "at least 0"),
+    ):
+        try:
+            make()
+        except ValueError as error:
+            assert text in str(error), error
+        else:
+            raise AssertionError(text)
+
+
+try:
+    onebit.jax.communicator()
+except RuntimeError as error:
+    assert "jax.distributed.initialize" in str(error)
+else:
+    raise AssertionError("there is no store yet")
+jax.distributed.initialize(COORDINATOR, SIZE, RANK)
+for _ in range(2):  # one after the other
+    communicator = onebit.jax.communicator(timeout=30)
+    assert (communicator.rank, communicator.size) == (RANK, SIZE)
+for check in (averages_inside_jit, nonfinite_is_nonfinite_everywhere, other_types, refusals):
+    check(communicator)
+print("ok", flush=True)
