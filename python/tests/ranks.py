@@ -55,7 +55,8 @@ def as_torchrun(size, name, *arguments):
     """Runs ranks with the variables that torchrun sets. Debian 13's torchrun can't run: it was built without libuv."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(size), "USE_LIBUV": "0"}
+    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "USE_LIBUV": "0"}
+    place.update(dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE"), str(size)))
     command = [sys.executable, str(PROGRAMS / name), *arguments]
     ranks = [_begin(command, RANK=str(rank), LOCAL_RANK=str(rank), **place) for rank in range(size)]
     return "".join([_finished(rank) for rank in ranks])
