@@ -80,7 +80,11 @@ onebit_status_t guard_object(const void* handle, const Body& body) noexcept {
 template <typename Object>
 void OperationEntry<Object>::settle(const Status& status, Completion* completion) noexcept {
     const UnderWay now = this->object == nullptr ? UnderWay::kNothing : this->object->under_way();
-    if (now == under_way) return;
+    if (now != under_way) change(now, status, completion); // a run changes nothing
+}
+
+template <typename Object>
+void OperationEntry<Object>::change(UnderWay now, const Status& status, Completion* completion) noexcept {
     if (under_way == UnderWay::kNothing) {
         this->operations->add(handle, this->shared_from_this(), std::move(place));
     } else if (now == UnderWay::kNothing) {

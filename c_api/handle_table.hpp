@@ -39,6 +39,7 @@ struct OperationEntry final : AnyEntry<Object>, Operation, std::enable_shared_fr
     bool progress() noexcept override; // guard.hpp
     /// After each call, whose status this is: whether something is under way now, and whether a callback is due.
     void settle(const Status& status, Completion* completion) noexcept;
+    [[gnu::noinline]] void change(UnderWay now, const Status& status, Completion* completion) noexcept;
 
     const void* handle = nullptr;
     Callback callback;

@@ -86,8 +86,9 @@ main() {
         echo "    $kernels on aarch64, reference here: $(wc -l <build/aarch64/bits.$kernels) results are the same"
     done
     if [[ $wheel == true ]]; then
-        # The platform that Python's build tools take for their own.
-        _PYTHON_HOST_PLATFORM=linux-aarch64 scripts/wheel.sh --config-settings=cmake.toolchain-file=cmake/aarch64-linux-gnu.cmake \
+        # The platform that Python's build tools are to take for their own; the objects that are there.
+        _PYTHON_HOST_PLATFORM=linux-aarch64 scripts/wheel.sh --config-settings=build-dir=build/aarch64 \
+            --config-settings=cmake.define.CMAKE_TOOLCHAIN_FILE="$PWD/cmake/aarch64-linux-gnu.cmake" \
             --config-settings=cmake.define.ONEBIT_CUDA=OFF
     fi
 }

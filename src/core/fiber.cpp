@@ -88,7 +88,8 @@ struct Fiber::Stack {
     Body body = nullptr; ///< NULL: nothing has begun, or it has ended
     void* argument = nullptr;
 
-    static thread_local Stack* pausable; ///< what this thread runs now, if it may pause
+    /// What this thread runs now, if it may pause. Each wait looks at it, hence the model: one load instead of a call.
+    [[gnu::tls_model("initial-exec")]] static thread_local Stack* pausable;
 };
 
 thread_local Fiber::Stack* Fiber::Stack::pausable = nullptr;

@@ -6,7 +6,6 @@
 // every ISA. The result is reference.cpp's bit for bit: the same operations in the same order, no fused multiply-add.
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cfloat>
 #include <cstring>
@@ -40,8 +39,15 @@ constexpr std::size_t kVectorLanes = hn::MaxLanes(Tag());
 constexpr std::size_t kRegisters = kLanes / kVectorLanes;
 constexpr std::size_t kBlockSignBytes = kBlockElements / 8;
 
-/// 32 floats: element k of a group in lane k.
-using Group = std::array<Vector, kRegisters>;
+/// 32 floats: element k of a group in lane k. Its functions must be compiled for the vector's instruction set, which
+/// those of std::array and of the compiler's own making are not.
+struct Group {
+    Vector registers[kRegisters];
+
+    HWY_INLINE Group() {} // of no value
+    HWY_INLINE Vector& operator[](std::size_t k) { return registers[k]; }
+    HWY_INLINE const Vector& operator[](std::size_t k) const { return registers[k]; }
+};
 
 alignas(64) constexpr std::uint32_t kLaneBit[kLanes] = {
     1U << 0,  1U << 1,  1U << 2,  1U << 3,  1U << 4,  1U << 5,  1U << 6,  1U << 7,  1U << 8,  1U << 9,  1U << 10,
@@ -127,7 +133,7 @@ HWY_INLINE float encode_groups(const Load& load, const float* before, float old_
     const Tag d;
     const Vector scale = hn::Set(d, old_scale);
     Group sum;
-    for (Vector& s : sum) s = hn::Zero(d);
+    for (Vector& s : sum.registers) s = hn::Zero(d);
     std::uint8_t signs[kBlockSignBytes + 8];
 
     const std::size_t whole = count / kLanes;
@@ -278,7 +284,7 @@ float mean_encode(const float* const* parts, std::size_t part_count, float share
             const Group part = load_group(parts[p], g, count);
             for (std::size_t k = 0; k < kRegisters; ++k) group[k] = hn::Add(group[k], part[k]);
         }
-        for (Vector& v : group) v = hn::Mul(v, factor);
+        for (Vector& v : group.registers) v = hn::Mul(v, factor);
         if (HWY_LIKELY(all_finite(group))) return group;
         return checked_means(group, parts, part_count, g * kLanes, std::min(kLanes, count - g * kLanes), share);
     };
@@ -298,7 +304,7 @@ float average_encode(const std::uint32_t* const* messages, std::size_t ranks, st
     const auto load = [&](std::size_t g) HWY_ATTR {
         const Tag d;
         Group group;
-        for (Vector& v : group) v = hn::Zero(d);
+        for (Vector& v : group.registers) v = hn::Zero(d);
         for (std::size_t r = 0; r < ranks; ++r) {
             const std::uint32_t word = messages[r][first_word + g];
             const Vector plus = hn::Set(d, HWY_LIKELY(r < kHoistedRanks) ? hoisted[r] : magnitude_of(r));
@@ -371,7 +377,7 @@ HWY_INLINE bool is_within(float value, float limit) {
 bool all_within(const float* values, std::size_t count, float limit) {
     // Four parts side by side: a core keeps more of memory busy with four streams than with one.
     constexpr std::size_t kParts = 4;
-    std::array<Bits, kParts> largest;
+    Bits largest[kParts];
     for (Bits& v : largest) v = hn::Zero(BitsTag());
     const std::size_t part = count / (kParts * kLanes) * kLanes;
     for (std::size_t i = 0; i < part; i += kLanes) {

@@ -6,7 +6,6 @@
 // reference itself.
 
 #include <algorithm>
-#include <array>
 #include <cfloat>
 #include <cstring>
 #include <vector>
@@ -331,7 +330,7 @@ HWY_INLINE void for_each_group(const float* values, std::size_t count, const Bod
 
 double sum_squares(const float* values, std::size_t count) {
     const Tag d;
-    std::array<Vector, kRegisters> sum;
+    Vector sum[kRegisters]; // no std::array, whose functions are compiled for another instruction set
     for (Vector& s : sum) s = hn::Zero(d);
     for_each_group(values, count,
                    [&](std::size_t, std::size_t k, Vector x) HWY_ATTR { sum[k] = hn::Add(sum[k], hn::Mul(x, x)); });
