@@ -29,8 +29,11 @@ void AbortSwitch::trip(const Status& why) {
     if (calls_ == 0 || any_thread_) tell_peers();
 }
 
+/// Never waits: who holds the lock is tripping the switch, or has, and may wait for the link that this thread has heard
+/// it on.
 void AbortSwitch::hear(const Status& why) {
-    const std::lock_guard lock(mutex_);
+    const std::unique_lock lock(mutex_, std::try_to_lock);
+    if (!lock.owns_lock()) return;
     if (!tripped_) told_ = true;
     set(why);
 }
