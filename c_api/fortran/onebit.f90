@@ -55,6 +55,9 @@ module onebit
     enum, bind(c)
         enumerator :: onebit_check_full = 0, onebit_check_none, onebit_check_full_low_memory
     end enum
+    enum, bind(c)
+        enumerator :: onebit_op_average = 0, onebit_op_sum
+    end enum
 
     ! ---- Optimizer ----
     enum, bind(c)
@@ -118,7 +121,7 @@ module onebit
         integer(c_int) :: scale
         integer(c_int) :: group
         integer(c_int) :: check
-        integer(c_int32_t) :: reserved
+        integer(c_int) :: op
         type(c_ptr) :: stream
     end type
 

@@ -78,7 +78,7 @@ class AllreduceConfig(Structure):
         ("scale", c_int),
         ("group", c_int),
         ("check", c_int),
-        ("reserved", c_uint32),
+        ("op", c_int),
         ("stream", c_void_p),
     ]
     VERSION = ALLREDUCE_CONFIG_VERSION
@@ -90,6 +90,7 @@ class AllreduceConfig(Structure):
         "scale": _values.Scale,
         "group": _values.Group,
         "check": _values.Check,
+        "op": _values.Op,
     }
 
 

@@ -61,6 +61,13 @@ class Codec(IntEnum):
     SIGN = 0
 
 
+class Op(IntEnum):
+    """onebit_op_t."""
+
+    AVERAGE = 0
+    SUM = 1
+
+
 class Scale(IntEnum):
     """onebit_scale_t."""
 

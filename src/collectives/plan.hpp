@@ -27,6 +27,7 @@ struct Plan {
     onebit_scale_t scale = ONEBIT_SCALE_L2;
     onebit_group_t group = ONEBIT_GROUP_BLOCK;
     onebit_check_t check = ONEBIT_CHECK_FULL;
+    onebit_op_t op = ONEBIT_OP_AVERAGE;
     bool tentative = false;      ///< compressed calls without a mask: values are checked as they are encoded
     bool can_share_sums = false; ///< exact sums may go through memory that all ranks share
     bool shares_sums = false;    ///< and do

@@ -298,6 +298,13 @@ typedef enum onebit_codec ONEBIT_ENUM_INT {
     ONEBIT_CODEC_SIGN = 0 /* one sign bit per element and a scale (docs/WIRE_FORMAT.md) */
 } onebit_codec_t;
 
+/* What becomes of the ranks' values. */
+typedef enum onebit_op ONEBIT_ENUM_INT {
+    ONEBIT_OP_AVERAGE = 0, /* the default */
+    ONEBIT_OP_SUM = 1      /* number of ranks times the average, for the same bytes and passes. A sum may overflow where
+                              an average can't: NONFINITE on every rank (onebit_allreduce_run) */
+} onebit_op_t;
+
 /* The magnitude that stands for a group's elements. */
 typedef enum onebit_scale ONEBIT_ENUM_INT {
     ONEBIT_SCALE_L2 = 0, /* root mean square, the default: the papers' choice, and the better one where it was measured
@@ -339,10 +346,10 @@ typedef struct onebit_allreduce_config {
     onebit_scale_t scale;
     onebit_group_t group;
     onebit_check_t check;
-    uint32_t reserved; /* 0 */
-    void* stream;      /* ONEBIT_MEMORY_CUDA: the cudaStream_t, this rank's own, that the handle's work goes into, NULL:
-                          the default stream of the device that is current when the handle is created. It outlives the
-                          handle */
+    onebit_op_t op;
+    void* stream; /* ONEBIT_MEMORY_CUDA: the cudaStream_t, this rank's own, that the handle's work goes into, NULL:
+                     the default stream of the device that is current when the handle is created. It outlives the
+                     handle */
 } onebit_allreduce_config_t;
 
 #define ONEBIT_ALLREDUCE_CONFIG_VERSION 1
@@ -351,7 +358,7 @@ typedef struct onebit_allreduce_config {
     {                                                                                                              \
         sizeof(onebit_allreduce_config_t), ONEBIT_ALLREDUCE_CONFIG_VERSION, 0, (uint64_t)(count_), ONEBIT_FLOAT32, \
             ONEBIT_MEMORY_HOST, ONEBIT_ALGORITHM_AUTO, ONEBIT_CODEC_SIGN, ONEBIT_SCALE_L2, ONEBIT_GROUP_BLOCK,     \
-            ONEBIT_CHECK_FULL, 0, NULL                                                                             \
+            ONEBIT_CHECK_FULL, ONEBIT_OP_AVERAGE, NULL                                                             \
     }
 
 /* The same as a function. INVALID_ARGUMENT, as for onebit_comm_info_init. */
@@ -375,20 +382,21 @@ ONEBIT_API onebit_status_t onebit_allreduce_config_init(onebit_allreduce_config_
 ONEBIT_API onebit_status_t onebit_allreduce_create(onebit_comm_t comm, const onebit_allreduce_config_t* config,
                                                    onebit_allreduce_t* allreduce) ONEBIT_NOEXCEPT;
 
-/* recvbuf = average over the ranks of sendbuf, the same bits on every rank; compressed, also the same whatever the ISA,
- * the MPI and the number of threads (dense, the order of summation may be MPI's, or of few values in pairs; it is the
- * ranks' where info.transport says "shared ..."). Collective; blocks; transactional.
- *   sendbuf  [in] count elements, aligned to the element's size, in config.memory; the caller's
- *   recvbuf  [out] count elements, likewise; either == sendbuf (in place) or not overlapping it
- * An exact average of finite values is finite, though their sum may overflow float32. There values of a magnitude below
- * 2n 2^-126, of n ranks, may count as zero, where they don't go through shared memory.
- * A call that is refused leaves both as they were, but in two cases. Where finite values and the error together
- * overflow float32, the call fails with NONFINITE on every rank after the encoding, resets the error state and leaves
- * recvbuf unspecified. And with ONEBIT_CHECK_FULL a value that is not finite among 2^18 or more that go through shared
- * memory (info.transport) leaves recvbuf unspecified, if no rank has sendbuf there. TIMEOUT can't interrupt a dense sum
- * that MPI blocks in. After TIMEOUT or TRANSPORT, MPI, or another rank that sees them, may still touch both buffers of
- * a dense sum, and another rank read a sendbuf of two levels that it sees (onebit_mem_alloc): keep them, as they are,
- * until MPI_Finalize.
+/* recvbuf = average over the ranks of sendbuf, or their sum (config.op), the same bits on every rank; compressed, also
+ * the same whatever the ISA, the MPI and the number of threads (dense, the order of summation may be MPI's, or of few
+ * values in pairs; it is the ranks' where info.transport says "shared ..."). Collective; blocks; transactional. sendbuf
+ * [in] count elements, aligned to the element's size, in config.memory; the caller's recvbuf  [out] count elements,
+ * likewise; either == sendbuf (in place) or not overlapping it An exact average of finite values is finite, though
+ * their sum may overflow float32. There values of a magnitude below 2n 2^-126, of n ranks, may count as zero, where
+ * they don't go through shared memory. An exact sum of finite values that overflows float32 is NONFINITE on every rank,
+ * and leaves recvbuf unspecified. With ONEBIT_CHECK_NONE nobody looks: the caller guarantees that exact sums are
+ * finite, too. A call that is refused leaves both as they were, but in two cases. Where finite values and the error
+ * together overflow float32, the call fails with NONFINITE on every rank after the encoding, resets the error state and
+ * leaves recvbuf unspecified. And with ONEBIT_CHECK_FULL a value that is not finite among 2^18 or more that go through
+ * shared memory (info.transport) leaves recvbuf unspecified, if no rank has sendbuf there. TIMEOUT can't interrupt a
+ * dense sum that MPI blocks in. After TIMEOUT or TRANSPORT, MPI, or another rank that sees them, may still touch both
+ * buffers of a dense sum, and another rank read a sendbuf of two levels that it sees (onebit_mem_alloc): keep them, as
+ * they are, until MPI_Finalize.
  *
  * In a GPU's memory (which may be managed) sendbuf is read in order with config.stream's work. recvbuf is written in
  * order with it, and may still be when the call returns: work that is put into the stream after the call sees it. The
