@@ -32,6 +32,10 @@ module onebit
             onebit_error_timeout, onebit_error_internal, onebit_error_cancelled
     end enum
 
+    enum, bind(c)
+        enumerator :: onebit_log_info = 0, onebit_log_warning
+    end enum
+
     ! ---- Allreduce ----
     enum, bind(c)
         enumerator :: onebit_float32 = 0, onebit_float16, onebit_bfloat16
@@ -245,6 +249,15 @@ module onebit
         end function
         integer(c_int) function onebit_version_number() bind(c)
             import :: c_int
+        end function
+        ! callback: c_null_funptr, or c_funloc of a subroutine
+        !     subroutine log(context, level, text) bind(c)
+        !         type(c_ptr), value :: context, text
+        !         integer(c_int), value :: level
+        integer(c_int) function onebit_set_log_callback(callback, context) bind(c)
+            import :: c_int, c_funptr, c_ptr
+            type(c_funptr), value :: callback
+            type(c_ptr), value, target :: context
         end function
     end interface
 

@@ -113,6 +113,29 @@ ONEBIT_API const char* onebit_version(void) ONEBIT_NOEXCEPT;
 /* The same as a number, 10000 MAJOR + 100 MINOR + PATCH. Local. */
 ONEBIT_API int onebit_version_number(void) ONEBIT_NOEXCEPT;
 
+/* How much a line of the log matters. */
+typedef enum onebit_log_level ONEBIT_ENUM_INT {
+    ONEBIT_LOG_INFO = 0,   /* what was chosen and why; where a training has come to */
+    ONEBIT_LOG_WARNING = 1 /* results or speed are not what they could be */
+} onebit_log_level_t;
+
+/* Gets a line of the log: what ONEBIT_LOG=1 writes to stderr.
+ *   context  of onebit_set_log_callback
+ *   level    may be one of a later release
+ *   text     one line without its end, less than 2048 bytes; valid during the call */
+typedef void (*onebit_log_fn)(void* context, onebit_log_level_t level, const char* text);
+
+/* Sets what gets the log's lines from now on, of all communicators and handles of this process, in the place of stderr
+ * and whatever ONEBIT_LOG says. Lines are rank 0's.
+ *   function  NULL: stderr again, where ONEBIT_LOG=1
+ *   context   passed to it
+ * The library calls it in the thread whose onebit call has something to say, so several threads may call it at once. It
+ * holds no lock of its own meanwhile. The handle and the communicator of that call are BUSY for it. It must not throw.
+ * Rounding mode and treatment of subnormal numbers are the library's meanwhile. When this returns, an earlier function
+ * may still be running in another thread, or be about to: what it uses stays until calls that had begun have ended.
+ * A forked child has its parent's. Local; never blocks; from any thread. OUT_OF_MEMORY. */
+ONEBIT_API onebit_status_t onebit_set_log_callback(onebit_log_fn function, void* context) ONEBIT_NOEXCEPT;
+
 /* ------------------------------------------------------------------------------------------- Communicator ---- */
 
 /* A group of ranks and the way they talk. Made from an MPI communicator (onebit_mpi.h), over NCCL

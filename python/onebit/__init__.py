@@ -36,6 +36,7 @@ from onebit._values import (
     Compressed,
     FreezeWait,
     Group,
+    LogLevel,
     Op,
     OptimizerInfo,
     OptimizerKind,
@@ -45,6 +46,7 @@ from onebit._values import (
 )
 from onebit.allreduce import Allreduce
 from onebit.communicator import Communicator, from_bootstrap, from_mpi4py, loopback
+from onebit.log import set_log_callback
 from onebit.optimizer import Optimizer, Tensor
 
 __version__: str = _library.onebit_version().decode()
@@ -68,6 +70,7 @@ __all__ = [
     "Internal",
     "InvalidArgument",
     "InvalidHandle",
+    "LogLevel",
     "Mismatch",
     "Nonfinite",
     "Op",
@@ -85,4 +88,5 @@ __all__ = [
     "from_bootstrap",
     "from_mpi4py",
     "loopback",
+    "set_log_callback",
 ]

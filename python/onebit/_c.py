@@ -28,6 +28,8 @@ BUCKET_SIZE_SUGGESTED = 1048576
 OPTIMIZER_CONFIG_VERSION = 1
 OPTIMIZER_INFO_VERSION = 1
 
+Log = CFUNCTYPE(None, c_void_p, c_int, c_char_p)
+
 Allgather = CFUNCTYPE(c_int, c_void_p, c_void_p, c_void_p, c_size_t)
 
 
@@ -246,6 +248,7 @@ FUNCTIONS = {
     "onebit_last_error": (c_char_p, []),
     "onebit_version": (c_char_p, []),
     "onebit_version_number": (c_int, []),
+    "onebit_set_log_callback": (None, [Log, c_void_p]),
     "onebit_comm_create_loopback": (None, [c_int, POINTER(c_void_p)]),
     "onebit_bootstrap_init": (None, [POINTER(Bootstrap), c_size_t, c_int, c_int, Allgather, c_void_p]),
     "onebit_comm_create_bootstrap": (None, [POINTER(Bootstrap), POINTER(c_void_p)]),

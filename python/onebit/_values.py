@@ -28,6 +28,13 @@ class Status(IntEnum):
     CANCELLED = 13
 
 
+class LogLevel(IntEnum):
+    """onebit_log_level_t."""
+
+    INFO = 0
+    WARNING = 1
+
+
 class Datatype(IntEnum):
     """onebit_datatype_t."""
 

@@ -14,6 +14,7 @@
 #include "collectives/node_groups.hpp"
 #include "collectives/shared_buffers.hpp"
 #include "core/config.hpp"
+#include "core/log.hpp"
 #include "transport/transport.hpp"
 
 namespace onebit {
@@ -42,6 +43,8 @@ class Communicator {
 
     const Transport& transport() const { return *transport_; }
     const Environment& environment() const { return environment_; }
+    /// Where rank 0's lines go.
+    Log log() const { return {rank() == 0, environment_.log}; }
     int rank() const { return transport_->rank(); }
     int size() const { return transport_->size(); }
     /// Which ranks share a node, or are to count as one (ONEBIT_NODE_SIZE).

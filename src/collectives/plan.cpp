@@ -150,11 +150,10 @@ void Plan::do_without_shared_memory(const std::string& why) {
     reason = "not through shared memory (" + why + "); " + reason; // first: info.reason is short
 }
 
-void Plan::log(const Communicator& communicator) const {
-    if (!communicator.environment().log || communicator.rank() != 0) return;
-    std::fprintf(stderr, "onebit: allreduce of %llu elements over %d ranks (%s): %s, because %s\n",
-                 static_cast<unsigned long long>(count), communicator.size(), communicator.transport().name(),
-                 algorithm_name(algorithm), reason.c_str());
+void Plan::tell(const Communicator& communicator) const {
+    log.write(ONEBIT_LOG_INFO, "allreduce of %llu elements over %d ranks (%s): %s, because %s",
+              static_cast<unsigned long long>(count), communicator.size(), communicator.transport().name(),
+              algorithm_name(algorithm), reason.c_str());
 }
 
 Status make_plan(Communicator& communicator, const onebit_allreduce_config_t* caller, const Status& own, Plan* plan) {
@@ -188,7 +187,7 @@ Status make_plan(Communicator& communicator, const onebit_allreduce_config_t* ca
     plan->group = config.group;
     plan->check = config.check;
     plan->op = config.op;
-    plan->logs = environment.log;
+    plan->log = communicator.log();
     const bool on_host = config.memory == ONEBIT_MEMORY_HOST;
     plan->tentative = config.check == ONEBIT_CHECK_FULL && on_host && config.count >= environment.second_error;
     plan->can_share_sums = on_host && SharedAllreduce::suits(config.count, communicator.groups());

@@ -25,6 +25,7 @@ static const Row rows[] = {
     ROW(onebit_last_error),
     ROW(onebit_version),
     ROW(onebit_version_number),
+    ROW(onebit_set_log_callback),
     ROW(onebit_comm_create_loopback),
     ROW(onebit_bootstrap_init),
     ROW(onebit_comm_create_bootstrap),
