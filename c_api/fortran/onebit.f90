@@ -18,7 +18,7 @@
 ! Dummy arguments are targets where C keeps what they point to, or changes it later: without that gfortran takes it that
 ! no later call reads or writes it, and drops a program's stores to its gradients.
 !
-! Not here: onebit_comm_create_loopback, whose ranks are threads, and NCCL (onebit_nccl.h).
+! Not here: onebit_comm_create_mpi, for which onebit_comm_create_mpi_fortran stands.
 module onebit
     use, intrinsic :: iso_c_binding
     implicit none
@@ -273,6 +273,45 @@ module onebit
             import :: c_int, c_ptr, onebit_bootstrap_t
             type(onebit_bootstrap_t), intent(in) :: bootstrap
             type(c_ptr), intent(out) :: comm
+        end function
+        ! comms: as many as ranks, which are threads
+        integer(c_int) function onebit_comm_create_loopback(ranks, comms) bind(c)
+            import :: c_int, c_ptr
+            integer(c_int), value :: ranks
+            type(c_ptr), intent(out) :: comms(*)
+        end function
+        ! stream: a cudaStream_t, c_null_ptr for the default one. nccl_comm: an ncclComm_t
+        integer(c_int) function onebit_comm_create_nccl(nccl_comm, stream, comm) bind(c)
+            import :: c_int, c_ptr
+            type(c_ptr), value, target :: nccl_comm
+            type(c_ptr), value, target :: stream
+            type(c_ptr), intent(out) :: comm
+        end function
+        integer(c_int) function onebit_comm_bootstrap_nccl(base, stream, comm) bind(c)
+            import :: c_int, c_ptr
+            type(c_ptr), value, target :: base
+            type(c_ptr), value, target :: stream
+            type(c_ptr), intent(out) :: comm
+        end function
+        integer(c_int) function onebit_comm_create_gpu(base, stream, comm) bind(c)
+            import :: c_int, c_ptr
+            type(c_ptr), value, target :: base
+            type(c_ptr), value, target :: stream
+            type(c_ptr), intent(out) :: comm
+        end function
+        integer(c_int) function onebit_comm_split(comm, color, key, part) bind(c)
+            import :: c_int, c_ptr
+            type(c_ptr), value, target :: comm
+            integer(c_int), value :: color
+            integer(c_int), value :: key
+            type(c_ptr), intent(out) :: part
+        end function
+        ! name, text: c_loc of strings that end with c_null_char
+        integer(c_int) function onebit_comm_set(comm, name, text) bind(c)
+            import :: c_int, c_ptr
+            type(c_ptr), value, target :: comm
+            type(c_ptr), value, target :: name
+            type(c_ptr), value, target :: text
         end function
         integer(c_int) function onebit_comm_rank(comm, rank) bind(c)
             import :: c_int, c_ptr

@@ -196,6 +196,21 @@ ONEBIT_API onebit_status_t onebit_bootstrap_init(onebit_bootstrap_t* bootstrap, 
 ONEBIT_API onebit_status_t onebit_comm_create_bootstrap(const onebit_bootstrap_t* bootstrap,
                                                         onebit_comm_t* comm) ONEBIT_NOEXCEPT;
 
+/* Divides the ranks, as MPI_Comm_split does: those that pass the same color get a communicator of their own.
+ *   color  at least 0: which part this rank is to be in. Less than 0: in none
+ *   key    the ranks of a part are numbered in the order of their keys, and of their ranks in `comm` where keys are
+ * equal part   [out] the handle; set to NULL on failure, and for a rank that is in no part, with SUCCESS A part has the
+ * nodes, the settings (the environment's when `comm` was created, and its timeout) and the table of ONEBIT_TUNING of
+ * `comm`, but not what onebit_comm_tune has measured. It uses the connections of `comm`: to make one costs two small
+ * messages to each peer. Parts run side by side: nothing in one waits for another. A part may be split again, and may
+ * outlive `comm`. onebit_comm_abort of a part ends calls on it and on its own parts alone, that of `comm` ends calls on
+ * all parts of it, too. One communicator can be split 255 times over MPICH, 2000 times over Open MPI and over TCP; a
+ * part 15 times (then UNSUPPORTED). One over NCCL can't, nor one for GPUs (UNSUPPORTED): split the one that it was made
+ * of. Collective over all ranks of `comm`, those in no part included; blocks. INVALID_ARGUMENT (`part` is NULL),
+ * INVALID_HANDLE, BUSY, UNSUPPORTED, OUT_OF_MEMORY, TRANSPORT, TIMEOUT. */
+ONEBIT_API onebit_status_t onebit_comm_split(onebit_comm_t comm, int color, int key,
+                                             onebit_comm_t* part) ONEBIT_NOEXCEPT;
+
 /* This rank's number, 0 to size - 1, and the number of ranks. Local. INVALID_ARGUMENT, INVALID_HANDLE. */
 ONEBIT_API onebit_status_t onebit_comm_rank(onebit_comm_t comm, int* rank) ONEBIT_NOEXCEPT;
 ONEBIT_API onebit_status_t onebit_comm_size(onebit_comm_t comm, int* size) ONEBIT_NOEXCEPT;
@@ -223,6 +238,18 @@ ONEBIT_API onebit_status_t onebit_comm_info_init(onebit_comm_info_t* info, size_
 
 /* Fills *info. Local; does not block. INVALID_ARGUMENT, INVALID_HANDLE, BUSY (another thread is in a call). */
 ONEBIT_API onebit_status_t onebit_comm_get_info(onebit_comm_t comm, onebit_comm_info_t* info) ONEBIT_NOEXCEPT;
+
+/* Sets what an environment variable would have set when the communicator was created (README.md, "Environment"), for
+ * handles and parts that are created from it afterwards, and for how long its own calls wait. Handles that there are
+ * keep what they were created with.
+ *   name   "ONEBIT_ALGORITHM" say; the same on every rank. Those that count at creation alone are UNSUPPORTED:
+ *          ONEBIT_NODE_SIZE, ONEBIT_GPU_TRANSPORT, ONEBIT_INTERFACE, ONEBIT_TCP_ONLY
+ *   value  as in the environment; "": the default. Ranks that must have the same (README.md) are compared when a handle
+ *          is created. Of ONEBIT_TUNING that of rank 0 counts, which reads the file now
+ * ONEBIT_TUNING, ONEBIT_MEASURE and ONEBIT_DETERMINISTIC forget what has been measured so far, by onebit_comm_tune too.
+ * Collective; blocks; on failure nothing changes on any rank. INVALID_ARGUMENT (NULL, no such variable, an impossible
+ * value), INVALID_HANDLE, BUSY, MISMATCH (names differ), UNSUPPORTED, OUT_OF_MEMORY, IO, TRANSPORT, TIMEOUT. */
+ONEBIT_API onebit_status_t onebit_comm_set(onebit_comm_t comm, const char* name, const char* value) ONEBIT_NOEXCEPT;
 
 /* Measures how long an allreduce takes between these very ranks in each of its forms, dense and compressed, from few
  * elements to many. From then on handles of the kind ONEBIT_ALGORITHM_AUTO that are created from `comm` are of the

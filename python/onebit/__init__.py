@@ -45,7 +45,7 @@ from onebit._values import (
     Status,
 )
 from onebit.allreduce import Allreduce
-from onebit.communicator import Communicator, from_bootstrap, from_mpi4py, loopback
+from onebit.communicator import Communicator, from_bootstrap, from_mpi4py, from_nccl, loopback
 from onebit.log import set_log_callback
 from onebit.optimizer import Optimizer, Tensor
 
@@ -87,6 +87,7 @@ __all__ = [
     "Unsupported",
     "from_bootstrap",
     "from_mpi4py",
+    "from_nccl",
     "loopback",
     "set_log_callback",
 ]

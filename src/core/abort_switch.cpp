@@ -6,15 +6,18 @@
 
 namespace onebit {
 
-AbortSwitch::Use::Use(AbortSwitch& abort_switch) : switch_(abort_switch) {
-    ++switch_.calls_;
-    if (switch_.tripped()) const std::lock_guard until_peers_are_told(switch_.mutex_);
+void AbortSwitch::enter() {
+    if (whole_ != nullptr) whole_->enter();
+    ++calls_;
+    if (tripped_) const std::lock_guard until_peers_are_told(mutex_);
 }
 
-AbortSwitch::Use::~Use() {
-    if (--switch_.calls_ > 0 || !switch_.tripped()) return;
-    const std::lock_guard lock(switch_.mutex_);
-    if (switch_.calls_ == 0) switch_.tell_peers();
+void AbortSwitch::leave() {
+    if (--calls_ == 0 && tripped_) {
+        const std::lock_guard lock(mutex_);
+        if (calls_ == 0) tell_peers();
+    }
+    if (whole_ != nullptr) whole_->leave();
 }
 
 void AbortSwitch::set_messenger(Messenger messenger, bool any_thread) {
@@ -39,7 +42,7 @@ void AbortSwitch::hear(const Status& why) {
 }
 
 Status AbortSwitch::why() const {
-    if (!tripped()) return {};
+    if (!tripped_) return whole_ == nullptr ? Status() : whole_->why();
     const std::lock_guard lock(mutex_);
     return why_;
 }
