@@ -17,7 +17,7 @@ onebit_status_t onebit_allreduce_create(onebit_comm_t comm, const onebit_allredu
             std::unique_ptr<Allreduce> made;
             ONEBIT_RETURN_IF_ERROR(onebit::together(
                 communicator, [&] { return Allreduce::create(communicator, config, output.status(), &made); }));
-            made->plan().log(communicator);
+            made->plan().tell(communicator);
             output.put(std::move(made));
             return Status();
         });

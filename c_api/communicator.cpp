@@ -34,6 +34,19 @@ onebit_status_t onebit_comm_create_loopback(int ranks, onebit_comm_t* comms) noe
     });
 }
 
+onebit_status_t onebit_comm_split(onebit_comm_t comm, int color, int key, onebit_comm_t* part) noexcept {
+    return onebit::guard([&] {
+        onebit::Output<Communicator, onebit_comm_t> output(part, "part");
+        return onebit::with_object<Communicator>(comm, [&](Communicator& communicator) {
+            std::unique_ptr<Communicator> made;
+            ONEBIT_RETURN_IF_ERROR(
+                onebit::together(communicator, [&] { return communicator.split(color, key, output.status(), &made); }));
+            if (made != nullptr) output.put(std::move(made));
+            return Status();
+        });
+    });
+}
+
 onebit_status_t onebit_comm_rank(onebit_comm_t comm, int* rank) noexcept {
     return onebit::guard_object<Communicator>(comm, [&](const Communicator& communicator) {
         if (rank == nullptr) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "rank is NULL");
@@ -47,6 +60,12 @@ onebit_status_t onebit_comm_size(onebit_comm_t comm, int* size) noexcept {
         if (size == nullptr) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "size is NULL");
         *size = communicator.size();
         return Status();
+    });
+}
+
+onebit_status_t onebit_comm_set(onebit_comm_t comm, const char* name, const char* value) noexcept {
+    return onebit::guard_object<Communicator>(comm, [&](Communicator& communicator) {
+        return onebit::together(communicator, [&] { return communicator.set(name, value); });
     });
 }
 

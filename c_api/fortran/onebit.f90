@@ -18,7 +18,7 @@
 ! Dummy arguments are targets where C keeps what they point to, or changes it later: without that gfortran takes it that
 ! no later call reads or writes it, and drops a program's stores to its gradients.
 !
-! Not here: onebit_comm_create_loopback, whose ranks are threads, and NCCL (onebit_nccl.h).
+! Not here: onebit_comm_create_mpi, for which onebit_comm_create_mpi_fortran stands.
 module onebit
     use, intrinsic :: iso_c_binding
     implicit none
@@ -30,6 +30,10 @@ module onebit
             onebit_error_mismatch, onebit_error_nonfinite, onebit_error_busy, onebit_error_bad_state, &
             onebit_error_io, onebit_error_unsupported, onebit_error_out_of_memory, onebit_error_transport, &
             onebit_error_timeout, onebit_error_internal, onebit_error_cancelled
+    end enum
+
+    enum, bind(c)
+        enumerator :: onebit_log_info = 0, onebit_log_warning
     end enum
 
     ! ---- Allreduce ----
@@ -54,6 +58,9 @@ module onebit
     end enum
     enum, bind(c)
         enumerator :: onebit_check_full = 0, onebit_check_none, onebit_check_full_low_memory
+    end enum
+    enum, bind(c)
+        enumerator :: onebit_op_average = 0, onebit_op_sum
     end enum
 
     ! ---- Optimizer ----
@@ -118,7 +125,7 @@ module onebit
         integer(c_int) :: scale
         integer(c_int) :: group
         integer(c_int) :: check
-        integer(c_int32_t) :: reserved
+        integer(c_int) :: op
         type(c_ptr) :: stream
     end type
 
@@ -243,6 +250,15 @@ module onebit
         integer(c_int) function onebit_version_number() bind(c)
             import :: c_int
         end function
+        ! callback: c_null_funptr, or c_funloc of a subroutine
+        !     subroutine log(context, level, text) bind(c)
+        !         type(c_ptr), value :: context, text
+        !         integer(c_int), value :: level
+        integer(c_int) function onebit_set_log_callback(callback, context) bind(c)
+            import :: c_int, c_funptr, c_ptr
+            type(c_funptr), value :: callback
+            type(c_ptr), value, target :: context
+        end function
     end interface
 
     ! ---- Communicator ----
@@ -257,6 +273,45 @@ module onebit
             import :: c_int, c_ptr, onebit_bootstrap_t
             type(onebit_bootstrap_t), intent(in) :: bootstrap
             type(c_ptr), intent(out) :: comm
+        end function
+        ! comms: as many as ranks, which are threads
+        integer(c_int) function onebit_comm_create_loopback(ranks, comms) bind(c)
+            import :: c_int, c_ptr
+            integer(c_int), value :: ranks
+            type(c_ptr), intent(out) :: comms(*)
+        end function
+        ! stream: a cudaStream_t, c_null_ptr for the default one. nccl_comm: an ncclComm_t
+        integer(c_int) function onebit_comm_create_nccl(nccl_comm, stream, comm) bind(c)
+            import :: c_int, c_ptr
+            type(c_ptr), value, target :: nccl_comm
+            type(c_ptr), value, target :: stream
+            type(c_ptr), intent(out) :: comm
+        end function
+        integer(c_int) function onebit_comm_bootstrap_nccl(base, stream, comm) bind(c)
+            import :: c_int, c_ptr
+            type(c_ptr), value, target :: base
+            type(c_ptr), value, target :: stream
+            type(c_ptr), intent(out) :: comm
+        end function
+        integer(c_int) function onebit_comm_create_gpu(base, stream, comm) bind(c)
+            import :: c_int, c_ptr
+            type(c_ptr), value, target :: base
+            type(c_ptr), value, target :: stream
+            type(c_ptr), intent(out) :: comm
+        end function
+        integer(c_int) function onebit_comm_split(comm, color, key, part) bind(c)
+            import :: c_int, c_ptr
+            type(c_ptr), value, target :: comm
+            integer(c_int), value :: color
+            integer(c_int), value :: key
+            type(c_ptr), intent(out) :: part
+        end function
+        ! name, text: c_loc of strings that end with c_null_char
+        integer(c_int) function onebit_comm_set(comm, name, text) bind(c)
+            import :: c_int, c_ptr
+            type(c_ptr), value, target :: comm
+            type(c_ptr), value, target :: name
+            type(c_ptr), value, target :: text
         end function
         integer(c_int) function onebit_comm_rank(comm, rank) bind(c)
             import :: c_int, c_ptr

@@ -71,6 +71,13 @@ class Communicator {
                                          std::make_move_iterator(handles.end()));
     }
 
+    /// The communicator of this rank's color; without a handle (get() is NULL) where the color is negative.
+    Communicator split(int color, int key = 0) const {
+        onebit_comm_t part = nullptr;
+        check(onebit_comm_split(get(), color, key, &part));
+        return Communicator(part);
+    }
+
     int rank() const {
         int rank = 0;
         check(onebit_comm_rank(get(), &rank));
@@ -86,6 +93,8 @@ class Communicator {
         check(onebit_comm_get_info(get(), &info));
         return info;
     }
+    /// As an environment variable, for what is created from now on.
+    void set(const char* name, const char* value) { check(onebit_comm_set(get(), name, value)); }
     void tune(std::uint64_t max_count, double seconds, const char* path = nullptr) {
         check(onebit_comm_tune(get(), max_count, seconds, path));
     }

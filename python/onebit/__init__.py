@@ -37,6 +37,8 @@ from onebit._values import (
     Compressed,
     FreezeWait,
     Group,
+    LogLevel,
+    Op,
     OptimizerInfo,
     OptimizerKind,
     Scale,
@@ -44,7 +46,8 @@ from onebit._values import (
     Status,
 )
 from onebit.allreduce import Allreduce
-from onebit.communicator import Communicator, from_bootstrap, from_folder, from_mpi4py, loopback
+from onebit.communicator import Communicator, from_bootstrap, from_folder, from_mpi4py, from_nccl, loopback
+from onebit.log import set_log_callback
 from onebit.optimizer import Optimizer, Tensor
 
 __version__: str = _library.onebit_version().decode()
@@ -68,8 +71,10 @@ __all__ = [
     "Internal",
     "InvalidArgument",
     "InvalidHandle",
+    "LogLevel",
     "Mismatch",
     "Nonfinite",
+    "Op",
     "Optimizer",
     "OptimizerInfo",
     "OptimizerKind",
@@ -84,5 +89,7 @@ __all__ = [
     "from_bootstrap",
     "from_folder",
     "from_mpi4py",
+    "from_nccl",
     "loopback",
+    "set_log_callback",
 ]

@@ -28,6 +28,8 @@ BUCKET_SIZE_SUGGESTED = 1048576
 OPTIMIZER_CONFIG_VERSION = 1
 OPTIMIZER_INFO_VERSION = 1
 
+Log = CFUNCTYPE(None, c_void_p, c_int, c_char_p)
+
 Allgather = CFUNCTYPE(c_int, c_void_p, c_void_p, c_void_p, c_size_t)
 
 Callback = CFUNCTYPE(None, c_void_p, c_int)
@@ -80,7 +82,7 @@ class AllreduceConfig(Structure):
         ("scale", c_int),
         ("group", c_int),
         ("check", c_int),
-        ("reserved", c_uint32),
+        ("op", c_int),
         ("stream", c_void_p),
     ]
     VERSION = ALLREDUCE_CONFIG_VERSION
@@ -92,6 +94,7 @@ class AllreduceConfig(Structure):
         "scale": _values.Scale,
         "group": _values.Group,
         "check": _values.Check,
+        "op": _values.Op,
     }
 
 
@@ -247,13 +250,16 @@ FUNCTIONS = {
     "onebit_last_error": (c_char_p, []),
     "onebit_version": (c_char_p, []),
     "onebit_version_number": (c_int, []),
+    "onebit_set_log_callback": (None, [Log, c_void_p]),
     "onebit_comm_create_loopback": (None, [c_int, POINTER(c_void_p)]),
     "onebit_bootstrap_init": (None, [POINTER(Bootstrap), c_size_t, c_int, c_int, Allgather, c_void_p]),
     "onebit_comm_create_bootstrap": (None, [POINTER(Bootstrap), POINTER(c_void_p)]),
+    "onebit_comm_split": (None, [c_void_p, c_int, c_int, POINTER(c_void_p)]),
     "onebit_comm_rank": (None, [c_void_p, POINTER(c_int)]),
     "onebit_comm_size": (None, [c_void_p, POINTER(c_int)]),
     "onebit_comm_info_init": (None, [POINTER(CommInfo), c_size_t]),
     "onebit_comm_get_info": (None, [c_void_p, POINTER(CommInfo)]),
+    "onebit_comm_set": (None, [c_void_p, c_char_p, c_char_p]),
     "onebit_comm_tune": (None, [c_void_p, c_uint64, c_double, c_char_p]),
     "onebit_mem_alloc": (None, [c_void_p, c_size_t, POINTER(c_void_p)]),
     "onebit_mem_free": (None, [c_void_p]),

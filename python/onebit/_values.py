@@ -28,6 +28,13 @@ class Status(IntEnum):
     CANCELLED = 13
 
 
+class LogLevel(IntEnum):
+    """onebit_log_level_t."""
+
+    INFO = 0
+    WARNING = 1
+
+
 class Datatype(IntEnum):
     """onebit_datatype_t."""
 
@@ -59,6 +66,13 @@ class Codec(IntEnum):
     """onebit_codec_t."""
 
     SIGN = 0
+
+
+class Op(IntEnum):
+    """onebit_op_t."""
+
+    AVERAGE = 0
+    SUM = 1
 
 
 class Scale(IntEnum):

@@ -18,7 +18,7 @@ _start = library.onebit_allreduce_start
 
 
 class Allreduce(Handle):
-    """Averages `count` float32 elements over the ranks, sending one bit for each instead of 32.
+    """Averages `count` float32 elements over the ranks, or adds them up, sending one bit for each instead of 32.
 
     What a message could not express is carried into the next call (error feedback), so one Allreduce belongs to one
     sequence of arrays, a model's gradients say. Arrays are NumPy's, PyTorch's, or any with `__array_interface__`,
@@ -38,6 +38,7 @@ class Allreduce(Handle):
                           "bruck", "ring"
           scale           "l2" or "l1": the magnitude that stands for a group's elements
           group           "block" (4096 elements) or "buffer": the elements that share a scale
+          op              "average" or "sum": what becomes of the ranks' values
           check           "full", "full_low_memory" or "none": what is made sure of before anything changes
           threads         this rank's own; 0: ONEBIT_THREADS, else 1
 
@@ -66,10 +67,10 @@ class Allreduce(Handle):
         )
 
     def run(self, send, recv=None) -> Any:
-        """recv = average over the ranks of send, the same bits on every rank. Returns recv. Collective; blocks.
+        """recv = average (or sum) over the ranks of send, the same bits on every rank. Returns recv. Collective; blocks.
 
           send  array of `count` elements
-          recv  array that the average is written to; may be `send`, may not overlap it otherwise. None: `send`
+          recv  array that the result is written to; may be `send`, may not overlap it otherwise. None: `send`
 
         Raises Nonfinite for a NaN or an infinity in any rank's `send`. An array of another size, type or device, or one
         that isn't contiguous, is refused on this rank (TypeError, InvalidArgument); other ranks get InvalidArgument.

@@ -40,6 +40,15 @@ class Communicator(Handle):
         """Transport, and the number of nodes. Local."""
         return _info(self._handle)
 
+    def set(self, name: str, value) -> None:
+        """Sets what an environment variable would have set when the communicator was created.
+
+        For what is created from it afterwards. Collective; blocks.
+          name   "ONEBIT_ALGORITHM", say, the same on every rank
+          value  as in the environment; "": the default
+        """
+        library.onebit_comm_set(self._handle, name.encode(), str(value).encode())
+
     def tune(self, max_count: int, seconds: float, path: Optional[str] = None) -> None:
         """Measures how long an allreduce takes in each form. Handles made afterwards are of the quickest form.
 
@@ -65,6 +74,15 @@ class Communicator(Handle):
         memory = (ctypes.c_float * count).from_address(address.value or 0)
         weakref.finalize(memory, library.onebit_mem_free, address.value).atexit = False
         return numpy.ctypeslib.as_array(memory)
+
+    def split(self, color: Optional[int], key: int = 0) -> Optional["Communicator"]:
+        """A communicator of the ranks that pass the same color, in the order of their keys, then of their ranks.
+
+        None for a rank that passes no color (None or a negative one). Collective over all ranks; blocks. `abort` of a part leaves other
+        parts alone; `abort` of this communicator ends the calls of its parts, too.
+        """
+        part = _output(library.onebit_comm_split, self._handle, -1 if color is None else color, key)
+        return None if part is None else Communicator(part, finished=self._finished)
 
     def on_gpu(self, stream: int = 0) -> "Communicator":
         """A communicator of the same ranks for arrays in GPUs' memory, one GPU for each rank.
@@ -127,6 +145,15 @@ def from_mpi4py(comm) -> Communicator:
         raise _errors.InvalidArgument(f"comm is {comm!r}; a communicator of mpi4py wanted")
     create = _mpi.functions(MPI.Get_library_version()).onebit_comm_create_mpi_fortran
     return Communicator(_output(create, comm.py2f()), finished=MPI.Is_finalized)
+
+
+def from_nccl(nccl_comm: int, stream: int = 0) -> Communicator:
+    """The ranks of a program's own NCCL communicator, for arrays in GPUs' memory. Collective; blocks.
+
+      nccl_comm  address of an ncclComm_t; it must outlive what is created here
+      stream     address of the cudaStream_t that all work goes into; 0: the current device's default stream
+    """
+    return Communicator(_output(library.onebit_comm_create_nccl, nccl_comm, stream))
 
 
 def from_bootstrap(

@@ -44,6 +44,28 @@ def test_compressed_average_is_the_same_everywhere_and_delivers_its_error(algori
     assert np.abs(results[0] - mean(2)).mean() < 0.02
 
 
+@pytest.mark.parametrize("algorithm", ["dense", "flat"])
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_sum(algorithm, size):
+    def body(comm):
+        total = onebit.Allreduce(comm, COUNT, algorithm=algorithm, op="sum").run(values(comm.rank))
+        average = onebit.Allreduce(comm, COUNT, algorithm=algorithm).run(values(comm.rank))
+        return total, average
+
+    for total, average in on_ranks(size, body):
+        np.testing.assert_array_equal(total, size * average)
+
+
+def test_a_sum_that_overflows():
+    def body(comm):
+        huge = np.full(COUNT, 3e38, np.float32)
+        with pytest.raises(onebit.Nonfinite, match="overflows"):
+            onebit.Allreduce(comm, COUNT, algorithm="dense", op="sum").run(huge)
+        return True
+
+    assert on_ranks(2, body) == [True, True]
+
+
 def test_start_test_and_wait():
     def run(comm):
         allreduce = onebit.Allreduce(comm, COUNT, algorithm="dense")

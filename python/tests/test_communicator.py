@@ -8,7 +8,7 @@ import threading
 
 import numpy as np
 import pytest
-from ranks import MPIRUN, mpirun
+from ranks import MPIRUN, mpirun, on_ranks
 
 import onebit
 from onebit import _errors, _mpi
@@ -158,6 +158,54 @@ def test_a_folder_that_can_not_be(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError):
         onebit.from_folder(0, 1, tmp_path / "file" / "folder")
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+def test_split(size):
+    def body(comm):
+        part = comm.split(comm.rank % 2, key=-comm.rank)
+        values = onebit.Allreduce(part, 1000, algorithm="dense").run(np.full(1000, comm.rank, np.float32))
+        return part.rank, part.size, float(values[0])
+
+    for rank, result in enumerate(on_ranks(size, body)):
+        members = [r for r in range(size) if r % 2 == rank % 2][::-1]
+        assert result == (members.index(rank), len(members), sum(members) / len(members))
+
+
+@pytest.mark.parametrize("none", [None, -1])
+def test_split_without_a_color(none):
+    parts = on_ranks(3, lambda comm: comm.split(0 if comm.rank != 1 else none))
+    assert parts[1] is None and [parts[0].size, parts[2].rank] == [2, 1]
+
+
+def test_set():
+    def body(comm):
+        comm.set("ONEBIT_ALGORITHM", "flat")
+        flat = onebit.Allreduce(comm, 1000).info.algorithm
+        comm.set("ONEBIT_ALGORITHM", "")
+        comm.set("ONEBIT_THREADS", 2)
+        return flat, onebit.Allreduce(comm, 1000).info.threads
+
+    assert on_ranks(2, body) == [(onebit.Algorithm.FLAT, 2)] * 2
+
+
+@pytest.mark.parametrize(
+    "name, value, error",
+    [
+        ("ONEBIT_PEACE", 1, onebit.InvalidArgument),
+        ("ONEBIT_PIECE", "many", onebit.InvalidArgument),
+        ("ONEBIT_TCP_ONLY", 1, onebit.Unsupported),
+    ],
+)
+def test_set_to_nonsense(name, value, error):
+    (comm,) = onebit.loopback(1)
+    with pytest.raises(error, match=name):
+        comm.set(name, value)
+
+
+def test_an_nccl_communicator_that_is_none():
+    with pytest.raises(onebit.Error):  # without CUDA, too
+        onebit.from_nccl(0)
 
 
 class Broken(Exception):

@@ -118,7 +118,7 @@ def enum_name(header, c_type):
 
 def member_names(enum, members):
     """Members without what all their names begin with: ALGORITHM_AUTO is AUTO."""
-    prefix = {"status": "ERROR_", "datatype": "", "optimizer_kind": "OPTIMIZER_"}.get(enum, enum.upper() + "_")
+    prefix = {"status": "ERROR_", "datatype": "", "log_level": "LOG_", "optimizer_kind": "OPTIMIZER_"}.get(enum, enum.upper() + "_")
     return [(name[len(prefix):] if name.startswith(prefix) else name, value) for name, value in members]
 
 

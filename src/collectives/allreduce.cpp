@@ -88,6 +88,7 @@ Status Allreduce::begin(const void* input, void* output) {
                             .output = static_cast<float*>(output),
                             .source = &array_source_,
                             .sink = &array_sink_,
+                            .sum_only = plan_.op == ONEBIT_OP_SUM,
                             .tentative = tentative,
                             .consent = tentative ? check_.get() : nullptr});
     return {};

@@ -46,7 +46,8 @@ Status Allreduce::create(Communicator& communicator, const onebit_allreduce_conf
         ONEBIT_RETURN_IF_ERROR(make_placement(plan.memory, plan.stream, &placement));
         const Entered entered(placement);
         ONEBIT_RETURN_IF_ERROR(reserve_threads(plan.threads));
-        return placement->make_codec({plan.codec, plan.scale, plan.group, plan.threads, environment.kernels}, &codec);
+        return placement->make_codec({plan.codec, plan.scale, plan.group, plan.threads, environment.kernels, plan.op},
+                                     &codec);
     });
     ONEBIT_RETURN_IF_ERROR(communicator.agree(placed));
     const Entered entered(placement);
@@ -184,7 +185,8 @@ void Allreduce::drop_sums() {
     if (compresses() && !plan_.shares_sums) form(ONEBIT_ALGORITHM_DENSE) = {}; // the node goes on counting
 }
 
-/// A call is: check and agree, unless the sum tells, the algorithm's own stages, and what came of it.
+/// A call is: check and agree, unless the sum tells, the algorithm's own stages, and what came of it. An average of
+/// finite values is finite, an exact sum may not be; a compressed one's scales tell.
 void Allreduce::add_form(onebit_algorithm_t name, std::unique_ptr<Algorithm> algorithm) {
     std::vector<Stage> stages;
     const bool checked = plan_.check != ONEBIT_CHECK_NONE;
@@ -196,6 +198,10 @@ void Allreduce::add_form(onebit_algorithm_t name, std::unique_ptr<Algorithm> alg
     }
     stages.insert(stages.end(), algorithm->stages().begin(), algorithm->stages().end());
     if (checked) stages.push_back({"conclude", [this](Step* step) { return check_->conclude(step); }});
+    const bool may_overflow = name == ONEBIT_ALGORITHM_DENSE && plan_.op == ONEBIT_OP_SUM;
+    if (checked && may_overflow) {
+        stages.push_back({"look at the sum", [this](Step* step) { return check_->check_sum(operands_.output, step); }});
+    }
     form(name) = {std::move(algorithm), std::move(stages)};
 }
 

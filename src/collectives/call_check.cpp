@@ -108,6 +108,14 @@ Status CallCheck::conclude(Step* step) {
     return consent_;
 }
 
+Status CallCheck::check_sum(const float* sum, Step* step) const {
+    std::size_t bad = call_.count;
+    const bool known = codec_.find_beyond(FLT_MAX, sum, call_.count, &bad);
+    *step = known ? Step::kDone : Step::kWait;
+    if (!known || bad == call_.count) return codec_.failure();
+    return Status::error(ONEBIT_ERROR_NONFINITE, "the sum of all ranks' element %zu overflows float32", bad);
+}
+
 // --------------------------------------------------------------------------------------------------- consent ----
 
 /// Where all values are finite their sums with the error have overflowed, which shows in the result on every rank; or,

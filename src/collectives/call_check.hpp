@@ -45,11 +45,13 @@ class CallCheck final : public Consent {
     void begin(const Status& own, const Call& call);
 
     // ---- stages: two before the algorithm's, twice where a call is tentative if all are apart, none where the sum
-    // tells, and one after ----
+    // tells, and one after; two where a sum may have overflowed ----
 
     Status check_values(Step* step);
     Status agree(Step* step);
     Status conclude(Step* step);
+    /// NONFINITE on every rank, for all have the same result.
+    Status check_sum(const float* sum, Step* step) const;
 
     /// The ranks agreed not to go on, or not to keep what was done: an error that breaks nothing.
     bool refused() const { return refused_; }

@@ -2,7 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/communicator.hpp"
 
+#include <algorithm>
 #include <cstring>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -10,6 +12,7 @@
 #include "collectives/tuning_table.hpp"
 #include "compress/codec.hpp"
 #include "core/file.hpp"
+#include "core/hash.hpp"
 #include "core/wait.hpp"
 #include "transport/give_up.hpp"
 #include "transport/nodes.hpp"
@@ -54,7 +57,7 @@ Status Communicator::create_local(std::unique_ptr<Transport> transport, std::uni
     ONEBIT_RETURN_IF_ERROR(made->find_groups(one_node));
     std::string tuning_table;
     ONEBIT_RETURN_IF_ERROR(read_tuning_text(made->environment_.tuning, &tuning_table));
-    ONEBIT_RETURN_IF_ERROR(made->choose_costs(tuning_table));
+    ONEBIT_RETURN_IF_ERROR(made->take_costs(std::move(tuning_table), made->environment_));
     *communicator = std::move(made);
     return {};
 }
@@ -86,12 +89,85 @@ Status Communicator::meet(const Status& own, double timeout) {
     ONEBIT_RETURN_IF_ERROR(agree_and_gather(found, &identity, sizeof(identity), identities.data()));
     ONEBIT_RETURN_IF_ERROR(agree(catch_exceptions([&] { return find_groups(identities); })));
     std::string tuning_table;
-    ONEBIT_RETURN_IF_ERROR(share_tuning_table(&tuning_table));
-    ONEBIT_RETURN_IF_ERROR(agree(catch_exceptions([&] { return choose_costs(tuning_table); })));
-    if (environment_.measure && size() > 1) {
-        if (!tuned_) host_costs_.measure_later();
-        gpu_costs_.measure_later();
+    ONEBIT_RETURN_IF_ERROR(share_tuning_table(environment_.tuning, &tuning_table));
+    measurable_ = size() > 1;
+    return agree(catch_exceptions([&] { return take_costs(std::move(tuning_table), environment_); }));
+}
+
+Status Communicator::take_costs(std::string tuning_table, const Environment& environment) {
+    ONEBIT_RETURN_IF_ERROR(choose_costs(tuning_table));
+    tuning_table_ = std::move(tuning_table);
+    if (!measurable_ || !environment.measure) return {};
+    if (!tuned_) host_costs_.measure_later(); // when they are first needed
+    gpu_costs_.measure_later();
+    return {};
+}
+
+Status Communicator::set(const char* name, const char* value) {
+    constexpr const char* kForgetful[] = {"ONEBIT_TUNING", "ONEBIT_MEASURE", "ONEBIT_DETERMINISTIC"};
+    Environment changed;
+    bool forgets = false; // what has been measured
+    std::uint64_t name_hash = 0;
+    const Status own = catch_exceptions([&] {
+        changed = environment_;
+        ONEBIT_RETURN_IF_ERROR(change_environment(name, value, &changed));
+        name_hash = hash_bytes(name, std::strlen(name));
+        forgets =
+            std::ranges::any_of(kForgetful, [&](const char* forgetful) { return std::strcmp(name, forgetful) == 0; });
+        return check_kernels(changed.kernels);
+    });
+    ONEBIT_RETURN_IF_ERROR(agree(own, 0, name_hash, {"", "the variable to be set (its name's hash)"}));
+    if (forgets) {
+        std::string tuning_table;
+        ONEBIT_RETURN_IF_ERROR(share_tuning_table(changed.tuning, &tuning_table));
+        auto before = std::tuple(host_costs_, gpu_costs_, tuned_, tuning_table_);
+        const Status taken = agree(catch_exceptions([&] { return take_costs(std::move(tuning_table), changed); }));
+        if (!taken.ok()) std::tie(host_costs_, gpu_costs_, tuned_, tuning_table_) = std::move(before);
+        ONEBIT_RETURN_IF_ERROR(taken);
     }
+    environment_ = std::move(changed);
+    patience_.timeout = environment_.timeout;
+    return {};
+}
+
+Status Communicator::split(int color, int key, const Status& own, std::unique_ptr<Communicator>* part) {
+    const Wish mine = {color, key};
+    std::vector<Wish> wishes;
+    std::vector<int> members;
+    const Status prepared = catch_exceptions([&] {
+        ONEBIT_RETURN_IF_ERROR(own);
+        wishes.resize(static_cast<std::size_t>(size()));
+        members.reserve(wishes.size());
+        return Status();
+    });
+    ONEBIT_RETURN_IF_ERROR(agree_and_gather(prepared, &mine, sizeof(mine), wishes.data()));
+    const auto wish = [&](int rank) { return wishes[static_cast<std::size_t>(rank)]; };
+    for (int r = 0; r < size(); ++r) {
+        if (color >= 0 && wish(r).color == color) members.push_back(r);
+    }
+    std::sort(members.begin(), members.end(),
+              [&](int a, int b) { return std::pair(wish(a).key, a) < std::pair(wish(b).key, b); });
+    std::unique_ptr<Communicator> made;
+    ONEBIT_RETURN_IF_ERROR(agree(catch_exceptions([&] { return make_part(members, &made); })));
+    *part = std::move(made);
+    return {};
+}
+
+Status Communicator::make_part(const std::vector<int>& members, std::unique_ptr<Communicator>* part) {
+    std::unique_ptr<Transport> transport;
+    ONEBIT_RETURN_IF_ERROR(transport_->make_group(members, &transport));
+    if (transport == nullptr) return {};
+    std::vector<int> nodes;
+    for (const int member : members) nodes.push_back(groups_.node_of_rank[static_cast<std::size_t>(member)]);
+    std::unique_ptr<Communicator> made(new Communicator(std::move(transport)));
+    ONEBIT_RETURN_IF_ERROR(Agreement::create(*made->transport_, kAgreementTag, &made->agreement_));
+    made->environment_ = environment_;
+    made->measurable_ = measurable_ && made->size() > 1;
+    made->patience_.timeout = patience_.timeout;
+    made->groups_ = NodeGroups::of(number_by_first_rank(nodes));
+    made->tuning_table_ = tuning_table_;
+    ONEBIT_RETURN_IF_ERROR(made->take_costs(tuning_table_, environment_));
+    *part = std::move(made);
     return {};
 }
 
@@ -113,9 +189,8 @@ Status Communicator::find_groups(const std::vector<std::uint64_t>& identities) {
     return {};
 }
 
-Status Communicator::share_tuning_table(std::string* text) {
-    const Status read =
-        catch_exceptions([&] { return rank() == 0 ? read_tuning_text(environment_.tuning, text) : Status(); });
+Status Communicator::share_tuning_table(const std::string& name, std::string* text) {
+    const Status read = catch_exceptions([&] { return rank() == 0 ? read_tuning_text(name, text) : Status(); });
     const std::uint64_t length = text->size();
     std::vector<std::uint64_t> lengths(static_cast<std::size_t>(size()));
     ONEBIT_RETURN_IF_ERROR(agree_and_gather(read, &length, sizeof(length), lengths.data()));

@@ -14,6 +14,7 @@
 #include "collectives/node_groups.hpp"
 #include "collectives/shared_buffers.hpp"
 #include "core/config.hpp"
+#include "core/log.hpp"
 #include "transport/transport.hpp"
 
 namespace onebit {
@@ -36,12 +37,19 @@ class Communicator {
     /// The same without a word to the others, for ranks that share one environment.
     static Status create_local(std::unique_ptr<Transport> transport, std::unique_ptr<Communicator>* communicator);
 
+    /// A communicator of the ranks that come with the same color, in the order of their keys, and of their ranks where
+    /// keys are equal; none, and SUCCESS, for a rank whose color is negative. With the settings, nodes and tuning table
+    /// of this one. Collective; blocks; fails on all ranks alike. `own`: this rank's part so far.
+    Status split(int color, int key, const Status& own, std::unique_ptr<Communicator>* part);
+
     ~Communicator();
     Communicator(const Communicator&) = delete;
     Communicator& operator=(const Communicator&) = delete;
 
     const Transport& transport() const { return *transport_; }
     const Environment& environment() const { return environment_; }
+    /// Where rank 0's lines go.
+    Log log() const { return {rank() == 0, environment_.log}; }
     int rank() const { return transport_->rank(); }
     int size() const { return transport_->size(); }
     /// Which ranks share a node, or are to count as one (ONEBIT_NODE_SIZE).
@@ -49,6 +57,10 @@ class Communicator {
 
     /// What a call of each form is expected to take between these ranks, with values in some memory.
     KnownCosts& costs(onebit_memory_t memory) { return memory == ONEBIT_MEMORY_HOST ? host_costs_ : gpu_costs_; }
+
+    /// As if an environment variable had been `value` when the communicator was created. Collective; blocks; on failure
+    /// nothing changes on any rank.
+    Status set(const char* name, const char* value);
 
     /// What was allocated for values and results of its handles; they keep it.
     const std::shared_ptr<SharedBuffers>& shared_buffers() const { return shared_buffers_; }
@@ -86,6 +98,15 @@ class Communicator {
     explicit Communicator(std::unique_ptr<Transport> transport) : transport_(std::move(transport)) {
         patience_.abort_switch = transport_->abort_switch();
     }
+    /// What a rank says when its communicator is split.
+    struct Wish {
+        int color = 0;
+        int key = 0;
+    };
+    /// Of the ranks `members` of this one, in this order. Collective over all of this one's ranks, for tags are taken
+    /// first; else local.
+    Status make_part(const std::vector<int>& members, std::unique_ptr<Communicator>* part);
+
     /// What the ranks tell each other at creation. Collective; blocks; ends with an agreement.
     Status meet(const Status& own, double timeout);
     /// Of this rank.
@@ -94,8 +115,11 @@ class Communicator {
     /// From every rank's node_identity().
     Status find_groups(const std::vector<std::uint64_t>& identities);
 
-    /// Rank 0's tuning table, if ONEBIT_TUNING names one there; it need not exist elsewhere. Collective; blocks.
-    Status share_tuning_table(std::string* text);
+    /// Rank 0's tuning table, if `name` (ONEBIT_TUNING) names one there; it need not exist elsewhere. Collective;
+    /// blocks.
+    Status share_tuning_table(const std::string& name, std::string* text);
+    /// Costs anew, from nothing but a table. Local.
+    Status take_costs(std::string tuning_table, const Environment& environment);
     /// From the text of a table, unless it is empty or of other ranks; of a GPU's memory always estimated.
     Status choose_costs(const std::string& tuning_table);
 
@@ -107,7 +131,9 @@ class Communicator {
     Environment environment_;
     Patience patience_;
     NodeGroups groups_;
-    bool tuned_ = false; ///< by a table, which is of the host's memory
+    std::string tuning_table_;
+    bool tuned_ = false;      ///< by a table, which is of the host's memory
+    bool measurable_ = false; ///< what messages cost here is worth measuring
     KnownCosts host_costs_ = KnownCosts(Costs({Costs::Row()}));
     KnownCosts gpu_costs_ = host_costs_;
     std::shared_ptr<SharedBuffers> shared_buffers_ = std::make_shared<SharedBuffers>();

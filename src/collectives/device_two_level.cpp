@@ -198,7 +198,7 @@ void DeviceTwoLevel::hand_out(std::size_t step) {
 void DeviceTwoLevel::average_and_encode(std::size_t step) {
     const Piece& piece = pieces_[place_][step];
     float* const average = to_be_averaged_.front();
-    arithmetic_->sum(to_be_averaged_, 1.0F / static_cast<float>(shards_.size()), piece.count, average);
+    arithmetic_->sum(to_be_averaged_, codec_.share(shards_.size()), piece.count, average);
     piece_source_ = ArraySource(average - piece.begin);
     flat_->encode(piece.slices);
 }

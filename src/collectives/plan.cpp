@@ -26,7 +26,7 @@ struct Field {
     std::uint64_t most;
 };
 
-std::array<Field, 8> fields_of(const onebit_allreduce_config_t& config) {
+std::array<Field, 9> fields_of(const onebit_allreduce_config_t& config) {
     return {{
         {{"config.count", config.count}, UINT64_MAX},
         {{"config.datatype", static_cast<std::uint32_t>(config.datatype)}, ONEBIT_BFLOAT16},
@@ -36,6 +36,7 @@ std::array<Field, 8> fields_of(const onebit_allreduce_config_t& config) {
         {{"config.scale", static_cast<std::uint32_t>(config.scale)}, ONEBIT_SCALE_L1},
         {{"config.group", static_cast<std::uint32_t>(config.group)}, ONEBIT_GROUP_BUFFER},
         {{"config.check", static_cast<std::uint32_t>(config.check)}, ONEBIT_CHECK_FULL_LOW_MEMORY},
+        {{"config.op", static_cast<std::uint32_t>(config.op)}, ONEBIT_OP_SUM},
     }};
 }
 
@@ -46,7 +47,6 @@ Status check_form(const onebit_allreduce_config_t* caller, const Transport& tran
     const int ranks = transport.size();
     if (caller == nullptr) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "config is NULL");
     ONEBIT_RETURN_IF_ERROR(read_struct("config", caller, config));
-    ONEBIT_RETURN_IF_ERROR(check_reserved(config->reserved));
     for (const Field& field : fields_of(*config)) {
         if (field.value.value > field.most) {
             return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "%s: %d is not one of its constants", field.value.name,
@@ -150,11 +150,10 @@ void Plan::do_without_shared_memory(const std::string& why) {
     reason = "not through shared memory (" + why + "); " + reason; // first: info.reason is short
 }
 
-void Plan::log(const Communicator& communicator) const {
-    if (!communicator.environment().log || communicator.rank() != 0) return;
-    std::fprintf(stderr, "onebit: allreduce of %llu elements over %d ranks (%s): %s, because %s\n",
-                 static_cast<unsigned long long>(count), communicator.size(), communicator.transport().name(),
-                 algorithm_name(algorithm), reason.c_str());
+void Plan::tell(const Communicator& communicator) const {
+    log.write(ONEBIT_LOG_INFO, "allreduce of %llu elements over %d ranks (%s): %s, because %s",
+              static_cast<unsigned long long>(count), communicator.size(), communicator.transport().name(),
+              algorithm_name(algorithm), reason.c_str());
 }
 
 Status make_plan(Communicator& communicator, const onebit_allreduce_config_t* caller, const Status& own, Plan* plan) {
@@ -164,14 +163,14 @@ Status make_plan(Communicator& communicator, const onebit_allreduce_config_t* ca
     onebit_allreduce_config_t asked = config;
     if (asked.algorithm == ONEBIT_ALGORITHM_AUTO) asked.algorithm = environment.algorithm;
     // All that the choice depends on: what the environment says may differ between ranks.
-    std::array<NamedValue, 14> values{};
+    std::array<NamedValue, 15> values{};
     std::ranges::transform(fields_of(asked), values.begin(), &Field::value);
-    values[8] = {"ONEBIT_PIECE", environment.piece};
-    values[9] = {"ONEBIT_NODE_SIZE", environment.node_size};
-    values[10] = {"ONEBIT_RADIX", environment.radix};
-    values[11] = {"ONEBIT_MEASURE", environment.measure ? 1U : 0U};
-    values[12] = {"ONEBIT_SECOND_ERROR", environment.second_error};
-    values[13] = {"ONEBIT_DETERMINISTIC", environment.deterministic ? 1U : 0U};
+    values[9] = {"ONEBIT_PIECE", environment.piece};
+    values[10] = {"ONEBIT_NODE_SIZE", environment.node_size};
+    values[11] = {"ONEBIT_RADIX", environment.radix};
+    values[12] = {"ONEBIT_MEASURE", environment.measure ? 1U : 0U};
+    values[13] = {"ONEBIT_SECOND_ERROR", environment.second_error};
+    values[14] = {"ONEBIT_DETERMINISTIC", environment.deterministic ? 1U : 0U};
     ONEBIT_RETURN_IF_ERROR(compare_across_ranks(communicator, form, values));
     ONEBIT_RETURN_IF_ERROR(check_supported(config));
 
@@ -187,7 +186,8 @@ Status make_plan(Communicator& communicator, const onebit_allreduce_config_t* ca
     plan->scale = config.scale;
     plan->group = config.group;
     plan->check = config.check;
-    plan->logs = environment.log;
+    plan->op = config.op;
+    plan->log = communicator.log();
     const bool on_host = config.memory == ONEBIT_MEMORY_HOST;
     plan->tentative = config.check == ONEBIT_CHECK_FULL && on_host && config.count >= environment.second_error;
     plan->can_share_sums = on_host && SharedAllreduce::suits(config.count, communicator.groups());

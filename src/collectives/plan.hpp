@@ -9,6 +9,7 @@
 #include <string>
 
 #include "collectives/communicator.hpp"
+#include "core/log.hpp"
 #include "core/status.hpp"
 
 namespace onebit {
@@ -27,11 +28,12 @@ struct Plan {
     onebit_scale_t scale = ONEBIT_SCALE_L2;
     onebit_group_t group = ONEBIT_GROUP_BLOCK;
     onebit_check_t check = ONEBIT_CHECK_FULL;
+    onebit_op_t op = ONEBIT_OP_AVERAGE;
     bool tentative = false;      ///< compressed calls without a mask: values are checked as they are encoded
     bool can_share_sums = false; ///< exact sums may go through memory that all ranks share
     bool shares_sums = false;    ///< and do
     unsigned threads = 1;
-    bool logs = false;  ///< rank 0 writes to stderr what a program doesn't see otherwise: ONEBIT_LOG
+    Log log;            ///< for what a program doesn't see otherwise
     std::string reason; ///< why this algorithm
 
     /// One that can't is dense for good.
@@ -49,8 +51,8 @@ struct Plan {
     void fall_back_from_two_levels(const std::string& why);
     /// So it does where it would take it; exact sums become the transport's.
     void do_without_shared_memory(const std::string& why);
-    /// Says what was chosen, on rank 0's stderr, if ONEBIT_LOG asks for it.
-    void log(const Communicator& communicator) const;
+    /// Says what was chosen, in the log.
+    void tell(const Communicator& communicator) const;
 };
 
 /// Turns a caller's config into a plan. Collective; blocks. `own`: what is already wrong on this rank, if anything, so

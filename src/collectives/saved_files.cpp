@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <memory>
 
@@ -149,9 +148,7 @@ Status tell_of_recovery(const Allreduce& allreduce, const char* prefix, const Sa
             shown(prefix).c_str(), found.sequence, aside, ranks.size(), "NAME.previous");
         return Status();
     });
-    if (allreduce.plan().logs && allreduce.channel().rank() == 0 && !note.message().empty()) {
-        std::fprintf(stderr, "onebit: %s\n", note.message().c_str());
-    }
+    if (!note.message().empty()) allreduce.plan().log.write(ONEBIT_LOG_WARNING, "%s", note.message().c_str());
     return note;
 }
 

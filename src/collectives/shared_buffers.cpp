@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 
 #include "collectives/communicator.hpp"
 
@@ -61,9 +60,10 @@ Status open_others(const NodeGroups& groups, const std::vector<MappedMemory::Add
 }
 
 void log(const Communicator& communicator, std::size_t bytes, const Status& shared) {
-    if (!communicator.environment().log || communicator.rank() != 0) return;
-    std::fprintf(stderr, "onebit: %zu bytes on rank 0 of %d: %s%s\n", bytes, communicator.size(),
-                 shared.ok() ? "shared by each node's ranks" : "each rank's alone, because ", shared.message().c_str());
+    communicator.log().write(shared.ok() ? ONEBIT_LOG_INFO : ONEBIT_LOG_WARNING, "%zu bytes on rank 0 of %d: %s%s",
+                             bytes, communicator.size(),
+                             shared.ok() ? "shared by each node's ranks" : "each rank's alone, because ",
+                             shared.message().c_str());
 }
 
 } // namespace

@@ -29,7 +29,7 @@ struct Header {
     std::uint32_t codec;
     std::uint32_t scale;
     std::uint32_t group;
-    std::uint32_t reserved; ///< 0
+    std::uint32_t op; ///< that the server error is of
     std::uint64_t count;
     std::uint64_t worker_begin; ///< the part of the worker error that this rank has: all, or its shard
     std::uint64_t worker_count; ///< 0 where nothing is ever compressed
@@ -50,7 +50,7 @@ Header header_of(const Allreduce& allreduce) {
             static_cast<std::uint32_t>(plan.codec),
             static_cast<std::uint32_t>(plan.scale),
             static_cast<std::uint32_t>(plan.group),
-            0,
+            static_cast<std::uint32_t>(plan.op),
             plan.count,
             worker.begin,
             worker.count,
@@ -78,7 +78,7 @@ Status compare(const Header& saved, const Header& own) {
     if (saved.codec != own.codec) return differs("codec", saved.codec, own.codec);
     if (saved.scale != own.scale) return differs("scale", saved.scale, own.scale);
     if (saved.group != own.group) return differs("group", saved.group, own.group);
-    if (saved.reserved != own.reserved) return differs("reserved word", saved.reserved, own.reserved);
+    if (saved.op != own.op) return differs("op", saved.op, own.op);
     if (saved.worker_begin != own.worker_begin) return differs("worker begin", saved.worker_begin, own.worker_begin);
     if (saved.worker_count != own.worker_count) return differs("worker count", saved.worker_count, own.worker_count);
     if (saved.mask_hash != own.mask_hash) return differs("mask (hash)", saved.mask_hash, own.mask_hash);

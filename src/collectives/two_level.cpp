@@ -125,7 +125,7 @@ BlockValues TwoLevelAllreduce::NodeAverage::read(const Block& block, float* scra
                        : all_see ? own.shared_values_.input(place) + in_values
                                  : own.slot(place, own.place_, slice) + in_slot;
     }
-    return {.mean = Mean{{parts, places}, 1.0F / static_cast<float>(places)}};
+    return {.mean = Mean{{parts, places}, own.codec_.share(places)}};
 }
 
 // --------------------------------------------------------------------------------------------- tentative calls ----

@@ -147,7 +147,13 @@ std::span<const T> only(const T& one) {
 /// between two of them; slices of one message may come in any order, each once.
 class Codec {
   public:
+    explicit Codec(onebit_op_t op = ONEBIT_OP_AVERAGE) : op_(op) {}
     virtual ~Codec() = default;
+
+    /// What becomes of the ranks' values.
+    onebit_op_t op() const { return op_; }
+    /// What each of so many values is multiplied by when they are added up.
+    float share(std::size_t values) const { return op_ == ONEBIT_OP_SUM ? 1.0F : 1.0F / static_cast<float>(values); }
 
     virtual const char* kernels() const = 0;
     /// Where values, messages, masks and errors lie; sources and sinks must have them there.
@@ -210,7 +216,7 @@ class Codec {
     virtual void encode(const ValueSource& values, const Feedback& before, Feedback& after,
                         std::span<const SliceToEncode> slices) const = 0;
 
-    /// Server: averages one message per rank, in rank order, adds the error and encodes that.
+    /// Server: averages one message per rank, or adds them up, in rank order, adds the error and encodes that.
     virtual void average_encode(std::span<const std::uint32_t* const> messages, const Feedback& before, Feedback& after,
                                 const Slice& slice, std::uint32_t* message) const = 0;
 
@@ -239,6 +245,9 @@ class Codec {
         return true;
     }
     static constexpr std::size_t kNoElement = SIZE_MAX;
+
+  private:
+    onebit_op_t op_;
 };
 
 struct CodecConfig {
@@ -247,6 +256,7 @@ struct CodecConfig {
     onebit_group_t group = ONEBIT_GROUP_BLOCK;
     unsigned threads = 1;
     std::string kernels; ///< by name; "" = the best this machine has
+    onebit_op_t op = ONEBIT_OP_AVERAGE;
 };
 
 /// Makes the codec from its row in the registry; INVALID_ARGUMENT where the codec or the kernels are unknown.

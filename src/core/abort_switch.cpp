@@ -6,15 +6,18 @@
 
 namespace onebit {
 
-AbortSwitch::Use::Use(AbortSwitch& abort_switch) : switch_(abort_switch) {
-    ++switch_.calls_;
-    if (switch_.tripped()) const std::lock_guard until_peers_are_told(switch_.mutex_);
+void AbortSwitch::enter() {
+    if (whole_ != nullptr) whole_->enter();
+    ++calls_;
+    if (tripped_) const std::lock_guard until_peers_are_told(mutex_);
 }
 
-AbortSwitch::Use::~Use() {
-    if (--switch_.calls_ > 0 || !switch_.tripped()) return;
-    const std::lock_guard lock(switch_.mutex_);
-    if (switch_.calls_ == 0) switch_.tell_peers();
+void AbortSwitch::leave() {
+    if (--calls_ == 0 && tripped_) {
+        const std::lock_guard lock(mutex_);
+        if (calls_ == 0) tell_peers();
+    }
+    if (whole_ != nullptr) whole_->leave();
 }
 
 void AbortSwitch::set_messenger(Messenger messenger, bool any_thread) {
@@ -29,15 +32,18 @@ void AbortSwitch::trip(const Status& why) {
     if (calls_ == 0 || any_thread_) tell_peers();
 }
 
+/// Never waits: who holds the lock is tripping the switch, or has, and may wait for the link that this thread has heard
+/// it on.
 void AbortSwitch::hear(const Status& why) {
-    if (tripped()) return; // this thread may hold the mutex: who tells peers reads what they say
-    const std::lock_guard lock(mutex_);
+    if (tripped_) return; // this thread may hold the lock: who tells peers reads what they say
+    const std::unique_lock lock(mutex_, std::try_to_lock);
+    if (!lock.owns_lock()) return;
     if (!tripped_) told_ = true;
     set(why);
 }
 
 Status AbortSwitch::why() const {
-    if (!tripped()) return {};
+    if (!tripped_) return whole_ == nullptr ? Status() : whole_->why();
     const std::lock_guard lock(mutex_);
     return why_;
 }

@@ -4,7 +4,9 @@
 
 #include <atomic>
 #include <functional>
+#include <memory>
 #include <mutex>
+#include <utility>
 
 #include "core/status.hpp"
 
@@ -12,17 +14,20 @@ namespace onebit {
 
 /// Ends all that a communicator and its handles have in flight. One for each communicator, shared by its handles; any
 /// thread may trip it. Calls that wait look at it; the last of them to leave tells the peers, as does the thread that
-/// trips it where no call is in flight.
+/// trips it where no call is in flight. That of a part of a communicator's ranks is tripped with the whole's, too.
 class AbortSwitch {
   public:
+    /// `whole`: that of the communicator that this one's is a part of.
+    explicit AbortSwitch(std::shared_ptr<AbortSwitch> whole = nullptr) : whole_(std::move(whole)) {}
+
     /// Tells the peers why. False where this thread may not speak to them now.
     using Messenger = std::function<bool(const Status& why)>;
 
     /// While it lives this thread is in a call on the communicator or one of its handles.
     class Use {
       public:
-        explicit Use(AbortSwitch& abort_switch);
-        ~Use();
+        explicit Use(AbortSwitch& abort_switch) : switch_(abort_switch) { switch_.enter(); }
+        ~Use() { switch_.leave(); }
         Use(const Use&) = delete;
         Use& operator=(const Use&) = delete;
 
@@ -38,16 +43,19 @@ class AbortSwitch {
     /// Because a peer says so: nobody need be told.
     void hear(const Status& why);
 
-    bool tripped() const { return tripped_; }
+    bool tripped() const { return tripped_ || (whole_ != nullptr && whole_->tripped()); }
     /// Why, once it is tripped; else a success.
     Status why() const;
 
   private:
+    void enter();
+    void leave();
     void set(const Status& why);
     void tell_peers();
 
     // A call that begins adds itself, then looks whether the switch is tripped; who trips it does so first, then looks
     // for calls. One of the two sees the other, so that peers are told, and not while a call goes on.
+    const std::shared_ptr<AbortSwitch> whole_;
     std::atomic<int> calls_ = 0; ///< in flight
     std::atomic<bool> tripped_ = false;
     mutable std::mutex mutex_; ///< of all below; held while peers are told

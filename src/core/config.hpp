@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <string>
 
 #include "core/status.hpp"
@@ -48,10 +49,17 @@ struct Environment {
     std::string interface;      ///< ONEBIT_INTERFACE: network interface of ranks without MPI; "": a rule chooses
     bool tcp_only = false;      ///< ONEBIT_TCP_ONLY: 1 = they send over TCP inside a node, too
     bool log = false;           ///< ONEBIT_LOG: 1 = rank 0 writes each choice and its reason to stderr
+
+    using Texts = std::map<std::string, std::string>;
+    Texts texts; ///< of the variables that are set, by name
 };
 
-/// Reads the environment. INVALID_ARGUMENT with the variable's name where a value is impossible.
+/// Reads the environment into a new one. INVALID_ARGUMENT with the variable's name where a value is impossible.
 Status read_environment(Environment* environment);
+
+/// As if the variable had been `text` when the environment was read; "": not set. INVALID_ARGUMENT as above, and where
+/// there is no such variable; UNSUPPORTED for one that only a communicator's creation goes by. Then nothing changes.
+Status change_environment(const char* name, const char* text, Environment* environment);
 
 /// ONEBIT_TIMEOUT; its default where the environment has an impossible value, which all ranks hear of later.
 double timeout_of_environment();

@@ -5,7 +5,6 @@
 // variances is followed there, and the way back.
 
 #include <algorithm>
-#include <cstdio>
 #include <span>
 #include <utility>
 
@@ -60,24 +59,26 @@ void FusedOptimizer::add_variances(const Bucket& bucket) {
 void FusedOptimizer::log_rule(bool ends) const {
     const auto steps = static_cast<unsigned long long>(steps_);
     if (ends) {
-        std::fprintf(stderr, "onebit: the variance has settled: it is frozen after step %llu\n", steps);
+        log_.write(ONEBIT_LOG_INFO, "the variance has settled: it is frozen after step %llu", steps);
         return;
     }
-    std::fprintf(stderr, "onebit: step %llu is still exact: the freeze waits for ", steps);
+    constexpr const char* kStillExact = "step %llu is still exact: the freeze waits for %s";
     const FreezeWait& wait = freeze_rule_->wait();
     switch (wait.what) {
         case ONEBIT_FREEZE_WAIT_NONE:
         case ONEBIT_FREEZE_WAIT_STEPS:
-            std::fprintf(stderr, "the first step that it may follow\n");
+            log_.write(ONEBIT_LOG_INFO, kStillExact, steps, "the first step that it may follow");
             break;
         case ONEBIT_FREEZE_WAIT_LR:
-            std::fprintf(stderr, "the learning rates to stop rising\n");
+            log_.write(ONEBIT_LOG_INFO, kStillExact, steps, "the learning rates to stop rising");
             break;
         case ONEBIT_FREEZE_WAIT_VARIANCE:
         case ONEBIT_FREEZE_WAIT_PARAMETERS:
-            std::fprintf(
-                stderr, "the %s of %s, now %.3g times what it was a window ago, to stay within %.3g to %.3g times\n",
-                wait.what == ONEBIT_FREEZE_WAIT_VARIANCE ? "variance" : "squared norm",
+            log_.write(
+                ONEBIT_LOG_INFO,
+                "step %llu is still exact: the freeze waits for the %s of %s, now %.3g times what it was a window ago, "
+                "to stay within %.3g to %.3g times",
+                steps, wait.what == ONEBIT_FREEZE_WAIT_VARIANCE ? "variance" : "squared norm",
                 config().freeze_step == ONEBIT_FREEZE_PAPER ? "all tensors" : tensors_[wait.tensor].name.c_str(),
                 wait.ratio, freeze_rule_->band(), 1 / freeze_rule_->band());
             break;
@@ -110,7 +111,7 @@ Status FusedOptimizer::change_over() {
     freeze_step_ = steps_;
     freeze_requested_ = false;
     bytes_sent_at_freeze_ = bytes_sent();
-    if (log_) log_freeze();
+    log_freeze();
     return {};
 }
 
@@ -135,12 +136,11 @@ void FusedOptimizer::look_at_shared_scales() {
 void FusedOptimizer::log_freeze() const {
     constexpr double kTolerated = 10;
     if (shared_scales_ == nullptr || shared_scales_->step_ratio() < kTolerated) return;
-    std::fprintf(
-        stderr,
-        "onebit: frozen after step %llu: compressed momenta take an element of %s %.3g times as far per step as "
-        "suits its variance, which is far below its neighbours'; compress updates\n",
-        static_cast<unsigned long long>(freeze_step_), tensors_[shared_scales_->tensor()].name.c_str(),
-        shared_scales_->step_ratio());
+    log_.write(ONEBIT_LOG_WARNING,
+               "frozen after step %llu: compressed momenta take an element of %s %.3g times as far per step as "
+               "suits its variance, which is far below its neighbours'; compress updates",
+               static_cast<unsigned long long>(freeze_step_), tensors_[shared_scales_->tensor()].name.c_str(),
+               shared_scales_->step_ratio());
 }
 
 Status FusedOptimizer::mask_zero_variance(Bucket& bucket, const Status& prepared) {
@@ -211,8 +211,8 @@ Status FusedOptimizer::follow_variances() {
     const std::size_t tensor = follower_->most_grown();
     if (follower_->growth(tensor) <= config().thaw_ratio) return {};
     if (follows()) return thaw();
-    if (log_ && !told_of_growth_) {
-        log_growth("steps are too large by the root of that; freeze later, or compress updates");
+    if (!told_of_growth_) {
+        log_growth(ONEBIT_LOG_WARNING, "steps are too large by the root of that; freeze later, or compress updates");
     }
     told_of_growth_ = true;
     return {};
@@ -231,7 +231,7 @@ Status FusedOptimizer::thaw() {
         }
         return buckets_.front().allreduce->broken();
     }
-    if (log_) log_growth("steps are exact until it has settled again");
+    log_growth(ONEBIT_LOG_INFO, "steps are exact until it has settled again");
     for (std::size_t b = 0; b < buckets_.size(); ++b) {
         if (momenta[b].size() > 0) buckets_[b].m = std::move(momenta[b]);
     }
@@ -275,12 +275,11 @@ Status FusedOptimizer::thaw_all() {
     return check_passes();
 }
 
-void FusedOptimizer::log_growth(const char* consequence) const {
+void FusedOptimizer::log_growth(onebit_log_level_t level, const char* consequence) const {
     const std::size_t tensor = follower_->most_grown();
-    std::fprintf(stderr,
-                 "onebit: step %llu: since the freeze after step %llu the variance of %s is %.3g times as large: %s\n",
-                 static_cast<unsigned long long>(steps_), static_cast<unsigned long long>(freeze_step_),
-                 tensors_[tensor].name.c_str(), follower_->ratio(tensor), consequence);
+    log_.write(level, "step %llu: since the freeze after step %llu the variance of %s is %.3g times as large: %s",
+               static_cast<unsigned long long>(steps_), static_cast<unsigned long long>(freeze_step_),
+               tensors_[tensor].name.c_str(), follower_->ratio(tensor), consequence);
 }
 
 } // namespace onebit

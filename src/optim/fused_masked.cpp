@@ -5,7 +5,6 @@
 // each rank adds their gradients up, and every so often those that have had one by now are admitted to the exchange.
 
 #include <algorithm>
-#include <cstdio>
 #include <functional>
 #include <span>
 #include <vector>
@@ -180,13 +179,11 @@ Status FusedOptimizer::admit(std::vector<Admission>& admissions) {
     if (admitted == 0) return {};
     masked_ -= std::min(masked_, admitted);
     follower_->look_at(buckets_);
-    if (log_) {
-        std::fprintf(stderr,
-                     "onebit: step %llu: %llu elements without a gradient before the freeze after step %llu have had "
-                     "one: they take part from now on\n",
-                     static_cast<unsigned long long>(steps_), static_cast<unsigned long long>(admitted),
-                     static_cast<unsigned long long>(freeze_step_));
-    }
+    log_.write(ONEBIT_LOG_INFO,
+               "step %llu: %llu elements without a gradient before the freeze after step %llu have had one: they take "
+               "part from now on",
+               static_cast<unsigned long long>(steps_), static_cast<unsigned long long>(admitted),
+               static_cast<unsigned long long>(freeze_step_));
     return {};
 }
 

@@ -64,7 +64,7 @@ Status FusedOptimizer::prepare(Communicator& communicator, bool keep_results) {
                                  [](const Bucket& bucket) { return bucket.layout.tensors().front()->number; });
     }
 
-    log_ = communicator.environment().log && communicator.rank() == 0;
+    log_ = communicator.log();
     const Allreduce& first = *buckets_.front().allreduce;
     kernels_ = &optim_kernels(first.codec().kernels());
     threads_ = first.plan().threads;
@@ -99,7 +99,7 @@ Status FusedOptimizer::add_buckets(Communicator& communicator, const std::vector
         ONEBIT_RETURN_IF_ERROR(Allreduce::create(
             communicator, &exchange, own, &bucket.allreduce,
             {.keep_results = keep_results || tentative, .tentative_calls = tentative, .exact_sums = !has_buckets()}));
-        bucket.allreduce->plan().log(communicator);
+        bucket.allreduce->plan().tell(communicator);
         buckets_.push_back(std::move(bucket));
     }
     return {};

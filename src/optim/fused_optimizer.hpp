@@ -297,7 +297,7 @@ class FusedOptimizer : public Optimizer {
     void log_rule(bool ends) const;
     void look_at_shared_scales();
     void log_freeze() const;
-    void log_growth(const char* consequence) const;
+    void log_growth(onebit_log_level_t level, const char* consequence) const;
     void request_freeze();
     std::uint64_t bytes_sent() const;
 
@@ -355,7 +355,7 @@ class FusedOptimizer : public Optimizer {
     std::vector<FreezeQuantity> quantities_;      ///< that it sees
     double greatest_beta2_ = 0;                   ///< of what compresses
     std::vector<double> rates_;                   ///< by group, likewise
-    bool log_ = false;                            ///< this rank writes what is worth knowing to stderr
+    Log log_;                                     ///< for what is worth knowing
 
     // Of the coming step.
     double factor_ = 1;                  ///< of the gradients

@@ -29,6 +29,9 @@ class ForwardingTransport : public Transport {
     Status split(const std::vector<int>& color_of_rank, std::unique_ptr<Transport>* channel) override {
         return inner_->split(color_of_rank, channel);
     }
+    Status make_group(const std::vector<int>& members, std::unique_ptr<Transport>* channel) override {
+        return inner_->make_group(members, channel);
+    }
     Status split_nodes(const std::vector<int>& node_of_rank, std::unique_ptr<Transport>* channel) override {
         return inner_->split_nodes(node_of_rank, channel);
     }

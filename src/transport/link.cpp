@@ -12,15 +12,6 @@
 
 namespace onebit {
 
-Status Link::take_tags(int tags, int* first) {
-    *first = next_tag_.fetch_add(tags);
-    if (*first > 0 && *first <= last_tag_ - tags) return {};
-    next_tag_ = last_tag_; // and so for good
-    return Status::error(ONEBIT_ERROR_UNSUPPORTED,
-                         "the communicator has used up its %d tags: make a new communicator for further handles",
-                         last_tag_);
-}
-
 // ------------------------------------------------------------------------------------------------- notices ----
 
 Notice Link::make_notice(int channel, const Status& why) {
@@ -34,15 +25,38 @@ Notice Link::make_notice(int channel, const Status& why) {
 /// A reason that is itself a peer's names that peer already.
 void Link::keep(int from, const Notice& notice) {
     const std::string reason(notice.reason.data(), strnlen(notice.reason.data(), notice.reason.size()));
-    const char* const what = notice.channel == kEverything ? "aborted" : "gave up";
+    const char* const what = notice.channel < 0 ? "aborted" : "gave up";
     const std::string by = reason.starts_with("rank ") ? "" : "rank " + std::to_string(from) + " " + what + ": ";
     const Status why = Status::error(static_cast<onebit_status_t>(notice.status), "%s%s", by.c_str(), reason.c_str());
-    if (notice.channel == kEverything) abort_switch_->hear(why);
+    std::shared_ptr<AbortSwitch> abort_switch;
+    {
+        const std::lock_guard lock(mutex_);
+        Heard& heard = heard_[notice.channel];
+        if (heard.ranks.empty()) heard.first = why;
+        heard.ranks.push_back(from);
+        has_heard_.store(true, std::memory_order_release);
+        const auto found = switches_.find(notice.channel);
+        if (found != switches_.end()) abort_switch = found->second;
+    }
+    if (abort_switch != nullptr) abort_switch->hear(why);
+}
+
+/// A peer may have made the group, and given everything up, before this rank has.
+void Link::enlist(int first_tag, const std::shared_ptr<AbortSwitch>& abort_switch) {
+    const int everything = everything_of(first_tag);
+    Status why;
+    {
+        const std::lock_guard lock(mutex_);
+        switches_[everything] = abort_switch;
+        const auto found = heard_.find(everything);
+        if (found != heard_.end()) why = found->second.first;
+    }
+    if (!why.ok()) abort_switch->hear(why);
+}
+
+void Link::strike(int first_tag) {
     const std::lock_guard lock(mutex_);
-    Heard& heard = heard_[notice.channel];
-    if (heard.ranks.empty()) heard.first = why;
-    heard.ranks.push_back(from);
-    has_heard_.store(true, std::memory_order_release);
+    switches_.erase(everything_of(first_tag));
 }
 
 Status Link::listen(int channel) {
@@ -59,30 +73,103 @@ Status Link::heard(int channel) const {
 }
 
 bool Link::has_told(int rank, int channel) const {
-    if (has_gone(rank)) return true;
     const std::lock_guard lock(mutex_);
-    for (const int about : {channel, kEverything}) {
-        const auto found = heard_.find(about);
-        if (found == heard_.end()) continue;
-        const std::vector<int>& ranks = found->second.ranks;
-        if (std::find(ranks.begin(), ranks.end(), rank) != ranks.end()) return true;
+    const auto found = heard_.find(channel);
+    if (found == heard_.end()) return false;
+    const std::vector<int>& ranks = found->second.ranks;
+    return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
+}
+
+// -------------------------------------------------------------------------------------------------- groups ----
+
+Group::Group(std::shared_ptr<Link> link)
+    : link_(std::move(link)),
+      members_(link_->everyone()),
+      first_tag_(Link::kFirstTag),
+      last_tag_(link_->last_tag()),
+      next_tag_(first_tag_),
+      abort_switch_(link_->abort_switch()) {
+    link_->enlist(first_tag_, abort_switch_);
+}
+
+Group::Group(std::shared_ptr<Group> whole, std::vector<int> members, int first_tag, int tags)
+    : link_(whole->link_),
+      whole_(std::move(whole)),
+      members_(std::move(members)),
+      first_tag_(first_tag),
+      last_tag_(first_tag + tags - 1),
+      next_tag_(first_tag),
+      abort_switch_(std::make_shared<AbortSwitch>(whole_->abort_switch_)) {
+    abort_switch_->set_messenger(
+        [this](const Status& why) { return link_->try_tell(members_, Link::everything_of(first_tag_), why); },
+        link_->takes_any_thread());
+    link_->enlist(first_tag_, abort_switch_);
+}
+
+Group::~Group() {
+    if (whole_ == nullptr) return; // the link's own switch is the link's to care for
+    link_->strike(first_tag_);
+    abort_switch_->set_messenger(nullptr, false); // handles may keep the switch
+}
+
+Status Group::take_tags(int tags, int* first) {
+    *first = next_tag_.fetch_add(tags);
+    if (*first >= first_tag_ && *first <= last_tag_ - tags) return {};
+    next_tag_ = last_tag_; // and so for good
+    return Status::error(ONEBIT_ERROR_UNSUPPORTED,
+                         "the communicator has used up its %d tags: make a new communicator for further handles",
+                         last_tag_ - first_tag_ + 1);
+}
+
+/// Enough for thousands of handles, and so few that a communicator has hundreds of parts with any MPI.
+int Group::tags_of_part() const {
+    constexpr int kMost = 1 << 20;
+    constexpr int kParts = 16; // at least, of a part of a part
+    return std::min(kMost, (last_tag_ - first_tag_) / kParts);
+}
+
+bool Group::has_told(int rank, int channel) const {
+    if (link_->has_gone(rank) || link_->has_told(rank, channel)) return true;
+    for (const Group* group = this; group != nullptr; group = group->whole_.get()) {
+        if (link_->has_told(rank, Link::everything_of(group->first_tag_))) return true;
     }
     return false;
 }
 
 // ------------------------------------------------------------------------------------------------ channels ----
 
-Status LinkTransport::take_root(Link& link, Channel* channel) {
+Status LinkTransport::take_root(const std::shared_ptr<Link>& link, Channel* channel) {
+    return take_root(std::make_shared<Group>(link), link->rank(), channel);
+}
+
+Status LinkTransport::take_root(std::shared_ptr<Group> group, int rank, Channel* channel) {
     int first_tag = 0;
-    ONEBIT_RETURN_IF_ERROR(link.take_tags(kFewTags, &first_tag));
-    *channel = {link.everyone(), link.rank(), first_tag, kFewTags};
+    ONEBIT_RETURN_IF_ERROR(group->take_tags(kFewTags, &first_tag));
+    std::vector<int> members = group->members();
+    *channel = {std::move(group), std::move(members), rank, first_tag, kFewTags};
     return {};
 }
 
 Status LinkTransport::duplicate(int tags, std::unique_ptr<Transport>* channel) {
     int first_tag = 0; // taken first, so that ranks keep step whatever fails
     ONEBIT_RETURN_IF_ERROR(take_tags(tags + kMostSplits * kFewTags, &first_tag));
-    *channel = open({channel_.members, channel_.rank, first_tag, tags});
+    *channel = open({channel_.group, channel_.members, channel_.rank, first_tag, tags});
+    return {};
+}
+
+/// Parts of which no two have a rank in common share the tags: their messages never meet.
+Status LinkTransport::make_group(const std::vector<int>& members, std::unique_ptr<Transport>* channel) {
+    const int tags = channel_.group->tags_of_part();
+    int first_tag = 0; // as in duplicate()
+    ONEBIT_RETURN_IF_ERROR(take_tags(tags, &first_tag));
+    if (members.empty()) return {};
+    const auto mine = std::find(members.begin(), members.end(), rank());
+    std::vector<int> of_link;
+    for (const int member : members) of_link.push_back(channel_.member(member));
+    Channel root;
+    ONEBIT_RETURN_IF_ERROR(take_root(std::make_shared<Group>(channel_.group, std::move(of_link), first_tag, tags),
+                                     static_cast<int>(mine - members.begin()), &root));
+    *channel = open(std::move(root));
     return {};
 }
 
@@ -90,7 +177,7 @@ Status LinkTransport::split(const std::vector<int>& color_of_rank, std::unique_p
     int first_tag = 0;
     ONEBIT_RETURN_IF_ERROR(is_root() ? take_tags(kFewTags, &first_tag) : take_tags_of_split(&first_tag));
     const int color = color_of_rank[static_cast<std::size_t>(rank())];
-    Channel part = {{}, 0, first_tag, kFewTags};
+    Channel part = {channel_.group, {}, 0, first_tag, kFewTags};
     for (std::size_t r = 0; r < color_of_rank.size(); ++r) {
         if (color_of_rank[r] != color) continue;
         if (static_cast<int>(r) == rank()) part.rank = static_cast<int>(part.members.size());
@@ -122,21 +209,21 @@ void LinkTransport::give_up(const Status& why) {
 std::vector<int> LinkTransport::silent_ranks() {
     std::vector<int> silent;
     for (int r = 0; r < size(); ++r) {
-        if (r != rank() && !link_->has_told(channel_.member(r), channel_.first_tag)) silent.push_back(r);
+        if (r != rank() && !channel_.group->has_told(channel_.member(r), channel_.first_tag)) silent.push_back(r);
     }
     return silent;
 }
 
 /// The other ranks would not know which tags the channel of some of them has taken.
 Status LinkTransport::take_tags(int tags, int* first) const {
-    if (size() == link_->size()) return link_->take_tags(tags, first);
+    if (is_of_all()) return channel_.group->take_tags(tags, first);
     return Status::error(ONEBIT_ERROR_UNSUPPORTED, "%s: a channel of some of the ranks has no channels of its own",
                          name());
 }
 
 Status LinkTransport::take_tags_of_split(int* first) {
     *first = channel_.first_tag + channel_.tags + splits_ * kFewTags;
-    if (size() == link_->size() && splits_++ < kMostSplits) return {};
+    if (is_of_all() && splits_++ < kMostSplits) return {};
     return Status::error(ONEBIT_ERROR_UNSUPPORTED, "%s: a channel is split %d times at most", name(), kMostSplits);
 }
 

@@ -26,12 +26,14 @@ struct Notice {
     std::array<char, 504> reason{};
 };
 
-/// What a communicator and all its handles send messages through. A channel is a range of tags on it, so that making
-/// one asks nothing of anybody. Ranks tell each other that they give a channel up, or everything (notices).
+/// What a communicator, its parts and all their handles send messages through. A channel is a range of tags on it, so
+/// that making one asks nothing of anybody. Ranks tell each other that they give up a channel, or all of a group's
+/// (notices).
 class Link {
   public:
     /// Of the first channel.
     static constexpr int kFirstTag = 1;
+    int last_tag() const { return last_tag_; }
 
     virtual ~Link() = default;
     Link(const Link&) = delete;
@@ -43,32 +45,37 @@ class Link {
     const std::vector<int>& everyone() const { return everyone_; }
     const std::shared_ptr<AbortSwitch>& abort_switch() const { return abort_switch_; }
 
-    /// The first of so many tags of a new channel, which no other channel of this link ever has. The same on every rank
-    /// that makes the same channels in the same order. Local; UNSUPPORTED when the tags are used up.
-    Status take_tags(int tags, int* first);
-
     /// Tells these ranks that this one gives up the channel whose first tag is `channel`. Never waits. The first notice
     /// needs no memory. A later one that has none is not sent; the others then wait until their own time is up.
+    /// `channel` may be a whole group's (everything_of).
     virtual void tell(std::span<const int> ranks, int channel, const Status& why) noexcept = 0;
+    /// The same from any thread. False where this one may not speak to the others now.
+    virtual bool try_tell(std::span<const int> ranks, int channel, const Status& why) noexcept = 0;
+    /// Whether messages may be sent while another thread is in a call.
+    virtual bool takes_any_thread() const = 0;
+
+    /// In the place of a channel: all channels of the group whose first tag this is.
+    static constexpr int everything_of(int first_tag) { return -first_tag; }
+    /// Trips the switch of a group when a peer tells that it gives up everything, until it is struck off.
+    void enlist(int first_tag, const std::shared_ptr<AbortSwitch>& abort_switch);
+    void strike(int first_tag);
+
     /// Looks for notices. What the first peer said that gave the channel up, or everything; else a success.
     Status listen(int channel);
     /// The same from what is known already.
     Status heard(int channel) const;
-    /// Whether this rank has given the channel up, or is known to have gone.
+    /// Whether this rank has given the channel up, in words of its own.
     bool has_told(int rank, int channel) const;
+    /// Whether the peer is known to have gone without a word.
+    virtual bool has_gone(int /*rank*/) const { return false; }
 
   protected:
-    static constexpr int kEverything = -1; ///< in the place of a channel
-
     Link(int rank, int size) : rank_(rank), size_(size), everyone_(static_cast<std::size_t>(size)) {
         std::iota(everyone_.begin(), everyone_.end(), 0);
     }
 
     /// keep()s what peers have told.
     virtual Status look_for_notices() = 0;
-    /// Whether the peer is known to have gone without a word.
-    virtual bool has_gone(int /*rank*/) const { return false; }
-
     static Notice make_notice(int channel, const Status& why);
     /// Of a peer that has told it.
     void keep(int from, const Notice& notice);
@@ -79,20 +86,56 @@ class Link {
     int size_;
     int last_tag_ = std::numeric_limits<int>::max();
     std::vector<int> everyone_; ///< all ranks
-    std::atomic<int> next_tag_ = kFirstTag;
     std::shared_ptr<AbortSwitch> abort_switch_ = std::make_shared<AbortSwitch>();
 
     struct Heard {
         Status first;
         std::vector<int> ranks;
     };
-    mutable std::mutex mutex_;   ///< of what follows
-    std::map<int, Heard> heard_; ///< by channel
+    mutable std::mutex mutex_;                             ///< of what follows
+    std::map<int, Heard> heard_;                           ///< by channel
+    std::map<int, std::shared_ptr<AbortSwitch>> switches_; ///< of groups, by what stands for everything of them
     std::atomic<bool> has_heard_ = false;
+};
+
+/// The ranks of a communicator, what ends its calls, and the tags that its channels have.
+class Group {
+  public:
+    /// Everyone, and all tags.
+    explicit Group(std::shared_ptr<Link> link);
+    /// A part of a group. Its tags have been taken from those of the whole. Others that it is divided into may have the
+    /// same.
+    Group(std::shared_ptr<Group> whole, std::vector<int> members, int first_tag, int tags);
+    ~Group();
+    Group(const Group&) = delete;
+    Group& operator=(const Group&) = delete;
+
+    const std::vector<int>& members() const { return members_; }
+    int first_tag() const { return first_tag_; }
+    const std::shared_ptr<AbortSwitch>& abort_switch() const { return abort_switch_; }
+
+    /// The first of so many tags of a new channel, which no other channel of this group ever has. The same on every
+    /// rank that makes the same channels in the same order. Local; UNSUPPORTED when the tags are used up.
+    Status take_tags(int tags, int* first);
+    /// How many tags a part gets.
+    int tags_of_part() const;
+
+    /// Whether this rank of the link has given up the channel, everything of this group, or of one that it is in.
+    bool has_told(int rank, int channel) const;
+
+  private:
+    std::shared_ptr<Link> link_;
+    std::shared_ptr<Group> whole_; ///< NULL: there is none
+    std::vector<int> members_;     ///< ranks of the link
+    int first_tag_;
+    int last_tag_;
+    std::atomic<int> next_tag_;
+    std::shared_ptr<AbortSwitch> abort_switch_;
 };
 
 /// The members of a channel, by their ranks in it, and its tags.
 struct Channel {
+    std::shared_ptr<Group> group;
     std::vector<int> members; ///< ranks of the link
     int rank = 0;             ///< of this process
     int first_tag = 0;
@@ -107,10 +150,11 @@ class LinkTransport : public Transport {
     const char* name() const final { return link_->name(); }
     int rank() const final { return channel_.rank; }
     int size() const final { return static_cast<int>(channel_.members.size()); }
-    std::shared_ptr<AbortSwitch> abort_switch() const final { return link_->abort_switch(); }
+    std::shared_ptr<AbortSwitch> abort_switch() const final { return channel_.group->abort_switch(); }
 
     Status duplicate(int tags, std::unique_ptr<Transport>* channel) final;
     Status split(const std::vector<int>& color_of_rank, std::unique_ptr<Transport>* channel) final;
+    Status make_group(const std::vector<int>& members, std::unique_ptr<Transport>* channel) final;
     Status share_memory(std::size_t bytes, const Patience& patience, std::unique_ptr<SharedMemory>* memory) final;
     Status plan_exchange(std::vector<Part> sends, std::vector<Part> receives, int tag,
                          std::unique_ptr<Exchange>* exchange) final;
@@ -121,7 +165,7 @@ class LinkTransport : public Transport {
     LinkTransport(std::shared_ptr<Link> link, Channel channel) : link_(std::move(link)), channel_(std::move(channel)) {}
 
     /// The first channel of a link, of all ranks.
-    static Status take_root(Link& link, Channel* channel);
+    static Status take_root(const std::shared_ptr<Link>& link, Channel* channel);
     /// Another channel of the same link.
     virtual std::unique_ptr<Transport> open(Channel channel) const = 0;
     /// An exchange of messages that have bytes, and lie where this transport reaches them.
@@ -134,7 +178,10 @@ class LinkTransport : public Transport {
     /// Channels of some of the ranks that a channel of all is split into; their tags are behind its own.
     static constexpr int kMostSplits = 2;
 
-    bool is_root() const { return channel_.first_tag == Link::kFirstTag; }
+    /// The first channel of a group, with the first of its tags.
+    static Status take_root(std::shared_ptr<Group> group, int rank, Channel* channel);
+    bool is_root() const { return channel_.first_tag == channel_.group->first_tag(); }
+    bool is_of_all() const { return channel_.members.size() == channel_.group->members().size(); }
     Status take_tags(int tags, int* first) const;
     Status take_tags_of_split(int* first);
 

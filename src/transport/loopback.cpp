@@ -27,6 +27,14 @@ struct Posted {
     bool taken = false;
 };
 
+struct Hub;
+
+/// A group that not all of its members have taken yet.
+struct Grouping {
+    std::shared_ptr<Hub> hub;
+    std::size_t taken = 0;
+};
+
 /// What all ranks of one channel share.
 struct Hub {
     Hub(int n, std::shared_ptr<AbortSwitch> of_all)
@@ -36,7 +44,8 @@ struct Hub {
           given_up(gone.size()),
           duplicated(gone.size(), 0),
           split(gone.size(), 0),
-          shared(gone.size(), 0) {}
+          shared(gone.size(), 0),
+          grouped(gone.size(), 0) {}
 
     /// Room for what an exchange has under way, so that its start needs no memory.
     void make_room(std::size_t posts) {
@@ -56,6 +65,8 @@ struct Hub {
     std::vector<std::size_t> split;                                    ///< how many splits each rank has taken part in
     std::vector<std::size_t> shared;                                   ///< and how many times it shared memory
     std::map<std::pair<std::size_t, int>, std::shared_ptr<Hub>> parts; ///< by number of the split, and color
+    std::vector<std::size_t> grouped;                                  ///< how many groups each rank has made
+    std::map<std::pair<std::size_t, int>, Grouping> groups;            ///< by their number, and first member
     std::vector<std::shared_ptr<std::vector<AlignedBuffer<std::byte>>>> memories;
 };
 
@@ -201,6 +212,22 @@ class LoopbackTransport final : public Transport {
         if (part == nullptr) part = std::make_shared<Hub>(static_cast<int>(ranks), hub_->abort_switch);
         const auto before = std::count(color_of_rank.begin(), color_of_rank.begin() + rank_, color);
         *channel = std::make_unique<LoopbackTransport>(part, static_cast<int>(before));
+        return {};
+    }
+
+    Status make_group(const std::vector<int>& members, std::unique_ptr<Transport>* channel) override {
+        const std::lock_guard lock(hub_->mutex);
+        const std::size_t number = hub_->grouped[static_cast<std::size_t>(rank_)]++;
+        if (members.empty()) return {};
+        const auto key = std::pair(number, members.front());
+        Grouping& group = hub_->groups[key];
+        if (group.hub == nullptr) {
+            group.hub = std::make_shared<Hub>(static_cast<int>(members.size()),
+                                              std::make_shared<AbortSwitch>(hub_->abort_switch));
+        }
+        const auto mine = std::find(members.begin(), members.end(), rank_) - members.begin();
+        *channel = std::make_unique<LoopbackTransport>(group.hub, static_cast<int>(mine));
+        if (++group.taken == members.size()) hub_->groups.erase(key);
         return {};
     }
 

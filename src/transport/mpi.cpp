@@ -123,7 +123,7 @@ class MpiTransport final : public LinkTransport {
     /// The first channel.
     static Status create(const std::shared_ptr<MpiLink>& link, std::unique_ptr<Transport>* transport) {
         Channel root;
-        ONEBIT_RETURN_IF_ERROR(take_root(*link, &root));
+        ONEBIT_RETURN_IF_ERROR(take_root(link, &root));
         *transport = std::make_unique<MpiTransport>(link, std::move(root));
         return {};
     }

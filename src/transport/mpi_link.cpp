@@ -78,8 +78,8 @@ MpiLink::MpiLink(const MpiCalls& calls, int rank, int size)
     : Link(rank, size), calls_(calls), comm_(calls.comm_null), sent_(std::make_unique<std::list<Sent>>()) {
     make_spare();
     set_last_tag(calls_.last_tag);
-    abort_switch()->set_messenger([this](const Status& why) { return tell_all(why); },
-                                  calls_.thread_level() == MpiCalls::kMultiple);
+    abort_switch()->set_messenger(
+        [this](const Status& why) { return try_tell(everyone(), everything_of(kFirstTag), why); }, takes_any_thread());
 }
 
 Status MpiLink::create(const MpiCalls& calls, MpiCalls::Handle users, double timeout, std::shared_ptr<MpiLink>* link) {
@@ -149,11 +149,10 @@ void MpiLink::tell(std::span<const int> ranks, int channel, const Status& why) n
     (void)make_room(); // or the next one tries again
 }
 
-/// The messenger of the abort switch.
-bool MpiLink::tell_all(const Status& why) noexcept {
+bool MpiLink::try_tell(std::span<const int> ranks, int channel, const Status& why) noexcept {
     const bool is_main = calls_.is_up() && calls_.is_main_thread();
     if (calls_.thread_level() < MpiCalls::kSerialized && !is_main) return false;
-    tell(everyone(), kEverything, why);
+    tell(ranks, channel, why);
     return true;
 }
 

@@ -33,13 +33,14 @@ class MpiLink final : public Link {
     Status check(int code, const char* call) const { return check_mpi(calls_, code, call); }
 
     void tell(std::span<const int> ranks, int channel, const Status& why) noexcept override;
+    bool try_tell(std::span<const int> ranks, int channel, const Status& why) noexcept override;
+    bool takes_any_thread() const override { return calls_.thread_level() == MpiCalls::kMultiple; }
 
   private:
     /// Without a communicator of its own yet, of the same ranks as the user's.
     MpiLink(const MpiCalls& calls, int rank, int size);
     /// Costs a probe.
     Status look_for_notices() override;
-    bool tell_all(const Status& why) noexcept;
     void make_spare();
 
     MpiCalls calls_;

@@ -33,6 +33,13 @@ class PerLevelTransport final : public ForwardingTransport {
         return node_->duplicate(kFewTags, channel);
     }
 
+    Status make_group(const std::vector<int>& /*members*/, std::unique_ptr<Transport>* /*channel*/) override {
+        return Status::error(ONEBIT_ERROR_UNSUPPORTED,
+                             "%s: a communicator of GPUs can't be split: split the one that it was made of, and make "
+                             "one of GPUs from each part",
+                             name());
+    }
+
     void give_up(const Status& why) override {
         inner_->give_up(why);
         if (node_ != nullptr) node_->give_up(why);

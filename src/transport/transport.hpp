@@ -93,7 +93,14 @@ class Transport {
     /// A new channel between the ranks of this rank's color, in the same order. The same colors on every rank. Tags are
     /// less than kFewTags.
     virtual Status split(const std::vector<int>& color_of_rank, std::unique_ptr<Transport>* channel) = 0;
-    /// The same where the colors are nodes, for values in a GPU's memory: by the quickest way that a node has.
+    /// The first channel of a part of the ranks, with an abort switch and channels of its own. `members`: the ranks of
+    /// this rank's part, itself among them, in the order of their new ones; none: this rank is in no part, and gets
+    /// nothing. UNSUPPORTED on every rank where there are no parts. For a communicator's own channel.
+    virtual Status make_group(const std::vector<int>& /*members*/, std::unique_ptr<Transport>* /*channel*/) {
+        return Status::error(ONEBIT_ERROR_UNSUPPORTED, "%s: a communicator over it can't be split", name());
+    }
+    /// The same as split() where the colors are nodes, for values in a GPU's memory: by the quickest way that a node
+    /// has.
     virtual Status split_nodes(const std::vector<int>& node_of_rank, std::unique_ptr<Transport>* channel) {
         return split(node_of_rank, channel);
     }

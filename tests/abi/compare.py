@@ -128,7 +128,7 @@ SELF_TESTS = (
     ("onebit_param_group", r"(double lr; )", r"float lr, rest; "),
     ("onebit_param_group", r"(double weight_decay;)", ""),
     ("onebit_param_group", r"(double eps; .*\n.*)(double weight_decay;)", r"\2 double eps; "),
-    ("onebit_allreduce_config", r"uint32_t reserved;", "int32_t reserved;"),
+    ("onebit_bootstrap", r"uint32_t reserved;", "int32_t reserved;"),
     ("onebit_comm_info", r"char reason\[288\];", "char reason[289]; uint64_t later;"),
     ("ONEBIT_ALGORITHM_RING", r"ONEBIT_ALGORITHM_RING = 6", "ONEBIT_ALGORITHM_RING = 7"),
     ("ONEBIT_GROUP_BUFFER", r"ONEBIT_GROUP_BUFFER = 1", "ONEBIT_GROUP_TEXT = 1"),

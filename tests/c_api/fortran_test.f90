@@ -7,8 +7,17 @@ module launcher
     use, intrinsic :: iso_c_binding
     use mpi_f08
     implicit none
+    integer :: lines = 0, last_level = -1
 
 contains
+
+    ! In the place of stderr.
+    subroutine count_lines(context, level, text) bind(c)
+        type(c_ptr), value :: context, text
+        integer(c_int), value :: level
+        if (c_associated(text) .and. .not. c_associated(context)) lines = lines + 1
+        last_level = level
+    end subroutine
 
     ! In the place of a launcher's store.
     integer(c_int) function gather(context, mine, all, bytes) bind(c)
@@ -50,7 +59,11 @@ program fortran_test
     call expect_ok(onebit_comm_size(comm, ranks), 'size')
     call test_communicator()
     call test_bootstrap()
+    call test_split()
+    call test_log_and_settings()
+    call test_loopback()
     call test_average()
+    call test_sum()
     call test_compressed()
     call test_state()
     call test_optimizer()
@@ -112,6 +125,67 @@ contains
         call expect_ok(onebit_comm_destroy(without_mpi), 'destroy it')
         bootstrap%rank = ranks
         call expect_status(onebit_comm_create_bootstrap(bootstrap, without_mpi), onebit_error_invalid_argument, 'rank')
+    end subroutine
+
+    subroutine test_split()
+        type(c_ptr) :: part
+        integer :: part_rank, part_ranks
+        call expect_ok(onebit_comm_split(comm, mod(rank, 2), -rank, part), 'split')
+        call expect_ok(onebit_comm_rank(part, part_rank), 'rank in a part')
+        call expect_ok(onebit_comm_size(part, part_ranks), 'size of a part')
+        call expect(part_ranks == (ranks + 1 - mod(rank, 2)) / 2, 'the ranks of a part')
+        call expect(part_rank == part_ranks - 1 - rank / 2, 'their order')
+        call expect_ok(onebit_comm_destroy(part), 'destroy a part')
+        call expect_ok(onebit_comm_split(comm, -1, 0, part), 'split off')
+        call expect(.not. c_associated(part), 'a rank of no part')
+    end subroutine
+
+    subroutine test_log_and_settings()
+        type(onebit_allreduce_config_t) :: config
+        type(onebit_allreduce_info_t) :: info
+        type(c_ptr) :: handle
+        character(kind=c_char), target :: name(17) = ['O', 'N', 'E', 'B', 'I', 'T', '_', 'A', 'L', 'G', 'O', 'R', &
+                                                      'I', 'T', 'H', 'M', c_null_char]
+        character(kind=c_char), target :: text(5) = ['f', 'l', 'a', 't', c_null_char]
+        call expect_ok(onebit_comm_set(comm, c_loc(name), c_loc(text)), 'set')
+        call expect_ok(onebit_set_log_callback(c_funloc(count_lines), c_null_ptr), 'listen')
+        config = onebit_allreduce_config_init(1000_c_int64_t)
+        call expect_ok(onebit_allreduce_create(comm, config, handle), 'create what was set')
+        call expect_ok(onebit_set_log_callback(c_null_funptr, c_null_ptr), 'listen no more')
+        call expect(lines == merge(1, 0, rank == 0), 'a line on rank 0')
+        call expect(last_level == merge(onebit_log_info, -1, rank == 0), 'its level')
+        info = onebit_allreduce_info_init()
+        call expect_ok(onebit_allreduce_get_info(handle, info), 'info of what was set')
+        call expect(info%algorithm == onebit_algorithm_flat, 'the algorithm that was set')
+        call expect_ok(onebit_allreduce_destroy(handle), 'destroy what was set')
+        text(1) = c_null_char
+        call expect_ok(onebit_comm_set(comm, c_loc(name), c_loc(text)), 'set back')
+        call expect_status(onebit_comm_set(comm, c_null_ptr, c_loc(text)), onebit_error_invalid_argument, 'name')
+    end subroutine
+
+    subroutine test_loopback()
+        type(c_ptr) :: comms(2)
+        integer :: number, i
+        call expect_ok(onebit_comm_create_loopback(2, comms), 'create communicators of threads')
+        do i = 1, 2
+            call expect_ok(onebit_comm_rank(comms(i), number), 'rank of a thread')
+            call expect(number == i - 1, 'ranks in order')
+            call expect_ok(onebit_comm_destroy(comms(i)), 'destroy it')
+        end do
+    end subroutine
+
+    subroutine test_sum()
+        type(onebit_allreduce_config_t) :: config
+        type(c_ptr) :: handle
+        real(c_float), target :: values(1000)
+        config = onebit_allreduce_config_init(1000_c_int64_t)
+        config%algorithm = onebit_algorithm_dense
+        config%op = onebit_op_sum
+        call expect_ok(onebit_allreduce_create(comm, config, handle), 'create a sum')
+        values = real(rank + 1, c_float)
+        call expect_ok(onebit_allreduce_run(handle, c_loc(values), c_loc(values)), 'add up')
+        call expect(all(abs(values - ranks * (ranks + 1) / 2) < 1e-6), 'the sum')
+        call expect_ok(onebit_allreduce_destroy(handle), 'destroy a sum')
     end subroutine
 
     subroutine test_average()

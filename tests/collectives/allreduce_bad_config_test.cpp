@@ -55,6 +55,7 @@ const std::vector<BadMember>& bad_members() {
         {"group", [](Config& c) { c.group = static_cast<onebit_group_t>(2); }},
         {"check", [](Config& c) { c.check = static_cast<onebit_check_t>(3); }},
         {"check", [](Config& c) { c.check = static_cast<onebit_check_t>(0x40000000); }},
+        {"config.op", [](Config& c) { c.op = static_cast<onebit_op_t>(2); }},
     };
     return members;
 }
@@ -145,6 +146,7 @@ TEST_CASE("creation: ranks that disagree", "[bad input]") {
             {"scale", [](Config& c) { c.scale = ONEBIT_SCALE_L1; }},
             {"group", [](Config& c) { c.group = ONEBIT_GROUP_BUFFER; }},
             {"check", [](Config& c) { c.check = ONEBIT_CHECK_NONE; }},
+            {"config.op", [](Config& c) { c.op = ONEBIT_OP_SUM; }},
         };
         for (const BadMember& member : members)
             for (int odd_one = 0; odd_one < log.size(); ++odd_one)

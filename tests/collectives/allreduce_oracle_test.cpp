@@ -22,6 +22,7 @@ struct Case {
     int steps = 3;
     bool in_place = false;
     bool misaligned = false;
+    onebit_op_t op = ONEBIT_OP_AVERAGE;
     std::vector<std::uint32_t> mask; // empty: none
 };
 
@@ -86,7 +87,7 @@ void compare(oracle::FlatAllreduce& reference, const oracle::PerRank& inputs, co
     Comparison result("the result"), worker("the worker error"), server("the server error");
     for (std::uint64_t i = 0; i < reference.count(); ++i) {
         double mean_scale = 0;
-        for (const auto& scale : reference.worker_scale) mean_scale += scale[i] / reference.ranks();
+        for (const auto& scale : reference.worker_scale) mean_scale += scale[i] / reference.divisor();
         sign_tolerance.push_back(
             reference.takes_part(i) ? scale_rounding * mean_scale + value_rounding * std::fabs(server_before[i]) : 1.0);
         const double scales = scale_rounding * 1.5 * (mean_scale + reference.server_scale[i]);
@@ -108,8 +109,11 @@ void compare(oracle::FlatAllreduce& reference, const oracle::PerRank& inputs, co
 void compare_with_oracle(onebit_comm_t comm, RankLog& log, const Case& test) {
     log.context(std::to_string(test.count) + " " + test.mode.name() + " " + name_of(test.kind) +
                 (test.in_place ? " in place" : "") + (test.misaligned ? " misaligned" : ""));
-    Allreduce reduce(comm, flat_config(test.count, test.mode), log);
-    oracle::FlatAllreduce reference(test.count, log.size(), test.mode.oracle_scale(), test.mode.oracle_group());
+    onebit_allreduce_config_t config = flat_config(test.count, test.mode);
+    config.op = test.op;
+    Allreduce reduce(comm, config, log);
+    oracle::FlatAllreduce reference(test.count, log.size(), test.mode.oracle_scale(), test.mode.oracle_group(),
+                                    test.op == ONEBIT_OP_SUM ? oracle::Op::sum : oracle::Op::average);
     if (!test.mask.empty()) {
         ONEBIT_EXPECT_OK(log, onebit_allreduce_set_mask(reduce.get(), test.mask.data()));
         std::vector<bool> mask;
@@ -149,6 +153,21 @@ TEST_CASE("allreduce equals the oracle at odd counts", "[allreduce]") {
                 test.count = count;
                 test.mode = mode;
                 test.in_place = count % 2 == 1;
+                compare_with_oracle(comm, log, test);
+            }
+        }
+    });
+}
+
+TEST_CASE("a compressed sum equals the oracle", "[allreduce][sum]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        for (const std::uint64_t count : odd_counts(log.size())) {
+            for (const Mode& mode : all_modes()) {
+                Case test;
+                test.count = count;
+                test.mode = mode;
+                test.op = ONEBIT_OP_SUM;
                 compare_with_oracle(comm, log, test);
             }
         }

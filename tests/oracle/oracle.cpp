@@ -40,7 +40,7 @@ std::int64_t first_implausible_sign(const Signs& given, const Vector& c, const V
     return -1;
 }
 
-FlatAllreduce::FlatAllreduce(std::uint64_t count, int ranks, Scale scale, Group group)
+FlatAllreduce::FlatAllreduce(std::uint64_t count, int ranks, Scale scale, Group group, Op op)
     : worker_error(static_cast<std::size_t>(ranks), Vector(count, 0.0)),
       server_error(count, 0.0),
       worker_c(worker_error),
@@ -52,6 +52,7 @@ FlatAllreduce::FlatAllreduce(std::uint64_t count, int ranks, Scale scale, Group 
       ranks_(ranks),
       scale_(scale),
       group_(group),
+      op_(op),
       chunks_(partition(count, ranks)) {}
 
 void FlatAllreduce::reset() {
@@ -151,7 +152,7 @@ void FlatAllreduce::step(const PerRank& inputs, const std::vector<Signs>& given_
     for (std::uint64_t i = 0; i < count_; ++i) {
         double sum = 0;
         for (const Vector& values : sent) sum += values[i];
-        server_c[i] = takes_part(i) ? sum / ranks_ + server_error[i] : 0;
+        server_c[i] = takes_part(i) ? sum / divisor() + server_error[i] : 0;
     }
     server_signs = given_server.empty() ? signs_of(server_c, server_left_) : given_server;
     compress(server_groups(), server_c, server_signs, server_scale, result, server_error);

@@ -18,6 +18,7 @@ using Signs = std::vector<int>;      // +1 or -1 for each element
 
 enum class Scale { l2, l1 };
 enum class Group { block, tensor };
+enum class Op { average, sum };
 
 constexpr std::uint64_t word_elements = 32;
 constexpr std::uint64_t block_elements = 4096;
@@ -44,7 +45,7 @@ std::int64_t first_implausible_sign(const Signs& given, const Vector& c, const V
 // The flat compressed allreduce of all ranks. Public data: it's a test's instrument, to be looked at and set.
 class FlatAllreduce {
   public:
-    FlatAllreduce(std::uint64_t count, int ranks, Scale scale, Group group);
+    FlatAllreduce(std::uint64_t count, int ranks, Scale scale, Group group, Op op = Op::average);
 
     // Elements outside the mask are exactly zero from now on: value, error and result; they count in no scale.
     void set_mask(const std::vector<bool>& mask);
@@ -62,6 +63,8 @@ class FlatAllreduce {
 
     std::uint64_t count() const { return count_; }
     int ranks() const { return ranks_; }
+    // What the sum over the ranks is divided by.
+    int divisor() const { return op_ == Op::sum ? 1 : ranks_; }
     const std::vector<Range>& chunks() const { return chunks_; }
     bool takes_part(std::uint64_t i) const { return mask_.empty() || mask_[i]; }
 
@@ -87,6 +90,7 @@ class FlatAllreduce {
     int ranks_;
     Scale scale_;
     Group group_;
+    Op op_;
     std::vector<Range> chunks_;
     std::vector<bool> mask_;
     PerRank worker_left_; // to be followed; empty: nothing is

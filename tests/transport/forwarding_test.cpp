@@ -36,6 +36,9 @@ class Recorder final : public Transport {
     Status split(const std::vector<int>&, std::unique_ptr<Transport>* channel) override {
         return make("split", channel);
     }
+    Status make_group(const std::vector<int>&, std::unique_ptr<Transport>* channel) override {
+        return make("make_group", channel);
+    }
     Status split_nodes(const std::vector<int>&, std::unique_ptr<Transport>* channel) override {
         return make("split_nodes", channel);
     }
@@ -96,6 +99,11 @@ const std::vector<Verb>& all_verbs() {
          [](Transport& t) {
              std::unique_ptr<Transport> channel;
              (void)t.split({0}, &channel);
+         }},
+        {"make_group",
+         [](Transport& t) {
+             std::unique_ptr<Transport> channel;
+             (void)t.make_group({0}, &channel);
          }},
         {"split_nodes",
          [](Transport& t) {

@@ -39,7 +39,7 @@ class CudaPlacement final : public Placement {
     }
 
     Status make_codec(const CodecConfig& config, std::unique_ptr<Codec>* codec) const override {
-        *codec = std::make_unique<CudaSignCodec>(config.scale, config.group, stream_);
+        *codec = std::make_unique<CudaSignCodec>(config.scale, config.group, stream_, config.op);
         return {};
     }
     Status reach(const Environment& environment, std::unique_ptr<Transport>* channel) const override {

@@ -155,10 +155,8 @@ Status make_gpu_communicator(Communicator& base, const GpuRank& here, const Stat
     ONEBIT_RETURN_IF_ERROR(make_transport(base, here.nccl, choice.reach, stream, &transport));
     std::unique_ptr<Communicator> made;
     ONEBIT_RETURN_IF_ERROR(Communicator::create(std::move(transport), {}, &made));
-    if (made->environment().log && made->rank() == 0) {
-        std::fprintf(stderr, "onebit: GPUs of %d ranks on %zu nodes: %s, because %s\n", made->size(),
-                     made->groups().nodes, made->transport().name(), choice.reason.c_str());
-    }
+    made->log().write(ONEBIT_LOG_INFO, "GPUs of %d ranks on %zu nodes: %s, because %s", made->size(),
+                      made->groups().nodes, made->transport().name(), choice.reason.c_str());
     made->set_reason(std::move(choice.reason));
     *communicator = std::move(made);
     return {};

@@ -181,12 +181,11 @@ void SignCodec::average_encode(std::span<const std::uint32_t* const> messages, c
     auto& after = static_cast<SignFeedback&>(error_after);
     const Stores stores = stores_of(error_before, after);
     const Chunk& chunk = slice.chunk;
-    const float share = 1.0F / static_cast<float>(messages.size());
     parallel_for(slice.first_block, slice.end_block, threads_, [&](std::size_t block) {
         const std::size_t first_word = sign_word(group_, chunk, block);
         const std::size_t at = before.element_index(chunk, block);
         const float sum = kernels_.average_encode(
-            messages.data(), messages.size(), first_word, scale_word(group_, chunk, block), share,
+            messages.data(), messages.size(), first_word, scale_word(group_, chunk, block), share(messages.size()),
             before.corrected.data() + at, before.scales[before.scale_index(chunk, block)], after.corrected.data() + at,
             stores, before.valid(chunk, block), elements_in_block(chunk, block), scale_, message + first_word);
         finish_block(after, chunk, block, sum, message);
@@ -304,7 +303,7 @@ Status check_kernels(const std::string& name) {
 
 Status make_sign_codec(const CodecConfig& config, std::unique_ptr<Codec>* codec) {
     ONEBIT_RETURN_IF_ERROR(check_kernels(config.kernels));
-    *codec = std::make_unique<SignCodec>(*find_kernels(config.kernels), config.scale, config.group, config.threads);
+    *codec = std::make_unique<SignCodec>(*find_kernels(config.kernels), config);
     return {};
 }
 

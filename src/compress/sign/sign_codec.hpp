@@ -91,7 +91,8 @@ class SignMessages : public Codec {
     WordRange trailer_of(const Chunk& chunk) const final;
 
   protected:
-    SignMessages(onebit_scale_t scale, onebit_group_t group) : scale_(scale), group_(group) {}
+    SignMessages(onebit_scale_t scale, onebit_group_t group, onebit_op_t op)
+        : Codec(op), scale_(scale), group_(group) {}
 
     onebit_scale_t scale_;
     onebit_group_t group_;
@@ -100,8 +101,8 @@ class SignMessages : public Codec {
 /// On the CPU. Holds no state.
 class SignCodec final : public SignMessages {
   public:
-    SignCodec(const SignKernels& kernels, onebit_scale_t scale, onebit_group_t group, unsigned threads)
-        : SignMessages(scale, group), kernels_(kernels), threads_(threads) {}
+    SignCodec(const SignKernels& kernels, const CodecConfig& config)
+        : SignMessages(config.scale, config.group, config.op), kernels_(kernels), threads_(config.threads) {}
 
     const char* kernels() const override { return kernels_.name; }
     std::unique_ptr<Feedback> make_feedback(std::span<const Chunk> chunks) const override;

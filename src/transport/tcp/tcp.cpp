@@ -74,7 +74,7 @@ class TcpTransport final : public LinkTransport {
     /// The first channel.
     static Status create(std::shared_ptr<TcpLink> link, std::unique_ptr<Transport>* transport) {
         Channel root;
-        ONEBIT_RETURN_IF_ERROR(take_root(*link, &root));
+        ONEBIT_RETURN_IF_ERROR(take_root(link, &root));
         *transport = std::make_unique<TcpTransport>(std::make_shared<OpenLink>(std::move(link)), std::move(root));
         return {};
     }

@@ -16,11 +16,7 @@ namespace onebit {
 TcpLink::TcpLink(int rank, std::vector<Peer> peers)
     : Link(rank, static_cast<int>(peers.size())), peers_(std::move(peers)), events_(peers_.size(), EPOLLIN) {
     abort_switch()->set_messenger(
-        [this](const Status& why) {
-            tell(everyone(), kEverything, why);
-            return true;
-        },
-        true);
+        [this](const Status& why) { return try_tell(everyone(), everything_of(kFirstTag), why); }, takes_any_thread());
 }
 
 Status TcpLink::create(int rank, std::vector<Peer> peers, std::shared_ptr<TcpLink>* link) {

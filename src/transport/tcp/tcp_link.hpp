@@ -47,13 +47,18 @@ class TcpLink final : public Link {
     void cancel(std::span<Post> messages);
 
     void tell(std::span<const int> ranks, int channel, const Status& why) noexcept override;
+    bool try_tell(std::span<const int> ranks, int channel, const Status& why) noexcept override {
+        tell(ranks, channel, why);
+        return true;
+    }
+    bool takes_any_thread() const override { return true; }
+    bool has_gone(int rank) const override;
     /// No channel is left. Peers hear that this rank has gone.
     void close();
 
   private:
     TcpLink(int rank, std::vector<Peer> peers);
     Status look_for_notices() override;
-    bool has_gone(int rank) const override;
 
     Status watch();
     std::size_t skip_done(std::span<const Post> messages, std::size_t first) const;

@@ -145,9 +145,8 @@ void CudaSignCodec::encode(const ValueSource& values, const Feedback& before, Fe
 void CudaSignCodec::average_encode(std::span<const std::uint32_t* const> messages, const Feedback& before,
                                    Feedback& after, const Slice& slice, std::uint32_t* message) const {
     note(received_.update(messages, stream_));
-    const float share = 1.0F / static_cast<float>(messages.size());
-    note(cuda::average_encode({encoding(before, after, slice, message), received_.data(), messages.size(), share},
-                              stream_));
+    note(cuda::average_encode(
+        {encoding(before, after, slice, message), received_.data(), messages.size(), share(messages.size())}, stream_));
 }
 
 void CudaSignCodec::seal(Feedback& after, std::span<std::uint32_t* const> messages) const {

@@ -78,8 +78,8 @@ class CudaSignFeedback final : public Feedback, public SignPlaces {
 /// stream, as few launches as possible, and return; first_beyond alone waits for it. One thread at a time.
 class CudaSignCodec final : public SignMessages {
   public:
-    CudaSignCodec(onebit_scale_t scale, onebit_group_t group, cuda::Stream stream)
-        : SignMessages(scale, group), stream_(stream), device_(stream), nonfinite_(device_), overflow_(device_) {}
+    CudaSignCodec(onebit_scale_t scale, onebit_group_t group, cuda::Stream stream, onebit_op_t op = ONEBIT_OP_AVERAGE)
+        : SignMessages(scale, group, op), stream_(stream), device_(stream), nonfinite_(device_), overflow_(device_) {}
 
     const char* kernels() const override { return "cuda"; }
     Memory& memory() const override { return device_; }

@@ -95,7 +95,7 @@ struct AverageEncodeArguments {
     Encoding to;
     const std::uint32_t* const* messages; ///< one pointer per rank; the array lies in device memory too
     std::size_t ranks;
-    float share; ///< 1 / ranks, rounded
+    float share; ///< 1 / ranks, rounded; of a sum 1
 };
 Status average_encode(const AverageEncodeArguments& arguments, Stream stream);
 

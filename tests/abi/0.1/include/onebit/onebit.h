@@ -113,6 +113,29 @@ ONEBIT_API const char* onebit_version(void) ONEBIT_NOEXCEPT;
 /* The same as a number, 10000 MAJOR + 100 MINOR + PATCH. Local. */
 ONEBIT_API int onebit_version_number(void) ONEBIT_NOEXCEPT;
 
+/* How much a line of the log matters. */
+typedef enum onebit_log_level ONEBIT_ENUM_INT {
+    ONEBIT_LOG_INFO = 0,   /* what was chosen and why; where a training has come to */
+    ONEBIT_LOG_WARNING = 1 /* results or speed are not what they could be */
+} onebit_log_level_t;
+
+/* Gets a line of the log: what ONEBIT_LOG=1 writes to stderr.
+ *   context  of onebit_set_log_callback
+ *   level    may be one of a later release
+ *   text     one line without its end, less than 2048 bytes; valid during the call */
+typedef void (*onebit_log_fn)(void* context, onebit_log_level_t level, const char* text);
+
+/* Sets what gets the log's lines from now on, of all communicators and handles of this process, in the place of stderr
+ * and whatever ONEBIT_LOG says. Lines are rank 0's.
+ *   function  NULL: stderr again, where ONEBIT_LOG=1
+ *   context   passed to it
+ * The library calls it in the thread whose onebit call has something to say, so several threads may call it at once. It
+ * holds no lock of its own meanwhile. The handle and the communicator of that call are BUSY for it. It must not throw.
+ * Rounding mode and treatment of subnormal numbers are the library's meanwhile. When this returns, an earlier function
+ * may still be running in another thread, or be about to: what it uses stays until calls that had begun have ended.
+ * A forked child has its parent's. Local; never blocks; from any thread. OUT_OF_MEMORY. */
+ONEBIT_API onebit_status_t onebit_set_log_callback(onebit_log_fn function, void* context) ONEBIT_NOEXCEPT;
+
 /* ------------------------------------------------------------------------------------------- Communicator ---- */
 
 /* A group of ranks and the way they talk. Made from an MPI communicator (onebit_mpi.h), over NCCL
@@ -173,6 +196,21 @@ ONEBIT_API onebit_status_t onebit_bootstrap_init(onebit_bootstrap_t* bootstrap, 
 ONEBIT_API onebit_status_t onebit_comm_create_bootstrap(const onebit_bootstrap_t* bootstrap,
                                                         onebit_comm_t* comm) ONEBIT_NOEXCEPT;
 
+/* Divides the ranks, as MPI_Comm_split does: those that pass the same color get a communicator of their own.
+ *   color  at least 0: which part this rank is to be in. Less than 0: in none
+ *   key    the ranks of a part are numbered in the order of their keys, and of their ranks in `comm` where keys are
+ * equal part   [out] the handle; set to NULL on failure, and for a rank that is in no part, with SUCCESS A part has the
+ * nodes, the settings (the environment's when `comm` was created, and its timeout) and the table of ONEBIT_TUNING of
+ * `comm`, but not what onebit_comm_tune has measured. It uses the connections of `comm`: to make one costs two small
+ * messages to each peer. Parts run side by side: nothing in one waits for another. A part may be split again, and may
+ * outlive `comm`. onebit_comm_abort of a part ends calls on it and on its own parts alone, that of `comm` ends calls on
+ * all parts of it, too. One communicator can be split 255 times over MPICH, 2000 times over Open MPI and over TCP; a
+ * part 15 times (then UNSUPPORTED). One over NCCL can't, nor one for GPUs (UNSUPPORTED): split the one that it was made
+ * of. Collective over all ranks of `comm`, those in no part included; blocks. INVALID_ARGUMENT (`part` is NULL),
+ * INVALID_HANDLE, BUSY, UNSUPPORTED, OUT_OF_MEMORY, TRANSPORT, TIMEOUT. */
+ONEBIT_API onebit_status_t onebit_comm_split(onebit_comm_t comm, int color, int key,
+                                             onebit_comm_t* part) ONEBIT_NOEXCEPT;
+
 /* This rank's number, 0 to size - 1, and the number of ranks. Local. INVALID_ARGUMENT, INVALID_HANDLE. */
 ONEBIT_API onebit_status_t onebit_comm_rank(onebit_comm_t comm, int* rank) ONEBIT_NOEXCEPT;
 ONEBIT_API onebit_status_t onebit_comm_size(onebit_comm_t comm, int* size) ONEBIT_NOEXCEPT;
@@ -200,6 +238,18 @@ ONEBIT_API onebit_status_t onebit_comm_info_init(onebit_comm_info_t* info, size_
 
 /* Fills *info. Local; does not block. INVALID_ARGUMENT, INVALID_HANDLE, BUSY (another thread is in a call). */
 ONEBIT_API onebit_status_t onebit_comm_get_info(onebit_comm_t comm, onebit_comm_info_t* info) ONEBIT_NOEXCEPT;
+
+/* Sets what an environment variable would have set when the communicator was created (README.md, "Environment"), for
+ * handles and parts that are created from it afterwards, and for how long its own calls wait. Handles that there are
+ * keep what they were created with.
+ *   name   "ONEBIT_ALGORITHM" say; the same on every rank. Those that count at creation alone are UNSUPPORTED:
+ *          ONEBIT_NODE_SIZE, ONEBIT_GPU_TRANSPORT, ONEBIT_INTERFACE, ONEBIT_TCP_ONLY
+ *   value  as in the environment; "": the default. Ranks that must have the same (README.md) are compared when a handle
+ *          is created. Of ONEBIT_TUNING that of rank 0 counts, which reads the file now
+ * ONEBIT_TUNING, ONEBIT_MEASURE and ONEBIT_DETERMINISTIC forget what has been measured so far, by onebit_comm_tune too.
+ * Collective; blocks; on failure nothing changes on any rank. INVALID_ARGUMENT (NULL, no such variable, an impossible
+ * value), INVALID_HANDLE, BUSY, MISMATCH (names differ), UNSUPPORTED, OUT_OF_MEMORY, IO, TRANSPORT, TIMEOUT. */
+ONEBIT_API onebit_status_t onebit_comm_set(onebit_comm_t comm, const char* name, const char* value) ONEBIT_NOEXCEPT;
 
 /* Measures how long an allreduce takes between these very ranks in each of its forms, dense and compressed, from few
  * elements to many. From then on handles of the kind ONEBIT_ALGORITHM_AUTO that are created from `comm` are of the
@@ -317,6 +367,13 @@ typedef enum onebit_codec ONEBIT_ENUM_INT {
     ONEBIT_CODEC_SIGN = 0 /* one sign bit per element and a scale (docs/WIRE_FORMAT.md) */
 } onebit_codec_t;
 
+/* What becomes of the ranks' values. */
+typedef enum onebit_op ONEBIT_ENUM_INT {
+    ONEBIT_OP_AVERAGE = 0, /* the default */
+    ONEBIT_OP_SUM = 1      /* number of ranks times the average, for the same bytes and passes. A sum may overflow where
+                              an average can't: NONFINITE on every rank (onebit_allreduce_run) */
+} onebit_op_t;
+
 /* The magnitude that stands for a group's elements. */
 typedef enum onebit_scale ONEBIT_ENUM_INT {
     ONEBIT_SCALE_L2 = 0, /* root mean square, the default: the papers' choice, and the better one where it was measured
@@ -358,10 +415,10 @@ typedef struct onebit_allreduce_config {
     onebit_scale_t scale;
     onebit_group_t group;
     onebit_check_t check;
-    uint32_t reserved; /* 0 */
-    void* stream;      /* ONEBIT_MEMORY_CUDA: the cudaStream_t, this rank's own, that the handle's work goes into, NULL:
-                          the default stream of the device that is current when the handle is created. It outlives the
-                          handle */
+    onebit_op_t op;
+    void* stream; /* ONEBIT_MEMORY_CUDA: the cudaStream_t, this rank's own, that the handle's work goes into, NULL:
+                     the default stream of the device that is current when the handle is created. It outlives the
+                     handle */
 } onebit_allreduce_config_t;
 
 #define ONEBIT_ALLREDUCE_CONFIG_VERSION 1
@@ -370,7 +427,7 @@ typedef struct onebit_allreduce_config {
     {                                                                                                              \
         sizeof(onebit_allreduce_config_t), ONEBIT_ALLREDUCE_CONFIG_VERSION, 0, (uint64_t)(count_), ONEBIT_FLOAT32, \
             ONEBIT_MEMORY_HOST, ONEBIT_ALGORITHM_AUTO, ONEBIT_CODEC_SIGN, ONEBIT_SCALE_L2, ONEBIT_GROUP_BLOCK,     \
-            ONEBIT_CHECK_FULL, 0, NULL                                                                             \
+            ONEBIT_CHECK_FULL, ONEBIT_OP_AVERAGE, NULL                                                             \
     }
 
 /* The same as a function. INVALID_ARGUMENT, as for onebit_comm_info_init. */
@@ -394,20 +451,21 @@ ONEBIT_API onebit_status_t onebit_allreduce_config_init(onebit_allreduce_config_
 ONEBIT_API onebit_status_t onebit_allreduce_create(onebit_comm_t comm, const onebit_allreduce_config_t* config,
                                                    onebit_allreduce_t* allreduce) ONEBIT_NOEXCEPT;
 
-/* recvbuf = average over the ranks of sendbuf, the same bits on every rank; compressed, also the same whatever the ISA,
- * the MPI and the number of threads (dense, the order of summation may be MPI's, or of few values in pairs; it is the
- * ranks' where info.transport says "shared ..."). Collective; blocks; transactional.
- *   sendbuf  [in] count elements, aligned to the element's size, in config.memory; the caller's
- *   recvbuf  [out] count elements, likewise; either == sendbuf (in place) or not overlapping it
- * An exact average of finite values is finite, though their sum may overflow float32. There values of a magnitude below
- * 2n 2^-126, of n ranks, may count as zero, where they don't go through shared memory.
- * A call that is refused leaves both as they were, but in two cases. Where finite values and the error together
- * overflow float32, the call fails with NONFINITE on every rank after the encoding, resets the error state and leaves
- * recvbuf unspecified. And with ONEBIT_CHECK_FULL a value that is not finite among 2^18 or more that go through shared
- * memory (info.transport) leaves recvbuf unspecified, if no rank has sendbuf there. TIMEOUT can't interrupt a dense sum
- * that MPI blocks in. After TIMEOUT or TRANSPORT, MPI, or another rank that sees them, may still touch both buffers of
- * a dense sum, and another rank read a sendbuf of two levels that it sees (onebit_mem_alloc): keep them, as they are,
- * until MPI_Finalize.
+/* recvbuf = average over the ranks of sendbuf, or their sum (config.op), the same bits on every rank; compressed, also
+ * the same whatever the ISA, the MPI and the number of threads (dense, the order of summation may be MPI's, or of few
+ * values in pairs; it is the ranks' where info.transport says "shared ..."). Collective; blocks; transactional. sendbuf
+ * [in] count elements, aligned to the element's size, in config.memory; the caller's recvbuf  [out] count elements,
+ * likewise; either == sendbuf (in place) or not overlapping it An exact average of finite values is finite, though
+ * their sum may overflow float32. There values of a magnitude below 2n 2^-126, of n ranks, may count as zero, where
+ * they don't go through shared memory. An exact sum of finite values that overflows float32 is NONFINITE on every rank,
+ * and leaves recvbuf unspecified. With ONEBIT_CHECK_NONE nobody looks: the caller guarantees that exact sums are
+ * finite, too. A call that is refused leaves both as they were, but in two cases. Where finite values and the error
+ * together overflow float32, the call fails with NONFINITE on every rank after the encoding, resets the error state and
+ * leaves recvbuf unspecified. And with ONEBIT_CHECK_FULL a value that is not finite among 2^18 or more that go through
+ * shared memory (info.transport) leaves recvbuf unspecified, if no rank has sendbuf there. TIMEOUT can't interrupt a
+ * dense sum that MPI blocks in. After TIMEOUT or TRANSPORT, MPI, or another rank that sees them, may still touch both
+ * buffers of a dense sum, and another rank read a sendbuf of two levels that it sees (onebit_mem_alloc): keep them, as
+ * they are, until MPI_Finalize.
  *
  * In a GPU's memory (which may be managed) sendbuf is read in order with config.stream's work. recvbuf is written in
  * order with it, and may still be when the call returns: work that is put into the stream after the call sees it. The

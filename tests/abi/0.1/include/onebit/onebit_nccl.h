@@ -66,8 +66,8 @@ ONEBIT_API onebit_status_t onebit_comm_bootstrap_nccl(onebit_comm_t base, cudaSt
  *                             host bridge away. All that is said above of communicators over NCCL holds then
  *   NCCL inside a node, base  on several nodes with as many ranks each, two at least, where what leaves the node passes
  *     between nodes           through the host's memory anyway. For ONEBIT_ALGORITHM_TWO_LEVEL; all else goes over base
- *   base alone                elsewhere: where hwloc sees no NVIDIA GPU, or there is no NCCL; two ranks share a GPU;
- *                             each node has one rank, or nodes have different numbers of them
+ *   base alone                elsewhere: where hwloc is missing or sees no NVIDIA GPU; there is no NCCL; ranks share a
+ *                             GPU; each node has one rank, or nodes have different numbers of them
  * Each rank looks at its own machine, and the least of all ranks' choices, the last in this list, is everybody's.
  * ONEBIT_GPU_TRANSPORT=nccl, nccl_in_node or base chooses in their place, if it can be had. onebit_comm_get_info says
  * what it is and why, and so does ONEBIT_LOG.
