@@ -54,7 +54,8 @@ def torchrun(size, name, *arguments):
 def as_torchrun(size, name, *arguments):
     """Runs ranks with the variables that torchrun sets. Debian 13's torchrun can't run: it was built without libuv."""
     host, port = free_address().split(":")
-    place = {"MASTER_ADDR": host, "MASTER_PORT": port, "WORLD_SIZE": str(size), "USE_LIBUV": "0"}
+    place = {"MASTER_ADDR": host, "MASTER_PORT": port, "USE_LIBUV": "0"}
+    place.update(dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE"), str(size)))
     return run_together(
         name, [arguments] * size, [{"RANK": str(rank), "LOCAL_RANK": str(rank), **place} for rank in range(size)]
     )

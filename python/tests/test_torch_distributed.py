@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What needs processes: programs on torch.distributed."""
 
+import importlib.util
+
 import pytest
 from conftest import ROOT
 from ranks import as_torchrun, torchrun
@@ -45,6 +47,27 @@ def test_distributed_checkpoint(tmp_path):
 def test_the_example():
     output = as_torchrun(2, ROOT / "examples/python/train.py", "--steps", "20")
     assert output.count("loss") == 10
+
+
+@pytest.mark.parametrize(
+    "framework, name, arguments, compressed",
+    [
+        ("accelerate", "train_accelerate.py", ["--epochs", "2"], "52 of 64"),
+        ("transformers", "train_trainer.py", ["--steps", "20"], "16 of 20"),
+    ],
+)
+def test_the_examples_of_frameworks(framework, name, arguments, compressed):
+    if not importlib.util.find_spec(framework):
+        pytest.skip(f"there is no {framework} here")
+    assert f"{compressed} steps sent one bit" in as_torchrun(2, ROOT / "examples/python" / name, *arguments)
+
+
+@pytest.mark.skipif(not importlib.util.find_spec("lightning"), reason="there is no Lightning here")
+def test_the_example_of_lightning_goes_on_from_its_checkpoint(tmp_path):
+    example = ROOT / "examples/python/train_lightning.py"
+    for steps, end, compressed in ((40, "--checkpoint", "32 of 40"), (50, "--resume", "42 of 50")):
+        output = as_torchrun(2, example, "--steps", str(steps), end, str(tmp_path / "checkpoint"))
+        assert output.count(f"{compressed} steps sent one bit") == 2
 
 
 @pytest.mark.skipif(torch.__version__ >= "2", reason="Debian 13's has no libuv, which its torchrun needs")
