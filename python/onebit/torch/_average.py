@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the hooks of DistributedDataParallel and FSDP2 share: averages of buffers of gradients, step after step."""
 
-from typing import Optional
+from typing import Dict, Optional
 
 import torch
 
@@ -11,22 +11,24 @@ from onebit._values import Algorithm
 from onebit.allreduce import Allreduce
 from onebit.communicator import Communicator
 from onebit.torch._communicator import communicator as communicator_of_group
+from onebit.torch._equalizer import Equalizer
 
 
 class Averaging:
     """What is the same for all buffers of a hook. Not to be instantiated."""
 
-    def __init__(self, group, communicator: Optional[Communicator], warmup_steps: int, options: dict):
+    def __init__(self, group, communicator: Optional[Communicator], warmup_steps: int, equalize: bool, options: dict):
         """Collective where there is no communicator; blocks."""
         if warmup_steps < 0:
             raise InvalidArgument(f"warmup_steps={warmup_steps}: at least 0")
         self.warmup_steps = warmup_steps
         self._communicator = communicator_of_group(group) if communicator is None else communicator
+        self._equalize = equalize
         self._options = options
 
     def _made(self, gradients) -> "Average":
         """Collective; blocks."""
-        return Average(self._communicator, gradients, self._options)
+        return Average(self._communicator, gradients, self._equalize, self._options)
 
     def __getstate__(self):
         raise TypeError(f"{type(self).__name__} can't be copied or pickled: use state_dict()")
@@ -35,7 +37,7 @@ class Averaging:
 class Average:
     """One buffer's Allreduce. Gradients that aren't float32, or fewer than there are ranks, go through a copy."""
 
-    def __init__(self, communicator: Communicator, gradients, options: dict):
+    def __init__(self, communicator: Communicator, gradients, equalize: bool, options: dict):
         count = max(gradients.numel(), communicator.size)
         in_place = gradients.dtype is torch.float32 and gradients.numel() == count
         self._copy = None if in_place else gradients.new_zeros(count, dtype=torch.float32)
@@ -46,6 +48,8 @@ class Average:
         self._allreduce = Allreduce(communicator, gradients if in_place else self._copy, stream=stream, **options)
         self._compressed = self._allreduce.info.algorithm
         self._exact = self._compressed is Algorithm.DENSE
+        self._equalizer = Equalizer() if equalize and not self._exact else None
+        self._device = gradients.device
 
     def run(self, gradients, exact: bool) -> None:
         """Replaces the gradients by their average over the ranks. Collective; blocks.
@@ -53,28 +57,54 @@ class Average:
         Where any rank's are not finite they become NaN on all ranks, as an exact average would make them: a GradScaler
         skips the step.
         """
-        self._choose(exact)
         try:
             if self._copy is None:
-                self._allreduce.run(gradients)
+                self._run(gradients, exact)
             else:
                 values = self._copy[: gradients.numel()]
                 values.copy_(gradients)
-                self._allreduce.run(self._copy)
+                self._run(self._copy, exact)
                 gradients.copy_(values)
         except Nonfinite:
             gradients.fill_(float("nan"))
 
-    def packed(self) -> torch.Tensor:
-        """This rank's error. Local."""
-        return torch.frombuffer(self._allreduce.pack_state(), dtype=torch.uint8)
+    def _run(self, values, exact: bool) -> None:
+        """Where compression doesn't pay the Allreduce is dense for good, and nothing is to be chosen."""
+        if self._compressed is Algorithm.DENSE:
+            self._allreduce.run(values)
+        elif exact:
+            if self._equalizer is not None:
+                self._equalizer.watch(values)
+            self._choose(Algorithm.DENSE)
+            self._allreduce.run(values)
+        elif self._equalizer is None:
+            self._choose(self._compressed)
+            self._allreduce.run(values)
+        else:
+            self._run_equalized(self._equalizer, values)
 
-    def unpack(self, packed: torch.Tensor) -> None:
+    def _run_equalized(self, equalizer: Equalizer, values) -> None:
+        if equalizer.watches:
+            self._choose(Algorithm.DENSE)
+            equalizer.settle(self._allreduce.run)
+        self._choose(self._compressed)
+        equalizer.equalize(values)
+        self._allreduce.run(values)
+        equalizer.restore(values)
+
+    def packed(self) -> Dict[str, torch.Tensor]:
+        """This rank's error, and what else is kept. Local."""
+        kept = {} if self._equalizer is None else self._equalizer.state()
+        return {"error": torch.frombuffer(self._allreduce.pack_state(), dtype=torch.uint8), **kept}
+
+    def unpack(self, packed: Dict[str, torch.Tensor]) -> None:
         """Goes on from what `packed` returned on this rank. Collective; blocks."""
-        self._allreduce.unpack_state(packed.cpu().numpy())
+        if self._equalizer is not None:
+            self._equalizer.load(packed, self._device)
+        self._allreduce.unpack_state(packed["error"].cpu().numpy())
 
-    def _choose(self, exact: bool) -> None:
-        """Nothing to choose where compression doesn't pay: the Allreduce is dense for good."""
-        if self._compressed is not Algorithm.DENSE and exact != self._exact:
-            self._allreduce.set_algorithm(Algorithm.DENSE if exact else self._compressed)
+    def _choose(self, algorithm: Algorithm) -> None:
+        exact = algorithm is Algorithm.DENSE
+        if exact != self._exact:
+            self._allreduce.set_algorithm(algorithm)
             self._exact = exact

@@ -30,14 +30,13 @@ def checkpoint_state(optimizer: SavedOptimizer) -> Dict[str, torch.Tensor]:
 
 
 def load_checkpoint(optimizer: SavedOptimizer, path, name: str = "optimizer") -> None:
-    """Goes on from a checkpoint that `checkpoint_state` was saved in, of as many ranks or of others. Collective; blocks.
+    """Goes on from a checkpoint that `checkpoint_state` was saved in, of any number of ranks. Collective; blocks.
 
       path  of the checkpoint, or a storage reader of torch.distributed.checkpoint. Each rank reads its own state, or,
             where their number has changed, those of all ranks
       name  that the state has in the checkpoint
 
-    Parameters are overwritten, as by `load_state_dict`. Raises what reading raises, on this rank, InvalidArgument on the
-    others.
+    Parameters are overwritten, as by `load_state_dict`. What reading raises on a rank is InvalidArgument on the others.
     """
     state, failure = attempt(lambda: _read(optimizer, path, name))
     _start.agree(optimizer._communicator, failure)

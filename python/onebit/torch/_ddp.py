@@ -23,6 +23,7 @@ class HookState(Averaging):
         *,
         communicator: Optional[Communicator] = None,
         warmup_steps: int = 1000,
+        equalize: bool = True,
         **options,
     ):
         """Collective; blocks.
@@ -30,13 +31,15 @@ class HookState(Averaging):
           group         process group of torch.distributed; None: the default one
           communicator  in place of a group: an onebit communicator of the same ranks
           warmup_steps  steps that average exactly, before the first compressed one. Adam needs some
+          equalize      after the warm-up gradients are divided by the magnitude that each element had at its end, and
+                        averages multiplied by it: small gradients don't drown. 4 bytes of memory per element
           options       those of `onebit.Allreduce`: algorithm, scale, group, check, threads
         """
-        super().__init__(group, communicator, warmup_steps, options)
+        super().__init__(group, communicator, warmup_steps, equalize, options)
         self.steps: int = 0
         """Backward passes that were averaged."""
         self._buckets: Dict[tuple, _Bucket] = {}
-        self._loaded: List[Tuple[list, torch.Tensor]] = []
+        self._loaded: List[Tuple[list, dict]] = []
 
     def average(self, gradients, parameters, last: bool) -> None:
         """Replaces a bucket's gradients by their average over the ranks. `last`: it's the step's last bucket."""

@@ -14,9 +14,9 @@ from onebit.torch._average import Average, Averaging
 class FsdpHook(Averaging):
     """What `fsdp_hook` returns: what has not been delivered yet of each parameter group's gradients."""
 
-    def __init__(self, model, group, communicator: Optional[Communicator], warmup_steps: int, options: dict):
+    def __init__(self, model, group, communicator, warmup_steps: int, equalize: bool, options: dict):
         modules = _sharded(model)
-        super().__init__(group, communicator, warmup_steps, options)
+        super().__init__(group, communicator, warmup_steps, equalize, options)
         _require_equal_replicas(modules, self._communicator)
         self._groups = {name: _Group(self, name) for name in modules}
         for name, module in modules.items():
@@ -51,7 +51,7 @@ class _Group:
         self._hook = hook
         self._name = name
         self._averages: Dict[int, Average] = {}  # by number of elements
-        self._loaded: Dict[int, torch.Tensor] = {}
+        self._loaded: Dict[int, dict] = {}
 
     def __call__(self, gradients) -> None:
         count = gradients.numel()
@@ -63,7 +63,7 @@ class _Group:
         average.run(gradients, exact=self.steps < self._hook.warmup_steps)
         self.steps += 1
 
-    def state(self) -> Tuple[int, Dict[int, torch.Tensor]]:
+    def state(self) -> Tuple[int, Dict[int, dict]]:
         packed = {count: average.packed() for count, average in self._averages.items()}
         return self.steps, {**packed, **self._loaded}
 
@@ -79,6 +79,7 @@ def fsdp_hook(
     *,
     communicator: Optional[Communicator] = None,
     warmup_steps: int = 1000,
+    equalize: bool = True,
     **options,
 ) -> FsdpHook:
     """Averages gradients between replicas of an FSDP2 model, sending one bit for each element. Collective; blocks.
@@ -92,6 +93,7 @@ def fsdp_hook(
                     each rank holds a whole replica
       communicator  in place of a group: an onebit communicator of the same ranks
       warmup_steps  averages that are exact, of each parameter group, before the first compressed one
+      equalize      as HookState's
       options       those of `onebit.Allreduce`: algorithm, scale, group, check, threads
 
     FSDP calls the hook after it has averaged inside a replica, in its stream for that, with gradients of the policy's
@@ -103,7 +105,7 @@ def fsdp_hook(
     one that was sharded over the replicas' dimension, too, and Mismatch on every rank where replicas' parameters
     differ.
     """
-    return FsdpHook(model, replicas, communicator, warmup_steps, options)
+    return FsdpHook(model, replicas, communicator, warmup_steps, equalize, options)
 
 
 def module_type() -> Optional[type]:

@@ -86,6 +86,40 @@ def compressed_steps_deliver_every_gradient():
     assert (delivered - exact).norm() < 0.1 * exact.norm()
 
 
+class TwoSizes(torch.nn.Module):
+    """Parameters of one bucket, whose gradients are of very different sizes."""
+
+    def __init__(self):
+        super().__init__()
+        self.large, self.small = (torch.nn.Parameter(torch.zeros(3000)) for _ in range(2))
+        generator = torch.Generator().manual_seed(dist.get_rank())
+        self.slopes = torch.randn(2, 3000, generator=generator)
+
+    def forward(self):
+        return 100 * (self.large * self.slopes[0]).sum() + (self.small * self.slopes[1]).sum()
+
+
+def small_gradients_do_not_drown():
+    errors = {}
+    for equalize in (False, True):
+        net = DistributedDataParallel(TwoSizes())
+        net.register_comm_hook(state(warmup_steps=3, equalize=equalize), onebit.torch.ddp_hook)
+        delivered = torch.zeros(3000)
+        for step in range(103):
+            net.zero_grad()
+            net().backward()
+            if step == 2:
+                exact = net.module.small.grad.clone()
+            if step > 2:
+                delivered += net.module.small.grad / 100
+        assert not torch.equal(net.module.small.grad, exact)
+        errors[equalize] = float((delivered - exact).norm() / exact.norm())
+        mine = net.module.large.grad.clone()
+        dist.broadcast(mine, 0)
+        assert torch.equal(mine, net.module.large.grad)
+    assert errors[True] < 0.15 < 0.5 < errors[False], errors
+
+
 def ranks_stay_equal():
     hook_state = state(warmup_steps=5)
     net, _ = train(20, hook_state)
@@ -128,6 +162,7 @@ dist.init_process_group("gloo")
 for check in (
     warm_up_is_exact,
     compressed_steps_deliver_every_gradient,
+    small_gradients_do_not_drown,
     ranks_stay_equal,
     other_types_than_float32,
     nonfinite_is_nonfinite_everywhere,
