@@ -107,7 +107,7 @@ Status FusedOptimizer::add_buckets(Communicator& communicator, const std::vector
 
 /// Allocates what is needed before the freeze, now that the buckets stay where they are.
 Status FusedOptimizer::make_room() {
-    started_ = std::make_unique<StartedStep>([this] { return step_unless({}); });
+    started_ = std::make_unique<StartedStep>([this](const Status& refusal) { return step_unless(refusal); });
     ready_.resize(tensors_.size());
     bucket_of_.resize(tensors_.size());
     set_hashes_.resize(1 + 2 * tensors_.size());

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <utility>
 
 #include "core/fiber.hpp"
@@ -14,28 +15,36 @@ namespace onebit {
 /// it, and what has done a slice of work, goes back to the call that moves it on.
 class StartedStep {
   public:
-    explicit StartedStep(std::function<Status()> step) : step_(std::move(step)) {}
+    /// What makes a step, unless this rank refuses it for a reason.
+    using Step = std::function<Status(const Status& refusal)>;
+
+    explicit StartedStep(Step step) : step_(std::move(step)) {}
 
     /// It has been started, and nobody has been told how it ended.
     bool open() const { return open_; }
     /// It has been started and has not ended.
-    bool under_way() const { return fiber_.running(); }
+    bool under_way() const { return fiber_ != nullptr && fiber_->running(); }
 
-    /// Nothing of it is done yet.
+    /// Nothing of it is done yet; but where there is no memory for the fiber, it is refused, and has ended.
     void start() {
         open_ = true;
-        fiber_.begin(
-            [](void* self) {
-                auto* const started = static_cast<StartedStep*>(self);
-                started->end_ = catch_exceptions(started->step_);
-            },
-            this);
+        const Status ready = catch_exceptions([this] {
+            if (fiber_ == nullptr) fiber_ = std::make_unique<Fiber>();
+            return Status();
+        });
+        if (ready.ok()) {
+            fiber_->begin([](void* self) { static_cast<StartedStep*>(self)->run({}); }, this);
+        } else {
+            run(ready);
+        }
     }
     void move_on() {
-        if (under_way()) fiber_.resume();
+        if (under_way()) fiber_->resume();
     }
     /// Waits as the step itself would.
-    void finish() { fiber_.finish(); }
+    void finish() {
+        if (under_way()) fiber_->finish();
+    }
     /// How it ended.
     Status tell() {
         open_ = false;
@@ -43,8 +52,12 @@ class StartedStep {
     }
 
   private:
-    std::function<Status()> step_;
-    Fiber fiber_;
+    void run(const Status& refusal) {
+        end_ = catch_exceptions([&] { return step_(refusal); });
+    }
+
+    Step step_;
+    std::unique_ptr<Fiber> fiber_; ///< from the first start on
     bool open_ = false;
     Status end_;
 };

@@ -298,6 +298,31 @@ TEST_CASE("a started step goes on in whichever thread tests it", "[optimizer][st
     });
 }
 
+TEST_CASE("a step that has no memory to be started in is refused, and the next one is made", "[optimizer][started]") {
+    if (sanitized) return;
+    CHECK(in_child([]() -> std::string {
+              onebit_comm_t comm = nullptr;
+              WRONG_UNLESS(onebit_comm_create_loopback(1, &comm) == ONEBIT_SUCCESS);
+              std::vector<float> x(100, 1.0F), g(100, 0.5F);
+              const onebit_tensor_t tensor = ONEBIT_TENSOR_INIT(x.data(), g.data(), x.size());
+              const onebit_optimizer_config_t config = ONEBIT_OPTIMIZER_CONFIG_INIT(ONEBIT_OPTIMIZER_ADAM, 0.1);
+              onebit_optimizer_t optimizer = nullptr;
+              WRONG_UNLESS(onebit_optimizer_create(comm, &config, &tensor, 1, &optimizer) == ONEBIT_SUCCESS);
+              const rlimit none = {address_space(), RLIM_INFINITY}, all = {RLIM_INFINITY, RLIM_INFINITY};
+              setrlimit(RLIMIT_AS, &none);
+              const onebit_status_t started = onebit_optimizer_step_start(optimizer);
+              const onebit_status_t refused = onebit_optimizer_step_wait(optimizer);
+              setrlimit(RLIMIT_AS, &all);
+              WRONG_UNLESS(started == ONEBIT_SUCCESS && refused == ONEBIT_ERROR_OUT_OF_MEMORY);
+              WRONG_UNLESS(x[0] == 1.0F);
+              WRONG_UNLESS(onebit_optimizer_step_start(optimizer) == ONEBIT_SUCCESS);
+              WRONG_UNLESS(onebit_optimizer_step_wait(optimizer) == ONEBIT_SUCCESS);
+              WRONG_UNLESS(x[0] < 1.0F);
+              WRONG_UNLESS(onebit_optimizer_destroy(optimizer) == ONEBIT_SUCCESS);
+              return "";
+          }) == "");
+}
+
 TEST_CASE("progress skips what another thread is using, and counts it", "[async][progress]") {
     run_ranks(2, [](onebit_comm_t comm, RankLog& log) {
         Allreduce waited(comm, flat_config(1001), log), other(comm, flat_config(1001), log);

@@ -828,6 +828,7 @@ ONEBIT_API onebit_status_t onebit_optimizer_step(onebit_optimizer_t optimizer) O
  * are. wait finishes the step; its timeout begins with it. With nothing started both return SUCCESS, test with *done =
  * 1. UNSUPPORTED (config.stream is captured) leaves the step for later.
  * Over NCCL start makes the whole step, and may block: operations must come to the stream in one order on all ranks.
+ * A rank that has no memory for what start needs refuses the step, OUT_OF_MEMORY on every rank; its start blocks.
  * Until the step is finished the calls that grad_ready names are BUSY, and so are step, step_start, cancel_step,
  * grad_ready and every set_gradients. Settings that come meanwhile are the next step's. get_info tells of the step as
  * far as it has come. The step may be finished by another thread than the one that started it. destroy is BUSY; after
@@ -835,7 +836,6 @@ ONEBIT_API onebit_status_t onebit_optimizer_step(onebit_optimizer_t optimizer) O
  * Steps of different handles don't disturb each other, but a wait advances its own handle alone: finish them in the
  * same order on every rank, or poll all with test or onebit_comm_progress. Collective; other ranks may call
  * onebit_optimizer_step instead.
- *   done  [out] never written where the status is INVALID_HANDLE, INVALID_ARGUMENT (NULL) or BUSY
  * Statuses otherwise as for onebit_optimizer_step. */
 ONEBIT_API onebit_status_t onebit_optimizer_step_start(onebit_optimizer_t optimizer) ONEBIT_NOEXCEPT;
 ONEBIT_API onebit_status_t onebit_optimizer_step_test(onebit_optimizer_t optimizer, int* done) ONEBIT_NOEXCEPT;
