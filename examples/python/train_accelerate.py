@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # Copyright 2026 The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""Trains with Hugging Face Accelerate, its gradients averaged by onebit. The lines marked "onebit" are those that differ.
+"""Trains with Hugging Face Accelerate; onebit averages the gradients. The lines marked "onebit" are those that differ.
 
   torchrun --nproc_per_node 2 train_accelerate.py
 

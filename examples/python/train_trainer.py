@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # Copyright 2026 The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""Trains with Hugging Face's Trainer, its gradients averaged by onebit. The lines marked "onebit" are those that differ.
+"""Trains with Hugging Face's Trainer; onebit averages the gradients. The lines marked "onebit" are those that differ.
 
   torchrun --nproc_per_node 2 train_trainer.py
 
@@ -27,7 +27,10 @@ class OneBitTrainer(Trainer):  # onebit
     def create_optimizer(self, *_):
         if self.optimizer is None:
             self.optimizer = onebit.torch.OneBitAdam(
-                self.model.parameters(), lr=self.args.learning_rate, freeze_step=self.args.max_steps // 5, max_grad_norm=1.0
+                self.model.parameters(),
+                lr=self.args.learning_rate,
+                freeze_step=self.args.max_steps // 5,  # a training of many steps needs none
+                max_grad_norm=1.0,
             )
         return self.optimizer
 

@@ -349,7 +349,7 @@ def _config(kind, lr: float):
 
 
 def _refuse(comm: Communicator, error: Exception) -> None:
-    """Takes part in the ranks' creation with a tensor that can't be: it fails on every rank, and none waits for this."""
+    """Takes part in the ranks' creation with a tensor that can't be: it fails on every rank, and none waits."""
     nothing = _structs.initialised(_c.Tensor, library.onebit_tensor_init, None, None, 1)
     nothing.name = f"{type(error).__name__}: {error}".encode()
     try:

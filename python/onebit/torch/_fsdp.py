@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compressed averages between the replicas of a model that FSDP2 shards."""
 
-from typing import Dict, Optional, Tuple
+from typing import Any, Dict, Optional, Tuple
 
 import torch
 
@@ -126,7 +126,7 @@ def _sharded(model) -> dict:
     if not modules:
         raise ValueError("fully_shard was applied to no module of the model")
     for name, parameter in model.named_parameters():
-        placements = getattr(parameter, "placements", ())
+        placements: Any = getattr(parameter, "placements", ())
         if len(placements) > 1 and placements[0].is_replicate():
             raise ValueError(
                 f"{name} is sharded over a mesh with replicas: give fully_shard the shards' dimension alone"

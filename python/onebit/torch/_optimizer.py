@@ -71,7 +71,8 @@ class FusedOptimizer(SavedOptimizer):
         """What the C optimizer is made with, besides the parameter groups."""
         self._group = group
         self._is_ours = communicator is None  # hence its parameters are rank 0's, and it ends with us
-        self._communicator = communicator
+        if communicator is not None:
+            self._communicator = communicator
         self._begin_without_state()
         if self._is_ours:
             require_initialised()
@@ -199,18 +200,18 @@ class FusedOptimizer(SavedOptimizer):
         """Makes the C optimizer, if that is still to be done. Collective then. `check`: parameters must be equal."""
         if self._fused is not None:
             return
-        self._create(check and not self._packed)
+        fused = self._fused = self._create(check and not self._packed)
         try:
             self._take_over_packed()
         except Exception:
-            self._fused.close()
+            fused.close()
             self._fused = None
             raise
         if self.options["bucket_size"]:
-            self._early = EarlyGradients(self._fused, self._parameters, self._stream, self._begin_early)
+            self._early = EarlyGradients(fused, self._parameters, self._stream, self._begin_early)
 
     def _found(self) -> list:
-        """(number of its group, Parameter) of all that are to be optimized."""
+        """(number of its group, Parameter) of all that are to be optimized; what can fail on one rank alone."""
         numbers = itertools.count()
         found = [
             (index, Parameter(tensor, number, f"parameter {i} of group {index}, {tuple(tensor.shape)}"))
@@ -220,9 +221,10 @@ class FusedOptimizer(SavedOptimizer):
         ]
         if not found:
             raise ValueError("no parameter requires a gradient")
+        self._settings = [settings_of(group) for group in self.param_groups]
         return found
 
-    def _create(self, check: bool) -> None:
+    def _create(self, check: bool) -> Optimizer:
         found, failure = attempt(self._found)
         _start.agree(self._communicator, failure)
         self._parameters = [parameter for _, parameter in found]
@@ -232,15 +234,17 @@ class FusedOptimizer(SavedOptimizer):
             _start.require_equal(tensors, self._communicator)
         self._stream = self._current_stream()
         on_gpu = tensors[0].is_cuda
-        self._fused = Optimizer(
+        return Optimizer(
             self._communicator.on_gpu(self._stream) if on_gpu else self._communicator,
             self._kind,
             [parameter.registered(index) for index, parameter in found],
-            groups=[dict(settings_of(group), no_compress=group["no_compress"]) for group in self.param_groups],
+            groups=[
+                dict(settings, no_compress=group["no_compress"])
+                for settings, group in zip(self._settings, self.param_groups)
+            ],
             stream=self._stream,
             **self.options,
         )
-        self._settings = [settings_of(group) for group in self.param_groups]
 
     def _created(self) -> Optimizer:
         if self._fused is None:

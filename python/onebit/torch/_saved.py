@@ -7,6 +7,7 @@ from typing import Optional, Sequence
 
 import torch
 
+from onebit.communicator import Communicator
 from onebit.optimizer import Optimizer
 from onebit.torch import _adam_state, _start
 from onebit.torch._communicator import attempt
@@ -17,6 +18,8 @@ SETTINGS = ("lr", "betas", "eps", "weight_decay")
 
 class SavedOptimizer(torch.optim.Optimizer):
     """The half of FusedOptimizer that has to do with its state. Not to be instantiated."""
+
+    _communicator: Communicator
 
     def _begin_without_state(self) -> None:
         self._adding = False  # the groups that it is made with
