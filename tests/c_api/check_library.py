@@ -23,7 +23,8 @@ def exported(readelf, library):
     """Names of the dynamic symbols that are defined in it."""
     text = subprocess.run([readelf, "--dyn-syms", "--wide", library], check=True, capture_output=True, text=True).stdout
     rows = (line.split() for line in text.splitlines())
-    return [row[7].split("@")[0] for row in rows if len(row) > 7 and row[0].endswith(":") and row[6].isdigit()]
+    return [row[7].split("@")[0] for row in rows
+            if len(row) > 7 and row[0].endswith(":") and row[3] != "SECTION" and row[6].isdigit()]
 
 
 def main(arguments):
