@@ -56,8 +56,9 @@ std::uintptr_t next_handle_number();
 /// Gives C handles their meaning. A handle is a number that is never given twice, dressed up as a pointer, so that a
 /// destroyed handle, or one of another type, is recognised without touching memory that may be gone.
 ///
-/// These tables, their counter, that of memory given out (memory.cpp) and threads' helpers (core/parallel.cpp) are the
-/// library's only mutable globals: a C caller has only the handle to find its object by.
+/// These tables, their counter, that of memory given out (memory.cpp), the log's callbacks (core/log.cpp) and threads'
+/// helpers (core/parallel.cpp) are the library's only mutable globals: a C caller has only the handle to find its
+/// object by.
 template <typename Object>
 using HandleTable = ProcessTable<Object, const void*, Entry<Object>>;
 

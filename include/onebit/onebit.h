@@ -198,15 +198,19 @@ ONEBIT_API onebit_status_t onebit_comm_create_bootstrap(const onebit_bootstrap_t
 
 /* Divides the ranks, as MPI_Comm_split does: those that pass the same color get a communicator of their own.
  *   color  at least 0: which part this rank is to be in. Less than 0: in none
- *   key    the ranks of a part are numbered in the order of their keys, and of their ranks in `comm` where keys are
- * equal part   [out] the handle; set to NULL on failure, and for a rank that is in no part, with SUCCESS A part has the
- * nodes, the settings (the environment's when `comm` was created, and its timeout) and the table of ONEBIT_TUNING of
- * `comm`, but not what onebit_comm_tune has measured. It uses the connections of `comm`: to make one costs two small
- * messages to each peer. Parts run side by side: nothing in one waits for another. A part may be split again, and may
- * outlive `comm`. onebit_comm_abort of a part ends calls on it and on its own parts alone, that of `comm` ends calls on
- * all parts of it, too. One communicator can be split 255 times over MPICH, 2000 times over Open MPI and over TCP; a
- * part 15 times (then UNSUPPORTED). One over NCCL can't, nor one for GPUs (UNSUPPORTED): split the one that it was made
- * of. Collective over all ranks of `comm`, those in no part included; blocks. INVALID_ARGUMENT (`part` is NULL),
+ *   key    the ranks of a part are numbered in the order of their keys; where keys are equal, of their ranks in `comm`
+ *   part   [out] the handle; set to NULL on failure, and for a rank that is in no part, with SUCCESS
+ *
+ * A part has the nodes, the settings (the environment's when `comm` was created, and its timeout) and the table of
+ * ONEBIT_TUNING of `comm`, but not what onebit_comm_tune has measured. It uses the connections of `comm`: to make one
+ * costs a few small messages. Parts run side by side: nothing in one waits for another. A part may be split again, and
+ * may outlive `comm`. onebit_comm_abort of a part ends calls on it and on its own parts alone. That of `comm` ends
+ * calls on all of its parts, too. What a message says of a connection to a peer, or that a peer gave up, may number the
+ * peer as the communicator does that was split first.
+ *
+ * One communicator can be split 255 times over MPICH, 2000 times over Open MPI and over TCP; a part 15 times (then
+ * UNSUPPORTED). One over NCCL can't, nor one for GPUs (UNSUPPORTED): split the one that it was made of.
+ * Collective over all ranks of `comm`, those in no part included; blocks. INVALID_ARGUMENT (`part` is NULL),
  * INVALID_HANDLE, BUSY, UNSUPPORTED, OUT_OF_MEMORY, TRANSPORT, TIMEOUT. */
 ONEBIT_API onebit_status_t onebit_comm_split(onebit_comm_t comm, int color, int key,
                                              onebit_comm_t* part) ONEBIT_NOEXCEPT;
@@ -370,8 +374,8 @@ typedef enum onebit_codec ONEBIT_ENUM_INT {
 /* What becomes of the ranks' values. */
 typedef enum onebit_op ONEBIT_ENUM_INT {
     ONEBIT_OP_AVERAGE = 0, /* the default */
-    ONEBIT_OP_SUM = 1      /* number of ranks times the average, for the same bytes and passes. A sum may overflow where
-                              an average can't: NONFINITE on every rank (onebit_allreduce_run) */
+    ONEBIT_OP_SUM = 1      /* number of ranks times the average, for the same bytes. It may overflow where an average
+                              can't: NONFINITE on every rank (onebit_allreduce_run). So exact sums are read once more */
 } onebit_op_t;
 
 /* The magnitude that stands for a group's elements. */
@@ -451,21 +455,23 @@ ONEBIT_API onebit_status_t onebit_allreduce_config_init(onebit_allreduce_config_
 ONEBIT_API onebit_status_t onebit_allreduce_create(onebit_comm_t comm, const onebit_allreduce_config_t* config,
                                                    onebit_allreduce_t* allreduce) ONEBIT_NOEXCEPT;
 
-/* recvbuf = average over the ranks of sendbuf, or their sum (config.op), the same bits on every rank; compressed, also
- * the same whatever the ISA, the MPI and the number of threads (dense, the order of summation may be MPI's, or of few
- * values in pairs; it is the ranks' where info.transport says "shared ..."). Collective; blocks; transactional. sendbuf
- * [in] count elements, aligned to the element's size, in config.memory; the caller's recvbuf  [out] count elements,
- * likewise; either == sendbuf (in place) or not overlapping it An exact average of finite values is finite, though
- * their sum may overflow float32. There values of a magnitude below 2n 2^-126, of n ranks, may count as zero, where
- * they don't go through shared memory. An exact sum of finite values that overflows float32 is NONFINITE on every rank,
- * and leaves recvbuf unspecified. With ONEBIT_CHECK_NONE nobody looks: the caller guarantees that exact sums are
- * finite, too. A call that is refused leaves both as they were, but in two cases. Where finite values and the error
- * together overflow float32, the call fails with NONFINITE on every rank after the encoding, resets the error state and
- * leaves recvbuf unspecified. And with ONEBIT_CHECK_FULL a value that is not finite among 2^18 or more that go through
- * shared memory (info.transport) leaves recvbuf unspecified, if no rank has sendbuf there. TIMEOUT can't interrupt a
- * dense sum that MPI blocks in. After TIMEOUT or TRANSPORT, MPI, or another rank that sees them, may still touch both
- * buffers of a dense sum, and another rank read a sendbuf of two levels that it sees (onebit_mem_alloc): keep them, as
- * they are, until MPI_Finalize.
+/* recvbuf = average over the ranks of sendbuf, or their sum (config.op).
+ * The same bits on every rank; compressed, also the same whatever the ISA,
+ * the MPI and the number of threads (dense, the order of summation may be MPI's, or of few values in pairs; it is the
+ * ranks' where info.transport says "shared ..."). Collective; blocks; transactional.
+ *   sendbuf  [in] count elements, aligned to the element's size, in config.memory; the caller's
+ *   recvbuf  [out] count elements, likewise; either == sendbuf (in place) or not overlapping it
+ * An exact average of finite values is finite, though their sum may overflow float32. There values of a magnitude below
+ * 2n 2^-126, of n ranks, may count as zero, where they don't go through shared memory.
+ * An exact sum of finite values that overflows float32 is NONFINITE on every rank, and leaves recvbuf unspecified. With
+ * ONEBIT_CHECK_NONE nobody looks: the caller guarantees that exact sums are finite, too.
+ * A call that is refused leaves both as they were, but in two cases. Where finite values and the error together
+ * overflow float32, the call fails with NONFINITE on every rank after the encoding, resets the error state and leaves
+ * recvbuf unspecified. And with ONEBIT_CHECK_FULL a value that is not finite among 2^18 or more that go through shared
+ * memory (info.transport) leaves recvbuf unspecified, if no rank has sendbuf there. TIMEOUT can't interrupt a dense sum
+ * that MPI blocks in. After TIMEOUT or TRANSPORT, MPI, or another rank that sees them, may still touch both buffers of
+ * a dense sum, and another rank read a sendbuf of two levels that it sees (onebit_mem_alloc): keep them, as they are,
+ * until MPI_Finalize.
  *
  * In a GPU's memory (which may be managed) sendbuf is read in order with config.stream's work. recvbuf is written in
  * order with it, and may still be when the call returns: work that is put into the stream after the call sees it. The

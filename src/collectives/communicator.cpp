@@ -158,6 +158,7 @@ Status Communicator::make_part(const std::vector<int>& members, std::unique_ptr<
     ONEBIT_RETURN_IF_ERROR(transport_->make_group(members, &transport));
     if (transport == nullptr) return {};
     std::vector<int> nodes;
+    nodes.reserve(members.size());
     for (const int member : members) nodes.push_back(groups_.node_of_rank[static_cast<std::size_t>(member)]);
     std::unique_ptr<Communicator> made(new Communicator(std::move(transport)));
     ONEBIT_RETURN_IF_ERROR(Agreement::create(*made->transport_, kAgreementTag, &made->agreement_));

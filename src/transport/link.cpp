@@ -165,6 +165,7 @@ Status LinkTransport::make_group(const std::vector<int>& members, std::unique_pt
     if (members.empty()) return {};
     const auto mine = std::find(members.begin(), members.end(), rank());
     std::vector<int> of_link;
+    of_link.reserve(members.size());
     for (const int member : members) of_link.push_back(channel_.member(member));
     Channel root;
     ONEBIT_RETURN_IF_ERROR(take_root(std::make_shared<Group>(channel_.group, std::move(of_link), first_tag, tags),

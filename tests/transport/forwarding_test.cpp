@@ -166,7 +166,16 @@ TEST_CASE("every wrapper hands on every verb but those that it changes", "[trans
     check_wrapper(
         [](Calls& calls) { return make_per_level_transport(std::make_unique<Recorder>(calls), {0}, nullptr, nullptr); },
         // Without another transport inside the nodes its nodes are the base's parts.
-        {"name", "has_stream_ordered_nodes", "stream", "node_identity", "split_nodes"});
+        {"name", "has_stream_ordered_nodes", "stream", "node_identity", "make_group", "split_nodes"});
+}
+
+TEST_CASE("a communicator of GPUs has no parts, and says what to split instead", "[transport][forwarding]") {
+    Calls base;
+    const auto transport = make_per_level_transport(std::make_unique<Recorder>(base), {0}, nullptr, nullptr);
+    std::unique_ptr<Transport> part;
+    const Status refused = transport->make_group({0}, &part);
+    CHECK(refused.code() == ONEBIT_ERROR_UNSUPPORTED);
+    CHECK_THAT(refused.message(), Catch::Contains("split the one that it was made of"));
 }
 
 TEST_CASE("transports per level give up both levels, and take the node's for nodes", "[transport][forwarding]") {
