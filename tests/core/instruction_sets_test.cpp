@@ -6,13 +6,12 @@
 #include "core/instruction_sets.hpp"
 
 #include <algorithm>
+#include <catch2/catch.hpp>
 #include <fstream>
 #include <set>
 #include <sstream>
 #include <string>
 #include <vector>
-
-#include "support/catch.hpp"
 
 namespace onebit {
 namespace {

@@ -5,7 +5,8 @@
 
 #include "topology/hwloc_calls.hpp"
 
-#include "support/catch.hpp"
+#include <catch2/catch.hpp>
+
 #include "topology/machine.hpp"
 
 namespace onebit {
