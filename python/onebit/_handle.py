@@ -34,6 +34,7 @@ class Handle:
         self._destroy = destroy
         self._collective = collective
         self._finished = finished
+        self._buffers = buffers
         self._finalizer: weakref.finalize = (
             weakref.finalize(self, _warn, type(self).__name__)
             if collective

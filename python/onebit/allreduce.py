@@ -4,12 +4,13 @@
 
 import ctypes
 from numbers import Integral
-from typing import Any, Callable, Optional
+from typing import Any, Optional
 
-from onebit import _buffers, _c, _callbacks, _state, _structs
+from onebit import _buffers, _c, _state, _structs
 from onebit._errors import Error, InvalidArgument, Timeout, TransportError
-from onebit._handle import Handle, keep_for_good
+from onebit._handle import keep_for_good
 from onebit._library import library
+from onebit._operations import Callback, OperationHandle
 from onebit._values import Algorithm, AllreduceInfo, Check, Memory
 from onebit.communicator import Communicator
 
@@ -17,7 +18,7 @@ _run = library.onebit_allreduce_run
 _start = library.onebit_allreduce_start
 
 
-class Allreduce(Handle):
+class Allreduce(OperationHandle):
     """Averages `count` float32 elements over the ranks, or adds them up, sending one bit for each instead of 32.
 
     What a message could not express is carried into the next call (error feedback), so one Allreduce belongs to one
@@ -57,7 +58,6 @@ class Allreduce(Handle):
         self._device = "cpu" if config.memory == Memory.HOST else "cuda"
         self._checked = config.check != Check.NONE
         self._in_flight: list = []
-        self._callback = _callbacks.callback(self, None)
         super().__init__(
             handle.value,
             library.onebit_allreduce_destroy,
@@ -77,7 +77,7 @@ class Allreduce(Handle):
         In a GPU's memory the call is ordered with the stream's work, as onebit_allreduce_run says.
         """
         recv = send if recv is None else recv
-        sent, received = self._buffers(send, recv)
+        sent, received = self._arrays(send, recv)
         try:
             _run(self._handle, sent.address, received.address)
         except (TransportError, Timeout):
@@ -90,7 +90,7 @@ class Allreduce(Handle):
 
         Both arrays belong to the operation until then. On the host it makes progress only inside `test` and `wait`.
         """
-        sent, received = self._buffers(send, send if recv is None else recv)
+        sent, received = self._arrays(send, send if recv is None else recv)
         _start(self._handle, sent.address, received.address)
         self._in_flight[:] = sent, received
 
@@ -111,16 +111,14 @@ class Allreduce(Handle):
         if not self._callback:
             self._in_flight.clear()
 
-    def set_callback(self, function: Optional[Callable[[Optional[Error]], None]]) -> None:
+    def set_callback(self, function: Optional[Callback]) -> None:
         """function(error) is called once for each operation that `start` begins, as soon as it's finished. Local.
 
         The thread and the call that finish it make the call: `test`, `wait` or `Communicator.progress`. `error` is None
         for a success. The operation is over by then: `start` may be called again, or `close`. What the function raises
         is raised by the call that made it. None: no function any more. Raises Busy while an operation isn't finished.
         """
-        callback = _callbacks.callback(self, function)
-        library.onebit_allreduce_set_callback(self._handle, callback, None)
-        self._callback = callback  # lives as long as the library may call it
+        self._set_callback(library.onebit_allreduce_set_callback, function)
 
     def set_algorithm(self, algorithm) -> None:
         """From the next call on: "dense" in a warm-up, then a compressed one. Local; to be called on every rank.
@@ -199,7 +197,7 @@ class Allreduce(Handle):
         """Loads the newest whole save. Collective; blocks; changes nothing if it fails."""
         library.onebit_allreduce_load(self._handle, str(prefix).encode())
 
-    def _buffers(self, send, recv):
+    def _arrays(self, send, recv):
         """Where both arrays lie. If one is refused, the other ranks are told."""
         try:
             sent = self._buffer(send, "send")
@@ -224,19 +222,8 @@ class Allreduce(Handle):
             except Error:
                 pass
 
-    def _finish(self, function, *arguments) -> None:
-        try:
-            function(self._handle, *arguments)
-        except (TransportError, Timeout):
-            keep_for_good(tuple(self._in_flight))
-            raise
-        finally:
-            _callbacks.raise_failure()
-
     def _finished_with(self, error) -> None:
-        """Before the callback, which may start the next operation."""
-        if isinstance(error, (TransportError, Timeout)):
-            keep_for_good(tuple(self._in_flight))
+        super()._finished_with(error)
         self._in_flight.clear()
 
 

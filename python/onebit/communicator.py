@@ -6,7 +6,7 @@ import ctypes
 import weakref
 from typing import Callable, List, Optional
 
-from onebit import _c, _callbacks, _errors, _mpi
+from onebit import _c, _errors, _mpi, _operations
 from onebit._handle import Handle
 from onebit._library import library
 from onebit._store import Folder, StoreAllgather
@@ -22,8 +22,7 @@ class Communicator(Handle):
     """A group of ranks and the way they talk.
 
     Made by `onebit.loopback`, `onebit.from_mpi4py`, `onebit.from_bootstrap`, `onebit.from_folder`,
-    `onebit.torch.communicator` or `onebit.jax.communicator`. What was
-    created from it stays usable after `close()`.
+    `onebit.torch.communicator` or `onebit.jax.communicator`. What was created from it stays usable after `close()`.
     """
 
     def __init__(self, handle: Optional[int], *, finished: Callable[[], bool] = _never):
@@ -78,8 +77,8 @@ class Communicator(Handle):
     def split(self, color: Optional[int], key: int = 0) -> Optional["Communicator"]:
         """A communicator of the ranks that pass the same color, in the order of their keys, then of their ranks.
 
-        None for a rank that passes no color (None or a negative one). Collective over all ranks; blocks. `abort` of a part leaves other
-        parts alone; `abort` of this communicator ends the calls of its parts, too.
+        None for a rank that passes no color (None or a negative one). Collective over all ranks; blocks. `abort` of a
+        part leaves other parts alone; `abort` of this communicator ends the calls of its parts, too.
         """
         part = _output(library.onebit_comm_split, self._handle, -1 if color is None else color, key)
         return None if part is None else Communicator(part, finished=self._finished)
@@ -109,7 +108,7 @@ class Communicator(Handle):
         try:
             library.onebit_comm_progress(self._handle, ctypes.byref(active))
         finally:
-            _callbacks.raise_failure()
+            _operations.raise_failure()
         return active.value
 
     def abort(self, reason: str = "") -> None:
@@ -166,11 +165,11 @@ def from_bootstrap(
 ) -> Communicator:
     """Ranks that find each other through the caller's own allgather, and talk over TCP afterwards. Collective; blocks.
 
-    allgather  takes this rank's bytes; returns every rank's, in rank order, all of one length. Called while the
-               communicator is created, on the calling thread, and never again. What it raises is the cause of the
-               Error that this rank gets
-    interface  network interface or local address to listen on; None: ONEBIT_INTERFACE, else chosen
-    timeout    seconds to wait for others; 0: ONEBIT_TIMEOUT
+      allgather  takes this rank's bytes; returns every rank's, in rank order, all of one length. Called while the
+                 communicator is created, on the calling thread, and never again. What it raises is the cause of the
+                 Error that this rank gets
+      interface  network interface or local address to listen on; None: ONEBIT_INTERFACE, else chosen
+      timeout    seconds to wait for others; 0: ONEBIT_TIMEOUT
     """
     failures: List[BaseException] = []
 

@@ -20,8 +20,8 @@ import numpy
 from jax.experimental import io_callback
 
 from onebit._errors import InvalidArgument, Nonfinite
+from onebit._stages import Stages
 from onebit._store import StoreAllgather, timeout_of_environment
-from onebit._values import Algorithm
 from onebit.allreduce import Allreduce
 from onebit.communicator import Communicator, from_bootstrap
 
@@ -59,9 +59,9 @@ class GradientAverage:
     def __init__(self, communicator: Communicator, tree: Any, *, warmup_steps: int = 1000, **options):
         """Collective; blocks.
 
-        tree          parameters or gradients: shapes and types count
-        warmup_steps  calls that average exactly, before the first compressed one. Adam needs some
-        options       those of `onebit.Allreduce`: algorithm, scale, group, check, threads
+          tree          parameters or gradients: shapes and types count
+          warmup_steps  calls that average exactly, before the first compressed one. Adam needs some
+          options       those of `onebit.Allreduce`: algorithm, scale, group, check, threads
         """
         if warmup_steps < 0:
             raise InvalidArgument(f"warmup_steps={warmup_steps}: at least 0")
@@ -73,7 +73,7 @@ class GradientAverage:
             raise InvalidArgument("tree: there is nothing to average")
         self._values = numpy.zeros(max(int(self._ends[-1]), communicator.size), numpy.float32)
         self._allreduce = Allreduce(communicator, self._values, **options)
-        self._compressed = self._allreduce.info.algorithm
+        self._stages = Stages(self._allreduce)
         self.warmup_steps = warmup_steps
         self.steps: int = 0
         """Calls that were averaged."""
@@ -90,18 +90,13 @@ class GradientAverage:
         pieces = numpy.split(self._values[: self._ends[-1]], self._ends[:-1])
         for piece, leaf in zip(pieces, leaves):
             piece[:] = numpy.asarray(leaf, numpy.float32).ravel()
-        self._choose()
+        self._stages.choose(exact=self.steps < self.warmup_steps)
         try:
             self._allreduce.run(self._values)
         except Nonfinite:
             self._values.fill(numpy.nan)
         self.steps += 1
         return [piece.reshape(shape.shape).astype(shape.dtype) for piece, shape in zip(pieces, self._shapes)]
-
-    def _choose(self) -> None:
-        """Nothing to choose where compression doesn't pay: the Allreduce is dense for good."""
-        if self._compressed is not Algorithm.DENSE and self.steps in (0, self.warmup_steps):
-            self._allreduce.set_algorithm(Algorithm.DENSE if self.steps < self.warmup_steps else self._compressed)
 
 
 def _client():

@@ -3,12 +3,12 @@
 """Fused optimizers over arrays: they average the gradients and move the parameters, in one step."""
 
 import ctypes
-from typing import Any, Callable, NamedTuple, Optional, Sequence
+from typing import Any, NamedTuple, Optional, Sequence
 
-from onebit import _buffers, _c, _callbacks, _state, _structs
-from onebit._errors import Error, InvalidArgument, Timeout, TransportError
-from onebit._handle import Handle, keep_for_good
+from onebit import _buffers, _c, _state, _structs
+from onebit._errors import Error, InvalidArgument
 from onebit._library import library
+from onebit._operations import Callback, OperationHandle
 from onebit._values import Datatype, Memory, OptimizerInfo, OptimizerKind, State
 from onebit.communicator import Communicator
 
@@ -32,7 +32,7 @@ class Tensor(NamedTuple):
     """Of the gradients that are given later."""
 
 
-class Optimizer(Handle):
+class Optimizer(OperationHandle):
     """1-bit Adam, 1-bit LAMB, 0/1 Adam, or dense Adam or LAMB, over NumPy arrays or any that `Allreduce` takes.
 
     Parameters must be equal on every rank at the start, and are so again after each step that exchanges something.
@@ -61,7 +61,6 @@ class Optimizer(Handle):
                    max_grad_norm, freeze_step ("auto", "never", "paper" or a step), bucket_size, ... onebit.h says what
                    they mean; the library has their defaults
         """
-        self._callback = _callbacks.callback(self, None)
         try:
             config, c_tensors = self._described(kind, tensors, lr, groups, stream, options)
         except Exception as error:
@@ -122,14 +121,12 @@ class Optimizer(Handle):
         """Finishes the step that was started. Raises what `step` would have raised."""
         self._finish(library.onebit_optimizer_step_wait)
 
-    def set_callback(self, function: Optional[Callable[[Optional[Error]], None]]) -> None:
+    def set_callback(self, function: Optional[Callback]) -> None:
         """function(error) is called once for each step that `step_start` begins, as soon as it's finished. Local.
 
         As `Allreduce.set_callback`.
         """
-        callback = _callbacks.callback(self, function)
-        library.onebit_optimizer_set_callback(self._handle, callback, None)
-        self._callback = callback  # lives as long as the library may call it
+        self._set_callback(library.onebit_optimizer_set_callback, function)
 
     def cancel_step(self, reason: str = "") -> None:
         """In place of `step`: gives it up on all ranks. Always raises, Cancelled as a rule. Collective; blocks."""
@@ -278,19 +275,6 @@ class Optimizer(Handle):
         The parameters are overwritten. Nothing changes if it fails.
         """
         library.onebit_optimizer_load(self._handle, str(prefix).encode())
-
-    def _finish(self, function, *arguments) -> None:
-        try:
-            function(self._handle, *arguments)
-        except (TransportError, Timeout):
-            keep_for_good(self._tensors)
-            raise
-        finally:
-            _callbacks.raise_failure()
-
-    def _finished_with(self, error) -> None:
-        if isinstance(error, (TransportError, Timeout)):
-            keep_for_good(self._tensors)
 
     def _checked(self, tensor, index) -> Tensor:
         """The tensor with Buffers in place of its arrays."""

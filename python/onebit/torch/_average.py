@@ -7,7 +7,7 @@ from typing import Dict, Optional
 import torch
 
 from onebit._errors import InvalidArgument, Nonfinite
-from onebit._values import Algorithm
+from onebit._stages import Stages
 from onebit.allreduce import Allreduce
 from onebit.communicator import Communicator
 from onebit.torch._communicator import communicator as communicator_of_group
@@ -46,9 +46,8 @@ class Average:
             stream = torch.cuda.current_stream(gradients.device).cuda_stream
             communicator = communicator.on_gpu(stream)
         self._allreduce = Allreduce(communicator, gradients if in_place else self._copy, stream=stream, **options)
-        self._compressed = self._allreduce.info.algorithm
-        self._exact = self._compressed is Algorithm.DENSE
-        self._equalizer = Equalizer() if equalize and not self._exact else None
+        self._stages = Stages(self._allreduce)
+        self._equalizer = Equalizer() if equalize and not self._stages.always_exact else None
         self._device = gradients.device
 
     def run(self, gradients, exact: bool) -> None:
@@ -69,25 +68,19 @@ class Average:
             gradients.fill_(float("nan"))
 
     def _run(self, values, exact: bool) -> None:
-        """Where compression doesn't pay the Allreduce is dense for good, and nothing is to be chosen."""
-        if self._compressed is Algorithm.DENSE:
-            self._allreduce.run(values)
-        elif exact:
-            if self._equalizer is not None:
-                self._equalizer.watch(values)
-            self._choose(Algorithm.DENSE)
-            self._allreduce.run(values)
-        elif self._equalizer is None:
-            self._choose(self._compressed)
-            self._allreduce.run(values)
-        else:
+        if self._equalizer is not None and not exact:
             self._run_equalized(self._equalizer, values)
+            return
+        if self._equalizer is not None:
+            self._equalizer.watch(values)
+        self._stages.choose(exact)
+        self._allreduce.run(values)
 
     def _run_equalized(self, equalizer: Equalizer, values) -> None:
         if equalizer.watches:
-            self._choose(Algorithm.DENSE)
+            self._stages.choose(exact=True)
             equalizer.settle(self._allreduce.run)
-        self._choose(self._compressed)
+        self._stages.choose(exact=False)
         equalizer.equalize(values)
         self._allreduce.run(values)
         equalizer.restore(values)
@@ -102,9 +95,3 @@ class Average:
         if self._equalizer is not None:
             self._equalizer.load(packed, self._device)
         self._allreduce.unpack_state(packed["error"].cpu().numpy())
-
-    def _choose(self, algorithm: Algorithm) -> None:
-        exact = algorithm is Algorithm.DENSE
-        if exact != self._exact:
-            self._allreduce.set_algorithm(algorithm)
-            self._exact = exact

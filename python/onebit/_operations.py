@@ -1,18 +1,48 @@
 # Copyright 2026 The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the C library calls when a started operation is finished."""
+"""Operations that one call starts and others finish, and what the C library calls when they are finished."""
 
 import threading
 import weakref
 from typing import Callable, List, Optional
 
 from onebit import _c, _errors
+from onebit._errors import Timeout, TransportError
+from onebit._handle import Handle, keep_for_good
 from onebit._library import library
 
 _thread = threading.local()
+Callback = Callable[[Optional[_errors.Error]], None]
 
 
-def callback(owner, function: Optional[Callable[[Optional[_errors.Error]], None]]):
+class OperationHandle(Handle):
+    """A Handle with such operations."""
+
+    _callback = _c.Callback()
+
+    def _finish(self, function, *arguments) -> None:
+        """Calls what may finish an operation, and with it the callback."""
+        try:
+            function(self._handle, *arguments)
+        except (TransportError, Timeout):
+            keep_for_good(tuple(self._buffers))
+            raise
+        finally:
+            raise_failure()
+
+    def _finished_with(self, error: Optional[_errors.Error]) -> None:
+        """Before the callback, which may start the next operation."""
+        if isinstance(error, (TransportError, Timeout)):
+            keep_for_good(tuple(self._buffers))
+
+    def _set_callback(self, setter, function: Optional[Callback]) -> None:
+        """`setter`: the library's function."""
+        callback = _callback_of(self, function)
+        setter(self._handle, callback, None)
+        self._callback = callback  # lives as long as the library may call it
+
+
+def _callback_of(owner: OperationHandle, function: Optional[Callback]):
     """The C function that has owner._finished_with(error) and function(error) called. It must outlive its use."""
     if function is None:
         return _c.Callback()
