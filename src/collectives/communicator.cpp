@@ -166,7 +166,6 @@ Status Communicator::make_part(const std::vector<int>& members, std::unique_ptr<
     made->measurable_ = measurable_ && made->size() > 1;
     made->patience_.timeout = patience_.timeout;
     made->groups_ = NodeGroups::of(number_by_first_rank(nodes));
-    made->tuning_table_ = tuning_table_;
     ONEBIT_RETURN_IF_ERROR(made->take_costs(tuning_table_, environment_));
     *part = std::move(made);
     return {};

@@ -43,10 +43,6 @@ void set_log_callback(onebit_log_fn function, void* context) {
     current = callback;
 }
 
-Log::operator bool() const {
-    return speaks_ && (to_stderr_ || current != nullptr);
-}
-
 void Log::write(onebit_log_level_t level, const char* format, ...) const {
     const Callback* const callback = current;
     if (!speaks_ || (callback == nullptr && !to_stderr_)) return;

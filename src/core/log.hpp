@@ -13,8 +13,6 @@ class Log {
     /// `speaks`: rank 0 alone does. `to_stderr`: ONEBIT_LOG.
     Log(bool speaks, bool to_stderr) : speaks_(speaks), to_stderr_(to_stderr) {}
 
-    /// Whether a line would come to anyone, now.
-    explicit operator bool() const;
     /// One line, without its end.
     [[gnu::format(printf, 3, 4)]] void write(onebit_log_level_t level, const char* format, ...) const;
 

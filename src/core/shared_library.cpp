@@ -6,7 +6,7 @@
 
 namespace onebit {
 
-SharedLibrary::SharedLibrary(const char* name) : handle_(dlopen(name, RTLD_NOW | RTLD_LOCAL)) {
+SharedLibrary::SharedLibrary(const char* name) : name_(name), handle_(dlopen(name, RTLD_NOW | RTLD_LOCAL)) {
     if (handle_ == nullptr) why_not_ = dlerror();
 }
 
@@ -16,6 +16,14 @@ SharedLibrary::~SharedLibrary() {
 
 void* SharedLibrary::find(const char* name) const {
     return handle_ == nullptr ? nullptr : dlsym(handle_, name); // of NULL dlsym would look everywhere
+}
+
+Status SharedLibrary::check(const char* what) const {
+    if (handle_ == nullptr) {
+        return Status::error(ONEBIT_ERROR_UNSUPPORTED, "%s can't be loaded: %s", what, why_not_.c_str());
+    }
+    if (missing_ == nullptr) return {};
+    return Status::error(ONEBIT_ERROR_UNSUPPORTED, "%s: %s has no %s", what, name_.c_str(), missing_);
 }
 
 } // namespace onebit

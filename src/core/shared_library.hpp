@@ -4,6 +4,8 @@
 
 #include <string>
 
+#include "core/status.hpp"
+
 namespace onebit {
 
 /// A library that is looked for at run time, so that programs start on machines that lack it. Its functions are looked
@@ -29,6 +31,8 @@ class SharedLibrary {
         if (!optional(name, function) && missing_ == nullptr) missing_ = name;
     }
     const char* missing() const { return missing_; } ///< NULL where none is
+    /// UNSUPPORTED, with the reason, where it is not open or lacks a required function. `what`: whose it is.
+    Status check(const char* what) const;
 
     /// For a library that can't be taken out again: it has threads, or what it returned is in use.
     void keep_open() { kept_ = true; }
@@ -36,6 +40,7 @@ class SharedLibrary {
   private:
     void* find(const char* name) const;
 
+    std::string name_;
     void* handle_;
     bool kept_ = false;
     std::string why_not_;

@@ -27,7 +27,7 @@ bool FusedOptimizer::warmup_ends() {
         look_at_norms();
         ends = freeze_rule_->observe(steps_, rates_, quantities_) && steps_ >= least_freeze_step_;
     }
-    if (log_ && (ends || freeze_rule_->is_overdue(steps_))) log_rule(ends);
+    if (ends || freeze_rule_->is_overdue(steps_)) log_rule(ends);
     return ends;
 }
 

@@ -10,23 +10,15 @@ namespace {
 constexpr const char* kLibrary = "libhwloc.so.15"; // that of hwloc 2
 static_assert(HWLOC_API_VERSION >> 16 == 2);
 
-Status missing_function(const char* library, const char* name) {
-    return Status::error(ONEBIT_ERROR_UNSUPPORTED, "hwloc: %s has no %s", library, name);
-}
-
 } // namespace
 
 // Its symbols stay its own, for the program may have another hwloc. Hence hwloc doesn't take its plugins, unless the
 // program itself has loaded it for all. Sockets, PCI devices and NICs need none.
 Status load_hwloc(const char* library, HwlocCalls* calls) {
     SharedLibrary hwloc(library);
-    if (!hwloc.is_open()) {
-        return Status::error(ONEBIT_ERROR_UNSUPPORTED, "hwloc can't be loaded: %s", hwloc.why_not().c_str());
-    }
     HwlocCalls found;
-    if (!hwloc.optional("hwloc_get_api_version", &found.get_api_version)) {
-        return missing_function(library, "hwloc_get_api_version");
-    }
+    hwloc.required("hwloc_get_api_version", &found.get_api_version);
+    ONEBIT_RETURN_IF_ERROR(hwloc.check("hwloc"));
     if (const unsigned major = found.get_api_version() >> 16; major != HWLOC_API_VERSION >> 16) {
         return Status::error(ONEBIT_ERROR_UNSUPPORTED, "hwloc: %s is of hwloc %u; hwloc %d wanted", library, major,
                              HWLOC_API_VERSION >> 16);
@@ -44,7 +36,7 @@ Status load_hwloc(const char* library, HwlocCalls* calls) {
     hwloc.required("hwloc_bitmap_iszero", &found.is_zero);
     hwloc.required("hwloc_distances_get_by_name", &found.distances_by_name);
     hwloc.required("hwloc_distances_release", &found.release_distances);
-    if (hwloc.missing() != nullptr) return missing_function(library, hwloc.missing());
+    ONEBIT_RETURN_IF_ERROR(hwloc.check("hwloc"));
     hwloc.keep_open(); // topologies may be in use until the process ends
     *calls = found;
     return {};

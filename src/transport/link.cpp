@@ -41,6 +41,12 @@ void Link::keep(int from, const Notice& notice) {
     if (abort_switch != nullptr) abort_switch->hear(why);
 }
 
+void Link::tell_by(AbortSwitch& abort_switch, const std::vector<int>& ranks, int first_tag) {
+    abort_switch.set_messenger(
+        [this, &ranks, first_tag](const Status& why) { return try_tell(ranks, everything_of(first_tag), why); },
+        takes_any_thread());
+}
+
 /// A peer may have made the group, and given everything up, before this rank has.
 void Link::enlist(int first_tag, const std::shared_ptr<AbortSwitch>& abort_switch) {
     const int everything = everything_of(first_tag);
@@ -100,9 +106,7 @@ Group::Group(std::shared_ptr<Group> whole, std::vector<int> members, int first_t
       last_tag_(first_tag + tags - 1),
       next_tag_(first_tag),
       abort_switch_(std::make_shared<AbortSwitch>(whole_->abort_switch_)) {
-    abort_switch_->set_messenger(
-        [this](const Status& why) { return link_->try_tell(members_, Link::everything_of(first_tag_), why); },
-        link_->takes_any_thread());
+    link_->tell_by(*abort_switch_, members_, first_tag_);
     link_->enlist(first_tag_, abort_switch_);
 }
 

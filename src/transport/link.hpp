@@ -56,6 +56,9 @@ class Link {
 
     /// In the place of a channel: all channels of the group whose first tag this is.
     static constexpr int everything_of(int first_tag) { return -first_tag; }
+    /// From now on the switch of the group whose first tag this is, when it is tripped, tells these ranks, which stay
+    /// where they are until its messenger is taken away.
+    void tell_by(AbortSwitch& abort_switch, const std::vector<int>& ranks, int first_tag);
     /// Trips the switch of a group when a peer tells that it gives up everything, until it is struck off.
     void enlist(int first_tag, const std::shared_ptr<AbortSwitch>& abort_switch);
     void strike(int first_tag);

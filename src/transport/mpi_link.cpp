@@ -78,8 +78,7 @@ MpiLink::MpiLink(const MpiCalls& calls, int rank, int size)
     : Link(rank, size), calls_(calls), comm_(calls.comm_null), sent_(std::make_unique<std::list<Sent>>()) {
     make_spare();
     set_last_tag(calls_.last_tag);
-    abort_switch()->set_messenger(
-        [this](const Status& why) { return try_tell(everyone(), everything_of(kFirstTag), why); }, takes_any_thread());
+    tell_by(*abort_switch(), everyone(), kFirstTag);
 }
 
 Status MpiLink::create(const MpiCalls& calls, MpiCalls::Handle users, double timeout, std::shared_ptr<MpiLink>* link) {

@@ -26,20 +26,14 @@ Status check_version(const char* library, const NcclApi& api) {
                          library, version_text(version).c_str(), version_text(NcclApi::kOldest).c_str());
 }
 
-Status missing_function(const char* library, const char* name) {
-    return Status::error(ONEBIT_ERROR_UNSUPPORTED, "NCCL: %s has no %s", library, name);
-}
-
 } // namespace
 
 Status load_nccl(const char* library, NcclApi* api) {
     SharedLibrary nccl(library);
-    if (!nccl.is_open()) {
-        return Status::error(ONEBIT_ERROR_UNSUPPORTED, "NCCL can't be loaded: %s", nccl.why_not().c_str());
-    }
     NcclApi found;
     // First the version: of an old library it says more than the function that it lacks.
-    if (!nccl.optional("ncclGetVersion", &found.get_version)) return missing_function(library, "ncclGetVersion");
+    nccl.required("ncclGetVersion", &found.get_version);
+    ONEBIT_RETURN_IF_ERROR(nccl.check("NCCL"));
     ONEBIT_RETURN_IF_ERROR(check_version(library, found));
     nccl.required("ncclGetErrorString", &found.get_error_string);
     nccl.required("ncclGetLastError", &found.get_last_error);
@@ -60,7 +54,7 @@ Status load_nccl(const char* library, NcclApi* api) {
     nccl.required("ncclAllReduce", &found.all_reduce);
     nccl.required("ncclAllGather", &found.all_gather);
     (void)nccl.optional("ncclAlltoAll", &found.all_to_all);
-    if (nccl.missing() != nullptr) return missing_function(library, nccl.missing());
+    ONEBIT_RETURN_IF_ERROR(nccl.check("NCCL"));
     nccl.keep_open(); // it has threads
     *api = found;
     return {};

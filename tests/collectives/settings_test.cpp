@@ -17,14 +17,6 @@ onebit_allreduce_info_t info_of_auto(onebit_comm_t comm, RankLog& log, std::uint
     return Allreduce(comm, ONEBIT_ALLREDUCE_CONFIG_INIT(count), log).info();
 }
 
-/// On each number of ranks, from `least` on.
-template <typename Body>
-void for_each_size(int least, const Body& body) {
-    const int n = GENERATE(from_range(rank_counts()));
-    if (n < least) return;
-    run_ranks(n, body);
-}
-
 } // namespace
 
 TEST_CASE("a communicator's algorithm is what handles made afterwards are, until it is taken back", "[comm][set]") {

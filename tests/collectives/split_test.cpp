@@ -51,14 +51,6 @@ void expect_same_in_color(RankLog& log, int color, const std::vector<float>& out
     }
 }
 
-/// On each number of ranks, from `least` on.
-template <typename Body>
-void for_each_size(int least, const Body& body) {
-    const int n = GENERATE(from_range(rank_counts()));
-    if (n < least) return;
-    run_ranks(n, body);
-}
-
 } // namespace
 
 TEST_CASE("ranks of one color get a communicator, in the order of their keys", "[comm][split]") {

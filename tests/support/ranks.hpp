@@ -88,6 +88,11 @@ std::vector<int> rank_counts();
 // Whether there can be so many. A test that needs a certain number does nothing else.
 bool can_have_ranks(int n);
 void run_ranks(int n, const Body& body);
+// On each of those numbers, from `least` on. Once in a test case: it is a generator of Catch2.
+inline void for_each_size(int least, const Body& body) {
+    const int n = GENERATE(from_range(rank_counts()));
+    if (n >= least) run_ranks(n, body);
+}
 // Of their communicators.
 const char* transport_name();
 // May two threads of one rank talk at once?

@@ -15,8 +15,7 @@ namespace onebit {
 
 TcpLink::TcpLink(int rank, std::vector<Peer> peers)
     : Link(rank, static_cast<int>(peers.size())), peers_(std::move(peers)), events_(peers_.size(), EPOLLIN) {
-    abort_switch()->set_messenger(
-        [this](const Status& why) { return try_tell(everyone(), everything_of(kFirstTag), why); }, takes_any_thread());
+    tell_by(*abort_switch(), everyone(), kFirstTag);
 }
 
 Status TcpLink::create(int rank, std::vector<Peer> peers, std::shared_ptr<TcpLink>* link) {
