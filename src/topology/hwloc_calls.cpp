@@ -47,9 +47,9 @@ Status find_hwloc(const HwlocCalls** calls) {
         HwlocCalls calls;
         Status status = load_hwloc(kLibrary, &calls);
     };
-    static const Loaded loaded;
-    *calls = &loaded.calls;
-    return loaded.status;
+    static const Loaded kLoaded;
+    *calls = &kLoaded.calls;
+    return kLoaded.status;
 }
 
 } // namespace onebit

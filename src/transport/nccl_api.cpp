@@ -65,9 +65,9 @@ Status find_nccl_api(const NcclApi** api) {
         NcclApi api;
         Status status = load_nccl(kLibrary, &api);
     };
-    static const Loaded loaded;
-    *api = &loaded.api;
-    return loaded.status;
+    static const Loaded kLoaded;
+    *api = &kLoaded.api;
+    return kLoaded.status;
 }
 
 } // namespace onebit
