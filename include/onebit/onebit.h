@@ -36,11 +36,14 @@
  * Handles are numbers in disguise: they are never dereferenced and never reused, so that a destroyed one is always
  * recognised (ONEBIT_ERROR_INVALID_HANDLE).
  *
- * Structs begin with their size and version, which the _INIT macros and the _init functions set, and grow at their end
- * alone: programs and libraries of one SONAME go together whichever is the newer one. The library takes a struct of
- * each earlier release: members that it lacks have their defaults, and no more than its size is written. It takes one
- * of a later release, too: in what goes in, the members that this library doesn't know must be zero (else UNSUPPORTED),
- * and in what comes out they are. The elements of an array all have the first one's size.
+ * Structs begin with their size and version, which the _INIT macros and the _init functions set. A later release may
+ * add members at a struct's end, and changes nothing else. So a program and a library of one SONAME fit together,
+ * whichever is newer:
+ *   - An older program's struct is shorter. The members that it lacks have their defaults, and nothing is written
+ *     behind its end.
+ *   - A newer program's struct is longer. The members that this library doesn't know must be zero (else UNSUPPORTED).
+ *     Those of a struct that the library fills are set to zero.
+ * All elements of an array of structs have the size that the first one gives.
  *
  * Every collective call ends when nothing has come from a peer for ONEBIT_TIMEOUT seconds, at most a second later,
  * with TIMEOUT on all ranks that are left; the message names the ranks that have not answered. onebit_comm_abort ends
@@ -255,42 +258,40 @@ ONEBIT_API onebit_status_t onebit_comm_get_info(onebit_comm_t comm, onebit_comm_
  * value), INVALID_HANDLE, BUSY, MISMATCH (names differ), UNSUPPORTED, OUT_OF_MEMORY, IO, TRANSPORT, TIMEOUT. */
 ONEBIT_API onebit_status_t onebit_comm_set(onebit_comm_t comm, const char* name, const char* value) ONEBIT_NOEXCEPT;
 
-/* Measures how long an allreduce takes between these very ranks in each of its forms, dense and compressed, from few
- * elements to many. From then on handles of the kind ONEBIT_ALGORITHM_AUTO that are created from `comm` are of the
- * quickest form for their size. Without it the first such handle of 1024 elements or more, over MPI, measures for a few
- * tenths of a second, longer where ranks share cores, and uses 20 MiB meanwhile; larger handles than 2^20 elements
- * measure up to four times their size, 2^24 elements at most, and use about five times as many floats as the largest.
- * Where compression barely pays, the choice may differ from run to run, and with it a result's bits. With
- * ONEBIT_DETERMINISTIC=1 AUTO goes by nothing that is measured in the run, this call's table included: by the table
- * that ONEBIT_TUNING names, else by an estimate that supposes 10 Gbit/s between nodes. `path` keeps the table for later
- * runs (ONEBIT_TUNING; README.md, "Tuning"). Collective; blocks.
- *   max_count  elements of the largest call, at least the number of ranks; larger ones are extrapolated; memory for
- *              about five times as many floats is used meanwhile. The same on every rank
- *   seconds    more than 0: about how long it may take, if that is enough for three calls of each form and size. The
+/* Measures how long an allreduce takes between these ranks: in each form, dense and compressed, from few elements to
+ * many. A handle with ONEBIT_ALGORITHM_AUTO that is created from `comm` afterwards takes the form that was quickest at
+ * its size. Without this call the first such handle measures by itself, for some tenths of a second
+ * (docs/ARCHITECTURE.md, "Choosing"). Where compression barely pays, two runs may choose differently, and then their
+ * results differ in bits. With ONEBIT_DETERMINISTIC=1 AUTO uses no measurement of this run, and so not this call's: it
+ * uses the table that ONEBIT_TUNING names, or else an estimate for 10 Gbit/s between nodes.
+ *   max_count  elements of the largest allreduce that is measured, at least the number of ranks; times of larger ones
+ *              are extrapolated. Memory for about five times as many floats is used meanwhile. The same on every rank
+ *   seconds    about how long it may take, more than 0; it takes longer where three calls of each form and size do. The
  *              same on every rank
- *   path       NULL, or the file that rank 0 writes the table to, in place of an earlier one; on other ranks ignored
- *
- * INVALID_ARGUMENT, INVALID_HANDLE, MISMATCH, IO (the table is in use, but not written), OUT_OF_MEMORY, TRANSPORT,
- * TIMEOUT.
- * Nothing changes but in the case of IO. */
+ *   path       NULL, or the file that rank 0 writes the table to, for later runs (ONEBIT_TUNING; README.md, "Tuning").
+ *              An earlier file is replaced. Ignored on other ranks
+ * Collective; blocks. On failure nothing has changed, but with IO: the table is in use and not written.
+ * INVALID_ARGUMENT, INVALID_HANDLE, MISMATCH, IO, OUT_OF_MEMORY, TRANSPORT, TIMEOUT. */
 ONEBIT_API onebit_status_t onebit_comm_tune(onebit_comm_t comm, uint64_t max_count, double seconds,
                                             const char* path) ONEBIT_NOEXCEPT;
 
-/* Memory for sendbuf and recvbuf that the ranks of a node see of each other. Two kinds of calls then read each other's
- * values in their place, if on every rank of the node they lie there (anywhere in such memory of its communicator):
- * exact averages of 2048 elements or more inside one node, sendbuf and recvbuf, in half to three quarters of the time,
- * and ONEBIT_ALGORITHM_TWO_LEVEL, sendbuf alone, in about three quarters (info.transport says so). Where there is
- * nobody to share it with (a rank for each node, nodes of different sizes, of more than 1024 ranks) or sharing fails
- * (ONEBIT_LOG tells), it is memory as any other, in huge pages. Ask for a few large pieces: each is a mapping per rank
- * of the node in every one of them. After fork the child's writes are seen by all, too. Collective; blocks.
- *   bytes   at least 1; may differ between ranks. A container's limit is not looked at
- *   memory  [out] zeroed, aligned to 64 bytes, on the host; the caller's until onebit_mem_free. NULL on failure
- * It stays after onebit_comm_destroy. INVALID_ARGUMENT, INVALID_HANDLE, OUT_OF_MEMORY, TRANSPORT, TIMEOUT. */
+/* Memory for sendbuf and recvbuf that all ranks of a node can read, so that a call need not copy what they exchange.
+ * Two kinds of calls make use of it, where the buffers of all ranks of the node lie in such memory of its communicator:
+ *   - exact averages inside one node, from 2048 elements on: sendbuf and recvbuf;
+ *   - ONEBIT_ALGORITHM_TWO_LEVEL: sendbuf.
+ * info.transport says whether the last call did. Where nothing can be shared it is ordinary memory: with one rank on
+ * each node, with nodes of different sizes or of more than 1024 ranks, or where the system refuses (ONEBIT_LOG tells).
+ * Each call makes a mapping for each rank of the node in every one of them: ask for a few large pieces. What a forked
+ * child writes to it all ranks see.
+ *   bytes   at least 1; may differ between ranks. It is not compared with a container's limit
+ *   memory  [out] zeroed, aligned to 64 bytes, on the host; the caller's until onebit_mem_free, also after
+ *           onebit_comm_destroy. NULL on failure
+ * Collective; blocks. INVALID_ARGUMENT, INVALID_HANDLE, OUT_OF_MEMORY, TRANSPORT, TIMEOUT. */
 ONEBIT_API onebit_status_t onebit_mem_alloc(onebit_comm_t comm, size_t bytes, void** memory) ONEBIT_NOEXCEPT;
 
-/* Frees it; NULL is accepted. Local, from any thread, at any time but during a call of this rank that has a buffer in
- * it; others' calls don't mind. The system has it back once all ranks have freed theirs. INVALID_ARGUMENT (not from
- * onebit_mem_alloc, or freed already). */
+/* Frees what onebit_mem_alloc gave; NULL is accepted. Not during a call of this rank that has a buffer in it; calls of
+ * other ranks are not disturbed. The system has the memory back once all ranks of the node have freed theirs. Local;
+ * from any thread. INVALID_ARGUMENT (not from onebit_mem_alloc, or freed already). */
 ONEBIT_API onebit_status_t onebit_mem_free(void* memory) ONEBIT_NOEXCEPT;
 
 /* Moves on everything that was started on handles made from `comm` and is not finished: allreduces, steps, and
@@ -312,15 +313,15 @@ ONEBIT_API onebit_status_t onebit_comm_progress(onebit_comm_t comm, int* active)
  *   status   how the operation ended; onebit_last_error has the message */
 typedef void (*onebit_callback_fn)(void* context, onebit_status_t status);
 
-/* Ends every call that is in flight on the communicator or on a handle made from it, here and on all other ranks:
- * within a second each returns TRANSPORT, with `reason` and the rank that gave it. For a program that finds out
- * elsewhere that the others need not be waited for any more, a rank that is out of memory say. The communicator and its
- * handles are broken afterwards. Local; never waits; from any thread, also while other threads are in calls.
- *   reason  text that the other ranks are told, some 400 bytes of it; NULL: none
- *
- * Peers hear at once where this rank is in a call, where MPI was initialised with MPI_THREAD_MULTIPLE, or where this
- * thread may call MPI; else with this rank's next call. Peers that are in no call hear in their next. Over NCCL alone,
- * or where a peer can't be reached, peers find out by NCCL's own means or by ONEBIT_TIMEOUT. INVALID_HANDLE. */
+/* Ends every call that is in flight on the communicator or on a handle made from it, on all ranks: within a second each
+ * returns TRANSPORT, and its message has `reason` and the rank that gave it. For a rank that knows that the others
+ * would wait for it in vain, because it is out of memory say. The communicator and its handles are broken afterwards.
+ *   reason  text for the other ranks, of which some 400 bytes are passed on; NULL: none
+ * Peers that are in a call hear at once, if one of these holds: this rank is in a call; MPI was initialised with
+ * MPI_THREAD_MULTIPLE; this thread may call MPI. Else they hear when this rank makes its next call. Peers that are in
+ * no call hear in their next one. Over NCCL alone, or where a peer can't be reached, peers find out by NCCL's own means
+ * or by ONEBIT_TIMEOUT.
+ * Local; never waits; from any thread, also while other threads are in calls. INVALID_HANDLE. */
 ONEBIT_API onebit_status_t onebit_comm_abort(onebit_comm_t comm, const char* reason) ONEBIT_NOEXCEPT;
 
 /* Releases the handle; NULL is accepted. What was created from it stays usable until it is destroyed itself.
@@ -394,17 +395,13 @@ typedef enum onebit_group ONEBIT_ENUM_INT {
                                 those of fewer than 1024 elements together with others; bucket_size doesn't matter */
 } onebit_group_t;
 
-/* What each call makes sure of before it changes the error state or (but see onebit_allreduce_run) recvbuf. */
+/* What each call looks at before it changes the error state or recvbuf (onebit_allreduce_run has the exceptions). */
 typedef enum onebit_check ONEBIT_ENUM_INT {
-    ONEBIT_CHECK_FULL = 0, /* every argument and every value, agreed between the ranks in 16 to 64 bytes to each peer;
-                              the call is transactional. Values are looked at as they are encoded, for which the error
-                              is kept twice; fewer than 2^22 (ONEBIT_SECOND_ERROR), and those in a GPU's memory, under a
-                              mask or dense, are read once more instead, but for dense ones that go through shared
-                              memory from 2^18 on, where no rank has them in place; and for up to 2^16 of a handle
-                              that is dense for good and doesn't go through shared memory: their sum tells, and ranks
-                              agree only if it isn't finite */
-    ONEBIT_CHECK_NONE = 1, /* nothing: the caller guarantees valid pointers and finite values on every rank */
-    ONEBIT_CHECK_FULL_LOW_MEMORY = 2 /* as FULL, but the error is kept once: what is encoded is read once more */
+    ONEBIT_CHECK_FULL = 0,           /* every argument and every value, with the same outcome on every rank: the call is
+                                        transactional. Large handles keep a second error state for it */
+    ONEBIT_CHECK_NONE = 1,           /* nothing: the caller guarantees valid pointers and finite values on every rank */
+    ONEBIT_CHECK_FULL_LOW_MEMORY = 2 /* as FULL, but with no second error state: values are read once more instead of
+                                        that */
 } onebit_check_t;
 
 typedef struct onebit_allreduce_config {
@@ -438,69 +435,66 @@ typedef struct onebit_allreduce_config {
 ONEBIT_API onebit_status_t onebit_allreduce_config_init(onebit_allreduce_config_t* config, size_t size,
                                                         uint64_t count) ONEBIT_NOEXCEPT;
 
-/* Plans an allreduce and allocates all that its operations will ever use: at most 4d + 4d/n bytes of error state and
- * d/2 bytes of workspace (set_mask's d/8 included) for d elements and n <= 1024 ranks, plus less than 1 MiB; with
- * ONEBIT_CHECK_FULL, from ONEBIT_SECOND_ERROR elements on, 4d + 4d/n more workspace for a second error state (while
- * AUTO measures, whatever the check); on two levels also at most 8 MiB for each rank that others share its memory with
- * (64 KiB for each of more than 128 ranks of a node), in memory that the node shares, or over NCCL 8 MiB for each rank
- * of the node (of the default ONEBIT_PIECE); dense for good, with all ranks on one node, 2 MiB of the memory that they
- * share (16 KiB for each of more than 128 ranks), if there are as many; with BRUCK d/4 more for each time that n can be
- * divided by the radix, rounded up, before 1 is left. With ONEBIT_MEMORY_CUDA all of it on the GPU, over MPI with up to
- * d bytes of pinned memory of the host; and DENSE takes 8d bytes more there, from its first use on, over MPI with up to
- * 16d pinned. Collective; blocks.
- *   config     read, not kept
- *   allreduce  [out] the handle; set to NULL on failure
- * INVALID_ARGUMENT (among them count 0 and count < ranks), INVALID_HANDLE, MISMATCH, UNSUPPORTED, OUT_OF_MEMORY,
- * TRANSPORT, TIMEOUT. */
+/* Plans an allreduce, and allocates all memory that its operations will ever use. With the defaults, on two ranks or
+ * more, that is at most 12.5 bytes for each element, and 1 MiB (docs/ARCHITECTURE.md, "Memory of an allreduce").
+ * Collective; blocks. config     read, not kept allreduce  [out] the handle; set to NULL on failure INVALID_ARGUMENT
+ * (among them count 0 and count < ranks), INVALID_HANDLE, MISMATCH, UNSUPPORTED, OUT_OF_MEMORY, TRANSPORT, TIMEOUT. */
 ONEBIT_API onebit_status_t onebit_allreduce_create(onebit_comm_t comm, const onebit_allreduce_config_t* config,
                                                    onebit_allreduce_t* allreduce) ONEBIT_NOEXCEPT;
 
-/* recvbuf = average over the ranks of sendbuf, or their sum (config.op).
- * The same bits on every rank; compressed, also the same whatever the ISA,
- * the MPI and the number of threads (dense, the order of summation may be MPI's, or of few values in pairs; it is the
- * ranks' where info.transport says "shared ..."). Collective; blocks; transactional.
+/* recvbuf = average over the ranks of sendbuf, or their sum (config.op). Collective; blocks; transactional.
  *   sendbuf  [in] count elements, aligned to the element's size, in config.memory; the caller's
  *   recvbuf  [out] count elements, likewise; either == sendbuf (in place) or not overlapping it
- * An exact average of finite values is finite, though their sum may overflow float32. There values of a magnitude below
- * 2n 2^-126, of n ranks, may count as zero, where they don't go through shared memory.
- * An exact sum of finite values that overflows float32 is NONFINITE on every rank, and leaves recvbuf unspecified. With
- * ONEBIT_CHECK_NONE nobody looks: the caller guarantees that exact sums are finite, too.
- * A call that is refused leaves both as they were, but in two cases. Where finite values and the error together
- * overflow float32, the call fails with NONFINITE on every rank after the encoding, resets the error state and leaves
- * recvbuf unspecified. And with ONEBIT_CHECK_FULL a value that is not finite among 2^18 or more that go through shared
- * memory (info.transport) leaves recvbuf unspecified, if no rank has sendbuf there. TIMEOUT can't interrupt a dense sum
- * that MPI blocks in. After TIMEOUT or TRANSPORT, MPI, or another rank that sees them, may still touch both buffers of
- * a dense sum, and another rank read a sendbuf of two levels that it sees (onebit_mem_alloc): keep them, as they are,
- * until MPI_Finalize.
+ * All ranks get the same bits. A compressed result doesn't depend on the instruction set, the MPI or the number of
+ * threads. An exact one is added up in the order of the ranks where info.transport says "shared ..."; elsewhere the
+ * order may be MPI's, or pairs.
  *
- * In a GPU's memory (which may be managed) sendbuf is read in order with config.stream's work. recvbuf is written in
- * order with it, and may still be when the call returns: work that is put into the stream after the call sees it. The
- * call waits for what the stream was given before it, time that ONEBIT_TIMEOUT counts. With ONEBIT_CHECK_NONE it
- * returns when all of it is in the stream, over NCCL without waiting for anything there but the handle's call before:
- * that an error has overflowed is told by the handle's next run, start or wait instead, on every rank (NONFINITE; run
- * and start do nothing else then; a wait for it is collective), unless a state is loaded first. The same result, to the
- * bit, as on the host, but for the order of a dense sum. The device that is current doesn't matter, and stays. What
- * fails on the device is INTERNAL. No call on a handle can be captured into a graph: between cudaStreamBeginCapture and
- * cudaStreamEndCapture of config.stream run is UNSUPPORTED, puts nothing into the stream and changes nothing, and test
- * and wait leave what was started for later. The others hear that run was refused; but over NCCL, or with
- * ONEBIT_CHECK_NONE, they wait for this rank's call.
+ * An exact average of finite values is finite, also where their sum would overflow float32. Of n ranks' values those
+ * below 2n 2^-126 may then count as zero, if they don't go through shared memory. An exact sum that overflows float32
+ * is NONFINITE on every rank. With ONEBIT_CHECK_NONE nobody looks: the caller guarantees that exact sums are finite.
+ *
+ * A call that fails leaves the error state and recvbuf as they were, with these exceptions:
+ *   - Finite values and the error together overflow float32: NONFINITE on every rank, the error begins at zero again,
+ *     and recvbuf is unspecified.
+ *   - An exact sum overflows: recvbuf is unspecified.
+ *   - A value among 2^18 or more that go through shared memory isn't finite: recvbuf is unspecified, if no rank has its
+ *     sendbuf in memory of onebit_mem_alloc.
+ *   - TIMEOUT and TRANSPORT: MPI may still touch both buffers of an exact average. In memory of onebit_mem_alloc other
+ *     ranks may still touch those of an exact average, and read the sendbuf of two levels. Keep both buffers until
+ *     MPI_Finalize, and don't change sendbuf.
+ * TIMEOUT can't interrupt an exact average inside MPI_Allreduce.
+ *
+ * In a GPU's memory (which may be managed):
+ *   - sendbuf is read, and recvbuf written, in order with config.stream's work. recvbuf may still be written to when
+ *     the call returns; work that is put into the stream afterwards sees the result.
+ *   - The call waits for what the stream was given before it. ONEBIT_TIMEOUT counts that time.
+ *   - With ONEBIT_CHECK_NONE the call returns when all its work is in the stream; over NCCL it waits for the handle's
+ *     call before, and for nothing else. The handle's next run, start or wait then tells, on every rank, that an error
+ *     has overflowed (NONFINITE). Run and start do nothing else in that case, and a wait for it is collective. A state
+ *     that is loaded first makes it void.
+ *   - The result has the host's bits, but for the order of an exact sum.
+ *   - The current device doesn't matter, and stays. What fails on the device is INTERNAL.
+ *   - No call on a handle can be captured into a graph. While config.stream is captured run is UNSUPPORTED, puts
+ *     nothing into the stream and changes nothing; test and wait leave what was started for later. The other ranks hear
+ *     that run was refused. Over NCCL, and with ONEBIT_CHECK_NONE, they don't: they wait for this rank's call.
  *
  * INVALID_ARGUMENT, INVALID_HANDLE, NONFINITE, MISMATCH, BUSY, UNSUPPORTED (a stream that is captured), TRANSPORT,
  * TIMEOUT. */
 ONEBIT_API onebit_status_t onebit_allreduce_run(onebit_allreduce_t allreduce, const void* sendbuf,
                                                 void* recvbuf) ONEBIT_NOEXCEPT;
 
-/* The same in three parts, so that the caller can compute meanwhile. start returns at once; the buffers belong to the
- * operation until it is finished. Errors of start's arguments and values are reported, on every rank, by the test or
- * wait that finishes the operation; start itself returns only INVALID_HANDLE and BUSY (with ONEBIT_CHECK_NONE also
- * INVALID_ARGUMENT, and, as over NCCL, UNSUPPORTED; and how a run before it ended that returned earlier, for which it
- * waits).
- * test does a slice of work, never waits, knows no timeout, and sets *done to 1 when the operation is finished (and
- * then returns its status), else to 0. wait finishes it. With nothing started both return SUCCESS, test with *done = 1,
- * as MPI does. Otherwise their statuses are run's. Hosts make progress only inside test and wait. Handles in flight at
- * the same time don't disturb each other, but a wait advances its own handle alone: finish them in the same order on
- * every rank, or poll all with test or onebit_comm_progress. start and the finishing call are collective; other ranks
- * may call run instead. */
+/* The same in three parts, so that the caller can compute meanwhile. The buffers belong to the operation from start
+ * until it is finished.
+ *   start  begins, and returns at once. What is wrong with its arguments or values is told, on every rank, by the call
+ *          that finishes the operation. start itself returns INVALID_HANDLE and BUSY alone; with ONEBIT_CHECK_NONE also
+ *          INVALID_ARGUMENT, and how a call before it ended that had returned earlier; over NCCL also UNSUPPORTED
+ *   test   does a slice of the work, never waits, and knows no timeout. *done = 1: the operation is finished, and this
+ *          is its status. *done = 0: it is not
+ *   wait   finishes the operation, and returns its status
+ * With nothing started test and wait return SUCCESS, test with *done = 1, as MPI's do. The operation's statuses are
+ * run's. On hosts it moves on inside test, wait and onebit_comm_progress alone. Operations of several handles may be in
+ * flight at a time. But a wait moves on its own handle alone: finish them in the same order on every rank, or poll all.
+ * start and the call that finishes are collective; other ranks may call run instead. */
 ONEBIT_API onebit_status_t onebit_allreduce_start(onebit_allreduce_t allreduce, const void* sendbuf,
                                                   void* recvbuf) ONEBIT_NOEXCEPT;
 ONEBIT_API onebit_status_t onebit_allreduce_test(onebit_allreduce_t allreduce, int* done) ONEBIT_NOEXCEPT;
@@ -579,12 +573,12 @@ ONEBIT_API onebit_status_t onebit_allreduce_destroy(onebit_allreduce_t allreduce
 
 /* -------------------------------------------------------------------------------------------- Error state ---- */
 
-/* The state is what has not been delivered yet: the worker error (count elements, every rank) and the server error
- * (this rank's chunk). Training that is resumed without it loses that much of its gradient.
- * In a GPU's memory these calls, set_algorithm and set_mask wait until the stream has come to the end of the handle's
- * last call (TIMEOUT, TRANSPORT and INTERNAL are then possible), and are UNSUPPORTED while the stream is captured: on
- * this rank alone, whom the others wait for in those that are collective. */
-
+/* The state is what has not been delivered yet: the worker error (count elements, on every rank) and the server error
+ * (this rank's chunk). A training that goes on without it loses that much of its gradients.
+ *
+ * In a GPU's memory these calls, and set_algorithm and set_mask, wait until the stream has finished the handle's last
+ * call; so they can return TIMEOUT, TRANSPORT and INTERNAL. While the stream is captured they are UNSUPPORTED on this
+ * rank alone; in collective ones the other ranks wait for it. */
 /* Sets both errors to zero. Local, but to be called on every rank. INVALID_HANDLE, BUSY. */
 ONEBIT_API onebit_status_t onebit_allreduce_reset(onebit_allreduce_t allreduce) ONEBIT_NOEXCEPT;
 
@@ -798,30 +792,35 @@ ONEBIT_API onebit_status_t onebit_optimizer_create(onebit_comm_t comm, const one
                                                    const onebit_tensor_t* tensors, size_t num_tensors,
                                                    onebit_optimizer_t* optimizer) ONEBIT_NOEXCEPT;
 
-/* One step with the gradients as they now are. Collective; blocks. A NaN or an infinity in any rank's gradients gives
- * NONFINITE on every rank and changes nothing (info.skipped counts it): a dynamic loss scale can go on from there. So
- * does a gradient whose square, once it is divided by the gradient scale, overflows float32: from 1.8e19 on.
- * A step that returns SUCCESS leaves finite parameters, copies and state, if parameters and gradients were finite: a
- * result that overflows becomes the largest finite number of its type (docs/OPTIMIZERS.md, "Overflow").
- * A step counts on all tensors or on none, whatever it exchanges them in. One that fails has changed no parameter,
- * copy, moment, schedule or count (but info.skipped, info.cancelled), with three exceptions:
- *   - Where finite values and the error together overflow float32 (NONFINITE on every rank) and bucket_size is 0, the
- *     errors begin at zero again, and so do 1-bit Adam's and 1-bit LAMB's momenta.
- *   - The first step after the freeze changes over to the compression stage before it exchanges. That stays; the next
- *     step would do the same.
- *   - TRANSPORT, TIMEOUT, and INTERNAL and OUT_OF_MEMORY that are this rank's alone break the optimizer, as each later
- *     call says. The first two leave this rank's parameters and copies as they were, while other ranks may have
- *     finished the step; the others may leave them half written.
- * In a GPU's memory (which may be managed): gradients are read in order with config.stream's work, parameters and their
- * copies written in order with it; they may still be when the call returns: work that is put into the stream after the
- * call sees them. The call waits for what the stream was given before it, time that ONEBIT_TIMEOUT counts. The same
- * results, to the bit, as on the host, but for the order in which exact rounds add up more than two ranks where
- * bucket_size is 0. The device that is current doesn't matter, and stays. What fails on the device is INTERNAL. A step
- * can't be captured into a graph, as no call on a handle can: UNSUPPORTED, as for onebit_allreduce_run; with buckets
- * the others wait for this rank's step.
- * INVALID_ARGUMENT (a tensor has no gradients), INVALID_HANDLE, NONFINITE, MISMATCH (settings, stage or
- * a state that was set differ), CANCELLED (a rank has called onebit_optimizer_cancel_step), BUSY, UNSUPPORTED,
- * TRANSPORT, TIMEOUT. */
+/* One step with the gradients as they are now. Collective; blocks.
+ *
+ * A gradient that isn't finite on some rank is NONFINITE on every rank, and changes nothing but info.skipped, so that a
+ * dynamic loss scale can go on from there. So is a gradient whose square overflows float32 once it is divided by the
+ * gradient scale: from 1.8e19 on. Where parameters and gradients were finite, SUCCESS leaves finite parameters, copies
+ * and state: a result that overflows becomes the largest finite number of its type (docs/OPTIMIZERS.md, "Overflow").
+ *
+ * A step counts on all tensors or on none, also where it exchanges them in buckets. One that fails has changed no
+ * parameter, copy, moment, schedule or count (but info.skipped and info.cancelled), with three exceptions:
+ *   - Finite values and the error together overflow float32, and bucket_size is 0: NONFINITE on every rank. The errors
+ *     begin at zero again, and so do 1-bit Adam's and 1-bit LAMB's momenta.
+ *   - The first step after the freeze changes over to the compression stage before it exchanges. It stays there.
+ *   - TRANSPORT and TIMEOUT break the optimizer, and leave this rank's parameters and copies as they were. Other ranks
+ *     may have finished the step. INTERNAL, and OUT_OF_MEMORY on one rank alone, break it too, and may leave parameters
+ *     and copies half written.
+ *
+ * In a GPU's memory (which may be managed):
+ *   - Gradients are read, and parameters and copies written, in order with config.stream's work. They may still be
+ *     written to when the call returns; work that is put into the stream afterwards sees the result.
+ *   - The call waits for what the stream was given before it. ONEBIT_TIMEOUT counts that time.
+ *   - Results have the host's bits. One thing differs: where bucket_size is 0, the order in which exact rounds add up
+ *     more than two ranks.
+ *   - The current device doesn't matter, and stays. What fails on the device is INTERNAL.
+ *   - A step can't be captured into a graph (UNSUPPORTED, as for onebit_allreduce_run). With buckets the other ranks
+ *     wait for this rank's step.
+ *
+ * INVALID_ARGUMENT (a tensor has no gradients), INVALID_HANDLE, NONFINITE, MISMATCH (settings, stage or a state that
+ * was set differ), CANCELLED (a rank has called onebit_optimizer_cancel_step), BUSY, UNSUPPORTED, TRANSPORT, TIMEOUT.
+ * */
 ONEBIT_API onebit_status_t onebit_optimizer_step(onebit_optimizer_t optimizer) ONEBIT_NOEXCEPT;
 
 /* The same in three parts, so that the caller can compute meanwhile: the bits and the statuses are those of
@@ -866,24 +865,29 @@ ONEBIT_API onebit_status_t onebit_optimizer_set_callback(onebit_optimizer_t opti
 ONEBIT_API onebit_status_t onebit_optimizer_cancel_step(onebit_optimizer_t optimizer,
                                                         const char* reason) ONEBIT_NOEXCEPT;
 
-/* The gradients of tensor number `tensor` are there and stay as they are until the next step has returned. As soon as
- * all tensors of a bucket are ready, and all buckets before it have begun (that of the last tensors comes first), its
- * exchange begins: it overlaps with the rest of the backward pass. For optimizers with config.bucket_size > 0, which
- * keep a second error state and a second set of messages, 4 + 4/n + 1/8 bytes per compressed element, so that a step
- * whose exchanges have begun can still be refused and change nothing, and 4 (n-1)/n bytes per element that is averaged
- * exactly, as long as there are such. Optional: what no call has begun, step begins with, and the result is the same to
- * the bit; ranks may differ in their calls.
- * Some steps are exchanged by step alone, whatever was called: compressed ones whose gradients are clipped (their norm
- * must be known first), those of 0/1 Adam after the freeze, and the first one after the freeze or a load of 0/1 Adam.
- * Encodes, sends, moves on all exchanges that have begun (nothing does between two calls); never waits for a peer. In a
- * GPU's memory the gradients are there in the order of config.stream's work, for which the call doesn't wait. From
- * the first call to the end of the step these are BUSY: freeze, reset_error, get_error, save, load, all calls for
+/* Tells that the gradients of tensor number `tensor` are there, and stay as they are until the next step has returned.
+ * Once all tensors of a bucket are ready its exchange begins, and overlaps with the rest of the backward pass. Buckets
+ * begin in one order: that of the last tensors comes first. For optimizers with config.bucket_size > 0. It is optional,
+ * and ranks may differ in it: step begins what no call has begun, and its result is the same to the bit.
+ *
+ * The call encodes, sends, and moves on all exchanges that have begun; it never waits for a peer. Between two calls
+ * nothing moves. In a GPU's memory the gradients are there in order with config.stream's work, which the call doesn't
+ * wait for.
+ *
+ * Some steps exchange nothing before onebit_optimizer_step: compressed ones with clipping (the norm of all gradients
+ * comes first), those of 0/1 Adam after the freeze, and of any kind the first one after the freeze or, of 0/1 Adam,
+ * after a load.
+ *
+ * From the first call to the end of the step these are BUSY: freeze, reset_error, get_error, save, load, all calls for
  * states (pack, unpack, get, set), set_parameters, set_all_gradients, destroy, and set_gradients of a tensor that is
- * ready. Settings that come then are the next step's. onebit_optimizer_cancel_step ends such a step without its
- * gradients. Such an optimizer is lost, with MISMATCH on every rank, where ranks come to a step in different stages
- * (one of them frozen by hand): some may have begun what others never will. INVALID_ARGUMENT (no such tensor, no
- * gradients, ready already, bucket_size is 0), INVALID_HANDLE, BUSY, UNSUPPORTED (config.stream is captured: nothing is
- * marked), TRANSPORT. */
+ * ready. Settings that come meanwhile are the next step's. onebit_optimizer_cancel_step ends such a step early.
+ * Where the ranks come to the step in different stages (one of them frozen by hand) it is MISMATCH on every rank, and
+ * the optimizer is broken: some ranks may have begun exchanges that others never will.
+ *
+ * Buckets need a second error state and a second set of messages: 4 + 4/n + 1/8 bytes for each compressed element of n
+ * ranks, and 4 (n-1)/n bytes for each element that is averaged exactly.
+ * Local. INVALID_ARGUMENT (no such tensor, no gradients, ready already, bucket_size is 0), INVALID_HANDLE, BUSY,
+ * UNSUPPORTED (config.stream is captured: nothing is marked), TRANSPORT. */
 ONEBIT_API onebit_status_t onebit_optimizer_grad_ready(onebit_optimizer_t optimizer, size_t tensor) ONEBIT_NOEXCEPT;
 
 /* Where the next steps read the gradients of tensor number `tensor`, of the type it was registered with; NULL: it has
@@ -963,22 +967,24 @@ ONEBIT_API onebit_status_t onebit_optimizer_reset_error(onebit_optimizer_t optim
 ONEBIT_API onebit_status_t onebit_optimizer_save(onebit_optimizer_t optimizer, const char* prefix) ONEBIT_NOEXCEPT;
 ONEBIT_API onebit_status_t onebit_optimizer_load(onebit_optimizer_t optimizer, const char* prefix) ONEBIT_NOEXCEPT;
 
-/* The same as blobs of bytes, for a checkpoint of the program's own. A blob is what a file of a save would be: the
- * bytes of a saved file are a blob, too. state_size and pack_state concern this rank alone. A blob says by itself which
- * rank of how many packed it, and of which state. Blobs belong together where all that the ranks have alike was the
- * same when they were packed: number of steps, schedules, settings, parameters (after the freeze of 0/1 Adam, whose
- * ranks drift apart: the parameters of the last round). buffer     host memory, any alignment; `bytes` of it, at least
- * what state_size said since the last step blobs      num_blobs pointers to host memory, any alignment, in any order;
- * read, not kept. Of a state of as many ranks as there are: at least the blob of this rank; the ranks tell each other
- * what else they need. Of a state of another number of ranks: all of its blobs on every rank; errors are spread and
- * drifted ranks meet as after a load bytes      of unpack_state: the size of each blob state_size and pack_state are
- * local. pack_state and unpack_state need about as much memory as a blob has bytes, and a bucket's parameters, while
- * they run. unpack_state is collective, blocks, and is transactional: where a rank's blobs don't fit, nothing changes
- * on any rank. The optimizer must be as for onebit_optimizer_load. A blob that is truncated or corrupt, of another
- * optimizer, or missing is BAD_STATE. Blobs of different states (numbers of steps, ranks, trainings) are MISMATCH, on
- * one rank or on several. Two blobs of one rank are INVALID_ARGUMENT. INVALID_ARGUMENT, INVALID_HANDLE, BUSY (also
- * between onebit_optimizer_grad_ready and the end of its step), OUT_OF_MEMORY; unpack_state also BAD_STATE, MISMATCH,
- * TRANSPORT, TIMEOUT. */
+/* The same as blobs of bytes, for a checkpoint of the program's own. state_size and pack_state are local. unpack_state
+ * is collective, blocks and is transactional: where a rank's blobs don't fit, nothing changes on any rank.
+ *   buffer     host memory, any alignment; `bytes` of it, at least what state_size has said since the last step
+ *   blobs      num_blobs pointers to host memory, any alignment, in any order; read, not kept
+ *   bytes      of unpack_state: the size of each blob
+ * A blob says by itself which rank of how many has packed it, and of which state. The bytes of a saved file are a blob,
+ * too. Blobs belong together if all that ranks have alike was the same when they were packed: the number of steps,
+ * schedules, settings and parameters. (Ranks of 0/1 Adam drift apart after the freeze: the parameters of the last
+ * round.)
+ * Which blobs unpack_state needs:
+ *   - of a state of as many ranks as there are: at least this rank's own. Ranks tell each other what else they need;
+ *   - of a state of another number of ranks: all of its blobs, on every rank. Errors are spread, and drifted ranks
+ *     meet, as in a load.
+ * The optimizer must be as for onebit_optimizer_load. pack_state and unpack_state need about as much memory as a blob
+ * has bytes, and a bucket's parameters, while they run.
+ * INVALID_ARGUMENT (among them two blobs of one rank), INVALID_HANDLE, BUSY (also between onebit_optimizer_grad_ready
+ * and the end of its step), OUT_OF_MEMORY; unpack_state also BAD_STATE (a blob is truncated, corrupt, missing or of
+ * another optimizer), MISMATCH (blobs of different states, on one rank or on several), TRANSPORT, TIMEOUT. */
 ONEBIT_API onebit_status_t onebit_optimizer_state_size(onebit_optimizer_t optimizer, uint64_t* bytes) ONEBIT_NOEXCEPT;
 ONEBIT_API onebit_status_t onebit_optimizer_pack_state(onebit_optimizer_t optimizer, void* buffer,
                                                        uint64_t bytes) ONEBIT_NOEXCEPT;
@@ -1018,7 +1024,8 @@ ONEBIT_API onebit_status_t onebit_optimizer_set_state(onebit_optimizer_t optimiz
 /* Sets the number of steps that were made, which the bias corrections and the freeze go by. They count as exact ones,
  * in each of which v was updated. What a rule of the freeze has seen is forgotten; 0/1 Adam's intervals and the running
  * means of LAMB's trust ratios begin anew. A config.freeze_step that lies behind comes after the next step. Local, to
- * be called on every rank with the same number: as for onebit_optimizer_set_state. steps  at least 1, less than 2^48
+ * be called on every rank with the same number: ranks that differ get MISMATCH from the next step.
+ *   steps  at least 1, less than 2^48
  * INVALID_ARGUMENT, INVALID_HANDLE, BUSY; UNSUPPORTED once the optimizer has frozen. */
 ONEBIT_API onebit_status_t onebit_optimizer_set_steps(onebit_optimizer_t optimizer, uint64_t steps) ONEBIT_NOEXCEPT;
 
