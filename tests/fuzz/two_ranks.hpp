@@ -1,0 +1,85 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Two ranks that are threads, for programs of C calls.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <functional>
+#include <semaphore>
+#include <thread>
+
+#include "fuzz/fuzzing.hpp"
+
+namespace onebit_fuzz {
+
+constexpr std::size_t kRanks = 2;
+
+// Runs work(rank) on both ranks, each time on the same threads.
+class RankThreads {
+  public:
+    RankThreads() : other_([this] { serve(); }) { other_.detach(); }
+    void run(const std::function<void(std::size_t)>& work) {
+        work_ = &work;
+        begin_.release();
+        work(0);
+        done_.acquire();
+    }
+
+  private:
+    [[noreturn]] void serve() {
+        for (;;) {
+            begin_.acquire();
+            (*work_)(1);
+            done_.release();
+        }
+    }
+    const std::function<void(std::size_t)>* work_ = nullptr;
+    std::binary_semaphore begin_{0}, done_{0};
+    std::thread other_;
+};
+
+using Statuses = std::array<onebit_status_t, kRanks>;
+
+inline Statuses on_both(const std::function<onebit_status_t(std::size_t)>& call) {
+    static RankThreads threads;
+    Statuses statuses{};
+    threads.run([&](std::size_t rank) { statuses[rank] = call(rank); });
+    return statuses;
+}
+
+// Of a collective call; returns it.
+inline onebit_status_t agreed(const Statuses& statuses) {
+    FUZZ_REQUIRE(statuses[0] == statuses[1]);
+    FUZZ_REQUIRE(statuses[0] != ONEBIT_ERROR_TIMEOUT && statuses[0] != ONEBIT_ERROR_TRANSPORT &&
+                 statuses[0] != ONEBIT_ERROR_INTERNAL);
+    return statuses[0];
+}
+inline onebit_status_t collectively(const std::function<onebit_status_t(std::size_t)>& call) {
+    return agreed(on_both(call));
+}
+
+// The ranks' handles of one kind, and the callback that was set for what is started on them.
+template <typename Handle>
+struct Slot {
+    std::array<Handle, kRanks> handles{};
+    bool with_callback = false;
+    std::array<int, kRanks> callbacks{}; // calls of it so far
+
+    bool used() const { return handles[0] != nullptr; }
+};
+inline void count_callback(void* calls, onebit_status_t) {
+    ++*static_cast<int*>(calls);
+}
+
+// What handles are made of: both ranks' communicator, or a part of it that both are in.
+struct Communicators {
+    std::array<onebit_comm_t, kRanks> whole{}, part{};
+
+    const std::array<onebit_comm_t, kRanks>& any(Bytes& bytes) const {
+        return part[0] != nullptr && bytes.below(2) == 0 ? part : whole;
+    }
+};
+
+} // namespace onebit_fuzz
