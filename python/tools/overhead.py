@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # Copyright 2026 The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""What Python adds to a call of the C library, in microseconds: one process, medians.
+"""What Python adds to a call of the C library, in microseconds and as a ratio: one process, medians.
 
   ONEBIT_LIBRARY=build/release/libonebit.so PYTHONPATH=python python/tools/overhead.py
 """
@@ -17,6 +17,7 @@ import onebit.torch
 from onebit._library import library
 
 TENSORS = 200
+LARGE = 50_000  # elements of each of 200: ten million
 
 
 def microseconds(function, before=None, calls=1000):
@@ -42,31 +43,49 @@ def allreduce():
         print(f"Allreduce.run, {name}: {taken:.1f}, of which the C call by ctypes {call:.1f}: adds {taken - call:.1f}")
 
 
-def optimizer():
-    (comm,) = onebit.loopback(1)
-    parameters = [torch.nn.Parameter(torch.ones(16)) for _ in range(TENSORS)]
-    optimizer = onebit.torch.OneBitAdam(parameters, communicator=comm)
-    gradients = [[torch.ones(16) for _ in parameters] for _ in range(2)]
+class Steps:
+    """OneBitAdam over 200 tensors, in the compression stage, whose gradients lie now here and now there."""
 
-    def give(which):
-        for parameter, gradient in zip(parameters, gradients[which]):
+    def __init__(self, elements):
+        (self.comm,) = onebit.loopback(1)
+        self.parameters = [torch.nn.Parameter(torch.ones(elements)) for _ in range(TENSORS)]
+        self.optimizer = onebit.torch.OneBitAdam(self.parameters, communicator=self.comm, freeze_step=1)
+        self.gradients = [[torch.ones(elements) for _ in self.parameters] for _ in range(2)]
+        self.turn = 0
+        for _ in range(3):
+            self.move()
+            self.optimizer.step()
+
+    def move(self):
+        """Every gradient to another address, as zero_grad(set_to_none=True) and a backward pass do."""
+        self.turn ^= 1
+        for parameter, gradient in zip(self.parameters, self.gradients[self.turn]):
             parameter.grad = gradient
 
-    give(0)
-    optimizer.step()
-    call = microseconds(lambda: library.onebit_optimizer_step(optimizer._fused._handle))
-    same = microseconds(optimizer.step)
-    turn = [0]
+    def in_c(self):
+        library.onebit_optimizer_step(self.optimizer._fused._handle)
 
-    def move():
-        turn[0] ^= 1
-        give(turn[0])
 
-    moved = microseconds(optimizer.step, move)
+def optimizer():
+    steps = Steps(16)
+    call = microseconds(steps.in_c)
+    same = microseconds(steps.optimizer.step)
+    moved = microseconds(steps.optimizer.step, steps.move)
     print(f"OneBitAdam.step, {TENSORS} tensors: {same:.0f}, of which the C call {call:.0f}: adds {same - call:.0f}")
     print(f"the same, where every gradient has moved: {moved:.0f}: adds {moved - call:.0f}")
+
+
+def large_step():
+    steps = Steps(LARGE)
+    ratios = []
+    for _ in range(41):  # in turn, for the machine's speed drifts by more than what is looked for
+        call = microseconds(steps.in_c, calls=3)
+        ratios.append(microseconds(steps.optimizer.step, steps.move, calls=3) / call)
+    print(f"OneBitAdam.step, {TENSORS} tensors, {TENSORS * LARGE} elements, every gradient has moved: "
+          f"{statistics.median(ratios):.3f} times the C call, {call / 1000:.1f} ms")
 
 
 if __name__ == "__main__":
     allreduce()
     optimizer()
+    large_step()

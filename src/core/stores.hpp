@@ -4,7 +4,7 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
-#include <immintrin.h>
+#include <xmmintrin.h>
 #endif
 
 #include <cstddef>
