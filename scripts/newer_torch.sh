@@ -6,8 +6,6 @@
 
 set -euo pipefail
 
-readonly mirror=http://deb.debian.org/debian
-
 usage() {
     cat <<'END_OF_USAGE'
 usage: scripts/newer_torch.sh [--suite SUITE] [--root FOLDER] [--library FILE] [COMMAND ARGUMENT...]
@@ -43,11 +41,13 @@ add_lightning() { # FOLDER
 }
 
 make_root() { # SUITE FOLDER
-    local part=$2.part
+    local part=$2.part mirror
     local -a packages
     ((EUID == 0)) || die 77 "run it as root: it makes a root folder and mounts"
     command -v debootstrap >/dev/null || die 77 "install debootstrap"
-    wget --quiet --spider --tries=2 --timeout=20 "$mirror/dists/$1/Release" || die 77 "$mirror can't be reached"
+    # shellcheck disable=SC2016  # apt-get's format
+    mirror=$(apt-get indextargets --format '$(SITE)' | awk '!/security/ && !found { print; found = 1 }') # apt's own
+    wget --quiet --spider --tries=2 --timeout=20 "$mirror/dists/$1/Release" || die 77 "no Debian mirror of apt's can be reached: $mirror"
     mapfile -t packages < <(packages_of "$1" | tr ' ' '\n')
     rm -rf "$part"
     mkdir -p "$part"
