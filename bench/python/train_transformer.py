@@ -62,6 +62,8 @@ def parse_arguments():
     parser.add_argument("--way", choices=WAYS, required=True)
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--freeze-step", type=int, default=None, help="of 1-bit ways [they freeze by themselves]")
+    parser.add_argument("--bucket-size", type=int, default=0,
+                        help="of onebit's optimizers: exchanges of so many elements begin in the backward pass [0: none do]")
     parser.add_argument("--width", type=int, default=128)
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--context", type=int, default=64)
@@ -82,8 +84,9 @@ def begin_ranks():
 
 def make_stepper(options, model):
     """(the model that is called, its optimizer)"""
-    settings = dict(lr=options.lr, weight_decay=0.0)
+    settings = {"lr": options.lr, "weight_decay": 0.0}
     if not options.way.startswith("ddp"):
+        settings["bucket_size"] = options.bucket_size
         import onebit.torch
 
         kinds = {"adam": "Adam", "onebit_adam": "OneBitAdam", "onebit_lamb": "OneBitLamb", "zero_one_adam": "ZeroOneAdam"}
