@@ -92,11 +92,23 @@ def test_ranks_with_different_models(shapes, text):
     on_ranks(2, run)
 
 
-def test_a_step_before_backward_warns():
-    (comm,) = onebit.loopback(1)
-    optimizer = onebit.torch.OneBitAdam([parameter(600)], communicator=comm)
-    with pytest.warns(UserWarning, match="1 parameters have no gradient on this rank"):
+@pytest.mark.filterwarnings("ignore:1 parameters have no gradient")
+def test_a_step_before_backward():
+    def run(comm):
+        tensor = parameter(600)
+        optimizer = onebit.torch.OneBitAdam([tensor], communicator=comm)
+        if comm.rank == 0:
+            tensor.grad = torch.ones(600)
+        error, text = (onebit.Cancelled, "rank 1: .*before backward") if comm.rank == 0 else (RuntimeError, "before backward")
+        with pytest.raises(error, match=text):
+            optimizer.step()
+        tensor.grad = torch.ones(600)  # nothing is lost
         optimizer.step()
+        tensor.grad = None  # as zeros, once there was one
+        optimizer.step()
+        assert optimizer.info.steps == 2
+
+    on_ranks(2, run)
 
 
 def test_process_groups():

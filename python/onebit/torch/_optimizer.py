@@ -117,7 +117,8 @@ class FusedOptimizer(SavedOptimizer):
     def step(self, closure=None, *, grad_scaler=None):
         """One step with the gradients as they now are. Collective; blocks. Returns the closure's result.
 
-        A rank's gradients are its own: they are not averaged before. A parameter without one counts as zero.
+        A rank's gradients are its own: they are not averaged before. A parameter without one counts as zero. Where no
+        parameter of a rank has one in the first step, that is RuntimeError, and Cancelled on the others.
         Raises Nonfinite on every rank for a NaN or an infinity in any rank's gradients: nothing has changed. With a
         GradScaler it isn't raised: every rank's scaler lowers its scale. An exception that the closure raises on this
         rank is Cancelled on the others.
@@ -272,7 +273,7 @@ class FusedOptimizer(SavedOptimizer):
             self._require_same_settings(scale)
             self._early.complete()
         if not self._warned:
-            self._warn_of_missing_gradients()
+            self._look_at_missing_gradients()
 
     def _require_same_settings(self, scale: float) -> None:
         if scale != self._gradient_scale or [settings_of(group) for group in self.param_groups] != self._settings:
@@ -322,7 +323,12 @@ class FusedOptimizer(SavedOptimizer):
             self._created().set_gradient_addresses(addresses)
             self._addresses = addresses
 
-    def _warn_of_missing_gradients(self) -> None:
+    def _look_at_missing_gradients(self) -> None:
+        if all(parameter.tensor.grad is None for parameter in self._parameters) and self._created().info.steps == 0:
+            raise RuntimeError(
+                "step() before backward(): no parameter has a gradient on this rank. Call backward() first, or give the "
+                "parameters gradients of zeros"
+            )
         missing = [parameter.name for parameter in self._parameters if parameter.without_gradient]
         if missing:
             self._warned = True
