@@ -15,7 +15,7 @@ using namespace onebit_test;
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr std::chrono::milliseconds kUntilAllWait{200};
+constexpr std::chrono::milliseconds kUntilAllWait{50};
 constexpr std::chrono::milliseconds kWithin{1000};
 
 /// All ranks but the last make the call; the last one, which is what they wait for, aborts meanwhile.
