@@ -26,6 +26,9 @@ class AllreduceCalls {
     AllreduceCalls& operator=(const AllreduceCalls&) = delete;
 
     void call() {
+        for (AllreduceSlot& slot : slots_) {
+            if (progress_ended(slot)) finish(slot);
+        }
         AllreduceSlot& slot = slots_[bytes_.below(slots_.size())];
         switch (bytes_.below(10)) {
             case 0:
@@ -178,6 +181,7 @@ class AllreduceCalls {
         if (!slot.used() || slot.started) return;
         fill(slot);
         const auto buffers = choose_buffers(slot);
+        slot.remember_calls();
         const onebit_status_t status = collectively([&](std::size_t r) {
             return onebit_allreduce_start(slot.handles[r], buffers[r].input, buffers[r].output);
         });
@@ -185,21 +189,24 @@ class AllreduceCalls {
         slot.started = true;
     }
 
+    // On one rank or on both: an optimizer's step has called onebit_comm_progress.
+    static bool progress_ended(const AllreduceSlot& slot) {
+        return slot.started &&
+               (slot.told[0].calls != slot.calls_before[0] || slot.told[1].calls != slot.calls_before[1]);
+    }
+
     void finish(AllreduceSlot& slot) {
         if (!slot.used()) return;
         const std::size_t tests = bytes_.below(4);
-        const std::array<int, kRanks> before = slot.callbacks;
         const onebit_status_t status = collectively([&](std::size_t r) {
             int done = 0;
+            onebit_status_t returned = ONEBIT_SUCCESS;
             for (std::size_t t = 0; t < tests * (r + 1) && done == 0; ++t) {
-                const onebit_status_t tested = onebit_allreduce_test(slot.handles[r], &done);
-                if (done != 0) return tested;
+                returned = onebit_allreduce_test(slot.handles[r], &done);
             }
-            return onebit_allreduce_wait(slot.handles[r]);
+            if (done == 0) returned = onebit_allreduce_wait(slot.handles[r]);
+            return slot.started ? slot.ended(r, returned) : returned;
         });
-        for (std::size_t r = 0; r < kRanks; ++r) {
-            FUZZ_REQUIRE(slot.callbacks[r] - before[r] == (slot.started && slot.with_callback ? 1 : 0));
-        }
         if (slot.started) check_result(slot, status);
         slot.started = false;
     }
@@ -208,7 +215,7 @@ class AllreduceCalls {
         if (!slot.used()) return;
         const bool with = bytes_.below(2) == 0;
         const onebit_status_t status = agreed(on_both([&](std::size_t r) {
-            return onebit_allreduce_set_callback(slot.handles[r], with ? count_callback : nullptr, &slot.callbacks[r]);
+            return onebit_allreduce_set_callback(slot.handles[r], with ? tell : nullptr, &slot.told[r]);
         }));
         FUZZ_REQUIRE(status == (slot.started ? ONEBIT_ERROR_BUSY : ONEBIT_SUCCESS));
         if (status == ONEBIT_SUCCESS) slot.with_callback = with;

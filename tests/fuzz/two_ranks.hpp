@@ -60,18 +60,37 @@ inline onebit_status_t collectively(const std::function<onebit_status_t(std::siz
     return agreed(on_both(call));
 }
 
+// What a callback has been told.
+struct Told {
+    int calls = 0;
+    onebit_status_t status = ONEBIT_SUCCESS;
+};
+inline void tell(void* told, onebit_status_t status) {
+    ++static_cast<Told*>(told)->calls;
+    static_cast<Told*>(told)->status = status;
+}
+
 // The ranks' handles of one kind, and the callback that was set for what is started on them.
 template <typename Handle>
 struct Slot {
     std::array<Handle, kRanks> handles{};
     bool with_callback = false;
-    std::array<int, kRanks> callbacks{}; // calls of it so far
+    std::array<Told, kRanks> told{};
+    std::array<int, kRanks> calls_before{}; // when the last operation was started
 
     bool used() const { return handles[0] != nullptr; }
+    void remember_calls() {
+        for (std::size_t r = 0; r < kRanks; ++r) calls_before[r] = told[r].calls;
+    }
+    // How an operation ended, given what was returned by the call that found it over: where there is a callback it was
+    // called once, and knows, for onebit_comm_progress may have ended the operation.
+    onebit_status_t ended(std::size_t rank, onebit_status_t returned) const {
+        if (!with_callback) return returned;
+        FUZZ_REQUIRE(told[rank].calls == calls_before[rank] + 1);
+        FUZZ_REQUIRE(returned == told[rank].status || returned == ONEBIT_SUCCESS);
+        return told[rank].status;
+    }
 };
-inline void count_callback(void* calls, onebit_status_t) {
-    ++*static_cast<int*>(calls);
-}
 
 // What handles are made of: both ranks' communicator, or a part of it that both are in.
 struct Communicators {
