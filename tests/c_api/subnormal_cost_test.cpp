@@ -9,7 +9,7 @@
 
 #include "support/training.hpp"
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) // whose own checks are most of the time
+#if !defined(ONEBIT_TEST_SANITIZED) // whose own checks are most of the time
 
 using namespace onebit_test;
 

@@ -5,7 +5,7 @@
 namespace onebit_test {
 
 // Whether a sanitizer looks on, which takes time, memory, threads and stack of its own.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(ONEBIT_TEST_SANITIZED)
 constexpr bool sanitized = true;
 #else
 constexpr bool sanitized = false;
