@@ -437,8 +437,11 @@ ONEBIT_API onebit_status_t onebit_allreduce_config_init(onebit_allreduce_config_
 
 /* Plans an allreduce, and allocates all memory that its operations will ever use. With the defaults, on two ranks or
  * more, that is at most 12.5 bytes for each element, and 1 MiB (docs/ARCHITECTURE.md, "Memory of an allreduce").
- * Collective; blocks. config     read, not kept allreduce  [out] the handle; set to NULL on failure INVALID_ARGUMENT
- * (among them count 0 and count < ranks), INVALID_HANDLE, MISMATCH, UNSUPPORTED, OUT_OF_MEMORY, TRANSPORT, TIMEOUT. */
+ * Collective; blocks.
+ *   config     read, not kept
+ *   allreduce  [out] the handle; set to NULL on failure
+ * INVALID_ARGUMENT (among them count 0 and count < ranks), INVALID_HANDLE, MISMATCH, UNSUPPORTED, OUT_OF_MEMORY,
+ * TRANSPORT, TIMEOUT. */
 ONEBIT_API onebit_status_t onebit_allreduce_create(onebit_comm_t comm, const onebit_allreduce_config_t* config,
                                                    onebit_allreduce_t* allreduce) ONEBIT_NOEXCEPT;
 
@@ -579,6 +582,7 @@ ONEBIT_API onebit_status_t onebit_allreduce_destroy(onebit_allreduce_t allreduce
  * In a GPU's memory these calls, and set_algorithm and set_mask, wait until the stream has finished the handle's last
  * call; so they can return TIMEOUT, TRANSPORT and INTERNAL. While the stream is captured they are UNSUPPORTED on this
  * rank alone; in collective ones the other ranks wait for it. */
+
 /* Sets both errors to zero. Local, but to be called on every rank. INVALID_HANDLE, BUSY. */
 ONEBIT_API onebit_status_t onebit_allreduce_reset(onebit_allreduce_t allreduce) ONEBIT_NOEXCEPT;
 
@@ -819,8 +823,8 @@ ONEBIT_API onebit_status_t onebit_optimizer_create(onebit_comm_t comm, const one
  *     wait for this rank's step.
  *
  * INVALID_ARGUMENT (a tensor has no gradients), INVALID_HANDLE, NONFINITE, MISMATCH (settings, stage or a state that
- * was set differ), CANCELLED (a rank has called onebit_optimizer_cancel_step), BUSY, UNSUPPORTED, TRANSPORT, TIMEOUT.
- * */
+ * was set differ), CANCELLED (a rank has called onebit_optimizer_cancel_step), BUSY, UNSUPPORTED, TRANSPORT,
+ * TIMEOUT. */
 ONEBIT_API onebit_status_t onebit_optimizer_step(onebit_optimizer_t optimizer) ONEBIT_NOEXCEPT;
 
 /* The same in three parts, so that the caller can compute meanwhile: the bits and the statuses are those of
