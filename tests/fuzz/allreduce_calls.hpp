@@ -181,7 +181,7 @@ class AllreduceCalls {
         if (!slot.used() || slot.started) return;
         fill(slot);
         const auto buffers = choose_buffers(slot);
-        slot.remember_calls();
+        slot.told = {};
         const onebit_status_t status = collectively([&](std::size_t r) {
             return onebit_allreduce_start(slot.handles[r], buffers[r].input, buffers[r].output);
         });
@@ -191,8 +191,7 @@ class AllreduceCalls {
 
     // On one rank or on both: an optimizer's step has called onebit_comm_progress.
     static bool progress_ended(const AllreduceSlot& slot) {
-        return slot.started &&
-               (slot.told[0].calls != slot.calls_before[0] || slot.told[1].calls != slot.calls_before[1]);
+        return slot.started && (slot.told[0].calls != 0 || slot.told[1].calls != 0);
     }
 
     void finish(AllreduceSlot& slot) {

@@ -137,7 +137,7 @@ class OptimizerCalls {
 
     void step(OptimizerSlot& slot) {
         const std::size_t tests = bytes_.below(4); // 0: nothing is started
-        slot.remember_calls();
+        slot.told = {};
         const onebit_status_t status = collectively([&](std::size_t r) {
             if (tests == 0) return onebit_optimizer_step(slot.handles[r]);
             const onebit_status_t started = onebit_optimizer_step_start(slot.handles[r]);
@@ -152,6 +152,7 @@ class OptimizerCalls {
             if (done == 0) returned = onebit_optimizer_step_wait(slot.handles[r]);
             return slot.ended(r, returned);
         });
+        FUZZ_REQUIRE(tests != 0 || (slot.told[0].calls == 0 && slot.told[1].calls == 0));
         slot.begun = false;
         for (const std::vector<float>& values : slot.parameters) {
             for (const float value : values) FUZZ_REQUIRE(std::isfinite(value));
