@@ -47,7 +47,8 @@ make_root() { # SUITE FOLDER
     command -v debootstrap >/dev/null || die 77 "install debootstrap"
     # shellcheck disable=SC2016  # apt-get's format
     mirror=$(apt-get indextargets --format '$(SITE)' | awk '!/security/ && !found { print; found = 1 }') # apt's own
-    wget --quiet --spider --tries=2 --timeout=20 "$mirror/dists/$1/Release" || die 77 "no Debian mirror of apt's can be reached: $mirror"
+    wget --quiet --spider --tries=2 --timeout=20 "$mirror/dists/$1/Release" ||
+        die 77 "apt's Debian mirror can't be reached: $mirror"
     mapfile -t packages < <(packages_of "$1" | tr ' ' '\n')
     rm -rf "$part"
     mkdir -p "$part"

@@ -86,9 +86,9 @@ def make_stepper(options, model):
     """(the model that is called, its optimizer)"""
     settings = {"lr": options.lr, "weight_decay": 0.0}
     if not options.way.startswith("ddp"):
-        settings["bucket_size"] = options.bucket_size
         import onebit.torch
 
+        settings["bucket_size"] = options.bucket_size
         kinds = {"adam": "Adam", "onebit_adam": "OneBitAdam", "onebit_lamb": "OneBitLamb", "zero_one_adam": "ZeroOneAdam"}
         if options.freeze_step is not None and options.way != "adam":
             settings["freeze_step"] = options.freeze_step

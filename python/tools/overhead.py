@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What Python adds to a call of the C library, in microseconds and as a ratio: one process, medians.
 
-  ONEBIT_LIBRARY=build/release/libonebit.so PYTHONPATH=python python/tools/overhead.py
+  ONEBIT_LIBRARY=build/release/libonebit.so PYTHONPATH=python OMP_NUM_THREADS=1 /usr/bin/python3 python/tools/overhead.py
 """
 
 import statistics
@@ -17,7 +17,7 @@ import onebit.torch
 from onebit._library import library
 
 TENSORS = 200
-LARGE = 50_000  # elements of each of 200: ten million
+LARGE = 50_000  # elements of each of them: ten million in all
 
 
 def microseconds(function, before=None, calls=1000):
