@@ -108,6 +108,11 @@ ONEBIT_DEVICE inline bool is_within(std::uint32_t float_bits, float limit) {
     return (float_bits & 0x7fffffffU) <= std::bit_cast<std::uint32_t>(limit);
 }
 
+/// magnitude where the word's highest bit is 1, -magnitude where it is 0.
+ONEBIT_DEVICE inline float signed_by(std::uint32_t word, float magnitude) {
+    return std::bit_cast<float>(std::bit_cast<std::uint32_t>(magnitude) ^ (~word & 0x80000000U));
+}
+
 // A warp's 16 words of signs or of a mask are kept one to a lane: lane g has the word of group g.
 
 /// Which of the block's words is this lane's; kNoWord for the other lanes, and past the block's end.
@@ -129,6 +134,12 @@ ONEBIT_DEVICE std::uint32_t load_word(const Thread& thread, const Share& share, 
 template <typename Thread>
 ONEBIT_DEVICE bool bit_at(const Thread& thread, std::uint32_t word, unsigned group) {
     return (thread.shuffle(word, group) >> thread.lane() & 1) != 0;
+}
+
+/// The same as a sign: magnitude where the bit is 1, -magnitude where it is 0.
+template <typename Thread>
+ONEBIT_DEVICE float signed_at(const Thread& thread, std::uint32_t word, unsigned group, float magnitude) {
+    return signed_by(thread.shuffle(word, group) << (kLanes - 1 - thread.lane()), magnitude);
 }
 
 /// Adds up what the thread block has left in `values`, zeros behind the block's end, by the 32 threads of one warp. The
@@ -249,7 +260,7 @@ ONEBIT_DEVICE void run(const Thread& thread, const AverageEncodeArguments& argum
                 const float magnitude = rounded::multiply(std::bit_cast<float>(scales[r]), arguments.share);
 #pragma unroll
                 for (unsigned g = 0; g < kGroups; ++g) {
-                    values[g] = rounded::add(values[g], bit_at(thread, signs[r], g) ? magnitude : -magnitude);
+                    values[g] = rounded::add(values[g], signed_at(thread, signs[r], g, magnitude));
                 }
             }
         }
@@ -292,7 +303,7 @@ ONEBIT_DEVICE void expand(const Thread& thread, const Share& share, std::uint32_
 #pragma unroll
     for (unsigned g = 0; g < kGroups; ++g) {
         const bool takes_part = kAll || !masked || bit_at(thread, valid, g);
-        const float value = bit_at(thread, signs, g) ? scale : -scale;
+        const float value = signed_at(thread, signs, g, scale);
         if (kAll || share.has(g)) values[share.at(g)] = takes_part ? value : 0;
     }
 }

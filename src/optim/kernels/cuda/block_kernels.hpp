@@ -31,8 +31,8 @@ ONEBIT_DEVICE void run(const Thread& thread, const AdamArguments& arguments, Scr
     const float* const gradients = arguments.gradients + piece.offset;
     float* const m = arguments.m + piece.offset;
     float* const v = arguments.v + piece.offset;
-    const auto load = [&](unsigned i) { return AdamElement{gradients[i], m[i], v[i], piece.parameters[i]}; };
-    for_each_element(thread, piece, load, [&](unsigned i, const AdamElement& old) {
+    const auto load = [&](std::size_t i) { return AdamElement{gradients[i], m[i], v[i], piece.parameters[i]}; };
+    for_each_element(thread, piece, load, [&](std::size_t i, const AdamElement& old) {
         const float g = rounded::multiply(old.g, factor);
         const float new_m = first_moment(g, old.m, settings.betas);
         const float new_v = second_moment(g, old.v, settings.betas);
@@ -43,8 +43,9 @@ ONEBIT_DEVICE void run(const Thread& thread, const AdamArguments& arguments, Scr
     });
 }
 
+template <typename Words>
 struct CompressedElement {
-    MessageWords words;
+    Words words;
     float precondition, parameter;
 };
 
@@ -57,19 +58,22 @@ ONEBIT_DEVICE void run(const Thread& thread, const CompressedUpdateArguments& ar
     const float magnitude = saturated_product(scale_of(messages, piece), given(arguments.factors, piece, 1.0F));
     const bool exchanged = arguments.precondition == nullptr;
     const float* const precondition = arguments.precondition; // plus an offset only where it is no NULL
-    const auto load = [&](unsigned i) {
-        return CompressedElement{load_message(messages, piece, i), exchanged ? 1.0F : precondition[piece.offset + i],
-                                 piece.parameters[i]};
-    };
-    for_each_element(thread, piece, load, [&](unsigned i, const CompressedElement& old) {
-        const float m = decoded(old.words, piece, i, magnitude);
-        const float u = preconditioned_direction(m, old.precondition, old.parameter, update); // times 1: the same bits
-        write_parameter(piece, i, stepped(old.parameter, step, u));
+    with_signs(messages, piece, [&](const auto& signs) {
+        const auto load = [&](std::size_t i) {
+            return CompressedElement{signs.load(i), exchanged ? 1.0F : precondition[piece.offset + i],
+                                     piece.parameters[i]};
+        };
+        for_each_element(thread, piece, load, [&](std::size_t i, const auto& old) {
+            const float m = signs.value(old.words, i, magnitude);
+            const float u = preconditioned_direction(m, old.precondition, old.parameter, update); // times 1: as it is
+            write_parameter(piece, i, stepped(old.parameter, step, u));
+        });
     });
 }
 
+template <typename Words>
 struct AverageElement {
-    MessageWords words;
+    Words words;
     float m, v, parameter;
 };
 
@@ -81,22 +85,26 @@ ONEBIT_DEVICE void run(const Thread& thread, const TakeAverageArguments& argumen
     const float magnitude = scale_of(messages, piece);
     float* const m = arguments.m + piece.offset;
     const float* const v = arguments.v + piece.offset;
-    const auto load = [&](unsigned i) {
-        return AverageElement{load_message(messages, piece, i), m[i], v[i], piece.parameters[i]};
-    };
-    for_each_element(thread, piece, load, [&](unsigned i, const AverageElement& old) {
-        const float average = decoded(old.words, piece, i, magnitude);
-        const float g = arguments.weighted ? unweighted_gradient(average, old.v, settings.update) : average;
-        const float new_m = first_moment(g, old.m, settings.betas);
-        const float u = adam_direction(new_m, old.v, old.parameter, settings.update);
-        m[i] = new_m;
-        write_parameter(piece, i, stepped(old.parameter, settings.update.lr, u));
+    with_signs(messages, piece, [&](const auto& signs) {
+        const auto load = [&](std::size_t i) { return AverageElement{signs.load(i), m[i], v[i], piece.parameters[i]}; };
+        for_each_element(thread, piece, load, [&](std::size_t i, const auto& old) {
+            const float average = signs.value(old.words, i, magnitude);
+            const float g = arguments.weighted ? unweighted_gradient(average, old.v, settings.update) : average;
+            const float new_m = first_moment(g, old.m, settings.betas);
+            const float u = adam_direction(new_m, old.v, old.parameter, settings.update);
+            m[i] = new_m;
+            write_parameter(piece, i, stepped(old.parameter, settings.update.lr, u));
+        });
     });
 }
 
 struct AloneElement {
     std::uint32_t g; ///< as it lies in memory
-    float m, precondition, parameter, anchor;
+    float m, precondition, parameter;
+};
+struct DriftElement {
+    AloneElement alone;
+    float anchor;
 };
 
 template <typename Thread>
@@ -108,27 +116,34 @@ ONEBIT_DEVICE void run(const Thread& thread, const StepAloneArguments& arguments
     const float factor = arguments.factors[piece.tensor];
     const float* const precondition = arguments.precondition + piece.offset;
     float* const m = arguments.m + piece.offset;
-    const bool drifts = arguments.anchor != nullptr;
     const float* const anchor = arguments.anchor; // plus an offset only where they are no NULLs
     float* const drift = arguments.drift;
-    const auto load = [&](unsigned i) {
-        return AloneElement{load_gradient(piece, i), m[i], precondition[i], piece.parameters[i],
-                            drifts ? anchor[piece.offset + i] : 0.0F};
-    };
     const bool of_momentum = arguments.of_momentum;
-    for_each_element(thread, piece, load, [&](unsigned i, const AloneElement& old) {
+    const auto store = [&](std::size_t i, const AloneElement& old) {
         const float g = rounded::multiply(gradient_of(piece, old.g), factor);
-        if (drifts) {
-            drift[piece.offset + i] =
-                of_momentum ? drift_of_momentum(g, old.m, old.precondition, old.parameter, old.anchor, betas, update)
-                            : drift_of_update(g, old.m, old.precondition, old.parameter, old.anchor, betas, update);
-            return;
-        }
         const float new_m = first_moment(of_momentum ? g : weighted_gradient(g, old.precondition, betas), old.m, betas);
         const float u = of_momentum ? preconditioned_direction(new_m, old.precondition, old.parameter, update)
                                     : exchanged_direction(new_m, old.parameter, update);
         m[i] = new_m;
         write_parameter(piece, i, stepped(old.parameter, update.lr, u));
+    };
+    const auto store_drift = [&](std::size_t i, const DriftElement& from) {
+        const AloneElement& old = from.alone;
+        const float g = rounded::multiply(gradient_of(piece, old.g), factor);
+        drift[piece.offset + i] =
+            of_momentum ? drift_of_momentum(g, old.m, old.precondition, old.parameter, from.anchor, betas, update)
+                        : drift_of_update(g, old.m, old.precondition, old.parameter, from.anchor, betas, update);
+    };
+    with_gradients(piece, [&](const auto* gradients) {
+        const auto load = [&](std::size_t i) {
+            return AloneElement{gradients[i], m[i], precondition[i], piece.parameters[i]};
+        };
+        if (anchor == nullptr) {
+            for_each_element(thread, piece, load, store);
+        } else {
+            const auto load_all = [&](std::size_t i) { return DriftElement{load(i), anchor[piece.offset + i]}; };
+            for_each_element(thread, piece, load_all, store_drift);
+        }
     });
 }
 
@@ -141,14 +156,15 @@ ONEBIT_DEVICE void run(const Thread& thread, const DescendArguments& arguments, 
     const Piece piece = piece_of(thread, arguments.pieces);
     const float step = given(arguments.steps, piece, settings_of(piece, arguments.pieces).update.lr);
     const float* const u = arguments.u + piece.offset;
-    const auto load = [&](unsigned i) { return DescendElement{u[i], piece.parameters[i]}; };
-    for_each_element(thread, piece, load, [&](unsigned i, const DescendElement& old) {
+    const auto load = [&](std::size_t i) { return DescendElement{u[i], piece.parameters[i]}; };
+    for_each_element(thread, piece, load, [&](std::size_t i, const DescendElement& old) {
         write_parameter(piece, i, stepped(old.parameter, step, old.u));
     });
 }
 
+template <typename Words>
 struct RejoinElement {
-    MessageWords words;
+    Words words;
     float anchor, precondition;
 };
 
@@ -163,16 +179,17 @@ ONEBIT_DEVICE void run(const Thread& thread, const RejoinArguments& arguments, S
     const float* const precondition = arguments.precondition; // plus an offset only where it is no NULL
     float* const m = arguments.m + piece.offset;
     float* const anchor = arguments.anchor + piece.offset;
-    const auto load = [&](unsigned i) {
-        return RejoinElement{load_message(messages, piece, i), anchor[i],
-                             exchanged ? 1.0F : precondition[piece.offset + i]};
-    };
-    for_each_element(thread, piece, load, [&](unsigned i, const RejoinElement& old) {
-        const float average = decoded(old.words, piece, i, magnitude);
-        const float met = rejoined(old.anchor, average, old.precondition, decay);
-        if (to_momentum != 0) m[i] = saturated_product(to_momentum, average);
-        anchor[i] = met;
-        write_parameter(piece, i, met);
+    with_signs(messages, piece, [&](const auto& signs) {
+        const auto load = [&](std::size_t i) {
+            return RejoinElement{signs.load(i), anchor[i], exchanged ? 1.0F : precondition[piece.offset + i]};
+        };
+        for_each_element(thread, piece, load, [&](std::size_t i, const auto& old) {
+            const float average = signs.value(old.words, i, magnitude);
+            const float met = rejoined(old.anchor, average, old.precondition, decay);
+            if (to_momentum != 0) m[i] = saturated_product(to_momentum, average);
+            anchor[i] = met;
+            write_parameter(piece, i, met);
+        });
     });
 }
 
@@ -190,8 +207,8 @@ ONEBIT_DEVICE void run(const Thread& thread, const MomentsArguments& arguments, 
     const float* const gradients = arguments.gradients + piece.offset;
     float* const m = arguments.m + piece.offset;
     float* const v = arguments.v + piece.offset;
-    const auto load = [&](unsigned i) { return MomentsElement{gradients[i], m[i], v[i]}; };
-    for_each_element(thread, piece, load, [&](unsigned i, const MomentsElement& old) {
+    const auto load = [&](std::size_t i) { return MomentsElement{gradients[i], m[i], v[i]}; };
+    for_each_element(thread, piece, load, [&](std::size_t i, const MomentsElement& old) {
         const float g = rounded::multiply(old.g, factor);
         m[i] = first_moment(g, old.m, betas);
         v[i] = second_moment(g, old.v, betas);
@@ -200,7 +217,11 @@ ONEBIT_DEVICE void run(const Thread& thread, const MomentsArguments& arguments, 
 
 struct MomentumElement {
     std::uint32_t g; ///< as it lies in memory
-    float m, precondition;
+    float m;
+};
+struct WeightedElement {
+    MomentumElement unweighted;
+    float precondition;
 };
 
 template <typename Thread>
@@ -208,20 +229,35 @@ ONEBIT_DEVICE void run(const Thread& thread, const MomentumArguments& arguments,
     const Piece piece = piece_of(thread, arguments.pieces);
     const AdamBetas betas = settings_of(piece, arguments.pieces).betas;
     const float factor = arguments.factors[piece.tensor];
-    const bool own = arguments.gradients == nullptr;
-    const float* const gradients = arguments.gradients; // plus an offset only where it is no NULL
-    const bool weighted = arguments.precondition != nullptr;
-    const float* const precondition = arguments.precondition; // likewise
+    const float* const precondition = arguments.precondition; // plus an offset only where it is no NULL
     float* const m = arguments.m + piece.offset;
-    const auto load = [&](unsigned i) {
-        return MomentumElement{
-            own ? load_gradient(piece, i) : std::bit_cast<std::uint32_t>(gradients[piece.offset + i]), m[i],
-            weighted ? precondition[piece.offset + i] : 0.0F};
+    // `value` makes a float of a gradient as it lies.
+    const auto step = [&](const auto* gradients, const auto& value) {
+        const auto load = [&](std::size_t i) { return MomentumElement{gradients[i], m[i]}; };
+        const auto store = [&](std::size_t i, const MomentumElement& old) {
+            m[i] = first_moment(rounded::multiply(value(old.g), factor), old.m, betas);
+        };
+        const auto load_weighted = [&](std::size_t i) {
+            return WeightedElement{load(i), precondition[piece.offset + i]};
+        };
+        const auto store_weighted = [&](std::size_t i, const WeightedElement& old) {
+            const float g = rounded::multiply(value(old.unweighted.g), factor);
+            m[i] = first_moment(weighted_gradient(g, old.precondition, betas), old.unweighted.m, betas);
+        };
+        if (precondition == nullptr) {
+            for_each_element(thread, piece, load, store);
+        } else {
+            for_each_element(thread, piece, load_weighted, store_weighted);
+        }
     };
-    for_each_element(thread, piece, load, [&](unsigned i, const MomentumElement& old) {
-        const float g = rounded::multiply(own ? gradient_of(piece, old.g) : std::bit_cast<float>(old.g), factor);
-        m[i] = first_moment(weighted ? weighted_gradient(g, old.precondition, betas) : g, old.m, betas);
-    });
+    if (arguments.gradients != nullptr) {
+        step(reinterpret_cast<const std::uint32_t*>(arguments.gradients + piece.offset),
+             [](std::uint32_t word) { return std::bit_cast<float>(word); });
+    } else {
+        with_gradients(piece, [&](const auto* gradients) {
+            step(gradients, [&](std::uint32_t word) { return gradient_of(piece, word); });
+        });
+    }
 }
 
 struct WeighElement {
@@ -234,8 +270,8 @@ ONEBIT_DEVICE void run(const Thread& thread, const WeighArguments& arguments, Sc
     const AdamBetas betas = keeping_nothing(settings_of(piece, arguments.pieces).betas);
     const float* const precondition = arguments.precondition + piece.offset;
     float* const m = arguments.m + piece.offset;
-    const auto load = [&](unsigned i) { return WeighElement{m[i], precondition[i]}; };
-    for_each_element(thread, piece, load, [&](unsigned i, const WeighElement& old) {
+    const auto load = [&](std::size_t i) { return WeighElement{m[i], precondition[i]}; };
+    for_each_element(thread, piece, load, [&](std::size_t i, const WeighElement& old) {
         m[i] = first_moment(weighted_gradient(old.m, old.precondition, betas), old.m, betas);
     });
 }
@@ -251,10 +287,12 @@ ONEBIT_DEVICE void run(const Thread& thread, const GatherMaskedArguments& argume
     const float factor = arguments.factors[piece.tensor];
     const float* const precondition = arguments.precondition + piece.offset;
     float* const sums = arguments.sums + piece.offset;
-    const auto load = [&](unsigned i) { return GatheredElement{load_gradient(piece, i), precondition[i], sums[i]}; };
-    for_each_element(thread, piece, load, [&](unsigned i, const GatheredElement& old) {
-        const float g = rounded::multiply(gradient_of(piece, old.g), factor);
-        sums[i] = gathered_if_masked(g, old.precondition, old.sum);
+    with_gradients(piece, [&](const auto* gradients) {
+        const auto load = [&](std::size_t i) { return GatheredElement{gradients[i], precondition[i], sums[i]}; };
+        for_each_element(thread, piece, load, [&](std::size_t i, const GatheredElement& old) {
+            const float g = rounded::multiply(gradient_of(piece, old.g), factor);
+            sums[i] = gathered_if_masked(g, old.precondition, old.sum);
+        });
     });
 }
 
@@ -269,8 +307,8 @@ ONEBIT_DEVICE void run(const Thread& thread, const ThawArguments& arguments, Scr
     const float ratio = arguments.ratios[piece.tensor];
     float* const v = arguments.v + piece.offset;
     float* const m = arguments.m + piece.offset;
-    const auto load = [&](unsigned i) { return ThawElement{v[i], m[i]}; };
-    for_each_element(thread, piece, load, [&](unsigned i, const ThawElement& old) {
+    const auto load = [&](std::size_t i) { return ThawElement{v[i], m[i]}; };
+    for_each_element(thread, piece, load, [&](std::size_t i, const ThawElement& old) {
         v[i] = thawed_variance(old.v, ratio, update);
         m[i] = thawed_momentum(old.m, v[i], update);
     });
@@ -287,8 +325,8 @@ ONEBIT_DEVICE void run(const Thread& thread, const DirectionArguments& arguments
     const float* const m = arguments.m + piece.offset;
     const float* const v = arguments.v + piece.offset;
     float* const u = arguments.u + piece.offset;
-    const auto load = [&](unsigned i) { return DirectionElement{m[i], v[i], piece.parameters[i]}; };
-    for_each_element(thread, piece, load, [&](unsigned i, const DirectionElement& old) {
+    const auto load = [&](std::size_t i) { return DirectionElement{m[i], v[i], piece.parameters[i]}; };
+    for_each_element(thread, piece, load, [&](std::size_t i, const DirectionElement& old) {
         u[i] = adam_direction(old.m, old.v, old.parameter, update);
     });
 }
@@ -299,9 +337,10 @@ ONEBIT_DEVICE void run(const Thread& thread, const InvertDenominatorArguments& a
     const AdamUpdate update = settings_of(piece, arguments.pieces).update;
     const float* const v = arguments.v + piece.offset;
     float* const precondition = arguments.precondition + piece.offset;
-    const auto load = [&](unsigned i) { return v[i]; };
-    for_each_element(thread, piece, load,
-                     [&](unsigned i, float old) { precondition[i] = rounded::divide(1.0F, denominator(old, update)); });
+    const auto load = [&](std::size_t i) { return v[i]; };
+    for_each_element(thread, piece, load, [&](std::size_t i, float old) {
+        precondition[i] = rounded::divide(1.0F, denominator(old, update));
+    });
 }
 
 struct FrozenElement {
@@ -316,8 +355,8 @@ ONEBIT_DEVICE void run(const Thread& thread, const FrozenDirectionArguments& arg
     const float* const m = arguments.m + piece.offset;
     const float* const precondition = arguments.precondition + piece.offset;
     float* const u = arguments.u + piece.offset;
-    const auto load = [&](unsigned i) { return FrozenElement{m[i], precondition[i], piece.parameters[i]}; };
-    for_each_element(thread, piece, load, [&](unsigned i, const FrozenElement& old) {
+    const auto load = [&](std::size_t i) { return FrozenElement{m[i], precondition[i], piece.parameters[i]}; };
+    for_each_element(thread, piece, load, [&](std::size_t i, const FrozenElement& old) {
         u[i] = preconditioned_direction(old.m, old.precondition, old.parameter, update);
     });
 }
@@ -335,8 +374,8 @@ ONEBIT_DEVICE void run(const Thread& thread, const RefreshArguments& arguments, 
     const float* const precondition = arguments.precondition + piece.offset;
     float* const v_fresh = arguments.v_fresh + piece.offset;
     float* const ratios = arguments.ratios + piece.offset;
-    const auto load = [&](unsigned i) { return RefreshElement{m[i], m_before[i], precondition[i], v_fresh[i]}; };
-    for_each_element(thread, piece, load, [&](unsigned i, const RefreshElement& old) {
+    const auto load = [&](std::size_t i) { return RefreshElement{m[i], m_before[i], precondition[i], v_fresh[i]}; };
+    for_each_element(thread, piece, load, [&](std::size_t i, const RefreshElement& old) {
         const float fresh = fresh_moment(old.m_before, old.m, old.v_fresh, settings.betas);
         v_fresh[i] = fresh;
         ratios[i] = rounded::multiply(old.precondition, denominator(fresh, settings.update));
@@ -349,15 +388,16 @@ ONEBIT_DEVICE void run(const Thread& thread, const MultiplyArguments& arguments,
     const float factor = arguments.factors[piece.tensor];
     const float* const values = arguments.values + piece.offset;
     float* const out = arguments.out + piece.offset;
-    const auto load = [&](unsigned i) { return values[i]; };
-    for_each_element(thread, piece, load, [&](unsigned i, float value) { out[i] = saturated_product(factor, value); });
+    const auto load = [&](std::size_t i) { return values[i]; };
+    for_each_element(thread, piece, load,
+                     [&](std::size_t i, float value) { out[i] = saturated_product(factor, value); });
 }
 
 template <typename Thread>
 ONEBIT_DEVICE void run(const Thread& thread, const NarrowArguments& arguments, Scratch& /*scratch*/) {
     const Piece piece = piece_of(thread, arguments.pieces);
-    const auto load = [&](unsigned i) { return piece.parameters[i]; };
-    for_each_element(thread, piece, load, [&](unsigned i, float parameter) { write_copy(piece, i, parameter); });
+    const auto load = [&](std::size_t i) { return piece.parameters[i]; };
+    for_each_element(thread, piece, load, [&](std::size_t i, float parameter) { write_copy(piece, i, parameter); });
 }
 
 // ---- One number of a piece ----

@@ -51,6 +51,25 @@ ONEBIT_DEVICE inline void load_gradients(const Piece& piece, const Share& share,
 
 // ---- Looking and encoding ----
 
+/// The least of the thread's elements in a piece whose gradient isn't within the limit; kBlockElements if all are.
+/// kAll: the piece has all of the thread's elements. All in all is asked before it is asked where.
+template <bool kAll>
+ONEBIT_DEVICE unsigned first_beyond(const Piece& piece, const Share& share, unsigned begin,
+                                    const std::uint32_t (&words)[kGroups], float limit) {
+    std::uint32_t most = 0;
+#pragma unroll
+    for (unsigned g = 0; g < kGroups; ++g) {
+        if (kAll || has(piece, share, begin, g)) most = std::max(most, words[g] & 0x7fffffffU);
+    }
+    unsigned first = kBlockElements;
+    if (is_within(most, limit)) return first;
+#pragma unroll
+    for (unsigned g = kGroups; g-- > 0;) {
+        if ((kAll || has(piece, share, begin, g)) && !is_within(words[g], limit)) first = share.at(g);
+    }
+    return first;
+}
+
 template <typename Thread>
 ONEBIT_DEVICE void run(const Thread& thread, const LookArguments& arguments, Scratch& /*scratch*/) {
     const Piece piece = piece_of(thread, arguments.pieces);
@@ -71,20 +90,53 @@ ONEBIT_DEVICE void run(const Thread& thread, const LookArguments& arguments, Scr
     if (first < kBlockElements) thread.lower(arguments.first, piece.offset + first);
 }
 
+/// What the last message says of a block's elements.
+struct LastSigns {
+    std::uint32_t word; ///< this lane's
+    float scale;
+    bool blends; ///< there is one
+};
+
+/// A piece's gradients become what is sent of them, and those of other pieces stay. kAll: as above.
+template <bool kAll, typename Thread>
+ONEBIT_DEVICE void form_piece(const Thread& thread, const Piece& piece, const Share& share, unsigned begin,
+                              const EncodeGradientsArguments& arguments, const float* weights, const LastSigns& last,
+                              std::uint32_t (&words)[kGroups]) {
+    const AdamBetas betas = settings_of(piece, arguments.pieces).betas;
+    const float factor = arguments.factors[piece.tensor];
+    const auto change = [&](const auto& to) {
+#pragma unroll
+        for (unsigned g = 0; g < kGroups; ++g) {
+            const float value = to(g, std::bit_cast<float>(words[g])); // all lanes together
+            if (kAll || has(piece, share, begin, g)) words[g] = std::bit_cast<std::uint32_t>(value);
+        }
+    };
+    change([&](unsigned, float value) { return rounded::multiply(value, factor); });
+    if (weights != nullptr) {
+        change([&](unsigned g, float value) {
+            const float weight = kAll || has(piece, share, begin, g) ? weights[share.at(g)] : 0;
+            return weighted_gradient(value, weight, betas);
+        });
+    }
+    if (last.blends) {
+        change([&](unsigned g, float value) {
+            return first_moment(value, signed_at(thread, last.word, g, last.scale), betas);
+        });
+    }
+}
+
 template <typename Thread>
 ONEBIT_DEVICE void run(const Thread& thread, const EncodeGradientsArguments& arguments, Scratch& scratch) {
     const GradientSlice& own = arguments.slices[thread.row()];
     if (thread.block() >= blocks_of(own)) return;
     const auto form = [&](const Block& block, const Share& share, float(&values)[kGroups]) {
         const onebit_group_t group = own.to.group;
-        const bool blends = own.last != nullptr;
         const float* const weights =
             arguments.precondition != nullptr ? arguments.precondition + block.begin() : nullptr;
-        std::uint32_t signs = 0;
-        float last_scale = 0;
-        if (blends) {
-            signs = load_word(thread, share, own.last + sign_word(group, block.chunk, block.index));
-            last_scale = std::bit_cast<float>(own.last[scale_word(group, block.chunk, block.index)]);
+        LastSigns last = {0, 0, own.last != nullptr};
+        if (last.blends) {
+            last.word = load_word(thread, share, own.last + sign_word(group, block.chunk, block.index));
+            last.scale = std::bit_cast<float>(own.last[scale_word(group, block.chunk, block.index)]);
         }
         std::uint32_t words[kGroups] = {};
         unsigned first = kBlockElements;
@@ -93,18 +145,13 @@ ONEBIT_DEVICE void run(const Thread& thread, const EncodeGradientsArguments& arg
         for (std::size_t p = own.first_piece[block.index]; p < end; ++p) {
             const Piece piece = arguments.pieces.pieces[p];
             const auto begin = static_cast<unsigned>(piece.offset - block.begin());
-            const AdamBetas betas = settings_of(piece, arguments.pieces).betas;
-            const float factor = arguments.factors[piece.tensor];
             load_gradients(piece, share, begin, words);
-#pragma unroll
-            for (unsigned g = 0; g < kGroups; ++g) {
-                const bool here = has(piece, share, begin, g);
-                if (here && !is_within(words[g], arguments.limit)) first = std::min(first, share.at(g));
-                float value = rounded::multiply(std::bit_cast<float>(words[g]), factor);
-                if (weights != nullptr && here) value = weighted_gradient(value, weights[share.at(g)], betas);
-                const float before = bit_at(thread, signs, g) ? last_scale : -last_scale;
-                if (blends) value = first_moment(value, before, betas);
-                words[g] = here ? std::bit_cast<std::uint32_t>(value) : words[g];
+            if (piece.count == kBlockElements) {
+                first = first_beyond<true>(piece, share, begin, words, arguments.limit);
+                form_piece<true>(thread, piece, share, begin, arguments, weights, last, words);
+            } else {
+                first = std::min(first, first_beyond<false>(piece, share, begin, words, arguments.limit));
+                form_piece<false>(thread, piece, share, begin, arguments, weights, last, words);
             }
         }
         if (arguments.first != nullptr && first < kBlockElements) thread.lower(arguments.first, block.begin() + first);
@@ -116,77 +163,93 @@ ONEBIT_DEVICE void run(const Thread& thread, const EncodeGradientsArguments& arg
 
 // ---- Sketches ----
 
-/// Elements that a piece has at most for a bucket, and a thread's buckets.
+/// Elements that a piece has at most for a bucket; and pieces whose loads are under way together.
 inline constexpr unsigned kSketchTurns = kBlockElements / kSketchBuckets;
-inline constexpr unsigned kOwnBuckets = kSketchBuckets / kThreads;
+inline constexpr unsigned kPieceBatch = 4;
 
-/// Where a piece's first element for one of the thread's buckets is; others follow kSketchBuckets further on.
-ONEBIT_DEVICE inline unsigned first_in_bucket(const Piece& piece, unsigned self, unsigned k) {
+/// Where a piece's first element for a bucket is; others follow kSketchBuckets further on.
+ONEBIT_DEVICE inline unsigned first_in_bucket(const Piece& piece, unsigned bucket) {
     const auto rotation = static_cast<unsigned>(sketch_bucket(piece.seed, 0));
-    return (self + k * kThreads - rotation) % kSketchBuckets;
+    return (bucket - rotation) % kSketchBuckets;
 }
 
 template <typename Word>
-ONEBIT_DEVICE void load_for_buckets(const Piece& piece, unsigned self,
-                                    std::uint32_t (&words)[kOwnBuckets][kSketchTurns]) {
+ONEBIT_DEVICE void load_for_bucket(const Piece& piece, unsigned bucket, std::uint32_t (&words)[kSketchTurns]) {
     const auto* const gradients = static_cast<const Word*>(piece.gradients);
+    const unsigned first = first_in_bucket(piece, bucket);
 #pragma unroll
-    for (unsigned k = 0; k < kOwnBuckets; ++k) {
-        const unsigned first = first_in_bucket(piece, self, k);
-#pragma unroll
-        for (unsigned turn = 0; turn < kSketchTurns; ++turn) {
-            const unsigned i = first + turn * static_cast<unsigned>(kSketchBuckets);
-            words[k][turn] = i < piece.count ? gradients[i] : 0;
-        }
+    for (unsigned turn = 0; turn < kSketchTurns; ++turn) {
+        const unsigned i = first + turn * static_cast<unsigned>(kSketchBuckets);
+        words[turn] = i < piece.count ? gradients[i] : 0;
     }
 }
 
-/// Adds up the pieces [first, end) in one sketch; form(piece, i, word): what counts of element i. A thread has four
-/// buckets, to which it adds piece by piece; a warp's are side by side, as are their elements. All of a piece are under
-/// way together, and the next one's description meanwhile.
+/// A word of signs for each turn of each piece of a batch: lane b * kSketchTurns + turn has that. A warp's elements are 32
+/// in a row, of one word. Past the end there are none.
+template <typename Thread>
+ONEBIT_DEVICE std::uint32_t load_signs(const Thread& thread, const Piece* pieces, std::size_t first, std::size_t end,
+                                       unsigned bucket) {
+    const std::size_t p = first + thread.lane() / kSketchTurns % kPieceBatch;
+    const Piece& piece = pieces[p < end ? p : first];
+    const unsigned i = first_in_bucket(piece, bucket) + thread.lane() % kSketchTurns * kSketchBuckets;
+    return sketch_signs(piece.seed, i / kWordElements);
+}
+
+/// Adds up the pieces [first, end) in one sketch; form(piece, i, word): what counts of element i. Of a sketch's
+/// kSketchParts thread blocks this is one, and a thread has one bucket, to which it adds piece by piece; a warp's are
+/// side by side, as are their elements.
 template <typename Thread, typename Form>
 ONEBIT_DEVICE void sketch_pieces(const Thread& thread, const Piece* pieces, std::size_t first, std::size_t end,
                                  const Form& form, float* sketch) {
-    const unsigned self = thread.warp() * static_cast<unsigned>(kLanes) + thread.lane();
-    float buckets[kOwnBuckets] = {};
-    Piece piece = pieces[first];
-    for (std::size_t p = first; p < end; ++p) {
-        const Piece next = pieces[p + 1 < end ? p + 1 : p];
-        std::uint32_t words[kOwnBuckets][kSketchTurns];
-        if (piece.gradient_type == ONEBIT_FLOAT32) {
-            load_for_buckets<std::uint32_t>(piece, self, words);
-        } else {
-            load_for_buckets<std::uint16_t>(piece, self, words);
+    const auto part = static_cast<unsigned>(thread.block() % kSketchParts);
+    const unsigned bucket = (part * kWarps + thread.warp()) * static_cast<unsigned>(kLanes) + thread.lane();
+    float sum = 0;
+    for (std::size_t p = first; p < end; p += kPieceBatch) {
+        // Each step for the whole batch, so that its loads are under way together.
+        Piece batch[kPieceBatch];
+        std::uint32_t words[kPieceBatch][kSketchTurns];
+#pragma unroll
+        for (unsigned b = 0; b < kPieceBatch; ++b) {
+            batch[b] = pieces[p + b < end ? p + b : p];
+            if (p + b >= end) batch[b].count = 0;
         }
 #pragma unroll
-        for (unsigned k = 0; k < kOwnBuckets; ++k) {
-#pragma unroll
-            for (unsigned turn = 0; turn < kSketchTurns; ++turn) {
-                const std::size_t i = first_in_bucket(piece, self, k) + turn * kSketchBuckets;
-                if (i >= piece.count) continue;
-                const float addend = sketch_addend(piece.seed, i, form(piece, i, words[k][turn]));
-                buckets[k] = rounded::add(buckets[k], addend);
+        for (unsigned b = 0; b < kPieceBatch; ++b) {
+            if (batch[b].gradient_type == ONEBIT_FLOAT32) {
+                load_for_bucket<std::uint32_t>(batch[b], bucket, words[b]);
+            } else {
+                load_for_bucket<std::uint16_t>(batch[b], bucket, words[b]);
             }
         }
-        piece = next;
-    }
+        const std::uint32_t signs = load_signs(thread, pieces, p, end, bucket);
 #pragma unroll
-    for (unsigned k = 0; k < kOwnBuckets; ++k) sketch[self + k * kThreads] = buckets[k];
+        for (unsigned b = 0; b < kPieceBatch; ++b) {
+#pragma unroll
+            for (unsigned turn = 0; turn < kSketchTurns; ++turn) {
+                const unsigned i = first_in_bucket(batch[b], bucket) + turn * static_cast<unsigned>(kSketchBuckets);
+                const bool here = i < batch[b].count;
+                const float value = here ? form(batch[b], i, words[b][turn]) : 0;
+                const float addend = signed_at(thread, signs, b * kSketchTurns + turn, value); // all lanes together
+                if (here) sum = rounded::add(sum, addend);
+            }
+        }
+    }
+    sketch[bucket] = sum;
 }
 
 template <typename Thread>
 ONEBIT_DEVICE void run(const Thread& thread, const SketchArguments& arguments, Scratch& /*scratch*/) {
-    const std::size_t first = thread.block() * kSketchPieces;
+    const std::size_t run = thread.block() / kSketchParts;
+    const std::size_t first = run * kSketchPieces;
     const std::size_t left = arguments.pieces.count - first;
     const std::size_t end = first + (left < kSketchPieces ? left : kSketchPieces);
     const auto form = [](const Piece& piece, std::size_t, std::uint32_t word) { return gradient_of(piece, word); };
-    sketch_pieces(thread, arguments.pieces.pieces, first, end, form,
-                  arguments.sketches + thread.block() * kSketchBuckets);
+    sketch_pieces(thread, arguments.pieces.pieces, first, end, form, arguments.sketches + run * kSketchBuckets);
 }
 
 template <typename Thread>
 ONEBIT_DEVICE void run(const Thread& thread, const SketchWeightedArguments& arguments, Scratch& /*scratch*/) {
-    const std::size_t run = thread.block();
+    const std::size_t run = thread.block() / kSketchParts;
     const Piece* const pieces = arguments.pieces.pieces;
     const std::size_t first = arguments.first_piece[run];
     const float factor = arguments.factors[pieces[first].tensor];
@@ -201,13 +264,20 @@ ONEBIT_DEVICE void run(const Thread& thread, const SketchWeightedArguments& argu
 
 template <typename Thread>
 ONEBIT_DEVICE void run(const Thread& thread, const AddSketchesArguments& arguments, Scratch& /*scratch*/) {
-    for (std::size_t b = thread.warp() * kLanes + thread.lane(); b < kSketchBuckets; b += kThreads) {
-        float sum = 0;
-        for (std::size_t p = 0; p < arguments.count; ++p) {
-            sum = rounded::add(sum, arguments.sketches[p * kSketchBuckets + b]);
-        }
-        arguments.total[b] = sum;
+    constexpr unsigned kBatch = 32; // sketches whose loads are under way together
+    const std::size_t bucket = (thread.block() * kWarps + thread.warp()) * kLanes + thread.lane();
+    const float* const sketches = arguments.sketches + bucket;
+    float sum = 0;
+    std::size_t p = 0;
+    for (; p + kBatch <= arguments.count; p += kBatch) {
+        float parts[kBatch];
+#pragma unroll
+        for (unsigned k = 0; k < kBatch; ++k) parts[k] = sketches[(p + k) * kSketchBuckets];
+#pragma unroll
+        for (unsigned k = 0; k < kBatch; ++k) sum = rounded::add(sum, parts[k]);
     }
+    for (; p < arguments.count; ++p) sum = rounded::add(sum, sketches[p * kSketchBuckets]);
+    arguments.total[bucket] = sum;
 }
 
 } // namespace onebit::cuda

@@ -16,9 +16,13 @@
 /// block stands for a piece, a thread has the element of its own lane in 16 groups of 32.
 namespace onebit::cuda {
 
-/// Elements whose loads are under way together. Adam loads four floats for each: more would take more registers than
-/// they hide of memory's latency.
-inline constexpr unsigned kElementBatch = 4;
+/// Elements whose loads a thread has under way together, if each loads so many bytes: a power of two. More would take
+/// more registers than they hide of memory's latency (measured on an H200, with 160 in the place of 80).
+constexpr unsigned element_batch(std::size_t bytes) {
+    unsigned batch = 1;
+    while (batch < kGroups && 2 * batch * bytes <= 80) batch *= 2;
+    return batch;
+}
 
 /// Thread blocks that a pass takes.
 template <typename Arguments>
@@ -40,14 +44,16 @@ inline std::size_t rows_of(const EncodeGradientsArguments& arguments) {
 /// One less than of other encoders: the preconditioner's loads take registers, too.
 template <>
 inline constexpr unsigned kResidentBlocks<EncodeGradientsArguments> = kResidentEncoders - 1;
+/// Thread blocks that a sketch takes: a thread for each bucket.
+inline constexpr std::size_t kSketchParts = kSketchBuckets / kThreads;
 inline std::size_t blocks_of(const SketchArguments& arguments) {
-    return ceil_divide(arguments.pieces.count, kSketchPieces);
+    return ceil_divide(arguments.pieces.count, kSketchPieces) * kSketchParts;
 }
 inline std::size_t blocks_of(const SketchWeightedArguments& arguments) {
-    return arguments.runs;
+    return arguments.runs * kSketchParts;
 }
 inline std::size_t blocks_of(const AddSketchesArguments& /*arguments*/) {
-    return 1;
+    return kSketchParts;
 }
 
 /// A thread block's piece. By value: after a store everything behind a pointer would be loaded again.
@@ -71,34 +77,43 @@ ONEBIT_DEVICE Share share_of(const Thread& thread, const Piece& piece) {
 /// does nothing else.
 template <typename Thread, typename Load, typename Store>
 ONEBIT_DEVICE void for_each_element(const Thread& thread, const Piece& piece, const Load& load, const Store& store) {
+    using Element = decltype(load(std::size_t{0}));
+    constexpr unsigned kBatch = element_batch(sizeof(Element));
     const Share share = share_of(thread, piece);
 #pragma unroll 1
-    for (unsigned first = 0; first < kGroups; first += kElementBatch) {
-        decltype(load(0U)) elements[kElementBatch] = {};
+    for (unsigned first = 0; first < kGroups; first += kBatch) {
+        const std::size_t begin =
+            share.at(first); // of 64 bits, so that an address and a constant are each of the batch's
+        Element elements[kBatch] = {};
 #pragma unroll
-        for (unsigned k = 0; k < kElementBatch; ++k) {
-            if (share.has(first + k)) elements[k] = load(share.at(first + k));
+        for (unsigned k = 0; k < kBatch; ++k) {
+            if (share.has(first + k)) elements[k] = load(begin + k * kLanes);
         }
 #pragma unroll
-        for (unsigned k = 0; k < kElementBatch; ++k) {
-            if (share.has(first + k)) store(share.at(first + k), elements[k]);
+        for (unsigned k = 0; k < kBatch; ++k) {
+            if (share.has(first + k)) store(begin + k * kLanes, elements[k]);
         }
     }
 }
 
-/// An element of this rank's own gradients as it lies in memory, and what it is then. (What is loaded and used at once
-/// would be waited for before the next element's load.)
-ONEBIT_DEVICE inline std::uint32_t load_gradient(const Piece& piece, unsigned i) {
-    if (piece.gradient_type == ONEBIT_FLOAT32) return static_cast<const std::uint32_t*>(piece.gradients)[i];
-    return static_cast<const std::uint16_t*>(piece.gradients)[i];
+/// Calls go(words), once: an array of the piece's own gradients as they lie in memory. So a load doesn't ask of which
+/// type they are, for which those behind it would wait.
+template <typename Go>
+ONEBIT_DEVICE void with_gradients(const Piece& piece, const Go& go) {
+    if (piece.gradient_type == ONEBIT_FLOAT32) {
+        go(static_cast<const std::uint32_t*>(piece.gradients));
+    } else {
+        go(static_cast<const std::uint16_t*>(piece.gradients));
+    }
 }
+/// What such a word is. (What is loaded and used at once would be waited for before the next element's load.)
 ONEBIT_DEVICE inline float gradient_of(const Piece& piece, std::uint32_t bits) {
     if (piece.gradient_type == ONEBIT_FLOAT32) return std::bit_cast<float>(bits);
     const auto half = static_cast<std::uint16_t>(bits);
     return piece.gradient_type == ONEBIT_FLOAT16 ? widened_float16(half) : widened_bfloat16(half);
 }
 
-ONEBIT_DEVICE inline void write_copy(const Piece& piece, unsigned i, float parameter) {
+ONEBIT_DEVICE inline void write_copy(const Piece& piece, std::size_t i, float parameter) {
     if (piece.copy == nullptr) return;
     if (piece.copy_type == ONEBIT_FLOAT32) {
         static_cast<float*>(piece.copy)[i] = parameter;
@@ -108,7 +123,7 @@ ONEBIT_DEVICE inline void write_copy(const Piece& piece, unsigned i, float param
         piece.copy_type == ONEBIT_FLOAT16 ? narrowed_float16(parameter) : narrowed_bfloat16(parameter);
 }
 
-ONEBIT_DEVICE inline void write_parameter(const Piece& piece, unsigned i, float parameter) {
+ONEBIT_DEVICE inline void write_parameter(const Piece& piece, std::size_t i, float parameter) {
     piece.parameters[i] = parameter;
     write_copy(piece, i, parameter);
 }
@@ -117,26 +132,45 @@ ONEBIT_DEVICE inline void write_parameter(const Piece& piece, unsigned i, float 
 ONEBIT_DEVICE inline std::uint32_t load_word_of(const std::uint32_t* words, std::size_t bit) {
     return words[bit / kWordElements];
 }
-ONEBIT_DEVICE inline bool bit_of(std::uint32_t word, std::size_t bit) {
-    return (word >> (bit % kWordElements) & 1) != 0;
-}
 
-/// The words that an element's bits are in.
-struct MessageWords {
-    std::uint32_t signs, valid;
+/// Reads what messages say of a piece's elements, plus or minus one value, where all take part.
+struct Signs {
+    const std::uint32_t* words;
+    std::size_t first; ///< which bit is the first element's
+
+    using Words = std::uint32_t;
+    ONEBIT_DEVICE Words load(std::size_t i) const { return load_word_of(words, first + i); }
+    ONEBIT_DEVICE float value(Words word, std::size_t i, float magnitude) const {
+        return signed_by(word << (kWordElements - 1 - (first + i) % kWordElements), magnitude);
+    }
+};
+/// The same of those that take part, and of others 0.
+struct MaskedSigns {
+    Signs signs;
+    const std::uint32_t* mask;
+    std::size_t first; ///< likewise, in the mask
+
+    struct Words {
+        std::uint32_t signs, valid;
+    };
+    ONEBIT_DEVICE Words load(std::size_t i) const { return {signs.load(i), load_word_of(mask, first + i)}; }
+    ONEBIT_DEVICE float value(const Words& words, std::size_t i, float magnitude) const {
+        return (words.valid >> (first + i) % kWordElements & 1) != 0 ? signs.value(words.signs, i, magnitude) : 0.0F;
+    }
 };
 
-ONEBIT_DEVICE inline MessageWords load_message(const Messages& messages, const Piece& piece, unsigned i) {
-    return {load_word_of(messages.words, piece.first_sign + i),
-            messages.mask != nullptr ? load_word_of(messages.mask, piece.offset + i) : ~std::uint32_t{0}};
+/// Calls go(signs), once, so that a load doesn't ask for a mask.
+template <typename Go>
+ONEBIT_DEVICE void with_signs(const Messages& messages, const Piece& piece, const Go& go) {
+    const Signs signs = {messages.words, piece.first_sign};
+    if (messages.mask == nullptr) {
+        go(signs);
+    } else {
+        go(MaskedSigns{signs, messages.mask, piece.offset});
+    }
 }
 ONEBIT_DEVICE inline float scale_of(const Messages& messages, const Piece& piece) {
     return std::bit_cast<float>(messages.words[piece.scale_word]);
-}
-/// What they say of the element, where all that take part are plus or minus one value.
-ONEBIT_DEVICE inline float decoded(const MessageWords& words, const Piece& piece, unsigned i, float magnitude) {
-    const float value = bit_of(words.signs, piece.first_sign + i) ? magnitude : -magnitude;
-    return bit_of(words.valid, piece.offset + i) ? value : 0.0F;
 }
 
 } // namespace onebit::cuda
