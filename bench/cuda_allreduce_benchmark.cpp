@@ -37,10 +37,14 @@ double microseconds_since(Clock::time_point begin) {
 
 struct Form {
     onebit_algorithm_t algorithm;
+    onebit_check_t check;
     const char* name;
 };
-constexpr std::array kForms = {Form{ONEBIT_ALGORITHM_DENSE, "dense"}, Form{ONEBIT_ALGORITHM_FLAT, "flat"},
-                               Form{ONEBIT_ALGORITHM_PIPELINED, "pipelined"}};
+constexpr std::array kForms = {Form{ONEBIT_ALGORITHM_DENSE, ONEBIT_CHECK_FULL, "dense"},
+                               Form{ONEBIT_ALGORITHM_FLAT, ONEBIT_CHECK_FULL, "flat"},
+                               Form{ONEBIT_ALGORITHM_FLAT, ONEBIT_CHECK_NONE, "flat, unchecked"},
+                               Form{ONEBIT_ALGORITHM_PIPELINED, ONEBIT_CHECK_FULL, "pipelined"},
+                               Form{ONEBIT_ALGORITHM_PIPELINED, ONEBIT_CHECK_NONE, "pipelined, unchecked"}};
 
 class Stream {
   public:
@@ -69,6 +73,7 @@ void run_rank(const Communicator& communicator, std::size_t elements, int rounds
     for (const Form& form : kForms) {
         onebit_allreduce_config_t config = ONEBIT_ALLREDUCE_CONFIG_INIT(elements);
         config.algorithm = form.algorithm;
+        config.check = form.check;
         config.memory = ONEBIT_MEMORY_CUDA;
         config.stream = stream.get();
         handles.emplace_back(communicator, config);
@@ -107,7 +112,7 @@ nlohmann::ordered_json measure_size(int ranks, std::size_t elements, int rounds)
     for (std::size_t f = 0; f < kForms.size(); ++f) {
         const double time = median(times[f]);
         const double rate = static_cast<double>(elements * sizeof(float)) / time / 1e3;
-        std::printf("%-12zu %-12s %12.1f %12.1f %10.2f\n", elements, kForms[f].name, time, rate, dense / time);
+        std::printf("%-12zu %-20s %12.1f %12.1f %10.2f\n", elements, kForms[f].name, time, rate, dense / time);
         rows[kForms[f].name] = {{"microseconds", time}, {"gigabytes_per_second", rate}, {"of_dense", dense / time}};
     }
     return {{"elements", elements}, {"rounds", rounds}, {"forms", rows}};
@@ -137,6 +142,9 @@ nlohmann::ordered_json measure_pointers() {
         });
     };
     nlohmann::ordered_json times = {{"device", known(on_device.data() + 1000)}, {"host", known(on_host.data())}};
+    times["host, to a handle of the host's memory"] = nanoseconds_of([&] {
+        if (cuda::is_on_device(on_host.data())) std::abort();
+    });
     times["cudaPointerGetAttributes"] = nanoseconds_of([&] {
         cudaPointerAttributes attributes{};
         check(cudaPointerGetAttributes(&attributes, on_device.data() + 1000), "cudaPointerGetAttributes");
@@ -161,7 +169,7 @@ int main(int argc, char** argv) {
         report["ranks"] = ranks;
         report["pointer_nanoseconds"] = measure_pointers();
         write_report(report, options.json);
-        std::printf("%-12s %-12s %12s %12s %10s\n", "# elements", "form", "median us", "GB/s", "of dense");
+        std::printf("%-12s %-20s %12s %12s %10s\n", "# elements", "form", "median us", "GB/s", "of dense");
         for (const std::size_t elements : options.elements) {
             report["sizes"].push_back(measure_size(ranks, elements, options.rounds));
             write_report(report, options.json);

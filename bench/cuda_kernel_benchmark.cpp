@@ -46,6 +46,9 @@ class Arena {
         cases.push_back({"encode", 12 + 0.125 + 3 * kScale, [this, to] {
                              check(cuda::encode({{to, values_.data()}}, nullptr));
                          }});
+        cases.push_back({"encode, 16 rows", 12 + 0.125 + 3 * kScale, [this, to] { // as of 16 chunks, or pieces
+                             check(cuda::encode(rows_of(to), nullptr));
+                         }});
         cases.push_back(
             {"average_encode", 8 + 0.125 * (kRanks + 1) + (kRanks + 3) * kScale, [this, to] {
                  check(cuda::average_encode({to, incoming_pointers_.data(), kRanks, 1.0F / kRanks}, nullptr));
@@ -66,6 +69,16 @@ class Arena {
     }
 
   private:
+    cuda::Rows<cuda::EncodeArguments> rows_of(cuda::Encoding to) const {
+        constexpr std::size_t kRows = 16;
+        cuda::Rows<cuda::EncodeArguments> rows;
+        for (std::size_t row = 0; row < kRows; ++row) {
+            to.slice.first_block = chunk_.blocks() * row / kRows;
+            to.slice.end_block = chunk_.blocks() * (row + 1) / kRows;
+            rows.add({to, values_.data()});
+        }
+        return rows;
+    }
     cuda::ErrorBuffers error() const {
         return {corrected_.data(), scales_.data(), corrected_.data(), scales_.data(), sums_.data(), nullptr, nullptr};
     }

@@ -2,8 +2,8 @@
 # Copyright 2026 The onebit authors
 # SPDX-License-Identifier: Apache-2.0
 
-# Makes a folder that can be carried to a machine with a GPU and no packages: the GPU tests and benchmarks, and the
-# libraries that they need.
+# Makes a folder that can be carried to a machine with a GPU and no packages: the GPU tests and benchmarks, the Python
+# package, and the libraries that they need.
 
 set -euo pipefail
 
@@ -58,12 +58,17 @@ main() {
 
     scripts/packages.sh build openmpi test bench
     quietly cmake --preset release -DONEBIT_CUDA=ON
-    quietly cmake --build --preset release --target "${programs[@]##*/}"
+    quietly cmake --build --preset release --target onebit "${programs[@]##*/}"
     for program in "${programs[@]}"; do
         cp "build/release/$program" "$folder/bin/"
     done
     libraries_of "$folder"/bin/* | xargs -I {} cp -L {} "$folder/lib/"
     strip "$folder"/bin/*
+    mkdir "$folder/python"
+    cp -r python/onebit python/tests "$folder/python/"
+    find "$folder/python" -name '__pycache__' -prune -exec rm -r {} +
+    cp -L build/release/libonebit.so.?.? "$folder/lib/"
+    strip "$folder"/lib/libonebit.so.*
     cp scripts/{gpu_check.sh,gpu_targets.py,torch_fused_adam.py,deepspeed_allreduce.py} "$folder/"
     nccl=$(find_nccl)
     if [[ -n $nccl ]]; then

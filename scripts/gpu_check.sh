@@ -23,6 +23,7 @@ END
 }
 
 work=    # a folder that goes when this ends
+visible='~[nccl]~[.]' # tests that need no NCCL and aren't by hand
 running= # the process group of the command that has a time limit, while there is one
 
 clean_up() {
@@ -278,15 +279,15 @@ run_tests_once_more() {
 run_all_tests() {
     local before=$until until=$((SECONDS + 210)) step_end=$((SECONDS + 30)) file files results=() failed=()
     if ((until > before)); then until=$before; fi
-    files=$(program onebit_cuda_tests -# --list-tags '~[nccl]' 2>/dev/null | sed -n 's/.*\[#\([^]]*\)\].*/\1/p') || true
+    files=$(program onebit_cuda_tests -# --list-tags "$visible" 2>/dev/null | sed -n 's/.*\[#\([^]]*\)\].*/\1/p') || true
     for file in $files; do
-        run_tests "Tests: $file" 60 "[#$file]~[nccl]"
+        run_tests "Tests: $file" 60 "[#$file]$visible"
         results+=("$result")
         if [[ $result == failed ]]; then failed+=("$file"); fi
     done
-    for file in "${failed[@]}"; do run_tests_once_more "Tests: $file" "[#$file]~[nccl]"; done
+    for file in "${failed[@]}"; do run_tests_once_more "Tests: $file" "[#$file]$visible"; done
     if [[ -z $files ]]; then
-        run_tests "Tests" 120 '~[nccl]' # which says why
+        run_tests "Tests" 120 "$visible" # which says why
         results=("$result")
     fi
     result=$(worst "${results[@]}")
@@ -317,6 +318,17 @@ time_over_nccl() {
         return 77
     fi
     program onebit_nccl_processes --time $((1 << 18)) $((1 << 22)) $((1 << 26)) "$@"
+}
+
+# What has PyTorch's tensors, beside the same in the host's memory.
+test_python() {
+    local place=${libraries%%:*}
+    if ! has_python || ! limited python3 -c 'import pytest, torch; assert torch.cuda.is_available()' &>/dev/null; then
+        echo "skipped: there is no python3 with pytest and a PyTorch that finds a GPU"
+        return 77
+    fi
+    ONEBIT_LIBRARY=$(echo "$place"/libonebit.so.*) limited python3 -m pytest -p no:cacheprovider -q --color=no \
+        --durations=5 "$scripts/python/tests/test_torch_cuda.py"
 }
 
 # Times a rival: SCRIPT, KEY OF ONEBIT'S FIGURES, OPTIONS...
@@ -359,6 +371,8 @@ check_all() {
     run_all_tests
     tests=$result
     results+=("$result")
+    step "PyTorch's tensors in the GPU's memory" 150 test_python # which need not be there
+    if [[ $result == failed ]]; then results+=("$result"); fi
     measure "Kernels beside a copy from device to device" kernels 60 program cuda_kernel_benchmark
     results+=("$result")
     measure "The optimizers' passes beside a copy from device to device" passes 90 program cuda_passes_benchmark

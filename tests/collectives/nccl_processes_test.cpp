@@ -34,6 +34,7 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "compress/device_memory.hpp"
@@ -167,9 +168,10 @@ nlohmann::ordered_json time_size(Opening& opening, const onebit::Communicator& c
     const onebit::DeviceArray<float> input(values);
     const onebit::DeviceArray<float> output(values);
     nlohmann::ordered_json rows;
-    for (const Form& form : {kForms[0], kForms[1]}) {
+    for (const auto& [form, checked] : {std::pair(kForms[0], true), {kForms[0], false}, {kForms[1], true}}) {
         onebit_allreduce_config_t config = config_of(form, count);
         config.memory = ONEBIT_MEMORY_CUDA;
+        config.check = checked ? ONEBIT_CHECK_FULL : ONEBIT_CHECK_NONE;
         onebit::Allreduce handle(communicator, config);
         std::vector<double> times;
         for (int round = 0; round < kWarmUp + kRounds; ++round) {
@@ -182,7 +184,7 @@ nlohmann::ordered_json time_size(Opening& opening, const onebit::Communicator& c
             if (round >= kWarmUp) times.push_back(time.count());
         }
         std::nth_element(times.begin(), times.begin() + kRounds / 2, times.end());
-        rows[form.name] = {{"microseconds", times[kRounds / 2]}};
+        rows[form.name + std::string(checked ? "" : ", unchecked")] = {{"microseconds", times[kRounds / 2]}};
     }
     return {{"elements", count}, {"rounds", kRounds}, {"forms", rows}};
 }
@@ -194,7 +196,7 @@ bool time_all(Opening& opening, const Options& options, const onebit::Communicat
         report["sizes"].push_back(time_size(opening, communicator, stream, count));
         if (communicator.rank() != 0) continue;
         for (const auto& [form, row] : report["sizes"].back()["forms"].items()) {
-            std::printf("%-12zu %-12s %12.1f us\n", count, form.c_str(), row["microseconds"].get<double>());
+            std::printf("%-12zu %-20s %12.1f us\n", count, form.c_str(), row["microseconds"].get<double>());
         }
         if (options.json.empty()) continue;
         std::ofstream file(options.json);

@@ -405,12 +405,14 @@ struct MessagePass {
     const char* name;
     std::function<void(const OptimKernels&, HostModel&, const Segment&, std::vector<float> decoded)> on_segment;
     std::function<Status(const DeviceModel&, const cuda::Messages&)> on_device;
+    bool multiplies_variances = false; ///< by zeros, too
 };
 
 void check(const MessagePass& pass, const std::vector<std::size_t>& counts, std::size_t ranks, onebit_group_t group,
            bool masked) {
     CAPTURE(pass.name, counts.size(), counts[0], ranks, group, masked);
     HostModel host(counts, ranks);
+    if (pass.multiplies_variances) host.limit_variances();
     DeviceModel device(host);
     const SomeMessages messages(host, group);
     device.set_messages(host, group, messages.begins);
@@ -481,7 +483,8 @@ TEST_CASE("a GPU's step by a message gives the bits of the CPU's decoding and st
                },
                [=](const DeviceModel& d, const cuda::Messages& messages) {
                    return cuda::take_average({d.pieces(), messages, d.fused(1), d.fused(kVariance), weighted}, nullptr);
-               }});
+               },
+               weighted});
     }
 }
 

@@ -132,6 +132,11 @@ class HostModel {
     HostModel(const HostModel&) = delete;
     HostModel& operator=(const HostModel&) = delete;
 
+    /// What would make a NaN of a product with zero, whose payload in a 16-bit copy a GPU has its own way with.
+    void limit_variances() {
+        for (float& v : values.fused[kVariance]) v = std::min(v, 1e37F);
+    }
+
     std::size_t sketches() const { return layout.runs().size() - 1; } ///< at least as many as by kSketchPieces
     float* fused(std::size_t array, const Segment& segment) { return values.fused[array].data() + 1 + segment.offset; }
     static const cuda::GroupSettings& settings(const Segment& segment) { return kSettings[segment.tensor->group]; }
