@@ -184,8 +184,8 @@ ONEBIT_DEVICE void load_for_bucket(const Piece& piece, unsigned bucket, std::uin
     }
 }
 
-/// A word of signs for each turn of each piece of a batch, which lane b * kSketchTurns + turn has. A warp's elements are
-/// 32 in a row, of one word. Past the end there are none.
+/// A word of signs for each turn of each piece of a batch, which lane b * kSketchTurns + turn has. A warp's elements
+/// are 32 in a row, of one word. Past the end there are none.
 template <typename Thread>
 ONEBIT_DEVICE std::uint32_t load_signs(const Thread& thread, const Piece* pieces, std::size_t first, std::size_t end,
                                        unsigned bucket) {
