@@ -5,6 +5,7 @@
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <mutex>
 
 namespace onebit {
 namespace {
@@ -22,6 +23,27 @@ MPI_Comm comm_of(Handle handle) {
 MPI_Request* request_in(Handle* handle) {
     static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ || sizeof(MPI_Request) == sizeof(Handle));
     return reinterpret_cast<MPI_Request*>(handle);
+}
+
+void (*finalize_hook)() = nullptr;
+
+int call_finalize_hook(MPI_Comm /*self*/, int /*key*/, void* /*value*/, void* /*state*/) {
+    finalize_hook();
+    return MPI_SUCCESS;
+}
+
+/// MPI_Finalize begins with what is attached to MPI_COMM_SELF.
+int at_finalize(void (*call)()) {
+    static std::mutex mutex;
+    const std::lock_guard lock(mutex);
+    if (finalize_hook != nullptr) return MPI_SUCCESS;
+    int key = MPI_KEYVAL_INVALID;
+    int code = MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, call_finalize_hook, &key, nullptr);
+    if (code != MPI_SUCCESS) return code;
+    code = MPI_Comm_set_attr(MPI_COMM_SELF, key, nullptr);
+    if (code == MPI_SUCCESS) finalize_hook = call;
+    MPI_Comm_free_keyval(&key); // it lives as long as it is attached
+    return code;
 }
 
 MpiCalls::ThreadLevel thread_level() {
@@ -144,6 +166,7 @@ MpiCalls mpi_calls() {
     calls.request_null = to_handle(MPI_REQUEST_NULL);
     calls.last_tag = last_tag();
     calls.is_up = mpi_is_up;
+    calls.at_finalize = at_finalize;
     calls.thread_level = thread_level;
     calls.is_main_thread = is_main_thread;
     calls.is_cuda_aware = is_cuda_aware;

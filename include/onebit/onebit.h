@@ -325,8 +325,7 @@ typedef void (*onebit_callback_fn)(void* context, onebit_status_t status);
 ONEBIT_API onebit_status_t onebit_comm_abort(onebit_comm_t comm, const char* reason) ONEBIT_NOEXCEPT;
 
 /* Releases the handle; NULL is accepted. What was created from it stays usable until it is destroyed itself.
- * Collective over NCCL; else local, waits for nobody, and over MPI is to be called before MPI_Finalize.
- * INVALID_HANDLE. */
+ * Collective over NCCL; else local, and waits for nobody. INVALID_HANDLE. */
 ONEBIT_API onebit_status_t onebit_comm_destroy(onebit_comm_t comm) ONEBIT_NOEXCEPT;
 
 /* ---------------------------------------------------------------------------------------------- Allreduce ---- */
@@ -567,8 +566,8 @@ ONEBIT_API onebit_status_t onebit_allreduce_info_init(onebit_allreduce_info_t* i
 ONEBIT_API onebit_status_t onebit_allreduce_get_info(onebit_allreduce_t allreduce,
                                                      onebit_allreduce_info_t* info) ONEBIT_NOEXCEPT;
 
-/* Releases the handle and all it owns; NULL is accepted. Local, waits for nobody, and over MPI is to be called before
- * MPI_Finalize; over NCCL it is collective and waits for the others.
+/* Releases the handle and all it owns; NULL is accepted. Local, and waits for nobody; over NCCL it is collective and
+ * waits for the others.
  * How a run ended that returned earlier (ONEBIT_CHECK_NONE, a GPU's memory) is waited for, but not told.
  * INVALID_HANDLE; BUSY while a started operation is not finished, UNSUPPORTED while the end of a run is in a stream
  * that is captured (nothing is released then). */

@@ -22,7 +22,8 @@ extern "C" {
  *
  * After a rank has died, onebit's calls end (onebit.h, ONEBIT_TIMEOUT), MPI's own need not: MPI_Finalize and
  * MPI_Comm_free of communicators with the dead rank may wait for ever. A program that is left over calls MPI_Abort.
- *   mpi_comm  an intracommunicator; MPI must be initialised, and not finalised before the handle is destroyed
+ * After MPI_Finalize handles can be destroyed, and calls that ask other ranks are TRANSPORT.
+ *   mpi_comm  an intracommunicator; MPI must be initialised
  *   comm      [out] the handle; set to NULL on failure
  * INVALID_ARGUMENT (MPI not initialised, MPI_COMM_NULL, an intercommunicator; an environment variable with an
  * impossible value, on every rank), MISMATCH (ranks whose libraries differ in more than their patch level), TRANSPORT,

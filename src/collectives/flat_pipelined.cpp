@@ -14,6 +14,9 @@ constexpr std::size_t kMostRings = 16384;
 /// Behind those that both ways have.
 constexpr int kRingTag = 4;
 
+/// Each piece costs a GPU launches, copies and events: 40 microseconds on an H200 (docs/GPU_STATUS.md).
+constexpr std::size_t kMostOnDevice = 16;
+
 std::size_t blocks_of_ring(std::size_t piece_blocks, std::size_t most_blocks) {
     return std::max(piece_blocks, ceil_divide(most_blocks, kMostRings));
 }
@@ -32,6 +35,9 @@ PipelinedFlat::PipelinedFlat(FlatAllreduce& flat, Way way, std::size_t piece_blo
     std::size_t most_blocks = 0;
     for (const Chunk& chunk : flat.chunks()) most_blocks = std::max(most_blocks, chunk.blocks());
     piece_blocks_ = way == Way::kRing ? blocks_of_ring(piece_blocks, most_blocks) : piece_blocks;
+    if (flat.codec().blocks_at_once() == Codec::kUnlimited) {
+        piece_blocks_ = std::max(piece_blocks_, ceil_divide(most_blocks, kMostOnDevice));
+    }
     pieces_ = ceil_divide(most_blocks, piece_blocks_);
     stages_ = {{"exchange pieces", [this](Step* step) { return advance(step); }}};
 }

@@ -10,13 +10,11 @@
 
 #include "transport/mpi.hpp"
 
-#include <array>
 #include <limits>
 #include <utility>
 #include <vector>
 
 #include "transport/mpi_link.hpp"
-#include "transport/nodes.hpp"
 
 namespace onebit {
 namespace {
@@ -48,6 +46,7 @@ class MpiExchange final : public Exchange {
 
     Status start() override {
         if (requests_.empty()) return {};
+        ONEBIT_RETURN_IF_ERROR(link_->check_up());
         active_ = true;
         pending_ = 0;
         bytes_sent_ += bytes_per_start_;
@@ -63,6 +62,7 @@ class MpiExchange final : public Exchange {
     }
 
     Status test(bool* done) override {
+        ONEBIT_RETURN_IF_ERROR(link_->check_up());
         // The first one that is missing will do: MPI_Testall looks at all of them each time, and there may be hundreds.
         for (; active_ && pending_ < requests_.size(); ++pending_) {
             int flag = 0;
@@ -116,9 +116,7 @@ class MpiExchange final : public Exchange {
 class MpiTransport final : public LinkTransport {
   public:
     MpiTransport(std::shared_ptr<MpiLink> link, Channel channel)
-        : LinkTransport(link, std::move(channel)),
-          link_(std::move(link)),
-          cuda_aware_(link_->calls().is_cuda_aware()) {}
+        : LinkTransport(link, std::move(channel)), link_(std::move(link)) {}
 
     /// The first channel.
     static Status create(const std::shared_ptr<MpiLink>& link, std::unique_ptr<Transport>* transport) {
@@ -128,14 +126,11 @@ class MpiTransport final : public LinkTransport {
         return {};
     }
 
-    bool reaches_devices() const override { return cuda_aware_; }
-    std::uint64_t node_identity() const override {
-        std::array<char, MpiCalls::kLongestText + 1> name{};
-        link_->calls().processor_name(name.data());
-        return host_identity(name.data());
-    }
+    bool reaches_devices() const override { return link_->is_cuda_aware(); }
+    std::uint64_t node_identity() const override { return link_->node_identity(); }
 
     Status progress() override {
+        ONEBIT_RETURN_IF_ERROR(link_->check_up());
         ONEBIT_RETURN_IF_ERROR(link_->check(link_->calls().probe_any(link_->comm()), "MPI_Iprobe"));
         return link_->listen(channel().first_tag);
     }
@@ -153,7 +148,6 @@ class MpiTransport final : public LinkTransport {
     }
 
     std::shared_ptr<MpiLink> link_;
-    bool cuda_aware_;
 };
 
 } // namespace

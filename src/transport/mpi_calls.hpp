@@ -24,6 +24,8 @@ struct MpiCalls {
 
     // ---- the process ----
     bool (*is_up)() = nullptr; ///< between MPI_Init and MPI_Finalize
+    /// Has this called at the beginning of MPI_Finalize. Only the first time that it is asked to; from any thread.
+    int (*at_finalize)(void (*call)()) = nullptr;
     ThreadLevel (*thread_level)() = nullptr;
     bool (*is_main_thread)() = nullptr;
     bool (*is_cuda_aware)() = nullptr;            ///< whether messages may lie in a GPU's memory

@@ -3,11 +3,13 @@
 #include "transport/mpi_link.hpp"
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <utility>
 #include <vector>
 
 #include "core/wait.hpp"
+#include "transport/nodes.hpp"
 
 namespace onebit {
 namespace {
@@ -34,6 +36,14 @@ class ErrorsReturn {
     std::array<MpiCalls::Handle, 2> comms_;
     std::array<MpiCalls::Handle, 2> before_{};
 };
+
+std::atomic<bool> finalised = false; ///< MPI_Finalize has begun
+
+std::uint64_t identity_of_node(const MpiCalls& calls) {
+    std::array<char, MpiCalls::kLongestText + 1> name{};
+    calls.processor_name(name.data());
+    return host_identity(name.data());
+}
 
 /// A duplication under way. MPI may write to it after this rank has given up waiting.
 struct Duplication {
@@ -69,13 +79,24 @@ Status check_mpi(const MpiCalls& calls, int code, const char* call) {
     return Status::error(ONEBIT_ERROR_TRANSPORT, "%s: %s", call, text.data());
 }
 
+Status MpiLink::check_up() const {
+    if (!finalised.load(std::memory_order_relaxed)) return {};
+    return Status::error(ONEBIT_ERROR_TRANSPORT, "MPI_Finalize has been called");
+}
+
 struct MpiLink::Sent {
     Notice notice;
     std::vector<MpiCalls::Handle> requests;
 };
 
 MpiLink::MpiLink(const MpiCalls& calls, int rank, int size)
-    : Link(rank, size), calls_(calls), comm_(calls.comm_null), sent_(std::make_unique<std::list<Sent>>()) {
+    : Link(rank, size),
+      calls_(calls),
+      comm_(calls.comm_null),
+      thread_level_(calls.thread_level()),
+      cuda_aware_(calls.is_cuda_aware()),
+      node_identity_(identity_of_node(calls)),
+      sent_(std::make_unique<std::list<Sent>>()) {
     make_spare();
     set_last_tag(calls_.last_tag);
     tell_by(*abort_switch(), everyone(), kFirstTag);
@@ -92,6 +113,7 @@ Status MpiLink::create(const MpiCalls& calls, MpiCalls::Handle users, double tim
     ONEBIT_RETURN_IF_ERROR(check_mpi(calls, calls.comm_size(users, &size), "MPI_Comm_size"));
     // First: a duplicate without an owner would stay for ever.
     std::shared_ptr<MpiLink> made(new MpiLink(calls, rank, size));
+    ONEBIT_RETURN_IF_ERROR(check_mpi(calls, calls.at_finalize([] { finalised = true; }), "MPI_Comm_set_attr"));
     ONEBIT_RETURN_IF_ERROR(duplicate(calls, users, timeout, &made->comm_));
     *link = std::move(made);
     return {};
@@ -149,13 +171,13 @@ void MpiLink::tell(std::span<const int> ranks, int channel, const Status& why) n
 }
 
 bool MpiLink::try_tell(std::span<const int> ranks, int channel, const Status& why) noexcept {
-    const bool is_main = calls_.is_up() && calls_.is_main_thread();
-    if (calls_.thread_level() < MpiCalls::kSerialized && !is_main) return false;
+    if (calls_.is_up() && thread_level_ < MpiCalls::kSerialized && !calls_.is_main_thread()) return false;
     tell(ranks, channel, why);
     return true;
 }
 
 Status MpiLink::look_for_notices() {
+    ONEBIT_RETURN_IF_ERROR(check_up());
     const std::unique_lock lock(mutex_, std::try_to_lock);
     if (!lock.owns_lock()) return {}; // another thread is at it
     for (;;) {

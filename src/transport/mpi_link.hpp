@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <list>
 #include <memory>
 #include <mutex>
@@ -29,12 +30,16 @@ class MpiLink final : public Link {
     const char* name() const override { return "mpi"; }
     const MpiCalls& calls() const { return calls_; }
     MpiCalls::Handle comm() const { return comm_; }
+    std::uint64_t node_identity() const { return node_identity_; }
+    bool is_cuda_aware() const { return cuda_aware_; }
+    /// Whether MPI may still be called.
+    Status check_up() const;
     /// What an MPI call returned, in words.
     Status check(int code, const char* call) const { return check_mpi(calls_, code, call); }
 
     void tell(std::span<const int> ranks, int channel, const Status& why) noexcept override;
     bool try_tell(std::span<const int> ranks, int channel, const Status& why) noexcept override;
-    bool takes_any_thread() const override { return calls_.thread_level() == MpiCalls::kMultiple; }
+    bool takes_any_thread() const override { return thread_level_ == MpiCalls::kMultiple; }
 
   private:
     /// Without a communicator of its own yet, of the same ranks as the user's.
@@ -45,6 +50,10 @@ class MpiLink final : public Link {
 
     MpiCalls calls_;
     MpiCalls::Handle comm_;
+    // Asked for once, for handles may be made and destroyed when MPI can't be asked any more.
+    MpiCalls::ThreadLevel thread_level_;
+    bool cuda_aware_;
+    std::uint64_t node_identity_;
     std::mutex mutex_; ///< of all below; held by whoever looks for notices
     struct Sent;
     std::unique_ptr<std::list<Sent>> sent_; ///< notices that may still be under way

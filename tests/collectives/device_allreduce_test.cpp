@@ -124,6 +124,7 @@ TEST_CASE("an allreduce on GPUs, its messages staged, gives the CPU's bits", "[c
             compare_with_host({group, 6, 200, how});    // of two words and of one: copies of several rows
             compare_with_host({group, 6, 26000, how});  // two pieces of each, the last ones not equally long
             compare_with_host({group, 17, 30011, how}); // more than a launch takes
+            compare_with_host({group, 2, 150003, how}); // more blocks than a GPU is given pieces
         }
     }
 }

@@ -76,7 +76,7 @@ ONEBIT_DEVICE void run(const Thread& thread, const LookArguments& arguments, Scr
     const Share share = share_of(thread, piece);
     std::uint32_t words[kGroups] = {};
     load_gradients(piece, share, 0, words);
-    unsigned first = kBlockElements;
+    unsigned first = kBlockElements; // one question for each will do: first_beyond keeps all words for a second one
 #pragma unroll
     for (unsigned g = kGroups; g-- > 0;) {
         if (!is_within(words[g], arguments.limit)) first = share.at(g);
