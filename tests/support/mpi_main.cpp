@@ -50,8 +50,8 @@ class HeldOutput {
     int saved_ = -1;
 };
 
-// A communicator and handles on it that outlive MPI: each call on them says why it fails. One rank has nobody to ask, and
-// its calls may succeed.
+// A communicator and handles on it that outlive MPI: each call on them says why it fails. One rank has nobody to ask,
+// and its calls may succeed.
 class Outliving {
   public:
     Outliving() : values_(4096, 1.0F) {
