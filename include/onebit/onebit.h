@@ -250,7 +250,7 @@ ONEBIT_API onebit_status_t onebit_comm_get_info(onebit_comm_t comm, onebit_comm_
  * handles and parts that are created from it afterwards, and for how long its own calls wait. Handles that there are
  * keep what they were created with.
  *   name   "ONEBIT_ALGORITHM" say; the same on every rank. Those that count at creation alone are UNSUPPORTED:
- *          ONEBIT_NODE_SIZE, ONEBIT_GPU_TRANSPORT, ONEBIT_INTERFACE, ONEBIT_TCP_ONLY
+ *          ONEBIT_NODE_SIZE, ONEBIT_GPU_TRANSPORT, ONEBIT_INTERFACE, ONEBIT_TCP_ONLY, NCCL_HOSTID
  *   value  as in the environment; "": the default. Ranks that must have the same (README.md) are compared when a handle
  *          is created. Of ONEBIT_TUNING that of rank 0 counts, which reads the file now
  * ONEBIT_TUNING, ONEBIT_MEASURE and ONEBIT_DETERMINISTIC forget what has been measured so far, by onebit_comm_tune too.

@@ -25,7 +25,7 @@ constexpr Variable kVariables[] = {
     {"ONEBIT_RADIX", false},     {"ONEBIT_TUNING", false},        {"ONEBIT_MEASURE", false},
     {"ONEBIT_KERNELS", false},   {"ONEBIT_DETERMINISTIC", false}, {"ONEBIT_THREADS", false},
     {"ONEBIT_TIMEOUT", false},   {"ONEBIT_INTERFACE", true},      {"ONEBIT_TCP_ONLY", true},
-    {"ONEBIT_LOG", false},
+    {"ONEBIT_LOG", false},       {"NCCL_HOSTID", true},
 };
 
 using Texts = Environment::Texts;
@@ -83,6 +83,7 @@ Status parse(Environment* environment) {
     environment->kernels = text_of(texts, "ONEBIT_KERNELS");
     environment->tuning = text_of(texts, "ONEBIT_TUNING");
     environment->interface = text_of(texts, "ONEBIT_INTERFACE");
+    environment->nccl_host = text_of(texts, "NCCL_HOSTID");
     ONEBIT_RETURN_IF_ERROR(
         read_name(texts, "ONEBIT_ALGORITHM", kAlgorithmNames, ONEBIT_ALGORITHM_DENSE, &environment->algorithm));
     ONEBIT_RETURN_IF_ERROR(read_name(texts, "ONEBIT_GPU_PATH", kGpuPathNames, 1, &environment->gpu_path));

@@ -37,6 +37,7 @@ struct Environment {
     onebit_algorithm_t algorithm = ONEBIT_ALGORITHM_AUTO; ///< ONEBIT_ALGORITHM: what AUTO becomes; AUTO: not forced
     GpuPath gpu_path = GpuPath::kAuto;                    ///< ONEBIT_GPU_PATH: how messages leave a GPU's memory
     GpuTransport gpu_transport = GpuTransport::kAuto;     ///< ONEBIT_GPU_TRANSPORT: of onebit_comm_create_gpu
+    std::string nccl_host;        ///< NCCL_HOSTID: by which NCCL tells hosts apart; "": by their names
     std::uint64_t piece = 262144; ///< ONEBIT_PIECE: elements of a chunk that travel together where it is pipelined
     std::uint64_t second_error = std::uint64_t{1} << 22; ///< ONEBIT_SECOND_ERROR: elements from which on there is one
     unsigned node_size = 0;     ///< ONEBIT_NODE_SIZE: ranks that are to count as one node; 0: those that share memory

@@ -109,6 +109,7 @@ TEST_CASE("what can't be set is refused on every rank, and nothing changes", "[c
         refused(ONEBIT_ERROR_INVALID_ARGUMENT, "ONEBIT_KERNELS=mmx", "ONEBIT_KERNELS", "mmx");
         refused(ONEBIT_ERROR_UNSUPPORTED, "ONEBIT_NODE_SIZE", "ONEBIT_NODE_SIZE", "1");
         refused(ONEBIT_ERROR_UNSUPPORTED, "ONEBIT_TCP_ONLY", "ONEBIT_TCP_ONLY", "1");
+        refused(ONEBIT_ERROR_UNSUPPORTED, "NCCL_HOSTID", "NCCL_HOSTID", "a");
         if (log.size() > 1) refused(ONEBIT_ERROR_MISMATCH, "variable to be set", "ONEBIT_THREADS", "1");
     });
 }

@@ -6,7 +6,6 @@
 #include <array>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <string>
 #include <utility>
 #include <vector>
@@ -78,12 +77,6 @@ Choice choose_by_machine(const GpuRank& here, const NodeGroups& groups, std::siz
     return {kNowhere, advice.reason + "; no two levels, for " + objection};
 }
 
-/// As NCCL tells hosts apart, which refuses two ranks on one GPU of a host.
-std::uint64_t nccl_host() {
-    const char* const id = std::getenv("NCCL_HOSTID");
-    return id != nullptr ? host_identity(id) : host_identity();
-}
-
 Status vote(const Communicator& base, const GpuRank& here, cuda::Stream stream, Vote* mine) {
     int device = 0;
     std::string bus_id;
@@ -95,7 +88,8 @@ Status vote(const Communicator& base, const GpuRank& here, cuda::Stream stream, 
                               : choose_forced(here, base.groups());
     mine->forced = static_cast<std::uint32_t>(here.forced);
     mine->reach = choice.reach;
-    mine->host = nccl_host();
+    const std::string& id = base.environment().nccl_host;
+    mine->host = id.empty() ? host_identity() : host_identity(id.c_str());
     put_text(bus_id, &mine->gpu);
     put_text(choice.reason, &mine->reason);
     return {};
