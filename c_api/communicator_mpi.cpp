@@ -19,7 +19,7 @@ Status check(const onebit::MpiCalls& calls, bool is_parents) {
     if (calls.size != sizeof(onebit::MpiCalls)) {
         return Status::error(ONEBIT_ERROR_MISMATCH, "libonebit and its library of an MPI are of different versions");
     }
-    if (calls.is_up != nullptr) return {};
+    if (calls.at_finalize != nullptr) return {};
     return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "mpi_comm: MPI is not initialised, or already finalised");
 }
 

@@ -165,7 +165,6 @@ MpiCalls mpi_calls() {
     calls.comm_null = to_handle(MPI_COMM_NULL);
     calls.request_null = to_handle(MPI_REQUEST_NULL);
     calls.last_tag = last_tag();
-    calls.is_up = mpi_is_up;
     calls.at_finalize = at_finalize;
     calls.thread_level = thread_level;
     calls.is_main_thread = is_main_thread;

@@ -17,8 +17,9 @@ constexpr int kRingTag = 4;
 /// Each piece costs a GPU launches, copies and events: 40 microseconds on an H200 (docs/GPU_STATUS.md).
 constexpr std::size_t kMostOnDevice = 16;
 
-std::size_t blocks_of_ring(std::size_t piece_blocks, std::size_t most_blocks) {
-    return std::max(piece_blocks, ceil_divide(most_blocks, kMostRings));
+/// Blocks of a piece, or more of them, so that a chunk has no more pieces than this.
+std::size_t blocks_of_piece(std::size_t piece_blocks, std::size_t most_blocks, std::size_t most_pieces) {
+    return std::max(piece_blocks, ceil_divide(most_blocks, most_pieces));
 }
 
 } // namespace
@@ -34,9 +35,10 @@ PipelinedFlat::PipelinedFlat(FlatAllreduce& flat, Way way, std::size_t piece_blo
     slices_.reserve(chunks_at_once_);
     std::size_t most_blocks = 0;
     for (const Chunk& chunk : flat.chunks()) most_blocks = std::max(most_blocks, chunk.blocks());
-    piece_blocks_ = way == Way::kRing ? blocks_of_ring(piece_blocks, most_blocks) : piece_blocks;
+    piece_blocks_ = piece_blocks;
+    if (way == Way::kRing) piece_blocks_ = blocks_of_piece(piece_blocks_, most_blocks, kMostRings);
     if (flat.codec().blocks_at_once() == Codec::kUnlimited) {
-        piece_blocks_ = std::max(piece_blocks_, ceil_divide(most_blocks, kMostOnDevice));
+        piece_blocks_ = blocks_of_piece(piece_blocks_, most_blocks, kMostOnDevice);
     }
     pieces_ = ceil_divide(most_blocks, piece_blocks_);
     stages_ = {{"exchange pieces", [this](Step* step) { return advance(step); }}};
@@ -44,7 +46,8 @@ PipelinedFlat::PipelinedFlat(FlatAllreduce& flat, Way way, std::size_t piece_blo
 
 int PipelinedFlat::ring_tags(std::size_t count, std::size_t ranks, std::size_t piece_blocks) {
     const std::size_t most_blocks = partition(count, ranks).front().blocks();
-    return kRingTag + static_cast<int>(ceil_divide(most_blocks, blocks_of_ring(piece_blocks, most_blocks)));
+    return kRingTag +
+           static_cast<int>(ceil_divide(most_blocks, blocks_of_piece(piece_blocks, most_blocks, kMostRings)));
 }
 
 Status PipelinedFlat::create(Transport& transport, FlatAllreduce& flat, Way way, std::size_t piece_blocks, int tag,

@@ -46,7 +46,7 @@ class MpiExchange final : public Exchange {
 
     Status start() override {
         if (requests_.empty()) return {};
-        ONEBIT_RETURN_IF_ERROR(link_->check_up());
+        ONEBIT_RETURN_IF_ERROR(MpiLink::check_up());
         active_ = true;
         pending_ = 0;
         bytes_sent_ += bytes_per_start_;
@@ -62,7 +62,7 @@ class MpiExchange final : public Exchange {
     }
 
     Status test(bool* done) override {
-        ONEBIT_RETURN_IF_ERROR(link_->check_up());
+        ONEBIT_RETURN_IF_ERROR(MpiLink::check_up());
         // The first one that is missing will do: MPI_Testall looks at all of them each time, and there may be hundreds.
         for (; active_ && pending_ < requests_.size(); ++pending_) {
             int flag = 0;
@@ -130,7 +130,7 @@ class MpiTransport final : public LinkTransport {
     std::uint64_t node_identity() const override { return link_->node_identity(); }
 
     Status progress() override {
-        ONEBIT_RETURN_IF_ERROR(link_->check_up());
+        ONEBIT_RETURN_IF_ERROR(MpiLink::check_up());
         ONEBIT_RETURN_IF_ERROR(link_->check(link_->calls().probe_any(link_->comm()), "MPI_Iprobe"));
         return link_->listen(channel().first_tag);
     }

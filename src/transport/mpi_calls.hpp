@@ -23,7 +23,6 @@ struct MpiCalls {
     int last_tag = 0; ///< that this MPI has
 
     // ---- the process ----
-    bool (*is_up)() = nullptr; ///< between MPI_Init and MPI_Finalize
     /// Has this called at the beginning of MPI_Finalize. Only the first time that it is asked to; from any thread.
     int (*at_finalize)(void (*call)()) = nullptr;
     ThreadLevel (*thread_level)() = nullptr;

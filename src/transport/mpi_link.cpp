@@ -79,8 +79,8 @@ Status check_mpi(const MpiCalls& calls, int code, const char* call) {
     return Status::error(ONEBIT_ERROR_TRANSPORT, "%s: %s", call, text.data());
 }
 
-Status MpiLink::check_up() const {
-    if (!finalised.load(std::memory_order_relaxed)) return {};
+Status MpiLink::check_up() {
+    if (!finalised) return {};
     return Status::error(ONEBIT_ERROR_TRANSPORT, "MPI_Finalize has been called");
 }
 
@@ -121,7 +121,7 @@ Status MpiLink::create(const MpiCalls& calls, MpiCalls::Handle users, double tim
 
 MpiLink::~MpiLink() {
     abort_switch()->set_messenger(nullptr, false);
-    if (!calls_.is_up() || comm_ == calls_.comm_null) return;
+    if (finalised || comm_ == calls_.comm_null) return;
     for (Sent& sent : *sent_) {
         for (MpiCalls::Handle& request : sent.requests) {
             int done = 0;
@@ -147,7 +147,7 @@ void MpiLink::make_spare() {
 }
 
 void MpiLink::tell(std::span<const int> ranks, int channel, const Status& why) noexcept {
-    if (!calls_.is_up()) return;
+    if (finalised) return;
     const std::lock_guard lock(mutex_);
     abandoned_ = true;
     const auto make_room = [&] {
@@ -171,7 +171,7 @@ void MpiLink::tell(std::span<const int> ranks, int channel, const Status& why) n
 }
 
 bool MpiLink::try_tell(std::span<const int> ranks, int channel, const Status& why) noexcept {
-    if (calls_.is_up() && thread_level_ < MpiCalls::kSerialized && !calls_.is_main_thread()) return false;
+    if (!finalised && thread_level_ < MpiCalls::kSerialized && !calls_.is_main_thread()) return false;
     tell(ranks, channel, why);
     return true;
 }

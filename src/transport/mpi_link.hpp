@@ -32,8 +32,8 @@ class MpiLink final : public Link {
     MpiCalls::Handle comm() const { return comm_; }
     std::uint64_t node_identity() const { return node_identity_; }
     bool is_cuda_aware() const { return cuda_aware_; }
-    /// Whether MPI may still be called.
-    Status check_up() const;
+    /// Whether MPI may still be called: MPI_Finalize has not begun.
+    static Status check_up();
     /// What an MPI call returned, in words.
     Status check(int code, const char* call) const { return check_mpi(calls_, code, call); }
 

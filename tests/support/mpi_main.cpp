@@ -54,7 +54,7 @@ class HeldOutput {
 // and its calls may succeed.
 class Outliving {
   public:
-    Outliving() : values_(4096, 1.0F) {
+    Outliving() : values_(4096, 1.0F), parameters_(values_) {
         MPI_Comm_size(MPI_COMM_WORLD, &ranks_);
         onebit_allreduce_config_t config = ONEBIT_ALLREDUCE_CONFIG_INIT(values_.size());
         bool made = onebit_comm_create_mpi(MPI_COMM_WORLD, &comm_) == ONEBIT_SUCCESS;
@@ -64,6 +64,9 @@ class Outliving {
             made = made && onebit_allreduce_create(comm_, &config, &handle) == ONEBIT_SUCCESS &&
                    onebit_allreduce_run(handle, values_.data(), values_.data()) == ONEBIT_SUCCESS;
         }
+        onebit_optimizer_config_t settings = ONEBIT_OPTIMIZER_CONFIG_INIT(ONEBIT_OPTIMIZER_ADAM, 1e-3);
+        onebit_tensor_t tensor = ONEBIT_TENSOR_INIT(parameters_.data(), values_.data(), values_.size());
+        made = made && onebit_optimizer_create(comm_, &settings, &tensor, 1, &adam_) == ONEBIT_SUCCESS;
         if (!made) std::printf("before MPI_Finalize: %s\n", onebit_last_error());
     }
 
@@ -80,6 +83,9 @@ class Outliving {
         onebit_status_t finished = onebit_allreduce_start(flat_, values, values);
         if (finished == ONEBIT_SUCCESS) finished = onebit_allreduce_wait(flat_);
         right = refused("start and wait", finished) && right;
+        right = refused("step", onebit_optimizer_step(adam_)) && right;
+        onebit_comm_abort(comm_, "MPI is gone"); // tells nobody
+        onebit_optimizer_destroy(adam_);
         for (onebit_allreduce_t each : {dense_, flat_, handle}) onebit_allreduce_destroy(each);
         for (onebit_comm_t each : {part, comm_}) onebit_comm_destroy(each);
         return right;
@@ -96,10 +102,11 @@ class Outliving {
     }
 
     int ranks_ = 0;
-    std::vector<float> values_;
+    std::vector<float> values_, parameters_;
     onebit_comm_t comm_ = nullptr;
     onebit_allreduce_t dense_ = nullptr;
     onebit_allreduce_t flat_ = nullptr;
+    onebit_optimizer_t adam_ = nullptr;
 };
 
 } // namespace
