@@ -12,7 +12,7 @@ thread_local Status last_told;
 } // namespace
 
 onebit_status_t report(const Status& status) noexcept {
-    if (status.ok() && status.message().empty()) return ONEBIT_SUCCESS;
+    if (status.ok() && !status.has_message()) return ONEBIT_SUCCESS;
     last_told = status;
     return status.code();
 }

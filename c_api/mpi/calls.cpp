@@ -122,6 +122,22 @@ int irecv(void* data, int words, int peer, int tag, Handle comm, Handle* request
     return MPI_Irecv(data, words, MPI_UINT32_T, peer, tag, comm_of(comm), request_in(request));
 }
 
+int send_init(const void* data, int words, int peer, int tag, Handle comm, Handle* request) {
+    return MPI_Send_init(data, words, MPI_UINT32_T, peer, tag, comm_of(comm), request_in(request));
+}
+
+int recv_init(void* data, int words, int peer, int tag, Handle comm, Handle* request) {
+    return MPI_Recv_init(data, words, MPI_UINT32_T, peer, tag, comm_of(comm), request_in(request));
+}
+
+int start(Handle* request) {
+    return MPI_Start(request_in(request));
+}
+
+int request_free(Handle* request) {
+    return MPI_Request_free(request_in(request));
+}
+
 int test(Handle* request, int* done) {
     return MPI_Test(request_in(request), done, MPI_STATUS_IGNORE);
 }
@@ -180,6 +196,12 @@ MpiCalls mpi_calls() {
     calls.restore_errors = restore_errors;
     calls.isend = isend;
     calls.irecv = irecv;
+#if defined(OPEN_MPI)
+    calls.send_init = send_init;
+    calls.recv_init = recv_init;
+    calls.start = start;
+    calls.request_free = request_free;
+#endif
     calls.test = test;
     calls.probe_any = probe_any;
     calls.probe = probe;

@@ -3,10 +3,8 @@
 #include "collectives/arithmetic.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <cfloat>
 #include <cmath>
-#include <cstdint>
 
 #include "core/mean.hpp"
 #include "core/parallel.hpp"
@@ -15,12 +13,19 @@
 namespace onebit {
 namespace {
 
+/// Calls body(begin, end) for every block.
+template <typename Body>
+void for_each_block(std::size_t count, unsigned threads, const Body& body) {
+    parallel_for(0, ceil_divide(count, kBlockElements), threads, [&](std::size_t block) {
+        body(block * kBlockElements, std::min((block + 1) * kBlockElements, count));
+    });
+}
+
 /// Calls body(i) for every element, block by block.
 template <typename Body>
 void for_each_element(std::size_t count, unsigned threads, const Body& body) {
-    parallel_for(0, ceil_divide(count, kBlockElements), threads, [&](std::size_t block) {
-        const std::size_t end = std::min((block + 1) * kBlockElements, count);
-        for (std::size_t i = block * kBlockElements; i < end; ++i) body(i);
+    for_each_block(count, threads, [&](std::size_t begin, std::size_t end) {
+        for (std::size_t i = begin; i < end; ++i) body(i);
     });
 }
 
@@ -49,7 +54,9 @@ void HostArithmetic::multiply(const float* from, float factor, std::size_t count
         }
     };
     if (factor == 1) {
-        if (from != to) write([](float value) { return value; });
+        if (from == to) return;
+        for_each_block(count, threads_,
+                       [=](std::size_t begin, std::size_t end) { std::copy(from + begin, from + end, to + begin); });
     } else if (std::fabs(factor) < 1) { // nothing overflows
         write([factor](float value) { return factor * value; });
     } else {
@@ -59,21 +66,16 @@ void HostArithmetic::multiply(const float* from, float factor, std::size_t count
 
 /// Block by block, so that a sum is in the cache while it grows.
 void HostArithmetic::sum(std::span<float* const> parts, float factor, std::size_t count, float* to) {
-    parallel_for(0, ceil_divide(count, kBlockElements), threads_, [=](std::size_t block) {
-        const std::size_t begin = block * kBlockElements;
-        const std::size_t length = std::min(kBlockElements, count - begin);
+    for_each_block(count, threads_, [=](std::size_t begin, std::size_t end) {
+        const std::size_t length = end - begin;
         alignas(64) float sum[kBlockElements];
         std::copy_n(parts[0] + begin, length, sum);
         for (std::size_t r = 1; r < parts.size(); ++r) {
             const float* const values = parts[r] + begin;
             for (std::size_t i = 0; i < length; ++i) sum[i] += values[i];
         }
-        std::uint32_t largest = 0; // as bits, so that it costs vectors alone
-        for (std::size_t i = 0; i < length; ++i) {
-            sum[i] *= factor;
-            largest = std::max(largest, std::bit_cast<std::uint32_t>(sum[i]) & 0x7fffffffU);
-        }
-        const bool finite = largest < 0x7f800000U;
+        for (std::size_t i = 0; i < length; ++i) sum[i] *= factor;
+        const bool finite = all_finite(sum, length);
         for (std::size_t i = 0; i < length && !finite; ++i) {
             sum[i] = checked_mean(sum[i], parts.size(), factor, [&](std::size_t p) { return parts[p][begin + i]; });
         }

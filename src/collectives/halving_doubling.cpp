@@ -4,23 +4,12 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstdint>
 #include <limits>
 #include <utility>
 
+#include "core/mean.hpp"
+
 namespace onebit {
-namespace {
-
-/// On the host.
-bool all_finite(const float* values, std::size_t count) {
-    std::uint32_t largest = 0;
-    for (std::size_t i = 0; i < count; ++i) {
-        largest = std::max(largest, std::bit_cast<std::uint32_t>(values[i]) & 0x7fffffffU);
-    }
-    return largest < 0x7f800000U;
-}
-
-} // namespace
 
 HalvingDoubling::HalvingDoubling(std::unique_ptr<Arithmetic> arithmetic, std::size_t count, int ranks)
     : arithmetic_(std::move(arithmetic)),

@@ -6,18 +6,13 @@
 
 namespace onebit {
 
-void AbortSwitch::enter() {
-    if (whole_ != nullptr) whole_->enter();
-    ++calls_;
-    if (tripped_) const std::lock_guard until_peers_are_told(mutex_);
+void AbortSwitch::await_telling() {
+    const std::lock_guard until_peers_are_told(mutex_);
 }
 
-void AbortSwitch::leave() {
-    if (--calls_ == 0 && tripped_) {
-        const std::lock_guard lock(mutex_);
-        if (calls_ == 0) tell_peers();
-    }
-    if (whole_ != nullptr) whole_->leave();
+void AbortSwitch::tell_if_last() {
+    const std::lock_guard lock(mutex_);
+    if (calls_ == 0) tell_peers();
 }
 
 void AbortSwitch::set_messenger(Messenger messenger, bool any_thread) {

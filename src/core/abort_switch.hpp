@@ -48,8 +48,17 @@ class AbortSwitch {
     Status why() const;
 
   private:
-    void enter();
-    void leave();
+    void enter() {
+        if (whole_ != nullptr) whole_->enter();
+        ++calls_;
+        if (tripped_) await_telling();
+    }
+    void leave() {
+        if (--calls_ == 0 && tripped_) tell_if_last();
+        if (whole_ != nullptr) whole_->leave();
+    }
+    void await_telling();
+    void tell_if_last();
     void set(const Status& why);
     void tell_peers();
 

@@ -88,11 +88,11 @@ struct Fiber::Stack {
     Body body = nullptr; ///< NULL: nothing has begun, or it has ended
     void* argument = nullptr;
 
-    /// What this thread runs now, if it may pause. Each wait looks at it, hence the model: one load instead of a call.
-    [[gnu::tls_model("initial-exec")]] static thread_local Stack* pausable;
+    static thread_local Stack* pausable; ///< what this thread runs now, if it may pause
 };
 
-thread_local Fiber::Stack* Fiber::Stack::pausable = nullptr;
+// Each wait looks at it, hence the model: one load instead of a call. GCC takes it from the definition alone.
+[[gnu::tls_model("initial-exec")]] constinit thread_local Fiber::Stack* Fiber::Stack::pausable = nullptr;
 
 Fiber::Stack::Stack() : guard_bytes(static_cast<std::size_t>(sysconf(_SC_PAGESIZE))) {
     constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK | MAP_NORESERVE;

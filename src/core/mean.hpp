@@ -2,9 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <bit>
 #include <cfloat>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 
 #include "core/host_device.hpp"
 #include "core/rounded.hpp"
@@ -15,6 +17,16 @@ namespace onebit {
 /// False for a NaN.
 ONEBIT_HOST_DEVICE inline bool is_finite(float value) {
     return std::fabs(value) <= FLT_MAX;
+}
+
+/// Of an array on the host. Bits are compared as signed numbers, which vectors of every processor can do.
+inline bool all_finite(const float* values, std::size_t count) {
+    std::int32_t beyond = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+        const auto magnitude = static_cast<std::int32_t>(std::bit_cast<std::uint32_t>(values[i]) & 0x7fffffffU);
+        beyond |= magnitude > 0x7f7fffff ? -1 : 0;
+    }
+    return beyond == 0;
 }
 
 /// The nearest float that is finite, if the value is.

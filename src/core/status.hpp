@@ -26,6 +26,7 @@ class [[nodiscard]] Status {
     bool ok() const { return code_ == ONEBIT_SUCCESS; }
     onebit_status_t code() const { return code_; }
     const std::string& message() const noexcept;
+    bool has_message() const { return message_ != nullptr; }
 
   private:
     explicit Status(onebit_status_t code) : code_(code) {}

@@ -4,9 +4,6 @@
 // Point-to-point messages on a duplicated communicator. Neither MPI makes progress by itself: test() must be called. A
 // channel has tags of its own, so that operations in flight together can't take each other's messages, whatever order
 // the ranks advance them in.
-//
-// The requests are not persistent ones: MPICH reports what fails in MPI_Start to the program's communicators, whose
-// handlers would end the program.
 
 #include "transport/mpi.hpp"
 
@@ -33,6 +30,16 @@ class MpiExchange final : public Exchange {
     MpiExchange(std::shared_ptr<MpiLink> link, int channel, std::uint64_t& bytes_sent)
         : link_(std::move(link)), channel_(channel), bytes_sent_(bytes_sent) {}
 
+    /// What a dead peer left active can be neither freed nor waited for: it is abandoned.
+    ~MpiExchange() override {
+        if (!persistent() || active_ || !MpiLink::check_up().ok()) return;
+        for (MpiCalls::Handle& request : requests_) {
+            if (request != link_->calls().request_null) (void)link_->calls().request_free(&request);
+        }
+    }
+    MpiExchange(const MpiExchange&) = delete;
+    MpiExchange& operator=(const MpiExchange&) = delete;
+
     Status plan(const Channel& channel, const std::vector<Part>& sends, const std::vector<Part>& receives, int tag) {
         messages_.reserve(sends.size() + receives.size());
         for (const Part& part : receives) ONEBIT_RETURN_IF_ERROR(add(channel, part, tag, false));
@@ -41,6 +48,7 @@ class MpiExchange final : public Exchange {
             bytes_per_start_ += part.bytes;
         }
         requests_.assign(messages_.size(), link_->calls().request_null);
+        for (std::size_t i = 0; persistent() && i < messages_.size(); ++i) ONEBIT_RETURN_IF_ERROR(hand_over(i));
         return {};
     }
 
@@ -49,14 +57,11 @@ class MpiExchange final : public Exchange {
         ONEBIT_RETURN_IF_ERROR(MpiLink::check_up());
         active_ = true;
         pending_ = 0;
+        idle_looks_ = 0;
         bytes_sent_ += bytes_per_start_;
-        const MpiCalls& mpi = link_->calls();
-        const MpiCalls::Handle comm = link_->comm();
         for (std::size_t i = 0; i < messages_.size(); ++i) { // in order, which tells a peer's messages apart
-            const Message& m = messages_[i];
-            const int code = m.is_send ? mpi.isend(m.data, m.words, m.peer, m.tag, comm, &requests_[i])
-                                       : mpi.irecv(m.data, m.words, m.peer, m.tag, comm, &requests_[i]);
-            ONEBIT_RETURN_IF_ERROR(check(code, m, m.is_send ? "MPI_Isend" : "MPI_Irecv"));
+            ONEBIT_RETURN_IF_ERROR(
+                persistent() ? check(link_->calls().start(&requests_[i]), messages_[i], "MPI_Start") : hand_over(i));
         }
         return {};
     }
@@ -77,6 +82,19 @@ class MpiExchange final : public Exchange {
     }
 
   private:
+    bool persistent() const { return link_->calls().start != nullptr; }
+
+    /// Describes a persistent message to MPI, and starts another.
+    Status hand_over(std::size_t i) {
+        const MpiCalls& mpi = link_->calls();
+        const Message& m = messages_[i];
+        const auto send = persistent() ? mpi.send_init : mpi.isend;
+        const auto receive = persistent() ? mpi.recv_init : mpi.irecv;
+        const int code = m.is_send ? send(m.data, m.words, m.peer, m.tag, link_->comm(), &requests_[i])
+                                   : receive(m.data, m.words, m.peer, m.tag, link_->comm(), &requests_[i]);
+        return check(code, m, m.is_send ? "MPI_Isend or MPI_Send_init" : "MPI_Irecv or MPI_Recv_init");
+    }
+
     /// Names the peer, which MPI may have found dead.
     Status check(int code, const Message& message, const char* call) const {
         if (code == 0) return {};
@@ -104,8 +122,7 @@ class MpiExchange final : public Exchange {
     std::shared_ptr<MpiLink> link_; ///< exchanges may outlive the transport
     int channel_;                   ///< its first tag
     std::vector<Message> messages_; ///< receives first
-    /// By message. What a dead peer left active can be neither freed nor waited for: it is abandoned.
-    std::vector<MpiCalls::Handle> requests_;
+    std::vector<MpiCalls::Handle> requests_; ///< by message
     std::size_t pending_ = 0; ///< those before it are done
     unsigned idle_looks_ = 0;
     std::uint64_t bytes_per_start_ = 0;

@@ -43,6 +43,12 @@ struct MpiCalls {
     // ---- messages, in words of four bytes ----
     int (*isend)(const void* data, int words, int peer, int tag, Handle comm, Handle* request) = nullptr;
     int (*irecv)(void* data, int words, int peer, int tag, Handle comm, Handle* request) = nullptr;
+    /// Persistent messages, which take less of a call. NULL for MPICH: it reports what fails in MPI_Start to the
+    /// program's own communicators, whose handlers would end the program.
+    int (*send_init)(const void* data, int words, int peer, int tag, Handle comm, Handle* request) = nullptr;
+    int (*recv_init)(void* data, int words, int peer, int tag, Handle comm, Handle* request) = nullptr;
+    int (*start)(Handle* request) = nullptr;
+    int (*request_free)(Handle* request) = nullptr;
     int (*test)(Handle* request, int* done) = nullptr;
     int (*probe_any)(Handle comm) = nullptr;                                      ///< makes progress
     int (*probe)(int tag, Handle comm, int* there, int* peer) = nullptr;          ///< whether one of any peer is there

@@ -37,8 +37,6 @@ class ErrorsReturn {
     std::array<MpiCalls::Handle, 2> before_{};
 };
 
-std::atomic<bool> finalised = false; ///< MPI_Finalize has begun
-
 std::uint64_t identity_of_node(const MpiCalls& calls) {
     std::array<char, MpiCalls::kLongestText + 1> name{};
     calls.processor_name(name.data());
@@ -79,8 +77,7 @@ Status check_mpi(const MpiCalls& calls, int code, const char* call) {
     return Status::error(ONEBIT_ERROR_TRANSPORT, "%s: %s", call, text.data());
 }
 
-Status MpiLink::check_up() {
-    if (!finalised) return {};
+Status MpiLink::finalised() {
     return Status::error(ONEBIT_ERROR_TRANSPORT, "MPI_Finalize has been called");
 }
 
@@ -113,7 +110,7 @@ Status MpiLink::create(const MpiCalls& calls, MpiCalls::Handle users, double tim
     ONEBIT_RETURN_IF_ERROR(check_mpi(calls, calls.comm_size(users, &size), "MPI_Comm_size"));
     // First: a duplicate without an owner would stay for ever.
     std::shared_ptr<MpiLink> made(new MpiLink(calls, rank, size));
-    ONEBIT_RETURN_IF_ERROR(check_mpi(calls, calls.at_finalize([] { finalised = true; }), "MPI_Comm_set_attr"));
+    ONEBIT_RETURN_IF_ERROR(check_mpi(calls, calls.at_finalize([] { finalised_ = true; }), "MPI_Comm_set_attr"));
     ONEBIT_RETURN_IF_ERROR(duplicate(calls, users, timeout, &made->comm_));
     *link = std::move(made);
     return {};
@@ -121,7 +118,7 @@ Status MpiLink::create(const MpiCalls& calls, MpiCalls::Handle users, double tim
 
 MpiLink::~MpiLink() {
     abort_switch()->set_messenger(nullptr, false);
-    if (finalised || comm_ == calls_.comm_null) return;
+    if (finalised_ || comm_ == calls_.comm_null) return;
     for (Sent& sent : *sent_) {
         for (MpiCalls::Handle& request : sent.requests) {
             int done = 0;
@@ -147,7 +144,7 @@ void MpiLink::make_spare() {
 }
 
 void MpiLink::tell(std::span<const int> ranks, int channel, const Status& why) noexcept {
-    if (finalised) return;
+    if (finalised_) return;
     const std::lock_guard lock(mutex_);
     abandoned_ = true;
     const auto make_room = [&] {
@@ -171,7 +168,7 @@ void MpiLink::tell(std::span<const int> ranks, int channel, const Status& why) n
 }
 
 bool MpiLink::try_tell(std::span<const int> ranks, int channel, const Status& why) noexcept {
-    if (!finalised && thread_level_ < MpiCalls::kSerialized && !calls_.is_main_thread()) return false;
+    if (!finalised_ && thread_level_ < MpiCalls::kSerialized && !calls_.is_main_thread()) return false;
     tell(ranks, channel, why);
     return true;
 }

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <list>
 #include <memory>
@@ -33,7 +34,7 @@ class MpiLink final : public Link {
     std::uint64_t node_identity() const { return node_identity_; }
     bool is_cuda_aware() const { return cuda_aware_; }
     /// Whether MPI may still be called: MPI_Finalize has not begun.
-    static Status check_up();
+    static Status check_up() { return finalised_ ? finalised() : Status(); }
     /// What an MPI call returned, in words.
     Status check(int code, const char* call) const { return check_mpi(calls_, code, call); }
 
@@ -47,7 +48,9 @@ class MpiLink final : public Link {
     /// Costs a probe.
     Status look_for_notices() override;
     void make_spare();
+    static Status finalised();
 
+    static inline std::atomic<bool> finalised_ = false; ///< MPI_Finalize has begun
     MpiCalls calls_;
     MpiCalls::Handle comm_;
     // Asked for once, for handles may be made and destroyed when MPI can't be asked any more.
