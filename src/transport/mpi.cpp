@@ -41,6 +41,7 @@ class MpiExchange final : public Exchange {
     MpiExchange& operator=(const MpiExchange&) = delete;
 
     Status plan(const Channel& channel, const std::vector<Part>& sends, const std::vector<Part>& receives, int tag) {
+        ONEBIT_RETURN_IF_ERROR(MpiLink::check_up());
         messages_.reserve(sends.size() + receives.size());
         for (const Part& part : receives) ONEBIT_RETURN_IF_ERROR(add(channel, part, tag, false));
         for (const Part& part : sends) {
@@ -60,8 +61,8 @@ class MpiExchange final : public Exchange {
         idle_looks_ = 0;
         bytes_sent_ += bytes_per_start_;
         for (std::size_t i = 0; i < messages_.size(); ++i) { // in order, which tells a peer's messages apart
-            ONEBIT_RETURN_IF_ERROR(
-                persistent() ? check(link_->calls().start(&requests_[i]), messages_[i], "MPI_Start") : hand_over(i));
+            ONEBIT_RETURN_IF_ERROR(persistent() ? check(link_->calls().start(&requests_[i]), messages_[i], "MPI_Start")
+                                                : hand_over(i));
         }
         return {};
     }
@@ -119,11 +120,11 @@ class MpiExchange final : public Exchange {
         return {};
     }
 
-    std::shared_ptr<MpiLink> link_; ///< exchanges may outlive the transport
-    int channel_;                   ///< its first tag
-    std::vector<Message> messages_; ///< receives first
+    std::shared_ptr<MpiLink> link_;          ///< exchanges may outlive the transport
+    int channel_;                            ///< its first tag
+    std::vector<Message> messages_;          ///< receives first
     std::vector<MpiCalls::Handle> requests_; ///< by message
-    std::size_t pending_ = 0; ///< those before it are done
+    std::size_t pending_ = 0;                ///< those before it are done
     unsigned idle_looks_ = 0;
     std::uint64_t bytes_per_start_ = 0;
     std::uint64_t& bytes_sent_;
