@@ -110,7 +110,7 @@ Status MpiLink::create(const MpiCalls& calls, MpiCalls::Handle users, double tim
     ONEBIT_RETURN_IF_ERROR(check_mpi(calls, calls.comm_size(users, &size), "MPI_Comm_size"));
     // First: a duplicate without an owner would stay for ever.
     std::shared_ptr<MpiLink> made(new MpiLink(calls, rank, size));
-    ONEBIT_RETURN_IF_ERROR(check_mpi(calls, calls.at_finalize([] { finalised_ = true; }), "MPI_Comm_set_attr"));
+    ONEBIT_RETURN_IF_ERROR(check_mpi(calls, calls.at_finalize([] { mpi_ended = true; }), "MPI_Comm_set_attr"));
     ONEBIT_RETURN_IF_ERROR(duplicate(calls, users, timeout, &made->comm_));
     *link = std::move(made);
     return {};
@@ -118,7 +118,7 @@ Status MpiLink::create(const MpiCalls& calls, MpiCalls::Handle users, double tim
 
 MpiLink::~MpiLink() {
     abort_switch()->set_messenger(nullptr, false);
-    if (finalised_ || comm_ == calls_.comm_null) return;
+    if (mpi_ended || comm_ == calls_.comm_null) return;
     for (Sent& sent : *sent_) {
         for (MpiCalls::Handle& request : sent.requests) {
             int done = 0;
@@ -144,7 +144,7 @@ void MpiLink::make_spare() {
 }
 
 void MpiLink::tell(std::span<const int> ranks, int channel, const Status& why) noexcept {
-    if (finalised_) return;
+    if (mpi_ended) return;
     const std::lock_guard lock(mutex_);
     abandoned_ = true;
     const auto make_room = [&] {
@@ -168,7 +168,7 @@ void MpiLink::tell(std::span<const int> ranks, int channel, const Status& why) n
 }
 
 bool MpiLink::try_tell(std::span<const int> ranks, int channel, const Status& why) noexcept {
-    if (!finalised_ && thread_level_ < MpiCalls::kSerialized && !calls_.is_main_thread()) return false;
+    if (!mpi_ended && thread_level_ < MpiCalls::kSerialized && !calls_.is_main_thread()) return false;
     tell(ranks, channel, why);
     return true;
 }

@@ -34,7 +34,7 @@ class MpiLink final : public Link {
     std::uint64_t node_identity() const { return node_identity_; }
     bool is_cuda_aware() const { return cuda_aware_; }
     /// Whether MPI may still be called: MPI_Finalize has not begun.
-    static Status check_up() { return finalised_ ? finalised() : Status(); }
+    static Status check_up() { return mpi_ended ? finalised() : Status(); }
     /// What an MPI call returned, in words.
     Status check(int code, const char* call) const { return check_mpi(calls_, code, call); }
 
@@ -50,7 +50,7 @@ class MpiLink final : public Link {
     void make_spare();
     static Status finalised();
 
-    static inline std::atomic<bool> finalised_ = false; ///< MPI_Finalize has begun
+    static inline std::atomic<bool> mpi_ended = false; ///< MPI_Finalize has begun
     MpiCalls calls_;
     MpiCalls::Handle comm_;
     // Asked for once, for handles may be made and destroyed when MPI can't be asked any more.
