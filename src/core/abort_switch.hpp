@@ -57,8 +57,8 @@ class AbortSwitch {
         if (--calls_ == 0 && tripped_) tell_if_last();
         if (whole_ != nullptr) whole_->leave();
     }
-    void await_telling();
-    void tell_if_last();
+    void await_telling(); ///< until the thread that trips the switch has told the peers
+    void tell_if_last();  ///< tells the peers unless another call has begun
     void set(const Status& why);
     void tell_peers();
 

@@ -19,7 +19,8 @@ ONEBIT_HOST_DEVICE inline bool is_finite(float value) {
     return std::fabs(value) <= FLT_MAX;
 }
 
-/// Of an array on the host. Bits are compared as signed numbers, which vectors of every processor can do.
+/// Whether all values of an array in the host's memory are finite. Their bits are compared as signed integers: SSE2,
+/// which every x86-64 has, compares no unsigned ones.
 inline bool all_finite(const float* values, std::size_t count) {
     std::int32_t beyond = 0;
     for (std::size_t i = 0; i < count; ++i) {

@@ -30,7 +30,7 @@ class MpiExchange final : public Exchange {
     MpiExchange(std::shared_ptr<MpiLink> link, int channel, std::uint64_t& bytes_sent)
         : link_(std::move(link)), channel_(channel), bytes_sent_(bytes_sent) {}
 
-    /// What a dead peer left active can be neither freed nor waited for: it is abandoned.
+    /// Requests that a dead peer left active can be neither freed nor waited for. They are abandoned.
     ~MpiExchange() override {
         if (!persistent() || active_ || !MpiLink::check_up().ok()) return;
         for (MpiCalls::Handle& request : requests_) {
@@ -49,7 +49,7 @@ class MpiExchange final : public Exchange {
             bytes_per_start_ += part.bytes;
         }
         requests_.assign(messages_.size(), link_->calls().request_null);
-        for (std::size_t i = 0; persistent() && i < messages_.size(); ++i) ONEBIT_RETURN_IF_ERROR(hand_over(i));
+        for (std::size_t i = 0; persistent() && i < messages_.size(); ++i) ONEBIT_RETURN_IF_ERROR(make_request(i));
         return {};
     }
 
@@ -62,7 +62,7 @@ class MpiExchange final : public Exchange {
         bytes_sent_ += bytes_per_start_;
         for (std::size_t i = 0; i < messages_.size(); ++i) { // in order, which tells a peer's messages apart
             ONEBIT_RETURN_IF_ERROR(persistent() ? check(link_->calls().start(&requests_[i]), messages_[i], "MPI_Start")
-                                                : hand_over(i));
+                                                : make_request(i));
         }
         return {};
     }
@@ -85,15 +85,16 @@ class MpiExchange final : public Exchange {
   private:
     bool persistent() const { return link_->calls().start != nullptr; }
 
-    /// Describes a persistent message to MPI, and starts another.
-    Status hand_over(std::size_t i) {
+    /// Makes a message's request. One that is not persistent is thereby started.
+    Status make_request(std::size_t i) {
         const MpiCalls& mpi = link_->calls();
         const Message& m = messages_[i];
-        const auto send = persistent() ? mpi.send_init : mpi.isend;
-        const auto receive = persistent() ? mpi.recv_init : mpi.irecv;
-        const int code = m.is_send ? send(m.data, m.words, m.peer, m.tag, link_->comm(), &requests_[i])
-                                   : receive(m.data, m.words, m.peer, m.tag, link_->comm(), &requests_[i]);
-        return check(code, m, m.is_send ? "MPI_Isend or MPI_Send_init" : "MPI_Irecv or MPI_Recv_init");
+        const auto make = [&](const auto& call, const char* name) {
+            return check(call(m.data, m.words, m.peer, m.tag, link_->comm(), &requests_[i]), m, name);
+        };
+        if (persistent())
+            return m.is_send ? make(mpi.send_init, "MPI_Send_init") : make(mpi.recv_init, "MPI_Recv_init");
+        return m.is_send ? make(mpi.isend, "MPI_Isend") : make(mpi.irecv, "MPI_Irecv");
     }
 
     /// Names the peer, which MPI may have found dead.

@@ -43,8 +43,8 @@ struct MpiCalls {
     // ---- messages, in words of four bytes ----
     int (*isend)(const void* data, int words, int peer, int tag, Handle comm, Handle* request) = nullptr;
     int (*irecv)(void* data, int words, int peer, int tag, Handle comm, Handle* request) = nullptr;
-    /// Persistent messages, which take less of a call. NULL for MPICH: it reports what fails in MPI_Start to the
-    /// program's own communicators, whose handlers would end the program.
+    /// Persistent requests are started more quickly than isend and irecv make new ones. NULL, all four, for MPICH: it
+    /// reports a failed MPI_Start to the program's own communicators, whose error handlers would end the program.
     int (*send_init)(const void* data, int words, int peer, int tag, Handle comm, Handle* request) = nullptr;
     int (*recv_init)(void* data, int words, int peer, int tag, Handle comm, Handle* request) = nullptr;
     int (*start)(Handle* request) = nullptr;

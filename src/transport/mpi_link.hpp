@@ -48,7 +48,7 @@ class MpiLink final : public Link {
     /// Costs a probe.
     Status look_for_notices() override;
     void make_spare();
-    static Status finalised();
+    static Status finalised(); ///< what check_up says then
 
     static inline std::atomic<bool> mpi_ended = false; ///< MPI_Finalize has begun
     MpiCalls calls_;
