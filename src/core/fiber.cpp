@@ -10,6 +10,7 @@
 #include <ucontext.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <new>
@@ -88,11 +89,21 @@ struct Fiber::Stack {
     Body body = nullptr; ///< NULL: nothing has begun, or it has ended
     void* argument = nullptr;
 
-    static thread_local Stack* pausable; ///< what this thread runs now, if it may pause
+    static Stack* pausable_now();
+
+    static thread_local Stack* pausable;  ///< what this thread runs now, if it may pause
+    static std::atomic<bool> ever_resumed; ///< whether any thread has ever resumed one
 };
 
-// Each wait looks at it, hence the model: one load instead of a call. GCC takes it from the definition alone.
-[[gnu::tls_model("initial-exec")]] constinit thread_local Fiber::Stack* Fiber::Stack::pausable = nullptr;
+// Of the default model: the initial-exec model's one load would be quicker, but the loader then refuses the library to a
+// program that opens it late, such as Python, for its thread-local data (the CUDA runtime's pages too) find no room.
+constinit thread_local Fiber::Stack* Fiber::Stack::pausable = nullptr;
+constinit std::atomic<bool> Fiber::Stack::ever_resumed = false;
+
+/// Each wait asks, and a look at a thread-local variable is a call: most programs never resume a fiber, and are spared.
+Fiber::Stack* Fiber::Stack::pausable_now() {
+    return ever_resumed.load(std::memory_order_relaxed) ? pausable : nullptr;
+}
 
 Fiber::Stack::Stack() : guard_bytes(static_cast<std::size_t>(sysconf(_SC_PAGESIZE))) {
     constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK | MAP_NORESERVE;
@@ -167,6 +178,7 @@ bool Fiber::running() const {
 }
 
 void Fiber::resume() {
+    Stack::ever_resumed.store(true, std::memory_order_relaxed);
     Stack* const before = std::exchange(Stack::pausable, stack_.get());
     stack_->resume();
     Stack::pausable = before;
@@ -179,11 +191,11 @@ void Fiber::finish() {
 }
 
 bool Fiber::may_pause() {
-    return Stack::pausable != nullptr;
+    return Stack::pausable_now() != nullptr;
 }
 
 bool Fiber::pause() {
-    Stack* const self = Stack::pausable;
+    Stack* const self = Stack::pausable_now();
     if (self == nullptr) return false;
     self->stop(); // behind it nothing of the thread: it may be another one
     return true;

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # Copyright 2026 The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""Fails if a shared library needs another library than those of the C and C++ compiler and those that are named, or
-exports anything but functions that begin with onebit_.
+"""Fails if a shared library needs another library than those of the C and C++ compiler and those that are named,
+exports anything but functions that begin with onebit_, or wants room for thread-local data that a program that opens it
+late may not have.
 
 usage: check_library.py READELF LIBRARY [NEEDED...]
 """
@@ -14,9 +15,17 @@ import sys
 COMPILERS = re.compile(r"(lib(c|m|stdc\+\+|gcc_s|dl|pthread|rt)|ld-linux-[\w-]+)\.so\.\d+")
 
 
-def needed(readelf, library):
-    text = subprocess.run([readelf, "--dynamic", "--wide", library], check=True, capture_output=True, text=True).stdout
-    return re.findall(r"\(NEEDED\).*\[(.*)\]", text)
+def dynamic_section(readelf, library):
+    return subprocess.run([readelf, "--dynamic", "--wide", library], check=True, capture_output=True, text=True).stdout
+
+
+def needed(dynamic):
+    return re.findall(r"\(NEEDED\).*\[(.*)\]", dynamic)
+
+
+def wants_static_tls(dynamic):
+    """Whether dlopen refuses it once the loader's few spare bytes for the initial-exec model are gone."""
+    return re.search(r"\(FLAGS\).*\bSTATIC_TLS\b", dynamic) is not None
 
 
 def exported(readelf, library):
@@ -31,11 +40,14 @@ def main(arguments):
     if len(arguments) < 2:
         sys.exit(__doc__)
     readelf, library, allowed = arguments[0], arguments[1], arguments[2:]
-    needs, names = needed(readelf, library), exported(readelf, library)
+    dynamic = dynamic_section(readelf, library)
+    needs, names = needed(dynamic), exported(readelf, library)
     if not needs or not names:
         sys.exit(f"{library}: {readelf} shows no libraries that it needs, or no functions")
     problems = [f"{library} needs {name}" for name in needs if not COMPILERS.fullmatch(name) and name not in allowed]
     problems += [f"{library} exports {name}" for name in names if not name.startswith("onebit_")]
+    if wants_static_tls(dynamic):
+        problems.append(f"{library} has a thread-local variable of the initial-exec model: dlopen may refuse it")
     if problems:
         sys.exit("\n".join(problems))
     print(f"{len(needs)} libraries needed, {len(names)} functions exported")
