@@ -91,7 +91,7 @@ struct Fiber::Stack {
 
     static Stack* pausable_now();
 
-    static thread_local Stack* pausable;  ///< what this thread runs now, if it may pause
+    static thread_local Stack* pausable;   ///< what this thread runs now, if it may pause
     static std::atomic<bool> ever_resumed; ///< whether any thread has ever resumed one
 };
 
