@@ -95,8 +95,8 @@ struct Fiber::Stack {
     static std::atomic<bool> ever_resumed; ///< whether any thread has ever resumed one
 };
 
-// Of the default model: the initial-exec model's one load would be quicker, but the loader then refuses the library to a
-// program that opens it late, such as Python, for its thread-local data (the CUDA runtime's pages too) find no room.
+// Of the default model. The initial-exec model's one load would be quicker, but programs that open the library late,
+// such as Python, could not do so: the loader has too little room then for the library's thread-local data.
 constinit thread_local Fiber::Stack* Fiber::Stack::pausable = nullptr;
 constinit std::atomic<bool> Fiber::Stack::ever_resumed = false;
 
