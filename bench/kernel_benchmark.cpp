@@ -33,6 +33,7 @@
 #include "core/aligned_buffer.hpp"
 #include "core/partition.hpp"
 #include "memory_floor.hpp"
+#include "numeric/kernels.hpp"
 #include "samples.hpp"
 
 namespace onebit::bench {
@@ -93,7 +94,7 @@ void encode_all(Arena& arena, const SignKernels& k, onebit_scale_t scale, Stores
     }
 }
 
-// One function per row of kernels.def, by name: a row without one doesn't compile.
+// One function per row of each kernels.def, by name: a row without one doesn't compile.
 
 void add_encode(Arena& arena, std::vector<Case>& cases) {
     for (const onebit_scale_t scale : {ONEBIT_SCALE_L1, ONEBIT_SCALE_L2}) {
@@ -168,7 +169,8 @@ void add_decode(Arena& arena, std::vector<Case>& cases) {
 }
 
 void add_all_within(Arena& arena, std::vector<Case>& cases) {
-    cases.push_back({"all_within", Floor::kRead, 4, [&arena](const SignKernels& k) {
+    cases.push_back({"all_within", Floor::kRead, 4, [&arena](const SignKernels& sign) {
+                         const NumericKernels& k = numeric_kernels(sign.name);
                          bool finite = true;
                          constexpr std::size_t kSlice = SliceCursor::kSliceBlocks * kBlockElements; // as the library
                          for (std::size_t i = 0; i < arena.count; i += kSlice) {
@@ -181,7 +183,8 @@ void add_all_within(Arena& arena, std::vector<Case>& cases) {
 
 void add_copy(Arena& arena, std::vector<Case>& cases) {
     cases.push_back(
-        {"copy", Floor::kScale, 8, [&arena](const SignKernels& k) {
+        {"copy", Floor::kScale, 8, [&arena](const SignKernels& sign) {
+             const NumericKernels& k = numeric_kernels(sign.name);
              const Stores stores = stores_for_other_cores(); // as the library
              bool finite = true;
              for (std::size_t i = 0; i < arena.count; i += kBlockElements) {
@@ -194,7 +197,8 @@ void add_copy(Arena& arena, std::vector<Case>& cases) {
 
 // Of two ranks' values, the other's from a slot that stays in the caches; to such a slot, and to where it is wanted.
 void add_mean(Arena& arena, std::vector<Case>& cases) {
-    cases.push_back({"mean/parts:2", Floor::kScale, 8, [&arena](const SignKernels& k) {
+    cases.push_back({"mean/parts:2", Floor::kScale, 8, [&arena](const SignKernels& sign) {
+                         const NumericKernels& k = numeric_kernels(sign.name);
                          const Stores stores = stores_for(arena.count * sizeof(float)); // as the library
                          for (std::size_t i = 0; i < arena.count; i += kBlockElements) {
                              const float* const parts[] = {arena.values.data() + i, arena.corrected.data()};
@@ -210,6 +214,9 @@ std::vector<Case> make_cases(Arena& arena) {
 #define ONEBIT_SIGN_KERNEL(result, kernel, parameters) add_##kernel(arena, cases);
 #include "compress/sign/kernels.def"
 #undef ONEBIT_SIGN_KERNEL
+#define ONEBIT_NUMERIC_KERNEL(result, kernel, parameters) add_##kernel(arena, cases);
+#include "numeric/kernels.def"
+#undef ONEBIT_NUMERIC_KERNEL
     return cases;
 }
 

@@ -62,9 +62,9 @@ if(ONEBIT_HAS_CUDA)
     endif()
     # The kernels and what calls CUDA, for ONEBIT_GPU (CMakeLists.txt) and tests.
     add_library(onebit_cuda_kernels OBJECT EXCLUDE_FROM_ALL
-        src/collectives/cuda/kernels.cu
         src/compress/sign/cuda/kernels.cu
         src/core/cuda/device.cu
+        src/numeric/cuda/kernels.cu
         src/optim/kernels/cuda/kernels.cu)
     target_compile_options(onebit_cuda_kernels PRIVATE
         --fmad=false             # the CPU's bits: no multiply-add that rounds once where the CPU rounds twice

@@ -14,6 +14,7 @@
 
 #include "compress/codec.hpp"
 #include "core/aligned_buffer.hpp"
+#include "numeric/kernels.hpp"
 
 extern "C" int onebit_simulated_yield() noexcept {
     // Or simulated time would stand still while a rank waits in its node's memory.
@@ -102,11 +103,6 @@ class SimulatedCodec final : public Codec {
         return std::make_unique<SimulatedFeedback>();
     }
 
-    std::size_t first_beyond(float, const float*, std::size_t count) const override {
-        work(count, rates().check);
-        return count;
-    }
-    bool copy(const float*, std::size_t, Stores, float*) const override { return true; } // in the node's rate
     void encode(const ValueSource&, const Feedback&, Feedback&, std::span<const SliceToEncode> slices) const override {
         for (const SliceToEncode& one : slices) work(one.slice.count(), rates().encode + rates().node);
     }
@@ -134,8 +130,29 @@ Status make_codec(const CodecConfig&, std::unique_ptr<Codec>* codec) {
     return {};
 }
 
-Status check_kernels(const std::string&) {
-    return {};
+// ---------------------------------------------------------------------------------------------------- numeric ----
+
+namespace {
+
+bool all_within(const float*, std::size_t count, float) {
+    work(count, rates().check);
+    return true;
+}
+bool copy(const float*, std::size_t, Stores, float*) {
+    return true; // in the node's rate
+}
+void mean(const float* const*, std::size_t, std::size_t, float, std::size_t, Stores, float*, Stores, float*) {}
+
+} // namespace
+
+const NumericKernels& reference_numeric_kernels() {
+    static constexpr NumericKernels kKernels = {"simulated", all_within, copy, mean};
+    return kKernels;
+}
+
+std::span<const NumericKernels* const> available_numeric_kernels() {
+    static const NumericKernels* const kList[] = {&reference_numeric_kernels()};
+    return kList;
 }
 
 } // namespace onebit

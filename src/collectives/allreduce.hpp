@@ -189,6 +189,7 @@ class Allreduce {
     std::unique_ptr<Transport> channel_;
     Patience patience_;
     std::unique_ptr<Codec> codec_;
+    std::unique_ptr<Search> search_; ///< for values that are not finite
     std::unique_ptr<Agreement> agreement_;
     std::unique_ptr<CallCheck> check_;
     TwoLevelForm::Channels channels_; ///< of the two-level form; of exact sums in shared memory that alone

@@ -115,7 +115,8 @@ Status Allreduce::open_two_levels(Communicator& communicator, TwoLevelForm::Chan
 Status Allreduce::allocate(const Environment& environment, FlatAllreduce::Extras extras) {
     ONEBIT_RETURN_IF_ERROR(placement_->reach(environment, &channel_));
     ONEBIT_RETURN_IF_ERROR(Agreement::create(*channel_, kAgreementTag, &agreement_));
-    check_ = std::make_unique<CallCheck>(*agreement_, *codec_, *placement_);
+    search_ = placement_->make_search(codec_->kernels());
+    check_ = std::make_unique<CallCheck>(*agreement_, *search_, *placement_);
     // It takes memory, which not every handle is going to need.
     const bool dense_alone = !compresses() && !extras.tentative_calls; // the others' sums are planned for
     if (dense_alone || extras.exact_sums) ONEBIT_RETURN_IF_ERROR(add_dense());
@@ -168,8 +169,8 @@ Status Allreduce::add_two_levels() {
 Status Allreduce::add_dense() {
     std::unique_ptr<Algorithm> dense;
     if (plan_.shares_sums) {
-        dense = std::make_unique<SharedAllreduce>(*channel_, *channels_.memory, shared_buffers_, *codec_, plan_.count,
-                                                  plan_.threads);
+        dense = std::make_unique<SharedAllreduce>(*channel_, *channels_.memory, shared_buffers_,
+                                                  numeric_kernels(codec_->kernels()), plan_.count, plan_.threads);
     } else {
         ONEBIT_RETURN_IF_ERROR(placement_->make_dense(*channel_, plan_.count, plan_.threads, kDenseTag, &dense));
     }

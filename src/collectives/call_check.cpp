@@ -50,16 +50,14 @@ Status CallCheck::check_values(Step* step) {
 }
 
 Status CallCheck::check_slice(Step* step) {
-    const std::size_t length = ceil_divide(unchecked_, kBlockElements) <= codec_.blocks_at_once()
-                                   ? unchecked_
-                                   : codec_.blocks_at_once() * kBlockElements;
+    const std::size_t length = std::min(unchecked_, search_.values_at_once());
     const float* const slice = call_.input + (unchecked_ - length);
     std::size_t bad = length;
-    const bool known = codec_.find_beyond(FLT_MAX, slice, length, &bad);
+    const bool known = search_.find_beyond(FLT_MAX, slice, length, &bad);
     *step = known ? Step::kAgain : Step::kWait;
     if (!known) return {};
     unchecked_ -= length;
-    own_ = codec_.failure();
+    own_ = search_.failure();
     if (own_.ok() && bad < length) note_nonfinite(unchecked_ + bad);
     return {};
 }
@@ -110,9 +108,9 @@ Status CallCheck::conclude(Step* step) {
 
 Status CallCheck::check_sum(const float* sum, Step* step) const {
     std::size_t bad = call_.count;
-    const bool known = codec_.find_beyond(FLT_MAX, sum, call_.count, &bad);
+    const bool known = search_.find_beyond(FLT_MAX, sum, call_.count, &bad);
     *step = known ? Step::kDone : Step::kWait;
-    if (!known || bad == call_.count) return codec_.failure();
+    if (!known || bad == call_.count) return search_.failure();
     return Status::error(ONEBIT_ERROR_NONFINITE, "the sum of all ranks' element %zu overflows float32", bad);
 }
 
@@ -122,8 +120,9 @@ Status CallCheck::check_sum(const float* sum, Step* step) const {
 /// on two levels, another rank of the node has a NaN, and says so itself.
 void CallCheck::doubt(const Slice& slice) {
     if (!own_.ok()) return;
-    const std::size_t bad = codec_.first_nonfinite(call_.input + slice.begin(), slice.count());
-    if (bad < slice.count()) note_nonfinite(slice.begin() + bad);
+    const std::size_t bad = search_.first_nonfinite(call_.input + slice.begin(), slice.count());
+    own_ = search_.failure();
+    if (own_.ok() && bad < slice.count()) note_nonfinite(slice.begin() + bad);
 }
 
 Status CallCheck::ask() {

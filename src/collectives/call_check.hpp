@@ -10,7 +10,8 @@
 #include "collectives/agreement.hpp"
 #include "collectives/algorithm.hpp"
 #include "collectives/placement.hpp"
-#include "compress/codec.hpp"
+#include "core/partition.hpp"
+#include "numeric/search.hpp"
 
 namespace onebit {
 
@@ -36,8 +37,8 @@ class CallCheck final : public Consent {
     };
 
     /// All of these outlive it.
-    CallCheck(Agreement& agreement, const Codec& codec, const Placement& placement)
-        : agreement_(agreement), codec_(codec), placement_(placement) {}
+    CallCheck(Agreement& agreement, Search& search, const Placement& placement)
+        : agreement_(agreement), search_(search), placement_(placement) {}
 
     /// INVALID_ARGUMENT, naming it, for a buffer that can't be one of `count` floats.
     Status check_buffers(const void* input, const void* output, std::size_t count) const;
@@ -71,7 +72,7 @@ class CallCheck final : public Consent {
     void see_who_is_apart();
 
     Agreement& agreement_;
-    const Codec& codec_;
+    Search& search_;
     const Placement& placement_;
 
     // Of the call in flight.

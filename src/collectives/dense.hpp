@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "collectives/algorithm.hpp"
-#include "collectives/arithmetic.hpp"
+#include "numeric/arithmetic.hpp"
 #include "transport/transport.hpp"
 
 namespace onebit {

@@ -6,11 +6,11 @@
 #include <span>
 #include <vector>
 
-#include "collectives/arithmetic.hpp"
 #include "collectives/communicator.hpp"
 #include "collectives/flat_plain.hpp"
 #include "collectives/placement.hpp"
 #include "collectives/two_level_form.hpp"
+#include "numeric/arithmetic.hpp"
 
 namespace onebit {
 

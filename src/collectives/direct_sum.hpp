@@ -7,10 +7,10 @@
 #include <span>
 #include <vector>
 
-#include "collectives/arithmetic.hpp"
 #include "collectives/stages.hpp"
 #include "core/aligned_buffer.hpp"
 #include "core/partition.hpp"
+#include "numeric/arithmetic.hpp"
 #include "transport/transport.hpp"
 
 namespace onebit {

@@ -7,7 +7,7 @@
 #include <limits>
 #include <utility>
 
-#include "core/mean.hpp"
+#include "numeric/mean.hpp"
 
 namespace onebit {
 

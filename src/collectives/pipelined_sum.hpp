@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "collectives/algorithm.hpp"
-#include "collectives/arithmetic.hpp"
 #include "core/aligned_buffer.hpp"
 #include "core/partition.hpp"
+#include "numeric/arithmetic.hpp"
 #include "transport/transport.hpp"
 
 namespace onebit {

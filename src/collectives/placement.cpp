@@ -47,6 +47,9 @@ class HostPlacement final : public Placement {
     std::unique_ptr<Arithmetic> make_arithmetic(unsigned threads) const override {
         return std::make_unique<HostArithmetic>(threads);
     }
+    std::unique_ptr<Search> make_search(const std::string& kernels) const override {
+        return std::make_unique<HostSearch>(numeric_kernels(kernels));
+    }
     Status make_dense(Transport& channel, std::size_t count, unsigned threads, int tag,
                       std::unique_ptr<Algorithm>* dense) const override {
         const auto ranks = static_cast<std::size_t>(channel.size());

@@ -6,12 +6,14 @@
 
 #include <cstddef>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "collectives/algorithm.hpp"
-#include "collectives/arithmetic.hpp"
 #include "compress/codec.hpp"
 #include "core/config.hpp"
+#include "numeric/arithmetic.hpp"
+#include "numeric/search.hpp"
 #include "transport/transport.hpp"
 
 namespace onebit {
@@ -31,6 +33,7 @@ class Placement {
     /// be had the way that the environment asks for.
     virtual Status reach(const Environment& environment, std::unique_ptr<Transport>* channel) const = 0;
     virtual std::unique_ptr<Arithmetic> make_arithmetic(unsigned threads) const = 0;
+    virtual std::unique_ptr<Search> make_search(const std::string& kernels) const = 0;
     /// The exact average over the channel's ranks. The tags from `tag` on are its own there. Local.
     virtual Status make_dense(Transport& channel, std::size_t count, unsigned threads, int tag,
                               std::unique_ptr<Algorithm>* dense) const = 0;

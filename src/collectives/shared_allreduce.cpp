@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cfloat>
 #include <utility>
 
 #include "core/parallel.hpp"
@@ -58,10 +59,10 @@ SharedAllreduce::Layout::Layout(std::size_t count, std::size_t ranks)
       bytes(kSlotsBegin + kSlots * ranks * part_elements * sizeof(float)) {}
 
 SharedAllreduce::SharedAllreduce(Transport& channel, SharedMemory& memory, std::shared_ptr<const SharedBuffers> buffers,
-                                 const Codec& codec, std::size_t count, unsigned threads)
+                                 const NumericKernels& kernels, std::size_t count, unsigned threads)
     : channel_(channel),
       memory_(memory),
-      codec_(codec),
+      kernels_(kernels),
       count_(count),
       rank_(static_cast<std::size_t>(channel.rank())),
       ranks_(static_cast<std::size_t>(channel.size())),
@@ -166,9 +167,10 @@ bool SharedAllreduce::average(std::size_t begin, std::size_t length) const {
     bool finite = true;
     for (std::size_t at = begin; at < begin + length; at += mean.size()) {
         const std::size_t count = std::min(mean.size(), begin + length - at);
-        codec_.form_mean({values_, share()}, at, count, Stores::kCached, mean.data(), output_stores_, results_[0] + at);
+        kernels_.mean(values_.data(), ranks_, at, share(), count, Stores::kCached, mean.data(), output_stores_,
+                      results_[0] + at);
         for (std::size_t r = 1; r < ranks_; ++r) {
-            finite = codec_.copy(mean.data(), count, output_stores_, results_[r] + at) && finite;
+            finite = kernels_.copy(mean.data(), count, output_stores_, results_[r] + at) && finite;
         }
     }
     order_stores(output_stores_);
@@ -213,9 +215,9 @@ bool SharedAllreduce::average_next() {
     float* const output = operands_.output + part.begin;
     const float* const own = values_[rank_];
     const bool finite = for_each_part(part.count, threads_, [&](std::size_t begin, std::size_t length) {
-        const bool good = !looks() || codec_.first_nonfinite(own + begin, length) == length; // and into a near cache
-        codec_.form_mean({values_, share()}, begin, length, slot_stores_, result + begin, output_stores_,
-                         output + begin);
+        const bool good = !looks() || kernels_.all_within(own + begin, length, FLT_MAX); // and into a near cache
+        kernels_.mean(values_.data(), ranks_, begin, share(), length, slot_stores_, result + begin, output_stores_,
+                      output + begin);
         order_stores(Stores::kPastCaches); // either may have gone there
         return good;
     });
@@ -241,7 +243,7 @@ bool SharedAllreduce::collect_next() {
 /// False if there is a NaN or an infinity among the values.
 bool SharedAllreduce::copy(const float* values, std::size_t count, Stores stores, float* to) const {
     return for_each_part(count, threads_, [&](std::size_t begin, std::size_t length) {
-        const bool finite = codec_.copy(values + begin, length, stores, to + begin);
+        const bool finite = kernels_.copy(values + begin, length, stores, to + begin);
         order_stores(stores);
         return finite;
     });

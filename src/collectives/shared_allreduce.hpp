@@ -11,7 +11,7 @@
 #include "collectives/node_groups.hpp"
 #include "collectives/shared_counters.hpp"
 #include "collectives/shared_operands.hpp"
-#include "compress/codec.hpp"
+#include "numeric/kernels.hpp"
 
 namespace onebit {
 
@@ -42,10 +42,10 @@ class SharedAllreduce final : public Algorithm {
     /// Of each rank's part of the shared memory.
     static std::size_t shared_bytes(std::size_t count, std::size_t ranks) { return Layout(count, ranks).bytes; }
 
-    /// `memory` is shared by the channel's ranks; both outlive it, and so does the codec. `buffers`: where values and
+    /// `memory` is shared by the channel's ranks; both outlive it. `buffers`: where values and
     /// results may lie that all of them see.
     SharedAllreduce(Transport& channel, SharedMemory& memory, std::shared_ptr<const SharedBuffers> buffers,
-                    const Codec& codec, std::size_t count, unsigned threads);
+                    const NumericKernels& kernels, std::size_t count, unsigned threads);
 
     std::span<const Stage> stages() const override { return {&stage_, 1}; }
     void set_operands(const Operands& operands) override;
@@ -94,7 +94,7 @@ class SharedAllreduce final : public Algorithm {
 
     Transport& channel_;
     SharedMemory& memory_;
-    const Codec& codec_;
+    const NumericKernels& kernels_;
     std::size_t count_;
     std::size_t rank_;
     std::size_t ranks_;

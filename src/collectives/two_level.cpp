@@ -63,6 +63,7 @@ TwoLevelAllreduce::TwoLevelAllreduce(Channels& channels, std::shared_ptr<const S
                                      const Codec& codec, std::size_t count, std::size_t piece_blocks,
                                      bool tentative_calls)
     : TwoLevelForm(channels, codec, count),
+      kernels_(numeric_kernels(codec.kernels())),
       count_(count),
       piece_blocks_(blocks_of_slice(piece_blocks, shards_.size())),
       layout_(codec, shards_, nodes_, piece_blocks_),
@@ -207,7 +208,7 @@ void TwoLevelAllreduce::share_next(bool* did) {
         if (reader == place_) continue;
         const Slice slice = slice_of(reader, shared_);
         const float* const values = operands_.input + shards_[reader].begin + slice.begin();
-        const bool finite = codec_.copy(values, slice.count(), stores_, slot(place_, reader, number));
+        const bool finite = kernels_.copy(values, slice.count(), stores_, slot(place_, reader, number));
         if (!finite && operands_.consent != nullptr) doubt(reader, slice);
     }
     order_stores(stores_);

@@ -14,6 +14,7 @@
 #include "collectives/shared_counters.hpp"
 #include "collectives/shared_operands.hpp"
 #include "collectives/two_level_form.hpp"
+#include "numeric/kernels.hpp"
 
 namespace onebit {
 
@@ -109,6 +110,7 @@ class TwoLevelAllreduce final : public TwoLevelForm {
     Status exchange_between_nodes(bool* did);
     Status decode_next(bool* did);
 
+    const NumericKernels& kernels_;
     std::size_t count_;
     std::size_t piece_blocks_;
     Layout layout_;

@@ -4,8 +4,6 @@
 
 #include <onebit/onebit.h>
 
-#include <algorithm>
-#include <cfloat>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -176,39 +174,6 @@ class Codec {
     virtual std::size_t blocks_at_once() const { return SliceCursor::kSliceBlocks; }
     static constexpr std::size_t kUnlimited = SIZE_MAX;
 
-    /// Index of the first of values[0 .. count) whose magnitude is not at most `limit`, a finite one, or which is a
-    /// NaN; count if there is none.
-    virtual std::size_t first_beyond(float limit, const float* values, std::size_t count) const = 0;
-    /// The first NaN or infinity.
-    std::size_t first_nonfinite(const float* values, std::size_t count) const {
-        return first_beyond(FLT_MAX, values, count);
-    }
-    /// The same without waiting for a GPU: true once *first is known; until then to be called again, with the same
-    /// arguments.
-    virtual bool find_beyond(float limit, const float* values, std::size_t count, std::size_t* first) const {
-        *first = first_beyond(limit, values, count);
-        return true;
-    }
-
-    // What the ranks of a node do with values in memory that they share; on the host. After stores past the caches:
-    // order_stores, on the same thread.
-
-    /// Copies values; false if there is a NaN or an infinity among them.
-    virtual bool copy(const float* values, std::size_t count, Stores /*stores*/, float* to) const {
-        std::copy_n(values, count, to);
-        return first_nonfinite(values, count) == count;
-    }
-    /// Writes the mean of `count` elements of the parts, from number `first` on, to two places, either of which may be
-    /// where it reads a part.
-    virtual void form_mean(const Mean& mean, std::size_t first, std::size_t count, Stores /*stores*/, float* to,
-                           Stores /*also_stores*/, float* also) const {
-        for (std::size_t i = 0; i < count; ++i) {
-            float sum = mean.parts[0][first + i];
-            for (std::size_t p = 1; p < mean.parts.size(); ++p) sum += mean.parts[p][first + i];
-            to[i] = also[i] = sum * mean.share;
-        }
-    }
-
     // An encoder reads the error from `before` and leaves the new one in `after`, of the same chunks and mask: one and
     // the same, or two where the call may yet be called off.
 
@@ -261,8 +226,5 @@ struct CodecConfig {
 
 /// Makes the codec from its row in the registry; INVALID_ARGUMENT where the codec or the kernels are unknown.
 Status make_codec(const CodecConfig& config, std::unique_ptr<Codec>* codec);
-
-/// INVALID_ARGUMENT, naming those there are, unless kernels of this name run on this machine ("" always does).
-Status check_kernels(const std::string& name);
 
 } // namespace onebit

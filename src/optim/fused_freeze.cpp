@@ -8,7 +8,7 @@
 #include <span>
 #include <utility>
 
-#include "core/mean.hpp"
+#include "numeric/mean.hpp"
 #include "optim/fused_optimizer.hpp"
 
 namespace onebit {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "core/hash.hpp"
-#include "core/mean.hpp"
+#include "numeric/mean.hpp"
 #include "optim/fused_optimizer.hpp"
 #include "optim/kernels/arithmetic.hpp"
 

@@ -10,7 +10,7 @@
 #include <span>
 #include <utility>
 
-#include "core/mean.hpp"
+#include "numeric/mean.hpp"
 
 namespace onebit {
 namespace {

@@ -8,7 +8,7 @@
 #include <limits>
 #include <utility>
 
-#include "core/mean.hpp"
+#include "numeric/mean.hpp"
 
 namespace onebit {
 namespace {

@@ -22,7 +22,11 @@ namespace {
 class HostPasses final : public Passes {
   public:
     HostPasses(Bucket& bucket, const PassSettings& settings, const OptimKernels& kernels, unsigned threads)
-        : bucket_(bucket), settings_(settings), kernels_(kernels), threads_(threads) {}
+        : bucket_(bucket),
+          settings_(settings),
+          kernels_(kernels),
+          numeric_(numeric_kernels(kernels.name)),
+          threads_(threads) {}
 
     void look_at_gradients(Look look, float limit) override;
     bool has_looked(bool /*wait*/, Status* found) override {
@@ -98,12 +102,12 @@ class HostPasses final : public Passes {
     Bucket& bucket_;
     const PassSettings& settings_;
     const OptimKernels& kernels_;
+    const NumericKernels& numeric_;
     unsigned threads_;
     Status found_; ///< by the last look
 };
 
 void HostPasses::look_at_gradients(Look look, float limit) {
-    const Codec& codec = bucket_.allreduce->codec();
     std::atomic<std::size_t> first_bad = SIZE_MAX;
     bucket_.layout.for_each_segment(threads_, [&](const Segment& segment) {
         alignas(64) float scratch[kBlockElements];
@@ -113,7 +117,7 @@ void HostPasses::look_at_gradients(Look look, float limit) {
             std::memcpy(place, values, segment.count * sizeof(float));
             values = place;
         }
-        if (codec.first_beyond(limit, values, segment.count) == segment.count) return;
+        if (numeric_.all_within(values, segment.count, limit)) return;
         for (std::size_t seen = first_bad; segment.index < seen;) {
             if (first_bad.compare_exchange_weak(seen, segment.index)) break;
         }
@@ -124,7 +128,7 @@ void HostPasses::look_at_gradients(Look look, float limit) {
 Status HostPasses::describe_nonfinite(const Segment& segment, float limit) const {
     float scratch[kBlockElements];
     const float* const values = segment.read_gradients(kernels_, scratch);
-    const std::size_t i = bucket_.allreduce->codec().first_beyond(limit, values, segment.count);
+    const std::size_t i = first_beyond(numeric_, limit, values, segment.count);
     return nonfinite_gradient(segment, i, values[i], limit);
 }
 
@@ -153,7 +157,6 @@ void HostPasses::weigh_momenta() {
 }
 
 void HostPasses::gather_masked(const FactorOf& factor) {
-    const Codec& codec = bucket_.allreduce->codec();
     const std::span<const std::uint32_t> mask = bucket_.allreduce->flat().mask();
     bucket_.layout.for_each_segment(threads_, [&](const Segment& segment) {
         const std::size_t first = segment.offset / kWordElements;
@@ -162,7 +165,7 @@ void HostPasses::gather_masked(const FactorOf& factor) {
         if (std::ranges::all_of(words, [](std::uint32_t word) { return word == ~0U; })) return;
         alignas(64) float widened[kBlockElements];
         const float* const gradients = segment.read_gradients(kernels_, widened);
-        const bool all_zero = codec.first_beyond(0, gradients, segment.count) == segment.count;
+        const bool all_zero = numeric_.all_within(gradients, segment.count, 0);
         if (all_zero) return; // as most are that have been masked
         kernels_.gather_masked(gradients, factor(*segment.tensor), bucket_.precondition.data() + segment.offset,
                                bucket_.masked_gradients.data() + segment.offset, segment.count);

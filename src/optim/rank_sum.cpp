@@ -4,9 +4,9 @@
 
 #include <utility>
 
-#include "collectives/arithmetic.hpp"
 #include "collectives/stages.hpp"
 #include "core/wait.hpp"
+#include "numeric/arithmetic.hpp"
 #include "transport/give_up.hpp"
 
 namespace onebit {

@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "core/mean.hpp"
+#include "numeric/mean.hpp"
 
 namespace onebit {
 

@@ -11,7 +11,7 @@
 #include <memory>
 #include <vector>
 
-#include "collectives/cuda/cuda_arithmetic.hpp"
+#include "numeric/cuda/cuda_arithmetic.hpp"
 #include "support/data.hpp"
 #include "support/loopback_ranks.hpp"
 #include "transport/staged.hpp"

@@ -6,15 +6,6 @@
 #include "compress/emulated_launch.hpp"
 
 namespace onebit::cuda {
-namespace {
-
-void begin_search(unsigned long long* first) {
-    onebit_test::finish_copies();
-    *onebit_test::on_device(first) = kAllFinite;
-}
-
-} // namespace
-
 Status encode(const Rows<EncodeArguments>& slices, Stream) {
     return launch_emulated(slices);
 }
@@ -27,12 +18,8 @@ Status seal(const SealArguments& arguments, Stream) {
 Status decode(const Rows<DecodeArguments>& slices, Stream) {
     return launch_emulated(slices);
 }
-Status first_nonfinite(const FirstNonfiniteArguments& arguments, Stream) {
-    begin_search(arguments.first);
-    return launch_emulated(arguments);
-}
-Status first_nonfinite_scale(const Rows<FirstNonfiniteScaleArguments>& slices, bool begin, Stream) {
-    if (begin) begin_search(slices[0].first);
+Status first_nonfinite_scale(const Rows<FirstNonfiniteScaleArguments>& slices, bool begin, Stream stream) {
+    if (begin) ONEBIT_RETURN_IF_ERROR(begin_search(slices[0].first, stream));
     return launch_emulated(slices);
 }
 

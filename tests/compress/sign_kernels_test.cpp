@@ -16,43 +16,12 @@
 #include "compress/sign/kernels.hpp"
 #include "core/aligned_buffer.hpp"
 #include "core/partition.hpp"
+#include "numeric/awkward_values.hpp"
 
 namespace onebit {
 namespace {
 
-constexpr std::size_t kCounts[] = {1, 31, 32, 33, 63, 64, 100, 1000, 4095, 4096};
-constexpr Stores kAllStores[] = {Stores::kCached, Stores::kPastCaches};
 constexpr onebit_scale_t kScales[] = {ONEBIT_SCALE_L1, ONEBIT_SCALE_L2};
-
-/// Values of every kind that a sign or a sum could get wrong.
-std::vector<float> awkward_values(std::size_t count, unsigned seed) {
-    std::mt19937 random(seed);
-    std::normal_distribution<float> gaussian;
-    std::vector<float> values(count);
-    for (float& value : values) {
-        value = gaussian(random);
-        switch (random() % 16) {
-            case 0:
-                value = 0.0F;
-                break;
-            case 1:
-                value = -0.0F;
-                break;
-            case 2:
-                value *= 1e-25F;
-                break;
-            case 3:
-                value = std::bit_cast<float>(static_cast<std::uint32_t>(random()) & 0x807fffffU);
-                break; // subnormal
-            case 4:
-                value *= 1e15F;
-                break;
-            default:
-                break;
-        }
-    }
-    return values;
-}
 
 std::vector<std::uint32_t> random_words(std::size_t count, unsigned seed) {
     std::mt19937 random(seed);
@@ -244,117 +213,6 @@ TEST_CASE("decode gives the reference's bits on every instruction set", "[kernel
             order_stores(stores);
             CHECK(std::memcmp(actual.data(), expected.data(), actual.bytes()) == 0);
         });
-    }
-}
-
-TEST_CASE("all_within and copy find every NaN and infinity, wherever it is", "[kernels]") {
-    const float bad_values[] = {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::quiet_NaN(),
-                                std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity()};
-    for (const SignKernels* kernels : available_sign_kernels()) {
-        for (const std::size_t count : kCounts) {
-            CAPTURE(kernels->name, count);
-            std::vector<float> values(count, std::numeric_limits<float>::max());
-            values.front() = -std::numeric_limits<float>::max();
-            CHECK(kernels->all_within(values.data(), count, FLT_MAX));
-            AlignedBuffer<float> copied(count);
-            for (const Stores stores : kAllStores) CHECK(kernels->copy(values.data(), count, stores, copied.data()));
-            for (const std::size_t at : {std::size_t{0}, count / 2, count - 1}) {
-                for (const float bad : bad_values) {
-                    auto spoiled = values;
-                    spoiled[at] = bad;
-                    CHECK_FALSE(kernels->all_within(spoiled.data(), count, FLT_MAX));
-                    for (const Stores stores : kAllStores) {
-                        CHECK_FALSE(kernels->copy(spoiled.data(), count, stores, copied.data()));
-                    }
-                }
-            }
-        }
-    }
-}
-
-TEST_CASE("all_within finds every value beyond the limit, wherever it is", "[kernels]") {
-    for (const SignKernels* kernels : available_sign_kernels()) {
-        for (const float limit : {FLT_MIN, 1.8e19F, FLT_MAX / 2}) {
-            const float bad_values[] = {std::nextafter(limit, FLT_MAX), -std::nextafter(limit, FLT_MAX), -FLT_MAX,
-                                        std::numeric_limits<float>::infinity(),
-                                        std::numeric_limits<float>::quiet_NaN()};
-            for (const std::size_t count : kCounts) {
-                CAPTURE(kernels->name, limit, count);
-                std::vector<float> values(count, limit);
-                values.front() = -limit;
-                CHECK(kernels->all_within(values.data(), count, limit));
-                for (const std::size_t at : {std::size_t{0}, count / 2, count - 1}) {
-                    for (const float bad : bad_values) {
-                        auto spoiled = values;
-                        spoiled[at] = bad;
-                        CHECK_FALSE(kernels->all_within(spoiled.data(), count, limit));
-                    }
-                }
-            }
-        }
-    }
-}
-
-TEST_CASE("copy copies what it is to, and no more, on every instruction set", "[kernels]") {
-    for (const SignKernels* kernels : available_sign_kernels()) {
-        for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{33}, std::size_t{70001}}) {
-            for (const std::size_t misalignment : {0, 1, 16}) {
-                for (const Stores stores : kAllStores) {
-                    CAPTURE(kernels->name, count, misalignment);
-                    const std::vector<float> values = awkward_values(count + 1, 9);
-                    AlignedBuffer<float> expected(count + 64);
-                    AlignedBuffer<float> actual(count + 64);
-                    std::copy_n(values.data() + 1, count, expected.data() + misalignment);
-                    CHECK(kernels->copy(values.data() + 1, count, stores, actual.data() + misalignment));
-                    order_stores(stores);
-                    CHECK(std::memcmp(actual.data(), expected.data(), actual.bytes()) == 0);
-                }
-            }
-        }
-    }
-}
-
-TEST_CASE("mean gives the reference's bits in both places, and no more, on every instruction set", "[kernels]") {
-    constexpr std::size_t kFirst = 5;
-    for (const SignKernels* kernels : available_sign_kernels()) {
-        for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{33}, std::size_t{9001}}) {
-            for (const std::size_t part_count : {1, 2, 3, 8}) {
-                std::vector<std::vector<float>> values;
-                std::vector<const float*> parts; // each with another alignment
-                for (std::size_t p = 0; p < part_count; ++p) {
-                    values.push_back(awkward_values(kFirst + count + p, 20 + static_cast<unsigned>(p)));
-                    parts.push_back(values.back().data() + p);
-                }
-                for (const auto& [misalignment, also_misalignment] : {std::pair{0, 16}, std::pair{0, 1}, {1, 0}}) {
-                    for (const Stores stores : kAllStores) {
-                        for (const Stores also_stores : kAllStores) {
-                            CAPTURE(kernels->name, count, part_count, misalignment, also_misalignment);
-                            AlignedBuffer<float> expected(count + 64), also_expected(count + 64);
-                            AlignedBuffer<float> actual(count + 64), also_actual(count + 64);
-                            reference_sign_kernels().mean(parts.data(), part_count, kFirst, 0.3F, count, stores,
-                                                          expected.data() + misalignment, also_stores,
-                                                          also_expected.data() + also_misalignment);
-                            kernels->mean(parts.data(), part_count, kFirst, 0.3F, count, stores,
-                                          actual.data() + misalignment, also_stores,
-                                          also_actual.data() + also_misalignment);
-                            order_stores(Stores::kPastCaches);
-                            CHECK(std::memcmp(actual.data(), expected.data(), actual.bytes()) == 0);
-                            CHECK(std::memcmp(also_actual.data(), also_expected.data(), actual.bytes()) == 0);
-                        }
-                    }
-                }
-                if (count == 0) continue;
-                // Where a part is read.
-                std::vector<float> expected(count), also_expected(count), also_actual(count);
-                reference_sign_kernels().mean(parts.data(), part_count, kFirst, 0.3F, count, Stores::kCached,
-                                              expected.data(), Stores::kCached, also_expected.data());
-                float* const last = values.back().data() + part_count - 1 + kFirst;
-                kernels->mean(parts.data(), part_count, kFirst, 0.3F, count, Stores::kCached, last, Stores::kCached,
-                              also_actual.data());
-                CHECK(std::memcmp(last, expected.data(), count * sizeof(float)) == 0);
-                CHECK(std::memcmp(also_actual.data(), expected.data(), count * sizeof(float)) == 0);
-            }
-        }
     }
 }
 

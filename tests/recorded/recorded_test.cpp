@@ -1,10 +1,10 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Results and saved states of an earlier commit. Results of every form and optimizer are the same bits today, and a state
-// that was saved then is loaded and gone on with to the same bits. The recordings lie beside this file: bits.txt has a line
-// for each case, states/ a file for each rank's state. With ONEBIT_TEST_RECORD set the tests write them anew, on 2, 3 and
-// 4 ranks; that is for a change of what WIRE_FORMAT.md or OPTIMIZERS.md says, and for nothing else.
+// Results and saved states of an earlier commit. Results of every form and optimizer are the same bits today, and a
+// state that was saved then is loaded and gone on with to the same bits. The recordings lie beside this file: bits.txt
+// has a line for each case, states/ a file for each rank's state. With ONEBIT_TEST_RECORD set the tests write them
+// anew, on 2, 3 and 4 ranks; that is for a change of what WIRE_FORMAT.md or OPTIMIZERS.md says, and for nothing else.
 #include <cstdio>
 #include <cstdlib>
 #include <map>

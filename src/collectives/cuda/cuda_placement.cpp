@@ -2,14 +2,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <utility>
 
-#include "collectives/cuda/cuda_arithmetic.hpp"
-#include "collectives/cuda/kernels.hpp"
 #include "collectives/dense.hpp"
 #include "collectives/halving_doubling.hpp"
 #include "collectives/placement.hpp"
 #include "compress/sign/cuda/cuda_sign_codec.hpp"
 #include "core/cuda/device.hpp"
 #include "core/cuda/pointers.hpp"
+#include "numeric/cuda/cuda_arithmetic.hpp"
+#include "numeric/cuda/cuda_search.hpp"
+#include "numeric/cuda/kernels.hpp"
 #include "transport/staged.hpp"
 
 namespace onebit {
@@ -56,6 +57,9 @@ class CudaPlacement final : public Placement {
     }
     std::unique_ptr<Arithmetic> make_arithmetic(unsigned /*threads*/) const override {
         return std::make_unique<CudaArithmetic>(stream_);
+    }
+    std::unique_ptr<Search> make_search(const std::string& /*kernels*/) const override {
+        return std::make_unique<CudaSearch>(stream_);
     }
     Status make_dense(Transport& channel, std::size_t count, unsigned threads, int tag,
                       std::unique_ptr<Algorithm>* dense) const override {

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "compress/sign/arithmetic.hpp"
+#include "numeric/lanes.hpp"
 
 namespace onebit {
 namespace {

@@ -9,6 +9,7 @@
 #include <span>
 
 #include "compress/codec.hpp"
+#include "numeric/lanes.hpp"
 
 namespace onebit {
 
@@ -19,9 +20,6 @@ struct SignKernels {
 #include "compress/sign/kernels.def"
 #undef ONEBIT_SIGN_KERNEL
 };
-
-/// Lanes of a reproducible sum: element i of a block is added in lane i mod 32, on every ISA and device.
-inline constexpr std::size_t kLanes = 32;
 
 /// The readable scalar version.
 const SignKernels& reference_sign_kernels();

@@ -4,15 +4,13 @@
 // The sign codec, element by element, as docs/WIRE_FORMAT.md words it. What every other version is compared with,
 // bit for bit; also what runs where no vector instructions are known.
 
-#include <algorithm>
 #include <bit>
-#include <cfloat>
 #include <cmath>
 
 #include "compress/sign/kernels.hpp"
-#include "core/mean.hpp"
 #include "core/partition.hpp"
 #include "core/rounded.hpp"
+#include "numeric/mean.hpp"
 
 namespace onebit {
 namespace {
@@ -85,13 +83,6 @@ float blend_encode(const float* inputs, const Blend& blend, const std::uint32_t*
     return sum.total();
 }
 
-/// The mean of element i of the parts.
-float mean_of(const float* const* parts, std::size_t part_count, std::size_t i, float share) {
-    float total = parts[0][i];
-    for (std::size_t p = 1; p < part_count; ++p) total += parts[p][i];
-    return checked_mean(total * share, part_count, share, [=](std::size_t p) { return parts[p][i]; });
-}
-
 float mean_encode(const float* const* parts, std::size_t part_count, float share, const float* before, float old_scale,
                   float* corrected, Stores, const std::uint32_t* valid, std::size_t count, onebit_scale_t scale,
                   std::uint32_t* bits) {
@@ -123,23 +114,6 @@ void decode(const std::uint32_t* bits, float scale, const std::uint32_t* valid, 
         const float value = bit_at(bits, i) ? scale : -scale;
         values[i] = valid == nullptr || bit_at(valid, i) ? value : 0.0F;
     }
-}
-
-bool all_within(const float* values, std::size_t count, float limit) {
-    for (std::size_t i = 0; i < count; ++i) {
-        if (!(std::fabs(values[i]) <= limit)) return false;
-    }
-    return true;
-}
-
-bool copy(const float* values, std::size_t count, Stores /*stores*/, float* to) {
-    std::copy_n(values, count, to);
-    return all_within(values, count, FLT_MAX);
-}
-
-void mean(const float* const* parts, std::size_t part_count, std::size_t first, float share, std::size_t count,
-          Stores /*stores*/, float* to, Stores /*also_stores*/, float* also) {
-    for (std::size_t i = 0; i < count; ++i) to[i] = also[i] = mean_of(parts, part_count, first + i, share);
 }
 
 } // namespace

@@ -10,6 +10,7 @@
 #include "compress/sign/arithmetic.hpp"
 #include "compress/sign/block_sum.hpp"
 #include "core/parallel.hpp"
+#include "numeric/kernels.hpp"
 
 namespace onebit {
 namespace {
@@ -124,13 +125,6 @@ WordRange SignMessages::trailer_of(const Chunk& chunk) const {
 
 std::unique_ptr<Feedback> SignCodec::make_feedback(std::span<const Chunk> chunks) const {
     return std::make_unique<SignFeedback>(chunks, group_);
-}
-
-std::size_t SignCodec::first_beyond(float limit, const float* values, std::size_t count) const {
-    if (kernels_.all_within(values, count, limit)) return count;
-    std::size_t i = 0;
-    while (std::fabs(values[i]) <= limit) ++i;
-    return i;
 }
 
 void SignCodec::encode(const ValueSource& values, const Feedback& error_before, Feedback& error_after,
@@ -284,26 +278,18 @@ bool SignCodec::is_finite(const EncodedSlice& encoded) const {
 
 namespace {
 
-const SignKernels* find_kernels(const std::string& name) {
+const SignKernels& sign_kernels(const std::string& name) {
     for (const SignKernels* kernels : available_sign_kernels()) {
-        if (name.empty() || name == kernels->name) return kernels;
+        if (name == kernels->name) return *kernels;
     }
-    return nullptr;
+    return reference_sign_kernels();
 }
 
 } // namespace
 
-Status check_kernels(const std::string& name) {
-    if (find_kernels(name) != nullptr) return {};
-    std::string names;
-    for (const SignKernels* kernels : available_sign_kernels()) names += std::string(" ") + kernels->name;
-    return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "ONEBIT_KERNELS=%s: this machine has%s", name.c_str(),
-                         names.c_str());
-}
-
 Status make_sign_codec(const CodecConfig& config, std::unique_ptr<Codec>* codec) {
     ONEBIT_RETURN_IF_ERROR(check_kernels(config.kernels));
-    *codec = std::make_unique<SignCodec>(*find_kernels(config.kernels), config);
+    *codec = std::make_unique<SignCodec>(sign_kernels(numeric_kernels(config.kernels).name), config);
     return {};
 }
 

@@ -106,14 +106,6 @@ class SignCodec final : public SignMessages {
 
     const char* kernels() const override { return kernels_.name; }
     std::unique_ptr<Feedback> make_feedback(std::span<const Chunk> chunks) const override;
-    std::size_t first_beyond(float limit, const float* values, std::size_t count) const override;
-    bool copy(const float* values, std::size_t count, Stores stores, float* to) const override {
-        return kernels_.copy(values, count, stores, to);
-    }
-    void form_mean(const Mean& mean, std::size_t first, std::size_t count, Stores stores, float* to, Stores also_stores,
-                   float* also) const override {
-        kernels_.mean(mean.parts.data(), mean.parts.size(), first, mean.share, count, stores, to, also_stores, also);
-    }
     void encode(const ValueSource& values, const Feedback& before, Feedback& after,
                 std::span<const SliceToEncode> slices) const override;
     void average_encode(std::span<const std::uint32_t* const> messages, const Feedback& before, Feedback& after,

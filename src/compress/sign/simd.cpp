@@ -7,15 +7,14 @@
 
 #include <algorithm>
 #include <bit>
-#include <cfloat>
 #include <cstring>
 #include <vector>
 
 #include "compress/sign/kernels.hpp"
-#include "core/mean.hpp"
 #include "core/partition.hpp"
 #include "core/simd_targets.hpp" // must come before Highway
 #include "core/stores.hpp"
+#include "numeric/mean.hpp"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "compress/sign/simd.cpp"
@@ -29,46 +28,14 @@ namespace HWY_NAMESPACE {
 // The fallback for machines without vectors would only be a slower reference.
 #if HWY_TARGET != HWY_EMU128 && HWY_TARGET != HWY_SCALAR
 
-namespace hn = hwy::HWY_NAMESPACE;
-using Tag = hn::CappedTag<float, kLanes>;
-using BitsTag = hn::RebindToUnsigned<Tag>;
-using Vector = hn::Vec<Tag>;
-using Mask = hn::Mask<Tag>;
+#include "numeric/simd_groups.inc"
 
-constexpr std::size_t kVectorLanes = hn::MaxLanes(Tag());
-constexpr std::size_t kRegisters = kLanes / kVectorLanes;
 constexpr std::size_t kBlockSignBytes = kBlockElements / 8;
-
-/// 32 floats: element k of a group in lane k. Its functions must be compiled for the vector's instruction set, which
-/// those of std::array and of the compiler's own making are not.
-struct Group {
-    Vector registers[kRegisters];
-
-    HWY_INLINE Group() {} // of no value
-    HWY_INLINE Vector& operator[](std::size_t k) { return registers[k]; }
-    HWY_INLINE const Vector& operator[](std::size_t k) const { return registers[k]; }
-};
 
 alignas(64) constexpr std::uint32_t kLaneBit[kLanes] = {
     1U << 0,  1U << 1,  1U << 2,  1U << 3,  1U << 4,  1U << 5,  1U << 6,  1U << 7,  1U << 8,  1U << 9,  1U << 10,
     1U << 11, 1U << 12, 1U << 13, 1U << 14, 1U << 15, 1U << 16, 1U << 17, 1U << 18, 1U << 19, 1U << 20, 1U << 21,
     1U << 22, 1U << 23, 1U << 24, 1U << 25, 1U << 26, 1U << 27, 1U << 28, 1U << 29, 1U << 30, 1U << 31};
-
-/// A group is two cache lines.
-HWY_INLINE void prefetch_group_ahead(const float* group) {
-    prefetch_ahead(group);
-    prefetch_ahead(group + kLanes / 2);
-}
-
-/// Past the caches `to` must be aligned.
-template <Stores kStores>
-HWY_INLINE void store(Vector v, float* to) {
-    if constexpr (kStores == Stores::kPastCaches) {
-        hn::Stream(v, Tag(), to);
-    } else {
-        hn::StoreU(v, Tag(), to);
-    }
-}
 
 /// Lanes of register k whose bit in the group's word is 1.
 HWY_INLINE Mask mask_of(std::uint32_t word, std::size_t k) {
@@ -188,22 +155,6 @@ HWY_INLINE float encode_with(const Load& load, const float* before, float old_sc
                         : encode_scaled<kL1>(load, before, old_scale, corrected, stores, valid, count, bits);
 }
 
-/// Group g of `count` values, padded with zeros at the end.
-HWY_INLINE Group load_group(const float* values, std::size_t g, std::size_t count) {
-    const Tag d;
-    Group group;
-    const float* from = values + g * kLanes;
-    prefetch_group_ahead(from);
-    alignas(64) float padded[kLanes];
-    if (HWY_UNLIKELY(count - g * kLanes < kLanes)) { // the caller's buffer ends within this group
-        std::memset(padded, 0, sizeof(padded));
-        std::memcpy(padded, from, (count - g * kLanes) * sizeof(float));
-        from = padded;
-    }
-    for (std::size_t k = 0; k < kRegisters; ++k) group[k] = hn::LoadU(d, from + k * kVectorLanes);
-    return group;
-}
-
 float encode(const float* values, const float* before, float old_scale, float* corrected, Stores stores,
              const std::uint32_t* valid, std::size_t count, onebit_scale_t scale, std::uint32_t* bits) {
     const auto load = [&](std::size_t g) HWY_ATTR { return load_group(values, g, count); };
@@ -250,30 +201,6 @@ float blend_encode(const float* inputs, const Blend& blend, const std::uint32_t*
     return encode_with(load_weighted, before, old_scale, corrected, stores, valid, count, scale, bits);
 }
 
-/// Whether all of a group is; one test, for it is asked of every group.
-HWY_INLINE bool all_finite(const Group& group) {
-    const BitsTag b;
-    auto largest = hn::And(hn::BitCast(b, group[0]), hn::Set(b, 0x7fffffffU));
-    for (std::size_t k = 1; k < kRegisters; ++k) {
-        largest = hn::Max(largest, hn::And(hn::BitCast(b, group[k]), hn::Set(b, 0x7fffffffU)));
-    }
-    return hn::AllFalse(b, hn::Gt(largest, hn::Set(b, 0x7f7fffffU)));
-}
-
-/// The means from element `first` on where their sums overflow: the rest is as it was.
-HWY_NOINLINE Group checked_means(const Group& means, const float* const* parts, std::size_t part_count,
-                                 std::size_t first, std::size_t count, float share) {
-    const Tag d;
-    alignas(64) float values[kLanes];
-    for (std::size_t k = 0; k < kRegisters; ++k) hn::Store(means[k], d, values + k * kVectorLanes);
-    for (std::size_t i = 0; i < count; ++i) {
-        values[i] = checked_mean(values[i], part_count, share, [&](std::size_t p) { return parts[p][first + i]; });
-    }
-    Group checked;
-    for (std::size_t k = 0; k < kRegisters; ++k) checked[k] = hn::Load(d, values + k * kVectorLanes);
-    return checked;
-}
-
 float mean_encode(const float* const* parts, std::size_t part_count, float share, const float* before, float old_scale,
                   float* corrected, Stores stores, const std::uint32_t* valid, std::size_t count, onebit_scale_t scale,
                   std::uint32_t* bits) {
@@ -318,11 +245,6 @@ float average_encode(const std::uint32_t* const* messages, std::size_t ranks, st
     return encode_with(load, before, old_scale, corrected, stores, valid, count, scale, bits);
 }
 
-/// As a vector is, which stores past the caches want.
-HWY_INLINE bool is_aligned(const float* values) {
-    return reinterpret_cast<std::uintptr_t>(values) % (kVectorLanes * sizeof(float)) == 0;
-}
-
 /// Stores past the caches want `values` to be aligned.
 template <bool kMasked, Stores kStores>
 HWY_INLINE void decode_groups(const std::uint32_t* bits, float scale, const std::uint32_t* valid, std::size_t groups,
@@ -358,105 +280,6 @@ void decode(const std::uint32_t* bits, float scale, const std::uint32_t* valid, 
         decode_groups<true, kCached>(bits + whole, scale, valid == nullptr ? &all : valid + whole, 1, padded);
         std::memcpy(values + whole * kLanes, padded, rest * sizeof(float));
     }
-}
-
-using Bits = hn::Vec<BitsTag>;
-
-/// Of magnitudes, as integers, which are in the same order: infinity and every NaN come after all that is finite.
-HWY_INLINE Bits larger(Bits largest, Vector values) {
-    const BitsTag d;
-    return hn::Max(largest, hn::And(hn::BitCast(d, values), hn::Set(d, 0x7fffffffU)));
-}
-HWY_INLINE bool is_within(Bits largest, float limit) {
-    return hn::GetLane(hn::MaxOfLanes(BitsTag(), largest)) <= std::bit_cast<std::uint32_t>(limit);
-}
-HWY_INLINE bool is_within(float value, float limit) {
-    return (std::bit_cast<std::uint32_t>(value) & 0x7fffffffU) <= std::bit_cast<std::uint32_t>(limit);
-}
-
-bool all_within(const float* values, std::size_t count, float limit) {
-    // Four parts side by side: a core keeps more of memory busy with four streams than with one.
-    constexpr std::size_t kParts = 4;
-    Bits largest[kParts];
-    for (Bits& v : largest) v = hn::Zero(BitsTag());
-    const std::size_t part = count / (kParts * kLanes) * kLanes;
-    for (std::size_t i = 0; i < part; i += kLanes) {
-        for (std::size_t p = 0; p < kParts; ++p) {
-            const float* const group = values + p * part + i;
-            prefetch_group_ahead(group);
-            for (std::size_t k = 0; k < kRegisters; ++k) {
-                largest[p] = larger(largest[p], hn::LoadU(Tag(), group + k * kVectorLanes));
-            }
-        }
-    }
-    bool within = true;
-    for (const Bits& v : largest) within = is_within(v, limit) && within;
-    for (std::size_t i = kParts * part; i < count; ++i) within = is_within(values[i], limit) && within;
-    return within;
-}
-
-template <Stores kStores>
-HWY_INLINE bool copy_to(const float* values, std::size_t count, float* to) {
-    const Tag d;
-    Bits largest = hn::Zero(BitsTag());
-    const std::size_t whole = count / kLanes * kLanes;
-    for (std::size_t i = 0; i < whole; i += kLanes) {
-        prefetch_group_ahead(values + i);
-        for (std::size_t k = 0; k < kRegisters; ++k) {
-            const Vector v = hn::LoadU(d, values + i + k * kVectorLanes);
-            largest = larger(largest, v);
-            store<kStores>(v, to + i + k * kVectorLanes);
-        }
-    }
-    bool finite = is_within(largest, FLT_MAX);
-    for (std::size_t i = whole; i < count; ++i) {
-        to[i] = values[i];
-        finite = is_within(values[i], FLT_MAX) && finite;
-    }
-    return finite;
-}
-
-bool copy(const float* values, std::size_t count, Stores stores, float* to) {
-    return stores == Stores::kPastCaches && is_aligned(to) ? copy_to<Stores::kPastCaches>(values, count, to)
-                                                           : copy_to<Stores::kCached>(values, count, to);
-}
-
-template <Stores kStores, Stores kAlsoStores>
-HWY_INLINE void mean_to(const float* const* parts, std::size_t part_count, std::size_t first, float share,
-                        std::size_t count, float* to, float* also) {
-    const Vector factor = hn::Set(Tag(), share);
-    const std::size_t whole = count / kLanes * kLanes;
-    for (std::size_t i = 0; i < whole; i += kLanes) {
-        for (std::size_t p = 0; p < part_count; ++p) prefetch_group_ahead(parts[p] + first + i);
-        Group means;
-        for (std::size_t k = 0; k < kRegisters; ++k) {
-            const std::size_t at = first + i + k * kVectorLanes;
-            Vector v = hn::LoadU(Tag(), parts[0] + at);
-            for (std::size_t p = 1; p < part_count; ++p) v = hn::Add(v, hn::LoadU(Tag(), parts[p] + at));
-            means[k] = hn::Mul(v, factor);
-        }
-        if (HWY_UNLIKELY(!all_finite(means))) {
-            means = checked_means(means, parts, part_count, first + i, kLanes, share);
-        }
-        for (std::size_t k = 0; k < kRegisters; ++k) {
-            store<kStores>(means[k], to + i + k * kVectorLanes);
-            store<kAlsoStores>(means[k], also + i + k * kVectorLanes);
-        }
-    }
-    reference_sign_kernels().mean(parts, part_count, first + whole, share, count - whole, Stores::kCached, to + whole,
-                                  Stores::kCached, also + whole);
-}
-
-void mean(const float* const* parts, std::size_t part_count, std::size_t first, float share, std::size_t count,
-          Stores stores, float* to, Stores also_stores, float* also) {
-    constexpr Stores kCached = Stores::kCached;
-    constexpr Stores kPastCaches = Stores::kPastCaches;
-    const bool past = stores == kPastCaches && is_aligned(to);
-    const bool also_past = also_stores == kPastCaches && is_aligned(also);
-    if (past && also_past) return mean_to<kPastCaches, kPastCaches>(parts, part_count, first, share, count, to, also);
-    if (past) return mean_to<kPastCaches, kCached>(parts, part_count, first, share, count, to, also);
-    if (also_past) return mean_to<kCached, kPastCaches>(parts, part_count, first, share, count, to, also);
-    mean_to<kCached, kCached>(parts, part_count, first, share, count, to, also);
 }
 
 constexpr SignKernels make_table(const char* name) {

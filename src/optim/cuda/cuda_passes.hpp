@@ -8,9 +8,9 @@
 #include <span>
 #include <vector>
 
-#include "compress/sign/cuda/finding.hpp"
 #include "core/aligned_buffer.hpp"
 #include "core/cuda/device.hpp"
+#include "numeric/cuda/finding.hpp"
 #include "optim/bucket.hpp"
 #include "optim/kernels/cuda/kernels.hpp"
 #include "optim/passes.hpp"

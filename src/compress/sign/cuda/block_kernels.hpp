@@ -11,31 +11,18 @@
 #include "compress/sign/arithmetic.hpp"
 #include "compress/sign/cuda/kernels.hpp"
 #include "core/host_device.hpp"
+#include "numeric/cuda/thread_block.hpp"
 
-/// What the kernels do, written for any `Thread` that says which one it is and can talk to those beside it: a GPU's
-/// (kernels.cu), or one that a test emulates.
-///
-/// A thread block stands for a block of 4096 elements. Each warp takes 16 consecutive groups of 32 elements, each
-/// thread the element of its own lane in every group: a warp's load or store is 128 bytes in a row, a vote is a word of
-/// signs, and all loads of a thread are under way before the first is used. The corrected values also go to shared
-/// memory, where one warp adds them up, lane by lane in the order of the elements, as every CPU does.
+/// What the kernels do, thread by thread (numeric/cuda/thread_block.hpp). A vote of a warp is a word of signs. The
+/// corrected values also go to shared memory, where one warp adds them up, lane by lane in the order of the elements,
+/// as every CPU does.
 namespace onebit::cuda {
 
-inline constexpr unsigned kWarps = 8;
-inline constexpr unsigned kThreads = kWarps * kLanes;
-/// Groups of 32 elements, or words of signs, that a warp looks after.
-inline constexpr unsigned kGroups = kBlockElements / kThreads;
 /// Ranks whose words, and blocks whose sums, are asked for together.
 inline constexpr unsigned kRankBatch = 8;
 inline constexpr unsigned kSumBatch = 8;
 
-/// Shared memory of a thread block.
-union Scratch {
-    float values[kBlockElements];
-    double sums[kThreads];
-};
-
-/// Thread blocks that a kernel takes; of rows, each one of them.
+// As numeric/cuda/thread_block.hpp wants them.
 ONEBIT_HOST_DEVICE inline std::size_t blocks_of(const EncodeArguments& arguments) {
     return arguments.to.slice.blocks();
 }
@@ -48,65 +35,15 @@ inline std::size_t blocks_of(const SealArguments& /*arguments*/) {
 ONEBIT_HOST_DEVICE inline std::size_t blocks_of(const DecodeArguments& arguments) {
     return arguments.slice.blocks();
 }
-inline std::size_t blocks_of(const FirstNonfiniteArguments& arguments) {
-    return ceil_divide(arguments.count, kBlockElements);
-}
 ONEBIT_HOST_DEVICE inline std::size_t blocks_of(const FirstNonfiniteScaleArguments& arguments) {
     return ceil_divide(arguments.slice.blocks(), kThreads); // a thread for each scale
 }
-template <typename Arguments>
-std::size_t blocks_of(const Rows<Arguments>& rows) {
-    std::size_t most = 0;
-    for (std::size_t row = 0; row < rows.count(); ++row) most = std::max(most, blocks_of(rows[row]));
-    return most;
-}
-
-/// Rows of thread blocks that it takes.
-template <typename Arguments>
-std::size_t rows_of(const Arguments& /*arguments*/) {
-    return 1;
-}
-template <typename Arguments>
-std::size_t rows_of(const Rows<Arguments>& rows) {
-    return rows.count();
-}
-
-/// Thread blocks that a multiprocessor must have registers for, at the same time; 0: as the compiler likes. So many of
-/// an encoder's have 64 KiB of floats on their way there, and more.
-template <typename Arguments>
-inline constexpr unsigned kResidentBlocks = 0;
+/// So many encoders of a multiprocessor have 64 KiB of floats on their way there, and more.
 inline constexpr unsigned kResidentEncoders = 4;
 template <>
 inline constexpr unsigned kResidentBlocks<Rows<EncodeArguments>> = kResidentEncoders;
 template <>
 inline constexpr unsigned kResidentBlocks<AverageEncodeArguments> = kResidentEncoders;
-
-/// A thread's share of a block: one element in each of its warp's groups.
-struct Share {
-    std::size_t begin; ///< the block's first element, counted from the chunk's
-    unsigned count;    ///< elements in the block
-    unsigned first;    ///< the thread's first element in it
-
-    ONEBIT_DEVICE unsigned at(unsigned group) const { return first + group * static_cast<unsigned>(kLanes); }
-    ONEBIT_DEVICE bool has(unsigned group) const { return at(group) < count; }
-};
-
-template <typename Thread>
-ONEBIT_DEVICE Share share_of(const Thread& thread, const Block& block) {
-    return {block.index * kBlockElements, static_cast<unsigned>(block.count()),
-            thread.warp() * kGroups * static_cast<unsigned>(kLanes) + thread.lane()};
-}
-
-/// The thread's elements of a buffer; 0 past the block's end.
-ONEBIT_DEVICE inline void load(const Share& share, const float* buffer, float (&values)[kGroups]) {
-#pragma unroll
-    for (unsigned g = 0; g < kGroups; ++g) values[g] = share.has(g) ? buffer[share.begin + share.at(g)] : 0;
-}
-
-/// Of a finite limit; false for a NaN.
-ONEBIT_DEVICE inline bool is_within(std::uint32_t float_bits, float limit) {
-    return (float_bits & 0x7fffffffU) <= std::bit_cast<std::uint32_t>(limit);
-}
 
 /// magnitude where the word's highest bit is 1, -magnitude where it is 0.
 ONEBIT_DEVICE inline float signed_by(std::uint32_t word, float magnitude) {
@@ -218,13 +155,6 @@ ONEBIT_DEVICE void encode_block(const Thread& thread, const Encoding& to, const 
     if (thread.warp() == 0) finish_block(thread, to, block, scratch.values);
 }
 
-/// A thread of a row. What a short row has left over has nothing to do.
-template <typename Thread, typename Arguments>
-ONEBIT_DEVICE void run(const Thread& thread, const Rows<Arguments>& rows, Scratch& scratch) {
-    const Arguments& own = rows[thread.row()];
-    if (thread.block() < blocks_of(own)) run(thread, own, scratch);
-}
-
 template <typename Thread>
 ONEBIT_DEVICE void run(const Thread& thread, const EncodeArguments& arguments, Scratch& scratch) {
     const auto form = [&](const Block&, const Share& share, float(&values)[kGroups]) {
@@ -325,19 +255,6 @@ ONEBIT_DEVICE void run(const Thread& thread, const DecodeArguments& arguments, S
     } else {
         expand<false>(thread, share, signs, scale, masked, valid, values);
     }
-}
-
-template <typename Thread>
-ONEBIT_DEVICE void run(const Thread& thread, const FirstNonfiniteArguments& arguments, Scratch& /*scratch*/) {
-    const Share share = share_of(thread, Block{{0, 0, arguments.count}, thread.block()});
-    float values[kGroups];
-    load(share, arguments.values, values);
-    unsigned first = kBlockElements;
-#pragma unroll
-    for (unsigned g = kGroups; g-- > 0;) {
-        if (!is_within(std::bit_cast<std::uint32_t>(values[g]), arguments.limit)) first = share.at(g);
-    }
-    if (first < kBlockElements) thread.lower(arguments.first, share.begin + first);
 }
 
 template <typename Thread>

@@ -182,24 +182,6 @@ void CudaSignCodec::decode_block(const std::uint32_t* message, const Block& bloc
 
 // ---- what is looked for ----
 
-std::size_t CudaSignCodec::first_beyond(float limit, const float* values, std::size_t count) const {
-    std::size_t first = count;
-    while (!find_beyond(limit, values, count, &first)) note(cuda::wait_for(stream_));
-    return first;
-}
-
-bool CudaSignCodec::find_beyond(float limit, const float* values, std::size_t count, std::size_t* first) const {
-    if (!nonfinite_.asked()) {
-        note(cuda::first_nonfinite({values, count, nonfinite_.place(), limit}, stream_));
-        note(nonfinite_.ask(stream_));
-    }
-    bool known = false;
-    unsigned long long found = cuda::kAllFinite;
-    note(nonfinite_.test(&known, &found));
-    *first = found == cuda::kAllFinite ? count : static_cast<std::size_t>(found);
-    return known || !failure_.ok();
-}
-
 std::size_t CudaSignCodec::first_overflowed(std::span<const EncodedSlice> slices) const {
     const auto row_of = [&](const EncodedSlice& encoded) {
         return cuda::FirstNonfiniteScaleArguments{encoded.slice, group_, encoded.message, overflow_.place()};

@@ -7,11 +7,11 @@
 #include <span>
 #include <vector>
 
-#include "compress/sign/cuda/finding.hpp"
 #include "compress/sign/cuda/kernels.hpp"
 #include "compress/sign/sign_codec.hpp"
 #include "core/aligned_buffer.hpp"
 #include "core/cuda/device.hpp"
+#include "numeric/cuda/finding.hpp"
 
 namespace onebit {
 
@@ -75,11 +75,11 @@ class CudaSignFeedback final : public Feedback, public SignPlaces {
 
 /// SignCodec on a GPU: the same messages and errors to the bit (kernels.hpp says where not). Everything lies in the
 /// device's memory; sources are arrays there or have an encoder, sinks are arrays. The verbs put their work into the
-/// stream, as few launches as possible, and return; first_beyond alone waits for it. One thread at a time.
+/// stream, as few launches as possible, and return. One thread at a time.
 class CudaSignCodec final : public SignMessages {
   public:
     CudaSignCodec(onebit_scale_t scale, onebit_group_t group, cuda::Stream stream, onebit_op_t op = ONEBIT_OP_AVERAGE)
-        : SignMessages(scale, group, op), stream_(stream), device_(stream), nonfinite_(device_), overflow_(device_) {}
+        : SignMessages(scale, group, op), stream_(stream), device_(stream), overflow_(device_) {}
 
     const char* kernels() const override { return "cuda"; }
     Memory& memory() const override { return device_; }
@@ -88,8 +88,6 @@ class CudaSignCodec final : public SignMessages {
     /// 16 bytes at a time, or NCCL copies a byte at a time.
     std::size_t row_words(const Chunk& chunk) const override { return ceil_divide(message_words(chunk), 4) * 4; }
     std::size_t blocks_at_once() const override { return kUnlimited; }
-    std::size_t first_beyond(float limit, const float* values, std::size_t count) const override;
-    bool find_beyond(float limit, const float* values, std::size_t count, std::size_t* first) const override;
     void encode(const ValueSource& values, const Feedback& before, Feedback& after,
                 std::span<const SliceToEncode> slices) const override;
     void average_encode(std::span<const std::uint32_t* const> messages, const Feedback& before, Feedback& after,
@@ -109,7 +107,6 @@ class CudaSignCodec final : public SignMessages {
 
     cuda::Stream stream_;
     mutable cuda::DeviceMemory device_;
-    mutable Finding nonfinite_;
     mutable Finding overflow_;
     mutable bool inspected_ = false;                     ///< there are messages of which overflow_ is to tell
     mutable DeviceTable<const std::uint32_t*> received_; ///< messages to be averaged

@@ -2,19 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compress/sign/cuda/block_kernels.hpp"
 #include "compress/sign/cuda/kernels.hpp"
-#include "compress/sign/cuda/launch.cuh"
+#include "numeric/cuda/launch.cuh"
 
 namespace onebit::cuda {
-namespace {
-
-/// Nothing has been found yet.
-Status begin_search(unsigned long long* first, Stream stream) {
-    static_assert(kAllFinite == ~0ULL); // every byte is 0xff
-    return check("search", cudaMemsetAsync(first, 0xff, sizeof(*first), stream));
-}
-
-} // namespace
-
 Status encode(const Rows<EncodeArguments>& slices, Stream stream) {
     return launch("encode", slices, stream);
 }
@@ -29,11 +19,6 @@ Status seal(const SealArguments& arguments, Stream stream) {
 
 Status decode(const Rows<DecodeArguments>& slices, Stream stream) {
     return launch("decode", slices, stream);
-}
-
-Status first_nonfinite(const FirstNonfiniteArguments& arguments, Stream stream) {
-    ONEBIT_RETURN_IF_ERROR(begin_search(arguments.first, stream));
-    return launch("first_nonfinite", arguments, stream);
 }
 
 Status first_nonfinite_scale(const Rows<FirstNonfiniteScaleArguments>& slices, bool begin, Stream stream) {

@@ -4,51 +4,23 @@
 
 #include <onebit/onebit.h>
 
-#include <cfloat>
 #include <cstddef>
 #include <cstdint>
 
 #include "compress/codec.hpp"
 #include "core/cuda/device.hpp"
-#include "core/host_device.hpp"
 #include "core/partition.hpp"
 #include "core/status.hpp"
+#include "numeric/cuda/kernels.hpp"
+#include "numeric/cuda/rows.hpp"
 
 /// The sign codec on a GPU: SignCodec's verbs, each for all blocks at once of a slice or of some, with the same
 /// messages and errors to the bit. (Except for the payload of a NaN, which only an overflow can make.)
 ///
 /// All pointers are to device memory, and all but `first` and what `seal` takes begin with the *chunk's* first element,
-/// block or word, whatever the slice. Floats may have any alignment that a float may have.
-///
-/// Every function puts its work into the stream and returns: it waits for nothing, allocates nothing and reads nothing
-/// that its arguments point to, so it can be captured into a graph. It needs the stream's device to be the current one.
-/// Its status says whether the launch was accepted: UNSUPPORTED where there is no device or no code for it, else
-/// INTERNAL, and the message names the kernel. What goes wrong on the device is reported by whoever waits for the
-/// stream.
+/// block or word, whatever the slice. Floats may have any alignment that a float may have. What
+/// numeric/cuda/kernels.hpp says of streams and statuses is true of these functions as well.
 namespace onebit::cuda {
-
-/// What a kernel takes for several slices at once, mostly of several chunks: a launch costs some microseconds, whatever
-/// there is to do. Each has a row of thread blocks, as many as the longest needs.
-template <typename Arguments>
-class Rows {
-  public:
-    /// So that the arguments of any kernel stay below 4 KiB.
-    static constexpr std::size_t kMost = 16;
-
-    Rows() = default;
-    Rows(const Arguments& row) : count_(1), rows_{row} {} // NOLINT(google-explicit-constructor): one row will do
-
-    /// Unless they are full.
-    void add(const Arguments& row) { rows_[count_++] = row; }
-    void clear() { count_ = 0; }
-    bool full() const { return count_ == kMost; }
-    std::size_t count() const { return count_; }
-    ONEBIT_HOST_DEVICE const Arguments& operator[](std::size_t row) const { return rows_[row]; }
-
-  private:
-    std::size_t count_ = 0;
-    Arguments rows_[kMost];
-};
 
 /// The error of a chunk, in the one-pass form of SignFeedback.
 struct ErrorBuffers {
@@ -121,25 +93,13 @@ struct DecodeArguments {
 };
 Status decode(const Rows<DecodeArguments>& slices, Stream stream);
 
-/// What `first_nonfinite` leaves where there is none.
-inline constexpr unsigned long long kAllFinite = ~0ULL;
-
-/// Finds the index of the first NaN or infinity, or of the first magnitude beyond a limit.
-struct FirstNonfiniteArguments {
-    const float* values;
-    std::size_t count;
-    unsigned long long* first; ///< one; need not be set before
-    float limit = FLT_MAX;     ///< the largest magnitude that is none of them
-};
-Status first_nonfinite(const FirstNonfiniteArguments& arguments, Stream stream);
-
 /// Finds the first block whose scale is a NaN or infinity: its first element, counted from the whole
 /// buffer's. Goes on from what searches before it have left, the first of which is told to `begin`.
 struct FirstNonfiniteScaleArguments {
     Slice slice;
     onebit_group_t group;
     const std::uint32_t* message;
-    unsigned long long* first; ///< as above; the same for all slices
+    unsigned long long* first; ///< as of first_nonfinite; the same for all slices
 };
 Status first_nonfinite_scale(const Rows<FirstNonfiniteScaleArguments>& slices, bool begin, Stream stream);
 

@@ -1,6 +1,6 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-#include "compress/sign/cuda/launch.cuh"
+#include "numeric/cuda/launch.cuh"
 #include "optim/kernels/cuda/block_kernels.hpp"
 #include "optim/kernels/cuda/gradient_kernels.hpp"
 #include "optim/kernels/cuda/kernels.hpp"

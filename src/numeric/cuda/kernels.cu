@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <string>
 
-#include "collectives/cuda/block_kernels.hpp"
-#include "collectives/cuda/kernels.hpp"
-#include "compress/sign/cuda/launch.cuh"
+#include "numeric/cuda/block_kernels.hpp"
+#include "numeric/cuda/kernels.hpp"
+#include "numeric/cuda/launch.cuh"
 
 namespace onebit::cuda {
 namespace {
@@ -40,6 +40,16 @@ Status check_code() {
 
 Status sum(const SumArguments& arguments, Stream stream) {
     return launch("sum", arguments, stream);
+}
+
+Status begin_search(unsigned long long* first, Stream stream) {
+    static_assert(kAllFinite == ~0ULL); // every byte is 0xff
+    return check("search", cudaMemsetAsync(first, 0xff, sizeof(*first), stream));
+}
+
+Status first_nonfinite(const FirstNonfiniteArguments& arguments, Stream stream) {
+    ONEBIT_RETURN_IF_ERROR(begin_search(arguments.first, stream));
+    return launch("first_nonfinite", arguments, stream);
 }
 
 } // namespace onebit::cuda

@@ -1,14 +1,14 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-#include "collectives/arithmetic.hpp"
+#include "numeric/arithmetic.hpp"
 
 #include <algorithm>
 #include <cfloat>
 #include <cmath>
 
-#include "core/mean.hpp"
 #include "core/parallel.hpp"
 #include "core/partition.hpp"
+#include "numeric/mean.hpp"
 
 namespace onebit {
 namespace {

@@ -10,8 +10,8 @@
 #include <memory>
 #include <vector>
 
-#include "collectives/cuda/cuda_arithmetic.hpp"
 #include "core/aligned_buffer.hpp"
+#include "numeric/cuda/cuda_arithmetic.hpp"
 #include "support/data.hpp"
 
 namespace onebit {

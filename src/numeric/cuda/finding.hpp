@@ -2,11 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "compress/sign/cuda/kernels.hpp"
 #include "core/aligned_buffer.hpp"
 #include "core/cuda/device.hpp"
 #include "core/memory.hpp"
 #include "core/status.hpp"
+#include "numeric/cuda/kernels.hpp"
 
 namespace onebit {
 

@@ -1,10 +1,10 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The arithmetic of sums without a GPU, run by emulated threads.
+// Kernels on plain values without a GPU, run by emulated threads.
 
-#include "collectives/cuda/block_kernels.hpp"
 #include "compress/emulated_launch.hpp"
+#include "numeric/cuda/block_kernels.hpp"
 
 namespace onebit::cuda {
 
@@ -15,6 +15,17 @@ Status check_code() {
 }
 
 Status sum(const SumArguments& arguments, Stream) {
+    return launch_emulated(arguments);
+}
+
+Status begin_search(unsigned long long* first, Stream) {
+    onebit_test::finish_copies();
+    *onebit_test::on_device(first) = kAllFinite;
+    return {};
+}
+
+Status first_nonfinite(const FirstNonfiniteArguments& arguments, Stream stream) {
+    ONEBIT_RETURN_IF_ERROR(begin_search(arguments.first, stream));
     return launch_emulated(arguments);
 }
 

@@ -7,9 +7,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "compress/sign/cuda/block_kernels.hpp"
 #include "core/cuda/check.hpp"
 #include "core/status.hpp"
+#include "numeric/cuda/thread_block.hpp"
 
 /// From a block_kernels.hpp to a GPU.
 namespace onebit::cuda {

@@ -4,9 +4,9 @@
 
 #include <span>
 
-#include "collectives/arithmetic.hpp"
-#include "collectives/cuda/kernels.hpp"
 #include "core/cuda/device.hpp"
+#include "numeric/arithmetic.hpp"
+#include "numeric/cuda/kernels.hpp"
 
 namespace onebit {
 

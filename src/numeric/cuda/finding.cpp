@@ -1,6 +1,6 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-#include "compress/sign/cuda/finding.hpp"
+#include "numeric/cuda/finding.hpp"
 
 namespace onebit {
 

@@ -2,17 +2,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "collectives/cuda/kernels.hpp"
-#include "compress/sign/cuda/block_kernels.hpp"
 #include "core/host_device.hpp"
-#include "core/mean.hpp"
 #include "core/partition.hpp"
 #include "core/rounded.hpp"
+#include "numeric/cuda/kernels.hpp"
+#include "numeric/cuda/thread_block.hpp"
+#include "numeric/mean.hpp"
 
-/// What a thread does, like one of the sign codec's: a thread block has 4096 elements.
+/// What the kernels do, thread by thread (thread_block.hpp).
 namespace onebit::cuda {
 
 inline std::size_t blocks_of(const SumArguments& arguments) {
+    return ceil_divide(arguments.count, kBlockElements);
+}
+
+inline std::size_t blocks_of(const FirstNonfiniteArguments& arguments) {
     return ceil_divide(arguments.count, kBlockElements);
 }
 
@@ -35,6 +39,19 @@ ONEBIT_DEVICE void run(const Thread& thread, const SumArguments& arguments, Scra
         const float mean = rounded::multiply(arguments.factor, sums[g]);
         to[share.at(g)] = checked_mean(mean, arguments.size, arguments.factor, value_of);
     }
+}
+
+template <typename Thread>
+ONEBIT_DEVICE void run(const Thread& thread, const FirstNonfiniteArguments& arguments, Scratch& /*scratch*/) {
+    const Share share = share_of(thread, Block{{0, 0, arguments.count}, thread.block()});
+    float values[kGroups];
+    load(share, arguments.values, values);
+    unsigned first = kBlockElements;
+#pragma unroll
+    for (unsigned g = kGroups; g-- > 0;) {
+        if (!is_within(std::bit_cast<std::uint32_t>(values[g]), arguments.limit)) first = share.at(g);
+    }
+    if (first < kBlockElements) thread.lower(arguments.first, share.begin + first);
 }
 
 } // namespace onebit::cuda

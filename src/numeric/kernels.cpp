@@ -1,0 +1,30 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "numeric/kernels.hpp"
+
+namespace onebit {
+namespace {
+
+const NumericKernels* find_kernels(const std::string& name) {
+    for (const NumericKernels* kernels : available_numeric_kernels()) {
+        if (name.empty() || name == kernels->name) return kernels;
+    }
+    return nullptr;
+}
+
+} // namespace
+
+const NumericKernels& numeric_kernels(const std::string& name) {
+    const NumericKernels* const found = find_kernels(name);
+    return found != nullptr ? *found : reference_numeric_kernels();
+}
+
+Status check_kernels(const std::string& name) {
+    if (find_kernels(name) != nullptr) return {};
+    std::string names;
+    for (const NumericKernels* kernels : available_numeric_kernels()) names += std::string(" ") + kernels->name;
+    return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "ONEBIT_KERNELS=%s: this machine has%s", name.c_str(),
+                         names.c_str());
+}
+
+} // namespace onebit
