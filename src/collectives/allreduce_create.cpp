@@ -46,8 +46,9 @@ Status Allreduce::create(Communicator& communicator, const onebit_allreduce_conf
         ONEBIT_RETURN_IF_ERROR(make_placement(plan.memory, plan.stream, &placement));
         const Entered entered(placement);
         ONEBIT_RETURN_IF_ERROR(reserve_threads(plan.threads));
-        return placement->make_codec({plan.codec, plan.scale, plan.group, plan.threads, environment.kernels, plan.op},
-                                     &codec);
+        return make_codec(
+            {plan.codec, plan.scale, plan.group, plan.threads, environment.kernels, plan.op, plan.memory, plan.stream},
+            &codec);
     });
     ONEBIT_RETURN_IF_ERROR(communicator.agree(placed));
     const Entered entered(placement);

@@ -40,9 +40,6 @@ class HostPlacement final : public Placement {
         return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT,
                              "%s = %p is in a GPU's memory, where config.memory doesn't say that it is", name, buffer);
     }
-    Status make_codec(const CodecConfig& config, std::unique_ptr<Codec>* codec) const override {
-        return onebit::make_codec(config, codec);
-    }
     Status reach(const Environment&, std::unique_ptr<Transport>*) const override { return {}; }
     std::unique_ptr<Arithmetic> make_arithmetic(unsigned threads) const override {
         return std::make_unique<HostArithmetic>(threads);

@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "collectives/algorithm.hpp"
-#include "compress/codec.hpp"
 #include "core/config.hpp"
 #include "numeric/arithmetic.hpp"
 #include "numeric/search.hpp"
@@ -28,7 +27,6 @@ class Placement {
     virtual Status check_ready() const { return {}; }
     /// INVALID_ARGUMENT, naming it, unless a caller's buffer begins here.
     virtual Status check_buffer(const void* buffer, const char* name) const = 0;
-    virtual Status make_codec(const CodecConfig& config, std::unique_ptr<Codec>* codec) const = 0;
     /// A channel whose messages may lie here, made of the communicator's, `*channel`. Local. UNSUPPORTED where it can't
     /// be had the way that the environment asks for.
     virtual Status reach(const Environment& environment, std::unique_ptr<Transport>* channel) const = 0;

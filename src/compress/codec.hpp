@@ -220,11 +220,14 @@ struct CodecConfig {
     onebit_scale_t scale = ONEBIT_SCALE_L2;
     onebit_group_t group = ONEBIT_GROUP_BLOCK;
     unsigned threads = 1;
-    std::string kernels; ///< by name; "" = the best this machine has
+    std::string kernels; ///< by name, where values are on the host; "": the best that this machine has
     onebit_op_t op = ONEBIT_OP_AVERAGE;
+    onebit_memory_t memory = ONEBIT_MEMORY_HOST; ///< where values lie
+    void* stream = nullptr;                      ///< a cudaStream_t, where they are on a GPU
 };
 
-/// Makes the codec from its row in the registry; INVALID_ARGUMENT where the codec or the kernels are unknown.
+/// Makes the codec from its row in the registry (registry.cpp). INVALID_ARGUMENT where the codec or the kernels are
+/// unknown; UNSUPPORTED, naming the codecs that there are, where this one can't work in that memory.
 Status make_codec(const CodecConfig& config, std::unique_ptr<Codec>* codec);
 
 } // namespace onebit

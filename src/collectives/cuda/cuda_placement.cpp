@@ -5,7 +5,6 @@
 #include "collectives/dense.hpp"
 #include "collectives/halving_doubling.hpp"
 #include "collectives/placement.hpp"
-#include "compress/sign/cuda/cuda_sign_codec.hpp"
 #include "core/cuda/device.hpp"
 #include "core/cuda/pointers.hpp"
 #include "numeric/cuda/cuda_arithmetic.hpp"
@@ -39,10 +38,6 @@ class CudaPlacement final : public Placement {
         return {};
     }
 
-    Status make_codec(const CodecConfig& config, std::unique_ptr<Codec>* codec) const override {
-        *codec = std::make_unique<CudaSignCodec>(config.scale, config.group, stream_, config.op);
-        return {};
-    }
     Status reach(const Environment& environment, std::unique_ptr<Transport>* channel) const override {
         if ((*channel)->is_stream_ordered()) return {}; // in this stream, as the plan has seen
         const bool can = (*channel)->reaches_devices();

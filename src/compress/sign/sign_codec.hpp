@@ -131,5 +131,7 @@ class SignCodec final : public SignMessages {
 };
 
 Status make_sign_codec(const CodecConfig& config, std::unique_ptr<Codec>* codec);
+/// On a GPU: cuda/cuda_sign_codec.cpp, or where there is no CUDA, cuda/no_cuda.cpp.
+Status make_cuda_sign_codec(const CodecConfig& config, std::unique_ptr<Codec>* codec);
 
 } // namespace onebit

@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "core/cuda/check.hpp"
+#include "core/cuda/device.hpp"
 #include "core/status.hpp"
 #include "numeric/cuda/thread_block.hpp"
 

@@ -209,4 +209,10 @@ void CudaSignCodec::note(const Status& status) const {
     if (failure_.ok()) failure_ = status;
 }
 
+Status make_cuda_sign_codec(const CodecConfig& config, std::unique_ptr<Codec>* codec) {
+    *codec = std::make_unique<CudaSignCodec>(config.scale, config.group, static_cast<cuda::Stream>(config.stream),
+                                             config.op);
+    return {};
+}
+
 } // namespace onebit
