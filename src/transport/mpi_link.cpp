@@ -139,7 +139,7 @@ void MpiLink::take_part_without_memory(const MpiCalls& calls, MpiCalls::Handle u
     constexpr double kSecondsToSend = 1;
     // Static, for MPI may still use them when this rank has given up waiting.
     static Duplication duplication;
-    static const Notice notice = make_notice(kFirstTag, Status::error(ONEBIT_ERROR_OUT_OF_MEMORY, "out of memory"));
+    static const Notice kNotice = make_notice(kFirstTag, Status::error(ONEBIT_ERROR_OUT_OF_MEMORY, "out of memory"));
     // The duplication is in use: by another thread, or by MPI for good. Then the others wait until their time is up.
     static std::atomic_flag in_use;
     if (in_use.test_and_set()) return;
@@ -150,7 +150,7 @@ void MpiLink::take_part_without_memory(const MpiCalls& calls, MpiCalls::Handle u
     for (int peer = 0; peer < size; ++peer) {
         if (peer == rank) continue;
         MpiCalls::Handle request = calls.request_null;
-        if (calls.isend(&notice, kNoticeWords, peer, kNoticeTag, copy, &request) != 0) continue;
+        if (calls.isend(&kNotice, kNoticeWords, peer, kNoticeTag, copy, &request) != 0) continue;
         waits = waits && await(calls, &request, "MPI_Isend", kSecondsToSend).ok();
     }
 }
