@@ -32,19 +32,27 @@ Status check_settings(const onebit_bootstrap_t& bootstrap) {
     return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "timeout: %g is not a number of seconds", bootstrap.timeout);
 }
 
-onebit::Bootstrap with_environment(const onebit_bootstrap_t& given, const onebit::Environment& environment) {
-    onebit::Bootstrap bootstrap;
-    bootstrap.rank = given.rank;
-    bootstrap.ranks = given.ranks;
-    bootstrap.allgather = [&given](const void* mine, void* all, std::size_t bytes) {
+/// Whom to meet, and by what. Needs no memory.
+onebit::Bootstrap whom_to_meet(const onebit_bootstrap_t& given) {
+    onebit::Bootstrap meeting;
+    meeting.rank = given.rank;
+    meeting.ranks = given.ranks;
+    meeting.allgather = [&given](const void* mine, void* all, std::size_t bytes) {
         const int failure = given.allgather(given.context, mine, all, bytes);
         if (failure == 0) return Status();
         return Status::error(ONEBIT_ERROR_TRANSPORT, "the bootstrap's allgather has failed: it returned %d", failure);
     };
-    bootstrap.shares_memory = !environment.tcp_only;
-    bootstrap.interface = given.interface != nullptr ? given.interface : environment.interface;
-    bootstrap.timeout = given.timeout > 0 ? given.timeout : environment.timeout;
-    return bootstrap;
+    return meeting;
+}
+
+/// The rest, from the environment too.
+Status complete(const onebit_bootstrap_t& given, onebit::Bootstrap* meeting) {
+    onebit::Environment environment;
+    ONEBIT_RETURN_IF_ERROR(onebit::read_environment(&environment));
+    meeting->shares_memory = !environment.tcp_only;
+    meeting->interface = given.interface != nullptr ? given.interface : environment.interface;
+    meeting->timeout = given.timeout > 0 ? given.timeout : environment.timeout;
+    return {};
 }
 
 } // namespace
@@ -56,12 +64,14 @@ onebit_status_t onebit_comm_create_bootstrap(const onebit_bootstrap_t* bootstrap
         onebit_bootstrap_t given;
         ONEBIT_RETURN_IF_ERROR(onebit::read_struct("bootstrap", bootstrap, &given));
         ONEBIT_RETURN_IF_ERROR(check(given));
-        onebit::Environment environment;
-        const Status read = onebit::read_environment(&environment);
-        const Status settings = check_settings(given);
-        const Status own = !output.status().ok() ? output.status() : !settings.ok() ? settings : read;
+        onebit::Bootstrap meeting = whom_to_meet(given);
+        const Status own = onebit::catch_exceptions([&] {
+            ONEBIT_RETURN_IF_ERROR(output.status());
+            ONEBIT_RETURN_IF_ERROR(check_settings(given));
+            return complete(given, &meeting);
+        });
         std::unique_ptr<onebit::Transport> transport;
-        ONEBIT_RETURN_IF_ERROR(onebit::make_tcp_transport(with_environment(given, environment), own, &transport));
+        ONEBIT_RETURN_IF_ERROR(onebit::make_tcp_transport(meeting, own, &transport));
         std::unique_ptr<onebit::Communicator> communicator;
         ONEBIT_RETURN_IF_ERROR(
             onebit::Communicator::create(std::move(transport), Status(), &communicator, given.timeout));

@@ -48,9 +48,20 @@ Status Communicator::look_at_environment(double timeout) {
     return check_kernels(environment_.kernels);
 }
 
+Status Communicator::make(std::unique_ptr<Transport>* transport, std::unique_ptr<Communicator>* communicator) {
+    return catch_exceptions([&] {
+        std::unique_ptr<Communicator> made(new Communicator());
+        ONEBIT_RETURN_IF_ERROR(Agreement::create(**transport, kAgreementTag, &made->agreement_));
+        made->patience_.abort_switch = (*transport)->abort_switch();
+        made->transport_ = std::move(*transport);
+        *communicator = std::move(made);
+        return Status();
+    });
+}
+
 Status Communicator::create_local(std::unique_ptr<Transport> transport, std::unique_ptr<Communicator>* communicator) {
-    std::unique_ptr<Communicator> made(new Communicator(std::move(transport)));
-    ONEBIT_RETURN_IF_ERROR(Agreement::create(*made->transport_, kAgreementTag, &made->agreement_));
+    std::unique_ptr<Communicator> made;
+    ONEBIT_RETURN_IF_ERROR(make(&transport, &made));
     ONEBIT_RETURN_IF_ERROR(made->look_at_environment());
     const std::vector<std::uint64_t> one_node(static_cast<std::size_t>(made->size()),
                                               made->transport_->node_identity());
@@ -64,8 +75,11 @@ Status Communicator::create_local(std::unique_ptr<Transport> transport, std::uni
 
 Status Communicator::create(std::unique_ptr<Transport> transport, const Status& own,
                             std::unique_ptr<Communicator>* communicator, double timeout) {
-    std::unique_ptr<Communicator> made(new Communicator(std::move(transport)));
-    ONEBIT_RETURN_IF_ERROR(Agreement::create(*made->transport_, kAgreementTag, &made->agreement_));
+    std::unique_ptr<Communicator> made;
+    if (const Status begun = make(&transport, &made); !begun.ok()) {
+        transport->give_up(begun); // the others wait in their first agreement
+        return begun;
+    }
     ONEBIT_RETURN_IF_ERROR(together(*made, [&] { return made->meet(own, timeout); }));
     *communicator = std::move(made);
     return {};
@@ -160,8 +174,8 @@ Status Communicator::make_part(const std::vector<int>& members, std::unique_ptr<
     std::vector<int> nodes;
     nodes.reserve(members.size());
     for (const int member : members) nodes.push_back(groups_.node_of_rank[static_cast<std::size_t>(member)]);
-    std::unique_ptr<Communicator> made(new Communicator(std::move(transport)));
-    ONEBIT_RETURN_IF_ERROR(Agreement::create(*made->transport_, kAgreementTag, &made->agreement_));
+    std::unique_ptr<Communicator> made;
+    ONEBIT_RETURN_IF_ERROR(make(&transport, &made));
     made->environment_ = environment_;
     made->measurable_ = measurable_ && made->size() > 1;
     made->patience_.timeout = patience_.timeout;

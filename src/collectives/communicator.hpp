@@ -95,9 +95,10 @@ class Communicator {
     void set_reason(std::string reason) { reason_ = std::move(reason); }
 
   private:
-    explicit Communicator(std::unique_ptr<Transport> transport) : transport_(std::move(transport)) {
-        patience_.abort_switch = transport_->abort_switch();
-    }
+    Communicator() = default;
+    /// One that can agree. Local. Where it fails the transport stays the caller's.
+    static Status make(std::unique_ptr<Transport>* transport, std::unique_ptr<Communicator>* communicator);
+
     /// What a rank says when its communicator is split.
     struct Wish {
         int color = 0;

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <iterator>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -36,20 +37,30 @@ std::string text_of(const Texts& texts, const char* name) {
     return found == texts.end() ? "" : found->second;
 }
 
-/// Parses a number in [least, most]; leaves *number alone where the variable is not set.
+/// Parses a number in [least, most]; leaves *number alone where the text is empty. Needs no memory.
 template <typename Number>
-Status read_number(const Texts& texts, const char* name, Number least, Number most, Number* number) {
-    const std::string text = text_of(texts, name);
+Status parse_number(const char* name, std::string_view text, Number least, Number most, Number* number) {
     if (text.empty()) return {};
     Number value{};
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     // Written so that a NaN fails too.
     if (error != std::errc() || end != text.data() + text.size() || !(value >= least && value <= most)) {
-        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "environment: %s=%s is not a number from %g to %g", name,
-                             text.c_str(), static_cast<double>(least), static_cast<double>(most));
+        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "environment: %s=%.*s is not a number from %g to %g", name,
+                             static_cast<int>(text.size()), text.data(), static_cast<double>(least),
+                             static_cast<double>(most));
     }
     *number = value;
     return {};
+}
+
+/// The same of a variable.
+template <typename Number>
+Status read_number(const Texts& texts, const char* name, Number least, Number most, Number* number) {
+    return parse_number(name, text_of(texts, name), least, most, number);
+}
+
+Status parse_timeout(std::string_view text, double* timeout) {
+    return parse_number("ONEBIT_TIMEOUT", text, 0.0, 1e9, timeout);
 }
 
 /// By onebit_algorithm_t, GpuPath and GpuTransport.
@@ -100,7 +111,7 @@ Status parse(Environment* environment) {
     ONEBIT_RETURN_IF_ERROR(read_number(texts, "ONEBIT_NODE_SIZE", 1U, 1U << 20, &environment->node_size));
     ONEBIT_RETURN_IF_ERROR(read_number(texts, "ONEBIT_RADIX", 2U, 1U << 20, &environment->radix));
     ONEBIT_RETURN_IF_ERROR(read_number(texts, "ONEBIT_THREADS", 1U, 1024U, &environment->threads));
-    ONEBIT_RETURN_IF_ERROR(read_number(texts, "ONEBIT_TIMEOUT", 0.0, 1e9, &environment->timeout));
+    ONEBIT_RETURN_IF_ERROR(parse_timeout(text_of(texts, "ONEBIT_TIMEOUT"), &environment->timeout));
     ONEBIT_RETURN_IF_ERROR(read_number(texts, "ONEBIT_LOG", 0U, 1U, &log));
     ONEBIT_RETURN_IF_ERROR(read_number(texts, "ONEBIT_MEASURE", 0U, 1U, &measure));
     ONEBIT_RETURN_IF_ERROR(read_number(texts, "ONEBIT_DETERMINISTIC", 0U, 1U, &deterministic));
@@ -153,8 +164,10 @@ Status change_environment(const char* name, const char* text, Environment* envir
 }
 
 double timeout_of_environment() {
-    Environment environment;
-    return read_environment(&environment).ok() ? environment.timeout : Environment().timeout;
+    double timeout = Environment().timeout;
+    const char* const text = std::getenv("ONEBIT_TIMEOUT");
+    if (text != nullptr) (void)parse_timeout(text, &timeout);
+    return timeout;
 }
 
 } // namespace onebit

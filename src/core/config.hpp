@@ -62,7 +62,7 @@ Status read_environment(Environment* environment);
 /// there is no such variable; UNSUPPORTED for one that only a communicator's creation goes by. Then nothing changes.
 Status change_environment(const char* name, const char* text, Environment* environment);
 
-/// ONEBIT_TIMEOUT; its default where the environment has an impossible value, which all ranks hear of later.
+/// ONEBIT_TIMEOUT; its default where it has an impossible value, which all ranks hear of later. Needs no memory.
 double timeout_of_environment();
 
 /// One more than the last onebit_algorithm_t.

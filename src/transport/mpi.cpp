@@ -176,7 +176,9 @@ Status make_mpi_transport(const MpiCalls& calls, MpiCalls::Handle comm, double t
     if (comm == calls.comm_null) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "mpi_comm is MPI_COMM_NULL");
     std::shared_ptr<MpiLink> link;
     ONEBIT_RETURN_IF_ERROR(MpiLink::create(calls, comm, timeout, &link));
-    return MpiTransport::create(link, transport);
+    Status made = catch_exceptions([&] { return MpiTransport::create(link, transport); });
+    if (!made.ok()) link->tell(link->everyone(), Link::kFirstTag, made); // they wait in their first agreement
+    return made;
 }
 
 } // namespace onebit

@@ -10,7 +10,8 @@
 namespace onebit {
 
 /// A transport over a duplicate of `comm`, on host memory. Collective; blocks, no longer than `timeout` seconds (0: for
-/// ever). INVALID_ARGUMENT where `comm` is not an intracommunicator.
+/// ever). INVALID_ARGUMENT where `comm` is not an intracommunicator. A rank that returns OUT_OF_MEMORY has told the
+/// others: they hear of it in the first exchange that they wait for.
 Status make_mpi_transport(const MpiCalls& calls, MpiCalls::Handle comm, double timeout,
                           std::unique_ptr<Transport>* transport);
 

@@ -49,23 +49,24 @@ struct Duplication {
     MpiCalls::Handle request = 0;
 };
 
-Status duplicate(const MpiCalls& calls, MpiCalls::Handle users, double timeout, MpiCalls::Handle* copy) {
-    auto duplication = std::make_unique<Duplication>();
-    const Patience patience = {timeout, std::make_shared<AbortSwitch>()};
-    ONEBIT_RETURN_IF_ERROR(
-        check_mpi(calls, calls.comm_idup(users, &duplication->copy, &duplication->request), "MPI_Comm_idup"));
-    const Status made = wait_until_done("MPI_Comm_idup", patience, [&](bool* done, bool*) {
+/// Waits for a request of a rank that has no communicator of onebit's, so that nobody can abort it. Needs no memory.
+Status await(const MpiCalls& calls, MpiCalls::Handle* request, const char* what, double timeout) {
+    AbortSwitch never;
+    const Patience patience = {timeout, std::shared_ptr<AbortSwitch>(std::shared_ptr<void>(), &never)};
+    return wait_until_done(what, patience, [&](bool* done, bool*) {
         int flag = 0;
-        ONEBIT_RETURN_IF_ERROR(check_mpi(calls, calls.test(&duplication->request, &flag), "MPI_Comm_idup: MPI_Test"));
+        ONEBIT_RETURN_IF_ERROR(check_mpi(calls, calls.test(request, &flag), what));
         *done = flag != 0;
         return Status();
     });
-    if (!made.ok()) {
-        (void)duplication.release();
-        return made;
-    }
-    *copy = duplication->copy;
-    return check_mpi(calls, calls.errors_return(*copy, nullptr), "MPI_Comm_set_errhandler");
+}
+
+/// Needs no memory. Where it fails `*duplication` must stay.
+Status duplicate(const MpiCalls& calls, MpiCalls::Handle users, double timeout, Duplication* duplication) {
+    ONEBIT_RETURN_IF_ERROR(
+        check_mpi(calls, calls.comm_idup(users, &duplication->copy, &duplication->request), "MPI_Comm_idup"));
+    ONEBIT_RETURN_IF_ERROR(await(calls, &duplication->request, "MPI_Comm_idup", timeout));
+    return check_mpi(calls, calls.errors_return(duplication->copy, nullptr), "MPI_Comm_set_errhandler");
 }
 
 } // namespace
@@ -108,12 +109,50 @@ Status MpiLink::create(const MpiCalls& calls, MpiCalls::Handle users, double tim
     int size = 0;
     ONEBIT_RETURN_IF_ERROR(check_mpi(calls, calls.comm_rank(users, &rank), "MPI_Comm_rank"));
     ONEBIT_RETURN_IF_ERROR(check_mpi(calls, calls.comm_size(users, &size), "MPI_Comm_size"));
-    // First: a duplicate without an owner would stay for ever.
-    std::shared_ptr<MpiLink> made(new MpiLink(calls, rank, size));
     ONEBIT_RETURN_IF_ERROR(check_mpi(calls, calls.at_finalize([] { mpi_ended = true; }), "MPI_Comm_set_attr"));
-    ONEBIT_RETURN_IF_ERROR(duplicate(calls, users, timeout, &made->comm_));
+    // First: a duplicate without an owner would stay for ever.
+    std::shared_ptr<MpiLink> made;
+    std::unique_ptr<Duplication> duplication;
+    const Status prepared = catch_exceptions([&] {
+        duplication = std::make_unique<Duplication>();
+        made.reset(new MpiLink(calls, rank, size));
+        return Status();
+    });
+    if (!prepared.ok()) {
+        take_part_without_memory(calls, users, timeout, rank, size);
+        return prepared;
+    }
+    const Status duplicated = duplicate(calls, users, timeout, duplication.get());
+    if (!duplicated.ok()) {
+        (void)duplication.release();
+        return duplicated;
+    }
+    made->comm_ = duplication->copy;
     *link = std::move(made);
     return {};
+}
+
+/// The others wait in the duplication, and then for this rank's first message. That is a notice here. The duplicate
+/// stays for ever, for the others may send to it.
+void MpiLink::take_part_without_memory(const MpiCalls& calls, MpiCalls::Handle users, double timeout, int rank,
+                                       int size) {
+    constexpr double kSecondsToSend = 1;
+    // Static, for MPI may still use them when this rank has given up waiting.
+    static Duplication duplication;
+    static const Notice kNotice = make_notice(kFirstTag, Status::error(ONEBIT_ERROR_OUT_OF_MEMORY, "out of memory"));
+    // The duplication is in use: by another thread, or by MPI for good. Then the others wait until their time is up.
+    static std::atomic_flag in_use;
+    if (in_use.test_and_set()) return;
+    if (!duplicate(calls, users, timeout, &duplication).ok()) return;
+    const MpiCalls::Handle copy = duplication.copy;
+    in_use.clear();
+    bool waits = true; // until one can't be sent: there may be hundreds
+    for (int peer = 0; peer < size; ++peer) {
+        if (peer == rank) continue;
+        MpiCalls::Handle request = calls.request_null;
+        if (calls.isend(&kNotice, kNoticeWords, peer, kNoticeTag, copy, &request) != 0) continue;
+        waits = waits && await(calls, &request, "MPI_Isend", kSecondsToSend).ok();
+    }
 }
 
 MpiLink::~MpiLink() {

@@ -45,6 +45,9 @@ class MpiLink final : public Link {
   private:
     /// Without a communicator of its own yet, of the same ranks as the user's.
     MpiLink(const MpiCalls& calls, int rank, int size);
+    /// Of a rank that has no memory for a link: tells the others, on the duplicate that they make together.
+    static void take_part_without_memory(const MpiCalls& calls, MpiCalls::Handle users, double timeout, int rank,
+                                         int size);
     /// Costs a probe.
     Status look_for_notices() override;
     void make_spare();

@@ -2,21 +2,24 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/nodes.hpp"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <array>
-#include <fstream>
 #include <string>
 
+#include "core/file.hpp"
 #include "core/hash.hpp"
 
 namespace onebit {
 
 std::uint64_t host_identity(const char* name) {
-    std::string identity;
-    std::ifstream boot("/proc/sys/kernel/random/boot_id"); // another after each start of a machine
-    std::getline(boot, identity);
-    identity.append("@").append(name);
+    // Another after each start of a machine. A stream would hide that it has no memory, and give another identity.
+    const Descriptor boot(open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC));
+    std::array<char, 64> id{};
+    const ssize_t length = read(boot.get(), id.data(), id.size() - 1);
+    std::string identity(id.data(), length > 0 ? static_cast<std::size_t>(length) : 0);
+    identity = identity.substr(0, identity.find('\n')).append("@").append(name);
     return hash_bytes(identity.data(), identity.size());
 }
 

@@ -30,6 +30,10 @@ struct Outcome {
     double seconds = 0;
 };
 
+// The gatherings of a creation.
+constexpr int kRounds = 4;
+constexpr int kInvitations = 2;
+
 // A test's say in what a rank has gathered: what its allgather returns.
 using Tamper = std::function<int(int round, int rank, void* all, std::size_t bytes)>;
 
@@ -68,7 +72,7 @@ std::vector<Outcome> create(int ranks, const std::function<void(onebit_bootstrap
     return outcomes;
 }
 
-// Addresses that somebody listens at in a gathering's second round: IPv4's family, the port, 4 bytes of prefix,
+// Addresses that somebody listens at in the round of invitations: IPv4's family, the port, 4 bytes of prefix,
 // address.
 std::vector<sockaddr_in> find_addresses(const void* all, std::size_t bytes) {
     std::vector<sockaddr_in> found;
@@ -149,7 +153,7 @@ TEST_CASE("interfaces go by name or by address", "[bootstrap]") {
 }
 
 TEST_CASE("a gathering that fails or brings nonsense is no meeting", "[bootstrap][bad input]") {
-    for (const int bad_round : {0, 1}) {
+    for (int bad_round = 0; bad_round < kRounds; ++bad_round) {
         const auto failing = [&](int round, int, void*, std::size_t) { return round == bad_round ? 7 : 0; };
         for (const Outcome& outcome : create(2, {}, failing)) {
             CHECK(outcome.status == ONEBIT_ERROR_TRANSPORT);
@@ -175,8 +179,10 @@ TEST_CASE("a gathering that fails or brings nonsense is no meeting", "[bootstrap
 }
 
 TEST_CASE("a rank that never connects is waited for no longer than the timeout", "[bootstrap][timeout]") {
-    // The last rank loses its way behind the second round.
-    const auto leaving = [](int round, int rank, void*, std::size_t) { return round == 1 && rank == 2 ? 1 : 0; };
+    // The last rank loses its way behind the last round.
+    const auto leaving = [](int round, int rank, void*, std::size_t) {
+        return round == kRounds - 1 && rank == 2 ? 1 : 0;
+    };
     const std::vector<Outcome> outcomes = create(3, {}, leaving);
     for (const std::size_t r : {0, 1}) {
         INFO(outcomes[r].message);
@@ -192,7 +198,7 @@ TEST_CASE("who can't show the secret is turned away", "[bootstrap]") {
     std::vector<int> strangers;
     std::mutex mutex;
     const auto inviting_strangers = [&](int round, int rank, void* all, std::size_t bytes) {
-        if (round != 1 || rank != 1) return 0;
+        if (round != kInvitations || rank != 1) return 0;
         const std::lock_guard lock(mutex);
         for (const sockaddr_in& address : find_addresses(all, bytes)) { // rank 0's record
             for (int i = 0; i < 100; ++i) {
@@ -219,7 +225,7 @@ TEST_CASE("who can't show the secret is turned away", "[bootstrap]") {
 TEST_CASE("a listener in a rank's place is no rank", "[bootstrap]") {
     // Rank 1 is told another secret for rank 0 than rank 0's own: as if something else listened there.
     const auto tampering = [](int round, int rank, void* all, std::size_t bytes) {
-        if (round != 1 || rank != 1) return 0;
+        if (round != kInvitations || rank != 1) return 0;
         auto* const record = static_cast<unsigned char*>(all);
         const std::size_t secret = bytes - 40 - 32; // before the address of the inbox
         record[secret + 3] ^= 1;

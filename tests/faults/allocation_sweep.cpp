@@ -78,8 +78,8 @@ class Pass {
 
     // As after `rounds` calls.
     void set_up(int rounds) {
-        communicator_.emplace(log_);
-        subject_ = sweep_.make(communicator_->get(), log_);
+        if (sweep_.on_communicator) communicator_.emplace(log_);
+        subject_ = sweep_.make(communicator_ ? communicator_->get() : nullptr, log_);
         for (int round = 0; round < rounds; ++round) {
             subject_->prepare();
             ONEBIT_EXPECT_STATUS(log_, sweep_.expected, subject_->call());

@@ -33,12 +33,47 @@ class Subject {
     virtual void succeeded() {}
 };
 
+// The call makes a handle; destroy gives it back.
+template <typename Handle>
+class Creation final : public Subject {
+  public:
+    Creation(RankLog& log, std::function<onebit_status_t(Handle*)> create,
+             std::function<onebit_status_t(Handle)> destroy)
+        : log_(log), create_(std::move(create)), destroy_(std::move(destroy)) {}
+    ~Creation() override { give_back(); }
+
+    onebit_status_t call() override {
+        handle_ = reinterpret_cast<Handle>(this); // anything
+        const onebit_status_t status = create_(&handle_);
+        left_ = status != ONEBIT_SUCCESS && handle_ != nullptr;
+        return status;
+    }
+    Bytes state() override { // not in the call, where there is no memory to say it
+        ONEBIT_EXPECT(log_, !left_);
+        return {};
+    }
+    void succeeded() override { give_back(); }
+
+  private:
+    void give_back() {
+        if (handle_ != nullptr) ONEBIT_EXPECT_OK(log_, destroy_(handle_));
+        handle_ = nullptr;
+    }
+
+    RankLog& log_;
+    std::function<onebit_status_t(Handle*)> create_;
+    std::function<onebit_status_t(Handle)> destroy_;
+    Handle handle_ = nullptr;
+    bool left_ = false;
+};
+
 struct Sweep {
     std::string name;
     std::function<std::unique_ptr<Subject>(onebit_comm_t, RankLog&)> make; // collective
     int rounds = 1;                                                        // calls, one after the other, to go through
     onebit_status_t expected = ONEBIT_SUCCESS;                             // with memory
     std::vector<int> ranks = {2, 3};                                       // for local calls 1
+    bool on_communicator = true;                                           // else `make` gets none
 };
 
 // Goes through all allocations of the calls, on the first rank and on the last; each time one alone fails, then it and

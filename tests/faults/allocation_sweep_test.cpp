@@ -25,40 +25,6 @@ const char* form_name(onebit_algorithm_t form) {
 
 // ---- creation ----
 
-// The call makes a handle; destroy gives it back.
-template <typename Handle>
-class Creation final : public Subject {
-  public:
-    Creation(RankLog& log, std::function<onebit_status_t(Handle*)> create,
-             std::function<onebit_status_t(Handle)> destroy)
-        : log_(log), create_(std::move(create)), destroy_(std::move(destroy)) {}
-    ~Creation() override { give_back(); }
-
-    onebit_status_t call() override {
-        handle_ = reinterpret_cast<Handle>(this); // anything
-        const onebit_status_t status = create_(&handle_);
-        left_ = status != ONEBIT_SUCCESS && handle_ != nullptr;
-        return status;
-    }
-    Bytes state() override { // not in the call, where there is no memory to say it
-        ONEBIT_EXPECT(log_, !left_);
-        return {};
-    }
-    void succeeded() override { give_back(); }
-
-  private:
-    void give_back() {
-        if (handle_ != nullptr) ONEBIT_EXPECT_OK(log_, destroy_(handle_));
-        handle_ = nullptr;
-    }
-
-    RankLog& log_;
-    std::function<onebit_status_t(Handle*)> create_;
-    std::function<onebit_status_t(Handle)> destroy_;
-    Handle handle_ = nullptr;
-    bool left_ = false;
-};
-
 Sweep creation_of(const onebit_allreduce_config_t& config) {
     return {std::string("create ") + form_name(config.algorithm), [config](onebit_comm_t comm, RankLog& log) {
                 return std::make_unique<Creation<onebit_allreduce_t>>(

@@ -13,6 +13,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <new>
+#include <utility>
 
 extern "C" {
 extern char __executable_start; // the linker's
@@ -97,6 +98,12 @@ std::string FailingAllocation::place() {
         text += item;
     }
     return text;
+}
+
+Unarmed::Unarmed() : before_(std::exchange(armed, false)) {}
+
+Unarmed::~Unarmed() {
+    armed = before_;
 }
 
 } // namespace onebit_test

@@ -25,4 +25,16 @@ class FailingAllocation {
     static std::string place();
 };
 
+// While it lives, this thread's allocations neither fail nor count: for a test's own within a call.
+class Unarmed {
+  public:
+    Unarmed();
+    ~Unarmed();
+    Unarmed(const Unarmed&) = delete;
+    Unarmed& operator=(const Unarmed&) = delete;
+
+  private:
+    bool before_;
+};
+
 } // namespace onebit_test

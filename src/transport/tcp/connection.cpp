@@ -276,7 +276,10 @@ bool Connection::pump_out() {
         const auto header = std::as_bytes(std::span(&frame.header, 1)).subspan(frame.header_sent);
         std::size_t taken = 0;
         const Status sent = stream_->send(header, frame.body, &taken);
-        if (!sent.ok()) lose(sent);
+        if (!sent.ok()) {
+            (void)pump_in(); // what the peer said before it went
+            lose(sent);
+        }
         if (taken == 0) break;
         moved = true;
         const std::size_t of_header = std::min(taken, header.size());

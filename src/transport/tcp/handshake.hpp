@@ -2,9 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <poll.h>
+
 #include <array>
+#include <chrono>
 #include <cstddef>
-#include <span>
+#include <cstdint>
+#include <string>
 #include <vector>
 
 #include "core/status.hpp"
@@ -41,13 +45,67 @@ struct Connected {
     bool sees_memory = false; ///< it has found this rank's shared memory
 };
 
-/// Connects to the ranks below this one and waits for those above. Strangers are turned away. Blocks, no longer than
-/// `timeout` seconds (0: for ever).
-///   places       by rank
-///   sees_memory  by rank: whether this rank has found that one's shared memory; the other is told
-///   connected    [out] by rank; nothing for this rank itself
-/// TIMEOUT and TRANSPORT name the ranks and their addresses.
-Status connect_peers(int rank, const Listener& listener, std::span<const Place> places,
-                     const std::vector<bool>& sees_memory, double timeout, std::vector<Connected>* connected);
+/// What comes in on a socket until it is a whole Hello, which is what both sides say first.
+struct Greeting {
+    struct Hello {
+        std::array<char, 8> magic{};
+        std::uint32_t rank = 0;
+        std::uint32_t sees_memory = 0;
+        Secret secret{}; ///< the other one's
+    };
+    enum class Outcome { kMore, kWhole, kClosed };
+    Outcome read();
+
+    Socket socket;
+    Hello hello;
+    std::size_t got = 0;
+};
+
+/// Connects to the ranks below this one and waits for those above. Strangers are turned away.
+class Handshake {
+  public:
+    /// Takes all memory that there is need of.
+    ///   places       by rank
+    ///   sees_memory  by rank: whether this rank has found that one's shared memory; the other is told
+    Handshake(int rank, const Listener& listener, std::vector<Place> places, std::vector<bool> sees_memory);
+
+    /// Blocks, no longer than `timeout` seconds (0: for ever). Success needs no memory. TIMEOUT and TRANSPORT name the
+    /// ranks and their addresses.
+    Status run(double timeout);
+    /// A peer, afterwards. Needs no memory.
+    Connected take(std::size_t rank);
+
+  private:
+    enum class Stage { kAwaited, kConnecting, kGreeted, kDone, kGone };
+    struct Peer {
+        bool connected() const { return stage >= Stage::kDone; }
+
+        Stage stage = Stage::kAwaited;
+        Greeting greeting;
+    };
+    using Clock = std::chrono::steady_clock;
+
+    std::string name(std::size_t rank) const;
+    std::string missing() const;
+    Status unreachable(std::size_t rank, int error) const;
+    Status check_clock(Clock::time_point begin, double timeout) const;
+    Status connect_to(std::size_t rank);
+    Status greet(std::size_t rank);
+    Status look();
+    Status go_on(std::size_t rank);
+    Status read_strangers();
+    void accept_stranger();
+    Status admit(Greeting stranger);
+
+    std::size_t rank_;
+    const Listener& listener_;
+    std::vector<Place> places_;
+    std::vector<bool> sees_memory_;
+    std::vector<Peer> peers_;
+    std::vector<Greeting> strangers_; ///< accepted, and not known yet
+    std::vector<pollfd> polled_;      ///< the listener, peers, strangers
+    std::size_t gone_;                ///< the first peer that has gone; their number: none
+    Clock::time_point gone_at_;       ///< when it was seen
+};
 
 } // namespace onebit

@@ -9,7 +9,9 @@
 
 namespace onebit {
 
-/// Ranks that know nothing of each other tell each other, by two gatherings, where they are, and connect.
+/// Ranks that know nothing of each other tell each other, by four gatherings, where they are and that they have the
+/// memory, and connect. Memory that is missing on one rank is OUT_OF_MEMORY on all, but with more than 1024 ranks: then
+/// the first gathering itself needs memory, 16 bytes for each rank.
 ///   own    what is already wrong on this rank: all ranks hear of it
 ///   peers  [out] by rank
 Status meet_peers(const Bootstrap& bootstrap, const Status& own, std::vector<TcpLink::Peer>* peers);

@@ -11,42 +11,10 @@
 #include <cerrno>
 #include <cstring>
 #include <mutex>
-#include <set>
+#include <type_traits>
 
 namespace onebit {
 namespace {
-
-/// All sockets of this process.
-class OpenSockets {
-  public:
-    static OpenSockets& instance() {
-        static OpenSockets& sockets = *new OpenSockets; // for good: a process may fork while it ends
-        return sockets;
-    }
-    void add(int descriptor) {
-        const std::lock_guard lock(mutex_);
-        descriptors_.insert(descriptor);
-    }
-    /// Closes it unless it is a parent's, whose number may be another file's by now.
-    void close(int descriptor) {
-        const std::lock_guard lock(mutex_);
-        if (descriptors_.erase(descriptor) > 0) ::close(descriptor);
-    }
-
-  private:
-    /// Nobody is in the table while a process forks: the child would find it locked for ever.
-    OpenSockets() {
-        pthread_atfork([] { instance().mutex_.lock(); }, [] { instance().mutex_.unlock(); },
-                       [] {
-                           for (const int descriptor : instance().descriptors_) ::close(descriptor);
-                           instance().descriptors_.clear();
-                           instance().mutex_.unlock();
-                       });
-    }
-
-    std::mutex mutex_;
-    std::set<int> descriptors_;
-};
 
 Status lost(const char* what) {
     return Status::error(ONEBIT_ERROR_TRANSPORT, "%s", what);
@@ -54,12 +22,71 @@ Status lost(const char* what) {
 
 } // namespace
 
-Socket::Socket(int descriptor) : descriptor_(descriptor) {
-    if (descriptor >= 0) OpenSockets::instance().add(descriptor);
+/// A list that its members themselves make up.
+class Socket::OpenSockets {
+  public:
+    static OpenSockets& instance() noexcept {
+        static OpenSockets sockets; // for good: a process may fork while it ends
+        static_assert(std::is_trivially_destructible_v<OpenSockets>);
+        return sockets;
+    }
+    void add(Socket& socket, int descriptor) noexcept {
+        const std::lock_guard lock(mutex_);
+        link(socket, descriptor);
+    }
+    void move(Socket& from, Socket& to) noexcept {
+        const std::lock_guard lock(mutex_);
+        if (from.descriptor_ >= 0) link(to, unlink(from));
+    }
+    void close(Socket& socket) noexcept {
+        const std::lock_guard lock(mutex_);
+        if (socket.descriptor_ >= 0) ::close(unlink(socket));
+    }
+
+  private:
+    /// Nobody is in the list while a process forks: the child would find it locked for ever.
+    OpenSockets() noexcept {
+        pthread_atfork([] { instance().mutex_.lock(); }, [] { instance().mutex_.unlock(); },
+                       [] {
+                           OpenSockets& sockets = instance();
+                           while (sockets.first_ != nullptr) ::close(sockets.unlink(*sockets.first_));
+                           sockets.mutex_.unlock();
+                       });
+    }
+    void link(Socket& socket, int descriptor) noexcept {
+        socket.descriptor_ = descriptor;
+        socket.behind_ = std::exchange(first_, &socket);
+        if (socket.behind_ != nullptr) socket.behind_->before_ = &socket;
+    }
+    int unlink(Socket& socket) noexcept {
+        (socket.before_ == nullptr ? first_ : socket.before_->behind_) = socket.behind_;
+        if (socket.behind_ != nullptr) socket.behind_->before_ = socket.before_;
+        socket.before_ = nullptr;
+        socket.behind_ = nullptr;
+        return std::exchange(socket.descriptor_, -1);
+    }
+
+    std::mutex mutex_;
+    Socket* first_ = nullptr;
+};
+
+Socket::Socket(int descriptor) noexcept {
+    if (descriptor >= 0) OpenSockets::instance().add(*this, descriptor);
+}
+
+Socket::Socket(Socket&& other) noexcept {
+    OpenSockets::instance().move(other, *this);
+}
+
+Socket& Socket::operator=(Socket&& other) noexcept {
+    if (this == &other) return *this;
+    OpenSockets::instance().close(*this);
+    OpenSockets::instance().move(other, *this);
+    return *this;
 }
 
 Socket::~Socket() {
-    if (descriptor_ >= 0) OpenSockets::instance().close(descriptor_);
+    OpenSockets::instance().close(*this);
 }
 
 Status SocketStream::send(std::span<const std::byte> head, std::span<const std::byte> body, std::size_t* taken) {

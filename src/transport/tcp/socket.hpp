@@ -9,16 +9,13 @@
 namespace onebit {
 
 /// A socket's descriptor, which it closes. It is closed in a child of this process, too, so that a child which lives on
-/// doesn't hide from the peers that its parent has ended.
+/// doesn't hide from the peers that its parent has ended. Needs no memory.
 class Socket {
   public:
     Socket() = default;
-    explicit Socket(int descriptor);
-    Socket(Socket&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
-    Socket& operator=(Socket&& other) noexcept {
-        std::swap(descriptor_, other.descriptor_);
-        return *this;
-    }
+    explicit Socket(int descriptor) noexcept;
+    Socket(Socket&& other) noexcept;
+    Socket& operator=(Socket&& other) noexcept;
     Socket(const Socket&) = delete;
     Socket& operator=(const Socket&) = delete;
     ~Socket();
@@ -27,18 +24,23 @@ class Socket {
     explicit operator bool() const { return descriptor_ >= 0; }
 
   private:
+    class OpenSockets;
+
     int descriptor_ = -1;
+    // Among this process's open sockets.
+    Socket* before_ = nullptr;
+    Socket* behind_ = nullptr;
 };
 
 /// What is known of a peer whose end of a socket is closed.
 inline constexpr const char* kPeerHasGone = "its process has ended, or has closed the connection";
 
-/// A connected TCP socket that doesn't block.
+/// A TCP socket that doesn't block.
 class SocketStream final : public Stream {
   public:
-    explicit SocketStream(Socket socket) : socket_(std::move(socket)) {}
+    /// A connected one, before anything is sent or received.
+    void open(Socket socket) { socket_ = std::move(socket); }
 
-    int descriptor() const { return socket_.get(); }
     Status send(std::span<const std::byte> head, std::span<const std::byte> body, std::size_t* taken) override;
     Status receive(std::span<std::byte> into, std::size_t* got) override;
     bool reads_ahead() const override { return true; }

@@ -52,9 +52,12 @@ class TcpExchange final : public Exchange {
     }
 
     Status test(bool* done) override {
-        if (pending_ < messages_.size()) ONEBIT_RETURN_IF_ERROR(link_->advance(messages_, &pending_));
-        *done = pending_ == messages_.size();
-        return *done ? Status() : link_->heard(channel_);
+        Status moved;
+        if (pending_ < messages_.size()) moved = link_->advance(messages_, &pending_);
+        *done = moved.ok() && pending_ == messages_.size();
+        if (*done) return {};
+        Status heard = link_->heard(channel_); // it says more than that the peer is gone
+        return heard.ok() ? moved : heard;
     }
 
   private:
@@ -101,11 +104,18 @@ class TcpTransport final : public LinkTransport {
 } // namespace
 
 Status make_tcp_transport(const Bootstrap& bootstrap, const Status& own, std::unique_ptr<Transport>* transport) {
-    std::vector<TcpLink::Peer> peers;
-    ONEBIT_RETURN_IF_ERROR(meet_peers(bootstrap, own, &peers));
     std::shared_ptr<TcpLink> link;
-    ONEBIT_RETURN_IF_ERROR(TcpLink::create(bootstrap.rank, std::move(peers), &link));
-    return TcpTransport::create(std::move(link), transport);
+    std::unique_ptr<Transport> made;
+    const Status prepared = catch_exceptions([&] {
+        ONEBIT_RETURN_IF_ERROR(own);
+        ONEBIT_RETURN_IF_ERROR(TcpLink::create(bootstrap.rank, bootstrap.ranks, &link));
+        return TcpTransport::create(link, &made);
+    });
+    std::vector<TcpLink::Peer> peers;
+    ONEBIT_RETURN_IF_ERROR(meet_peers(bootstrap, prepared, &peers));
+    ONEBIT_RETURN_IF_ERROR(link->join(std::move(peers)));
+    *transport = std::move(made);
+    return {};
 }
 
 } // namespace onebit

@@ -13,25 +13,27 @@
 
 namespace onebit {
 
-TcpLink::TcpLink(int rank, std::vector<Peer> peers)
-    : Link(rank, static_cast<int>(peers.size())), peers_(std::move(peers)), events_(peers_.size(), EPOLLIN) {
+TcpLink::TcpLink(int rank, int size)
+    : Link(rank, size), peers_(static_cast<std::size_t>(size)), events_(peers_.size(), EPOLLIN) {
+    in_node_.reserve(peers_.size());
     tell_by(*abort_switch(), everyone(), kFirstTag);
 }
 
-Status TcpLink::create(int rank, std::vector<Peer> peers, std::shared_ptr<TcpLink>* link) {
-    std::shared_ptr<TcpLink> made(new TcpLink(rank, std::move(peers)));
-    ONEBIT_RETURN_IF_ERROR(made->watch());
+Status TcpLink::create(int rank, int size, std::shared_ptr<TcpLink>* link) {
+    std::shared_ptr<TcpLink> made(new TcpLink(rank, size));
+    made->epoll_ = epoll_create1(EPOLL_CLOEXEC);
+    if (made->epoll_ < 0) return Status::error(ONEBIT_ERROR_TRANSPORT, "epoll_create1: %s", std::strerror(errno));
     *link = std::move(made);
     return {};
 }
 
-Status TcpLink::watch() {
-    epoll_ = epoll_create1(EPOLL_CLOEXEC);
-    if (epoll_ < 0) return Status::error(ONEBIT_ERROR_TRANSPORT, "epoll_create1: %s", std::strerror(errno));
+Status TcpLink::join(std::vector<Peer> peers) {
+    const std::lock_guard lock(mutex_);
+    peers_ = std::move(peers);
     for (std::size_t r = 0; r < peers_.size(); ++r) {
         if (peers_[r].connection == nullptr) continue;
         if (peers_[r].watched) {
-            in_node_.push_back(r);
+            in_node_.push_back(r); // there is room for it
         } else {
             has_remote_ = true;
         }

@@ -30,8 +30,10 @@ class TcpLink final : public Link {
         Transfer transfer;
     };
 
-    /// `peers` by rank.
-    static Status create(int rank, std::vector<Peer> peers, std::shared_ptr<TcpLink>* link);
+    /// Without peers so far.
+    static Status create(int rank, int size, std::shared_ptr<TcpLink>* link);
+    /// `peers` by rank. Once, before anything travels. Needs no memory.
+    Status join(std::vector<Peer> peers);
     ~TcpLink() override;
     TcpLink(const TcpLink&) = delete;
     TcpLink& operator=(const TcpLink&) = delete;
@@ -57,10 +59,9 @@ class TcpLink final : public Link {
     void close();
 
   private:
-    TcpLink(int rank, std::vector<Peer> peers);
+    TcpLink(int rank, int size);
     Status look_for_notices() override;
 
-    Status watch();
     std::size_t skip_done(std::span<const Post> messages, std::size_t first) const;
     void pump();
     void pump_sockets();
