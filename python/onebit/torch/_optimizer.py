@@ -167,6 +167,7 @@ class FusedOptimizer(SavedOptimizer):
     def freeze(self) -> None:
         """Ends the warm-up: the next step is the first compressed one. Local; to be called on every rank."""
         self._created().freeze()
+        self._gathered = None
 
     @property
     def info(self) -> OptimizerInfo:
@@ -339,6 +340,7 @@ class FusedOptimizer(SavedOptimizer):
 
     def _step_fused(self, quietly: bool) -> bool:
         """Whether it was skipped, for gradients that aren't finite; if not `quietly` Nonfinite is raised then."""
+        self._gathered = None
         try:
             self._created().step()
         except Nonfinite:
