@@ -4,6 +4,7 @@
 
 jax.distributed.initialize(...)
 comm = onebit.jax.communicator()
+parameters = onebit.jax.broadcast(comm, parameters)
 average = onebit.jax.GradientAverage(comm, parameters)
 
 @jax.jit
@@ -12,6 +13,7 @@ def step(parameters, state, batch):
     ...
 """
 
+import contextlib
 from collections import Counter
 from typing import Any, Optional
 
@@ -19,10 +21,10 @@ import jax
 import numpy
 from jax.experimental import io_callback
 
-from onebit._errors import InvalidArgument, Nonfinite
-from onebit._stages import Stages
+from onebit import _broadcast
+from onebit._errors import InvalidArgument, Mismatch, Nonfinite
+from onebit._stages import StagedAverage
 from onebit._store import StoreAllgather, timeout_of_environment
-from onebit.allreduce import Allreduce
 from onebit.communicator import Communicator, from_bootstrap
 
 # How many communicators this process has made; the same on every rank.
@@ -49,6 +51,39 @@ def communicator(*, interface: Optional[str] = None, timeout: float = 0.0) -> Co
     return from_bootstrap(gather.rank, jax.process_count(), gather, interface=interface, timeout=timeout)
 
 
+def broadcast(comm: Communicator, tree: Any) -> Any:
+    """The tree with rank 0's values, bit for bit: ranks' parameters must be equal when a training begins.
+
+    Collective; blocks. Called outside jit.
+      tree  arrays of any type and shape, the same structure on every rank. NumPy's come back as NumPy's, which can be
+            written to; all others as JAX's, on their own devices. None is changed
+
+    Raises Mismatch on every rank where a rank's structure, shapes or types are not rank 0's.
+    """
+    leaves, structure = jax.tree_util.tree_flatten(tree)
+    try:
+        arrays = [numpy.asarray(leaf) for leaf in leaves]
+        parts = [numpy.ascontiguousarray(each).reshape(-1).view(numpy.uint8) for each in arrays]
+    except Exception as failure:
+        with contextlib.suppress(Mismatch):  # on the other ranks, so that none waits for this one
+            _broadcast.require_same(f"{type(failure).__name__}: {failure}", comm)
+        raise
+    _broadcast.require_same(f"{[f'{each.dtype}{list(each.shape)}' for each in arrays]} in {structure}", comm)
+    together = _broadcast.broadcast(numpy.concatenate([*parts, numpy.empty(0, numpy.uint8)]), comm)
+    ends = numpy.cumsum([part.size for part in parts])
+    values = [
+        part.view(each.dtype).reshape(each.shape).copy()
+        for part, each in zip(numpy.split(together, ends[:-1]), arrays)
+    ]
+    return structure.unflatten(map(_as_the_leaf, values, leaves))
+
+
+def _as_the_leaf(values: numpy.ndarray, leaf: Any) -> Any:
+    if isinstance(leaf, numpy.ndarray):
+        return values
+    return jax.device_put(values, leaf.sharding if isinstance(leaf, jax.Array) else None)
+
+
 class GradientAverage:
     """Averages a tree of gradients over the ranks, compressed after a warm-up. Called inside jit, or outside.
 
@@ -56,12 +91,18 @@ class GradientAverage:
     on all ranks. `onebit.Optimizer` sends updates in place of gradients, and learns better: see python/README.md.
     """
 
-    def __init__(self, communicator: Communicator, tree: Any, *, warmup_steps: int = 1000, **options):
+    def __init__(
+        self, communicator: Communicator, tree: Any, *, warmup_steps: int = 1000, equalize: bool = True, **options
+    ):
         """Collective; blocks.
 
           tree          parameters or gradients: shapes and types count
           warmup_steps  calls that average exactly, before the first compressed one. Adam needs some
+          equalize      after the warm-up gradients are divided by the magnitude that each element had at its end, and
+                        averages multiplied by it: small gradients don't drown. 4 bytes of memory per element
           options       those of `onebit.Allreduce`: algorithm, scale, group, check, threads
+
+        Parameters are not looked at: `broadcast` makes them equal on every rank.
         """
         if warmup_steps < 0:
             raise InvalidArgument(f"warmup_steps={warmup_steps}: at least 0")
@@ -72,8 +113,7 @@ class GradientAverage:
         if not leaves or self._ends[-1] == 0:
             raise InvalidArgument("tree: there is nothing to average")
         self._values = numpy.zeros(max(int(self._ends[-1]), communicator.size), numpy.float32)
-        self._allreduce = Allreduce(communicator, self._values, **options)
-        self._stages = Stages(self._allreduce)
+        self._staged = StagedAverage(communicator, self._values, equalize, numpy.zeros_like, **options)
         self.warmup_steps = warmup_steps
         self.steps: int = 0
         """Calls that were averaged."""
@@ -90,9 +130,8 @@ class GradientAverage:
         pieces = numpy.split(self._values[: self._ends[-1]], self._ends[:-1])
         for piece, leaf in zip(pieces, leaves):
             piece[:] = numpy.asarray(leaf, numpy.float32).ravel()
-        self._stages.choose(exact=self.steps < self.warmup_steps)
         try:
-            self._allreduce.run(self._values)
+            self._staged.run(self._values, exact=self.steps < self.warmup_steps)
         except Nonfinite:
             self._values.fill(numpy.nan)
         self.steps += 1
