@@ -51,8 +51,8 @@ def test_the_example():
     "framework, save, resume, compressed",
     [
         ("accelerate", "--epochs 2 --checkpoint {}", "--epochs 1 --resume {}", ["52 of 64", "84 of 96", "74 of 86"]),
-        ("trainer", "--steps 20 --checkpoints {}", "--steps 30 --resume {}/checkpoint-20", ["16 of 20"] + 2 * ["26 of 30"]),
-        ("lightning", "--steps 40 --checkpoint {}/a", "--steps 50 --resume {}/a", ["32 of 40"] + 2 * ["42 of 50"]),
+        ("trainer", "--steps 9 --checkpoints {}", "--steps 12 --resume {}/checkpoint-9", ["8 of 9", *2 * ["11 of 12"]]),
+        ("lightning", "--steps 40 --checkpoint {}/a", "--steps 50 --resume {}/a", ["32 of 40", "42 of 50", "42 of 50"]),
     ],
 )
 def test_the_examples_of_frameworks_go_on_from_their_checkpoints(framework, save, resume, compressed, tmp_path):
