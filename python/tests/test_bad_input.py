@@ -3,12 +3,14 @@
 """What users get wrong: an exception with the reason, on every rank where the call is collective, and no hang."""
 
 import shutil
+import subprocess
+import sys
 import threading
 import time
 
 import numpy as np
 import pytest
-from ranks import MPIRUN, mpirun, on_ranks
+from ranks import MPIRUN, mpirun, on_ranks, run_program
 
 import onebit
 from onebit._store import Folder, StoreAllgather
@@ -143,3 +145,19 @@ def test_a_peer_that_gives_up_on_the_way(tmp_path):
 def test_mpi_that_is_not_up():
     pytest.importorskip("mpi4py")
     assert mpirun(2, "mpi_finalized.py").count("ok") == 2
+
+
+@pytest.mark.skipif(shutil.which(MPIRUN[0]) is None, reason="no Open MPI")
+@pytest.mark.parametrize("how", ["started", "waiting"])
+@pytest.mark.parametrize("algorithm, size", [("flat", 2), ("ring", 2), ("two_level", 4)])
+def test_mpi_that_ends_while_operations_are_under_way(algorithm, size, how):
+    pytest.importorskip("mpi4py")
+    assert mpirun(size, "mpi_finalized_in_flight.py", algorithm, how).count("ok") == size
+
+
+def test_a_port_that_is_taken(tmp_path):
+    """In a network namespace, the one place where all ports can be."""
+    alone = ("unshare", "--map-root-user", "--net")
+    if shutil.which("ip") is None or subprocess.run([*alone, "true"], stderr=subprocess.DEVNULL).returncode != 0:
+        pytest.skip("needs iproute2, and root or user namespaces")
+    assert run_program([*alone, sys.executable], "no_port.py", str(tmp_path)) == "ok\n"

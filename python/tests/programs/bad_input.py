@@ -59,6 +59,7 @@ for function in (
     onebit.torch.communicator,
     lambda: onebit.torch.OneBitAdam(parameters((600,))),
     onebit.torch.HookState,
+    optimizer.consolidate_state_dict,
 ):
     require(RuntimeError, "init_process_group", function)
 print("ok", flush=True)
