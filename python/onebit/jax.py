@@ -13,7 +13,6 @@ def step(parameters, state, batch):
     ...
 """
 
-import contextlib
 from collections import Counter
 from typing import Any, Optional
 
@@ -22,9 +21,9 @@ import numpy
 from jax.experimental import io_callback
 
 from onebit import _broadcast
-from onebit._errors import InvalidArgument, Mismatch, Nonfinite
+from onebit._errors import InvalidArgument, Nonfinite
 from onebit._stages import StagedAverage
-from onebit._store import StoreAllgather, timeout_of_environment
+from onebit._store import StoreAllgather, milliseconds_to_wait
 from onebit.communicator import Communicator, from_bootstrap
 
 # How many communicators this process has made; the same on every rank.
@@ -40,7 +39,7 @@ def communicator(*, interface: Optional[str] = None, timeout: float = 0.0) -> Co
     Raises RuntimeError before jax.distributed.initialize().
     """
     client = _client()
-    milliseconds = int(min(1000 * (timeout or timeout_of_environment()), 2**31 - 1))
+    milliseconds = milliseconds_to_wait(timeout)
 
     def get(key):
         return client.blocking_key_value_get_bytes(key, milliseconds)
@@ -61,14 +60,10 @@ def broadcast(comm: Communicator, tree: Any) -> Any:
     Raises Mismatch on every rank where a rank's structure, shapes or types are not rank 0's.
     """
     leaves, structure = jax.tree_util.tree_flatten(tree)
-    try:
+    with _broadcast.failing_together(comm):
         arrays = [numpy.asarray(leaf) for leaf in leaves]
         parts = [numpy.ascontiguousarray(each).reshape(-1).view(numpy.uint8) for each in arrays]
-    except Exception as failure:
-        with contextlib.suppress(Mismatch):  # on the other ranks, so that none waits for this one
-            _broadcast.require_same(f"{type(failure).__name__}: {failure}", comm)
-        raise
-    _broadcast.require_same(f"{[f'{each.dtype}{list(each.shape)}' for each in arrays]} in {structure}", comm)
+    _broadcast.require_same(_description(arrays, structure), comm)
     together = _broadcast.broadcast(numpy.concatenate([*parts, numpy.empty(0, numpy.uint8)]), comm)
     ends = numpy.cumsum([part.size for part in parts])
     values = [
@@ -76,6 +71,10 @@ def broadcast(comm: Communicator, tree: Any) -> Any:
         for part, each in zip(numpy.split(together, ends[:-1]), arrays)
     ]
     return structure.unflatten(map(_as_the_leaf, values, leaves))
+
+
+def _description(leaves, structure) -> str:
+    return f"{[f'{leaf.dtype}{list(leaf.shape)}' for leaf in leaves]} in {structure}"
 
 
 def _as_the_leaf(values: numpy.ndarray, leaf: Any) -> Any:
@@ -102,16 +101,19 @@ class GradientAverage:
                         averages multiplied by it: small gradients don't drown. 4 bytes of memory per element
           options       those of `onebit.Allreduce`: algorithm, scale, group, check, threads
 
-        Parameters are not looked at: `broadcast` makes them equal on every rank.
+        Parameters are not looked at: `broadcast` makes them equal on every rank. Raises Mismatch on every rank where a
+        rank's structure, shapes or types are not rank 0's.
         """
-        if warmup_steps < 0:
-            raise InvalidArgument(f"warmup_steps={warmup_steps}: at least 0")
-        self._structure: Any
-        leaves, self._structure = jax.tree_util.tree_flatten(tree)
-        self._shapes = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in leaves]
-        self._ends = numpy.cumsum([int(numpy.prod(leaf.shape)) for leaf in leaves])
-        if not leaves or self._ends[-1] == 0:
-            raise InvalidArgument("tree: there is nothing to average")
+        with _broadcast.failing_together(communicator):
+            if warmup_steps < 0:
+                raise InvalidArgument(f"warmup_steps={warmup_steps}: at least 0")
+            self._structure: Any
+            leaves, self._structure = jax.tree_util.tree_flatten(tree)
+            self._shapes = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in leaves]
+            self._ends = numpy.cumsum([int(numpy.prod(leaf.shape)) for leaf in leaves])
+            if not leaves or self._ends[-1] == 0:
+                raise InvalidArgument("tree: there is nothing to average")
+        _broadcast.require_same(_description(self._shapes, self._structure), communicator)
         self._values = numpy.zeros(max(int(self._ends[-1]), communicator.size), numpy.float32)
         self._staged = StagedAverage(communicator, self._values, equalize, numpy.zeros_like, **options)
         self.warmup_steps = warmup_steps

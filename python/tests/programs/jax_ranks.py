@@ -3,6 +3,7 @@
 """onebit in JAX, on two ranks or more: jax_ranks.py COORDINATOR SIZE RANK. Prints "ok" on each."""
 
 import sys
+import time
 
 import jax
 import jax.numpy as jnp
@@ -95,18 +96,33 @@ def parameters_become_rank_0s(comm):
 
 def trees_that_differ(comm):
     last = RANK == SIZE - 1
-    for mine, others, kind in (
+    for mine, others, own in (
         ([np.zeros(3)], [np.zeros(4)], onebit.Mismatch),
         ([np.zeros(3)], [np.zeros(3, np.int64)], onebit.Mismatch),
         ({"a": np.zeros(3)}, {"b": np.zeros(3)}, onebit.Mismatch),
-        ([object()], [np.zeros(3)], TypeError if last else onebit.Mismatch),
+        ([np.zeros(3), np.zeros(4)], [np.zeros(4), np.zeros(3)], onebit.Mismatch),
+        ([object()], [np.zeros(3)], (TypeError, AttributeError)),
     ):
+        for function in (onebit.jax.broadcast, onebit.jax.GradientAverage):
+            try:
+                function(comm, mine if last else others)
+            except own if last else onebit.Mismatch as error:
+                assert not isinstance(error, onebit.Error) or f"rank {SIZE - 1} has " in str(error), error
+            else:
+                raise AssertionError(f"{function} of {mine} and {others}")
+
+
+def a_peer_that_never_comes(comm):
+    """The last check, for ranks have called for different numbers of communicators then."""
+    if RANK < SIZE - 1:
+        begin = time.monotonic()
         try:
-            onebit.jax.broadcast(comm, mine if last else others)
-        except kind as error:
-            assert not isinstance(error, onebit.Error) or f"ranks [{SIZE - 1}]" in str(error), error
+            onebit.jax.communicator(timeout=1)
+        except onebit.Error as error:
+            assert "onebit/" in str(error.__cause__), error.__cause__
         else:
-            raise AssertionError("broadcast")
+            raise AssertionError("a communicator without its last rank")
+        assert time.monotonic() - begin < 20
 
 
 def nonfinite_is_nonfinite_everywhere(comm):
@@ -159,6 +175,7 @@ for check in (
     nonfinite_is_nonfinite_everywhere,
     other_types,
     refusals,
+    *([] if SIZE == 1 else [a_peer_that_never_comes]),
 ):
     check(communicator)
 print("ok", flush=True)
