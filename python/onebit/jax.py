@@ -34,7 +34,7 @@ def communicator(*, interface: Optional[str] = None, timeout: float = 0.0) -> Co
     """The processes of jax.distributed. They find each other through its store, and talk over TCP. Collective; blocks.
 
       interface  network interface or local address to listen on; None: ONEBIT_INTERFACE, else chosen
-      timeout    seconds to wait for others; 0: ONEBIT_TIMEOUT
+      timeout    seconds to wait for others, now and in later calls; 0: ONEBIT_TIMEOUT
 
     Raises RuntimeError before jax.distributed.initialize().
     """

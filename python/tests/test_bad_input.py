@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -139,6 +140,34 @@ def test_a_peer_that_gives_up_on_the_way(tmp_path):
     assert "has not come within 2 s" in str(first.__cause__)
     assert isinstance(second.__cause__, KeyboardInterrupt)
     assert time.monotonic() - begin < 15
+
+
+@pytest.mark.parametrize("tcp_only", [0, 1])
+@pytest.mark.parametrize(
+    "leaves, kind, text",
+    [(True, onebit.TransportError, "rank 1: it has destroyed"), (False, onebit.Timeout, "rank 1")],
+)
+@pytest.mark.parametrize("algorithm", ["flat", "ring"])
+def test_a_peer_that_does_not_call(algorithm, leaves, kind, text, tcp_only, tmp_path, monkeypatch):
+    monkeypatch.setenv("ONEBIT_TCP_ONLY", str(tcp_only))
+    answered = threading.Event()
+
+    def call(rank):
+        comm = onebit.from_folder(rank, 2, tmp_path, timeout=2)
+        allreduce = onebit.Allreduce(comm, COUNT, algorithm=algorithm)
+        if rank == 0:
+            try:
+                with pytest.raises(kind, match=text):
+                    allreduce.run(ones())
+            finally:
+                answered.set()
+        elif leaves:
+            allreduce.close()
+            comm.close()
+        answered.wait(20)
+
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(call, range(2)))
 
 
 @pytest.mark.skipif(shutil.which(MPIRUN[0]) is None, reason="no Open MPI")

@@ -24,7 +24,7 @@ def communicator(group=None, *, interface: Optional[str] = None, timeout: float 
     They find each other through torch.distributed's store, so no group for the CPU is needed beside NCCL's.
       group      None: the default group
       interface  network interface or local address to listen on; None: ONEBIT_INTERFACE, else chosen
-      timeout    seconds to wait for others; 0: ONEBIT_TIMEOUT
+      timeout    seconds to wait for others, now and in later calls; 0: ONEBIT_TIMEOUT
     """
     require_initialised()
     ranks = global_ranks(group)

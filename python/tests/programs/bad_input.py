@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Mistakes with process groups, on two ranks or more. Prints "ok" on each."""
 
+import threading
 import time
 
 import torch
@@ -70,8 +71,19 @@ optimizer = onebit.torch.OneBitAdam(parameters((600,)))
 optimizer.param_groups[0]["params"][0].grad = torch.ones(600)
 optimizer.step()
 a_peer_that_never_comes()
+last = dist.get_rank() == dist.get_world_size() - 1
+step = threading.Thread(target=optimizer.step)
+if last:
+    time.sleep(2)
+else:
+    step.start()
+    step.join(0.5)
+    assert step.is_alive()  # waits for the last rank
 dist.destroy_process_group()
-optimizer.step()  # its ranks talk by themselves
+if last:
+    step.start()
+step.join()  # its ranks talk by themselves
+assert optimizer.info.steps == 2
 for function in (
     onebit.torch.communicator,
     lambda: onebit.torch.OneBitAdam(parameters((600,))),
