@@ -58,6 +58,6 @@ class StagedAverage:
 
     def load(self, state: Dict[str, Any]) -> None:
         """Goes on from what `state` returned on this rank, and owns its buffers. Collective; blocks."""
+        self._allreduce.unpack_state(state["error"])
         if self._equalizer is not None:
             self._equalizer.load(state)
-        self._allreduce.unpack_state(state["error"])

@@ -14,7 +14,7 @@ def step(parameters, state, batch):
 """
 
 from collections import Counter
-from typing import Any, Optional
+from typing import Any, Dict, Optional
 
 import jax
 import numpy
@@ -128,6 +128,24 @@ class GradientAverage:
         averaged = io_callback(self._average, self._shapes, *leaves, ordered=True)
         return jax.tree_util.tree_unflatten(structure, averaged)
 
+    def state_dict(self) -> Dict[str, Any]:
+        """This rank's error, the magnitudes and `steps`, NumPy arrays and a number: each rank saves its own. Local.
+
+        Raises Busy while a call is under way: jax.block_until_ready waits for its result.
+        """
+        state = self._staged.state()
+        error = numpy.frombuffer(state.pop("error"), numpy.uint8)
+        return {"steps": self.steps, "error": error, **{name: values.copy() for name, values in state.items()}}
+
+    def load_state_dict(self, state: Dict[str, Any]) -> None:
+        """Goes on, bit for bit, from what `state_dict` returned on this rank, of as many ranks. Collective; blocks.
+
+        Raises BadState or Mismatch on every rank, and changes nothing, if any rank's doesn't fit.
+        """
+        kept = {name: numpy.array(state[name], numpy.float32) for name in ("squares", "magnitudes") if name in state}
+        self._staged.load({**kept, "error": numpy.asarray(state["error"])})
+        self.steps = int(state["steps"])
+
     def _average(self, *leaves):
         pieces = numpy.split(self._values[: self._ends[-1]], self._ends[:-1])
         for piece, leaf in zip(pieces, leaves):
@@ -135,7 +153,8 @@ class GradientAverage:
         try:
             self._staged.run(self._values, exact=self.steps < self.warmup_steps)
         except Nonfinite:
-            self._values.fill(numpy.nan)
+            for piece in pieces:  # and nothing behind them
+                piece.fill(numpy.nan)
         self.steps += 1
         return [piece.reshape(shape.shape).astype(shape.dtype) for piece, shape in zip(pieces, self._shapes)]
 

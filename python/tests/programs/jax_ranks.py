@@ -70,6 +70,30 @@ def small_gradients_do_not_drown(comm):
     assert 4 * errors[True] < errors[False], errors
 
 
+def training_goes_on_from_its_state(comm):
+    """From the warm-up and from behind it."""
+    for saved_at in (5, 20):
+        first = onebit.jax.GradientAverage(comm, parameters(), warmup_steps=10, algorithm="flat")
+        second = onebit.jax.GradientAverage(comm, parameters(), warmup_steps=10, algorithm="flat")
+        for number in range(saved_at):
+            jax.block_until_ready(first(jax.grad(loss_of)(parameters(), batch(number))))
+        state = first.state_dict()
+        second.load_state_dict(state)
+        if RANK == SIZE - 1:
+            state["error"] = state["error"][:-1]
+        try:
+            second.load_state_dict(state)
+        except onebit.BadState as error:
+            assert f"rank {SIZE - 1}" in str(error), error
+        else:
+            raise AssertionError("a truncated state was loaded")
+        for number in range(saved_at, saved_at + 10):
+            gradients = jax.grad(loss_of)(parameters(), batch(number))
+            for one, other in zip(*map(jax.tree_util.tree_leaves, (first(gradients), second(gradients)))):
+                assert np.array_equal(one, other)
+        assert second.steps == saved_at + 10
+
+
 def parameters_become_rank_0s(comm):
     odd = [np.nan, -0.0, 1e-42, np.inf, 1 / 3]
     trees = [
@@ -133,6 +157,9 @@ def nonfinite_is_nonfinite_everywhere(comm):
     assert all(np.isnan(leaf).all() for leaf in jax.tree_util.tree_leaves(averaged))
     gradients["b"][0] = 0
     assert np.isfinite(average(gradients)["w"]).all()
+    average = onebit.jax.GradientAverage(comm, [np.zeros(1, "f4")])  # fewer elements than ranks
+    assert np.isnan(average([np.full(1, np.nan, "f4")])[0]).all()
+    assert average([np.full(1, RANK, "f4")])[0] == (SIZE - 1) / 2
 
 
 def other_types(comm):
@@ -170,6 +197,7 @@ for _ in range(2):  # one after the other
 for check in (
     averages_inside_jit,
     small_gradients_do_not_drown,
+    training_goes_on_from_its_state,
     parameters_become_rank_0s,
     *([] if SIZE == 1 else [trees_that_differ]),
     nonfinite_is_nonfinite_everywhere,
