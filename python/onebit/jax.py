@@ -142,7 +142,9 @@ class GradientAverage:
 
         Raises BadState or Mismatch on every rank, and changes nothing, if any rank's doesn't fit.
         """
-        kept = {name: numpy.array(state[name], numpy.float32) for name in ("squares", "magnitudes") if name in state}
+        kept: Dict[str, Any] = {
+            name: numpy.array(state[name], numpy.float32) for name in ("squares", "magnitudes") if name in state
+        }
         self._staged.load({**kept, "error": numpy.asarray(state["error"])})
         self.steps = int(state["steps"])
 

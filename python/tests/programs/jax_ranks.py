@@ -127,10 +127,11 @@ def trees_that_differ(comm):
         ([np.zeros(3), np.zeros(4)], [np.zeros(4), np.zeros(3)], onebit.Mismatch),
         ([object()], [np.zeros(3)], (TypeError, AttributeError)),
     ):
+        kind = own if last else onebit.Mismatch
         for function in (onebit.jax.broadcast, onebit.jax.GradientAverage):
             try:
                 function(comm, mine if last else others)
-            except own if last else onebit.Mismatch as error:
+            except kind as error:
                 assert not isinstance(error, onebit.Error) or f"rank {SIZE - 1} has " in str(error), error
             else:
                 raise AssertionError(f"{function} of {mine} and {others}")
