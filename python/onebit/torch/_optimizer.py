@@ -81,6 +81,11 @@ class FusedOptimizer(SavedOptimizer):
         if self._is_ours:
             self._communicator = communicator_of_group(group)
 
+    def __setattr__(self, name: str, value) -> None:
+        if name == "step":
+            _amp.keep_signature(self, value)
+        super().__setattr__(name, value)
+
     def _construct(self, params, defaults) -> None:
         self._check_options(defaults["lr"])
         self._adding = True
