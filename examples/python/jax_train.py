@@ -33,8 +33,7 @@ def parse_arguments():
 
 
 def initial_parameters():
-    """Equal on every rank."""
-    rng = np.random.default_rng(1)
+    rng = np.random.default_rng()
     sizes = [INPUTS, WIDTH, WIDTH, 1]
     return [
         (rng.standard_normal((rows, columns), np.float32) / rows**0.5, np.zeros(columns, np.float32))
@@ -64,7 +63,7 @@ def main():
     options = parse_arguments()
     jax.distributed.initialize(options.coordinator, options.size, options.rank)
     comm = onebit.jax.communicator()
-    parameters = initial_parameters()
+    parameters = onebit.jax.broadcast(comm, initial_parameters())
     tensors = [onebit.Tensor(array) for array in jax.tree_util.tree_leaves(parameters)]
     optimizer = onebit.Optimizer(comm, "onebit_adam", tensors, options.lr, freeze_step=options.steps // 5)
     rng = np.random.default_rng(100 + options.rank)

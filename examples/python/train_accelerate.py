@@ -5,7 +5,7 @@
 
   torchrun --nproc_per_node 2 train_accelerate.py
 
-What each rank saves is its own: accelerator.save_state would keep rank 0's. See python/README.md, "Checkpoints".
+A checkpoint has all ranks' states: any number of ranks can load it.
 """
 
 import argparse
@@ -26,17 +26,22 @@ def examples(count=2048, inputs=64):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--epochs", type=int, default=10, help="[%(default)s]")
+    parser.add_argument("--checkpoint", help="folder that is written at the end")
+    parser.add_argument("--resume", help="folder to go on from")
     options = parser.parse_args()
     # Said, for Accelerate would take MPI's processes on CPUs, where PyTorch is built with it, as Debian's is.
     backend = InitProcessGroupKwargs(backend="nccl" if torch.cuda.is_available() else "gloo")
     accelerator = Accelerator(cpu=not torch.cuda.is_available(), kwargs_handlers=[backend])
     model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.GELU(), torch.nn.Linear(256, 1))
-    loader = torch.utils.data.DataLoader(examples(), batch_size=32, shuffle=True)
-    model.to(accelerator.device)  # onebit: not prepared, for prepare() would put DistributedDataParallel around it
-    loader = accelerator.prepare(loader)
+    loader = accelerator.prepare(torch.utils.data.DataLoader(examples(), batch_size=32, shuffle=True))
+    # onebit: for evaluation, or DistributedDataParallel would be put around it
+    model = accelerator.prepare_model(model, evaluation_mode=True)
     steps = options.epochs * len(loader)
     # onebit, in place of torch.optim.AdamW. A training of many steps needs no freeze_step
-    optimizer = onebit.torch.OneBitAdam(model.parameters(), lr=2e-3, freeze_step=steps // 5)
+    optimizer = accelerator.prepare(onebit.torch.OneBitAdam(model.parameters(), lr=2e-3, freeze_step=steps // 5))
+    accelerator.register_save_state_pre_hook(lambda *_: optimizer.optimizer.consolidate_state_dict())  # onebit
+    if options.resume:
+        accelerator.load_state(options.resume)
     for epoch in range(options.epochs):
         for inputs, targets in loader:
             optimizer.zero_grad()
@@ -44,7 +49,11 @@ def main():
             accelerator.backward(loss)
             optimizer.step()
         accelerator.print(f"epoch {epoch}: loss {loss.item():.4f}")
-    accelerator.print(f"{optimizer.info.compressed_rounds} of {steps} steps sent one bit for each element")
+    info = optimizer.optimizer.info
+    print(f"rank {accelerator.process_index}: loss {loss.item():.4f}; "
+          f"{info.compressed_rounds} of {info.steps} steps sent one bit for each element")
+    if options.checkpoint:
+        accelerator.save_state(options.checkpoint)
     accelerator.end_training()
 
 

@@ -5,7 +5,7 @@
 
   torchrun --nproc_per_node 2 train_lightning.py
 
-Checkpoints have the states of all ranks: any number of ranks can load them.
+Lightning calls the optimizer's consolidate_state_dict(): any number of ranks can load a checkpoint.
 """
 
 import argparse
@@ -13,7 +13,6 @@ import os
 
 import lightning
 import torch
-import torch.distributed as dist
 from lightning.pytorch.strategies import DDPStrategy
 
 import onebit.torch  # onebit
@@ -24,11 +23,6 @@ class OneBitStrategy(DDPStrategy):  # onebit
 
     def _setup_model(self, model):
         return model
-
-    def optimizer_state(self, optimizer):
-        states = [None] * dist.get_world_size()
-        dist.all_gather_object(states, optimizer.state_dict())
-        return onebit.torch.merge_state_dicts(states)
 
 
 class Learner(lightning.LightningModule):

@@ -5,7 +5,7 @@
 
   torchrun --nproc_per_node 2 train_trainer.py
 
-A Trainer's checkpoint has rank 0's state of the optimizer alone. See python/README.md, "Checkpoints".
+A checkpoint has all ranks' states: any number of ranks can load it.
 """
 
 import argparse
@@ -34,6 +34,10 @@ class OneBitTrainer(Trainer):  # onebit
             )
         return self.optimizer
 
+    def _save_optimizer_and_scheduler(self, output_dir):  # called on every rank; rank 0 alone then saves
+        self.optimizer.optimizer.consolidate_state_dict()
+        super()._save_optimizer_and_scheduler(output_dir)
+
 
 def sentences(count=512, length=32):
     """Numbers that count upwards from a random one."""
@@ -44,24 +48,27 @@ def sentences(count=512, length=32):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=100, help="[%(default)s]")
+    parser.add_argument("--checkpoints", help="folder that checkpoint-STEPS is written to at the end")
+    parser.add_argument("--resume", help="checkpoint to go on from")
     options = parser.parse_args()
     shape = GPT2Config(vocab_size=64, n_positions=32, n_embd=64, n_layer=2, n_head=2, bos_token_id=0, eos_token_id=0)
     with tempfile.TemporaryDirectory() as folder:
         settings = TrainingArguments(
-            output_dir=folder,
+            output_dir=options.checkpoints or folder,
             max_steps=options.steps,
             per_device_train_batch_size=8,
             learning_rate=2e-3,
             logging_steps=max(1, options.steps // 5),
             report_to=[],
             disable_tqdm=True,
-            save_strategy="no",
+            save_strategy="steps" if options.checkpoints else "no",
+            save_steps=options.steps,
             use_cpu=not torch.cuda.is_available(),
             ddp_backend="nccl" if torch.cuda.is_available() else "gloo",  # a Trainer would take MPI, were it there
             max_grad_norm=0,  # onebit: the optimizer clips the average, a Trainer would clip each rank's own
         )
         trainer = OneBitTrainer(GPT2LMHeadModel(shape), settings, train_dataset=sentences())
-        result = trainer.train()
+        result = trainer.train(resume_from_checkpoint=options.resume)
     info = trainer.optimizer.optimizer.info
     print(f"rank {settings.process_index}: loss {result.training_loss:.4f}; "
           f"{info.compressed_rounds} of {info.steps} steps sent one bit for each element")

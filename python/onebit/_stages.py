@@ -1,26 +1,63 @@
 # Copyright 2026 The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""An Allreduce that averages exactly in a warm-up, and compresses afterwards."""
+"""An average that is exact in a warm-up, and compressed afterwards."""
 
+from typing import Any, Callable, Dict
+
+from onebit._equalizer import Equalizer
 from onebit._values import Algorithm
 from onebit.allreduce import Allreduce
+from onebit.communicator import Communicator
 
 
-class Stages:
-    """Which of the two an Allreduce, just created, does."""
+class StagedAverage:
+    """Averages of one buffer over the ranks, step after step. Where compression doesn't pay, all are exact."""
 
-    def __init__(self, allreduce: Allreduce):
-        self._allreduce = allreduce
-        self._compressed = allreduce.info.algorithm
-        self._exact = self.always_exact
+    def __init__(
+        self, comm: Communicator, values, equalize: bool, zeros_like: Callable[[Any], Any], *, stream=0, **options
+    ):
+        """Collective; blocks.
 
-    @property
-    def always_exact(self) -> bool:
-        """Compression doesn't pay: the Allreduce is dense for good, and nothing is to be chosen."""
-        return self._compressed is Algorithm.DENSE
+          values      the buffer, flat, float32, NumPy's or PyTorch's
+          equalize    whether an Equalizer brings the values of compressed averages to one magnitude
+          zeros_like  numpy's or torch's
+        """
+        self._allreduce = Allreduce(comm, values, stream=stream, **options)
+        self._compressed = self._allreduce.info.algorithm
+        self._exact = self._compressed is Algorithm.DENSE  # for good: nothing is to be chosen
+        self._equalizer = Equalizer(zeros_like) if equalize and not self._exact else None
 
-    def choose(self, exact: bool) -> None:
-        """For the next call. Local; to be called on every rank."""
-        if not self.always_exact and exact != self._exact:
+    def run(self, values, exact: bool) -> None:
+        """Replaces the values by their average. Collective; blocks. `exact` is the same on every rank.
+
+        Raises Nonfinite on every rank for a NaN or an infinity in any rank's values. They may have changed then.
+        """
+        equalizer = self._equalizer
+        if equalizer is None:
+            self._run(values, exact)
+        elif exact:
+            equalizer.watch(values)
+            self._run(values, exact)
+        else:
+            if equalizer.watches:
+                equalizer.settle(lambda squares: self._run(squares, exact=True))
+            equalizer.equalize(values)
+            self._run(values, exact)
+            equalizer.restore(values)
+
+    def _run(self, values, exact: bool) -> None:
+        if self._compressed is not Algorithm.DENSE and exact != self._exact:
             self._allreduce.set_algorithm(Algorithm.DENSE if exact else self._compressed)
             self._exact = exact
+        self._allreduce.run(values)
+
+    def state(self) -> Dict[str, Any]:
+        """This rank's "error", bytes, and buffers that are kept besides, not copied. Local."""
+        kept = {} if self._equalizer is None else self._equalizer.state()
+        return {"error": self._allreduce.pack_state(), **kept}
+
+    def load(self, state: Dict[str, Any]) -> None:
+        """Goes on from what `state` returned on this rank, and owns its buffers. Collective; blocks."""
+        self._allreduce.unpack_state(state["error"])
+        if self._equalizer is not None:
+            self._equalizer.load(state)

@@ -44,7 +44,7 @@ class Folder:
 
     def __init__(self, path, timeout: float):
         self._path = Path(path)
-        self._timeout = timeout or timeout_of_environment()
+        self._timeout = seconds_to_wait(timeout)
         self._path.mkdir(parents=True, exist_ok=True)
 
     def put(self, key: str, value: bytes) -> None:
@@ -69,6 +69,11 @@ class Folder:
         return self._path / key.replace("/", "-")
 
 
-def timeout_of_environment() -> float:
-    """Seconds to wait for others; infinity where ONEBIT_TIMEOUT is 0."""
-    return float(os.environ.get("ONEBIT_TIMEOUT") or _DEFAULT_TIMEOUT) or float("inf")
+def seconds_to_wait(timeout: float) -> float:
+    """`timeout`, or, where that is 0, ONEBIT_TIMEOUT; infinity where that is 0, too."""
+    return timeout or float(os.environ.get("ONEBIT_TIMEOUT") or _DEFAULT_TIMEOUT) or float("inf")
+
+
+def milliseconds_to_wait(timeout: float) -> int:
+    """The same for stores that take milliseconds: 24 days at most."""
+    return int(min(1000 * seconds_to_wait(timeout), 2**31 - 1))

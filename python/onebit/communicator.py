@@ -169,7 +169,7 @@ def from_bootstrap(
                  communicator is created, on the calling thread, and never again. What it raises is the cause of the
                  Error that this rank gets
       interface  network interface or local address to listen on; None: ONEBIT_INTERFACE, else chosen
-      timeout    seconds to wait for others; 0: ONEBIT_TIMEOUT
+      timeout    seconds to wait for others, now and in later calls; 0: ONEBIT_TIMEOUT
     """
     failures: List[BaseException] = []
 

@@ -3,12 +3,15 @@
 """What users get wrong: an exception with the reason, on every rank where the call is collective, and no hang."""
 
 import shutil
+import subprocess
+import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from ranks import MPIRUN, mpirun, on_ranks
+from ranks import MPIRUN, mpirun, on_ranks, run_program
 
 import onebit
 from onebit._store import Folder, StoreAllgather
@@ -139,7 +142,51 @@ def test_a_peer_that_gives_up_on_the_way(tmp_path):
     assert time.monotonic() - begin < 15
 
 
+@pytest.mark.parametrize("tcp_only", [0, 1])
+@pytest.mark.parametrize(
+    "leaves, kind, text",
+    [(True, onebit.TransportError, "rank 1: it has destroyed"), (False, onebit.Timeout, "rank 1")],
+)
+@pytest.mark.parametrize("algorithm", ["flat", "ring"])
+def test_a_peer_that_does_not_call(algorithm, leaves, kind, text, tcp_only, tmp_path, monkeypatch):
+    monkeypatch.setenv("ONEBIT_TCP_ONLY", str(tcp_only))
+    answered = threading.Event()
+
+    def call(rank):
+        comm = onebit.from_folder(rank, 2, tmp_path, timeout=2)
+        allreduce = onebit.Allreduce(comm, COUNT, algorithm=algorithm)
+        if rank == 0:
+            try:
+                with pytest.raises(kind, match=text):
+                    allreduce.run(ones())
+            finally:
+                answered.set()
+        elif leaves:
+            allreduce.close()
+            comm.close()
+        answered.wait(20)
+
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(call, range(2)))
+
+
 @pytest.mark.skipif(shutil.which(MPIRUN[0]) is None, reason="no Open MPI")
 def test_mpi_that_is_not_up():
     pytest.importorskip("mpi4py")
     assert mpirun(2, "mpi_finalized.py").count("ok") == 2
+
+
+@pytest.mark.skipif(shutil.which(MPIRUN[0]) is None, reason="no Open MPI")
+@pytest.mark.parametrize("how", ["started", "waiting"])
+@pytest.mark.parametrize("algorithm, size", [("flat", 2), ("ring", 2), ("two_level", 4)])
+def test_mpi_that_ends_while_operations_are_under_way(algorithm, size, how):
+    pytest.importorskip("mpi4py")
+    assert mpirun(size, "mpi_finalized_in_flight.py", algorithm, how).count("ok") == size
+
+
+def test_a_port_that_is_taken(tmp_path):
+    """In a network namespace, the one place where all ports can be."""
+    alone = ("unshare", "--map-root-user", "--net")
+    if shutil.which("ip") is None or subprocess.run([*alone, "true"], stderr=subprocess.DEVNULL).returncode != 0:
+        pytest.skip("needs iproute2, and root or user namespaces")
+    assert run_program([*alone, sys.executable], "no_port.py", str(tmp_path)) == "ok\n"

@@ -14,10 +14,11 @@ pytestmark = pytest.mark.skipif(not hasattr(torch.amp, "GradScaler"), reason="th
 COUNT = 600
 
 
-def trained(comm, unscale, overflow_at):
+def trained(comm, unscale, overflow_at, wrap=None):
     parameter = torch.nn.Parameter(torch.ones(COUNT))
     optimizer = onebit.torch.Adam([parameter], lr=0.1, betas=(0.0, 0.0), communicator=comm)
     scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=3)
+    step_and_update = wrap(optimizer, scaler) if wrap else None
     scales = []
     for step in range(6):
         optimizer.zero_grad()
@@ -26,8 +27,11 @@ def trained(comm, unscale, overflow_at):
             parameter.grad[5] = float("inf")
         if unscale:
             scaler.unscale_(optimizer)
-        scaler.step(optimizer)
-        scaler.update()
+        if step_and_update:
+            step_and_update()
+        else:
+            scaler.step(optimizer)
+            scaler.update()
         scales.append(scaler.get_scale())
     return parameter.detach().clone(), scales, optimizer.info
 
@@ -39,6 +43,19 @@ def test_every_rank_skips_and_lowers_its_scale(unscale):
         assert scales == [1024, 1024, 512, 512, 512, 1024]  # lowered once, and raised after three good steps
         assert (info.steps, info.skipped) == (5, 1)
         torch.testing.assert_close(parameter, torch.full((COUNT,), 0.5))
+
+
+@pytest.mark.parametrize("unscale", [False, True])
+def test_accelerates_optimizer_hides_no_step_from_the_scaler(unscale):
+    accelerate = pytest.importorskip("accelerate")
+    accelerate.Accelerator(cpu=True)
+
+    def wrap(optimizer, scaler):
+        return accelerate.optimizer.AcceleratedOptimizer(optimizer, scaler=scaler).step  # updates the scaler, too
+
+    for _, scales, info in on_ranks(2, lambda comm: trained(comm, unscale, overflow_at=2, wrap=wrap)):
+        assert scales == [1024, 1024, 512, 512, 512, 1024]
+        assert (info.steps, info.skipped) == (5, 1)
 
 
 def test_the_average_is_clipped_after_unscaling():

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What needs processes: programs on torch.distributed."""
 
-import importlib.util
-
 import pytest
 from conftest import ROOT
 from ranks import as_torchrun, torchrun
@@ -50,24 +48,20 @@ def test_the_example():
 
 
 @pytest.mark.parametrize(
-    "framework, name, arguments, compressed",
+    "framework, save, resume, compressed",
     [
-        ("accelerate", "train_accelerate.py", ["--epochs", "2"], "52 of 64"),
-        ("transformers", "train_trainer.py", ["--steps", "20"], "16 of 20"),
+        ("accelerate", "--epochs 2 --checkpoint {}", "--epochs 1 --resume {}", ["52 of 64", "84 of 96", "74 of 86"]),
+        ("trainer", "--steps 9 --checkpoints {}", "--steps 12 --resume {}/checkpoint-9", ["8 of 9", *2 * ["11 of 12"]]),
+        ("lightning", "--steps 40 --checkpoint {}/a", "--steps 50 --resume {}/a", ["32 of 40", "42 of 50", "42 of 50"]),
     ],
 )
-def test_the_examples_of_frameworks(framework, name, arguments, compressed):
-    if not importlib.util.find_spec(framework):
-        pytest.skip(f"there is no {framework} here")
-    assert f"{compressed} steps sent one bit" in as_torchrun(2, ROOT / "examples/python" / name, *arguments)
-
-
-@pytest.mark.skipif(not importlib.util.find_spec("lightning"), reason="there is no Lightning here")
-def test_the_example_of_lightning_goes_on_from_its_checkpoint(tmp_path):
-    example = ROOT / "examples/python/train_lightning.py"
-    for steps, end, compressed in ((40, "--checkpoint", "32 of 40"), (50, "--resume", "42 of 50")):
-        output = as_torchrun(2, example, "--steps", str(steps), end, str(tmp_path / "checkpoint"))
-        assert output.count(f"{compressed} steps sent one bit") == 2
+def test_the_examples_of_frameworks_go_on_from_their_checkpoints(framework, save, resume, compressed, tmp_path):
+    pytest.importorskip("transformers" if framework == "trainer" else framework)
+    example = ROOT / f"examples/python/train_{framework}.py"
+    for size, arguments, expected in zip((2, 2, 3), (save, resume, resume), compressed):
+        output = as_torchrun(size, example, *arguments.format(tmp_path).split())
+        assert output.count(f"{expected} steps sent one bit") == size, output
+        assert "has rank 0's part of the state alone" not in output
 
 
 @pytest.mark.skipif(torch.__version__ >= "2", reason="Debian 13's has no libuv, which its torchrun needs")

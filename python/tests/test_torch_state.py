@@ -13,6 +13,8 @@ import onebit
 torch = pytest.importorskip("torch")
 import onebit.torch  # noqa: E402
 
+# Each rank's is kept here.
+pytestmark = pytest.mark.filterwarnings(r"ignore:this state_dict\(\) has rank 0's part")
 FREEZING = [onebit.torch.OneBitAdam, onebit.torch.OneBitLamb, onebit.torch.ZeroOneAdam]
 SHAPES = [(40, 30), (50,), (600,)]
 
@@ -256,6 +258,40 @@ def test_a_state_that_one_rank_can_not_load_is_refused_on_all_at_once():
             del state["onebit"]
         with pytest.raises(ValueError if comm.rank == 1 else onebit.InvalidArgument, match="neither the state"):
             training.optimizer.load_state_dict(state)
+        training.go(1)
+
+    on_ranks(2, run)
+
+
+def test_one_ranks_state_is_no_state_of_all():
+    """What a framework saves that asks one rank alone: rank 0 is warned once, and every rank refuses to load it."""
+
+    def run(comm):
+        training = Training(comm, onebit.torch.OneBitAdam, freeze_step=6)
+        training.optimizer.state_dict()  # nothing to lose yet
+        training.go(8)
+        training.optimizer.state_dict()
+        return training.optimizer.state_dict(), training.values()
+
+    with pytest.warns(UserWarning, match=r"consolidate_state_dict\(\) on every rank") as caught:
+        (state, before), _ = on_ranks(2, run)
+    assert len(caught) == 1
+
+    def load(comm):
+        training = Training(comm, onebit.torch.OneBitAdam, freeze_step=6)
+        with pytest.raises(onebit.BadState, match="no blob of rank 1.*call consolidate_state_dict"):
+            training.optimizer.load_state_dict(state)
+        training.go(8)
+        assert torch.equal(training.values(), before)  # nothing has changed
+
+    on_ranks(2, load)
+
+
+def test_without_a_process_group_states_are_not_consolidated():
+    def run(comm):
+        training = Training(comm, onebit.torch.OneBitAdam).go(1)
+        with pytest.raises(RuntimeError, match="no process group .*merge_state_dicts"):
+            training.optimizer.consolidate_state_dict()
         training.go(1)
 
     on_ranks(2, run)

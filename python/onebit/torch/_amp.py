@@ -7,6 +7,8 @@ scale, others would wait for it. So the optimizers here take the scaler into the
 scale and finds infinities on all ranks together, and every rank's scaler hears the same.
 """
 
+import inspect
+import types
 import warnings
 
 import torch
@@ -14,6 +16,16 @@ import torch
 # GradScaler hands itself to a step that has a parameter `grad_scaler`, and announces that it may stop doing so. What it
 # would set instead, found_inf, is this rank's alone and can't be corrected.
 warnings.filterwarnings("ignore", message="GradScaler is going to stop passing itself", category=FutureWarning)
+
+
+def keep_signature(optimizer, step) -> None:
+    """A function is to be `optimizer.step`: it takes what the class's takes, and says so to the scaler.
+
+    Accelerate's has any arguments, which it passes on; GradScaler would see no parameter `grad_scaler`.
+    """
+    if isinstance(step, types.FunctionType) and "grad_scaler" not in inspect.signature(step).parameters:
+        own = inspect.signature(types.MethodType(type(optimizer).step, optimizer))
+        step.__signature__ = own  # type: ignore[attr-defined]
 
 
 def scale_of(scaler, optimizer) -> float:

@@ -7,11 +7,9 @@ from typing import Dict, Optional
 import torch
 
 from onebit._errors import InvalidArgument, Nonfinite
-from onebit._stages import Stages
-from onebit.allreduce import Allreduce
+from onebit._stages import StagedAverage
 from onebit.communicator import Communicator
 from onebit.torch._communicator import communicator as communicator_of_group
-from onebit.torch._equalizer import Equalizer
 
 
 class Averaging:
@@ -45,9 +43,8 @@ class Average:
         if gradients.is_cuda:
             stream = torch.cuda.current_stream(gradients.device).cuda_stream
             communicator = communicator.on_gpu(stream)
-        self._allreduce = Allreduce(communicator, gradients if in_place else self._copy, stream=stream, **options)
-        self._stages = Stages(self._allreduce)
-        self._equalizer = Equalizer() if equalize and not self._stages.always_exact else None
+        buffer = gradients if in_place else self._copy
+        self._average = StagedAverage(communicator, buffer, equalize, torch.zeros_like, stream=stream, **options)
         self._device = gradients.device
 
     def run(self, gradients, exact: bool) -> None:
@@ -58,40 +55,22 @@ class Average:
         """
         try:
             if self._copy is None:
-                self._run(gradients, exact)
+                self._average.run(gradients, exact)
             else:
                 values = self._copy[: gradients.numel()]
                 values.copy_(gradients)
-                self._run(self._copy, exact)
+                self._average.run(self._copy, exact)
                 gradients.copy_(values)
         except Nonfinite:
             gradients.fill_(float("nan"))
 
-    def _run(self, values, exact: bool) -> None:
-        if self._equalizer is not None and not exact:
-            self._run_equalized(self._equalizer, values)
-            return
-        if self._equalizer is not None:
-            self._equalizer.watch(values)
-        self._stages.choose(exact)
-        self._allreduce.run(values)
-
-    def _run_equalized(self, equalizer: Equalizer, values) -> None:
-        if equalizer.watches:
-            self._stages.choose(exact=True)
-            equalizer.settle(self._allreduce.run)
-        self._stages.choose(exact=False)
-        equalizer.equalize(values)
-        self._allreduce.run(values)
-        equalizer.restore(values)
-
     def packed(self) -> Dict[str, torch.Tensor]:
         """This rank's error, and what else is kept. Local."""
-        kept = {} if self._equalizer is None else self._equalizer.state()
-        return {"error": torch.frombuffer(self._allreduce.pack_state(), dtype=torch.uint8), **kept}
+        state = self._average.state()
+        error = torch.frombuffer(state.pop("error"), dtype=torch.uint8)
+        return {"error": error, **{name: values.clone() for name, values in state.items()}}
 
     def unpack(self, packed: Dict[str, torch.Tensor]) -> None:
         """Goes on from what `packed` returned on this rank. Collective; blocks."""
-        if self._equalizer is not None:
-            self._equalizer.load(packed, self._device)
-        self._allreduce.unpack_state(packed["error"].cpu().numpy())
+        kept = {name: values.to(self._device, copy=True) for name, values in packed.items() if name != "error"}
+        self._average.load({**kept, "error": packed["error"].cpu().numpy()})

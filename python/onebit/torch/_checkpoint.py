@@ -24,7 +24,7 @@ def checkpoint_state(optimizer: SavedOptimizer) -> Dict[str, torch.Tensor]:
     dcp.save({"model": model.state_dict(), "optimizer": onebit.torch.checkpoint_state(optimizer)}, checkpoint_id=path)
     """
     file = io.BytesIO()
-    torch.save(optimizer.state_dict(), file)
+    torch.save(optimizer._state_with(optimizer._blobs()), file)
     comm = optimizer._communicator
     return {f"rank {comm.rank} of {comm.size}": torch.frombuffer(file.getbuffer(), dtype=torch.uint8)}
 

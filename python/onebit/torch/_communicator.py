@@ -4,12 +4,13 @@
 
 import hashlib
 from collections import Counter
+from datetime import timedelta
 from typing import Any, Callable, List, Optional, Tuple
 
 import torch.distributed as dist
 
 from onebit._errors import InvalidArgument
-from onebit._store import StoreAllgather
+from onebit._store import StoreAllgather, milliseconds_to_wait
 from onebit.communicator import Communicator, from_bootstrap
 
 # How many communicators this process has made of the ranks of a group; the same on each of them.
@@ -23,13 +24,13 @@ def communicator(group=None, *, interface: Optional[str] = None, timeout: float 
     They find each other through torch.distributed's store, so no group for the CPU is needed beside NCCL's.
       group      None: the default group
       interface  network interface or local address to listen on; None: ONEBIT_INTERFACE, else chosen
-      timeout    seconds to wait for others; 0: ONEBIT_TIMEOUT
+      timeout    seconds to wait for others, now and in later calls; 0: ONEBIT_TIMEOUT
     """
     require_initialised()
     ranks = global_ranks(group)
     if dist.get_rank() not in ranks:
         raise ValueError(f"rank {dist.get_rank()} is not in the process group")
-    gather = _allgather(ranks)
+    gather = _allgather(ranks, timeout)
     return from_bootstrap(gather.rank, len(ranks), gather, interface=interface, timeout=timeout)
 
 
@@ -84,10 +85,19 @@ def global_ranks(group) -> List[int]:
     return [to_global(group, rank) for rank in range(dist.get_world_size(group))]
 
 
-def _allgather(ranks) -> StoreAllgather:
+def _allgather(ranks, timeout: float = 0.0) -> StoreAllgather:
     """An allgather of bytes through the default group's store."""
+    milliseconds = milliseconds_to_wait(timeout)
+
+    def get(key: str) -> bytes:
+        try:
+            store.wait([key], timedelta(milliseconds=milliseconds))
+        except RuntimeError as error:
+            raise TimeoutError(f"{key} has not come within {milliseconds / 1000:g} s: has that rank begun?") from error
+        return store.get(key)
+
     name = ",".join(map(str, ranks))
     store = dist.distributed_c10d._get_default_store()
     prefix = f"onebit/{hashlib.sha256(name.encode()).hexdigest()[:16]}/{_made[name]}"
     _made[name] += 1
-    return StoreAllgather(ranks.index(dist.get_rank()), len(ranks), store.set, store.get, prefix)
+    return StoreAllgather(ranks.index(dist.get_rank()), len(ranks), store.set, get, prefix)

@@ -81,6 +81,11 @@ class FusedOptimizer(SavedOptimizer):
         if self._is_ours:
             self._communicator = communicator_of_group(group)
 
+    def __setattr__(self, name: str, value) -> None:
+        if name == "step":
+            _amp.keep_signature(self, value)
+        super().__setattr__(name, value)
+
     def _construct(self, params, defaults) -> None:
         self._check_options(defaults["lr"])
         self._adding = True
@@ -167,6 +172,7 @@ class FusedOptimizer(SavedOptimizer):
     def freeze(self) -> None:
         """Ends the warm-up: the next step is the first compressed one. Local; to be called on every rank."""
         self._created().freeze()
+        self._gathered = None
 
     @property
     def info(self) -> OptimizerInfo:
@@ -339,6 +345,7 @@ class FusedOptimizer(SavedOptimizer):
 
     def _step_fused(self, quietly: bool) -> bool:
         """Whether it was skipped, for gradients that aren't finite; if not `quietly` Nonfinite is raised then."""
+        self._gathered = None
         try:
             self._created().step()
         except Nonfinite:

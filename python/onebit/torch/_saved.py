@@ -3,28 +3,34 @@
 """How the PyTorch optimizers are saved, loaded and copied."""
 
 import copy
-from typing import Optional, Sequence
+import warnings
+from typing import List, Optional, Sequence
 
 import torch
 
+from onebit._errors import BadState
 from onebit.communicator import Communicator
 from onebit.optimizer import Optimizer
-from onebit.torch import _adam_state, _start
+from onebit.torch import _adam_state, _gather, _start
 from onebit.torch._communicator import attempt
 from onebit.torch._early import EarlyGradients
 
 SETTINGS = ("lr", "betas", "eps", "weight_decay")
+_CONSOLIDATE = "call consolidate_state_dict() on every rank before one rank's state_dict() is saved for all"
 
 
 class SavedOptimizer(torch.optim.Optimizer):
     """The half of FusedOptimizer that has to do with its state. Not to be instantiated."""
 
     _communicator: Communicator
+    _group = None
 
     def _begin_without_state(self) -> None:
         self._adding = False  # the groups that it is made with
         self._fused: Optional[Optimizer] = None
         self._packed: list = []  # a copy's state, until its first step
+        self._gathered: Optional[List[torch.Tensor]] = None  # of all ranks, or of this one alone, until the next step
+        self._said_alone = False
         self._early: Optional[EarlyGradients] = None
         self._scaler = None  # of the last step
         self._parameters: list = []
@@ -38,20 +44,66 @@ class SavedOptimizer(torch.optim.Optimizer):
     def state_dict(self) -> dict:
         """This rank's state, for torch.save. Local.
 
-        "onebit" is a list of byte tensors, which torch.load(weights_only=True) takes, too: this rank's parameters,
-        moments and errors; before the first step there are none. Each rank saves its own, or one of them saves all:
-        `merge_state_dicts`.
+        "onebit" is a list of byte tensors, which torch.load(weights_only=True) takes, too: this rank's errors and its
+        share of the moments; before the first step there are none. Each rank saves its own. Or one rank saves for all:
+        `consolidate_state_dict` comes first. Rank 0 warns, once, where it has not been called.
         """
-        state = super().state_dict()
+        if self._gathered is not None:
+            return self._state_with(self._gathered)
+        blobs = self._blobs()
+        if blobs and self._communicator.rank == 0 and self._communicator.size > 1:
+            self._say_alone()
+        return self._state_with(blobs)
+
+    def consolidate_state_dict(self, to: int = 0) -> None:
+        """Until the next step, rank `to`'s `state_dict()` has all ranks' states. Collective; blocks.
+
+        For a checkpoint that one rank saves: as many ranks can load it, or any other number. torch's
+        ZeroRedundancyOptimizer has a function of this name, which Lightning calls.
+          to  the same on every rank
+
+        The states travel through the process group, in the host's memory or, with NCCL, through the GPU's. Rank `to`
+        keeps them all until the next step. Raises RuntimeError on every rank where no process group has this
+        optimizer's ranks: `merge_state_dicts` takes what the program has gathered.
+        """
+        blobs, failure = attempt(lambda: self._blobs_for(to))
+        _start.agree(self._communicator, failure)
+        _start.require_same(to, "to", self._communicator)
+        self._gathered = _gather.to_rank(to, blobs[0], self._group) if blobs else []
+
+    def _state_with(self, blobs: List[torch.Tensor]) -> dict:
+        return {**super().state_dict(), "onebit": list(blobs)}
+
+    def _blobs_for(self, to: int) -> List[torch.Tensor]:
+        """This rank's state, to be gathered. Raises where that can't be."""
+        comm = self._communicator
+        if not 0 <= to < comm.size:
+            raise ValueError(f"to={to}: a rank wanted, 0 to {comm.size - 1}")
+        if not _gather.has_ranks(self._group, comm.rank, comm.size):
+            raise RuntimeError(
+                "no process group has this optimizer's ranks: call torch.distributed.init_process_group(), or gather "
+                "the ranks' state_dict() otherwise, for merge_state_dicts()"
+            )
+        return self._blobs()
+
+    def _blobs(self) -> List[torch.Tensor]:
         packed = self._packed if self._fused is None else [self._fused.pack_state()]
-        state["onebit"] = [torch.frombuffer(blob, dtype=torch.uint8) for blob in packed]
-        return state
+        return [torch.frombuffer(blob, dtype=torch.uint8) for blob in packed]
+
+    def _say_alone(self) -> None:
+        if not self._said_alone:
+            self._said_alone = True
+            warnings.warn(
+                f"this state_dict() has rank 0's part of the state alone: {_CONSOLIDATE}, or save every rank's",
+                stacklevel=3,
+            )
 
     def load_state_dict(self, state_dict) -> None:
         """Goes on from what `state_dict` returned on this rank, bit for bit. Overwrites the parameters. Collective.
 
-        A state of another number of ranks is loaded from all its ranks' dictionaries, merged, on every rank. Raises
-        BadState or Mismatch on every rank, and changes nothing, if any rank's doesn't fit.
+        A state of another number of ranks is loaded from all its ranks' states, on every rank: from one dictionary that
+        `consolidate_state_dict` or `merge_state_dicts` has made. Raises BadState or Mismatch on every rank, and changes
+        nothing, if any rank's doesn't fit, or is missing.
         The state of torch.optim.Adam or AdamW is taken over, too, before the freeze: moments, steps and settings.
         """
         ours = super().state_dict()["param_groups"]
@@ -84,6 +136,7 @@ class SavedOptimizer(torch.optim.Optimizer):
         return [{**mine, **{name: group[name] for name in taken}} for mine, group in zip(ours, theirs)]
 
     def _load_groups(self, groups) -> None:
+        self._gathered = None
         super().load_state_dict({"state": {}, "param_groups": groups})
         self._pass_all_settings_next()
 
@@ -95,7 +148,12 @@ class SavedOptimizer(torch.optim.Optimizer):
     def _unpack(self, packed) -> None:
         """Raises InvalidArgument where a setting that can't change any more isn't that of the state."""
         self._pass_settings(1.0)  # before: with the state's variances, frozen ones may be, some can't change
-        self._created().unpack_state(packed)
+        try:
+            self._created().unpack_state(packed)
+        except BadState as error:
+            if "no blob of rank" in str(error):
+                raise BadState(f"{error}; {_CONSOLIDATE}") from None
+            raise
         self._pass_all_settings_next()
 
     def __deepcopy__(self, memo):

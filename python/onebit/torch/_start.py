@@ -52,9 +52,7 @@ def agree(comm, failure: Optional[Exception]) -> None:
 
 def require_equal(parameters, comm) -> None:
     """Raises Mismatch on every rank, if any parameter differs between ranks. Collective; blocks."""
-    numbers = torch.zeros(comm.size)
-    numbers[comm.rank] = len(parameters)
-    numbers = (_mean(numbers, comm) * comm.size).round().int().tolist()
+    numbers = _everyones(len(parameters), comm)
     if len(set(numbers)) > 1:
         raise Mismatch(f"ranks have different models: {numbers} parameters on ranks 0 to {comm.size - 1}")
     sums = torch.tensor([list(_checksum(parameter)) for parameter in parameters], dtype=torch.float32)
@@ -66,6 +64,20 @@ def require_equal(parameters, comm) -> None:
             f"{int(differs.sum())} of {len(sums)} parameters differ between ranks, first number {first} of shape "
             f"{tuple(parameters[first].shape)}: load or initialise them alike on every rank"
         )
+
+
+def require_same(number: int, name: str, comm) -> None:
+    """Raises Mismatch on every rank, if the ranks' numbers, below 2^24, are not one. Collective; blocks."""
+    numbers = _everyones(number, comm)
+    if len(set(numbers)) > 1:
+        raise Mismatch(f"{name}: ranks 0 to {comm.size - 1} pass {numbers}; the same wanted")
+
+
+def _everyones(number: int, comm) -> list:
+    """Each rank's number."""
+    numbers = torch.zeros(comm.size)
+    numbers[comm.rank] = number
+    return (_mean(numbers, comm) * comm.size).round().int().tolist()
 
 
 def _mean(values, comm):

@@ -2,6 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Mistakes with process groups, on two ranks or more. Prints "ok" on each."""
 
+import threading
+import time
+
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
@@ -46,6 +49,20 @@ def a_hook_registered_twice():
     net(torch.ones(3, 20)).sum().backward()
 
 
+def a_peer_that_never_comes():
+    """The last thing, for ranks have called for different numbers of communicators then."""
+    begin = time.monotonic()
+    if dist.get_rank() < dist.get_world_size() - 1:
+        try:
+            onebit.torch.communicator(timeout=1)
+        except onebit.Error as error:
+            assert "has not come within 1 s: has that rank begun?" in str(error.__cause__), error.__cause__
+        else:
+            raise AssertionError("a communicator without its last rank")
+    dist.barrier()
+    assert time.monotonic() - begin < 20
+
+
 dist.init_process_group("gloo")
 for check in (models_that_differ, a_hook_registered_twice):
     check()
@@ -53,12 +70,25 @@ for check in (models_that_differ, a_hook_registered_twice):
 optimizer = onebit.torch.OneBitAdam(parameters((600,)))
 optimizer.param_groups[0]["params"][0].grad = torch.ones(600)
 optimizer.step()
+a_peer_that_never_comes()
+last = dist.get_rank() == dist.get_world_size() - 1
+step = threading.Thread(target=optimizer.step)
+if last:
+    time.sleep(2)
+else:
+    step.start()
+    step.join(0.5)
+    assert step.is_alive()  # waits for the last rank
 dist.destroy_process_group()
-optimizer.step()  # its ranks talk by themselves
+if last:
+    step.start()
+step.join()  # its ranks talk by themselves
+assert optimizer.info.steps == 2
 for function in (
     onebit.torch.communicator,
     lambda: onebit.torch.OneBitAdam(parameters((600,))),
     onebit.torch.HookState,
+    optimizer.consolidate_state_dict,
 ):
     require(RuntimeError, "init_process_group", function)
 print("ok", flush=True)

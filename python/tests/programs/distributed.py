@@ -94,15 +94,43 @@ def it_learns():
 def one_checkpoint_for_all():
     net = model()
     optimizer = onebit.torch.OneBitAdam(net.parameters(), freeze_step=4)
+    optimizer.consolidate_state_dict()
+    assert optimizer.state_dict()["onebit"] == []  # before the first step
     train(net, optimizer, 7)
-    states = [None] * dist.get_world_size()
-    dist.all_gather_object(states, optimizer.state_dict())
-    other = model(seed=3)
-    loaded = onebit.torch.OneBitAdam(other.parameters(), freeze_step=4)
-    loaded.load_state_dict(onebit.torch.merge_state_dicts(states))
-    train(net, optimizer, 3, begin=7)
-    train(other, loaded, 3, begin=7)
-    assert torch.equal(values(net), values(other))
+    for to in (0, dist.get_world_size() - 1):
+        optimizer.consolidate_state_dict(to)
+        state = [optimizer.state_dict()]
+        mine = dist.get_world_size() if dist.get_rank() == to else 1
+        assert len(state[0]["onebit"]) == len(optimizer.state_dict()["onebit"]) == mine
+        dist.broadcast_object_list(state, to)
+        other = model(seed=3)
+        loaded = onebit.torch.OneBitAdam(other.parameters(), freeze_step=4)
+        loaded.load_state_dict(state[0])
+        begin = optimizer.info.steps
+        train(net, optimizer, 3, begin)
+        train(other, loaded, 3, begin)
+        assert torch.equal(values(net), values(other))
+        assert len(optimizer.state_dict()["onebit"]) == 1  # the states that were gathered are of an earlier step
+
+
+def states_that_can_not_be_consolidated():
+    comm = onebit.torch.communicator()
+    net = model()
+    optimizer = onebit.torch.OneBitAdam(net.parameters(), communicator=comm)
+    train(net, optimizer, 1)
+    last = comm.rank == comm.size - 1
+    for to, kind, text in (
+        (comm.size, ValueError, f"to={comm.size}"),
+        (comm.size if last else 0, ValueError, f"to={comm.size}"),
+        (comm.rank, onebit.Mismatch, "the same wanted"),
+    ):
+        try:
+            optimizer.consolidate_state_dict(to)
+        except kind as error:  # onebit's InvalidArgument is a ValueError, too
+            assert text in str(error), error
+        else:
+            raise AssertionError(f"to={to}")
+    optimizer.consolidate_state_dict()  # its ranks are the default group's
 
 
 def an_allgather_that_fails():
@@ -148,9 +176,15 @@ def an_optimizer_that_one_rank_can_not_make():
 
 dist.init_process_group("gloo")
 alone = dist.get_world_size() == 1
+in_company = [
+    groups,
+    an_allgather_that_fails,
+    an_optimizer_that_one_rank_can_not_make,
+    states_that_can_not_be_consolidated,
+]
 for check in (
     communicators,
-    *([] if alone else [groups, an_allgather_that_fails, an_optimizer_that_one_rank_can_not_make]),
+    *([] if alone else in_company),
     adam_is_adamw_on_the_mean_gradient,
     parameters_are_those_of_rank_0,
     it_learns,

@@ -50,8 +50,10 @@ Status Listener::open(Address* address, Listener* listener) {
     socklen_t length = to_system(*address, &storage);
     auto* const name = reinterpret_cast<sockaddr*>(&storage);
     if (bind(opened.get(), name, length) != 0 || listen(opened.get(), SOMAXCONN) != 0) {
-        return Status::error(ONEBIT_ERROR_TRANSPORT, "can't listen at %s: %s", to_string(*address).c_str(),
-                             std::strerror(errno));
+        const int reason = errno;
+        const bool taken = reason == EADDRINUSE; // every port, for none was asked for
+        return Status::error(ONEBIT_ERROR_TRANSPORT, "can't listen at %s: %s%s", to_string(*address).c_str(),
+                             std::strerror(reason), taken ? "; widen net.ipv4.ip_local_port_range" : "");
     }
     if (getsockname(opened.get(), name, &length) != 0) return failed("getsockname", errno);
     address->port = port_of(storage);

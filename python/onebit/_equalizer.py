@@ -8,9 +8,8 @@ gradients had at the end of the warm-up are kept: g / D is sent, and the average
 Adam does the same (docs/OPTIMIZERS.md, "Small variances").
 """
 
+import math
 from typing import Any, Callable, Dict, Optional
-
-import torch
 
 _DECAY = 0.95  # of the running mean of squares: the last 20 steps of the warm-up count
 _FLOOR = 0.1  # of the root mean square of an element's neighbours: D is no smaller
@@ -18,54 +17,59 @@ _NEIGHBOURS = 4096  # the elements that share a scale
 
 
 class Equalizer:
-    """The magnitudes of one buffer's elements."""
+    """The magnitudes of one buffer's elements. Buffers are flat, float32, all NumPy's or all PyTorch's."""
 
-    def __init__(self):
-        self._squares: Optional[torch.Tensor] = None
-        self._magnitudes: Optional[torch.Tensor] = None
+    def __init__(self, zeros_like: Callable[[Any], Any]):
+        """zeros_like: numpy's or torch's."""
+        self._zeros_like = zeros_like
+        self._squares: Optional[Any] = None
+        self._magnitudes: Optional[Any] = None
 
-    def watch(self, gradients: torch.Tensor) -> None:
+    def watch(self, gradients) -> None:
         """Takes this rank's gradients of a step of the warm-up into account, unless they are not finite."""
         if self._magnitudes is not None:
             return
         if self._squares is None:  # whatever the gradients are: ranks must come to `settle` alike
-            self._squares = torch.zeros_like(gradients)
-        squares = gradients.square()
-        if squares.sum().isfinite():
-            self._squares.lerp_(squares, 1 - _DECAY)
+            self._squares = self._zeros_like(gradients)
+        squares = gradients * gradients
+        if math.isfinite(float(squares.sum())):
+            squares -= self._squares
+            squares *= 1 - _DECAY
+            self._squares += squares
 
     @property
     def watches(self) -> bool:
         """Whether there was a warm-up, and it isn't over yet."""
         return self._squares is not None
 
-    def settle(self, mean: Callable[[torch.Tensor], Any]) -> None:
+    def settle(self, mean: Callable[[Any], Any]) -> None:
         """The warm-up is over. `mean` averages exactly over the ranks, in place.
 
         It does so with the magnitudes, too: the last bits of a sum differ between processors.
         """
         assert self._squares is not None
         mean(self._squares)
-        count = self._squares.numel()
-        padded = torch.nn.functional.pad(self._squares, (0, -count % _NEIGHBOURS)).view(-1, _NEIGHBOURS)
-        around = padded.mean(dim=1, keepdim=True)
-        magnitudes = (padded + _FLOOR**2 * around).sqrt().masked_fill(around == 0, 1.0).flatten()[:count]
-        self._magnitudes, self._squares = magnitudes.contiguous(), None
+        self._magnitudes, self._squares = self._squares, None
+        whole = len(self._magnitudes) // _NEIGHBOURS * _NEIGHBOURS
+        for part in (self._magnitudes[:whole].reshape(-1, _NEIGHBOURS), self._magnitudes[whole:].reshape(1, -1)):
+            if part.shape[0] * part.shape[1] > 0:
+                around = part.mean(axis=1, keepdims=True)
+                part[:] = (part + _FLOOR**2 * around) ** 0.5 + (around == 0)
         mean(self._magnitudes)
 
-    def equalize(self, gradients: torch.Tensor) -> None:
+    def equalize(self, gradients) -> None:
         if self._magnitudes is not None:
-            gradients.div_(self._magnitudes)
+            gradients /= self._magnitudes
 
-    def restore(self, average: torch.Tensor) -> None:
+    def restore(self, average) -> None:
         if self._magnitudes is not None:
-            average.mul_(self._magnitudes)
+            average *= self._magnitudes
 
-    def state(self) -> Dict[str, torch.Tensor]:
+    def state(self) -> Dict[str, Any]:
+        """What is kept, not copied."""
         found = {"squares": self._squares, "magnitudes": self._magnitudes}
-        return {name: values.clone() for name, values in found.items() if values is not None}
+        return {name: values for name, values in found.items() if values is not None}
 
-    def load(self, state: Dict[str, torch.Tensor], device) -> None:
-        self._squares, self._magnitudes = (
-            state[name].to(device, copy=True) if name in state else None for name in ("squares", "magnitudes")
-        )
+    def load(self, state: Dict[str, Any]) -> None:
+        """Goes on from what `state` returned, and owns it."""
+        self._squares, self._magnitudes = state.get("squares"), state.get("magnitudes")
