@@ -4,6 +4,7 @@
 
 #include <hwy/highway.h>
 
+#include <span>
 #include <vector>
 
 #include "core/instruction_sets.hpp"
@@ -31,20 +32,23 @@
 #define ONEBIT_ROW_NEON(row)
 #endif
 
-/// Defines `std::vector<const Table*> list_tables(const Table& reference)`: best first, the reference last. Each
-/// instruction set's namespace has a constexpr `Table make_table(const char* name)`.
+/// Defines `std::span<const Table* const> available()`: best first, reference() last. Each instruction set's namespace
+/// has a constexpr `Table make_table(const char* name)`. Inside namespace onebit.
 #define ONEBIT_ADD_TABLE(set, space, name)                      \
     if (machine_has(InstructionSet::set)) {                     \
         static constexpr auto kTable = space::make_table(name); \
         list.push_back(&kTable);                                \
     }
-#define ONEBIT_DEFINE_LIST_TABLES(Table)                            \
-    std::vector<const Table*> list_tables(const Table& reference) { \
-        std::vector<const Table*> list;                             \
-        ONEBIT_ROW_AVX3(ONEBIT_ADD_TABLE)                           \
-        ONEBIT_ROW_AVX2(ONEBIT_ADD_TABLE)                           \
-        ONEBIT_ROW_SSE4(ONEBIT_ADD_TABLE)                           \
-        ONEBIT_ROW_NEON(ONEBIT_ADD_TABLE)                           \
-        list.push_back(&reference);                                 \
-        return list;                                                \
+#define ONEBIT_DEFINE_TABLES(Table, available, reference)   \
+    std::span<const Table* const> available() {             \
+        static const std::vector<const Table*> kList = [] { \
+            std::vector<const Table*> list;                 \
+            ONEBIT_ROW_AVX3(ONEBIT_ADD_TABLE)               \
+            ONEBIT_ROW_AVX2(ONEBIT_ADD_TABLE)               \
+            ONEBIT_ROW_SSE4(ONEBIT_ADD_TABLE)               \
+            ONEBIT_ROW_NEON(ONEBIT_ADD_TABLE)               \
+            list.push_back(&reference());                   \
+            return list;                                    \
+        }(); /* never changes */                            \
+        return kList;                                       \
     }

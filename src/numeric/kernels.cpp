@@ -2,14 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "numeric/kernels.hpp"
 
+#include "core/kernel_tables.hpp"
+
 namespace onebit {
 namespace {
 
 const NumericKernels* find_kernels(const std::string& name) {
-    for (const NumericKernels* kernels : available_numeric_kernels()) {
-        if (name.empty() || name == kernels->name) return kernels;
-    }
-    return nullptr;
+    return name.empty() ? available_numeric_kernels().front() : table_named(available_numeric_kernels(), name);
 }
 
 } // namespace

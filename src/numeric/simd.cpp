@@ -150,16 +150,8 @@ HWY_AFTER_NAMESPACE();
 #include "core/simd_tables.hpp"
 
 namespace onebit {
-namespace {
 
-ONEBIT_DEFINE_LIST_TABLES(NumericKernels)
-
-} // namespace
-
-std::span<const NumericKernels* const> available_numeric_kernels() {
-    static const std::vector<const NumericKernels*> kList = list_tables(reference_numeric_kernels()); // never changes
-    return kList;
-}
+ONEBIT_DEFINE_TABLES(NumericKernels, available_numeric_kernels, reference_numeric_kernels)
 
 } // namespace onebit
 #endif // HWY_ONCE

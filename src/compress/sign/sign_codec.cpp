@@ -9,6 +9,7 @@
 
 #include "compress/sign/arithmetic.hpp"
 #include "compress/sign/block_sum.hpp"
+#include "core/kernel_tables.hpp"
 #include "core/parallel.hpp"
 #include "numeric/kernels.hpp"
 
@@ -276,20 +277,10 @@ bool SignCodec::is_finite(const EncodedSlice& encoded) const {
 
 // -------------------------------------------------------------------------------------------------- creation ----
 
-namespace {
-
-const SignKernels& sign_kernels(const std::string& name) {
-    for (const SignKernels* kernels : available_sign_kernels()) {
-        if (name == kernels->name) return *kernels;
-    }
-    return reference_sign_kernels();
-}
-
-} // namespace
-
 Status make_sign_codec(const CodecConfig& config, std::unique_ptr<Codec>* codec) {
     ONEBIT_RETURN_IF_ERROR(check_kernels(config.kernels));
-    *codec = std::make_unique<SignCodec>(sign_kernels(numeric_kernels(config.kernels).name), config);
+    const SignKernels* const kernels = table_named(available_sign_kernels(), numeric_kernels(config.kernels).name);
+    *codec = std::make_unique<SignCodec>(kernels != nullptr ? *kernels : reference_sign_kernels(), config);
     return {};
 }
 

@@ -302,16 +302,8 @@ HWY_AFTER_NAMESPACE();
 #include "core/simd_tables.hpp"
 
 namespace onebit {
-namespace {
 
-ONEBIT_DEFINE_LIST_TABLES(SignKernels)
-
-} // namespace
-
-std::span<const SignKernels* const> available_sign_kernels() {
-    static const std::vector<const SignKernels*> kList = list_tables(reference_sign_kernels()); // never changes
-    return kList;
-}
+ONEBIT_DEFINE_TABLES(SignKernels, available_sign_kernels, reference_sign_kernels)
 
 } // namespace onebit
 #endif // HWY_ONCE

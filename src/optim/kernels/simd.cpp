@@ -462,25 +462,16 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 
+#include "core/kernel_tables.hpp"
 #include "core/simd_tables.hpp"
 
 namespace onebit {
-namespace {
 
-ONEBIT_DEFINE_LIST_TABLES(OptimKernels)
-
-} // namespace
-
-std::span<const OptimKernels* const> available_optim_kernels() {
-    static const std::vector<const OptimKernels*> kList = list_tables(reference_optim_kernels()); // never changes
-    return kList;
-}
+ONEBIT_DEFINE_TABLES(OptimKernels, available_optim_kernels, reference_optim_kernels)
 
 const OptimKernels& optim_kernels(const std::string& name) {
-    for (const OptimKernels* kernels : available_optim_kernels()) {
-        if (name == kernels->name) return *kernels;
-    }
-    return reference_optim_kernels();
+    const OptimKernels* const kernels = table_named(available_optim_kernels(), name);
+    return kernels != nullptr ? *kernels : reference_optim_kernels();
 }
 
 } // namespace onebit
