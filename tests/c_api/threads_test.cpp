@@ -126,7 +126,9 @@ TEST_CASE("a forked child computes the same as its parent, whatever the parent's
     REQUIRE(use(2, &expected) == "");
     std::atomic<bool> stop{false};
     std::vector<std::thread> others; // in the tables of handles all the time
-    for (int i = 0; i < 2; ++i) {
+    // GCC's address sanitizer leaves the locks of its allocator as they are at a fork: the child may wait for one that a
+    // thread of the parent held. There the parent has no other threads.
+    for (int i = 0; i < (sanitized ? 0 : 2); ++i) {
         others.emplace_back([&] {
             onebit_comm_t comm = nullptr;
             int rank = 0;
