@@ -106,8 +106,8 @@ class SimulatedCodec final : public Codec {
     void encode(const ValueSource&, const Feedback&, Feedback&, std::span<const SliceToEncode> slices) const override {
         for (const SliceToEncode& one : slices) work(one.slice.count(), rates().encode + rates().node);
     }
-    void average_encode(std::span<const std::uint32_t* const> messages, const Feedback&, Feedback&, const Slice& slice,
-                        std::uint32_t*) const override {
+    void average_encode(std::span<const std::uint32_t* const> messages, float, const Feedback&, Feedback&,
+                        const Slice& slice, std::uint32_t*) const override {
         work(slice.count(), rates().average + rates().average_message * static_cast<double>(messages.size()));
     }
     void seal(Feedback&, std::span<std::uint32_t* const>) const override {}
@@ -124,6 +124,10 @@ class SimulatedCodec final : public Codec {
 };
 
 } // namespace
+
+double bits_per_element(onebit_codec_t) {
+    return 1 + 32.0 / kBlockElements;
+}
 
 Status make_codec(const CodecConfig&, std::unique_ptr<Codec>* codec) {
     *codec = std::make_unique<SimulatedCodec>();

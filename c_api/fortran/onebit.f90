@@ -48,7 +48,8 @@ module onebit
             onebit_algorithm_pipelined, onebit_algorithm_two_level, onebit_algorithm_bruck, onebit_algorithm_ring
     end enum
     enum, bind(c)
-        enumerator :: onebit_codec_sign = 0
+        enumerator :: onebit_codec_sign = 0, onebit_codec_int8, onebit_codec_int4, onebit_codec_fp4, &
+            onebit_codec_bfloat16
     end enum
     enum, bind(c)
         enumerator :: onebit_scale_l2 = 0, onebit_scale_l1

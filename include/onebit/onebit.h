@@ -261,7 +261,8 @@ ONEBIT_API onebit_status_t onebit_comm_set(onebit_comm_t comm, const char* name,
 /* Measures how long an allreduce takes between these ranks: in each form, dense and compressed, from few elements to
  * many. A handle with ONEBIT_ALGORITHM_AUTO that is created from `comm` afterwards takes the form that was quickest at
  * its size. Without this call the first such handle measures by itself, for some tenths of a second
- * (docs/ARCHITECTURE.md, "Choosing"). Where compression barely pays, two runs may choose differently, and then their
+ * (docs/ARCHITECTURE.md, "Choosing"). It measures ONEBIT_CODEC_SIGN; the first AUTO handle of another codec measures by
+ * itself all the same. Where compression barely pays, two runs may choose differently, and then their
  * results differ in bits. With ONEBIT_DETERMINISTIC=1 AUTO uses no measurement of this run, and so not this call's: it
  * uses the table that ONEBIT_TUNING names, or else an estimate for 10 Gbit/s between nodes.
  *   max_count  elements of the largest allreduce that is measured, at least the number of ranks; times of larger ones
@@ -367,8 +368,16 @@ typedef enum onebit_algorithm ONEBIT_ENUM_INT {
                                        than their hosts' together. Likewise */
 } onebit_algorithm_t;
 
+/* What stands for an element in a compressed message (docs/WIRE_FORMAT.md; docs/CODECS.md says which is good for what).
+ * What a code doesn't express is kept as error, and sent with the next call, whatever the codec. All but SIGN are of
+ * allreduces in the host's memory: UNSUPPORTED in a GPU's. */
 typedef enum onebit_codec ONEBIT_ENUM_INT {
-    ONEBIT_CODEC_SIGN = 0 /* one sign bit per element and a scale (docs/WIRE_FORMAT.md) */
+    ONEBIT_CODEC_SIGN = 0, /* 1 bit for each element, its sign, and a scale for each config.group */
+    ONEBIT_CODEC_INT8 = 1, /* 8 bits: whole numbers, and a scale for each 256 elements, the largest magnitude / 127 */
+    ONEBIT_CODEC_INT4 = 2, /* 4 bits: likewise, the largest magnitude / 7 */
+    ONEBIT_CODEC_FP4 = 3,  /* 4 bits: sign and exponent (E3M0): the largest magnitude of 256 elements times 2^0 to
+                                 2^-6, and 0 */
+    ONEBIT_CODEC_BFLOAT16 = 4 /* 16 bits: each element rounded to bfloat16 */
 } onebit_codec_t;
 
 /* What becomes of the ranks' values. */

@@ -66,6 +66,10 @@ class Codec(IntEnum):
     """onebit_codec_t."""
 
     SIGN = 0
+    INT8 = 1
+    INT4 = 2
+    FP4 = 3
+    BFLOAT16 = 4
 
 
 class Op(IntEnum):

@@ -2,6 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <onebit/onebit.h>
+
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -10,6 +13,11 @@
 #include "compress/codec.hpp"
 
 namespace onebit {
+
+/// What each of so many values is multiplied by when they are added up.
+inline float share_of(onebit_op_t op, std::size_t values) {
+    return op == ONEBIT_OP_SUM ? 1.0F : 1.0F / static_cast<float>(values);
+}
 
 /// The ranks' consent to a tentative call: whether all could encode, or add up, all of their values. It is asked for on
 /// the way, so that nothing waits for it but what can't be undone: decoding.

@@ -47,8 +47,7 @@ Status Allreduce::create(Communicator& communicator, const onebit_allreduce_conf
         const Entered entered(placement);
         ONEBIT_RETURN_IF_ERROR(reserve_threads(plan.threads));
         return make_codec(
-            {plan.codec, plan.scale, plan.group, plan.threads, environment.kernels, plan.op, plan.memory, plan.stream},
-            &codec);
+            {plan.codec, plan.scale, plan.group, plan.threads, environment.kernels, plan.memory, plan.stream}, &codec);
     });
     ONEBIT_RETURN_IF_ERROR(communicator.agree(placed));
     const Entered entered(placement);
@@ -125,6 +124,7 @@ Status Allreduce::allocate(const Environment& environment, FlatAllreduce::Extras
 
     if (plan_.algorithm == ONEBIT_ALGORITHM_TWO_LEVEL) return add_two_levels();
     extras.tentative_calls |= plan_.tentative;
+    extras.op = plan_.op;
     flat_ = std::make_unique<FlatAllreduce>(*codec_, plan_.count, static_cast<std::size_t>(channel_->rank()),
                                             static_cast<std::size_t>(channel_->size()), extras);
     std::unique_ptr<PlainFlat> plain;
@@ -156,11 +156,12 @@ Status Allreduce::add_pipelined(onebit_algorithm_t name, PipelinedFlat::Way way,
 Status Allreduce::add_two_levels() {
     std::unique_ptr<TwoLevelForm> made;
     if (plan_.memory == ONEBIT_MEMORY_HOST) {
-        ONEBIT_RETURN_IF_ERROR(TwoLevelAllreduce::create(channels_, shared_buffers_, *codec_, plan_.count,
+        ONEBIT_RETURN_IF_ERROR(TwoLevelAllreduce::create(channels_, shared_buffers_, *codec_, plan_.op, plan_.count,
                                                          plan_.piece_blocks, plan_.tentative, kAcrossTag, &made));
     } else {
-        ONEBIT_RETURN_IF_ERROR(DeviceTwoLevel::create(channels_, *codec_, placement_->make_arithmetic(plan_.threads),
-                                                      plan_.count, plan_.piece_blocks, kAcrossTag, &made));
+        ONEBIT_RETURN_IF_ERROR(DeviceTwoLevel::create(channels_, *codec_, plan_.op,
+                                                      placement_->make_arithmetic(plan_.threads), plan_.count,
+                                                      plan_.piece_blocks, kAcrossTag, &made));
     }
     two_level_ = made.get();
     add_form(ONEBIT_ALGORITHM_TWO_LEVEL, std::move(made));

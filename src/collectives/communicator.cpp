@@ -109,12 +109,32 @@ Status Communicator::meet(const Status& own, double timeout) {
 }
 
 Status Communicator::take_costs(std::string tuning_table, const Environment& environment) {
-    ONEBIT_RETURN_IF_ERROR(choose_costs(tuning_table));
+    KnownCosts of_table(Costs::estimate(groups_, ONEBIT_MEMORY_HOST, kTunedCodec));
+    bool tuned = false;
+    if (!tuning_table.empty()) {
+        TuningTable table;
+        ONEBIT_RETURN_IF_ERROR(parse_tuning_table(tuning_table, "ONEBIT_TUNING", &table));
+        const std::string objection = table.objection(groups_);
+        tuned = objection.empty();
+        tuned ? of_table.set(std::move(table.costs), "tuned") : of_table.keep_estimate(objection);
+    }
+    if (!tuned && measurable_ && environment.measure) of_table.measure_later(); // when they are first needed
+    for (auto& of_memory : costs_) of_memory.fill(std::nullopt);
+    costs_[ONEBIT_MEMORY_HOST][kTunedCodec] = std::move(of_table);
     tuning_table_ = std::move(tuning_table);
-    if (!measurable_ || !environment.measure) return {};
-    if (!tuned_) host_costs_.measure_later(); // when they are first needed
-    gpu_costs_.measure_later();
     return {};
+}
+
+Status Communicator::know_costs(onebit_memory_t memory, onebit_codec_t codec) {
+    std::optional<KnownCosts>& known = costs_[memory][codec];
+    if (known) return {}; // on every rank
+    const Status estimated = agree(catch_exceptions([&] {
+        known.emplace(Costs::estimate(groups_, memory, codec));
+        if (measurable_ && environment_.measure) known->measure_later();
+        return Status();
+    }));
+    if (!estimated.ok()) known.reset();
+    return estimated;
 }
 
 Status Communicator::set(const char* name, const char* value) {
@@ -134,9 +154,9 @@ Status Communicator::set(const char* name, const char* value) {
     if (forgets) {
         std::string tuning_table;
         ONEBIT_RETURN_IF_ERROR(share_tuning_table(changed.tuning, &tuning_table));
-        auto before = std::tuple(host_costs_, gpu_costs_, tuned_, tuning_table_);
+        auto before = std::pair(costs_, tuning_table_);
         const Status taken = agree(catch_exceptions([&] { return take_costs(std::move(tuning_table), changed); }));
-        if (!taken.ok()) std::tie(host_costs_, gpu_costs_, tuned_, tuning_table_) = std::move(before);
+        if (!taken.ok()) std::tie(costs_, tuning_table_) = std::move(before);
         ONEBIT_RETURN_IF_ERROR(taken);
     }
     environment_ = std::move(changed);
@@ -220,22 +240,6 @@ Status Communicator::share_tuning_table(const std::string& name, std::string* te
     });
     ONEBIT_RETURN_IF_ERROR(agree_and_gather(allocated, text->data(), bytes, all.data()));
     text->assign(all, 0, lengths[0]);
-    return {};
-}
-
-Status Communicator::choose_costs(const std::string& tuning_table) {
-    host_costs_ = KnownCosts(Costs::estimate(groups_, ONEBIT_MEMORY_HOST));
-    gpu_costs_ = KnownCosts(Costs::estimate(groups_, ONEBIT_MEMORY_CUDA));
-    if (tuning_table.empty()) return {};
-    TuningTable table;
-    ONEBIT_RETURN_IF_ERROR(parse_tuning_table(tuning_table, "ONEBIT_TUNING", &table));
-    const std::string objection = table.objection(groups_);
-    tuned_ = objection.empty();
-    if (tuned_) {
-        host_costs_.set(std::move(table.costs), "tuned");
-    } else {
-        host_costs_.keep_estimate(objection);
-    }
     return {};
 }
 

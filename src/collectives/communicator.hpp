@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -55,8 +56,10 @@ class Communicator {
     /// Which ranks share a node, or are to count as one (ONEBIT_NODE_SIZE).
     const NodeGroups& groups() const { return groups_; }
 
-    /// What a call of each form is expected to take between these ranks, with values in some memory.
-    KnownCosts& costs(onebit_memory_t memory) { return memory == ONEBIT_MEMORY_HOST ? host_costs_ : gpu_costs_; }
+    /// What a call of each form is expected to take between these ranks, once know_costs has returned.
+    KnownCosts& costs(onebit_memory_t memory, onebit_codec_t codec) { return *costs_[memory][codec]; }
+    /// From constants where nothing else is known. Collective.
+    Status know_costs(onebit_memory_t memory, onebit_codec_t codec);
 
     /// As if an environment variable had been `value` when the communicator was created. Collective; blocks; on failure
     /// nothing changes on any rank.
@@ -121,8 +124,6 @@ class Communicator {
     Status share_tuning_table(const std::string& name, std::string* text);
     /// Costs anew, from nothing but a table. Local.
     Status take_costs(std::string tuning_table, const Environment& environment);
-    /// From the text of a table, unless it is empty or of other ranks; of a GPU's memory always estimated.
-    Status choose_costs(const std::string& tuning_table);
 
     /// Keeps what made the communicator unusable: an exchange that did not finish would meet the next one.
     Status remember(const Status& status);
@@ -133,10 +134,8 @@ class Communicator {
     Patience patience_;
     NodeGroups groups_;
     std::string tuning_table_;
-    bool tuned_ = false;      ///< by a table, which is of the host's memory
     bool measurable_ = false; ///< what messages cost here is worth measuring
-    KnownCosts host_costs_ = KnownCosts(Costs({Costs::Row()}));
-    KnownCosts gpu_costs_ = host_costs_;
+    std::array<std::array<std::optional<KnownCosts>, kCodecs>, kMemories> costs_; ///< by memory and codec
     std::shared_ptr<SharedBuffers> shared_buffers_ = std::make_shared<SharedBuffers>();
     std::unique_ptr<Agreement> agreement_;
     Status broken_;

@@ -6,6 +6,7 @@
 #include <bit>
 
 #include "collectives/shared_allreduce.hpp"
+#include "compress/codec.hpp"
 
 namespace onebit {
 namespace {
@@ -30,12 +31,16 @@ constexpr double kCompressedUs = 2;
 /// A byte of a message copied out of one and into another.
 constexpr double kCopyUsPerByte = 0.2e-3;
 
-constexpr double kBytesOfBits = 1.0 / 32; ///< sent of a byte of float32
+/// Sent of each byte of float32.
+double sent_share(onebit_codec_t codec) {
+    return bits_per_element(codec) / 32;
+}
 
-/// Two exchanges between `ranks` ranks, each of which sends a part to each other one, `sharing` ranks on one link.
+/// Two exchanges between `ranks` ranks, each of which sends a part of so many bytes to each other one, `sharing` ranks
+/// on one link.
 double exchange_us(double ranks, double sharing, double bytes, const Link& link) {
     return 2 * (link.round_us + (ranks - 2) * link.message_us) +
-           2 * (ranks - 1) / ranks * sharing * bytes * kBytesOfBits * link.us_per_byte;
+           2 * (ranks - 1) / ranks * sharing * bytes * link.us_per_byte;
 }
 
 /// The way between ranks that an estimate goes by, and how many of them share it.
@@ -54,14 +59,15 @@ double bruck_us(const NodeGroups& groups, std::size_t radix, double bytes) {
     const double blocks = static_cast<double>(shape.all_to_all_blocks) + ranks - 1;
     const Link& link = link_of(groups);
     return 2 * (hops * link.round_us + (static_cast<double>(shape.messages) - hops) * link.message_us) +
-           blocks / ranks * bytes * kBytesOfBits * (sharing_of(groups) * link.us_per_byte + kCopyUsPerByte);
+           blocks / ranks * bytes * (sharing_of(groups) * link.us_per_byte + kCopyUsPerByte);
 }
 
-Costs::Row estimate_row(const NodeGroups& groups, onebit_memory_t memory, std::uint64_t count) {
+Costs::Row estimate_row(const NodeGroups& groups, onebit_memory_t memory, onebit_codec_t codec, std::uint64_t count) {
     const auto ranks = static_cast<double>(groups.node_of_rank.size());
     const auto nodes = static_cast<double>(groups.nodes);
     const auto places = static_cast<double>(std::max<std::size_t>(groups.places, 1));
     const double bytes = static_cast<double>(count) * sizeof(float);
+    const double sent = bytes * sent_share(codec);
     const Link& link = link_of(groups);
     const double dense_rounds = std::bit_width(groups.node_of_rank.size() - 1); // recursive doubling
 
@@ -73,23 +79,23 @@ Costs::Row estimate_row(const NodeGroups& groups, onebit_memory_t memory, std::u
         dense_rounds * link.round_us +
         (shares_sums ? bytes * kNodeUsPerByte : 2 * (ranks - 1) / ranks * bytes * link.us_per_byte);
     row.microseconds[ONEBIT_ALGORITHM_PIPELINED] =
-        kCompressedUs + exchange_us(ranks, sharing_of(groups), bytes, link) + bytes * kCodecUsPerByte;
+        kCompressedUs + exchange_us(ranks, sharing_of(groups), sent, link) + bytes * kCodecUsPerByte;
     if (groups.objection() == nullptr) {
         row.microseconds[ONEBIT_ALGORITHM_TWO_LEVEL] = kCompressedUs + 2 * kSharedMemory.round_us +
-                                                       exchange_us(nodes, places, bytes / places, link) +
+                                                       exchange_us(nodes, places, sent / places, link) +
                                                        bytes * (kNodeUsPerByte + kCodecUsPerByte / places);
     }
     if (suits_bruck(groups)) {
         row.microseconds[ONEBIT_ALGORITHM_BRUCK] =
-            kCompressedUs + bruck_us(groups, Costs::best_radix(groups, count), bytes) + bytes * kCodecUsPerByte;
+            kCompressedUs + bruck_us(groups, Costs::best_radix(groups, codec, count), sent) + bytes * kCodecUsPerByte;
     }
     return row;
 }
 
 } // namespace
 
-std::size_t Costs::best_radix(const NodeGroups& groups, std::uint64_t count) {
-    const double bytes = static_cast<double>(count) * sizeof(float);
+std::size_t Costs::best_radix(const NodeGroups& groups, onebit_codec_t codec, std::uint64_t count) {
+    const double bytes = static_cast<double>(count) * sizeof(float) * sent_share(codec);
     const std::size_t ranks = groups.node_of_rank.size();
     std::size_t best = 2;
     for (std::size_t radix = 3; radix <= ranks; radix += 1 + radix / 8) { // all small ones, and some
@@ -98,7 +104,7 @@ std::size_t Costs::best_radix(const NodeGroups& groups, std::uint64_t count) {
     return best;
 }
 
-Costs Costs::estimate(const NodeGroups& groups, onebit_memory_t memory) {
+Costs Costs::estimate(const NodeGroups& groups, onebit_memory_t memory, onebit_codec_t codec) {
     if (groups.node_of_rank.size() == 1) { // nothing to send, so nothing to gain
         Row alone;
         alone.count = 1;
@@ -108,7 +114,8 @@ Costs Costs::estimate(const NodeGroups& groups, onebit_memory_t memory) {
     // All of it is straight lines but for BRUCK's radix, which changes with the size.
     constexpr int kLargest = 30;
     std::vector<Row> rows;
-    for (int bits = 0; bits <= kLargest; ++bits) rows.push_back(estimate_row(groups, memory, std::uint64_t{1} << bits));
+    for (int bits = 0; bits <= kLargest; ++bits)
+        rows.push_back(estimate_row(groups, memory, codec, std::uint64_t{1} << bits));
     return Costs(std::move(rows));
 }
 

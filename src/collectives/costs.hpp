@@ -55,10 +55,10 @@ class Costs {
     };
 
     /// What is to be expected of these ranks, from constants alone: the same everywhere and every time.
-    static Costs estimate(const NodeGroups& groups, onebit_memory_t memory);
+    static Costs estimate(const NodeGroups& groups, onebit_memory_t memory, onebit_codec_t codec);
     /// The radix with which BRUCK takes least, by the same estimate. One that is no smaller than the number of ranks
     /// would send every message straight to where it belongs, as the other forms do.
-    static std::size_t best_radix(const NodeGroups& groups, std::uint64_t count);
+    static std::size_t best_radix(const NodeGroups& groups, onebit_codec_t codec, std::uint64_t count);
 
     /// At least one row, with growing counts; the same forms in all, DENSE among them.
     explicit Costs(std::vector<Row> rows) : rows_(std::move(rows)) {}
@@ -73,8 +73,8 @@ class Costs {
     std::vector<Row> rows_;
 };
 
-/// The costs that a communicator goes by for values in one kind of memory, and how they are known; the same on every
-/// rank.
+/// The costs that a communicator goes by for one codec and values in one kind of memory, and how they are known; the
+/// same on every rank.
 class KnownCosts {
   public:
     /// Constants alone, which nothing is going to better.

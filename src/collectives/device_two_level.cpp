@@ -39,9 +39,9 @@ Status DeviceTwoLevel::open_channels(Transport& channel, Communicator& communica
     return placement.reach(communicator.environment(), &channels->node);
 }
 
-DeviceTwoLevel::DeviceTwoLevel(Channels& channels, const Codec& codec, std::unique_ptr<Arithmetic> arithmetic,
-                               std::size_t count, std::size_t piece_blocks)
-    : TwoLevelForm(channels, codec, count), arithmetic_(std::move(arithmetic)), first_words_{0} {
+DeviceTwoLevel::DeviceTwoLevel(Channels& channels, const Codec& codec, onebit_op_t op,
+                               std::unique_ptr<Arithmetic> arithmetic, std::size_t count, std::size_t piece_blocks)
+    : TwoLevelForm(channels, codec, op, count), arithmetic_(std::move(arithmetic)), first_words_{0} {
     std::size_t steps = 0;
     for (std::size_t place = 0; place < shards_.size(); ++place) {
         pieces_.push_back(cut(chunks_[place], kPiecesAtOnce * piece_blocks));
@@ -80,11 +80,11 @@ std::vector<DeviceTwoLevel::Piece> DeviceTwoLevel::cut(const std::vector<Chunk>&
     return pieces;
 }
 
-Status DeviceTwoLevel::create(Channels& channels, const Codec& codec, std::unique_ptr<Arithmetic> arithmetic,
-                              std::size_t count, std::size_t piece_blocks, int tag,
-                              std::unique_ptr<TwoLevelForm>* algorithm) {
+Status DeviceTwoLevel::create(Channels& channels, const Codec& codec, onebit_op_t op,
+                              std::unique_ptr<Arithmetic> arithmetic, std::size_t count, std::size_t piece_blocks,
+                              int tag, std::unique_ptr<TwoLevelForm>* algorithm) {
     std::unique_ptr<DeviceTwoLevel> made(
-        new DeviceTwoLevel(channels, codec, std::move(arithmetic), count, piece_blocks));
+        new DeviceTwoLevel(channels, codec, op, std::move(arithmetic), count, piece_blocks));
     DeviceTwoLevel& self = *made;
     ONEBIT_RETURN_IF_ERROR(self.plan_average(kAverageTag));
     ONEBIT_RETURN_IF_ERROR(self.plan_exchange_between_nodes(tag));
@@ -198,7 +198,7 @@ void DeviceTwoLevel::hand_out(std::size_t step) {
 void DeviceTwoLevel::average_and_encode(std::size_t step) {
     const Piece& piece = pieces_[place_][step];
     float* const average = to_be_averaged_.front();
-    arithmetic_->sum(to_be_averaged_, codec_.share(shards_.size()), piece.count, average);
+    arithmetic_->sum(to_be_averaged_, share_in_node(), piece.count, average);
     piece_source_ = ArraySource(average - piece.begin);
     flat_->encode(piece.slices);
 }

@@ -31,7 +31,7 @@ class DeviceTwoLevel final : public TwoLevelForm {
                                 Channels* channels);
     /// Local. The channels must outlive it. `piece_blocks`: of what travels together elsewhere; here some of them do.
     /// Two tags from `tag` on are its own on the channel across.
-    static Status create(Channels& channels, const Codec& codec, std::unique_ptr<Arithmetic> arithmetic,
+    static Status create(Channels& channels, const Codec& codec, onebit_op_t op, std::unique_ptr<Arithmetic> arithmetic,
                          std::size_t count, std::size_t piece_blocks, int tag,
                          std::unique_ptr<TwoLevelForm>* algorithm);
 
@@ -48,8 +48,8 @@ class DeviceTwoLevel final : public TwoLevelForm {
     };
     static std::vector<Piece> cut(const std::vector<Chunk>& chunks, std::size_t most_blocks);
 
-    DeviceTwoLevel(Channels& channels, const Codec& codec, std::unique_ptr<Arithmetic> arithmetic, std::size_t count,
-                   std::size_t piece_blocks);
+    DeviceTwoLevel(Channels& channels, const Codec& codec, onebit_op_t op, std::unique_ptr<Arithmetic> arithmetic,
+                   std::size_t count, std::size_t piece_blocks);
     Status plan_average(int tag);
     Status plan_exchange_in_node(int tag);
     Status plan_sharing(int tag);

@@ -12,7 +12,11 @@
 namespace onebit {
 
 FlatAllreduce::FlatAllreduce(const Codec& codec, std::size_t count, std::size_t rank, std::size_t ranks, Extras extras)
-    : codec_(codec), rank_(rank), chunks_(partition(count, ranks)), rounds_(extras.keep_results ? 2 : 1) {
+    : codec_(codec),
+      rank_(rank),
+      share_(share_of(extras.op, ranks)),
+      chunks_(partition(count, ranks)),
+      rounds_(extras.keep_results ? 2 : 1) {
     const std::span own(&chunks_[rank], 1);
     worker_ = codec.make_feedback(chunks_);
     server_ = codec.make_feedback(own);
@@ -175,7 +179,7 @@ Status FlatAllreduce::test_consent(bool* known) {
 }
 
 void FlatAllreduce::average_and_encode(const Slice& slice) {
-    codec_.average_encode(to_be_averaged_, *server_, new_server(), slice, now().results[rank_]);
+    codec_.average_encode(to_be_averaged_, share_, *server_, new_server(), slice, now().results[rank_]);
 }
 
 Status FlatAllreduce::check_result(std::span<const Slice> slices) const {

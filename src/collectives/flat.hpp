@@ -38,6 +38,7 @@ class FlatAllreduce {
         bool keep_results = false;    ///< those of the last call are going to be asked for during and after the next
         bool tentative_calls = false; ///< there will be some
         bool exact_sums = false;      ///< run_sum is going to be asked for
+        onebit_op_t op = ONEBIT_OP_AVERAGE;
         /// Where the messages of the only round are to lie, zeroed, all_words of them; NULL: in memory of its own.
         std::uint32_t* messages = nullptr;
     };
@@ -156,6 +157,7 @@ class FlatAllreduce {
 
     const Codec& codec_;
     std::size_t rank_;
+    float share_; ///< of a rank's values in the result
     std::vector<Chunk> chunks_;
     Operands operands_;
     std::unique_ptr<Feedback> worker_;

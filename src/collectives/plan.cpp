@@ -30,9 +30,9 @@ std::array<Field, 9> fields_of(const onebit_allreduce_config_t& config) {
     return {{
         {{"config.count", config.count}, UINT64_MAX},
         {{"config.datatype", static_cast<std::uint32_t>(config.datatype)}, ONEBIT_BFLOAT16},
-        {{"config.memory", static_cast<std::uint32_t>(config.memory)}, ONEBIT_MEMORY_CUDA},
-        {{"config.algorithm", static_cast<std::uint32_t>(config.algorithm)}, ONEBIT_ALGORITHM_RING},
-        {{"config.codec", static_cast<std::uint32_t>(config.codec)}, ONEBIT_CODEC_SIGN},
+        {{"config.memory", static_cast<std::uint32_t>(config.memory)}, kMemories - 1},
+        {{"config.algorithm", static_cast<std::uint32_t>(config.algorithm)}, kAlgorithms - 1},
+        {{"config.codec", static_cast<std::uint32_t>(config.codec)}, kCodecs - 1},
         {{"config.scale", static_cast<std::uint32_t>(config.scale)}, ONEBIT_SCALE_L1},
         {{"config.group", static_cast<std::uint32_t>(config.group)}, ONEBIT_GROUP_BUFFER},
         {{"config.check", static_cast<std::uint32_t>(config.check)}, ONEBIT_CHECK_FULL_LOW_MEMORY},
@@ -94,7 +94,7 @@ std::string describe_choice(std::uint64_t count, const KnownCosts& known, std::s
 
 std::size_t radix_of(const onebit_allreduce_config_t& config, const Communicator& communicator) {
     const std::size_t forced = communicator.environment().radix;
-    return forced != 0 ? forced : Costs::best_radix(communicator.groups(), config.count);
+    return forced != 0 ? forced : Costs::best_radix(communicator.groups(), config.codec, config.count);
 }
 
 /// So few are averaged as they are, on any network.
@@ -115,7 +115,7 @@ void choose_algorithm(const onebit_allreduce_config_t& config, Communicator& com
         plan->algorithm = ONEBIT_ALGORITHM_DENSE;
         plan->reason = "one rank: nothing to send";
     } else {
-        const KnownCosts& known = communicator.costs(config.memory);
+        const KnownCosts& known = communicator.costs(config.memory, config.codec);
         const std::vector<onebit_algorithm_t> forms =
             forms_for(communicator.groups(), config.memory, communicator.transport());
         plan->algorithm = known.costs().quickest(config.count, forms);
@@ -174,8 +174,10 @@ Status make_plan(Communicator& communicator, const onebit_allreduce_config_t* ca
     ONEBIT_RETURN_IF_ERROR(compare_across_ranks(communicator, form, values));
     ONEBIT_RETURN_IF_ERROR(check_supported(config));
 
-    const bool measure = asked.algorithm == ONEBIT_ALGORITHM_AUTO && config.count >= kFewestMeasured &&
-                         communicator.costs(config.memory).wants_measuring(config.count);
+    const bool chooses = asked.algorithm == ONEBIT_ALGORITHM_AUTO;
+    if (chooses) ONEBIT_RETURN_IF_ERROR(communicator.know_costs(config.memory, config.codec));
+    const bool measure = chooses && config.count >= kFewestMeasured &&
+                         communicator.costs(config.memory, config.codec).wants_measuring(config.count);
     if (measure) ONEBIT_RETURN_IF_ERROR(measure_at_start(communicator, asked));
     choose_algorithm(config, communicator, plan);
     plan->count = config.count;

@@ -27,6 +27,7 @@ namespace {
 struct Buffers {
     onebit_memory_t memory = ONEBIT_MEMORY_HOST;
     void* stream = nullptr;
+    onebit_codec_t codec = ONEBIT_CODEC_SIGN; ///< that they are measured with
     std::shared_ptr<const Placement> placement;
     // Not in place: where the forms are close to each other, dense sums gain more from that than compressed ones.
     AlignedBuffer<float> input;
@@ -91,6 +92,7 @@ Status measure_row(Communicator& communicator, std::span<const onebit_algorithm_
         onebit_allreduce_config_t config = ONEBIT_ALLREDUCE_CONFIG_INIT(row->count);
         config.memory = buffers.memory;
         config.stream = buffers.stream;
+        config.codec = buffers.codec;
         config.algorithm = form;
         Contender contender = {form, nullptr, {}};
         contender.microseconds.reserve(kMost);
@@ -209,7 +211,7 @@ Status measure_rows(Communicator& communicator, const onebit_allreduce_config_t&
     ONEBIT_RETURN_IF_ERROR(
         communicator.agree(catch_exceptions([&] { return make_placement(handle.memory, handle.stream, &placement); })));
     const Entered entered(placement);
-    Buffers buffers = {handle.memory, handle.stream, placement, {}, {}};
+    Buffers buffers = {handle.memory, handle.stream, handle.codec, placement, {}, {}};
     ONEBIT_RETURN_IF_ERROR(communicator.agree(catch_exceptions([&] { return fill_buffers(sizes.back(), &buffers); })));
     for (const std::uint64_t size : sizes) {
         Costs::Row row;
@@ -275,7 +277,7 @@ Status tune(Communicator& communicator, const TuningOrder& order) {
     ONEBIT_RETURN_IF_ERROR(measure_rows(communicator, on_host, forms, sizes, order.seconds, Costs::kNever, &rows));
     TuningTable table = {static_cast<std::size_t>(communicator.size()), communicator.groups().nodes,
                          Costs(std::move(rows))};
-    KnownCosts& known = communicator.costs(ONEBIT_MEMORY_HOST);
+    KnownCosts& known = communicator.costs(on_host.memory, on_host.codec);
     KnownCosts next = known;
     next.set(table.costs, "measured");
     ONEBIT_RETURN_IF_ERROR(communicator.agree({})); // all ranks know the same from here on
@@ -318,7 +320,7 @@ Status measure_further(Communicator& communicator, const onebit_allreduce_config
 
 /// Where a rank can't, all keep the estimate; they never know different costs.
 Status measure_at_start(Communicator& communicator, const onebit_allreduce_config_t& handle) {
-    KnownCosts& known = communicator.costs(handle.memory);
+    KnownCosts& known = communicator.costs(handle.memory, handle.codec);
     if (static_cast<std::uint64_t>(communicator.size()) > kShowsRates) {
         known.keep_estimate("of so many ranks few sizes can be measured");
         return {};

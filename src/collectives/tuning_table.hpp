@@ -10,6 +10,9 @@
 
 namespace onebit {
 
+/// What a table is of, besides the host's memory.
+inline constexpr onebit_codec_t kTunedCodec = ONEBIT_CODEC_SIGN;
+
 /// Costs that were measured, and on what: a JSON file (README.md, "Tuning").
 struct TuningTable {
     std::size_t ranks = 0;

@@ -60,9 +60,9 @@ Status TwoLevelAllreduce::open_channels(Transport& channel, Communicator& commun
 }
 
 TwoLevelAllreduce::TwoLevelAllreduce(Channels& channels, std::shared_ptr<const SharedBuffers> buffers,
-                                     const Codec& codec, std::size_t count, std::size_t piece_blocks,
+                                     const Codec& codec, onebit_op_t op, std::size_t count, std::size_t piece_blocks,
                                      bool tentative_calls)
-    : TwoLevelForm(channels, codec, count),
+    : TwoLevelForm(channels, codec, op, count),
       kernels_(numeric_kernels(codec.kernels())),
       count_(count),
       piece_blocks_(blocks_of_slice(piece_blocks, shards_.size())),
@@ -82,10 +82,10 @@ TwoLevelAllreduce::TwoLevelAllreduce(Channels& channels, std::shared_ptr<const S
 }
 
 Status TwoLevelAllreduce::create(Channels& channels, std::shared_ptr<const SharedBuffers> buffers, const Codec& codec,
-                                 std::size_t count, std::size_t piece_blocks, bool tentative_calls, int tag,
-                                 std::unique_ptr<TwoLevelForm>* algorithm) {
+                                 onebit_op_t op, std::size_t count, std::size_t piece_blocks, bool tentative_calls,
+                                 int tag, std::unique_ptr<TwoLevelForm>* algorithm) {
     std::unique_ptr<TwoLevelAllreduce> made(
-        new TwoLevelAllreduce(channels, std::move(buffers), codec, count, piece_blocks, tentative_calls));
+        new TwoLevelAllreduce(channels, std::move(buffers), codec, op, count, piece_blocks, tentative_calls));
     ONEBIT_RETURN_IF_ERROR(PipelinedFlat::create(*made->channels_.across, *made->flat_, PipelinedFlat::Way::kStraight,
                                                  made->piece_blocks_, tag, &made->between_nodes_));
     *algorithm = std::move(made);
@@ -126,7 +126,7 @@ BlockValues TwoLevelAllreduce::NodeAverage::read(const Block& block, float* scra
                        : all_see ? own.shared_values_.input(place) + in_values
                                  : own.slot(place, own.place_, slice) + in_slot;
     }
-    return {.mean = Mean{{parts, places}, own.codec_.share(places)}};
+    return {.mean = Mean{{parts, places}, own.share_in_node()}};
 }
 
 // --------------------------------------------------------------------------------------------- tentative calls ----

@@ -38,7 +38,7 @@ class TwoLevelAllreduce final : public TwoLevelForm {
     /// Local. The channels must outlive it. `tentative_calls`: there will be some. The four tags from `tag` on are its
     /// own on the channel across. `buffers`: where values may lie that all ranks of the node see.
     static Status create(Channels& channels, std::shared_ptr<const SharedBuffers> buffers, const Codec& codec,
-                         std::size_t count, std::size_t piece_blocks, bool tentative_calls, int tag,
+                         onebit_op_t op, std::size_t count, std::size_t piece_blocks, bool tentative_calls, int tag,
                          std::unique_ptr<TwoLevelForm>* algorithm);
 
     std::span<const Stage> stages() const override { return stages_; }
@@ -89,7 +89,7 @@ class TwoLevelAllreduce final : public TwoLevelForm {
     };
 
     TwoLevelAllreduce(Channels& channels, std::shared_ptr<const SharedBuffers> buffers, const Codec& codec,
-                      std::size_t count, std::size_t piece_blocks, bool tentative_calls);
+                      onebit_op_t op, std::size_t count, std::size_t piece_blocks, bool tentative_calls);
 
     /// For slice number `slice`, counted over all calls, of the reader's shard; the reader is another than the owner.
     float* slot(std::size_t owner, std::size_t reader, std::size_t slice) const;

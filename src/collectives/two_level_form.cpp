@@ -12,8 +12,9 @@ void TwoLevelForm::Channels::give_up(const Status& why) {
     }
 }
 
-TwoLevelForm::TwoLevelForm(Channels& channels, const Codec& codec, std::size_t count)
+TwoLevelForm::TwoLevelForm(Channels& channels, const Codec& codec, onebit_op_t op, std::size_t count)
     : codec_(codec),
+      op_(op),
       channels_(channels),
       place_(static_cast<std::size_t>(channels_.node->rank())),
       nodes_(static_cast<std::size_t>(channels_.across->size())),
@@ -22,6 +23,7 @@ TwoLevelForm::TwoLevelForm(Channels& channels, const Codec& codec, std::size_t c
 }
 
 void TwoLevelForm::make_flat(FlatAllreduce::Extras extras) {
+    extras.op = op_;
     flat_ = std::make_unique<FlatAllreduce>(codec_, shard().count, static_cast<std::size_t>(channels_.across->rank()),
                                             nodes_, extras);
 }

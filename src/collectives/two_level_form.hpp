@@ -46,13 +46,16 @@ class TwoLevelForm : public Algorithm {
 
   protected:
     /// The channels must outlive it.
-    TwoLevelForm(Channels& channels, const Codec& codec, std::size_t count);
+    TwoLevelForm(Channels& channels, const Codec& codec, onebit_op_t op, std::size_t count);
 
     void make_flat(FlatAllreduce::Extras extras);
     /// What all ranks say where the error of some shard has overflowed.
     static Status overflow();
+    /// Of a rank's values in its node's average, or sum.
+    float share_in_node() const { return share_of(op_, shards_.size()); }
 
     const Codec& codec_;
+    onebit_op_t op_;
     Channels& channels_;
     std::size_t place_;
     std::size_t nodes_;

@@ -145,13 +145,7 @@ std::span<const T> only(const T& one) {
 /// between two of them; slices of one message may come in any order, each once.
 class Codec {
   public:
-    explicit Codec(onebit_op_t op = ONEBIT_OP_AVERAGE) : op_(op) {}
     virtual ~Codec() = default;
-
-    /// What becomes of the ranks' values.
-    onebit_op_t op() const { return op_; }
-    /// What each of so many values is multiplied by when they are added up.
-    float share(std::size_t values) const { return op_ == ONEBIT_OP_SUM ? 1.0F : 1.0F / static_cast<float>(values); }
 
     virtual const char* kernels() const = 0;
     /// Where values, messages, masks and errors lie; sources and sinks must have them there.
@@ -181,9 +175,10 @@ class Codec {
     virtual void encode(const ValueSource& values, const Feedback& before, Feedback& after,
                         std::span<const SliceToEncode> slices) const = 0;
 
-    /// Server: averages one message per rank, or adds them up, in rank order, adds the error and encodes that.
-    virtual void average_encode(std::span<const std::uint32_t* const> messages, const Feedback& before, Feedback& after,
-                                const Slice& slice, std::uint32_t* message) const = 0;
+    /// Server: adds up what one message per rank stands for, times `share`, in rank order, adds the error and encodes
+    /// that.
+    virtual void average_encode(std::span<const std::uint32_t* const> messages, float share, const Feedback& before,
+                                Feedback& after, const Slice& slice, std::uint32_t* message) const = 0;
 
     /// False if a slice that encode has just left in `after` and `message` held a NaN or an infinity, or its error has
     /// overflowed; on the host, and without a mask.
@@ -210,10 +205,10 @@ class Codec {
         return true;
     }
     static constexpr std::size_t kNoElement = SIZE_MAX;
-
-  private:
-    onebit_op_t op_;
 };
+
+/// Of an element in a message, its share of a scale included: what costs are estimated by.
+double bits_per_element(onebit_codec_t codec);
 
 struct CodecConfig {
     onebit_codec_t codec = ONEBIT_CODEC_SIGN;
@@ -221,7 +216,6 @@ struct CodecConfig {
     onebit_group_t group = ONEBIT_GROUP_BLOCK;
     unsigned threads = 1;
     std::string kernels; ///< by name, where values are on the host; "": the best that this machine has
-    onebit_op_t op = ONEBIT_OP_AVERAGE;
     onebit_memory_t memory = ONEBIT_MEMORY_HOST; ///< where values lie
     void* stream = nullptr;                      ///< a cudaStream_t, where they are on a GPU
 };

@@ -3,9 +3,12 @@
 //
 // Which codecs there are, and for which memory.
 
+#include <algorithm>
 #include <string>
 
 #include "compress/codec.hpp"
+#include "compress/grouped/grouped_codec.hpp"
+#include "compress/grouped/layout.hpp"
 #include "compress/sign/sign_codec.hpp"
 
 namespace onebit {
@@ -16,12 +19,19 @@ struct Row {
     onebit_codec_t codec;
     onebit_memory_t memory;
     const char* name; ///< of the codec's constant
+    double bits;      ///< of an element, its share of a scale included
     Status (*make)(const CodecConfig&, std::unique_ptr<Codec>*);
 };
 
+constexpr double kScaleBits = 32.0 / kGroupElements;
+
 constexpr Row kRegistry[] = {
-    {ONEBIT_CODEC_SIGN, ONEBIT_MEMORY_HOST, "ONEBIT_CODEC_SIGN", make_sign_codec},
-    {ONEBIT_CODEC_SIGN, ONEBIT_MEMORY_CUDA, "ONEBIT_CODEC_SIGN", make_cuda_sign_codec},
+    {ONEBIT_CODEC_SIGN, ONEBIT_MEMORY_HOST, "ONEBIT_CODEC_SIGN", 1.0 + 32.0 / kBlockElements, make_sign_codec},
+    {ONEBIT_CODEC_SIGN, ONEBIT_MEMORY_CUDA, "ONEBIT_CODEC_SIGN", 1.0 + 32.0 / kBlockElements, make_cuda_sign_codec},
+    {ONEBIT_CODEC_INT8, ONEBIT_MEMORY_HOST, "ONEBIT_CODEC_INT8", 8 + kScaleBits, make_grouped_codec},
+    {ONEBIT_CODEC_INT4, ONEBIT_MEMORY_HOST, "ONEBIT_CODEC_INT4", 4 + kScaleBits, make_grouped_codec},
+    {ONEBIT_CODEC_FP4, ONEBIT_MEMORY_HOST, "ONEBIT_CODEC_FP4", 4 + kScaleBits, make_grouped_codec},
+    {ONEBIT_CODEC_BFLOAT16, ONEBIT_MEMORY_HOST, "ONEBIT_CODEC_BFLOAT16", 16 + kScaleBits, make_grouped_codec},
 };
 
 std::string names_in(onebit_memory_t memory) {
@@ -33,6 +43,10 @@ std::string names_in(onebit_memory_t memory) {
 }
 
 } // namespace
+
+double bits_per_element(onebit_codec_t codec) {
+    return std::ranges::find(kRegistry, codec, &Row::codec)->bits;
+}
 
 Status make_codec(const CodecConfig& config, std::unique_ptr<Codec>* codec) {
     const char* name = nullptr; // of the codec, where it is for another memory

@@ -126,8 +126,8 @@ TEST_CASE("a forked child computes the same as its parent, whatever the parent's
     REQUIRE(use(2, &expected) == "");
     std::atomic<bool> stop{false};
     std::vector<std::thread> others; // in the tables of handles all the time
-    // GCC's address sanitizer leaves the locks of its allocator as they are at a fork: the child may wait for one that a
-    // thread of the parent held. There the parent has no other threads.
+    // GCC's address sanitizer leaves its allocator's locks as they are at a fork. The child may wait for one that a
+    // thread of the parent held. So the parent has no other threads there.
     for (int i = 0; i < (sanitized ? 0 : 2); ++i) {
         others.emplace_back([&] {
             onebit_comm_t comm = nullptr;

@@ -50,7 +50,7 @@ const std::vector<BadMember>& bad_members() {
         {"datatype", [](Config& c) { c.datatype = static_cast<onebit_datatype_t>(3); }},
         {"memory", [](Config& c) { c.memory = static_cast<onebit_memory_t>(2); }},
         {"algorithm", [](Config& c) { c.algorithm = static_cast<onebit_algorithm_t>(ONEBIT_ALGORITHM_RING + 1); }},
-        {"codec", [](Config& c) { c.codec = static_cast<onebit_codec_t>(1); }},
+        {"codec", [](Config& c) { c.codec = static_cast<onebit_codec_t>(ONEBIT_CODEC_BFLOAT16 + 1); }},
         {"scale", [](Config& c) { c.scale = static_cast<onebit_scale_t>(2); }},
         {"group", [](Config& c) { c.group = static_cast<onebit_group_t>(2); }},
         {"check", [](Config& c) { c.check = static_cast<onebit_check_t>(3); }},
@@ -101,6 +101,21 @@ TEST_CASE("creation: what is reserved is unsupported", "[bad input]") {
     });
 }
 
+TEST_CASE("creation: settings of one codec are refused with the others", "[bad input]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        using Config = onebit_allreduce_config_t;
+        for (const Mode& mode : every_mode()) {
+            if (mode.codec == ONEBIT_CODEC_SIGN) continue;
+            expect_create_fails(comm, log, ONEBIT_ERROR_INVALID_ARGUMENT, "config.scale;ONEBIT_CODEC_SIGN", true,
+                                [&](Config& c) { c.codec = mode.codec, c.scale = ONEBIT_SCALE_L1; });
+            expect_create_fails(comm, log, ONEBIT_ERROR_INVALID_ARGUMENT, "config.group;ONEBIT_CODEC_SIGN", true,
+                                [&](Config& c) { c.codec = mode.codec, c.group = ONEBIT_GROUP_BUFFER; });
+        }
+        expect_works(comm, log);
+    });
+}
+
 TEST_CASE("creation: a GPU where there is none is unsupported, with the reason", "[bad input]") {
     const int n = GENERATE(from_range(rank_counts()));
     run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
@@ -143,6 +158,7 @@ TEST_CASE("creation: ranks that disagree", "[bad input]") {
             {"count", [](Config& c) { c.count = 1001; }},
             {"count", [](Config& c) { c.count = 1000 + (std::uint64_t{1} << 32); }}, // equal in its low half
             {"algorithm", [](Config& c) { c.algorithm = ONEBIT_ALGORITHM_DENSE; }},
+            {"codec", [](Config& c) { c.codec = ONEBIT_CODEC_INT8; }},
             {"scale", [](Config& c) { c.scale = ONEBIT_SCALE_L1; }},
             {"group", [](Config& c) { c.group = ONEBIT_GROUP_BUFFER; }},
             {"check", [](Config& c) { c.check = ONEBIT_CHECK_NONE; }},

@@ -65,9 +65,9 @@ TEST_CASE("pipelined gives the bits of plain, whatever the pieces", "[pipelined]
     const onebit_algorithm_t form = GENERATE(ONEBIT_ALGORITHM_PIPELINED, ONEBIT_ALGORITHM_RING);
     run_ranks(n, [form](onebit_comm_t comm, RankLog& log) {
         for (std::uint64_t count : counts(log.size())) {
-            for (const Mode& mode : all_modes()) compare_with_plain(comm, log, form, count, mode, false);
+            for (const Mode& mode : every_mode()) compare_with_plain(comm, log, form, count, mode, false);
         }
-        for (const Mode& mode : all_modes()) compare_with_plain(comm, log, form, 30001, mode, true);
+        for (const Mode& mode : every_mode()) compare_with_plain(comm, log, form, 30001, mode, true);
     });
 }
 

@@ -17,8 +17,10 @@ namespace {
 
 constexpr double kShort = 0.05; // seconds
 
-onebit_allreduce_info_t info_of_auto(onebit_comm_t comm, RankLog& log, std::uint64_t count) {
-    const onebit_allreduce_config_t config = ONEBIT_ALLREDUCE_CONFIG_INIT(count);
+onebit_allreduce_info_t info_of_auto(onebit_comm_t comm, RankLog& log, std::uint64_t count,
+                                     onebit_codec_t codec = ONEBIT_CODEC_SIGN) {
+    onebit_allreduce_config_t config = ONEBIT_ALLREDUCE_CONFIG_INIT(count);
+    config.codec = codec;
     return Allreduce(comm, config, log).info();
 }
 
@@ -41,6 +43,11 @@ TEST_CASE("AUTO goes by an estimate, and after tuning by what was measured", "[t
             const onebit_allreduce_info_t info = info_of_auto(comm, log, count);
             ONEBIT_EXPECT(log, says(info, alone ? alone : "(measured)"));
             ONEBIT_EXPECT(log, log.same_on_all(&info.algorithm, sizeof info.algorithm));
+        }
+        for (const Mode& mode : every_mode()) { // costs are each codec's own
+            if (mode.codec == ONEBIT_CODEC_SIGN) continue;
+            const onebit_allreduce_info_t info = info_of_auto(comm, log, 5000, mode.codec);
+            ONEBIT_EXPECT(log, says(info, alone ? alone : "(estimated)"));
         }
         log.barrier();
         std::ifstream file(path);

@@ -61,7 +61,8 @@ class Ranks {
             std::vector<const std::uint32_t*> received;
             for (std::size_t i = 0; i < ranks; ++i) received.push_back(messages_[i * ranks + r].data());
             for_each_slice(chunks_[r], [&](const Slice& slice) {
-                codec_->average_encode(received, *servers_[r], *servers_[r], slice, results_[r].data());
+                codec_->average_encode(received, 1.0F / static_cast<float>(received.size()), *servers_[r], *servers_[r],
+                                       slice, results_[r].data());
             });
             std::uint32_t* const result = results_[r].data();
             codec_->seal(*servers_[r], {&result, 1});

@@ -256,7 +256,7 @@ TEST_CASE("a GPU's server gives the CPU's bits, from any number of ranks", "[cud
                 const DeviceArray<const std::uint32_t*> table(device_pointers);
                 const float share = 1.0F / static_cast<float>(settings.ranks);
                 sides.for_each_slice([&](const Slice& slice, std::size_t j, const cuda::Encoding& to) {
-                    sides.codec().average_encode(pointers, sides.host_error(), sides.host_error(), slice,
+                    sides.codec().average_encode(pointers, share, sides.host_error(), sides.host_error(), slice,
                                                  sides.host_message(j));
                     REQUIRE(cuda::average_encode({to, table.data(), settings.ranks, share}, nullptr).ok());
                 });

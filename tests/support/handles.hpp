@@ -22,11 +22,13 @@ namespace onebit_test {
 struct Mode {
     onebit_scale_t scale;
     onebit_group_t group;
+    onebit_codec_t codec = ONEBIT_CODEC_SIGN;
     oracle::Scale oracle_scale() const { return scale == ONEBIT_SCALE_L2 ? oracle::Scale::l2 : oracle::Scale::l1; }
     oracle::Group oracle_group() const {
         return group == ONEBIT_GROUP_BLOCK ? oracle::Group::block : oracle::Group::tensor;
     }
     std::string name() const {
+        if (codec != ONEBIT_CODEC_SIGN) return "codec " + std::to_string(codec);
         return std::string(scale == ONEBIT_SCALE_L2 ? "L2" : "L1") +
                (group == ONEBIT_GROUP_BLOCK ? " block" : " tensor");
     }
@@ -43,11 +45,32 @@ inline Mode default_mode() {
     return {ONEBIT_SCALE_L2, ONEBIT_GROUP_BLOCK};
 }
 
+// Those of the sign code above, and one of each other codec that the library has.
+inline const std::vector<Mode>& every_mode() {
+    static const std::vector<Mode> modes = [] {
+        std::vector<Mode> all = all_modes();
+        onebit_comm_t comm = nullptr;
+        onebit_comm_create_loopback(1, &comm);
+        onebit_allreduce_config_t config = ONEBIT_ALLREDUCE_CONFIG_INIT(1);
+        for (int codec = ONEBIT_CODEC_SIGN + 1;; ++codec) {
+            config.codec = static_cast<onebit_codec_t>(codec);
+            onebit_allreduce_t reduce = nullptr;
+            if (onebit_allreduce_create(comm, &config, &reduce) != ONEBIT_SUCCESS) break;
+            onebit_allreduce_destroy(reduce);
+            all.push_back({config.scale, config.group, config.codec});
+        }
+        onebit_comm_destroy(comm);
+        return all;
+    }();
+    return modes;
+}
+
 inline onebit_allreduce_config_t form_config(onebit_algorithm_t form, std::uint64_t count, Mode mode = default_mode()) {
     onebit_allreduce_config_t config = ONEBIT_ALLREDUCE_CONFIG_INIT(count);
     config.algorithm = form;
     config.scale = mode.scale;
     config.group = mode.group;
+    config.codec = mode.codec;
     return config;
 }
 inline onebit_allreduce_config_t flat_config(std::uint64_t count, Mode mode = default_mode()) {

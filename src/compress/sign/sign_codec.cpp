@@ -170,8 +170,9 @@ void SignCodec::encode_slice(const ValueSource& values, const SignFeedback& befo
     if (threads_ <= 1) order_stores(stores); // once: it waits for the stores
 }
 
-void SignCodec::average_encode(std::span<const std::uint32_t* const> messages, const Feedback& error_before,
-                               Feedback& error_after, const Slice& slice, std::uint32_t* message) const {
+void SignCodec::average_encode(std::span<const std::uint32_t* const> messages, float share,
+                               const Feedback& error_before, Feedback& error_after, const Slice& slice,
+                               std::uint32_t* message) const {
     const auto& before = static_cast<const SignFeedback&>(error_before);
     auto& after = static_cast<SignFeedback&>(error_after);
     const Stores stores = stores_of(error_before, after);
@@ -180,7 +181,7 @@ void SignCodec::average_encode(std::span<const std::uint32_t* const> messages, c
         const std::size_t first_word = sign_word(group_, chunk, block);
         const std::size_t at = before.element_index(chunk, block);
         const float sum = kernels_.average_encode(
-            messages.data(), messages.size(), first_word, scale_word(group_, chunk, block), share(messages.size()),
+            messages.data(), messages.size(), first_word, scale_word(group_, chunk, block), share,
             before.corrected.data() + at, before.scales[before.scale_index(chunk, block)], after.corrected.data() + at,
             stores, before.valid(chunk, block), elements_in_block(chunk, block), scale_, message + first_word);
         finish_block(after, chunk, block, sum, message);

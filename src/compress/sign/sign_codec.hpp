@@ -91,8 +91,7 @@ class SignMessages : public Codec {
     WordRange trailer_of(const Chunk& chunk) const final;
 
   protected:
-    SignMessages(onebit_scale_t scale, onebit_group_t group, onebit_op_t op)
-        : Codec(op), scale_(scale), group_(group) {}
+    SignMessages(onebit_scale_t scale, onebit_group_t group) : scale_(scale), group_(group) {}
 
     onebit_scale_t scale_;
     onebit_group_t group_;
@@ -102,14 +101,14 @@ class SignMessages : public Codec {
 class SignCodec final : public SignMessages {
   public:
     SignCodec(const SignKernels& kernels, const CodecConfig& config)
-        : SignMessages(config.scale, config.group, config.op), kernels_(kernels), threads_(config.threads) {}
+        : SignMessages(config.scale, config.group), kernels_(kernels), threads_(config.threads) {}
 
     const char* kernels() const override { return kernels_.name; }
     std::unique_ptr<Feedback> make_feedback(std::span<const Chunk> chunks) const override;
     void encode(const ValueSource& values, const Feedback& before, Feedback& after,
                 std::span<const SliceToEncode> slices) const override;
-    void average_encode(std::span<const std::uint32_t* const> messages, const Feedback& before, Feedback& after,
-                        const Slice& slice, std::uint32_t* message) const override;
+    void average_encode(std::span<const std::uint32_t* const> messages, float share, const Feedback& before,
+                        Feedback& after, const Slice& slice, std::uint32_t* message) const override;
     bool encoded_finite(const Feedback& after, const Slice& slice, const std::uint32_t* message) const override;
     void seal(Feedback& after, std::span<std::uint32_t* const> messages) const override;
     void decode(std::span<const EncodedSlice> slices, std::span<const std::uint32_t> mask,

@@ -32,17 +32,6 @@ namespace HWY_NAMESPACE {
 
 constexpr std::size_t kBlockSignBytes = kBlockElements / 8;
 
-alignas(64) constexpr std::uint32_t kLaneBit[kLanes] = {
-    1U << 0,  1U << 1,  1U << 2,  1U << 3,  1U << 4,  1U << 5,  1U << 6,  1U << 7,  1U << 8,  1U << 9,  1U << 10,
-    1U << 11, 1U << 12, 1U << 13, 1U << 14, 1U << 15, 1U << 16, 1U << 17, 1U << 18, 1U << 19, 1U << 20, 1U << 21,
-    1U << 22, 1U << 23, 1U << 24, 1U << 25, 1U << 26, 1U << 27, 1U << 28, 1U << 29, 1U << 30, 1U << 31};
-
-/// Lanes of register k whose bit in the group's word is 1.
-HWY_INLINE Mask mask_of(std::uint32_t word, std::size_t k) {
-    const BitsTag d;
-    return hn::RebindMask(Tag(), hn::TestBit(hn::Set(d, word), hn::Load(d, kLaneBit + k * kVectorLanes)));
-}
-
 /// Writes the four bytes of sign bits of a group; the store may touch up to seven bytes more.
 HWY_INLINE void store_signs(const Group& group, std::uint8_t* bytes) {
     const Tag d;

@@ -142,11 +142,11 @@ void CudaSignCodec::encode(const ValueSource& values, const Feedback& before, Fe
     }
 }
 
-void CudaSignCodec::average_encode(std::span<const std::uint32_t* const> messages, const Feedback& before,
+void CudaSignCodec::average_encode(std::span<const std::uint32_t* const> messages, float share, const Feedback& before,
                                    Feedback& after, const Slice& slice, std::uint32_t* message) const {
     note(received_.update(messages, stream_));
-    note(cuda::average_encode(
-        {encoding(before, after, slice, message), received_.data(), messages.size(), share(messages.size())}, stream_));
+    note(cuda::average_encode({encoding(before, after, slice, message), received_.data(), messages.size(), share},
+                              stream_));
 }
 
 void CudaSignCodec::seal(Feedback& after, std::span<std::uint32_t* const> messages) const {
@@ -210,8 +210,7 @@ void CudaSignCodec::note(const Status& status) const {
 }
 
 Status make_cuda_sign_codec(const CodecConfig& config, std::unique_ptr<Codec>* codec) {
-    *codec = std::make_unique<CudaSignCodec>(config.scale, config.group, static_cast<cuda::Stream>(config.stream),
-                                             config.op);
+    *codec = std::make_unique<CudaSignCodec>(config.scale, config.group, static_cast<cuda::Stream>(config.stream));
     return {};
 }
 

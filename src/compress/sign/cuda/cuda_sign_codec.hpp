@@ -78,8 +78,8 @@ class CudaSignFeedback final : public Feedback, public SignPlaces {
 /// stream, as few launches as possible, and return. One thread at a time.
 class CudaSignCodec final : public SignMessages {
   public:
-    CudaSignCodec(onebit_scale_t scale, onebit_group_t group, cuda::Stream stream, onebit_op_t op = ONEBIT_OP_AVERAGE)
-        : SignMessages(scale, group, op), stream_(stream), device_(stream), overflow_(device_) {}
+    CudaSignCodec(onebit_scale_t scale, onebit_group_t group, cuda::Stream stream)
+        : SignMessages(scale, group), stream_(stream), device_(stream), overflow_(device_) {}
 
     const char* kernels() const override { return "cuda"; }
     Memory& memory() const override { return device_; }
@@ -90,8 +90,8 @@ class CudaSignCodec final : public SignMessages {
     std::size_t blocks_at_once() const override { return kUnlimited; }
     void encode(const ValueSource& values, const Feedback& before, Feedback& after,
                 std::span<const SliceToEncode> slices) const override;
-    void average_encode(std::span<const std::uint32_t* const> messages, const Feedback& before, Feedback& after,
-                        const Slice& slice, std::uint32_t* message) const override;
+    void average_encode(std::span<const std::uint32_t* const> messages, float share, const Feedback& before,
+                        Feedback& after, const Slice& slice, std::uint32_t* message) const override;
     void seal(Feedback& after, std::span<std::uint32_t* const> messages) const override;
     void decode(std::span<const EncodedSlice> slices, std::span<const std::uint32_t> mask,
                 const ValueSink& values) const override;

@@ -1,0 +1,209 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "compress/grouped/grouped_codec.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "compress/grouped/layout.hpp"
+#include "core/kernel_tables.hpp"
+#include "core/parallel.hpp"
+
+namespace onebit {
+
+// ------------------------------------------------------------------------------------------- GroupedFeedback ----
+
+GroupedFeedback::GroupedFeedback(std::span<const Chunk> chunks)
+    : error(chunks.back().begin + chunks.back().count - chunks.front().begin), begin_(chunks.front().begin) {}
+
+void GroupedFeedback::set_error(const float* values) {
+    error.copy_from(values);
+    zero_masked();
+}
+
+void GroupedFeedback::set_mask(std::span<const std::uint32_t> mask) {
+    mask_ = mask;
+    zero_masked();
+}
+
+void GroupedFeedback::zero_masked() {
+    if (mask_.empty()) return;
+    for (std::size_t i = 0; i < error.size(); ++i) {
+        const std::size_t element = begin_ + i;
+        if ((mask_[element / kWordElements] >> (element % kWordElements) & 1) == 0) error[i] = 0;
+    }
+}
+
+// ------------------------------------------------------------------------------------------------- a message ----
+
+/// Whole groups of a block that are worked on at a time, or its last ones.
+struct GroupedCodec::Tile {
+    Block block;
+    std::size_t in_block; ///< its first element
+    std::size_t count;
+
+    std::size_t begin() const { return block.begin() + in_block; }
+};
+
+namespace {
+
+static_assert(std::endian::native == std::endian::little); // as the wire is
+static_assert(kTileElements % kGroupElements == 0);
+
+/// Calls body(tile) for each of a block.
+template <typename Tile, typename Body>
+void for_each_tile(const Block& block, const Body& body) {
+    for (std::size_t at = 0; at < block.count(); at += kTileElements) {
+        body(Tile{block, at, std::min(kTileElements, block.count() - at)});
+    }
+}
+
+/// How to fill an error buffer of its own.
+Stores stores_of(const Feedback& before, const GroupedFeedback& after) {
+    return &before == &after ? Stores::kCached : stores_for(after.error.bytes());
+}
+
+} // namespace
+
+/// Where in its chunk's message a tile's groups are.
+template <typename Message>
+auto GroupedCodec::groups_of(const Tile& tile, Message* message) const {
+    Message* const scales = message + grouped_word(kernels_.bits, tile.block.chunk, tile.block.index);
+    Message* const codes = scales + scale_words(tile.block.count());
+    using Groups = std::conditional_t<std::is_const_v<Message>, GroupsToRead, GroupsToWrite>;
+    return Groups{scales + scale_words(tile.in_block), codes + code_words(kernels_.bits, tile.in_block)};
+}
+
+std::size_t GroupedCodec::message_words(const Chunk& chunk) const {
+    return grouped_word(kernels_.bits, chunk, chunk.blocks());
+}
+
+WordRange GroupedCodec::words_of(const Slice& slice) const {
+    const std::size_t begin = grouped_word(kernels_.bits, slice.chunk, slice.first_block);
+    return {begin, grouped_word(kernels_.bits, slice.chunk, slice.end_block) - begin};
+}
+
+// -------------------------------------------------------------------------------------------------- encoding ----
+
+GroupedCodec::GroupedCodec(const GroupedTable& table, const CodecConfig& config)
+    : name_(table.name),
+      kernels_(*std::ranges::find(table.codes, config.codec, &GroupedKernels::codec)),
+      numeric_(numeric_kernels(table.name)),
+      threads_(config.threads) {}
+
+std::unique_ptr<Feedback> GroupedCodec::make_feedback(std::span<const Chunk> chunks) const {
+    return std::make_unique<GroupedFeedback>(chunks);
+}
+
+/// `values_of(tile)`: where the tile's values are.
+template <typename ValuesOf>
+void GroupedCodec::encode_block(const Block& block, const ValuesOf& values_of, const GroupedFeedback& before,
+                                GroupedFeedback& after, Stores stores, std::uint32_t* message) const {
+    for_each_tile<Tile>(block, [&](const Tile& tile) {
+        const std::size_t at = before.index_of(tile.begin());
+        kernels_.encode(values_of(tile), before.error.data() + at, after.error.data() + at, stores,
+                        before.valid(tile.begin()), tile.count, groups_of(tile, message));
+    });
+    order_stores(stores);
+}
+
+void GroupedCodec::encode(const ValueSource& values, const Feedback& error_before, Feedback& error_after,
+                          std::span<const SliceToEncode> slices) const {
+    const auto& before = static_cast<const GroupedFeedback&>(error_before);
+    auto& after = static_cast<GroupedFeedback&>(error_after);
+    const Stores stores = stores_of(before, after);
+    for (const SliceToEncode& encoded : slices) {
+        const Slice& slice = encoded.slice;
+        parallel_for(slice.first_block, slice.end_block, threads_, [&](std::size_t index) {
+            alignas(64) float scratch[kBlockElements];
+            alignas(64) float means[kTileElements];
+            const Block block = {slice.chunk, index};
+            const BlockValues from = values.read(block, scratch);
+            const auto values_of = [&](const Tile& tile) -> const float* {
+                if (!from.mean) return from.data + tile.in_block;
+                numeric_.mean(from.mean->parts.data(), from.mean->parts.size(), tile.in_block, from.mean->share,
+                              tile.count, Stores::kCached, means, Stores::kCached, means);
+                return means;
+            };
+            encode_block(block, values_of, before, after, stores, encoded.message);
+        });
+    }
+}
+
+void GroupedCodec::average_encode(std::span<const std::uint32_t* const> messages, float share,
+                                  const Feedback& error_before, Feedback& error_after, const Slice& slice,
+                                  std::uint32_t* message) const {
+    const auto& before = static_cast<const GroupedFeedback&>(error_before);
+    auto& after = static_cast<GroupedFeedback&>(error_after);
+    const Stores stores = stores_of(before, after);
+    parallel_for(slice.first_block, slice.end_block, threads_, [&](std::size_t index) {
+        alignas(64) float sums[kTileElements];
+        const auto values_of = [&](const Tile& tile) {
+            std::fill_n(sums, tile.count, 0.0F);
+            for (const std::uint32_t* from : messages) kernels_.add(groups_of(tile, from), share, tile.count, sums);
+            return sums;
+        };
+        encode_block({slice.chunk, index}, values_of, before, after, stores, message);
+    });
+}
+
+/// Its groups' scales tell.
+bool GroupedCodec::is_finite(const EncodedSlice& encoded) const {
+    const auto& [slice, message] = encoded;
+    for (std::size_t index = slice.first_block; index < slice.end_block; ++index) {
+        const Block block = {slice.chunk, index};
+        const std::uint32_t* const scales = groups_of(Tile{block, 0, block.count()}, message).scales;
+        const auto finite = [](std::uint32_t scale) { return std::isfinite(std::bit_cast<float>(scale)); };
+        if (!std::all_of(scales, scales + scale_words(block.count()), finite)) return false;
+    }
+    return true;
+}
+
+std::size_t GroupedCodec::first_overflowed(std::span<const EncodedSlice> slices) const {
+    const auto overflowed = [this](const EncodedSlice& encoded) { return !is_finite(encoded); };
+    return static_cast<std::size_t>(std::ranges::find_if(slices, overflowed) - slices.begin());
+}
+
+// -------------------------------------------------------------------------------------------------- decoding ----
+
+void GroupedCodec::decode(std::span<const EncodedSlice> slices, std::span<const std::uint32_t> mask,
+                          const ValueSink& values) const {
+    for (const EncodedSlice& encoded : slices) {
+        const Slice& slice = encoded.slice;
+        parallel_for_blocks(slice.first_block, slice.end_block, threads_, [&](std::size_t index) {
+            alignas(64) float scratch[kTileElements];
+            const Block block = {slice.chunk, index};
+            for_each_tile<Tile>(block, [&](const Tile& tile) {
+                float* const place = values.place(tile.begin(), scratch);
+                kernels_.decode(groups_of(tile, encoded.message),
+                                mask.empty() ? nullptr : mask.data() + tile.begin() / kWordElements, tile.count,
+                                values.stores(), place);
+                values.written(block, tile.begin(), tile.count, place);
+            });
+            order_stores(values.stores());
+        });
+    }
+}
+
+void GroupedCodec::decode_block(const std::uint32_t* message, const Block& block, std::span<const std::uint32_t> mask,
+                                float* values) const {
+    kernels_.decode(groups_of(Tile{block, 0, block.count()}, message),
+                    mask.empty() ? nullptr : mask.data() + block.begin() / kWordElements, block.count(),
+                    Stores::kCached, values);
+}
+
+// -------------------------------------------------------------------------------------------------- creation ----
+
+Status make_grouped_codec(const CodecConfig& config, std::unique_ptr<Codec>* codec) {
+    ONEBIT_RETURN_IF_ERROR(check_kernels(config.kernels));
+    if (config.scale != ONEBIT_SCALE_L2 || config.group != ONEBIT_GROUP_BLOCK) {
+        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "config.%s is for ONEBIT_CODEC_SIGN: leave it at 0",
+                             config.scale != ONEBIT_SCALE_L2 ? "scale" : "group");
+    }
+    const GroupedTable* const table = table_named(available_grouped_kernels(), numeric_kernels(config.kernels).name);
+    *codec = std::make_unique<GroupedCodec>(table != nullptr ? *table : reference_grouped_kernels(), config);
+    return {};
+}
+
+} // namespace onebit

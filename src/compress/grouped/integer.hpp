@@ -1,0 +1,44 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+#include "core/rounded.hpp"
+#include "numeric/mean.hpp"
+
+namespace onebit {
+
+/// Whole numbers of so many bits, of which the largest magnitude of a group gets the greatest.
+template <unsigned kBitCount>
+struct Integer {
+    static constexpr unsigned kBits = kBitCount;
+    static constexpr float kMost = static_cast<float>((1U << (kBits - 1)) - 1);
+    /// Added to a small float it leaves the nearest whole number in the low bits, ties to even, in two's complement.
+    static constexpr float kRounder = 0x1.8p23F;
+
+    static float scale_of(float largest) {
+        const float scale = rounded::divide(largest, kMost);
+        if (is_finite(rounded::multiply(scale, kMost))) return scale;
+        return std::bit_cast<float>(std::bit_cast<std::uint32_t>(scale) - 1);
+    }
+    static float factor_of(float scale) { return scale; }
+    static float inverse_of(float scale) { return scale > 0 ? rounded::divide(1, scale) : 0; }
+
+    /// For a group with this scale.
+    explicit Integer(float scale) : inverse(inverse_of(scale)) {}
+    std::uint32_t code(float c) const {
+        return std::bit_cast<std::uint32_t>(rounded::add(rounded::multiply(c, inverse), kRounder)) &
+               ((1U << kBits) - 1);
+    }
+
+    static float value(std::uint32_t code, float factor) {
+        const auto number = static_cast<std::int32_t>(code << (32 - kBits)) >> (32 - kBits);
+        return rounded::multiply(static_cast<float>(number), factor);
+    }
+
+    float inverse;
+};
+
+} // namespace onebit

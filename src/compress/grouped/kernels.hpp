@@ -1,0 +1,61 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <onebit/onebit.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "core/stores.hpp"
+
+namespace onebit {
+
+/// Groups that follow each other in a block's message: where their scales and their codes begin.
+struct GroupsToRead {
+    const std::uint32_t* scales;
+    const std::uint32_t* codes;
+};
+struct GroupsToWrite {
+    std::uint32_t* scales;
+    std::uint32_t* codes;
+};
+
+/// The kernels of one code. Each works on some groups of a block: `count` elements, of which the last group, at the end
+/// of a chunk, may be short.
+///   error   what is still to be delivered, aligned to 64 bytes where the block is
+///   valid   mask words: element 32 w + i takes part if bit i of word w is 1; NULL: all take part
+///   stores  how a result is written; past the caches: then order_stores, on the same thread
+struct GroupedKernels {
+    onebit_codec_t codec;
+    unsigned bits; ///< of an element
+
+    /// Encodes c = values[i] + before[i]; after[i] becomes what the code doesn't express of it. `after` is `before`, or
+    /// doesn't overlap it. Of a group that is not finite the scale is not either.
+    void (*encode)(const float* values, const float* before, float* after, Stores stores, const std::uint32_t* valid,
+                   std::size_t count, const GroupsToWrite& to);
+    /// sums[i] += what the code stands for, times `share`.
+    void (*add)(const GroupsToRead& from, float share, std::size_t count, float* sums);
+    /// values[i] = what the code stands for, 0 where not valid.
+    void (*decode)(const GroupsToRead& from, const std::uint32_t* valid, std::size_t count, Stores stores,
+                   float* values);
+};
+
+/// One implementation of all codes in codes.def.
+struct GroupedTable {
+    const char* name; ///< of its instruction set; "reference": the scalar twins
+    GroupedKernels codes[
+#define ONEBIT_GROUPED_CODE(constant, scalar, vector) 1 +
+#include "compress/grouped/codes.def"
+#undef ONEBIT_GROUPED_CODE
+        0];
+};
+
+/// The readable scalar version.
+const GroupedTable& reference_grouped_kernels();
+
+/// All that run on this machine, best first; the last is the reference.
+std::span<const GroupedTable* const> available_grouped_kernels();
+
+} // namespace onebit

@@ -1,0 +1,52 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "core/partition.hpp"
+
+/// Where things lie in a message of a code of several bits (docs/WIRE_FORMAT.md, "Codes of several bits").
+namespace onebit {
+
+/// Elements that share a scale.
+inline constexpr std::size_t kGroupElements = 256;
+static_assert(kBlockElements % kGroupElements == 0 && kGroupElements % kWordElements == 0);
+
+/// So many elements of a block have so many scales, a word each.
+constexpr std::size_t scale_words(std::size_t elements) {
+    return ceil_divide(elements, kGroupElements);
+}
+
+/// And so many words of codes: `bits` words for each run of 32 elements.
+constexpr std::size_t code_words(unsigned bits, std::size_t elements) {
+    return bits * ceil_divide(elements, kWordElements);
+}
+
+/// Which word of a chunk's message is the first of this block; of one past the last: where blocks end.
+constexpr std::size_t grouped_word(unsigned bits, const Chunk& chunk, std::size_t block) {
+    const std::size_t before = std::min(block * kBlockElements, chunk.count);
+    return scale_words(before) + code_words(bits, before); // all but the last block are whole groups
+}
+
+/// Where element `j` of a run has its code.
+struct CodePlace {
+    std::size_t word;
+    unsigned shift;
+};
+/// A byte holds the codes of two elements of four bits, 16 elements apart, so that vectors of bytes are made without a
+/// shuffle.
+template <unsigned kBits>
+constexpr CodePlace code_place(std::size_t j) {
+    static_assert(kBits == 4 || kBits == 8 || kBits == 16);
+    if constexpr (kBits == 4) {
+        return {j % 16 / 4, static_cast<unsigned>(j % 4 * 8 + j / 16 * 4)};
+    } else {
+        constexpr std::size_t kInWord = 32 / kBits;
+        return {j / kInWord, static_cast<unsigned>(j % kInWord * kBits)};
+    }
+}
+
+} // namespace onebit

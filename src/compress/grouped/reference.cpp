@@ -1,0 +1,112 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// The codes of several bits, element by element, as docs/WIRE_FORMAT.md words them. What every other version is
+// compared with, bit for bit; also what runs where no vector instructions are known.
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+
+#include "compress/grouped/bfloat16.hpp"
+#include "compress/grouped/fp4.hpp"
+#include "compress/grouped/integer.hpp"
+#include "compress/grouped/kernels.hpp"
+#include "compress/grouped/layout.hpp"
+#include "numeric/mean.hpp"
+
+namespace onebit {
+namespace {
+
+bool takes_part(const std::uint32_t* valid, std::size_t i) {
+    return valid == nullptr || (valid[i / kWordElements] >> (i % kWordElements) & 1) != 0;
+}
+
+/// The word that holds element i's code, and where in it.
+template <typename Code>
+CodePlace place_of(std::size_t i) {
+    CodePlace place = code_place<Code::kBits>(i % kWordElements);
+    place.word += i / kWordElements * Code::kBits;
+    return place;
+}
+
+/// Of element i.
+template <typename Code>
+std::uint32_t read_code(const std::uint32_t* codes, std::size_t i) {
+    const CodePlace place = place_of<Code>(i);
+    return codes[place.word] >> place.shift & ((1U << Code::kBits) - 1);
+}
+
+/// Calls body(group, begin, end) for the elements of each group.
+template <typename Body>
+void for_each_group(std::size_t count, const Body& body) {
+    for (std::size_t g = 0; g < scale_words(count); ++g) {
+        body(g, g * kGroupElements, std::min((g + 1) * kGroupElements, count));
+    }
+}
+
+template <typename Code>
+void encode(const float* values, const float* before, float* after, Stores, const std::uint32_t* valid,
+            std::size_t count, const GroupsToWrite& to) {
+    std::fill_n(to.codes, code_words(Code::kBits, count), 0U);
+    for_each_group(count, [&](std::size_t g, std::size_t begin, std::size_t end) {
+        float corrected[kGroupElements] = {};
+        std::uint32_t largest = 0; // as bits: a NaN is larger than any number
+        for (std::size_t i = begin; i < end; ++i) {
+            const float c = takes_part(valid, i) ? values[i] + before[i] : 0.0F;
+            corrected[i - begin] = c;
+            largest = std::max(largest, std::bit_cast<std::uint32_t>(c) & 0x7fffffffU);
+        }
+        if (!is_finite(std::bit_cast<float>(largest))) {
+            to.scales[g] = largest;
+            std::copy_n(corrected, end - begin, after + begin);
+            return;
+        }
+        const float scale = Code::scale_of(std::bit_cast<float>(largest));
+        const float factor = Code::factor_of(scale);
+        const Code code_of(scale);
+        to.scales[g] = std::bit_cast<std::uint32_t>(scale);
+        for (std::size_t i = begin; i < ceil_divide(end, kWordElements) * kWordElements; ++i) {
+            const float c = corrected[i - begin];
+            const std::uint32_t code = code_of.code(c);
+            const CodePlace place = place_of<Code>(i);
+            to.codes[place.word] |= code << place.shift;
+            if (i < end) after[i] = c - Code::value(code, factor);
+        }
+    });
+}
+
+/// Calls body(i, value) for each element, with what its code stands for.
+template <typename Code, typename Body>
+void for_each_value(const GroupsToRead& from, std::size_t count, const Body& body) {
+    for_each_group(count, [&](std::size_t g, std::size_t begin, std::size_t end) {
+        const float factor = Code::factor_of(std::bit_cast<float>(from.scales[g]));
+        for (std::size_t i = begin; i < end; ++i) body(i, Code::value(read_code<Code>(from.codes, i), factor));
+    });
+}
+
+template <typename Code>
+void add(const GroupsToRead& from, float share, std::size_t count, float* sums) {
+    for_each_value<Code>(from, count, [&](std::size_t i, float value) { sums[i] += value * share; });
+}
+
+template <typename Code>
+void decode(const GroupsToRead& from, const std::uint32_t* valid, std::size_t count, Stores, float* values) {
+    for_each_value<Code>(from, count,
+                         [&](std::size_t i, float value) { values[i] = takes_part(valid, i) ? value : 0.0F; });
+}
+
+} // namespace
+
+const GroupedTable& reference_grouped_kernels() {
+    static constexpr GroupedTable kTable = {"reference",
+                                            {
+#define ONEBIT_GROUPED_CODE(constant, scalar, vector) \
+    {constant, scalar::kBits, encode<scalar>, add<scalar>, decode<scalar>},
+#include "compress/grouped/codes.def"
+#undef ONEBIT_GROUPED_CODE
+                                            }};
+    return kTable;
+}
+
+} // namespace onebit

@@ -1,0 +1,241 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// The codes of several bits in Highway, compiled once per instruction set. Everything is done in runs of 32 elements,
+// which are a whole number of vectors of floats, and of words of codes, on every ISA. The result is reference.cpp's bit
+// for bit: the same operations in the same order, no fused multiply-add.
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <vector>
+
+#include "compress/grouped/bfloat16.hpp"
+#include "compress/grouped/fp4.hpp"
+#include "compress/grouped/integer.hpp"
+#include "compress/grouped/kernels.hpp"
+#include "compress/grouped/layout.hpp"
+#include "core/simd_targets.hpp" // must come before Highway
+#include "core/stores.hpp"
+#include "numeric/lanes.hpp"
+#include "numeric/mean.hpp"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "compress/grouped/simd.cpp"
+#include <hwy/foreach_target.h> // must come before highway.h
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace onebit {
+namespace HWY_NAMESPACE {
+
+// The fallback for machines without vectors would only be a slower reference.
+#if HWY_TARGET != HWY_EMU128 && HWY_TARGET != HWY_SCALAR
+
+#include "numeric/simd_groups.inc"
+
+using Bits = hn::Vec<BitsTag>;
+
+#include "compress/grouped/bfloat16_simd.inc"
+#include "compress/grouped/fp4_simd.inc"
+#include "compress/grouped/integer_simd.inc"
+
+/// The codes of a run: element k of it in lane k.
+struct Codes {
+    Bits registers[kRegisters];
+
+    HWY_INLINE Codes() {} // of no value
+    HWY_INLINE Bits& operator[](std::size_t k) { return registers[k]; }
+    HWY_INLINE const Bits& operator[](std::size_t k) const { return registers[k]; }
+};
+
+/// Into words: code_place says where. Those of four bits are put together in pairs, half a run apart.
+template <unsigned kBits>
+HWY_INLINE void store_codes(const Codes& codes, std::uint32_t* words) {
+    using Integers = std::conditional_t<kBits == 16, std::uint16_t, std::uint8_t>;
+    const hn::Rebind<Integers, BitsTag> d;
+    auto* const to = reinterpret_cast<Integers*>(words);
+    constexpr std::size_t kStored = kBits == 4 ? kRegisters / 2 : kRegisters;
+    for (std::size_t k = 0; k < kStored; ++k) {
+        Bits both = codes[k];
+        if constexpr (kBits == 4) both = hn::Or(both, hn::ShiftLeft<4>(codes[k + kStored]));
+        hn::StoreU(hn::TruncateTo(d, both), d, to + k * kVectorLanes);
+    }
+}
+
+template <unsigned kBits>
+HWY_INLINE Codes load_codes(const std::uint32_t* words) {
+    using Integers = std::conditional_t<kBits == 16, std::uint16_t, std::uint8_t>;
+    const hn::Rebind<Integers, BitsTag> d;
+    const BitsTag b;
+    const auto* const from = reinterpret_cast<const Integers*>(words);
+    constexpr std::size_t kStored = kBits == 4 ? kRegisters / 2 : kRegisters;
+    Codes codes;
+    for (std::size_t k = 0; k < kStored; ++k) {
+        const Bits both = hn::PromoteTo(b, hn::LoadU(d, from + k * kVectorLanes));
+        if constexpr (kBits == 4) {
+            codes[k] = hn::And(both, hn::Set(b, 15));
+            codes[k + kStored] = hn::ShiftRight<4>(both);
+        } else {
+            codes[k] = both;
+        }
+    }
+    return codes;
+}
+
+/// Run r of `count` elements, which may end within it. Past the caches the values must be aligned.
+template <Stores kStores>
+HWY_INLINE void store_run(const Group& run, std::size_t r, std::size_t count, float* values) {
+    const Tag d;
+    float* const to = values + r * kLanes;
+    if (HWY_LIKELY(count - r * kLanes >= kLanes)) {
+        for (std::size_t k = 0; k < kRegisters; ++k) store<kStores>(run[k], to + k * kVectorLanes);
+        return;
+    }
+    alignas(64) float padded[kLanes];
+    for (std::size_t k = 0; k < kRegisters; ++k) hn::Store(run[k], d, padded + k * kVectorLanes);
+    std::memcpy(to, padded, (count - r * kLanes) * sizeof(float));
+}
+
+/// Calls body(g, first_run, end_run) for each group.
+template <typename Body>
+HWY_INLINE void for_each_group(std::size_t count, const Body& body) {
+    constexpr std::size_t kRuns = kGroupElements / kLanes;
+    const std::size_t runs = ceil_divide(count, kLanes);
+    for (std::size_t g = 0; g * kRuns < runs; ++g) body(g, g * kRuns, std::min((g + 1) * kRuns, runs));
+}
+
+/// First the corrected values and the largest of them, which stay in the innermost cache, then their codes.
+template <typename Code, bool kMasked, Stores kStores>
+HWY_INLINE void encode_groups(const float* values, const float* before, float* after, const std::uint32_t* valid,
+                              std::size_t count, const GroupsToWrite& to) {
+    using Scalar = typename Code::Scalar;
+    for_each_group(count, [&](std::size_t g, std::size_t first_run, std::size_t end_run) HWY_ATTR {
+        const BitsTag b;
+        Group corrected[kGroupElements / kLanes];
+        Bits largest = hn::Zero(b);
+        for (std::size_t r = first_run; r < end_run; ++r) {
+            Group& c = corrected[r - first_run];
+            c = load_group(values, r, count);
+            const Group error = load_group(before, r, count);
+            if (kStores == Stores::kCached && after != before) prefetch_group_ahead(after + r * kLanes);
+            for (std::size_t k = 0; k < kRegisters; ++k) {
+                c[k] = hn::Add(c[k], error[k]);
+                if constexpr (kMasked) c[k] = hn::IfThenElseZero(mask_of(valid[r], k), c[k]);
+                largest = hn::Max(largest, hn::And(hn::BitCast(b, c[k]), hn::Set(b, 0x7fffffffU)));
+            }
+        }
+        const std::uint32_t largest_bits = hn::GetLane(hn::MaxOfLanes(b, largest));
+        if (HWY_UNLIKELY(!is_finite(std::bit_cast<float>(largest_bits)))) {
+            to.scales[g] = largest_bits;
+            for (std::size_t r = first_run; r < end_run; ++r) {
+                std::memset(to.codes + r * Scalar::kBits, 0, Scalar::kBits * sizeof(std::uint32_t));
+                store_run<kStores>(corrected[r - first_run], r, count, after);
+            }
+            return;
+        }
+        const float scale = Scalar::scale_of(std::bit_cast<float>(largest_bits));
+        to.scales[g] = std::bit_cast<std::uint32_t>(scale);
+        const Code code_of(scale);
+        const Vector factor = hn::Set(Tag(), Scalar::factor_of(scale));
+        for (std::size_t r = first_run; r < end_run; ++r) {
+            Group& c = corrected[r - first_run];
+            Codes codes;
+            prefetch_ahead(to.codes + r * Scalar::kBits);
+            for (std::size_t k = 0; k < kRegisters; ++k) {
+                codes[k] = code_of.code(c[k]);
+                c[k] = hn::Sub(c[k], Code::value(codes[k], factor));
+            }
+            store_codes<Scalar::kBits>(codes, to.codes + r * Scalar::kBits);
+            store_run<kStores>(c, r, count, after);
+        }
+    });
+}
+
+template <typename Code>
+void encode(const float* values, const float* before, float* after, Stores stores, const std::uint32_t* valid,
+            std::size_t count, const GroupsToWrite& to) {
+    constexpr Stores kCached = Stores::kCached;
+    if (valid != nullptr) {
+        encode_groups<Code, true, kCached>(values, before, after, valid, count, to);
+    } else if (stores == Stores::kPastCaches && after != before) {
+        encode_groups<Code, false, Stores::kPastCaches>(values, before, after, valid, count, to);
+    } else {
+        encode_groups<Code, false, kCached>(values, before, after, valid, count, to);
+    }
+}
+
+/// Calls body(r, values) for each run, with what its codes stand for.
+template <typename Code, typename Body>
+HWY_INLINE void for_each_run(const GroupsToRead& from, std::size_t count, const Body& body) {
+    using Scalar = typename Code::Scalar;
+    for_each_group(count, [&](std::size_t g, std::size_t first_run, std::size_t end_run) HWY_ATTR {
+        const Vector factor = hn::Set(Tag(), Scalar::factor_of(std::bit_cast<float>(from.scales[g])));
+        for (std::size_t r = first_run; r < end_run; ++r) {
+            const Codes codes = load_codes<Scalar::kBits>(from.codes + r * Scalar::kBits);
+            Group run;
+            for (std::size_t k = 0; k < kRegisters; ++k) run[k] = Code::value(codes[k], factor);
+            body(r, run);
+        }
+    });
+}
+
+template <typename Code>
+void add(const GroupsToRead& from, float share, std::size_t count, float* sums) {
+    const Vector factor = hn::Set(Tag(), share);
+    for_each_run<Code>(from, count, [&](std::size_t r, Group& run) HWY_ATTR {
+        const Group sum = load_group(sums, r, count);
+        for (std::size_t k = 0; k < kRegisters; ++k) run[k] = hn::Add(sum[k], hn::Mul(run[k], factor));
+        store_run<Stores::kCached>(run, r, count, sums);
+    });
+}
+
+template <typename Code, bool kMasked, Stores kStores>
+HWY_INLINE void decode_groups(const GroupsToRead& from, const std::uint32_t* valid, std::size_t count, float* values) {
+    for_each_run<Code>(from, count, [&](std::size_t r, Group& run) HWY_ATTR {
+        if constexpr (kStores == Stores::kCached) prefetch_group_ahead(values + r * kLanes);
+        if constexpr (kMasked) {
+            for (std::size_t k = 0; k < kRegisters; ++k) run[k] = hn::IfThenElseZero(mask_of(valid[r], k), run[k]);
+        }
+        store_run<kStores>(run, r, count, values);
+    });
+}
+
+template <typename Code>
+void decode(const GroupsToRead& from, const std::uint32_t* valid, std::size_t count, Stores stores, float* values) {
+    const bool past = stores == Stores::kPastCaches && is_aligned(values);
+    if (valid != nullptr) {
+        past ? decode_groups<Code, true, Stores::kPastCaches>(from, valid, count, values)
+             : decode_groups<Code, true, Stores::kCached>(from, valid, count, values);
+    } else {
+        past ? decode_groups<Code, false, Stores::kPastCaches>(from, valid, count, values)
+             : decode_groups<Code, false, Stores::kCached>(from, valid, count, values);
+    }
+}
+
+constexpr GroupedTable make_table(const char* name) {
+    return {name,
+            {
+#define ONEBIT_GROUPED_CODE(constant, scalar, vector) \
+    {constant, scalar::kBits, encode<vector>, add<vector>, decode<vector>},
+#include "compress/grouped/codes.def"
+#undef ONEBIT_GROUPED_CODE
+            }};
+}
+
+#endif // a target with vectors
+
+} // namespace HWY_NAMESPACE
+} // namespace onebit
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+
+#include "core/simd_tables.hpp"
+
+namespace onebit {
+
+ONEBIT_DEFINE_TABLES(GroupedTable, available_grouped_kernels, reference_grouped_kernels)
+
+} // namespace onebit
+#endif // HWY_ONCE

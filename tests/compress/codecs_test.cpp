@@ -1,0 +1,146 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// What holds of every codec in the host's memory, above its kernels: threads, instruction sets, slices.
+
+#include <bit>
+#include <catch2/catch.hpp>
+#include <random>
+#include <vector>
+
+#include "compress/codec.hpp"
+#include "numeric/kernels.hpp"
+
+namespace onebit {
+namespace {
+
+std::unique_ptr<Codec> codec_with(onebit_codec_t which, unsigned threads, const std::string& kernels) {
+    std::unique_ptr<Codec> codec;
+    CodecConfig config;
+    config.codec = which;
+    config.threads = threads;
+    config.kernels = kernels;
+    REQUIRE(make_codec(config, &codec).ok());
+    return codec;
+}
+
+std::vector<onebit_codec_t> all_codecs() {
+    std::vector<onebit_codec_t> codecs;
+    for (int which = 0;; ++which) {
+        CodecConfig config;
+        config.codec = static_cast<onebit_codec_t>(which);
+        std::unique_ptr<Codec> codec;
+        if (!make_codec(config, &codec).ok()) return codecs;
+        codecs.push_back(config.codec);
+    }
+}
+
+/// Encodes `values` in two chunks, twice, so many blocks at a time, averages that with itself and decodes it. All that
+/// came of it: messages, errors, values.
+std::vector<std::uint32_t> everything_of(const Codec& codec, const std::vector<float>& values, std::size_t blocks,
+                                         bool backwards) {
+    const std::vector<Chunk> chunks = partition(values.size(), 2);
+    const auto worker = codec.make_feedback(chunks);
+    std::vector<std::uint32_t> all;
+    std::vector<std::vector<std::uint32_t>> messages;
+    std::vector<std::uint32_t*> pointers;
+    for (const Chunk& chunk : chunks) messages.emplace_back(codec.message_words(chunk), 0x5a5a5a5a);
+    for (auto& message : messages) pointers.push_back(message.data());
+    std::vector<Slice> slices;
+    SliceCursor cursor(blocks);
+    for (Slice slice; cursor.next(chunks, &slice);) slices.push_back(slice);
+    if (backwards) std::reverse(slices.begin(), slices.end());
+    for (int call = 0; call < 2; ++call) {
+        for (const Slice& slice : slices) {
+            const SliceToEncode one = {slice, nullptr, pointers[slice.chunk.index]};
+            codec.encode(ArraySource(values.data()), *worker, *worker, only(one));
+            CHECK(codec.encoded_finite(*worker, slice, one.message));
+        }
+        codec.seal(*worker, pointers);
+    }
+    for (const auto& message : messages) all.insert(all.end(), message.begin(), message.end());
+    std::vector<float> floats(2 * values.size());
+    worker->get_error(floats.data());
+    for (const Chunk& chunk : chunks) {
+        const auto server = codec.make_feedback(only(chunk));
+        std::vector<std::uint32_t> result(codec.message_words(chunk), 0xa5a5a5a5);
+        const std::uint32_t* const received[] = {messages[chunk.index].data(), messages[chunk.index].data()};
+        for (const Slice& slice : slices) {
+            if (slice.chunk.index == chunk.index)
+                codec.average_encode(received, 0.5F, *server, *server, slice, result.data());
+        }
+        std::uint32_t* const sealed = result.data();
+        codec.seal(*server, only(sealed));
+        all.insert(all.end(), result.begin(), result.end());
+        codec.decode(only(EncodedSlice{Slice::whole(chunk), result.data()}), {},
+                     ArraySink(floats.data() + values.size()));
+        std::vector<float> block(kBlockElements);
+        codec.decode_block(result.data(), {chunk, 1}, {}, block.data());
+        CHECK(std::equal(block.begin(), block.begin() + 100, floats.data() + values.size() + Block{chunk, 1}.begin()));
+    }
+    for (const float value : floats) all.push_back(std::bit_cast<std::uint32_t>(value));
+    return all;
+}
+
+TEST_CASE("any number of threads, any kernels and any slices give the same bits of every codec", "[codec]") {
+    REQUIRE(all_codecs().size() >= 5);
+    std::mt19937 random(1);
+    std::normal_distribution<float> gaussian;
+    std::vector<float> values(300'003);
+    for (float& value : values) value = gaussian(random);
+    for (const onebit_codec_t which : all_codecs()) {
+        const auto expected = everything_of(*codec_with(which, 1, "reference"), values, 128, false);
+        for (const NumericKernels* kernels : available_numeric_kernels()) {
+            for (const unsigned threads : {1U, 2U, 3U}) {
+                for (const std::size_t blocks : {1, 7, 128}) {
+                    CAPTURE(which, kernels->name, threads, blocks);
+                    CHECK(everything_of(*codec_with(which, threads, kernels->name), values, blocks, blocks == 7) ==
+                          expected);
+                }
+            }
+        }
+    }
+}
+
+TEST_CASE("slices of every codec's messages lie in order without gaps, and a trailer behind them", "[codec]") {
+    for (const onebit_codec_t which : all_codecs()) {
+        const auto codec = codec_with(which, 1, "");
+        for (const std::size_t count : {1, 31, 33, 255, 257, 4095, 4096, 4097, 12289, 300003}) {
+            for (const Chunk& chunk : partition(count, 3)) {
+                std::size_t next = 0;
+                for (std::size_t block = 0; block < chunk.blocks(); ++block) {
+                    const WordRange words = codec->words_of({chunk, block, block + 1});
+                    CAPTURE(which, count, chunk.index, block);
+                    CHECK(words.begin == next);
+                    CHECK(words.count > 0);
+                    next += words.count;
+                }
+                CHECK(codec->trailer_of(chunk).begin == next);
+                CHECK(codec->message_words(chunk) == next + codec->trailer_of(chunk).count);
+            }
+        }
+    }
+}
+
+TEST_CASE("a codec's settings that are another's are refused by name", "[codec]") {
+    for (const onebit_codec_t which : all_codecs()) {
+        if (which == ONEBIT_CODEC_SIGN) continue;
+        std::unique_ptr<Codec> codec;
+        CodecConfig config;
+        config.codec = which;
+        config.group = ONEBIT_GROUP_BUFFER;
+        CHECK(make_codec(config, &codec).code() == ONEBIT_ERROR_INVALID_ARGUMENT);
+        CHECK_THAT(make_codec(config, &codec).message(), Catch::Contains("config.group"));
+        config.group = ONEBIT_GROUP_BLOCK;
+        config.scale = ONEBIT_SCALE_L1;
+        CHECK_THAT(make_codec(config, &codec).message(), Catch::Contains("config.scale"));
+        config.scale = ONEBIT_SCALE_L2;
+        config.memory = ONEBIT_MEMORY_CUDA;
+        CHECK(make_codec(config, &codec).code() == ONEBIT_ERROR_UNSUPPORTED);
+        CHECK_THAT(make_codec(config, &codec).message(),
+                   Catch::Contains("config.codec") && Catch::Contains("ONEBIT_CODEC_SIGN"));
+    }
+}
+
+} // namespace
+} // namespace onebit

@@ -1,0 +1,203 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// The codes of several bits: every instruction set that this machine has against the scalar reference, the same bits.
+// And what the reference's own bits mean, in double precision.
+
+#include <bit>
+#include <catch2/catch.hpp>
+#include <cfloat>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "compress/grouped/kernels.hpp"
+#include "compress/grouped/layout.hpp"
+#include "core/aligned_buffer.hpp"
+#include "numeric/awkward_values.hpp"
+
+namespace onebit {
+namespace {
+
+using Words = std::vector<std::uint32_t>;
+
+AlignedBuffer<float> copy_of(const AlignedBuffer<float>& values) {
+    AlignedBuffer<float> copy(values.size());
+    copy.copy_from(values.data());
+    return copy;
+}
+
+/// What an encoder leaves behind; guards catch what it writes too far.
+struct Outcome {
+    Outcome(unsigned bits, const std::vector<float>& start)
+        : error(start.size() + 64),
+          scales(scale_words(start.size()) + 2, 0xdeadbeef),
+          codes(code_words(bits, start.size()) + 2, 0xdeadbeef) {
+        std::copy(start.begin(), start.end(), error.data());
+        std::fill(error.data() + start.size(), error.data() + error.size(), 77.0F);
+    }
+    Outcome(const Outcome& other) : error(copy_of(other.error)), scales(other.scales), codes(other.codes) {}
+    Outcome(Outcome&&) = default;
+    Outcome& operator=(Outcome&&) = default;
+    ~Outcome() = default;
+    GroupsToWrite groups() { return {scales.data(), codes.data()}; }
+    GroupsToRead read() const { return {scales.data(), codes.data()}; }
+    bool operator==(const Outcome& other) const {
+        return scales == other.scales && codes == other.codes &&
+               std::memcmp(error.data(), other.error.data(), error.bytes()) == 0;
+    }
+    AlignedBuffer<float> error;
+    Words scales;
+    Words codes;
+};
+
+Words random_words(std::size_t count) {
+    std::mt19937 random(5);
+    Words words(ceil_divide(count, kWordElements));
+    for (auto& word : words) word = static_cast<std::uint32_t>(random());
+    return words;
+}
+
+/// Awkward ones, where each group of 256 has its own magnitude: denormals, the largest floats, all zero.
+std::vector<float> values_of_all_magnitudes(std::size_t count, unsigned seed) {
+    constexpr float kFactors[] = {1, 1e-38F, 0, 1e22F, 1e-30F};
+    std::vector<float> values = awkward_values(count, seed);
+    for (std::size_t i = 0; i < count; ++i) values[i] *= kFactors[(i / kGroupElements + seed) % std::size(kFactors)];
+    if (count > 700) values[600] = FLT_MAX;
+    return values;
+}
+
+/// Calls body(kernels, reference, count, mask) for every code of every instruction set.
+template <typename Body>
+void for_each_case(const Body& body) {
+    REQUIRE(available_grouped_kernels().size() >= 2); // else nothing would be compared
+    for (const GroupedTable* table : available_grouped_kernels()) {
+        for (std::size_t code = 0; code < std::size(table->codes); ++code) {
+            for (const std::size_t count : kCounts) {
+                for (const bool masked : {false, true}) {
+                    const Words mask = random_words(count);
+                    CAPTURE(table->name, table->codes[code].codec, count, masked);
+                    body(table->codes[code], reference_grouped_kernels().codes[code], count,
+                         masked ? mask.data() : nullptr);
+                }
+            }
+        }
+    }
+}
+
+TEST_CASE("codes of several bits: every instruction set encodes, adds up and decodes to the reference's bits",
+          "[kernels][grouped]") {
+    for_each_case([](const GroupedKernels& kernels, const GroupedKernels& reference, std::size_t count,
+                     const std::uint32_t* mask) {
+        const std::vector<float> start = awkward_values(count, 2);
+        Outcome expected(reference.bits, start);
+        Outcome actual(kernels.bits, start);
+        for (unsigned step = 0; step < 3; ++step) {
+            const std::vector<float> shifted = values_of_all_magnitudes(count + 1, step); // + 1: no vector's alignment
+            for (const Stores stores : kAllStores) {
+                Outcome aside(kernels.bits, std::vector<float>(count, 5.0F)); // which must not matter
+                kernels.encode(shifted.data() + 1, actual.error.data(), aside.error.data(), stores, mask, count,
+                               aside.groups());
+                order_stores(stores);
+                Outcome from_reference = expected;
+                reference.encode(shifted.data() + 1, from_reference.error.data(), from_reference.error.data(), stores,
+                                 mask, count, from_reference.groups());
+                CHECK(aside == from_reference);
+            }
+            kernels.encode(shifted.data() + 1, actual.error.data(), actual.error.data(), Stores::kPastCaches, mask,
+                           count, actual.groups());
+            reference.encode(shifted.data() + 1, expected.error.data(), expected.error.data(), Stores::kCached, mask,
+                             count, expected.groups());
+            CHECK(actual == expected);
+
+            for (const std::size_t misaligned : {0, 1}) {
+                for (const Stores stores : kAllStores) {
+                    AlignedBuffer<float> decoded(count + 64), decoded_by_reference(count + 64);
+                    kernels.decode(expected.read(), mask, count, stores, decoded.data() + misaligned);
+                    order_stores(stores);
+                    reference.decode(expected.read(), mask, count, stores, decoded_by_reference.data() + misaligned);
+                    CHECK(std::memcmp(decoded.data(), decoded_by_reference.data(), decoded.bytes()) == 0);
+                }
+            }
+            AlignedBuffer<float> sums(count + 64), sums_by_reference(count + 64);
+            for (const float share : {1.0F, 1.0F / 3}) {
+                kernels.add(expected.read(), share, count, sums.data());
+                reference.add(expected.read(), share, count, sums_by_reference.data());
+            }
+            CHECK(std::memcmp(sums.data(), sums_by_reference.data(), sums.bytes()) == 0);
+        }
+    });
+}
+
+TEST_CASE("codes of several bits: a group that is not finite says so, and keeps its values as error",
+          "[kernels][grouped]") {
+    const float spoiler = GENERATE(std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(),
+                                   std::numeric_limits<float>::quiet_NaN());
+    for_each_case(
+        [=](const GroupedKernels& kernels, const GroupedKernels& reference, std::size_t count, const std::uint32_t*) {
+            std::vector<float> values = awkward_values(count, 3);
+            values[count / 2] = spoiler;
+            Outcome expected(reference.bits, std::vector<float>(count, 0.0F));
+            Outcome actual = expected;
+            reference.encode(values.data(), expected.error.data(), expected.error.data(), Stores::kCached, nullptr,
+                             count, expected.groups());
+            kernels.encode(values.data(), actual.error.data(), actual.error.data(), Stores::kCached, nullptr, count,
+                           actual.groups());
+            CHECK(actual == expected);
+            for (std::size_t g = 0; g < scale_words(count); ++g) {
+                CHECK(std::isfinite(std::bit_cast<float>(actual.scales[g])) == (g != count / 2 / kGroupElements));
+            }
+            CHECK(std::memcmp(&actual.error[count / 2], &values[count / 2], sizeof(float)) == 0);
+            std::vector<float> sums(count, 1.0F); // a server's, which must see it, too
+            kernels.add(actual.read(), 0.5F, count, sums.data());
+            CHECK(!std::isfinite(sums[count / 2]));
+        });
+}
+
+TEST_CASE("codes of several bits: what a code stands for is the nearest that it can express", "[kernels][grouped]") {
+    constexpr std::size_t kCount = 4096;
+    std::mt19937 random(7);
+    std::normal_distribution<float> gaussian;
+    std::vector<float> values(kCount);
+    for (float& value : values) value = gaussian(random);
+    for (const GroupedKernels& kernels : reference_grouped_kernels().codes) {
+        Outcome encoded(kernels.bits, std::vector<float>(kCount, 0.0F));
+        kernels.encode(values.data(), encoded.error.data(), encoded.error.data(), Stores::kCached, nullptr, kCount,
+                       encoded.groups());
+        std::vector<float> decoded(kCount);
+        kernels.decode(encoded.read(), nullptr, kCount, Stores::kCached, decoded.data());
+        for (std::size_t i = 0; i < kCount; ++i) {
+            double largest = 0;
+            for (std::size_t k = i / kGroupElements * kGroupElements; k < (i / kGroupElements + 1) * kGroupElements;
+                 ++k)
+                largest = std::max(largest, std::fabs(static_cast<double>(values[k])));
+            const double x = values[i], magnitude = std::fabs(x);
+            double most = 0; // distance to the nearest
+            switch (kernels.codec) {
+                case ONEBIT_CODEC_INT8:
+                    most = largest / 127 / 2;
+                    break;
+                case ONEBIT_CODEC_INT4:
+                    most = largest / 7 / 2;
+                    break;
+                case ONEBIT_CODEC_FP4:
+                    most = magnitude; // to zero
+                    for (int e = 0; e <= 6; ++e) most = std::min(most, std::fabs(magnitude - std::ldexp(largest, -e)));
+                    break;
+                case ONEBIT_CODEC_BFLOAT16:
+                    most = magnitude / 256;
+                    break;
+                default:
+                    FAIL("no bound is known of codec " << kernels.codec);
+            }
+            CAPTURE(kernels.codec, i, x, decoded[i]);
+            CHECK(std::fabs(x - static_cast<double>(decoded[i])) <= most * 1.000001);
+            CHECK(static_cast<double>(decoded[i]) + static_cast<double>(encoded.error[i]) == Approx(x).epsilon(1e-6));
+        }
+    }
+}
+
+} // namespace
+} // namespace onebit

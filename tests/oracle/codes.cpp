@@ -1,0 +1,372 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+
+#include "oracle/codes.hpp"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cfloat>
+#include <cmath>
+#include <limits>
+
+namespace oracle {
+
+namespace {
+
+constexpr float smallest_normal = 0x1p-126F;
+
+// Subnormal operands are zeros.
+double operand(float x) {
+    return std::fabs(x) < smallest_normal ? std::copysign(0.0, static_cast<double>(x)) : static_cast<double>(x);
+}
+
+// A float from the double that a sum, product or quotient of two floats was rounded to. A double has more than twice as
+// many digits as a float, and two more. So rounding twice gives what rounding once would.
+float rounded(double x) {
+    if (std::fabs(x) >= 0x1p-100 || !std::isfinite(x)) return static_cast<float>(x);
+    const auto digits = static_cast<float>(x * 0x1p140); // far from where exponents end
+    if (std::fabs(digits) < 0x1p14F) return std::copysign(0.0F, digits);
+    return static_cast<float>(x);
+}
+
+// The nearest whole number, of two the even one.
+double nearest_whole(double x) {
+    const double below = std::floor(x), part = x - below;
+    const bool odd = std::floor(below / 2) * 2 != below;
+    return part > 0.5 || (part == 0.5 && odd) ? below + 1 : below;
+}
+
+// The largest whole number that a code stands for.
+float most(Code code) {
+    return code == Code::int8 ? 127.0F : 7.0F;
+}
+
+bool is_whole(Code code) {
+    return code == Code::int8 || code == Code::int4;
+}
+
+// Eight digits, of which the first is 1.
+float to_bfloat16(float c) {
+    if (c == 0) return c;
+    int exponent = 0;
+    const double m = std::frexp(static_cast<double>(c), &exponent); // 0.5 <= |m| < 1
+    const double value = std::ldexp(nearest_whole(m * 256), exponent - 8);
+    const double largest = 255 * 0x1p120;
+    return static_cast<float>(std::clamp(value, -largest, largest));
+}
+
+// What divides the levels M, M/2, ... M/64 and 0 from each other, in parts of M.
+constexpr float fp4_thresholds[] = {0.75F,           0.75F * 0x1p-1F, 0.75F * 0x1p-2F, 0.75F * 0x1p-3F,
+                                    0.75F * 0x1p-4F, 0.75F * 0x1p-5F, 0x1p-7F};
+
+std::uint32_t fp4_exponent(float magnitude, float largest) {
+    std::uint32_t greater = 0;
+    for (const float threshold : fp4_thresholds)
+        if (times(largest, threshold) > magnitude) ++greater;
+    return greater;
+}
+
+float sign_extended(Code code, std::uint32_t bits) {
+    const int all = code == Code::int8 ? 256 : 16;
+    const int value = static_cast<int>(bits);
+    return static_cast<float>(value < all / 2 ? value : value - all);
+}
+
+// One run's bytes.
+using Run = std::array<std::uint32_t, 64>;
+
+void put(Code code, Run& run, std::size_t j, std::uint32_t bits) {
+    switch (code) {
+        case Code::int8:
+            run[j] = bits;
+            break;
+        case Code::int4:
+        case Code::fp4:
+            if (j < 16) run[j] |= bits;
+            if (j >= 16) run[j - 16] |= bits << 4;
+            break;
+        case Code::bfloat16:
+            run[2 * j] = bits & 0xff;
+            run[2 * j + 1] = bits >> 8;
+            break;
+    }
+}
+
+std::uint32_t get(Code code, const Run& run, std::size_t j) {
+    switch (code) {
+        case Code::int8:
+            return run[j];
+        case Code::int4:
+        case Code::fp4:
+            return j < 16 ? run[j] & 0xf : run[j - 16] >> 4;
+        case Code::bfloat16:
+            break;
+    }
+    return run[2 * j] | run[2 * j + 1] << 8;
+}
+
+void append(Words& words, const Run& run, std::uint64_t count) {
+    for (std::size_t w = 0; w < count; ++w)
+        words.push_back(run[4 * w] | run[4 * w + 1] << 8 | run[4 * w + 2] << 16 | run[4 * w + 3] << 24);
+}
+
+Run run_at(const Words& words, std::uint64_t at, std::uint64_t count) {
+    Run run = {};
+    for (std::size_t byte = 0; byte < 4 * count; ++byte) run[byte] = words[at + byte / 4] >> 8 * (byte % 4) & 0xff;
+    return run;
+}
+
+std::uint64_t groups_in(std::uint64_t elements) {
+    return (elements + group_elements - 1) / group_elements;
+}
+std::uint64_t runs_in(std::uint64_t elements) {
+    return (elements + word_elements - 1) / word_elements;
+}
+
+} // namespace
+
+std::uint64_t bits_of(Code code) {
+    if (code == Code::bfloat16) return 16;
+    return code == Code::int8 ? 8 : 4;
+}
+
+float plus(float a, float b) {
+    return rounded(operand(a) + operand(b));
+}
+float minus(float a, float b) {
+    return rounded(operand(a) - operand(b));
+}
+float times(float a, float b) {
+    return rounded(operand(a) * operand(b));
+}
+float divided(float a, float b) {
+    return rounded(operand(a) / operand(b));
+}
+
+float scale_of(Code code, float largest) {
+    if (!is_whole(code)) return largest;
+    const float s = divided(largest, most(code));
+    return std::isinf(times(s, most(code))) ? std::nextafter(s, 0.0F) : s;
+}
+
+std::uint32_t code_of(Code code, float c, float scale) {
+    if (is_whole(code)) {
+        if (scale == 0) return 0;
+        const double q = nearest_whole(static_cast<double>(times(c, divided(1.0F, scale))));
+        return static_cast<std::uint32_t>(static_cast<int>(q)) & (code == Code::int8 ? 0xffU : 0xfU);
+    }
+    if (code == Code::bfloat16) return std::bit_cast<std::uint32_t>(to_bfloat16(c)) >> 16;
+    const std::uint32_t exponent = c == 0 ? 7 : fp4_exponent(std::fabs(c), scale); // the scale is M
+    return c < 0 && exponent < 7 ? exponent + 8 : exponent;
+}
+
+float value_of(Code code, std::uint32_t bits, float scale) {
+    if (is_whole(code)) return times(sign_extended(code, bits), scale);
+    if (code == Code::bfloat16) return std::bit_cast<float>(bits << 16);
+    const std::uint32_t exponent = bits % 8;
+    if (exponent == 7) return 0;
+    const float magnitude = times(scale, std::ldexp(1.0F, -static_cast<int>(exponent)));
+    return bits >= 8 ? -magnitude : magnitude;
+}
+
+std::uint64_t message_words(Code code, std::uint64_t count) {
+    std::uint64_t words = 0;
+    for (const Range& block : blocks_of({0, count}))
+        words += groups_in(block.count) + bits_of(code) * runs_in(block.count);
+    return words;
+}
+
+Encoded encode(Code code, const Floats& c) {
+    Encoded encoded;
+    encoded.error.resize(c.size());
+    for (const Range& block : blocks_of({0, c.size()})) {
+        Floats scales;
+        for (std::uint64_t group = 0; group < groups_in(block.count); ++group) {
+            const std::uint64_t begin = block.begin + group * group_elements;
+            const std::uint64_t end = std::min(begin + group_elements, block.end());
+            float largest = 0;
+            for (std::uint64_t i = begin; i < end; ++i)
+                if (std::isnan(c[i]) || std::fabs(c[i]) > largest) largest = std::fabs(c[i]);
+            scales.push_back(std::isfinite(largest) ? scale_of(code, largest) : largest);
+            encoded.finite = encoded.finite && std::isfinite(largest);
+            encoded.words.push_back(std::bit_cast<std::uint32_t>(scales.back()));
+        }
+        for (std::uint64_t begin = block.begin; begin < block.end(); begin += word_elements) {
+            const float scale = scales[(begin - block.begin) / group_elements];
+            Run run = {};
+            for (std::size_t j = 0; j < word_elements; ++j) {
+                const std::uint64_t i = begin + j;
+                const float x = i < block.end() ? c[i] : 0.0F;
+                const std::uint32_t bits = std::isfinite(scale) ? code_of(code, x, scale) : 0;
+                put(code, run, j, bits);
+                if (i >= block.end()) continue;
+                encoded.error[i] = std::isfinite(scale) ? minus(x, value_of(code, bits, scale)) : x;
+            }
+            append(encoded.words, run, bits_of(code));
+        }
+    }
+    return encoded;
+}
+
+Floats decode(Code code, const Words& words, std::uint64_t count, float share) {
+    Floats values;
+    Run run = {};
+    std::uint64_t at = 0;
+    for (const Range& block : blocks_of({0, count})) {
+        const std::uint64_t first_run = at + groups_in(block.count);
+        for (std::uint64_t i = 0; i < block.count; ++i) {
+            if (i % word_elements == 0)
+                run = run_at(words, first_run + bits_of(code) * (i / word_elements), bits_of(code));
+            const auto scale = std::bit_cast<float>(words[at + i / group_elements]);
+            const std::uint32_t bits = get(code, run, i % word_elements);
+            values.push_back(std::isfinite(scale) ? times(value_of(code, bits, scale), share)
+                                                  : std::numeric_limits<float>::quiet_NaN());
+        }
+        at = first_run + bits_of(code) * runs_in(block.count);
+    }
+    return values;
+}
+
+Floats exact(const FloatsPerRank& inputs, Op op) {
+    const float share = op == Op::sum ? 1.0F : divided(1.0F, static_cast<float>(inputs.size()));
+    Floats result = inputs[0];
+    for (std::size_t i = 0; i < result.size(); ++i) {
+        double wide = operand(inputs[0][i]);
+        for (std::size_t r = 1; r < inputs.size(); ++r) {
+            result[i] = plus(result[i], inputs[r][i]);
+            wide += operand(inputs[r][i]);
+        }
+        if (op == Op::sum) continue;
+        result[i] = times(result[i], share);
+        if (std::isfinite(result[i])) continue;
+        const double largest = static_cast<double>(FLT_MAX);
+        result[i] = static_cast<float>(std::clamp(wide * static_cast<double>(share), -largest, largest));
+    }
+    return result;
+}
+
+CodedAllreduce::CodedAllreduce(std::uint64_t count, int ranks, Code code, Op op)
+    : worker_errors(static_cast<std::size_t>(ranks), Floats(count, 0.0F)),
+      result(count, 0.0F),
+      count_(count),
+      code_(code),
+      share_(op == Op::sum ? 1.0F : divided(1.0F, static_cast<float>(ranks))),
+      chunks_(partition(count, ranks)) {
+    for (const Range& chunk : chunks_) server_errors.emplace_back(chunk.count, 0.0F);
+}
+
+void CodedAllreduce::set_mask(const std::vector<bool>& mask) {
+    mask_ = mask;
+    clear_outside_mask();
+}
+
+void CodedAllreduce::clear_outside_mask() {
+    for (std::size_t j = 0; j < chunks_.size(); ++j) {
+        for (std::uint64_t i = chunks_[j].begin; i < chunks_[j].end(); ++i) {
+            if (takes_part(i)) continue;
+            for (Floats& error : worker_errors) error[i] = 0;
+            server_errors[j][i - chunks_[j].begin] = 0;
+            result[i] = 0;
+        }
+    }
+}
+
+void CodedAllreduce::reset() {
+    for (Floats& error : worker_errors) error.assign(error.size(), 0.0F);
+    for (Floats& error : server_errors) error.assign(error.size(), 0.0F);
+}
+
+// The message of a chunk. `values` has a value for each of its elements, `error` theirs, which is replaced.
+Words CodedAllreduce::send(Range range, const Floats& values, float* error) {
+    Floats c(range.count, 0.0F);
+    for (std::uint64_t k = 0; k < range.count; ++k)
+        if (takes_part(range.begin + k)) c[k] = plus(values[k], error[k]);
+    const Encoded encoded = encode(code_, c);
+    std::copy(encoded.error.begin(), encoded.error.end(), error);
+    finite = finite && encoded.finite;
+    return encoded.words;
+}
+
+const Floats& CodedAllreduce::step(const FloatsPerRank& inputs) {
+    finite = true;
+    worker_messages.assign(inputs.size(), {});
+    server_messages.clear();
+    for (std::size_t r = 0; r < inputs.size(); ++r) {
+        for (const Range& chunk : chunks_) {
+            const auto begin = inputs[r].begin() + static_cast<std::ptrdiff_t>(chunk.begin);
+            const Floats values(begin, begin + static_cast<std::ptrdiff_t>(chunk.count));
+            worker_messages[r].push_back(send(chunk, values, worker_errors[r].data() + chunk.begin));
+        }
+    }
+    for (std::size_t j = 0; j < chunks_.size(); ++j) {
+        const Range chunk = chunks_[j];
+        Floats y(chunk.count, 0.0F);
+        for (const std::vector<Words>& messages : worker_messages) {
+            const Floats sent = decode(code_, messages[j], chunk.count, share_);
+            for (std::uint64_t k = 0; k < chunk.count; ++k) y[k] = plus(y[k], sent[k]);
+        }
+        server_messages.push_back(send(chunk, y, server_errors[j].data()));
+        const Floats values = decode(code_, server_messages[j], chunk.count, 1.0F);
+        std::copy(values.begin(), values.end(), result.begin() + static_cast<std::ptrdiff_t>(chunk.begin));
+    }
+    if (!finite) reset();
+    clear_outside_mask();
+    return result;
+}
+
+CodedTwoLevel::CodedTwoLevel(std::uint64_t count, int nodes, int places, Code code, Op op)
+    : result(count, 0.0F), count_(count), nodes_(nodes), places_(places), op_(op), shards_(partition(count, places)) {
+    for (const Range& shard : shards_) levels_.emplace_back(shard.count, nodes, code, op);
+}
+
+void CodedTwoLevel::set_mask(const std::vector<bool>& mask) {
+    for (std::size_t place = 0; place < shards_.size(); ++place) {
+        const auto begin = mask.begin() + static_cast<std::ptrdiff_t>(shards_[place].begin);
+        levels_[place].set_mask({begin, begin + static_cast<std::ptrdiff_t>(shards_[place].count)});
+    }
+}
+
+void CodedTwoLevel::reset() {
+    for (CodedAllreduce& level : levels_) level.reset();
+}
+
+const Floats& CodedTwoLevel::step(const FloatsPerRank& inputs) {
+    FloatsPerRank averages; // [node]
+    for (int node = 0; node < nodes_; ++node) {
+        const auto first = inputs.begin() + static_cast<std::ptrdiff_t>(node) * places_;
+        averages.push_back(exact({first, first + places_}, op_));
+    }
+    finite = true;
+    for (std::size_t place = 0; place < shards_.size(); ++place) {
+        const auto begin = static_cast<std::ptrdiff_t>(shards_[place].begin);
+        const auto end = static_cast<std::ptrdiff_t>(shards_[place].end());
+        FloatsPerRank parts;
+        for (const Floats& average : averages) parts.emplace_back(average.begin() + begin, average.begin() + end);
+        const Floats& values = levels_[place].step(parts);
+        std::copy(values.begin(), values.end(), result.begin() + begin);
+        finite = finite && levels_[place].finite;
+    }
+    if (!finite) reset();
+    return result;
+}
+
+Floats CodedTwoLevel::worker_error(int rank) const {
+    const auto place = static_cast<std::size_t>(rank % places_);
+    const Floats own = levels_[place].worker_error(rank / places_);
+    Floats error(count_, 0.0F);
+    std::copy(own.begin(), own.end(), error.begin() + static_cast<std::ptrdiff_t>(shards_[place].begin));
+    return error;
+}
+
+Range CodedTwoLevel::served(int rank) const {
+    const auto place = static_cast<std::size_t>(rank % places_);
+    const Range chunk = levels_[place].served(rank / places_);
+    return {shards_[place].begin + chunk.begin, chunk.count};
+}
+
+Floats CodedTwoLevel::server_error(int rank) const {
+    return levels_[static_cast<std::size_t>(rank % places_)].server_error(rank / places_);
+}
+
+} // namespace oracle

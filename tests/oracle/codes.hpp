@@ -1,0 +1,116 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+
+// The reference for the codes of several bits (docs/WIRE_FORMAT.md): all ranks of an allreduce simulated in one object,
+// element by element. Unlike the sign's oracle it computes with the float operations that the page says, in their
+// order. So results, errors and messages may be compared bit for bit. It includes nothing of the library.
+#pragma once
+
+#include "oracle/oracle.hpp"
+
+namespace oracle {
+
+using Floats = std::vector<float>;
+using FloatsPerRank = std::vector<Floats>; // [rank][element]
+using Words = std::vector<std::uint32_t>;
+
+// The numbers are those of onebit_codec_t.
+enum class Code { int8 = 1, int4 = 2, fp4 = 3, bfloat16 = 4 };
+
+constexpr std::uint64_t group_elements = 256;
+
+// An element's share in each word of a message, but for scales.
+std::uint64_t bits_of(Code code);
+
+// Float operations. A subnormal operand or a tiny result is the zero of its sign.
+float plus(float a, float b);
+float minus(float a, float b);
+float times(float a, float b);
+float divided(float a, float b);
+
+// A group's scale by its largest magnitude, which is finite.
+float scale_of(Code code, float largest);
+// The code of one element of a group with this scale, in the lowest bits.
+std::uint32_t code_of(Code code, float c, float scale);
+float value_of(Code code, std::uint32_t bits, float scale);
+
+// What is sent of one chunk, and what of it is not.
+struct Encoded {
+    Words words;
+    Floats error;
+    bool finite = true; // all scales are
+};
+Encoded encode(Code code, const Floats& c);
+// What a message of `count` elements stands for; NaN where a group's scale is not finite.
+Floats decode(Code code, const Words& words, std::uint64_t count, float share);
+
+// The words of a message of so many elements.
+std::uint64_t message_words(Code code, std::uint64_t count);
+
+// `((x_0 + x_1) + ...) * (1/L)` of each element. An average that is not finite is computed in double.
+Floats exact(const FloatsPerRank& inputs, Op op);
+
+// The compressed allreduce in one level, in whatever form.
+class CodedAllreduce {
+  public:
+    CodedAllreduce(std::uint64_t count, int ranks, Code code, Op op = Op::average);
+
+    // Elements outside the mask are zero from now on: value, error and result.
+    void set_mask(const std::vector<bool>& mask);
+    // Both errors are zero from now on.
+    void reset();
+    // One call with inputs[rank][element]. Where a scale is not finite the call fails: no result, and errors of zero.
+    const Floats& step(const FloatsPerRank& inputs);
+
+    const std::vector<Range>& chunks() const { return chunks_; }
+    Floats worker_error(int rank) const { return worker_errors[static_cast<std::size_t>(rank)]; }
+    Range served(int rank) const { return chunks_[static_cast<std::size_t>(rank)]; }
+    Floats server_error(int rank) const { return server_errors[static_cast<std::size_t>(rank)]; }
+
+    // The error state; tests may overwrite it.
+    FloatsPerRank worker_errors, server_errors; // [rank][element of the buffer], [rank][element of its chunk]
+
+    // Of the last step.
+    std::vector<std::vector<Words>> worker_messages; // [rank][chunk]
+    std::vector<Words> server_messages;              // [chunk]
+    Floats result;
+    bool finite = true;
+
+  private:
+    bool takes_part(std::uint64_t i) const { return mask_.empty() || mask_[i]; }
+    void clear_outside_mask();
+    Words send(Range range, const Floats& values, float* error);
+
+    std::uint64_t count_;
+    Code code_;
+    float share_;
+    std::vector<Range> chunks_;
+    std::vector<bool> mask_;
+};
+
+// The same in two levels. Rank r has place r % places in node r / places.
+class CodedTwoLevel {
+  public:
+    CodedTwoLevel(std::uint64_t count, int nodes, int places, Code code, Op op = Op::average);
+
+    void set_mask(const std::vector<bool>& mask);
+    void reset();
+    const Floats& step(const FloatsPerRank& inputs);
+
+    // Of the whole buffer: zero outside the rank's shard.
+    Floats worker_error(int rank) const;
+    Range served(int rank) const;
+    Floats server_error(int rank) const;
+
+    Floats result;
+    bool finite = true;
+
+  private:
+    std::uint64_t count_;
+    int nodes_, places_;
+    Op op_;
+    std::vector<Range> shards_;
+    std::vector<CodedAllreduce> levels_; // [place]: between the nodes
+};
+
+} // namespace oracle

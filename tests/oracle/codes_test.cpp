@@ -1,0 +1,387 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+
+// The oracle of the codes against cases worked out by hand, and against double precision.
+#include "oracle/codes.hpp"
+
+#include <bit>
+#include <catch2/catch.hpp>
+#include <cfloat>
+#include <cmath>
+#include <limits>
+
+#include "support/data.hpp"
+#include "support/magnitudes.hpp"
+
+using namespace oracle;
+using onebit_test::Kind;
+using onebit_test::make_data;
+using onebit_test::same_bits;
+
+namespace {
+
+constexpr Code all_codes[] = {Code::int8, Code::int4, Code::fp4, Code::bfloat16};
+
+std::uint32_t bits(float x) {
+    return std::bit_cast<std::uint32_t>(x);
+}
+
+// Message of one run, whose first elements are given. The others are zero.
+Words words_of(Code code, const Floats& first) {
+    Floats c(word_elements, 0.0F);
+    std::copy(first.begin(), first.end(), c.begin());
+    return encode(code, c).words;
+}
+
+FloatsPerRank inputs_of(Kind kind, std::uint64_t count, int ranks, std::uint64_t step) {
+    FloatsPerRank inputs;
+    for (int r = 0; r < ranks; ++r) inputs.push_back(make_data(kind, count, 17, r, step));
+    return inputs;
+}
+
+// What a code may lose of an element of a group with this largest magnitude.
+double allowed(Code code, double c, double largest) {
+    const double rounding = 1e-6 * largest;
+    if (code == Code::int8) return largest / 127 / 2 + rounding;
+    if (code == Code::int4) return largest / 7 / 2 + rounding;
+    if (code == Code::bfloat16) return std::fabs(c) * 0x1p-8;
+    double nearest = std::fabs(c); // as if 0 were sent
+    for (int k = 0; k <= 6; ++k) nearest = std::min(nearest, std::fabs(std::fabs(c) - std::ldexp(largest, -k)));
+    return nearest + rounding;
+}
+
+double largest_of(const Floats& c, std::uint64_t i) {
+    const std::uint64_t begin = i / group_elements * group_elements; // 4096 is a multiple
+    double largest = 0;
+    for (std::uint64_t k = begin; k < std::min<std::uint64_t>(begin + group_elements, c.size()); ++k)
+        largest = std::max(largest, std::fabs(static_cast<double>(c[k])));
+    return largest;
+}
+
+// Over the steps: results + mean worker error + server errors == averages of what went in.
+void check_conservation(Code code, Op op, Kind kind, int ranks) {
+    constexpr std::uint64_t count = 1009, steps = 200;
+    INFO("code " << static_cast<int>(code) << " ranks " << ranks << " " << onebit_test::name_of(kind));
+    CodedAllreduce reduce(count, ranks, code, op);
+    const double share = op == Op::sum ? 1 : 1.0 / ranks;
+    Vector balance(count, 0.0);
+    double largest = 0;
+    for (std::uint64_t t = 0; t < steps; ++t) {
+        const FloatsPerRank inputs = inputs_of(kind, count, ranks, t);
+        const Floats& result = reduce.step(inputs);
+        REQUIRE(reduce.finite);
+        for (std::uint64_t i = 0; i < count; ++i) {
+            for (const Floats& x : inputs) balance[i] += share * static_cast<double>(x[i]);
+            balance[i] -= static_cast<double>(result[i]);
+            largest = std::max(largest, std::fabs(static_cast<double>(result[i])));
+        }
+    }
+    double most_error = 0;
+    for (std::size_t j = 0; j < reduce.chunks().size(); ++j) {
+        for (std::uint64_t i = 0; i < reduce.chunks()[j].count; ++i) {
+            const std::uint64_t k = reduce.chunks()[j].begin + i;
+            for (const Floats& error : reduce.worker_errors) {
+                balance[k] -= share * static_cast<double>(error[k]);
+                most_error = std::max(most_error, std::fabs(static_cast<double>(error[k])));
+            }
+            balance[k] -= static_cast<double>(reduce.server_errors[j][i]);
+        }
+    }
+    double lost = 0;
+    for (const double b : balance) lost = std::max(lost, std::fabs(b));
+    CHECK(lost <= static_cast<double>(steps) * 3e-7 * largest);
+    CHECK(most_error <= largest * ranks); // it doesn't grow
+    CHECK(most_error > 0);
+}
+
+} // namespace
+
+TEST_CASE("codes: float operations know no subnormal numbers", "[oracle]") {
+    CHECK(plus(0x1p-126F, 0x1p-130F) == 0x1p-126F); // an operand
+    CHECK(bits(minus(0x1p-126F, 0x1.8p-126F)) == bits(-0.0F));
+    CHECK(bits(plus(-0x1p-130F, -0.0F)) == bits(-0.0F));
+    CHECK(bits(times(-0x1p-100F, 0x1p-27F)) == bits(-0.0F));
+    CHECK(times(0x1p-100F, 0x1p-26F) == 0x1p-126F);
+    CHECK(times(0x1.fffffep-64F, 0x1p-63F) == 0); // exact in 24 digits, and below 2^-126
+    CHECK(times(0x1.fffffep-64F, 0x1.000002p-63F) == 0x1p-126F);
+    CHECK(divided(0x1p-120F, 127.0F) == 0);
+    CHECK(divided(0x1p-119F, 127.0F) == 0x1.020408p-126F);
+    CHECK(divided(1.0F, 3.0F) == 1.0F / 3.0F);
+    CHECK(std::isinf(times(FLT_MAX, 2.0F)));
+    CHECK(std::isinf(plus(FLT_MAX, FLT_MAX)));
+    // Elsewhere they are the processor's.
+    for (std::uint64_t step = 0; step < 6; ++step) {
+        const Floats a = onebit_test::make_magnitudes(2000, 3, 0, step),
+                     b = onebit_test::make_magnitudes(2000, 4, 1, step);
+        for (std::size_t i = 0; i < a.size(); ++i) {
+            if (std::fabs(a[i]) < FLT_MIN || std::fabs(b[i]) < FLT_MIN) continue;
+            const float results[] = {a[i] + b[i], a[i] * b[i], a[i] / b[i]};
+            const float mine[] = {plus(a[i], b[i]), times(a[i], b[i]), divided(a[i], b[i])};
+            for (int k = 0; k < 3; ++k) {
+                const bool subnormal = std::fabs(results[k]) < FLT_MIN;
+                if (bits(mine[k]) != bits(subnormal ? std::copysign(0.0F, results[k]) : results[k]))
+                    CHECK(mine[k] == results[k]);
+            }
+        }
+    }
+}
+
+TEST_CASE("codes: INT8 by hand", "[oracle]") {
+    // Scale 1: whole numbers, ties to even.
+    const Floats c = {127, -127, 0.5F, 1.5F, -0.5F, -1.5F, -2.5F, -1};
+    const Words words = words_of(Code::int8, c);
+    REQUIRE(words.size() == 9);
+    CHECK(words[0] == bits(1.0F));
+    CHECK(words[1] == 0x0200817fU);
+    CHECK(words[2] == 0xfffefe00U);
+    CHECK(words[3] == 0);
+    const Encoded encoded = encode(Code::int8, c);
+    CHECK(encoded.words == words); // the filling is zeros
+    CHECK(same_bits(encoded.error, {0, 0, 0.5F, -0.5F, -0.5F, 0.5F, -0.5F, 0}));
+    CHECK(same_bits(decode(Code::int8, words, 4, 0.25F), {31.75F, -31.75F, 0, 0.5F}));
+}
+
+TEST_CASE("codes: INT4 by hand", "[oracle]") {
+    Floats c(40, 0.0F);
+    c[0] = 14;    // scale 2
+    c[1] = -14;   // -7
+    c[16] = 3;    // 1.5, to even: 2
+    c[17] = -2;   // -1
+    c[15] = 5.5F; // 2.75: 3
+    c[31] = 1;    // 0.5, to even: 0
+    c[33] = 4;    // of the next run
+    const Encoded encoded = encode(Code::int4, c);
+    REQUIRE(encoded.words.size() == 1 + 2 * 4);
+    CHECK(encoded.words[0] == bits(2.0F));
+    CHECK(encoded.words[1] == 0x0000f927U); // bytes 0x27, 0xf9
+    CHECK(encoded.words[2] == 0);
+    CHECK(encoded.words[4] == 0x03000000U);
+    CHECK(encoded.words[5] == 0x00000200U);
+    CHECK(encoded.error[16] == -1);
+    CHECK(encoded.error[17] == 0);
+    CHECK(encoded.error[31] == 1);
+    CHECK(decode(Code::int4, encoded.words, 40, 1.0F)[33] == 4);
+}
+
+TEST_CASE("codes: FP4 by hand", "[oracle]") {
+    // Levels 64, 32, 16, 8, 4, 2, 1 and 0; thresholds 48, 24, 12, 6, 3, 1.5 and 0.5 are of the level above.
+    const Floats c = {64, 48, 47, -24, -23, 1.5F, 1.4F, 0.5F, -0.49F, -0.5F};
+    const Words words = words_of(Code::fp4, c);
+    REQUIRE(words.size() == 5);
+    CHECK(words[0] == bits(64.0F));
+    CHECK(words[1] == 0x79717070U); // 0, 0, 1, 9; the high halves are zeros' codes
+    CHECK(words[2] == 0x7676757aU); // 10, 5, 6, 6
+    CHECK(words[3] == 0x77777e77U); // 7, 14
+    CHECK(words[4] == 0x77777777U);
+    const Encoded encoded = encode(Code::fp4, c);
+    CHECK(encoded.words == words);
+    CHECK(same_bits(encoded.error, {0, -16, 15, 8, -7, -0.5F, 1.4F - 1.0F, -0.5F, -0.49F, 0.5F}));
+    // Zeros are zeros, though no threshold is above them.
+    CHECK(words_of(Code::fp4, {}) == Words{0, 0x77777777U, 0x77777777U, 0x77777777U, 0x77777777U});
+    CHECK(decode(Code::fp4, {bits(1.0F), 0xfU, 0, 0, 0}, 1, 1.0F)[0] == 0);
+}
+
+TEST_CASE("codes: BFLOAT16 by hand", "[oracle]") {
+    const Floats c = {1.0F, -0x1.01p0F, 0x1.03p0F, 0x1.010002p0F, FLT_MAX, -FLT_MAX, -0.0F};
+    const Encoded encoded = encode(Code::bfloat16, c);
+    REQUIRE(encoded.words.size() == 17);
+    CHECK(encoded.words[0] == bits(FLT_MAX));
+    CHECK(encoded.words[1] == 0xbf803f80U); // ties to even, down
+    CHECK(encoded.words[2] == 0x3f813f82U); // up; and above the middle
+    CHECK(encoded.words[3] == 0xff7f7f7fU);
+    CHECK(encoded.words[4] == 0x00008000U);
+    CHECK(encoded.error[1] == -0x1p-8F);
+    CHECK(encoded.error[4] == 0x1.fffffep127F - 0x1.fep127F);
+    CHECK(same_bits(decode(Code::bfloat16, encoded.words, 3, 0.5F), {0.5F, -0.5F, 0x1.04p-1F}));
+}
+
+TEST_CASE("codes: groups count from their block's beginning", "[oracle]") {
+    for (const Code code : all_codes) {
+        const Floats c = make_data(Kind::heavy_tailed, 4096 + 300, 1, 0, 0);
+        const Encoded encoded = encode(code, c);
+        const std::uint64_t block = 16 + 128 * bits_of(code);
+        REQUIRE(encoded.words.size() == block + 2 + 10 * bits_of(code));
+        CHECK(message_words(code, c.size()) == encoded.words.size());
+        CHECK(message_words(code, 0) == 0);
+        for (std::uint64_t i : {0U, 255U, 256U, 4095U, 4096U, 4351U, 4352U, 4395U}) {
+            const std::uint64_t word = i < 4096 ? i / 256 : block + (i - 4096) / 256;
+            CHECK(encoded.words[word] == bits(scale_of(code, static_cast<float>(largest_of(c, i)))));
+        }
+        // A message is its blocks.
+        const Encoded last = encode(code, {c.begin() + 4096, c.end()});
+        CHECK(Words(encoded.words.begin() + static_cast<std::ptrdiff_t>(block), encoded.words.end()) == last.words);
+    }
+}
+
+TEST_CASE("codes: an encoder loses half a step, 2^-8 of a value, or what is left to the nearest level", "[oracle]") {
+    for (const Code code : all_codes) {
+        for (const Kind kind : {Kind::gaussian, Kind::heavy_tailed, Kind::zeros, Kind::tiny, Kind::huge}) {
+            const Floats c = make_data(kind, 5001, 2, 0, 0);
+            const Encoded encoded = encode(code, c);
+            const Floats sent = decode(code, encoded.words, c.size(), 1.0F);
+            REQUIRE(encoded.finite);
+            std::size_t wrong = 0, unequal = 0;
+            for (std::uint64_t i = 0; i < c.size(); ++i) {
+                const double lost = std::fabs(static_cast<double>(c[i]) - static_cast<double>(sent[i]));
+                if (!(lost <= allowed(code, static_cast<double>(c[i]), largest_of(c, i)))) ++wrong;
+                if (bits(encoded.error[i]) != bits(minus(c[i], sent[i]))) ++unequal;
+            }
+            INFO("code " << static_cast<int>(code) << " " << onebit_test::name_of(kind));
+            CHECK(wrong == 0);
+            CHECK(unequal == 0);
+        }
+    }
+}
+
+TEST_CASE("codes: the largest floats stand for finite ones, and tiny ones for little", "[oracle]") {
+    for (const Code code : all_codes) {
+        for (std::uint64_t step = 0; step < 12; ++step) {
+            const Floats c = onebit_test::make_magnitudes(1000, 1, 0, step);
+            Floats flushed;
+            for (const float x : c) flushed.push_back(plus(x, 0.0F));
+            const Encoded encoded = encode(code, flushed);
+            const Floats sent = decode(code, encoded.words, c.size(), 1.0F);
+            CHECK(encoded.finite);
+            CHECK(onebit_test::all_finite(sent));
+            CHECK(onebit_test::all_finite(encoded.error));
+            std::size_t wrong = 0;
+            for (std::uint64_t i = 0; i < c.size(); ++i) {
+                const double lost = std::fabs(static_cast<double>(flushed[i]) - static_cast<double>(sent[i]));
+                const double most = allowed(code, static_cast<double>(flushed[i]), largest_of(flushed, i));
+                if (!(lost <= most + 0x1p-118)) ++wrong;
+            }
+            INFO("code " << static_cast<int>(code) << " step " << step);
+            CHECK(wrong == 0);
+        }
+    }
+    for (const Code code : {Code::int8, Code::int4}) {
+        const float s = scale_of(code, FLT_MAX), most = code == Code::int8 ? 127.0F : 7.0F;
+        CHECK(std::isfinite(times(s, most)));
+        CHECK(s >= std::nextafter(divided(FLT_MAX, most), 0.0F));
+    }
+}
+
+TEST_CASE("codes: a group that is not finite is all error", "[oracle]") {
+    for (const Code code : all_codes) {
+        for (const float bad : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
+            Floats c(300, 2.0F);
+            c[5] = bad;
+            const Encoded encoded = encode(code, c);
+            CHECK(!encoded.finite);
+            CHECK(!std::isfinite(std::bit_cast<float>(encoded.words[0])));
+            CHECK(encoded.words[1] == bits(scale_of(code, 2.0F)));
+            CHECK(encoded.words[2] == 0);
+            CHECK(encoded.error[0] == 2);
+            CHECK(encoded.error[299] == 0);
+        }
+        CodedAllreduce reduce(100, 2, code);
+        FloatsPerRank inputs(2, Floats(100, 1.0F));
+        reduce.worker_errors[1][50] = FLT_MAX;
+        inputs[1][50] = FLT_MAX;
+        reduce.step(inputs);
+        CHECK(!reduce.finite);
+        CHECK(same_bits(reduce.worker_errors[1], Floats(100, 0.0F)));
+        CHECK(same_bits(reduce.server_errors[0], Floats(64, 0.0F)));
+        inputs[1][50] = 1;
+        reduce.step(inputs);
+        CHECK(reduce.finite);
+        CHECK(reduce.result[50] == Approx(1));
+    }
+}
+
+TEST_CASE("codes: two ranks by hand", "[oracle]") {
+    // Chunks of 32 elements and of one. All scales are powers of two.
+    Floats a(33, 127.0F), b(33, -127.0F * 2);
+    a[1] = 2.75F; // sent as 3
+    b[1] = 3;     // 1.5, sent as 2: 4
+    CodedAllreduce reduce(33, 2, Code::int8);
+    reduce.step({a, b});
+    CHECK(reduce.worker_errors[0][1] == -0.25F);
+    CHECK(reduce.worker_errors[1][1] == -1);
+    CHECK(reduce.result[0] == -63.5F);
+    // The server has 3.5 with scale 0.5.
+    CHECK(reduce.result[1] == 3.5F);
+    CHECK(reduce.server_errors[0][1] == 0);
+    CHECK(reduce.result[32] == -63.5F);
+    CHECK(reduce.worker_messages[1][0][0] == bits(2.0F));
+    CHECK(reduce.server_messages[0][0] == bits(0.5F));
+    CHECK(reduce.server_messages[1][1] == 0x81U);
+
+    CodedAllreduce sum(33, 2, Code::int8, Op::sum);
+    sum.step({a, b});
+    CHECK(sum.result[1] == 7);
+    CHECK(sum.result[32] == -127);
+}
+
+TEST_CASE("codes: outside the mask all is zero and not counted", "[oracle]") {
+    for (const Code code : all_codes) {
+        CodedAllreduce reduce(70, 2, code);
+        const FloatsPerRank inputs = {make_data(Kind::gaussian, 70, 1, 0, 0), make_data(Kind::gaussian, 70, 1, 1, 0)};
+        reduce.step(inputs);
+        std::vector<bool> mask(70, true);
+        mask[3] = mask[69] = false;
+        reduce.set_mask(mask);
+        CHECK(reduce.worker_errors[1][69] == 0);
+        CHECK(reduce.server_errors[0][3] == 0);
+        CHECK(reduce.worker_errors[0][4] != 0);
+        FloatsPerRank large = inputs;
+        large[0][3] = 1000;
+        const Floats result = reduce.step(large);
+        CHECK(bits(result[3]) == 0);
+        CHECK(bits(result[69]) == 0);
+        CHECK(bits(reduce.worker_errors[0][3]) == 0);
+        CHECK(std::bit_cast<float>(reduce.worker_messages[0][0][0]) < 10);
+        // With magnitudes so small that no level of FP4 but the first is left.
+        reduce.reset();
+        reduce.step(FloatsPerRank(2, Floats(70, 0x1p-126F)));
+        CHECK(bits(reduce.result[3]) == 0);
+        CHECK(bits(reduce.worker_errors[0][3]) == 0);
+        CHECK(bits(reduce.server_errors[0][3]) == 0);
+    }
+}
+
+TEST_CASE("codes: error feedback loses nothing in 200 steps", "[oracle]") {
+    for (const Code code : all_codes) {
+        check_conservation(code, Op::average, Kind::gaussian, 1);
+        check_conservation(code, Op::average, Kind::heavy_tailed, 3);
+        check_conservation(code, Op::sum, Kind::zeros, 2);
+    }
+}
+
+TEST_CASE("codes: two levels average inside nodes", "[oracle]") {
+    for (const Code code : all_codes) {
+        for (const Op op : {Op::average, Op::sum}) {
+            CodedTwoLevel reduce(1000, 2, 3, code, op);
+            std::vector<CodedAllreduce> shards;
+            const std::vector<Range> ranges = partition(1000, 3);
+            for (const Range& shard : ranges) shards.emplace_back(shard.count, 2, code, op);
+            for (std::uint64_t step = 0; step < 3; ++step) {
+                const FloatsPerRank inputs = inputs_of(Kind::gaussian, 1000, 6, step);
+                FloatsPerRank nodes(2, Floats(1000));
+                for (std::size_t i = 0; i < 1000; ++i) {
+                    for (std::size_t node = 0; node < 2; ++node) {
+                        nodes[node][i] = (inputs[3 * node][i] + inputs[3 * node + 1][i]) + inputs[3 * node + 2][i];
+                        if (op == Op::average) nodes[node][i] *= 1.0F / 3.0F;
+                    }
+                }
+                const Floats result = reduce.step(inputs);
+                for (std::size_t l = 0; l < 3; ++l) {
+                    const auto begin = static_cast<std::ptrdiff_t>(ranges[l].begin);
+                    const auto end = static_cast<std::ptrdiff_t>(ranges[l].end());
+                    FloatsPerRank parts;
+                    for (const Floats& node : nodes) parts.emplace_back(node.begin() + begin, node.begin() + end);
+                    CHECK(same_bits(shards[l].step(parts), {result.begin() + begin, result.begin() + end}));
+                    const Floats worker = reduce.worker_error(static_cast<int>(l) + 3);
+                    CHECK(same_bits(shards[l].worker_errors[1], {worker.begin() + begin, worker.begin() + end}));
+                    CHECK(same_bits(shards[l].server_errors[0], reduce.server_error(static_cast<int>(l))));
+                    CHECK(reduce.served(static_cast<int>(l) + 3).begin ==
+                          ranges[l].begin + shards[l].chunks()[1].begin);
+                }
+            }
+        }
+    }
+    // A sum that overflows, but not its average.
+    CHECK(exact({{FLT_MAX}, {FLT_MAX}}, Op::average)[0] == FLT_MAX);
+    CHECK(exact({{FLT_MAX}, {FLT_MAX}, {-FLT_MAX}}, Op::average)[0] == Approx(FLT_MAX / 3));
+    CHECK(std::isinf(exact({{FLT_MAX}, {FLT_MAX}}, Op::sum)[0]));
+}
