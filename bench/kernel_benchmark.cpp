@@ -24,13 +24,17 @@
 #include <cmath>
 #include <cstdio>
 #include <functional>
+#include <memory>
 #include <random>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "compress/grouped/kernels.hpp"
+#include "compress/grouped/layout.hpp"
 #include "compress/sign/kernels.hpp"
 #include "core/aligned_buffer.hpp"
+#include "core/kernel_tables.hpp"
 #include "core/partition.hpp"
 #include "memory_floor.hpp"
 #include "numeric/kernels.hpp"
@@ -209,6 +213,45 @@ void add_mean(Arena& arena, std::vector<Case>& cases) {
                      }});
 }
 
+// A code of several bits, by its place in the tables.
+void add_grouped(Arena& arena, std::size_t code, const std::string& name, std::vector<Case>& cases) {
+    const unsigned bits = reference_grouped_kernels().codes[code].bits;
+    const double message = bits / 8.0 + 4.0 / kGroupElements; // bytes for an element
+    const auto message_of =
+        std::make_shared<AlignedBuffer<std::uint32_t>>(scale_words(arena.count) + code_words(bits, arena.count));
+    const auto kernels_of = [code](const SignKernels& sign) -> const GroupedKernels& {
+        return table_named(available_grouped_kernels(), sign.name)->codes[code];
+    };
+    // Calls body(the block's groups, its first element) for each block.
+    const auto for_each_block = [&arena, bits, message_of](const auto& body) {
+        std::uint32_t* next = message_of->data();
+        for (std::size_t i = 0; i < arena.count; i += kBlockElements) {
+            body(GroupsToWrite{next, next + scale_words(kBlockElements)}, i);
+            next += scale_words(kBlockElements) + code_words(bits, kBlockElements);
+        }
+    };
+    cases.push_back({"encode/" + name, Floor::kAxpy, 12 + message, [&arena, kernels_of, for_each_block](const auto& k) {
+                         for_each_block([&](const GroupsToWrite& to, std::size_t i) {
+                             kernels_of(k).encode(arena.values.data() + i, arena.corrected.data() + i,
+                                                  arena.corrected.data() + i, Stores::kCached, nullptr, kBlockElements,
+                                                  to);
+                         });
+                     }});
+    cases.push_back({"decode/" + name, Floor::kFill, 4 + message, [&arena, kernels_of, for_each_block](const auto& k) {
+                         const Stores stores = stores_for(arena.count * sizeof(float)); // as the library
+                         for_each_block([&](const GroupsToWrite& from, std::size_t i) {
+                             kernels_of(k).decode({from.scales, from.codes}, nullptr, kBlockElements, stores,
+                                                  arena.output.data() + i);
+                         });
+                         order_stores(stores);
+                     }});
+    cases.push_back({"add/" + name, Floor::kRead, message, [&arena, kernels_of, for_each_block](const auto& k) {
+                         for_each_block([&](const GroupsToWrite& from, std::size_t) { // to sums that stay in the cache
+                             kernels_of(k).add({from.scales, from.codes}, 0.25F, kBlockElements, arena.output.data());
+                         });
+                     }});
+}
+
 std::vector<Case> make_cases(Arena& arena) {
     std::vector<Case> cases;
 #define ONEBIT_SIGN_KERNEL(result, kernel, parameters) add_##kernel(arena, cases);
@@ -217,6 +260,10 @@ std::vector<Case> make_cases(Arena& arena) {
 #define ONEBIT_NUMERIC_KERNEL(result, kernel, parameters) add_##kernel(arena, cases);
 #include "numeric/kernels.def"
 #undef ONEBIT_NUMERIC_KERNEL
+    std::size_t code = 0;
+#define ONEBIT_GROUPED_CODE(constant, scalar, vector) add_grouped(arena, code++, #constant, cases);
+#include "compress/grouped/codes.def"
+#undef ONEBIT_GROUPED_CODE
     return cases;
 }
 

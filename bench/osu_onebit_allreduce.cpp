@@ -90,6 +90,7 @@ onebit_allreduce_t create_allreduce(const Ranks& ranks, onebit_comm_t comm, cons
     onebit_allreduce_config_t config = ONEBIT_ALLREDUCE_CONFIG_INIT(count);
     config.threads = options.threads;
     config.algorithm = options.algorithm;
+    config.codec = options.codec;
     config.scale = options.scale;
     config.group = options.group;
     config.check = options.check;
@@ -234,6 +235,7 @@ bool mpi_reaches_gpu(const onebit_allreduce_info_t& info) {
 std::string describe_settings(const Ranks& ranks, const OsuOptions& options, const onebit_allreduce_info_t& info) {
     std::ostringstream text;
     text << "Ranks: " << ranks.size << ", kernels: " << info.kernels << ", threads: " << info.threads
+         << ", codec: " << onebit::bench::kCodecNames[options.codec]
          << ", scale: " << (options.scale == ONEBIT_SCALE_L1 ? "l1" : "l2")
          << ", group: " << (options.group == ONEBIT_GROUP_BLOCK ? "block" : "buffer")
          << ", check: " << onebit::bench::kCheckNames[options.check];

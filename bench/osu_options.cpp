@@ -57,6 +57,7 @@ struct Words {
     std::string accelerator = "host";
     std::string buffers = "plain";
     std::string transport = "mpi";
+    std::string codec = "sign";
     std::string scale = "l2";
     std::string group = "block";
     std::string algorithm = "auto";
@@ -87,6 +88,9 @@ void add_options(CLI::App& app, OsuOptions& options, Words& words) {
     app.add_option("--transport", words.transport, "What onebit's messages go over: mpi or tcp (default mpi)")
         ->check(CLI::IsMember({"mpi", "tcp"}));
     app.add_option("-M,--mem-limit", words.mem_limit, "SIZE  The largest message allowed (default 512M)");
+    app.add_option("--codec", words.codec,
+                   "What stands for an element: sign, int8, int4, fp4 or bfloat16 (default sign)")
+        ->check(CLI::IsMember(std::vector<std::string>(kCodecNames.begin(), kCodecNames.end())));
     app.add_option("--scale", words.scale, "l1 or l2 (default l2)")->check(CLI::IsMember({"l1", "l2"}));
     app.add_option("--group", words.group, "Elements that share a scale: block or buffer (default block)")
         ->check(CLI::IsMember({"block", "buffer"}));
@@ -115,6 +119,7 @@ void read_words(const Words& words, OsuOptions& options) {
     if (options.cuda && options.shared) {
         throw CLI::ValidationError("--buffers", "shared is the host's memory: not with --accelerator cuda");
     }
+    options.codec = static_cast<onebit_codec_t>(place_of(words.codec, kCodecNames));
     options.scale = words.scale == "l2" ? ONEBIT_SCALE_L2 : ONEBIT_SCALE_L1;
     options.group = words.group == "buffer" ? ONEBIT_GROUP_BUFFER : ONEBIT_GROUP_BLOCK;
     options.algorithm = static_cast<onebit_algorithm_t>(place_of(words.algorithm, kAlgorithmNames));

@@ -18,6 +18,9 @@ namespace onebit::bench {
 // By onebit_algorithm_t, as on the command line.
 inline constexpr std::array kAlgorithmNames = {"auto", "dense", "flat", "pipelined", "two_level", "bruck", "ring"};
 
+// By onebit_codec_t.
+inline constexpr std::array kCodecNames = {"sign", "int8", "int4", "fp4", "bfloat16"};
+
 // By onebit_check_t.
 inline constexpr std::array kCheckNames = {"full", "none", "full_low_memory"};
 
@@ -33,6 +36,7 @@ struct OsuOptions {
     bool cuda = false;     // values lie in a GPU's memory
     bool tcp = false;      // onebit's ranks talk without MPI
     bool shared = false;   // values lie in memory from onebit_mem_alloc
+    onebit_codec_t codec = ONEBIT_CODEC_SIGN;
     onebit_scale_t scale = ONEBIT_SCALE_L2;
     onebit_group_t group = ONEBIT_GROUP_BLOCK;
     onebit_algorithm_t algorithm = ONEBIT_ALGORITHM_AUTO;
