@@ -2,12 +2,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """An average that is exact in a warm-up, and compressed afterwards."""
 
-from typing import Any, Callable, Dict
+from typing import Any, Callable, Dict, Optional, Tuple
 
 from onebit._equalizer import Equalizer
-from onebit._values import Algorithm
+from onebit._errors import InvalidArgument
+from onebit._values import Algorithm, Codec
 from onebit.allreduce import Allreduce
 from onebit.communicator import Communicator
+
+
+def stages_of(codec, warmup_steps: Optional[int], equalize: Optional[bool]) -> Tuple[int, bool]:
+    """Exact steps before the first compressed one, and whether to equalize. None: 1000 steps and True where a codec
+    sends one bit, no step and False where it sends more (docs/CODECS.md)."""
+    one_bit = codec == Codec.SIGN or (isinstance(codec, str) and codec.lower() == "sign")
+    if warmup_steps is None:
+        warmup_steps = 1000 if one_bit else 0
+    if warmup_steps < 0:
+        raise InvalidArgument(f"warmup_steps={warmup_steps}: at least 0")
+    return warmup_steps, one_bit if equalize is None else equalize
 
 
 class StagedAverage:

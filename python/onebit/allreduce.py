@@ -37,8 +37,10 @@ class Allreduce(OperationHandle):
           stream          of a GPU's memory: the address of the cudaStream_t that the work goes into; 0: the default one
           algorithm       "auto" (chosen by measuring), "dense" (an exact average), "flat", "pipelined", "two_level",
                           "bruck", "ring"
-          scale           "l2" or "l1": the magnitude that stands for a group's elements
-          group           "block" (4096 elements) or "buffer": the elements that share a scale
+          codec           "sign", "int8", "int4", "fp4" or "bfloat16": what stands for an element in a compressed message.
+                          All but "sign" on the host only
+          scale           "l2" or "l1": the magnitude that stands for a group's elements; of "sign"
+          group           "block" (4096 elements) or "buffer": the elements that share a scale; of "sign"
           op              "average" or "sum": what becomes of the ranks' values
           check           "full", "full_low_memory" or "none": what is made sure of before anything changes
           threads         this rank's own; 0: ONEBIT_THREADS, else 1

@@ -22,8 +22,9 @@ from jax.experimental import io_callback
 
 from onebit import _broadcast
 from onebit._errors import InvalidArgument, Nonfinite
-from onebit._stages import StagedAverage
+from onebit._stages import StagedAverage, stages_of
 from onebit._store import StoreAllgather, milliseconds_to_wait
+from onebit._values import Codec
 from onebit.communicator import Communicator, from_bootstrap
 
 # How many communicators this process has made; the same on every rank.
@@ -91,22 +92,29 @@ class GradientAverage:
     """
 
     def __init__(
-        self, communicator: Communicator, tree: Any, *, warmup_steps: int = 1000, equalize: bool = True, **options
+        self,
+        communicator: Communicator,
+        tree: Any,
+        *,
+        warmup_steps: Optional[int] = None,
+        equalize: Optional[bool] = None,
+        **options,
     ):
         """Collective; blocks.
 
           tree          parameters or gradients: shapes and types count
-          warmup_steps  calls that average exactly, before the first compressed one. Adam needs some
+          warmup_steps  calls that average exactly, before the first compressed one. None: 1000 of codec "sign", which
+                        Adam needs; 0 of the other codecs
           equalize      after the warm-up gradients are divided by the magnitude that each element had at its end, and
-                        averages multiplied by it: small gradients don't drown. 4 bytes of memory per element
-          options       those of `onebit.Allreduce`: algorithm, scale, group, check, threads
+                        averages multiplied by it: small gradients don't drown. 4 bytes of memory per element. None:
+                        True of codec "sign", False of the others
+          options       those of `onebit.Allreduce`: algorithm, codec, scale, group, check, threads
 
         Parameters are not looked at: `broadcast` makes them equal on every rank. Raises Mismatch on every rank where a
         rank's structure, shapes or types are not rank 0's.
         """
         with _broadcast.failing_together(communicator):
-            if warmup_steps < 0:
-                raise InvalidArgument(f"warmup_steps={warmup_steps}: at least 0")
+            self.warmup_steps, equalize = stages_of(options.get("codec", Codec.SIGN), warmup_steps, equalize)
             self._structure: Any
             leaves, self._structure = jax.tree_util.tree_flatten(tree)
             self._shapes = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in leaves]
@@ -116,7 +124,6 @@ class GradientAverage:
         _broadcast.require_same(_description(self._shapes, self._structure), communicator)
         self._values = numpy.zeros(max(int(self._ends[-1]), communicator.size), numpy.float32)
         self._staged = StagedAverage(communicator, self._values, equalize, numpy.zeros_like, **options)
-        self.warmup_steps = warmup_steps
         self.steps: int = 0
         """Calls that were averaged."""
 

@@ -6,8 +6,9 @@ from typing import Dict, Optional
 
 import torch
 
-from onebit._errors import InvalidArgument, Nonfinite
-from onebit._stages import StagedAverage
+from onebit._errors import Nonfinite
+from onebit._stages import StagedAverage, stages_of
+from onebit._values import Codec
 from onebit.communicator import Communicator
 from onebit.torch._communicator import communicator as communicator_of_group
 
@@ -15,13 +16,17 @@ from onebit.torch._communicator import communicator as communicator_of_group
 class Averaging:
     """What is the same for all buffers of a hook. Not to be instantiated."""
 
-    def __init__(self, group, communicator: Optional[Communicator], warmup_steps: int, equalize: bool, options: dict):
+    def __init__(
+        self,
+        group,
+        communicator: Optional[Communicator],
+        warmup_steps: Optional[int],
+        equalize: Optional[bool],
+        options: dict,
+    ):
         """Collective where there is no communicator; blocks."""
-        if warmup_steps < 0:
-            raise InvalidArgument(f"warmup_steps={warmup_steps}: at least 0")
-        self.warmup_steps = warmup_steps
+        self.warmup_steps, self._equalize = stages_of(options.get("codec", Codec.SIGN), warmup_steps, equalize)
         self._communicator = communicator_of_group(group) if communicator is None else communicator
-        self._equalize = equalize
         self._options = options
 
     def _made(self, gradients) -> "Average":

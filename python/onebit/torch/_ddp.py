@@ -22,18 +22,20 @@ class HookState(Averaging):
         group=None,
         *,
         communicator: Optional[Communicator] = None,
-        warmup_steps: int = 1000,
-        equalize: bool = True,
+        warmup_steps: Optional[int] = None,
+        equalize: Optional[bool] = None,
         **options,
     ):
         """Collective; blocks.
 
           group         process group of torch.distributed; None: the default one
           communicator  in place of a group: an onebit communicator of the same ranks
-          warmup_steps  steps that average exactly, before the first compressed one. Adam needs some
+          warmup_steps  steps that average exactly, before the first compressed one. None: 1000 of codec "sign", which
+                        Adam needs; 0 of the other codecs
           equalize      after the warm-up gradients are divided by the magnitude that each element had at its end, and
-                        averages multiplied by it: small gradients don't drown. 4 bytes of memory per element
-          options       those of `onebit.Allreduce`: algorithm, scale, group, check, threads
+                        averages multiplied by it: small gradients don't drown. 4 bytes of memory per element. None:
+                        True of codec "sign", False of the others
+          options       those of `onebit.Allreduce`: algorithm, codec, scale, group, check, threads
         """
         super().__init__(group, communicator, warmup_steps, equalize, options)
         self.steps: int = 0

@@ -14,7 +14,7 @@ from onebit.torch._average import Average, Averaging
 class FsdpHook(Averaging):
     """What `fsdp_hook` returns: what has not been delivered yet of each parameter group's gradients."""
 
-    def __init__(self, model, group, communicator, warmup_steps: int, equalize: bool, options: dict):
+    def __init__(self, model, group, communicator, warmup_steps: Optional[int], equalize: Optional[bool], options: dict):
         modules = _sharded(model)
         super().__init__(group, communicator, warmup_steps, equalize, options)
         _require_equal_replicas(modules, self._communicator)
@@ -78,8 +78,8 @@ def fsdp_hook(
     replicas=None,
     *,
     communicator: Optional[Communicator] = None,
-    warmup_steps: int = 1000,
-    equalize: bool = True,
+    warmup_steps: Optional[int] = None,
+    equalize: Optional[bool] = None,
     **options,
 ) -> FsdpHook:
     """Averages gradients between replicas of an FSDP2 model, sending one bit for each element. Collective; blocks.
@@ -92,9 +92,10 @@ def fsdp_hook(
       replicas      process group of the ranks that hold the same shard of each replica; None: the default group, where
                     each rank holds a whole replica
       communicator  in place of a group: an onebit communicator of the same ranks
-      warmup_steps  averages that are exact, of each parameter group, before the first compressed one
+      warmup_steps  averages that are exact, of each parameter group, before the first compressed one; None as of
+                    HookState
       equalize      as HookState's
-      options       those of `onebit.Allreduce`: algorithm, scale, group, check, threads
+      options       those of `onebit.Allreduce`: algorithm, codec, scale, group, check, threads
 
     FSDP calls the hook after it has averaged inside a replica, in its stream for that, with gradients of the policy's
     reduce_dtype. Averages of another type than float32 are formed in float32, errors are float32, and the result is

@@ -115,6 +115,23 @@ def ranks_stay_equal():
     require_equal_on_ranks(net)
 
 
+def finer_codes_need_no_warm_up():
+    rival = DistributedDataParallel(model())
+    loss_of(rival, 0).backward()
+    exact = gradients_of(rival)
+    for codec, error in {"bfloat16": 0.01, "int8": 0.03, "int4": 0.4, onebit.Codec.FP4: 0.4}.items():
+        hook_state = state(codec=codec)
+        assert hook_state.warmup_steps == 0
+        net = DistributedDataParallel(model())
+        net.register_comm_hook(hook_state, onebit.torch.ddp_hook)
+        loss_of(net, 0).backward()
+        apart = (gradients_of(net) - exact).norm() / exact.norm()
+        assert 0 < apart < error, (codec, apart)
+        require_equal_on_ranks(train(20, state(codec=codec))[0])
+    assert state(codec="sign").warmup_steps == state(codec=onebit.Codec.SIGN).warmup_steps == 1000
+    assert state(codec="int8", warmup_steps=7).warmup_steps == 7
+
+
 def other_types_than_float32():
     net, _ = train(30, state(warmup_steps=5), dtype=torch.float64)
     require_equal_on_ranks(net)
@@ -152,6 +169,7 @@ for check in (
     compressed_steps_deliver_every_gradient,
     small_gradients_do_not_drown,
     ranks_stay_equal,
+    finer_codes_need_no_warm_up,
     other_types_than_float32,
     nonfinite_is_nonfinite_everywhere,
     fewer_elements_than_ranks,
