@@ -125,6 +125,10 @@ class SimulatedCodec final : public Codec {
 
 } // namespace
 
+Status check_codec(onebit_codec_t, onebit_memory_t, onebit_scale_t, onebit_group_t) {
+    return {};
+}
+
 double bits_per_element(onebit_codec_t) {
     return 1 + 32.0 / kBlockElements;
 }

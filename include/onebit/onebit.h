@@ -332,8 +332,9 @@ ONEBIT_API onebit_status_t onebit_comm_destroy(onebit_comm_t comm) ONEBIT_NOEXCE
 /* ---------------------------------------------------------------------------------------------- Allreduce ---- */
 
 /* A persistent allreduce: planned once, run many times, as MPI_Allreduce_init and FFTW plans are. It averages `count`
- * elements over the ranks, sending one bit for each instead of 32, and carries what each message could not express
- * into the next call (error feedback, at the worker and at the server) [1-bit Adam, section 4; EF]. */
+ * elements over the ranks, sending few bits for each instead of 32 (config.codec; by default one). What a message could
+ * not express is carried into the next call (error feedback, at the worker and at the server) [1-bit Adam, section 4;
+ * EF]. */
 typedef struct onebit_allreduce_opaque* onebit_allreduce_t;
 
 typedef enum onebit_datatype ONEBIT_ENUM_INT {
@@ -421,8 +422,8 @@ typedef struct onebit_allreduce_config {
     onebit_memory_t memory;     /* where sendbuf and recvbuf lie */
     onebit_algorithm_t algorithm;
     onebit_codec_t codec;
-    onebit_scale_t scale;
-    onebit_group_t group;
+    onebit_scale_t scale; /* of ONEBIT_CODEC_SIGN; 0 with any other codec, or INVALID_ARGUMENT */
+    onebit_group_t group; /* likewise */
     onebit_check_t check;
     onebit_op_t op;
     void* stream; /* ONEBIT_MEMORY_CUDA: the cudaStream_t, this rank's own, that the handle's work goes into, NULL:

@@ -19,7 +19,7 @@ _start = library.onebit_allreduce_start
 
 
 class Allreduce(OperationHandle):
-    """Averages `count` float32 elements over the ranks, or adds them up, sending one bit for each instead of 32.
+    """Averages `count` float32 elements over the ranks, or adds them up, sending few bits for each instead of 32.
 
     What a message could not express is carried into the next call (error feedback), so one Allreduce belongs to one
     sequence of arrays, a model's gradients say. Arrays are NumPy's, PyTorch's, or any with `__array_interface__`,

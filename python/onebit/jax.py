@@ -104,7 +104,7 @@ class GradientAverage:
 
           tree          parameters or gradients: shapes and types count
           warmup_steps  calls that average exactly, before the first compressed one. None: 1000 of codec "sign", which
-                        Adam needs; 0 of the other codecs
+                        Adam needs, or with equalize=True; else 0
           equalize      after the warm-up gradients are divided by the magnitude that each element had at its end, and
                         averages multiplied by it: small gradients don't drown. 4 bytes of memory per element. None:
                         True of codec "sign", False of the others

@@ -21,7 +21,7 @@ namespace onebit {
 /// its worker error and sends every chunk's message to the rank that serves it. Each rank, as a server, averages the
 /// messages for its chunk in rank order, adds its server error, encodes the result and sends that one message to
 /// everybody. All decode the same messages, so all hold the same bits. Two exchanges, an all-to-all and an all-gather;
-/// 2 (n-1)/n * d/8 bytes sent, plus scales.
+/// 2 (n-1)/n * b d/8 bytes sent by a codec of b bits, plus scales.
 ///
 /// Buffers: `incoming_` has n messages for the own chunk. A Round's `messages` has one message for each chunk: in the
 /// first exchange what this rank sends (all but its own, which is encoded straight into `incoming_`, unless the

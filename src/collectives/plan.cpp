@@ -14,6 +14,7 @@
 #include "collectives/placement.hpp"
 #include "collectives/shared_allreduce.hpp"
 #include "collectives/tune.hpp"
+#include "compress/codec.hpp"
 #include "core/partition.hpp"
 #include "core/structs.hpp"
 
@@ -74,7 +75,7 @@ Status check_supported(const onebit_allreduce_config_t& config) {
                              "config.datatype: %s is reserved, this version has ONEBIT_FLOAT32 only",
                              config.datatype == ONEBIT_FLOAT16 ? "ONEBIT_FLOAT16" : "ONEBIT_BFLOAT16");
     }
-    return {};
+    return check_codec(config.codec, config.memory, config.scale, config.group);
 }
 
 /// "4096 elements: dense 12 us, pipelined 8.2 us (estimated)".

@@ -271,7 +271,8 @@ Status tune(Communicator& communicator, const TuningOrder& order) {
     const std::vector<std::uint64_t> sizes =
         sizes_between(static_cast<std::uint64_t>(communicator.size()), order.max_count);
     std::vector<Costs::Row> rows;
-    const onebit_allreduce_config_t on_host = ONEBIT_ALLREDUCE_CONFIG_INIT(order.max_count);
+    onebit_allreduce_config_t on_host = ONEBIT_ALLREDUCE_CONFIG_INIT(order.max_count);
+    on_host.codec = kTunedCodec;
     const std::vector<onebit_algorithm_t> forms =
         forms_for(communicator.groups(), on_host.memory, communicator.transport());
     ONEBIT_RETURN_IF_ERROR(measure_rows(communicator, on_host, forms, sizes, order.seconds, Costs::kNever, &rows));

@@ -11,7 +11,7 @@
 
 namespace onebit {
 
-/// The compressed allreduce on two levels, exact inside a node, one bit per element between nodes: what its two forms
+/// The compressed allreduce on two levels, exact inside a node, encoded between nodes: what its two forms
 /// have in common.
 ///
 /// With N nodes of L ranks the buffer is cut into L shards; the rank in place l of each node owns shard l. It averages

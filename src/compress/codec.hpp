@@ -114,6 +114,11 @@ class Feedback {
     virtual std::size_t workspace_bytes() const = 0;
 };
 
+/// How to fill the error of an encoder that has a buffer of its own for it.
+inline Stores stores_of(const Feedback& before, const Feedback& after) {
+    return &before == &after ? Stores::kCached : stores_for(after.state_bytes());
+}
+
 /// Some consecutive words of a message.
 struct WordRange {
     std::size_t begin = 0;
@@ -220,8 +225,11 @@ struct CodecConfig {
     void* stream = nullptr;                      ///< a cudaStream_t, where they are on a GPU
 };
 
-/// Makes the codec from its row in the registry (registry.cpp). INVALID_ARGUMENT where the codec or the kernels are
-/// unknown; UNSUPPORTED, naming the codecs that there are, where this one can't work in that memory.
+/// Whether there is such a codec (registry.cpp). INVALID_ARGUMENT where it is unknown, or has no such settings.
+/// UNSUPPORTED, naming the codecs that there are, where this one can't work in that memory.
+Status check_codec(onebit_codec_t codec, onebit_memory_t memory, onebit_scale_t scale, onebit_group_t group);
+
+/// Makes the codec. As check_codec; and INVALID_ARGUMENT where the kernels are unknown.
 Status make_codec(const CodecConfig& config, std::unique_ptr<Codec>* codec);
 
 } // namespace onebit

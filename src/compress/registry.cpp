@@ -7,7 +7,10 @@
 #include <string>
 
 #include "compress/codec.hpp"
+#include "compress/grouped/bfloat16.hpp"
+#include "compress/grouped/fp4.hpp"
 #include "compress/grouped/grouped_codec.hpp"
+#include "compress/grouped/integer.hpp"
 #include "compress/grouped/layout.hpp"
 #include "compress/sign/sign_codec.hpp"
 
@@ -20,19 +23,31 @@ struct Row {
     onebit_memory_t memory;
     const char* name; ///< of the codec's constant
     double bits;      ///< of an element, its share of a scale included
+    bool has_scales;  ///< that config.scale and config.group choose
     Status (*make)(const CodecConfig&, std::unique_ptr<Codec>*);
 };
 
-constexpr double kScaleBits = 32.0 / kGroupElements;
+constexpr double kSignBits = 1.0 + 32.0 / kBlockElements;
 
 constexpr Row kRegistry[] = {
-    {ONEBIT_CODEC_SIGN, ONEBIT_MEMORY_HOST, "ONEBIT_CODEC_SIGN", 1.0 + 32.0 / kBlockElements, make_sign_codec},
-    {ONEBIT_CODEC_SIGN, ONEBIT_MEMORY_CUDA, "ONEBIT_CODEC_SIGN", 1.0 + 32.0 / kBlockElements, make_cuda_sign_codec},
-    {ONEBIT_CODEC_INT8, ONEBIT_MEMORY_HOST, "ONEBIT_CODEC_INT8", 8 + kScaleBits, make_grouped_codec},
-    {ONEBIT_CODEC_INT4, ONEBIT_MEMORY_HOST, "ONEBIT_CODEC_INT4", 4 + kScaleBits, make_grouped_codec},
-    {ONEBIT_CODEC_FP4, ONEBIT_MEMORY_HOST, "ONEBIT_CODEC_FP4", 4 + kScaleBits, make_grouped_codec},
-    {ONEBIT_CODEC_BFLOAT16, ONEBIT_MEMORY_HOST, "ONEBIT_CODEC_BFLOAT16", 16 + kScaleBits, make_grouped_codec},
+    {ONEBIT_CODEC_SIGN, ONEBIT_MEMORY_HOST, "ONEBIT_CODEC_SIGN", kSignBits, true, make_sign_codec},
+    {ONEBIT_CODEC_SIGN, ONEBIT_MEMORY_CUDA, "ONEBIT_CODEC_SIGN", kSignBits, true, make_cuda_sign_codec},
+#define ONEBIT_GROUPED_CODE(constant, scalar, vector) \
+    {constant, ONEBIT_MEMORY_HOST, #constant, scalar::kBits + 32.0 / kGroupElements, false, make_grouped_codec},
+#include "compress/grouped/codes.def"
+#undef ONEBIT_GROUPED_CODE
 };
+
+const Row* row_of(onebit_codec_t codec) {
+    const Row* const row = std::ranges::find(kRegistry, codec, &Row::codec);
+    return row == std::end(kRegistry) ? nullptr : row;
+}
+
+const Row* row_of(onebit_codec_t codec, onebit_memory_t memory) {
+    const auto is_it = [=](const Row& row) { return row.codec == codec && row.memory == memory; };
+    const Row* const row = std::ranges::find_if(kRegistry, is_it);
+    return row == std::end(kRegistry) ? nullptr : row;
+}
 
 std::string names_in(onebit_memory_t memory) {
     std::string names;
@@ -45,22 +60,29 @@ std::string names_in(onebit_memory_t memory) {
 } // namespace
 
 double bits_per_element(onebit_codec_t codec) {
-    return std::ranges::find(kRegistry, codec, &Row::codec)->bits;
+    return row_of(codec)->bits;
+}
+
+Status check_codec(onebit_codec_t codec, onebit_memory_t memory, onebit_scale_t scale, onebit_group_t group) {
+    const Row* const any = row_of(codec);
+    if (any == nullptr) {
+        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "config.codec: %d is not a codec", static_cast<int>(codec));
+    }
+    if (!any->has_scales && (scale != ONEBIT_SCALE_L2 || group != ONEBIT_GROUP_BLOCK)) {
+        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "config.%s is for ONEBIT_CODEC_SIGN: leave it at 0 with %s",
+                             scale != ONEBIT_SCALE_L2 ? "scale" : "group", any->name);
+    }
+    if (row_of(codec, memory) == nullptr) {
+        return Status::error(ONEBIT_ERROR_UNSUPPORTED,
+                             "config.codec: %s can't work in the memory of config.memory: %s can", any->name,
+                             names_in(memory).c_str());
+    }
+    return {};
 }
 
 Status make_codec(const CodecConfig& config, std::unique_ptr<Codec>* codec) {
-    const char* name = nullptr; // of the codec, where it is for another memory
-    for (const Row& row : kRegistry) {
-        if (row.codec != config.codec) continue;
-        if (row.memory == config.memory) return row.make(config, codec);
-        name = row.name;
-    }
-    if (name == nullptr) {
-        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "config.codec: %d is not a codec",
-                             static_cast<int>(config.codec));
-    }
-    return Status::error(ONEBIT_ERROR_UNSUPPORTED, "config.codec: %s can't work in the memory of config.memory: %s can",
-                         name, names_in(config.memory).c_str());
+    ONEBIT_RETURN_IF_ERROR(check_codec(config.codec, config.memory, config.scale, config.group));
+    return row_of(config.codec, config.memory)->make(config, codec);
 }
 
 } // namespace onebit

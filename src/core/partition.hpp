@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 namespace onebit {
@@ -15,6 +16,11 @@ inline constexpr std::size_t kBlockElements = 4096;
 
 constexpr std::size_t ceil_divide(std::size_t a, std::size_t b) {
     return (a + b - 1) / b;
+}
+
+/// Whether element `i` from a mask's first word on takes part; NULL: all do.
+inline bool takes_part(const std::uint32_t* mask, std::size_t i) {
+    return mask == nullptr || (mask[i / kWordElements] >> (i % kWordElements) & 1) != 0;
 }
 
 /// The elements [begin, begin + count) of the whole buffer that one rank serves. Its blocks are counted from its own

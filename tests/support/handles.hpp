@@ -10,6 +10,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -55,7 +56,9 @@ inline const std::vector<Mode>& every_mode() {
         for (int codec = ONEBIT_CODEC_SIGN + 1;; ++codec) {
             config.codec = static_cast<onebit_codec_t>(codec);
             onebit_allreduce_t reduce = nullptr;
-            if (onebit_allreduce_create(comm, &config, &reduce) != ONEBIT_SUCCESS) break;
+            const onebit_status_t status = onebit_allreduce_create(comm, &config, &reduce);
+            if (status == ONEBIT_ERROR_INVALID_ARGUMENT) break; // no such codec
+            if (status != ONEBIT_SUCCESS) throw std::runtime_error(onebit_last_error());
             onebit_allreduce_destroy(reduce);
             all.push_back({config.scale, config.group, config.codec});
         }

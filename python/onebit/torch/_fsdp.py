@@ -82,7 +82,7 @@ def fsdp_hook(
     equalize: Optional[bool] = None,
     **options,
 ) -> FsdpHook:
-    """Averages gradients between replicas of an FSDP2 model, sending one bit for each element. Collective; blocks.
+    """Averages gradients between replicas of an FSDP2 model, sending few bits for each element. Collective; blocks.
 
         mesh = init_device_mesh("cuda", (hosts, gpus), mesh_dim_names=("replicate", "shard"))
         fully_shard(model, mesh=mesh["shard"])             # one replica; not mesh: its averages would be FSDP's own
@@ -92,8 +92,8 @@ def fsdp_hook(
       replicas      process group of the ranks that hold the same shard of each replica; None: the default group, where
                     each rank holds a whole replica
       communicator  in place of a group: an onebit communicator of the same ranks
-      warmup_steps  averages that are exact, of each parameter group, before the first compressed one; None as of
-                    HookState
+      warmup_steps  averages that are exact, of each parameter group, before the first compressed one; None: as
+                    HookState's
       equalize      as HookState's
       options       those of `onebit.Allreduce`: algorithm, codec, scale, group, check, threads
 

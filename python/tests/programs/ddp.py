@@ -130,6 +130,7 @@ def finer_codes_need_no_warm_up():
         require_equal_on_ranks(train(20, state(codec=codec))[0])
     assert state(codec="sign").warmup_steps == state(codec=onebit.Codec.SIGN).warmup_steps == 1000
     assert state(codec="int8", warmup_steps=7).warmup_steps == 7
+    assert state(codec="int8", equalize=True).warmup_steps == 1000
 
 
 def other_types_than_float32():

@@ -14,7 +14,7 @@ namespace onebit {
 struct Bfloat16 {
     static constexpr unsigned kBits = 16;
     static constexpr std::uint32_t kSign = 0x80000000U;
-    static constexpr std::uint32_t kLargest = 0x7f7f0000U; ///< that is finite
+    static constexpr std::uint32_t kLargestFinite = 0x7f7f0000U;
 
     static float scale_of(float largest) { return largest; }
     /// NaN for a group that is not finite, so that all who decode it see that.
@@ -24,7 +24,7 @@ struct Bfloat16 {
     std::uint32_t code(float c) const {
         const auto bits = std::bit_cast<std::uint32_t>(c);
         const std::uint32_t magnitude = bits & ~kSign;
-        const std::uint32_t nearest = std::min(magnitude + 0x7fffU + (magnitude >> 16 & 1U), kLargest);
+        const std::uint32_t nearest = std::min(magnitude + 0x7fffU + (magnitude >> 16 & 1U), kLargestFinite);
         return (nearest | (bits & kSign)) >> 16;
     }
 

@@ -17,7 +17,7 @@ struct Fp4 {
     static constexpr unsigned kBits = 4;
     static constexpr std::uint32_t kZero = 7;
     static constexpr std::uint32_t kNegative = 8;
-    /// Below the first of these, times the scale, code 0 is no longer the nearest; and so on.
+    /// Times the scale: a magnitude below k of them has code k.
     static constexpr std::array kThresholds = {0.75F, 0.375F, 0.1875F, 0.09375F, 0.046875F, 0.0234375F, 0.0078125F};
 
     static float scale_of(float largest) { return largest; }

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <bit>
+#include <cassert>
 #include <cmath>
+#include <type_traits>
 
 #include "compress/grouped/layout.hpp"
 #include "core/kernel_tables.hpp"
@@ -30,14 +32,16 @@ void GroupedFeedback::set_mask(std::span<const std::uint32_t> mask) {
 void GroupedFeedback::zero_masked() {
     if (mask_.empty()) return;
     for (std::size_t i = 0; i < error.size(); ++i) {
-        const std::size_t element = begin_ + i;
-        if ((mask_[element / kWordElements] >> (element % kWordElements) & 1) == 0) error[i] = 0;
+        if (!takes_part(mask_.data(), begin_ + i)) error[i] = 0;
     }
 }
 
 // ------------------------------------------------------------------------------------------------- a message ----
 
-/// Whole groups of a block that are worked on at a time, or its last ones.
+static_assert(std::endian::native == std::endian::little); // as the wire is
+static_assert(kTileElements % kGroupElements == 0);
+
+/// Up to kTileElements elements of a block, from the beginning of a group on.
 struct GroupedCodec::Tile {
     Block block;
     std::size_t in_block; ///< its first element
@@ -46,25 +50,12 @@ struct GroupedCodec::Tile {
     std::size_t begin() const { return block.begin() + in_block; }
 };
 
-namespace {
-
-static_assert(std::endian::native == std::endian::little); // as the wire is
-static_assert(kTileElements % kGroupElements == 0);
-
-/// Calls body(tile) for each of a block.
-template <typename Tile, typename Body>
-void for_each_tile(const Block& block, const Body& body) {
+template <typename Body>
+void GroupedCodec::for_each_tile(const Block& block, const Body& body) {
     for (std::size_t at = 0; at < block.count(); at += kTileElements) {
         body(Tile{block, at, std::min(kTileElements, block.count() - at)});
     }
 }
-
-/// How to fill an error buffer of its own.
-Stores stores_of(const Feedback& before, const GroupedFeedback& after) {
-    return &before == &after ? Stores::kCached : stores_for(after.error.bytes());
-}
-
-} // namespace
 
 /// Where in its chunk's message a tile's groups are.
 template <typename Message>
@@ -100,12 +91,12 @@ std::unique_ptr<Feedback> GroupedCodec::make_feedback(std::span<const Chunk> chu
 template <typename ValuesOf>
 void GroupedCodec::encode_block(const Block& block, const ValuesOf& values_of, const GroupedFeedback& before,
                                 GroupedFeedback& after, Stores stores, std::uint32_t* message) const {
-    for_each_tile<Tile>(block, [&](const Tile& tile) {
+    for_each_tile(block, [&](const Tile& tile) {
         const std::size_t at = before.index_of(tile.begin());
         kernels_.encode(values_of(tile), before.error.data() + at, after.error.data() + at, stores,
                         before.valid(tile.begin()), tile.count, groups_of(tile, message));
     });
-    order_stores(stores);
+    if (threads_ > 1) order_stores(stores);
 }
 
 void GroupedCodec::encode(const ValueSource& values, const Feedback& error_before, Feedback& error_after,
@@ -120,6 +111,7 @@ void GroupedCodec::encode(const ValueSource& values, const Feedback& error_befor
             alignas(64) float means[kTileElements];
             const Block block = {slice.chunk, index};
             const BlockValues from = values.read(block, scratch);
+            assert(!from.blend && from.encoder == nullptr); // the sign codec's
             const auto values_of = [&](const Tile& tile) -> const float* {
                 if (!from.mean) return from.data + tile.in_block;
                 numeric_.mean(from.mean->parts.data(), from.mean->parts.size(), tile.in_block, from.mean->share,
@@ -129,6 +121,7 @@ void GroupedCodec::encode(const ValueSource& values, const Feedback& error_befor
             encode_block(block, values_of, before, after, stores, encoded.message);
         });
     }
+    if (threads_ <= 1) order_stores(stores); // once: it waits for the stores
 }
 
 void GroupedCodec::average_encode(std::span<const std::uint32_t* const> messages, float share,
@@ -146,6 +139,7 @@ void GroupedCodec::average_encode(std::span<const std::uint32_t* const> messages
         };
         encode_block({slice.chunk, index}, values_of, before, after, stores, message);
     });
+    if (threads_ <= 1) order_stores(stores);
 }
 
 /// Its groups' scales tell.
@@ -174,16 +168,17 @@ void GroupedCodec::decode(std::span<const EncodedSlice> slices, std::span<const 
         parallel_for_blocks(slice.first_block, slice.end_block, threads_, [&](std::size_t index) {
             alignas(64) float scratch[kTileElements];
             const Block block = {slice.chunk, index};
-            for_each_tile<Tile>(block, [&](const Tile& tile) {
+            for_each_tile(block, [&](const Tile& tile) {
                 float* const place = values.place(tile.begin(), scratch);
                 kernels_.decode(groups_of(tile, encoded.message),
                                 mask.empty() ? nullptr : mask.data() + tile.begin() / kWordElements, tile.count,
                                 values.stores(), place);
                 values.written(block, tile.begin(), tile.count, place);
             });
-            order_stores(values.stores());
+            if (threads_ > 1) order_stores(values.stores());
         });
     }
+    if (threads_ <= 1) order_stores(values.stores());
 }
 
 void GroupedCodec::decode_block(const std::uint32_t* message, const Block& block, std::span<const std::uint32_t> mask,
@@ -197,10 +192,6 @@ void GroupedCodec::decode_block(const std::uint32_t* message, const Block& block
 
 Status make_grouped_codec(const CodecConfig& config, std::unique_ptr<Codec>* codec) {
     ONEBIT_RETURN_IF_ERROR(check_kernels(config.kernels));
-    if (config.scale != ONEBIT_SCALE_L2 || config.group != ONEBIT_GROUP_BLOCK) {
-        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "config.%s is for ONEBIT_CODEC_SIGN: leave it at 0",
-                             config.scale != ONEBIT_SCALE_L2 ? "scale" : "group");
-    }
     const GroupedTable* const table = table_named(available_grouped_kernels(), numeric_kernels(config.kernels).name);
     *codec = std::make_unique<GroupedCodec>(table != nullptr ? *table : reference_grouped_kernels(), config);
     return {};

@@ -4,7 +4,6 @@
 
 #include <memory>
 #include <span>
-#include <vector>
 
 #include "compress/codec.hpp"
 #include "compress/grouped/kernels.hpp"
@@ -68,6 +67,8 @@ class GroupedCodec final : public Codec {
 
   private:
     struct Tile;
+    template <typename Body>
+    static void for_each_tile(const Block& block, const Body& body);
     template <typename ValuesOf>
     void encode_block(const Block& block, const ValuesOf& values_of, const GroupedFeedback& before,
                       GroupedFeedback& after, Stores stores, std::uint32_t* message) const;

@@ -24,9 +24,10 @@ struct GroupsToWrite {
 
 /// The kernels of one code. Each works on some groups of a block: `count` elements, of which the last group, at the end
 /// of a chunk, may be short.
-///   error   what is still to be delivered, aligned to 64 bytes where the block is
-///   valid   mask words: element 32 w + i takes part if bit i of word w is 1; NULL: all take part
-///   stores  how a result is written; past the caches: then order_stores, on the same thread
+///   before, after  what is still to be delivered, aligned to 64 bytes
+///   valid          mask words: element 32 w + i takes part if bit i of word w is 1; NULL: all take part
+///   stores         how `after`, where it is not `before` and there is no mask, or decoded values are written; past the
+///                  caches: then order_stores, on the same thread
 struct GroupedKernels {
     onebit_codec_t codec;
     unsigned bits; ///< of an element

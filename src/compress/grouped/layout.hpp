@@ -15,17 +15,17 @@ namespace onebit {
 inline constexpr std::size_t kGroupElements = 256;
 static_assert(kBlockElements % kGroupElements == 0 && kGroupElements % kWordElements == 0);
 
-/// So many elements of a block have so many scales, a word each.
+/// Words of scales that so many elements of a block have.
 constexpr std::size_t scale_words(std::size_t elements) {
     return ceil_divide(elements, kGroupElements);
 }
 
-/// And so many words of codes: `bits` words for each run of 32 elements.
+/// Words of codes that they have: `bits` for each run of 32 elements.
 constexpr std::size_t code_words(unsigned bits, std::size_t elements) {
     return bits * ceil_divide(elements, kWordElements);
 }
 
-/// Which word of a chunk's message is the first of this block; of one past the last: where blocks end.
+/// The first word of a block in its chunk's message. For block = chunk.blocks(): the message's length.
 constexpr std::size_t grouped_word(unsigned bits, const Chunk& chunk, std::size_t block) {
     const std::size_t before = std::min(block * kBlockElements, chunk.count);
     return scale_words(before) + code_words(bits, before); // all but the last block are whole groups

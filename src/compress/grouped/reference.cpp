@@ -18,10 +18,6 @@
 namespace onebit {
 namespace {
 
-bool takes_part(const std::uint32_t* valid, std::size_t i) {
-    return valid == nullptr || (valid[i / kWordElements] >> (i % kWordElements) & 1) != 0;
-}
-
 /// The word that holds element i's code, and where in it.
 template <typename Code>
 CodePlace place_of(std::size_t i) {

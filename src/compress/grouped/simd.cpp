@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <type_traits>
 #include <vector>
 
 #include "compress/grouped/bfloat16.hpp"
@@ -35,6 +36,7 @@ namespace HWY_NAMESPACE {
 #include "numeric/simd_groups.inc"
 
 using Bits = hn::Vec<BitsTag>;
+using Run = Group; // 32 elements; a code's group, which shares a scale, is several
 
 #include "compress/grouped/bfloat16_simd.inc"
 #include "compress/grouped/fp4_simd.inc"
@@ -85,7 +87,7 @@ HWY_INLINE Codes load_codes(const std::uint32_t* words) {
 
 /// Run r of `count` elements, which may end within it. Past the caches the values must be aligned.
 template <Stores kStores>
-HWY_INLINE void store_run(const Group& run, std::size_t r, std::size_t count, float* values) {
+HWY_INLINE void store_run(const Run& run, std::size_t r, std::size_t count, float* values) {
     const Tag d;
     float* const to = values + r * kLanes;
     if (HWY_LIKELY(count - r * kLanes >= kLanes)) {
@@ -112,12 +114,12 @@ HWY_INLINE void encode_groups(const float* values, const float* before, float* a
     using Scalar = typename Code::Scalar;
     for_each_group(count, [&](std::size_t g, std::size_t first_run, std::size_t end_run) HWY_ATTR {
         const BitsTag b;
-        Group corrected[kGroupElements / kLanes];
+        Run corrected[kGroupElements / kLanes];
         Bits largest = hn::Zero(b);
         for (std::size_t r = first_run; r < end_run; ++r) {
-            Group& c = corrected[r - first_run];
+            Run& c = corrected[r - first_run];
             c = load_group(values, r, count);
-            const Group error = load_group(before, r, count);
+            const Run error = load_group(before, r, count);
             if (kStores == Stores::kCached && after != before) prefetch_group_ahead(after + r * kLanes);
             for (std::size_t k = 0; k < kRegisters; ++k) {
                 c[k] = hn::Add(c[k], error[k]);
@@ -139,7 +141,7 @@ HWY_INLINE void encode_groups(const float* values, const float* before, float* a
         const Code code_of(scale);
         const Vector factor = hn::Set(Tag(), Scalar::factor_of(scale));
         for (std::size_t r = first_run; r < end_run; ++r) {
-            Group& c = corrected[r - first_run];
+            Run& c = corrected[r - first_run];
             Codes codes;
             prefetch_ahead(to.codes + r * Scalar::kBits);
             for (std::size_t k = 0; k < kRegisters; ++k) {
@@ -173,7 +175,7 @@ HWY_INLINE void for_each_run(const GroupsToRead& from, std::size_t count, const 
         const Vector factor = hn::Set(Tag(), Scalar::factor_of(std::bit_cast<float>(from.scales[g])));
         for (std::size_t r = first_run; r < end_run; ++r) {
             const Codes codes = load_codes<Scalar::kBits>(from.codes + r * Scalar::kBits);
-            Group run;
+            Run run;
             for (std::size_t k = 0; k < kRegisters; ++k) run[k] = Code::value(codes[k], factor);
             body(r, run);
         }
@@ -183,8 +185,8 @@ HWY_INLINE void for_each_run(const GroupsToRead& from, std::size_t count, const 
 template <typename Code>
 void add(const GroupsToRead& from, float share, std::size_t count, float* sums) {
     const Vector factor = hn::Set(Tag(), share);
-    for_each_run<Code>(from, count, [&](std::size_t r, Group& run) HWY_ATTR {
-        const Group sum = load_group(sums, r, count);
+    for_each_run<Code>(from, count, [&](std::size_t r, Run& run) HWY_ATTR {
+        const Run sum = load_group(sums, r, count);
         for (std::size_t k = 0; k < kRegisters; ++k) run[k] = hn::Add(sum[k], hn::Mul(run[k], factor));
         store_run<Stores::kCached>(run, r, count, sums);
     });
@@ -192,7 +194,7 @@ void add(const GroupsToRead& from, float share, std::size_t count, float* sums) 
 
 template <typename Code, bool kMasked, Stores kStores>
 HWY_INLINE void decode_groups(const GroupsToRead& from, const std::uint32_t* valid, std::size_t count, float* values) {
-    for_each_run<Code>(from, count, [&](std::size_t r, Group& run) HWY_ATTR {
+    for_each_run<Code>(from, count, [&](std::size_t r, Run& run) HWY_ATTR {
         if constexpr (kStores == Stores::kCached) prefetch_group_ahead(values + r * kLanes);
         if constexpr (kMasked) {
             for (std::size_t k = 0; k < kRegisters; ++k) run[k] = hn::IfThenElseZero(mask_of(valid[r], k), run[k]);

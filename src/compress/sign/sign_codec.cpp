@@ -23,15 +23,6 @@ std::size_t elements_in_block(const Chunk& chunk, std::size_t block) {
     return Block{chunk, block}.count();
 }
 
-bool takes_part(const std::uint32_t* mask, std::size_t i) {
-    return mask == nullptr || (mask[i / kWordElements] >> (i % kWordElements) & 1) != 0;
-}
-
-/// How to fill an error buffer of its own.
-Stores stores_of(const Feedback& before, const SignFeedback& after) {
-    return &before == &after ? Stores::kCached : stores_for(after.corrected.bytes());
-}
-
 } // namespace
 
 // ---------------------------------------------------------------------------------------------- SignFeedback ----
