@@ -110,34 +110,23 @@ class Trainer:
     """Of one arm after the other."""
 
     def __init__(self, options):
-        import torch
         import torch.distributed as dist
+        from train_transformer import parts_of, read_text
 
         import onebit.torch
 
         self.options = options
         self.rank, self.ranks = dist.get_rank(), dist.get_world_size()
         self.communicator = onebit.torch.communicator()
-        text = torch.frombuffer(bytearray(options.text.read_bytes()), dtype=torch.uint8)
-        cut = len(text) // 10 * 9
-        self.mine, self.held_out = text[:cut].chunk(self.ranks)[self.rank], text[cut:]
-
-    def loss(self, model, part, size, generator):
-        import torch
-
-        context = self.options.context
-        begins = torch.randint(len(part) - context - 1, (size,), generator=generator)
-        both = torch.stack([part[begin : begin + context + 1] for begin in begins.tolist()]).long()
-        return torch.nn.functional.cross_entropy(model(both[:, :-1]).flatten(0, 1), both[:, 1:].flatten())
+        self.mine, self.held_out = parts_of(read_text(options.text), self.rank, self.ranks)
 
     def held_out_loss(self, model):
         """The same samples at all times; each rank computes its share of them."""
         import torch
         import torch.distributed as dist
+        from train_transformer import held_out_losses
 
-        with torch.no_grad():
-            losses = [self.loss(model, self.held_out, 32, torch.Generator().manual_seed(i)).item()
-                      for i in range(8) if i % self.ranks == self.rank]
+        losses = held_out_losses(model, self.held_out, self.options.context, range(self.rank, 8, self.ranks))
         total = torch.tensor([sum(losses), len(losses)], dtype=torch.float64)
         dist.all_reduce(total)
         return (total[0] / total[1]).item()
@@ -146,7 +135,7 @@ class Trainer:
         """A line of the results."""
         import torch
         from torch.nn.parallel import DistributedDataParallel
-        from train_transformer import Transformer
+        from train_transformer import Transformer, loss_of
 
         options = self.options
         begin = time.perf_counter()
@@ -159,7 +148,7 @@ class Trainer:
         curve = []  # steps, bytes sent, held-out loss
         for step in range(1, options.steps + 1):
             optimizer.zero_grad()
-            self.loss(wrapped, self.mine, options.batch, generator).backward()
+            loss_of(wrapped, self.mine, options.context, options.batch, generator).backward()
             optimizer.step()
             sent = way.bytes_sent()
             if step % max(1, options.steps // options.evaluations) == 0 or step == options.steps:

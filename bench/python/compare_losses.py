@@ -14,7 +14,7 @@ import copy
 import threading
 
 import torch
-from train_transformer import Transformer
+from train_transformer import Transformer, held_out_losses, loss_of, parts_of, read_text
 
 import onebit
 import onebit.torch
@@ -37,13 +37,6 @@ def parse_arguments():
     parser.add_argument("--batch", type=int, default=8, help="sequences of each rank")
     parser.add_argument("--lr", type=float, default=2e-3)
     return parser.parse_args()
-
-
-def loss_of(model, part, size, generator):
-    context = len(model.place)
-    begins = torch.randint(len(part) - context - 1, (size,), generator=generator)
-    both = torch.stack([part[begin : begin + context + 1] for begin in begins.tolist()]).long()
-    return torch.nn.functional.cross_entropy(model(both[:, :-1]).flatten(0, 1), both[:, 1:].flatten())
 
 
 class Hooked:
@@ -76,23 +69,20 @@ class OneBit:
 
 def train(comm, model, text, options, losses):
     stepper = (OneBit if options.way == "onebit_adam" else Hooked)(comm, model, options)
-    mine = text[: len(text) // 10 * 9].chunk(comm.size)[comm.rank]
+    mine, held_out = parts_of(text, comm.rank, comm.size)
     generator = torch.Generator().manual_seed(1000 * options.seed + comm.rank)
     for step in range(options.steps):
         model.zero_grad()
-        loss_of(model, mine, options.batch, generator).backward()
+        loss_of(model, mine, options.context, options.batch, generator).backward()
         stepper.step(step)
     if comm.rank == 0:
-        held_out = text[len(text) // 10 * 9 :]
-        with torch.no_grad():
-            losses.extend(loss_of(model, held_out, 32, torch.Generator().manual_seed(i)).item() for i in range(8))
+        losses.extend(held_out_losses(model, held_out, options.context))
 
 
 def main():
     options = parse_arguments()
     torch.set_num_threads(1)
-    with open(options.text, "rb") as file:
-        text = torch.frombuffer(bytearray(file.read()), dtype=torch.uint8)
+    text = read_text(options.text)
     torch.manual_seed(options.seed)
     model = Transformer(options.width, options.layers, options.context)
     losses = []

@@ -56,6 +56,30 @@ class Transformer(torch.nn.Module):
         return self.head(self.norm(x))
 
 
+def read_text(path):
+    with open(path, "rb") as file:
+        return torch.frombuffer(bytearray(file.read()), dtype=torch.uint8)
+
+
+def parts_of(text, rank, ranks):
+    """(what this rank learns from, the last tenth, which is held out)"""
+    cut = len(text) // 10 * 9
+    return text[:cut].chunk(ranks)[rank], text[cut:]
+
+
+def loss_of(model, part, context, size, generator):
+    """Of so many sequences of so many bytes, drawn from the part."""
+    begins = torch.randint(len(part) - context - 1, (size,), generator=generator)
+    both = torch.stack([part[begin : begin + context + 1] for begin in begins.tolist()]).long()
+    return torch.nn.functional.cross_entropy(model(both[:, :-1]).flatten(0, 1), both[:, 1:].flatten())
+
+
+def held_out_losses(model, held_out, context, samples=range(8)):
+    """Of samples that are the same for all models."""
+    with torch.no_grad():
+        return [loss_of(model, held_out, context, 32, torch.Generator().manual_seed(i)).item() for i in samples]
+
+
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("text")
@@ -114,29 +138,21 @@ def main():
     begin_ranks()
     torch.set_num_threads(1)
     rank, ranks = dist.get_rank(), dist.get_world_size()
-    text = torch.frombuffer(bytearray(open(options.text, "rb").read()), dtype=torch.uint8)
-    held_out = text[len(text) // 10 * 9 :]
-    mine = text[: len(text) // 10 * 9].chunk(ranks)[rank]
+    mine, held_out = parts_of(read_text(options.text), rank, ranks)
     torch.manual_seed(options.seed)
     model = Transformer(options.width, options.layers, options.context)
     called, optimizer = make_stepper(options, model)
     generator = torch.Generator().manual_seed(1000 * options.seed + rank)
 
-    def loss_of(network, part, size, random):
-        begins = torch.randint(len(part) - options.context - 1, (size,), generator=random)
-        both = torch.stack([part[b : b + options.context + 1] for b in begins.tolist()]).long()
-        return torch.nn.functional.cross_entropy(network(both[:, :-1]).flatten(0, 1), both[:, 1:].flatten())
-
     times = []
     for _ in range(options.steps):
         begin = time.perf_counter()
         optimizer.zero_grad()
-        loss_of(called, mine, options.batch, generator).backward()
+        loss_of(called, mine, options.context, options.batch, generator).backward()
         optimizer.step()
         times.append(time.perf_counter() - begin)
     model.eval()
-    with torch.no_grad():
-        losses = [loss_of(model, held_out, 32, torch.Generator().manual_seed(i)).item() for i in range(8)]
+    losses = held_out_losses(model, held_out, options.context)
     if rank == 0:
         timed = sorted(times[-options.timed :])
         count = sum(p.numel() for p in model.parameters())
