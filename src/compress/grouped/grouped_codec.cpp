@@ -10,7 +10,6 @@
 
 #include "compress/grouped/layout.hpp"
 #include "core/kernel_tables.hpp"
-#include "core/parallel.hpp"
 
 namespace onebit {
 
@@ -96,7 +95,6 @@ void GroupedCodec::encode_block(const Block& block, const ValuesOf& values_of, c
         kernels_.encode(values_of(tile), before.error.data() + at, after.error.data() + at, stores,
                         before.valid(tile.begin()), tile.count, groups_of(tile, message));
     });
-    if (threads_ > 1) order_stores(stores);
 }
 
 void GroupedCodec::encode(const ValueSource& values, const Feedback& error_before, Feedback& error_after,
@@ -105,11 +103,9 @@ void GroupedCodec::encode(const ValueSource& values, const Feedback& error_befor
     auto& after = static_cast<GroupedFeedback&>(error_after);
     const Stores stores = stores_of(before, after);
     for (const SliceToEncode& encoded : slices) {
-        const Slice& slice = encoded.slice;
-        parallel_for(slice.first_block, slice.end_block, threads_, [&](std::size_t index) {
+        encode_blocks(encoded.slice, threads_, stores, [&](const Block& block) {
             alignas(64) float scratch[kBlockElements];
             alignas(64) float means[kTileElements];
-            const Block block = {slice.chunk, index};
             const BlockValues from = values.read(block, scratch);
             assert(!from.blend && from.encoder == nullptr); // the sign codec's
             const auto values_of = [&](const Tile& tile) -> const float* {
@@ -121,7 +117,6 @@ void GroupedCodec::encode(const ValueSource& values, const Feedback& error_befor
             encode_block(block, values_of, before, after, stores, encoded.message);
         });
     }
-    if (threads_ <= 1) order_stores(stores); // once: it waits for the stores
 }
 
 void GroupedCodec::average_encode(std::span<const std::uint32_t* const> messages, float share,
@@ -130,16 +125,15 @@ void GroupedCodec::average_encode(std::span<const std::uint32_t* const> messages
     const auto& before = static_cast<const GroupedFeedback&>(error_before);
     auto& after = static_cast<GroupedFeedback&>(error_after);
     const Stores stores = stores_of(before, after);
-    parallel_for(slice.first_block, slice.end_block, threads_, [&](std::size_t index) {
+    encode_blocks(slice, threads_, stores, [&](const Block& block) {
         alignas(64) float sums[kTileElements];
         const auto values_of = [&](const Tile& tile) {
             std::fill_n(sums, tile.count, 0.0F);
             for (const std::uint32_t* from : messages) kernels_.add(groups_of(tile, from), share, tile.count, sums);
             return sums;
         };
-        encode_block({slice.chunk, index}, values_of, before, after, stores, message);
+        encode_block(block, values_of, before, after, stores, message);
     });
-    if (threads_ <= 1) order_stores(stores);
 }
 
 /// Its groups' scales tell.
@@ -164,27 +158,21 @@ std::size_t GroupedCodec::first_overflowed(std::span<const EncodedSlice> slices)
 void GroupedCodec::decode(std::span<const EncodedSlice> slices, std::span<const std::uint32_t> mask,
                           const ValueSink& values) const {
     for (const EncodedSlice& encoded : slices) {
-        const Slice& slice = encoded.slice;
-        parallel_for_blocks(slice.first_block, slice.end_block, threads_, [&](std::size_t index) {
+        decode_blocks(encoded.slice, threads_, values.stores(), [&](const Block& block) {
             alignas(64) float scratch[kTileElements];
-            const Block block = {slice.chunk, index};
             for_each_tile(block, [&](const Tile& tile) {
                 float* const place = values.place(tile.begin(), scratch);
-                kernels_.decode(groups_of(tile, encoded.message),
-                                mask.empty() ? nullptr : mask.data() + tile.begin() / kWordElements, tile.count,
+                kernels_.decode(groups_of(tile, encoded.message), mask_at(mask, tile.begin()), tile.count,
                                 values.stores(), place);
                 values.written(block, tile.begin(), tile.count, place);
             });
-            if (threads_ > 1) order_stores(values.stores());
         });
     }
-    if (threads_ <= 1) order_stores(values.stores());
 }
 
 void GroupedCodec::decode_block(const std::uint32_t* message, const Block& block, std::span<const std::uint32_t> mask,
                                 float* values) const {
-    kernels_.decode(groups_of(Tile{block, 0, block.count()}, message),
-                    mask.empty() ? nullptr : mask.data() + block.begin() / kWordElements, block.count(),
+    kernels_.decode(groups_of(Tile{block, 0, block.count()}, message), mask_at(mask, block.begin()), block.count(),
                     Stores::kCached, values);
 }
 

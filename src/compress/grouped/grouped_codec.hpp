@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 
+#include "compress/block_loops.hpp"
 #include "compress/codec.hpp"
 #include "compress/grouped/kernels.hpp"
 #include "core/aligned_buffer.hpp"
@@ -26,10 +27,7 @@ class GroupedFeedback final : public Feedback {
 
     /// Where in `error` an element is that is counted from the beginning of the buffer.
     std::size_t index_of(std::size_t element) const { return element - begin_; }
-    /// Mask words from this element on, the first of a word; NULL where all elements take part.
-    const std::uint32_t* valid(std::size_t element) const {
-        return mask_.empty() ? nullptr : mask_.data() + element / kWordElements;
-    }
+    const std::uint32_t* valid(std::size_t element) const { return mask_at(mask_, element); }
 
     AlignedBuffer<float> error;
 

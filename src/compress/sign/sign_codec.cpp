@@ -10,7 +10,6 @@
 #include "compress/sign/arithmetic.hpp"
 #include "compress/sign/block_sum.hpp"
 #include "core/kernel_tables.hpp"
-#include "core/parallel.hpp"
 #include "numeric/kernels.hpp"
 
 namespace onebit {
@@ -133,9 +132,10 @@ void SignCodec::encode_slice(const ValueSource& values, const SignFeedback& befo
     std::uint32_t* const message = encoded.message;
     const Stores stores = stores_of(before, after);
     const Chunk& chunk = slice.chunk;
-    parallel_for(slice.first_block, slice.end_block, threads_, [&](std::size_t block) {
+    encode_blocks(slice, threads_, stores, [&](const Block& whole) {
         alignas(64) float scratch[kBlockElements];
-        const BlockValues from = values.read({chunk, block}, scratch);
+        const std::size_t block = whole.index;
+        const BlockValues from = values.read(whole, scratch);
         const std::size_t at = before.element_index(chunk, block);
         const float old_scale = before.scales[before.scale_index(chunk, block)];
         const std::uint32_t* const valid = before.valid(chunk, block);
@@ -156,9 +156,7 @@ void SignCodec::encode_slice(const ValueSource& values, const SignFeedback& befo
                                   stores, valid, count, scale_, message + first_word);
         }
         finish_block(after, chunk, block, sum, message);
-        if (threads_ > 1) order_stores(stores);
     });
-    if (threads_ <= 1) order_stores(stores); // once: it waits for the stores
 }
 
 void SignCodec::average_encode(std::span<const std::uint32_t* const> messages, float share,
@@ -168,7 +166,8 @@ void SignCodec::average_encode(std::span<const std::uint32_t* const> messages, f
     auto& after = static_cast<SignFeedback&>(error_after);
     const Stores stores = stores_of(error_before, after);
     const Chunk& chunk = slice.chunk;
-    parallel_for(slice.first_block, slice.end_block, threads_, [&](std::size_t block) {
+    encode_blocks(slice, threads_, stores, [&](const Block& whole) {
+        const std::size_t block = whole.index;
         const std::size_t first_word = sign_word(group_, chunk, block);
         const std::size_t at = before.element_index(chunk, block);
         const float sum = kernels_.average_encode(
@@ -176,9 +175,7 @@ void SignCodec::average_encode(std::span<const std::uint32_t* const> messages, f
             before.corrected.data() + at, before.scales[before.scale_index(chunk, block)], after.corrected.data() + at,
             stores, before.valid(chunk, block), elements_in_block(chunk, block), scale_, message + first_word);
         finish_block(after, chunk, block, sum, message);
-        if (threads_ > 1) order_stores(stores);
     });
-    if (threads_ <= 1) order_stores(stores);
 }
 
 bool SignCodec::encoded_finite(const Feedback& error_after, const Slice& slice, const std::uint32_t* message) const {
@@ -225,33 +222,27 @@ void SignCodec::decode(std::span<const EncodedSlice> slices, std::span<const std
 
 void SignCodec::decode_slice(const EncodedSlice& encoded, std::span<const std::uint32_t> mask,
                              const ValueSink& values) const {
-    const Slice& slice = encoded.slice;
     const std::uint32_t* const message = encoded.message;
-    const Chunk& chunk = slice.chunk;
-    parallel_for_blocks(slice.first_block, slice.end_block, threads_, [&](std::size_t index) {
+    const Chunk& chunk = encoded.slice.chunk;
+    decode_blocks(encoded.slice, threads_, values.stores(), [&](const Block& block) {
         alignas(64) float scratch[kTileElements];
-        const Block block = {chunk, index};
-        const float scale = std::bit_cast<float>(message[scale_word(group_, chunk, index)]);
+        const float scale = std::bit_cast<float>(message[scale_word(group_, chunk, block.index)]);
         for (std::size_t tile = 0; tile < block.count(); tile += kTileElements) {
             const std::size_t begin = block.begin() + tile;
             const std::size_t count = std::min(kTileElements, block.count() - tile);
             float* const place = values.place(begin, scratch);
-            kernels_.decode(message + sign_word(group_, chunk, index) + tile / kWordElements, scale,
-                            mask.empty() ? nullptr : mask.data() + begin / kWordElements, count, values.stores(),
-                            place);
+            kernels_.decode(message + sign_word(group_, chunk, block.index) + tile / kWordElements, scale,
+                            mask_at(mask, begin), count, values.stores(), place);
             values.written(block, begin, count, place);
         }
-        if (threads_ > 1) order_stores(values.stores());
     });
-    if (threads_ <= 1) order_stores(values.stores());
 }
 
 void SignCodec::decode_block(const std::uint32_t* message, const Block& block, std::span<const std::uint32_t> mask,
                              float* values) const {
     kernels_.decode(message + sign_word(group_, block.chunk, block.index),
                     std::bit_cast<float>(message[scale_word(group_, block.chunk, block.index)]),
-                    mask.empty() ? nullptr : mask.data() + block.begin() / kWordElements, block.count(),
-                    Stores::kCached, values);
+                    mask_at(mask, block.begin()), block.count(), Stores::kCached, values);
 }
 
 std::size_t SignCodec::first_overflowed(std::span<const EncodedSlice> slices) const {

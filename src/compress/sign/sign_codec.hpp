@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "compress/block_loops.hpp"
 #include "compress/codec.hpp"
 #include "compress/sign/kernels.hpp"
 #include "core/aligned_buffer.hpp"
@@ -60,7 +61,7 @@ class SignFeedback final : public Feedback, public SignPlaces {
 
     /// Mask words of a block; NULL where all elements take part.
     const std::uint32_t* valid(const Chunk& chunk, std::size_t block) const {
-        return mask_.empty() ? nullptr : mask_.data() + (chunk.begin + block * kBlockElements) / kWordElements;
+        return mask_at(mask_, Block{chunk, block}.begin());
     }
     /// Elements that take part, in a block and in all chunks.
     std::size_t valid_count(const Chunk& chunk, std::size_t block) const {

@@ -78,12 +78,8 @@ cuda::ErrorBuffers CudaSignFeedback::buffers(const Chunk& chunk, CudaSignFeedbac
     const std::size_t element = element_index(chunk, 0);
     const std::size_t block = block_index(chunk, 0);
     const std::size_t scale = scale_index(chunk, 0);
-    return {corrected.data() + element,
-            scales.data() + scale,
-            after.corrected.data() + element,
-            after.scales.data() + scale,
-            after.sums.data() + block,
-            mask_.empty() ? nullptr : mask_.data() + chunk.begin / kWordElements,
+    return {corrected.data() + element,  scales.data() + scale,     after.corrected.data() + element,
+            after.scales.data() + scale, after.sums.data() + block, mask_at(mask_, chunk.begin),
             counts_.data() + block};
 }
 
@@ -167,7 +163,7 @@ void CudaSignCodec::decode(std::span<const EncodedSlice> slices, std::span<const
                            const ValueSink& values) const {
     const auto row_of = [&](const EncodedSlice& encoded) {
         const auto& [slice, message] = encoded;
-        const std::uint32_t* const valid = mask.empty() ? nullptr : mask.data() + slice.chunk.begin / kWordElements;
+        const std::uint32_t* const valid = mask_at(mask, slice.chunk.begin);
         return cuda::DecodeArguments{slice, group_, message, valid,
                                      of_chunk(values.place(slice.begin(), nullptr), slice)};
     };

@@ -1,0 +1,46 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "core/parallel.hpp"
+#include "core/partition.hpp"
+#include "core/stores.hpp"
+
+/// What the codecs on the host have in common: their way through a slice's blocks.
+namespace onebit {
+
+/// A mask's words from this element on, the first of a word; NULL where all elements take part.
+inline const std::uint32_t* mask_at(std::span<const std::uint32_t> mask, std::size_t element) {
+    return mask.empty() ? nullptr : mask.data() + element / kWordElements;
+}
+
+/// Calls body(block) for the blocks of a slice, by `loop`, and orders the stores that the bodies make: several threads
+/// each their own, a single one once, for that waits for the stores.
+template <typename Loop, typename Body>
+void for_each_block_by(const Loop& loop, const Slice& slice, unsigned threads, Stores stores, const Body& body) {
+    loop(slice.first_block, slice.end_block, threads, [&](std::size_t index) {
+        body(Block{slice.chunk, index});
+        if (threads > 1) order_stores(stores);
+    });
+    if (threads <= 1) order_stores(stores);
+}
+
+/// For an encoder, which doesn't pause.
+template <typename Body>
+void encode_blocks(const Slice& slice, unsigned threads, Stores stores, const Body& body) {
+    const auto loop = [](const auto&... arguments) { parallel_for(arguments...); };
+    for_each_block_by(loop, slice, threads, stores, body);
+}
+
+/// For a decoder, which may pause (parallel_for_blocks).
+template <typename Body>
+void decode_blocks(const Slice& slice, unsigned threads, Stores stores, const Body& body) {
+    const auto loop = [](const auto&... arguments) { parallel_for_blocks(arguments...); };
+    for_each_block_by(loop, slice, threads, stores, body);
+}
+
+} // namespace onebit
