@@ -26,8 +26,10 @@ class Consent {
     virtual ~Consent() = default;
     /// False, once the stages have begun, where all values have been seen before after all: nothing is to be asked.
     virtual bool needed() const { return true; }
-    /// What was read of this slice, or made of it, is not finite.
-    virtual void doubt(const Slice& slice) = 0;
+    /// What was read of this slice, or made of it, is not finite. Whether a value is to blame.
+    virtual bool doubt(const Slice& slice) = 0;
+    /// This rank can't go on, for this reason.
+    virtual void refuse(const Status& why) = 0;
     /// This rank knows what there is to know of its values: tells the others.
     virtual Status ask() = 0;
     /// Whether all have said so, as with an Exchange; false until this rank has asked.

@@ -10,14 +10,12 @@
 #include "collectives/flat_plain.hpp"
 #include "collectives/shared_allreduce.hpp"
 #include "collectives/two_level.hpp"
-#include "core/parallel.hpp"
 
 namespace onebit {
 namespace {
 
 /// The exchanges of one channel; and of the channel between nodes.
 enum Tag : int {
-    kAgreementTag = 0,
     kPlainTag = 2,
     kSumTag = 4,
     kPipelinedTag = 6,
@@ -37,20 +35,11 @@ int tags_of(const Plan& plan, int ranks) {
 
 Status Allreduce::create(Communicator& communicator, const onebit_allreduce_config_t* config, const Status& own,
                          std::unique_ptr<Allreduce>* allreduce, FlatAllreduce::Extras extras) {
-    Plan plan;
+    Parts parts;
+    Plan& plan = parts.plan;
     ONEBIT_RETURN_IF_ERROR(make_plan(communicator, config, own, &plan));
-    std::shared_ptr<const Placement> placement;
-    std::unique_ptr<Codec> codec;
-    const Environment& environment = communicator.environment();
-    const Status placed = catch_exceptions([&] {
-        ONEBIT_RETURN_IF_ERROR(make_placement(plan.memory, plan.stream, &placement));
-        const Entered entered(placement);
-        ONEBIT_RETURN_IF_ERROR(reserve_threads(plan.threads));
-        return make_codec(
-            {plan.codec, plan.scale, plan.group, plan.threads, environment.kernels, plan.memory, plan.stream}, &codec);
-    });
-    ONEBIT_RETURN_IF_ERROR(communicator.agree(placed));
-    const Entered entered(placement);
+    ONEBIT_RETURN_IF_ERROR(make_parts(communicator, &parts));
+    const Entered entered(parts.placement);
     // With tentative calls sums are planned for.
     const bool sums = plan.compresses() ? extras.exact_sums : !extras.tentative_calls;
     plan.shares_sums = plan.can_share_sums && sums;
@@ -58,10 +47,8 @@ Status Allreduce::create(Communicator& communicator, const onebit_allreduce_conf
     std::unique_ptr<Allreduce> made;
     std::unique_ptr<TwoLevelForm::Channels> channels; // where memory is shared
     Status ready = catch_exceptions([&] {
-        std::unique_ptr<Transport> channel;
-        ONEBIT_RETURN_IF_ERROR(communicator.open_channel(&channel, tags_of(plan, communicator.size())));
-        made.reset(
-            new Allreduce(std::move(plan), placement, std::move(channel), std::move(codec), communicator.patience()));
+        ONEBIT_RETURN_IF_ERROR(communicator.open_channel(&parts.channel, tags_of(plan, communicator.size())));
+        made.reset(new Allreduce(std::move(parts)));
         made->shared_buffers_ = communicator.shared_buffers();
         if (shares_memory) channels = std::make_unique<TwoLevelForm::Channels>();
         return made->plan_.shares_sums ? made->channel_->plan_memory(&channels->memory) : Status();
@@ -70,7 +57,7 @@ Status Allreduce::create(Communicator& communicator, const onebit_allreduce_conf
         ONEBIT_RETURN_IF_ERROR(communicator.agree(ready));
         ONEBIT_RETURN_IF_ERROR(made->share_memory(communicator, std::move(channels)));
     }
-    if (ready.ok()) ready = catch_exceptions([&] { return made->allocate(environment, extras); });
+    if (ready.ok()) ready = catch_exceptions([&] { return made->allocate(communicator.environment(), extras); });
     const Status agreed = communicator.agree(ready);
     if (made != nullptr && !communicator.usable()) made->break_off(agreed);
     ONEBIT_RETURN_IF_ERROR(agreed);
@@ -113,10 +100,7 @@ Status Allreduce::open_two_levels(Communicator& communicator, TwoLevelForm::Chan
 }
 
 Status Allreduce::allocate(const Environment& environment, FlatAllreduce::Extras extras) {
-    ONEBIT_RETURN_IF_ERROR(placement_->reach(environment, &channel_));
-    ONEBIT_RETURN_IF_ERROR(Agreement::create(*channel_, kAgreementTag, &agreement_));
-    search_ = placement_->make_search(codec_->kernels());
-    check_ = std::make_unique<CallCheck>(*agreement_, *search_, *placement_);
+    ONEBIT_RETURN_IF_ERROR(equip(environment));
     // It takes memory, which not every handle is going to need.
     const bool dense_alone = !compresses() && !extras.tentative_calls; // the others' sums are planned for
     if (dense_alone || extras.exact_sums) ONEBIT_RETURN_IF_ERROR(add_dense());
@@ -129,16 +113,16 @@ Status Allreduce::allocate(const Environment& environment, FlatAllreduce::Extras
                                             static_cast<std::size_t>(channel_->size()), extras);
     std::unique_ptr<PlainFlat> plain;
     ONEBIT_RETURN_IF_ERROR(PlainFlat::create(*channel_, *flat_, PlainFlat::kDirect, kPlainTag, &plain));
-    add_form(ONEBIT_ALGORITHM_FLAT, std::move(plain));
+    add(ONEBIT_ALGORITHM_FLAT, std::move(plain));
     if (channel_->is_stream_ordered()) { // pieces are started in an order that hangs on others' arrival
         ONEBIT_RETURN_IF_ERROR(PlainFlat::create(*channel_, *flat_, PlainFlat::kDirect, kPipelinedTag, &plain));
-        add_form(ONEBIT_ALGORITHM_PIPELINED, std::move(plain));
+        add(ONEBIT_ALGORITHM_PIPELINED, std::move(plain));
     } else {
         ONEBIT_RETURN_IF_ERROR(add_pipelined(ONEBIT_ALGORITHM_PIPELINED, PipelinedFlat::Way::kStraight, kPipelinedTag));
     }
     if (plan_.algorithm == ONEBIT_ALGORITHM_BRUCK) {
         ONEBIT_RETURN_IF_ERROR(PlainFlat::create(*channel_, *flat_, plan_.radix, kBruckTag, &plain));
-        add_form(ONEBIT_ALGORITHM_BRUCK, std::move(plain));
+        add(ONEBIT_ALGORITHM_BRUCK, std::move(plain));
     }
     if (plan_.algorithm == ONEBIT_ALGORITHM_RING) {
         ONEBIT_RETURN_IF_ERROR(add_pipelined(ONEBIT_ALGORITHM_RING, PipelinedFlat::Way::kRing, kRingTag));
@@ -149,7 +133,7 @@ Status Allreduce::allocate(const Environment& environment, FlatAllreduce::Extras
 Status Allreduce::add_pipelined(onebit_algorithm_t name, PipelinedFlat::Way way, int tag) {
     std::unique_ptr<PipelinedFlat> made;
     ONEBIT_RETURN_IF_ERROR(PipelinedFlat::create(*channel_, *flat_, way, plan_.piece_blocks, tag, &made));
-    add_form(name, std::move(made));
+    add(name, std::move(made));
     return {};
 }
 
@@ -164,7 +148,7 @@ Status Allreduce::add_two_levels() {
                                                       plan_.piece_blocks, kAcrossTag, &made));
     }
     two_level_ = made.get();
-    add_form(ONEBIT_ALGORITHM_TWO_LEVEL, std::move(made));
+    add(ONEBIT_ALGORITHM_TWO_LEVEL, std::move(made));
     return {};
 }
 
@@ -176,7 +160,7 @@ Status Allreduce::add_dense() {
     } else {
         ONEBIT_RETURN_IF_ERROR(placement_->make_dense(*channel_, plan_.count, plan_.threads, kDenseTag, &dense));
     }
-    add_form(ONEBIT_ALGORITHM_DENSE, std::move(dense));
+    add(ONEBIT_ALGORITHM_DENSE, std::move(dense));
     return {};
 }
 
@@ -190,33 +174,24 @@ void Allreduce::drop_sums() {
 
 /// A call is: check and agree, unless the sum tells, the algorithm's own stages, and what came of it. An average of
 /// finite values is finite, an exact sum may not be; a compressed one's scales tell.
-void Allreduce::add_form(onebit_algorithm_t name, std::unique_ptr<Algorithm> algorithm) {
-    std::vector<Stage> stages;
+void Allreduce::add(onebit_algorithm_t name, std::unique_ptr<Algorithm> algorithm) {
     const bool checked = plan_.check != ONEBIT_CHECK_NONE;
     // Twice where only some ranks could look on the way.
-    const int rounds = !checked || plan_.sum_tells() ? 0 : plan_.checks_sums_on_the_way() ? 2 : 1;
-    for (int round = 0; round < rounds; ++round) {
-        stages.push_back({"check values", [this](Step* step) { return check_->check_values(step); }});
-        stages.push_back({"agree", [this](Step* step) { return check_->agree(step); }});
-    }
-    stages.insert(stages.end(), algorithm->stages().begin(), algorithm->stages().end());
-    if (checked) stages.push_back({"conclude", [this](Step* step) { return check_->conclude(step); }});
+    const int looks = !checked || plan_.sum_tells() ? 0 : plan_.checks_sums_on_the_way() ? 2 : 1;
+    std::vector<Stage> behind;
     const bool may_overflow = name == ONEBIT_ALGORITHM_DENSE && plan_.op == ONEBIT_OP_SUM;
     if (checked && may_overflow) {
-        stages.push_back({"look at the sum", [this](Step* step) { return check_->check_sum(operands_.output, step); }});
+        behind.push_back({"look at the sum", [this](Step* step) { return check_->check_sum(step); }});
     }
-    form(name) = {std::move(algorithm), std::move(stages)};
+    add_form(name, std::move(algorithm), looks, std::move(behind));
 }
 
 Allreduce::~Allreduce() {
-    if (returned_) (void)wait();
-    if (broken_.ok() && !in_flight_) return;
-    // Messages of the operation that never finished may still arrive: what they are written to must stay. Sums through
-    // shared memory have nothing of that kind.
-    for (Form& form : forms_) (void)form.algorithm.release();
+    if (ends_cleanly()) return;
+    // Sums through shared memory have nothing of that kind.
+    leak();
     (void)flat_.release();
     (void)direct_sum_.release();
-    (void)agreement_.release();
     (void)channels_.memory.release();
     (void)channels_.across.release();
     (void)channels_.node.release();

@@ -17,9 +17,9 @@ constexpr std::size_t kUnit = 4; ///< messages are whole words
 
 } // namespace
 
-Status BlockGather::create(Allreduce& allreduce, std::span<const std::size_t> sizes,
+Status BlockGather::create(Collective& collective, std::span<const std::size_t> sizes,
                            std::unique_ptr<BlockGather>* made) {
-    std::unique_ptr<BlockGather> gather(new BlockGather(allreduce));
+    std::unique_ptr<BlockGather> gather(new BlockGather(collective));
     gather->offsets_.push_back(0);
     for (const std::size_t size : sizes) {
         gather->offsets_.push_back(gather->offsets_.back() + size);
@@ -29,14 +29,14 @@ Status BlockGather::create(Allreduce& allreduce, std::span<const std::size_t> si
     gather->slice_ = std::min(ceil_divide(gather->most_, kUnit) * kUnit, most_slice);
     gather->blocks_ = AlignedBuffer<std::byte>(gather->offsets_.back());
     gather->slices_ = AlignedBuffer<std::byte>(gather->slice_ * sizes.size());
-    ONEBIT_RETURN_IF_ERROR(plan_all_gather(allreduce.channel(), Allreduce::kSpareTag, gather->slices_.data(),
+    ONEBIT_RETURN_IF_ERROR(plan_all_gather(collective.channel(), Collective::kSpareTag, gather->slices_.data(),
                                            gather->slice_, &gather->exchange_));
     *made = std::move(gather);
     return {};
 }
 
 BlockGather::~BlockGather() {
-    if (!allreduce_.broken().ok()) slices_.leak(); // a message may still be written there
+    if (!collective_.broken().ok()) slices_.leak(); // a message may still be written there
 }
 
 std::span<std::byte> BlockGather::block(std::size_t rank) {
@@ -46,7 +46,7 @@ std::span<std::byte> BlockGather::block(std::size_t rank) {
 Status BlockGather::run() {
     for (std::size_t begin = 0; begin < most_; begin += slice_) {
         const Status gathered = catch_exceptions([&] { return run_slice(begin); });
-        if (!gathered.ok()) return allreduce_.abandon(gathered);
+        if (!gathered.ok()) return collective_.abandon(gathered);
     }
     return {};
 }
@@ -59,9 +59,9 @@ Status BlockGather::run_slice(std::size_t begin) {
         std::byte* const slice = slices_.data() + rank * slice_;
         std::memcpy(out ? part.data() : slice, out ? slice : part.data(), part.size());
     };
-    copy(static_cast<std::size_t>(allreduce_.channel().rank()), false);
+    copy(static_cast<std::size_t>(collective_.channel().rank()), false);
     ONEBIT_RETURN_IF_ERROR(exchange_->start());
-    ONEBIT_RETURN_IF_ERROR(wait_until_done("an exchange of states", allreduce_.patience(),
+    ONEBIT_RETURN_IF_ERROR(wait_until_done("an exchange of states", collective_.patience(),
                                            [&](bool* done, bool*) { return exchange_->test(done); }));
     for (std::size_t rank = 0; rank + 1 < offsets_.size(); ++rank) copy(rank, true);
     return {};

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "collectives/allreduce.hpp"
+#include "collectives/collective.hpp"
 #include "core/aligned_buffer.hpp"
 #include "core/status.hpp"
 #include "transport/transport.hpp"
@@ -19,7 +19,7 @@ namespace onebit {
 class BlockGather {
   public:
     /// Allocates all that run() needs. Local. `sizes`: of the ranks' blocks, the same on every rank.
-    static Status create(Allreduce& allreduce, std::span<const std::size_t> sizes, std::unique_ptr<BlockGather>* made);
+    static Status create(Collective& collective, std::span<const std::size_t> sizes, std::unique_ptr<BlockGather>* made);
     ~BlockGather();
     BlockGather(const BlockGather&) = delete;
     BlockGather& operator=(const BlockGather&) = delete;
@@ -30,10 +30,10 @@ class BlockGather {
     Status run();
 
   private:
-    explicit BlockGather(Allreduce& allreduce) : allreduce_(allreduce) {}
+    explicit BlockGather(Collective& collective) : collective_(collective) {}
     Status run_slice(std::size_t begin);
 
-    Allreduce& allreduce_;
+    Collective& collective_;
     std::vector<std::size_t> offsets_; ///< by rank, and the end
     std::size_t most_ = 0;             ///< bytes of the largest block
     std::size_t slice_ = 0;            ///< bytes of each rank under way

@@ -8,22 +8,30 @@
 
 namespace onebit {
 
-Status CallCheck::check_buffers(const void* input, const void* output, std::size_t count) const {
-    const std::pair<const void*, const char*> buffers[] = {{input, "sendbuf"}, {output, "recvbuf"}};
+Status CallCheck::check_buffers(const Buffer& input, const Buffer& output, std::size_t in_place) const {
+    const std::pair<const Buffer&, const char*> buffers[] = {{input, "sendbuf"}, {output, "recvbuf"}};
     for (const auto& [buffer, name] : buffers) {
-        if (buffer == nullptr) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "%s is NULL", name);
-        if (reinterpret_cast<std::uintptr_t>(buffer) % alignof(float) != 0) {
-            return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "%s = %p is not aligned to %zu bytes", name, buffer,
-                                 alignof(float));
+        if (buffer.data == nullptr && buffer.count > 0) {
+            return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "%s is NULL", name);
+        }
+        if (reinterpret_cast<std::uintptr_t>(buffer.data) % alignof(float) != 0) {
+            return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "%s = %p is not aligned to %zu bytes", name,
+                                 buffer.data, alignof(float));
         }
     }
-    const auto first = reinterpret_cast<std::uintptr_t>(input);
-    const auto second = reinterpret_cast<std::uintptr_t>(output);
-    const std::uintptr_t distance = first > second ? first - second : second - first;
-    if (distance != 0 && distance < count * sizeof(float)) {
-        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "sendbuf and recvbuf overlap without being the same");
+    const auto begin_of = [](const Buffer& buffer) { return reinterpret_cast<std::uintptr_t>(buffer.data); };
+    const auto end_of = [&](const Buffer& buffer) { return begin_of(buffer) + buffer.count * sizeof(float); };
+    const bool overlap = begin_of(input) < end_of(output) && begin_of(output) < end_of(input);
+    const bool output_is_part = output.count <= input.count;
+    const Buffer& part = output_is_part ? output : input;
+    const Buffer& whole = output_is_part ? input : output;
+    if (overlap && begin_of(part) != begin_of(whole) + in_place * sizeof(float)) {
+        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "sendbuf and recvbuf overlap without being %s",
+                             input.count == output.count ? "the same" : "in place");
     }
-    for (const auto& [buffer, name] : buffers) ONEBIT_RETURN_IF_ERROR(placement_.check_buffer(buffer, name));
+    for (const auto& [buffer, name] : buffers) {
+        if (buffer.count > 0) ONEBIT_RETURN_IF_ERROR(placement_.check_buffer(buffer.data, name));
+    }
     return {};
 }
 
@@ -106,23 +114,46 @@ Status CallCheck::conclude(Step* step) {
     return consent_;
 }
 
-Status CallCheck::check_sum(const float* sum, Step* step) const {
-    std::size_t bad = call_.count;
-    const bool known = search_.find_beyond(FLT_MAX, sum, call_.count, &bad);
+Status CallCheck::check_sum(Step* step) const {
+    return look_at_sum(step);
+}
+
+Status CallCheck::look_at_sum(Step* step) const {
+    std::size_t bad = call_.output_count;
+    const bool known = search_.find_beyond(FLT_MAX, call_.output, call_.output_count, &bad);
     *step = known ? Step::kDone : Step::kWait;
-    if (!known || bad == call_.count) return search_.failure();
+    if (!known || bad == call_.output_count) return search_.failure();
     return Status::error(ONEBIT_ERROR_NONFINITE, "the sum of all ranks' element %zu overflows float32", bad);
+}
+
+Status CallCheck::check_part_of_sum(Step* step) {
+    own_ = look_at_sum(step);
+    if (*step == Step::kDone) begin_agreement();
+    return {};
+}
+
+Status CallCheck::agree_on_sum(Step* step) {
+    ONEBIT_RETURN_IF_ERROR(agreement_.advance(step));
+    if (*step != Step::kDone) return {};
+    refused_ = !agreement_.verdict().ok();
+    return agreement_.verdict();
 }
 
 // --------------------------------------------------------------------------------------------------- consent ----
 
 /// Where all values are finite their sums with the error have overflowed, which shows in the result on every rank; or,
 /// on two levels, another rank of the node has a NaN, and says so itself.
-void CallCheck::doubt(const Slice& slice) {
-    if (!own_.ok()) return;
-    const std::size_t bad = search_.first_nonfinite(call_.input + slice.begin(), slice.count());
+bool CallCheck::doubt(const Slice& slice) {
+    if (!own_.ok()) return true;
+    const std::size_t begin = slice.begin() - call_.first;
+    const std::size_t bad = search_.first_nonfinite(call_.input + begin, slice.count());
     own_ = search_.failure();
-    if (own_.ok() && bad < slice.count()) note_nonfinite(slice.begin() + bad);
+    if (own_.ok() && bad < slice.count()) note_nonfinite(begin + bad);
+    return !own_.ok();
+}
+
+void CallCheck::refuse(const Status& why) {
+    if (own_.ok()) own_ = why;
 }
 
 Status CallCheck::ask() {

@@ -28,6 +28,9 @@ class CallCheck final : public Consent {
     struct Call {
         const float* input = nullptr;
         std::size_t count = 0;
+        std::size_t first = 0; ///< the number of the element of the whole buffer that the input begins with
+        const float* output = nullptr;
+        std::size_t output_count = 0;
         bool tentative = false;
         bool if_all_apart = false; ///< tentative only where every rank's result lies apart from its values
         bool apart = false;        ///< as this rank's does
@@ -40,19 +43,28 @@ class CallCheck final : public Consent {
     CallCheck(Agreement& agreement, Search& search, const Placement& placement)
         : agreement_(agreement), search_(search), placement_(placement) {}
 
-    /// INVALID_ARGUMENT, naming it, for a buffer that can't be one of `count` floats.
-    Status check_buffers(const void* input, const void* output, std::size_t count) const;
+    /// A caller's buffer of so many floats.
+    struct Buffer {
+        const void* data;
+        std::size_t count;
+    };
+    /// INVALID_ARGUMENT, naming it, for a buffer that can't be one; and where they overlap, unless the smaller one (or
+    /// the second) lies `in_place` floats behind the other's beginning. One of no floats may be NULL.
+    Status check_buffers(const Buffer& input, const Buffer& output, std::size_t in_place = 0) const;
     /// Before the stages of each call. `own`: what is already wrong on this rank, if anything.
     void begin(const Status& own, const Call& call);
 
     // ---- stages: two before the algorithm's, twice where a call is tentative if all are apart, none where the sum
-    // tells, and one after; two where a sum may have overflowed ----
+    // tells, and one after; then what looks at a sum that may have overflowed ----
 
     Status check_values(Step* step);
     Status agree(Step* step);
     Status conclude(Step* step);
     /// NONFINITE on every rank, for all have the same result.
-    Status check_sum(const float* sum, Step* step) const;
+    Status check_sum(Step* step) const;
+    /// The same in two stages where each has another part of it.
+    Status check_part_of_sum(Step* step);
+    Status agree_on_sum(Step* step);
 
     /// The ranks agreed not to go on, or not to keep what was done: an error that breaks nothing.
     bool refused() const { return refused_; }
@@ -60,13 +72,15 @@ class CallCheck final : public Consent {
     // ---- as the consent of a tentative call ----
 
     bool needed() const override { return call_.tentative; }
-    void doubt(const Slice& slice) override;
+    bool doubt(const Slice& slice) override;
+    void refuse(const Status& why) override;
     Status ask() override;
     Status test(bool* known) override;
     const Status& verdict() const override { return consent_; }
 
   private:
     Status check_slice(Step* step);
+    Status look_at_sum(Step* step) const;
     void note_nonfinite(std::size_t index);
     void begin_agreement();
     void see_who_is_apart();

@@ -126,7 +126,7 @@ Status DeviceTwoLevel::plan_average(int tag) {
         }));
     }
     stages_.push_back(work_stage("seal chunks", [this] {
-        flat_->seal_chunks();
+        flat_->scatter().seal();
         return Status();
     }));
     return {};
@@ -200,7 +200,7 @@ void DeviceTwoLevel::average_and_encode(std::size_t step) {
     float* const average = to_be_averaged_.front();
     arithmetic_->sum(to_be_averaged_, share_in_node(), piece.count, average);
     piece_source_ = ArraySource(average - piece.begin);
-    flat_->encode(piece.slices);
+    flat_->scatter().encode(piece.slices);
 }
 
 /// All ranks of all nodes see the same messages, and so come to the same verdict.

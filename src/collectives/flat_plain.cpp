@@ -45,12 +45,12 @@ Status PlainFlat::plan_exchanges(Transport& transport, std::size_t radix, int ta
 // ---------------------------------------------------------------------------------------------------- stages ----
 
 Status PlainFlat::encode_chunks(Step* step) {
-    if (flat_.encodes() && cursor_.next(flat_.chunks(), &slices_)) {
-        flat_.encode(slices_);
+    if (flat_.scatter().encodes() && cursor_.next(flat_.chunks(), &slices_)) {
+        flat_.scatter().encode(slices_);
         *step = Step::kAgain;
         return {};
     }
-    flat_.seal_chunks();
+    flat_.scatter().seal();
     cursor_.restart();
     *step = Step::kDone;
     return {};
@@ -59,13 +59,13 @@ Status PlainFlat::encode_chunks(Step* step) {
 Status PlainFlat::send_chunks(Step* step) {
     *step = Step::kDone;
     ONEBIT_RETURN_IF_ERROR(exchanges().chunks->start());
-    return flat_.ask_consent();
+    return flat_.scatter().ask_consent();
 }
 
 /// Moves the consent on, too.
 Status PlainFlat::receive(Exchange& exchange, Step* step) {
     bool known = false;
-    ONEBIT_RETURN_IF_ERROR(flat_.test_consent(&known));
+    ONEBIT_RETURN_IF_ERROR(flat_.gather().test_consent(&known));
     return wait_for(exchange, step);
 }
 
@@ -76,7 +76,7 @@ Status PlainFlat::average_and_encode(Step* step) {
         *step = Step::kAgain;
         return {};
     }
-    flat_.seal_result();
+    flat_.gather().seal();
     cursor_.restart();
     *step = Step::kDone;
     return {};
@@ -89,7 +89,7 @@ Status PlainFlat::send_result(Step* step) {
 
 Status PlainFlat::await_consent(Step* step) {
     bool known = false;
-    ONEBIT_RETURN_IF_ERROR(flat_.test_consent(&known));
+    ONEBIT_RETURN_IF_ERROR(flat_.gather().test_consent(&known));
     *step = known ? Step::kDone : Step::kWait;
     return {};
 }
@@ -98,14 +98,14 @@ Status PlainFlat::check_results(Step* step) {
     *step = Step::kDone;
     slices_.clear();
     for (const Chunk& chunk : flat_.chunks()) slices_.push_back(Slice::whole(chunk));
-    const Status verdict = flat_.check_result(slices_);
+    const Status verdict = flat_.gather().check(slices_);
     if (!verdict.ok()) flat_.finish(verdict);
     return verdict;
 }
 
 Status PlainFlat::decode_results(Step* step) {
-    if (flat_.decodes() && cursor_.next(flat_.chunks(), &slices_)) {
-        flat_.decode(slices_);
+    if (flat_.gather().decodes() && cursor_.next(flat_.chunks(), &slices_)) {
+        flat_.gather().decode(slices_);
         *step = Step::kAgain;
         return {};
     }
@@ -116,7 +116,7 @@ Status PlainFlat::decode_results(Step* step) {
 
 Status PlainFlat::finish(Step* step) {
     Status verdict;
-    const bool known = flat_.find_overflow(&verdict);
+    const bool known = flat_.gather().find_overflow(&verdict);
     *step = known ? Step::kDone : Step::kInStream;
     if (known) flat_.finish(verdict);
     return verdict;

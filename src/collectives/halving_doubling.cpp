@@ -162,7 +162,7 @@ Status HalvingDoubling::look_at_sum(Step* step) {
     Consent* const consent = operands_.consent;
     doubted_ = consent != nullptr && !all_finite(sum_.data(), count_);
     if (!doubted_) return {};
-    consent->doubt(Slice::whole({0, 0, count_}));
+    (void)consent->doubt(Slice::whole({0, 0, count_}));
     return consent->ask();
 }
 

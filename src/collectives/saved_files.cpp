@@ -40,10 +40,10 @@ SaveMark mark_of(const std::string& name, int rank, int ranks) {
 }
 
 /// The mark of the save to come, and the one that must stay until it has come. Collective; blocks.
-Status begin_save(Allreduce& allreduce, const char* prefix, FileLock* lock, SaveMark* mark,
+Status begin_save(Collective& collective, const char* prefix, FileLock* lock, SaveMark* mark,
                   std::size_t* earlier_place) {
-    const int rank = allreduce.channel().rank();
-    const int ranks = allreduce.channel().size();
+    const int rank = collective.channel().rank();
+    const int ranks = collective.channel().size();
     std::uint64_t drawn = 0;
     Status own = check_prefix(prefix);
     if (own.ok() && rank == 0) {
@@ -53,7 +53,7 @@ Status begin_save(Allreduce& allreduce, const char* prefix, FileLock* lock, Save
         });
     }
     std::vector<Told> told;
-    ONEBIT_RETURN_IF_ERROR(allreduce.gather_now(own, {0, drawn}, &told));
+    ONEBIT_RETURN_IF_ERROR(collective.gather_now(own, {0, drawn}, &told));
     mark->save = told[0].value;
 
     Places places;
@@ -63,7 +63,7 @@ Status begin_save(Allreduce& allreduce, const char* prefix, FileLock* lock, Save
             places[p] = mark_of(saved_file_name(prefix, rank, ranks, p), rank, ranks);
         return Status();
     });
-    ONEBIT_RETURN_IF_ERROR(gather_places(allreduce, own, places, &all));
+    ONEBIT_RETURN_IF_ERROR(gather_places(collective, own, places, &all));
     for (const Places& of_rank : all) {
         for (const SaveMark& there : of_rank) mark->sequence = std::max(mark->sequence, there.sequence + 1);
     }
@@ -135,7 +135,7 @@ Status of_two_saves(const std::string& prefix, std::span<const Places> ranks, st
                          name(0).c_str());
 }
 
-Status tell_of_recovery(const Allreduce& allreduce, const char* prefix, const SaveMark& found,
+Status tell_of_recovery(const Collective& collective, const char* prefix, const SaveMark& found,
                         std::span<const Places> ranks) {
     const auto aside = static_cast<std::size_t>(
         std::ranges::count_if(ranks, [&](const Places& places) { return places[0] != found; }));
@@ -148,22 +148,22 @@ Status tell_of_recovery(const Allreduce& allreduce, const char* prefix, const Sa
             shown(prefix).c_str(), found.sequence, aside, ranks.size(), "NAME.previous");
         return Status();
     });
-    if (!note.message().empty()) allreduce.plan().log.write(ONEBIT_LOG_WARNING, "%s", note.message().c_str());
+    if (!note.message().empty()) collective.plan().log.write(ONEBIT_LOG_WARNING, "%s", note.message().c_str());
     return note;
 }
 
 // --------------------------------------------------------------------------------------------- among all ranks ----
 
 /// Where all ranks have the same save under its own name, the other places are of no interest.
-Status gather_places(Allreduce& allreduce, const Status& own, const Places& places, std::vector<Places>* all) {
+Status gather_places(Collective& collective, const Status& own, const Places& places, std::vector<Places>* all) {
     for (std::size_t p = 0; p < kPlaces; ++p) {
         std::vector<Told> told;
         const Status ready = catch_exceptions([&] {
             if (p == 0) ONEBIT_RETURN_IF_ERROR(own);
-            all->resize(static_cast<std::size_t>(allreduce.channel().size()));
+            all->resize(static_cast<std::size_t>(collective.channel().size()));
             return Status();
         });
-        ONEBIT_RETURN_IF_ERROR(allreduce.gather_now(ready, {places[p].sequence, places[p].save}, &told));
+        ONEBIT_RETURN_IF_ERROR(collective.gather_now(ready, {places[p].sequence, places[p].save}, &told));
         for (std::size_t r = 0; r < told.size(); ++r) (*all)[r][p] = {told[r].value, told[r].word};
         const SaveMark& first = all->front()[0];
         const bool same = std::ranges::all_of(*all, [&](const Places& other) { return other[0] == first; });
@@ -172,36 +172,36 @@ Status gather_places(Allreduce& allreduce, const Status& own, const Places& plac
     return {};
 }
 
-Status save_file(Allreduce& allreduce, const char* prefix,
+Status save_file(Collective& collective, const char* prefix,
                  const std::function<Status(const SaveMark&, std::vector<std::byte>*)>& pack) {
-    ONEBIT_RETURN_IF_ERROR(allreduce.check_idle());
+    ONEBIT_RETURN_IF_ERROR(collective.check_idle());
     SaveMark mark;
     std::size_t earlier_place = 0;
     FileLock lock; // rank 0's, for all: no other save writes there before this one has ended on all ranks
-    ONEBIT_RETURN_IF_ERROR(begin_save(allreduce, prefix, &lock, &mark, &earlier_place));
+    ONEBIT_RETURN_IF_ERROR(begin_save(collective, prefix, &lock, &mark, &earlier_place));
     std::unique_ptr<ReplacedFile> file;
     const Status written = catch_exceptions([&] {
         std::vector<std::byte> bytes;
         ONEBIT_RETURN_IF_ERROR(pack(mark, &bytes));
         file = std::make_unique<ReplacedFile>(
-            saved_file_name(prefix, allreduce.channel().rank(), allreduce.channel().size()));
+            saved_file_name(prefix, collective.channel().rank(), collective.channel().size()));
         return file->write(bytes);
     });
-    Status saved = allreduce.agree_now(written);
+    Status saved = collective.agree_now(written);
     if (saved.ok()) {
         const Status replaced = catch_exceptions([&] { return file->replace(earlier_place > 0); });
-        saved = allreduce.agree_now(replaced); // if any rank could not, every rank goes back
+        saved = collective.agree_now(replaced); // if any rank could not, every rank goes back
         if (saved.ok()) {
             file->keep();
-        } else if (replaced.ok() && !allreduce.broken().ok()) {
+        } else if (replaced.ok() && !collective.broken().ok()) {
             file->leave(); // the others may have heard that all is well, and have nothing else any more
         }
     }
     file.reset(); // undoes what was not kept
-    ONEBIT_RETURN_IF_ERROR(allreduce.check_idle());
-    Status settled = allreduce.agree_now(Status()); // no rank returns before all files are as they will stay,
+    ONEBIT_RETURN_IF_ERROR(collective.check_idle());
+    Status settled = collective.agree_now(Status()); // no rank returns before all files are as they will stay,
     lock.release();
-    if (settled.ok()) settled = allreduce.agree_now(Status()); // nor before it may load them
+    if (settled.ok()) settled = collective.agree_now(Status()); // nor before it may load them
     return saved.ok() ? settled : saved;
 }
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "collectives/allreduce.hpp"
+#include "collectives/collective.hpp"
 #include "core/file.hpp"
 #include "core/status.hpp"
 
@@ -64,15 +64,15 @@ Status of_two_saves(const std::string& prefix, std::span<const Places> ranks, st
 std::size_t place_of(const SaveMark& mark, const Places& places);
 
 /// What to say of a save that was found where a crash has left it: a success with a message, which rank 0 logs.
-Status tell_of_recovery(const Allreduce& allreduce, const char* prefix, const SaveMark& found,
+Status tell_of_recovery(const Collective& collective, const char* prefix, const SaveMark& found,
                         std::span<const Places> ranks);
 
 /// All ranks' places, or what is wrong on one of them. Collective; blocks.
-Status gather_places(Allreduce& allreduce, const Status& own, const Places& places, std::vector<Places>* all);
+Status gather_places(Collective& collective, const Status& own, const Places& places, std::vector<Places>* all);
 
 /// Writes what pack(mark, &bytes) makes to this rank's file, on all ranks or on none: see onebit_allreduce_save.
 /// Collective; blocks.
-Status save_file(Allreduce& allreduce, const char* prefix,
+Status save_file(Collective& collective, const char* prefix,
                  const std::function<Status(const SaveMark&, std::vector<std::byte>*)>& pack);
 
 } // namespace onebit

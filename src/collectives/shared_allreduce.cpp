@@ -141,7 +141,7 @@ Status SharedAllreduce::seek_consent(bool* known) {
 }
 
 void SharedAllreduce::look_at(const Part& part, bool finite) {
-    if (!finite && looks()) operands_.consent->doubt(Slice::whole({0, part.begin, part.count}));
+    if (!finite && looks()) (void)operands_.consent->doubt(Slice::whole({0, part.begin, part.count}));
 }
 
 // ------------------------------------------------------------------------------------- where all values are seen ----

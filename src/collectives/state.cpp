@@ -41,12 +41,12 @@ struct Header {
 };
 static_assert(sizeof(Header) == 112);
 
-Header header_of(const Allreduce& allreduce) {
-    const Plan& plan = allreduce.plan();
-    const Chunk worker = allreduce.worker_part();
-    const Chunk server = allreduce.server_chunk();
-    return {{kMagic, kStateVersion, static_cast<std::uint32_t>(allreduce.channel().rank()),
-             static_cast<std::uint32_t>(allreduce.channel().size()), 0, 0},
+Header header_of(const Collective& collective) {
+    const Plan& plan = collective.plan();
+    const Chunk worker = collective.worker_part();
+    const Chunk server = collective.server_chunk();
+    return {{kMagic, kStateVersion, static_cast<std::uint32_t>(collective.channel().rank()),
+             static_cast<std::uint32_t>(collective.channel().size()), 0, 0},
             static_cast<std::uint32_t>(plan.codec),
             static_cast<std::uint32_t>(plan.scale),
             static_cast<std::uint32_t>(plan.group),
@@ -56,8 +56,8 @@ Header header_of(const Allreduce& allreduce) {
             worker.count,
             server.begin,
             server.count,
-            allreduce.calls(),
-            allreduce.mask_hash(),
+            collective.calls(),
+            collective.mask_hash(),
             0};
 }
 
@@ -92,25 +92,25 @@ Status compare(const Header& saved, const Header& own) {
 }
 
 /// Makes sure that the first of so many bytes are the head of a state of this handle, and as many as that has.
-Status read_header(const Allreduce& allreduce, const void* buffer, std::uint64_t bytes, Header* header) {
+Status read_header(const Collective& collective, const void* buffer, std::uint64_t bytes, Header* header) {
     if (bytes < sizeof(Header)) {
         return Status::error(ONEBIT_ERROR_BAD_STATE, "the saved state is truncated: %llu bytes, not even a header",
                              static_cast<unsigned long long>(bytes));
     }
     std::memcpy(header, buffer, sizeof(Header));
-    ONEBIT_RETURN_IF_ERROR(compare(*header, header_of(allreduce)));
-    if (bytes != state_size(allreduce)) {
+    ONEBIT_RETURN_IF_ERROR(compare(*header, header_of(collective)));
+    if (bytes != state_size(collective)) {
         return Status::error(ONEBIT_ERROR_BAD_STATE, "the saved state is %s: %llu bytes where %zu are needed",
-                             bytes < state_size(allreduce) ? "truncated" : "too long",
-                             static_cast<unsigned long long>(bytes), state_size(allreduce));
+                             bytes < state_size(collective) ? "truncated" : "too long",
+                             static_cast<unsigned long long>(bytes), state_size(collective));
     }
     return {};
 }
 
 /// Makes sure that the bytes are a whole state of this handle, and one that it can have had, and copies its parts out.
-Status parse(const Allreduce& allreduce, const void* buffer, std::size_t bytes, Header* header,
+Status parse(const Collective& collective, const void* buffer, std::size_t bytes, Header* header,
              std::vector<float>* errors) {
-    ONEBIT_RETURN_IF_ERROR(read_header(allreduce, buffer, bytes, header));
+    ONEBIT_RETURN_IF_ERROR(read_header(collective, buffer, bytes, header));
     errors->resize((bytes - sizeof(Header)) / sizeof(float));
     if (!errors->empty()) {
         std::memcpy(errors->data(), static_cast<const std::byte*>(buffer) + sizeof(Header), bytes - sizeof(Header));
@@ -127,12 +127,12 @@ Status parse(const Allreduce& allreduce, const void* buffer, std::size_t bytes, 
 }
 
 /// To as many bytes as the state has, at any alignment.
-Status pack(const Allreduce& allreduce, const SaveMark& mark, void* buffer) {
-    std::vector<float> errors((state_size(allreduce) - sizeof(Header)) / sizeof(float));
+Status pack(const Collective& collective, const SaveMark& mark, void* buffer) {
+    std::vector<float> errors((state_size(collective) - sizeof(Header)) / sizeof(float));
     if (!errors.empty()) {
-        allreduce.get_state(errors.data(), errors.data() + allreduce.worker_part().count);
+        collective.get_state(errors.data(), errors.data() + collective.worker_part().count);
     }
-    Header header = header_of(allreduce);
+    Header header = header_of(collective);
     header.head.save = mark.save;
     header.head.sequence = mark.sequence;
     header.checksum = checksum_of(header, errors);
@@ -144,12 +144,12 @@ Status pack(const Allreduce& allreduce, const SaveMark& mark, void* buffer) {
 }
 
 /// The second half of loading, once each rank knows what it has. Collective.
-Status agree_and_set(Allreduce& allreduce, const Status& own, const Header& header, const std::vector<float>& errors) {
-    ONEBIT_RETURN_IF_ERROR(allreduce.agree_now(
+Status agree_and_set(Collective& collective, const Status& own, const Header& header, const std::vector<float>& errors) {
+    ONEBIT_RETURN_IF_ERROR(collective.agree_now(
         own, static_cast<std::uint32_t>(header.head.save ^ (header.head.save >> 32)), header.calls,
         {"which save the state is of (a hash)", "when the state was saved (number of calls before)"}));
     if (errors.empty()) return {};
-    return allreduce.set_state(errors.data(), errors.data() + allreduce.worker_part().count, header.calls);
+    return collective.set_state(errors.data(), errors.data() + collective.worker_part().count, header.calls);
 }
 
 /// One place where this rank's file may be.
@@ -168,57 +168,57 @@ Status with_name(const std::string& name, const Status& flaw) {
 }
 
 /// Looks no further than the head, and keeps open what fits.
-Status look(const Allreduce& allreduce, const std::string& name, Candidate* candidate) {
+Status look(const Collective& collective, const std::string& name, Candidate* candidate) {
     ONEBIT_RETURN_IF_ERROR(candidate->file.open(name));
     std::vector<std::byte> bytes;
     ONEBIT_RETURN_IF_ERROR(candidate->file.read(sizeof(Header), &bytes));
     bytes.resize(sizeof(Header)); // where it is shorter, its size says so
-    ONEBIT_RETURN_IF_ERROR(read_header(allreduce, bytes.data(), candidate->file.size(), &candidate->header));
+    ONEBIT_RETURN_IF_ERROR(read_header(collective, bytes.data(), candidate->file.size(), &candidate->header));
     if (candidate->header.head.save == 0) {
         return Status::error(ONEBIT_ERROR_BAD_STATE,
-                             "the state is of no save: load it with onebit_allreduce_unpack_state");
+                             "the state is of no save: load it with unpack_state");
     }
     return {};
 }
 
 /// All of the file that was chosen.
-Status read_all(const Allreduce& allreduce, const Candidate& chosen, Header* header, std::vector<float>* errors) {
+Status read_all(const Collective& collective, const Candidate& chosen, Header* header, std::vector<float>* errors) {
     std::vector<std::byte> bytes;
-    ONEBIT_RETURN_IF_ERROR(chosen.file.read(state_size(allreduce), &bytes));
-    return with_name(chosen.file.name(), parse(allreduce, bytes.data(), bytes.size(), header, errors));
+    ONEBIT_RETURN_IF_ERROR(chosen.file.read(state_size(collective), &bytes));
+    return with_name(chosen.file.name(), parse(collective, bytes.data(), bytes.size(), header, errors));
 }
 
 } // namespace
 
-std::size_t state_size(const Allreduce& allreduce) {
-    return sizeof(Header) + (allreduce.worker_part().count + allreduce.server_chunk().count) * sizeof(float);
+std::size_t state_size(const Collective& collective) {
+    return sizeof(Header) + (collective.worker_part().count + collective.server_chunk().count) * sizeof(float);
 }
 
-Status pack_state(Allreduce& allreduce, void* buffer, std::size_t bytes) {
-    ONEBIT_RETURN_IF_ERROR(allreduce.check_idle());
+Status pack_state(Collective& collective, void* buffer, std::size_t bytes) {
+    ONEBIT_RETURN_IF_ERROR(collective.check_idle());
     if (buffer == nullptr) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "buffer is NULL");
-    if (bytes < state_size(allreduce)) {
+    if (bytes < state_size(collective)) {
         return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "bytes: %zu, but the state has %zu", bytes,
-                             state_size(allreduce));
+                             state_size(collective));
     }
-    return pack(allreduce, {}, buffer);
+    return pack(collective, {}, buffer);
 }
 
-Status unpack_state(Allreduce& allreduce, const void* buffer, std::size_t bytes) {
-    ONEBIT_RETURN_IF_ERROR(allreduce.check_idle());
+Status unpack_state(Collective& collective, const void* buffer, std::size_t bytes) {
+    ONEBIT_RETURN_IF_ERROR(collective.check_idle());
     Header header{};
     std::vector<float> errors;
     const Status own = catch_exceptions([&] {
         if (buffer == nullptr) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "buffer is NULL");
-        return parse(allreduce, buffer, bytes, &header, &errors);
+        return parse(collective, buffer, bytes, &header, &errors);
     });
-    return agree_and_set(allreduce, own, header, errors);
+    return agree_and_set(collective, own, header, errors);
 }
 
-Status load_state(Allreduce& allreduce, const char* prefix) {
-    ONEBIT_RETURN_IF_ERROR(allreduce.check_idle());
-    const int rank = allreduce.channel().rank();
-    const int ranks = allreduce.channel().size();
+Status load_state(Collective& collective, const char* prefix) {
+    ONEBIT_RETURN_IF_ERROR(collective.check_idle());
+    const int rank = collective.channel().rank();
+    const int ranks = collective.channel().size();
     std::array<Candidate, kPlaces> candidates;
     Places places;
     Status own = catch_exceptions([&] {
@@ -226,31 +226,31 @@ Status load_state(Allreduce& allreduce, const char* prefix) {
         if (rank == 0) ONEBIT_RETURN_IF_ERROR(FileLock::check_free(lock_name(prefix)));
         for (std::size_t p = 0; p < kPlaces; ++p) {
             const std::string name = saved_file_name(prefix, rank, ranks, p);
-            candidates[p].flaw = with_name(name, look(allreduce, name, &candidates[p]));
+            candidates[p].flaw = with_name(name, look(collective, name, &candidates[p]));
             places[p] = candidates[p].mark();
         }
         return candidates[1].flaw.ok() ? Status() : candidates[0].flaw;
     });
     std::vector<Places> all;
-    ONEBIT_RETURN_IF_ERROR(gather_places(allreduce, own, places, &all));
+    ONEBIT_RETURN_IF_ERROR(gather_places(collective, own, places, &all));
     const std::optional<SaveMark> save = newest_complete(all);
     if (!save) {
-        ONEBIT_RETURN_IF_ERROR(allreduce.agree_now(
+        ONEBIT_RETURN_IF_ERROR(collective.agree_now(
             catch_exceptions([&] { return of_two_saves(prefix, all, static_cast<std::size_t>(rank)); })));
         return Status::error(ONEBIT_ERROR_BAD_STATE, "%s: no save of which every rank has its file", prefix);
     }
 
     Header header{};
     std::vector<float> errors;
-    own = catch_exceptions([&] { return read_all(allreduce, candidates[place_of(*save, places)], &header, &errors); });
-    ONEBIT_RETURN_IF_ERROR(agree_and_set(allreduce, own, header, errors));
-    return tell_of_recovery(allreduce, prefix, *save, all);
+    own = catch_exceptions([&] { return read_all(collective, candidates[place_of(*save, places)], &header, &errors); });
+    ONEBIT_RETURN_IF_ERROR(agree_and_set(collective, own, header, errors));
+    return tell_of_recovery(collective, prefix, *save, all);
 }
 
-Status save_state(Allreduce& allreduce, const char* prefix) {
-    return save_file(allreduce, prefix, [&](const SaveMark& mark, std::vector<std::byte>* bytes) {
-        bytes->resize(state_size(allreduce));
-        return pack(allreduce, mark, bytes->data());
+Status save_state(Collective& collective, const char* prefix) {
+    return save_file(collective, prefix, [&](const SaveMark& mark, std::vector<std::byte>* bytes) {
+        bytes->resize(state_size(collective));
+        return pack(collective, mark, bytes->data());
     });
 }
 

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "collectives/allreduce.hpp"
+#include "collectives/collective.hpp"
 #include "collectives/communicator.hpp"
 
 namespace onebit {
@@ -14,7 +14,7 @@ namespace onebit {
 /// - What else in it is collective stands right behind an agreement, with nothing between the two that can throw.
 /// - It returns where an agreement has failed. A way on from there is another body, run by another together().
 template <typename Body, typename Agree>
-Status together(const Body& body, const Agree& agree) {
+Status take_part(const Body& body, const Agree& agree) {
     bool threw = true;
     const Status status = catch_exceptions([&] {
         Status returned = body();
@@ -27,11 +27,11 @@ Status together(const Body& body, const Agree& agree) {
 /// The same of what a communicator's ranks agree on, and of what a handle's do.
 template <typename Body>
 Status together(Communicator& communicator, const Body& body) {
-    return together(body, [&](const Status& own) { return communicator.usable() ? communicator.agree(own) : own; });
+    return take_part(body, [&](const Status& own) { return communicator.usable() ? communicator.agree(own) : own; });
 }
 template <typename Body>
-Status together(Allreduce& allreduce, const Body& body) {
-    return together(body, [&](const Status& own) { return allreduce.broken().ok() ? allreduce.agree_now(own) : own; });
+Status together(Collective& collective, const Body& body) {
+    return take_part(body, [&](const Status& own) { return collective.broken().ok() ? collective.agree_now(own) : own; });
 }
 
 } // namespace onebit

@@ -131,15 +131,15 @@ BlockValues TwoLevelAllreduce::NodeAverage::read(const Block& block, float* scra
 
 // --------------------------------------------------------------------------------------------- tentative calls ----
 
-void TwoLevelAllreduce::doubt(std::size_t place, Slice slice) {
+bool TwoLevelAllreduce::doubt(std::size_t place, Slice slice) {
     slice.chunk.begin += shards_[place].begin;
-    operands_.consent->doubt(slice);
+    return operands_.consent->doubt(slice);
 }
 
 /// Where this rank reads the others' values, it may be those that are not finite.
-void TwoLevelAllreduce::doubt_own(const Slice& slice) {
-    doubt(place_, slice);
+bool TwoLevelAllreduce::doubt_own(const Slice& slice) {
     counters_.tell(kDoubted, calls_ + 1);
+    return doubt(place_, slice);
 }
 
 /// Those of its own shard are encoded, the others shared; or, where others read them, encoded, too.
@@ -152,7 +152,7 @@ Status TwoLevelAllreduce::ask_consent() {
     if (operands_.consent == nullptr || asked_ || !seen_all()) return {};
     asked_ = true;
     const bool doubted = shared_values_.all_see() && counters_.any_reached(kDoubted, calls_ + 1);
-    if (doubted) operands_.consent->doubt(Slice::whole({0, 0, count_}));
+    if (doubted) (void)operands_.consent->doubt(Slice::whole({0, 0, count_}));
     return operands_.consent->ask();
 }
 
@@ -209,7 +209,7 @@ void TwoLevelAllreduce::share_next(bool* did) {
         const Slice slice = slice_of(reader, shared_);
         const float* const values = operands_.input + shards_[reader].begin + slice.begin();
         const bool finite = kernels_.copy(values, slice.count(), stores_, slot(place_, reader, number));
-        if (!finite && operands_.consent != nullptr) doubt(reader, slice);
+        if (!finite && operands_.consent != nullptr) (void)doubt(reader, slice);
     }
     order_stores(stores_);
     ++shared_;
@@ -248,7 +248,7 @@ Status TwoLevelAllreduce::exchange_between_nodes(bool* did) {
 /// Decodes a slice of some shard whose result is there, if all ranks consent.
 Status TwoLevelAllreduce::decode_next(bool* did) {
     bool consented = false;
-    ONEBIT_RETURN_IF_ERROR(flat_->test_consent(&consented)); // moves it on, too
+    ONEBIT_RETURN_IF_ERROR(flat_->gather().test_consent(&consented)); // moves it on, too
     if (!consented) return {};
     for (std::size_t place = 0; place < shards_.size() && !*did; ++place) {
         std::size_t& next = decoded_[place];
@@ -256,7 +256,7 @@ Status TwoLevelAllreduce::decode_next(bool* did) {
         if (next == pieces_ * nodes_ || !counters_.reached(place, kArrived, needed)) continue;
         *did = true;
         const Slice slice = slice_of(place, next++);
-        if (flat_->refused()) continue;
+        if (flat_->gather().refused()) continue;
         const std::uint32_t* message = messages_of(place);
         for (std::size_t c = 0; c < slice.chunk.index; ++c) message += codec_.row_words(chunks_[place][c]);
         const Chunk& shard = shards_[place];

@@ -77,7 +77,8 @@ class TwoLevelAllreduce final : public TwoLevelForm {
     class ShardConsent final : public Consent {
       public:
         explicit ShardConsent(TwoLevelAllreduce& owner) : owner_(owner) {}
-        void doubt(const Slice& slice) override { owner_.doubt_own(slice); }
+        bool doubt(const Slice& slice) override { return owner_.doubt_own(slice); }
+        void refuse(const Status& why) override { owner_.operands_.consent->refuse(why); }
         /// ask_consent does, once all is shared, too. The exchange of a shard without elements is over at once: what it
         /// commits has none either.
         Status ask() override { return {}; }
@@ -97,10 +98,10 @@ class TwoLevelAllreduce final : public TwoLevelForm {
     /// Slice number `slice` of a shard.
     Slice slice_of(std::size_t place, std::size_t slice) const;
 
-    /// A slice of a shard is not finite.
-    void doubt(std::size_t place, Slice slice);
+    /// A slice of a shard is not finite. As Consent::doubt.
+    bool doubt(std::size_t place, Slice slice);
     /// The average of a slice of this rank's is not.
-    void doubt_own(const Slice& slice);
+    bool doubt_own(const Slice& slice);
     bool seen_all() const;
     Status ask_consent();
 

@@ -1,0 +1,44 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <utility>
+
+#include "compress/codec.hpp"
+
+namespace onebit {
+
+/// The error that an encoder carries from call to call; and where calls may be called off, beside it what the call in
+/// flight makes of it.
+class CarriedError {
+  public:
+    CarriedError(const Codec& codec, std::span<const Chunk> chunks, bool tentative_calls)
+        : now_(codec.make_feedback(chunks)), next_(tentative_calls ? codec.make_feedback(chunks) : nullptr) {}
+
+    Feedback& now() { return *now_; }
+    const Feedback& now() const { return *now_; }
+    /// Where a call leaves the new one.
+    Feedback& after(bool tentative) { return tentative ? *next_ : *now_; }
+    /// What a tentative call has left is the error from now on.
+    void commit() { std::swap(now_, next_); }
+
+    void set_mask(std::span<const std::uint32_t> mask) {
+        now_->set_mask(mask);
+        if (next_ != nullptr) next_->set_mask(mask);
+    }
+    /// All but the error itself.
+    std::size_t workspace_bytes() const {
+        const std::size_t of_next = next_ == nullptr ? 0 : next_->state_bytes() + next_->workspace_bytes();
+        return now_->workspace_bytes() + of_next;
+    }
+
+  private:
+    std::unique_ptr<Feedback> now_;
+    std::unique_ptr<Feedback> next_; ///< NULL: no call may be called off
+};
+
+} // namespace onebit
