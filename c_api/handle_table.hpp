@@ -11,8 +11,10 @@
 
 #include "c_api/operations.hpp"
 #include "c_api/process_table.hpp"
+#include "collectives/all_gather.hpp"
 #include "collectives/allreduce.hpp"
 #include "collectives/communicator.hpp"
+#include "collectives/reduce_scatter.hpp"
 #include "optim/optimizer.hpp"
 
 namespace onebit {
@@ -69,6 +71,10 @@ template <>
 inline constexpr const char* kHandleName<Communicator> = "comm";
 template <>
 inline constexpr const char* kHandleName<Allreduce> = "allreduce";
+template <>
+inline constexpr const char* kHandleName<ReduceScatter> = "reduce_scatter";
+template <>
+inline constexpr const char* kHandleName<AllGather> = "all_gather";
 template <>
 inline constexpr const char* kHandleName<Optimizer> = "optimizer";
 

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "c_api/operations.hpp"
 
+#include <functional>
 #include <utility>
 
 #include "c_api/guard.hpp"
@@ -18,14 +19,14 @@ bool Completion::tell() const noexcept {
 
 OpenOperations::Place OpenOperations::make_place() {
     Map one;
-    one.emplace(nullptr, nullptr);
+    one.emplace(nullptr, Open{});
     return one.extract(one.begin());
 }
 
 void OpenOperations::add(const void* handle, std::shared_ptr<Operation> operation, Place place) noexcept {
     place.key() = handle;
-    place.mapped() = std::move(operation);
     const std::lock_guard lock(mutex_);
+    place.mapped() = {std::move(operation), std::less<>()(handle, moving_)};
     open_.insert(std::move(place));
 }
 
@@ -35,7 +36,7 @@ OpenOperations::Place OpenOperations::remove(const void* handle) noexcept {
         const std::lock_guard lock(mutex_);
         place = open_.extract(handle);
     }
-    place.mapped().reset();
+    place.mapped() = {};
     return place;
 }
 
@@ -49,15 +50,23 @@ int OpenOperations::progress() noexcept {
     int unfinished = 0;
     const void* handle = nullptr;
     while (const std::shared_ptr<Operation> operation = next_after(&handle)) unfinished += operation->progress();
-    return unfinished;
+    return unfinished + count_those_behind();
+}
+
+int OpenOperations::count_those_behind() noexcept {
+    int behind = 0;
+    const std::lock_guard lock(mutex_);
+    for (auto& [handle, open] : open_) behind += std::exchange(open.behind, false) ? 1 : 0;
+    return behind;
 }
 
 std::shared_ptr<Operation> OpenOperations::next_after(const void** handle) noexcept {
     const std::lock_guard lock(mutex_);
     const auto next = open_.upper_bound(*handle);
-    if (next == open_.end()) return nullptr;
-    *handle = next->first;
-    return next->second;
+    moving_ = next == open_.end() ? nullptr : next->first;
+    if (moving_ == nullptr) return nullptr;
+    *handle = moving_;
+    return next->second.operation;
 }
 
 } // namespace onebit

@@ -44,7 +44,11 @@ class Operation {
 
 /// The handles made from one communicator that have something under way, by their numbers. They keep it.
 class OpenOperations {
-    using Map = std::map<const void*, std::shared_ptr<Operation>>;
+    struct Open {
+        std::shared_ptr<Operation> operation;
+        bool behind = false; ///< added by a callback of progress(), which was past it already
+    };
+    using Map = std::map<const void*, Open>;
 
   public:
     /// All the memory that an entry needs here: a call that starts something allocates nothing.
@@ -60,8 +64,11 @@ class OpenOperations {
   private:
     std::shared_ptr<Operation> next_after(const void** handle) noexcept;
 
+    int count_those_behind() noexcept;
+
     std::mutex mutex_; ///< not held while an operation moves
     Map open_;
+    const void* moving_ = nullptr; ///< the handle that progress() has come to; NULL: it isn't under way
 };
 
 } // namespace onebit

@@ -39,6 +39,14 @@ onebit_status_t onebit_allreduce_info_init(onebit_allreduce_info_t* info, size_t
     return init_struct("info", info, size, ONEBIT_ALLREDUCE_INFO_INIT);
 }
 
+onebit_status_t onebit_shard_config_init(onebit_shard_config_t* config, size_t size, uint64_t count) noexcept {
+    return init_struct("config", config, size, ONEBIT_SHARD_CONFIG_INIT(count));
+}
+
+onebit_status_t onebit_shard_info_init(onebit_shard_info_t* info, size_t size) noexcept {
+    return init_struct("info", info, size, ONEBIT_SHARD_INFO_INIT);
+}
+
 onebit_status_t onebit_tensor_init(onebit_tensor_t* tensor, size_t size, float* parameters, const void* gradients,
                                    uint64_t count) noexcept {
     return init_struct("tensor", tensor, size, ONEBIT_TENSOR_INIT(parameters, gradients, count));

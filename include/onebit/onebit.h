@@ -627,6 +627,190 @@ ONEBIT_API onebit_status_t onebit_allreduce_unpack_state(onebit_allreduce_t allr
 ONEBIT_API onebit_status_t onebit_allreduce_save(onebit_allreduce_t allreduce, const char* prefix) ONEBIT_NOEXCEPT;
 ONEBIT_API onebit_status_t onebit_allreduce_load(onebit_allreduce_t allreduce, const char* prefix) ONEBIT_NOEXCEPT;
 
+/* ------------------------------------------------------------------------------ Reduce-scatter, all-gather ---- */
+
+/* The two halves of an allreduce, for training whose gradients, optimizer or parameters are sharded (ZeRO, FSDP). A
+ * whole buffer of `count` elements is cut into one shard for each rank, in the order of the ranks.
+ *   reduce-scatter  every rank has a whole buffer; rank r gets shard r of their average, or sum
+ *   all-gather      rank r has shard r; every rank gets the whole buffer
+ * Both send codes of few bits in the place of floats (config.codec), as an allreduce does, and have errors of their
+ * own: what a message could not express is carried into the next call. A reduce-scatter has a worker error of `count`
+ * elements, and what it delivers is no code: it is rounded once. An all-gather has an error of this rank's shard alone;
+ * it is for values that change from call to call, or that the next layer is to see rounded. After a reduce-scatter of
+ * gradients an all-gather of the averages, with the same codec, is an allreduce to the bit, where the chunks are the
+ * same (shards of whole words; docs/WIRE_FORMAT.md, "Chunks").
+ *
+ * Handles are persistent, and every call means what the allreduce's of the same name does: blocking, transactional,
+ * thread safety, callbacks, statuses. What is said here is what differs. They are used by onebit_comm_progress and
+ * ended by onebit_comm_abort alike. */
+typedef struct onebit_reduce_scatter_opaque* onebit_reduce_scatter_t;
+typedef struct onebit_all_gather_opaque* onebit_all_gather_t;
+
+/* Of either. */
+typedef struct onebit_shard_config {
+    size_t size;            /* sizeof(onebit_shard_config_t) */
+    uint32_t version;       /* ONEBIT_SHARD_CONFIG_VERSION */
+    uint32_t threads;       /* this rank's own; 0: ONEBIT_THREADS, else 1 */
+    uint64_t count;         /* elements of the whole buffer, at least the number of ranks; the same on every rank, as
+                                   is all that follows */
+    const uint64_t* counts; /* elements of each rank's shard, one number for each rank, which add up to count; some
+                                   may be 0. Read, not kept. NULL: shards are equal, and count is a multiple of the
+                                   number of ranks */
+    onebit_datatype_t datatype;   /* ONEBIT_FLOAT32; UNSUPPORTED else */
+    onebit_memory_t memory;       /* ONEBIT_MEMORY_HOST; UNSUPPORTED else */
+    onebit_algorithm_t algorithm; /* AUTO, DENSE (exact, nothing compressed) or PIPELINED (compressed); others are
+                                     INVALID_ARGUMENT. AUTO is exact where an allreduce of as many elements would be */
+    onebit_codec_t codec;
+    onebit_scale_t scale; /* of ONEBIT_CODEC_SIGN; 0 with any other codec, or INVALID_ARGUMENT */
+    onebit_group_t group; /* likewise. GROUP_BUFFER: the whole buffer of a reduce-scatter, the shard of an all-gather */
+    onebit_check_t check;
+    onebit_op_t op; /* of a reduce-scatter; of an all-gather 0, or INVALID_ARGUMENT */
+    void* stream;   /* NULL */
+} onebit_shard_config_t;
+
+#define ONEBIT_SHARD_CONFIG_VERSION 1
+/* The defaults for a whole buffer of `count_` elements; change members by name afterwards. */
+#define ONEBIT_SHARD_CONFIG_INIT(count_)                                                                         \
+    {                                                                                                            \
+        sizeof(onebit_shard_config_t), ONEBIT_SHARD_CONFIG_VERSION, 0, (uint64_t)(count_), NULL, ONEBIT_FLOAT32, \
+            ONEBIT_MEMORY_HOST, ONEBIT_ALGORITHM_AUTO, ONEBIT_CODEC_SIGN, ONEBIT_SCALE_L2, ONEBIT_GROUP_BLOCK,   \
+            ONEBIT_CHECK_FULL, ONEBIT_OP_AVERAGE, NULL                                                           \
+    }
+
+/* The same as a function. INVALID_ARGUMENT, as for onebit_comm_info_init. */
+ONEBIT_API onebit_status_t onebit_shard_config_init(onebit_shard_config_t* config, size_t size,
+                                                    uint64_t count) ONEBIT_NOEXCEPT;
+
+/* Plan one, and allocate all memory that its operations will ever use. Collective; block.
+ *   config          read, not kept
+ *   reduce_scatter, all_gather  [out] the handle; set to NULL on failure
+ * INVALID_ARGUMENT (among them counts that don't add up, and a count that can't be cut into equal shards),
+ * INVALID_HANDLE, MISMATCH, UNSUPPORTED, OUT_OF_MEMORY, TRANSPORT, TIMEOUT. */
+ONEBIT_API onebit_status_t onebit_reduce_scatter_create(onebit_comm_t comm, const onebit_shard_config_t* config,
+                                                        onebit_reduce_scatter_t* reduce_scatter) ONEBIT_NOEXCEPT;
+ONEBIT_API onebit_status_t onebit_all_gather_create(onebit_comm_t comm, const onebit_shard_config_t* config,
+                                                    onebit_all_gather_t* all_gather) ONEBIT_NOEXCEPT;
+
+/* recvbuf = this rank's shard of the average over the ranks of sendbuf, or of their sum (config.op).
+ *   sendbuf  [in] count elements, aligned to the element's size; the caller's
+ *   recvbuf  [out] as many elements as this rank's shard has, likewise; the shard's place in sendbuf (in place), or not
+ *            overlapping sendbuf. NULL is accepted where the shard has none
+ * A compressed result doesn't depend on the instruction set, the transport or the number of threads. Values are added
+ * up in the order of the ranks. An exact average of finite values is finite, also where their sum would overflow
+ * float32.
+ *
+ * A call that fails leaves the error state and recvbuf as they were, with these exceptions:
+ *   - Finite values and the error together overflow float32 on some rank: NONFINITE on every rank, and the error of
+ *     that rank begins at zero again. With ONEBIT_CHECK_FULL_LOW_MEMORY every rank's does. With ONEBIT_CHECK_NONE that
+ *     rank alone, and those that get something of it, are told.
+ *   - A sum overflows: NONFINITE on every rank, and recvbuf is unspecified; with ONEBIT_CHECK_FULL_LOW_MEMORY every
+ *     rank's error begins at zero again. With ONEBIT_CHECK_NONE nobody looks.
+ *
+ * Collective; blocks; transactional. As for onebit_allreduce_run. */
+ONEBIT_API onebit_status_t onebit_reduce_scatter_run(onebit_reduce_scatter_t reduce_scatter, const void* sendbuf,
+                                                     void* recvbuf) ONEBIT_NOEXCEPT;
+
+/* recvbuf = all ranks' shards, one behind the other. All ranks get the same bits: a rank's own shard is what the others
+ * see of it.
+ *   sendbuf  [in] as many elements as this rank's shard has, aligned to the element's size; NULL is accepted where it
+ *            has none
+ *   recvbuf  [out] count elements, likewise; sendbuf may be the shard's place in it (in place), or not overlap it
+ * An exact one copies bits. Failures as for onebit_allreduce_run. Collective; blocks; transactional. */
+ONEBIT_API onebit_status_t onebit_all_gather_run(onebit_all_gather_t all_gather, const void* sendbuf,
+                                                 void* recvbuf) ONEBIT_NOEXCEPT;
+
+/* In three parts, as onebit_allreduce_start, _test and _wait; and what is called when one is finished. */
+ONEBIT_API onebit_status_t onebit_reduce_scatter_start(onebit_reduce_scatter_t reduce_scatter, const void* sendbuf,
+                                                       void* recvbuf) ONEBIT_NOEXCEPT;
+ONEBIT_API onebit_status_t onebit_reduce_scatter_test(onebit_reduce_scatter_t reduce_scatter,
+                                                      int* done) ONEBIT_NOEXCEPT;
+ONEBIT_API onebit_status_t onebit_reduce_scatter_wait(onebit_reduce_scatter_t reduce_scatter) ONEBIT_NOEXCEPT;
+ONEBIT_API onebit_status_t onebit_reduce_scatter_set_callback(onebit_reduce_scatter_t reduce_scatter,
+                                                              onebit_callback_fn callback,
+                                                              void* context) ONEBIT_NOEXCEPT;
+ONEBIT_API onebit_status_t onebit_all_gather_start(onebit_all_gather_t all_gather, const void* sendbuf,
+                                                   void* recvbuf) ONEBIT_NOEXCEPT;
+ONEBIT_API onebit_status_t onebit_all_gather_test(onebit_all_gather_t all_gather, int* done) ONEBIT_NOEXCEPT;
+ONEBIT_API onebit_status_t onebit_all_gather_wait(onebit_all_gather_t all_gather) ONEBIT_NOEXCEPT;
+ONEBIT_API onebit_status_t onebit_all_gather_set_callback(onebit_all_gather_t all_gather, onebit_callback_fn callback,
+                                                          void* context) ONEBIT_NOEXCEPT;
+
+/* As onebit_allreduce_set_algorithm: DENSE or PIPELINED. A handle that was created compressed can be either. */
+ONEBIT_API onebit_status_t onebit_reduce_scatter_set_algorithm(onebit_reduce_scatter_t reduce_scatter,
+                                                               onebit_algorithm_t algorithm) ONEBIT_NOEXCEPT;
+ONEBIT_API onebit_status_t onebit_all_gather_set_algorithm(onebit_all_gather_t all_gather,
+                                                           onebit_algorithm_t algorithm) ONEBIT_NOEXCEPT;
+
+/* The error state, as the allreduce's. get_error copies out `count` floats of a reduce-scatter, of an all-gather as
+ * many as this rank's shard has (NULL is accepted where it has none); zeros of a handle that is exact for good. A saved
+ * state fits a handle of the same collective, shards, codec and number of ranks (else BAD_STATE). */
+ONEBIT_API onebit_status_t onebit_reduce_scatter_reset(onebit_reduce_scatter_t reduce_scatter) ONEBIT_NOEXCEPT;
+ONEBIT_API onebit_status_t onebit_reduce_scatter_get_error(onebit_reduce_scatter_t reduce_scatter,
+                                                           float* error) ONEBIT_NOEXCEPT;
+ONEBIT_API onebit_status_t onebit_reduce_scatter_state_size(onebit_reduce_scatter_t reduce_scatter,
+                                                            uint64_t* bytes) ONEBIT_NOEXCEPT;
+ONEBIT_API onebit_status_t onebit_reduce_scatter_pack_state(onebit_reduce_scatter_t reduce_scatter, void* buffer,
+                                                            uint64_t bytes) ONEBIT_NOEXCEPT;
+ONEBIT_API onebit_status_t onebit_reduce_scatter_unpack_state(onebit_reduce_scatter_t reduce_scatter,
+                                                              const void* buffer, uint64_t bytes) ONEBIT_NOEXCEPT;
+ONEBIT_API onebit_status_t onebit_reduce_scatter_save(onebit_reduce_scatter_t reduce_scatter,
+                                                      const char* prefix) ONEBIT_NOEXCEPT;
+ONEBIT_API onebit_status_t onebit_reduce_scatter_load(onebit_reduce_scatter_t reduce_scatter,
+                                                      const char* prefix) ONEBIT_NOEXCEPT;
+ONEBIT_API onebit_status_t onebit_all_gather_reset(onebit_all_gather_t all_gather) ONEBIT_NOEXCEPT;
+ONEBIT_API onebit_status_t onebit_all_gather_get_error(onebit_all_gather_t all_gather, float* error) ONEBIT_NOEXCEPT;
+ONEBIT_API onebit_status_t onebit_all_gather_state_size(onebit_all_gather_t all_gather,
+                                                        uint64_t* bytes) ONEBIT_NOEXCEPT;
+ONEBIT_API onebit_status_t onebit_all_gather_pack_state(onebit_all_gather_t all_gather, void* buffer,
+                                                        uint64_t bytes) ONEBIT_NOEXCEPT;
+ONEBIT_API onebit_status_t onebit_all_gather_unpack_state(onebit_all_gather_t all_gather, const void* buffer,
+                                                          uint64_t bytes) ONEBIT_NOEXCEPT;
+ONEBIT_API onebit_status_t onebit_all_gather_save(onebit_all_gather_t all_gather, const char* prefix) ONEBIT_NOEXCEPT;
+ONEBIT_API onebit_status_t onebit_all_gather_load(onebit_all_gather_t all_gather, const char* prefix) ONEBIT_NOEXCEPT;
+
+/* Of either. */
+typedef struct onebit_shard_info {
+    size_t size;                  /* [in] sizeof(onebit_shard_info_t) */
+    uint32_t version;             /* [in] ONEBIT_SHARD_INFO_VERSION */
+    uint32_t threads;             /* that compute */
+    uint64_t shard_begin;         /* the element of the whole buffer that this rank's shard begins with */
+    uint64_t shard_count;         /* elements of this rank's shard */
+    uint64_t calls;               /* finished with success */
+    uint64_t bytes_sent;          /* by this rank to others, in all, whatever for: data, agreement, saving */
+    uint64_t last_bytes_sent;     /* by the last call that finished with success */
+    uint64_t dense_bytes;         /* what this rank would send per call as float32: of a reduce-scatter the others'
+                                     shards, of an all-gather its own to each of them */
+    uint64_t state_bytes;         /* allocated for the error state */
+    uint64_t workspace_bytes;     /* allocated for all else */
+    onebit_algorithm_t algorithm; /* what the next call will use: DENSE or PIPELINED */
+    char transport[32];           /* "loopback", "mpi" or "tcp" */
+    char kernels[16];             /* "reference", "sse4", "avx2", "avx512", ... */
+    char reason[260];             /* why this algorithm */
+} onebit_shard_info_t;
+
+#define ONEBIT_SHARD_INFO_VERSION 1
+#define ONEBIT_SHARD_INFO_INIT                                                                                         \
+    {                                                                                                                  \
+        sizeof(onebit_shard_info_t), ONEBIT_SHARD_INFO_VERSION, 0, 0, 0, 0, 0, 0, 0, 0, 0, ONEBIT_ALGORITHM_AUTO, {0}, \
+            {0}, {                                                                                                     \
+            0                                                                                                          \
+        }                                                                                                              \
+    }
+
+/* The same as a function. INVALID_ARGUMENT, as for onebit_comm_info_init. */
+ONEBIT_API onebit_status_t onebit_shard_info_init(onebit_shard_info_t* info, size_t size) ONEBIT_NOEXCEPT;
+
+/* Fill *info. Local; don't block. INVALID_ARGUMENT, INVALID_HANDLE, BUSY. */
+ONEBIT_API onebit_status_t onebit_reduce_scatter_get_info(onebit_reduce_scatter_t reduce_scatter,
+                                                          onebit_shard_info_t* info) ONEBIT_NOEXCEPT;
+ONEBIT_API onebit_status_t onebit_all_gather_get_info(onebit_all_gather_t all_gather,
+                                                      onebit_shard_info_t* info) ONEBIT_NOEXCEPT;
+
+/* Release the handle and all it owns; NULL is accepted. Local, and wait for nobody. INVALID_HANDLE; BUSY while a
+ * started operation is not finished. */
+ONEBIT_API onebit_status_t onebit_reduce_scatter_destroy(onebit_reduce_scatter_t reduce_scatter) ONEBIT_NOEXCEPT;
+ONEBIT_API onebit_status_t onebit_all_gather_destroy(onebit_all_gather_t all_gather) ONEBIT_NOEXCEPT;
+
 /* ---------------------------------------------------------------------------------------------- Optimizer ---- */
 
 /* Five optimizers over a list of tensors, which are registered once and exchanged as one buffer or a few. What each

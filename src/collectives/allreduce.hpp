@@ -64,7 +64,9 @@ class Allreduce final : public Collective {
     Status check_buffers(const void* input, const void* output) const override;
     void begin_call(const Status& own, const void* input, void* output) override;
     ErrorState error_state() const override;
-    Status make_form(onebit_algorithm_t name) override { return name == ONEBIT_ALGORITHM_DENSE ? make_sums() : Status(); }
+    Status make_form(onebit_algorithm_t name) override {
+        return name == ONEBIT_ALGORITHM_DENSE ? make_sums() : Status();
+    }
     const char* algorithm_names() const override { return "DENSE, _FLAT, _PIPELINED, _TWO_LEVEL, _BRUCK or _RING"; }
     std::array<Transport*, 2> other_channels() const override;
     void give_up_others(const Status& why) override { channels_.give_up(why); }

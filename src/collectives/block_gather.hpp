@@ -19,7 +19,8 @@ namespace onebit {
 class BlockGather {
   public:
     /// Allocates all that run() needs. Local. `sizes`: of the ranks' blocks, the same on every rank.
-    static Status create(Collective& collective, std::span<const std::size_t> sizes, std::unique_ptr<BlockGather>* made);
+    static Status create(Collective& collective, std::span<const std::size_t> sizes,
+                         std::unique_ptr<BlockGather>* made);
     ~BlockGather();
     BlockGather(const BlockGather&) = delete;
     BlockGather& operator=(const BlockGather&) = delete;

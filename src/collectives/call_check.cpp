@@ -21,7 +21,8 @@ Status CallCheck::check_buffers(const Buffer& input, const Buffer& output, std::
     }
     const auto begin_of = [](const Buffer& buffer) { return reinterpret_cast<std::uintptr_t>(buffer.data); };
     const auto end_of = [&](const Buffer& buffer) { return begin_of(buffer) + buffer.count * sizeof(float); };
-    const bool overlap = begin_of(input) < end_of(output) && begin_of(output) < end_of(input);
+    const bool both = input.count > 0 && output.count > 0;
+    const bool overlap = both && begin_of(input) < end_of(output) && begin_of(output) < end_of(input);
     const bool output_is_part = output.count <= input.count;
     const Buffer& part = output_is_part ? output : input;
     const Buffer& whole = output_is_part ? input : output;

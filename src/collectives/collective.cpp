@@ -243,8 +243,8 @@ Status Collective::check_destroyable() const {
     return returned_ ? check_may_go_on() : check_finished();
 }
 
-Status Collective::agree_now(const Status& own, std::uint32_t word, std::uint64_t value, std::array<const char*, 2> what,
-                            const std::function<Status(bool*)>& meanwhile) {
+Status Collective::agree_now(const Status& own, std::uint32_t word, std::uint64_t value,
+                             std::array<const char*, 2> what, const std::function<Status(bool*)>& meanwhile) {
     const Status verdict = decide_now(*agreement_, patience_, own, word, value, what, meanwhile);
     return agreement_->decided() || !broken_.ok() ? verdict : abandon(verdict);
 }

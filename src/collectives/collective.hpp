@@ -92,7 +92,8 @@ class Collective {
     void get_state(float* worker, float* server) const;
     Status set_state(const float* worker, const float* server, std::uint64_t calls);
     std::uint64_t calls() const { return calls_; }
-    /// Of the mask's words, as the ranks have agreed on it; 0 where there was none yet.
+    /// Of the mask's words, as the ranks have agreed on it; 0 where there was none yet. Of a collective with shards, of
+    /// them.
     std::uint64_t mask_hash() const { return mask_hash_; }
 
     const Plan& plan() const { return plan_; }

@@ -115,7 +115,8 @@ class FlatAllreduce {
 
     MessageLayout layout_;
     float share_; ///< of a rank's values in the result
-    std::vector<AlignedBuffer<std::uint32_t>> messages_; ///< by round, one or two; none where they lie in others' memory
+    std::vector<AlignedBuffer<std::uint32_t>>
+        messages_; ///< by round, one or two; none where they lie in others' memory
     ScatterPhase scatter_;
     GatherPhase gather_;
     AlignedBuffer<std::uint32_t> mask_;

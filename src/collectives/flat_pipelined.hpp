@@ -21,8 +21,8 @@ class PipelinedFlat final : public Algorithm {
   public:
     using Way = GatherPieces::Way; ///< of the results
 
-    /// `piece_blocks`: of a piece, or more where there would be too many. Local. The four tags from `tag` on are its own
-    /// on this channel; with rings ring_tags().
+    /// `piece_blocks`: of a piece, or more where there would be too many. Local. The four tags from `tag` on are its
+    /// own on this channel; with rings ring_tags().
     static Status create(Transport& transport, FlatAllreduce& flat, Way way, std::size_t piece_blocks, int tag,
                          std::unique_ptr<PipelinedFlat>* algorithm);
 

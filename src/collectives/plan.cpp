@@ -15,6 +15,7 @@
 #include "collectives/shared_allreduce.hpp"
 #include "collectives/tune.hpp"
 #include "compress/codec.hpp"
+#include "core/hash.hpp"
 #include "core/partition.hpp"
 #include "core/structs.hpp"
 
@@ -41,35 +42,99 @@ std::array<Field, 9> fields_of(const onebit_allreduce_config_t& config) {
     }};
 }
 
-/// Takes over the caller's config, with the stream that it means, and says what is wrong with it whatever the others
-/// say.
-Status check_form(const onebit_allreduce_config_t* caller, const Transport& transport,
-                  onebit_allreduce_config_t* config) {
-    const int ranks = transport.size();
-    if (caller == nullptr) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "config is NULL");
-    ONEBIT_RETURN_IF_ERROR(read_struct("config", caller, config));
-    for (const Field& field : fields_of(*config)) {
+/// What is wrong with a config whatever the others say.
+Status check_form(const onebit_allreduce_config_t& config, int ranks) {
+    for (const Field& field : fields_of(config)) {
         if (field.value.value > field.most) {
             return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "%s: %d is not one of its constants", field.value.name,
                                  static_cast<int>(field.value.value));
         }
     }
-    if (config->threads > 1024) {
-        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "config.threads: %u is more than 1024", config->threads);
+    if (config.threads > 1024) {
+        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "config.threads: %u is more than 1024", config.threads);
     }
-    if (config->count < static_cast<std::uint64_t>(ranks)) {
+    if (config.count < static_cast<std::uint64_t>(ranks)) {
         return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "config.count: %llu is less than the number of ranks, %d",
-                             static_cast<unsigned long long>(config->count), ranks);
+                             static_cast<unsigned long long>(config.count), ranks);
     }
-    if (config->count > SIZE_MAX / 8) {
+    if (config.count > SIZE_MAX / 8) {
         return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "config.count: %llu elements don't fit into memory",
-                             static_cast<unsigned long long>(config->count));
+                             static_cast<unsigned long long>(config.count));
     }
+    return {};
+}
+
+/// Takes over the caller's config, with the stream that it means.
+Status take_config(const onebit_allreduce_config_t* caller, const Transport& transport,
+                   onebit_allreduce_config_t* config) {
+    if (caller == nullptr) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "config is NULL");
+    ONEBIT_RETURN_IF_ERROR(read_struct("config", caller, config));
+    ONEBIT_RETURN_IF_ERROR(check_form(*config, transport.size()));
     return find_stream(transport, config->memory, config->stream, &config->stream);
 }
 
+/// How the buffer is cut. INVALID_ARGUMENT where the caller's numbers don't come to it.
+Status cut(const std::uint64_t* counts, std::uint64_t count, std::size_t ranks, std::vector<Chunk>* shards) {
+    if (counts == nullptr && count % ranks != 0) {
+        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT,
+                             "config.count: %llu can't be cut into %zu equal shards: config.counts says how large each "
+                             "is to be",
+                             static_cast<unsigned long long>(count), ranks);
+    }
+    std::uint64_t begin = 0;
+    for (std::size_t r = 0; r < ranks; ++r) {
+        const std::uint64_t own = counts == nullptr ? count / ranks : counts[r];
+        if (own > count - begin) {
+            return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT,
+                                 "config.counts: those of the ranks up to %zu add up to more than config.count, %llu",
+                                 r, static_cast<unsigned long long>(count));
+        }
+        shards->push_back({r, begin, own});
+        begin += own;
+    }
+    if (begin == count) return {};
+    return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "config.counts add up to %llu, but config.count is %llu",
+                         static_cast<unsigned long long>(begin), static_cast<unsigned long long>(count));
+}
+
+/// The same of a collective with shards; `config`: an allreduce's that is like it.
+Status take_config(const onebit_shard_config_t* caller, Kind kind, int ranks, onebit_allreduce_config_t* config,
+                   std::vector<Chunk>* shards) {
+    onebit_shard_config_t shard = ONEBIT_SHARD_CONFIG_INIT(0);
+    if (caller == nullptr) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "config is NULL");
+    ONEBIT_RETURN_IF_ERROR(read_struct("config", caller, &shard));
+    config->threads = shard.threads;
+    config->count = shard.count;
+    config->datatype = shard.datatype;
+    config->memory = shard.memory;
+    config->algorithm = shard.algorithm;
+    config->codec = shard.codec;
+    config->scale = shard.scale;
+    config->group = shard.group;
+    config->check = shard.check;
+    config->op = shard.op;
+    config->stream = shard.stream;
+    ONEBIT_RETURN_IF_ERROR(check_form(*config, ranks));
+    if (shard.algorithm > ONEBIT_ALGORITHM_DENSE && shard.algorithm != ONEBIT_ALGORITHM_PIPELINED) {
+        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT,
+                             "config.algorithm: %s is for allreduces: ONEBIT_ALGORITHM_AUTO, _DENSE or _PIPELINED",
+                             algorithm_name(shard.algorithm));
+    }
+    if (kind == Kind::kAllGather && shard.op != ONEBIT_OP_AVERAGE) {
+        return Status::error(
+            ONEBIT_ERROR_INVALID_ARGUMENT,
+            "config.op is for a reduce-scatter: leave it at 0 with an all-gather, which adds up nothing");
+    }
+    return cut(shard.counts, shard.count, static_cast<std::size_t>(ranks), shards);
+}
+
 /// What this version can't do, seen alike by all ranks once they are known to have the same config.
-Status check_supported(const onebit_allreduce_config_t& config) {
+Status check_supported(const onebit_allreduce_config_t& config, Kind kind) {
+    if (kind != Kind::kAllreduce && config.memory != ONEBIT_MEMORY_HOST) {
+        return Status::error(ONEBIT_ERROR_UNSUPPORTED,
+                             "config.memory: reduce-scatters and all-gathers are of ONEBIT_MEMORY_HOST; an allreduce "
+                             "can be in a GPU's memory");
+    }
     if (config.datatype != ONEBIT_FLOAT32) {
         return Status::error(ONEBIT_ERROR_UNSUPPORTED,
                              "config.datatype: %s is reserved, this version has ONEBIT_FLOAT32 only",
@@ -151,20 +216,22 @@ void Plan::do_without_shared_memory(const std::string& why) {
     reason = "not through shared memory (" + why + "); " + reason; // first: info.reason is short
 }
 
-void Plan::tell(const Communicator& communicator) const {
-    log.write(ONEBIT_LOG_INFO, "allreduce of %llu elements over %d ranks (%s): %s, because %s",
+void Plan::tell(const Communicator& communicator, const char* collective) const {
+    log.write(ONEBIT_LOG_INFO, "%s of %llu elements over %d ranks (%s): %s, because %s", collective,
               static_cast<unsigned long long>(count), communicator.size(), communicator.transport().name(),
               algorithm_name(algorithm), reason.c_str());
 }
 
-Status make_plan(Communicator& communicator, const onebit_allreduce_config_t* caller, const Status& own, Plan* plan) {
+namespace {
+
+/// `form`: what is wrong with this rank's config already. `shards`: none of an allreduce.
+Status decide(Communicator& communicator, const Status& form, const onebit_allreduce_config_t& config, Kind kind,
+              std::span<const Chunk> shards, Plan* plan) {
     const Environment& environment = communicator.environment();
-    onebit_allreduce_config_t config = ONEBIT_ALLREDUCE_CONFIG_INIT(0);
-    const Status form = own.ok() ? check_form(caller, communicator.transport(), &config) : own;
     onebit_allreduce_config_t asked = config;
     if (asked.algorithm == ONEBIT_ALGORITHM_AUTO) asked.algorithm = environment.algorithm;
     // All that the choice depends on: what the environment says may differ between ranks.
-    std::array<NamedValue, 15> values{};
+    std::array<NamedValue, 17> values{};
     std::ranges::transform(fields_of(asked), values.begin(), &Field::value);
     values[9] = {"ONEBIT_PIECE", environment.piece};
     values[10] = {"ONEBIT_NODE_SIZE", environment.node_size};
@@ -172,8 +239,10 @@ Status make_plan(Communicator& communicator, const onebit_allreduce_config_t* ca
     values[12] = {"ONEBIT_MEASURE", environment.measure ? 1U : 0U};
     values[13] = {"ONEBIT_SECOND_ERROR", environment.second_error};
     values[14] = {"ONEBIT_DETERMINISTIC", environment.deterministic ? 1U : 0U};
+    values[15] = {"the collective (0 allreduce, 1 reduce-scatter, 2 all-gather)", static_cast<std::uint64_t>(kind)};
+    values[16] = {"config.counts (their hash)", shards.empty() ? 0 : hash_bytes(shards.data(), shards.size_bytes())};
     ONEBIT_RETURN_IF_ERROR(compare_across_ranks(communicator, form, values));
-    ONEBIT_RETURN_IF_ERROR(check_supported(config));
+    ONEBIT_RETURN_IF_ERROR(check_supported(config, kind));
 
     const bool chooses = asked.algorithm == ONEBIT_ALGORITHM_AUTO;
     if (chooses) ONEBIT_RETURN_IF_ERROR(communicator.know_costs(config.memory, config.codec));
@@ -195,6 +264,29 @@ Status make_plan(Communicator& communicator, const onebit_allreduce_config_t* ca
     plan->tentative = config.check == ONEBIT_CHECK_FULL && on_host && config.count >= environment.second_error;
     plan->can_share_sums = on_host && SharedAllreduce::suits(config.count, communicator.groups());
     plan->threads = config.threads != 0 ? config.threads : communicator.environment().threads;
+    return {};
+}
+
+} // namespace
+
+Status make_plan(Communicator& communicator, const onebit_allreduce_config_t* caller, const Status& own, Plan* plan) {
+    onebit_allreduce_config_t config = ONEBIT_ALLREDUCE_CONFIG_INIT(0);
+    const Status form = own.ok() ? take_config(caller, communicator.transport(), &config) : own;
+    return decide(communicator, form, config, Kind::kAllreduce, {}, plan);
+}
+
+Status make_plan(Communicator& communicator, const onebit_shard_config_t* caller, Kind kind, const Status& own,
+                 ShardPlan* plan) {
+    onebit_allreduce_config_t config = ONEBIT_ALLREDUCE_CONFIG_INIT(0);
+    const Status form =
+        own.ok()
+            ? catch_exceptions([&] { return take_config(caller, kind, communicator.size(), &config, &plan->shards); })
+            : own;
+    ONEBIT_RETURN_IF_ERROR(decide(communicator, form, config, kind, plan->shards, &plan->plan));
+    if (plan->plan.algorithm != ONEBIT_ALGORITHM_DENSE) plan->plan.algorithm = ONEBIT_ALGORITHM_PIPELINED;
+    plan->plan.compressed_algorithm = plan->plan.algorithm;
+    // What one rank's error came to another rank can't know: it is not to be left to a reset of all.
+    if (kind == Kind::kReduceScatter) plan->plan.tentative = plan->plan.check == ONEBIT_CHECK_FULL;
     return {};
 }
 

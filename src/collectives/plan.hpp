@@ -7,9 +7,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "collectives/communicator.hpp"
 #include "core/log.hpp"
+#include "core/partition.hpp"
 #include "core/status.hpp"
 
 namespace onebit {
@@ -52,11 +54,24 @@ struct Plan {
     /// So it does where it would take it; exact sums become the transport's.
     void do_without_shared_memory(const std::string& why);
     /// Says what was chosen, in the log.
-    void tell(const Communicator& communicator) const;
+    void tell(const Communicator& communicator, const char* collective) const;
 };
+
+/// And about a collective between a whole buffer and its shards.
+struct ShardPlan {
+    Plan plan;
+    std::vector<Chunk> shards; ///< by rank
+};
+
+/// The kinds of collectives, as ranks compare them.
+enum class Kind : std::uint64_t { kAllreduce = 0, kReduceScatter = 1, kAllGather = 2 };
 
 /// Turns a caller's config into a plan. Collective; blocks. `own`: what is already wrong on this rank, if anything, so
 /// that it is said on every rank. Errors as for onebit_allreduce_create.
 Status make_plan(Communicator& communicator, const onebit_allreduce_config_t* caller, const Status& own, Plan* plan);
+
+/// The same for onebit_reduce_scatter_create and onebit_all_gather_create. The algorithm is DENSE or PIPELINED.
+Status make_plan(Communicator& communicator, const onebit_shard_config_t* caller, Kind kind, const Status& own,
+                 ShardPlan* plan);
 
 } // namespace onebit

@@ -36,7 +36,7 @@ struct Header {
     std::uint64_t server_begin;
     std::uint64_t server_count;
     std::uint64_t calls;     ///< that led to this state: the states of one moment have the same
-    std::uint64_t mask_hash; ///< of the mask that was in force; 0 without one
+    std::uint64_t mask_hash; ///< of the mask that was in force, 0 without one; or of the shards
     std::uint64_t checksum;  ///< checksum_of
 };
 static_assert(sizeof(Header) == 112);
@@ -81,7 +81,7 @@ Status compare(const Header& saved, const Header& own) {
     if (saved.op != own.op) return differs("op", saved.op, own.op);
     if (saved.worker_begin != own.worker_begin) return differs("worker begin", saved.worker_begin, own.worker_begin);
     if (saved.worker_count != own.worker_count) return differs("worker count", saved.worker_count, own.worker_count);
-    if (saved.mask_hash != own.mask_hash) return differs("mask (hash)", saved.mask_hash, own.mask_hash);
+    if (saved.mask_hash != own.mask_hash) return differs("mask or shards (hash)", saved.mask_hash, own.mask_hash);
     if (saved.server_begin != own.server_begin) return differs("server begin", saved.server_begin, own.server_begin);
     if (saved.server_count != own.server_count) return differs("server count", saved.server_count, own.server_count);
     if (saved.calls >= kImpossibleCalls) {
@@ -144,11 +144,12 @@ Status pack(const Collective& collective, const SaveMark& mark, void* buffer) {
 }
 
 /// The second half of loading, once each rank knows what it has. Collective.
-Status agree_and_set(Collective& collective, const Status& own, const Header& header, const std::vector<float>& errors) {
+Status agree_and_set(Collective& collective, const Status& own, const Header& header,
+                     const std::vector<float>& errors) {
     ONEBIT_RETURN_IF_ERROR(collective.agree_now(
         own, static_cast<std::uint32_t>(header.head.save ^ (header.head.save >> 32)), header.calls,
         {"which save the state is of (a hash)", "when the state was saved (number of calls before)"}));
-    if (errors.empty()) return {};
+    if (!collective.compresses()) return {};
     return collective.set_state(errors.data(), errors.data() + collective.worker_part().count, header.calls);
 }
 
@@ -175,8 +176,7 @@ Status look(const Collective& collective, const std::string& name, Candidate* ca
     bytes.resize(sizeof(Header)); // where it is shorter, its size says so
     ONEBIT_RETURN_IF_ERROR(read_header(collective, bytes.data(), candidate->file.size(), &candidate->header));
     if (candidate->header.head.save == 0) {
-        return Status::error(ONEBIT_ERROR_BAD_STATE,
-                             "the state is of no save: load it with unpack_state");
+        return Status::error(ONEBIT_ERROR_BAD_STATE, "the state is of no save: load it with unpack_state");
     }
     return {};
 }

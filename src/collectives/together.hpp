@@ -31,7 +31,8 @@ Status together(Communicator& communicator, const Body& body) {
 }
 template <typename Body>
 Status together(Collective& collective, const Body& body) {
-    return take_part(body, [&](const Status& own) { return collective.broken().ok() ? collective.agree_now(own) : own; });
+    return take_part(body,
+                     [&](const Status& own) { return collective.broken().ok() ? collective.agree_now(own) : own; });
 }
 
 } // namespace onebit

@@ -76,23 +76,28 @@ class ValueSink {
 /// A buffer that lies in memory.
 class ArraySource final : public ValueSource {
   public:
-    explicit ArraySource(const float* values = nullptr) : values_(values) {}
-    BlockValues read(const Block& block, float*) const override { return {values_ + block.begin()}; }
+    /// `first`: the element of the whole buffer that the first value is.
+    explicit ArraySource(const float* values = nullptr, std::size_t first = 0) : values_(values), first_(first) {}
+    BlockValues read(const Block& block, float*) const override { return {values_ + (block.begin() - first_)}; }
 
   private:
     const float* values_;
+    std::size_t first_;
 };
 
 class ArraySink final : public ValueSink {
   public:
-    explicit ArraySink(float* values = nullptr, Stores stores = Stores::kCached) : values_(values), stores_(stores) {}
-    float* place(std::size_t begin, float*) const override { return values_ + begin; }
+    /// Likewise.
+    explicit ArraySink(float* values = nullptr, Stores stores = Stores::kCached, std::size_t first = 0)
+        : values_(values), stores_(stores), first_(first) {}
+    float* place(std::size_t begin, float*) const override { return values_ + (begin - first_); }
     Stores stores() const override { return stores_; }
     void written(const Block&, std::size_t, std::size_t, const float*) const override {}
 
   private:
     float* values_;
     Stores stores_;
+    std::size_t first_;
 };
 
 /// What an encoder could not express so far, for some consecutive chunks of the buffer: the worker error (all chunks)
@@ -184,6 +189,11 @@ class Codec {
     /// that.
     virtual void average_encode(std::span<const std::uint32_t* const> messages, float share, const Feedback& before,
                                 Feedback& after, const Slice& slice, std::uint32_t* message) const = 0;
+
+    /// The same average as values, neither corrected nor encoded: for who doesn't hand it on. Of the host's memory; a
+    /// GPU's codec fails.
+    virtual void average(std::span<const std::uint32_t* const> messages, float share, const Slice& slice,
+                         const ValueSink& values) const = 0;
 
     /// False if a slice that encode has just left in `after` and `message` held a NaN or an infinity, or its error has
     /// overflowed; on the host, and without a mask.

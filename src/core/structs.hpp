@@ -47,6 +47,16 @@ struct Releases<onebit_allreduce_info_t> {
     static constexpr std::array kSizes = {ONEBIT_SIZE_THROUGH(onebit_allreduce_info_t, reason)}; // 0.1
 };
 template <>
+struct Releases<onebit_shard_config_t> {
+    static constexpr onebit_shard_config_t kDefaults = ONEBIT_SHARD_CONFIG_INIT(0);
+    static constexpr std::array kSizes = {ONEBIT_SIZE_THROUGH(onebit_shard_config_t, stream)}; // the coming one
+};
+template <>
+struct Releases<onebit_shard_info_t> {
+    static constexpr onebit_shard_info_t kDefaults = ONEBIT_SHARD_INFO_INIT;
+    static constexpr std::array kSizes = {ONEBIT_SIZE_THROUGH(onebit_shard_info_t, reason)}; // the coming one
+};
+template <>
 struct Releases<onebit_tensor_t> {
     static constexpr onebit_tensor_t kDefaults = ONEBIT_TENSOR_INIT(nullptr, nullptr, 0);
     static constexpr std::array kSizes = {ONEBIT_SIZE_THROUGH(onebit_tensor_t, name)}; // 0.1

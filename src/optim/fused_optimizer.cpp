@@ -99,7 +99,7 @@ Status FusedOptimizer::add_buckets(Communicator& communicator, const std::vector
         ONEBIT_RETURN_IF_ERROR(Allreduce::create(
             communicator, &exchange, own, &bucket.allreduce,
             {.keep_results = keep_results || tentative, .tentative_calls = tentative, .exact_sums = !has_buckets()}));
-        bucket.allreduce->plan().tell(communicator);
+        bucket.allreduce->plan().tell(communicator, "allreduce");
         buckets_.push_back(std::move(bucket));
     }
     return {};

@@ -29,7 +29,7 @@ class GatherPhase {
     CarriedError& error() { return error_; }
     const CarriedError& error() const { return error_; }
 
-    // ---- one call: begin, the own message encoded and sealed, then every slice of every chunk checked and decoded ----
+    // ---- one call: begin, the own message encoded and sealed, then every slice checked and decoded ----
 
     void begin(const Operands& operands, std::size_t round);
     /// Where the own chunk's message is encoded; and the error that is left.

@@ -17,8 +17,8 @@ namespace onebit {
 /// Part of a chunk's message.
 using WordsOf = std::function<WordRange(const Chunk&)>;
 
-/// How a buffer is cut into one chunk for each rank, rank j serving chunk j, and how the chunks' messages lie in memory:
-/// a row each, one behind the other.
+/// How a buffer is cut into one chunk for each rank, rank j serving chunk j, and how the chunks' messages lie in
+/// memory: a row each, one behind the other.
 class MessageLayout {
   public:
     MessageLayout(const Codec& codec, std::vector<Chunk> chunks, std::size_t rank)

@@ -15,11 +15,18 @@ namespace onebit {
 
 // ------------------------------------------------------------------------------------------- GroupedFeedback ----
 
-GroupedFeedback::GroupedFeedback(std::span<const Chunk> chunks)
-    : error(chunks.back().begin + chunks.back().count - chunks.front().begin), begin_(chunks.front().begin) {}
+GroupedFeedback::GroupedFeedback(std::span<const Chunk> chunks) : ErrorPlaces(chunks), error(elements()) {}
+
+void GroupedFeedback::get_error(float* values) const {
+    for (const Chunk& chunk : chunks()) {
+        std::copy_n(error.data() + element_index(chunk, 0), chunk.count, values + packed_index(chunk, 0));
+    }
+}
 
 void GroupedFeedback::set_error(const float* values) {
-    error.copy_from(values);
+    for (const Chunk& chunk : chunks()) {
+        std::copy_n(values + packed_index(chunk, 0), chunk.count, error.data() + element_index(chunk, 0));
+    }
     zero_masked();
 }
 
@@ -30,8 +37,11 @@ void GroupedFeedback::set_mask(std::span<const std::uint32_t> mask) {
 
 void GroupedFeedback::zero_masked() {
     if (mask_.empty()) return;
-    for (std::size_t i = 0; i < error.size(); ++i) {
-        if (!takes_part(mask_.data(), begin_ + i)) error[i] = 0;
+    for (const Chunk& chunk : chunks()) {
+        float* const of_chunk = error.data() + element_index(chunk, 0);
+        for (std::size_t i = 0; i < chunk.count; ++i) {
+            if (!takes_part(mask_.data(), chunk.begin + i)) of_chunk[i] = 0;
+        }
     }
 }
 
@@ -91,7 +101,7 @@ template <typename ValuesOf>
 void GroupedCodec::encode_block(const Block& block, const ValuesOf& values_of, const GroupedFeedback& before,
                                 GroupedFeedback& after, Stores stores, std::uint32_t* message) const {
     for_each_tile(block, [&](const Tile& tile) {
-        const std::size_t at = before.index_of(tile.begin());
+        const std::size_t at = before.element_index(block.chunk, block.index) + tile.in_block;
         kernels_.encode(values_of(tile), before.error.data() + at, after.error.data() + at, stores,
                         before.valid(tile.begin()), tile.count, groups_of(tile, message));
     });
@@ -128,11 +138,28 @@ void GroupedCodec::average_encode(std::span<const std::uint32_t* const> messages
     encode_blocks(slice, threads_, stores, [&](const Block& block) {
         alignas(64) float sums[kTileElements];
         const auto values_of = [&](const Tile& tile) {
-            std::fill_n(sums, tile.count, 0.0F);
-            for (const std::uint32_t* from : messages) kernels_.add(groups_of(tile, from), share, tile.count, sums);
+            add_up(messages, share, tile, sums);
             return sums;
         };
         encode_block(block, values_of, before, after, stores, message);
+    });
+}
+
+void GroupedCodec::add_up(std::span<const std::uint32_t* const> messages, float share, const Tile& tile,
+                          float* sums) const {
+    std::fill_n(sums, tile.count, 0.0F);
+    for (const std::uint32_t* from : messages) kernels_.add(groups_of(tile, from), share, tile.count, sums);
+}
+
+void GroupedCodec::average(std::span<const std::uint32_t* const> messages, float share, const Slice& slice,
+                           const ValueSink& values) const {
+    decode_blocks(slice, threads_, Stores::kCached, [&](const Block& block) {
+        alignas(64) float scratch[kTileElements];
+        for_each_tile(block, [&](const Tile& tile) {
+            float* const place = values.place(tile.begin(), scratch);
+            add_up(messages, share, tile, place);
+            values.written(block, tile.begin(), tile.count, place);
+        });
     });
 }
 

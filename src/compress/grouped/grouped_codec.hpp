@@ -7,6 +7,7 @@
 
 #include "compress/block_loops.hpp"
 #include "compress/codec.hpp"
+#include "compress/error_places.hpp"
 #include "compress/grouped/kernels.hpp"
 #include "core/aligned_buffer.hpp"
 #include "numeric/kernels.hpp"
@@ -14,19 +15,17 @@
 namespace onebit {
 
 /// What is still to be delivered of each element of some chunks.
-class GroupedFeedback final : public Feedback {
+class GroupedFeedback final : public Feedback, public ErrorPlaces {
   public:
     explicit GroupedFeedback(std::span<const Chunk> chunks);
 
     void reset() override { error.fill_zero(); }
-    void get_error(float* values) const override { error.copy_to(values); }
+    void get_error(float* values) const override;
     void set_error(const float* values) override;
     void set_mask(std::span<const std::uint32_t> mask) override;
     std::size_t state_bytes() const override { return error.bytes(); }
     std::size_t workspace_bytes() const override { return 0; }
 
-    /// Where in `error` an element is that is counted from the beginning of the buffer.
-    std::size_t index_of(std::size_t element) const { return element - begin_; }
     const std::uint32_t* valid(std::size_t element) const { return mask_at(mask_, element); }
 
     AlignedBuffer<float> error;
@@ -34,7 +33,6 @@ class GroupedFeedback final : public Feedback {
   private:
     void zero_masked();
 
-    std::size_t begin_;
     std::span<const std::uint32_t> mask_;
 };
 
@@ -53,6 +51,8 @@ class GroupedCodec final : public Codec {
                 std::span<const SliceToEncode> slices) const override;
     void average_encode(std::span<const std::uint32_t* const> messages, float share, const Feedback& before,
                         Feedback& after, const Slice& slice, std::uint32_t* message) const override;
+    void average(std::span<const std::uint32_t* const> messages, float share, const Slice& slice,
+                 const ValueSink& values) const override;
     bool encoded_finite(const Feedback&, const Slice& slice, const std::uint32_t* message) const override {
         return is_finite({slice, message});
     }
@@ -67,6 +67,8 @@ class GroupedCodec final : public Codec {
     struct Tile;
     template <typename Body>
     static void for_each_tile(const Block& block, const Body& body);
+    /// What the messages stand for, times `share`, in rank order.
+    void add_up(std::span<const std::uint32_t* const> messages, float share, const Tile& tile, float* sums) const;
     template <typename ValuesOf>
     void encode_block(const Block& block, const ValuesOf& values_of, const GroupedFeedback& before,
                       GroupedFeedback& after, Stores stores, std::uint32_t* message) const;

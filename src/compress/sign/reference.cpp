@@ -93,19 +93,32 @@ float mean_encode(const float* const* parts, std::size_t part_count, float share
     return sum.total();
 }
 
+float average_of(const std::uint32_t* const* messages, std::size_t ranks, std::size_t first_word,
+                 std::size_t scale_word, float share, std::size_t i) {
+    float value = 0;
+    for (std::size_t r = 0; r < ranks; ++r) {
+        const float magnitude = std::bit_cast<float>(messages[r][scale_word]) * share;
+        value += bit_at(messages[r] + first_word, i) ? magnitude : -magnitude;
+    }
+    return value;
+}
+
 float average_encode(const std::uint32_t* const* messages, std::size_t ranks, std::size_t first_word,
                      std::size_t scale_word, float share, const float* before, float old_scale, float* corrected,
                      Stores, const std::uint32_t* valid, std::size_t count, onebit_scale_t scale, std::uint32_t* bits) {
     LaneSum sum(scale);
     for (std::size_t i = 0; i < count; ++i) {
-        float value = 0;
-        for (std::size_t r = 0; r < ranks; ++r) {
-            const float magnitude = std::bit_cast<float>(messages[r][scale_word]) * share;
-            value += bit_at(messages[r] + first_word, i) ? magnitude : -magnitude;
-        }
+        const float value = average_of(messages, ranks, first_word, scale_word, share, i);
         correct_and_encode(i, value, before, old_scale, corrected, valid, sum, bits);
     }
     return sum.total();
+}
+
+void average(const std::uint32_t* const* messages, std::size_t ranks, std::size_t first_word, std::size_t scale_word,
+             float share, std::size_t count, Stores /*stores*/, float* values) {
+    for (std::size_t i = 0; i < count; ++i) {
+        values[i] = average_of(messages, ranks, first_word, scale_word, share, i);
+    }
 }
 
 void decode(const std::uint32_t* bits, float scale, const std::uint32_t* valid, std::size_t count, Stores /*stores*/,

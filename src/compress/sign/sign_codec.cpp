@@ -26,11 +26,9 @@ std::size_t elements_in_block(const Chunk& chunk, std::size_t block) {
 
 // ---------------------------------------------------------------------------------------------- SignFeedback ----
 
-SignPlaces::SignPlaces(std::span<const Chunk> chunks, onebit_group_t group)
-    : chunks_(chunks.begin(), chunks.end()), group_(group) {
-    for (const Chunk& chunk : chunks_) {
+SignPlaces::SignPlaces(std::span<const Chunk> chunks, onebit_group_t group) : ErrorPlaces(chunks), group_(group) {
+    for (const Chunk& chunk : chunks) {
         first_block_.push_back(blocks_);
-        elements_ += chunk.count;
         blocks_ += chunk.blocks();
     }
 }
@@ -52,32 +50,45 @@ void SignFeedback::reset() {
     scales.fill_zero();
 }
 
-void SignFeedback::get_error(float* error) const {
+template <typename IndexOf>
+void SignFeedback::form_error(const IndexOf& index_of, float* error) const {
     for_each_block([&](const Chunk& chunk, std::size_t block) {
         const float scale = scales[scale_index(chunk, block)];
-        const std::size_t first = element_index(chunk, block);
+        const float* const from = corrected.data() + element_index(chunk, block);
+        float* const to = error + index_of(chunk, block);
         const std::uint32_t* mask = valid(chunk, block);
         for (std::size_t i = 0; i < elements_in_block(chunk, block); ++i) {
-            error[first + i] = takes_part(mask, i) ? error_of(corrected[first + i], scale) : 0.0F;
+            to[i] = takes_part(mask, i) ? error_of(from[i], scale) : 0.0F;
         }
     });
 }
 
-void SignFeedback::set_error(const float* error) {
+template <typename IndexOf>
+void SignFeedback::take_error(const IndexOf& index_of, const float* error) {
     for_each_block([&](const Chunk& chunk, std::size_t block) {
-        const std::size_t first = element_index(chunk, block);
+        const float* const from = error + index_of(chunk, block);
+        float* const to = corrected.data() + element_index(chunk, block);
         const std::uint32_t* mask = valid(chunk, block);
         for (std::size_t i = 0; i < elements_in_block(chunk, block); ++i) {
-            corrected[first + i] = takes_part(mask, i) ? error[first + i] : 0.0F;
+            to[i] = takes_part(mask, i) ? from[i] : 0.0F;
         }
     });
     scales.fill_zero(); // corrected - 0 * sgn(corrected) is the error itself
 }
 
+void SignFeedback::get_error(float* error) const {
+    form_error([this](const Chunk& chunk, std::size_t block) { return packed_index(chunk, block); }, error);
+}
+
+void SignFeedback::set_error(const float* error) {
+    take_error([this](const Chunk& chunk, std::size_t block) { return packed_index(chunk, block); }, error);
+}
+
 void SignFeedback::set_mask(std::span<const std::uint32_t> mask) {
-    get_error(corrected.data()); // element by element, so in place
+    const auto in_place = [this](const Chunk& chunk, std::size_t block) { return element_index(chunk, block); };
+    form_error(in_place, corrected.data()); // element by element
     mask_ = mask;
-    set_error(corrected.data());
+    take_error(in_place, corrected.data());
     count_valid();
 }
 
@@ -175,6 +186,22 @@ void SignCodec::average_encode(std::span<const std::uint32_t* const> messages, f
             before.corrected.data() + at, before.scales[before.scale_index(chunk, block)], after.corrected.data() + at,
             stores, before.valid(chunk, block), elements_in_block(chunk, block), scale_, message + first_word);
         finish_block(after, chunk, block, sum, message);
+    });
+}
+
+void SignCodec::average(std::span<const std::uint32_t* const> messages, float share, const Slice& slice,
+                        const ValueSink& values) const {
+    decode_blocks(slice, threads_, values.stores(), [&](const Block& block) {
+        alignas(64) float scratch[kTileElements];
+        for (std::size_t tile = 0; tile < block.count(); tile += kTileElements) {
+            const std::size_t begin = block.begin() + tile;
+            const std::size_t count = std::min(kTileElements, block.count() - tile);
+            float* const place = values.place(begin, scratch);
+            kernels_.average(messages.data(), messages.size(),
+                             sign_word(group_, block.chunk, block.index) + tile / kWordElements,
+                             scale_word(group_, block.chunk, block.index), share, count, values.stores(), place);
+            values.written(block, begin, count, place);
+        }
     });
 }
 

@@ -8,40 +8,33 @@
 
 #include "compress/block_loops.hpp"
 #include "compress/codec.hpp"
+#include "compress/error_places.hpp"
 #include "compress/sign/kernels.hpp"
 #include "core/aligned_buffer.hpp"
 
 namespace onebit {
 
 /// Where in an error's buffers lies what belongs to a chunk, in whatever memory.
-class SignPlaces {
+class SignPlaces : public ErrorPlaces {
   public:
     SignPlaces(std::span<const Chunk> chunks, onebit_group_t group);
 
     /// Block `block` of a chunk among all blocks.
     std::size_t block_index(const Chunk& chunk, std::size_t block) const {
-        return first_block_[chunk.index - chunks_.front().index] + block;
-    }
-    /// Its element 0 among all elements.
-    std::size_t element_index(const Chunk& chunk, std::size_t block) const {
-        return chunk.begin - chunks_.front().begin + block * kBlockElements;
+        return first_block_[chunk.index - chunks().front().index] + block;
     }
     /// Its scale among all scales: one per block, or one.
     std::size_t scale_index(const Chunk& chunk, std::size_t block) const {
         return group_ == ONEBIT_GROUP_BLOCK ? block_index(chunk, block) : 0;
     }
 
-    std::span<const Chunk> chunks() const { return chunks_; }
-    std::size_t elements() const { return elements_; }
     std::size_t blocks() const { return blocks_; }
     std::size_t scale_count() const { return group_ == ONEBIT_GROUP_BLOCK ? blocks_ : 1; }
     onebit_group_t group() const { return group_; }
 
   private:
-    std::vector<Chunk> chunks_;
     onebit_group_t group_;
     std::vector<std::size_t> first_block_;
-    std::size_t elements_ = 0;
     std::size_t blocks_ = 0;
 };
 
@@ -76,6 +69,11 @@ class SignFeedback final : public Feedback, public SignPlaces {
   private:
     template <typename Visit>
     void for_each_block(const Visit& visit) const;
+    /// The error's elements go where index_of(chunk, block) says that a block's first one does, and come from there.
+    template <typename IndexOf>
+    void form_error(const IndexOf& index_of, float* error) const;
+    template <typename IndexOf>
+    void take_error(const IndexOf& index_of, const float* error);
     void count_valid();
 
     std::span<const std::uint32_t> mask_;
@@ -110,6 +108,8 @@ class SignCodec final : public SignMessages {
                 std::span<const SliceToEncode> slices) const override;
     void average_encode(std::span<const std::uint32_t* const> messages, float share, const Feedback& before,
                         Feedback& after, const Slice& slice, std::uint32_t* message) const override;
+    void average(std::span<const std::uint32_t* const> messages, float share, const Slice& slice,
+                 const ValueSink& values) const override;
     bool encoded_finite(const Feedback& after, const Slice& slice, const std::uint32_t* message) const override;
     void seal(Feedback& after, std::span<std::uint32_t* const> messages) const override;
     void decode(std::span<const EncodedSlice> slices, std::span<const std::uint32_t> mask,

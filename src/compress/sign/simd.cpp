@@ -207,31 +207,77 @@ float mean_encode(const float* const* parts, std::size_t part_count, float share
     return encode_with(load, before, old_scale, corrected, stores, valid, count, scale, bits);
 }
 
-float average_encode(const std::uint32_t* const* messages, std::size_t ranks, std::size_t first_word,
-                     std::size_t scale_word, float share, const float* before, float old_scale, float* corrected,
-                     Stores stores, const std::uint32_t* valid, std::size_t count, onebit_scale_t scale,
-                     std::uint32_t* bits) {
-    // Worked out once per block for the usual number of ranks; a broadcast from memory then costs the loop nothing.
-    constexpr std::size_t kHoistedRanks = 64;
-    float hoisted[kHoistedRanks];
-    const auto magnitude_of = [&](std::size_t r) { return std::bit_cast<float>(messages[r][scale_word]) * share; };
-    for (std::size_t r = 0; r < std::min(ranks, kHoistedRanks); ++r) hoisted[r] = magnitude_of(r);
+/// What the ranks' signs of a block stand for, times `share`.
+class Magnitudes {
+  public:
+    Magnitudes(const std::uint32_t* const* messages, std::size_t ranks, std::size_t scale_word, float share)
+        : messages_(messages), ranks_(ranks), scale_word_(scale_word), share_(share) {
+        for (std::size_t r = 0; r < std::min(ranks, kHoistedRanks); ++r) hoisted_[r] = magnitude_of(r);
+    }
 
-    const auto load = [&](std::size_t g) HWY_ATTR {
+    /// The sum over the ranks, in rank order, of the elements that have this word of the messages.
+    HWY_INLINE Group average(std::size_t word_index) const {
         const Tag d;
         Group group;
         for (Vector& v : group.registers) v = hn::Zero(d);
-        for (std::size_t r = 0; r < ranks; ++r) {
-            const std::uint32_t word = messages[r][first_word + g];
-            const Vector plus = hn::Set(d, HWY_LIKELY(r < kHoistedRanks) ? hoisted[r] : magnitude_of(r));
+        for (std::size_t r = 0; r < ranks_; ++r) {
+            const std::uint32_t word = messages_[r][word_index];
+            const Vector plus = hn::Set(d, HWY_LIKELY(r < kHoistedRanks) ? hoisted_[r] : magnitude_of(r));
             const Vector minus = hn::Neg(plus);
             for (std::size_t k = 0; k < kRegisters; ++k) {
                 group[k] = hn::Add(group[k], hn::IfThenElse(mask_of(word, k), plus, minus));
             }
         }
         return group;
-    };
+    }
+
+  private:
+    HWY_INLINE float magnitude_of(std::size_t r) const {
+        return std::bit_cast<float>(messages_[r][scale_word_]) * share_;
+    }
+
+    // Worked out once per block for the usual number of ranks; a broadcast from memory then costs the loop nothing.
+    static constexpr std::size_t kHoistedRanks = 64;
+    const std::uint32_t* const* messages_;
+    std::size_t ranks_;
+    std::size_t scale_word_;
+    float share_;
+    float hoisted_[kHoistedRanks];
+};
+
+float average_encode(const std::uint32_t* const* messages, std::size_t ranks, std::size_t first_word,
+                     std::size_t scale_word, float share, const float* before, float old_scale, float* corrected,
+                     Stores stores, const std::uint32_t* valid, std::size_t count, onebit_scale_t scale,
+                     std::uint32_t* bits) {
+    const Magnitudes magnitudes(messages, ranks, scale_word, share);
+    const auto load = [&](std::size_t g) HWY_ATTR { return magnitudes.average(first_word + g); };
     return encode_with(load, before, old_scale, corrected, stores, valid, count, scale, bits);
+}
+
+template <Stores kStores>
+HWY_INLINE void average_groups(const Magnitudes& magnitudes, std::size_t first_word, std::size_t groups,
+                               float* HWY_RESTRICT values) {
+    for (std::size_t g = 0; g < groups; ++g) {
+        if constexpr (kStores == Stores::kCached) prefetch_group_ahead(values + g * kLanes);
+        const Group group = magnitudes.average(first_word + g);
+        for (std::size_t k = 0; k < kRegisters; ++k) store<kStores>(group[k], values + g * kLanes + k * kVectorLanes);
+    }
+}
+
+void average(const std::uint32_t* const* messages, std::size_t ranks, std::size_t first_word, std::size_t scale_word,
+             float share, std::size_t count, Stores stores, float* values) {
+    const Magnitudes magnitudes(messages, ranks, scale_word, share);
+    const std::size_t whole = count / kLanes;
+    if (stores == Stores::kPastCaches && is_aligned(values)) {
+        average_groups<Stores::kPastCaches>(magnitudes, first_word, whole, values);
+    } else {
+        average_groups<Stores::kCached>(magnitudes, first_word, whole, values);
+    }
+    if (const std::size_t rest = count % kLanes; rest > 0) {
+        alignas(64) float padded[kLanes];
+        average_groups<Stores::kCached>(magnitudes, first_word + whole, 1, padded);
+        std::memcpy(values + whole * kLanes, padded, rest * sizeof(float));
+    }
 }
 
 /// Stores past the caches want `values` to be aligned.

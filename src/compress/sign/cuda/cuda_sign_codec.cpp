@@ -17,7 +17,7 @@ CudaSignFeedback::CudaSignFeedback(std::span<const Chunk> chunks, onebit_group_t
       sums(blocks(), device),
       device_(device),
       counts_(blocks(), device),
-      valid_count_(elements()) {
+      valid_count_(packed_elements()) {
     trailers.reserve(this->chunks().size(), device);
 }
 
@@ -143,6 +143,10 @@ void CudaSignCodec::average_encode(std::span<const std::uint32_t* const> message
     note(received_.update(messages, stream_));
     note(cuda::average_encode({encoding(before, after, slice, message), received_.data(), messages.size(), share},
                               stream_));
+}
+
+void CudaSignCodec::average(std::span<const std::uint32_t* const>, float, const Slice&, const ValueSink&) const {
+    note(Status::error(ONEBIT_ERROR_UNSUPPORTED, "an average that isn't encoded: not in a GPU's memory"));
 }
 
 void CudaSignCodec::seal(Feedback& after, std::span<std::uint32_t* const> messages) const {

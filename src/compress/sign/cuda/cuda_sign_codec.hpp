@@ -92,6 +92,8 @@ class CudaSignCodec final : public SignMessages {
                 std::span<const SliceToEncode> slices) const override;
     void average_encode(std::span<const std::uint32_t* const> messages, float share, const Feedback& before,
                         Feedback& after, const Slice& slice, std::uint32_t* message) const override;
+    void average(std::span<const std::uint32_t* const> messages, float share, const Slice& slice,
+                 const ValueSink& values) const override;
     void seal(Feedback& after, std::span<std::uint32_t* const> messages) const override;
     void decode(std::span<const EncodedSlice> slices, std::span<const std::uint32_t> mask,
                 const ValueSink& values) const override;

@@ -1,0 +1,43 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "core/partition.hpp"
+
+namespace onebit {
+
+/// Where in an error's buffer, in whatever memory, the elements of consecutive chunks lie: one chunk behind the other,
+/// each from a multiple of kWordElements on, for vectors are stored there.
+class ErrorPlaces {
+  public:
+    explicit ErrorPlaces(std::span<const Chunk> chunks) : chunks_(chunks.begin(), chunks.end()) {
+        for (const Chunk& chunk : chunks_) {
+            if (chunk.count > 0) elements_ = ceil_divide(elements_, kWordElements) * kWordElements;
+            first_element_.push_back(elements_);
+            elements_ += chunk.count;
+        }
+    }
+
+    std::span<const Chunk> chunks() const { return chunks_; }
+    /// The first element of a chunk's block: in the buffer, and in an array of the chunks' elements without gaps.
+    std::size_t element_index(const Chunk& chunk, std::size_t block) const {
+        return first_element_[chunk.index - chunks_.front().index] + block * kBlockElements;
+    }
+    std::size_t packed_index(const Chunk& chunk, std::size_t block) const {
+        return chunk.begin - chunks_.front().begin + block * kBlockElements;
+    }
+    /// The buffer's elements, and the chunks'.
+    std::size_t elements() const { return elements_; }
+    std::size_t packed_elements() const { return chunks_.back().begin + chunks_.back().count - chunks_.front().begin; }
+
+  private:
+    std::vector<Chunk> chunks_;
+    std::vector<std::size_t> first_element_;
+    std::size_t elements_ = 0;
+};
+
+} // namespace onebit
