@@ -146,6 +146,43 @@ module onebit
         character(kind=c_char) :: reason(260)
     end type
 
+    ! counts: c_null_ptr, or c_loc of integers of 64 bits, one for each rank
+    type, bind(c) :: onebit_shard_config_t
+        integer(c_size_t) :: size
+        integer(c_int32_t) :: version
+        integer(c_int32_t) :: threads
+        integer(c_int64_t) :: count
+        type(c_ptr) :: counts
+        integer(c_int) :: datatype
+        integer(c_int) :: memory
+        integer(c_int) :: algorithm
+        integer(c_int) :: codec
+        integer(c_int) :: scale
+        integer(c_int) :: group
+        integer(c_int) :: check
+        integer(c_int) :: op
+        type(c_ptr) :: stream
+    end type
+
+    ! shard_begin: 0 is the buffer's first element, as in C
+    type, bind(c) :: onebit_shard_info_t
+        integer(c_size_t) :: size
+        integer(c_int32_t) :: version
+        integer(c_int32_t) :: threads
+        integer(c_int64_t) :: shard_begin
+        integer(c_int64_t) :: shard_count
+        integer(c_int64_t) :: calls
+        integer(c_int64_t) :: bytes_sent
+        integer(c_int64_t) :: last_bytes_sent
+        integer(c_int64_t) :: dense_bytes
+        integer(c_int64_t) :: state_bytes
+        integer(c_int64_t) :: workspace_bytes
+        integer(c_int) :: algorithm
+        character(kind=c_char) :: transport(32)
+        character(kind=c_char) :: kernels(16)
+        character(kind=c_char) :: reason(260)
+    end type
+
     type, bind(c) :: onebit_tensor_t
         integer(c_size_t) :: size
         integer(c_int32_t) :: version
@@ -460,6 +497,166 @@ module onebit
         end function
     end interface
 
+    ! ---- Reduce-scatter, all-gather ----
+    interface
+        integer(c_int) function onebit_reduce_scatter_create(comm, config, reduce_scatter) bind(c)
+            import :: c_int, c_ptr, onebit_shard_config_t
+            type(c_ptr), value, target :: comm
+            type(onebit_shard_config_t), intent(in), target :: config
+            type(c_ptr), intent(out) :: reduce_scatter
+        end function
+        integer(c_int) function onebit_all_gather_create(comm, config, all_gather) bind(c)
+            import :: c_int, c_ptr, onebit_shard_config_t
+            type(c_ptr), value, target :: comm
+            type(onebit_shard_config_t), intent(in), target :: config
+            type(c_ptr), intent(out) :: all_gather
+        end function
+        integer(c_int) function onebit_reduce_scatter_run(reduce_scatter, sendbuf, recvbuf) bind(c)
+            import :: c_int, c_ptr
+            type(c_ptr), value, target :: reduce_scatter, sendbuf, recvbuf
+        end function
+        integer(c_int) function onebit_all_gather_run(all_gather, sendbuf, recvbuf) bind(c)
+            import :: c_int, c_ptr
+            type(c_ptr), value, target :: all_gather, sendbuf, recvbuf
+        end function
+        integer(c_int) function onebit_reduce_scatter_start(reduce_scatter, sendbuf, recvbuf) bind(c)
+            import :: c_int, c_ptr
+            type(c_ptr), value, target :: reduce_scatter, sendbuf, recvbuf
+        end function
+        integer(c_int) function onebit_reduce_scatter_test(reduce_scatter, done) bind(c)
+            import :: c_int, c_ptr
+            type(c_ptr), value, target :: reduce_scatter
+            integer(c_int), intent(out) :: done
+        end function
+        integer(c_int) function onebit_reduce_scatter_wait(reduce_scatter) bind(c)
+            import :: c_int, c_ptr
+            type(c_ptr), value, target :: reduce_scatter
+        end function
+        ! callback: as for onebit_allreduce_set_callback
+        integer(c_int) function onebit_reduce_scatter_set_callback(reduce_scatter, callback, context) bind(c)
+            import :: c_int, c_ptr, c_funptr
+            type(c_ptr), value, target :: reduce_scatter
+            type(c_funptr), value :: callback
+            type(c_ptr), value, target :: context
+        end function
+        integer(c_int) function onebit_all_gather_start(all_gather, sendbuf, recvbuf) bind(c)
+            import :: c_int, c_ptr
+            type(c_ptr), value, target :: all_gather, sendbuf, recvbuf
+        end function
+        integer(c_int) function onebit_all_gather_test(all_gather, done) bind(c)
+            import :: c_int, c_ptr
+            type(c_ptr), value, target :: all_gather
+            integer(c_int), intent(out) :: done
+        end function
+        integer(c_int) function onebit_all_gather_wait(all_gather) bind(c)
+            import :: c_int, c_ptr
+            type(c_ptr), value, target :: all_gather
+        end function
+        ! callback: as for onebit_allreduce_set_callback
+        integer(c_int) function onebit_all_gather_set_callback(all_gather, callback, context) bind(c)
+            import :: c_int, c_ptr, c_funptr
+            type(c_ptr), value, target :: all_gather
+            type(c_funptr), value :: callback
+            type(c_ptr), value, target :: context
+        end function
+        integer(c_int) function onebit_reduce_scatter_set_algorithm(reduce_scatter, algorithm) bind(c)
+            import :: c_int, c_ptr
+            type(c_ptr), value, target :: reduce_scatter
+            integer(c_int), value :: algorithm
+        end function
+        integer(c_int) function onebit_all_gather_set_algorithm(all_gather, algorithm) bind(c)
+            import :: c_int, c_ptr
+            type(c_ptr), value, target :: all_gather
+            integer(c_int), value :: algorithm
+        end function
+        integer(c_int) function onebit_reduce_scatter_reset(reduce_scatter) bind(c)
+            import :: c_int, c_ptr
+            type(c_ptr), value, target :: reduce_scatter
+        end function
+        ! error: c_loc of reals
+        integer(c_int) function onebit_reduce_scatter_get_error(reduce_scatter, error) bind(c)
+            import :: c_int, c_ptr
+            type(c_ptr), value, target :: reduce_scatter, error
+        end function
+        integer(c_int) function onebit_reduce_scatter_state_size(reduce_scatter, bytes) bind(c)
+            import :: c_int, c_int64_t, c_ptr
+            type(c_ptr), value, target :: reduce_scatter
+            integer(c_int64_t), intent(out) :: bytes
+        end function
+        integer(c_int) function onebit_reduce_scatter_pack_state(reduce_scatter, buffer, bytes) bind(c)
+            import :: c_int, c_int64_t, c_ptr
+            type(c_ptr), value, target :: reduce_scatter, buffer
+            integer(c_int64_t), value :: bytes
+        end function
+        integer(c_int) function onebit_reduce_scatter_unpack_state(reduce_scatter, buffer, bytes) bind(c)
+            import :: c_int, c_int64_t, c_ptr
+            type(c_ptr), value, target :: reduce_scatter, buffer
+            integer(c_int64_t), value :: bytes
+        end function
+        integer(c_int) function onebit_reduce_scatter_save(reduce_scatter, prefix) bind(c)
+            import :: c_int, c_ptr, c_char
+            type(c_ptr), value, target :: reduce_scatter
+            character(kind=c_char), intent(in) :: prefix(*)
+        end function
+        integer(c_int) function onebit_reduce_scatter_load(reduce_scatter, prefix) bind(c)
+            import :: c_int, c_ptr, c_char
+            type(c_ptr), value, target :: reduce_scatter
+            character(kind=c_char), intent(in) :: prefix(*)
+        end function
+        integer(c_int) function onebit_all_gather_reset(all_gather) bind(c)
+            import :: c_int, c_ptr
+            type(c_ptr), value, target :: all_gather
+        end function
+        ! error: c_loc of reals
+        integer(c_int) function onebit_all_gather_get_error(all_gather, error) bind(c)
+            import :: c_int, c_ptr
+            type(c_ptr), value, target :: all_gather, error
+        end function
+        integer(c_int) function onebit_all_gather_state_size(all_gather, bytes) bind(c)
+            import :: c_int, c_int64_t, c_ptr
+            type(c_ptr), value, target :: all_gather
+            integer(c_int64_t), intent(out) :: bytes
+        end function
+        integer(c_int) function onebit_all_gather_pack_state(all_gather, buffer, bytes) bind(c)
+            import :: c_int, c_int64_t, c_ptr
+            type(c_ptr), value, target :: all_gather, buffer
+            integer(c_int64_t), value :: bytes
+        end function
+        integer(c_int) function onebit_all_gather_unpack_state(all_gather, buffer, bytes) bind(c)
+            import :: c_int, c_int64_t, c_ptr
+            type(c_ptr), value, target :: all_gather, buffer
+            integer(c_int64_t), value :: bytes
+        end function
+        integer(c_int) function onebit_all_gather_save(all_gather, prefix) bind(c)
+            import :: c_int, c_ptr, c_char
+            type(c_ptr), value, target :: all_gather
+            character(kind=c_char), intent(in) :: prefix(*)
+        end function
+        integer(c_int) function onebit_all_gather_load(all_gather, prefix) bind(c)
+            import :: c_int, c_ptr, c_char
+            type(c_ptr), value, target :: all_gather
+            character(kind=c_char), intent(in) :: prefix(*)
+        end function
+        integer(c_int) function onebit_reduce_scatter_get_info(reduce_scatter, info) bind(c)
+            import :: c_int, c_ptr, onebit_shard_info_t
+            type(c_ptr), value, target :: reduce_scatter
+            type(onebit_shard_info_t), intent(inout) :: info
+        end function
+        integer(c_int) function onebit_all_gather_get_info(all_gather, info) bind(c)
+            import :: c_int, c_ptr, onebit_shard_info_t
+            type(c_ptr), value, target :: all_gather
+            type(onebit_shard_info_t), intent(inout) :: info
+        end function
+        integer(c_int) function onebit_reduce_scatter_destroy(reduce_scatter) bind(c)
+            import :: c_int, c_ptr
+            type(c_ptr), value, target :: reduce_scatter
+        end function
+        integer(c_int) function onebit_all_gather_destroy(all_gather) bind(c)
+            import :: c_int, c_ptr
+            type(c_ptr), value, target :: all_gather
+        end function
+    end interface
+
     ! ---- Optimizer ----
     interface
         integer(c_int) function onebit_optimizer_create(comm, config, tensors, num_tensors, optimizer) bind(c)
@@ -673,6 +870,32 @@ contains
             integer(c_int) function c_init(info, size) bind(c, name="onebit_allreduce_info_init")
                 import :: c_int, c_size_t, onebit_allreduce_info_t
                 type(onebit_allreduce_info_t), intent(out) :: info
+                integer(c_size_t), value :: size
+            end function
+        end interface
+        if (c_init(info, c_sizeof(info)) /= onebit_success) info%size = 0
+    end function
+
+    function onebit_shard_config_init(count) result(config)
+        integer(c_int64_t), intent(in) :: count
+        type(onebit_shard_config_t) :: config
+        interface
+            integer(c_int) function c_init(config, size, count) bind(c, name="onebit_shard_config_init")
+                import :: c_int, c_size_t, c_int64_t, onebit_shard_config_t
+                type(onebit_shard_config_t), intent(out) :: config
+                integer(c_size_t), value :: size
+                integer(c_int64_t), value :: count
+            end function
+        end interface
+        if (c_init(config, c_sizeof(config), count) /= onebit_success) config%size = 0
+    end function
+
+    function onebit_shard_info_init() result(info)
+        type(onebit_shard_info_t) :: info
+        interface
+            integer(c_int) function c_init(info, size) bind(c, name="onebit_shard_info_init")
+                import :: c_int, c_size_t, onebit_shard_info_t
+                type(onebit_shard_info_t), intent(out) :: info
                 integer(c_size_t), value :: size
             end function
         end interface

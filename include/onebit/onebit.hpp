@@ -178,6 +178,88 @@ class Allreduce {
     UniqueHandle<onebit_allreduce_t, finish_and_destroy> handle_;
 };
 
+/// As an allreduce's.
+inline onebit_status_t finish_and_destroy(onebit_reduce_scatter_t handle) noexcept {
+    if (handle != nullptr) onebit_reduce_scatter_wait(handle);
+    return onebit_reduce_scatter_destroy(handle);
+}
+
+class ReduceScatter {
+  public:
+    ReduceScatter(const Communicator& communicator, const onebit_shard_config_t& config) {
+        onebit_reduce_scatter_t handle = nullptr;
+        check(onebit_reduce_scatter_create(communicator.get(), &config, &handle));
+        handle_ = UniqueHandle<onebit_reduce_scatter_t, finish_and_destroy>(handle);
+    }
+
+    /// sendbuf: the whole buffer. recvbuf: this rank's shard of it, maybe in place.
+    void run(const void* sendbuf, void* recvbuf) { check(onebit_reduce_scatter_run(get(), sendbuf, recvbuf)); }
+    void start(const void* sendbuf, void* recvbuf) { check(onebit_reduce_scatter_start(get(), sendbuf, recvbuf)); }
+    bool test() {
+        int done = 0;
+        check(onebit_reduce_scatter_test(get(), &done));
+        return done != 0;
+    }
+    void wait() { check(onebit_reduce_scatter_wait(get())); }
+    /// The callback must not throw.
+    void set_callback(onebit_callback_fn callback, void* context) {
+        check(onebit_reduce_scatter_set_callback(get(), callback, context));
+    }
+    void set_algorithm(onebit_algorithm_t algorithm) { check(onebit_reduce_scatter_set_algorithm(get(), algorithm)); }
+    void save(const std::string& prefix) { check(onebit_reduce_scatter_save(get(), prefix.c_str())); }
+    void load(const std::string& prefix) { check(onebit_reduce_scatter_load(get(), prefix.c_str())); }
+    onebit_shard_info_t info() const {
+        onebit_shard_info_t info = ONEBIT_SHARD_INFO_INIT;
+        check(onebit_reduce_scatter_get_info(get(), &info));
+        return info;
+    }
+    onebit_reduce_scatter_t get() const noexcept { return handle_.get(); }
+
+  private:
+    UniqueHandle<onebit_reduce_scatter_t, finish_and_destroy> handle_;
+};
+
+/// As an allreduce's.
+inline onebit_status_t finish_and_destroy(onebit_all_gather_t handle) noexcept {
+    if (handle != nullptr) onebit_all_gather_wait(handle);
+    return onebit_all_gather_destroy(handle);
+}
+
+class AllGather {
+  public:
+    AllGather(const Communicator& communicator, const onebit_shard_config_t& config) {
+        onebit_all_gather_t handle = nullptr;
+        check(onebit_all_gather_create(communicator.get(), &config, &handle));
+        handle_ = UniqueHandle<onebit_all_gather_t, finish_and_destroy>(handle);
+    }
+
+    /// sendbuf: this rank's shard, maybe in place. recvbuf: the whole buffer.
+    void run(const void* sendbuf, void* recvbuf) { check(onebit_all_gather_run(get(), sendbuf, recvbuf)); }
+    void start(const void* sendbuf, void* recvbuf) { check(onebit_all_gather_start(get(), sendbuf, recvbuf)); }
+    bool test() {
+        int done = 0;
+        check(onebit_all_gather_test(get(), &done));
+        return done != 0;
+    }
+    void wait() { check(onebit_all_gather_wait(get())); }
+    /// The callback must not throw.
+    void set_callback(onebit_callback_fn callback, void* context) {
+        check(onebit_all_gather_set_callback(get(), callback, context));
+    }
+    void set_algorithm(onebit_algorithm_t algorithm) { check(onebit_all_gather_set_algorithm(get(), algorithm)); }
+    void save(const std::string& prefix) { check(onebit_all_gather_save(get(), prefix.c_str())); }
+    void load(const std::string& prefix) { check(onebit_all_gather_load(get(), prefix.c_str())); }
+    onebit_shard_info_t info() const {
+        onebit_shard_info_t info = ONEBIT_SHARD_INFO_INIT;
+        check(onebit_all_gather_get_info(get(), &info));
+        return info;
+    }
+    onebit_all_gather_t get() const noexcept { return handle_.get(); }
+
+  private:
+    UniqueHandle<onebit_all_gather_t, finish_and_destroy> handle_;
+};
+
 /// Finishes a step that was started, or gives up one that has begun (onebit_optimizer_grad_ready), on all ranks, then
 /// destroys it. Tensors outlive the handle: declare them before it.
 inline onebit_status_t cancel_and_destroy(onebit_optimizer_t handle) noexcept {

@@ -3,9 +3,9 @@
 """Compressed allreduce with error feedback, and the optimizers that need it.
 
 Communicators: `loopback`, `from_mpi4py`, `from_bootstrap`, `from_folder`, `onebit.torch.communicator`,
-`onebit.jax.communicator`. On one of them: `Allreduce` and `Optimizer`, over arrays of any library. `onebit.torch` has
-optimizers and a DDP hook for PyTorch, `onebit.jax` averages inside jit; they are imported by themselves:
-`import onebit.torch`.
+`onebit.jax.communicator`. On one of them: `Allreduce`, its halves `ReduceScatter` and `AllGather`, and `Optimizer`,
+over arrays of any library. `onebit.torch` has optimizers and a DDP hook for PyTorch, `onebit.jax` averages inside jit;
+they are imported by themselves: `import onebit.torch`.
 
 What is said of the C library in include/onebit/onebit.h holds here, too. Words used throughout:
   collective  every rank of the communicator calls it, in the same order. It fails on every rank, or on none
@@ -43,6 +43,7 @@ from onebit._values import (
     OptimizerInfo,
     OptimizerKind,
     Scale,
+    ShardInfo,
     State,
     Status,
 )
@@ -50,12 +51,14 @@ from onebit.allreduce import Allreduce
 from onebit.communicator import Communicator, from_bootstrap, from_folder, from_mpi4py, from_nccl, loopback
 from onebit.log import set_log_callback
 from onebit.optimizer import Optimizer, Tensor
+from onebit.shards import AllGather, ReduceScatter
 
 __version__: str = _library.onebit_version().decode()
 """The C library's version; the package has the same."""
 
 __all__ = [
     "Algorithm",
+    "AllGather",
     "Allreduce",
     "AllreduceInfo",
     "BadState",
@@ -81,7 +84,9 @@ __all__ = [
     "OptimizerInfo",
     "OptimizerKind",
     "OutOfMemory",
+    "ReduceScatter",
     "Scale",
+    "ShardInfo",
     "State",
     "Status",
     "Tensor",

@@ -18,6 +18,8 @@ BOOTSTRAP_VERSION = 1
 COMM_INFO_VERSION = 1
 ALLREDUCE_CONFIG_VERSION = 1
 ALLREDUCE_INFO_VERSION = 1
+SHARD_CONFIG_VERSION = 1
+SHARD_INFO_VERSION = 1
 TENSOR_VERSION = 1
 PARAM_GROUP_VERSION = 1
 FREEZE_NEVER = 18446744073709551615
@@ -117,6 +119,64 @@ class AllreduceInfo(Structure):
         ("reason", c_char * 260),
     ]
     VERSION = ALLREDUCE_INFO_VERSION
+    ENUMS: dict = {
+        "algorithm": _values.Algorithm,
+    }
+
+
+class ShardConfig(Structure):
+    """onebit_shard_config_t."""
+
+    _fields_ = [
+        ("size", c_size_t),
+        ("version", c_uint32),
+        ("threads", c_uint32),
+        ("count", c_uint64),
+        ("counts", c_void_p),
+        ("datatype", c_int),
+        ("memory", c_int),
+        ("algorithm", c_int),
+        ("codec", c_int),
+        ("scale", c_int),
+        ("group", c_int),
+        ("check", c_int),
+        ("op", c_int),
+        ("stream", c_void_p),
+    ]
+    VERSION = SHARD_CONFIG_VERSION
+    ENUMS: dict = {
+        "datatype": _values.Datatype,
+        "memory": _values.Memory,
+        "algorithm": _values.Algorithm,
+        "codec": _values.Codec,
+        "scale": _values.Scale,
+        "group": _values.Group,
+        "check": _values.Check,
+        "op": _values.Op,
+    }
+
+
+class ShardInfo(Structure):
+    """onebit_shard_info_t."""
+
+    _fields_ = [
+        ("size", c_size_t),
+        ("version", c_uint32),
+        ("threads", c_uint32),
+        ("shard_begin", c_uint64),
+        ("shard_count", c_uint64),
+        ("calls", c_uint64),
+        ("bytes_sent", c_uint64),
+        ("last_bytes_sent", c_uint64),
+        ("dense_bytes", c_uint64),
+        ("state_bytes", c_uint64),
+        ("workspace_bytes", c_uint64),
+        ("algorithm", c_int),
+        ("transport", c_char * 32),
+        ("kernels", c_char * 16),
+        ("reason", c_char * 260),
+    ]
+    VERSION = SHARD_INFO_VERSION
     ENUMS: dict = {
         "algorithm": _values.Algorithm,
     }
@@ -285,6 +345,40 @@ FUNCTIONS = {
     "onebit_allreduce_unpack_state": (None, [c_void_p, c_void_p, c_uint64]),
     "onebit_allreduce_save": (None, [c_void_p, c_char_p]),
     "onebit_allreduce_load": (None, [c_void_p, c_char_p]),
+    "onebit_shard_config_init": (None, [POINTER(ShardConfig), c_size_t, c_uint64]),
+    "onebit_reduce_scatter_create": (None, [c_void_p, POINTER(ShardConfig), POINTER(c_void_p)]),
+    "onebit_all_gather_create": (None, [c_void_p, POINTER(ShardConfig), POINTER(c_void_p)]),
+    "onebit_reduce_scatter_run": (None, [c_void_p, c_void_p, c_void_p]),
+    "onebit_all_gather_run": (None, [c_void_p, c_void_p, c_void_p]),
+    "onebit_reduce_scatter_start": (None, [c_void_p, c_void_p, c_void_p]),
+    "onebit_reduce_scatter_test": (None, [c_void_p, POINTER(c_int)]),
+    "onebit_reduce_scatter_wait": (None, [c_void_p]),
+    "onebit_reduce_scatter_set_callback": (None, [c_void_p, Callback, c_void_p]),
+    "onebit_all_gather_start": (None, [c_void_p, c_void_p, c_void_p]),
+    "onebit_all_gather_test": (None, [c_void_p, POINTER(c_int)]),
+    "onebit_all_gather_wait": (None, [c_void_p]),
+    "onebit_all_gather_set_callback": (None, [c_void_p, Callback, c_void_p]),
+    "onebit_reduce_scatter_set_algorithm": (None, [c_void_p, c_int]),
+    "onebit_all_gather_set_algorithm": (None, [c_void_p, c_int]),
+    "onebit_reduce_scatter_reset": (None, [c_void_p]),
+    "onebit_reduce_scatter_get_error": (None, [c_void_p, c_void_p]),
+    "onebit_reduce_scatter_state_size": (None, [c_void_p, POINTER(c_uint64)]),
+    "onebit_reduce_scatter_pack_state": (None, [c_void_p, c_void_p, c_uint64]),
+    "onebit_reduce_scatter_unpack_state": (None, [c_void_p, c_void_p, c_uint64]),
+    "onebit_reduce_scatter_save": (None, [c_void_p, c_char_p]),
+    "onebit_reduce_scatter_load": (None, [c_void_p, c_char_p]),
+    "onebit_all_gather_reset": (None, [c_void_p]),
+    "onebit_all_gather_get_error": (None, [c_void_p, c_void_p]),
+    "onebit_all_gather_state_size": (None, [c_void_p, POINTER(c_uint64)]),
+    "onebit_all_gather_pack_state": (None, [c_void_p, c_void_p, c_uint64]),
+    "onebit_all_gather_unpack_state": (None, [c_void_p, c_void_p, c_uint64]),
+    "onebit_all_gather_save": (None, [c_void_p, c_char_p]),
+    "onebit_all_gather_load": (None, [c_void_p, c_char_p]),
+    "onebit_shard_info_init": (None, [POINTER(ShardInfo), c_size_t]),
+    "onebit_reduce_scatter_get_info": (None, [c_void_p, POINTER(ShardInfo)]),
+    "onebit_all_gather_get_info": (None, [c_void_p, POINTER(ShardInfo)]),
+    "onebit_reduce_scatter_destroy": (None, [c_void_p]),
+    "onebit_all_gather_destroy": (None, [c_void_p]),
     "onebit_tensor_init": (None, [POINTER(Tensor), c_size_t, c_void_p, c_void_p, c_uint64]),
     "onebit_param_group_init": (None, [POINTER(ParamGroup), c_size_t, c_double]),
     "onebit_optimizer_config_init": (None, [POINTER(OptimizerConfig), c_size_t, c_int, c_double]),

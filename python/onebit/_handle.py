@@ -1,6 +1,6 @@
 # Copyright 2026 The onebit authors
 # SPDX-License-Identifier: Apache-2.0
-"""What communicators, allreduces and optimizers have in common: they own a handle of the C library."""
+"""What communicators, collectives and optimizers have in common: they own a handle of the C library."""
 
 import warnings
 import weakref

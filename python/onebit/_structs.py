@@ -17,7 +17,9 @@ _WORDS = {
     "follow_interval": {"never": _c.FOLLOW_NEVER},
 }
 # Members that this package sets by itself.
-_OWN = {"size", "version", "reserved", "count", "datatype", "memory", "stream", "kind", "groups", "num_groups"}
+_OWN = {
+    "size", "version", "reserved", "count", "counts", "datatype", "memory", "stream", "kind", "groups", "num_groups"
+}
 
 
 def initialised(struct_type, init, *arguments):

@@ -179,6 +179,38 @@ class AllreduceInfo(NamedTuple):
     """Why this algorithm."""
 
 
+class ShardInfo(NamedTuple):
+    """onebit_shard_info_t."""
+
+    threads: int
+    """That compute."""
+    shard_begin: int
+    """The element of the whole buffer that this rank's shard begins with."""
+    shard_count: int
+    """Elements of this rank's shard."""
+    calls: int
+    """Finished with success."""
+    bytes_sent: int
+    """By this rank to others, in all, whatever for: data, agreement, saving."""
+    last_bytes_sent: int
+    """By the last call that finished with success."""
+    dense_bytes: int
+    """What this rank would send per call as float32: of a reduce-scatter the others' shards, of an all-gather
+    its own to each of them."""
+    state_bytes: int
+    """Allocated for the error state."""
+    workspace_bytes: int
+    """Allocated for all else."""
+    algorithm: Algorithm
+    """What the next call will use: DENSE or PIPELINED."""
+    transport: str
+    """'loopback', 'mpi' or 'tcp'."""
+    kernels: str
+    """'reference', 'sse4', 'avx2', 'avx512', ."""
+    reason: str
+    """Why this algorithm."""
+
+
 class OptimizerInfo(NamedTuple):
     """onebit_optimizer_info_t."""
 

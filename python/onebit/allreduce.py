@@ -3,22 +3,17 @@
 """The compressed allreduce: planned once, run many times."""
 
 import ctypes
-from numbers import Integral
 from typing import Any, Optional
 
-from onebit import _buffers, _c, _state, _structs
-from onebit._errors import Error, InvalidArgument, Timeout, TransportError
-from onebit._handle import keep_for_good
+from onebit import _c, _structs
+from onebit._collective import Collective, Functions
+from onebit._errors import InvalidArgument
 from onebit._library import library
-from onebit._operations import Callback, OperationHandle
-from onebit._values import Algorithm, AllreduceInfo, Check, Memory
+from onebit._values import AllreduceInfo
 from onebit.communicator import Communicator
 
-_run = library.onebit_allreduce_run
-_start = library.onebit_allreduce_start
 
-
-class Allreduce(OperationHandle):
+class Allreduce(Collective):
     """Averages `count` float32 elements over the ranks, or adds them up, sending few bits for each instead of 32.
 
     What a message could not express is carried into the next call (error feedback), so one Allreduce belongs to one
@@ -28,6 +23,25 @@ class Allreduce(OperationHandle):
     One thread at a time uses an Allreduce (Busy). Other Python threads run during a call. A collective call that fails
     on one rank fails on every rank, and leaves the error state as it was.
     """
+
+    _config_type = _c.AllreduceConfig
+    _config_init = library.onebit_allreduce_config_init
+    _functions = Functions(
+        create=library.onebit_allreduce_create,
+        run=library.onebit_allreduce_run,
+        start=library.onebit_allreduce_start,
+        test=library.onebit_allreduce_test,
+        wait=library.onebit_allreduce_wait,
+        set_callback=library.onebit_allreduce_set_callback,
+        set_algorithm=library.onebit_allreduce_set_algorithm,
+        destroy=library.onebit_allreduce_destroy,
+        reset=library.onebit_allreduce_reset,
+        state_size=library.onebit_allreduce_state_size,
+        pack_state=library.onebit_allreduce_pack_state,
+        unpack_state=library.onebit_allreduce_unpack_state,
+        save=library.onebit_allreduce_save,
+        load=library.onebit_allreduce_load,
+    )
 
     def __init__(self, comm: Communicator, count_or_array, *, memory: Optional[str] = None, stream: int = 0, **options):
         """Plans, and allocates all that its calls will use. Collective; blocks.
@@ -48,25 +62,7 @@ class Allreduce(OperationHandle):
         onebit_allreduce_config_t in onebit.h says more of each. All but `threads` and `stream` are the same on every
         rank (Mismatch).
         """
-        try:
-            config = _config(count_or_array, memory, stream, options)
-        except Exception:
-            _refuse_creation(comm)
-            raise
-        handle = ctypes.c_void_p()
-        library.onebit_allreduce_create(comm._handle, ctypes.byref(config), ctypes.byref(handle))
-        self.count: int = config.count
-        """Elements of each array."""
-        self._device = "cpu" if config.memory == Memory.HOST else "cuda"
-        self._checked = config.check != Check.NONE
-        self._in_flight: list = []
-        super().__init__(
-            handle.value,
-            library.onebit_allreduce_destroy,
-            collective=comm._collective,
-            finished=comm._finished,
-            buffers=self._in_flight,
-        )
+        self._create(comm, lambda: self._config(count_or_array, memory, stream, options))
 
     def run(self, send, recv=None) -> Any:
         """recv = average (or sum) over the ranks of send, the same bits on every rank. Returns recv. Collective; blocks.
@@ -78,57 +74,14 @@ class Allreduce(OperationHandle):
         that isn't contiguous, is refused on this rank (TypeError, InvalidArgument); other ranks get InvalidArgument.
         In a GPU's memory the call is ordered with the stream's work, as onebit_allreduce_run says.
         """
-        recv = send if recv is None else recv
-        sent, received = self._arrays(send, recv)
-        try:
-            _run(self._handle, sent.address, received.address)
-        except (TransportError, Timeout):
-            keep_for_good((sent, received))
-            raise
-        return recv
+        return self._run(send, send if recv is None else recv)
 
     def start(self, send, recv=None) -> None:
         """Begins what `run` does, and returns at once; `test` or `wait` finishes it. Collective.
 
         Both arrays belong to the operation until then. On the host it makes progress only inside `test` and `wait`.
         """
-        sent, received = self._arrays(send, send if recv is None else recv)
-        _start(self._handle, sent.address, received.address)
-        self._in_flight[:] = sent, received
-
-    def test(self) -> bool:
-        """Does a slice of the work, never waits. True once it's finished, or if nothing was started.
-
-        Raises what `run` would have raised.
-        """
-        done = ctypes.c_int()
-        self._finish(library.onebit_allreduce_test, ctypes.byref(done))
-        if done.value and not self._callback:
-            self._in_flight.clear()
-        return bool(done.value)
-
-    def wait(self) -> None:
-        """Finishes what was started. Raises what `run` would have raised."""
-        self._finish(library.onebit_allreduce_wait)
-        if not self._callback:
-            self._in_flight.clear()
-
-    def set_callback(self, function: Optional[Callback]) -> None:
-        """function(error) is called once for each operation that `start` begins, as soon as it's finished. Local.
-
-        The thread and the call that finish it make the call: `test`, `wait` or `Communicator.progress`. `error` is None
-        for a success. The operation is over by then: `start` may be called again, or `close`. What the function raises
-        is raised by the call that made it. None: no function any more. Raises Busy while an operation isn't finished.
-        """
-        self._set_callback(library.onebit_allreduce_set_callback, function)
-
-    def set_algorithm(self, algorithm) -> None:
-        """From the next call on: "dense" in a warm-up, then a compressed one. Local; to be called on every rank.
-
-        The Allreduce must have been created with a compressed one, or with "auto" that chose it.
-        """
-        value = _structs.enum_value(Algorithm, "algorithm", algorithm)
-        library.onebit_allreduce_set_algorithm(self._handle, value)
+        self._start(send, send if recv is None else recv)
 
     def set_mask(self, mask) -> None:
         """Declares which elements are ever nonzero; others have no part in any scale, and their result is zero.
@@ -160,10 +113,6 @@ class Allreduce(OperationHandle):
             self._handle,
         )
 
-    def reset(self) -> None:
-        """Sets the error state to zero. Local; to be called on every rank."""
-        library.onebit_allreduce_reset(self._handle)
-
     def errors(self):
         """What has not been delivered yet: (worker, server, begin). Local.
 
@@ -181,74 +130,4 @@ class Allreduce(OperationHandle):
 
     def pack_state(self) -> bytearray:
         """The error state, for a checkpoint of this rank. Local. A mask isn't in it."""
-        return _state.packed(library.onebit_allreduce_state_size, library.onebit_allreduce_pack_state, self._handle)
-
-    def unpack_state(self, state) -> None:
-        """Goes on from what `pack_state` returned on this rank. Collective; blocks; changes nothing if it fails.
-
-        Raises BadState, or Mismatch for states that were packed after different numbers of calls.
-        """
-        address, size, _ = _state.address(state, "state")
-        library.onebit_allreduce_unpack_state(self._handle, address, size)
-
-    def save(self, prefix) -> None:
-        """Saves the error state to PREFIX.RANK-of-SIZE.onebit. Collective; blocks; never harms an earlier save."""
-        library.onebit_allreduce_save(self._handle, str(prefix).encode())
-
-    def load(self, prefix) -> None:
-        """Loads the newest whole save. Collective; blocks; changes nothing if it fails."""
-        library.onebit_allreduce_load(self._handle, str(prefix).encode())
-
-    def _arrays(self, send, recv):
-        """Where both arrays lie. If one is refused, the other ranks are told."""
-        try:
-            sent = self._buffer(send, "send")
-            return sent, (sent if recv is send and not sent.readonly else self._buffer(recv, "recv", writable=True))
-        except (TypeError, ValueError):
-            self._refuse()
-            raise
-
-    def _buffer(self, array, name, writable=False):
-        buffer = _buffers.view(array, name, writable=writable)
-        if buffer.size != self.count:
-            raise InvalidArgument(f"{name} has {buffer.size} elements; {self.count} wanted")
-        if buffer.device != self._device:
-            raise InvalidArgument(f"{name} is in {buffer.device} memory; {self._device} wanted")
-        return buffer
-
-    def _refuse(self) -> None:
-        """Takes part in the ranks' call with no buffers: it fails on every rank, and none waits for this one."""
-        if self._checked and not self.closed:
-            try:
-                _run(self._handle, None, None)
-            except Error:
-                pass
-
-    def _finished_with(self, error) -> None:
-        super()._finished_with(error)
-        self._in_flight.clear()
-
-
-def _config(count_or_array, memory: Optional[str], stream: int, options: dict) -> _c.AllreduceConfig:
-    if isinstance(count_or_array, Integral):
-        count, device = int(count_or_array), "cpu"
-    else:
-        array = _buffers.view(count_or_array, "count_or_array")
-        count, device = array.size, array.device
-    if count < 1:
-        raise InvalidArgument(f"count={count}: at least the number of ranks")
-    config = _structs.initialised(_c.AllreduceConfig, library.onebit_allreduce_config_init, count)
-    _structs.set_options(config, options)
-    memory = memory or ("host" if device == "cpu" else device)
-    config.memory = _structs.enum_value(Memory, "memory", memory)
-    config.stream = stream
-    return config
-
-
-def _refuse_creation(comm: Communicator) -> None:
-    """Takes part in the ranks' creation with a count that can't be: it fails on every rank, and none waits for this."""
-    config = _structs.initialised(_c.AllreduceConfig, library.onebit_allreduce_config_init, 0)
-    try:
-        library.onebit_allreduce_create(comm._handle, ctypes.byref(config), ctypes.byref(ctypes.c_void_p()))
-    except Error:
-        pass  # the caller knows why
+        return super().pack_state()

@@ -101,8 +101,8 @@ class Communicator(Handle):
     def progress(self) -> int:
         """Moves on all that was started on handles made from this communicator. How many aren't finished. Local.
 
-        Never waits, and tells no errors: where an Allreduce or Optimizer has no callback, its next test or wait raises
-        what went wrong. What a callback raises is raised here.
+        Never waits, and tells no errors: where a handle has no callback, its next test or wait raises what went
+        wrong. What a callback raises is raised here.
         """
         active = ctypes.c_int()
         try:
