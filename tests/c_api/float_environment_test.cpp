@@ -7,6 +7,7 @@
 
 #include "support/directory.hpp"
 #include "support/float_environments.hpp"
+#include "support/shard_handles.hpp"
 #include "support/training.hpp"
 
 using namespace onebit_test;
@@ -87,6 +88,36 @@ Bytes history(onebit_comm_t comm, RankLog& log, const onebit_optimizer_config_t&
     return seen;
 }
 
+// Of either of the halves.
+template <class Collective>
+struct ShardConfig : onebit_shard_config_t {};
+
+template <class Collective>
+Bytes history(onebit_comm_t comm, RankLog& log, const ShardConfig<Collective>& config, const FloatSettings& at_creation,
+              const FloatSettings& settings) {
+    Bytes seen;
+    typename Collective::Handle handle = nullptr;
+    const auto within = [&](auto call) { ONEBIT_EXPECT_OK(log, call_within(settings, log, call)); };
+    ONEBIT_EXPECT_OK(log, call_within(at_creation, log, [&] { return Collective::create(comm, &config, &handle); }));
+    const std::uint64_t own = config.counts[log.rank()];
+    std::vector<float> result(Collective::gathers ? config.count : own);
+    std::vector<float> error(Collective::gathers ? own : config.count);
+    for (std::uint64_t step = 0; step < 2; ++step) {
+        const std::vector<float> values = values_of_all_sizes(error.size(), log.rank(), step);
+        within([&] { return Collective::run(handle, values.data(), result.data()); });
+        append(seen, result);
+        within([&] { return Collective::start(handle, values.data(), result.data()); });
+        int done = 0;
+        within([&] { return Collective::test(handle, &done); });
+        within([&] { return Collective::wait(handle); });
+        append(seen, result);
+        within([&] { return Collective::get_error(handle, error.data()); });
+        append(seen, error);
+    }
+    within([&] { return Collective::destroy(handle); });
+    return seen;
+}
+
 // The same within every foreign environment of one rank as in the default one.
 template <typename Config>
 void expect_no_say(onebit_comm_t comm, RankLog& log, Config config, const std::string& name) {
@@ -122,6 +153,19 @@ TEST_CASE("the caller's floating-point environment has no say in an allreduce", 
         }
         for (const Mode& mode : all_modes())
             expect_no_say(comm, log, form_config(ONEBIT_ALGORITHM_FLAT, 5000, mode), mode.name());
+    });
+}
+
+TEMPLATE_TEST_CASE("the caller's floating-point environment has no say in shards", "[float-environment][shards]",
+                   ReduceScatter, AllGather) {
+    const int n = GENERATE(from_range(rank_counts()));
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        for (const Cut& cut : {equal_cut(log.size(), 33), mixed_cut(log.size())}) {
+            const auto dense = shard_config(cut, default_mode(), ONEBIT_ALGORITHM_DENSE);
+            expect_no_say(comm, log, ShardConfig<TestType>{dense}, "dense, " + cut.name);
+            for (const Mode& mode : every_mode())
+                expect_no_say(comm, log, ShardConfig<TestType>{shard_config(cut, mode)}, mode.name() + ", " + cut.name);
+        }
     });
 }
 

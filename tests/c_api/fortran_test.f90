@@ -66,6 +66,8 @@ program fortran_test
     call test_sum()
     call test_compressed()
     call test_state()
+    call test_shards()
+    call test_shards_state()
     call test_optimizer()
     call test_shared_memory()
     call expect_ok(onebit_comm_destroy(comm), 'destroy the communicator')
@@ -290,6 +292,113 @@ contains
                            '/no such place')
         call expect_ok(onebit_allreduce_destroy(handle), 'destroy one')
         call expect_ok(onebit_allreduce_destroy(other), 'destroy the other')
+    end subroutine
+
+    ! The two halves of an exact sum, in place, a rank's shard larger than the one before it.
+    subroutine test_shards()
+        type(onebit_shard_config_t) :: config
+        type(onebit_shard_info_t) :: info
+        type(c_ptr) :: reduce_scatter, all_gather, mine
+        integer(c_int64_t), target :: counts(ranks)
+        integer(c_int64_t) :: elements
+        integer(c_int), target :: successes
+        integer(c_int) :: done
+        real(c_float), allocatable, target :: values(:)
+        real(c_float), allocatable :: ramp(:)
+        integer :: i
+        counts = [(100_c_int64_t * i, i = 1, ranks)]
+        elements = sum(counts)
+        config = onebit_shard_config_init(elements)
+        config%counts = c_loc(counts)
+        config%algorithm = onebit_algorithm_dense
+        config%op = onebit_op_sum
+        config%threads = 1
+        call expect_ok(onebit_reduce_scatter_create(comm, config, reduce_scatter), 'create a reduce-scatter')
+        config%op = onebit_op_average
+        call expect_ok(onebit_all_gather_create(comm, config, all_gather), 'create an all-gather')
+        info = onebit_shard_info_init()
+        call expect_ok(onebit_reduce_scatter_get_info(reduce_scatter, info), 'info of a reduce-scatter')
+        call expect(info%shard_begin == sum(counts(:rank)) .and. info%shard_count == counts(rank + 1) .and. &
+                    info%threads == 1 .and. info%algorithm == onebit_algorithm_dense, 'this rank''s shard')
+        call expect(onebit_text(info%transport) == 'mpi' .and. len(onebit_text(info%reason)) > 0, 'what it says')
+        ramp = [(real(i, c_float), i = 1, int(elements))]
+        values = (rank + 1) * ramp
+        successes = 0
+        mine = c_loc(values(info%shard_begin + 1))
+        call expect_ok(onebit_all_gather_set_callback(all_gather, c_funloc(count_success), c_loc(successes)), &
+                       'callback')
+        call expect_ok(onebit_reduce_scatter_start(reduce_scatter, c_loc(values), mine), 'start a reduce-scatter')
+        call expect_ok(onebit_reduce_scatter_wait(reduce_scatter), 'wait for a reduce-scatter')
+        call expect_ok(onebit_all_gather_start(all_gather, mine, c_loc(values)), 'start an all-gather')
+        done = 0
+        do while (done == 0)
+            call expect_ok(onebit_all_gather_test(all_gather, done), 'test an all-gather')
+        end do
+        call expect_ok(onebit_all_gather_wait(all_gather), 'wait for nothing')
+        call expect(successes == 1, 'the callback hears of it')
+        call expect(all(values == ranks * (ranks + 1) / 2 * ramp), 'the sum on all ranks')
+        call expect_ok(onebit_all_gather_get_info(all_gather, info), 'info of an all-gather')
+        call expect(info%calls == 1, 'a call')
+        values(7) = transfer(int(z'7fc00000', c_int32_t), 1.0)
+        call expect_status(onebit_reduce_scatter_run(reduce_scatter, c_loc(values), mine), onebit_error_nonfinite, &
+                           'sendbuf[6]')
+        call expect_ok(onebit_reduce_scatter_destroy(reduce_scatter), 'destroy a reduce-scatter')
+        call expect_ok(onebit_all_gather_destroy(all_gather), 'destroy an all-gather')
+        counts(1) = counts(1) + 1
+        call expect_status(onebit_all_gather_create(comm, config, all_gather), onebit_error_invalid_argument, 'counts')
+        call expect(.not. c_associated(all_gather), 'no handle')
+    end subroutine
+
+    ! Compressed halves with one codec are an allreduce; both go on from a saved state.
+    subroutine test_shards_state()
+        type(onebit_shard_config_t) :: config
+        type(c_ptr) :: reduce_scatter, all_gather
+        integer(c_int64_t) :: elements, shard, bytes
+        real(c_float), allocatable, target :: values(:), whole(:), again(:), part(:), error(:)
+        integer(c_int8_t), allocatable, target :: state(:)
+        integer :: i
+        shard = 4096
+        elements = shard * ranks
+        config = onebit_shard_config_init(elements)
+        config%algorithm = onebit_algorithm_pipelined
+        config%codec = onebit_codec_int8
+        call expect_ok(onebit_reduce_scatter_create(comm, config, reduce_scatter), 'create a reduce-scatter')
+        call expect_ok(onebit_all_gather_create(comm, config, all_gather), 'create an all-gather')
+        allocate (whole(elements), again(elements), part(shard), error(elements))
+        values = [(sin(real(i, c_float)) + rank, i = 1, int(elements))]
+        call expect_ok(onebit_reduce_scatter_run(reduce_scatter, c_loc(values), c_loc(part)), 'reduce')
+        call expect_ok(onebit_all_gather_run(all_gather, c_loc(part), c_loc(whole)), 'gather')
+        call expect(all(abs(whole - (values - rank + (ranks - 1) / 2.0)) < 0.1), 'nearly the average')
+
+        call expect_ok(onebit_reduce_scatter_get_error(reduce_scatter, c_loc(error)), 'the error of a reduce-scatter')
+        if (ranks > 1) call expect(any(error /= 0), 'there is one')
+        call expect_ok(onebit_all_gather_get_error(all_gather, c_loc(error)), 'the error of an all-gather')
+        call expect_ok(onebit_reduce_scatter_state_size(reduce_scatter, bytes), 'size of the state')
+        allocate (state(bytes))
+        call expect_ok(onebit_reduce_scatter_pack_state(reduce_scatter, c_loc(state), bytes), 'pack')
+        call expect_ok(onebit_reduce_scatter_run(reduce_scatter, c_loc(values), c_loc(whole)), 'reduce')
+        call expect_ok(onebit_reduce_scatter_unpack_state(reduce_scatter, c_loc(state), bytes), 'unpack')
+        call expect_ok(onebit_reduce_scatter_run(reduce_scatter, c_loc(values), c_loc(again)), 'reduce again')
+        call expect(all(whole(:shard) == again(:shard)), 'it goes on where it was')
+        deallocate (state)
+        call expect_ok(onebit_all_gather_state_size(all_gather, bytes), 'size of the state')
+        allocate (state(bytes))
+        call expect_ok(onebit_all_gather_pack_state(all_gather, c_loc(state), bytes), 'pack')
+        call expect_ok(onebit_all_gather_run(all_gather, c_loc(part), c_loc(whole)), 'gather')
+        call expect_ok(onebit_all_gather_unpack_state(all_gather, c_loc(state), bytes), 'unpack')
+        call expect_ok(onebit_all_gather_run(all_gather, c_loc(part), c_loc(again)), 'gather again')
+        call expect(all(whole == again), 'it goes on where it was')
+        call expect_status(onebit_reduce_scatter_load(reduce_scatter, '/no such place' // c_null_char), &
+                           onebit_error_io, '/no such place')
+        call expect_status(onebit_all_gather_save(all_gather, '/no such place/file' // c_null_char), onebit_error_io, &
+                           '/no such place')
+
+        call expect_ok(onebit_reduce_scatter_set_algorithm(reduce_scatter, onebit_algorithm_dense), 'exact')
+        call expect_ok(onebit_all_gather_set_algorithm(all_gather, onebit_algorithm_dense), 'exact')
+        call expect_ok(onebit_reduce_scatter_reset(reduce_scatter), 'reset')
+        call expect_ok(onebit_all_gather_reset(all_gather), 'reset')
+        call expect_ok(onebit_reduce_scatter_destroy(reduce_scatter), 'destroy a reduce-scatter')
+        call expect_ok(onebit_all_gather_destroy(all_gather), 'destroy an all-gather')
     end subroutine
 
     ! Finds the least of a parabola, whose place is the mean of what the ranks know of it.

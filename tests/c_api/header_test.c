@@ -60,6 +60,40 @@ static const Row rows[] = {
     ROW(onebit_allreduce_unpack_state),
     ROW(onebit_allreduce_save),
     ROW(onebit_allreduce_load),
+    ROW(onebit_shard_config_init),
+    ROW(onebit_reduce_scatter_create),
+    ROW(onebit_all_gather_create),
+    ROW(onebit_reduce_scatter_run),
+    ROW(onebit_all_gather_run),
+    ROW(onebit_reduce_scatter_start),
+    ROW(onebit_reduce_scatter_test),
+    ROW(onebit_reduce_scatter_wait),
+    ROW(onebit_reduce_scatter_set_callback),
+    ROW(onebit_all_gather_start),
+    ROW(onebit_all_gather_test),
+    ROW(onebit_all_gather_wait),
+    ROW(onebit_all_gather_set_callback),
+    ROW(onebit_reduce_scatter_set_algorithm),
+    ROW(onebit_all_gather_set_algorithm),
+    ROW(onebit_reduce_scatter_reset),
+    ROW(onebit_reduce_scatter_get_error),
+    ROW(onebit_reduce_scatter_state_size),
+    ROW(onebit_reduce_scatter_pack_state),
+    ROW(onebit_reduce_scatter_unpack_state),
+    ROW(onebit_reduce_scatter_save),
+    ROW(onebit_reduce_scatter_load),
+    ROW(onebit_all_gather_reset),
+    ROW(onebit_all_gather_get_error),
+    ROW(onebit_all_gather_state_size),
+    ROW(onebit_all_gather_pack_state),
+    ROW(onebit_all_gather_unpack_state),
+    ROW(onebit_all_gather_save),
+    ROW(onebit_all_gather_load),
+    ROW(onebit_shard_info_init),
+    ROW(onebit_reduce_scatter_get_info),
+    ROW(onebit_all_gather_get_info),
+    ROW(onebit_reduce_scatter_destroy),
+    ROW(onebit_all_gather_destroy),
     ROW(onebit_tensor_init),
     ROW(onebit_param_group_init),
     ROW(onebit_optimizer_config_init),
@@ -125,6 +159,20 @@ static void check_allreduce_macros(void) {
     check(info.size == sizeof info && info.version == 1 && info.calls == 0 && info.reason[0] == 0, "allreduce info");
 }
 
+static void check_shard_macros(void) {
+    const onebit_shard_config_t config = ONEBIT_SHARD_CONFIG_INIT(12345);
+    const onebit_shard_info_t info = ONEBIT_SHARD_INFO_INIT;
+
+    check(config.size == sizeof config && config.version == 1 && config.threads == 0, "shard config: head");
+    check(config.count == 12345 && config.counts == NULL, "shard config: shards");
+    check(config.datatype == ONEBIT_FLOAT32 && config.memory == ONEBIT_MEMORY_HOST, "shard config: data");
+    check(config.algorithm == ONEBIT_ALGORITHM_AUTO && config.codec == ONEBIT_CODEC_SIGN, "shard config: method");
+    check(config.scale == ONEBIT_SCALE_L2 && config.group == ONEBIT_GROUP_BLOCK, "shard config: scale");
+    check(config.check == ONEBIT_CHECK_FULL && config.op == ONEBIT_OP_AVERAGE && config.stream == NULL,
+          "shard config: check");
+    check(info.size == sizeof info && info.version == 1 && info.shard_count == 0 && info.reason[0] == 0, "shard info");
+}
+
 static void check_optimizer_macros(void) {
     const onebit_optimizer_config_t config = ONEBIT_OPTIMIZER_CONFIG_INIT(ONEBIT_OPTIMIZER_ZERO_ONE_ADAM, 0.25);
     const onebit_optimizer_info_t info = ONEBIT_OPTIMIZER_INFO_INIT;
@@ -168,6 +216,7 @@ int main(void) {
     size_t i;
     for (i = 0; i < sizeof rows / sizeof rows[0]; ++i) check(rows[i].function != NULL, rows[i].name);
     check_allreduce_macros();
+    check_shard_macros();
     check_optimizer_macros();
     snprintf(version, sizeof version, "%d.%d.%d", ONEBIT_VERSION_MAJOR, ONEBIT_VERSION_MINOR, ONEBIT_VERSION_PATCH);
     check(strcmp(version, onebit_version()) == 0, "the header's version is the library's");

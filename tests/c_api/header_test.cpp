@@ -13,13 +13,17 @@
 #include <vector>
 
 static_assert(noexcept(onebit_allreduce_run(nullptr, nullptr, nullptr)), "a C entry never throws");
+static_assert(noexcept(onebit_reduce_scatter_run(nullptr, nullptr, nullptr)), "a C entry never throws");
+static_assert(noexcept(onebit_all_gather_run(nullptr, nullptr, nullptr)), "a C entry never throws");
 static_assert(noexcept(onebit_comm_create_mpi(MPI_COMM_NULL, nullptr)), "a C entry never throws");
 static_assert(noexcept(onebit_comm_create_nccl(nullptr, nullptr, nullptr)), "a C entry never throws");
 static_assert(std::is_trivially_copyable<onebit_allreduce_config_t>::value, "plain data");
+static_assert(std::is_trivially_copyable<onebit_shard_config_t>::value, "plain data");
 static_assert(std::is_standard_layout<onebit_optimizer_config_t>::value, "plain data");
 static_assert(std::is_standard_layout<onebit_tensor_t>::value, "plain data");
 static_assert(!std::is_same<onebit_comm_t, onebit_allreduce_t>::value, "handles of one type are not another's");
 static_assert(!std::is_convertible<onebit_optimizer_t, onebit_allreduce_t>::value, "nor convertible");
+static_assert(!std::is_convertible<onebit_reduce_scatter_t, onebit_all_gather_t>::value, "nor convertible");
 static_assert(ONEBIT_FREEZE_NEVER == UINT64_MAX && ONEBIT_FREEZE_AUTO == 0, "the special freeze steps");
 static_assert(ONEBIT_FREEZE_PAPER == UINT64_MAX - 1, "and the third");
 // Enumerators are part of the ABI.
@@ -33,6 +37,8 @@ static_assert(ONEBIT_SCALE_L2 == 0 && ONEBIT_SCALE_L1 == 1, "ABI");
 static_assert(ONEBIT_GROUP_BLOCK == 0 && ONEBIT_GROUP_BUFFER == 1 && ONEBIT_GROUP_TENSOR == 2, "ABI");
 
 static_assert(!std::is_copy_constructible<onebit::Allreduce>::value, "a handle has one owner");
+static_assert(!std::is_copy_constructible<onebit::ReduceScatter>::value, "a handle has one owner");
+static_assert(std::is_nothrow_move_constructible<onebit::AllGather>::value, "which may change");
 static_assert(std::is_nothrow_move_constructible<onebit::Optimizer>::value, "which may change");
 
 // The C++ layer: handles that destroy themselves, errors as exceptions.

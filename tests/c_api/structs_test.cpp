@@ -85,6 +85,10 @@ TEST_CASE("the functions that fill in defaults say what the macros say", "[struc
                                            [](onebit_allreduce_config_t* config, std::size_t size) {
                                                return onebit_allreduce_config_init(config, size, 77);
                                            });
+    expect_init<onebit_shard_info_t>("shard info", ONEBIT_SHARD_INFO_INIT, onebit_shard_info_init);
+    expect_init<onebit_shard_config_t>(
+        "shard config", ONEBIT_SHARD_CONFIG_INIT(77),
+        [](onebit_shard_config_t* config, std::size_t size) { return onebit_shard_config_init(config, size, 77); });
     expect_init<onebit_param_group_t>(
         "group", ONEBIT_PARAM_GROUP_INIT(0.25),
         [](onebit_param_group_t* group, std::size_t size) { return onebit_param_group_init(group, size, 0.25); });
@@ -115,6 +119,22 @@ TEST_CASE("info structs of later releases are filled, their rest with zeros", "[
             ONEBIT_EXPECT(log, info.get()->algorithm == ONEBIT_ALGORITHM_FLAT && info.get()->size == size);
             ONEBIT_EXPECT(log, info.rest_is_zero() && info.guards_intact());
         }
+        const onebit_shard_config_t shards = ONEBIT_SHARD_CONFIG_INIT(100 * log.size());
+        onebit_reduce_scatter_t reduce_scatter = nullptr;
+        onebit_all_gather_t all_gather = nullptr;
+        ONEBIT_EXPECT_OK(log, onebit_reduce_scatter_create(comm, &shards, &reduce_scatter));
+        ONEBIT_EXPECT_OK(log, onebit_all_gather_create(comm, &shards, &all_gather));
+        for (std::size_t size : sizes<onebit_shard_info_t>()) {
+            for (const bool gathers : {false, true}) {
+                Sized<onebit_shard_info_t> info(ONEBIT_SHARD_INFO_INIT, size, 0x33);
+                ONEBIT_EXPECT_OK(log, gathers ? onebit_all_gather_get_info(all_gather, info.get())
+                                              : onebit_reduce_scatter_get_info(reduce_scatter, info.get()));
+                ONEBIT_EXPECT(log, info.get()->shard_count == 100 && info.get()->size == size);
+                ONEBIT_EXPECT(log, info.rest_is_zero() && info.guards_intact());
+            }
+        }
+        ONEBIT_EXPECT_OK(log, onebit_reduce_scatter_destroy(reduce_scatter));
+        ONEBIT_EXPECT_OK(log, onebit_all_gather_destroy(all_gather));
         std::vector<float> x(500), g(500);
         const onebit_tensor_t tensor = ONEBIT_TENSOR_INIT(x.data(), g.data(), x.size());
         const onebit_optimizer_config_t config = ONEBIT_OPTIMIZER_CONFIG_INIT(ONEBIT_OPTIMIZER_ADAM, 0.5);
@@ -150,6 +170,32 @@ TEST_CASE("allreduce configs of later releases, and what this one doesn't know o
                                       "config;byte " + std::to_string(at) + who + ";" + onebit_version(),
                                       onebit_allreduce_create(comm, config.get(), &handle));
                 config[at] = 0;
+            }
+            ONEBIT_EXPECT(log, config.guards_intact());
+        }
+    });
+}
+
+TEST_CASE("configs of a reduce-scatter and of an all-gather of later releases", "[structs][shards][bad input]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        const std::string who = ";rank " + std::to_string(log.size() - 1);
+        for (std::size_t size : sizes<onebit_shard_config_t>()) {
+            Sized<onebit_shard_config_t> config(ONEBIT_SHARD_CONFIG_INIT(100 * log.size()), size);
+            onebit_reduce_scatter_t reduce_scatter = nullptr;
+            onebit_all_gather_t all_gather = nullptr;
+            ONEBIT_EXPECT_OK(log, onebit_reduce_scatter_create(comm, config.get(), &reduce_scatter));
+            ONEBIT_EXPECT_OK(log, onebit_reduce_scatter_destroy(reduce_scatter));
+            ONEBIT_EXPECT_OK(log, onebit_all_gather_create(comm, config.get(), &all_gather));
+            ONEBIT_EXPECT_OK(log, onebit_all_gather_destroy(all_gather));
+            if (size > sizeof(onebit_shard_config_t)) {
+                if (log.last_rank()) config[size - 1] = 1;
+                const std::string needles = "config;byte " + std::to_string(size - 1) + who + ";" + onebit_version();
+                ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_UNSUPPORTED, needles,
+                                      onebit_reduce_scatter_create(comm, config.get(), &reduce_scatter));
+                ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_UNSUPPORTED, needles,
+                                      onebit_all_gather_create(comm, config.get(), &all_gather));
+                ONEBIT_EXPECT(log, reduce_scatter == nullptr && all_gather == nullptr);
             }
             ONEBIT_EXPECT(log, config.guards_intact());
         }

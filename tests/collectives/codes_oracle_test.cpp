@@ -111,29 +111,6 @@ Script write_script(const Inputs& inputs, Code code, onebit_op_t op = ONEBIT_OP_
     return script;
 }
 
-std::uint32_t bits(float x) {
-    std::uint32_t word = 0;
-    std::memcpy(&word, &x, sizeof word);
-    return word;
-}
-
-// Empty if the bits are the same.
-std::string difference(const std::vector<float>& actual, const std::vector<float>& expected) {
-    if (actual.size() != expected.size()) return std::to_string(actual.size()) + " elements";
-    std::ostringstream text;
-    text.precision(9);
-    for (std::size_t i = 0; i < actual.size() && text.str().empty(); ++i) {
-        if (bits(actual[i]) != bits(expected[i]))
-            text << "element " << i << " is " << actual[i] << ", not " << expected[i];
-    }
-    return text.str();
-}
-
-void expect_bits(RankLog& log, const char* what, const std::vector<float>& actual, const std::vector<float>& expected) {
-    if (same_bits(actual, expected)) return;
-    log.expect(false, std::string(what) + ": " + difference(actual, expected), __FILE__, __LINE__);
-}
-
 void expect_errors(RankLog& log, Allreduce& reduce, const Errors& expected) {
     const Errors errors = reduce.errors();
     expect_bits(log, "the worker error", errors.worker, expected.worker);

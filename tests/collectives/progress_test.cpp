@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // onebit_comm_progress: one call moves all handles on. Callbacks: who is told what, once.
+#include "support/progress.hpp"
+
 #include <cfenv>
 #include <limits>
 #include <thread>
@@ -13,25 +15,6 @@
 using namespace onebit_test;
 
 namespace {
-
-void progress_to_the_end(onebit_comm_t comm, RankLog& log) {
-    for (int active = 1; active > 0; std::this_thread::yield())
-        ONEBIT_EXPECT_OK(log, onebit_comm_progress(comm, &active));
-}
-
-// What a callback was told.
-struct Told {
-    int times = 0;
-    onebit_status_t status = ONEBIT_ERROR_INTERNAL;
-    std::string message;
-
-    static void hear(void* context, onebit_status_t status) {
-        Told& told = *static_cast<Told*>(context);
-        ++told.times;
-        told.status = status;
-        told.message = onebit_last_error();
-    }
-};
 
 enum class Finish { wait, test, progress };
 

@@ -5,6 +5,7 @@
 
 #include <bit>
 #include <catch2/catch.hpp>
+#include <cmath>
 #include <random>
 #include <vector>
 
@@ -69,6 +70,11 @@ std::vector<std::uint32_t> everything_of(const Codec& codec, const std::vector<f
             if (slice.chunk.index == chunk.index)
                 codec.average_encode(received, 0.5F, *server, *server, slice, result.data());
         }
+        std::vector<float> average(values.size());
+        for (const Slice& slice : slices) {
+            if (slice.chunk.index == chunk.index) codec.average(received, 0.5F, slice, ArraySink(average.data()));
+        }
+        floats.insert(floats.end(), average.begin(), average.end());
         std::uint32_t* const sealed = result.data();
         codec.seal(*server, only(sealed));
         all.insert(all.end(), result.begin(), result.end());
@@ -98,6 +104,42 @@ TEST_CASE("any number of threads, any kernels and any slices give the same bits 
                           expected);
                 }
             }
+        }
+    }
+}
+
+TEST_CASE("errors of chunks that begin and end anywhere are each where they belong, of every codec", "[codec]") {
+    const std::size_t counts[] = {1, 0, 4097, 33, 31, 12289, 5};
+    std::vector<Chunk> chunks;
+    std::size_t count = 0;
+    for (const std::size_t own : counts) {
+        chunks.push_back({chunks.size(), count, own});
+        count += own;
+    }
+    std::vector<float> values(count);
+    for (std::size_t i = 0; i < count; ++i) values[i] = std::sin(static_cast<float>(i)) * static_cast<float>(1 + i % 7);
+    for (const onebit_codec_t which : all_codecs()) {
+        CAPTURE(which);
+        const auto codec = codec_with(which, 1, "");
+        const auto error = codec->make_feedback(chunks);
+        error->set_error(values.data());
+        std::vector<float> same(count, 7.0F);
+        error->get_error(same.data());
+        CHECK(same == values);
+        // Nothing new is sent: what is decoded and what is left is what there was.
+        const std::vector<float> nothing(count);
+        std::vector<float> decoded(count);
+        for (const Chunk& chunk : chunks) {
+            std::vector<std::uint32_t> message(codec->message_words(chunk));
+            const SliceToEncode slice = {Slice::whole(chunk), nullptr, message.data()};
+            codec->encode(ArraySource(nothing.data()), *error, *error, only(slice));
+            codec->decode(only(EncodedSlice{slice.slice, message.data()}), {}, ArraySink(decoded.data()));
+        }
+        std::vector<float> left(count);
+        error->get_error(left.data());
+        for (std::size_t i = 0; i < count; ++i) {
+            CAPTURE(i);
+            REQUIRE(std::fabs(decoded[i] + left[i] - values[i]) <= 1e-5F * (1 + std::fabs(decoded[i])));
         }
     }
 }

@@ -3,6 +3,7 @@
 //
 // Every kernel of every instruction set that this machine has against the scalar reference: the same bits.
 
+#include <algorithm>
 #include <bit>
 #include <catch2/catch.hpp>
 #include <cfloat>
@@ -165,20 +166,26 @@ TEST_CASE("mean_encode gives the reference's bits on every instruction set, into
     }
 }
 
+constexpr std::size_t kFirstWord = 3; ///< of the signs; the scale is word 0
+
+std::vector<std::vector<std::uint32_t>> messages_of(std::size_t ranks, std::size_t count) {
+    std::vector<std::vector<std::uint32_t>> messages;
+    for (std::size_t r = 0; r < ranks; ++r) {
+        messages.push_back(random_words(count + kFirstWord * 32, 10 + static_cast<unsigned>(r)));
+        const float rank_scale = 0.1F + static_cast<float>(r);
+        std::memcpy(&messages.back()[0], &rank_scale, sizeof(rank_scale));
+    }
+    return messages;
+}
+
 TEST_CASE("average_encode gives the reference's bits on every instruction set, into another error buffer too",
           "[kernels]") {
     for (const std::size_t ranks : {1, 2, 3, 4, 7}) {
         for_each_case([&](const SignKernels& kernels, std::size_t count, onebit_scale_t scale,
                           const std::uint32_t* mask) {
-            constexpr std::size_t kFirstWord = 3;
-            std::vector<std::vector<std::uint32_t>> messages;
+            const auto messages = messages_of(ranks, count);
             std::vector<const std::uint32_t*> pointers;
-            for (std::size_t r = 0; r < ranks; ++r) {
-                messages.push_back(random_words(count + kFirstWord * 32, 10 + static_cast<unsigned>(r)));
-                const float rank_scale = 0.1F + static_cast<float>(r);
-                std::memcpy(&messages.back()[0], &rank_scale, sizeof(rank_scale));
-                pointers.push_back(messages.back().data());
-            }
+            for (const auto& message : messages) pointers.push_back(message.data());
             const float share = 1.0F / static_cast<float>(ranks);
             Outcome expected(awkward_values(count, 3));
             Outcome actual(awkward_values(count, 3));
@@ -197,6 +204,33 @@ TEST_CASE("average_encode gives the reference's bits on every instruction set, i
                                                 0.4F, actual.corrected.data(), Stores::kCached, mask, count, scale,
                                                 actual.bits.data());
             CHECK(actual == expected);
+        });
+    }
+}
+
+TEST_CASE("average gives the reference's bits on every instruction set, and those that average_encode corrects",
+          "[kernels]") {
+    const auto stores = GENERATE(Stores::kCached, Stores::kPastCaches);
+    for (const std::size_t ranks : {1, 2, 3, 70}) { // the last ones' magnitudes are worked out anew
+        for_each_case([&](const SignKernels& kernels, std::size_t count, onebit_scale_t, const std::uint32_t* mask) {
+            if (mask != nullptr) return; // it has none
+            const auto messages = messages_of(ranks, count);
+            std::vector<const std::uint32_t*> pointers;
+            for (const auto& message : messages) pointers.push_back(message.data());
+            const float share = 1.0F / static_cast<float>(ranks);
+            Outcome encoded(std::vector<float>(count, 0.0F)); // with no error to correct by
+            (void)reference_sign_kernels().average_encode(
+                pointers.data(), ranks, kFirstWord, 0, share, encoded.corrected.data(), 0.0F, encoded.corrected.data(),
+                Stores::kCached, nullptr, count, ONEBIT_SCALE_L2, encoded.bits.data());
+            for (const std::size_t misalignment : {0, 1, 16}) {
+                AlignedBuffer<float> values(count + 64);
+                kernels.average(pointers.data(), ranks, kFirstWord, 0, share, count, stores,
+                                values.data() + misalignment);
+                order_stores(stores);
+                CHECK(std::memcmp(values.data() + misalignment, encoded.corrected.data(), count * sizeof(float)) == 0);
+                CHECK(std::all_of(values.data() + misalignment + count, values.data() + values.size(),
+                                  [](float value) { return value == 0; }));
+            }
         });
     }
 }

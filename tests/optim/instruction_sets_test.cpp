@@ -3,7 +3,7 @@
 
 // Each instruction set of this machine gives the same bits. The environment chooses it when a communicator is created,
 // so this is for one process alone: among MPI processes each would have to change at the same moment.
-#include "support/environment.hpp"
+#include "support/kernels.hpp"
 #include "support/training.hpp"
 
 using namespace onebit_test;
@@ -11,14 +11,6 @@ using namespace onebit_test;
 namespace {
 
 constexpr int ranks = 3;
-
-bool available(const char* name) {
-    const Variable chosen("ONEBIT_KERNELS", name);
-    onebit_comm_t comm = nullptr;
-    if (onebit_comm_create_loopback(1, &comm) != ONEBIT_SUCCESS) return false;
-    onebit_comm_destroy(comm);
-    return true;
-}
 
 void append(Bytes& to, const void* data, std::size_t bytes) {
     const auto* const first = static_cast<const unsigned char*>(data);

@@ -21,15 +21,6 @@ double operand(float x) {
     return std::fabs(x) < smallest_normal ? std::copysign(0.0, static_cast<double>(x)) : static_cast<double>(x);
 }
 
-// A float from the double that a sum, product or quotient of two floats was rounded to. A double has more than twice as
-// many digits as a float, and two more. So rounding twice gives what rounding once would.
-float rounded(double x) {
-    if (std::fabs(x) >= 0x1p-100 || !std::isfinite(x)) return static_cast<float>(x);
-    const auto digits = static_cast<float>(x * 0x1p140); // far from where exponents end
-    if (std::fabs(digits) < 0x1p14F) return std::copysign(0.0F, digits);
-    return static_cast<float>(x);
-}
-
 // The nearest whole number, of two the even one.
 double nearest_whole(double x) {
     const double below = std::floor(x), part = x - below;
@@ -129,6 +120,15 @@ std::uint64_t runs_in(std::uint64_t elements) {
 std::uint64_t bits_of(Code code) {
     if (code == Code::bfloat16) return 16;
     return code == Code::int8 ? 8 : 4;
+}
+
+// From the double that a sum, product or quotient of two floats was rounded to: a double has more than twice as many
+// digits as a float, and two more. So rounding twice gives what rounding once would.
+float rounded(double x) {
+    if (std::fabs(x) >= 0x1p-100 || !std::isfinite(x)) return static_cast<float>(x);
+    const auto digits = static_cast<float>(x * 0x1p140); // far from where exponents end
+    if (std::fabs(digits) < 0x1p14F) return std::copysign(0.0F, digits);
+    return static_cast<float>(x);
 }
 
 float plus(float a, float b) {

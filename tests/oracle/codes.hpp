@@ -27,6 +27,8 @@ float plus(float a, float b);
 float minus(float a, float b);
 float times(float a, float b);
 float divided(float a, float b);
+// The nearest float; a tiny one is the zero of its sign.
+float rounded(double x);
 
 // A group's scale by its largest magnitude, which is finite.
 float scale_of(Code code, float largest);

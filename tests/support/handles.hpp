@@ -10,12 +10,14 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "oracle/oracle.hpp"
 #include "support/data.hpp"
+#include "support/half.hpp"
 #include "support/ranks.hpp"
 
 namespace onebit_test {
@@ -85,6 +87,24 @@ inline bool nearly_same(const std::vector<float>& a, const std::vector<float>& b
     bool near = a.size() == b.size();
     for (std::size_t i = 0; near && i < a.size(); ++i) near = std::fabs(a[i] - b[i]) <= 1e-6F;
     return near;
+}
+
+// Empty if the bits are the same.
+inline std::string difference(const std::vector<float>& actual, const std::vector<float>& expected) {
+    if (actual.size() != expected.size()) return std::to_string(actual.size()) + " elements";
+    std::ostringstream text;
+    text.precision(9);
+    for (std::size_t i = 0; i < actual.size() && text.str().empty(); ++i) {
+        if (bits_of(actual[i]) != bits_of(expected[i]))
+            text << "element " << i << " is " << actual[i] << ", not " << expected[i];
+    }
+    return text.str();
+}
+
+inline void expect_bits(RankLog& log, const char* what, const std::vector<float>& actual,
+                        const std::vector<float>& expected) {
+    if (same_bits(actual, expected)) return;
+    log.expect(false, std::string(what) + ": " + difference(actual, expected), __FILE__, __LINE__);
 }
 
 // `count` floats between guards that nobody may touch; begins on 64 bytes, or 4 bytes past that.

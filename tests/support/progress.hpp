@@ -1,0 +1,35 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Started operations that onebit_comm_progress moves on, and what their callbacks are told.
+#pragma once
+
+#include <onebit/onebit.h>
+
+#include <string>
+#include <thread>
+
+#include "support/ranks.hpp"
+
+namespace onebit_test {
+
+inline void progress_to_the_end(onebit_comm_t comm, RankLog& log) {
+    for (int active = 1; active > 0; std::this_thread::yield())
+        ONEBIT_EXPECT_OK(log, onebit_comm_progress(comm, &active));
+}
+
+// What a callback was told.
+struct Told {
+    int times = 0;
+    onebit_status_t status = ONEBIT_ERROR_INTERNAL;
+    std::string message;
+
+    static void hear(void* context, onebit_status_t status) {
+        Told& told = *static_cast<Told*>(context);
+        ++told.times;
+        told.status = status;
+        told.message = onebit_last_error();
+    }
+};
+
+} // namespace onebit_test
