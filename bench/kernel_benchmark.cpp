@@ -161,6 +161,22 @@ void add_average_encode(Arena& arena, std::vector<Case>& cases) {
                      }});
 }
 
+void add_average(Arena& arena, std::vector<Case>& cases) {
+    const double bytes = 4 + static_cast<double>(kRanks) / 8;
+    cases.push_back({"average/ranks:4", Floor::kFill, bytes, [&arena](const SignKernels& k) {
+                         std::array<const std::uint32_t*, kRanks> messages{};
+                         for (std::size_t r = 0; r < kRanks; ++r) messages[r] = arena.messages[r].data();
+                         const Stores stores = stores_for(arena.count * sizeof(float)); // as the library
+                         for (std::size_t b = 0; b < arena.scales.size(); ++b) {
+                             const std::size_t i = b * kBlockElements;
+                             k.average(messages.data(), kRanks, i / kWordElements, arena.bits.size() + b,
+                                       1.0F / static_cast<float>(kRanks), kBlockElements, stores,
+                                       arena.output.data() + i);
+                         }
+                         order_stores(stores);
+                     }});
+}
+
 void add_decode(Arena& arena, std::vector<Case>& cases) {
     cases.push_back({"decode", Floor::kFill, 4.125, [&arena](const SignKernels& k) {
                          const Stores stores = stores_for(arena.count * sizeof(float)); // as the library

@@ -10,6 +10,7 @@
 #include <limits>
 #include <ostream>
 #include <span>
+#include <vector>
 
 namespace onebit::bench {
 
@@ -30,7 +31,7 @@ std::size_t require_bytes(const std::string& option, const std::string& text) {
 }
 
 // MAX, MIN:MAX or MIN:, as OMB has them.
-void read_message_size(const std::string& text, OsuOptions& options) {
+void read_message_size(const std::string& text, const OsuProgram& program, OsuOptions& options) {
     const std::string name = "--message-size";
     const std::size_t colon = text.find(':');
     if (colon == std::string::npos) {
@@ -42,7 +43,7 @@ void read_message_size(const std::string& text, OsuOptions& options) {
     }
     if (options.max_bytes > kMaxBytes) {
         throw CLI::ValidationError(name, "MAX is more than " + std::to_string(kMaxBytes) +
-                                             " bytes, the most elements that MPI_Allreduce can count");
+                                             " bytes, the most elements that " + program.rival + " can count");
     }
     if (options.min_bytes > options.max_bytes) {
         throw CLI::ValidationError(name, "MIN (" + std::to_string(options.min_bytes) + ") is more than MAX (" +
@@ -64,24 +65,45 @@ struct Words {
     std::string check = "full";
 };
 
-void add_options(CLI::App& app, OsuOptions& options, Words& words) {
+// What --algorithm accepts.
+std::vector<std::string> algorithms(const OsuProgram& program) {
+    if (program.shards) return {"auto", "dense", "pipelined"};
+    return {kAlgorithmNames.begin(), kAlgorithmNames.end()};
+}
+
+// "a, b or c".
+std::string enumerate(const std::vector<std::string>& words) {
+    std::string text = words.front();
+    for (std::size_t i = 1; i < words.size(); ++i) text += (i + 1 < words.size() ? ", " : " or ") + words[i];
+    return text;
+}
+
+void add_options(CLI::App& app, const OsuProgram& program, OsuOptions& options, Words& words) {
     app.set_help_flag("-h,--help", "Print this help and exit");
-    app.set_version_flag("-v,--version", std::string("osu_onebit_allreduce ") + onebit_version());
+    app.set_version_flag("-v,--version", std::string(program.name) + " " + onebit_version());
     app.add_option("-m,--message-size", words.message_size,
-                   "[MIN:]MAX  Message sizes in bytes, powers of two times MIN (default 4:1M); K, M, G allowed");
+                   std::string("[MIN:]MAX  Message sizes in bytes, powers of two times MIN (default 4:1M); K, M, G ") +
+                       "allowed" + (program.shards ? ". Of the whole buffer, less what makes shards equal" : ""));
     app.add_option("-i,--iterations", options.iterations,
                    "Timed calls for every size (default 1000 up to 8192 bytes, 100 above)")
         ->check(CLI::Range(std::size_t{1}, kMaxIterations));
     app.add_option("-x,--warmup", options.warmup, "Untimed calls before them (default 200 up to 8192 bytes, 10 above)");
     app.add_flag("-f,--full", options.full,
-                 "Also minimum, maximum and iterations, and the dense MPI_Allreduce measured in the same run");
-    app.add_flag("--bf16", options.bfloat16,
-                 "With --full: also MPI_Allreduce of as many bfloat16, whose sum is an MPI_Op of the benchmark's own");
+                 std::string("Also minimum, maximum and iterations, and the dense ") + program.rival +
+                     " measured in the same run");
+    if (!program.shards) {
+        app.add_flag("--bf16", options.bfloat16,
+                     "With --full: also MPI_Allreduce of as many bfloat16, whose sum is an MPI_Op of the benchmark's "
+                     "own");
+    }
     app.add_flag("-c,--validation", options.validation,
                  "Check the results after each size; exit status 1 if one fails");
-    app.add_option("-d,--accelerator", words.accelerator,
-                   "Where values lie: cuda (a GPU of each rank's, by its number on the node) or host (default host)")
-        ->check(CLI::IsMember({"cuda", "host"}));
+    if (!program.shards) {
+        app.add_option(
+               "-d,--accelerator", words.accelerator,
+               "Where values lie: cuda (a GPU of each rank's, by its number on the node) or host (default host)")
+            ->check(CLI::IsMember({"cuda", "host"}));
+    }
     app.add_option("--buffers", words.buffers,
                    "Where values lie on the host, onebit's and MPI's: plain, or shared (onebit_mem_alloc)")
         ->check(CLI::IsMember({"plain", "shared"}));
@@ -95,8 +117,8 @@ void add_options(CLI::App& app, OsuOptions& options, Words& words) {
     app.add_option("--group", words.group, "Elements that share a scale: block or buffer (default block)")
         ->check(CLI::IsMember({"block", "buffer"}));
     app.add_option("--algorithm", words.algorithm,
-                   "auto, dense, flat, pipelined, two_level, bruck or ring (default auto: the library's choice)")
-        ->check(CLI::IsMember(std::vector<std::string>(kAlgorithmNames.begin(), kAlgorithmNames.end())));
+                   enumerate(algorithms(program)) + " (default auto: the library's choice)")
+        ->check(CLI::IsMember(algorithms(program)));
     app.add_option("--check", words.check, "What each call makes sure of: full, none or full_low_memory (default full)")
         ->check(CLI::IsMember(std::vector<std::string>(kCheckNames.begin(), kCheckNames.end())));
     app.add_option("--threads", options.threads, "threads of each rank (default ONEBIT_THREADS, else 1)")
@@ -107,8 +129,8 @@ std::size_t place_of(const std::string& word, std::span<const char* const> names
     return static_cast<std::size_t>(std::find(names.begin(), names.end(), word) - names.begin());
 }
 
-void read_words(const Words& words, OsuOptions& options) {
-    if (!words.message_size.empty()) read_message_size(words.message_size, options);
+void read_words(const Words& words, const OsuProgram& program, OsuOptions& options) {
+    if (!words.message_size.empty()) read_message_size(words.message_size, program, options);
     if (!words.mem_limit.empty()) options.mem_limit = require_bytes("--mem-limit", words.mem_limit);
     options.cuda = words.accelerator == "cuda";
     if (options.cuda && options.bfloat16) {
@@ -164,16 +186,16 @@ std::optional<std::size_t> parse_bytes(const std::string& text) {
     return number << shift;
 }
 
-std::optional<int> parse_options(int argc, const char* const* argv, OsuOptions& options, std::ostream& out,
-                                 std::ostream& err) {
-    CLI::App app(
-        "Latency of onebit's compressed allreduce, in the manner of the OSU micro-benchmarks. Run it under mpirun.",
-        "osu_onebit_allreduce");
+std::optional<int> parse_options(int argc, const char* const* argv, const OsuProgram& program, OsuOptions& options,
+                                 std::ostream& out, std::ostream& err) {
+    CLI::App app(std::string("Latency of onebit's compressed ") + program.collective +
+                     ", in the manner of the OSU micro-benchmarks. Run it under mpirun.",
+                 program.name);
     Words words;
-    add_options(app, options, words);
+    add_options(app, program, options, words);
     try {
         app.parse(argc, argv);
-        read_words(words, options);
+        read_words(words, program, options);
     } catch (const CLI::ParseError& error) {
         return app.exit(error, out, err) == 0 ? 0 : 1;
     }

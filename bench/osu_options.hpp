@@ -1,7 +1,8 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The command line of osu_onebit_allreduce: the options of OMB's osu_allreduce that make sense here, and onebit's own.
+// The command line of the OSU-style benchmarks: the options of OMB's osu_allreduce that make sense here, and onebit's
+// own.
 #pragma once
 
 #include <onebit/onebit.h>
@@ -12,6 +13,8 @@
 #include <iosfwd>
 #include <optional>
 #include <string>
+
+#include "osu_support.hpp"
 
 namespace onebit::bench {
 
@@ -54,7 +57,7 @@ std::optional<std::size_t> parse_bytes(const std::string& text);
 // Fills `options` from the command line. Returns the exit status the program must end with at once (0 after --help and
 // --version), or nothing if it should go on. Every rank gets the same arguments; only the one that passes streams
 // talks.
-std::optional<int> parse_options(int argc, const char* const* argv, OsuOptions& options, std::ostream& out,
-                                 std::ostream& err);
+std::optional<int> parse_options(int argc, const char* const* argv, const OsuProgram& program, OsuOptions& options,
+                                 std::ostream& out, std::ostream& err);
 
 } // namespace onebit::bench

@@ -1,9 +1,10 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The table that osu_onebit_allreduce prints. OMB's layout, so that what reads osu_allreduce reads this: lines that
+// The table that the OSU-style benchmarks print. OMB's layout, so that what reads osu_allreduce reads this: lines that
 // are no data begin with '#', the size stands left in 10 characters, every further column right in 18 (the iterations
-// in 12). OMB's columns come first and in OMB's order; onebit's own, with --full, follow them.
+// in 12). OMB's columns come first and in OMB's order; onebit's own, with --full, follow them. Those that one benchmark
+// alone has come last.
 #pragma once
 
 #include <onebit/onebit.h>
@@ -14,6 +15,7 @@
 #include <string>
 
 #include "osu_options.hpp"
+#include "osu_support.hpp"
 
 namespace onebit::bench {
 
@@ -31,13 +33,15 @@ struct OsuRow {
     double bfloat16_median_us = 0; // with --bf16
     std::uint64_t wire_bytes = 0;
     double relative_error = 0;
+    double bus_bandwidth = 0; // in GB/s, of the compressed call; where ranks have shards
 };
 
 class OsuReport {
   public:
     // Prints nothing unless `enabled`: only one rank talks.
-    OsuReport(bool enabled, const OsuOptions& options)
-        : enabled_(enabled),
+    OsuReport(bool enabled, const OsuProgram& program, const OsuOptions& options)
+        : program_(program),
+          enabled_(enabled),
           full_(options.full),
           validation_(options.validation),
           bfloat16_(options.full && options.bfloat16),
@@ -45,7 +49,8 @@ class OsuReport {
 
     void header() const {
         if (!enabled_) return;
-        std::printf("\n# OSU onebit%s Allreduce Latency Test v%s\n", cuda_ ? "-CUDA" : "", onebit_version());
+        std::printf("\n# OSU onebit%s %s Latency Test v%s%s\n", cuda_ ? "-CUDA" : "", program_.title, onebit_version(),
+                    program_.shards ? ", Size: bytes of the whole buffer" : "");
         std::printf("%-10s%18s", "# Size", "Avg Latency(us)");
         if (full_) std::printf("%18s%18s%12s", "Min Latency(us)", "Max Latency(us)", "Iterations");
         if (validation_) std::printf("%18s", "Validation");
@@ -54,6 +59,7 @@ class OsuReport {
                         "WireBytes", "RelError");
         }
         if (bfloat16_) std::printf("%18s", "Bf16Median(us)");
+        if (full_ && program_.shards) std::printf("%18s", "BusBW(GB/s)");
         end_line();
     }
 
@@ -68,6 +74,7 @@ class OsuReport {
                         row.relative_error);
         }
         if (bfloat16_) std::printf("%18.2f", row.bfloat16_median_us);
+        if (full_ && program_.shards) std::printf("%18.4f", row.bus_bandwidth);
         end_line();
     }
 
@@ -85,6 +92,7 @@ class OsuReport {
         std::fflush(stdout);
     }
 
+    const OsuProgram& program_;
     bool enabled_;
     bool full_;
     bool validation_;

@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the parts of osu_onebit_allreduce share.
+// What the parts of the OSU-style benchmarks share.
 #pragma once
 
 #include <mpi.h>
@@ -15,7 +15,17 @@
 
 namespace onebit::bench {
 
+// One of the benchmarks: what differs in what it says and accepts.
+struct OsuProgram {
+    const char* name;       // "osu_onebit_allreduce"
+    const char* collective; // in a sentence
+    const char* title;      // as in the header of OMB's own benchmark
+    const char* rival;      // MPI's function
+    bool shards;            // each rank has a shard of the whole buffer: onebit_shard_config_t
+};
+
 struct Ranks {
+    const char* program = "";
     MPI_Comm comm = MPI_COMM_WORLD;
     int rank = 0;
     int size = 1;
@@ -24,7 +34,7 @@ struct Ranks {
 // A benchmark has nothing to save: it names the rank, the call and the reason, and ends all ranks.
 inline void require_success(const Ranks& ranks, onebit_status_t status, const char* call) {
     if (status == ONEBIT_SUCCESS) return;
-    std::fprintf(stderr, "osu_onebit_allreduce: rank %d: %s: %s: %s\n", ranks.rank, call, onebit_status_string(status),
+    std::fprintf(stderr, "%s: rank %d: %s: %s: %s\n", ranks.program, ranks.rank, call, onebit_status_string(status),
                  onebit_last_error());
     std::fflush(stderr);
     MPI_Abort(ranks.comm, EXIT_FAILURE);

@@ -51,84 +51,100 @@ bool same_as_rank_zero(const Ranks& ranks, const FloatBuffer& result, std::size_
     return same;
 }
 
-struct Errors {
-    FloatBuffer worker;
-    FloatBuffer server;
-    std::uint64_t server_begin = 0;
-    std::uint64_t server_count = 0;
-};
-
-Errors get_errors(const Ranks& ranks, onebit_allreduce_t allreduce, std::size_t count) {
-    onebit_allreduce_info_t info = ONEBIT_ALLREDUCE_INFO_INIT;
-    require_success(ranks, onebit_allreduce_get_info(allreduce, &info), "onebit_allreduce_get_info");
-    // A handle that is dense from the start keeps no errors to ask for: they are zero.
-    if (info.algorithm == ONEBIT_ALGORITHM_DENSE) return {FloatBuffer(count), FloatBuffer(0), 0, 0};
-    std::uint64_t begin = 0;
-    std::uint64_t length = 0;
-    require_success(ranks, onebit_allreduce_get_error(allreduce, nullptr, nullptr, &begin, &length),
-                    "onebit_allreduce_get_error");
-    Errors errors{FloatBuffer(count), FloatBuffer(length), begin, length};
-    require_success(ranks,
-                    onebit_allreduce_get_error(allreduce, errors.worker.data(), errors.server.data(), nullptr, nullptr),
-                    "onebit_allreduce_get_error");
-    return errors;
-}
-
-// The largest |sum of results + mean worker error + server error - sum of averaged inputs|, the same on every rank.
-double largest_imbalance(const Ranks& ranks, const std::vector<double>& result_sum, const Errors& errors,
-                         const float* input, double factor_sum) {
-    const std::size_t count = result_sum.size();
+// The largest |sum over the ranks of term(i)| of all `count` elements, the same on every rank.
+template <class Term>
+double largest_sum(const Ranks& ranks, std::size_t count, Term&& term) {
     std::vector<double> piece(std::min(kPiece, count));
     double largest = 0;
     for (std::size_t begin = 0; begin < count; begin += kPiece) {
         const std::size_t length = std::min(kPiece, count - begin);
-        for (std::size_t j = 0; j < length; ++j) {
-            const std::size_t i = begin + j;
-            piece[j] = (static_cast<double>(errors.worker[i]) - factor_sum * input[i]) / ranks.size;
-            // Wraps round where i lies before the chunk: then it is no index of the chunk either.
-            const std::uint64_t in_chunk = i - errors.server_begin;
-            if (in_chunk < errors.server_count) piece[j] += static_cast<double>(errors.server[in_chunk]);
-        }
+        for (std::size_t j = 0; j < length; ++j) piece[j] = term(begin + j);
         MPI_Allreduce(MPI_IN_PLACE, piece.data(), static_cast<int>(length), MPI_DOUBLE, MPI_SUM, ranks.comm);
         for (std::size_t j = 0; j < length; ++j) {
-            const double imbalance = std::fabs(result_sum[begin + j] + piece[j]);
-            if (!(imbalance <= largest)) largest = imbalance;
+            const double magnitude = std::fabs(piece[j]);
+            if (!(magnitude <= largest)) largest = magnitude;
         }
     }
     return largest;
 }
 
+// How large an error can be at most, over the largest input. Where a code is within r of the largest magnitude that is
+// encoded, input and error together, that is r / (1 - r).
+// A sign knows no r: the error of an outlier grows for many calls. With results of zeros it would come to 7/2, the sum
+// of the factors over the largest.
+double largest_error(onebit_codec_t codec, onebit_algorithm_t algorithm) {
+    if (algorithm == ONEBIT_ALGORITHM_DENSE) return 0;
+    switch (codec) {
+        case ONEBIT_CODEC_SIGN:
+            return 5.0 / 2;
+        case ONEBIT_CODEC_INT8: // r = 1 / 254
+            return 1.0 / 253;
+        case ONEBIT_CODEC_INT4: // r = 1 / 14
+            return 1.0 / 13;
+        case ONEBIT_CODEC_FP4: // r = 1 / 4
+            return 1.0 / 3;
+        case ONEBIT_CODEC_BFLOAT16: // r = 1 / 256
+            return 1.0 / 255;
+    }
+    return 0;
+}
+
+double largest_of_ranks(const Ranks& ranks, double value) {
+    MPI_Allreduce(MPI_IN_PLACE, &value, 1, MPI_DOUBLE, MPI_MAX, ranks.comm);
+    return value;
+}
+
 } // namespace
 
-bool validate_allreduce(const Ranks& ranks, onebit_allreduce_t allreduce,
-                        const std::function<void(const float* input, float* output)>& run, const float* input,
-                        std::size_t count) {
-    require_success(ranks, onebit_allreduce_reset(allreduce), "onebit_allreduce_reset");
-    FloatBuffer send(count);
-    FloatBuffer result(count);
-    std::vector<double> result_sum(count, 0.0);
+bool validate(const Ranks& ranks, Operation& operation, onebit_codec_t codec, const float* input) {
+    operation.reset();
+    const Shape shape = operation.shape();
+    const bool whole = shape.output.count == shape.count;
+    FloatBuffer send(shape.input.count);
+    FloatBuffer result(shape.output.count);
+    std::vector<double> result_sum(shape.output.count, 0.0);
     double factor_sum = 0;
+    double largest_input = 0;
     double magnitude = 0;
     bool same = true;
     for (int call = 0; call < kCalls; ++call) {
         factor_sum += static_cast<double>(factor(call));
-        for (std::size_t i = 0; i < count; ++i) send[i] = factor(call) * input[i];
-        run(send.data(), result.data());
-        same = same_as_rank_zero(ranks, result, count) && same;
-        for (std::size_t i = 0; i < count; ++i) result_sum[i] += static_cast<double>(result[i]);
-        magnitude =
-            std::max({magnitude, largest_magnitude(send.data(), count), largest_magnitude(result.data(), count)});
+        for (std::size_t i = 0; i < shape.input.count; ++i) send[i] = factor(call) * input[i];
+        operation.run_of(send.data(), result.data());
+        if (whole) same = same_as_rank_zero(ranks, result, shape.count) && same;
+        for (std::size_t i = 0; i < shape.output.count; ++i) result_sum[i] += static_cast<double>(result[i]);
+        largest_input = std::max(largest_input, largest_magnitude(send.data(), shape.input.count));
+        magnitude = std::max(magnitude, largest_magnitude(result.data(), shape.output.count));
     }
-    const Errors errors = get_errors(ranks, allreduce, count);
-    magnitude = std::max({magnitude, largest_magnitude(errors.worker.data(), count),
-                          largest_magnitude(errors.server.data(), errors.server_count)});
-    MPI_Allreduce(MPI_IN_PLACE, &magnitude, 1, MPI_DOUBLE, MPI_MAX, ranks.comm);
-    const double imbalance = largest_imbalance(ranks, result_sum, errors, input, factor_sum);
+    const Errors errors = operation.errors();
+    magnitude = std::max({magnitude, largest_input, largest_magnitude(errors.worker.data(), shape.input.count),
+                          largest_magnitude(errors.server.data(), errors.served.count)});
+    magnitude = largest_of_ranks(ranks, magnitude);
+    largest_input = largest_of_ranks(ranks, largest_input);
+
+    // What this rank has of the sum of the results less that of the exact ones. A whole result is the same on all.
+    const auto difference = [&](std::size_t i) {
+        double value = 0;
+        if (shape.input.has(i)) value -= factor_sum * input[i - shape.input.begin] / shape.divisor;
+        if (shape.output.has(i) && (!whole || ranks.rank == 0)) value += result_sum[i - shape.output.begin];
+        return value;
+    };
+    const auto imbalance_of = [&](std::size_t i) {
+        double value = difference(i);
+        if (shape.input.has(i)) value += static_cast<double>(errors.worker[i - shape.input.begin]) / shape.divisor;
+        if (errors.served.has(i)) value += static_cast<double>(errors.server[i - errors.served.begin]);
+        return value;
+    };
+    const double imbalance = largest_sum(ranks, shape.count, imbalance_of);
 
     // Each call rounds each element in a few places, each time by at most half an ulp of the largest value around.
     // A lost or doubled error would be about as large as the values themselves.
     const double tolerance = 8.0 * kCalls * static_cast<double>(std::numeric_limits<float>::epsilon()) * magnitude;
     int valid = same && std::isfinite(imbalance) && imbalance <= tolerance ? 1 : 0;
+    if (shape.rounded_once) {
+        const double limit = largest_error(codec, operation.info().algorithm) * largest_input + tolerance;
+        if (!(largest_sum(ranks, shape.count, difference) <= limit)) valid = 0;
+    }
     MPI_Allreduce(MPI_IN_PLACE, &valid, 1, MPI_INT, MPI_LAND, ranks.comm);
     return valid == 1;
 }

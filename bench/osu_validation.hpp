@@ -6,21 +6,19 @@
 
 #include <onebit/onebit.h>
 
-#include <cstddef>
-#include <functional>
-
+#include "osu_operation.hpp"
 #include "osu_support.hpp"
 
 namespace onebit::bench {
 
 // True on every rank if, over 20 calls that start from a zero error state,
-//   1. every call's result has the same bits on every rank, and
-//   2. nothing is lost: sum of the results + mean of the worker errors + server error == sum of the averaged inputs,
-//      element by element, up to float32 rounding.
+//   1. every call's result has the same bits on every rank that has it,
+//   2. nothing is lost: sum of the results + mean of the worker errors + server error == sum of the exact results,
+//      element by element, up to float32 rounding, and
+//   3. where results are rounded once, their sum is no further from that of the exact ones than an error of `codec`.
 // The second is what error feedback promises [1-bit Adam, section 4]; it holds for the dense algorithm as well, whose
-// errors stay zero. `run` is one call, from and to the host's memory. Collective. Leaves the error state changed.
-bool validate_allreduce(const Ranks& ranks, onebit_allreduce_t allreduce,
-                        const std::function<void(const float* input, float* output)>& run, const float* input,
-                        std::size_t count);
+// errors stay zero. An all-gather averages nothing: instead of a mean it has the error of the rank whose shard it is.
+// Collective. Leaves the error state changed.
+bool validate(const Ranks& ranks, Operation& operation, onebit_codec_t codec, const float* input);
 
 } // namespace onebit::bench
