@@ -371,7 +371,7 @@ typedef enum onebit_algorithm ONEBIT_ENUM_INT {
 
 /* What stands for an element in a compressed message (docs/WIRE_FORMAT.md; docs/CODECS.md says which is good for what).
  * What a code doesn't express is kept as error, and sent with the next call, whatever the codec. All but SIGN are of
- * allreduces in the host's memory: UNSUPPORTED in a GPU's. */
+ * collectives in the host's memory: UNSUPPORTED in a GPU's. */
 typedef enum onebit_codec ONEBIT_ENUM_INT {
     ONEBIT_CODEC_SIGN = 0, /* 1 bit for each element, its sign, and a scale for each config.group */
     ONEBIT_CODEC_INT8 = 1, /* 8 bits: whole numbers, and a scale for each 256 elements, the largest magnitude / 127 */

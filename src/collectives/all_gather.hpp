@@ -46,9 +46,7 @@ class AllGather final : public ShardCollective {
                          std::unique_ptr<AllGather>* all_gather) {
         return create_kind(communicator, config, Kind::kAllGather, own, all_gather);
     }
-    ~AllGather() override {
-        if (!ends_cleanly()) leak();
-    }
+    ~AllGather() override { close(); }
 
     /// As many floats as this rank's shard has.
     Status get_error(float* error);

@@ -187,9 +187,7 @@ void Allreduce::add(onebit_algorithm_t name, std::unique_ptr<Algorithm> algorith
 }
 
 Allreduce::~Allreduce() {
-    if (ends_cleanly()) return;
-    // Sums through shared memory have nothing of that kind.
-    leak();
+    if (close()) return;
     (void)flat_.release();
     (void)direct_sum_.release();
     (void)channels_.memory.release();

@@ -49,14 +49,15 @@ void Collective::add_form(onebit_algorithm_t name, std::unique_ptr<Algorithm> al
     form(name) = {std::move(algorithm), std::move(stages)};
 }
 
-bool Collective::ends_cleanly() {
+bool Collective::close() {
     if (returned_) (void)wait();
-    return broken_.ok() && !in_flight_;
-}
-
-void Collective::leak() {
-    for (Form& form : forms_) (void)form.algorithm.release();
-    (void)agreement_.release();
+    const bool clean = broken_.ok() && !in_flight_;
+    if (!clean) {
+        for (Form& form : forms_) (void)form.algorithm.release();
+        (void)agreement_.release();
+    }
+    forms_ = {};
+    return clean;
 }
 
 // ------------------------------------------------------------------------------------------------- operation ----

@@ -165,11 +165,10 @@ class Collective {
 
     void begin(onebit_algorithm_t algorithm, const Operands& operands);
     void begin(std::span<const Stage> stages, const Operands& operands);
-    /// Before its buffers go. False where messages of an operation that never finished may still arrive: what they are
-    /// written to must stay.
-    bool ends_cleanly();
-    /// Lets go of what messages may be written to without freeing it.
-    void leak();
+    /// To be called by each kind's destructor: the forms go before what they work on. False where messages of an
+    /// operation that never finished may still arrive: what they are written to must stay, and the kind lets go of its
+    /// own without freeing it.
+    bool close();
     /// For what comes after an agreement: where it fails on this rank alone, the handle is broken.
     template <typename Body>
     Status carry_out(const Body& body) {

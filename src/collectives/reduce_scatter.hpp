@@ -80,9 +80,7 @@ class ReduceScatter final : public ShardCollective {
                          std::unique_ptr<ReduceScatter>* reduce_scatter) {
         return create_kind(communicator, config, Kind::kReduceScatter, own, reduce_scatter);
     }
-    ~ReduceScatter() override {
-        if (!ends_cleanly()) leak();
-    }
+    ~ReduceScatter() override { close(); }
 
     /// plan().count floats.
     Status get_error(float* error);
