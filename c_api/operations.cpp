@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "c_api/operations.hpp"
 
-#include <functional>
+#include <algorithm>
 #include <utility>
 
 #include "c_api/guard.hpp"
@@ -26,7 +26,7 @@ OpenOperations::Place OpenOperations::make_place() {
 void OpenOperations::add(const void* handle, std::shared_ptr<Operation> operation, Place place) noexcept {
     place.key() = handle;
     const std::lock_guard lock(mutex_);
-    place.mapped() = {std::move(operation), std::less<>()(handle, moving_)};
+    place.mapped() = {std::move(operation), ++last_number_};
     open_.insert(std::move(place));
 }
 
@@ -45,28 +45,36 @@ bool OpenOperations::holds(const void* handle) noexcept {
     return open_.contains(handle);
 }
 
-/// A callback may start, finish and destroy what it likes, so that no iterator lasts from one operation to the next.
+/// A callback may start, finish and destroy what it likes. So no iterator lasts from one operation to the next, and
+/// what is left is counted at the end.
 int OpenOperations::progress() noexcept {
-    int unfinished = 0;
     const void* handle = nullptr;
-    while (const std::shared_ptr<Operation> operation = next_after(&handle)) unfinished += operation->progress();
-    return unfinished + count_those_behind();
+    for (Open open = next_after(&handle); open.operation != nullptr; open = next_after(&handle)) {
+        const bool left = open.operation->progress();
+        keep(handle, open.number, !left);
+    }
+    return count_active();
 }
 
-int OpenOperations::count_those_behind() noexcept {
-    int behind = 0;
-    const std::lock_guard lock(mutex_);
-    for (auto& [handle, open] : open_) behind += std::exchange(open.behind, false) ? 1 : 0;
-    return behind;
-}
-
-std::shared_ptr<Operation> OpenOperations::next_after(const void** handle) noexcept {
+OpenOperations::Open OpenOperations::next_after(const void** handle) noexcept {
     const std::lock_guard lock(mutex_);
     const auto next = open_.upper_bound(*handle);
-    moving_ = next == open_.end() ? nullptr : next->first;
-    if (moving_ == nullptr) return nullptr;
-    *handle = moving_;
-    return next->second.operation;
+    if (next == open_.end()) return {};
+    *handle = next->first;
+    return next->second;
+}
+
+/// Unless it has been started anew meanwhile.
+void OpenOperations::keep(const void* handle, std::uint64_t number, bool idle) noexcept {
+    const std::lock_guard lock(mutex_);
+    const auto found = open_.find(handle);
+    if (found != open_.end() && found->second.number == number) found->second.idle = idle;
+}
+
+int OpenOperations::count_active() noexcept {
+    const std::lock_guard lock(mutex_);
+    const auto active = [](const auto& entry) { return !entry.second.idle; };
+    return static_cast<int>(std::ranges::count_if(open_, active));
 }
 
 } // namespace onebit

@@ -4,6 +4,7 @@
 
 #include <onebit/onebit.h>
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -46,7 +47,8 @@ class Operation {
 class OpenOperations {
     struct Open {
         std::shared_ptr<Operation> operation;
-        bool behind = false; ///< added by a callback of progress(), which was past it already
+        std::uint64_t number = 0; ///< one more than that of any that was added before
+        bool idle = false;        ///< it had nothing left to do when it was last moved on
     };
     using Map = std::map<const void*, Open>;
 
@@ -62,13 +64,14 @@ class OpenOperations {
     int progress() noexcept;
 
   private:
-    std::shared_ptr<Operation> next_after(const void** handle) noexcept;
-
-    int count_those_behind() noexcept;
+    /// Of the handle behind *handle, which becomes that; none: no operation.
+    Open next_after(const void** handle) noexcept;
+    void keep(const void* handle, std::uint64_t number, bool idle) noexcept;
+    int count_active() noexcept;
 
     std::mutex mutex_; ///< not held while an operation moves
     Map open_;
-    const void* moving_ = nullptr; ///< the handle that progress() has come to; NULL: it isn't under way
+    std::uint64_t last_number_ = 0;
 };
 
 } // namespace onebit

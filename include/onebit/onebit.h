@@ -295,21 +295,21 @@ ONEBIT_API onebit_status_t onebit_mem_alloc(onebit_comm_t comm, size_t bytes, vo
  * from any thread. INVALID_ARGUMENT (not from onebit_mem_alloc, or freed already). */
 ONEBIT_API onebit_status_t onebit_mem_free(void* memory) ONEBIT_NOEXCEPT;
 
-/* Moves on everything that was started on handles made from `comm` and is not finished: allreduces, steps, and
- * exchanges that onebit_optimizer_grad_ready has begun. One call takes the place of a test on each handle. Each handle
- * does a slice of its work, in the order in which the handles were created. Never waits for a peer, and knows no
- * timeout.
+/* Moves on everything that was started on handles made from `comm` and is not finished: allreduces, reduce-scatters,
+ * all-gathers, steps, and exchanges that onebit_optimizer_grad_ready has begun. One call takes the place of a test on
+ * each handle. Each handle does a slice of its work, in the order in which the handles were created. Never waits for a
+ * peer, and knows no timeout.
  *   active  [out] handles that have something left to do, after the callbacks of this call
  * Progress doesn't tell how an operation ended: where there is no callback, the handle's next test or wait does so, at
- * once. With a callback (onebit_allreduce_set_callback, onebit_optimizer_set_callback) the operation is over with it.
+ * once. With a callback (onebit_allreduce_set_callback and its like) the operation is over with it.
  * The failure of an operation is not this call's: its status is the operation's alone. A handle that another thread
  * is using at that moment is skipped, and counts as active. A handle that is broken is not active.
  * Local; doesn't block. From any thread (over MPI only with MPI_THREAD_MULTIPLE), from several at a time, and in a
  * callback. INVALID_ARGUMENT (NULL), INVALID_HANDLE. */
 ONEBIT_API onebit_status_t onebit_comm_progress(onebit_comm_t comm, int* active) ONEBIT_NOEXCEPT;
 
-/* Called when a started operation is finished: onebit_allreduce_set_callback, onebit_optimizer_set_callback. It must
- * not throw.
+/* Called when a started operation is finished: onebit_allreduce_set_callback, and those of reduce-scatters, all-gathers
+ * and optimizers. It must not throw.
  *   context  as it was set
  *   status   how the operation ended; onebit_last_error has the message */
 typedef void (*onebit_callback_fn)(void* context, onebit_status_t status);
@@ -407,7 +407,8 @@ typedef enum onebit_group ONEBIT_ENUM_INT {
 /* What each call looks at before it changes the error state or recvbuf (onebit_allreduce_run has the exceptions). */
 typedef enum onebit_check ONEBIT_ENUM_INT {
     ONEBIT_CHECK_FULL = 0,           /* every argument and every value, with the same outcome on every rank: the call is
-                                        transactional. Large handles keep a second error state for it */
+                                        transactional. Large handles, and compressed
+                                        reduce-scatters, keep a second error state for it */
     ONEBIT_CHECK_NONE = 1,           /* nothing: the caller guarantees valid pointers and finite values on every rank */
     ONEBIT_CHECK_FULL_LOW_MEMORY = 2 /* as FULL, but with no second error state: values are read once more instead of
                                         that */
@@ -635,14 +636,14 @@ ONEBIT_API onebit_status_t onebit_allreduce_load(onebit_allreduce_t allreduce, c
  *   all-gather      rank r has shard r; every rank gets the whole buffer
  * Both send codes of few bits in the place of floats (config.codec), as an allreduce does, and have errors of their
  * own: what a message could not express is carried into the next call. A reduce-scatter has a worker error of `count`
- * elements, and what it delivers is no code: it is rounded once. An all-gather has an error of this rank's shard alone;
- * it is for values that change from call to call, or that the next layer is to see rounded. After a reduce-scatter of
- * gradients an all-gather of the averages, with the same codec, is an allreduce to the bit, where the chunks are the
- * same (shards of whole words; docs/WIRE_FORMAT.md, "Chunks").
+ * elements. Its result is not encoded again: only the workers' rounding is in it. An all-gather has an error of this
+ * rank's shard alone. It is for values that change from call to call, or that may arrive rounded. A reduce-scatter of
+ * gradients and an all-gather of the averages, with the same codec, are together an allreduce to the bit, where the
+ * shards are its chunks (docs/WIRE_FORMAT.md, "Chunks and blocks").
  *
  * Handles are persistent, and every call means what the allreduce's of the same name does: blocking, transactional,
- * thread safety, callbacks, statuses. What is said here is what differs. They are used by onebit_comm_progress and
- * ended by onebit_comm_abort alike. */
+ * thread safety, callbacks, statuses. What is said here is what differs. onebit_comm_progress moves them on, and
+ * onebit_comm_abort ends them, as it does allreduces. */
 typedef struct onebit_reduce_scatter_opaque* onebit_reduce_scatter_t;
 typedef struct onebit_all_gather_opaque* onebit_all_gather_t;
 
@@ -702,7 +703,7 @@ ONEBIT_API onebit_status_t onebit_all_gather_create(onebit_comm_t comm, const on
  * A call that fails leaves the error state and recvbuf as they were, with these exceptions:
  *   - Finite values and the error together overflow float32 on some rank: NONFINITE on every rank, and the error of
  *     that rank begins at zero again. With ONEBIT_CHECK_FULL_LOW_MEMORY every rank's does. With ONEBIT_CHECK_NONE that
- *     rank alone, and those that get something of it, are told.
+ *     rank alone, and those that get something of it, are told, and their recvbuf is unspecified.
  *   - A sum overflows: NONFINITE on every rank, and recvbuf is unspecified; with ONEBIT_CHECK_FULL_LOW_MEMORY every
  *     rank's error begins at zero again. With ONEBIT_CHECK_NONE nobody looks.
  *
@@ -743,7 +744,7 @@ ONEBIT_API onebit_status_t onebit_all_gather_set_algorithm(onebit_all_gather_t a
 
 /* The error state, as the allreduce's. get_error copies out `count` floats of a reduce-scatter, of an all-gather as
  * many as this rank's shard has (NULL is accepted where it has none); zeros of a handle that is exact for good. A saved
- * state fits a handle of the same collective, shards, codec and number of ranks (else BAD_STATE). */
+ * state fits a handle of the same collective, shards, number of ranks, codec, scale, group and op (else BAD_STATE). */
 ONEBIT_API onebit_status_t onebit_reduce_scatter_reset(onebit_reduce_scatter_t reduce_scatter) ONEBIT_NOEXCEPT;
 ONEBIT_API onebit_status_t onebit_reduce_scatter_get_error(onebit_reduce_scatter_t reduce_scatter,
                                                            float* error) ONEBIT_NOEXCEPT;

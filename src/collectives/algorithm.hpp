@@ -49,11 +49,11 @@ struct Operands {
     const ValueSink* sink = nullptr;
     bool sum_only = false;      ///< dense: the sum, not the average
     bool tentative = false;     ///< may be called off; compressed: leaves error and last result alone until committed
-    Consent* consent = nullptr; ///< tentative: needed before anything is decoded, or an exact call ends
+    Consent* consent = nullptr; ///< needed before anything is decoded, or an exact call ends; NULL: nobody is asked
     const std::function<bool()>* ready = nullptr; ///< pipelined: whether the source has the next slice's values yet
 };
 
-/// One way of averaging over the ranks, written once over Transport and Codec. Everything is planned and allocated when
+/// One way of a collective, written once over Transport and Codec. Everything is planned and allocated when
 /// it is made; a call only walks through the stages.
 class Algorithm {
   public:

@@ -76,13 +76,9 @@ void AllGatherInPieces::finish(const Status& verdict) {
 // --------------------------------------------------------------------------------------------- the collective ----
 
 Status AllGather::make_form(onebit_algorithm_t name) {
-    const bool exact = name == ONEBIT_ALGORITHM_DENSE;
-    if (form(name).algorithm != nullptr || (!exact && name != plan_.compressed_algorithm)) return {};
-    const Codec& codec = exact ? exact_ : *codec_;
     std::unique_ptr<AllGatherInPieces> made;
-    ONEBIT_RETURN_IF_ERROR(AllGatherInPieces::create(*channel_, codec, shards_, plan_, tag_of(name), &made));
-    if (!exact) compressed_ = made.get();
-    add(name, std::move(made));
+    ONEBIT_RETURN_IF_ERROR(make_in_pieces(name, &compressed_, &made));
+    if (made != nullptr) add(name, std::move(made));
     return {};
 }
 

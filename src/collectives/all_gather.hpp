@@ -4,7 +4,6 @@
 
 #include <memory>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "collectives/phases/gather_pieces.hpp"
@@ -47,6 +46,8 @@ class AllGather final : public ShardCollective {
         return create_kind(communicator, config, Kind::kAllGather, own, all_gather);
     }
     ~AllGather() override { close(); }
+    AllGather(const AllGather&) = delete;
+    AllGather& operator=(const AllGather&) = delete;
 
     /// As many floats as this rank's shard has.
     Status get_error(float* error);

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/allreduce.hpp"
 
+#include <algorithm>
 #include <cstdio>
-#include <string>
 #include <utility>
 
 namespace onebit {

@@ -23,6 +23,8 @@ class Allreduce final : public Collective {
     static Status create(Communicator& communicator, const onebit_allreduce_config_t* config, const Status& own,
                          std::unique_ptr<Allreduce>* allreduce, FlatAllreduce::Extras extras = {});
     ~Allreduce() override;
+    Allreduce(const Allreduce&) = delete;
+    Allreduce& operator=(const Allreduce&) = delete;
 
     // What optimizers call, whatever the algorithm is set to; of a handle that is idle and has ONEBIT_CHECK_NONE.
 

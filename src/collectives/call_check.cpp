@@ -116,19 +116,16 @@ Status CallCheck::conclude(Step* step) {
 }
 
 Status CallCheck::check_sum(Step* step) const {
-    return look_at_sum(step);
-}
-
-Status CallCheck::look_at_sum(Step* step) const {
     std::size_t bad = call_.output_count;
     const bool known = search_.find_beyond(FLT_MAX, call_.output, call_.output_count, &bad);
     *step = known ? Step::kDone : Step::kWait;
     if (!known || bad == call_.output_count) return search_.failure();
-    return Status::error(ONEBIT_ERROR_NONFINITE, "the sum of all ranks' element %zu overflows float32", bad);
+    return Status::error(ONEBIT_ERROR_NONFINITE, "the sum of all ranks' element %zu overflows float32",
+                         call_.output_first + bad);
 }
 
 Status CallCheck::check_part_of_sum(Step* step) {
-    own_ = look_at_sum(step);
+    own_ = check_sum(step);
     if (*step == Step::kDone) begin_agreement();
     return {};
 }

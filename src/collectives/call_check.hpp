@@ -31,6 +31,7 @@ class CallCheck final : public Consent {
         std::size_t first = 0; ///< the number of the element of the whole buffer that the input begins with
         const float* output = nullptr;
         std::size_t output_count = 0;
+        std::size_t output_first = 0; ///< likewise, of the output
         bool tentative = false;
         bool if_all_apart = false; ///< tentative only where every rank's result lies apart from its values
         bool apart = false;        ///< as this rank's does
@@ -80,7 +81,6 @@ class CallCheck final : public Consent {
 
   private:
     Status check_slice(Step* step);
-    Status look_at_sum(Step* step) const;
     void note_nonfinite(std::size_t index);
     void begin_agreement();
     void see_who_is_apart();

@@ -185,10 +185,11 @@ Status Collective::advance(Step* step) {
 
 /// No stage waits for a message any more, which would tell that a peer has gone whom the stream still waits for.
 Status Collective::look_at_channels() {
+    ONEBIT_RETURN_IF_ERROR(channel_->progress());
     for (Transport* const channel : other_channels()) {
         if (channel != nullptr) ONEBIT_RETURN_IF_ERROR(channel->progress());
     }
-    return channel_->progress();
+    return {};
 }
 
 Status Collective::abandon(const Status& why) {
@@ -207,10 +208,10 @@ Status Collective::finish(const Status& status) {
     const bool orderly = status.ok() || check_->refused() || status.code() == ONEBIT_ERROR_NONFINITE;
     if (!orderly) return abandon(status);
     in_flight_ = false;
-    if (!status.ok()) return status;
+    if (!counts(status)) return status;
     calls_ += operands_.tentative && operands_.consent == nullptr ? 0 : 1;
     last_bytes_sent_ = bytes_sent() - bytes_before_;
-    return {};
+    return status;
 }
 
 // ----------------------------------------------------------------------------------------------------- checks ----
@@ -266,7 +267,8 @@ Status Collective::gather_now(const Status& own, const Told& mine, std::vector<T
 
 Status Collective::set_algorithm(onebit_algorithm_t algorithm) {
     ONEBIT_RETURN_IF_ERROR(check_idle());
-    if (algorithm <= ONEBIT_ALGORITHM_AUTO || static_cast<std::size_t>(algorithm) >= forms_.size()) {
+    const bool known = algorithm > ONEBIT_ALGORITHM_AUTO && static_cast<std::size_t>(algorithm) < forms_.size();
+    if (!known || !may_have(algorithm)) {
         return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "algorithm: %d is not ONEBIT_ALGORITHM_%s",
                              static_cast<int>(algorithm), algorithm_names());
     }

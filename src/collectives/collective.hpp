@@ -157,8 +157,11 @@ class Collective {
     virtual ErrorState error_state() const = 0;
     /// Makes a form that takes memory which not every handle needs, if it can. Local.
     virtual Status make_form(onebit_algorithm_t /*name*/) { return {}; }
-    /// "ONEBIT_ALGORITHM_DENSE or ...": what set_algorithm takes.
+    /// Whether handles of this kind can have that form at all; and which they can have: "DENSE, ... or _RING".
+    virtual bool may_have(onebit_algorithm_t /*name*/) const { return true; }
     virtual const char* algorithm_names() const = 0;
+    /// Whether a call that ended like this is one of those that the error has come from.
+    virtual bool counts(const Status& status) const { return status.ok(); }
     /// Channels that it uses besides its own, or NULL; and what becomes of them when a call is given up.
     virtual std::array<Transport*, 2> other_channels() const { return {}; }
     virtual void give_up_others(const Status& /*why*/) {}

@@ -31,7 +31,7 @@ namespace onebit {
 /// overwritten, block by block, as the next call encodes; with two, which take turns, they outlast the next call.
 ///
 /// A tentative call leaves the errors as they were until commit(), for it writes the new ones beside the old ones; and
-/// where there are two Rounds, also the results of the call before. Without a commit() it has never been.
+/// where there are two rounds, also the results of the call before. Without a commit() it has never been.
 class FlatAllreduce {
   public:
     struct Extras {

@@ -98,8 +98,9 @@ Status cut(const std::uint64_t* counts, std::uint64_t count, std::size_t ranks, 
 }
 
 /// The same of a collective with shards; `config`: an allreduce's that is like it.
-Status take_config(const onebit_shard_config_t* caller, Kind kind, int ranks, onebit_allreduce_config_t* config,
-                   std::vector<Chunk>* shards) {
+Status take_config(const onebit_shard_config_t* caller, Kind kind, const Transport& transport,
+                   onebit_allreduce_config_t* config, std::vector<Chunk>* shards) {
+    const int ranks = transport.size();
     onebit_shard_config_t shard = ONEBIT_SHARD_CONFIG_INIT(0);
     if (caller == nullptr) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "config is NULL");
     ONEBIT_RETURN_IF_ERROR(read_struct("config", caller, &shard));
@@ -125,6 +126,7 @@ Status take_config(const onebit_shard_config_t* caller, Kind kind, int ranks, on
             ONEBIT_ERROR_INVALID_ARGUMENT,
             "config.op is for a reduce-scatter: leave it at 0 with an all-gather, which adds up nothing");
     }
+    ONEBIT_RETURN_IF_ERROR(find_stream(transport, config->memory, config->stream, &config->stream));
     return cut(shard.counts, shard.count, static_cast<std::size_t>(ranks), shards);
 }
 
@@ -278,12 +280,15 @@ Status make_plan(Communicator& communicator, const onebit_allreduce_config_t* ca
 Status make_plan(Communicator& communicator, const onebit_shard_config_t* caller, Kind kind, const Status& own,
                  ShardPlan* plan) {
     onebit_allreduce_config_t config = ONEBIT_ALLREDUCE_CONFIG_INIT(0);
-    const Status form =
-        own.ok()
-            ? catch_exceptions([&] { return take_config(caller, kind, communicator.size(), &config, &plan->shards); })
-            : own;
+    const Status form = own.ok() ? catch_exceptions([&] {
+        return take_config(caller, kind, communicator.transport(), &config, &plan->shards);
+    })
+                                 : own;
     ONEBIT_RETURN_IF_ERROR(decide(communicator, form, config, kind, plan->shards, &plan->plan));
-    if (plan->plan.algorithm != ONEBIT_ALGORITHM_DENSE) plan->plan.algorithm = ONEBIT_ALGORITHM_PIPELINED;
+    if (plan->plan.algorithm != ONEBIT_ALGORITHM_DENSE && plan->plan.algorithm != ONEBIT_ALGORITHM_PIPELINED) {
+        plan->plan.algorithm = ONEBIT_ALGORITHM_PIPELINED;
+        plan->plan.reason = "pipelined, as all that are compressed; " + plan->plan.reason;
+    }
     plan->plan.compressed_algorithm = plan->plan.algorithm;
     // What one rank's error came to another rank can't know: it is not to be left to a reset of all.
     if (kind == Kind::kReduceScatter) plan->plan.tentative = plan->plan.check == ONEBIT_CHECK_FULL;

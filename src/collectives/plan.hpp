@@ -16,7 +16,7 @@
 
 namespace onebit {
 
-/// All that is decided about an allreduce before anything is allocated; the same on every rank, but for the threads
+/// All that is decided about a collective before anything is allocated; the same on every rank, but for the threads
 /// and the stream.
 struct Plan {
     std::uint64_t count = 0;

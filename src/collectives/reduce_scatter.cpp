@@ -6,6 +6,15 @@
 
 namespace onebit {
 
+namespace {
+
+Status overflow_in(const Slice& slice, const char* of) {
+    return Status::error(ONEBIT_ERROR_NONFINITE, "the sum of %s overflowed float32 between elements %zu and %zu", of,
+                         slice.begin(), slice.begin() + slice.count() - 1);
+}
+
+} // namespace
+
 // ----------------------------------------------------------------------------------------------- the algorithm ----
 
 ReduceScatterInPieces::ReduceScatterInPieces(Transport& transport, const Codec& codec, const std::vector<Chunk>& shards,
@@ -32,6 +41,7 @@ Status ReduceScatterInPieces::create(Transport& transport, const Codec& codec, c
 void ReduceScatterInPieces::set_operands(const Operands& operands) {
     operands_ = operands;
     consent_.begin(operands.consent);
+    received_ = {};
     operands_.consent = &consent_;
     phase_.begin(operands_, 0, {});
     scatter_.begin(nullptr);
@@ -47,7 +57,8 @@ Status ReduceScatterInPieces::advance(Step* step) {
     *step = scatter_.all_taken() ? Step::kDone : Step::kWait;
     if (*step == Step::kWait) return {};
     finish();
-    return consent_.overflow().ok() || consent_.is_asked_for() ? Status() : consent_.overflow();
+    if (consent_.is_asked_for()) return {}; // whose verdict is told when the call is concluded
+    return consent_.overflow().ok() ? received_ : consent_.overflow();
 }
 
 /// The next piece of the own shard, if all ranks' are there, and all consent. Messages are waited for in any case.
@@ -59,7 +70,8 @@ Status ReduceScatterInPieces::average_next(bool* did) {
     if (!*did) return {};
     const Slice slice = scatter_.next();
     if (!consent_.is_asked_for()) look_for_overflow(slice);
-    if (consent_.verdict().ok()) layout_.codec().average(phase_.received(), share_, slice, *operands_.sink);
+    if (consent_.verdict().ok() && received_.ok())
+        layout_.codec().average(phase_.received(), share_, slice, *operands_.sink);
     scatter_.take();
     return {};
 }
@@ -69,7 +81,8 @@ void ReduceScatterInPieces::look_for_overflow(const Slice& slice) {
     const auto overflowed = [&](const std::uint32_t* message) {
         return layout_.codec().first_overflowed(only(EncodedSlice{slice, message})) == 0;
     };
-    if (std::ranges::any_of(phase_.received(), overflowed)) (void)consent_.doubt(slice);
+    if (std::ranges::none_of(phase_.received(), overflowed)) return;
+    received_ = overflow_in(slice, "a rank's values and error");
 }
 
 /// An error that may not be kept as it was, or that has overflowed, begins at zero again.
@@ -91,10 +104,7 @@ void ReduceScatterInPieces::settle(const Status& sums) {
 
 bool ReduceScatterInPieces::OwnConsent::doubt(const Slice& slice) {
     if (all_ != nullptr && all_->doubt(slice)) return true;
-    refuse(Status::error(ONEBIT_ERROR_NONFINITE,
-                         "the sum of values and error overflowed float32 between elements %zu and %zu; the error state "
-                         "has been reset",
-                         slice.begin(), slice.begin() + slice.count() - 1));
+    refuse(overflow_in(slice, "values and error of this rank, which begins anew,"));
     return false;
 }
 
@@ -106,12 +116,9 @@ void ReduceScatterInPieces::OwnConsent::refuse(const Status& why) {
 // --------------------------------------------------------------------------------------------- the collective ----
 
 Status ReduceScatter::make_form(onebit_algorithm_t name) {
-    const bool exact = name == ONEBIT_ALGORITHM_DENSE;
-    if (form(name).algorithm != nullptr || (!exact && name != plan_.compressed_algorithm)) return {};
-    const Codec& codec = exact ? exact_ : *codec_;
     std::unique_ptr<ReduceScatterInPieces> made;
-    ONEBIT_RETURN_IF_ERROR(ReduceScatterInPieces::create(*channel_, codec, shards_, plan_, tag_of(name), &made));
-    if (!exact) compressed_ = made.get();
+    ONEBIT_RETURN_IF_ERROR(make_in_pieces(name, &compressed_, &made));
+    if (made == nullptr) return {};
     std::vector<Stage> behind;
     if (plan_.op == ONEBIT_OP_SUM && plan_.check != ONEBIT_CHECK_NONE) {
         behind = {{"look at the sum", [this](Step* step) { return check_->check_part_of_sum(step); }},
@@ -139,6 +146,7 @@ void ReduceScatter::begin_call(const Status& own, const void* input, void* outpu
                         .count = plan_.count,
                         .output = results,
                         .output_count = shard.count,
+                        .output_first = shard.begin,
                         .tentative = tentative,
                         .algorithm = plan_.algorithm,
                         .calls = calls_});

@@ -3,9 +3,7 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "collectives/phases/scatter_pieces.hpp"
@@ -14,7 +12,7 @@
 namespace onebit {
 
 /// A reduce-scatter in pieces: the scatter of an allreduce, whose servers add up what came and hand it to the caller.
-/// Nothing is handed over before all ranks have consented, who are asked in every checked call: what overflows with the
+/// Where a compressed call is checked, nothing is handed over before all ranks have consented: what overflows with the
 /// error shows to the rank that encodes it alone, and to the one that gets it.
 class ReduceScatterInPieces final : public Algorithm {
   public:
@@ -72,6 +70,7 @@ class ReduceScatterInPieces final : public Algorithm {
     // The call in flight.
     Operands operands_;
     OwnConsent consent_;
+    Status received_; ///< where nobody is asked: what was wrong with a message
 };
 
 class ReduceScatter final : public ShardCollective {
@@ -81,6 +80,8 @@ class ReduceScatter final : public ShardCollective {
         return create_kind(communicator, config, Kind::kReduceScatter, own, reduce_scatter);
     }
     ~ReduceScatter() override { close(); }
+    ReduceScatter(const ReduceScatter&) = delete;
+    ReduceScatter& operator=(const ReduceScatter&) = delete;
 
     /// plan().count floats.
     Status get_error(float* error);
@@ -93,6 +94,8 @@ class ReduceScatter final : public ShardCollective {
     Status check_buffers(const void* input, const void* output) const override;
     void begin_call(const Status& own, const void* input, void* output) override;
     ErrorState error_state() const override;
+    /// Without checks only some ranks are told of an overflow, and all go on.
+    bool counts(const Status& status) const override { return status.ok() || plan_.check == ONEBIT_CHECK_NONE; }
     std::uint64_t dense_bytes() const override { return (plan_.count - own_shard().count) * sizeof(float); }
 
     ReduceScatterInPieces* compressed_ = nullptr; ///< the form, if there is one

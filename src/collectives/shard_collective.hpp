@@ -28,9 +28,16 @@ class ShardCollective : public Collective {
     const Chunk& own_shard() const { return shards_[static_cast<std::size_t>(channel_->rank())]; }
     /// The tags of a form's exchange, and of what trails behind it.
     static int tag_of(onebit_algorithm_t form) { return form == ONEBIT_ALGORITHM_DENSE ? 2 : 4; }
+    /// Makes what a form consists of; nothing where there is one already, or can be none of that name. *compressed
+    /// becomes the one that isn't exact.
+    template <typename InPieces>
+    Status make_in_pieces(onebit_algorithm_t name, InPieces** compressed, std::unique_ptr<InPieces>* made);
     /// Adds a form. `behind`: as in add_form.
     void add(onebit_algorithm_t name, std::unique_ptr<Algorithm> algorithm, std::vector<Stage> behind = {}) {
         add_form(name, std::move(algorithm), plan_.check == ONEBIT_CHECK_NONE ? 0 : 1, std::move(behind));
+    }
+    bool may_have(onebit_algorithm_t name) const override {
+        return name == ONEBIT_ALGORITHM_DENSE || name == ONEBIT_ALGORITHM_PIPELINED;
     }
     const char* algorithm_names() const override { return "DENSE or _PIPELINED"; }
     /// What this rank sends per call as float32.
@@ -39,6 +46,17 @@ class ShardCollective : public Collective {
     std::vector<Chunk> shards_; ///< by rank
     ExactCodec exact_;
 };
+
+template <typename InPieces>
+Status ShardCollective::make_in_pieces(onebit_algorithm_t name, InPieces** compressed,
+                                       std::unique_ptr<InPieces>* made) {
+    const bool exact = name == ONEBIT_ALGORITHM_DENSE;
+    if (form(name).algorithm != nullptr || (!exact && name != plan_.compressed_algorithm)) return {};
+    const Codec& codec = exact ? static_cast<const Codec&>(exact_) : *codec_;
+    ONEBIT_RETURN_IF_ERROR(InPieces::create(*channel_, codec, shards_, plan_, tag_of(name), made));
+    if (!exact) *compressed = made->get();
+    return {};
+}
 
 template <typename Made>
 Status ShardCollective::create_kind(Communicator& communicator, const onebit_shard_config_t* config, Kind kind,

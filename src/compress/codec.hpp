@@ -101,7 +101,7 @@ class ArraySink final : public ValueSink {
 };
 
 /// What an encoder could not express so far, for some consecutive chunks of the buffer: the worker error (all chunks)
-/// or the server error (the rank's own). Owned by an allreduce, understood only by the codec that made it.
+/// or the server error (the rank's own). Owned by a collective, understood only by the codec that made it.
 class Feedback {
   public:
     virtual ~Feedback() = default;

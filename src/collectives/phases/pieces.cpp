@@ -5,7 +5,7 @@
 namespace onebit {
 namespace {
 
-/// Each piece costs a GPU launches, copies and events: 40 microseconds on an H100 (docs/GPU_STATUS.md).
+/// Each piece costs a GPU launches, copies and events: 40 microseconds on an H200 (docs/GPU_STATUS.md).
 constexpr std::size_t kMostOnDevice = 16;
 
 } // namespace

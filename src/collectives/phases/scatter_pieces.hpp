@@ -4,7 +4,6 @@
 
 #include <cstddef>
 #include <functional>
-#include <span>
 #include <vector>
 
 #include "collectives/phases/pieces.hpp"
