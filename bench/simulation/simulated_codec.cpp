@@ -110,6 +110,10 @@ class SimulatedCodec final : public Codec {
                         const Slice& slice, std::uint32_t*) const override {
         work(slice.count(), rates().average + rates().average_message * static_cast<double>(messages.size()));
     }
+    void average(std::span<const std::uint32_t* const> messages, float, const Slice& slice,
+                 const ValueSink&) const override {
+        work(slice.count(), rates().decode + rates().average_message * static_cast<double>(messages.size()));
+    }
     void seal(Feedback&, std::span<std::uint32_t* const>) const override {}
     void decode(std::span<const EncodedSlice> slices, std::span<const std::uint32_t>, const ValueSink&) const override {
         for (const EncodedSlice& one : slices) work(one.slice.count(), rates().decode);

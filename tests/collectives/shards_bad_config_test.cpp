@@ -148,6 +148,7 @@ TEMPLATE_TEST_CASE("shards' creation: counts that are no cut of the whole", "[sh
             counts.back() = last;
             expect_refused<TestType>(comm, log, bad, "counts", [&](Config& c) { c.counts = counts.data(); });
         }
+        expect_refused<TestType>(comm, log, bad, "stream", [](Config& c) { c.stream = &c; }); // the host has none
         const std::vector<std::uint64_t> nothing(ranks, 0);
         expect_refused<TestType>(comm, log, bad, "counts", [&](Config& c) { c.counts = nothing.data(); });
         if (ranks > 1) { // modulo 2^64 they do
