@@ -65,12 +65,7 @@ class Allreduce : public Operation {
     Allreduce(const Ranks& ranks, onebit_comm_t comm, const OsuOptions& options, Buffers& buffers, std::size_t count)
         : ranks_(ranks), buffers_(buffers), count_(count) {
         onebit_allreduce_config_t config = ONEBIT_ALLREDUCE_CONFIG_INIT(count);
-        config.threads = options.threads;
-        config.algorithm = options.algorithm;
-        config.codec = options.codec;
-        config.scale = options.scale;
-        config.group = options.group;
-        config.check = options.check;
+        apply(options, &config);
         if (buffers.gpu != nullptr) {
             config.memory = ONEBIT_MEMORY_CUDA;
             config.stream = buffers.gpu->stream();

@@ -60,4 +60,15 @@ std::optional<std::size_t> parse_bytes(const std::string& text);
 std::optional<int> parse_options(int argc, const char* const* argv, const OsuProgram& program, OsuOptions& options,
                                  std::ostream& out, std::ostream& err);
 
+// Sets what a config has of them.
+template <class Config> // onebit_allreduce_config_t, onebit_shard_config_t
+void apply(const OsuOptions& options, Config* config) {
+    config->threads = options.threads;
+    config->algorithm = options.algorithm;
+    config->codec = options.codec;
+    config->scale = options.scale;
+    config->group = options.group;
+    config->check = options.check;
+}
+
 } // namespace onebit::bench

@@ -29,12 +29,7 @@ class ShardOperation : public Operation {
                    std::size_t count)
         : ranks_(ranks), buffers_(buffers), count_(count) {
         onebit_shard_config_t config = ONEBIT_SHARD_CONFIG_INIT(count);
-        config.threads = options.threads;
-        config.algorithm = options.algorithm;
-        config.codec = options.codec;
-        config.scale = options.scale;
-        config.group = options.group;
-        config.check = options.check;
+        apply(options, &config);
         require(Calls::kCreate(comm, &config, &handle_), "create");
     }
 

@@ -179,8 +179,7 @@ void Allreduce::add(onebit_algorithm_t name, std::unique_ptr<Algorithm> algorith
     // Twice where only some ranks could look on the way.
     const int looks = !checked || plan_.sum_tells() ? 0 : plan_.checks_sums_on_the_way() ? 2 : 1;
     std::vector<Stage> behind;
-    const bool may_overflow = name == ONEBIT_ALGORITHM_DENSE && plan_.op == ONEBIT_OP_SUM;
-    if (checked && may_overflow) {
+    if (name == ONEBIT_ALGORITHM_DENSE && plan_.checks_sums()) {
         behind.push_back({"look at the sum", [this](Step* step) { return check_->check_sum(step); }});
     }
     add_form(name, std::move(algorithm), looks, std::move(behind));

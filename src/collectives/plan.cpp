@@ -64,11 +64,16 @@ Status check_form(const onebit_allreduce_config_t& config, int ranks) {
     return {};
 }
 
+template <typename Config>
+Status read_config(const Config* caller, Config* config) {
+    if (caller == nullptr) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "config is NULL");
+    return read_struct("config", caller, config);
+}
+
 /// Takes over the caller's config, with the stream that it means.
 Status take_config(const onebit_allreduce_config_t* caller, const Transport& transport,
                    onebit_allreduce_config_t* config) {
-    if (caller == nullptr) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "config is NULL");
-    ONEBIT_RETURN_IF_ERROR(read_struct("config", caller, config));
+    ONEBIT_RETURN_IF_ERROR(read_config(caller, config));
     ONEBIT_RETURN_IF_ERROR(check_form(*config, transport.size()));
     return find_stream(transport, config->memory, config->stream, &config->stream);
 }
@@ -102,8 +107,7 @@ Status take_config(const onebit_shard_config_t* caller, Kind kind, const Transpo
                    onebit_allreduce_config_t* config, std::vector<Chunk>* shards) {
     const int ranks = transport.size();
     onebit_shard_config_t shard = ONEBIT_SHARD_CONFIG_INIT(0);
-    if (caller == nullptr) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "config is NULL");
-    ONEBIT_RETURN_IF_ERROR(read_struct("config", caller, &shard));
+    ONEBIT_RETURN_IF_ERROR(read_config(caller, &shard));
     config->threads = shard.threads;
     config->count = shard.count;
     config->datatype = shard.datatype;
@@ -280,10 +284,8 @@ Status make_plan(Communicator& communicator, const onebit_allreduce_config_t* ca
 Status make_plan(Communicator& communicator, const onebit_shard_config_t* caller, Kind kind, const Status& own,
                  ShardPlan* plan) {
     onebit_allreduce_config_t config = ONEBIT_ALLREDUCE_CONFIG_INIT(0);
-    const Status form = own.ok() ? catch_exceptions([&] {
-        return take_config(caller, kind, communicator.transport(), &config, &plan->shards);
-    })
-                                 : own;
+    const Status form = catch_exceptions(
+        [&] { return own.ok() ? take_config(caller, kind, communicator.transport(), &config, &plan->shards) : own; });
     ONEBIT_RETURN_IF_ERROR(decide(communicator, form, config, kind, plan->shards, &plan->plan));
     if (plan->plan.algorithm != ONEBIT_ALGORITHM_DENSE && plan->plan.algorithm != ONEBIT_ALGORITHM_PIPELINED) {
         plan->plan.algorithm = ONEBIT_ALGORITHM_PIPELINED;

@@ -49,6 +49,8 @@ struct Plan {
     /// Few values of a checked handle that is dense for good, where they don't go through shared memory: what is wrong
     /// with them shows in their sum. Only when there was memory to share, or not, is it final.
     bool sum_tells() const;
+    /// Sums may overflow where averages can't, and are looked at.
+    bool checks_sums() const { return op == ONEBIT_OP_SUM && check != ONEBIT_CHECK_NONE; }
     /// TWO_LEVEL becomes PIPELINED.
     void fall_back_from_two_levels(const std::string& why);
     /// So it does where it would take it; exact sums become the transport's.

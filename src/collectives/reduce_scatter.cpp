@@ -20,8 +20,7 @@ Status overflow_in(const Slice& slice, const char* of) {
 ReduceScatterInPieces::ReduceScatterInPieces(Transport& transport, const Codec& codec, const std::vector<Chunk>& shards,
                                              const Plan& plan)
     : layout_(codec, shards, static_cast<std::size_t>(transport.rank())),
-      op_(plan.op),
-      checked_(plan.check != ONEBIT_CHECK_NONE),
+      settles_later_(plan.checks_sums()),
       share_(share_of(plan.op, shards.size())),
       messages_(layout_.words(), codec.memory()),
       phase_(layout_, {layout_.rows_from(messages_.data())}, plan.tentative),
@@ -89,7 +88,7 @@ void ReduceScatterInPieces::look_for_overflow(const Slice& slice) {
 void ReduceScatterInPieces::finish() {
     if (!consent_.verdict().ok()) {
         if (!operands_.tentative || !consent_.overflow().ok()) error().reset();
-    } else if (op_ != ONEBIT_OP_SUM || !checked_) {
+    } else if (!settles_later_) {
         settle({});
     }
 }
@@ -120,7 +119,7 @@ Status ReduceScatter::make_form(onebit_algorithm_t name) {
     ONEBIT_RETURN_IF_ERROR(make_in_pieces(name, &compressed_, &made));
     if (made == nullptr) return {};
     std::vector<Stage> behind;
-    if (plan_.op == ONEBIT_OP_SUM && plan_.check != ONEBIT_CHECK_NONE) {
+    if (plan_.checks_sums()) {
         behind = {{"look at the sum", [this](Step* step) { return check_->check_part_of_sum(step); }},
                   {"agree on the sum", [this, form = made.get()](Step* step) {
                        const Status sums = check_->agree_on_sum(step);

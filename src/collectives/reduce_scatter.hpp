@@ -58,9 +58,8 @@ class ReduceScatterInPieces final : public Algorithm {
     void finish();
 
     MessageLayout layout_;
-    onebit_op_t op_;
-    bool checked_;
-    float share_; ///< of a rank's values in the result
+    bool settles_later_; ///< when its sums have been looked at
+    float share_;        ///< of a rank's values in the result
     AlignedBuffer<std::uint32_t> messages_;
     ScatterPhase phase_;
     Pieces pieces_;

@@ -2,10 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 
+#include "compress/codec.hpp"
 #include "core/parallel.hpp"
 #include "core/partition.hpp"
 #include "core/stores.hpp"
@@ -36,11 +38,40 @@ void encode_blocks(const Slice& slice, unsigned threads, Stores stores, const Bo
     for_each_block_by(loop, slice, threads, stores, body);
 }
 
+/// Up to kTileElements elements of a block.
+struct Tile {
+    Block block;
+    std::size_t in_block; ///< its first element
+    std::size_t count;
+
+    std::size_t begin() const { return block.begin() + in_block; }
+};
+
+template <typename Body>
+void for_each_tile(const Block& block, const Body& body) {
+    for (std::size_t at = 0; at < block.count(); at += kTileElements) {
+        body(Tile{block, at, std::min(kTileElements, block.count() - at)});
+    }
+}
+
 /// For a decoder, which may pause (parallel_for_blocks).
 template <typename Body>
 void decode_blocks(const Slice& slice, unsigned threads, Stores stores, const Body& body) {
     const auto loop = [](const auto&... arguments) { parallel_for_blocks(arguments...); };
     for_each_block_by(loop, slice, threads, stores, body);
+}
+
+/// The same tile by tile, each of which body(tile, place) makes where the sink wants it.
+template <typename Body>
+void decode_tiles(const Slice& slice, unsigned threads, const ValueSink& values, const Body& body) {
+    decode_blocks(slice, threads, values.stores(), [&](const Block& block) {
+        alignas(64) float scratch[kTileElements];
+        for_each_tile(block, [&](const Tile& tile) {
+            float* const place = values.place(tile.begin(), scratch);
+            body(tile, place);
+            values.written(block, tile.begin(), tile.count, place);
+        });
+    });
 }
 
 } // namespace onebit

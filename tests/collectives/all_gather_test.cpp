@@ -42,11 +42,7 @@ void check_conservation(onebit_comm_t comm, RankLog& log, const Cut& cut, Mode m
         take(part_of(output, shard), -1);
     }
     take(gather.error(), -1);
-    double lost = 0;
-    for (const double b : balance) lost = std::max(lost, std::fabs(b));
-    // A few roundings of 2^-24 in a step, of values that can be a few times the largest one seen.
-    log.expect(lost <= steps * 3e-7 * largest, "lost " + std::to_string(lost) + " of " + std::to_string(largest),
-               __FILE__, __LINE__);
+    expect_balanced(log, balance, steps, largest);
     ONEBIT_EXPECT(log, largest > 0.1 || shard.count == 0);
 }
 

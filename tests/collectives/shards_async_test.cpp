@@ -5,11 +5,11 @@
 // operation forbids; and what onebit_comm_abort ends.
 #include <algorithm>
 #include <cfenv>
-#include <chrono>
 #include <limits>
 #include <memory>
 #include <thread>
 
+#include "support/aborts.hpp"
 #include "support/environment.hpp"
 #include "support/progress.hpp"
 #include "support/shard_handles.hpp"
@@ -373,14 +373,6 @@ TEST_CASE("a reduce-scatter's callback may start an all-gather, whose callback s
 
 // -------------------------------------------------------------------------------------------------------- aborts ----
 
-namespace {
-
-using Clock = std::chrono::steady_clock;
-constexpr std::chrono::milliseconds kUntilAllWait{50};
-constexpr std::chrono::milliseconds kWithin{1000};
-
-} // namespace
-
 TEMPLATE_TEST_CASE("shards: an abort ends a run or a started operation, and breaks the handle", "[shards][abort]",
                    ReduceScatter, AllGather) {
     const Variable timeout("ONEBIT_TIMEOUT", "30");
@@ -396,21 +388,9 @@ TEMPLATE_TEST_CASE("shards: an abort ends a run or a started operation, and brea
         std::vector<float> output(shards.output_count());
         if (starts && !log.last_rank())
             ONEBIT_EXPECT_OK(log, TestType::start(shards.get(), input.data(), output.data()));
-        log.barrier();
-        if (log.last_rank()) {
-            std::this_thread::sleep_for(kUntilAllWait);
-            ONEBIT_EXPECT_OK(log, onebit_comm_abort(comm, "the backward pass ran out of memory"));
-        } else {
-            const auto begin = Clock::now();
-            const onebit_status_t ended =
-                starts ? TestType::wait(shards.get()) : TestType::run(shards.get(), input.data(), output.data());
-            ONEBIT_EXPECT_STATUS(log, ONEBIT_ERROR_TRANSPORT, ended);
-            ONEBIT_EXPECT(log, Clock::now() - begin < kUntilAllWait + kWithin);
-            ONEBIT_EXPECT(
-                log, holds(onebit_last_error(), "rank " + std::to_string(log.size() - 1) +
-                                                    " called onebit_comm_abort;the backward pass ran out of memory"));
-        }
-        log.barrier();
+        expect_ended(comm, log, [&] {
+            return starts ? TestType::wait(shards.get()) : TestType::run(shards.get(), input.data(), output.data());
+        });
         ONEBIT_EXPECT_STATUS(log, ONEBIT_ERROR_TRANSPORT, TestType::run(shards.get(), input.data(), output.data()));
     });
 }

@@ -7,6 +7,7 @@
 
 #include <onebit/onebit.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -99,6 +100,15 @@ inline std::string difference(const std::vector<float>& actual, const std::vecto
             text << "element " << i << " is " << actual[i] << ", not " << expected[i];
     }
     return text.str();
+}
+
+// What went in, less what came out and what is left as error, in so many steps.
+inline void expect_balanced(RankLog& log, const std::vector<double>& balance, int steps, double largest) {
+    double lost = 0;
+    for (const double b : balance) lost = std::max(lost, std::fabs(b));
+    // About ten roundings of 2^-24 in a step, of values that can be a few times the largest one seen at the end.
+    log.expect(lost <= steps * 3e-7 * largest, "lost " + std::to_string(lost) + " of " + std::to_string(largest),
+               __FILE__, __LINE__);
 }
 
 inline void expect_bits(RankLog& log, const char* what, const std::vector<float>& actual,

@@ -58,31 +58,19 @@ void ExactCodec::average_encode(std::span<const std::uint32_t* const> messages, 
 void ExactCodec::average(std::span<const std::uint32_t* const> messages, float share, const Slice& slice,
                          const ValueSink& values) const {
     const auto* const parts = reinterpret_cast<const float* const*>(messages.data());
-    decode_blocks(slice, threads_, values.stores(), [&](const Block& block) {
-        alignas(64) float scratch[kTileElements];
-        for (std::size_t tile = 0; tile < block.count(); tile += kTileElements) {
-            const std::size_t begin = block.begin() + tile;
-            const std::size_t count = std::min(kTileElements, block.count() - tile);
-            float* const place = values.place(begin, scratch);
-            numeric_.mean(parts, messages.size(), begin - block.chunk.begin, share, count, values.stores(), place,
-                          values.stores(), place);
-            values.written(block, begin, count, place);
-        }
+    decode_tiles(slice, threads_, values, [&](const Tile& tile, float* place) {
+        alignas(64) float also[kTileElements]; // stays in the innermost cache
+        numeric_.mean(parts, messages.size(), tile.begin() - slice.chunk.begin, share, tile.count, values.stores(),
+                      place, Stores::kCached, also);
     });
 }
 
 void ExactCodec::decode(std::span<const EncodedSlice> slices, std::span<const std::uint32_t>,
                         const ValueSink& values) const {
     for (const EncodedSlice& slice : slices) {
-        decode_blocks(slice.slice, threads_, values.stores(), [&](const Block& block) {
-            alignas(64) float scratch[kTileElements];
-            for (std::size_t tile = 0; tile < block.count(); tile += kTileElements) {
-                const std::size_t begin = block.begin() + tile;
-                const std::size_t count = std::min(kTileElements, block.count() - tile);
-                float* const place = values.place(begin, scratch);
-                (void)numeric_.copy(in_message(slice.message, block) + tile, count, values.stores(), place);
-                values.written(block, begin, count, place);
-            }
+        decode_tiles(slice.slice, threads_, values, [&](const Tile& tile, float* place) {
+            const float* const from = in_message(slice.message, tile.block) + tile.in_block;
+            (void)numeric_.copy(from, tile.count, values.stores(), place);
         });
     }
 }

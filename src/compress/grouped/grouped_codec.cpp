@@ -50,23 +50,7 @@ void GroupedFeedback::zero_masked() {
 static_assert(std::endian::native == std::endian::little); // as the wire is
 static_assert(kTileElements % kGroupElements == 0);
 
-/// Up to kTileElements elements of a block, from the beginning of a group on.
-struct GroupedCodec::Tile {
-    Block block;
-    std::size_t in_block; ///< its first element
-    std::size_t count;
-
-    std::size_t begin() const { return block.begin() + in_block; }
-};
-
-template <typename Body>
-void GroupedCodec::for_each_tile(const Block& block, const Body& body) {
-    for (std::size_t at = 0; at < block.count(); at += kTileElements) {
-        body(Tile{block, at, std::min(kTileElements, block.count() - at)});
-    }
-}
-
-/// Where in its chunk's message a tile's groups are.
+/// Where in its chunk's message the groups of a tile are, which begins with one.
 template <typename Message>
 auto GroupedCodec::groups_of(const Tile& tile, Message* message) const {
     Message* const scales = message + grouped_word(kernels_.bits, tile.block.chunk, tile.block.index);
@@ -153,14 +137,8 @@ void GroupedCodec::add_up(std::span<const std::uint32_t* const> messages, float 
 
 void GroupedCodec::average(std::span<const std::uint32_t* const> messages, float share, const Slice& slice,
                            const ValueSink& values) const {
-    decode_blocks(slice, threads_, Stores::kCached, [&](const Block& block) {
-        alignas(64) float scratch[kTileElements];
-        for_each_tile(block, [&](const Tile& tile) {
-            float* const place = values.place(tile.begin(), scratch);
-            add_up(messages, share, tile, place);
-            values.written(block, tile.begin(), tile.count, place);
-        });
-    });
+    decode_tiles(slice, threads_, values,
+                 [&](const Tile& tile, float* place) { add_up(messages, share, tile, place); });
 }
 
 /// Its groups' scales tell.
@@ -185,14 +163,9 @@ std::size_t GroupedCodec::first_overflowed(std::span<const EncodedSlice> slices)
 void GroupedCodec::decode(std::span<const EncodedSlice> slices, std::span<const std::uint32_t> mask,
                           const ValueSink& values) const {
     for (const EncodedSlice& encoded : slices) {
-        decode_blocks(encoded.slice, threads_, values.stores(), [&](const Block& block) {
-            alignas(64) float scratch[kTileElements];
-            for_each_tile(block, [&](const Tile& tile) {
-                float* const place = values.place(tile.begin(), scratch);
-                kernels_.decode(groups_of(tile, encoded.message), mask_at(mask, tile.begin()), tile.count,
-                                values.stores(), place);
-                values.written(block, tile.begin(), tile.count, place);
-            });
+        decode_tiles(encoded.slice, threads_, values, [&](const Tile& tile, float* place) {
+            kernels_.decode(groups_of(tile, encoded.message), mask_at(mask, tile.begin()), tile.count, values.stores(),
+                            place);
         });
     }
 }

@@ -64,9 +64,6 @@ class GroupedCodec final : public Codec {
     std::size_t first_overflowed(std::span<const EncodedSlice> slices) const override;
 
   private:
-    struct Tile;
-    template <typename Body>
-    static void for_each_tile(const Block& block, const Body& body);
     /// What the messages stand for, times `share`, in rank order.
     void add_up(std::span<const std::uint32_t* const> messages, float share, const Tile& tile, float* sums) const;
     template <typename ValuesOf>

@@ -191,17 +191,11 @@ void SignCodec::average_encode(std::span<const std::uint32_t* const> messages, f
 
 void SignCodec::average(std::span<const std::uint32_t* const> messages, float share, const Slice& slice,
                         const ValueSink& values) const {
-    decode_blocks(slice, threads_, values.stores(), [&](const Block& block) {
-        alignas(64) float scratch[kTileElements];
-        for (std::size_t tile = 0; tile < block.count(); tile += kTileElements) {
-            const std::size_t begin = block.begin() + tile;
-            const std::size_t count = std::min(kTileElements, block.count() - tile);
-            float* const place = values.place(begin, scratch);
-            kernels_.average(messages.data(), messages.size(),
-                             sign_word(group_, block.chunk, block.index) + tile / kWordElements,
-                             scale_word(group_, block.chunk, block.index), share, count, values.stores(), place);
-            values.written(block, begin, count, place);
-        }
+    decode_tiles(slice, threads_, values, [&](const Tile& tile, float* place) {
+        const std::size_t index = tile.block.index;
+        kernels_.average(messages.data(), messages.size(),
+                         sign_word(group_, slice.chunk, index) + tile.in_block / kWordElements,
+                         scale_word(group_, slice.chunk, index), share, tile.count, values.stores(), place);
     });
 }
 
@@ -251,17 +245,11 @@ void SignCodec::decode_slice(const EncodedSlice& encoded, std::span<const std::u
                              const ValueSink& values) const {
     const std::uint32_t* const message = encoded.message;
     const Chunk& chunk = encoded.slice.chunk;
-    decode_blocks(encoded.slice, threads_, values.stores(), [&](const Block& block) {
-        alignas(64) float scratch[kTileElements];
-        const float scale = std::bit_cast<float>(message[scale_word(group_, chunk, block.index)]);
-        for (std::size_t tile = 0; tile < block.count(); tile += kTileElements) {
-            const std::size_t begin = block.begin() + tile;
-            const std::size_t count = std::min(kTileElements, block.count() - tile);
-            float* const place = values.place(begin, scratch);
-            kernels_.decode(message + sign_word(group_, chunk, block.index) + tile / kWordElements, scale,
-                            mask_at(mask, begin), count, values.stores(), place);
-            values.written(block, begin, count, place);
-        }
+    decode_tiles(encoded.slice, threads_, values, [&](const Tile& tile, float* place) {
+        const std::size_t index = tile.block.index;
+        kernels_.decode(message + sign_word(group_, chunk, index) + tile.in_block / kWordElements,
+                        std::bit_cast<float>(message[scale_word(group_, chunk, index)]), mask_at(mask, tile.begin()),
+                        tile.count, values.stores(), place);
     });
 }
 
