@@ -339,8 +339,8 @@ typedef struct onebit_allreduce_opaque* onebit_allreduce_t;
 
 typedef enum onebit_datatype ONEBIT_ENUM_INT {
     ONEBIT_FLOAT32 = 0,
-    ONEBIT_FLOAT16 = 1, /* IEEE binary16; an optimizer's gradients and copies; an allreduce: UNSUPPORTED */
-    ONEBIT_BFLOAT16 = 2 /* likewise */
+    ONEBIT_FLOAT16 = 1, /* IEEE binary16 */
+    ONEBIT_BFLOAT16 = 2 /* a float32's upper half */
 } onebit_datatype_t;
 
 typedef enum onebit_memory ONEBIT_ENUM_INT {
@@ -419,7 +419,8 @@ typedef struct onebit_allreduce_config {
     uint32_t version;           /* ONEBIT_ALLREDUCE_CONFIG_VERSION */
     uint32_t threads;           /* this rank's own; 0: ONEBIT_THREADS, else 1 */
     uint64_t count;             /* elements, at least the number of ranks; the same on every rank */
-    onebit_datatype_t datatype; /* the same on every rank, as is all that follows */
+    onebit_datatype_t datatype; /* of sendbuf and recvbuf; the same on every rank, as is all that follows.
+                                   ONEBIT_FLOAT16 and ONEBIT_BFLOAT16: in the host's memory, else UNSUPPORTED */
     onebit_memory_t memory;     /* where sendbuf and recvbuf lie */
     onebit_algorithm_t algorithm;
     onebit_codec_t codec;
@@ -463,8 +464,14 @@ ONEBIT_API onebit_status_t onebit_allreduce_create(onebit_comm_t comm, const one
  * order may be MPI's, or pairs.
  *
  * An exact average of finite values is finite, also where their sum would overflow float32. Of n ranks' values those
- * below 2n 2^-126 may then count as zero, if they don't go through shared memory. An exact sum that overflows float32
- * is NONFINITE on every rank. With ONEBIT_CHECK_NONE nobody looks: the caller guarantees that exact sums are finite.
+ * below 2n 2^-126 may then count as zero, if they don't go through shared memory. An exact sum that overflows
+ * config.datatype is NONFINITE on every rank. With ONEBIT_CHECK_NONE nobody looks: the caller guarantees that exact sums
+ * are finite.
+ *
+ * Values of 16 bits are computed with in float32, and a result is rounded once, to the nearest (even). Exact messages
+ * are half as long. The error state is that of a float32 handle, and a compressed result is its result, rounded; what
+ * the rounding takes away is not carried on. A result too large for the type is an error as of values and error that
+ * overflow float32, below.
  *
  * A call that fails leaves the error state and recvbuf as they were, with these exceptions:
  *   - Finite values and the error together overflow float32: NONFINITE on every rank, the error begins at zero again,
@@ -549,7 +556,8 @@ typedef struct onebit_allreduce_info {
     uint64_t calls;               /* finished with success, or in a GPU's stream without a failure yet */
     uint64_t bytes_sent;          /* by this rank to others, in all, whatever for: data, agreement, saving */
     uint64_t last_bytes_sent;     /* by the last call that finished with success */
-    uint64_t dense_bytes;         /* what a float32 ring allreduce would send per call: 2 (n-1)/n * 4 * count */
+    uint64_t dense_bytes;         /* what an exact ring allreduce would send per call: 2 (n-1)/n * count * the size of
+                                     an element */
     uint64_t state_bytes;         /* allocated for the error state */
     uint64_t workspace_bytes;     /* allocated for all else */
     onebit_algorithm_t algorithm; /* what the next call will use; never AUTO */
@@ -657,7 +665,7 @@ typedef struct onebit_shard_config {
     const uint64_t* counts; /* elements of each rank's shard, one number for each rank, which add up to count; some
                                    may be 0. Read, not kept. NULL: shards are equal, and count is a multiple of the
                                    number of ranks */
-    onebit_datatype_t datatype;   /* ONEBIT_FLOAT32; UNSUPPORTED else */
+    onebit_datatype_t datatype;   /* of sendbuf and recvbuf */
     onebit_memory_t memory;       /* ONEBIT_MEMORY_HOST; UNSUPPORTED else */
     onebit_algorithm_t algorithm; /* AUTO, DENSE (exact, nothing compressed) or PIPELINED (compressed); others are
                                      INVALID_ARGUMENT. AUTO is exact where an allreduce of as many elements would be */
@@ -704,8 +712,9 @@ ONEBIT_API onebit_status_t onebit_all_gather_create(onebit_comm_t comm, const on
  *   - Finite values and the error together overflow float32 on some rank: NONFINITE on every rank, and the error of
  *     that rank begins at zero again. With ONEBIT_CHECK_FULL_LOW_MEMORY every rank's does. With ONEBIT_CHECK_NONE that
  *     rank alone, and those that get something of it, are told, and their recvbuf is unspecified.
- *   - A sum overflows: NONFINITE on every rank, and recvbuf is unspecified; with ONEBIT_CHECK_FULL_LOW_MEMORY every
- *     rank's error begins at zero again. With ONEBIT_CHECK_NONE nobody looks.
+ *   - A sum overflows config.datatype, or a compressed average does: NONFINITE on every rank, and recvbuf is
+ *     unspecified; with ONEBIT_CHECK_FULL_LOW_MEMORY every rank's error begins at zero again. With ONEBIT_CHECK_NONE
+ *     nobody looks.
  *
  * Collective; blocks; transactional. As for onebit_allreduce_run. */
 ONEBIT_API onebit_status_t onebit_reduce_scatter_run(onebit_reduce_scatter_t reduce_scatter, const void* sendbuf,
@@ -779,8 +788,8 @@ typedef struct onebit_shard_info {
     uint64_t calls;               /* finished with success */
     uint64_t bytes_sent;          /* by this rank to others, in all, whatever for: data, agreement, saving */
     uint64_t last_bytes_sent;     /* by the last call that finished with success */
-    uint64_t dense_bytes;         /* what this rank would send per call as float32: of a reduce-scatter the others'
-                                     shards, of an all-gather its own to each of them */
+    uint64_t dense_bytes;         /* what this rank would send per call exactly: of a reduce-scatter the others' shards,
+                                     of an all-gather its own to each of them */
     uint64_t state_bytes;         /* allocated for the error state */
     uint64_t workspace_bytes;     /* allocated for all else */
     onebit_algorithm_t algorithm; /* what the next call will use: DENSE or PIPELINED */

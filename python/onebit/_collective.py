@@ -10,8 +10,16 @@ from onebit import _buffers, _state, _structs
 from onebit._errors import Error, InvalidArgument, Timeout, TransportError
 from onebit._handle import keep_for_good
 from onebit._operations import Callback, OperationHandle
-from onebit._values import Algorithm, Check, Memory
+from onebit._values import Algorithm, Check, Datatype, Memory
 from onebit.communicator import Communicator
+
+
+_DTYPES = tuple(datatype.name.lower() for datatype in Datatype)
+
+
+def _name_of(dtype) -> str:
+    """Of a type, NumPy's or PyTorch's or by its name."""
+    return getattr(dtype, "__name__", None) or str(dtype).rpartition(".")[2]
 
 
 class Functions(NamedTuple):
@@ -53,6 +61,7 @@ class Collective(OperationHandle):
         """Elements: of each array of an Allreduce, of a whole array of the others."""
         self._send_count = self._recv_count = self.count
         self._device = "cpu" if config.memory == Memory.HOST else "cuda"
+        self._dtype = _DTYPES[config.datatype]
         self._checked = config.check != Check.NONE
         self._in_flight: list = []
         super().__init__(
@@ -65,13 +74,15 @@ class Collective(OperationHandle):
 
     def _config(self, count_or_array, memory: Optional[str], stream: int, options: dict) -> Any:
         if isinstance(count_or_array, Integral):
-            count, device = int(count_or_array), "cpu"
+            count, dtype, device = int(count_or_array), "float32", "cpu"
         else:
-            array = _buffers.view(count_or_array, "count_or_array")
-            count, device = array.size, array.device
+            array = _buffers.view(count_or_array, "count_or_array", dtypes=_DTYPES)
+            count, dtype, device = array.size, array.dtype, array.device
         if count < 1:
             raise InvalidArgument(f"count={count}: at least the number of ranks")
         config = _structs.initialised(self._config_type, self._config_init, count)
+        options = dict(options)
+        config.datatype = _structs.enum_value(Datatype, "dtype", _name_of(options.pop("dtype", None) or dtype))
         _structs.set_options(config, options)
         memory = memory or ("host" if device == "cpu" else device)
         config.memory = _structs.enum_value(Memory, "memory", memory)
@@ -169,7 +180,7 @@ class Collective(OperationHandle):
             raise
 
     def _buffer(self, array, name, count, writable=False):
-        buffer = _buffers.view(array, name, writable=writable)
+        buffer = _buffers.view(array, name, writable=writable, dtypes=(self._dtype,))
         if buffer.size != count:
             raise InvalidArgument(f"{name} has {buffer.size} elements; {count} wanted")
         if buffer.device != self._device:

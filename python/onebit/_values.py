@@ -161,7 +161,7 @@ class AllreduceInfo(NamedTuple):
     last_bytes_sent: int
     """By the last call that finished with success."""
     dense_bytes: int
-    """What a float32 ring allreduce would send per call: 2 (n-1)/n * 4 * count."""
+    """What an exact ring allreduce would send per call: 2 (n-1)/n * count * the size of an element."""
     state_bytes: int
     """Allocated for the error state."""
     workspace_bytes: int

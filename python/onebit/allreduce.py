@@ -14,11 +14,12 @@ from onebit.communicator import Communicator
 
 
 class Allreduce(Collective):
-    """Averages `count` float32 elements over the ranks, or adds them up, sending few bits for each instead of 32.
+    """Averages `count` elements over the ranks, or adds them up, sending few bits for each instead of 16 or 32.
 
     What a message could not express is carried into the next call (error feedback), so one Allreduce belongs to one
     sequence of arrays, a model's gradients say. Arrays are NumPy's, PyTorch's, or any with `__array_interface__`,
-    `__cuda_array_interface__` or DLPack: contiguous, float32, `count` elements in whatever shape. None is copied.
+    `__cuda_array_interface__` or DLPack: contiguous, float32, float16 or bfloat16, `count` elements in whatever
+    shape. None is copied. 16-bit elements are computed with in float32, and a result is rounded once.
 
     One thread at a time uses an Allreduce (Busy). Other Python threads run during a call. A collective call that fails
     on one rank fails on every rank, and leaves the error state as it was.
@@ -49,6 +50,8 @@ class Allreduce(Collective):
           count_or_array  elements, at least the number of ranks; or an array of as many
           memory          "host" or "cuda": where the arrays lie; None: where `count_or_array` does, if it's an array
           stream          of a GPU's memory: the address of the cudaStream_t that the work goes into; 0: the default one
+          dtype           "float32", "float16" or "bfloat16": of the arrays; None: that of `count_or_array`, if it's an
+                          array, else float32. 16 bits on the host only
           algorithm       "auto" (chosen by measuring), "dense" (an exact average), "flat", "pipelined", "two_level",
                           "bruck", "ring"
           codec           "sign", "int8", "int4", "fp4" or "bfloat16": what stands for an element in a compressed message.

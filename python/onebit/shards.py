@@ -27,6 +27,8 @@ class _Sharded(Collective):
 
           count_or_array  elements of a whole array, at least the number of ranks; or an array of as many
           counts          elements of each rank's shard, which add up to that; some may be 0. None: all shards are equal
+          dtype           "float32", "float16" or "bfloat16": of the arrays; None: that of `count_or_array`, if it's an
+                          array, else float32
           algorithm       "dense" (exact), "pipelined" (compressed), or "auto": exact where an Allreduce would be
           codec           "sign", "int8", "int4", "fp4" or "bfloat16": what stands for an element in a message
           scale           "l2" or "l1": the magnitude that stands for a group's elements; of "sign"
@@ -78,9 +80,9 @@ class _Sharded(Collective):
 
 
 class ReduceScatter(_Sharded):
-    """Averages `count` float32 elements over the ranks, or adds them up; each rank gets its shard of the result alone.
+    """Averages `count` elements over the ranks, or adds them up; each rank gets its shard of the result alone.
 
-    Few bits are sent for each element instead of 32. What a message could not express is carried into the next call
+    Few bits are sent for each element instead of 16 or 32. What a message could not express is carried into the next call
     (error feedback), so one ReduceScatter belongs to one sequence of arrays, a model's gradients say. With an AllGather
     of the same settings behind it, it is an Allreduce. Arrays are those that `Allreduce` takes, in the host's memory.
 
@@ -124,9 +126,9 @@ class ReduceScatter(_Sharded):
 
 
 class AllGather(_Sharded):
-    """Gives every rank all ranks' shards, one behind the other: `count` float32 elements, the same bits on every rank.
+    """Gives every rank all ranks' shards, one behind the other: `count` elements, the same bits on every rank.
 
-    Few bits are sent for each element instead of 32. What a message could not express is carried into the next call
+    Few bits are sent for each element instead of 16 or 32. What a message could not express is carried into the next call
     (error feedback), so one AllGather belongs to one sequence of arrays, a ReduceScatter's averages say: values that
     change from call to call. Arrays are those that `Allreduce` takes, in the host's memory.
 

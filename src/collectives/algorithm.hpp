@@ -40,11 +40,15 @@ class Consent {
 
 /// What one call works on. A flat compressed call reads `source` (NULL: it sends whatever lies there, for a call that
 /// is going to be called off) and writes `sink` (NULL: the result is only kept), which must live until it is finished;
-/// a dense one, and one on two levels, which need their values in memory, `input` and `output`: count floats each, the
+/// a dense one, and one on two levels, which need their values in memory, `input` and `output`: count elements each, the
 /// same or not overlapping.
 struct Operands {
-    const float* input = nullptr; ///< of a tentative dense call, NULL: this rank refuses
-    float* output = nullptr;
+    /// Of an algorithm that is for floats alone.
+    const float* float_input() const { return static_cast<const float*>(input); }
+    float* float_output() const { return static_cast<float*>(output); }
+
+    const void* input = nullptr; ///< of a tentative dense call, NULL: this rank refuses
+    void* output = nullptr;
     const ValueSource* source = nullptr;
     const ValueSink* sink = nullptr;
     bool sum_only = false;      ///< dense: the sum, not the average

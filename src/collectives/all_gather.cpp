@@ -87,19 +87,19 @@ Status AllGather::check_buffers(const void* input, const void* output) const {
 }
 
 void AllGather::begin_call(const Status& own, const void* input, void* output) {
-    const auto* const values = static_cast<const float*>(input);
     const Chunk& shard = own_shard();
     const bool tentative = plan_.tentative && plan_.algorithm != ONEBIT_ALGORITHM_DENSE;
-    check_->begin(own, {.input = values,
+    check_->begin(own, {.input = input,
                         .count = shard.count,
                         .first = shard.begin,
                         .tentative = tentative,
                         .algorithm = plan_.algorithm,
                         .calls = calls_});
-    source_ = ArraySource(values, shard.begin);
-    sink_ = ArraySink(static_cast<float*>(output), stores_for(plan_.count * sizeof(float)));
-    begin(plan_.algorithm,
-          {.source = &source_, .sink = &sink_, .tentative = tentative, .consent = tentative ? check_.get() : nullptr});
+    values_.set(elements_, input, shard.begin, output, 0, plan_.count);
+    begin(plan_.algorithm, {.source = values_.source(),
+                            .sink = values_.sink(),
+                            .tentative = tentative,
+                            .consent = tentative ? check_.get() : nullptr});
 }
 
 ErrorState AllGather::error_state() const {

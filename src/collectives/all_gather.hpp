@@ -60,13 +60,12 @@ class AllGather final : public ShardCollective {
     Status check_buffers(const void* input, const void* output) const override;
     void begin_call(const Status& own, const void* input, void* output) override;
     ErrorState error_state() const override;
-    std::uint64_t dense_bytes() const override { return own_shard().count * (shards_.size() - 1) * sizeof(float); }
+    std::uint64_t dense_bytes() const override { return own_shard().count * (shards_.size() - 1) * elements_.bytes(); }
 
     AllGatherInPieces* compressed_ = nullptr; ///< the form, if there is one
 
     // Of the call in flight.
-    ArraySource source_;
-    ArraySink sink_;
+    CallerValues values_;
 };
 
 } // namespace onebit

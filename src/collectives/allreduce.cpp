@@ -15,27 +15,25 @@ Status Allreduce::check_buffers(const void* input, const void* output) const {
 }
 
 void Allreduce::begin_call(const Status& own, const void* input, void* output) {
-    const auto* const values = static_cast<const float*>(input);
     const bool dense = plan_.algorithm == ONEBIT_ALGORITHM_DENSE;
     const bool if_all_apart = dense && plan_.checks_sums_on_the_way();
     const bool sum_tells = plan_.sum_tells();
     // What a mask leaves out the encoder doesn't look at.
     const bool tentative = if_all_apart || sum_tells || (plan_.tentative && !dense && !masked());
-    check_->begin(own, {.input = values,
+    check_->begin(own, {.input = input,
                         .count = plan_.count,
-                        .output = static_cast<const float*>(output),
+                        .output = output,
                         .output_count = plan_.count,
                         .tentative = tentative,
                         .if_all_apart = if_all_apart,
                         .apart = input != output,
                         .algorithm = plan_.algorithm,
                         .calls = calls_});
-    array_source_ = ArraySource(values);
-    array_sink_ = ArraySink(static_cast<float*>(output), stores_for(plan_.count * sizeof(float)));
-    begin(plan_.algorithm, {.input = sum_tells && !own.ok() ? nullptr : values,
-                            .output = static_cast<float*>(output),
-                            .source = &array_source_,
-                            .sink = &array_sink_,
+    values_.set(elements_, input, 0, output, 0, plan_.count);
+    begin(plan_.algorithm, {.input = sum_tells && !own.ok() ? nullptr : input,
+                            .output = output,
+                            .source = values_.source(),
+                            .sink = values_.sink(),
                             .sum_only = plan_.op == ONEBIT_OP_SUM,
                             .tentative = tentative,
                             .consent = tentative ? check_.get() : nullptr});
@@ -120,7 +118,7 @@ std::array<Transport*, 2> Allreduce::other_channels() const {
 
 void Allreduce::fill_info(onebit_allreduce_info_t* info) const {
     fill_common(info);
-    info->dense_bytes = ring_bytes(plan_.count, channel_->size());
+    info->dense_bytes = ring_bytes(plan_.count * elements_.bytes(), channel_->size());
     info->workspace_bytes += (flat_ == nullptr ? 0 : flat_->workspace_bytes()) +
                              (direct_sum_ == nullptr ? 0 : direct_sum_->workspace_bytes());
     const bool nccl_in_node = plan_.algorithm == ONEBIT_ALGORITHM_TWO_LEVEL && channels_.node != nullptr &&

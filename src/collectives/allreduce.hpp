@@ -12,6 +12,7 @@
 #include "collectives/flat.hpp"
 #include "collectives/flat_pipelined.hpp"
 #include "collectives/two_level_form.hpp"
+#include "compress/caller_values.hpp"
 #include "core/hash.hpp"
 
 namespace onebit {
@@ -89,8 +90,7 @@ class Allreduce final : public Collective {
     TwoLevelForm* two_level_ = nullptr; ///< the one among the forms, if it is
 
     // Of the call in flight.
-    ArraySource array_source_;
-    ArraySink array_sink_;
+    CallerValues values_;
 };
 
 } // namespace onebit

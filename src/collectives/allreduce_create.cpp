@@ -70,7 +70,7 @@ Status Allreduce::share_memory(Communicator& communicator, std::unique_ptr<TwoLe
     const Status opened = communicator.give_up_if_lost(catch_exceptions([&] {
         if (!plan_.shares_sums) return open_two_levels(communicator, channels.get());
         return channel_->share_memory(
-            SharedAllreduce::shared_bytes(plan_.count, static_cast<std::size_t>(channel_->size())), patience_,
+            SharedAllreduce::shared_bytes(elements_, plan_.count, static_cast<std::size_t>(channel_->size())), patience_,
             &channels->memory);
     }));
     const bool can_do_without =
@@ -95,8 +95,7 @@ Status Allreduce::open_two_levels(Communicator& communicator, TwoLevelForm::Chan
     if (plan_.memory != ONEBIT_MEMORY_HOST) {
         return DeviceTwoLevel::open_channels(*channel_, communicator, *placement_, channels);
     }
-    return TwoLevelAllreduce::open_channels(*channel_, communicator, *codec_, plan_.count, plan_.piece_blocks,
-                                            channels);
+    return TwoLevelAllreduce::open_channels(*channel_, communicator, *codec_, elements_, plan_, channels);
 }
 
 Status Allreduce::allocate(const Environment& environment, FlatAllreduce::Extras extras) {
@@ -140,8 +139,8 @@ Status Allreduce::add_pipelined(onebit_algorithm_t name, PipelinedFlat::Way way,
 Status Allreduce::add_two_levels() {
     std::unique_ptr<TwoLevelForm> made;
     if (plan_.memory == ONEBIT_MEMORY_HOST) {
-        ONEBIT_RETURN_IF_ERROR(TwoLevelAllreduce::create(channels_, shared_buffers_, *codec_, plan_.op, plan_.count,
-                                                         plan_.piece_blocks, plan_.tentative, kAcrossTag, &made));
+        ONEBIT_RETURN_IF_ERROR(TwoLevelAllreduce::create(channels_, shared_buffers_, *codec_, elements_, plan_,
+                                                         kAcrossTag, &made));
     } else {
         ONEBIT_RETURN_IF_ERROR(DeviceTwoLevel::create(channels_, *codec_, plan_.op,
                                                       placement_->make_arithmetic(plan_.threads), plan_.count,
@@ -155,10 +154,11 @@ Status Allreduce::add_two_levels() {
 Status Allreduce::add_dense() {
     std::unique_ptr<Algorithm> dense;
     if (plan_.shares_sums) {
-        dense = std::make_unique<SharedAllreduce>(*channel_, *channels_.memory, shared_buffers_,
-                                                  numeric_kernels(codec_->kernels()), plan_.count, plan_.threads);
+        dense = std::make_unique<SharedAllreduce>(*channel_, *channels_.memory, shared_buffers_, elements_, plan_.count,
+                                                  plan_.threads);
     } else {
-        ONEBIT_RETURN_IF_ERROR(placement_->make_dense(*channel_, plan_.count, plan_.threads, kDenseTag, &dense));
+        ONEBIT_RETURN_IF_ERROR(
+            placement_->make_dense(*channel_, elements_, plan_.count, plan_.threads, kDenseTag, &dense));
     }
     add(ONEBIT_ALGORITHM_DENSE, std::move(dense));
     return {};

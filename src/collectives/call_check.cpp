@@ -3,7 +3,6 @@
 #include "collectives/call_check.hpp"
 
 #include <algorithm>
-#include <cfloat>
 #include <utility>
 
 namespace onebit {
@@ -14,19 +13,19 @@ Status CallCheck::check_buffers(const Buffer& input, const Buffer& output, std::
         if (buffer.data == nullptr && buffer.count > 0) {
             return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "%s is NULL", name);
         }
-        if (reinterpret_cast<std::uintptr_t>(buffer.data) % alignof(float) != 0) {
+        if (reinterpret_cast<std::uintptr_t>(buffer.data) % elements_.bytes() != 0) {
             return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "%s = %p is not aligned to %zu bytes", name,
-                                 buffer.data, alignof(float));
+                                 buffer.data, elements_.bytes());
         }
     }
     const auto begin_of = [](const Buffer& buffer) { return reinterpret_cast<std::uintptr_t>(buffer.data); };
-    const auto end_of = [&](const Buffer& buffer) { return begin_of(buffer) + buffer.count * sizeof(float); };
+    const auto end_of = [&](const Buffer& buffer) { return begin_of(buffer) + buffer.count * elements_.bytes(); };
     const bool both = input.count > 0 && output.count > 0;
     const bool overlap = both && begin_of(input) < end_of(output) && begin_of(output) < end_of(input);
     const bool output_is_part = output.count <= input.count;
     const Buffer& part = output_is_part ? output : input;
     const Buffer& whole = output_is_part ? input : output;
-    if (overlap && begin_of(part) != begin_of(whole) + in_place * sizeof(float)) {
+    if (overlap && begin_of(part) != begin_of(whole) + in_place * elements_.bytes()) {
         return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "sendbuf and recvbuf overlap without being %s",
                              input.count == output.count ? "the same" : "in place");
     }
@@ -60,9 +59,8 @@ Status CallCheck::check_values(Step* step) {
 
 Status CallCheck::check_slice(Step* step) {
     const std::size_t length = std::min(unchecked_, search_.values_at_once());
-    const float* const slice = call_.input + (unchecked_ - length);
     std::size_t bad = length;
-    const bool known = search_.find_beyond(FLT_MAX, slice, length, &bad);
+    const bool known = search_.find_nonfinite(elements_.at(call_.input, unchecked_ - length), length, &bad);
     *step = known ? Step::kAgain : Step::kWait;
     if (!known) return {};
     unchecked_ -= length;
@@ -73,9 +71,10 @@ Status CallCheck::check_slice(Step* step) {
 
 void CallCheck::note_nonfinite(std::size_t index) {
     own_ = catch_exceptions([&] {
-        float value = 0;
-        placement_.memory().copy(&value, call_.input + index, sizeof(value));
-        return Status::error(ONEBIT_ERROR_NONFINITE, "sendbuf[%zu] is %g", index, static_cast<double>(value));
+        float bits = 0; // room for one element of any type
+        placement_.memory().copy(&bits, elements_.at(call_.input, index), elements_.bytes());
+        return Status::error(ONEBIT_ERROR_NONFINITE, "sendbuf[%zu] is %g", index,
+                             static_cast<double>(elements_.value(&bits, 0)));
     });
 }
 
@@ -117,11 +116,11 @@ Status CallCheck::conclude(Step* step) {
 
 Status CallCheck::check_sum(Step* step) const {
     std::size_t bad = call_.output_count;
-    const bool known = search_.find_beyond(FLT_MAX, call_.output, call_.output_count, &bad);
+    const bool known = search_.find_nonfinite(call_.output, call_.output_count, &bad);
     *step = known ? Step::kDone : Step::kWait;
     if (!known || bad == call_.output_count) return search_.failure();
-    return Status::error(ONEBIT_ERROR_NONFINITE, "the sum of all ranks' element %zu overflows float32",
-                         call_.output_first + bad);
+    return Status::error(ONEBIT_ERROR_NONFINITE, "the sum of all ranks' element %zu overflows %s",
+                         call_.output_first + bad, name_of(elements_.type()));
 }
 
 Status CallCheck::check_part_of_sum(Step* step) {
@@ -144,7 +143,7 @@ Status CallCheck::agree_on_sum(Step* step) {
 bool CallCheck::doubt(const Slice& slice) {
     if (!own_.ok()) return true;
     const std::size_t begin = slice.begin() - call_.first;
-    const std::size_t bad = search_.first_nonfinite(call_.input + begin, slice.count());
+    const std::size_t bad = search_.first_nonfinite(elements_.at(call_.input, begin), slice.count());
     own_ = search_.failure();
     if (own_.ok() && bad < slice.count()) note_nonfinite(begin + bad);
     return !own_.ok();

@@ -11,6 +11,7 @@
 #include "collectives/algorithm.hpp"
 #include "collectives/placement.hpp"
 #include "core/partition.hpp"
+#include "numeric/elements.hpp"
 #include "numeric/search.hpp"
 
 namespace onebit {
@@ -26,10 +27,10 @@ namespace onebit {
 class CallCheck final : public Consent {
   public:
     struct Call {
-        const float* input = nullptr;
+        const void* input = nullptr;
         std::size_t count = 0;
         std::size_t first = 0; ///< the number of the element of the whole buffer that the input begins with
-        const float* output = nullptr;
+        const void* output = nullptr;
         std::size_t output_count = 0;
         std::size_t output_first = 0; ///< likewise, of the output
         bool tentative = false;
@@ -40,17 +41,17 @@ class CallCheck final : public Consent {
         std::uint64_t calls = 0;
     };
 
-    /// All of these outlive it.
-    CallCheck(Agreement& agreement, Search& search, const Placement& placement)
-        : agreement_(agreement), search_(search), placement_(placement) {}
+    /// All of these outlive it. `elements`: what buffers are arrays of.
+    CallCheck(Agreement& agreement, Search& search, const Placement& placement, const Elements& elements)
+        : agreement_(agreement), search_(search), placement_(placement), elements_(elements) {}
 
-    /// A caller's buffer of so many floats.
+    /// A caller's buffer of so many elements.
     struct Buffer {
         const void* data;
         std::size_t count;
     };
     /// INVALID_ARGUMENT, naming it, for a buffer that can't be one; and where they overlap, unless the smaller one (or
-    /// the second) lies `in_place` floats behind the other's beginning. One of no floats may be NULL.
+    /// the second) lies `in_place` elements behind the other's beginning. One of no elements may be NULL.
     Status check_buffers(const Buffer& input, const Buffer& output, std::size_t in_place = 0) const;
     /// Before the stages of each call. `own`: what is already wrong on this rank, if anything.
     void begin(const Status& own, const Call& call);
@@ -88,6 +89,7 @@ class CallCheck final : public Consent {
     Agreement& agreement_;
     Search& search_;
     const Placement& placement_;
+    Elements elements_;
 
     // Of the call in flight.
     Call call_;

@@ -29,8 +29,8 @@ Status Collective::make_parts(Communicator& communicator, Parts* parts) {
 Status Collective::equip(const Environment& environment) {
     ONEBIT_RETURN_IF_ERROR(placement_->reach(environment, &channel_));
     ONEBIT_RETURN_IF_ERROR(Agreement::create(*channel_, kAgreementTag, &agreement_));
-    search_ = placement_->make_search(codec_->kernels());
-    check_ = std::make_unique<CallCheck>(*agreement_, *search_, *placement_);
+    search_ = placement_->make_search(elements_);
+    check_ = std::make_unique<CallCheck>(*agreement_, *search_, *placement_, elements_);
     return {};
 }
 

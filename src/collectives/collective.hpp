@@ -19,6 +19,7 @@
 #include "collectives/placement.hpp"
 #include "collectives/plan.hpp"
 #include "collectives/stages.hpp"
+#include "numeric/elements.hpp"
 
 namespace onebit {
 
@@ -130,7 +131,8 @@ class Collective {
           placement_(std::move(parts.placement)),
           channel_(std::move(parts.channel)),
           patience_(std::move(parts.patience)),
-          codec_(std::move(parts.codec)) {}
+          codec_(std::move(parts.codec)),
+          elements_(plan_.datatype, numeric_kernels(codec_->kernels())) {}
 
     /// A way that the plan may use, and what a call of it comes to.
     struct Form {
@@ -187,6 +189,7 @@ class Collective {
     std::unique_ptr<Transport> channel_;
     Patience patience_;
     std::unique_ptr<Codec> codec_;
+    Elements elements_;              ///< of the caller's buffers
     std::unique_ptr<Search> search_; ///< for values that are not finite
     std::unique_ptr<Agreement> agreement_;
     std::unique_ptr<CallCheck> check_;

@@ -136,6 +136,16 @@ onebit_algorithm_t Costs::quickest(std::uint64_t count, std::span<const onebit_a
     return *std::ranges::min_element(forms, {}, [&](onebit_algorithm_t form) { return microseconds(form, count); });
 }
 
+Costs Costs::for_elements(std::size_t bytes) const {
+    if (bytes == sizeof(float)) return *this;
+    std::vector<Row> rows = rows_;
+    for (Row& row : rows) {
+        const std::uint64_t floats = ceil_divide(row.count * bytes, sizeof(float));
+        row.microseconds[ONEBIT_ALGORITHM_DENSE] = microseconds(ONEBIT_ALGORITHM_DENSE, floats);
+    }
+    return Costs(std::move(rows));
+}
+
 const char* objection_to_two_levels(const NodeGroups& groups, onebit_memory_t memory, const Transport& transport) {
     if (memory != ONEBIT_MEMORY_HOST && !transport.has_stream_ordered_nodes()) {
         return "the values are in a GPU's memory, and NCCL doesn't carry them inside a node";

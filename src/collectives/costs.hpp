@@ -68,6 +68,9 @@ class Costs {
     onebit_algorithm_t quickest(std::uint64_t count, std::span<const onebit_algorithm_t> forms) const;
 
     const std::vector<Row>& rows() const { return rows_; }
+    /// The same where elements have so many bytes instead of a float's four: exact messages are shorter. Messages that
+    /// are encoded are not.
+    Costs for_elements(std::size_t bytes) const;
 
   private:
     std::vector<Row> rows_;

@@ -25,10 +25,10 @@ Status DenseAllreduce::create(Transport& transport, std::unique_ptr<Arithmetic> 
 
 Status DenseAllreduce::start_sum(Step* step) {
     *step = Step::kDone;
-    if (!averages()) return sum_->start(operands_.input, operands_.output);
-    arithmetic_->multiply(operands_.input, averaging_.before, count_, operands_.output);
+    if (!averages()) return sum_->start(operands_.float_input(), operands_.float_output());
+    arithmetic_->multiply(operands_.float_input(), averaging_.before, count_, operands_.float_output());
     ONEBIT_RETURN_IF_ERROR(arithmetic_->failure());
-    return sum_->start(operands_.output, operands_.output);
+    return sum_->start(operands_.float_output(), operands_.float_output());
 }
 
 Status DenseAllreduce::finish_sum(Step* step) {
@@ -38,7 +38,7 @@ Status DenseAllreduce::finish_sum(Step* step) {
 Status DenseAllreduce::scale(Step* step) {
     *step = Step::kDone;
     if (!averages() || averaging_.after == 1) return {};
-    arithmetic_->multiply(operands_.output, averaging_.after, count_, operands_.output);
+    arithmetic_->multiply(operands_.float_output(), averaging_.after, count_, operands_.float_output());
     return arithmetic_->failure();
 }
 

@@ -190,7 +190,8 @@ void DeviceTwoLevel::set_operands(const Operands& operands) {
 void DeviceTwoLevel::hand_out(std::size_t step) {
     for (std::size_t place = 0; place < shards_.size(); ++place) {
         const Piece& piece = pieces_[place][step];
-        arithmetic_->multiply(operands_.input + shards_[place].begin + piece.begin, 1, piece.count, outgoing(place));
+        const float* const values = operands_.float_input() + shards_[place].begin + piece.begin;
+        arithmetic_->multiply(values, 1, piece.count, outgoing(place));
     }
 }
 
@@ -206,7 +207,7 @@ void DeviceTwoLevel::average_and_encode(std::size_t step) {
 /// All ranks of all nodes see the same messages, and so come to the same verdict.
 void DeviceTwoLevel::decode() {
     overflowed_ = codec_.first_overflowed(results_) < results_.size();
-    codec_.decode(results_, mask_.view(), ArraySink(operands_.output));
+    codec_.decode(results_, mask_.view(), ArraySink(operands_.float_output()));
 }
 
 Status DeviceTwoLevel::finish(Step* step) {

@@ -105,9 +105,13 @@ Status PlainFlat::check_results(Step* step) {
 
 Status PlainFlat::decode_results(Step* step) {
     if (flat_.gather().decodes() && cursor_.next(flat_.chunks(), &slices_)) {
-        flat_.gather().decode(slices_);
+        const Status verdict = flat_.gather().decode(slices_);
+        if (!verdict.ok()) {
+            flat_.finish(verdict);
+            cursor_.restart();
+        }
         *step = Step::kAgain;
-        return {};
+        return verdict;
     }
     cursor_.restart();
     *step = Step::kDone;

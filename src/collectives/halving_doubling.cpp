@@ -50,7 +50,7 @@ Status HalvingDoubling::copy(Step* step) {
         std::fill_n(sum_.data(), count_, std::numeric_limits<float>::quiet_NaN());
     } else {
         const float before = operands_.sum_only ? 1.0F : Averaging(ranks_).before;
-        arithmetic_->multiply(operands_.input, before, count_, sum_.data());
+        arithmetic_->multiply(operands_.float_input(), before, count_, sum_.data());
     }
     return {};
 }
@@ -177,7 +177,7 @@ Status HalvingDoubling::divide(Step* step) {
     *step = Step::kDone;
     if (doubted_ && !operands_.consent->verdict().ok()) return {};
     const float after = operands_.sum_only ? 1.0F : Averaging(ranks_).after;
-    arithmetic_->multiply(sum_.data(), after, count_, operands_.output);
+    arithmetic_->multiply(sum_.data(), after, count_, operands_.float_output());
     return arithmetic_->failure();
 }
 

@@ -3,7 +3,10 @@
 #include "collectives/pipelined_sum.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
+
+#include "core/parallel.hpp"
 
 namespace onebit {
 namespace {
@@ -15,9 +18,10 @@ constexpr std::size_t kMostPiece = std::size_t{1} << 16;
 
 } // namespace
 
-PipelinedSum::PipelinedSum(std::unique_ptr<Arithmetic> arithmetic, std::size_t count, std::size_t rank,
+PipelinedSum::PipelinedSum(const Elements& elements, std::size_t count, unsigned threads, std::size_t rank,
                            std::size_t ranks)
-    : arithmetic_(std::move(arithmetic)),
+    : elements_(elements),
+      threads_(threads),
       rank_(rank),
       chunks_(partition(count, ranks)),
       pieces_(ceil_divide(longest(), std::clamp(kSlotElements / ranks, kLeastPiece, kMostPiece))),
@@ -31,11 +35,11 @@ PipelinedSum::PipelinedSum(std::unique_ptr<Arithmetic> arithmetic, std::size_t c
     }
 }
 
-Status PipelinedSum::create(Transport& transport, std::unique_ptr<Arithmetic> arithmetic, std::size_t count, int tag,
-                            std::unique_ptr<Algorithm>* algorithm) {
-    std::unique_ptr<PipelinedSum> made(new PipelinedSum(std::move(arithmetic), count,
-                                                        static_cast<std::size_t>(transport.rank()),
-                                                        static_cast<std::size_t>(transport.size())));
+Status PipelinedSum::create(Transport& transport, const Elements& elements, std::size_t count, unsigned threads,
+                            int tag, std::unique_ptr<Algorithm>* algorithm) {
+    const auto rank = static_cast<std::size_t>(transport.rank());
+    const auto ranks = static_cast<std::size_t>(transport.size());
+    std::unique_ptr<PipelinedSum> made(new PipelinedSum(elements, count, threads, rank, ranks));
     for (std::size_t piece = 0; piece < made->slots_.size(); ++piece) {
         ONEBIT_RETURN_IF_ERROR(made->plan(transport, tag, &made->slots_[piece]));
     }
@@ -59,9 +63,9 @@ void PipelinedSum::set_operands(const Operands& operands) {
 /// Messages are as long as a whole piece, also where a chunk ends before that: by less than a word for each piece.
 Status PipelinedSum::plan(Transport& transport, int tag, Slot* slot) {
     const std::size_t ranks = chunks_.size();
-    slot->outgoing = AlignedBuffer<float>((ranks - 1) * piece_elements_);
-    slot->incoming = AlignedBuffer<float>((ranks - 1) * piece_elements_);
-    const std::size_t bytes = piece_elements_ * sizeof(float);
+    const std::size_t bytes = piece_elements_ * elements_.bytes();
+    slot->outgoing = AlignedBuffer<std::byte>((ranks - 1) * bytes);
+    slot->incoming = AlignedBuffer<std::byte>((ranks - 1) * bytes);
     std::vector<Part> send_values, receive_values, send_sum, receive_sums;
     for (std::size_t r = 0; r < ranks; ++r) {
         if (r == rank_) continue;
@@ -82,8 +86,12 @@ Chunk PipelinedSum::piece_of(std::size_t rank, std::size_t piece) const {
     return {piece, chunk.begin + first, std::min(piece_elements_, chunk.count - first)};
 }
 
-float* PipelinedSum::place(AlignedBuffer<float>& buffer, std::size_t rank) const {
-    return buffer.data() + (rank - (rank > rank_ ? 1 : 0)) * piece_elements_;
+std::byte* PipelinedSum::place(AlignedBuffer<std::byte>& buffer, std::size_t rank) const {
+    return buffer.data() + (rank - (rank > rank_ ? 1 : 0)) * piece_elements_ * elements_.bytes();
+}
+
+void PipelinedSum::copy_elements(const void* from, std::size_t count, void* to) const {
+    if (count > 0) std::memcpy(to, from, count * elements_.bytes());
 }
 
 // ---------------------------------------------------------------------------------------------- the one stage ----
@@ -91,7 +99,7 @@ float* PipelinedSum::place(AlignedBuffer<float>& buffer, std::size_t rank) const
 /// Of one rank: it is the average.
 Status PipelinedSum::copy(Step* step) {
     *step = Step::kDone;
-    if (operands_.input != operands_.output) std::copy_n(operands_.input, longest(), operands_.output);
+    if (operands_.input != operands_.output) copy_elements(operands_.input, longest(), operands_.output);
     return {};
 }
 
@@ -111,7 +119,7 @@ Status PipelinedSum::hand_out_next(bool* did) {
     for (std::size_t r = 0; r < chunks_.size(); ++r) {
         if (r == rank_) continue;
         const Chunk piece = piece_of(r, handed_out_);
-        std::copy_n(operands_.input + piece.begin, piece.count, place(slot.outgoing, r));
+        copy_elements(elements_.at(operands_.input, piece.begin), piece.count, place(slot.outgoing, r));
     }
     ++handed_out_;
     *did = true;
@@ -126,15 +134,23 @@ Status PipelinedSum::add_next(bool* did) {
     if (!here) return {};
     const Chunk own = piece_of(rank_, added_);
     for (std::size_t r = 0; r < chunks_.size(); ++r) {
-        parts_[r] = r == rank_ ? const_cast<float*>(operands_.input) + own.begin // on the host it is only read
-                               : place(slot.incoming, r);
+        parts_[r] = r == rank_ ? elements_.at(operands_.input, own.begin) : place(slot.incoming, r);
     }
-    const float factor = operands_.sum_only ? 1.0F : 1.0F / static_cast<float>(chunks_.size());
-    arithmetic_->sum(parts_, factor, own.count, slot.outgoing.data());
-    std::copy_n(slot.outgoing.data(), own.count, operands_.output + own.begin);
+    add_up(own, slot.outgoing.data(), elements_.at(operands_.output, own.begin));
     ++added_;
     *did = true;
     return slot.sums->start();
+}
+
+/// In both places.
+void PipelinedSum::add_up(const Chunk& own, void* sum, void* output) {
+    const float share = operands_.sum_only ? 1.0F : 1.0F / static_cast<float>(chunks_.size());
+    parallel_for(0, own.blocks(), threads_, [&](std::size_t index) {
+        const Block block = {own, index};
+        const std::size_t first = index * kBlockElements;
+        elements_.mean(parts_.data(), parts_.size(), first, share, block.count(), Stores::kCached,
+                       elements_.at(sum, first), Stores::kCached, elements_.at(output, first));
+    });
 }
 
 Status PipelinedSum::collect_next(bool* did) {
@@ -146,7 +162,7 @@ Status PipelinedSum::collect_next(bool* did) {
     for (std::size_t r = 0; r < chunks_.size(); ++r) {
         if (r == rank_) continue;
         const Chunk piece = piece_of(r, collected_);
-        std::copy_n(place(slot.incoming, r), piece.count, operands_.output + piece.begin);
+        copy_elements(place(slot.incoming, r), piece.count, elements_.at(operands_.output, piece.begin));
     }
     ++collected_;
     *did = true;

@@ -44,14 +44,14 @@ class HostPlacement final : public Placement {
     std::unique_ptr<Arithmetic> make_arithmetic(unsigned threads) const override {
         return std::make_unique<HostArithmetic>(threads);
     }
-    std::unique_ptr<Search> make_search(const std::string& kernels) const override {
-        return std::make_unique<HostSearch>(numeric_kernels(kernels));
+    std::unique_ptr<Search> make_search(const Elements& elements) const override {
+        return std::make_unique<HostSearch>(elements);
     }
-    Status make_dense(Transport& channel, std::size_t count, unsigned threads, int tag,
+    Status make_dense(Transport& channel, const Elements& elements, std::size_t count, unsigned threads, int tag,
                       std::unique_ptr<Algorithm>* dense) const override {
         const auto ranks = static_cast<std::size_t>(channel.size());
-        if (!HalvingDoubling::suits(count, ranks)) {
-            return PipelinedSum::create(channel, make_arithmetic(threads), count, tag, dense);
+        if (elements.type() != ONEBIT_FLOAT32 || !HalvingDoubling::suits(count, ranks)) {
+            return PipelinedSum::create(channel, elements, count, threads, tag, dense);
         }
         return HalvingDoubling::create(channel, make_arithmetic(1), count, HalvingDoubling::quicker_way(count, ranks),
                                        tag, dense);

@@ -12,6 +12,7 @@
 #include "collectives/algorithm.hpp"
 #include "core/config.hpp"
 #include "numeric/arithmetic.hpp"
+#include "numeric/elements.hpp"
 #include "numeric/search.hpp"
 #include "transport/transport.hpp"
 
@@ -31,9 +32,9 @@ class Placement {
     /// be had the way that the environment asks for.
     virtual Status reach(const Environment& environment, std::unique_ptr<Transport>* channel) const = 0;
     virtual std::unique_ptr<Arithmetic> make_arithmetic(unsigned threads) const = 0;
-    virtual std::unique_ptr<Search> make_search(const std::string& kernels) const = 0;
+    virtual std::unique_ptr<Search> make_search(const Elements& elements) const = 0;
     /// The exact average over the channel's ranks. The tags from `tag` on are its own there. Local.
-    virtual Status make_dense(Transport& channel, std::size_t count, unsigned threads, int tag,
+    virtual Status make_dense(Transport& channel, const Elements& elements, std::size_t count, unsigned threads, int tag,
                               std::unique_ptr<Algorithm>* dense) const = 0;
     /// Waits for all work on this memory that it was given, where work may go on after a call.
     virtual Status settle() const { return {}; }

@@ -18,6 +18,7 @@
 #include "core/hash.hpp"
 #include "core/partition.hpp"
 #include "core/structs.hpp"
+#include "numeric/elements.hpp"
 
 namespace onebit {
 namespace {
@@ -141,27 +142,29 @@ Status check_supported(const onebit_allreduce_config_t& config, Kind kind) {
                              "config.memory: reduce-scatters and all-gathers are of ONEBIT_MEMORY_HOST; an allreduce "
                              "can be in a GPU's memory");
     }
-    if (config.datatype != ONEBIT_FLOAT32) {
+    if (config.datatype != ONEBIT_FLOAT32 && config.memory != ONEBIT_MEMORY_HOST) {
         return Status::error(ONEBIT_ERROR_UNSUPPORTED,
-                             "config.datatype: %s is reserved, this version has ONEBIT_FLOAT32 only",
+                             "config.datatype: %s is for ONEBIT_MEMORY_HOST; in a GPU's memory values are "
+                             "ONEBIT_FLOAT32",
                              config.datatype == ONEBIT_FLOAT16 ? "ONEBIT_FLOAT16" : "ONEBIT_BFLOAT16");
     }
     return check_codec(config.codec, config.memory, config.scale, config.group);
 }
 
 /// "4096 elements: dense 12 us, pipelined 8.2 us (estimated)".
-std::string describe_choice(std::uint64_t count, const KnownCosts& known, std::span<const onebit_algorithm_t> forms) {
+std::string describe_choice(std::uint64_t count, const Costs& costs, const std::string& source,
+                            std::span<const onebit_algorithm_t> forms) {
     std::string text = std::to_string(count) + " elements:";
     const char* separator = " ";
     for (const onebit_algorithm_t form : forms) {
-        const double time = known.costs().microseconds(form, count);
+        const double time = costs.microseconds(form, count);
         if (time == Costs::kNever) continue;
         char item[48];
         std::snprintf(item, sizeof(item), "%s%s %.3g us", separator, algorithm_name(form), time);
         text += item;
         separator = ", ";
     }
-    return text + " (" + known.source() + ")";
+    return text + " (" + source + ")";
 }
 
 std::size_t radix_of(const onebit_allreduce_config_t& config, const Communicator& communicator) {
@@ -190,8 +193,9 @@ void choose_algorithm(const onebit_allreduce_config_t& config, Communicator& com
         const KnownCosts& known = communicator.costs(config.memory, config.codec);
         const std::vector<onebit_algorithm_t> forms =
             forms_for(communicator.groups(), config.memory, communicator.transport());
-        plan->algorithm = known.costs().quickest(config.count, forms);
-        plan->reason = describe_choice(config.count, known, forms);
+        const Costs costs = known.costs().for_elements(bytes_of(config.datatype));
+        plan->algorithm = costs.quickest(config.count, forms);
+        plan->reason = describe_choice(config.count, costs, known.source(), forms);
         if (plan->algorithm == ONEBIT_ALGORITHM_BRUCK &&
             radix_of(config, communicator) >= static_cast<std::size_t>(communicator.size())) {
             plan->algorithm = ONEBIT_ALGORITHM_PIPELINED; // straight ways are its own
@@ -207,7 +211,7 @@ void choose_algorithm(const onebit_allreduce_config_t& config, Communicator& com
 } // namespace
 
 bool Plan::sum_tells() const {
-    return compressed_algorithm == ONEBIT_ALGORITHM_DENSE && check != ONEBIT_CHECK_NONE &&
+    return compressed_algorithm == ONEBIT_ALGORITHM_DENSE && check != ONEBIT_CHECK_NONE && datatype == ONEBIT_FLOAT32 &&
            memory == ONEBIT_MEMORY_HOST && !shares_sums && count <= HalvingDoubling::kFew;
 }
 
@@ -258,6 +262,7 @@ Status decide(Communicator& communicator, const Status& form, const onebit_allre
     choose_algorithm(config, communicator, plan);
     plan->count = config.count;
     plan->piece_blocks = ceil_divide(communicator.environment().piece, kBlockElements);
+    plan->datatype = config.datatype;
     plan->memory = config.memory;
     plan->stream = config.stream;
     plan->codec = config.codec;

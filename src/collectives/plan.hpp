@@ -24,6 +24,7 @@ struct Plan {
     onebit_algorithm_t compressed_algorithm = ONEBIT_ALGORITHM_PIPELINED; ///< the compressed form; DENSE: there is none
     std::size_t piece_blocks = 1;                                         ///< of a chunk, for PIPELINED
     std::size_t radix = 0;                                                ///< for BRUCK; else 0
+    onebit_datatype_t datatype = ONEBIT_FLOAT32;
     onebit_memory_t memory = ONEBIT_MEMORY_HOST;
     void* stream = nullptr; ///< of a GPU's memory
     onebit_codec_t codec = ONEBIT_CODEC_SIGN;
@@ -51,6 +52,10 @@ struct Plan {
     bool sum_tells() const;
     /// Sums may overflow where averages can't, and are looked at.
     bool checks_sums() const { return op == ONEBIT_OP_SUM && check != ONEBIT_CHECK_NONE; }
+    /// So may averages that are decoded and rounded to 16 bits.
+    bool checks_results() const {
+        return checks_sums() || (datatype != ONEBIT_FLOAT32 && check != ONEBIT_CHECK_NONE);
+    }
     /// TWO_LEVEL becomes PIPELINED.
     void fall_back_from_two_levels(const std::string& why);
     /// So it does where it would take it; exact sums become the transport's.

@@ -20,7 +20,7 @@ Status overflow_in(const Slice& slice, const char* of) {
 ReduceScatterInPieces::ReduceScatterInPieces(Transport& transport, const Codec& codec, const std::vector<Chunk>& shards,
                                              const Plan& plan)
     : layout_(codec, shards, static_cast<std::size_t>(transport.rank())),
-      settles_later_(plan.checks_sums()),
+      settles_later_(plan.checks_results()),
       share_(share_of(plan.op, shards.size())),
       messages_(layout_.words(), codec.memory()),
       phase_(layout_, {layout_.rows_from(messages_.data())}, plan.tentative),
@@ -119,7 +119,7 @@ Status ReduceScatter::make_form(onebit_algorithm_t name) {
     ONEBIT_RETURN_IF_ERROR(make_in_pieces(name, &compressed_, &made));
     if (made == nullptr) return {};
     std::vector<Stage> behind;
-    if (plan_.checks_sums()) {
+    if (plan_.checks_results()) {
         behind = {{"look at the sum", [this](Step* step) { return check_->check_part_of_sum(step); }},
                   {"agree on the sum", [this, form = made.get()](Step* step) {
                        const Status sums = check_->agree_on_sum(step);
@@ -136,24 +136,23 @@ Status ReduceScatter::check_buffers(const void* input, const void* output) const
 }
 
 void ReduceScatter::begin_call(const Status& own, const void* input, void* output) {
-    const auto* const values = static_cast<const float*>(input);
-    auto* const results = static_cast<float*>(output);
     const Chunk& shard = own_shard();
     const bool exact = plan_.algorithm == ONEBIT_ALGORITHM_DENSE;
     const bool tentative = plan_.tentative && !exact;
-    check_->begin(own, {.input = values,
+    check_->begin(own, {.input = input,
                         .count = plan_.count,
-                        .output = results,
+                        .output = output,
                         .output_count = shard.count,
                         .output_first = shard.begin,
                         .tentative = tentative,
                         .algorithm = plan_.algorithm,
                         .calls = calls_});
-    source_ = ArraySource(values);
-    sink_ = ArraySink(results, stores_for(shard.count * sizeof(float)), shard.begin);
+    values_.set(elements_, input, 0, output, shard.begin, shard.count);
     const bool asks = !exact && plan_.check != ONEBIT_CHECK_NONE;
-    begin(plan_.algorithm,
-          {.source = &source_, .sink = &sink_, .tentative = tentative, .consent = asks ? check_.get() : nullptr});
+    begin(plan_.algorithm, {.source = values_.source(),
+                            .sink = values_.sink(),
+                            .tentative = tentative,
+                            .consent = asks ? check_.get() : nullptr});
 }
 
 Status ReduceScatter::get_error(float* error) {

@@ -95,13 +95,12 @@ class ReduceScatter final : public ShardCollective {
     ErrorState error_state() const override;
     /// Without checks only some ranks are told of an overflow, and all go on.
     bool counts(const Status& status) const override { return status.ok() || plan_.check == ONEBIT_CHECK_NONE; }
-    std::uint64_t dense_bytes() const override { return (plan_.count - own_shard().count) * sizeof(float); }
+    std::uint64_t dense_bytes() const override { return (plan_.count - own_shard().count) * elements_.bytes(); }
 
     ReduceScatterInPieces* compressed_ = nullptr; ///< the form, if there is one
 
     // Of the call in flight.
-    ArraySource source_;
-    ArraySink sink_;
+    CallerValues values_;
 };
 
 } // namespace onebit

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "collectives/collective.hpp"
+#include "compress/caller_values.hpp"
 #include "compress/exact/exact_codec.hpp"
 
 namespace onebit {

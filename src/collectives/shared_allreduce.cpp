@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <cfloat>
 #include <utility>
 
 #include "core/parallel.hpp"
@@ -52,26 +51,26 @@ bool SharedAllreduce::suits(std::size_t count, const NodeGroups& groups) {
     return groups.nodes == 1 && groups.places > 1 && groups.places <= NodeGroups::kMostPlaces && count >= kLeast;
 }
 
-SharedAllreduce::Layout::Layout(std::size_t count, std::size_t ranks)
+SharedAllreduce::Layout::Layout(const Elements& elements, std::size_t count, std::size_t ranks)
     : part_elements(std::min(std::max(aligned(kMostSliceElements / ranks), kLeastPartElements),
                              aligned(ceil_divide(count, ranks)))),
       slices(ceil_divide(count, part_elements * ranks)),
-      bytes(kSlotsBegin + kSlots * ranks * part_elements * sizeof(float)) {}
+      bytes(kSlotsBegin + kSlots * ranks * part_elements * elements.bytes()) {}
 
 SharedAllreduce::SharedAllreduce(Transport& channel, SharedMemory& memory, std::shared_ptr<const SharedBuffers> buffers,
-                                 const NumericKernels& kernels, std::size_t count, unsigned threads)
+                                 const Elements& elements, std::size_t count, unsigned threads)
     : channel_(channel),
       memory_(memory),
-      kernels_(kernels),
+      elements_(elements),
       count_(count),
       rank_(static_cast<std::size_t>(channel.rank())),
       ranks_(static_cast<std::size_t>(channel.size())),
       threads_(threads),
-      layout_(count_, ranks_),
+      layout_(elements, count_, ranks_),
       counters_(memory, rank_, ranks_),
       shared_operands_(memory, SharedCounters::bytes(kCounters), rank_, ranks_, std::move(buffers),
-                       count * sizeof(float)),
-      output_stores_(stores_for(count * sizeof(float))),
+                       count * elements.bytes()),
+      output_stores_(stores_for(count * elements.bytes())),
       stage_{"average through shared memory", [this](Step* step) { return advance(step); }},
       values_(ranks_),
       results_(ranks_) {}
@@ -85,9 +84,9 @@ SharedAllreduce::Part SharedAllreduce::part_of(std::size_t rank, std::size_t sli
     return {begin + first, std::min(longest, length - first)};
 }
 
-float* SharedAllreduce::slot(std::size_t owner, std::size_t reader, std::uint64_t number) const {
+void* SharedAllreduce::slot(std::size_t owner, std::size_t reader, std::uint64_t number) const {
     std::byte* const slots = memory_.of(static_cast<int>(owner)) + kSlotsBegin;
-    return reinterpret_cast<float*>(slots) + (number % kSlots * ranks_ + reader) * layout_.part_elements;
+    return slots + (number % kSlots * ranks_ + reader) * layout_.part_elements * elements_.bytes();
 }
 
 void SharedAllreduce::set_operands(const Operands& operands) {
@@ -124,7 +123,7 @@ bool SharedAllreduce::finished() const {
 void SharedAllreduce::end_call() {
     before_ += layout_.slices;
     for (const Counter counter : {kHandedOut, kCollected}) counters_.tell(counter, before_); // had it gone by slots
-    bytes_sent_ += ring_bytes(count_, static_cast<int>(ranks_));
+    bytes_sent_ += ring_bytes(count_ * elements_.bytes(), static_cast<int>(ranks_));
     shared_operands_.end();
 }
 
@@ -150,8 +149,8 @@ bool SharedAllreduce::average_where_they_lie() {
     if (averaged_ == layout_.slices) return counters_.last_went_on(kAveraged, &least_averaged_);
     const Part part = part_of(rank_, averaged_);
     for (std::size_t r = 0; r < ranks_; ++r) {
-        values_[r] = shared_operands_.input(r) + part.begin;
-        results_[r] = shared_operands_.output(r) + part.begin;
+        values_[r] = elements_.at(shared_operands_.input(r), part.begin);
+        results_[r] = elements_.at(shared_operands_.output(r), part.begin);
     }
     const bool finite = for_each_part(part.count, threads_,
                                       [&](std::size_t begin, std::size_t length) { return average(begin, length); });
@@ -163,14 +162,15 @@ bool SharedAllreduce::average_where_they_lie() {
 
 /// Elements of the part that is being averaged. A NaN or an infinity shows in the average, which is in the cache.
 bool SharedAllreduce::average(std::size_t begin, std::size_t length) const {
-    alignas(64) std::array<float, kMeanElements> mean;
+    alignas(64) std::array<float, kMeanElements> room; // for as many elements of any type
+    void* const mean = room.data();
     bool finite = true;
-    for (std::size_t at = begin; at < begin + length; at += mean.size()) {
-        const std::size_t count = std::min(mean.size(), begin + length - at);
-        kernels_.mean(values_.data(), ranks_, at, share(), count, Stores::kCached, mean.data(), output_stores_,
-                      results_[0] + at);
+    for (std::size_t at = begin; at < begin + length; at += kMeanElements) {
+        const std::size_t count = std::min(kMeanElements, begin + length - at);
+        elements_.mean(values_.data(), ranks_, at, share(), count, Stores::kCached, mean, output_stores_,
+                       elements_.at(results_[0], at));
         for (std::size_t r = 1; r < ranks_; ++r) {
-            finite = kernels_.copy(mean.data(), count, output_stores_, results_[r] + at) && finite;
+            finite = elements_.copy(mean, count, output_stores_, elements_.at(results_[r], at)) && finite;
         }
     }
     order_stores(output_stores_);
@@ -195,7 +195,8 @@ bool SharedAllreduce::hand_out_next() {
     for (std::size_t reader = 0; reader < ranks_; ++reader) {
         if (reader == rank_) continue;
         const Part part = part_of(reader, handed_out_);
-        look_at(part, copy(operands_.input + part.begin, part.count, slot_stores_, slot(rank_, reader, number)));
+        const void* const values = elements_.at(operands_.input, part.begin);
+        look_at(part, copy(values, part.count, slot_stores_, slot(rank_, reader, number)));
     }
     ++handed_out_;
     counters_.tell(kHandedOut, number + 1);
@@ -209,15 +210,15 @@ bool SharedAllreduce::average_next() {
     if (number >= kSlots && !counters_.all_reached(kCollected, number - kSlots + 1)) return false;
     const Part part = part_of(rank_, averaged_);
     for (std::size_t r = 0; r < ranks_; ++r) {
-        values_[r] = r == rank_ ? operands_.input + part.begin : slot(r, rank_, number);
+        values_[r] = r == rank_ ? elements_.at(operands_.input, part.begin) : slot(r, rank_, number);
     }
-    float* const result = slot(rank_, rank_, number);
-    float* const output = operands_.output + part.begin;
-    const float* const own = values_[rank_];
+    void* const result = slot(rank_, rank_, number);
+    void* const output = elements_.at(operands_.output, part.begin);
+    const void* const own = values_[rank_];
     const bool finite = for_each_part(part.count, threads_, [&](std::size_t begin, std::size_t length) {
-        const bool good = !looks() || kernels_.all_within(own + begin, length, FLT_MAX); // and into a near cache
-        kernels_.mean(values_.data(), ranks_, begin, share(), length, slot_stores_, result + begin, output_stores_,
-                      output + begin);
+        const bool good = !looks() || elements_.all_finite(elements_.at(own, begin), length); // and into a near cache
+        elements_.mean(values_.data(), ranks_, begin, share(), length, slot_stores_, elements_.at(result, begin),
+                       output_stores_, elements_.at(output, begin));
         order_stores(Stores::kPastCaches); // either may have gone there
         return good;
     });
@@ -233,7 +234,7 @@ bool SharedAllreduce::collect_next() {
     for (std::size_t owner = 0; owner < ranks_; ++owner) {
         if (owner == rank_) continue;
         const Part part = part_of(owner, collected_);
-        (void)copy(slot(owner, owner, number), part.count, output_stores_, operands_.output + part.begin);
+        (void)copy(slot(owner, owner, number), part.count, output_stores_, elements_.at(operands_.output, part.begin));
     }
     ++collected_;
     counters_.tell(kCollected, number + 1);
@@ -241,9 +242,9 @@ bool SharedAllreduce::collect_next() {
 }
 
 /// False if there is a NaN or an infinity among the values.
-bool SharedAllreduce::copy(const float* values, std::size_t count, Stores stores, float* to) const {
+bool SharedAllreduce::copy(const void* values, std::size_t count, Stores stores, void* to) const {
     return for_each_part(count, threads_, [&](std::size_t begin, std::size_t length) {
-        const bool finite = kernels_.copy(values + begin, length, stores, to + begin);
+        const bool finite = elements_.copy(elements_.at(values, begin), length, stores, elements_.at(to, begin));
         order_stores(stores);
         return finite;
     });

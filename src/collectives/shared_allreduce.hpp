@@ -11,7 +11,7 @@
 #include "collectives/node_groups.hpp"
 #include "collectives/shared_counters.hpp"
 #include "collectives/shared_operands.hpp"
-#include "numeric/kernels.hpp"
+#include "numeric/elements.hpp"
 
 namespace onebit {
 
@@ -19,11 +19,11 @@ namespace onebit {
 ///
 /// The buffer is cut into slices, and each slice into one part per rank. Where all ranks see each other's values and
 /// results (SharedOperands), the part's owner adds up the values where they lie, in rank order, and leaves the average
-/// where all the results go: each rank reads and writes 8 bytes per element.
+/// where all the results go: each rank reads and writes 8 bytes per float.
 ///
 /// Elsewhere a rank hands every other rank's part of a slice to it through a slot; the part's owner adds up what it was
 /// handed and its own values, in the same order, and leaves the average in a slot that all others copy from. Several
-/// slices are under way at a time. Each rank reads and writes 16 bytes per element (with two ranks), where MPI's sums
+/// slices are under way at a time. Each rank reads and writes 16 bytes per float (with two ranks), where MPI's sums
 /// over shared memory took two to five times as long. Either way the bits are the same everywhere.
 ///
 /// A rank that waits also looks at the channel now and then, for a neighbour may have to finish something else first,
@@ -40,12 +40,14 @@ class SharedAllreduce final : public Algorithm {
     /// Whether this form is to be had, and the quicker one.
     static bool suits(std::size_t count, const NodeGroups& groups);
     /// Of each rank's part of the shared memory.
-    static std::size_t shared_bytes(std::size_t count, std::size_t ranks) { return Layout(count, ranks).bytes; }
+    static std::size_t shared_bytes(const Elements& elements, std::size_t count, std::size_t ranks) {
+        return Layout(elements, count, ranks).bytes;
+    }
 
     /// `memory` is shared by the channel's ranks; both outlive it. `buffers`: where values and
     /// results may lie that all of them see.
     SharedAllreduce(Transport& channel, SharedMemory& memory, std::shared_ptr<const SharedBuffers> buffers,
-                    const NumericKernels& kernels, std::size_t count, unsigned threads);
+                    const Elements& elements, std::size_t count, unsigned threads);
 
     std::span<const Stage> stages() const override { return {&stage_, 1}; }
     void set_operands(const Operands& operands) override;
@@ -60,7 +62,7 @@ class SharedAllreduce final : public Algorithm {
     static constexpr std::size_t kSlotsBegin = SharedCounters::bytes(kCounters) + SharedOperands::shared_bytes();
     /// Where things lie in a rank's part of the memory.
     struct Layout {
-        Layout(std::size_t count, std::size_t ranks);
+        Layout(const Elements& elements, std::size_t count, std::size_t ranks);
         std::size_t part_elements; ///< of a slice, the most
         std::size_t slices;
         std::size_t bytes;
@@ -73,7 +75,7 @@ class SharedAllreduce final : public Algorithm {
     Part part_of(std::size_t rank, std::size_t slice) const;
 
     /// The slot in which `owner` has what it hands to `reader`; to itself: the average of its own part.
-    float* slot(std::size_t owner, std::size_t reader, std::uint64_t number) const;
+    void* slot(std::size_t owner, std::size_t reader, std::uint64_t number) const;
 
     Status advance(Step* step);
     bool advance_slots();
@@ -90,11 +92,11 @@ class SharedAllreduce final : public Algorithm {
     bool average_next();
     bool collect_next();
     bool all_averaged() const { return counters_.all_reached(kAveraged, before_ + layout_.slices); }
-    bool copy(const float* values, std::size_t count, Stores stores, float* to) const;
+    bool copy(const void* values, std::size_t count, Stores stores, void* to) const;
 
     Transport& channel_;
     SharedMemory& memory_;
-    const NumericKernels& kernels_;
+    Elements elements_;
     std::size_t count_;
     std::size_t rank_;
     std::size_t ranks_;
@@ -117,8 +119,8 @@ class SharedAllreduce final : public Algorithm {
     std::size_t collected_ = 0;
     bool asked_ = false;               ///< for consent
     unsigned idle_ = 0;                ///< looks that found nothing to do, in a row
-    std::vector<const float*> values_; ///< by rank, of the part that is being averaged
-    std::vector<float*> results_;      ///< likewise
+    std::vector<const void*> values_; ///< by rank, of the part that is being averaged
+    std::vector<void*> results_;      ///< likewise
 };
 
 } // namespace onebit

@@ -69,12 +69,12 @@ bool SharedOperands::find_all() {
     return true;
 }
 
-float* SharedOperands::find(const Place& place, std::size_t rank) {
+void* SharedOperands::find(const Place& place, std::size_t rank) {
     std::shared_ptr<SharedBuffer> buffer = buffers_->get(place.buffer);
     if (buffer == nullptr) return nullptr;
     std::byte* const found = buffer->of(rank) + place.offset;
     held_.push_back(std::move(buffer));
-    return reinterpret_cast<float*>(found);
+    return found;
 }
 
 } // namespace onebit

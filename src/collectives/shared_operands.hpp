@@ -35,8 +35,8 @@ class SharedOperands {
     bool look();
     /// The answer, once known.
     bool all_see() const { return answer_ == Answer::kYes; }
-    const float* input(std::size_t rank) const { return inputs_[rank]; }
-    float* output(std::size_t rank) const { return outputs_[rank]; }
+    const void* input(std::size_t rank) const { return inputs_[rank]; }
+    void* output(std::size_t rank) const { return outputs_[rank]; }
     /// Of the call this rank reads no more.
     void end() { held_.clear(); }
 
@@ -54,7 +54,7 @@ class SharedOperands {
     Whereabouts& whereabouts_of(std::size_t rank) const;
     bool all_have_places() const;
     bool find_all();
-    float* find(const Place& place, std::size_t rank);
+    void* find(const Place& place, std::size_t rank);
 
     SharedMemory& memory_;
     std::size_t offset_;
@@ -68,8 +68,8 @@ class SharedOperands {
     // Of the call in flight.
     Answer answer_ = Answer::kUnknown;
     bool asks_results_ = false;
-    std::vector<const float*> inputs_; ///< by rank
-    std::vector<float*> outputs_;
+    std::vector<const void*> inputs_; ///< by rank
+    std::vector<void*> outputs_;
     std::vector<std::shared_ptr<SharedBuffer>> held_; ///< may be freed meanwhile
 };
 

@@ -3,6 +3,7 @@
 #include "collectives/two_level.hpp"
 
 #include <algorithm>
+#include <array>
 #include <new>
 #include <utility>
 
@@ -24,6 +25,23 @@ std::size_t blocks_of_slice(std::size_t piece_blocks, std::size_t places) {
     return std::min(piece_blocks, std::max<std::size_t>(kMostBlocksInNode / places, 1));
 }
 
+/// The part of a sink that begins with this element, which a shard counts from.
+class ShardSink final : public ValueSink {
+  public:
+    ShardSink(const ValueSink& whole, std::size_t first) : whole_(whole), first_(first) {}
+
+    float* place(std::size_t begin, float* scratch) const override { return whole_.place(first_ + begin, scratch); }
+    Stores stores() const override { return whole_.stores(); }
+    void written(const Block& block, std::size_t begin, std::size_t count, const float* values) const override {
+        whole_.written(block, first_ + begin, count, values);
+    }
+    bool overflowed() const override { return whole_.overflowed(); }
+
+  private:
+    const ValueSink& whole_;
+    std::size_t first_;
+};
+
 /// Blocks of the longest chunk of the longest shard.
 std::size_t most_blocks(const std::vector<Chunk>& shards, std::size_t nodes) {
     return longest(partition(longest(shards).count, nodes)).blocks();
@@ -33,16 +51,16 @@ std::size_t most_blocks(const std::vector<Chunk>& shards, std::size_t nodes) {
 
 // -------------------------------------------------------------------------------------------------- creation ----
 
-TwoLevelAllreduce::Layout::Layout(const Codec& codec, const std::vector<Chunk>& shards, std::size_t nodes,
-                                  std::size_t piece_blocks)
+TwoLevelAllreduce::Layout::Layout(const Codec& codec, const Elements& elements, const std::vector<Chunk>& shards,
+                                  std::size_t nodes, std::size_t piece_blocks)
     : slot_elements(std::min(piece_blocks, most_blocks(shards, nodes)) * kBlockElements),
-      messages_at(kSlotsBegin + kSlots * (shards.size() - 1) * slot_elements * sizeof(float)),
+      messages_at(kSlotsBegin + kSlots * (shards.size() - 1) * slot_elements * elements.bytes()),
       bytes(messages_at + FlatAllreduce::all_words(codec, longest(shards).count, nodes) * sizeof(std::uint32_t)) {}
 
 /// Every rank makes both channels, whatever fails, for the others count on it. Who shares memory waits for the others
 /// of its node: what may fail on one rank alone is agreed on before.
 Status TwoLevelAllreduce::open_channels(Transport& channel, Communicator& communicator, const Codec& codec,
-                                        std::size_t count, std::size_t piece_blocks, Channels* channels) {
+                                        const Elements& elements, const Plan& plan, Channels* channels) {
     const NodeGroups& groups = communicator.groups();
     const Status node = catch_exceptions([&] { return channel.split(groups.node_of_rank, &channels->node); });
     const Status across = catch_exceptions([&] { return channel.split(groups.place_of_rank, &channels->across); });
@@ -50,8 +68,8 @@ Status TwoLevelAllreduce::open_channels(Transport& channel, Communicator& commun
     const Status planned = catch_exceptions([&] {
         ONEBIT_RETURN_IF_ERROR(node);
         ONEBIT_RETURN_IF_ERROR(across);
-        const Layout layout(codec, partition(count, groups.places), groups.nodes,
-                            blocks_of_slice(piece_blocks, groups.places));
+        const Layout layout(codec, elements, partition(plan.count, groups.places), groups.nodes,
+                            blocks_of_slice(plan.piece_blocks, groups.places));
         bytes = layout.bytes;
         return channels->node->plan_memory(&channels->memory);
     });
@@ -60,21 +78,20 @@ Status TwoLevelAllreduce::open_channels(Transport& channel, Communicator& commun
 }
 
 TwoLevelAllreduce::TwoLevelAllreduce(Channels& channels, std::shared_ptr<const SharedBuffers> buffers,
-                                     const Codec& codec, onebit_op_t op, std::size_t count, std::size_t piece_blocks,
-                                     bool tentative_calls)
-    : TwoLevelForm(channels, codec, op, count),
-      kernels_(numeric_kernels(codec.kernels())),
-      count_(count),
-      piece_blocks_(blocks_of_slice(piece_blocks, shards_.size())),
-      layout_(codec, shards_, nodes_, piece_blocks_),
+                                     const Codec& codec, const Elements& elements, const Plan& plan)
+    : TwoLevelForm(channels, codec, plan.op, plan.count),
+      elements_(elements),
+      count_(plan.count),
+      piece_blocks_(blocks_of_slice(plan.piece_blocks, shards_.size())),
+      layout_(codec, elements, shards_, nodes_, piece_blocks_),
       counters_(*channels.memory, place_, shards_.size()),
       shared_values_(*channels.memory, SharedCounters::bytes(kCounters), place_, shards_.size(), std::move(buffers),
-                     count * sizeof(float)),
+                     count_ * elements.bytes()),
       node_average_(*this),
       shard_consent_(*this),
       decoded_(shards_.size()) {
     pieces_ = ceil_divide(most_blocks(shards_, nodes_), piece_blocks_);
-    make_flat({.tentative_calls = tentative_calls, .messages = messages_of(place_)});
+    make_flat({.tentative_calls = plan.tentative, .messages = messages_of(place_)});
     ready_ = [this] {
         return counters_.all_reached(kShared, calls_ * pieces_ * nodes_ + between_nodes_->encoded_slices() + 1);
     };
@@ -82,10 +99,10 @@ TwoLevelAllreduce::TwoLevelAllreduce(Channels& channels, std::shared_ptr<const S
 }
 
 Status TwoLevelAllreduce::create(Channels& channels, std::shared_ptr<const SharedBuffers> buffers, const Codec& codec,
-                                 onebit_op_t op, std::size_t count, std::size_t piece_blocks, bool tentative_calls,
-                                 int tag, std::unique_ptr<TwoLevelForm>* algorithm) {
+                                 const Elements& elements, const Plan& plan, int tag,
+                                 std::unique_ptr<TwoLevelForm>* algorithm) {
     std::unique_ptr<TwoLevelAllreduce> made(
-        new TwoLevelAllreduce(channels, std::move(buffers), codec, op, count, piece_blocks, tentative_calls));
+        new TwoLevelAllreduce(channels, std::move(buffers), codec, elements, plan));
     ONEBIT_RETURN_IF_ERROR(PipelinedFlat::create(*made->channels_.across, *made->flat_, PipelinedFlat::Way::kStraight,
                                                  made->piece_blocks_, tag, &made->between_nodes_));
     *algorithm = std::move(made);
@@ -94,11 +111,11 @@ Status TwoLevelAllreduce::create(Channels& channels, std::shared_ptr<const Share
 
 // ----------------------------------------------------------------------------------------- the node's memory ----
 
-float* TwoLevelAllreduce::slot(std::size_t owner, std::size_t reader, std::size_t slice) const {
+std::byte* TwoLevelAllreduce::slot(std::size_t owner, std::size_t reader, std::size_t slice) const {
     std::byte* const segment = channels_.memory->of(static_cast<int>(owner));
     const std::size_t among_others = reader - (reader > owner ? 1 : 0);
-    return reinterpret_cast<float*>(segment + kSlotsBegin) +
-           (slice % kSlots * (shards_.size() - 1) + among_others) * layout_.slot_elements;
+    const std::size_t number = slice % kSlots * (shards_.size() - 1) + among_others;
+    return segment + kSlotsBegin + number * layout_.slot_elements * elements_.bytes();
 }
 
 std::uint32_t* TwoLevelAllreduce::messages_of(std::size_t place) const {
@@ -109,24 +126,31 @@ Slice TwoLevelAllreduce::slice_of(std::size_t place, std::size_t slice) const {
     return Slice::piece_of(chunks_[place][slice % nodes_], slice / nodes_, piece_blocks_);
 }
 
-/// The encoder reads all parts where they lie, and adds them in the order of places.
-BlockValues TwoLevelAllreduce::NodeAverage::read(const Block& block, float* scratch) const {
+const void* TwoLevelAllreduce::NodeAverage::part_of(std::size_t place, const Block& block) const {
     const TwoLevelAllreduce& own = owner_;
-    const std::size_t places = own.shards_.size();
+    const std::size_t in_values = own.shard().begin + block.begin();
+    if (place == own.place_) return own.elements_.at(own.operands_.input, in_values);
+    if (own.shared_values_.all_see()) return own.elements_.at(own.shared_values_.input(place), in_values);
     const std::size_t slice =
         (own.calls_ * own.pieces_ + block.index / own.piece_blocks_) * own.nodes_ + block.chunk.index;
     const std::size_t in_slot = block.index % own.piece_blocks_ * kBlockElements;
-    static_assert(NodeGroups::kMostPlaces * sizeof(float*) <= kBlockElements * sizeof(float));
-    const float** const parts = new (scratch) const float*[places];
-    const std::size_t in_values = own.shard().begin + block.begin();
-    const bool all_see = own.shared_values_.all_see();
-    for (std::size_t place = 0; place < places; ++place) {
-        const bool is_own = place == own.place_;
-        parts[place] = is_own    ? own.operands_.input + in_values
-                       : all_see ? own.shared_values_.input(place) + in_values
-                                 : own.slot(place, own.place_, slice) + in_slot;
+    return own.slot(place, own.place_, slice) + in_slot * own.elements_.bytes();
+}
+
+/// The encoder reads floats where they lie, and adds them in the order of places; 16-bit values are added up here.
+BlockValues TwoLevelAllreduce::NodeAverage::read(const Block& block, float* scratch) const {
+    const TwoLevelAllreduce& own = owner_;
+    const std::size_t places = own.shards_.size();
+    if (own.elements_.type() == ONEBIT_FLOAT32) {
+        static_assert(NodeGroups::kMostPlaces * sizeof(float*) <= kBlockElements * sizeof(float));
+        const float** const parts = new (scratch) const float*[places];
+        for (std::size_t p = 0; p < places; ++p) parts[p] = static_cast<const float*>(part_of(p, block));
+        return {.mean = Mean{{parts, places}, own.share_in_node()}};
     }
-    return {.mean = Mean{{parts, places}, own.share_in_node()}};
+    std::array<const void*, NodeGroups::kMostPlaces> parts;
+    for (std::size_t p = 0; p < places; ++p) parts[p] = part_of(p, block);
+    own.elements_.mean(parts.data(), places, 0, own.share_in_node(), block.count(), Stores::kCached, scratch);
+    return {scratch};
 }
 
 // --------------------------------------------------------------------------------------------- tentative calls ----
@@ -207,8 +231,8 @@ void TwoLevelAllreduce::share_next(bool* did) {
     for (std::size_t reader = 0; reader < shards_.size(); ++reader) {
         if (reader == place_) continue;
         const Slice slice = slice_of(reader, shared_);
-        const float* const values = operands_.input + shards_[reader].begin + slice.begin();
-        const bool finite = kernels_.copy(values, slice.count(), stores_, slot(place_, reader, number));
+        const void* const values = elements_.at(operands_.input, shards_[reader].begin + slice.begin());
+        const bool finite = elements_.copy(values, slice.count(), stores_, slot(place_, reader, number));
         if (!finite && operands_.consent != nullptr) (void)doubt(reader, slice);
     }
     order_stores(stores_);
@@ -264,9 +288,10 @@ Status TwoLevelAllreduce::decode_next(bool* did) {
         const EncodedSlice encoded = {slice, message};
         if (verdict_.ok() && codec_.first_overflowed(only(encoded)) == 0) verdict_ = overflow();
         if (!verdict_.ok()) continue;
-        const ArraySink sink(operands_.output + shard.begin, stores_for(shard.count * shards_.size() * sizeof(float)));
         const std::span<const std::uint32_t> mask = mask_.view();
+        const ShardSink sink(*operands_.sink, shard.begin);
         codec_.decode(only(encoded), mask.empty() ? mask : mask.subspan(shard.begin / kWordElements), sink);
+        verdict_ = look_at_results(sink);
     }
     return {};
 }

@@ -11,10 +11,11 @@
 #include "collectives/communicator.hpp"
 #include "collectives/flat_pipelined.hpp"
 #include "collectives/node_groups.hpp"
+#include "collectives/plan.hpp"
 #include "collectives/shared_counters.hpp"
 #include "collectives/shared_operands.hpp"
 #include "collectives/two_level_form.hpp"
-#include "numeric/kernels.hpp"
+#include "numeric/elements.hpp"
 
 namespace onebit {
 
@@ -32,13 +33,13 @@ class TwoLevelAllreduce final : public TwoLevelForm {
   public:
     /// Collective; may block. OUT_OF_MEMORY where some node has none to share, UNSUPPORTED where it can't; on which
     /// ranks, the caller must agree on.
-    static Status open_channels(Transport& channel, Communicator& communicator, const Codec& codec, std::size_t count,
-                                std::size_t piece_blocks, Channels* channels);
+    static Status open_channels(Transport& channel, Communicator& communicator, const Codec& codec,
+                                const Elements& elements, const Plan& plan, Channels* channels);
 
-    /// Local. The channels must outlive it. `tentative_calls`: there will be some. The four tags from `tag` on are its
-    /// own on the channel across. `buffers`: where values may lie that all ranks of the node see.
+    /// Local. The channels must outlive it. The four tags from `tag` on are its own on the channel across. `buffers`:
+    /// where values may lie that all ranks of the node see. `elements`: what they are.
     static Status create(Channels& channels, std::shared_ptr<const SharedBuffers> buffers, const Codec& codec,
-                         onebit_op_t op, std::size_t count, std::size_t piece_blocks, bool tentative_calls, int tag,
+                         const Elements& elements, const Plan& plan, int tag,
                          std::unique_ptr<TwoLevelForm>* algorithm);
 
     std::span<const Stage> stages() const override { return stages_; }
@@ -55,7 +56,8 @@ class TwoLevelAllreduce final : public TwoLevelForm {
 
     /// Where things lie in a segment.
     struct Layout {
-        Layout(const Codec& codec, const std::vector<Chunk>& shards, std::size_t nodes, std::size_t piece_blocks);
+        Layout(const Codec& codec, const Elements& elements, const std::vector<Chunk>& shards, std::size_t nodes,
+               std::size_t piece_blocks);
         std::size_t slot_elements; ///< of a slot: a piece
         std::size_t messages_at;   ///< in bytes
         std::size_t bytes;         ///< of the segment
@@ -68,6 +70,9 @@ class TwoLevelAllreduce final : public TwoLevelForm {
         BlockValues read(const Block& block, float* scratch) const override;
 
       private:
+        /// Where the block's values of the rank in this place lie.
+        const void* part_of(std::size_t place, const Block& block) const;
+
         TwoLevelAllreduce& owner_;
     };
 
@@ -90,10 +95,10 @@ class TwoLevelAllreduce final : public TwoLevelForm {
     };
 
     TwoLevelAllreduce(Channels& channels, std::shared_ptr<const SharedBuffers> buffers, const Codec& codec,
-                      onebit_op_t op, std::size_t count, std::size_t piece_blocks, bool tentative_calls);
+                      const Elements& elements, const Plan& plan);
 
     /// For slice number `slice`, counted over all calls, of the reader's shard; the reader is another than the owner.
-    float* slot(std::size_t owner, std::size_t reader, std::size_t slice) const;
+    std::byte* slot(std::size_t owner, std::size_t reader, std::size_t slice) const;
     std::uint32_t* messages_of(std::size_t place) const;
     /// Slice number `slice` of a shard.
     Slice slice_of(std::size_t place, std::size_t slice) const;
@@ -111,7 +116,7 @@ class TwoLevelAllreduce final : public TwoLevelForm {
     Status exchange_between_nodes(bool* did);
     Status decode_next(bool* did);
 
-    const NumericKernels& kernels_;
+    Elements elements_;
     std::size_t count_;
     std::size_t piece_blocks_;
     Layout layout_;

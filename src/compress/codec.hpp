@@ -71,6 +71,8 @@ class ValueSink {
     virtual Stores stores() const { return Stores::kCached; }
     /// They are written.
     virtual void written(const Block& block, std::size_t begin, std::size_t count, const float* values) const = 0;
+    /// Whether one of all that were written was too large for where it went.
+    virtual bool overflowed() const { return false; }
 };
 
 /// A buffer that lies in memory.

@@ -51,11 +51,17 @@ ONEBIT_HOST_DEVICE float checked_mean(float mean, std::size_t parts, float share
     return is_finite(mean) || share == 1 ? mean : mean_in_double(parts, share, value_of);
 }
 
-/// (parts[0][i] + parts[1][i] + ...) * share, added in this order; checked.
+/// (value_of(0) + value_of(1) + ...) * share, added in this order; checked.
+template <typename ValueOf>
+float mean_of(std::size_t parts, float share, const ValueOf& value_of) {
+    float total = value_of(std::size_t{0});
+    for (std::size_t p = 1; p < parts; ++p) total += value_of(p);
+    return checked_mean(total * share, parts, share, value_of);
+}
+
+/// The same of parts[0][i], parts[1][i], ...
 inline float mean_of(const float* const* parts, std::size_t part_count, std::size_t i, float share) {
-    float total = parts[0][i];
-    for (std::size_t p = 1; p < part_count; ++p) total += parts[p][i];
-    return checked_mean(total * share, part_count, share, [=](std::size_t p) { return parts[p][i]; });
+    return mean_of(part_count, share, [=](std::size_t p) { return parts[p][i]; });
 }
 
 } // namespace onebit

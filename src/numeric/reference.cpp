@@ -8,6 +8,7 @@
 #include <cfloat>
 #include <cmath>
 
+#include "numeric/halves.hpp"
 #include "numeric/kernels.hpp"
 #include "numeric/mean.hpp"
 
@@ -29,6 +30,42 @@ bool copy(const float* values, std::size_t count, Stores /*stores*/, float* to) 
 void mean(const float* const* parts, std::size_t part_count, std::size_t first, float share, std::size_t count,
           Stores /*stores*/, float* to, Stores /*also_stores*/, float* also) {
     for (std::size_t i = 0; i < count; ++i) to[i] = also[i] = mean_of(parts, part_count, first + i, share);
+}
+
+// ---- 16-bit formats ----
+
+template <typename Format>
+void widen(const std::uint16_t* values, std::size_t count, float* to) {
+    std::transform(values, values + count, to, Format::widened);
+}
+constexpr auto widen_float16 = widen<Float16>;
+constexpr auto widen_bfloat16 = widen<BrainFloat16>;
+
+template <typename Format>
+void narrow(const float* values, std::size_t count, Stores /*stores*/, std::uint16_t* to) {
+    std::transform(values, values + count, to, Format::narrowed);
+}
+constexpr auto narrow_float16 = narrow<Float16>;
+constexpr auto narrow_bfloat16 = narrow<BrainFloat16>;
+
+template <typename Format>
+void mean_of_halves(const std::uint16_t* const* parts, std::size_t part_count, std::size_t first, float share,
+                    std::size_t count, float* to) {
+    for (std::size_t i = 0; i < count; ++i) {
+        to[i] = mean_of(part_count, share, [&](std::size_t p) { return Format::widened(parts[p][first + i]); });
+    }
+}
+constexpr auto mean_float16 = mean_of_halves<Float16>;
+constexpr auto mean_bfloat16 = mean_of_halves<BrainFloat16>;
+
+bool halves_within(const std::uint16_t* values, std::size_t count, std::uint16_t most) {
+    return std::all_of(values, values + count, [=](std::uint16_t value) { return (value & 0x7fffU) <= most; });
+}
+
+bool copy_halves(const std::uint16_t* values, std::size_t count, std::uint16_t most, Stores /*stores*/,
+                 std::uint16_t* to) {
+    std::copy_n(values, count, to);
+    return halves_within(values, count, most);
 }
 
 } // namespace

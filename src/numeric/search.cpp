@@ -13,4 +13,11 @@ std::size_t first_beyond(const NumericKernels& kernels, float limit, const float
     return i;
 }
 
+std::size_t HostSearch::first_nonfinite(const void* values, std::size_t count) {
+    if (elements_.all_finite(values, count)) return count;
+    std::size_t i = 0;
+    while (std::isfinite(elements_.value(values, i))) ++i;
+    return i;
+}
+
 } // namespace onebit

@@ -2,16 +2,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <cfloat>
 #include <cstddef>
 
 #include "core/partition.hpp"
 #include "core/status.hpp"
+#include "numeric/elements.hpp"
 #include "numeric/kernels.hpp"
 
 namespace onebit {
 
-/// Looks for values that are too large, or not finite, in one kind of memory. One thread at a time.
+/// Looks for values that are not finite in one kind of memory: arrays of the type that it was made for. One thread at a
+/// time.
 class Search {
   public:
     virtual ~Search() = default;
@@ -20,31 +21,30 @@ class Search {
     virtual Status failure() const { return {}; }
     /// How many values to look at at a time, for those who must look after the network in between.
     virtual std::size_t values_at_once() const = 0;
-    /// True once *first is known: the index of the first of values[0 .. count) whose magnitude is not at most `limit`,
-    /// a finite one, or which is a NaN; count if there is none. Until then to be called again, with the same arguments.
-    virtual bool find_beyond(float limit, const float* values, std::size_t count, std::size_t* first) = 0;
-    /// The index of the first NaN or infinity; count if there is none. Waits for a GPU.
-    virtual std::size_t first_nonfinite(const float* values, std::size_t count) = 0;
+    /// True once *first is known: the index of the first NaN or infinity of values[0 .. count); count if there is none.
+    /// Until then to be called again, with the same arguments.
+    virtual bool find_nonfinite(const void* values, std::size_t count, std::size_t* first) = 0;
+    /// The same. Waits for a GPU.
+    virtual std::size_t first_nonfinite(const void* values, std::size_t count) = 0;
 };
 
-/// find_beyond in the host's memory. Any number of threads at once.
+/// The index of the first value in the host's memory whose magnitude is not at most `limit`, a finite one, or which is a
+/// NaN; count if there is none. Any number of threads at once.
 std::size_t first_beyond(const NumericKernels& kernels, float limit, const float* values, std::size_t count);
 
 class HostSearch final : public Search {
   public:
-    explicit HostSearch(const NumericKernels& kernels) : kernels_(kernels) {}
+    explicit HostSearch(const Elements& elements) : elements_(elements) {}
 
     std::size_t values_at_once() const override { return SliceCursor::kSliceBlocks * kBlockElements; }
-    bool find_beyond(float limit, const float* values, std::size_t count, std::size_t* first) override {
-        *first = first_beyond(kernels_, limit, values, count);
+    bool find_nonfinite(const void* values, std::size_t count, std::size_t* first) override {
+        *first = first_nonfinite(values, count);
         return true;
     }
-    std::size_t first_nonfinite(const float* values, std::size_t count) override {
-        return first_beyond(kernels_, FLT_MAX, values, count);
-    }
+    std::size_t first_nonfinite(const void* values, std::size_t count) override;
 
   private:
-    const NumericKernels& kernels_;
+    Elements elements_;
 };
 
 } // namespace onebit

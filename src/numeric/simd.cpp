@@ -13,6 +13,7 @@
 
 #include "core/simd_targets.hpp" // must come before Highway
 #include "core/stores.hpp"
+#include "numeric/halves.hpp"
 #include "numeric/kernels.hpp"
 #include "numeric/lanes.hpp"
 #include "numeric/mean.hpp"
@@ -128,6 +129,201 @@ void mean(const float* const* parts, std::size_t part_count, std::size_t first, 
     if (past) return mean_to<kPastCaches, kCached>(parts, part_count, first, share, count, to, also);
     if (also_past) return mean_to<kCached, kPastCaches>(parts, part_count, first, share, count, to, also);
     mean_to<kCached, kCached>(parts, part_count, first, share, count, to, also);
+}
+
+// ---- 16-bit formats: the scalar arithmetic of halves.hpp, lane by lane ----
+
+using HalfTag = hn::Rebind<std::uint16_t, Tag>; // as many as there are floats in a vector
+using FullTag = hn::CappedTag<std::uint16_t, kLanes>;
+constexpr std::size_t kFullLanes = hn::MaxLanes(FullTag());
+
+HWY_INLINE Bits load_halves(const std::uint16_t* from) {
+    prefetch_ahead(from);
+    return hn::PromoteTo(BitsTag(), hn::LoadU(HalfTag(), from));
+}
+
+/// Past the caches `to` must be aligned.
+template <Stores kStores, typename D>
+HWY_INLINE void store_halves(hn::Vec<D> halves, D d, std::uint16_t* to) {
+    if constexpr (kStores == Stores::kPastCaches) {
+        hn::Stream(halves, d, to);
+    } else {
+        hn::StoreU(halves, d, to);
+    }
+}
+
+/// As a vector of such is.
+HWY_INLINE bool is_aligned(const std::uint16_t* values) {
+    return reinterpret_cast<std::uintptr_t>(values) % (kFullLanes * sizeof(std::uint16_t)) == 0;
+}
+
+HWY_INLINE Bits bits(std::uint32_t x) {
+    return hn::Set(BitsTag(), x);
+}
+
+struct VectorFloat16 {
+    using Scalar = Float16;
+
+    static HWY_INLINE Vector widened(Bits half) {
+        const Tag d;
+        const BitsTag b;
+        const Bits sign = hn::ShiftLeft<16>(hn::And(half, bits(0x8000U)));
+        const Bits unsigned_half = hn::And(half, bits(0x7fffU));
+        const Bits shifted = hn::ShiftLeft<13>(unsigned_half);
+        const Bits subnormal =
+            hn::BitCast(b, hn::Sub(hn::BitCast(d, hn::Add(shifted, bits(113U << 23))), hn::Set(d, 0x1p-14F)));
+        Bits magnitude = hn::Add(shifted, bits(112U << 23));
+        magnitude = hn::IfThenElse(hn::Gt(unsigned_half, bits(0x7bffU)), hn::Add(shifted, bits(224U << 23)), magnitude);
+        magnitude = hn::IfThenElse(hn::Lt(unsigned_half, bits(0x0400U)), subnormal, magnitude);
+        return hn::BitCast(d, hn::Or(sign, magnitude));
+    }
+
+    static HWY_INLINE Bits narrowed(Vector value) {
+        const Tag d;
+        const BitsTag b;
+        const Bits x = hn::BitCast(b, value);
+        const Bits magnitude = hn::And(x, bits(0x7fffffffU));
+        const Bits odd = hn::And(hn::ShiftRight<13>(magnitude), bits(1));
+        const Bits subnormal =
+            hn::Sub(hn::BitCast(b, hn::Add(hn::BitCast(d, magnitude), hn::Set(d, 0.5F))), bits(126U << 23));
+        Bits half = hn::ShiftRight<13>(hn::Add(hn::Add(magnitude, bits(0xfffU - (112U << 23))), odd));
+        half = hn::IfThenElse(hn::Lt(magnitude, bits(113U << 23)), subnormal, half);
+        half = hn::IfThenElse(hn::Gt(magnitude, bits(0x477fefffU)), bits(0x7bffU), half);
+        half = hn::IfThenElse(hn::Gt(magnitude, bits(0x7f7fffffU)), bits(0x7c00U), half);
+        half = hn::IfThenElse(hn::Gt(magnitude, bits(0x7f800000U)), bits(0x7e00U), half);
+        return hn::Or(hn::And(hn::ShiftRight<16>(x), bits(0x8000U)), half);
+    }
+};
+
+struct VectorBrainFloat16 {
+    using Scalar = BrainFloat16;
+
+    static HWY_INLINE Vector widened(Bits half) { return hn::BitCast(Tag(), hn::ShiftLeft<16>(half)); }
+
+    static HWY_INLINE Bits narrowed(Vector value) {
+        const Bits x = hn::BitCast(BitsTag(), value);
+        const Bits high = hn::ShiftRight<16>(x);
+        const Bits magnitude = hn::And(x, bits(0x7fffffffU));
+        const Bits most = hn::Or(hn::And(high, bits(0x8000U)), bits(0x7f7fU));
+        Bits bfloat = hn::ShiftRight<16>(hn::Add(hn::Add(x, bits(0x7fffU)), hn::And(high, bits(1))));
+        bfloat = hn::IfThenElse(hn::Gt(magnitude, bits(0x7f7f7fffU)), most, bfloat);
+        bfloat = hn::IfThenElse(hn::Gt(magnitude, bits(0x7f7fffffU)), high, bfloat);
+        bfloat = hn::IfThenElse(hn::Gt(magnitude, bits(0x7f800000U)), hn::Or(high, bits(0x40U)), bfloat);
+        return bfloat;
+    }
+};
+
+template <typename Format>
+HWY_INLINE void widen(const std::uint16_t* values, std::size_t count, float* to) {
+    std::size_t i = 0;
+    for (; i + kVectorLanes <= count; i += kVectorLanes) {
+        hn::StoreU(Format::widened(load_halves(values + i)), Tag(), to + i);
+    }
+    for (; i < count; ++i) to[i] = Format::Scalar::widened(values[i]);
+}
+
+template <typename Format, Stores kStores>
+HWY_INLINE void narrow_to(const float* values, std::size_t count, std::uint16_t* to) {
+    const hn::RebindToSigned<Tag> as_int; // below 2^16, so that nothing saturates
+    std::size_t i = 0;
+    for (; i + kVectorLanes <= count; i += kVectorLanes) {
+        prefetch_ahead(values + i);
+        const Bits halves = Format::narrowed(hn::LoadU(Tag(), values + i));
+        store_halves<kStores>(hn::DemoteTo(HalfTag(), hn::BitCast(as_int, halves)), HalfTag(), to + i);
+    }
+    for (; i < count; ++i) to[i] = Format::Scalar::narrowed(values[i]);
+}
+
+template <typename Format>
+HWY_INLINE void narrow(const float* values, std::size_t count, Stores stores, std::uint16_t* to) {
+    stores == Stores::kPastCaches && is_aligned(to) ? narrow_to<Format, Stores::kPastCaches>(values, count, to)
+                                                    : narrow_to<Format, Stores::kCached>(values, count, to);
+}
+
+template <typename Format>
+HWY_INLINE void mean_of_halves(const std::uint16_t* const* parts, std::size_t part_count, std::size_t first,
+                               float share, std::size_t count, float* to) {
+    const Vector factor = hn::Set(Tag(), share);
+    const auto scalar = [&](std::size_t i) {
+        return mean_of(part_count, share, [&](std::size_t p) { return Format::Scalar::widened(parts[p][first + i]); });
+    };
+    std::size_t i = 0;
+    for (; i + kVectorLanes <= count; i += kVectorLanes) {
+        Vector v = Format::widened(load_halves(parts[0] + first + i));
+        for (std::size_t p = 1; p < part_count; ++p) {
+            v = hn::Add(v, Format::widened(load_halves(parts[p] + first + i)));
+        }
+        v = hn::Mul(v, factor);
+        hn::StoreU(v, Tag(), to + i);
+        const Bits magnitude = hn::And(hn::BitCast(BitsTag(), v), bits(0x7fffffffU));
+        if (HWY_UNLIKELY(!hn::AllFalse(BitsTag(), hn::Gt(magnitude, bits(0x7f7fffffU))))) {
+            for (std::size_t k = i; k < i + kVectorLanes; ++k) to[k] = scalar(k);
+        }
+    }
+    for (; i < count; ++i) to[i] = scalar(i);
+}
+
+void widen_float16(const std::uint16_t* values, std::size_t count, float* to) {
+    widen<VectorFloat16>(values, count, to);
+}
+void widen_bfloat16(const std::uint16_t* values, std::size_t count, float* to) {
+    widen<VectorBrainFloat16>(values, count, to);
+}
+void narrow_float16(const float* values, std::size_t count, Stores stores, std::uint16_t* to) {
+    narrow<VectorFloat16>(values, count, stores, to);
+}
+void narrow_bfloat16(const float* values, std::size_t count, Stores stores, std::uint16_t* to) {
+    narrow<VectorBrainFloat16>(values, count, stores, to);
+}
+void mean_float16(const std::uint16_t* const* parts, std::size_t part_count, std::size_t first, float share,
+                  std::size_t count, float* to) {
+    mean_of_halves<VectorFloat16>(parts, part_count, first, share, count, to);
+}
+void mean_bfloat16(const std::uint16_t* const* parts, std::size_t part_count, std::size_t first, float share,
+                   std::size_t count, float* to) {
+    mean_of_halves<VectorBrainFloat16>(parts, part_count, first, share, count, to);
+}
+
+/// use(i, vector) of whole vectors; whether all magnitudes are at most `most`. *done: how many that were.
+template <typename Use>
+HWY_INLINE bool look_at_halves(const std::uint16_t* values, std::size_t count, std::uint16_t most, std::size_t* done,
+                               const Use& use) {
+    const FullTag d;
+    auto largest = hn::Zero(d);
+    std::size_t i = 0;
+    for (; i + kFullLanes <= count; i += kFullLanes) {
+        prefetch_ahead(values + i);
+        const auto v = hn::LoadU(d, values + i);
+        use(i, v);
+        largest = hn::Max(largest, hn::And(v, hn::Set(d, std::uint16_t{0x7fff})));
+    }
+    *done = i;
+    alignas(64) std::uint16_t lanes[kFullLanes];
+    hn::Store(largest, d, lanes);
+    return *std::max_element(lanes, lanes + kFullLanes) <= most;
+}
+
+bool halves_within(const std::uint16_t* values, std::size_t count, std::uint16_t most) {
+    std::size_t done = 0;
+    const bool within = look_at_halves(values, count, most, &done, [](std::size_t, auto) HWY_ATTR {});
+    return reference_numeric_kernels().halves_within(values + done, count - done, most) && within;
+}
+
+template <Stores kStores>
+HWY_INLINE bool copy_halves_to(const std::uint16_t* values, std::size_t count, std::uint16_t most, std::uint16_t* to) {
+    std::size_t done = 0;
+    const bool within = look_at_halves(values, count, most, &done, [=](std::size_t i, auto v) HWY_ATTR {
+        store_halves<kStores>(v, FullTag(), to + i);
+    });
+    const auto& rest = reference_numeric_kernels();
+    return rest.copy_halves(values + done, count - done, most, Stores::kCached, to + done) && within;
+}
+
+bool copy_halves(const std::uint16_t* values, std::size_t count, std::uint16_t most, Stores stores,
+                 std::uint16_t* to) {
+    return stores == Stores::kPastCaches && is_aligned(to)
+               ? copy_halves_to<Stores::kPastCaches>(values, count, most, to)
+               : copy_halves_to<Stores::kCached>(values, count, most, to);
 }
 
 constexpr NumericKernels make_table(const char* name) {

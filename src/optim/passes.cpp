@@ -77,7 +77,7 @@ class HostPasses final : public Passes {
     }
     /// m by this rank's own gradients.
     void move_momentum(const Segment& segment, float factor) const {
-        onebit::move_momentum(segment, kernels_, settings_, bucket_.precondition, factor,
+        onebit::move_momentum(segment, numeric_, kernels_, settings_, bucket_.precondition, factor,
                               bucket_.m.data() + segment.offset);
     }
     /// The parameters by m, in the units that are exchanged.
@@ -111,7 +111,7 @@ void HostPasses::look_at_gradients(Look look, float limit) {
     std::atomic<std::size_t> first_bad = SIZE_MAX;
     bucket_.layout.for_each_segment(threads_, [&](const Segment& segment) {
         alignas(64) float scratch[kBlockElements];
-        const float* values = segment.read_gradients(kernels_, scratch);
+        const float* values = segment.read_gradients(numeric_, scratch);
         if (look == Look::kGather) {
             float* const place = bucket_.sum.data() + segment.offset;
             std::memcpy(place, values, segment.count * sizeof(float));
@@ -127,7 +127,7 @@ void HostPasses::look_at_gradients(Look look, float limit) {
 
 Status HostPasses::describe_nonfinite(const Segment& segment, float limit) const {
     float scratch[kBlockElements];
-    const float* const values = segment.read_gradients(kernels_, scratch);
+    const float* const values = segment.read_gradients(numeric_, scratch);
     const std::size_t i = first_beyond(numeric_, limit, values, segment.count);
     return nonfinite_gradient(segment, i, values[i], limit);
 }
@@ -137,7 +137,7 @@ void HostPasses::adam(float factor) {
         const std::size_t at = segment.offset;
         kernels_.adam(bucket_.sum.data() + at, factor, bucket_.m.data() + at, bucket_.v.data() + at,
                       segment.parameters(), segment.count, betas(segment), update(segment));
-        segment.write_copy(kernels_);
+        segment.write_copy(numeric_);
     });
 }
 
@@ -164,7 +164,7 @@ void HostPasses::gather_masked(const FactorOf& factor) {
         const auto words = mask.subspan(first, last - first + 1);
         if (std::ranges::all_of(words, [](std::uint32_t word) { return word == ~0U; })) return;
         alignas(64) float widened[kBlockElements];
-        const float* const gradients = segment.read_gradients(kernels_, widened);
+        const float* const gradients = segment.read_gradients(numeric_, widened);
         const bool all_zero = numeric_.all_within(gradients, segment.count, 0);
         if (all_zero) return; // as most are that have been masked
         kernels_.gather_masked(gradients, factor(*segment.tensor), bucket_.precondition.data() + segment.offset,
@@ -197,7 +197,7 @@ void HostPasses::sketch_segments(std::span<const Segment> segments, const Form& 
     for (const Segment& segment : segments) {
         alignas(64) float widened[kBlockElements];
         alignas(64) float scratch[kBlockElements];
-        const float* const values = form(segment, segment.read_gradients(kernels_, widened), scratch);
+        const float* const values = form(segment, segment.read_gradients(numeric_, widened), scratch);
         kernels_.sketch(values, segment.count, sketch_seed(segment), sketch);
     }
 }
@@ -226,14 +226,15 @@ void HostPasses::sketch_weighted(const FactorOf& factor, std::span<float> sketch
 
 std::unique_ptr<ValueSource> HostPasses::make_momentum_source(FactorOf factor) {
     const auto read_message = [this](const Block& block, float* m) { bucket_.allreduce->flat().last_result(block, m); };
-    return std::unique_ptr<ValueSource>(new MomentumSource(
-        bucket_.layout, kernels_, settings_, {bucket_.m, bucket_.precondition}, std::move(factor), read_message));
+    return std::unique_ptr<ValueSource>(new MomentumSource(bucket_.layout, numeric_, kernels_, settings_,
+                                                           {bucket_.m, bucket_.precondition}, std::move(factor),
+                                                           read_message));
 }
 
 void HostPasses::update_from_message() {
     bucket_.allreduce->flat().last_result(SegmentSink(bucket_.layout, [&](const Segment& segment, const float* m) {
         move(segment, m, update(segment));
-        segment.write_copy(kernels_);
+        segment.write_copy(numeric_);
     }));
 }
 
@@ -260,7 +261,7 @@ void HostPasses::descend(const FactorOf& step) {
         kernels_.direction(bucket_.m.data() + at, bucket_.v.data() + at, segment.parameters(), segment.count,
                            update(segment), u);
         kernels_.descend(u, step(*segment.tensor), segment.parameters(), segment.count);
-        segment.write_copy(kernels_);
+        segment.write_copy(numeric_);
     });
 }
 
@@ -319,7 +320,7 @@ void HostPasses::update_from_message(const FactorOf& unscale, const FactorOf& st
             scaled.lr = step(*segment.tensor);
             if (unscale) kernels_.multiply(at, unscale(*segment.tensor), segment.count, at);
             move(segment, at, scaled);
-            segment.write_copy(kernels_);
+            segment.write_copy(numeric_);
         }
     });
 }
@@ -343,7 +344,7 @@ std::unique_ptr<ValueSource> HostPasses::make_round_source(FactorOf factor) {
                        segment.parameters(), bucket_.anchor.data() + at, segment.count, betas(segment),
                        without_decay(segment), !settings_.exchange_updates, values);
     };
-    return std::unique_ptr<ValueSource>(new SegmentSource(bucket_.layout, kernels_, body));
+    return std::unique_ptr<ValueSource>(new SegmentSource(bucket_.layout, numeric_, body));
 }
 
 void HostPasses::take_average() {
@@ -356,7 +357,7 @@ void HostPasses::take_average() {
             kernels_.momentum(settings_.exchange_updates ? u : average, 1, m, segment.count, betas(segment));
             kernels_.direction(m, v, segment.parameters(), segment.count, update(segment), u);
             kernels_.descend(u, update(segment).lr, segment.parameters(), segment.count);
-            segment.write_copy(kernels_);
+            segment.write_copy(numeric_);
         }));
 }
 
@@ -364,7 +365,7 @@ void HostPasses::step_alone(const FactorOf& factor) {
     bucket_.layout.for_each_segment(threads_, [&](const Segment& segment) {
         move_momentum(segment, factor(*segment.tensor));
         move(segment, bucket_.m.data() + segment.offset, without_decay(segment));
-        segment.write_copy(kernels_);
+        segment.write_copy(numeric_);
     });
 }
 
@@ -382,7 +383,7 @@ void HostPasses::rejoin(const FactorOf& to_momentum, const FactorOf& decay) {
             const float* const precondition = settings_.exchange_updates ? nullptr : bucket_.precondition.data() + at;
             kernels_.rejoin(average, precondition, decay(*segment.tensor), bucket_.anchor.data() + at,
                             segment.parameters(), segment.count);
-            segment.write_copy(kernels_);
+            segment.write_copy(numeric_);
         }));
 }
 
@@ -397,7 +398,7 @@ void HostPasses::copy_last_result(const Chunk& chunk, float* values) const {
 void HostPasses::set_parameters(const float* fused) {
     bucket_.layout.for_each_segment(threads_, [&](const Segment& segment) {
         std::memcpy(segment.parameters(), fused + segment.offset, segment.count * sizeof(float));
-        segment.write_copy(kernels_);
+        segment.write_copy(numeric_);
     });
 }
 

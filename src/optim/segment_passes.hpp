@@ -21,7 +21,7 @@ namespace onebit {
 template <typename Body>
 class SegmentSource final : public ValueSource {
   public:
-    SegmentSource(const Layout& layout, const OptimKernels& kernels, Body body)
+    SegmentSource(const Layout& layout, const NumericKernels& kernels, Body body)
         : layout_(layout), kernels_(kernels), body_(std::move(body)) {}
 
     BlockValues read(const Block& block, float* scratch) const override {
@@ -34,16 +34,17 @@ class SegmentSource final : public ValueSource {
 
   private:
     const Layout& layout_;
-    const OptimKernels& kernels_;
+    const NumericKernels& kernels_;
     Body body_;
 };
 
 /// m by the segment's own gradients times `factor`; weighted where updates are exchanged, which need the
 /// preconditioner.
-inline void move_momentum(const Segment& segment, const OptimKernels& kernels, const PassSettings& settings,
-                          const AlignedBuffer<float>& precondition, float factor, float* m) {
+inline void move_momentum(const Segment& segment, const NumericKernels& numeric, const OptimKernels& kernels,
+                          const PassSettings& settings, const AlignedBuffer<float>& precondition, float factor,
+                          float* m) {
     alignas(64) float widened[kBlockElements];
-    const float* const gradients = segment.read_gradients(kernels, widened);
+    const float* const gradients = segment.read_gradients(numeric, widened);
     const AdamBetas& betas = settings.betas[segment.tensor->group];
     if (settings.exchange_updates) {
         kernels.weighted_momentum(gradients, factor, precondition.data() + segment.offset, m, segment.count, betas);
@@ -65,9 +66,10 @@ struct MomentumArrays {
 template <typename Factor, typename ReadMessage>
 class MomentumSource final : public ValueSource {
   public:
-    MomentumSource(const Layout& layout, const OptimKernels& kernels, const PassSettings& settings,
-                   const MomentumArrays& arrays, Factor factor, ReadMessage read_message)
+    MomentumSource(const Layout& layout, const NumericKernels& numeric, const OptimKernels& kernels,
+                   const PassSettings& settings, const MomentumArrays& arrays, Factor factor, ReadMessage read_message)
         : layout_(layout),
+          numeric_(numeric),
           kernels_(kernels),
           settings_(settings),
           arrays_(arrays),
@@ -80,7 +82,7 @@ class MomentumSource final : public ValueSource {
         const bool m_is_the_message = arrays_.m.size() == 0;
         if (m_is_the_message && segments.size() == 1 && first.tensor->gradient_type == ONEBIT_FLOAT32) {
             const AdamBetas& b = settings_.betas[first.tensor->group];
-            return {first.read_gradients(kernels_, scratch), // where they lie
+            return {first.read_gradients(numeric_, scratch), // where they lie
                     Blend{b.beta1, b.one_minus_beta1, factor_(*first.tensor), weights(first), b.most_weighted}};
         }
         if (m_is_the_message) {
@@ -89,7 +91,7 @@ class MomentumSource final : public ValueSource {
             std::memcpy(scratch, arrays_.m.data() + block.begin(), block.count() * sizeof(float));
         }
         for (const Segment& segment : segments) {
-            move_momentum(segment, kernels_, settings_, arrays_.precondition, factor_(*segment.tensor),
+            move_momentum(segment, numeric_, kernels_, settings_, arrays_.precondition, factor_(*segment.tensor),
                           scratch + (segment.offset - block.begin()));
         }
         return {scratch};
@@ -101,6 +103,7 @@ class MomentumSource final : public ValueSource {
     }
 
     const Layout& layout_;
+    const NumericKernels& numeric_;
     const OptimKernels& kernels_;
     const PassSettings& settings_;
     MomentumArrays arrays_;

@@ -110,7 +110,7 @@ Status make_tensors(const onebit_tensor_t* tensors, std::size_t num_tensors, std
     return {};
 }
 
-const float* Tensor::read_gradients(std::size_t begin, std::size_t length, const OptimKernels& kernels,
+const float* Tensor::read_gradients(std::size_t begin, std::size_t length, const NumericKernels& kernels,
                                     float* scratch) const {
     alignas(64) static constexpr float kNone[kBlockElements] = {};
     if (gradients == nullptr) return kNone;
@@ -120,14 +120,15 @@ const float* Tensor::read_gradients(std::size_t begin, std::size_t length, const
     return scratch;
 }
 
-void Tensor::write_copy(std::size_t begin, std::size_t length, const OptimKernels& kernels) const {
+void Tensor::write_copy(std::size_t begin, std::size_t length, const NumericKernels& kernels) const {
     if (copy == nullptr) return;
     if (copy_type == ONEBIT_FLOAT32) {
         std::memcpy(static_cast<float*>(copy) + begin, parameters + begin, length * sizeof(float));
         return;
     }
     std::uint16_t* const to = static_cast<std::uint16_t*>(copy) + begin;
-    (copy_type == ONEBIT_FLOAT16 ? kernels.narrow_float16 : kernels.narrow_bfloat16)(parameters + begin, length, to);
+    const auto narrow = copy_type == ONEBIT_FLOAT16 ? kernels.narrow_float16 : kernels.narrow_bfloat16;
+    narrow(parameters + begin, length, Stores::kCached, to);
 }
 
 // ----------------------------------------------------------------------------------------------------- Layout ----

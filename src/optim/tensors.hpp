@@ -13,7 +13,7 @@
 #include "core/parallel.hpp"
 #include "core/partition.hpp"
 #include "core/status.hpp"
-#include "optim/kernels/kernels.hpp"
+#include "numeric/elements.hpp"
 
 namespace onebit {
 
@@ -37,10 +37,10 @@ struct Tensor {
 
     /// The gradients [begin, begin + length) as floats, a block at most: where they lie, or in `scratch`; zeros if
     /// there are none.
-    const float* read_gradients(std::size_t begin, std::size_t length, const OptimKernels& kernels,
+    const float* read_gradients(std::size_t begin, std::size_t length, const NumericKernels& kernels,
                                 float* scratch) const;
     /// Writes the parameters [begin, begin + length) to the copy, if there is one.
-    void write_copy(std::size_t begin, std::size_t length, const OptimKernels& kernels) const;
+    void write_copy(std::size_t begin, std::size_t length, const NumericKernels& kernels) const;
 };
 
 /// Checks the caller's tensors and takes them over. INVALID_ARGUMENT with the tensor's name and number.
@@ -57,10 +57,6 @@ Status check_alignment(const Tensor& tensor, const char* member, const void* poi
 Status check_place(const Tensor& tensor, const char* member, const void* pointer, const Placement& placement);
 Status check_place(const Tensor& tensor, const Placement& placement);
 
-inline std::size_t bytes_of(onebit_datatype_t type) {
-    return type == ONEBIT_FLOAT32 ? 4 : 2;
-}
-
 /// What one block holds of one tensor.
 struct Segment {
     const Tensor* tensor = nullptr;
@@ -76,10 +72,10 @@ struct Segment {
         return {tensor, index, begin + (first - offset), first, end > first ? end - first : 0};
     }
     float* parameters() const { return tensor->parameters + begin; }
-    const float* read_gradients(const OptimKernels& kernels, float* scratch) const {
+    const float* read_gradients(const NumericKernels& kernels, float* scratch) const {
         return tensor->read_gradients(begin, count, kernels, scratch);
     }
-    void write_copy(const OptimKernels& kernels) const { tensor->write_copy(begin, count, kernels); }
+    void write_copy(const NumericKernels& kernels) const { tensor->write_copy(begin, count, kernels); }
 };
 
 /// Some tensors, one behind the other: what is one buffer to an exchange. Cut into the exchange's chunks and blocks,

@@ -198,7 +198,7 @@ class NcclSum final : public OneCall<Sum> {
         if (count_ == 0) return {};
         input_ = input;
         output_ = output;
-        return begin(ring_bytes(count_, channel().size()));
+        return begin(ring_bytes(count_ * sizeof(float), channel().size()));
     }
 
   private:

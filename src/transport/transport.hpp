@@ -163,10 +163,10 @@ class Transport {
     std::uint64_t bytes_sent_ = 0;
 };
 
-/// What each rank of a ring allreduce of `count` floats sends: twice its own share of all but one n-th.
-inline std::uint64_t ring_bytes(std::size_t count, int ranks) {
+/// What each rank of a ring allreduce of so many bytes sends: twice its own share of all but one n-th.
+inline std::uint64_t ring_bytes(std::size_t bytes, int ranks) {
     const auto n = static_cast<std::uint64_t>(ranks);
-    return 2 * (n - 1) * count * sizeof(float) / n;
+    return 2 * (n - 1) * bytes / n;
 }
 
 } // namespace onebit

@@ -128,7 +128,7 @@ TEST_CASE("recursive halving and doubling sums exactly, with the same bits on al
 TEST_CASE("a rank of a power of two sends what a ring would, or all of it to each partner", "[halving]") {
     Setting setting = {4, 4096, false, false};
     for (const Outcome& outcome : run_all(setting, Where::kHost)) {
-        CHECK(outcome.bytes_sent == kSteps * ring_bytes(setting.count, 4));
+        CHECK(outcome.bytes_sent == kSteps * ring_bytes(setting.count * sizeof(float), 4));
     }
     setting.way = HalvingDoubling::Way::kDoublingAlone;
     for (const Outcome& outcome : run_all(setting, Where::kHost)) {

@@ -7,10 +7,12 @@
 #include "compress/sign/kernels.hpp"
 
 #include <catch2/catch.hpp>
+#include <cfenv>
 #include <cfloat>
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -134,6 +136,162 @@ TEST_CASE("mean gives the reference's bits in both places, and no more, on every
     }
 }
 
+/// Every kind of 16-bit value, NaNs and infinities among them, or finite ones alone.
+std::vector<std::uint16_t> awkward_halves(std::size_t count, unsigned seed, bool finite) {
+    std::mt19937 random(seed);
+    std::vector<std::uint16_t> values(count);
+    for (std::uint16_t& value : values) {
+        value = static_cast<std::uint16_t>(random());
+        if (finite && (value & 0x7c00U) == 0x7c00U) value ^= 0x4000U;
+    }
+    return values;
+}
+
+TEST_CASE("16-bit kernels give the reference's bits, and touch no more, on every instruction set", "[kernels]") {
+    const NumericKernels& reference = reference_numeric_kernels();
+    for (const NumericKernels* kernels : available_numeric_kernels()) {
+        for (const std::size_t count : kCounts) {
+            CAPTURE(kernels->name, count);
+            const std::vector<std::uint16_t> halves = awkward_halves(count + 1, 31, false);
+            const std::vector<float> floats = awkward_values(count + 1, 32);
+            const auto expect_same = [&](const auto& expected_of, const auto& actual_of, auto zero) {
+                for (const std::size_t misalignment : {0, 1, 16}) {
+                    AlignedBuffer<decltype(zero)> expected(count + 64);
+                    AlignedBuffer<decltype(zero)> actual(count + 64);
+                    expected_of(expected.data() + misalignment);
+                    actual_of(actual.data() + misalignment);
+                    order_stores(Stores::kPastCaches);
+                    CHECK(std::memcmp(actual.data(), expected.data(), actual.bytes()) == 0);
+                }
+            };
+            for (const bool brain : {false, true}) {
+                CAPTURE(brain);
+                const auto widen = [&](const NumericKernels& k) {
+                    return [&, f = brain ? k.widen_bfloat16 : k.widen_float16](float* to) {
+                        f(halves.data() + 1, count, to);
+                    };
+                };
+                expect_same(widen(reference), widen(*kernels), float{});
+                for (const Stores stores : kAllStores) {
+                    const auto narrow = [&](const NumericKernels& k) {
+                        return [&, f = brain ? k.narrow_bfloat16 : k.narrow_float16](std::uint16_t* to) {
+                            f(floats.data() + 1, count, stores, to);
+                        };
+                    };
+                    expect_same(narrow(reference), narrow(*kernels), std::uint16_t{});
+                }
+                for (const std::size_t part_count : {1, 2, 3, 8}) {
+                    CAPTURE(part_count);
+                    std::vector<std::vector<std::uint16_t>> values;
+                    std::vector<const std::uint16_t*> parts;
+                    for (std::size_t p = 0; p < part_count; ++p) {
+                        values.push_back(awkward_halves(5 + count, 40 + static_cast<unsigned>(p), true));
+                        parts.push_back(values.back().data());
+                    }
+                    const auto mean = [&](const NumericKernels& k) {
+                        return [&, f = brain ? k.mean_bfloat16 : k.mean_float16](float* to) {
+                            f(parts.data(), part_count, 5, 1.0F / static_cast<float>(part_count), count, to);
+                        };
+                    };
+                    expect_same(mean(reference), mean(*kernels), float{});
+                }
+            }
+            for (const Stores stores : kAllStores) {
+                const auto copy = [&](const NumericKernels& k) {
+                    return [&](std::uint16_t* to) { k.copy_halves(halves.data() + 1, count, 0x7bff, stores, to); };
+                };
+                expect_same(copy(reference), copy(*kernels), std::uint16_t{});
+            }
+        }
+    }
+}
+
+TEST_CASE("halves_within and copy_halves find every 16-bit value beyond the largest, wherever it is", "[kernels]") {
+    for (const NumericKernels* kernels : available_numeric_kernels()) {
+        for (const std::uint16_t most : {0x7bff, 0x7f7f}) {
+            for (const std::size_t count : kCounts) {
+                CAPTURE(kernels->name, most, count);
+                std::vector<std::uint16_t> values(count, most);
+                values.front() = static_cast<std::uint16_t>(most | 0x8000U);
+                AlignedBuffer<std::uint16_t> to(count);
+                CHECK(kernels->halves_within(values.data(), count, most));
+                CHECK(kernels->copy_halves(values.data(), count, most, Stores::kCached, to.data()));
+                for (const std::size_t at : {std::size_t{0}, count / 2, count - 1}) {
+                    for (const unsigned bad : {most + 1U, 0xffffU}) {
+                        auto spoiled = values;
+                        spoiled[at] = static_cast<std::uint16_t>(bad);
+                        CHECK_FALSE(kernels->halves_within(spoiled.data(), count, most));
+                        for (const Stores stores : kAllStores)
+                            CHECK_FALSE(kernels->copy_halves(spoiled.data(), count, most, stores, to.data()));
+                    }
+                }
+            }
+        }
+    }
+}
+
+TEST_CASE("means of the largest 16-bit values are finite, whatever their sum", "[kernels]") {
+    for (const NumericKernels* kernels : available_numeric_kernels()) {
+        CAPTURE(kernels->name);
+        const std::vector<std::uint16_t> most(100, 0x7f7f);
+        const std::vector<const std::uint16_t*> parts(3, most.data());
+        std::vector<float> means(100);
+        kernels->mean_bfloat16(parts.data(), 3, 0, 1.0F / 3, 100, means.data());
+        for (const float mean : means) CHECK(std::fabs(mean / 0x1.fep127F - 1) < 1e-6F);
+    }
+}
+
+TEST_CASE("16-bit formats: every value there and back, and what lies between them to the nearest", "[kernels]") {
+    std::fenv_t own;
+    std::fegetenv(&own);
+    std::fesetenv(FE_DFL_ENV); // for what lies between subnormal numbers; the kernels make no difference
+    for (const NumericKernels* kernels : available_numeric_kernels()) {
+        CAPTURE(kernels->name);
+        std::vector<std::uint16_t> all(65536);
+        for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<std::uint16_t>(i);
+        std::vector<float> wide(all.size());
+        std::vector<std::uint16_t> back(all.size());
+        for (const bool brain : {false, true}) {
+            CAPTURE(brain);
+            (brain ? kernels->widen_bfloat16 : kernels->widen_float16)(all.data(), all.size(), wide.data());
+            (brain ? kernels->narrow_bfloat16 : kernels->narrow_float16)(wide.data(), wide.size(), Stores::kCached,
+                                                                              back.data());
+            const unsigned infinity = brain ? 0x7f80 : 0x7c00;
+            std::size_t wrong = 0;
+            for (std::size_t i = 0; i < all.size(); ++i) {
+                const bool is_nan = (i & 0x7fff) > infinity;
+                if (is_nan ? !std::isnan(wide[i]) || (back[i] & 0x7fff) <= infinity : back[i] != all[i]) ++wrong;
+                if (is_nan || (i & 0x7fff) >= infinity - 1) continue;
+                // Midway to the next: to the even one; a hair to either side: to the nearer one.
+                const float next = wide[i + 1];
+                const float middle = wide[i] / 2 + next / 2;
+                const float between[] = {middle, std::nextafter(middle, wide[i]), std::nextafter(middle, next)};
+                std::uint16_t rounded[3];
+                (brain ? kernels->narrow_bfloat16 : kernels->narrow_float16)(between, 3, Stores::kCached, rounded);
+                const bool exact = between[0] != wide[i] && between[0] != next; // float32 has a number midway
+                if (exact && rounded[0] != (i % 2 == 0 ? i : i + 1)) ++wrong;
+                if (exact && (rounded[1] != i || rounded[2] != i + 1)) ++wrong;
+            }
+            CHECK(wrong == 0);
+        }
+        const float edges[] = {65519.99F, 65520.0F, 1e30F, std::numeric_limits<float>::infinity()};
+        const float brain_edges[] = {-3.3953138e38F, -std::numeric_limits<float>::max(), edges[3], -edges[3]};
+        std::uint16_t halves[4];
+        kernels->narrow_float16(edges, 4, Stores::kCached, halves);
+        CHECK(halves[0] == 0x7bff);
+        CHECK((halves[1] == 0x7bff && halves[2] == 0x7bff && halves[3] == 0x7c00)); // finite ones stay finite
+        kernels->narrow_bfloat16(brain_edges, 4, Stores::kCached, halves);
+        CHECK((halves[0] == 0xff7f && halves[1] == 0xff7f && halves[2] == 0x7f80 && halves[3] == 0xff80));
+        CHECK(1.0F == [&] {
+            const std::uint16_t one = 0x3c00;
+            float out = 0;
+            kernels->widen_float16(&one, 1, &out);
+            return out;
+        }());
+    }
+    std::fesetenv(&own);
+}
+
 TEST_CASE("a search gives the first value beyond the limit", "[kernels]") {
     for (const NumericKernels* kernels : available_numeric_kernels()) {
         CAPTURE(kernels->name);
@@ -142,7 +300,7 @@ TEST_CASE("a search gives the first value beyond the limit", "[kernels]") {
         values[700] = -std::numeric_limits<float>::infinity();
         values[333] = std::nextafter(2.0F, 3.0F);
         CHECK(first_beyond(*kernels, 2.0F, values.data(), values.size()) == 333);
-        CHECK(HostSearch(*kernels).first_nonfinite(values.data(), values.size()) == 700);
+        CHECK(HostSearch({ONEBIT_FLOAT32, *kernels}).first_nonfinite(values.data(), values.size()) == 700);
     }
 }
 

@@ -33,10 +33,6 @@ struct Arrays {
             array.resize(1 + count + kGuards, 77.0F);
             for (std::size_t i = 0; i < count; ++i) array[1 + i] = awkward(gaussian(random), random() % 16);
         }
-        for (auto& array : halves) {
-            array.resize(1 + count + kGuards, 0x7777);
-            for (std::size_t i = 0; i < count; ++i) array[1 + i] = static_cast<std::uint16_t>(random());
-        }
         for (float& x : storage[kVariance]) x = std::fabs(x);
         buckets.resize(kSketchBuckets, 0.5F);
     }
@@ -66,17 +62,14 @@ struct Arrays {
                 return false;
             }
         }
-        return halves == other.halves && buckets == other.buckets &&
-               std::memcmp(&result, &other.result, sizeof(result)) == 0;
+        return buckets == other.buckets && std::memcmp(&result, &other.result, sizeof(result)) == 0;
     }
 
     float* f(std::size_t array) { return storage[array].data() + 1; }
-    std::uint16_t* h(std::size_t array) { return halves[array].data() + 1; }
 
     static constexpr std::size_t kVariance = 2;
     std::size_t count;
     std::array<std::vector<float>, 5> storage;
-    std::array<std::vector<std::uint16_t>, 2> halves;
     std::vector<float> buckets;
     double result = -1;
 };
@@ -147,18 +140,6 @@ RUN(least) {
 RUN(sketch) {
     k.sketch(a.f(0), a.count, kSeed, a.buckets.data());
 }
-RUN(widen_float16) {
-    k.widen_float16(a.h(0), a.count, a.f(0));
-}
-RUN(widen_bfloat16) {
-    k.widen_bfloat16(a.h(0), a.count, a.f(0));
-}
-RUN(narrow_float16) {
-    k.narrow_float16(a.f(0), a.count, a.h(0));
-}
-RUN(narrow_bfloat16) {
-    k.narrow_bfloat16(a.f(0), a.count, a.h(0));
-}
 #undef RUN
 
 } // namespace
@@ -187,56 +168,6 @@ TEST_CASE("optimizer kernels give the reference's bits on every instruction set"
             }
         }
     }
-}
-
-TEST_CASE("16-bit formats: every value there and back, and what lies between them to the nearest", "[kernels]") {
-    std::fenv_t own;
-    std::fegetenv(&own);
-    std::fesetenv(FE_DFL_ENV); // for what lies between subnormal numbers; the kernels make no difference
-    for (const OptimKernels* kernels : available_optim_kernels()) {
-        CAPTURE(kernels->name);
-        std::vector<std::uint16_t> all(65536);
-        for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<std::uint16_t>(i);
-        std::vector<float> wide(all.size());
-        std::vector<std::uint16_t> back(all.size());
-        for (const bool brain : {false, true}) {
-            CAPTURE(brain);
-            (brain ? kernels->widen_bfloat16 : kernels->widen_float16)(all.data(), all.size(), wide.data());
-            (brain ? kernels->narrow_bfloat16 : kernels->narrow_float16)(wide.data(), wide.size(), back.data());
-            const unsigned infinity = brain ? 0x7f80 : 0x7c00;
-            std::size_t wrong = 0;
-            for (std::size_t i = 0; i < all.size(); ++i) {
-                const bool is_nan = (i & 0x7fff) > infinity;
-                if (is_nan ? !std::isnan(wide[i]) || (back[i] & 0x7fff) <= infinity : back[i] != all[i]) ++wrong;
-                if (is_nan || (i & 0x7fff) >= infinity - 1) continue;
-                // Midway to the next: to the even one; a hair to either side: to the nearer one.
-                const float next = wide[i + 1];
-                const float middle = wide[i] / 2 + next / 2;
-                const float between[] = {middle, std::nextafter(middle, wide[i]), std::nextafter(middle, next)};
-                std::uint16_t rounded[3];
-                (brain ? kernels->narrow_bfloat16 : kernels->narrow_float16)(between, 3, rounded);
-                const bool exact = between[0] != wide[i] && between[0] != next; // float32 has a number midway
-                if (exact && rounded[0] != (i % 2 == 0 ? i : i + 1)) ++wrong;
-                if (exact && (rounded[1] != i || rounded[2] != i + 1)) ++wrong;
-            }
-            CHECK(wrong == 0);
-        }
-        const float edges[] = {65519.99F, 65520.0F, 1e30F, std::numeric_limits<float>::infinity()};
-        const float brain_edges[] = {-3.3953138e38F, -std::numeric_limits<float>::max(), edges[3], -edges[3]};
-        std::uint16_t halves[4];
-        kernels->narrow_float16(edges, 4, halves);
-        CHECK(halves[0] == 0x7bff);
-        CHECK((halves[1] == 0x7bff && halves[2] == 0x7bff && halves[3] == 0x7c00)); // finite ones stay finite
-        kernels->narrow_bfloat16(brain_edges, 4, halves);
-        CHECK((halves[0] == 0xff7f && halves[1] == 0xff7f && halves[2] == 0x7f80 && halves[3] == 0xff80));
-        CHECK(1.0F == [&] {
-            const std::uint16_t one = 0x3c00;
-            float out = 0;
-            kernels->widen_float16(&one, 1, &out);
-            return out;
-        }());
-    }
-    std::fesetenv(&own);
 }
 
 TEST_CASE("what overflows becomes the largest float, and NaNs stay", "[kernels]") {

@@ -248,7 +248,7 @@ TEST_CASE("sums are those of all ranks, in place and not", "[nccl]") {
             });
         check_good(outcomes);
         for (const Outcome& outcome : outcomes) {
-            CHECK(outcome.bytes_sent == 2 * ring_bytes(kCount, ranks));
+            CHECK(outcome.bytes_sent == 2 * ring_bytes(kCount * sizeof(float), ranks));
             for (std::size_t i = 0; i < kCount; ++i) {
                 REQUIRE(outcome.sums[i] == static_cast<float>(i) * static_cast<float>(ranks * ranks * (ranks + 1) / 2));
             }

@@ -53,10 +53,10 @@ class CudaPlacement final : public Placement {
     std::unique_ptr<Arithmetic> make_arithmetic(unsigned /*threads*/) const override {
         return std::make_unique<CudaArithmetic>(stream_);
     }
-    std::unique_ptr<Search> make_search(const std::string& /*kernels*/) const override {
+    std::unique_ptr<Search> make_search(const Elements& /*floats*/) const override {
         return std::make_unique<CudaSearch>(stream_);
     }
-    Status make_dense(Transport& channel, std::size_t count, unsigned threads, int tag,
+    Status make_dense(Transport& channel, const Elements& /*floats*/, std::size_t count, unsigned threads, int tag,
                       std::unique_ptr<Algorithm>* dense) const override {
         std::unique_ptr<Arithmetic> arithmetic = make_arithmetic(threads);
         if (channel.is_stream_ordered()) return DenseAllreduce::create(channel, std::move(arithmetic), count, dense);

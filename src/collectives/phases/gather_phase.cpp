@@ -9,6 +9,13 @@
 
 namespace onebit {
 
+Status look_at_results(const ValueSink& sink) {
+    if (!sink.overflowed()) return {};
+    return Status::error(ONEBIT_ERROR_NONFINITE,
+                         "a result is too large for the type of recvbuf (config.datatype); the error state has been "
+                         "reset");
+}
+
 GatherPhase::GatherPhase(const MessageLayout& layout, std::vector<std::vector<std::uint32_t*>> rows,
                          bool tentative_calls)
     : layout_(layout), rows_(std::move(rows)), error_(layout.codec(), only(layout.own_chunk()), tentative_calls) {

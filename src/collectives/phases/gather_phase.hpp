@@ -14,6 +14,9 @@
 
 namespace onebit {
 
+/// NONFINITE where one of the results was too large for a sink.
+Status look_at_results(const ValueSink& sink);
+
 /// The second half of a compressed allreduce, all of an all-gather: each rank, as the server of its chunk, has encoded
 /// one message, which goes to everybody. All decode the same messages, so all have the same bits.
 ///
@@ -46,7 +49,11 @@ class GatherPhase {
     Status check(std::span<const Slice> slices) const;
     /// A GPU's codec knows that only later: true once it does, and then *verdict has it.
     bool find_overflow(Status* verdict) const;
-    void decode(std::span<const Slice> slices) const { decode(round_, slices, *operands_.sink); }
+    /// NONFINITE where a result is too large for the sink: on every rank, as for check.
+    Status decode(std::span<const Slice> slices) const {
+        decode(round_, slices, *operands_.sink);
+        return look_at_results(*operands_.sink);
+    }
 
     // ---- its exchange, for planning ----
 

@@ -48,7 +48,7 @@ Status GatherPieces::decode_next(bool* did) {
     if (!*did) return {};
     const std::span<const Slice> slices = cursor_.next();
     if (verdict_.ok()) verdict_ = phase_.check(slices);
-    if (verdict_.ok() && phase_.decodes()) phase_.decode(slices);
+    if (verdict_.ok() && phase_.decodes()) verdict_ = phase_.decode(slices);
     (void)cursor_.pass();
     return {};
 }

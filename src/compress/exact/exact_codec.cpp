@@ -25,14 +25,6 @@ class NoError final : public Feedback {
     std::size_t elements_;
 };
 
-/// A block's values in its chunk's message.
-std::uint32_t* in_message(std::uint32_t* message, const Block& block) {
-    return message + block.index * kBlockElements;
-}
-const float* in_message(const std::uint32_t* message, const Block& block) {
-    return reinterpret_cast<const float*>(message + block.index * kBlockElements);
-}
-
 } // namespace
 
 std::unique_ptr<Feedback> ExactCodec::make_feedback(std::span<const Chunk> chunks) const {
@@ -43,25 +35,37 @@ void ExactCodec::encode(const ValueSource& values, const Feedback&, Feedback&,
                         std::span<const SliceToEncode> slices) const {
     for (const SliceToEncode& slice : slices) {
         encode_blocks(slice.slice, threads_, Stores::kCached, [&](const Block& block) {
-            const float* const from = values.read(block, nullptr).data;
-            std::memcpy(in_message(slice.message, block), from, block.count() * sizeof(float));
+            alignas(64) float scratch[kBlockElements];
+            const BlockValues from = values.read(block, scratch);
+            void* const to = in_message(slice.message, block);
+            (void)elements_.narrow(from.data, block.count(), Stores::kCached, to);
+            fill_last_word(to, block);
         });
     }
 }
 
 void ExactCodec::average_encode(std::span<const std::uint32_t* const> messages, float share, const Feedback&, Feedback&,
                                 const Slice& slice, std::uint32_t* message) const {
-    const ArraySink in_place(reinterpret_cast<float*>(message), Stores::kCached, slice.chunk.begin);
-    average(messages, share, slice, in_place);
+    encode_blocks(slice, threads_, Stores::kCached, [&](const Block& block) {
+        void* const to = in_message(message, block);
+        elements_.mean(reinterpret_cast<const void* const*>(messages.data()), messages.size(),
+                       block.index * kBlockElements, share, block.count(), Stores::kCached, to, Stores::kCached, to);
+        fill_last_word(to, block);
+    });
+}
+
+/// What a message's last word has behind the last value is zero.
+void ExactCodec::fill_last_word(void* message, const Block& block) const {
+    const std::size_t behind = block.count() * elements_.bytes() % sizeof(std::uint32_t);
+    if (behind > 0) std::memset(elements_.at(message, block.count()), 0, sizeof(std::uint32_t) - behind);
 }
 
 void ExactCodec::average(std::span<const std::uint32_t* const> messages, float share, const Slice& slice,
                          const ValueSink& values) const {
-    const auto* const parts = reinterpret_cast<const float* const*>(messages.data());
+    const auto* const parts = reinterpret_cast<const void* const*>(messages.data());
     decode_tiles(slice, threads_, values, [&](const Tile& tile, float* place) {
-        alignas(64) float also[kTileElements]; // stays in the innermost cache
-        numeric_.mean(parts, messages.size(), tile.begin() - slice.chunk.begin, share, tile.count, values.stores(),
-                      place, Stores::kCached, also);
+        elements_.mean(parts, messages.size(), tile.begin() - slice.chunk.begin, share, tile.count, values.stores(),
+                       place);
     });
 }
 
@@ -69,15 +73,15 @@ void ExactCodec::decode(std::span<const EncodedSlice> slices, std::span<const st
                         const ValueSink& values) const {
     for (const EncodedSlice& slice : slices) {
         decode_tiles(slice.slice, threads_, values, [&](const Tile& tile, float* place) {
-            const float* const from = in_message(slice.message, tile.block) + tile.in_block;
-            (void)numeric_.copy(from, tile.count, values.stores(), place);
+            const void* const from = elements_.at(in_message(slice.message, tile.block), tile.in_block);
+            elements_.widen(from, tile.count, values.stores(), place);
         });
     }
 }
 
 void ExactCodec::decode_block(const std::uint32_t* message, const Block& block, std::span<const std::uint32_t>,
                               float* values) const {
-    std::memcpy(values, in_message(message, block), block.count() * sizeof(float));
+    elements_.widen(in_message(message, block), block.count(), Stores::kCached, values);
 }
 
 } // namespace onebit

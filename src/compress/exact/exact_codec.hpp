@@ -4,24 +4,30 @@
 
 #include <memory>
 #include <span>
-#include <string>
 
 #include "compress/codec.hpp"
+#include "core/partition.hpp"
+#include "numeric/elements.hpp"
 #include "numeric/kernels.hpp"
 
 namespace onebit {
 
-/// Messages that are the values themselves, 32 bits for each, so that exact exchanges go the ways of encoded ones.
-/// There is no error. On the host; takes values from arrays. They are looked at before, so that none has to be looked
-/// for in a message.
+/// Messages that are the values themselves, of the type that the caller's buffers have, so that exact exchanges go the
+/// ways of encoded ones. There is no error. A mean of 16-bit values is rounded once, when it becomes a message. On the
+/// host. Values are looked at before, so that none has to be looked for in a message.
 class ExactCodec final : public Codec {
   public:
-    ExactCodec(const std::string& kernels, unsigned threads) : numeric_(numeric_kernels(kernels)), threads_(threads) {}
+    /// Values come from such buffers, or are what they could hold.
+    ExactCodec(const NumericKernels& kernels, onebit_datatype_t type, unsigned threads)
+        : name_(kernels.name), elements_(type, kernels), threads_(threads) {}
 
-    const char* kernels() const override { return numeric_.name; }
-    std::size_t message_words(const Chunk& chunk) const override { return chunk.count; }
-    WordRange words_of(const Slice& slice) const override { return {slice.begin() - slice.chunk.begin, slice.count()}; }
-    WordRange trailer_of(const Chunk& chunk) const override { return {chunk.count, 0}; }
+    const char* kernels() const override { return name_; }
+    std::size_t message_words(const Chunk& chunk) const override { return words(chunk.count); }
+    WordRange words_of(const Slice& slice) const override {
+        const std::size_t first = slice.begin() - slice.chunk.begin;
+        return {words(first), words(first + slice.count()) - words(first)};
+    }
+    WordRange trailer_of(const Chunk& chunk) const override { return {message_words(chunk), 0}; }
     std::unique_ptr<Feedback> make_feedback(std::span<const Chunk> chunks) const override;
     void encode(const ValueSource& values, const Feedback& before, Feedback& after,
                 std::span<const SliceToEncode> slices) const override;
@@ -38,7 +44,20 @@ class ExactCodec final : public Codec {
     std::size_t first_overflowed(std::span<const EncodedSlice> slices) const override { return slices.size(); }
 
   private:
-    const NumericKernels& numeric_;
+    std::size_t words(std::size_t elements) const {
+        return ceil_divide(elements * elements_.bytes(), sizeof(std::uint32_t));
+    }
+    /// A block's values in its chunk's message.
+    const void* in_message(const std::uint32_t* message, const Block& block) const {
+        return elements_.at(static_cast<const void*>(message), block.index * kBlockElements);
+    }
+    void* in_message(std::uint32_t* message, const Block& block) const {
+        return elements_.at(static_cast<void*>(message), block.index * kBlockElements);
+    }
+    void fill_last_word(void* message, const Block& block) const;
+
+    const char* name_;
+    Elements elements_;
     unsigned threads_;
 };
 

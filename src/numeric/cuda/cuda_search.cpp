@@ -2,13 +2,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "numeric/cuda/cuda_search.hpp"
 
+#include <cfloat>
+
 #include "numeric/cuda/kernels.hpp"
 
 namespace onebit {
 
-bool CudaSearch::find_beyond(float limit, const float* values, std::size_t count, std::size_t* first) {
+bool CudaSearch::find_nonfinite(const void* values, std::size_t count, std::size_t* first) {
     if (!finding_.asked()) {
-        note(cuda::first_nonfinite({values, count, finding_.place(), limit}, stream_));
+        note(cuda::first_nonfinite({static_cast<const float*>(values), count, finding_.place(), FLT_MAX}, stream_));
         note(finding_.ask(stream_));
     }
     bool known = false;
@@ -18,9 +20,9 @@ bool CudaSearch::find_beyond(float limit, const float* values, std::size_t count
     return known || !failure_.ok();
 }
 
-std::size_t CudaSearch::first_nonfinite(const float* values, std::size_t count) {
+std::size_t CudaSearch::first_nonfinite(const void* values, std::size_t count) {
     std::size_t first = count;
-    while (!find_beyond(FLT_MAX, values, count, &first)) note(cuda::wait_for(stream_));
+    while (!find_nonfinite(values, count, &first)) note(cuda::wait_for(stream_));
     return first;
 }
 

@@ -10,15 +10,15 @@
 
 namespace onebit {
 
-/// In a GPU's memory, in order with a stream.
+/// Of floats in a GPU's memory, in order with a stream.
 class CudaSearch final : public Search {
   public:
     explicit CudaSearch(cuda::Stream stream) : stream_(stream), device_(stream), finding_(device_) {}
 
     Status failure() const override { return failure_; }
     std::size_t values_at_once() const override { return SIZE_MAX; }
-    bool find_beyond(float limit, const float* values, std::size_t count, std::size_t* first) override;
-    std::size_t first_nonfinite(const float* values, std::size_t count) override;
+    bool find_nonfinite(const void* values, std::size_t count, std::size_t* first) override;
+    std::size_t first_nonfinite(const void* values, std::size_t count) override;
 
   private:
     /// Keeps the first failure.

@@ -178,7 +178,7 @@ Status CudaPasses::describe_nonfinite(std::size_t at) const {
                  bytes_of(on_host.gradient_type));
     on_host.gradients = &bits;
     float widened = 0;
-    return nonfinite_gradient(segment, index, *on_host.read_gradients(0, 1, reference_optim_kernels(), &widened),
+    return nonfinite_gradient(segment, index, *on_host.read_gradients(0, 1, reference_numeric_kernels(), &widened),
                               limit_);
 }
 

@@ -135,24 +135,6 @@ void sketch(const float* values, std::size_t count, std::uint64_t seed, float* b
     for (std::size_t i = 0; i < count; ++i) buckets[sketch_bucket(seed, i)] += sketch_addend(seed, i, values[i]);
 }
 
-// ---- 16-bit formats ----
-
-void widen_float16(const std::uint16_t* values, std::size_t count, float* out) {
-    for (std::size_t i = 0; i < count; ++i) out[i] = widened_float16(values[i]);
-}
-
-void widen_bfloat16(const std::uint16_t* values, std::size_t count, float* out) {
-    for (std::size_t i = 0; i < count; ++i) out[i] = widened_bfloat16(values[i]);
-}
-
-void narrow_float16(const float* values, std::size_t count, std::uint16_t* out) {
-    for (std::size_t i = 0; i < count; ++i) out[i] = narrowed_float16(values[i]);
-}
-
-void narrow_bfloat16(const float* values, std::size_t count, std::uint16_t* out) {
-    for (std::size_t i = 0; i < count; ++i) out[i] = narrowed_bfloat16(values[i]);
-}
-
 } // namespace
 
 const OptimKernels& reference_optim_kernels() {

@@ -31,7 +31,6 @@ namespace hn = hwy::HWY_NAMESPACE;
 constexpr std::size_t kSumLanes = 32;
 using Tag = hn::CappedTag<float, kSumLanes>;
 using BitsTag = hn::RebindToUnsigned<Tag>;
-using HalfTag = hn::Rebind<std::uint16_t, Tag>;
 using Vector = hn::Vec<Tag>;
 using Bits = hn::Vec<BitsTag>;
 
@@ -368,81 +367,6 @@ void sketch(const float* values, std::size_t count, std::uint64_t seed, float* b
         float* const bucket = buckets + (seed + g) * kSumLanes % kSketchBuckets + k * kVectorLanes;
         store(hn::Add(hn::LoadU(d, bucket), signed_x), bucket);
     });
-}
-
-// ---- 16-bit formats: the reference's integer arithmetic, lane by lane ----
-
-HWY_INLINE Bits load_halves(const std::uint16_t* from) {
-    prefetch_ahead(from);
-    return hn::PromoteTo(BitsTag(), hn::LoadU(HalfTag(), from));
-}
-
-HWY_INLINE void store_halves(Bits halves, std::uint16_t* to) {
-    const hn::RebindToSigned<Tag> as_int; // below 2^16, so that nothing saturates
-    hn::StoreU(hn::DemoteTo(HalfTag(), hn::BitCast(as_int, halves)), HalfTag(), to);
-}
-
-void widen_float16(const std::uint16_t* values, std::size_t count, float* out) {
-    const Tag d;
-    const BitsTag b;
-    const auto bits = [&](std::uint32_t x) HWY_ATTR { return hn::Set(b, x); };
-    const std::size_t done = for_each_vector(count, [&](std::size_t i) HWY_ATTR {
-        const Bits half = load_halves(values + i);
-        const Bits sign = hn::ShiftLeft<16>(hn::And(half, bits(0x8000U)));
-        const Bits unsigned_half = hn::And(half, bits(0x7fffU));
-        const Bits shifted = hn::ShiftLeft<13>(unsigned_half);
-        const Bits subnormal =
-            hn::BitCast(b, hn::Sub(hn::BitCast(d, hn::Add(shifted, bits(113U << 23))), hn::Set(d, 0x1p-14F)));
-        Bits magnitude = hn::Add(shifted, bits(112U << 23));
-        magnitude = hn::IfThenElse(hn::Gt(unsigned_half, bits(0x7bffU)), hn::Add(shifted, bits(224U << 23)), magnitude);
-        magnitude = hn::IfThenElse(hn::Lt(unsigned_half, bits(0x0400U)), subnormal, magnitude);
-        store(hn::BitCast(d, hn::Or(sign, magnitude)), out + i);
-    });
-    reference_optim_kernels().widen_float16(values + done, count - done, out + done);
-}
-
-void widen_bfloat16(const std::uint16_t* values, std::size_t count, float* out) {
-    const std::size_t done = for_each_vector(count, [&](std::size_t i) HWY_ATTR {
-        store(hn::BitCast(Tag(), hn::ShiftLeft<16>(load_halves(values + i))), out + i);
-    });
-    reference_optim_kernels().widen_bfloat16(values + done, count - done, out + done);
-}
-
-void narrow_float16(const float* values, std::size_t count, std::uint16_t* out) {
-    const Tag d;
-    const BitsTag b;
-    const auto bits = [&](std::uint32_t x) HWY_ATTR { return hn::Set(b, x); };
-    const std::size_t done = for_each_vector(count, [&](std::size_t i) HWY_ATTR {
-        const Bits x = hn::BitCast(b, load(values + i));
-        const Bits magnitude = hn::And(x, bits(0x7fffffffU));
-        const Bits odd = hn::And(hn::ShiftRight<13>(magnitude), bits(1));
-        const Bits subnormal =
-            hn::Sub(hn::BitCast(b, hn::Add(hn::BitCast(d, magnitude), hn::Set(d, 0.5F))), bits(126U << 23));
-        Bits half = hn::ShiftRight<13>(hn::Add(hn::Add(magnitude, bits(0xfffU - (112U << 23))), odd));
-        half = hn::IfThenElse(hn::Lt(magnitude, bits(113U << 23)), subnormal, half);
-        half = hn::IfThenElse(hn::Gt(magnitude, bits(0x477fefffU)), bits(0x7bffU), half);
-        half = hn::IfThenElse(hn::Gt(magnitude, bits(0x7f7fffffU)), bits(0x7c00U), half);
-        half = hn::IfThenElse(hn::Gt(magnitude, bits(0x7f800000U)), bits(0x7e00U), half);
-        store_halves(hn::Or(hn::And(hn::ShiftRight<16>(x), bits(0x8000U)), half), out + i);
-    });
-    reference_optim_kernels().narrow_float16(values + done, count - done, out + done);
-}
-
-void narrow_bfloat16(const float* values, std::size_t count, std::uint16_t* out) {
-    const BitsTag b;
-    const auto bits = [&](std::uint32_t x) HWY_ATTR { return hn::Set(b, x); };
-    const std::size_t done = for_each_vector(count, [&](std::size_t i) HWY_ATTR {
-        const Bits x = hn::BitCast(b, load(values + i));
-        const Bits high = hn::ShiftRight<16>(x);
-        const Bits magnitude = hn::And(x, bits(0x7fffffffU));
-        const Bits most = hn::Or(hn::And(high, bits(0x8000U)), bits(0x7f7fU));
-        Bits bfloat = hn::ShiftRight<16>(hn::Add(hn::Add(x, bits(0x7fffU)), hn::And(high, bits(1))));
-        bfloat = hn::IfThenElse(hn::Gt(magnitude, bits(0x7f7f7fffU)), most, bfloat);
-        bfloat = hn::IfThenElse(hn::Gt(magnitude, bits(0x7f7fffffU)), high, bfloat);
-        bfloat = hn::IfThenElse(hn::Gt(magnitude, bits(0x7f800000U)), hn::Or(high, bits(0x40U)), bfloat);
-        store_halves(bfloat, out + i);
-    });
-    reference_optim_kernels().narrow_bfloat16(values + done, count - done, out + done);
 }
 
 constexpr OptimKernels make_table(const char* name) {

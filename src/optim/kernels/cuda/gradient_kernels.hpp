@@ -10,6 +10,7 @@
 #include "compress/sign/cuda/block_kernels.hpp"
 #include "core/host_device.hpp"
 #include "core/rounded.hpp"
+#include "numeric/halves.hpp"
 #include "optim/kernels/arithmetic.hpp"
 #include "optim/kernels/cuda/kernels.hpp"
 #include "optim/kernels/cuda/pieces.hpp"

@@ -9,6 +9,7 @@
 #include "compress/sign/cuda/block_kernels.hpp"
 #include "core/host_device.hpp"
 #include "core/partition.hpp"
+#include "numeric/halves.hpp"
 #include "optim/kernels/arithmetic.hpp"
 #include "optim/kernels/cuda/kernels.hpp"
 

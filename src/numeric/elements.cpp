@@ -1,0 +1,106 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "numeric/elements.hpp"
+
+#include <algorithm>
+#include <cfloat>
+#include <cmath>
+
+#include "numeric/halves.hpp"
+
+namespace onebit {
+namespace {
+
+/// Of a mean, as float32: they stay in the innermost cache until they are rounded.
+constexpr std::size_t kAtATime = 256;
+
+const float* floats(const void* values) {
+    return static_cast<const float*>(values);
+}
+const std::uint16_t* halves(const void* values) {
+    return static_cast<const std::uint16_t*>(values);
+}
+
+} // namespace
+
+const char* name_of(onebit_datatype_t type) {
+    if (type == ONEBIT_FLOAT32) return "float32";
+    return type == ONEBIT_FLOAT16 ? "float16" : "bfloat16";
+}
+
+std::uint16_t Elements::most() const {
+    return type_ == ONEBIT_FLOAT16 ? Float16::kMost : BrainFloat16::kMost;
+}
+
+float Elements::limit() const {
+    return type_ == ONEBIT_FLOAT16 ? Float16::kLimit : BrainFloat16::kLimit;
+}
+
+float Elements::value(const void* values, std::size_t i) const {
+    float value = 0;
+    widen(at(values, i), 1, Stores::kCached, &value);
+    return value;
+}
+
+bool Elements::all_finite(const void* values, std::size_t count) const {
+    if (type_ == ONEBIT_FLOAT32) return kernels_->all_within(floats(values), count, FLT_MAX);
+    return kernels_->halves_within(halves(values), count, most());
+}
+
+bool Elements::copy(const void* values, std::size_t count, Stores stores, void* to) const {
+    if (type_ == ONEBIT_FLOAT32) return kernels_->copy(floats(values), count, stores, static_cast<float*>(to));
+    return kernels_->copy_halves(halves(values), count, most(), stores, static_cast<std::uint16_t*>(to));
+}
+
+void Elements::widen(const void* values, std::size_t count, Stores stores, float* to) const {
+    if (type_ == ONEBIT_FLOAT32) {
+        (void)kernels_->copy(floats(values), count, stores, to);
+    } else {
+        (type_ == ONEBIT_FLOAT16 ? kernels_->widen_float16 : kernels_->widen_bfloat16)(halves(values), count, to);
+    }
+}
+
+bool Elements::narrow(const float* values, std::size_t count, Stores stores, void* to) const {
+    if (type_ == ONEBIT_FLOAT32) return kernels_->copy(values, count, stores, static_cast<float*>(to));
+    auto* const narrowed = static_cast<std::uint16_t*>(to);
+    (type_ == ONEBIT_FLOAT16 ? kernels_->narrow_float16 : kernels_->narrow_bfloat16)(values, count, stores, narrowed);
+    if (kernels_->all_within(values, count, limit())) return true;
+    for (std::size_t i = 0; i < count; ++i) { // the largest finite number where the value was beyond it
+        const auto infinity = static_cast<std::uint16_t>(most() + 1U);
+        if (std::fabs(values[i]) > limit()) narrowed[i] = std::signbit(values[i]) ? infinity | 0x8000U : infinity;
+    }
+    return false;
+}
+
+void Elements::mean(const void* const* parts, std::size_t part_count, std::size_t first, float share, std::size_t count,
+                    Stores stores, void* to, Stores also_stores, void* also) const {
+    if (type_ == ONEBIT_FLOAT32) {
+        kernels_->mean(reinterpret_cast<const float* const*>(parts), part_count, first, share, count, stores,
+                       static_cast<float*>(to), also_stores, static_cast<float*>(also));
+        return;
+    }
+    alignas(64) float means[kAtATime];
+    for (std::size_t i = 0; i < count; i += kAtATime) {
+        const std::size_t length = std::min(kAtATime, count - i);
+        mean(parts, part_count, first + i, share, length, Stores::kCached, means);
+        (void)narrow(means, length, stores, at(to, i));
+        if (also != to) (void)narrow(means, length, also_stores, at(also, i));
+    }
+}
+
+void Elements::mean(const void* const* parts, std::size_t part_count, std::size_t first, float share, std::size_t count,
+                    Stores stores, float* to) const {
+    if (type_ == ONEBIT_FLOAT32) {
+        alignas(64) float also[kAtATime];
+        const auto* const of_floats = reinterpret_cast<const float* const*>(parts);
+        for (std::size_t i = 0; i < count; i += kAtATime) {
+            const std::size_t length = std::min(kAtATime, count - i);
+            kernels_->mean(of_floats, part_count, first + i, share, length, stores, to + i, Stores::kCached, also);
+        }
+        return;
+    }
+    const auto mean = type_ == ONEBIT_FLOAT16 ? kernels_->mean_float16 : kernels_->mean_bfloat16;
+    mean(reinterpret_cast<const std::uint16_t* const*>(parts), part_count, first, share, count, to);
+}
+
+} // namespace onebit

@@ -1,0 +1,66 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <onebit/onebit.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "core/stores.hpp"
+#include "numeric/kernels.hpp"
+
+namespace onebit {
+
+inline std::size_t bytes_of(onebit_datatype_t type) {
+    return type == ONEBIT_FLOAT32 ? sizeof(float) : sizeof(std::uint16_t);
+}
+
+/// Where element i of an array of that type is.
+inline const void* element_at(onebit_datatype_t type, const void* values, std::size_t i) {
+    return static_cast<const std::byte*>(values) + i * bytes_of(type);
+}
+inline void* element_at(onebit_datatype_t type, void* values, std::size_t i) {
+    return static_cast<std::byte*>(values) + i * bytes_of(type);
+}
+
+/// "float32", "float16" or "bfloat16".
+const char* name_of(onebit_datatype_t type);
+
+/// What is done to a caller's arrays in the host's memory, whatever they are arrays of. Values of 16 bits are computed
+/// with in float32, and rounded once. Any number of threads at once.
+class Elements {
+  public:
+    Elements(onebit_datatype_t type, const NumericKernels& kernels) : type_(type), kernels_(&kernels) {}
+
+    onebit_datatype_t type() const { return type_; }
+    std::size_t bytes() const { return bytes_of(type_); }
+    const void* at(const void* values, std::size_t i) const { return element_at(type_, values, i); }
+    void* at(void* values, std::size_t i) const { return element_at(type_, values, i); }
+
+    float value(const void* values, std::size_t i) const;
+    bool all_finite(const void* values, std::size_t count) const;
+    /// Copies them. Returns whether all are finite.
+    bool copy(const void* values, std::size_t count, Stores stores, void* to) const;
+    /// As float32, exactly.
+    void widen(const void* values, std::size_t count, Stores stores, float* to) const;
+    /// From float32. What is too large for the type becomes an infinity. Returns whether nothing was, or was not finite
+    /// before.
+    bool narrow(const float* values, std::size_t count, Stores stores, void* to) const;
+    /// to[i] = also[i] = (parts[0][first + i] + parts[1][first + i] + ...) * share, added in this order in float32. A
+    /// mean of finite values is finite; what is too large for the type becomes an infinity. `to` and `also` may be one.
+    void mean(const void* const* parts, std::size_t part_count, std::size_t first, float share, std::size_t count,
+              Stores stores, void* to, Stores also_stores, void* also) const;
+    /// The same in float32.
+    void mean(const void* const* parts, std::size_t part_count, std::size_t first, float share, std::size_t count,
+              Stores stores, float* to) const;
+
+  private:
+    std::uint16_t most() const;
+    float limit() const;
+
+    onebit_datatype_t type_;
+    const NumericKernels* kernels_;
+};
+
+} // namespace onebit
