@@ -22,7 +22,9 @@
 #include <cfloat>
 #include <chrono>
 #include <cmath>
+#include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <random>
@@ -227,6 +229,98 @@ void add_mean(Arena& arena, std::vector<Case>& cases) {
                          }
                          order_stores(stores);
                      }});
+}
+
+// ---- 16-bit formats ----
+
+std::uint16_t* halves(AlignedBuffer<float>& floats) {
+    return reinterpret_cast<std::uint16_t*>(floats.data());
+}
+
+// A kernel that goes over `values` block by block: work(kernels, the block's first element).
+template <class Work>
+void add_by_block(Arena& arena, std::vector<Case>& cases, const char* name, Floor floor, double bytes,
+                  const Work& work) {
+    cases.push_back({name, floor, bytes, [&arena, work](const SignKernels& sign) {
+                         const NumericKernels& k = numeric_kernels(sign.name);
+                         for (std::size_t i = 0; i < arena.count; i += kBlockElements) work(k, i);
+                         order_stores(Stores::kPastCaches);
+                     }});
+}
+
+template <class Kernel>
+void add_widen(Arena& arena, std::vector<Case>& cases, const char* name, Kernel NumericKernels::*kernel) {
+    add_by_block(arena, cases, name, Floor::kScale, 6, [&arena, kernel](const NumericKernels& k, std::size_t i) {
+        (k.*kernel)(halves(arena.values) + i, kBlockElements, arena.output.data() + i);
+    });
+}
+void add_widen_float16(Arena& arena, std::vector<Case>& cases) {
+    add_widen(arena, cases, "widen_float16", &NumericKernels::widen_float16);
+}
+void add_widen_bfloat16(Arena& arena, std::vector<Case>& cases) {
+    add_widen(arena, cases, "widen_bfloat16", &NumericKernels::widen_bfloat16);
+}
+
+template <class Kernel>
+void add_narrow(Arena& arena, std::vector<Case>& cases, const char* name, Kernel NumericKernels::*kernel) {
+    add_by_block(arena, cases, name, Floor::kScale, 6, [&arena, kernel](const NumericKernels& k, std::size_t i) {
+        const Stores stores = stores_for(arena.count * sizeof(std::uint16_t)); // as the library
+        (k.*kernel)(arena.values.data() + i, kBlockElements, stores, halves(arena.output) + i);
+    });
+}
+void add_narrow_float16(Arena& arena, std::vector<Case>& cases) {
+    add_narrow(arena, cases, "narrow_float16", &NumericKernels::narrow_float16);
+}
+void add_narrow_bfloat16(Arena& arena, std::vector<Case>& cases) {
+    add_narrow(arena, cases, "narrow_bfloat16", &NumericKernels::narrow_bfloat16);
+}
+
+// To where it stays in the cache, as the library does, which rounds it next.
+template <class Kernel>
+void add_mean_of_halves(Arena& arena, std::vector<Case>& cases, const char* name, Kernel NumericKernels::*kernel) {
+    add_by_block(arena, cases, name, Floor::kRead, 2, [&arena, kernel](const NumericKernels& k, std::size_t i) {
+        const std::uint16_t* const parts[] = {halves(arena.values) + i, halves(arena.corrected)};
+        (k.*kernel)(parts, std::size(parts), 0, 0.5F, kBlockElements, arena.output.data());
+    });
+}
+void add_mean_float16(Arena& arena, std::vector<Case>& cases) {
+    add_mean_of_halves(arena, cases, "mean_float16/parts:2", &NumericKernels::mean_float16);
+}
+void add_mean_bfloat16(Arena& arena, std::vector<Case>& cases) {
+    add_mean_of_halves(arena, cases, "mean_bfloat16/parts:2", &NumericKernels::mean_bfloat16);
+}
+
+template <class Kernel>
+void add_mean_in_halves(Arena& arena, std::vector<Case>& cases, const char* name, Kernel NumericKernels::*kernel) {
+    add_by_block(arena, cases, name, Floor::kScale, 4, [&arena, kernel](const NumericKernels& k, std::size_t i) {
+        const Stores stores = stores_for(arena.count * sizeof(std::uint16_t)); // as the library
+        const std::uint16_t* const parts[] = {halves(arena.values) + i, halves(arena.corrected)};
+        (k.*kernel)(parts, std::size(parts), 0, 0.5F, kBlockElements, Stores::kCached, halves(arena.corrected), stores,
+                    halves(arena.output) + i);
+    });
+}
+void add_mean_in_float16(Arena& arena, std::vector<Case>& cases) {
+    add_mean_in_halves(arena, cases, "mean_in_float16/parts:2", &NumericKernels::mean_in_float16);
+}
+void add_mean_in_bfloat16(Arena& arena, std::vector<Case>& cases) {
+    add_mean_in_halves(arena, cases, "mean_in_bfloat16/parts:2", &NumericKernels::mean_in_bfloat16);
+}
+
+constexpr std::uint16_t kAnyHalf = 0x7fff;
+
+void add_halves_within(Arena& arena, std::vector<Case>& cases) {
+    add_by_block(arena, cases, "halves_within", Floor::kRead, 2, [&arena](const NumericKernels& k, std::size_t i) {
+        if (!k.halves_within(halves(arena.values) + i, kBlockElements, kAnyHalf)) std::abort();
+    });
+}
+
+void add_copy_halves(Arena& arena, std::vector<Case>& cases) {
+    add_by_block(arena, cases, "copy_halves", Floor::kScale, 4, [&arena](const NumericKernels& k, std::size_t i) {
+        const Stores stores = stores_for_other_cores(); // as the library
+        if (!k.copy_halves(halves(arena.values) + i, kBlockElements, kAnyHalf, stores, halves(arena.output) + i)) {
+            std::abort();
+        }
+    });
 }
 
 // A code of several bits, by its place in the tables.

@@ -68,7 +68,8 @@ class Model {
         const PassSettings settings = {{betas_}, {update_}, true};
         const AlignedBuffer<float> no_m;
         const MomentumSource source(
-            layout_, kernels_, settings, {no_m, precondition_}, [](const Tensor&) { return 1.0F; },
+            layout_, numeric_kernels(kernels_.name), kernels_, settings, {no_m, precondition_},
+            [](const Tensor&) { return 1.0F; },
             [&](const Block& block, float* out) {
                 codec_->decode_block(messages_[block.chunk.index].data(), block, {}, out);
             });

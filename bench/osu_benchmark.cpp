@@ -121,7 +121,8 @@ std::string describe_settings(const Ranks& ranks, const OsuOptions& options, con
     const OperationInfo info = operation.info();
     std::ostringstream text;
     text << "Ranks: " << ranks.size << ", kernels: " << info.kernels << ", threads: " << info.threads
-         << ", codec: " << kCodecNames[options.codec] << ", scale: " << (options.scale == ONEBIT_SCALE_L1 ? "l1" : "l2")
+         << ", datatype: " << kDatatypeNames[options.datatype] << ", codec: " << kCodecNames[options.codec]
+         << ", scale: " << (options.scale == ONEBIT_SCALE_L1 ? "l1" : "l2")
          << ", group: " << (options.group == ONEBIT_GROUP_BLOCK ? "block" : "buffer")
          << ", check: " << kCheckNames[options.check];
     if (options.shared) text << ", buffers: onebit_mem_alloc";
@@ -132,7 +133,7 @@ std::string describe_settings(const Ranks& ranks, const OsuOptions& options, con
 // One size: plan, time, check, print. True if valid.
 bool benchmark_size(const Ranks& ranks, const OsuOptions& options, const OsuReport& report, Collective& collective,
                     std::size_t bytes, std::string& last_plan) {
-    const std::unique_ptr<Operation> operation = collective.create(bytes / sizeof(float));
+    const std::unique_ptr<Operation> operation = collective.create(bytes / element_bytes(options));
     OsuRow row;
     row.bytes = bytes;
     summarize(ranks, measure(ranks, options, *operation, bytes), row);
@@ -157,8 +158,9 @@ bool benchmark_size(const Ranks& ranks, const OsuOptions& options, const OsuRepo
 // cannot do are named in one comment.
 std::vector<std::size_t> message_sizes(const Ranks& ranks, const OsuProgram& program, const OsuOptions& options,
                                        const OsuReport& report) {
-    const std::size_t smallest = static_cast<std::size_t>(ranks.size) * sizeof(float);
-    const std::size_t unit = program.shards ? smallest : sizeof(float);
+    const std::size_t element = element_bytes(options);
+    const std::size_t smallest = static_cast<std::size_t>(ranks.size) * element;
+    const std::size_t unit = program.shards ? smallest : element;
     std::vector<std::size_t> sizes;
     std::size_t last_skipped = 0;
     for (std::size_t bytes = options.min_bytes; bytes <= options.max_bytes; bytes *= 2) {
@@ -172,8 +174,8 @@ std::vector<std::size_t> message_sizes(const Ranks& ranks, const OsuProgram& pro
     if (last_skipped != 0) {
         std::string range = std::to_string(options.min_bytes);
         if (last_skipped != options.min_bytes) range += " to " + std::to_string(last_skipped);
-        report.comment("Skipped: " + range + " bytes (onebit needs whole float32 elements, at least one for each of " +
-                       std::to_string(ranks.size) + " ranks)");
+        report.comment("Skipped: " + range + " bytes (onebit needs whole " + kDatatypeNames[options.datatype] +
+                       " elements, at least one for each of " + std::to_string(ranks.size) + " ranks)");
     }
     return sizes;
 }
@@ -216,7 +218,7 @@ bool measure_all(const Ranks& ranks, const OsuBenchmark& benchmark, const OsuOpt
     const std::vector<std::size_t> sizes = message_sizes(ranks, benchmark.program(), options, report);
     bool valid = true;
     if (!sizes.empty()) {
-        const auto collective = benchmark.prepare(ranks, comm, options, sizes.back() / sizeof(float));
+        const auto collective = benchmark.prepare(ranks, comm, options, sizes.back() / element_bytes(options));
         std::string last_plan;
         for (const std::size_t bytes : sizes) {
             valid = benchmark_size(ranks, options, report, *collective, bytes, last_plan) && valid;

@@ -26,9 +26,17 @@ void add(void* in, void* in_and_out, int* count, MPI_Datatype*) {
 
 } // namespace
 
+void round_to_bfloat16(const float* values, std::size_t count, std::uint16_t* rounded) {
+    for (std::size_t i = 0; i < count; ++i) rounded[i] = round_to_bfloat16(values[i]);
+}
+
+void widen_bfloat16(const std::uint16_t* values, std::size_t count, float* widened) {
+    for (std::size_t i = 0; i < count; ++i) widened[i] = widen(values[i]);
+}
+
 Bfloat16Rival::Bfloat16Rival(const Ranks& ranks, const float* values, std::size_t count)
     : comm_(ranks.comm), send_(count), receive_(count) {
-    for (std::size_t i = 0; i < count; ++i) send_[i] = round_to_bfloat16(values[i]);
+    round_to_bfloat16(values, count, send_.data());
     MPI_Op_create(add, 1, &sum_);
 }
 

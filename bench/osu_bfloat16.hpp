@@ -1,9 +1,9 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// A rival of osu_onebit_allreduce: MPI_Allreduce of bfloat16, which has half of float32's bytes. MPI has no such type,
-// so it is MPI_UINT16_T with a sum of our own, as frameworks do it; the values are bfloat16 already, nothing is
-// converted.
+// bfloat16, which has half of float32's bytes: its values, and a rival of osu_onebit_allreduce, MPI_Allreduce of it.
+// MPI has no such type, so it is MPI_UINT16_T with a sum of our own, as frameworks do it; the values are bfloat16
+// already, nothing is converted.
 #pragma once
 
 #include <cstddef>
@@ -13,6 +13,10 @@
 #include "osu_support.hpp"
 
 namespace onebit::bench {
+
+// To nearest, ties to even; of finite values. And back.
+void round_to_bfloat16(const float* values, std::size_t count, std::uint16_t* rounded);
+void widen_bfloat16(const std::uint16_t* values, std::size_t count, float* widened);
 
 class Bfloat16Rival {
   public:

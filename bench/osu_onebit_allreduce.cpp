@@ -16,6 +16,7 @@
 #include <onebit/onebit.h>
 
 #include <array>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -43,8 +44,12 @@ using onebit::bench::Shape;
 
 // The values on the host; with --accelerator cuda also in a GPU's memory, where calls then find them.
 struct Buffers : HostBuffers {
-    Buffers(const Ranks& ranks, onebit_comm_t comm, bool shared, Gpu* rank_gpu, std::size_t count)
-        : HostBuffers(ranks, comm, shared, count), gpu(rank_gpu) {
+    Buffers(const Ranks& ranks, onebit_comm_t comm, const OsuOptions& options, Gpu* rank_gpu, std::size_t count)
+        : HostBuffers(ranks, comm, options.shared, count), gpu(rank_gpu) {
+        if (options.datatype == ONEBIT_BFLOAT16) {
+            narrow.emplace(ranks, comm, options.shared, count / 2 + 1); // two values in the place of one
+            onebit::bench::round_to_bfloat16(send.data(), count, as_bfloat16(narrow->send));
+        }
         if (gpu == nullptr) return;
         pinned[0] = gpu->pin(send, count);
         pinned[1] = gpu->pin(receive, count);
@@ -57,7 +62,10 @@ struct Buffers : HostBuffers {
     std::array<Gpu::Buffer, 2> pinned = {Gpu::nothing(), Gpu::nothing()};
     Gpu::Buffer gpu_send = Gpu::nothing();
     Gpu::Buffer gpu_receive = Gpu::nothing();
+    std::optional<HostBuffers> narrow;     // with --datatype bfloat16: onebit's
     std::optional<Bfloat16Rival> bfloat16; // with --full --bf16
+
+    static std::uint16_t* as_bfloat16(FloatBuffer& buffer) { return reinterpret_cast<std::uint16_t*>(buffer.data()); }
 };
 
 class Allreduce : public Operation {
@@ -80,6 +88,10 @@ class Allreduce : public Operation {
     Allreduce& operator=(const Allreduce&) = delete;
 
     void run() override {
+        if (buffers_.narrow) {
+            call(buffers_.narrow->send.data(), buffers_.narrow->receive.data());
+            return;
+        }
         const float* const send = buffers_.gpu != nullptr ? buffers_.gpu_send.get() : buffers_.send.data();
         float* const receive = buffers_.gpu != nullptr ? buffers_.gpu_receive.get() : buffers_.receive.data();
         call(send, receive);
@@ -101,6 +113,13 @@ class Allreduce : public Operation {
     void run_bfloat16() override { buffers_.bfloat16->allreduce(count_); }
 
     void run_of(const float* input, float* output) override {
+        if (buffers_.narrow) {
+            std::uint16_t* const values = Buffers::as_bfloat16(buffers_.narrow->receive);
+            onebit::bench::round_to_bfloat16(input, count_, values);
+            call(values, values);
+            onebit::bench::widen_bfloat16(values, count_, output);
+            return;
+        }
         if (buffers_.gpu == nullptr) {
             call(input, output);
             return;
@@ -143,7 +162,7 @@ class Allreduce : public Operation {
     }
 
   private:
-    void call(const float* send, float* receive) {
+    void call(const void* send, void* receive) {
         require_success(ranks_, onebit_allreduce_run(allreduce_, send, receive), "onebit_allreduce_run");
     }
 
@@ -164,7 +183,7 @@ class Allreduces : public Collective {
     Allreduces(const Ranks& ranks, onebit_comm_t comm, const OsuOptions& options, std::size_t largest)
         : ranks_(ranks), comm_(comm), options_(options) {
         if (options.cuda) gpu_.emplace(ranks);
-        buffers_.emplace(ranks, comm, options.shared, gpu_ ? &*gpu_ : nullptr, largest);
+        buffers_.emplace(ranks, comm, options, gpu_ ? &*gpu_ : nullptr, largest);
         if (options.full && options.bfloat16) buffers_->bfloat16.emplace(ranks, buffers_->send.data(), largest);
     }
 

@@ -58,6 +58,7 @@ struct Words {
     std::string accelerator = "host";
     std::string buffers = "plain";
     std::string transport = "mpi";
+    std::string datatype = "float32";
     std::string codec = "sign";
     std::string scale = "l2";
     std::string group = "block";
@@ -104,6 +105,12 @@ void add_options(CLI::App& app, const OsuProgram& program, OsuOptions& options, 
                "Where values lie: cuda (a GPU of each rank's, by its number on the node) or host (default host)")
             ->check(CLI::IsMember({"cuda", "host"}));
     }
+    if (!program.shards) {
+        app.add_option("--datatype", words.datatype,
+                       "What onebit's buffers are of, by which sizes count: float32 or bfloat16 (default float32). The "
+                       "dense MPI_Allreduce is of as many float32")
+            ->check(CLI::IsMember({"float32", "bfloat16"}));
+    }
     app.add_option("--buffers", words.buffers,
                    "Where values lie on the host, onebit's and MPI's: plain, or shared (onebit_mem_alloc)")
         ->check(CLI::IsMember({"plain", "shared"}));
@@ -140,6 +147,12 @@ void read_words(const Words& words, const OsuProgram& program, OsuOptions& optio
     options.shared = words.buffers == "shared";
     if (options.cuda && options.shared) {
         throw CLI::ValidationError("--buffers", "shared is the host's memory: not with --accelerator cuda");
+    }
+    options.datatype = static_cast<onebit_datatype_t>(place_of(words.datatype, kDatatypeNames));
+    if (options.datatype != ONEBIT_FLOAT32 && (options.cuda || options.validation)) {
+        throw CLI::ValidationError("--datatype", words.datatype +
+                                                     " is in the host's memory, and not validated: not with "
+                                                     "--accelerator cuda or --validation");
     }
     options.codec = static_cast<onebit_codec_t>(place_of(words.codec, kCodecNames));
     options.scale = words.scale == "l2" ? ONEBIT_SCALE_L2 : ONEBIT_SCALE_L1;

@@ -24,6 +24,9 @@ inline constexpr std::array kAlgorithmNames = {"auto", "dense", "flat", "pipelin
 // By onebit_codec_t.
 inline constexpr std::array kCodecNames = {"sign", "int8", "int4", "fp4", "bfloat16"};
 
+// By onebit_datatype_t, "" where there is no benchmark of it.
+inline constexpr std::array kDatatypeNames = {"float32", "", "bfloat16"};
+
 // By onebit_check_t.
 inline constexpr std::array kCheckNames = {"full", "none", "full_low_memory"};
 
@@ -35,10 +38,11 @@ struct OsuOptions {
     std::optional<std::size_t> warmup;
     bool full = false;
     bool validation = false;
-    bool bfloat16 = false; // with full: also a dense sum of bfloat16
-    bool cuda = false;     // values lie in a GPU's memory
-    bool tcp = false;      // onebit's ranks talk without MPI
-    bool shared = false;   // values lie in memory from onebit_mem_alloc
+    bool bfloat16 = false;                       // with full: also a dense sum of bfloat16
+    bool cuda = false;                           // values lie in a GPU's memory
+    bool tcp = false;                            // onebit's ranks talk without MPI
+    bool shared = false;                         // values lie in memory from onebit_mem_alloc
+    onebit_datatype_t datatype = ONEBIT_FLOAT32; // of onebit's buffers; MPI's dense call has float32
     onebit_codec_t codec = ONEBIT_CODEC_SIGN;
     onebit_scale_t scale = ONEBIT_SCALE_L2;
     onebit_group_t group = ONEBIT_GROUP_BLOCK;
@@ -46,6 +50,11 @@ struct OsuOptions {
     onebit_check_t check = ONEBIT_CHECK_FULL;
     std::uint32_t threads = 0; // 0: the library's default
 };
+
+// Of an element that a size counts.
+inline std::size_t element_bytes(const OsuOptions& options) {
+    return options.datatype == ONEBIT_FLOAT32 ? sizeof(float) : sizeof(std::uint16_t);
+}
 
 // OMB's counts: more for messages up to 8192 bytes than above, unless the user gave a number.
 std::size_t iterations_for(const OsuOptions& options, std::size_t bytes);
@@ -64,6 +73,7 @@ std::optional<int> parse_options(int argc, const char* const* argv, const OsuPro
 template <class Config> // onebit_allreduce_config_t, onebit_shard_config_t
 void apply(const OsuOptions& options, Config* config) {
     config->threads = options.threads;
+    config->datatype = options.datatype;
     config->algorithm = options.algorithm;
     config->codec = options.codec;
     config->scale = options.scale;

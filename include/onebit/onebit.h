@@ -465,8 +465,8 @@ ONEBIT_API onebit_status_t onebit_allreduce_create(onebit_comm_t comm, const one
  *
  * An exact average of finite values is finite, also where their sum would overflow float32. Of n ranks' values those
  * below 2n 2^-126 may then count as zero, if they don't go through shared memory. An exact sum that overflows
- * config.datatype is NONFINITE on every rank. With ONEBIT_CHECK_NONE nobody looks: the caller guarantees that exact sums
- * are finite.
+ * config.datatype is NONFINITE on every rank. With ONEBIT_CHECK_NONE nobody looks: the caller guarantees that exact
+ * sums are finite.
  *
  * Values of 16 bits are computed with in float32, and a result is rounded once, to the nearest (even). Exact messages
  * are half as long. The error state is that of a float32 handle, and a compressed result is its result, rounded; what

@@ -17,9 +17,9 @@ from onebit.communicator import Communicator
 _DTYPES = tuple(datatype.name.lower() for datatype in Datatype)
 
 
-def _name_of(dtype) -> str:
-    """Of a type, NumPy's or PyTorch's or by its name."""
-    return getattr(dtype, "__name__", None) or str(dtype).rpartition(".")[2]
+def _name_of(dtype) -> Any:
+    """Of NumPy's types and PyTorch's; Datatype's members as they are."""
+    return dtype if isinstance(dtype, int) else getattr(dtype, "__name__", None) or str(dtype).rpartition(".")[2]
 
 
 class Functions(NamedTuple):

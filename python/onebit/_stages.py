@@ -34,8 +34,8 @@ class StagedAverage:
     ):
         """Collective; blocks.
 
-          values      the buffer, flat, float32, NumPy's or PyTorch's
-          equalize    whether an Equalizer brings the values of compressed averages to one magnitude
+          values      the buffer, flat, NumPy's or PyTorch's
+          equalize    whether an Equalizer brings the values of compressed averages to one magnitude; of float32
           zeros_like  numpy's or torch's
         """
         self._allreduce = Allreduce(comm, values, stream=stream, **options)

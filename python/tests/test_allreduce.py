@@ -11,6 +11,9 @@ from ranks import on_ranks
 
 import onebit
 
+torch = pytest.importorskip("torch")
+import onebit.torch  # noqa: E402
+
 COUNT = 5000
 
 
@@ -64,6 +67,56 @@ def test_a_sum_that_overflows():
         return True
 
     assert on_ranks(2, body) == [True, True]
+
+
+@pytest.mark.parametrize("algorithm", ["dense", "pipelined"])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_16_bit_arrays_are_averaged_as_floats_and_rounded_once(dtype, algorithm):
+    def body(comm):
+        narrow = torch.from_numpy(values(comm.rank)).to(dtype)
+        wide = narrow.float()
+        onebit.Allreduce(comm, narrow, algorithm=algorithm, codec="int8").run(narrow)
+        onebit.Allreduce(comm, wide, algorithm=algorithm, codec="int8").run(wide)
+        return narrow, wide
+
+    for narrow, wide in on_ranks(2, body):
+        assert narrow.dtype is dtype and torch.equal(narrow, wide.to(dtype))
+
+
+@pytest.mark.parametrize("codec", ["sign", "int8"])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_a_hooks_gradients_of_16_bits(dtype, codec):
+    def body(comm):
+        averages = []
+        for kept in (dtype, torch.float32):
+            state = onebit.torch.HookState(communicator=comm, codec=codec, warmup_steps=1, algorithm="pipelined")
+            for step in range(4):
+                gradients = torch.from_numpy(values(10 * step + comm.rank)).to(dtype).to(kept)
+                state.average(gradients, [gradients], last=True)
+            averages.append(gradients)
+        return averages
+
+    for narrow, wide in on_ranks(2, body):
+        assert torch.equal(narrow, wide.to(dtype))
+
+
+@pytest.mark.parametrize("dtype", ["float16", np.float16, np.dtype("float16"), torch.float16, onebit.Datatype.FLOAT16])
+def test_the_type_of_arrays_by_any_name(dtype):
+    def body(comm):
+        allreduce = onebit.Allreduce(comm, COUNT, dtype=dtype, algorithm="dense")
+        with pytest.raises(TypeError, match="send has elements of float32; float16 wanted"):
+            allreduce.run(values(comm.rank))
+        return allreduce.run(values(comm.rank).astype(np.float16))
+
+    for result in on_ranks(2, body):
+        np.testing.assert_allclose(result, mean(2), rtol=1e-2, atol=1e-2)
+
+
+@pytest.mark.parametrize("dtype", ["float64", torch.int32, 7])
+def test_a_type_that_arrays_cannot_have(dtype):
+    (comm,) = onebit.loopback(1)
+    with pytest.raises(onebit.InvalidArgument, match="dtype=.*: one of float32, float16, bfloat16"):
+        onebit.Allreduce(comm, COUNT, dtype=dtype)
 
 
 def test_start_test_and_wait():

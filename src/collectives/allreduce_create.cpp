@@ -70,8 +70,8 @@ Status Allreduce::share_memory(Communicator& communicator, std::unique_ptr<TwoLe
     const Status opened = communicator.give_up_if_lost(catch_exceptions([&] {
         if (!plan_.shares_sums) return open_two_levels(communicator, channels.get());
         return channel_->share_memory(
-            SharedAllreduce::shared_bytes(elements_, plan_.count, static_cast<std::size_t>(channel_->size())), patience_,
-            &channels->memory);
+            SharedAllreduce::shared_bytes(elements_, plan_.count, static_cast<std::size_t>(channel_->size())),
+            patience_, &channels->memory);
     }));
     const bool can_do_without =
         opened.code() == ONEBIT_ERROR_OUT_OF_MEMORY || opened.code() == ONEBIT_ERROR_UNSUPPORTED;
@@ -139,8 +139,8 @@ Status Allreduce::add_pipelined(onebit_algorithm_t name, PipelinedFlat::Way way,
 Status Allreduce::add_two_levels() {
     std::unique_ptr<TwoLevelForm> made;
     if (plan_.memory == ONEBIT_MEMORY_HOST) {
-        ONEBIT_RETURN_IF_ERROR(TwoLevelAllreduce::create(channels_, shared_buffers_, *codec_, elements_, plan_,
-                                                         kAcrossTag, &made));
+        ONEBIT_RETURN_IF_ERROR(
+            TwoLevelAllreduce::create(channels_, shared_buffers_, *codec_, elements_, plan_, kAcrossTag, &made));
     } else {
         ONEBIT_RETURN_IF_ERROR(DeviceTwoLevel::create(channels_, *codec_, plan_.op,
                                                       placement_->make_arithmetic(plan_.threads), plan_.count,

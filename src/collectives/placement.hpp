@@ -34,8 +34,8 @@ class Placement {
     virtual std::unique_ptr<Arithmetic> make_arithmetic(unsigned threads) const = 0;
     virtual std::unique_ptr<Search> make_search(const Elements& elements) const = 0;
     /// The exact average over the channel's ranks. The tags from `tag` on are its own there. Local.
-    virtual Status make_dense(Transport& channel, const Elements& elements, std::size_t count, unsigned threads, int tag,
-                              std::unique_ptr<Algorithm>* dense) const = 0;
+    virtual Status make_dense(Transport& channel, const Elements& elements, std::size_t count, unsigned threads,
+                              int tag, std::unique_ptr<Algorithm>* dense) const = 0;
     /// Waits for all work on this memory that it was given, where work may go on after a call.
     virtual Status settle() const { return {}; }
 

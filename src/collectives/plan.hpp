@@ -53,9 +53,7 @@ struct Plan {
     /// Sums may overflow where averages can't, and are looked at.
     bool checks_sums() const { return op == ONEBIT_OP_SUM && check != ONEBIT_CHECK_NONE; }
     /// So may averages that are decoded and rounded to 16 bits.
-    bool checks_results() const {
-        return checks_sums() || (datatype != ONEBIT_FLOAT32 && check != ONEBIT_CHECK_NONE);
-    }
+    bool checks_results() const { return checks_sums() || (datatype != ONEBIT_FLOAT32 && check != ONEBIT_CHECK_NONE); }
     /// TWO_LEVEL becomes PIPELINED.
     void fall_back_from_two_levels(const std::string& why);
     /// So it does where it would take it; exact sums become the transport's.

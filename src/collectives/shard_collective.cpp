@@ -10,7 +10,9 @@ namespace onebit {
 
 /// A saved state is of one kind, and of one way to cut.
 ShardCollective::ShardCollective(Parts parts, Kind kind, std::vector<Chunk> shards)
-    : Collective(std::move(parts)), shards_(std::move(shards)), exact_(numeric_kernels(codec_->kernels()), plan_.datatype, plan_.threads) {
+    : Collective(std::move(parts)),
+      shards_(std::move(shards)),
+      exact_(numeric_kernels(codec_->kernels()), plan_.datatype, plan_.threads) {
     std::vector<std::uint64_t> words = {static_cast<std::uint64_t>(kind)};
     for (const Chunk& shard : shards_) words.push_back(shard.count);
     mask_hash_ = hash_bytes(words.data(), words.size() * sizeof(std::uint64_t));

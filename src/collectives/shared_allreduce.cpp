@@ -13,9 +13,9 @@
 namespace onebit {
 namespace {
 
-/// What a slot's parts begin at multiples of: a cache line.
-constexpr std::size_t kAligned = 16;
-constexpr std::size_t kMostSliceElements = std::size_t{1} << 17;
+/// In bytes: what a slot's parts begin at multiples of.
+constexpr std::size_t kCacheLine = 64;
+constexpr std::size_t kMostSliceBytes = std::size_t{1} << 19;
 constexpr std::size_t kLeastPartElements = 1024;
 /// Slices that a rank may hand out before its neighbours have averaged the first of them.
 constexpr std::size_t kSlots = 4;
@@ -26,16 +26,17 @@ constexpr std::size_t kMeanElements = 256;
 /// A look at the messages takes as long as some at the memory.
 constexpr unsigned kLooksBetweenMessages = 32;
 
-std::size_t aligned(std::size_t elements) {
-    return ceil_divide(elements, kAligned) * kAligned;
+std::size_t aligned(const Elements& elements, std::size_t count) {
+    const std::size_t in_line = kCacheLine / elements.bytes();
+    return ceil_divide(count, in_line) * in_line;
 }
 
 /// Calls body(begin, length) for every thread's part; for one part, where more would cost more. Returns whether all of
 /// them said yes.
 template <typename Body>
-bool for_each_part(std::size_t count, unsigned threads, const Body& body) {
+bool for_each_part(const Elements& elements, std::size_t count, unsigned threads, const Body& body) {
     if (count < 4 * kBlockElements) threads = 1;
-    const std::size_t longest = aligned(ceil_divide(count, threads));
+    const std::size_t longest = aligned(elements, ceil_divide(count, threads));
     std::atomic<bool> all = true;
     parallel_for(0, threads, threads, [&](std::size_t thread) {
         const std::size_t begin = std::min(thread * longest, count);
@@ -52,8 +53,9 @@ bool SharedAllreduce::suits(std::size_t count, const NodeGroups& groups) {
 }
 
 SharedAllreduce::Layout::Layout(const Elements& elements, std::size_t count, std::size_t ranks)
-    : part_elements(std::min(std::max(aligned(kMostSliceElements / ranks), kLeastPartElements),
-                             aligned(ceil_divide(count, ranks)))),
+    : part_elements(
+          std::min(std::max(aligned(elements, kMostSliceBytes / elements.bytes() / ranks), kLeastPartElements),
+                   aligned(elements, ceil_divide(count, ranks)))),
       slices(ceil_divide(count, part_elements * ranks)),
       bytes(kSlotsBegin + kSlots * ranks * part_elements * elements.bytes()) {}
 
@@ -79,7 +81,7 @@ SharedAllreduce::SharedAllreduce(Transport& channel, SharedMemory& memory, std::
 SharedAllreduce::Part SharedAllreduce::part_of(std::size_t rank, std::size_t slice) const {
     const std::size_t begin = slice * layout_.part_elements * ranks_;
     const std::size_t length = std::min(layout_.part_elements * ranks_, count_ - begin);
-    const std::size_t longest = aligned(ceil_divide(length, ranks_));
+    const std::size_t longest = aligned(elements_, ceil_divide(length, ranks_));
     const std::size_t first = std::min(rank * longest, length);
     return {begin + first, std::min(longest, length - first)};
 }
@@ -152,7 +154,7 @@ bool SharedAllreduce::average_where_they_lie() {
         values_[r] = elements_.at(shared_operands_.input(r), part.begin);
         results_[r] = elements_.at(shared_operands_.output(r), part.begin);
     }
-    const bool finite = for_each_part(part.count, threads_,
+    const bool finite = for_each_part(elements_, part.count, threads_,
                                       [&](std::size_t begin, std::size_t length) { return average(begin, length); });
     if (!finite) counters_.tell(kDoubted, before_ + layout_.slices);
     ++averaged_;
@@ -215,7 +217,7 @@ bool SharedAllreduce::average_next() {
     void* const result = slot(rank_, rank_, number);
     void* const output = elements_.at(operands_.output, part.begin);
     const void* const own = values_[rank_];
-    const bool finite = for_each_part(part.count, threads_, [&](std::size_t begin, std::size_t length) {
+    const bool finite = for_each_part(elements_, part.count, threads_, [&](std::size_t begin, std::size_t length) {
         const bool good = !looks() || elements_.all_finite(elements_.at(own, begin), length); // and into a near cache
         elements_.mean(values_.data(), ranks_, begin, share(), length, slot_stores_, elements_.at(result, begin),
                        output_stores_, elements_.at(output, begin));
@@ -243,7 +245,7 @@ bool SharedAllreduce::collect_next() {
 
 /// False if there is a NaN or an infinity among the values.
 bool SharedAllreduce::copy(const void* values, std::size_t count, Stores stores, void* to) const {
-    return for_each_part(count, threads_, [&](std::size_t begin, std::size_t length) {
+    return for_each_part(elements_, count, threads_, [&](std::size_t begin, std::size_t length) {
         const bool finite = elements_.copy(elements_.at(values, begin), length, stores, elements_.at(to, begin));
         order_stores(stores);
         return finite;

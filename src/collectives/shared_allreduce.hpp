@@ -117,8 +117,8 @@ class SharedAllreduce final : public Algorithm {
     std::size_t handed_out_ = 0;
     std::size_t averaged_ = 0;
     std::size_t collected_ = 0;
-    bool asked_ = false;               ///< for consent
-    unsigned idle_ = 0;                ///< looks that found nothing to do, in a row
+    bool asked_ = false;              ///< for consent
+    unsigned idle_ = 0;               ///< looks that found nothing to do, in a row
     std::vector<const void*> values_; ///< by rank, of the part that is being averaged
     std::vector<void*> results_;      ///< likewise
 };

@@ -101,8 +101,7 @@ TwoLevelAllreduce::TwoLevelAllreduce(Channels& channels, std::shared_ptr<const S
 Status TwoLevelAllreduce::create(Channels& channels, std::shared_ptr<const SharedBuffers> buffers, const Codec& codec,
                                  const Elements& elements, const Plan& plan, int tag,
                                  std::unique_ptr<TwoLevelForm>* algorithm) {
-    std::unique_ptr<TwoLevelAllreduce> made(
-        new TwoLevelAllreduce(channels, std::move(buffers), codec, elements, plan));
+    std::unique_ptr<TwoLevelAllreduce> made(new TwoLevelAllreduce(channels, std::move(buffers), codec, elements, plan));
     ONEBIT_RETURN_IF_ERROR(PipelinedFlat::create(*made->channels_.across, *made->flat_, PipelinedFlat::Way::kStraight,
                                                  made->piece_blocks_, tag, &made->between_nodes_));
     *algorithm = std::move(made);

@@ -39,8 +39,7 @@ class TwoLevelAllreduce final : public TwoLevelForm {
     /// Local. The channels must outlive it. The four tags from `tag` on are its own on the channel across. `buffers`:
     /// where values may lie that all ranks of the node see. `elements`: what they are.
     static Status create(Channels& channels, std::shared_ptr<const SharedBuffers> buffers, const Codec& codec,
-                         const Elements& elements, const Plan& plan, int tag,
-                         std::unique_ptr<TwoLevelForm>* algorithm);
+                         const Elements& elements, const Plan& plan, int tag, std::unique_ptr<TwoLevelForm>* algorithm);
 
     std::span<const Stage> stages() const override { return stages_; }
     void set_operands(const Operands& operands) override;

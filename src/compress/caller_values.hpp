@@ -37,7 +37,8 @@ class NarrowSink final : public ValueSink {
 
     float* place(std::size_t, float* scratch) const override { return scratch; }
     void written(const Block&, std::size_t begin, std::size_t count, const float* values) const override {
-        if (!elements_.narrow(values, count, Stores::kCached, elements_.at(values_, begin - first_))) overflowed_ = true;
+        if (!elements_.narrow(values, count, Stores::kCached, elements_.at(values_, begin - first_)))
+            overflowed_ = true;
     }
     bool overflowed() const override { return overflowed_; }
 
@@ -51,7 +52,8 @@ class NarrowSink final : public ValueSink {
 /// A call's buffers as the codecs see them, whatever they are arrays of.
 class CallerValues {
   public:
-    /// From `input` and to `output`, whose first elements are those elements of the whole buffer. `count`: of the output.
+    /// From `input` and to `output`, whose first elements are those elements of the whole buffer. `count`: of the
+    /// output.
     void set(const Elements& elements, const void* input, std::size_t input_first, void* output,
              std::size_t output_first, std::size_t count) {
         if (elements.type() == ONEBIT_FLOAT32) {

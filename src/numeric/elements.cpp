@@ -4,14 +4,13 @@
 
 #include <algorithm>
 #include <cfloat>
-#include <cmath>
 
 #include "numeric/halves.hpp"
 
 namespace onebit {
 namespace {
 
-/// Of a mean, as float32: they stay in the innermost cache until they are rounded.
+/// Of a mean that is wanted in one place alone.
 constexpr std::size_t kAtATime = 256;
 
 const float* floats(const void* values) {
@@ -30,10 +29,6 @@ const char* name_of(onebit_datatype_t type) {
 
 std::uint16_t Elements::most() const {
     return type_ == ONEBIT_FLOAT16 ? Float16::kMost : BrainFloat16::kMost;
-}
-
-float Elements::limit() const {
-    return type_ == ONEBIT_FLOAT16 ? Float16::kLimit : BrainFloat16::kLimit;
 }
 
 float Elements::value(const void* values, std::size_t i) const {
@@ -63,12 +58,11 @@ void Elements::widen(const void* values, std::size_t count, Stores stores, float
 bool Elements::narrow(const float* values, std::size_t count, Stores stores, void* to) const {
     if (type_ == ONEBIT_FLOAT32) return kernels_->copy(values, count, stores, static_cast<float*>(to));
     auto* const narrowed = static_cast<std::uint16_t*>(to);
-    (type_ == ONEBIT_FLOAT16 ? kernels_->narrow_float16 : kernels_->narrow_bfloat16)(values, count, stores, narrowed);
-    if (kernels_->all_within(values, count, limit())) return true;
-    for (std::size_t i = 0; i < count; ++i) { // the largest finite number where the value was beyond it
-        const auto infinity = static_cast<std::uint16_t>(most() + 1U);
-        if (std::fabs(values[i]) > limit()) narrowed[i] = std::signbit(values[i]) ? infinity | 0x8000U : infinity;
-    }
+    const bool is_float16 = type_ == ONEBIT_FLOAT16;
+    const auto narrow = is_float16 ? kernels_->narrow_float16 : kernels_->narrow_bfloat16;
+    if (narrow(values, count, stores, narrowed)) return true;
+    const auto rounded = is_float16 ? narrowed_or_infinite<Float16> : narrowed_or_infinite<BrainFloat16>;
+    std::transform(values, values + count, narrowed, rounded);
     return false;
 }
 
@@ -77,14 +71,10 @@ void Elements::mean(const void* const* parts, std::size_t part_count, std::size_
     if (type_ == ONEBIT_FLOAT32) {
         kernels_->mean(reinterpret_cast<const float* const*>(parts), part_count, first, share, count, stores,
                        static_cast<float*>(to), also_stores, static_cast<float*>(also));
-        return;
-    }
-    alignas(64) float means[kAtATime];
-    for (std::size_t i = 0; i < count; i += kAtATime) {
-        const std::size_t length = std::min(kAtATime, count - i);
-        mean(parts, part_count, first + i, share, length, Stores::kCached, means);
-        (void)narrow(means, length, stores, at(to, i));
-        if (also != to) (void)narrow(means, length, also_stores, at(also, i));
+    } else {
+        const auto mean = type_ == ONEBIT_FLOAT16 ? kernels_->mean_in_float16 : kernels_->mean_in_bfloat16;
+        mean(reinterpret_cast<const std::uint16_t* const*>(parts), part_count, first, share, count, stores,
+             static_cast<std::uint16_t*>(to), also_stores, static_cast<std::uint16_t*>(also));
     }
 }
 

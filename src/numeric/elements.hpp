@@ -57,7 +57,6 @@ class Elements {
 
   private:
     std::uint16_t most() const;
-    float limit() const;
 
     onebit_datatype_t type_;
     const NumericKernels* kernels_;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <bit>
+#include <cmath>
 #include <cstdint>
 
 #include "core/host_device.hpp"
@@ -71,5 +72,13 @@ struct BrainFloat16 {
     static float widened(std::uint16_t value) { return widened_bfloat16(value); }
     static std::uint16_t narrowed(float value) { return narrowed_bfloat16(value); }
 };
+
+/// Rounded, but that what is too large becomes an infinity.
+template <typename Format>
+std::uint16_t narrowed_or_infinite(float value) {
+    const std::uint16_t finite = Format::narrowed(value);
+    if (!(std::fabs(value) > Format::kLimit)) return finite;
+    return static_cast<std::uint16_t>((finite & 0x8000U) | (Format::kMost + 1U));
+}
 
 } // namespace onebit

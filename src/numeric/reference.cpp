@@ -42,8 +42,9 @@ constexpr auto widen_float16 = widen<Float16>;
 constexpr auto widen_bfloat16 = widen<BrainFloat16>;
 
 template <typename Format>
-void narrow(const float* values, std::size_t count, Stores /*stores*/, std::uint16_t* to) {
+bool narrow(const float* values, std::size_t count, Stores /*stores*/, std::uint16_t* to) {
     std::transform(values, values + count, to, Format::narrowed);
+    return all_within(values, count, Format::kLimit);
 }
 constexpr auto narrow_float16 = narrow<Float16>;
 constexpr auto narrow_bfloat16 = narrow<BrainFloat16>;
@@ -57,6 +58,19 @@ void mean_of_halves(const std::uint16_t* const* parts, std::size_t part_count, s
 }
 constexpr auto mean_float16 = mean_of_halves<Float16>;
 constexpr auto mean_bfloat16 = mean_of_halves<BrainFloat16>;
+
+template <typename Format>
+void mean_in_halves(const std::uint16_t* const* parts, std::size_t part_count, std::size_t first, float share,
+                    std::size_t count, Stores /*stores*/, std::uint16_t* to, Stores /*also_stores*/,
+                    std::uint16_t* also) {
+    for (std::size_t i = 0; i < count; ++i) {
+        float mean = 0;
+        mean_of_halves<Format>(parts, part_count, first + i, share, 1, &mean);
+        to[i] = also[i] = narrowed_or_infinite<Format>(mean);
+    }
+}
+constexpr auto mean_in_float16 = mean_in_halves<Float16>;
+constexpr auto mean_in_bfloat16 = mean_in_halves<BrainFloat16>;
 
 bool halves_within(const std::uint16_t* values, std::size_t count, std::uint16_t most) {
     return std::all_of(values, values + count, [=](std::uint16_t value) { return (value & 0x7fffU) <= most; });

@@ -28,8 +28,8 @@ class Search {
     virtual std::size_t first_nonfinite(const void* values, std::size_t count) = 0;
 };
 
-/// The index of the first value in the host's memory whose magnitude is not at most `limit`, a finite one, or which is a
-/// NaN; count if there is none. Any number of threads at once.
+/// The index of the first value in the host's memory whose magnitude is not at most `limit`, a finite one, or which is
+/// a NaN; count if there is none. Any number of threads at once.
 std::size_t first_beyond(const NumericKernels& kernels, float limit, const float* values, std::size_t count);
 
 class HostSearch final : public Search {

@@ -222,45 +222,116 @@ HWY_INLINE void widen(const std::uint16_t* values, std::size_t count, float* to)
     for (; i < count; ++i) to[i] = Format::Scalar::widened(values[i]);
 }
 
+/// Of a vector of magnitudes, as integers.
+template <typename Format>
+HWY_INLINE bool any_beyond(Bits magnitudes) {
+    return !hn::AllFalse(BitsTag(), hn::Gt(magnitudes, bits(std::bit_cast<std::uint32_t>(Format::Scalar::kLimit))));
+}
+HWY_INLINE Bits magnitudes_of(Vector values) {
+    return hn::And(hn::BitCast(BitsTag(), values), bits(0x7fffffffU));
+}
+
 template <typename Format, Stores kStores>
-HWY_INLINE void narrow_to(const float* values, std::size_t count, std::uint16_t* to) {
+HWY_INLINE void narrow_vector(Vector values, std::uint16_t* to) {
     const hn::RebindToSigned<Tag> as_int; // below 2^16, so that nothing saturates
+    const Bits halves = Format::narrowed(values);
+    store_halves<kStores>(hn::DemoteTo(HalfTag(), hn::BitCast(as_int, halves)), HalfTag(), to);
+}
+
+template <typename Format, Stores kStores>
+HWY_INLINE bool narrow_to(const float* values, std::size_t count, std::uint16_t* to) {
+    Bits largest = hn::Zero(BitsTag());
     std::size_t i = 0;
     for (; i + kVectorLanes <= count; i += kVectorLanes) {
         prefetch_ahead(values + i);
-        const Bits halves = Format::narrowed(hn::LoadU(Tag(), values + i));
-        store_halves<kStores>(hn::DemoteTo(HalfTag(), hn::BitCast(as_int, halves)), HalfTag(), to + i);
+        const Vector v = hn::LoadU(Tag(), values + i);
+        largest = hn::Max(largest, magnitudes_of(v));
+        narrow_vector<Format, kStores>(v, to + i);
     }
-    for (; i < count; ++i) to[i] = Format::Scalar::narrowed(values[i]);
+    bool within = !any_beyond<Format>(largest);
+    for (; i < count; ++i) {
+        to[i] = Format::Scalar::narrowed(values[i]);
+        within = is_within(values[i], Format::Scalar::kLimit) && within;
+    }
+    return within;
 }
 
 template <typename Format>
-HWY_INLINE void narrow(const float* values, std::size_t count, Stores stores, std::uint16_t* to) {
-    stores == Stores::kPastCaches && is_aligned(to) ? narrow_to<Format, Stores::kPastCaches>(values, count, to)
-                                                    : narrow_to<Format, Stores::kCached>(values, count, to);
+HWY_INLINE bool narrow(const float* values, std::size_t count, Stores stores, std::uint16_t* to) {
+    return stores == Stores::kPastCaches && is_aligned(to) ? narrow_to<Format, Stores::kPastCaches>(values, count, to)
+                                                           : narrow_to<Format, Stores::kCached>(values, count, to);
+}
+
+/// The mean of vector i, where it may not be finite.
+template <typename Format>
+HWY_INLINE Vector mean_of_vector(const std::uint16_t* const* parts, std::size_t part_count, std::size_t i,
+                                 Vector factor) {
+    Vector v = Format::widened(load_halves(parts[0] + i));
+    for (std::size_t p = 1; p < part_count; ++p) v = hn::Add(v, Format::widened(load_halves(parts[p] + i)));
+    return hn::Mul(v, factor);
+}
+
+template <typename Format>
+HWY_INLINE float mean_of_element(const std::uint16_t* const* parts, std::size_t part_count, std::size_t i,
+                                 float share) {
+    return mean_of(part_count, share, [&](std::size_t p) { return Format::Scalar::widened(parts[p][i]); });
 }
 
 template <typename Format>
 HWY_INLINE void mean_of_halves(const std::uint16_t* const* parts, std::size_t part_count, std::size_t first,
                                float share, std::size_t count, float* to) {
     const Vector factor = hn::Set(Tag(), share);
-    const auto scalar = [&](std::size_t i) {
-        return mean_of(part_count, share, [&](std::size_t p) { return Format::Scalar::widened(parts[p][first + i]); });
+    std::size_t i = 0;
+    for (; i + kVectorLanes <= count; i += kVectorLanes) {
+        const Vector v = mean_of_vector<Format>(parts, part_count, first + i, factor);
+        hn::StoreU(v, Tag(), to + i);
+        if (HWY_UNLIKELY(any_beyond<Format>(magnitudes_of(v)))) {
+            for (std::size_t k = i; k < i + kVectorLanes; ++k) {
+                to[k] = mean_of_element<Format>(parts, part_count, first + k, share);
+            }
+        }
+    }
+    for (; i < count; ++i) to[i] = mean_of_element<Format>(parts, part_count, first + i, share);
+}
+
+template <typename Format, Stores kStores, Stores kAlsoStores>
+HWY_INLINE void mean_in_halves_to(const std::uint16_t* const* parts, std::size_t part_count, std::size_t first,
+                                  float share, std::size_t count, std::uint16_t* to, std::uint16_t* also) {
+    const Vector factor = hn::Set(Tag(), share);
+    const auto scalar = [&](std::size_t k) {
+        const float mean = mean_of_element<Format>(parts, part_count, first + k, share);
+        to[k] = also[k] = narrowed_or_infinite<typename Format::Scalar>(mean);
     };
     std::size_t i = 0;
     for (; i + kVectorLanes <= count; i += kVectorLanes) {
-        Vector v = Format::widened(load_halves(parts[0] + first + i));
-        for (std::size_t p = 1; p < part_count; ++p) {
-            v = hn::Add(v, Format::widened(load_halves(parts[p] + first + i)));
-        }
-        v = hn::Mul(v, factor);
-        hn::StoreU(v, Tag(), to + i);
-        const Bits magnitude = hn::And(hn::BitCast(BitsTag(), v), bits(0x7fffffffU));
-        if (HWY_UNLIKELY(!hn::AllFalse(BitsTag(), hn::Gt(magnitude, bits(0x7f7fffffU))))) {
-            for (std::size_t k = i; k < i + kVectorLanes; ++k) to[k] = scalar(k);
+        const Vector v = mean_of_vector<Format>(parts, part_count, first + i, factor);
+        if (HWY_LIKELY(!any_beyond<Format>(magnitudes_of(v)))) {
+            narrow_vector<Format, kStores>(v, to + i);
+            narrow_vector<Format, kAlsoStores>(v, also + i);
+        } else {
+            for (std::size_t k = i; k < i + kVectorLanes; ++k) scalar(k);
         }
     }
-    for (; i < count; ++i) to[i] = scalar(i);
+    for (; i < count; ++i) scalar(i);
+}
+
+template <typename Format>
+HWY_INLINE void mean_in_halves(const std::uint16_t* const* parts, std::size_t part_count, std::size_t first,
+                               float share, std::size_t count, Stores stores, std::uint16_t* to, Stores also_stores,
+                               std::uint16_t* also) {
+    constexpr Stores kCached = Stores::kCached;
+    constexpr Stores kPast = Stores::kPastCaches;
+    const bool past = stores == kPast && is_aligned(to);
+    const bool also_past = also_stores == kPast && is_aligned(also);
+    if (past && also_past) {
+        mean_in_halves_to<Format, kPast, kPast>(parts, part_count, first, share, count, to, also);
+    } else if (past) {
+        mean_in_halves_to<Format, kPast, kCached>(parts, part_count, first, share, count, to, also);
+    } else if (also_past) {
+        mean_in_halves_to<Format, kCached, kPast>(parts, part_count, first, share, count, to, also);
+    } else {
+        mean_in_halves_to<Format, kCached, kCached>(parts, part_count, first, share, count, to, also);
+    }
 }
 
 void widen_float16(const std::uint16_t* values, std::size_t count, float* to) {
@@ -269,11 +340,11 @@ void widen_float16(const std::uint16_t* values, std::size_t count, float* to) {
 void widen_bfloat16(const std::uint16_t* values, std::size_t count, float* to) {
     widen<VectorBrainFloat16>(values, count, to);
 }
-void narrow_float16(const float* values, std::size_t count, Stores stores, std::uint16_t* to) {
-    narrow<VectorFloat16>(values, count, stores, to);
+bool narrow_float16(const float* values, std::size_t count, Stores stores, std::uint16_t* to) {
+    return narrow<VectorFloat16>(values, count, stores, to);
 }
-void narrow_bfloat16(const float* values, std::size_t count, Stores stores, std::uint16_t* to) {
-    narrow<VectorBrainFloat16>(values, count, stores, to);
+bool narrow_bfloat16(const float* values, std::size_t count, Stores stores, std::uint16_t* to) {
+    return narrow<VectorBrainFloat16>(values, count, stores, to);
 }
 void mean_float16(const std::uint16_t* const* parts, std::size_t part_count, std::size_t first, float share,
                   std::size_t count, float* to) {
@@ -282,6 +353,14 @@ void mean_float16(const std::uint16_t* const* parts, std::size_t part_count, std
 void mean_bfloat16(const std::uint16_t* const* parts, std::size_t part_count, std::size_t first, float share,
                    std::size_t count, float* to) {
     mean_of_halves<VectorBrainFloat16>(parts, part_count, first, share, count, to);
+}
+void mean_in_float16(const std::uint16_t* const* parts, std::size_t part_count, std::size_t first, float share,
+                     std::size_t count, Stores stores, std::uint16_t* to, Stores also_stores, std::uint16_t* also) {
+    mean_in_halves<VectorFloat16>(parts, part_count, first, share, count, stores, to, also_stores, also);
+}
+void mean_in_bfloat16(const std::uint16_t* const* parts, std::size_t part_count, std::size_t first, float share,
+                      std::size_t count, Stores stores, std::uint16_t* to, Stores also_stores, std::uint16_t* also) {
+    mean_in_halves<VectorBrainFloat16>(parts, part_count, first, share, count, stores, to, also_stores, also);
 }
 
 /// use(i, vector) of whole vectors; whether all magnitudes are at most `most`. *done: how many that were.
@@ -319,8 +398,7 @@ HWY_INLINE bool copy_halves_to(const std::uint16_t* values, std::size_t count, s
     return rest.copy_halves(values + done, count - done, most, Stores::kCached, to + done) && within;
 }
 
-bool copy_halves(const std::uint16_t* values, std::size_t count, std::uint16_t most, Stores stores,
-                 std::uint16_t* to) {
+bool copy_halves(const std::uint16_t* values, std::size_t count, std::uint16_t most, Stores stores, std::uint16_t* to) {
     return stores == Stores::kPastCaches && is_aligned(to)
                ? copy_halves_to<Stores::kPastCaches>(values, count, most, to)
                : copy_halves_to<Stores::kCached>(values, count, most, to);

@@ -19,6 +19,11 @@ constexpr onebit_algorithm_t kCompressed[] = {ONEBIT_ALGORITHM_FLAT, ONEBIT_ALGO
                                               ONEBIT_ALGORITHM_TWO_LEVEL, ONEBIT_ALGORITHM_BRUCK,
                                               ONEBIT_ALGORITHM_RING};
 
+// What reads values and writes results differs between these; of the codecs themselves floats tell enough.
+constexpr Mode kModes[] = {{ONEBIT_SCALE_L2, ONEBIT_GROUP_BLOCK},
+                           {ONEBIT_SCALE_L1, ONEBIT_GROUP_BUFFER},
+                           {ONEBIT_SCALE_L2, ONEBIT_GROUP_BLOCK, ONEBIT_CODEC_INT8}};
+
 float most_of(onebit_datatype_t type) {
     return type == ONEBIT_FLOAT16 ? 65504.0F : 0x1.fep127F;
 }
@@ -96,7 +101,7 @@ TEST_CASE("a compressed allreduce of 16-bit values is that of the same floats, r
         for (const onebit_datatype_t type : kTypes) {
             for (const onebit_algorithm_t form : kCompressed) {
                 if (on_nodes != (form == ONEBIT_ALGORITHM_TWO_LEVEL)) continue;
-                for (const Mode& mode : every_mode()) {
+                for (const Mode& mode : kModes) {
                     for (const std::uint64_t count : {33, 12289}) {
                         for (const onebit_op_t op : {ONEBIT_OP_AVERAGE, ONEBIT_OP_SUM}) {
                             log.context(std::to_string(type) + " " + std::to_string(form) + " " + mode.name() + " of " +
@@ -142,8 +147,8 @@ TEST_CASE("an exact allreduce of 16-bit values adds up in float32, in the order 
     const int n = GENERATE(from_range(rank_counts()));
     run_ranks(n, [&](onebit_comm_t comm, RankLog& log) {
         const auto ranks = static_cast<std::uint64_t>(log.size());
-        for (const std::uint64_t count : {ranks, std::uint64_t{33}, std::uint64_t{2049}, std::uint64_t{70001},
-                                          (std::uint64_t{1} << 18) + 5}) {
+        for (const std::uint64_t count :
+             {ranks, std::uint64_t{33}, std::uint64_t{2049}, std::uint64_t{70001}, (std::uint64_t{1} << 18) + 5}) {
             for (const onebit_datatype_t type : kTypes) {
                 for (const onebit_op_t op : {ONEBIT_OP_AVERAGE, ONEBIT_OP_SUM}) {
                     log.context(std::to_string(type) + " of " + std::to_string(count) + " op " + std::to_string(op));
@@ -216,8 +221,8 @@ TEST_CASE("a compressed average too large for float16 is NONFINITE on every rank
                 const Errors errors = reduce.errors();
                 ONEBIT_EXPECT(log, errors.worker == std::vector<float>(errors.worker.size(), 0));
                 const std::vector<float> ones(9001, 1);
-                ONEBIT_EXPECT(log, run_narrow(reduce.get(), ones, ONEBIT_FLOAT16, {}, log) ==
-                                       converted(ones, ONEBIT_FLOAT16));
+                ONEBIT_EXPECT(
+                    log, run_narrow(reduce.get(), ones, ONEBIT_FLOAT16, {}, log) == converted(ones, ONEBIT_FLOAT16));
             }
         }
     });
@@ -269,7 +274,7 @@ TEMPLATE_TEST_CASE("16-bit shards: the compressed collective is that of the same
     run_ranks(n, [&](onebit_comm_t comm, RankLog& log) {
         for (const Cut& cut : {mixed_cut(log.size()), cut_with_zeros(log.size()), chunk_cut(log.size(), 12289)}) {
             for (const onebit_datatype_t type : kTypes) {
-                for (const Mode& mode : every_mode()) {
+                for (const Mode& mode : kModes) {
                     log.context(cut.name + " " + std::to_string(type) + " " + mode.name());
                     onebit_shard_config_t config = shard_config(cut, mode);
                     Shards<TestType> wide(comm, config, log);
@@ -290,8 +295,8 @@ TEMPLATE_TEST_CASE("16-bit shards: the compressed collective is that of the same
     });
 }
 
-TEMPLATE_TEST_CASE("16-bit shards: an exact collective is exact but for one rounding", "[shards][narrow]", ReduceScatter,
-                   AllGather) {
+TEMPLATE_TEST_CASE("16-bit shards: an exact collective is exact but for one rounding", "[shards][narrow]",
+                   ReduceScatter, AllGather) {
     const int n = GENERATE(from_range(rank_counts()));
     run_ranks(n, [&](onebit_comm_t comm, RankLog& log) {
         for (const Cut& cut : {mixed_cut(log.size()), cut_with_zeros(log.size()), equal_cut(log.size(), 4097)}) {

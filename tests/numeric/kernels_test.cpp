@@ -194,6 +194,20 @@ TEST_CASE("16-bit kernels give the reference's bits, and touch no more, on every
                         };
                     };
                     expect_same(mean(reference), mean(*kernels), float{});
+                    for (const Stores stores : kAllStores) {
+                        for (const float share : {1.0F / static_cast<float>(part_count), 1.0F}) { // sums overflow
+                            std::vector<std::uint16_t> also(count);
+                            const auto mean_in = [&](const NumericKernels& k) {
+                                return [&, f = brain ? k.mean_in_bfloat16 : k.mean_in_float16](std::uint16_t* to) {
+                                    f(parts.data(), part_count, 5, share, count, stores, to, Stores::kCached,
+                                      also.data());
+                                    order_stores(stores);
+                                    CHECK(std::equal(also.begin(), also.end(), to));
+                                };
+                            };
+                            expect_same(mean_in(reference), mean_in(*kernels), std::uint16_t{});
+                        }
+                    }
                 }
             }
             for (const Stores stores : kAllStores) {
@@ -255,7 +269,7 @@ TEST_CASE("16-bit formats: every value there and back, and what lies between the
             CAPTURE(brain);
             (brain ? kernels->widen_bfloat16 : kernels->widen_float16)(all.data(), all.size(), wide.data());
             (brain ? kernels->narrow_bfloat16 : kernels->narrow_float16)(wide.data(), wide.size(), Stores::kCached,
-                                                                              back.data());
+                                                                         back.data());
             const unsigned infinity = brain ? 0x7f80 : 0x7c00;
             std::size_t wrong = 0;
             for (std::size_t i = 0; i < all.size(); ++i) {

@@ -53,8 +53,8 @@ void check(const Pass& pass) {
 
 /// This rank's own gradients, as the CPU reads them.
 struct OwnGradients {
-    OwnGradients(const OptimKernels& kernels, const Segment& segment)
-        : values(segment.read_gradients(kernels, widened)) {}
+    explicit OwnGradients(const Segment& segment)
+        : values(segment.read_gradients(reference_numeric_kernels(), widened)) {}
     float widened[kBlockElements];
     const float* values;
 };
@@ -64,7 +64,7 @@ TEST_CASE("a GPU's steps give the CPU's bits", "[cuda]") {
            [](const OptimKernels& k, HostModel& h, const Segment& s) {
                k.adam(h.fused(0, s), 0.3F, h.fused(1, s), h.fused(kVariance, s), s.parameters(), s.count,
                       h.settings(s).betas, h.settings(s).update);
-               s.write_copy(k);
+               s.write_copy(reference_numeric_kernels());
            },
            [](const DeviceModel& d) {
                return cuda::adam({d.pieces(), d.fused(0), d.factors(), d.fused(1), d.fused(kVariance)}, nullptr);
@@ -73,7 +73,7 @@ TEST_CASE("a GPU's steps give the CPU's bits", "[cuda]") {
         check({"descend",
                [=](const OptimKernels& k, HostModel& h, const Segment& s) {
                    k.descend(h.fused(0, s), by_tensor ? h.factor(s) : h.settings(s).update.lr, s.parameters(), s.count);
-                   s.write_copy(k);
+                   s.write_copy(reference_numeric_kernels());
                },
                [=](const DeviceModel& d) {
                    return cuda::descend({d.pieces(), d.fused(0), by_tensor ? d.factors() : nullptr}, nullptr);
@@ -86,7 +86,7 @@ TEST_CASE("a GPU's steps give the CPU's bits", "[cuda]") {
                [=](const OptimKernels& k, HostModel& h, const Segment& s) {
                    AdamUpdate without_decay = h.settings(s).update;
                    without_decay.weight_decay = 0;
-                   const OwnGradients own(k, s);
+                   const OwnGradients own(s);
                    const float* const g = own.values;
                    const AdamBetas& betas = h.settings(s).betas;
                    if (drifts) {
@@ -102,7 +102,7 @@ TEST_CASE("a GPU's steps give the CPU's bits", "[cuda]") {
                        k.weighted_momentum(g, h.factor(s), h.fused(kPrecondition, s), h.fused(1, s), s.count, betas);
                        k.exchanged_update(h.fused(1, s), s.parameters(), s.count, without_decay);
                    }
-                   s.write_copy(k);
+                   s.write_copy(reference_numeric_kernels());
                },
                [=](const DeviceModel& d) {
                    return cuda::step_alone(
@@ -136,7 +136,7 @@ TEST_CASE("a GPU's moments and directions are the CPU's to the bit", "[cuda]") {
     for (const bool own : {false, true}) {
         check({"momentum",
                [=](const OptimKernels& k, HostModel& h, const Segment& s) {
-                   k.momentum(own ? OwnGradients(k, s).values : h.fused(0, s), h.factor(s), h.fused(1, s), s.count,
+                   k.momentum(own ? OwnGradients(s).values : h.fused(0, s), h.factor(s), h.fused(1, s), s.count,
                               h.settings(s).betas);
                },
                [=](const DeviceModel& d) {
@@ -144,7 +144,7 @@ TEST_CASE("a GPU's moments and directions are the CPU's to the bit", "[cuda]") {
                }});
         check({"weighted_momentum",
                [=](const OptimKernels& k, HostModel& h, const Segment& s) {
-                   k.weighted_momentum(own ? OwnGradients(k, s).values : h.fused(0, s), h.factor(s),
+                   k.weighted_momentum(own ? OwnGradients(s).values : h.fused(0, s), h.factor(s),
                                        h.fused(kPrecondition, s), h.fused(1, s), s.count, h.settings(s).betas);
                },
                [=](const DeviceModel& d) {
@@ -163,8 +163,7 @@ TEST_CASE("a GPU's moments and directions are the CPU's to the bit", "[cuda]") {
            }});
     check({"gather_masked",
            [](const OptimKernels& k, HostModel& h, const Segment& s) {
-               k.gather_masked(OwnGradients(k, s).values, h.factor(s), h.fused(kPrecondition, s), h.fused(1, s),
-                               s.count);
+               k.gather_masked(OwnGradients(s).values, h.factor(s), h.fused(kPrecondition, s), h.fused(1, s), s.count);
            },
            [](const DeviceModel& d) {
                return cuda::gather_masked({d.pieces(), d.factors(), d.fused(kPrecondition), d.fused(1)}, nullptr);
@@ -219,14 +218,15 @@ TEST_CASE("what a GPU reads, writes and multiplies has the CPU's bits", "[cuda]"
            }});
     const DeviceArray<unsigned long long> first({cuda::kAllFinite});
     check({"look",
-           [](const OptimKernels& k, HostModel& h, const Segment& s) {
-               std::memcpy(h.fused(kOutput, s), OwnGradients(k, s).values, s.count * sizeof(float));
+           [](const OptimKernels&, HostModel& h, const Segment& s) {
+               std::memcpy(h.fused(kOutput, s), OwnGradients(s).values, s.count * sizeof(float));
            },
            [&](const DeviceModel& d) {
                return cuda::look({d.pieces(), d.fused(kOutput), first.data()}, nullptr);
            }});
     CHECK(first.get()[0] == cuda::kAllFinite);
-    check({"narrow", [](const OptimKernels& k, HostModel&, const Segment& s) { s.write_copy(k); },
+    check({"narrow",
+           [](const OptimKernels&, HostModel&, const Segment& s) { s.write_copy(reference_numeric_kernels()); },
            [](const DeviceModel& d) { return cuda::narrow({d.pieces()}, nullptr); }});
 }
 
@@ -254,7 +254,7 @@ TEST_CASE("a GPU's sketches are the CPU's to the bit", "[cuda]") {
            [](const OptimKernels& k, HostModel& h, const Segment& s) {
                float* const sketch = h.values.sketches.data() + s.index / cuda::kSketchPieces * kSketchBuckets;
                if (s.index % cuda::kSketchPieces == 0) std::fill_n(sketch, kSketchBuckets, 0.0F);
-               k.sketch(OwnGradients(k, s).values, s.count, h.seed(s), sketch);
+               k.sketch(OwnGradients(s).values, s.count, h.seed(s), sketch);
            },
            [](const DeviceModel& d) {
                return cuda::sketch({d.pieces(), d.sketches()}, nullptr);
@@ -266,7 +266,7 @@ TEST_CASE("a GPU's sketches are the CPU's to the bit", "[cuda]") {
                const bool begins = h.layout.runs()[static_cast<std::size_t>(run)] == s.index;
                if (begins) std::fill_n(sketch, kSketchBuckets, 0.0F);
                std::vector<float> weighted(s.count);
-               k.weighted_momentum(OwnGradients(k, s).values, h.factor(s), h.fused(kPrecondition, s), weighted.data(),
+               k.weighted_momentum(OwnGradients(s).values, h.factor(s), h.fused(kPrecondition, s), weighted.data(),
                                    s.count, keeping_nothing(h.settings(s).betas));
                k.sketch(weighted.data(), s.count, h.seed(s), sketch);
            },
@@ -301,7 +301,7 @@ std::vector<float> values_to_encode(HostModel& host, const Codec& codec, const S
     }
     for (const Segment& segment : host.layout.segments()) {
         const OptimKernels& kernels = reference_optim_kernels();
-        const OwnGradients gradients(kernels, segment);
+        const OwnGradients gradients(segment);
         const float factor = HostModel::factor(segment);
         const AdamBetas& betas = HostModel::settings(segment).betas;
         float* const place = values.data() + segment.offset;
@@ -432,7 +432,7 @@ void check(const MessagePass& pass, const std::vector<std::size_t>& counts, std:
         const auto begin = decoded.begin() + static_cast<std::ptrdiff_t>(segment.offset);
         pass.on_segment(reference_optim_kernels(), host, segment,
                         {begin, begin + static_cast<std::ptrdiff_t>(segment.count)});
-        segment.write_copy(reference_optim_kernels());
+        segment.write_copy(reference_numeric_kernels());
     }
     compare(host, device, before);
 }

@@ -38,11 +38,13 @@ class Averaging:
 
 
 class Average:
-    """One buffer's Allreduce. Gradients that aren't float32, or fewer than there are ranks, go through a copy."""
+    """One buffer's Allreduce. Fewer gradients than there are ranks go through a copy; so do those of 16 bits that are
+    equalized, or in a GPU's memory."""
 
     def __init__(self, communicator: Communicator, gradients, equalize: bool, options: dict):
         count = max(gradients.numel(), communicator.size)
-        in_place = gradients.dtype is torch.float32 and gradients.numel() == count
+        as_they_are = gradients.dtype is torch.float32 or not (equalize or gradients.is_cuda)
+        in_place = as_they_are and gradients.numel() == count
         self._copy = None if in_place else gradients.new_zeros(count, dtype=torch.float32)
         stream = 0
         if gradients.is_cuda:
