@@ -142,10 +142,11 @@ HWY_INLINE Bits load_halves(const std::uint16_t* from) {
     return hn::PromoteTo(BitsTag(), hn::LoadU(HalfTag(), from));
 }
 
-/// Past the caches `to` must be aligned.
+/// Past the caches `to` must be aligned. Half a vector of 16 bytes can't go there.
 template <Stores kStores, typename D>
 HWY_INLINE void store_halves(hn::Vec<D> halves, D d, std::uint16_t* to) {
-    if constexpr (kStores == Stores::kPastCaches) {
+    constexpr bool kWhole = hn::MaxLanes(D()) * sizeof(std::uint16_t) >= 16;
+    if constexpr (kStores == Stores::kPastCaches && kWhole) {
         hn::Stream(halves, d, to);
     } else {
         hn::StoreU(halves, d, to);
