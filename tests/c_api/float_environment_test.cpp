@@ -140,7 +140,7 @@ void expect_no_say(onebit_comm_t comm, RankLog& log, Config config, const std::s
 
 } // namespace
 
-TEST_CASE("the caller's floating-point environment has no say in an allreduce", "[float-environment]") {
+TEST_CASE("the caller's floating-point environment has no say in an allreduce", "[float-environment][long]") {
     const int n = GENERATE(from_range(rank_counts()));
     run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
         for (const onebit_algorithm_t form :
@@ -156,7 +156,7 @@ TEST_CASE("the caller's floating-point environment has no say in an allreduce", 
     });
 }
 
-TEMPLATE_TEST_CASE("the caller's floating-point environment has no say in shards", "[float-environment][shards]",
+TEMPLATE_TEST_CASE("the caller's floating-point environment has no say in shards", "[float-environment][shards][long]",
                    ReduceScatter, AllGather) {
     const int n = GENERATE(from_range(rank_counts()));
     run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
@@ -169,7 +169,7 @@ TEMPLATE_TEST_CASE("the caller's floating-point environment has no say in shards
     });
 }
 
-TEST_CASE("the caller's floating-point environment has no say in an optimizer", "[float-environment]") {
+TEST_CASE("the caller's floating-point environment has no say in an optimizer", "[float-environment][long]") {
     const int n = GENERATE(from_range(rank_counts()));
     run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
         for (const onebit_optimizer_kind_t kind : all_kinds()) {

@@ -48,7 +48,7 @@ void check_conservation(onebit_comm_t comm, RankLog& log, const Cut& cut, Mode m
 
 } // namespace
 
-TEST_CASE("an all-gather loses nothing in 200 steps", "[shards][all_gather]") {
+TEST_CASE("an all-gather loses nothing in 200 steps", "[shards][all_gather][long]") {
     const int n = GENERATE(from_range(rank_counts()));
     run_ranks(n, [n](onebit_comm_t comm, RankLog& log) {
         for (const Mode& mode : every_mode()) check_conservation(comm, log, chunk_cut(n, 1009), mode, Kind::gaussian);

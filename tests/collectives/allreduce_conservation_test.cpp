@@ -70,7 +70,7 @@ void check_dense(const std::vector<float>& output, std::uint64_t seed, std::uint
 
 } // namespace
 
-TEST_CASE("error feedback loses nothing in 200 steps", "[allreduce]") {
+TEST_CASE("error feedback loses nothing in 200 steps", "[allreduce][long]") {
     const int n = GENERATE(from_range(rank_counts()));
     run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
         for (const Mode& mode : every_mode()) check_conservation(comm, log, 1009, mode, Kind::gaussian);

@@ -6,6 +6,7 @@
 
 #include "support/environment.hpp"
 #include "support/handles.hpp"
+#include "support/sanitized.hpp"
 
 using namespace onebit_test;
 
@@ -35,9 +36,10 @@ void compare_with_plain(onebit_comm_t comm, RankLog& log, std::uint64_t count, M
 
 // The loopback has room for any number of ranks, and MPI those that it was started with.
 std::vector<int> many_rank_counts() {
-    std::vector<int> ranks = rank_counts();
-    if (ranks.size() > 1) ranks = {1, 2, 3, 5, 8, 9, 13, 16};
-    return ranks;
+    const std::vector<int> ranks = rank_counts();
+    if (ranks.size() == 1) return ranks;
+    if (sanitized) return {3, 9}; // what is read and written where, not which bits: more ranks take minutes
+    return {1, 2, 3, 5, 8, 9, 13, 16};
 }
 
 } // namespace

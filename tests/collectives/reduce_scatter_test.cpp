@@ -63,7 +63,7 @@ float huge_value(std::uint64_t i, int rank, std::uint64_t step) {
 
 } // namespace
 
-TEST_CASE("a reduce-scatter loses nothing in 200 steps", "[shards][reduce_scatter]") {
+TEST_CASE("a reduce-scatter loses nothing in 200 steps", "[shards][reduce_scatter][long]") {
     const int n = GENERATE(from_range(rank_counts()));
     run_ranks(n, [n](onebit_comm_t comm, RankLog& log) {
         for (const Mode& mode : every_mode()) check_conservation(comm, log, chunk_cut(n, 1009), mode, Kind::gaussian);

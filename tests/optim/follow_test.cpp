@@ -31,7 +31,7 @@ std::vector<onebit_optimizer_kind_t> kinds() {
 
 } // namespace
 
-TEST_CASE("followed variances equal the oracle, through a thaw and a second freeze", "[optimizer][freeze]") {
+TEST_CASE("followed variances equal the oracle, through a thaw and a second freeze", "[optimizer][freeze][long]") {
     const int n = GENERATE(from_range(rank_counts()));
     const onebit_optimizer_kind_t kind = GENERATE(from_range(kinds()));
     const auto [eps, corrected] = GENERATE(table<double, int>({{1e-8, 1}, {0.05, 1}, {1e-8, 0}}));
@@ -57,7 +57,7 @@ TEST_CASE("followed variances equal the oracle, through a thaw and a second free
     });
 }
 
-TEST_CASE("a stationary variance stays what it is, and nothing thaws", "[optimizer][freeze]") {
+TEST_CASE("a stationary variance stays what it is, and nothing thaws", "[optimizer][freeze][long]") {
     const int n = GENERATE(from_range(rank_counts()));
     run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
         for (const onebit_optimizer_kind_t kind : kinds()) {
@@ -140,7 +140,7 @@ double last_distance(onebit_comm_t comm, RankLog& log, onebit_optimizer_config_t
 }
 
 // Adam's own first steps are long then, too, until its variance knows.
-TEST_CASE("gradients that come back after a fade take a way like Adam's", "[optimizer][freeze]") {
+TEST_CASE("gradients that come back after a fade take a way like Adam's", "[optimizer][freeze][long]") {
     const int n = GENERATE(from_range(rank_counts()));
     run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
         const auto distance = [&](onebit_optimizer_kind_t kind) {
@@ -155,7 +155,7 @@ TEST_CASE("gradients that come back after a fade take a way like Adam's", "[opti
     });
 }
 
-TEST_CASE("steps keep Adam's length as gradients fade", "[optimizer][freeze]") {
+TEST_CASE("steps keep Adam's length as gradients fade", "[optimizer][freeze][long]") {
     const int n = GENERATE(from_range(rank_counts()));
     run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
         const auto distance = [&](onebit_optimizer_kind_t kind, std::uint32_t interval) {
@@ -174,7 +174,7 @@ TEST_CASE("steps keep Adam's length as gradients fade", "[optimizer][freeze]") {
     });
 }
 
-TEST_CASE("a freeze by a rule that has thawed comes again by the rule", "[optimizer][freeze]") {
+TEST_CASE("a freeze by a rule that has thawed comes again by the rule", "[optimizer][freeze][long]") {
     const int n = GENERATE(from_range(rank_counts()));
     run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
         for (const onebit_optimizer_kind_t kind : kinds()) {

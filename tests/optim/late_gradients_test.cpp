@@ -119,7 +119,7 @@ TEST_CASE("elements that are masked where nothing is followed, or of momenta, st
 // With betas and intervals as they come. An element of an embedding: a gradient now and then, each a few hundred steps
 // after the last.
 TEST_CASE("rare elements go about as far as by Adam, if first seen before the freeze or after it",
-          "[optimizer][mask]") {
+          "[optimizer][mask][long]") {
     if (!can_have_ranks(2)) return;
     run_ranks(2, [](onebit_comm_t comm, RankLog& log) {
         constexpr std::size_t count = 1000;

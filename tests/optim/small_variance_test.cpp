@@ -71,7 +71,7 @@ constexpr Way ways[] = {{ONEBIT_OPTIMIZER_ONEBIT_ADAM, false, "1-bit Adam"},
 
 } // namespace
 
-TEST_CASE("an element of a small variance moves no further than by Adam", "[optimizer][freeze]") {
+TEST_CASE("an element of a small variance moves no further than by Adam", "[optimizer][freeze][long]") {
     const float small = GENERATE(1e-2F, 1e-4F, 1e-6F, 1e-8F);
     if (!can_have_ranks(ranks)) {
         SUCCEED();
