@@ -195,7 +195,7 @@ class ShardInfo(NamedTuple):
     last_bytes_sent: int
     """By the last call that finished with success."""
     dense_bytes: int
-    """What this rank would send per call as float32: of a reduce-scatter the others' shards, of an all-gather
+    """What this rank would send per call exactly: of a reduce-scatter the others' shards, of an all-gather
     its own to each of them."""
     state_bytes: int
     """Allocated for the error state."""
