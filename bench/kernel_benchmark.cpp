@@ -264,8 +264,7 @@ void add_widen_bfloat16(Arena& arena, std::vector<Case>& cases) {
 template <class Kernel>
 void add_narrow(Arena& arena, std::vector<Case>& cases, const char* name, Kernel NumericKernels::*kernel) {
     add_by_block(arena, cases, name, Floor::kScale, 6, [&arena, kernel](const NumericKernels& k, std::size_t i) {
-        const Stores stores = stores_for(arena.count * sizeof(std::uint16_t)); // as the library
-        (k.*kernel)(arena.values.data() + i, kBlockElements, stores, halves(arena.output) + i);
+        (k.*kernel)(arena.values.data() + i, kBlockElements, halves(arena.output) + i);
     });
 }
 void add_narrow_float16(Arena& arena, std::vector<Case>& cases) {

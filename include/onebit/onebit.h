@@ -332,9 +332,9 @@ ONEBIT_API onebit_status_t onebit_comm_destroy(onebit_comm_t comm) ONEBIT_NOEXCE
 /* ---------------------------------------------------------------------------------------------- Allreduce ---- */
 
 /* A persistent allreduce: planned once, run many times, as MPI_Allreduce_init and FFTW plans are. It averages `count`
- * elements over the ranks, sending few bits for each instead of 32 (config.codec; by default one). What a message could
- * not express is carried into the next call (error feedback, at the worker and at the server) [1-bit Adam, section 4;
- * EF]. */
+ * elements over the ranks, sending few bits for each instead of 16 or 32 (config.codec; by default one). What a message
+ * could not express is carried into the next call (error feedback, at the worker and at the server) [1-bit Adam,
+ * section 4; EF]. */
 typedef struct onebit_allreduce_opaque* onebit_allreduce_t;
 
 typedef enum onebit_datatype ONEBIT_ENUM_INT {
@@ -468,14 +468,13 @@ ONEBIT_API onebit_status_t onebit_allreduce_create(onebit_comm_t comm, const one
  * config.datatype is NONFINITE on every rank. With ONEBIT_CHECK_NONE nobody looks: the caller guarantees that exact
  * sums are finite.
  *
- * Values of 16 bits are computed with in float32, and a result is rounded once, to the nearest (even). Exact messages
- * are half as long. The error state is that of a float32 handle, and a compressed result is its result, rounded; what
- * the rounding takes away is not carried on. A result too large for the type is an error as of values and error that
- * overflow float32, below.
+ * Values of 16 bits are computed with in float32. A result is rounded once, to the nearest (even). Exact messages are
+ * half as long. A compressed call does what it would do with the same values as float32, and rounds the result. What
+ * the rounding takes away is not carried on.
  *
  * A call that fails leaves the error state and recvbuf as they were, with these exceptions:
- *   - Finite values and the error together overflow float32: NONFINITE on every rank, the error begins at zero again,
- *     and recvbuf is unspecified.
+ *   - Finite values and the error together overflow float32, or a compressed result is too large for config.datatype:
+ *     NONFINITE on every rank, the error begins at zero again, and recvbuf is unspecified.
  *   - An exact sum overflows: recvbuf is unspecified.
  *   - A value among 2^18 or more that go through shared memory isn't finite: recvbuf is unspecified, if no rank has its
  *     sendbuf in memory of onebit_mem_alloc.
@@ -725,7 +724,7 @@ ONEBIT_API onebit_status_t onebit_reduce_scatter_run(onebit_reduce_scatter_t red
  *   sendbuf  [in] as many elements as this rank's shard has, aligned to the element's size; NULL is accepted where it
  *            has none
  *   recvbuf  [out] count elements, likewise; sendbuf may be the shard's place in it (in place), or not overlap it
- * An exact one copies bits. Failures as for onebit_allreduce_run. Collective; blocks; transactional. */
+ * An exact one copies the bits of finite values. Failures as for onebit_allreduce_run. Collective; blocks; transactional. */
 ONEBIT_API onebit_status_t onebit_all_gather_run(onebit_all_gather_t all_gather, const void* sendbuf,
                                                  void* recvbuf) ONEBIT_NOEXCEPT;
 

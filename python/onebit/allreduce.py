@@ -18,8 +18,8 @@ class Allreduce(Collective):
 
     What a message could not express is carried into the next call (error feedback), so one Allreduce belongs to one
     sequence of arrays, a model's gradients say. Arrays are NumPy's, PyTorch's, or any with `__array_interface__`,
-    `__cuda_array_interface__` or DLPack: contiguous, float32, float16 or bfloat16, `count` elements in whatever
-    shape. None is copied. 16-bit elements are computed with in float32, and a result is rounded once.
+    `__cuda_array_interface__` or DLPack: contiguous, float32, float16 or bfloat16 (PyTorch's, or by DLPack), `count`
+    elements in whatever shape. None is copied. 16-bit elements are added up in float32, and a result is rounded once.
 
     One thread at a time uses an Allreduce (Busy). Other Python threads run during a call. A collective call that fails
     on one rank fails on every rank, and leaves the error state as it was.

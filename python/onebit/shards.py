@@ -162,7 +162,7 @@ class AllGather(_Sharded):
           recv  array of `count` elements that the result is written to; `send` may be `recv[shard]`, may not overlap
                 `recv` otherwise
 
-        A rank's own shard in `recv` is what the others see of it. Exact ones ("dense") copy bits. Raises what
+        A rank's own shard in `recv` is what the others see of it. Exact ones ("dense") copy finite values' bits. Raises what
         `ReduceScatter.run` raises.
         """
         return self._run(send, recv)

@@ -84,8 +84,8 @@ def test_16_bit_arrays_are_averaged_as_floats_and_rounded_once(dtype, algorithm)
 
 
 @pytest.mark.parametrize("codec", ["sign", "int8"])
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-def test_a_hooks_gradients_of_16_bits(dtype, codec):
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64], ids=str)
+def test_a_hooks_gradients_of_other_types(dtype, codec):
     def body(comm):
         averages = []
         for kept in (dtype, torch.float32):
@@ -110,6 +110,13 @@ def test_the_type_of_arrays_by_any_name(dtype):
 
     for result in on_ranks(2, body):
         np.testing.assert_allclose(result, mean(2), rtol=1e-2, atol=1e-2)
+
+
+@pytest.mark.parametrize("dtype", ["float32", onebit.Datatype.FLOAT32])
+def test_a_type_that_is_asked_for_goes_before_an_arrays(dtype):
+    (comm,) = onebit.loopback(1)
+    narrow = values(0).astype(np.float16)
+    assert onebit.Allreduce(comm, narrow, dtype=dtype).run(values(0)).dtype == np.float32
 
 
 @pytest.mark.parametrize("dtype", ["float64", torch.int32, 7])

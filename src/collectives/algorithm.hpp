@@ -40,8 +40,8 @@ class Consent {
 
 /// What one call works on. A flat compressed call reads `source` (NULL: it sends whatever lies there, for a call that
 /// is going to be called off) and writes `sink` (NULL: the result is only kept), which must live until it is finished;
-/// a dense one, and one on two levels, which need their values in memory, `input` and `output`: count elements each,
-/// the same or not overlapping.
+/// a dense one `input` and `output`, count elements each, the same or not overlapping; one on two levels `input`, and
+/// `sink` or on a GPU `output`.
 struct Operands {
     /// Of an algorithm that is for floats alone.
     const float* float_input() const { return static_cast<const float*>(input); }

@@ -119,8 +119,8 @@ Status CallCheck::check_sum(Step* step) const {
     const bool known = search_.find_nonfinite(call_.output, call_.output_count, &bad);
     *step = known ? Step::kDone : Step::kWait;
     if (!known || bad == call_.output_count) return search_.failure();
-    return Status::error(ONEBIT_ERROR_NONFINITE, "the sum of all ranks' element %zu overflows %s",
-                         call_.output_first + bad, name_of(elements_.type()));
+    return Status::error(ONEBIT_ERROR_NONFINITE, "element %zu of the result overflows %s", call_.output_first + bad,
+                         name_of(elements_.type()));
 }
 
 Status CallCheck::check_part_of_sum(Step* step) {

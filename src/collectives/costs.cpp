@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "collectives/halving_doubling.hpp"
 #include "collectives/shared_allreduce.hpp"
 #include "compress/codec.hpp"
 
@@ -136,12 +137,15 @@ onebit_algorithm_t Costs::quickest(std::uint64_t count, std::span<const onebit_a
     return *std::ranges::min_element(forms, {}, [&](onebit_algorithm_t form) { return microseconds(form, count); });
 }
 
-Costs Costs::for_elements(std::size_t bytes) const {
+Costs Costs::for_elements(std::size_t bytes, const NodeGroups& groups) const {
     if (bytes == sizeof(float)) return *this;
     std::vector<Row> rows = rows_;
     for (Row& row : rows) {
-        const std::uint64_t floats = ceil_divide(row.count * bytes, sizeof(float));
-        row.microseconds[ONEBIT_ALGORITHM_DENSE] = microseconds(ONEBIT_ALGORITHM_DENSE, floats);
+        double& dense = row.microseconds[ONEBIT_ALGORITHM_DENSE];
+        dense = microseconds(ONEBIT_ALGORITHM_DENSE, ceil_divide(row.count * bytes, sizeof(float)));
+        const bool few = HalvingDoubling::suits(row.count, groups.node_of_rank.size());
+        const double straight = row.microseconds[ONEBIT_ALGORITHM_PIPELINED];
+        if (few && !SharedAllreduce::suits(row.count, groups) && straight != kNever) dense = std::max(dense, straight);
     }
     return Costs(std::move(rows));
 }

@@ -68,9 +68,9 @@ class Costs {
     onebit_algorithm_t quickest(std::uint64_t count, std::span<const onebit_algorithm_t> forms) const;
 
     const std::vector<Row>& rows() const { return rows_; }
-    /// The same where elements have so many bytes instead of a float's four: exact messages are shorter. Messages that
-    /// are encoded are not.
-    Costs for_elements(std::size_t bytes) const;
+    /// The same where elements have so many bytes instead of a float's four. Exact messages are shorter. But few values
+    /// go to every rank straight, as PIPELINED's do, where floats have a quicker way between many ranks.
+    Costs for_elements(std::size_t bytes, const NodeGroups& groups) const;
 
   private:
     std::vector<Row> rows_;

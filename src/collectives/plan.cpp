@@ -144,9 +144,8 @@ Status check_supported(const onebit_allreduce_config_t& config, Kind kind) {
     }
     if (config.datatype != ONEBIT_FLOAT32 && config.memory != ONEBIT_MEMORY_HOST) {
         return Status::error(ONEBIT_ERROR_UNSUPPORTED,
-                             "config.datatype: %s is for ONEBIT_MEMORY_HOST; in a GPU's memory values are "
-                             "ONEBIT_FLOAT32",
-                             config.datatype == ONEBIT_FLOAT16 ? "ONEBIT_FLOAT16" : "ONEBIT_BFLOAT16");
+                             "config.datatype: %s is for ONEBIT_MEMORY_HOST; in a GPU's memory values are float32",
+                             name_of(config.datatype));
     }
     return check_codec(config.codec, config.memory, config.scale, config.group);
 }
@@ -193,7 +192,7 @@ void choose_algorithm(const onebit_allreduce_config_t& config, Communicator& com
         const KnownCosts& known = communicator.costs(config.memory, config.codec);
         const std::vector<onebit_algorithm_t> forms =
             forms_for(communicator.groups(), config.memory, communicator.transport());
-        const Costs costs = known.costs().for_elements(bytes_of(config.datatype));
+        const Costs costs = known.costs().for_elements(bytes_of(config.datatype), communicator.groups());
         plan->algorithm = costs.quickest(config.count, forms);
         plan->reason = describe_choice(config.count, costs, known.source(), forms);
         if (plan->algorithm == ONEBIT_ALGORITHM_BRUCK &&

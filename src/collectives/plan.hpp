@@ -41,8 +41,8 @@ struct Plan {
 
     /// One that can't is dense for good.
     bool compresses() const { return compressed_algorithm != ONEBIT_ALGORITHM_DENSE; }
-    /// Exact sums through shared memory, of 1 MiB or more: where every rank's result lies apart from its values, these
-    /// are looked at as they are added up, and not in a pass before, which would read 4 bytes beside 16 per element.
+    /// Exact sums of many values through shared memory: where every rank's result lies apart from its values, these are
+    /// looked at as they are added up, and not in a pass before, which would read a fourth more.
     bool checks_sums_on_the_way() const {
         constexpr std::uint64_t kLeast = std::uint64_t{1} << 18;
         return shares_sums && check == ONEBIT_CHECK_FULL && count >= kLeast;

@@ -41,7 +41,7 @@ class ShardCollective : public Collective {
         return name == ONEBIT_ALGORITHM_DENSE || name == ONEBIT_ALGORITHM_PIPELINED;
     }
     const char* algorithm_names() const override { return "DENSE or _PIPELINED"; }
-    /// What this rank sends per call as float32.
+    /// What this rank sends per call exactly.
     virtual std::uint64_t dense_bytes() const = 0;
 
     std::vector<Chunk> shards_; ///< by rank

@@ -26,7 +26,7 @@ namespace onebit {
 /// memory alone. Each has a segment: counters of how far it has come in all calls together, slots for values, its
 /// shard's messages. It shares slice t of every other rank's shard through a slot; that rank encodes the average when
 /// all have shared theirs, and the slot is free again. Where all see each other's values (SharedOperands), each encodes
-/// the average of what lies there, and there is nothing to share: a rank reads and writes 14 bytes per element instead
+/// the average of what lies there, and there is nothing to share: a rank reads and writes 14 bytes per float instead
 /// of 18 (two nodes of two ranks). A rank begins a call only when it is done with the last one, so what it shares also
 /// says that nothing of the last call is needed any more. A neighbour that has left is not noticed but by its silence.
 class TwoLevelAllreduce final : public TwoLevelForm {

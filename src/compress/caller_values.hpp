@@ -37,8 +37,7 @@ class NarrowSink final : public ValueSink {
 
     float* place(std::size_t, float* scratch) const override { return scratch; }
     void written(const Block&, std::size_t begin, std::size_t count, const float* values) const override {
-        if (!elements_.narrow(values, count, Stores::kCached, elements_.at(values_, begin - first_)))
-            overflowed_ = true;
+        if (!elements_.narrow(values, count, elements_.at(values_, begin - first_))) overflowed_ = true;
     }
     bool overflowed() const override { return overflowed_; }
 

@@ -55,12 +55,12 @@ void Elements::widen(const void* values, std::size_t count, Stores stores, float
     }
 }
 
-bool Elements::narrow(const float* values, std::size_t count, Stores stores, void* to) const {
-    if (type_ == ONEBIT_FLOAT32) return kernels_->copy(values, count, stores, static_cast<float*>(to));
+bool Elements::narrow(const float* values, std::size_t count, void* to) const {
+    if (type_ == ONEBIT_FLOAT32) return kernels_->copy(values, count, Stores::kCached, static_cast<float*>(to));
     auto* const narrowed = static_cast<std::uint16_t*>(to);
     const bool is_float16 = type_ == ONEBIT_FLOAT16;
     const auto narrow = is_float16 ? kernels_->narrow_float16 : kernels_->narrow_bfloat16;
-    if (narrow(values, count, stores, narrowed)) return true;
+    if (narrow(values, count, narrowed)) return true;
     const auto rounded = is_float16 ? narrowed_or_infinite<Float16> : narrowed_or_infinite<BrainFloat16>;
     std::transform(values, values + count, narrowed, rounded);
     return false;

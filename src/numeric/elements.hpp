@@ -16,14 +16,6 @@ inline std::size_t bytes_of(onebit_datatype_t type) {
     return type == ONEBIT_FLOAT32 ? sizeof(float) : sizeof(std::uint16_t);
 }
 
-/// Where element i of an array of that type is.
-inline const void* element_at(onebit_datatype_t type, const void* values, std::size_t i) {
-    return static_cast<const std::byte*>(values) + i * bytes_of(type);
-}
-inline void* element_at(onebit_datatype_t type, void* values, std::size_t i) {
-    return static_cast<std::byte*>(values) + i * bytes_of(type);
-}
-
 /// "float32", "float16" or "bfloat16".
 const char* name_of(onebit_datatype_t type);
 
@@ -35,8 +27,11 @@ class Elements {
 
     onebit_datatype_t type() const { return type_; }
     std::size_t bytes() const { return bytes_of(type_); }
-    const void* at(const void* values, std::size_t i) const { return element_at(type_, values, i); }
-    void* at(void* values, std::size_t i) const { return element_at(type_, values, i); }
+    /// Where element i of an array is.
+    const void* at(const void* values, std::size_t i) const {
+        return static_cast<const std::byte*>(values) + i * bytes();
+    }
+    void* at(void* values, std::size_t i) const { return static_cast<std::byte*>(values) + i * bytes(); }
 
     float value(const void* values, std::size_t i) const;
     bool all_finite(const void* values, std::size_t count) const;
@@ -46,7 +41,7 @@ class Elements {
     void widen(const void* values, std::size_t count, Stores stores, float* to) const;
     /// From float32. What is too large for the type becomes an infinity. Returns whether nothing was, or was not finite
     /// before.
-    bool narrow(const float* values, std::size_t count, Stores stores, void* to) const;
+    bool narrow(const float* values, std::size_t count, void* to) const;
     /// to[i] = also[i] = (parts[0][first + i] + parts[1][first + i] + ...) * share, added in this order in float32. A
     /// mean of finite values is finite; what is too large for the type becomes an infinity. `to` and `also` may be one.
     void mean(const void* const* parts, std::size_t part_count, std::size_t first, float share, std::size_t count,

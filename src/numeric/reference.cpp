@@ -42,7 +42,7 @@ constexpr auto widen_float16 = widen<Float16>;
 constexpr auto widen_bfloat16 = widen<BrainFloat16>;
 
 template <typename Format>
-bool narrow(const float* values, std::size_t count, Stores /*stores*/, std::uint16_t* to) {
+bool narrow(const float* values, std::size_t count, std::uint16_t* to) {
     std::transform(values, values + count, to, Format::narrowed);
     return all_within(values, count, Format::kLimit);
 }

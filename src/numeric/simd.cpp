@@ -239,15 +239,15 @@ HWY_INLINE void narrow_vector(Vector values, std::uint16_t* to) {
     store_halves<kStores>(hn::DemoteTo(HalfTag(), hn::BitCast(as_int, halves)), HalfTag(), to);
 }
 
-template <typename Format, Stores kStores>
-HWY_INLINE bool narrow_to(const float* values, std::size_t count, std::uint16_t* to) {
+template <typename Format>
+HWY_INLINE bool narrow(const float* values, std::size_t count, std::uint16_t* to) {
     Bits largest = hn::Zero(BitsTag());
     std::size_t i = 0;
     for (; i + kVectorLanes <= count; i += kVectorLanes) {
         prefetch_ahead(values + i);
         const Vector v = hn::LoadU(Tag(), values + i);
         largest = hn::Max(largest, magnitudes_of(v));
-        narrow_vector<Format, kStores>(v, to + i);
+        narrow_vector<Format, Stores::kCached>(v, to + i);
     }
     bool within = !any_beyond<Format>(largest);
     for (; i < count; ++i) {
@@ -255,12 +255,6 @@ HWY_INLINE bool narrow_to(const float* values, std::size_t count, std::uint16_t*
         within = is_within(values[i], Format::Scalar::kLimit) && within;
     }
     return within;
-}
-
-template <typename Format>
-HWY_INLINE bool narrow(const float* values, std::size_t count, Stores stores, std::uint16_t* to) {
-    return stores == Stores::kPastCaches && is_aligned(to) ? narrow_to<Format, Stores::kPastCaches>(values, count, to)
-                                                           : narrow_to<Format, Stores::kCached>(values, count, to);
 }
 
 /// The mean of vector i, where it may not be finite.
@@ -341,11 +335,11 @@ void widen_float16(const std::uint16_t* values, std::size_t count, float* to) {
 void widen_bfloat16(const std::uint16_t* values, std::size_t count, float* to) {
     widen<VectorBrainFloat16>(values, count, to);
 }
-bool narrow_float16(const float* values, std::size_t count, Stores stores, std::uint16_t* to) {
-    return narrow<VectorFloat16>(values, count, stores, to);
+bool narrow_float16(const float* values, std::size_t count, std::uint16_t* to) {
+    return narrow<VectorFloat16>(values, count, to);
 }
-bool narrow_bfloat16(const float* values, std::size_t count, Stores stores, std::uint16_t* to) {
-    return narrow<VectorBrainFloat16>(values, count, stores, to);
+bool narrow_bfloat16(const float* values, std::size_t count, std::uint16_t* to) {
+    return narrow<VectorBrainFloat16>(values, count, to);
 }
 void mean_float16(const std::uint16_t* const* parts, std::size_t part_count, std::size_t first, float share,
                   std::size_t count, float* to) {

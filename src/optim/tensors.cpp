@@ -128,7 +128,7 @@ void Tensor::write_copy(std::size_t begin, std::size_t length, const NumericKern
     }
     std::uint16_t* const to = static_cast<std::uint16_t*>(copy) + begin;
     const auto narrow = copy_type == ONEBIT_FLOAT16 ? kernels.narrow_float16 : kernels.narrow_bfloat16;
-    narrow(parameters + begin, length, Stores::kCached, to);
+    narrow(parameters + begin, length, to);
 }
 
 // ----------------------------------------------------------------------------------------------------- Layout ----

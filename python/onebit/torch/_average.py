@@ -38,12 +38,13 @@ class Averaging:
 
 
 class Average:
-    """One buffer's Allreduce. Fewer gradients than there are ranks go through a copy; so do those of 16 bits that are
-    equalized, or in a GPU's memory."""
+    """One buffer's Allreduce. Gradients of other types than float32 go through a copy, but for those of 16 bits on the
+    host that are not equalized. So do fewer gradients than there are ranks."""
 
     def __init__(self, communicator: Communicator, gradients, equalize: bool, options: dict):
         count = max(gradients.numel(), communicator.size)
-        as_they_are = gradients.dtype is torch.float32 or not (equalize or gradients.is_cuda)
+        narrow = gradients.dtype in (torch.float16, torch.bfloat16) and not (equalize or gradients.is_cuda)
+        as_they_are = gradients.dtype is torch.float32 or narrow
         in_place = as_they_are and gradients.numel() == count
         self._copy = None if in_place else gradients.new_zeros(count, dtype=torch.float32)
         stream = 0

@@ -38,7 +38,7 @@ void ExactCodec::encode(const ValueSource& values, const Feedback&, Feedback&,
             alignas(64) float scratch[kBlockElements];
             const BlockValues from = values.read(block, scratch);
             void* const to = in_message(slice.message, block);
-            (void)elements_.narrow(from.data, block.count(), Stores::kCached, to);
+            (void)elements_.narrow(from.data, block.count(), to);
             fill_last_word(to, block);
         });
     }
