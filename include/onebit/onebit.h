@@ -724,7 +724,7 @@ ONEBIT_API onebit_status_t onebit_reduce_scatter_run(onebit_reduce_scatter_t red
  *   sendbuf  [in] as many elements as this rank's shard has, aligned to the element's size; NULL is accepted where it
  *            has none
  *   recvbuf  [out] count elements, likewise; sendbuf may be the shard's place in it (in place), or not overlap it
- * An exact one copies the bits of finite values. Failures as for onebit_allreduce_run. Collective; blocks; transactional. */
+ * An exact one copies finite values' bits. Failures as for onebit_allreduce_run. Collective; blocks; transactional. */
 ONEBIT_API onebit_status_t onebit_all_gather_run(onebit_all_gather_t all_gather, const void* sendbuf,
                                                  void* recvbuf) ONEBIT_NOEXCEPT;
 
