@@ -257,7 +257,7 @@ HWY_INLINE bool narrow(const float* values, std::size_t count, std::uint16_t* to
     return within;
 }
 
-/// The mean of vector i, where it may not be finite.
+/// The mean of a vector of elements, the first of them i. Not checked: it may be infinite where the sum overflows.
 template <typename Format>
 HWY_INLINE Vector mean_of_vector(const std::uint16_t* const* parts, std::size_t part_count, std::size_t i,
                                  Vector factor) {

@@ -115,8 +115,8 @@ const float* Tensor::read_gradients(std::size_t begin, std::size_t length, const
     alignas(64) static constexpr float kNone[kBlockElements] = {};
     if (gradients == nullptr) return kNone;
     if (gradient_type == ONEBIT_FLOAT32) return static_cast<const float*>(gradients) + begin;
-    const std::uint16_t* const from = static_cast<const std::uint16_t*>(gradients) + begin;
-    (gradient_type == ONEBIT_FLOAT16 ? kernels.widen_float16 : kernels.widen_bfloat16)(from, length, scratch);
+    const Elements elements(gradient_type, kernels);
+    elements.widen(elements.at(gradients, begin), length, Stores::kCached, scratch);
     return scratch;
 }
 

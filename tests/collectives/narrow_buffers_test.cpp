@@ -70,7 +70,7 @@ class NarrowBuffer {
     std::size_t count_, begin_ = 0;
 };
 
-// A call of any of the three collectives, run or started, in place or not: an allreduce.
+// An allreduce, run or started, in place or not.
 Bytes run_narrow(onebit_allreduce_t handle, const std::vector<float>& values, onebit_datatype_t type, Way way,
                  RankLog& log) {
     NarrowBuffer input(values, type), output(std::vector<float>(values.size(), 7), type);
