@@ -111,7 +111,8 @@ class Model {
             tensors_.push_back(tensor);
             pointers.push_back(&tensors_.back());
         }
-        layout_ = Layout(std::move(pointers), 2);
+        layout_ = Layout(std::move(pointers));
+        layout_.cut(partition(count_, 2));
     }
 
     void for_each_slice(const std::function<void(const Slice&)>& visit) {

@@ -241,9 +241,7 @@ module onebit
         integer(c_int32_t) :: follow_interval
         real(c_double) :: thaw_ratio
         integer(c_int) :: missing_gradients
-        integer(c_int32_t) :: reserved
         integer(c_int) :: algorithm
-        integer(c_int32_t) :: reserved_2
     end type
 
     type, bind(c) :: onebit_optimizer_info_t
@@ -271,8 +269,7 @@ module onebit
         real(c_double) :: step_ratio
         integer(c_int64_t) :: step_tensor
         integer(c_int) :: algorithm
-        integer(c_int32_t) :: reserved
-        character(kind=c_char) :: reason(256)
+        character(kind=c_char) :: reason(260)
     end type
 
     ! ---- Status ----

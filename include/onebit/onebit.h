@@ -971,13 +971,11 @@ typedef struct onebit_optimizer_config {
     int missing_gradients; /* 1: gradients that are NULL count as zeros, to the bit, on the rank that has none: for
                               tensors that are not used in a step, there or anywhere. 0: a step without gradients of
                               some tensor fails */
-    uint32_t reserved;     /* 0 */
     onebit_algorithm_t algorithm; /* of compressed exchanges (docs/OPTIMIZERS.md, "Two levels"). AUTO: TWO_LEVEL where
                                      nodes have several ranks each and it is estimated to be quicker, or a tuning table
                                      says so, else PIPELINED. FLAT, BRUCK and RING give PIPELINED's bits. TWO_LEVEL gives
                                      bits of its own; where there are no two levels it becomes PIPELINED, and info says
                                      why. In a GPU's memory FLAT or PIPELINED. DENSE: INVALID_ARGUMENT */
-    uint32_t reserved_2;          /* 0 */
 } onebit_optimizer_config_t;
 
 #define ONEBIT_OPTIMIZER_CONFIG_VERSION 1
@@ -985,8 +983,8 @@ typedef struct onebit_optimizer_config {
     {                                                                                                              \
         sizeof(onebit_optimizer_config_t), ONEBIT_OPTIMIZER_CONFIG_VERSION, (kind_), (lr_), 0.9, 0.999, 1e-8, 0.0, \
             NULL, 0, 1, 0, 0.0, ONEBIT_FREEZE_AUTO, 0, ONEBIT_SCALE_L2, ONEBIT_GROUP_BLOCK, 0.01, 10.0, 0.9, 1,    \
-            ONEBIT_MEMORY_HOST, 16, 32768, 16, 0, NULL, 0, 0.0, ONEBIT_COMPRESSED_UPDATES, 0, 0.0, 0, 0,           \
-            ONEBIT_ALGORITHM_AUTO, 0                                                                               \
+            ONEBIT_MEMORY_HOST, 16, 32768, 16, 0, NULL, 0, 0.0, ONEBIT_COMPRESSED_UPDATES, 0, 0.0, 0,              \
+            ONEBIT_ALGORITHM_AUTO                                                                                  \
     }
 
 /* The same as a function. INVALID_ARGUMENT, as for onebit_comm_info_init. */
@@ -1282,15 +1280,14 @@ typedef struct onebit_optimizer_info {
                                  (docs/OPTIMIZERS.md, "Small variances"); else 0 */
     uint64_t step_tensor;     /* and the number of that element's tensor */
     onebit_algorithm_t algorithm; /* of compressed exchanges: never AUTO; DENSE: Adam and LAMB, which have none */
-    uint32_t reserved;
-    char reason[256]; /* why that one, in words; cut to fit */
+    char reason[260];             /* why that one, in words; cut to fit */
 } onebit_optimizer_info_t;
 
 #define ONEBIT_OPTIMIZER_INFO_VERSION 1
 #define ONEBIT_OPTIMIZER_INFO_INIT                                                                               \
     {                                                                                                            \
         sizeof(onebit_optimizer_info_t), ONEBIT_OPTIMIZER_INFO_VERSION, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0, 0, \
-            ONEBIT_FREEZE_WAIT_NONE, 0, 0.0, 0, 0.0, 0, 0.0, 0, ONEBIT_ALGORITHM_AUTO, 0, {0}                    \
+            ONEBIT_FREEZE_WAIT_NONE, 0, 0.0, 0, 0.0, 0, 0.0, 0, ONEBIT_ALGORITHM_AUTO, {0}                       \
     }
 
 /* The same as a function. INVALID_ARGUMENT, as for onebit_comm_info_init. */

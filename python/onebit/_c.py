@@ -258,7 +258,7 @@ class OptimizerConfig(Structure):
         ("follow_interval", c_uint32),
         ("thaw_ratio", c_double),
         ("missing_gradients", c_int),
-        ("reserved", c_uint32),
+        ("algorithm", c_int),
     ]
     VERSION = OPTIMIZER_CONFIG_VERSION
     ENUMS: dict = {
@@ -267,6 +267,7 @@ class OptimizerConfig(Structure):
         "group": _values.Group,
         "memory": _values.Memory,
         "compressed": _values.Compressed,
+        "algorithm": _values.Algorithm,
     }
 
 
@@ -297,10 +298,13 @@ class OptimizerInfo(Structure):
         ("variance_tensor", c_uint64),
         ("step_ratio", c_double),
         ("step_tensor", c_uint64),
+        ("algorithm", c_int),
+        ("reason", c_char * 260),
     ]
     VERSION = OPTIMIZER_INFO_VERSION
     ENUMS: dict = {
         "freeze_wait": _values.FreezeWait,
+        "algorithm": _values.Algorithm,
     }
 
 

@@ -263,3 +263,7 @@ class OptimizerInfo(NamedTuple):
     else 0."""
     step_tensor: int
     """And the number of that element's tensor."""
+    algorithm: Algorithm
+    """Of compressed exchanges: never AUTO; DENSE: Adam and LAMB, which have none."""
+    reason: str
+    """Why that one, in words; cut to fit."""

@@ -49,7 +49,7 @@ void Allreduce::start_tentative(const ValueSource* source) {
 }
 
 void Allreduce::commit() {
-    flat_->commit();
+    flat_or_between_nodes().commit();
     ++calls_;
 }
 
@@ -105,7 +105,7 @@ Status Allreduce::set_mask(const std::uint32_t* words, const Status& own_before)
 
 ErrorState Allreduce::error_state() const {
     if (!compresses()) return {};
-    FlatAllreduce& flat = two_level_ == nullptr ? *flat_ : two_level_->flat();
+    FlatAllreduce& flat = flat_or_between_nodes();
     const Chunk worker = two_level_ == nullptr ? Chunk{0, 0, plan_.count} : two_level_->shard();
     Chunk server = flat.own_chunk();
     server.begin += worker.begin;

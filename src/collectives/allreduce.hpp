@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "collectives/collective.hpp"
+#include "collectives/delivery.hpp"
 #include "collectives/direct_sum.hpp"
 #include "collectives/flat.hpp"
 #include "collectives/flat_pipelined.hpp"
@@ -29,7 +30,7 @@ class Allreduce final : public Collective {
 
     // What optimizers call, whatever the algorithm is set to; of a handle that is idle and has ONEBIT_CHECK_NONE.
 
-    /// The compressed average, which flat().last_result then has; the handle must be able to compress, and be flat.
+    /// The compressed average, which delivery().last_result then has; the handle must be able to compress.
     Status run_compressed(const ValueSource& source);
     /// Begins the same as a tentative call: it changes nothing until commit(), and nothing at all without it. `source`
     /// as in Operands.
@@ -59,6 +60,9 @@ class Allreduce final : public Collective {
     Status make_mask(const std::uint32_t* words, Mask* mask) const;
     Status take_mask(Mask mask);
     void fill_info(onebit_allreduce_info_t* info) const;
+    /// Of a handle that compresses, but on two levels of a GPU's values.
+    const Delivery& delivery() const { return *delivery_; }
+    /// Of one that compresses and is flat.
     const FlatAllreduce& flat() const { return *flat_; }
 
   private:
@@ -74,20 +78,23 @@ class Allreduce final : public Collective {
     std::array<Transport*, 2> other_channels() const override;
     void give_up_others(const Status& why) override { channels_.give_up(why); }
 
-    Status share_memory(Communicator& communicator, std::unique_ptr<TwoLevelForm::Channels> channels);
-    Status open_two_levels(Communicator& communicator, TwoLevelForm::Channels* channels);
+    Status share_memory(Communicator& communicator, const FlatAllreduce::Extras& extras,
+                        std::unique_ptr<TwoLevelForm::Channels> channels);
+    Status open_two_levels(Communicator& communicator, std::size_t rounds, TwoLevelForm::Channels* channels);
     Status allocate(const Environment& environment, FlatAllreduce::Extras extras);
     Status add_pipelined(onebit_algorithm_t name, PipelinedFlat::Way way, int tag);
-    Status add_two_levels();
+    Status add_two_levels(const FlatAllreduce::Extras& extras);
     Status add_dense();
     void add(onebit_algorithm_t name, std::unique_ptr<Algorithm> algorithm);
     bool masked() const { return two_level_ == nullptr ? !flat_->mask().empty() : two_level_->masked(); }
+    FlatAllreduce& flat_or_between_nodes() const { return two_level_ == nullptr ? *flat_ : two_level_->flat(); }
 
     TwoLevelForm::Channels channels_; ///< of the two-level form; of exact sums in shared memory that alone
     std::shared_ptr<const SharedBuffers> shared_buffers_; ///< where the program's values may lie
     std::unique_ptr<FlatAllreduce> flat_;
     std::unique_ptr<DirectSum> direct_sum_;
     TwoLevelForm* two_level_ = nullptr; ///< the one among the forms, if it is
+    const Delivery* delivery_ = nullptr;
 
     // Of the call in flight.
     CallerValues values_;

@@ -37,7 +37,7 @@ Status Allreduce::create(Communicator& communicator, const onebit_allreduce_conf
                          std::unique_ptr<Allreduce>* allreduce, FlatAllreduce::Extras extras) {
     Parts parts;
     Plan& plan = parts.plan;
-    ONEBIT_RETURN_IF_ERROR(make_plan(communicator, config, own, &plan));
+    ONEBIT_RETURN_IF_ERROR(make_plan(communicator, config, own, extras.must_compress, &plan));
     ONEBIT_RETURN_IF_ERROR(make_parts(communicator, &parts));
     const Entered entered(parts.placement);
     // With tentative calls sums are planned for.
@@ -55,7 +55,7 @@ Status Allreduce::create(Communicator& communicator, const onebit_allreduce_conf
     });
     if (shares_memory) { // waits for the others: only where all of them come to it
         ONEBIT_RETURN_IF_ERROR(communicator.agree(ready));
-        ONEBIT_RETURN_IF_ERROR(made->share_memory(communicator, std::move(channels)));
+        ONEBIT_RETURN_IF_ERROR(made->share_memory(communicator, extras, std::move(channels)));
     }
     if (ready.ok()) ready = catch_exceptions([&] { return made->allocate(communicator.environment(), extras); });
     const Status agreed = communicator.agree(ready);
@@ -66,9 +66,10 @@ Status Allreduce::create(Communicator& communicator, const onebit_allreduce_conf
 }
 
 /// Where some node can't share memory, for want of it or at all, all ranks do without.
-Status Allreduce::share_memory(Communicator& communicator, std::unique_ptr<TwoLevelForm::Channels> channels) {
+Status Allreduce::share_memory(Communicator& communicator, const FlatAllreduce::Extras& extras,
+                               std::unique_ptr<TwoLevelForm::Channels> channels) {
     const Status opened = communicator.give_up_if_lost(catch_exceptions([&] {
-        if (!plan_.shares_sums) return open_two_levels(communicator, channels.get());
+        if (!plan_.shares_sums) return open_two_levels(communicator, extras.rounds(), channels.get());
         return channel_->share_memory(
             SharedAllreduce::shared_bytes(elements_, plan_.count, static_cast<std::size_t>(channel_->size())),
             patience_, &channels->memory);
@@ -91,11 +92,11 @@ Status Allreduce::share_memory(Communicator& communicator, std::unique_ptr<TwoLe
     return agreed;
 }
 
-Status Allreduce::open_two_levels(Communicator& communicator, TwoLevelForm::Channels* channels) {
+Status Allreduce::open_two_levels(Communicator& communicator, std::size_t rounds, TwoLevelForm::Channels* channels) {
     if (plan_.memory != ONEBIT_MEMORY_HOST) {
         return DeviceTwoLevel::open_channels(*channel_, communicator, *placement_, channels);
     }
-    return TwoLevelAllreduce::open_channels(*channel_, communicator, *codec_, elements_, plan_, channels);
+    return TwoLevelAllreduce::open_channels(*channel_, communicator, *codec_, elements_, plan_, rounds, channels);
 }
 
 Status Allreduce::allocate(const Environment& environment, FlatAllreduce::Extras extras) {
@@ -105,11 +106,12 @@ Status Allreduce::allocate(const Environment& environment, FlatAllreduce::Extras
     if (dense_alone || extras.exact_sums) ONEBIT_RETURN_IF_ERROR(add_dense());
     if (!compresses()) return {};
 
-    if (plan_.algorithm == ONEBIT_ALGORITHM_TWO_LEVEL) return add_two_levels();
+    if (plan_.algorithm == ONEBIT_ALGORITHM_TWO_LEVEL) return add_two_levels(extras);
     extras.tentative_calls |= plan_.tentative;
     extras.op = plan_.op;
     flat_ = std::make_unique<FlatAllreduce>(*codec_, plan_.count, static_cast<std::size_t>(channel_->rank()),
                                             static_cast<std::size_t>(channel_->size()), extras);
+    delivery_ = flat_.get();
     std::unique_ptr<PlainFlat> plain;
     ONEBIT_RETURN_IF_ERROR(PlainFlat::create(*channel_, *flat_, PlainFlat::kDirect, kPlainTag, &plain));
     add(ONEBIT_ALGORITHM_FLAT, std::move(plain));
@@ -136,11 +138,14 @@ Status Allreduce::add_pipelined(onebit_algorithm_t name, PipelinedFlat::Way way,
     return {};
 }
 
-Status Allreduce::add_two_levels() {
+Status Allreduce::add_two_levels(const FlatAllreduce::Extras& extras) {
     std::unique_ptr<TwoLevelForm> made;
     if (plan_.memory == ONEBIT_MEMORY_HOST) {
-        ONEBIT_RETURN_IF_ERROR(
-            TwoLevelAllreduce::create(channels_, shared_buffers_, *codec_, elements_, plan_, kAcrossTag, &made));
+        std::unique_ptr<TwoLevelAllreduce> on_host;
+        ONEBIT_RETURN_IF_ERROR(TwoLevelAllreduce::create(channels_, shared_buffers_, *codec_, elements_, plan_, extras,
+                                                         kAcrossTag, &on_host));
+        delivery_ = on_host.get();
+        made = std::move(on_host);
     } else {
         ONEBIT_RETURN_IF_ERROR(DeviceTwoLevel::create(channels_, *codec_, plan_.op,
                                                       placement_->make_arithmetic(plan_.threads), plan_.count,

@@ -216,7 +216,7 @@ Status DeviceTwoLevel::finish(Step* step) {
     *step = known ? Step::kDone : Step::kInStream;
     if (!known) return {};
     Status verdict = codec_.failure();
-    if (verdict.ok() && (overflowed_ || element != Codec::kNoElement)) verdict = overflow();
+    if (verdict.ok() && (overflowed_ || element != Codec::kNoElement)) verdict = overflow(true);
     flat_->finish(verdict);
     return verdict;
 }

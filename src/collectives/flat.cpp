@@ -13,7 +13,7 @@ namespace onebit {
 FlatAllreduce::FlatAllreduce(const Codec& codec, std::size_t count, std::size_t rank, std::size_t ranks, Extras extras)
     : layout_(codec, partition(count, ranks), rank),
       share_(share_of(extras.op, ranks)),
-      messages_(extras.keep_results ? 2 : 1),
+      messages_(extras.rounds()),
       scatter_(layout_, rows_by_round(extras.messages), extras.tentative_calls),
       gather_(layout_, rows_by_round(extras.messages), extras.tentative_calls) {}
 
@@ -25,6 +25,7 @@ std::vector<std::vector<std::uint32_t*>> FlatAllreduce::rows_by_round(std::uint3
             own = AlignedBuffer<std::uint32_t>(layout_.words(), layout_.codec().memory());
         }
         rows.push_back(layout_.rows_from(messages == nullptr ? own.data() : messages));
+        if (messages != nullptr) messages += layout_.words();
     }
     return rows;
 }
@@ -117,6 +118,12 @@ void FlatAllreduce::commit() {
     scatter_.error().commit();
     gather_.error().commit();
     take_turns();
+}
+
+void FlatAllreduce::forget() {
+    worker().reset();
+    server().reset();
+    current_ = last_ = previous_ = 0;
 }
 
 /// What was current is the last result now.

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "collectives/algorithm.hpp"
+#include "collectives/delivery.hpp"
 #include "collectives/phases/gather_phase.hpp"
 #include "collectives/phases/scatter_phase.hpp"
 #include "compress/codec.hpp"
@@ -32,15 +33,18 @@ namespace onebit {
 ///
 /// A tentative call leaves the errors as they were until commit(), for it writes the new ones beside the old ones; and
 /// where there are two rounds, also the results of the call before. Without a commit() it has never been.
-class FlatAllreduce {
+class FlatAllreduce final : public Delivery {
   public:
     struct Extras {
         bool keep_results = false;    ///< those of the last call are going to be asked for during and after the next
         bool tentative_calls = false; ///< there will be some
         bool exact_sums = false;      ///< run_sum is going to be asked for
+        bool must_compress = false;   ///< AUTO is to be a form that does
         onebit_op_t op = ONEBIT_OP_AVERAGE;
-        /// Where the messages of the only round are to lie, zeroed, all_words of them; NULL: in memory of its own.
+        /// Where the messages are to lie, zeroed, all_words for each of rounds(); NULL: in memory of its own.
         std::uint32_t* messages = nullptr;
+
+        std::size_t rounds() const { return keep_results ? 2 : 1; }
     };
 
     /// Words in the messages of all chunks, and what is left free between them (Codec::row_words).
@@ -62,12 +66,16 @@ class FlatAllreduce {
     void finish(const Status& verdict);
     /// Makes the tentative call that has just finished, and needed no consent, a call like others.
     void commit();
+    /// Forgets errors and results: the next call is like the first one.
+    void forget();
 
     // ---- its exchanges, for planning ----
 
     std::size_t rounds() const { return scatter_.rounds(); }
     /// Of the call in flight, or of the next one.
     std::size_t current_round() const { return current_; }
+    /// Of a finished call.
+    std::size_t round_of(Call call) const { return call == Call::kLast ? last_ : previous_; }
     const Codec& codec() const { return layout_.codec(); }
     /// Plans both exchanges of whole messages, by the transport's own calls where they are equally long and it has
     /// them; a round planned so is used in no other way. Tags `tag` and `tag` + 1.
@@ -88,25 +96,24 @@ class FlatAllreduce {
     const Feedback& worker() const { return scatter_.error().now(); }
     const Feedback& server() const { return gather_.error().now(); }
     const Chunk& own_chunk() const { return layout_.own_chunk(); }
-    const std::vector<Chunk>& chunks() const { return layout_.chunks(); }
-
-    /// Decodes a block of the last finished call's result; a ValueSource may ask while its block isn't encoded yet.
-    void last_result(const Block& block, float* values) const { gather_.decode(last_, block, values); }
+    const std::vector<Chunk>& chunks() const override { return layout_.chunks(); }
+    bool blends() const override { return true; }
+    using Delivery::last_result;
     /// Or some blocks of a chunk, or the whole of it.
     void last_result(const Slice& slice, const ValueSink& sink) const { gather_.decode(last_, only(slice), sink); }
-    void last_result(const ValueSink& sink) const { gather_.decode(last_, sink); }
     /// The same as it came: the messages of all chunks, a row each.
     const std::uint32_t* last_messages() const { return gather_.rows(last_).front(); }
-    /// Of the call before that one, where results are kept.
-    void previous_result(const Block& block, float* values) const { gather_.decode(previous_, block, values); }
-    void previous_result(const ValueSink& sink) const { gather_.decode(previous_, sink); }
 
     /// Replaces the mask (empty: all elements take part; else one bit for each), which is in the codec's memory, and
     /// zeroes the errors outside it.
     void set_mask(AlignedBuffer<std::uint32_t> mask);
-    std::span<const std::uint32_t> mask() const { return mask_.view(); }
+    std::span<const std::uint32_t> mask() const override { return mask_.view(); }
 
   private:
+    void decode(Call call, const Block& block, float* values) const override {
+        gather_.decode(round_of(call), block, values);
+    }
+    void decode(Call call, const ValueSink& sink) const override { gather_.decode(round_of(call), sink); }
     std::vector<std::vector<std::uint32_t*>> rows_by_round(std::uint32_t* messages);
     std::size_t native_row_bytes() const;
     /// Whether it is up to somebody else to commit the call.

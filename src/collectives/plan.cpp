@@ -174,9 +174,27 @@ std::size_t radix_of(const onebit_allreduce_config_t& config, const Communicator
 /// So few are averaged as they are, on any network.
 constexpr std::uint64_t kFewestMeasured = 1024;
 
+/// What AUTO is by the environment: AUTO where that doesn't say, or is of no use here.
+onebit_algorithm_t forced_by(const Environment& environment, bool must_compress) {
+    const bool of_use = !must_compress || environment.algorithm != ONEBIT_ALGORITHM_DENSE;
+    return of_use ? environment.algorithm : ONEBIT_ALGORITHM_AUTO;
+}
+
+std::vector<onebit_algorithm_t> choices(const Communicator& communicator, onebit_memory_t memory, bool must_compress) {
+    std::vector<onebit_algorithm_t> forms = forms_for(communicator.groups(), memory, communicator.transport());
+    if (must_compress) {
+        std::erase_if(forms, [memory](onebit_algorithm_t form) {
+            const bool two_levels = form == ONEBIT_ALGORITHM_TWO_LEVEL && memory == ONEBIT_MEMORY_HOST;
+            return form != ONEBIT_ALGORITHM_PIPELINED && !two_levels;
+        });
+    }
+    return forms;
+}
+
 /// What AUTO becomes, and TWO_LEVEL where there are no two.
-void choose_algorithm(const onebit_allreduce_config_t& config, Communicator& communicator, Plan* plan) {
-    const onebit_algorithm_t forced = communicator.environment().algorithm;
+void choose_algorithm(const onebit_allreduce_config_t& config, bool must_compress, Communicator& communicator,
+                      Plan* plan) {
+    const onebit_algorithm_t forced = forced_by(communicator.environment(), must_compress);
     const char* const objection =
         objection_to_two_levels(communicator.groups(), config.memory, communicator.transport());
     if (config.algorithm != ONEBIT_ALGORITHM_AUTO) {
@@ -185,13 +203,12 @@ void choose_algorithm(const onebit_allreduce_config_t& config, Communicator& com
     } else if (forced != ONEBIT_ALGORITHM_AUTO) {
         plan->algorithm = forced;
         plan->reason = std::string("forced by ONEBIT_ALGORITHM=") + algorithm_name(forced);
-    } else if (communicator.size() == 1) {
+    } else if (communicator.size() == 1 && !must_compress) {
         plan->algorithm = ONEBIT_ALGORITHM_DENSE;
         plan->reason = "one rank: nothing to send";
     } else {
         const KnownCosts& known = communicator.costs(config.memory, config.codec);
-        const std::vector<onebit_algorithm_t> forms =
-            forms_for(communicator.groups(), config.memory, communicator.transport());
+        const std::vector<onebit_algorithm_t> forms = choices(communicator, config.memory, must_compress);
         const Costs costs = known.costs().for_elements(bytes_of(config.datatype), communicator.groups());
         plan->algorithm = costs.quickest(config.count, forms);
         plan->reason = describe_choice(config.count, costs, known.source(), forms);
@@ -235,10 +252,10 @@ namespace {
 
 /// `form`: what is wrong with this rank's config already. `shards`: none of an allreduce.
 Status decide(Communicator& communicator, const Status& form, const onebit_allreduce_config_t& config, Kind kind,
-              std::span<const Chunk> shards, Plan* plan) {
+              std::span<const Chunk> shards, bool must_compress, Plan* plan) {
     const Environment& environment = communicator.environment();
     onebit_allreduce_config_t asked = config;
-    if (asked.algorithm == ONEBIT_ALGORITHM_AUTO) asked.algorithm = environment.algorithm;
+    if (asked.algorithm == ONEBIT_ALGORITHM_AUTO) asked.algorithm = forced_by(environment, must_compress);
     // All that the choice depends on: what the environment says may differ between ranks.
     std::array<NamedValue, 17> values{};
     std::ranges::transform(fields_of(asked), values.begin(), &Field::value);
@@ -255,10 +272,10 @@ Status decide(Communicator& communicator, const Status& form, const onebit_allre
 
     const bool chooses = asked.algorithm == ONEBIT_ALGORITHM_AUTO;
     if (chooses) ONEBIT_RETURN_IF_ERROR(communicator.know_costs(config.memory, config.codec));
-    const bool measure = chooses && config.count >= kFewestMeasured &&
+    const bool measure = chooses && !must_compress && config.count >= kFewestMeasured &&
                          communicator.costs(config.memory, config.codec).wants_measuring(config.count);
     if (measure) ONEBIT_RETURN_IF_ERROR(measure_at_start(communicator, asked));
-    choose_algorithm(config, communicator, plan);
+    choose_algorithm(config, must_compress, communicator, plan);
     plan->count = config.count;
     plan->piece_blocks = ceil_divide(communicator.environment().piece, kBlockElements);
     plan->datatype = config.datatype;
@@ -279,10 +296,11 @@ Status decide(Communicator& communicator, const Status& form, const onebit_allre
 
 } // namespace
 
-Status make_plan(Communicator& communicator, const onebit_allreduce_config_t* caller, const Status& own, Plan* plan) {
+Status make_plan(Communicator& communicator, const onebit_allreduce_config_t* caller, const Status& own,
+                 bool must_compress, Plan* plan) {
     onebit_allreduce_config_t config = ONEBIT_ALLREDUCE_CONFIG_INIT(0);
     const Status form = own.ok() ? take_config(caller, communicator.transport(), &config) : own;
-    return decide(communicator, form, config, Kind::kAllreduce, {}, plan);
+    return decide(communicator, form, config, Kind::kAllreduce, {}, must_compress, plan);
 }
 
 Status make_plan(Communicator& communicator, const onebit_shard_config_t* caller, Kind kind, const Status& own,
@@ -290,7 +308,7 @@ Status make_plan(Communicator& communicator, const onebit_shard_config_t* caller
     onebit_allreduce_config_t config = ONEBIT_ALLREDUCE_CONFIG_INIT(0);
     const Status form = catch_exceptions(
         [&] { return own.ok() ? take_config(caller, kind, communicator.transport(), &config, &plan->shards) : own; });
-    ONEBIT_RETURN_IF_ERROR(decide(communicator, form, config, kind, plan->shards, &plan->plan));
+    ONEBIT_RETURN_IF_ERROR(decide(communicator, form, config, kind, plan->shards, false, &plan->plan));
     if (plan->plan.algorithm != ONEBIT_ALGORITHM_DENSE && plan->plan.algorithm != ONEBIT_ALGORITHM_PIPELINED) {
         plan->plan.algorithm = ONEBIT_ALGORITHM_PIPELINED;
         plan->plan.reason = "pipelined, as all that are compressed; " + plan->plan.reason;

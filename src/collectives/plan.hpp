@@ -72,8 +72,10 @@ struct ShardPlan {
 enum class Kind : std::uint64_t { kAllreduce = 0, kReduceScatter = 1, kAllGather = 2 };
 
 /// Turns a caller's config into a plan. Collective; blocks. `own`: what is already wrong on this rank, if anything, so
-/// that it is said on every rank. Errors as for onebit_allreduce_create.
-Status make_plan(Communicator& communicator, const onebit_allreduce_config_t* caller, const Status& own, Plan* plan);
+/// that it is said on every rank. `must_compress`: AUTO becomes PIPELINED or TWO_LEVEL, by what is known without
+/// measuring. Errors as for onebit_allreduce_create.
+Status make_plan(Communicator& communicator, const onebit_allreduce_config_t* caller, const Status& own,
+                 bool must_compress, Plan* plan);
 
 /// The same for onebit_reduce_scatter_create and onebit_all_gather_create. The algorithm is DENSE or PIPELINED.
 Status make_plan(Communicator& communicator, const onebit_shard_config_t* caller, Kind kind, const Status& own,

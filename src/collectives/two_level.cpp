@@ -7,6 +7,8 @@
 #include <new>
 #include <utility>
 
+#include "core/parallel.hpp"
+
 namespace onebit {
 namespace {
 
@@ -25,21 +27,24 @@ std::size_t blocks_of_slice(std::size_t piece_blocks, std::size_t places) {
     return std::min(piece_blocks, std::max<std::size_t>(kMostBlocksInNode / places, 1));
 }
 
-/// The part of a sink that begins with this element, which a shard counts from.
+/// The part of a sink that is a shard's, whose elements and chunks are counted from its own beginning.
 class ShardSink final : public ValueSink {
   public:
-    ShardSink(const ValueSink& whole, std::size_t first) : whole_(whole), first_(first) {}
+    /// `chunks`: the shard's, in the whole buffer.
+    ShardSink(const ValueSink& whole, std::span<const Chunk> chunks) : whole_(whole), chunks_(chunks) {}
 
-    float* place(std::size_t begin, float* scratch) const override { return whole_.place(first_ + begin, scratch); }
+    float* place(std::size_t begin, float* scratch) const override { return whole_.place(first() + begin, scratch); }
     Stores stores() const override { return whole_.stores(); }
     void written(const Block& block, std::size_t begin, std::size_t count, const float* values) const override {
-        whole_.written(block, first_ + begin, count, values);
+        whole_.written({chunks_[block.chunk.index], block.index}, first() + begin, count, values);
     }
     bool overflowed() const override { return whole_.overflowed(); }
 
   private:
+    std::size_t first() const { return chunks_.front().begin; }
+
     const ValueSink& whole_;
-    std::size_t first_;
+    std::span<const Chunk> chunks_;
 };
 
 /// Blocks of the longest chunk of the longest shard.
@@ -52,15 +57,17 @@ std::size_t most_blocks(const std::vector<Chunk>& shards, std::size_t nodes) {
 // -------------------------------------------------------------------------------------------------- creation ----
 
 TwoLevelAllreduce::Layout::Layout(const Codec& codec, const Elements& elements, const std::vector<Chunk>& shards,
-                                  std::size_t nodes, std::size_t piece_blocks)
+                                  std::size_t nodes, std::size_t piece_blocks, std::size_t rounds)
     : slot_elements(std::min(piece_blocks, most_blocks(shards, nodes)) * kBlockElements),
       messages_at(kSlotsBegin + kSlots * (shards.size() - 1) * slot_elements * elements.bytes()),
-      bytes(messages_at + FlatAllreduce::all_words(codec, longest(shards).count, nodes) * sizeof(std::uint32_t)) {}
+      bytes(messages_at +
+            rounds * FlatAllreduce::all_words(codec, longest(shards).count, nodes) * sizeof(std::uint32_t)) {}
 
 /// Every rank makes both channels, whatever fails, for the others count on it. Who shares memory waits for the others
 /// of its node: what may fail on one rank alone is agreed on before.
 Status TwoLevelAllreduce::open_channels(Transport& channel, Communicator& communicator, const Codec& codec,
-                                        const Elements& elements, const Plan& plan, Channels* channels) {
+                                        const Elements& elements, const Plan& plan, std::size_t rounds,
+                                        Channels* channels) {
     const NodeGroups& groups = communicator.groups();
     const Status node = catch_exceptions([&] { return channel.split(groups.node_of_rank, &channels->node); });
     const Status across = catch_exceptions([&] { return channel.split(groups.place_of_rank, &channels->across); });
@@ -69,7 +76,7 @@ Status TwoLevelAllreduce::open_channels(Transport& channel, Communicator& commun
         ONEBIT_RETURN_IF_ERROR(node);
         ONEBIT_RETURN_IF_ERROR(across);
         const Layout layout(codec, elements, partition(plan.count, groups.places), groups.nodes,
-                            blocks_of_slice(plan.piece_blocks, groups.places));
+                            blocks_of_slice(plan.piece_blocks, groups.places), rounds);
         bytes = layout.bytes;
         return channels->node->plan_memory(&channels->memory);
     });
@@ -78,12 +85,15 @@ Status TwoLevelAllreduce::open_channels(Transport& channel, Communicator& commun
 }
 
 TwoLevelAllreduce::TwoLevelAllreduce(Channels& channels, std::shared_ptr<const SharedBuffers> buffers,
-                                     const Codec& codec, const Elements& elements, const Plan& plan)
+                                     const Codec& codec, const Elements& elements, const Plan& plan,
+                                     const FlatAllreduce::Extras& extras)
     : TwoLevelForm(channels, codec, plan.op, plan.count),
       elements_(elements),
       count_(plan.count),
+      threads_(plan.threads),
       piece_blocks_(blocks_of_slice(plan.piece_blocks, shards_.size())),
-      layout_(codec, elements, shards_, nodes_, piece_blocks_),
+      layout_(codec, elements, shards_, nodes_, piece_blocks_, extras.rounds()),
+      rows_(shards_.size()),
       counters_(*channels.memory, place_, shards_.size()),
       shared_values_(*channels.memory, SharedCounters::bytes(kCounters), place_, shards_.size(), std::move(buffers),
                      count_ * elements.bytes()),
@@ -91,7 +101,18 @@ TwoLevelAllreduce::TwoLevelAllreduce(Channels& channels, std::shared_ptr<const S
       shard_consent_(*this),
       decoded_(shards_.size()) {
     pieces_ = ceil_divide(most_blocks(shards_, nodes_), piece_blocks_);
-    make_flat({.tentative_calls = plan.tentative, .messages = messages_of(place_)});
+    for (std::size_t place = 0; place < shards_.size(); ++place) {
+        const MessageLayout messages(codec, chunks_[place], 0);
+        for (std::size_t round = 0; round < extras.rounds(); ++round) {
+            rows_[place].push_back(messages.rows_from(messages_of(place) + round * messages.words()));
+        }
+        for (const Chunk& chunk : chunks_[place]) {
+            all_chunks_.push_back({all_chunks_.size(), shards_[place].begin + chunk.begin, chunk.count});
+        }
+    }
+    make_flat({.keep_results = extras.keep_results,
+               .tentative_calls = plan.tentative || extras.tentative_calls,
+               .messages = messages_of(place_)});
     ready_ = [this] {
         return counters_.all_reached(kShared, calls_ * pieces_ * nodes_ + between_nodes_->encoded_slices() + 1);
     };
@@ -99,9 +120,10 @@ TwoLevelAllreduce::TwoLevelAllreduce(Channels& channels, std::shared_ptr<const S
 }
 
 Status TwoLevelAllreduce::create(Channels& channels, std::shared_ptr<const SharedBuffers> buffers, const Codec& codec,
-                                 const Elements& elements, const Plan& plan, int tag,
-                                 std::unique_ptr<TwoLevelForm>* algorithm) {
-    std::unique_ptr<TwoLevelAllreduce> made(new TwoLevelAllreduce(channels, std::move(buffers), codec, elements, plan));
+                                 const Elements& elements, const Plan& plan, const FlatAllreduce::Extras& extras,
+                                 int tag, std::unique_ptr<TwoLevelAllreduce>* algorithm) {
+    std::unique_ptr<TwoLevelAllreduce> made(
+        new TwoLevelAllreduce(channels, std::move(buffers), codec, elements, plan, extras));
     ONEBIT_RETURN_IF_ERROR(PipelinedFlat::create(*made->channels_.across, *made->flat_, PipelinedFlat::Way::kStraight,
                                                  made->piece_blocks_, tag, &made->between_nodes_));
     *algorithm = std::move(made);
@@ -136,20 +158,52 @@ const void* TwoLevelAllreduce::NodeAverage::part_of(std::size_t place, const Blo
     return own.slot(place, own.place_, slice) + in_slot * own.elements_.bytes();
 }
 
-/// The encoder reads floats where they lie, and adds them in the order of places; 16-bit values are added up here.
+/// The encoder reads floats where they lie, and adds them in the order of places; 16-bit values, and a source's, which
+/// lie in the cache, are added up here.
 BlockValues TwoLevelAllreduce::NodeAverage::read(const Block& block, float* scratch) const {
     const TwoLevelAllreduce& own = owner_;
     const std::size_t places = own.shards_.size();
-    if (own.elements_.type() == ONEBIT_FLOAT32) {
+    const bool from_source = own.operands_.input == nullptr;
+    if (own.elements_.type() == ONEBIT_FLOAT32 && !from_source) {
         static_assert(NodeGroups::kMostPlaces * sizeof(float*) <= kBlockElements * sizeof(float));
         const float** const parts = new (scratch) const float*[places];
         for (std::size_t p = 0; p < places; ++p) parts[p] = static_cast<const float*>(part_of(p, block));
         return {.mean = Mean{{parts, places}, own.share_in_node()}};
     }
     std::array<const void*, NodeGroups::kMostPlaces> parts;
-    for (std::size_t p = 0; p < places; ++p) parts[p] = part_of(p, block);
+    for (std::size_t p = 0; p < places; ++p) {
+        parts[p] = from_source && p == own.place_ ? own.read_source(p, block, scratch) : part_of(p, block);
+    }
     own.elements_.mean(parts.data(), places, 0, own.share_in_node(), block.count(), Stores::kCached, scratch);
     return {scratch};
+}
+
+const float* TwoLevelAllreduce::read_source(std::size_t place, const Block& block, float* scratch) const {
+    return operands_.source->read({chunks_of(place)[block.chunk.index], block.index}, scratch).data;
+}
+
+// ------------------------------------------------------------------------------------------ what is delivered ----
+
+std::span<const std::uint32_t> TwoLevelAllreduce::mask_of(std::size_t place) const {
+    const std::span<const std::uint32_t> mask = mask_.view();
+    return mask.empty() ? mask : mask.subspan(shards_[place].begin / kWordElements);
+}
+
+void TwoLevelAllreduce::decode(Call call, const Block& block, float* values) const {
+    const std::size_t place = block.chunk.index / nodes_;
+    const Chunk& chunk = chunks_[place][block.chunk.index % nodes_];
+    const std::uint32_t* const message = rows_[place][flat_->round_of(call)][chunk.index];
+    codec_.decode_block(message, {chunk, block.index}, mask_of(place), values);
+}
+
+void TwoLevelAllreduce::decode(Call call, const ValueSink& sink) const {
+    for (std::size_t place = 0; place < shards_.size(); ++place) {
+        const ShardSink shard_sink(sink, chunks_of(place));
+        for (const Chunk& chunk : chunks_[place]) {
+            const EncodedSlice encoded = {Slice::whole(chunk), rows_[place][flat_->round_of(call)][chunk.index]};
+            codec_.decode(only(encoded), mask_of(place), shard_sink);
+        }
+    }
 }
 
 // --------------------------------------------------------------------------------------------- tentative calls ----
@@ -183,7 +237,8 @@ Status TwoLevelAllreduce::ask_consent() {
 
 void TwoLevelAllreduce::set_operands(const Operands& operands) {
     operands_ = operands;
-    between_nodes_->set_operands({.source = &node_average_,
+    const bool encodes = operands.input != nullptr || operands.source != nullptr;
+    between_nodes_->set_operands({.source = encodes ? &node_average_ : nullptr,
                                   .tentative = operands.tentative,
                                   .consent = operands.consent != nullptr ? &shard_consent_ : nullptr,
                                   .ready = &ready_});
@@ -213,10 +268,7 @@ Status TwoLevelAllreduce::advance(Step* step) {
     }
     ++calls_;
     shared_values_.end();
-    if (!verdict_.ok()) {
-        flat_->worker().reset();
-        flat_->server().reset();
-    }
+    if (!verdict_.ok() && !awaits_commit()) flat_->forget(); // in all shards, though one alone has overflowed
     *step = Step::kDone;
     return verdict_;
 }
@@ -230,13 +282,28 @@ void TwoLevelAllreduce::share_next(bool* did) {
     for (std::size_t reader = 0; reader < shards_.size(); ++reader) {
         if (reader == place_) continue;
         const Slice slice = slice_of(reader, shared_);
-        const void* const values = elements_.at(operands_.input, shards_[reader].begin + slice.begin());
-        const bool finite = elements_.copy(values, slice.count(), stores_, slot(place_, reader, number));
-        if (!finite && operands_.consent != nullptr) (void)doubt(reader, slice);
+        share(reader, slice, slot(place_, reader, number));
     }
     order_stores(stores_);
     ++shared_;
     counters_.tell(kShared, number + 1);
+}
+
+/// Of a call that is going to be called off there may be nothing to share: whatever lies there is taken.
+void TwoLevelAllreduce::share(std::size_t reader, const Slice& slice, std::byte* slot) {
+    if (operands_.input != nullptr) {
+        const void* const values = elements_.at(operands_.input, shards_[reader].begin + slice.begin());
+        const bool finite = elements_.copy(values, slice.count(), stores_, slot);
+        if (!finite && operands_.consent != nullptr) (void)doubt(reader, slice);
+        return;
+    }
+    if (operands_.source == nullptr) return;
+    parallel_for(slice.first_block, slice.end_block, threads_, [&](std::size_t index) {
+        float* const to = reinterpret_cast<float*>(slot) + (index - slice.first_block) * kBlockElements;
+        const Block block = {slice.chunk, index};
+        const float* const values = read_source(reader, block, to);
+        if (values != to) std::copy_n(values, block.count(), to);
+    });
 }
 
 /// Where the others read the values.
@@ -280,16 +347,12 @@ Status TwoLevelAllreduce::decode_next(bool* did) {
         *did = true;
         const Slice slice = slice_of(place, next++);
         if (flat_->gather().refused()) continue;
-        const std::uint32_t* message = messages_of(place);
-        for (std::size_t c = 0; c < slice.chunk.index; ++c) message += codec_.row_words(chunks_[place][c]);
-        const Chunk& shard = shards_[place];
         // All ranks of all nodes see the same messages, and so come to the same verdict.
-        const EncodedSlice encoded = {slice, message};
-        if (verdict_.ok() && codec_.first_overflowed(only(encoded)) == 0) verdict_ = overflow();
-        if (!verdict_.ok()) continue;
-        const std::span<const std::uint32_t> mask = mask_.view();
-        const ShardSink sink(*operands_.sink, shard.begin);
-        codec_.decode(only(encoded), mask.empty() ? mask : mask.subspan(shard.begin / kWordElements), sink);
+        const EncodedSlice encoded = {slice, rows_[place][flat_->gather().round()][slice.chunk.index]};
+        if (verdict_.ok() && codec_.first_overflowed(only(encoded)) == 0) verdict_ = overflow(!awaits_commit());
+        if (!verdict_.ok() || operands_.sink == nullptr) continue;
+        const ShardSink sink(*operands_.sink, chunks_of(place));
+        codec_.decode(only(encoded), mask_of(place), sink);
         verdict_ = look_at_results(sink);
     }
     return {};

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "collectives/communicator.hpp"
+#include "collectives/delivery.hpp"
 #include "collectives/flat_pipelined.hpp"
 #include "collectives/node_groups.hpp"
 #include "collectives/plan.hpp"
@@ -29,23 +30,32 @@ namespace onebit {
 /// the average of what lies there, and there is nothing to share: a rank reads and writes 14 bytes per float instead
 /// of 18 (two nodes of two ranks). A rank begins a call only when it is done with the last one, so what it shares also
 /// says that nothing of the last call is needed any more. A neighbour that has left is not noticed but by its silence.
-class TwoLevelAllreduce final : public TwoLevelForm {
+///
+/// A call without an input shares what its source reads, and may want its results kept: the ranks of a node read them
+/// from each other's messages, which nobody overwrites before all have come to the next call.
+class TwoLevelAllreduce final : public TwoLevelForm, public Delivery {
   public:
     /// Collective; may block. OUT_OF_MEMORY where some node has none to share, UNSUPPORTED where it can't; on which
     /// ranks, the caller must agree on.
     static Status open_channels(Transport& channel, Communicator& communicator, const Codec& codec,
-                                const Elements& elements, const Plan& plan, Channels* channels);
+                                const Elements& elements, const Plan& plan, std::size_t rounds, Channels* channels);
 
     /// Local. The channels must outlive it. The four tags from `tag` on are its own on the channel across. `buffers`:
-    /// where values may lie that all ranks of the node see. `elements`: what they are.
+    /// where values may lie that all ranks of the node see. `elements`: what they are. `extras`: with as many rounds as
+    /// the channels were opened for.
     static Status create(Channels& channels, std::shared_ptr<const SharedBuffers> buffers, const Codec& codec,
-                         const Elements& elements, const Plan& plan, int tag, std::unique_ptr<TwoLevelForm>* algorithm);
+                         const Elements& elements, const Plan& plan, const FlatAllreduce::Extras& extras, int tag,
+                         std::unique_ptr<TwoLevelAllreduce>* algorithm);
 
     std::span<const Stage> stages() const override { return stages_; }
     void set_operands(const Operands& operands) override;
 
     std::size_t workspace_bytes() const override;
     const char* way() const override { return shared_values_.all_see() ? ", shared buffers" : ""; }
+
+    const std::vector<Chunk>& chunks() const override { return all_chunks_; }
+    std::span<const std::uint32_t> mask() const override { return mask_.view(); }
+    bool blends() const override { return false; }
 
   private:
     /// How far a rank has come.
@@ -56,7 +66,7 @@ class TwoLevelAllreduce final : public TwoLevelForm {
     /// Where things lie in a segment.
     struct Layout {
         Layout(const Codec& codec, const Elements& elements, const std::vector<Chunk>& shards, std::size_t nodes,
-               std::size_t piece_blocks);
+               std::size_t piece_blocks, std::size_t rounds);
         std::size_t slot_elements; ///< of a slot: a piece
         std::size_t messages_at;   ///< in bytes
         std::size_t bytes;         ///< of the segment
@@ -94,13 +104,23 @@ class TwoLevelAllreduce final : public TwoLevelForm {
     };
 
     TwoLevelAllreduce(Channels& channels, std::shared_ptr<const SharedBuffers> buffers, const Codec& codec,
-                      const Elements& elements, const Plan& plan);
+                      const Elements& elements, const Plan& plan, const FlatAllreduce::Extras& extras);
 
     /// For slice number `slice`, counted over all calls, of the reader's shard; the reader is another than the owner.
     std::byte* slot(std::size_t owner, std::size_t reader, std::size_t slice) const;
     std::uint32_t* messages_of(std::size_t place) const;
     /// Slice number `slice` of a shard.
     Slice slice_of(std::size_t place, std::size_t slice) const;
+    /// A shard's chunks in the whole buffer.
+    std::span<const Chunk> chunks_of(std::size_t place) const {
+        return std::span(all_chunks_).subspan(place * nodes_, nodes_);
+    }
+    std::span<const std::uint32_t> mask_of(std::size_t place) const;
+    void decode(Call call, const Block& block, float* values) const override;
+    void decode(Call call, const ValueSink& sink) const override;
+
+    /// What the caller's source has of a block of a shard: where it lies, or `scratch`.
+    const float* read_source(std::size_t place, const Block& block, float* scratch) const;
 
     /// A slice of a shard is not finite. As Consent::doubt.
     bool doubt(std::size_t place, Slice slice);
@@ -111,14 +131,21 @@ class TwoLevelAllreduce final : public TwoLevelForm {
 
     Status advance(Step* step);
     void share_next(bool* did);
+    void share(std::size_t reader, const Slice& slice, std::byte* slot);
     void share_all(bool* did);
     Status exchange_between_nodes(bool* did);
     Status decode_next(bool* did);
 
+    /// The call may yet be called off by who has asked for it.
+    bool awaits_commit() const { return operands_.tentative && operands_.consent == nullptr; }
+
     Elements elements_;
     std::size_t count_;
+    unsigned threads_;
     std::size_t piece_blocks_;
     Layout layout_;
+    std::vector<Chunk> all_chunks_;                              ///< of all shards, in the whole buffer
+    std::vector<std::vector<std::vector<std::uint32_t*>>> rows_; ///< of messages, by place, round and chunk
     SharedCounters counters_;
     SharedOperands shared_values_;
     Stores stores_ = stores_for_other_cores(); ///< how slots are filled

@@ -28,9 +28,9 @@ void TwoLevelForm::make_flat(FlatAllreduce::Extras extras) {
                                             nodes_, extras);
 }
 
-Status TwoLevelForm::overflow() {
-    return Status::error(ONEBIT_ERROR_NONFINITE,
-                         "the sum of values and error overflowed float32; the error state has been reset");
+Status TwoLevelForm::overflow(bool reset) {
+    return Status::error(ONEBIT_ERROR_NONFINITE, "the sum of values and error overflowed float32%s",
+                         reset ? "; the error state has been reset" : "");
 }
 
 AlignedBuffer<std::uint32_t> TwoLevelForm::shard_of(const AlignedBuffer<std::uint32_t>& mask) const {

@@ -49,8 +49,8 @@ class TwoLevelForm : public Algorithm {
     TwoLevelForm(Channels& channels, const Codec& codec, onebit_op_t op, std::size_t count);
 
     void make_flat(FlatAllreduce::Extras extras);
-    /// What all ranks say where the error of some shard has overflowed.
-    static Status overflow();
+    /// What all ranks say where the error of some shard has overflowed. `reset`: it is zero now.
+    static Status overflow(bool reset);
     /// Of a rank's values in its node's average, or sum.
     float share_in_node() const { return share_of(op_, shards_.size()); }
 

@@ -19,8 +19,8 @@ Status FusedOptimizer::state_size(std::uint64_t* bytes) {
     ONEBIT_RETURN_IF_ERROR(check_between_steps());
     if (bytes == nullptr) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "bytes is NULL");
     const Transport& channel = buckets_.front().allreduce->channel();
-    const std::vector<ArrayRow> rows =
-        rows_of(frozen(), static_cast<std::uint32_t>(channel.rank()), static_cast<std::uint32_t>(channel.size()));
+    const std::vector<ArrayRow> rows = rows_of(frozen(), static_cast<std::uint32_t>(channel.rank()),
+                                               static_cast<std::uint32_t>(channel.size()), seat());
     *bytes = SavedSizes(all_numbers().size(), rows).all;
     return {};
 }
@@ -64,7 +64,7 @@ Status FusedOptimizer::unpack_state(const void* const* blobs, const std::uint64_
     ExpectedFile expected;
     const Status own = catch_exceptions([&] {
         expected = expected_file();
-        return saved.open(blobs, bytes, num_blobs, first.channel().rank(), first.channel().size(), expected);
+        return saved.open(blobs, bytes, num_blobs, expected);
     });
     ONEBIT_RETURN_IF_ERROR(
         first.agree_now(own, static_cast<std::uint32_t>(saved.saved_ranks()), saved.steps(),

@@ -256,7 +256,7 @@ Status FusedOptimizer::prepare_thaw(std::vector<AlignedBuffer<float>>* momenta) 
         ONEBIT_RETURN_IF_ERROR(prepare_meeting(bucket));
         if (bucket.m.size() > 0) continue;
         (*momenta)[b] = AlignedBuffer<float>(bucket.layout.count(), memory());
-        bucket.allreduce->flat().last_result(ArraySink((*momenta)[b].data()));
+        bucket.allreduce->delivery().last_result(ArraySink((*momenta)[b].data()));
     }
     return {};
 }

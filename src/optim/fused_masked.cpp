@@ -45,7 +45,7 @@ struct FusedOptimizer::Admission {
 };
 
 void FusedOptimizer::make_room_for_masked(Bucket& bucket) const {
-    if (!follows() || bucket.allreduce->flat().mask().empty()) return;
+    if (!follows() || bucket.allreduce->delivery().mask().empty()) return;
     bucket.masked_gradients = AlignedBuffer<float>(bucket.layout.count(), memory());
 }
 
@@ -136,7 +136,7 @@ Status FusedOptimizer::find_newcomers(std::vector<Admission>* admissions) {
     for (std::size_t b = 0; b < buckets_.size(); ++b) {
         const Bucket& bucket = buckets_[b];
         if (!(*admissions)[b].has_newcomers) continue;
-        const std::span<const std::uint32_t> mask = bucket.allreduce->flat().mask();
+        const std::span<const std::uint32_t> mask = bucket.allreduce->delivery().mask();
         AlignedBuffer<std::uint32_t> words(mask.size());
         memory().copy(words.data(), mask.data(), mask.size_bytes());
         std::vector<Newcomer>& newcomers = (*admissions)[b].newcomers;
@@ -169,7 +169,7 @@ Status FusedOptimizer::admit(std::vector<Admission>& admissions) {
         if (newcomers.empty()) continue;
         admitted += newcomers.size();
         if (momenta.size() > 0) {
-            bucket.allreduce->flat().last_result(ArraySink(momenta.data()));
+            bucket.allreduce->delivery().last_result(ArraySink(momenta.data()));
             bucket.m = std::move(momenta);
         }
         put(bucket, bucket.precondition, newcomers, &Newcomer::precondition);

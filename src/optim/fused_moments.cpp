@@ -79,7 +79,7 @@ void FusedOptimizer::copy_momentum(const Bucket& bucket, const Segment& whole, f
     if (bucket.m.size() > 0) {
         memory().copy(values, bucket.m.data() + whole.offset, whole.count * sizeof(float));
     } else {
-        copy_message(bucket, whole, values);
+        copy_message(bucket, whole.offset, whole.count, values);
     }
     if (!bucket.compresses || !frozen()) return;
     std::vector<float> other(whole.count);
@@ -96,14 +96,15 @@ void FusedOptimizer::copy_momentum(const Bucket& bucket, const Segment& whole, f
     }
 }
 
-/// What the last message says of a tensor.
-void FusedOptimizer::copy_message(const Bucket& bucket, const Segment& whole, float* values) const {
-    for (const Chunk& chunk : bucket.allreduce->flat().chunks()) {
-        const Segment part = whole.within(chunk.begin, chunk.count);
-        if (part.count == 0) continue;
+/// What the last message says of the elements [begin, begin + count) of the bucket.
+void FusedOptimizer::copy_message(const Bucket& bucket, std::size_t begin, std::size_t count, float* values) const {
+    for (const Chunk& chunk : bucket.allreduce->delivery().chunks()) {
+        const std::size_t first = std::max(begin, chunk.begin);
+        const std::size_t end = std::min(begin + count, chunk.begin + chunk.count);
+        if (first >= end) continue;
         std::vector<float> decoded(chunk.count);
         bucket.passes->copy_last_result(chunk, decoded.data());
-        std::memcpy(values + part.begin, decoded.data() + (part.offset - chunk.begin), part.count * sizeof(float));
+        std::memcpy(values + (first - begin), decoded.data() + (first - chunk.begin), (end - first) * sizeof(float));
     }
 }
 

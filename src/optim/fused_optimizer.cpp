@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <cstring>
 #include <functional>
 #include <limits>
@@ -16,9 +17,10 @@ namespace onebit {
 namespace {
 
 /// The exchange of a bucket. The optimizer has agreed on all checks by the time it calls it.
-onebit_allreduce_config_t exchange_config(const onebit_optimizer_config_t& config, std::size_t count, bool compresses) {
+onebit_allreduce_config_t exchange_config(const onebit_optimizer_config_t& config, std::size_t count,
+                                          onebit_algorithm_t algorithm) {
     onebit_allreduce_config_t exchange = ONEBIT_ALLREDUCE_CONFIG_INIT(count);
-    exchange.algorithm = compresses ? ONEBIT_ALGORITHM_PIPELINED : ONEBIT_ALGORITHM_DENSE;
+    exchange.algorithm = algorithm;
     exchange.scale = config.scale;
     exchange.group = config.group == ONEBIT_GROUP_TENSOR ? ONEBIT_GROUP_BUFFER : config.group;
     exchange.check = ONEBIT_CHECK_NONE;
@@ -57,8 +59,12 @@ Status FusedOptimizer::prepare(Communicator& communicator, bool keep_results) {
         const bool compresses = settings_.compresses() && settings_.groups[tensor.group].no_compress == 0;
         (compresses ? compressed : exact).push_back(&tensor);
     }
-    if (settings_.compresses()) ONEBIT_RETURN_IF_ERROR(add_buckets(communicator, compressed, true, keep_results));
-    if (!exact.empty()) ONEBIT_RETURN_IF_ERROR(add_buckets(communicator, exact, false, false));
+    if (settings_.compresses()) {
+        ONEBIT_RETURN_IF_ERROR(add_compressing_buckets(communicator, compressed, keep_results));
+    }
+    if (!exact.empty()) {
+        ONEBIT_RETURN_IF_ERROR(add_buckets(communicator, exact, ONEBIT_ALGORITHM_DENSE, false));
+    }
     if (has_buckets()) { // as a backward pass finishes them
         std::ranges::stable_sort(buckets_, std::ranges::greater(),
                                  [](const Bucket& bucket) { return bucket.layout.tensors().front()->number; });
@@ -68,7 +74,11 @@ Status FusedOptimizer::prepare(Communicator& communicator, bool keep_results) {
     const Allreduce& first = *buckets_.front().allreduce;
     kernels_ = &optim_kernels(first.codec().kernels());
     threads_ = first.plan().threads;
-    ONEBIT_RETURN_IF_ERROR(communicator.agree(catch_exceptions([&] { return make_room(); })));
+    const bool on_two_levels = exchange_algorithm() == ONEBIT_ALGORITHM_TWO_LEVEL;
+    ONEBIT_RETURN_IF_ERROR(communicator.agree(catch_exceptions([&] {
+        seats_ = on_two_levels ? seats_of(communicator.groups()) : std::vector<Seat>(static_cast<std::size_t>(ranks_));
+        return make_room();
+    })));
     if (settings_.measures_variances()) {
         ONEBIT_RETURN_IF_ERROR(
             VarianceFollower::create(communicator, settings_, tensors_.size(), buckets_, &follower_));
@@ -79,14 +89,35 @@ Status FusedOptimizer::prepare(Communicator& communicator, bool keep_results) {
     return GradientNorm::create(communicator, most_segments, &norm_);
 }
 
+/// All in one form, for a save is of one: that of the first bucket. Where some node has memory to share for that bucket
+/// but not for all, all are flat.
+Status FusedOptimizer::add_compressing_buckets(Communicator& communicator, const std::vector<const Tensor*>& tensors,
+                                               bool keep_results) {
+    ONEBIT_RETURN_IF_ERROR(add_buckets(communicator, tensors, config().algorithm, keep_results));
+    const auto form = [](const Bucket& bucket) { return bucket.allreduce->plan().algorithm; };
+    const auto other =
+        std::ranges::find_if(buckets_, [&](const Bucket& bucket) { return form(bucket) != form(buckets_.front()); });
+    const Bucket& telling = other != buckets_.end() ? *other : buckets_.front();
+    std::snprintf(exchange_reason_, sizeof(exchange_reason_), "%s", telling.allreduce->plan().reason.c_str());
+    if (other == buckets_.end()) return {};
+    buckets_.clear();
+    return add_buckets(communicator, tensors, ONEBIT_ALGORITHM_PIPELINED, keep_results);
+}
+
+onebit_algorithm_t FusedOptimizer::exchange_algorithm() const {
+    const auto compressing = std::ranges::find_if(buckets_, &Bucket::compresses);
+    return compressing == buckets_.end() ? ONEBIT_ALGORITHM_DENSE : compressing->allreduce->plan().algorithm;
+}
+
 Status FusedOptimizer::add_buckets(Communicator& communicator, const std::vector<const Tensor*>& tensors,
-                                   bool compresses, bool keep_results) {
+                                   onebit_algorithm_t algorithm, bool keep_results) {
+    const bool compresses = algorithm != ONEBIT_ALGORITHM_DENSE;
     const auto ranks = static_cast<std::size_t>(communicator.size());
     for (std::vector<const Tensor*>& cut : cut_into_buckets(tensors, settings_.bucket_size(), ranks)) {
         Bucket bucket;
         bucket.compresses = compresses;
         Status own = catch_exceptions([&] {
-            bucket.layout = Layout(std::move(cut), ranks);
+            bucket.layout = Layout(std::move(cut));
             return Status();
         });
         const std::size_t count = bucket.layout.count();
@@ -94,12 +125,15 @@ Status FusedOptimizer::add_buckets(Communicator& communicator, const std::vector
             own = Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "tensors: %zu elements %s are fewer than the %d ranks",
                                 count, compresses ? "to be compressed" : "in all", communicator.size());
         }
-        const onebit_allreduce_config_t exchange = exchange_config(config(), count, compresses);
+        const onebit_allreduce_config_t exchange = exchange_config(config(), count, algorithm);
         const bool tentative = has_buckets() || (compresses && encoders_may_look());
-        ONEBIT_RETURN_IF_ERROR(Allreduce::create(
-            communicator, &exchange, own, &bucket.allreduce,
-            {.keep_results = keep_results || tentative, .tentative_calls = tentative, .exact_sums = !has_buckets()}));
+        ONEBIT_RETURN_IF_ERROR(Allreduce::create(communicator, &exchange, own, &bucket.allreduce,
+                                                 {.keep_results = keep_results || tentative,
+                                                  .tentative_calls = tentative,
+                                                  .exact_sums = !has_buckets(),
+                                                  .must_compress = compresses}));
         bucket.allreduce->plan().tell(communicator, "allreduce");
+        if (algorithm == ONEBIT_ALGORITHM_AUTO) algorithm = bucket.allreduce->plan().algorithm;
         buckets_.push_back(std::move(bucket));
     }
     return {};
@@ -112,6 +146,8 @@ Status FusedOptimizer::make_room() {
     bucket_of_.resize(tensors_.size());
     set_hashes_.resize(1 + 2 * tensors_.size());
     for (Bucket& bucket : buckets_) {
+        bucket.layout.cut(bucket.compresses ? bucket.allreduce->delivery().chunks()
+                                            : partition(bucket.layout.count(), static_cast<std::size_t>(ranks_)));
         bucket.passes = make_passes(bucket);
         ONEBIT_RETURN_IF_ERROR(make_sum(bucket));
         bucket.m = AlignedBuffer<float>(bucket.layout.count(), memory());
@@ -215,7 +251,7 @@ Status FusedOptimizer::sum_over_ranks(Bucket& bucket) {
 }
 
 void FusedOptimizer::invert_variance(Bucket& bucket, std::uint64_t v_updates, bool stops_masked) {
-    if (stops_masked && !bucket.allreduce->flat().mask().empty()) {
+    if (stops_masked && !bucket.allreduce->delivery().mask().empty()) {
         bucket.passes->edit(bucket.precondition, [](std::size_t, std::span<float> part) { // 1 / infinity
             std::ranges::replace_if(
                 part, [](float v) { return v <= 0; }, std::numeric_limits<float>::infinity());
@@ -290,6 +326,8 @@ void FusedOptimizer::fill_info(onebit_optimizer_info_t* info) const {
         bucket.allreduce->fill_info(&exchange);
         info->state_bytes += bucket.bytes() + exchange.state_bytes + exchange.workspace_bytes;
     }
+    info->algorithm = exchange_algorithm();
+    std::snprintf(info->reason, sizeof(info->reason), "%s", exchange_reason_);
     info->grad_norm = grad_norm_;
     info->thaws = thaws_;
     const std::size_t tensor = follower_ != nullptr ? follower_->most_grown() : 0;

@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "collectives/seat.hpp"
 #include "core/aligned_buffer.hpp"
 #include "optim/bucket.hpp"
 #include "optim/freeze.hpp"
@@ -201,8 +202,12 @@ class FusedOptimizer : public Optimizer {
     void freeze_variance(Bucket& bucket, bool stops_masked = true);
 
   private:
-    Status add_buckets(Communicator& communicator, const std::vector<const Tensor*>& tensors, bool compresses,
-                       bool keep_results);
+    Status add_compressing_buckets(Communicator& communicator, const std::vector<const Tensor*>& tensors,
+                                   bool keep_results);
+    Status add_buckets(Communicator& communicator, const std::vector<const Tensor*>& tensors,
+                       onebit_algorithm_t algorithm, bool keep_results);
+    /// Of compressed exchanges; DENSE: there are none.
+    onebit_algorithm_t exchange_algorithm() const;
     Status make_room();
     std::unique_ptr<Passes> make_passes(Bucket& bucket) const;
     Status check_number(std::size_t tensor) const;
@@ -306,16 +311,19 @@ class FusedOptimizer : public Optimizer {
     AdamUpdate frozen_update(const Tensor& tensor) const;
     void copy_momentum(const Bucket& bucket, const Segment& whole, float* values) const;
     void copy_variance(const Bucket& bucket, const Segment& whole, float* values) const;
-    void copy_message(const Bucket& bucket, const Segment& whole, float* values) const;
+    void copy_message(const Bucket& bucket, std::size_t begin, std::size_t count, float* values) const;
     Status copy_error(const Bucket& bucket, const Segment& whole, onebit_state_t which, float* values) const;
     Status check_moment(const Bucket& bucket, const Tensor& tensor, bool first, const float* values) const;
     void note_set(std::size_t place, std::uint64_t what);
 
     // Saving and loading.
     struct ArrayPlan;
-    std::vector<ArrayPlan> plan_arrays(const Bucket& bucket, bool frozen) const;
+    std::vector<ArrayPlan> plan_arrays(const Bucket& bucket, bool frozen, bool on_two_levels) const;
+    static Chunk part_of(ArrayName name, Ownership ownership, std::size_t count, std::uint32_t rank,
+                         std::uint32_t ranks, const Seat& seat);
+    const Seat& seat() const { return seats_[static_cast<std::size_t>(buckets_.front().allreduce->channel().rank())]; }
     std::vector<float> piece_of(const Bucket& bucket, ArrayName name, const Chunk& piece) const;
-    std::vector<ArrayRow> rows_of(bool frozen, std::uint32_t rank, std::uint32_t ranks) const;
+    std::vector<ArrayRow> rows_of(bool frozen, std::uint32_t rank, std::uint32_t ranks, const Seat& seat) const;
     void visit_all_numbers(NumberVisitor& visitor);
     std::vector<std::uint64_t> all_numbers();
     bool set_all_numbers(const std::vector<std::uint64_t>& numbers);
@@ -343,9 +351,12 @@ class FusedOptimizer : public Optimizer {
     Coming coming_;           ///< settings of the next step,
     bool has_coming_ = false; ///< if they came while one had begun
     int ranks_ = 1;
+    std::vector<Seat> seats_; ///< by rank
     std::vector<Tensor> tensors_;
     PassSettings by_group_;
     std::vector<Bucket> buckets_;
+    /// Why compressed exchanges have their form.
+    char exchange_reason_[sizeof(onebit_optimizer_info_t::reason)] = "this kind averages exactly";
     const OptimKernels* kernels_ = nullptr;
     unsigned threads_ = 1;
     std::unique_ptr<GradientNorm> norm_;          ///< where gradients are clipped

@@ -75,7 +75,8 @@ struct FusedOptimizer::ArrayPlan {
     std::size_t length;
 };
 
-std::vector<FusedOptimizer::ArrayPlan> FusedOptimizer::plan_arrays(const Bucket& bucket, bool frozen) const {
+std::vector<FusedOptimizer::ArrayPlan> FusedOptimizer::plan_arrays(const Bucket& bucket, bool frozen,
+                                                                   bool on_two_levels) const {
     const std::size_t count = bucket.layout.count();
     const bool zero_one = config().kind == ONEBIT_OPTIMIZER_ZERO_ONE_ADAM;
     const bool compressing = bucket.compresses && frozen;
@@ -94,6 +95,7 @@ std::vector<FusedOptimizer::ArrayPlan> FusedOptimizer::plan_arrays(const Bucket&
     const bool has_error = compressing || (bucket.compresses && zero_one);
     add(has_error, ArrayName::kServerError, Ownership::kPieces, count);
     add(has_error, ArrayName::kWorkerError, Ownership::kSpread, count);
+    add(has_error && on_two_levels, ArrayName::kShardError, Ownership::kSpread, count);
     std::stable_partition(plan.begin(), plan.end(),
                           [](const ArrayPlan& a) { return a.ownership == Ownership::kPieces; });
     return plan;
@@ -161,22 +163,26 @@ Status FusedOptimizer::save(const char* prefix) {
     });
 }
 
+/// Which elements of an array of `count` elements, or of bits for them, a rank of so many saves.
+Chunk FusedOptimizer::part_of(ArrayName name, Ownership ownership, std::size_t count, std::uint32_t rank,
+                              std::uint32_t ranks, const Seat& seat) {
+    if (name == ArrayName::kShardError) return seat.shard(count);
+    if (name == ArrayName::kServerError && seat.on_two_levels()) return seat.served(count, ranks);
+    return ownership == Ownership::kPieces ? partition(count, ranks)[rank] : Chunk{0, 0, count};
+}
+
 /// The arrays that a rank of so many saves; pieces first.
-std::vector<ArrayRow> FusedOptimizer::rows_of(bool frozen, std::uint32_t rank, std::uint32_t ranks) const {
+std::vector<ArrayRow> FusedOptimizer::rows_of(bool frozen, std::uint32_t rank, std::uint32_t ranks,
+                                              const Seat& seat) const {
     std::vector<ArrayRow> rows;
     for (const bool own : {false, true}) {
         for (std::uint32_t b = 0; b < buckets_.size(); ++b) {
-            const Chunk mine = partition(buckets_[b].layout.count(), ranks)[rank];
-            for (const ArrayPlan& plan : plan_arrays(buckets_[b], frozen)) {
+            for (const ArrayPlan& plan : plan_arrays(buckets_[b], frozen, seat.on_two_levels())) {
                 if ((plan.ownership != Ownership::kPieces) != own) continue;
+                const Chunk part = part_of(plan.name, plan.ownership, buckets_[b].layout.count(), rank, ranks, seat);
                 const bool words = plan.name == ArrayName::kMask;
                 rows.push_back({plan.name, b, plan.ownership, 0, plan.length,
-                                own     ? 0
-                                : words ? mine.begin / kWordElements
-                                        : mine.begin,
-                                own     ? plan.length
-                                : words ? mine.words()
-                                        : mine.count});
+                                words ? part.begin / kWordElements : part.begin, words ? part.words() : part.count});
             }
         }
     }
@@ -189,19 +195,19 @@ SavedOptimizer FusedOptimizer::saved() {
     SavedOptimizer saved = {identity(),
                             static_cast<std::uint32_t>(channel.rank()),
                             static_cast<std::uint32_t>(channel.size()),
+                            seat(),
                             all_numbers(),
                             {}};
-    for (const ArrayRow& row : rows_of(frozen(), saved.rank, saved.ranks)) {
+    for (const ArrayRow& row : rows_of(frozen(), saved.rank, saved.ranks, saved.seat)) {
         const Bucket& bucket = buckets_[row.bucket];
-        const Chunk piece = row.ownership == Ownership::kPieces
-                                ? partition(bucket.layout.count(), saved.ranks)[saved.rank]
-                                : Chunk{0, 0, bucket.layout.count()};
+        const Chunk piece =
+            part_of(row.name, row.ownership, bucket.layout.count(), saved.rank, saved.ranks, saved.seat);
         saved.arrays.push_back({row, piece_of(bucket, row.name, piece)});
     }
     return saved;
 }
 
-/// The elements of `piece`: all of the bucket's, or those of this rank's chunk.
+/// The elements of `piece`, which is what this rank saves of the array, or any of one that isn't an error.
 std::vector<float> FusedOptimizer::piece_of(const Bucket& bucket, ArrayName name, const Chunk& piece) const {
     std::vector<float> values(piece.count);
     const auto copy = [&](const AlignedBuffer<float>& from) {
@@ -221,7 +227,7 @@ std::vector<float> FusedOptimizer::piece_of(const Bucket& bucket, ArrayName name
                 copy(bucket.m);
                 break;
             }
-            bucket.passes->copy_last_result(piece, values.data());
+            copy_message(bucket, piece.begin, piece.count, values.data());
             break;
         case ArrayName::kVariance:
             copy(bucket.v);
@@ -238,7 +244,7 @@ std::vector<float> FusedOptimizer::piece_of(const Bucket& bucket, ArrayName name
         case ArrayName::kMask: {
             std::vector<std::uint32_t> all(piece.words(), ~0U); // no mask: all take part
             if (const std::size_t rest = piece.count % kWordElements; rest > 0) all.back() = (1U << rest) - 1;
-            const std::span<const std::uint32_t> mask = bucket.allreduce->flat().mask();
+            const std::span<const std::uint32_t> mask = bucket.allreduce->delivery().mask();
             if (!mask.empty() && !all.empty()) {
                 memory().copy(all.data(), mask.data() + piece.begin / kWordElements,
                               all.size() * sizeof(std::uint32_t));
@@ -246,11 +252,14 @@ std::vector<float> FusedOptimizer::piece_of(const Bucket& bucket, ArrayName name
             return as_floats(all);
         }
         case ArrayName::kWorkerError:
-            (void)bucket.allreduce->get_error(values.data(), nullptr); // idle, as check_between_steps has seen
+            if (!seat().on_two_levels()) bucket.allreduce->get_state(values.data(), nullptr);
             add_masked(bucket, values.data());
             break;
         case ArrayName::kServerError:
-            (void)bucket.allreduce->get_error(nullptr, values.data());
+            bucket.allreduce->get_state(nullptr, values.data());
+            break;
+        case ArrayName::kShardError:
+            bucket.allreduce->get_state(values.data(), nullptr);
             break;
     }
     return values;
@@ -266,8 +275,7 @@ Status FusedOptimizer::load(const char* prefix) {
     const Status own = catch_exceptions([&] {
         ONEBIT_RETURN_IF_ERROR(check_prefix(prefix));
         if (first.channel().rank() == 0) ONEBIT_RETURN_IF_ERROR(FileLock::check_free(lock_name(prefix)));
-        ONEBIT_RETURN_IF_ERROR(
-            load_optimizer(prefix, first.channel().rank(), first.channel().size(), expected_file(), &loaded));
+        ONEBIT_RETURN_IF_ERROR(load_optimizer(prefix, expected_file(), &loaded));
         const Status fits = check_loaded(loaded);
         if (!fits.ok()) return Status::error(fits.code(), "%s: %s", shown(prefix).c_str(), fits.message().c_str());
         return make_room_for(loaded, &room);
@@ -294,9 +302,17 @@ ExpectedFile FusedOptimizer::expected_file() {
     const std::size_t history = freeze_rule_ != nullptr ? freeze_rule_->history().size() : 0;
     const std::size_t followed = follower_ != nullptr ? follower_->numbers().size() : 0;
     const std::size_t others = all_numbers().size() - history - followed;
-    return {identity(), frozen_as(), others,
+    const Transport& channel = buckets_.front().allreduce->channel();
+    return {identity(),
+            frozen_as(),
+            others,
             others + longest_freeze_history(settings_.groups.size(), 2 * tensors_.size()) + 1 + tensors_.size(),
-            [this](bool frozen, std::uint32_t rank, std::uint32_t ranks) { return rows_of(frozen, rank, ranks); }};
+            [this](bool frozen, std::uint32_t rank, std::uint32_t ranks, const Seat& seat) {
+                return rows_of(frozen, rank, ranks, seat);
+            },
+            channel.rank(),
+            channel.size(),
+            seats_};
 }
 
 /// Brings the buckets' arrays to where these lie, and makes room for what the state needs besides.
@@ -356,13 +372,15 @@ Status FusedOptimizer::restore(LoadedOptimizer& save, Room room) {
         if (!bucket.compresses) continue;
         ONEBIT_RETURN_IF_ERROR(bucket.allreduce->take_mask(std::move(room.masks[b])));
         bucket.masked_gradients = std::move(room.masked_gradients[b]);
-        const AlignedBuffer<float> worker = take(ArrayName::kWorkerError);
+        const AlignedBuffer<float> worker =
+            take(seat().on_two_levels() ? ArrayName::kShardError : ArrayName::kWorkerError);
         const AlignedBuffer<float> server = take(ArrayName::kServerError);
         if (worker.size() == 0) {
             ONEBIT_RETURN_IF_ERROR(bucket.allreduce->reset());
         } else {
-            ONEBIT_RETURN_IF_ERROR(bucket.allreduce->set_state(
-                worker.data(), server.data() + bucket.allreduce->server_chunk().begin, steps_));
+            Allreduce& allreduce = *bucket.allreduce;
+            ONEBIT_RETURN_IF_ERROR(allreduce.set_state(worker.data() + allreduce.worker_part().begin,
+                                                       server.data() + allreduce.server_chunk().begin, steps_));
         }
     }
     if (follower_ != nullptr) {

@@ -94,7 +94,7 @@ class HostPasses final : public Passes {
     /// Calls body(block) for all blocks that are exchanged, from several threads.
     template <typename Body>
     void for_each_block(const Body& body) const {
-        for (const Chunk& chunk : bucket_.allreduce->flat().chunks()) {
+        for (const Chunk& chunk : bucket_.allreduce->delivery().chunks()) {
             parallel_for_blocks(0, chunk.blocks(), threads_, [&](std::size_t i) { body(Block{chunk, i}); });
         }
     }
@@ -157,7 +157,7 @@ void HostPasses::weigh_momenta() {
 }
 
 void HostPasses::gather_masked(const FactorOf& factor) {
-    const std::span<const std::uint32_t> mask = bucket_.allreduce->flat().mask();
+    const std::span<const std::uint32_t> mask = bucket_.allreduce->delivery().mask();
     bucket_.layout.for_each_segment(threads_, [&](const Segment& segment) {
         const std::size_t first = segment.offset / kWordElements;
         const std::size_t last = (segment.offset + segment.count - 1) / kWordElements;
@@ -225,14 +225,16 @@ void HostPasses::sketch_weighted(const FactorOf& factor, std::span<float> sketch
 }
 
 std::unique_ptr<ValueSource> HostPasses::make_momentum_source(FactorOf factor) {
-    const auto read_message = [this](const Block& block, float* m) { bucket_.allreduce->flat().last_result(block, m); };
-    return std::unique_ptr<ValueSource>(new MomentumSource(bucket_.layout, numeric_, kernels_, settings_,
-                                                           {bucket_.m, bucket_.precondition}, std::move(factor),
-                                                           read_message));
+    const auto read_message = [this](const Block& block, float* m) {
+        bucket_.allreduce->delivery().last_result(block, m);
+    };
+    return std::unique_ptr<ValueSource>(
+        new MomentumSource(bucket_.layout, numeric_, kernels_, settings_, {bucket_.m, bucket_.precondition},
+                           bucket_.allreduce->delivery().blends(), std::move(factor), read_message));
 }
 
 void HostPasses::update_from_message() {
-    bucket_.allreduce->flat().last_result(SegmentSink(bucket_.layout, [&](const Segment& segment, const float* m) {
+    bucket_.allreduce->delivery().last_result(SegmentSink(bucket_.layout, [&](const Segment& segment, const float* m) {
         move(segment, m, update(segment));
         segment.write_copy(numeric_);
     }));
@@ -280,7 +282,7 @@ void HostPasses::begin_messages(const FactorOf& scale) {
 }
 
 void HostPasses::look_at_messages(const FactorOf& unscale, std::span<Findings> findings) {
-    const FlatAllreduce& messages = bucket_.allreduce->flat();
+    const Delivery& messages = bucket_.allreduce->delivery();
     for_each_block([&](const Block& block) {
         alignas(64) float m[kBlockElements];
         alignas(64) float m_before[kBlockElements];
@@ -313,7 +315,7 @@ void HostPasses::look_at_messages(const FactorOf& unscale, std::span<Findings> f
 void HostPasses::update_from_message(const FactorOf& unscale, const FactorOf& step) {
     for_each_block([&](const Block& block) {
         alignas(64) float m[kBlockElements];
-        bucket_.allreduce->flat().last_result(block, m);
+        bucket_.allreduce->delivery().last_result(block, m);
         for (const Segment& segment : bucket_.layout.segments(block)) {
             float* const at = m + (segment.offset - block.begin());
             AdamUpdate scaled = update(segment);
@@ -348,7 +350,7 @@ std::unique_ptr<ValueSource> HostPasses::make_round_source(FactorOf factor) {
 }
 
 void HostPasses::take_average() {
-    bucket_.allreduce->flat().last_result(
+    bucket_.allreduce->delivery().last_result(
         SegmentSink(bucket_.layout, [&](const Segment& segment, const float* average) {
             alignas(64) float u[kTileElements];
             float* const m = bucket_.m.data() + segment.offset;
@@ -375,7 +377,7 @@ void HostPasses::move_momenta(const FactorOf& factor) {
 }
 
 void HostPasses::rejoin(const FactorOf& to_momentum, const FactorOf& decay) {
-    bucket_.allreduce->flat().last_result(
+    bucket_.allreduce->delivery().last_result(
         SegmentSink(bucket_.layout, [&](const Segment& segment, const float* average) {
             const std::size_t at = segment.offset;
             const float factor = to_momentum(*segment.tensor);
@@ -391,7 +393,7 @@ void HostPasses::rejoin(const FactorOf& to_momentum, const FactorOf& decay) {
 
 void HostPasses::copy_last_result(const Chunk& chunk, float* values) const {
     for (std::size_t b = 0; b < chunk.blocks(); ++b) {
-        bucket_.allreduce->flat().last_result({chunk, b}, values + b * kBlockElements);
+        bucket_.allreduce->delivery().last_result({chunk, b}, values + b * kBlockElements);
     }
 }
 

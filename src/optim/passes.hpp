@@ -137,7 +137,7 @@ class Passes {
     virtual void read(const AlignedBuffer<float>& fused, const Reader& body) const = 0;
     /// And lets it change the array.
     virtual void edit(AlignedBuffer<float>& fused, const Editor& body) = 0;
-    /// Decodes what the last message says of a chunk, into the host's memory.
+    /// Decodes what the last message says of one of the exchange's chunks, into the host's memory.
     virtual void copy_last_result(const Chunk& chunk, float* values) const = 0;
     /// Sets the parameters, and the copies of them, from the host's memory; all, fused.
     virtual void set_parameters(const float* fused) = 0;

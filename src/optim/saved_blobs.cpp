@@ -45,10 +45,9 @@ SaveMark mark_of(const SavedPart& part) {
 
 } // namespace
 
-Status SavedBlobs::open(const void* const* blobs, const std::uint64_t* bytes, std::size_t num_blobs, int rank,
-                        int ranks, const ExpectedFile& expected) {
-    rank_ = rank;
-    ranks_ = ranks;
+Status SavedBlobs::open(const void* const* blobs, const std::uint64_t* bytes, std::size_t num_blobs,
+                        const ExpectedFile& expected) {
+    rank_ = expected.rank;
     if (num_blobs == 0) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "num_blobs is 0");
     if (blobs == nullptr) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "blobs is NULL");
     if (bytes == nullptr) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "bytes is NULL");
@@ -61,15 +60,18 @@ Status SavedBlobs::open(const void* const* blobs, const std::uint64_t* bytes, st
         ONEBIT_RETURN_IF_ERROR(check_checksums(part));
         ONEBIT_RETURN_IF_ERROR(add(std::move(part)));
     }
-    return check_complete();
+    same_seats_ = saved_ranks_ == expected.ranks && std::ranges::all_of(parts_, [&](const auto& part) {
+                      return part.second.seat == expected.seats[static_cast<std::size_t>(part.first)];
+                  });
+    return check_complete(expected.ranks);
 }
 
 std::uint64_t SavedBlobs::identity_hash() const {
     if (parts_.empty()) return 0;
     const SavedHeader& header = parts_.begin()->second.header;
     const Identity& its = header.identity;
-    const std::uint64_t all[] = {mark_.save, mark_.sequence, its.kind,      its.frozen,
-                                 its.count,  its.shape,      header.numbers};
+    const std::uint64_t all[] = {mark_.save, mark_.sequence, its.kind,       its.frozen,
+                                 its.count,  its.shape,      header.numbers, same_seats_ ? 1U : 0U};
     return hash_bytes(all, sizeof(all));
 }
 
@@ -109,17 +111,17 @@ Status SavedBlobs::compare(const SavedPart& part) const {
                          static_cast<unsigned long long>(steps), static_cast<unsigned long long>(steps_));
 }
 
-Status SavedBlobs::check_complete() const {
-    if (saved_ranks_ == ranks_) {
+Status SavedBlobs::check_complete(int ranks) const {
+    if (same_seats_) {
         if (parts_.contains(rank_)) return {};
-        return Status::error(ONEBIT_ERROR_BAD_STATE, "no blob of rank %d of %d, but of rank %d", rank_, ranks_,
+        return Status::error(ONEBIT_ERROR_BAD_STATE, "no blob of rank %d of %d, but of rank %d", rank_, ranks,
                              parts_.begin()->first);
     }
     for (int r = 0; r < saved_ranks_; ++r) {
         if (parts_.contains(r)) continue;
         return Status::error(ONEBIT_ERROR_BAD_STATE,
-                             "no blob of rank %d: a state of %d ranks needs all blobs on each of %d ranks", r,
-                             saved_ranks_, ranks_);
+                             "no blob of rank %d: a state of %d ranks%s needs all blobs on each of %d ranks", r,
+                             saved_ranks_, saved_ranks_ == ranks ? ", on other levels or nodes," : "", ranks);
     }
     return {};
 }
@@ -128,7 +130,9 @@ std::vector<std::size_t> SavedBlobs::head_sizes(const ExpectedFile& expected) co
     const SavedHeader& own = parts_.at(rank_).header;
     std::vector<std::size_t> sizes;
     for (std::uint32_t r = 0; r < own.head.ranks; ++r) {
-        sizes.push_back(SavedSizes(own.numbers, expected.rows(own.identity.frozen != 0, r, own.head.ranks)).head);
+        sizes.push_back(
+            SavedSizes(own.numbers, expected.rows(own.identity.frozen != 0, r, own.head.ranks, expected.seats[r]))
+                .head);
     }
     return sizes;
 }
@@ -144,7 +148,7 @@ Status SavedBlobs::copy_own_head(std::span<std::byte> head) const {
 Status SavedBlobs::assemble(const ExpectedFile& expected, const HeadOf& head_of, LoadedOptimizer* loaded) const {
     loaded->saved_ranks = saved_ranks_;
     loaded->mark = mark_;
-    Assembly assembly(rank_, ranks_);
+    Assembly assembly(expected, same_seats_);
     for (int r = 0; r < saved_ranks_; ++r) {
         if (!needs_heads() || r == rank_) {
             ONEBIT_RETURN_IF_ERROR(assembly.add(parts_.at(r), true, loaded));
@@ -156,7 +160,7 @@ Status SavedBlobs::assemble(const ExpectedFile& expected, const HeadOf& head_of,
         SavedPart part;
         part.bytes = std::make_unique<BytesInMemory>("the state of rank " + std::to_string(r), head, header.all_bytes);
         ONEBIT_RETURN_IF_ERROR(
-            open_saved(static_cast<std::uint32_t>(r), static_cast<std::uint32_t>(ranks_), expected, &part));
+            open_saved(static_cast<std::uint32_t>(r), static_cast<std::uint32_t>(saved_ranks_), expected, &part));
         ONEBIT_RETURN_IF_ERROR(assembly.add(part, false, loaded));
     }
     assembly.finish(loaded);

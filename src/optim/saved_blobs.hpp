@@ -20,7 +20,7 @@ class SavedBlobs {
   public:
     /// Makes sure that the blobs are whole and of one save, and that those are there that this rank needs. Copies
     /// nothing; they must stay. INVALID_ARGUMENT, BAD_STATE, MISMATCH with the number of a blob.
-    Status open(const void* const* blobs, const std::uint64_t* bytes, std::size_t num_blobs, int rank, int ranks,
+    Status open(const void* const* blobs, const std::uint64_t* bytes, std::size_t num_blobs,
                 const ExpectedFile& expected);
 
     int saved_ranks() const { return saved_ranks_; }
@@ -30,7 +30,7 @@ class SavedBlobs {
     std::uint64_t steps() const { return steps_; }
 
     /// Whether the ranks must tell each other their heads: those of the same sizes on every rank.
-    bool needs_heads() const { return saved_ranks_ == ranks_ && ranks_ > 1; }
+    bool needs_heads() const { return same_seats_ && saved_ranks_ > 1; }
     std::vector<std::size_t> head_sizes(const ExpectedFile& expected) const;
     Status copy_own_head(std::span<std::byte> head) const;
 
@@ -41,10 +41,10 @@ class SavedBlobs {
   private:
     Status add(SavedPart part);
     Status compare(const SavedPart& part) const;
-    Status check_complete() const;
+    Status check_complete(int ranks) const;
 
     int rank_ = 0;
-    int ranks_ = 1;
+    bool same_seats_ = false; ///< see Assembly
     int saved_ranks_ = 0;
     SaveMark mark_;
     std::uint64_t steps_ = 0;

@@ -8,6 +8,7 @@
 
 #include "core/file.hpp"
 #include "core/hash.hpp"
+#include "numeric/mean.hpp"
 
 namespace onebit {
 namespace {
@@ -48,9 +49,9 @@ Status check_header(const SavedHeader& header, const ExpectedFile& expected) {
     if (header.numbers < expected.least_numbers || header.numbers > expected.most_numbers) {
         return differs("another set of numbers:", header.numbers, expected.least_numbers);
     }
-    if (its.frozen > 2 || header.reserved != 0 || header.head.save == 0) {
-        return Status::error(ONEBIT_ERROR_BAD_STATE, "impossible: frozen %u, reserved word %u, save %llu", its.frozen,
-                             header.reserved, static_cast<unsigned long long>(header.head.save));
+    if (its.frozen > 2 || header.head.save == 0) {
+        return Status::error(ONEBIT_ERROR_BAD_STATE, "impossible: frozen %u, save %llu", its.frozen,
+                             static_cast<unsigned long long>(header.head.save));
     }
     return {};
 }
@@ -70,8 +71,11 @@ Status check_part(std::uint32_t rank, std::uint32_t ranks, const ExpectedFile& e
     const std::string& name = part->bytes->name();
     Status fits = check_head(header.head, wanted_head(rank, ranks));
     if (fits.ok()) fits = check_header(header, expected);
+    if (fits.ok() && !Seat::from_word(header.seat, ranks, &part->seat)) {
+        fits = Status::error(ONEBIT_ERROR_BAD_STATE, "impossible: seat %u of %u ranks", header.seat, ranks);
+    }
     if (!fits.ok()) return bad_saved(name, fits.message().c_str());
-    part->rows = expected.rows(header.identity.frozen != 0, rank, ranks);
+    part->rows = expected.rows(header.identity.frozen != 0, rank, ranks, part->seat);
     const SavedSizes sizes(header.numbers, part->rows);
     const std::uint64_t size = part->bytes->size();
     if (size != sizes.all) {
@@ -102,14 +106,11 @@ Status read_checked(const SavedPart& part, bool own_arrays, std::vector<std::byt
     return {};
 }
 
-/// How much of `saved`'s own array `rank` of `ranks` takes over: see Ownership.
-double weight(Ownership ownership, const SavedOptimizer& saved, int rank, int ranks) {
+/// Old and new ranks as equal parts of one line: the share of `rank` of `ranks` that the old one covers. In units of
+/// 1 / (ranks * old_ranks), so that no rounding gives a neighbour a share.
+double spread(const SavedOptimizer& saved, std::uint32_t rank, std::uint32_t ranks) {
     const auto old_rank = static_cast<double>(saved.rank);
     const auto old_ranks = static_cast<double>(saved.ranks);
-    if (saved.ranks == static_cast<std::uint32_t>(ranks)) return saved.rank == static_cast<std::uint32_t>(rank) ? 1 : 0;
-    if (ownership == Ownership::kMeans) return 1 / old_ranks;
-    // Old and new ranks as equal parts of one line: the share of the new one that the old one covers. In units of
-    // 1 / (ranks * old_ranks), so that no rounding gives a neighbour a share.
     const double begin = std::max(rank * old_ranks, old_rank * ranks);
     const double end = std::min((rank + 1) * old_ranks, (old_rank + 1) * ranks);
     return std::max(0.0, end - begin) / old_ranks;
@@ -175,6 +176,7 @@ Status read_saved(const SavedPart& part, bool own_arrays, SavedOptimizer* saved)
     saved->identity = header.identity;
     saved->rank = header.head.rank;
     saved->ranks = header.head.ranks;
+    saved->seat = part.seat;
     return {};
 }
 
@@ -201,7 +203,7 @@ void SavedOptimizer::pack(const SaveMark& mark, std::byte* bytes) const {
 
     SavedHeader header = {wanted_head(rank, ranks),
                           static_cast<std::uint32_t>(rows.size()),
-                          0,
+                          seat.word(),
                           numbers.size(),
                           identity,
                           sizes.head,
@@ -233,30 +235,61 @@ Status Assembly::add(const SavedPart& part, bool own_arrays, LoadedOptimizer* lo
 
 void Assembly::add(const SavedOptimizer& saved) {
     for (const SavedArray& array : saved.arrays) {
-        const ArrayRow& row = array.row;
-        const Key key(row.name, row.bucket);
-        AlignedBuffer<float>& whole = arrays_.try_emplace(key, row.length).first->second;
-        const bool pieces = row.ownership == Ownership::kPieces;
-        const double share = pieces ? 1 : weight(row.ownership, saved, rank_, ranks_);
-        if (array.values.empty()) continue;
-        if (share == 1) {
-            std::memcpy(whole.data() + row.begin, array.values.data(), array.values.size() * sizeof(float));
-        } else if (share > 0) {
-            add_share(key, share, array);
+        if (array.row.ownership == Ownership::kSpread && !same_seats_) {
+            add_error(saved, array);
+        } else {
+            add_own(saved, array);
         }
     }
 }
 
+/// What is one array for all, or a rank's own again, or the mean of all ranks' own.
+void Assembly::add_own(const SavedOptimizer& saved, const SavedArray& array) {
+    const bool as_many = saved.ranks == static_cast<std::uint32_t>(expected_.ranks);
+    const bool is_own = as_many && saved.rank == static_cast<std::uint32_t>(expected_.rank);
+    if (array.row.ownership == Ownership::kPieces || is_own) {
+        copy(array.row.name, array);
+    } else {
+        add_share(array.row.name, as_many ? 0 : 1.0 / saved.ranks, array);
+    }
+}
+
+/// An error that others go on with. As one of flat exchanges, whose mean over the ranks is what is still to be
+/// delivered, it is spread over the ranks; on two levels over the nodes, too, whose mean is that there.
+void Assembly::add_error(const SavedOptimizer& saved, const SavedArray& array) {
+    const auto ranks = static_cast<std::uint32_t>(expected_.ranks);
+    const double as_flat = array.row.name == ArrayName::kShardError ? saved.seat.places : 1;
+    const double share = as_flat * spread(saved, static_cast<std::uint32_t>(expected_.rank), ranks);
+    if (share == 1 && !saved.seat.on_two_levels()) {
+        copy(ArrayName::kWorkerError, array); // all there is of it
+    } else {
+        add_share(ArrayName::kWorkerError, share, array);
+    }
+    if (!own_seat().on_two_levels()) return;
+    add_share(ArrayName::kShardError, as_flat * spread(saved, own_seat().node, ranks / own_seat().places), array);
+}
+
+AlignedBuffer<float>& Assembly::whole(ArrayName name, const SavedArray& array) {
+    return arrays_.try_emplace({name, array.row.bucket}, array.row.length).first->second;
+}
+
+void Assembly::copy(ArrayName name, const SavedArray& array) {
+    float* const to = whole(name, array).data() + array.row.begin;
+    if (!array.values.empty()) std::memcpy(to, array.values.data(), array.values.size() * sizeof(float));
+}
+
 /// In double, so that the mean of equal floats is that float.
-void Assembly::add_share(const Key& key, double share, const SavedArray& array) {
-    std::vector<double>& sum = sums_[key];
+void Assembly::add_share(ArrayName name, double share, const SavedArray& array) {
+    (void)whole(name, array);
+    if (share == 0) return;
+    std::vector<double>& sum = sums_[{name, array.row.bucket}];
     sum.resize(array.row.length);
     for (std::size_t i = 0; i < array.values.size(); ++i) sum[array.row.begin + i] += share * array.values[i];
 }
 
 void Assembly::finish(LoadedOptimizer* loaded) {
     for (const auto& [key, sum] : sums_) {
-        std::ranges::transform(sum, arrays_.at(key).data(), [](double x) { return static_cast<float>(x); });
+        std::ranges::transform(sum, arrays_.at(key).data(), nearest_finite);
     }
     loaded->arrays = std::move(arrays_);
 }

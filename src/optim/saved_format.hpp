@@ -23,7 +23,7 @@ namespace onebit {
 struct SavedHeader {
     SaveHead head;
     std::uint32_t arrays;
-    std::uint32_t reserved; ///< 0
+    std::uint32_t seat; ///< Seat::word
     std::uint64_t numbers;
     Identity identity;
     std::uint64_t head_bytes;
@@ -56,6 +56,7 @@ class SavedBytes {
 struct SavedPart {
     std::unique_ptr<SavedBytes> bytes;
     SavedHeader header{};
+    Seat seat;                  ///< that the header says
     std::vector<ArrayRow> rows; ///< that it must have
 };
 
@@ -74,10 +75,12 @@ Status check_checksums(const SavedPart& part);
 /// Reads the rest, and checks its checksums; the rank's own arrays only if they are wanted.
 Status read_saved(const SavedPart& part, bool own_arrays, SavedOptimizer* saved);
 
-/// Puts the whole arrays of one rank of `ranks` together from the parts of a save, one after the other.
+/// Puts the whole arrays of one rank together from the parts of a save, one after the other.
 class Assembly {
   public:
-    Assembly(int rank, int ranks) : rank_(rank), ranks_(ranks) {}
+    /// For the rank that `expected`, which outlives it, is of. `same_seats`: as many ranks saved, each in the seat that
+    /// it has now; then a rank's own arrays are its own again, to the bit.
+    Assembly(const ExpectedFile& expected, bool same_seats) : expected_(expected), same_seats_(same_seats) {}
 
     /// BAD_STATE where the part contradicts the first one, which says what `loaded` has of the training.
     Status add(const SavedPart& part, bool own_arrays, LoadedOptimizer* loaded);
@@ -87,11 +90,16 @@ class Assembly {
   private:
     using Key = std::pair<ArrayName, std::uint32_t>;
 
+    const Seat& own_seat() const { return expected_.seats[static_cast<std::size_t>(expected_.rank)]; }
     void add(const SavedOptimizer& saved);
-    void add_share(const Key& key, double share, const SavedArray& array);
+    void add_own(const SavedOptimizer& saved, const SavedArray& array);
+    void add_error(const SavedOptimizer& saved, const SavedArray& array);
+    AlignedBuffer<float>& whole(ArrayName name, const SavedArray& array);
+    void copy(ArrayName name, const SavedArray& array);
+    void add_share(ArrayName name, double share, const SavedArray& array);
 
-    int rank_;
-    int ranks_;
+    const ExpectedFile& expected_;
+    bool same_seats_;
     bool has_first_ = false;
     std::map<Key, AlignedBuffer<float>> arrays_;
     std::map<Key, std::vector<double>> sums_;

@@ -3,6 +3,7 @@
 #include "optim/saved_state.hpp"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstdlib>
 #include <filesystem>
@@ -75,11 +76,13 @@ Status find_save(const std::string& prefix, int ranks, int* saved_ranks) {
     return {};
 }
 
-/// Which saves all ranks' files are of, and from that which is to be loaded. A rank whose file is of none in either
-/// place has the flaw of the first.
-Status choose_save(const std::string& prefix, const ExpectedFile& expected, LoadedOptimizer* loaded) {
+/// Which saves all ranks' files are of, and from that which is to be loaded; and the seats of the ranks that saved it. A
+/// rank whose file is of none in either place has the flaw of the first.
+Status choose_save(const std::string& prefix, const ExpectedFile& expected, LoadedOptimizer* loaded,
+                   std::vector<Seat>* seats) {
     const int ranks = loaded->saved_ranks;
     loaded->places.resize(static_cast<std::size_t>(ranks));
+    std::vector<std::array<Seat, kPlaces>> seats_by_place(loaded->places.size());
     std::vector<Status> flaws(loaded->places.size());
     for (std::size_t p = 0; p < kPlaces; ++p) {
         for (int r = 0; r < ranks; ++r) {
@@ -88,6 +91,7 @@ Status choose_save(const std::string& prefix, const ExpectedFile& expected, Load
             const auto rank = static_cast<std::size_t>(r);
             if (opened.ok()) {
                 loaded->places[rank][p] = {file.header.head.save, file.header.head.sequence};
+                seats_by_place[rank][p] = file.seat;
                 flaws[rank] = {};
             } else if (p == 0) {
                 flaws[rank] = opened;
@@ -104,6 +108,9 @@ Status choose_save(const std::string& prefix, const ExpectedFile& expected, Load
     }
     if (!newest) return bad_saved(prefix, "no save of which every rank has its file");
     loaded->mark = *newest;
+    for (std::size_t r = 0; r < loaded->places.size(); ++r) {
+        seats->push_back(seats_by_place[r][place_of(*newest, loaded->places[r])]);
+    }
     return {};
 }
 
@@ -124,12 +131,13 @@ void NumberVisitor::visit(std::vector<double>& numbers) {
     }
 }
 
-Status load_optimizer(const std::string& prefix, int rank, int ranks, const ExpectedFile& expected,
-                      LoadedOptimizer* loaded) {
+Status load_optimizer(const std::string& prefix, const ExpectedFile& expected, LoadedOptimizer* loaded) {
     loaded->prefix = prefix;
-    ONEBIT_RETURN_IF_ERROR(find_save(prefix, ranks, &loaded->saved_ranks));
-    ONEBIT_RETURN_IF_ERROR(choose_save(prefix, expected, loaded));
-    Assembly assembly(rank, ranks);
+    ONEBIT_RETURN_IF_ERROR(find_save(prefix, expected.ranks, &loaded->saved_ranks));
+    std::vector<Seat> seats;
+    ONEBIT_RETURN_IF_ERROR(choose_save(prefix, expected, loaded, &seats));
+    const bool same_seats = seats == expected.seats;
+    Assembly assembly(expected, same_seats);
     for (int r = 0; r < loaded->saved_ranks; ++r) {
         const Places& places = loaded->places[static_cast<std::size_t>(r)];
         const std::string name = saved_file_name(prefix, r, loaded->saved_ranks, place_of(loaded->mark, places));
@@ -137,7 +145,7 @@ Status load_optimizer(const std::string& prefix, int rank, int ranks, const Expe
         ONEBIT_RETURN_IF_ERROR(open_file(name, r, loaded->saved_ranks, expected, &file));
         if (file.header.head.save != loaded->mark.save)
             return bad_saved(name, "another save has replaced it meanwhile");
-        ONEBIT_RETURN_IF_ERROR(assembly.add(file, loaded->saved_ranks != ranks || r == rank, loaded));
+        ONEBIT_RETURN_IF_ERROR(assembly.add(file, !same_seats || r == expected.rank, loaded));
     }
     assembly.finish(loaded);
     return {};

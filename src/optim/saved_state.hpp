@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "collectives/saved_files.hpp"
+#include "collectives/seat.hpp"
 #include "core/aligned_buffer.hpp"
 #include "core/status.hpp"
 
@@ -47,9 +48,11 @@ enum class ArrayName : std::uint32_t {
     kMask = 7,
     kWorkerError = 8,
     kServerError = 9,
+    kShardError =
+        10, ///< the worker error on two levels, where kWorkerError has what elements that are masked hold back
 };
 
-inline constexpr std::size_t kArrayNames = 10;
+inline constexpr std::size_t kArrayNames = 11;
 
 /// Whose an array is, and what becomes of it among other ranks than those that saved it.
 enum class Ownership : std::uint32_t {
@@ -90,6 +93,7 @@ struct SavedOptimizer {
     Identity identity;
     std::uint32_t rank = 0;
     std::uint32_t ranks = 1;
+    Seat seat;
     std::vector<std::uint64_t> numbers;
     std::vector<SavedArray> arrays; ///< pieces first
 
@@ -105,7 +109,10 @@ struct ExpectedFile {
     std::size_t least_numbers = 0;
     std::size_t most_numbers = 0;
     /// The arrays that a rank of so many saves.
-    std::function<std::vector<ArrayRow>(bool frozen, std::uint32_t rank, std::uint32_t ranks)> rows;
+    std::function<std::vector<ArrayRow>(bool frozen, std::uint32_t rank, std::uint32_t ranks, const Seat& seat)> rows;
+    int rank = 0; ///< that is going to load it, of so many,
+    int ranks = 1;
+    std::vector<Seat> seats; ///< which stand there
 };
 
 /// A save of any number of ranks as one rank of `ranks` sees it: whole arrays.
@@ -119,10 +126,9 @@ struct LoadedOptimizer {
     std::map<std::pair<ArrayName, std::uint32_t>, AlignedBuffer<float>> arrays; ///< by name and bucket
 };
 
-/// Finds and reads a save: of `ranks` ranks if there is one, else of the one other number there is; the newest that is
+/// Finds and reads a save: of as many ranks if there is one, else of the one other number there is; the newest that is
 /// complete. Allocates nothing of a file's size before that is what it must be. BAD_STATE, IO, with the file's name.
 /// Local.
-Status load_optimizer(const std::string& prefix, int rank, int ranks, const ExpectedFile& expected,
-                      LoadedOptimizer* loaded);
+Status load_optimizer(const std::string& prefix, const ExpectedFile& expected, LoadedOptimizer* loaded);
 
 } // namespace onebit

@@ -61,18 +61,20 @@ struct MomentumArrays {
 
 /// The momentum that 1-bit Adam encodes, beta1 m + (1 - beta1) factor g, g weighted where updates are exchanged. m is
 /// what the last message said, so that a block within one tensor whose gradients are floats is left to the encoder, in
-/// one go; others, and all where m lies in memory, are put together segment by segment. factor(tensor), and
-/// read_message(block, m), which gives the same m.
+/// one go, where that `blends`; others, and all where m lies in memory, are put together segment by segment.
+/// factor(tensor), and read_message(block, m), which gives the same m.
 template <typename Factor, typename ReadMessage>
 class MomentumSource final : public ValueSource {
   public:
     MomentumSource(const Layout& layout, const NumericKernels& numeric, const OptimKernels& kernels,
-                   const PassSettings& settings, const MomentumArrays& arrays, Factor factor, ReadMessage read_message)
+                   const PassSettings& settings, const MomentumArrays& arrays, bool blends, Factor factor,
+                   ReadMessage read_message)
         : layout_(layout),
           numeric_(numeric),
           kernels_(kernels),
           settings_(settings),
           arrays_(arrays),
+          blends_(blends),
           factor_(std::move(factor)),
           read_message_(std::move(read_message)) {}
 
@@ -80,7 +82,8 @@ class MomentumSource final : public ValueSource {
         const std::span<const Segment> segments = layout_.segments(block);
         const Segment& first = segments.front();
         const bool m_is_the_message = arrays_.m.size() == 0;
-        if (m_is_the_message && segments.size() == 1 && first.tensor->gradient_type == ONEBIT_FLOAT32) {
+        const bool is_plain = segments.size() == 1 && first.tensor->gradient_type == ONEBIT_FLOAT32;
+        if (m_is_the_message && is_plain && blends_) {
             const AdamBetas& b = settings_.betas[first.tensor->group];
             return {first.read_gradients(numeric_, scratch), // where they lie
                     Blend{b.beta1, b.one_minus_beta1, factor_(*first.tensor), weights(first), b.most_weighted}};
@@ -107,6 +110,7 @@ class MomentumSource final : public ValueSource {
     const OptimKernels& kernels_;
     const PassSettings& settings_;
     MomentumArrays arrays_;
+    bool blends_;
     Factor factor_;
     ReadMessage read_message_;
 };

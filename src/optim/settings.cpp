@@ -68,6 +68,12 @@ Status check_memory(const Settings& settings, const Transport& transport) {
         return out_of_range("config.memory", config.memory, "one of its constants");
     }
     if (config.memory == ONEBIT_MEMORY_HOST) return {};
+    if (config.algorithm > ONEBIT_ALGORITHM_PIPELINED) {
+        return Status::error(ONEBIT_ERROR_UNSUPPORTED,
+                             "config.algorithm: %s is for ONEBIT_MEMORY_HOST; in a GPU's memory exchanges are "
+                             "ONEBIT_ALGORITHM_FLAT or _PIPELINED",
+                             algorithm_name(config.algorithm));
+    }
     if (settings.bucket_size() > 0 && transport.is_stream_ordered()) {
         return Status::error(ONEBIT_ERROR_UNSUPPORTED,
                              "config.%s: not over %s, which wants exchanges in one order on all ranks",
@@ -85,6 +91,16 @@ Status check_following(const onebit_optimizer_config_t& config) {
     }
     if (config.thaw_ratio == 0 || (config.thaw_ratio > 1 && std::isfinite(config.thaw_ratio))) return {};
     return out_of_range("config.thaw_ratio", config.thaw_ratio, "0 or a number > 1");
+}
+
+Status check_algorithm(onebit_algorithm_t algorithm) {
+    if (algorithm < ONEBIT_ALGORITHM_AUTO || algorithm > ONEBIT_ALGORITHM_RING) {
+        return out_of_range("config.algorithm", algorithm, "one of its constants");
+    }
+    if (algorithm != ONEBIT_ALGORITHM_DENSE) return {};
+    return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT,
+                         "config.algorithm: ONEBIT_ALGORITHM_DENSE compresses nothing: ONEBIT_OPTIMIZER_ADAM and _LAMB "
+                         "average exactly");
 }
 
 Status check_config(const onebit_optimizer_config_t& config) {
@@ -121,7 +137,7 @@ Status check_config(const onebit_optimizer_config_t& config) {
     if (config.missing_gradients != 0 && config.missing_gradients != 1) {
         return out_of_range("config.missing_gradients", config.missing_gradients, "0 or 1");
     }
-    ONEBIT_RETURN_IF_ERROR(check_reserved(config.reserved));
+    ONEBIT_RETURN_IF_ERROR(check_algorithm(config.algorithm));
     if (!at_least_zero(config.min_trust)) return out_of_range("config.min_trust", config.min_trust, "a float >= 0");
     if (!(config.max_trust >= config.min_trust && std::isfinite(static_cast<float>(config.max_trust)))) {
         return out_of_range("config.max_trust", config.max_trust, "a float >= min_trust");
@@ -270,6 +286,7 @@ Status agree_on_settings(Communicator& communicator, const Status& own, const Se
         {"config.group", static_cast<std::uint64_t>(config.group)},
         {"config.bucket_size", config.bucket_size},
         {"config.missing_gradients", static_cast<std::uint64_t>(config.missing_gradients)},
+        {"config.algorithm", static_cast<std::uint64_t>(config.algorithm)},
     };
     ONEBIT_RETURN_IF_ERROR(compare_across_ranks(communicator, own, values));
 

@@ -39,7 +39,7 @@ void SharedScales::look_at(const std::vector<Bucket>& buckets, const Passes::Fac
 }
 
 void SharedScales::find(const Bucket& bucket, const Passes::FactorOf& message_scale) {
-    const std::span<const std::uint32_t> mask = bucket.allreduce->flat().mask();
+    const std::span<const std::uint32_t> mask = bucket.allreduce->delivery().mask();
     if (!mask.empty()) memory_.copy(mask_.data(), mask.data(), mask.size_bytes());
     const auto is_masked = [&](std::size_t element) { return !mask.empty() && !takes_part(mask_.view(), element); };
     std::ranges::fill(found_, Found());

@@ -37,6 +37,8 @@ const char* name_of(ArrayName name) {
             return "worker error";
         case ArrayName::kServerError:
             return "server error";
+        case ArrayName::kShardError:
+            return "shard's error";
     }
     return "?";
 }

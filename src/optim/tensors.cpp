@@ -133,10 +133,13 @@ void Tensor::write_copy(std::size_t begin, std::size_t length, const NumericKern
 
 // ----------------------------------------------------------------------------------------------------- Layout ----
 
-Layout::Layout(std::vector<const Tensor*> tensors, std::size_t ranks) : tensors_(std::move(tensors)) {
+Layout::Layout(std::vector<const Tensor*> tensors) : tensors_(std::move(tensors)) {
     for (const Tensor* tensor : tensors_) count_ += tensor->count;
+}
+
+void Layout::cut(std::span<const Chunk> chunks) {
     std::size_t blocks = 0;
-    for (const Chunk& chunk : partition(count_, ranks)) {
+    for (const Chunk& chunk : chunks) {
         first_block_.push_back(blocks);
         blocks += chunk.blocks();
         for (std::size_t block = 0; block < chunk.blocks(); ++block) cut({chunk, block});

@@ -83,8 +83,10 @@ struct Segment {
 class Layout {
   public:
     Layout() = default;
-    /// The tensors must outlive it, in their places.
-    Layout(std::vector<const Tensor*> tensors, std::size_t ranks);
+    /// The tensors must outlive it, in their places. Before anything but them and the count is asked for, it is cut.
+    explicit Layout(std::vector<const Tensor*> tensors);
+    /// Once. The chunks lie one behind the other.
+    void cut(std::span<const Chunk> chunks);
 
     std::size_t count() const { return count_; }
     std::size_t bytes() const {

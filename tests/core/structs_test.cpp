@@ -171,13 +171,13 @@ TEST_CASE("public structs have no padding, and the sizes that releases gave them
                   &Config::momentum_scaling, &Config::memory, &Config::variance_updates, &Config::local_step_scaler,
                   &Config::local_steps, &Config::bucket_size, &Config::stream, &Config::freeze_window,
                   &Config::freeze_band, &Config::compressed, &Config::follow_interval, &Config::thaw_ratio,
-                  &Config::missing_gradients, &Config::reserved));
+                  &Config::missing_gradients, &Config::algorithm));
     using Info = onebit_optimizer_info_t;
     CHECK(is_full(&Info::size, &Info::version, &Info::frozen, &Info::steps, &Info::skipped, &Info::freeze_step,
                   &Info::count, &Info::masked, &Info::exact_rounds, &Info::compressed_rounds, &Info::warmup_bytes_sent,
                   &Info::compressed_bytes_sent, &Info::state_bytes, &Info::grad_norm, &Info::cancelled,
                   &Info::freeze_wait, &Info::freeze_tensor, &Info::freeze_ratio, &Info::thaws, &Info::variance_ratio,
-                  &Info::variance_tensor, &Info::step_ratio, &Info::step_tensor));
+                  &Info::variance_tensor, &Info::step_ratio, &Info::step_tensor, &Info::algorithm, &Info::reason));
 
     // A release's numbers stay for ever.
     CHECK(Releases<onebit_comm_info_t>::kSizes[0] == 336);

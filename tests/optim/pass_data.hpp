@@ -123,8 +123,9 @@ class HostModel {
         }
         std::vector<const Tensor*> pointers;
         for (const Tensor& tensor : tensors_) pointers.push_back(&tensor);
-        layout = Layout(pointers, ranks);
         chunks = partition(elements, ranks);
+        layout = Layout(pointers);
+        layout.cut(chunks);
         values.numbers.assign(layout.segments().size() + kGuards, 77.0);
         values.sketches.assign(sketches() * kSketchBuckets + kGuards, 77.0F);
         values.total.assign(kSketchBuckets + kGuards, 77.0F);
