@@ -22,9 +22,6 @@ class Delivery {
     virtual const std::vector<Chunk>& chunks() const = 0;
     /// The elements that take part; empty: all of them.
     virtual std::span<const std::uint32_t> mask() const = 0;
-    /// Whether the encoder reads the caller's source, and so can blend what it reads with the last result. If not, the
-    /// source's values are averaged first, and it must leave no blend.
-    virtual bool blends() const = 0;
 
     /// Decodes a block of the last finished call's result; a ValueSource may ask while its block isn't encoded yet.
     void last_result(const Block& block, float* values) const { decode(Call::kLast, block, values); }

@@ -97,7 +97,6 @@ class FlatAllreduce final : public Delivery {
     const Feedback& server() const { return gather_.error().now(); }
     const Chunk& own_chunk() const { return layout_.own_chunk(); }
     const std::vector<Chunk>& chunks() const override { return layout_.chunks(); }
-    bool blends() const override { return true; }
     using Delivery::last_result;
     /// Or some blocks of a chunk, or the whole of it.
     void last_result(const Slice& slice, const ValueSink& sink) const { gather_.decode(last_, only(slice), sink); }

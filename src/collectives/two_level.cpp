@@ -158,28 +158,26 @@ const void* TwoLevelAllreduce::NodeAverage::part_of(std::size_t place, const Blo
     return own.slot(place, own.place_, slice) + in_slot * own.elements_.bytes();
 }
 
-/// The encoder reads floats where they lie, and adds them in the order of places; 16-bit values, and a source's, which
-/// lie in the cache, are added up here.
+/// The encoder reads floats where they lie, and adds them in the order of places. 16-bit values, and shares of a source,
+/// which makes something of their mean, are added up here.
 BlockValues TwoLevelAllreduce::NodeAverage::read(const Block& block, float* scratch) const {
     const TwoLevelAllreduce& own = owner_;
     const std::size_t places = own.shards_.size();
-    const bool from_source = own.operands_.input == nullptr;
-    if (own.elements_.type() == ONEBIT_FLOAT32 && !from_source) {
+    const ValueSource* const source = own.operands_.input == nullptr ? own.operands_.source : nullptr;
+    if (own.elements_.type() == ONEBIT_FLOAT32 && source == nullptr) {
         static_assert(NodeGroups::kMostPlaces * sizeof(float*) <= kBlockElements * sizeof(float));
         const float** const parts = new (scratch) const float*[places];
         for (std::size_t p = 0; p < places; ++p) parts[p] = static_cast<const float*>(part_of(p, block));
         return {.mean = Mean{{parts, places}, own.share_in_node()}};
     }
+    const Block whole = own.whole_block(own.place_, block);
     std::array<const void*, NodeGroups::kMostPlaces> parts;
     for (std::size_t p = 0; p < places; ++p) {
-        parts[p] = from_source && p == own.place_ ? own.read_source(p, block, scratch) : part_of(p, block);
+        const bool from_source = source != nullptr && p == own.place_;
+        parts[p] = from_source ? source->read_share(whole, scratch) : part_of(p, block);
     }
     own.elements_.mean(parts.data(), places, 0, own.share_in_node(), block.count(), Stores::kCached, scratch);
-    return {scratch};
-}
-
-const float* TwoLevelAllreduce::read_source(std::size_t place, const Block& block, float* scratch) const {
-    return operands_.source->read({chunks_of(place)[block.chunk.index], block.index}, scratch).data;
+    return source == nullptr ? BlockValues{scratch} : source->of_mean(whole, scratch);
 }
 
 // ------------------------------------------------------------------------------------------ what is delivered ----
@@ -299,10 +297,12 @@ void TwoLevelAllreduce::share(std::size_t reader, const Slice& slice, std::byte*
     }
     if (operands_.source == nullptr) return;
     parallel_for(slice.first_block, slice.end_block, threads_, [&](std::size_t index) {
-        float* const to = reinterpret_cast<float*>(slot) + (index - slice.first_block) * kBlockElements;
+        alignas(64) float scratch[kBlockElements];
         const Block block = {slice.chunk, index};
-        const float* const values = read_source(reader, block, to);
-        if (values != to) std::copy_n(values, block.count(), to);
+        const float* const values = operands_.source->read_share(whole_block(reader, block), scratch);
+        float* const to = reinterpret_cast<float*>(slot) + (index - slice.first_block) * kBlockElements;
+        (void)elements_.copy(values, block.count(), stores_, to); // finite, as who looks has seen, or for nothing
+        if (threads_ > 1) order_stores(stores_);
     });
 }
 

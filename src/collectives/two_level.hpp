@@ -55,7 +55,6 @@ class TwoLevelAllreduce final : public TwoLevelForm, public Delivery {
 
     const std::vector<Chunk>& chunks() const override { return all_chunks_; }
     std::span<const std::uint32_t> mask() const override { return mask_.view(); }
-    bool blends() const override { return false; }
 
   private:
     /// How far a rank has come.
@@ -119,8 +118,10 @@ class TwoLevelAllreduce final : public TwoLevelForm, public Delivery {
     void decode(Call call, const Block& block, float* values) const override;
     void decode(Call call, const ValueSink& sink) const override;
 
-    /// What the caller's source has of a block of a shard: where it lies, or `scratch`.
-    const float* read_source(std::size_t place, const Block& block, float* scratch) const;
+    /// A block of a shard, in the whole buffer.
+    Block whole_block(std::size_t place, const Block& block) const {
+        return {chunks_of(place)[block.chunk.index], block.index};
+    }
 
     /// A slice of a shard is not finite. As Consent::doubt.
     bool doubt(std::size_t place, Slice slice);

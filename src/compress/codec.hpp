@@ -57,6 +57,13 @@ class ValueSource {
     /// The block's values: where they lie, or `scratch` (kBlockElements floats, aligned) after they were put there; it
     /// may also hold the list of a mean's parts.
     virtual BlockValues read(const Block& block, float* scratch) const = 0;
+
+    // Where several ranks encode as one: each gives its share, and one of them encodes what comes of the shares' mean.
+
+    /// This rank's share of a block; likewise, but it is there.
+    virtual const float* read_share(const Block& block, float* scratch) const { return read(block, scratch).data; }
+    /// What is encoded, of the mean of the shares, in whose place it may put it.
+    virtual BlockValues of_mean(const Block& /*block*/, float* mean) const { return {mean}; }
 };
 
 /// Elements that are decoded at a time: few enough to be still in the innermost cache when they are used.

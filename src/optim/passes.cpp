@@ -77,7 +77,9 @@ class HostPasses final : public Passes {
     }
     /// m by this rank's own gradients.
     void move_momentum(const Segment& segment, float factor) const {
-        onebit::move_momentum(segment, numeric_, kernels_, settings_, bucket_.precondition, factor,
+        alignas(64) float widened[kBlockElements];
+        const float* const gradients = segment.read_gradients(numeric_, widened);
+        onebit::move_momentum(segment, kernels_, settings_, bucket_.precondition, gradients, factor,
                               bucket_.m.data() + segment.offset);
     }
     /// The parameters by m, in the units that are exchanged.
@@ -228,9 +230,9 @@ std::unique_ptr<ValueSource> HostPasses::make_momentum_source(FactorOf factor) {
     const auto read_message = [this](const Block& block, float* m) {
         bucket_.allreduce->delivery().last_result(block, m);
     };
-    return std::unique_ptr<ValueSource>(
-        new MomentumSource(bucket_.layout, numeric_, kernels_, settings_, {bucket_.m, bucket_.precondition},
-                           bucket_.allreduce->delivery().blends(), std::move(factor), read_message));
+    return std::unique_ptr<ValueSource>(new MomentumSource(bucket_.layout, numeric_, kernels_, settings_,
+                                                           {bucket_.m, bucket_.precondition}, std::move(factor),
+                                                           read_message));
 }
 
 void HostPasses::update_from_message() {

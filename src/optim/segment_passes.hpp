@@ -38,13 +38,9 @@ class SegmentSource final : public ValueSource {
     Body body_;
 };
 
-/// m by the segment's own gradients times `factor`; weighted where updates are exchanged, which need the
-/// preconditioner.
-inline void move_momentum(const Segment& segment, const NumericKernels& numeric, const OptimKernels& kernels,
-                          const PassSettings& settings, const AlignedBuffer<float>& precondition, float factor,
-                          float* m) {
-    alignas(64) float widened[kBlockElements];
-    const float* const gradients = segment.read_gradients(numeric, widened);
+/// m by a segment's gradients times `factor`; weighted where updates are exchanged, which need the preconditioner.
+inline void move_momentum(const Segment& segment, const OptimKernels& kernels, const PassSettings& settings,
+                          const AlignedBuffer<float>& precondition, const float* gradients, float factor, float* m) {
     const AdamBetas& betas = settings.betas[segment.tensor->group];
     if (settings.exchange_updates) {
         kernels.weighted_momentum(gradients, factor, precondition.data() + segment.offset, m, segment.count, betas);
@@ -61,46 +57,78 @@ struct MomentumArrays {
 
 /// The momentum that 1-bit Adam encodes, beta1 m + (1 - beta1) factor g, g weighted where updates are exchanged. m is
 /// what the last message said, so that a block within one tensor whose gradients are floats is left to the encoder, in
-/// one go, where that `blends`; others, and all where m lies in memory, are put together segment by segment.
-/// factor(tensor), and read_message(block, m), which gives the same m.
+/// one go; others, and all where m lies in memory, are put together segment by segment. factor(tensor), and
+/// read_message(block, m), which gives the same m. Ranks that encode as one share their gradients.
 template <typename Factor, typename ReadMessage>
 class MomentumSource final : public ValueSource {
   public:
     MomentumSource(const Layout& layout, const NumericKernels& numeric, const OptimKernels& kernels,
-                   const PassSettings& settings, const MomentumArrays& arrays, bool blends, Factor factor,
-                   ReadMessage read_message)
+                   const PassSettings& settings, const MomentumArrays& arrays, Factor factor, ReadMessage read_message)
         : layout_(layout),
           numeric_(numeric),
           kernels_(kernels),
           settings_(settings),
           arrays_(arrays),
-          blends_(blends),
           factor_(std::move(factor)),
           read_message_(std::move(read_message)) {}
 
     BlockValues read(const Block& block, float* scratch) const override {
         const std::span<const Segment> segments = layout_.segments(block);
         const Segment& first = segments.front();
-        const bool m_is_the_message = arrays_.m.size() == 0;
-        const bool is_plain = segments.size() == 1 && first.tensor->gradient_type == ONEBIT_FLOAT32;
-        if (m_is_the_message && is_plain && blends_) {
-            const AdamBetas& b = settings_.betas[first.tensor->group];
-            return {first.read_gradients(numeric_, scratch), // where they lie
-                    Blend{b.beta1, b.one_minus_beta1, factor_(*first.tensor), weights(first), b.most_weighted}};
+        if (is_for_encoder(block) && first.tensor->gradient_type == ONEBIT_FLOAT32) {
+            return blend(first, first.read_gradients(numeric_, scratch)); // where they lie
         }
-        if (m_is_the_message) {
-            read_message_(block, scratch);
-        } else {
-            std::memcpy(scratch, arrays_.m.data() + block.begin(), block.count() * sizeof(float));
-        }
+        read_m(block, scratch);
         for (const Segment& segment : segments) {
-            move_momentum(segment, numeric_, kernels_, settings_, arrays_.precondition, factor_(*segment.tensor),
-                          scratch + (segment.offset - block.begin()));
+            alignas(64) float widened[kBlockElements];
+            move(segment, segment.read_gradients(numeric_, widened), scratch + (segment.offset - block.begin()));
         }
         return {scratch};
     }
 
+    const float* read_share(const Block& block, float* scratch) const override {
+        const std::span<const Segment> segments = layout_.segments(block);
+        if (segments.size() == 1) return segments.front().read_gradients(numeric_, scratch);
+        for (const Segment& segment : segments) {
+            float* const place = scratch + (segment.offset - block.begin());
+            const float* const gradients = segment.read_gradients(numeric_, place);
+            if (gradients != place) std::memcpy(place, gradients, segment.count * sizeof(float));
+        }
+        return scratch;
+    }
+
+    BlockValues of_mean(const Block& block, float* mean) const override {
+        const std::span<const Segment> segments = layout_.segments(block);
+        if (is_for_encoder(block)) return blend(segments.front(), mean);
+        alignas(64) float m[kBlockElements];
+        read_m(block, m);
+        for (const Segment& segment : segments) {
+            const std::size_t at = segment.offset - block.begin();
+            move(segment, mean + at, m + at);
+        }
+        std::memcpy(mean, m, block.count() * sizeof(float));
+        return {mean};
+    }
+
   private:
+    bool is_for_encoder(const Block& block) const {
+        return arrays_.m.size() == 0 && layout_.segments(block).size() == 1;
+    }
+    BlockValues blend(const Segment& segment, const float* gradients) const {
+        const AdamBetas& b = settings_.betas[segment.tensor->group];
+        return {gradients,
+                Blend{b.beta1, b.one_minus_beta1, factor_(*segment.tensor), weights(segment), b.most_weighted}};
+    }
+    void read_m(const Block& block, float* m) const {
+        if (arrays_.m.size() == 0) {
+            read_message_(block, m);
+        } else {
+            std::memcpy(m, arrays_.m.data() + block.begin(), block.count() * sizeof(float));
+        }
+    }
+    void move(const Segment& segment, const float* gradients, float* m) const {
+        move_momentum(segment, kernels_, settings_, arrays_.precondition, gradients, factor_(*segment.tensor), m);
+    }
     const float* weights(const Segment& segment) const {
         return settings_.exchange_updates ? arrays_.precondition.data() + segment.offset : nullptr;
     }
@@ -110,7 +138,6 @@ class MomentumSource final : public ValueSource {
     const OptimKernels& kernels_;
     const PassSettings& settings_;
     MomentumArrays arrays_;
-    bool blends_;
     Factor factor_;
     ReadMessage read_message_;
 };
