@@ -213,6 +213,27 @@ def test_state_continues_exactly(how, tmp_path):
     on_ranks(2, run)
 
 
+@pytest.mark.parametrize(
+    "node_size, asked, found",
+    [(2, "two_level", onebit.Algorithm.TWO_LEVEL), (4, "two_level", onebit.Algorithm.PIPELINED),
+     (2, "bruck", onebit.Algorithm.BRUCK)],
+)
+def test_the_form_of_exchanges(node_size, asked, found, monkeypatch):
+    monkeypatch.setenv("ONEBIT_NODE_SIZE", str(node_size))
+
+    def run(comm):
+        problem = Problem(comm.rank, comm.size)
+        optimizer = onebit.Optimizer(comm, "onebit_adam", problem.tensors(), 0.03, freeze_step=5, algorithm=asked)
+        for _ in range(10):
+            problem.backward()
+            optimizer.step()
+        info = optimizer.info
+        assert info.compressed_rounds == 5 and info.algorithm == found and "asked for" in info.reason
+        return b"".join(p.tobytes() for p in problem.parameters)
+
+    assert len(set(on_ranks(4, run))) == 1
+
+
 ONES = np.ones(100, "f4")
 
 
@@ -231,6 +252,7 @@ ONES = np.ones(100, "f4")
         ("adam", [(ONES, None)], {"freeze_step": 5}, onebit.InvalidArgument),
         ("onebit_adam", [(ONES, None)], {"freeze_step": -1}, onebit.InvalidArgument),
         ("onebit_adam", [(ONES, None)], {"freeze_step": "later"}, onebit.InvalidArgument),
+        ("onebit_adam", [(ONES, None)], {"algorithm": "dense"}, onebit.InvalidArgument),
         ("onebit_adam", [(ONES, None)], {"groups": [{"rate": 1}]}, TypeError),
     ],
 )

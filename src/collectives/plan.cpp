@@ -174,10 +174,12 @@ std::size_t radix_of(const onebit_allreduce_config_t& config, const Communicator
 /// So few are averaged as they are, on any network.
 constexpr std::uint64_t kFewestMeasured = 1024;
 
-/// What AUTO is by the environment: AUTO where that doesn't say, or is of no use here.
-onebit_algorithm_t forced_by(const Environment& environment, bool must_compress) {
-    const bool of_use = !must_compress || environment.algorithm != ONEBIT_ALGORITHM_DENSE;
-    return of_use ? environment.algorithm : ONEBIT_ALGORITHM_AUTO;
+/// What AUTO is by the environment: AUTO where that doesn't say, or says what an exchange that must compress can't be.
+onebit_algorithm_t forced_by(const Environment& environment, onebit_memory_t memory, bool must_compress) {
+    const onebit_algorithm_t forced = environment.algorithm;
+    const bool compresses = forced == ONEBIT_ALGORITHM_FLAT || forced == ONEBIT_ALGORITHM_PIPELINED ||
+                            (forced != ONEBIT_ALGORITHM_DENSE && memory == ONEBIT_MEMORY_HOST);
+    return !must_compress || compresses ? forced : ONEBIT_ALGORITHM_AUTO;
 }
 
 std::vector<onebit_algorithm_t> choices(const Communicator& communicator, onebit_memory_t memory, bool must_compress) {
@@ -194,7 +196,7 @@ std::vector<onebit_algorithm_t> choices(const Communicator& communicator, onebit
 /// What AUTO becomes, and TWO_LEVEL where there are no two.
 void choose_algorithm(const onebit_allreduce_config_t& config, bool must_compress, Communicator& communicator,
                       Plan* plan) {
-    const onebit_algorithm_t forced = forced_by(communicator.environment(), must_compress);
+    const onebit_algorithm_t forced = forced_by(communicator.environment(), config.memory, must_compress);
     const char* const objection =
         objection_to_two_levels(communicator.groups(), config.memory, communicator.transport());
     if (config.algorithm != ONEBIT_ALGORITHM_AUTO) {
@@ -255,7 +257,9 @@ Status decide(Communicator& communicator, const Status& form, const onebit_allre
               std::span<const Chunk> shards, bool must_compress, Plan* plan) {
     const Environment& environment = communicator.environment();
     onebit_allreduce_config_t asked = config;
-    if (asked.algorithm == ONEBIT_ALGORITHM_AUTO) asked.algorithm = forced_by(environment, must_compress);
+    if (asked.algorithm == ONEBIT_ALGORITHM_AUTO) {
+        asked.algorithm = forced_by(environment, config.memory, must_compress);
+    }
     // All that the choice depends on: what the environment says may differ between ranks.
     std::array<NamedValue, 17> values{};
     std::ranges::transform(fields_of(asked), values.begin(), &Field::value);
