@@ -173,8 +173,9 @@ class BesideOracle {
         ONEBIT_EXPECT(log_, log_.same_on_all(&info.grad_norm, sizeof info.grad_norm));
     }
 
-    // What rounding may have done to each element of a place's shard that its rank in a node sent; on one level the shard
-    // is the whole packed buffer, and a node a rank. 0/1 Adam sends how far x has come, and x is rounded in every step.
+    // What rounding may have done to each element of a place's shard that its rank in a node sent. (On one level the
+    // shard is the whole packed buffer, and each rank a node.) 0/1 Adam sends how far x has come, and x is rounded in
+    // every step.
     oracle::Vector rounding(std::size_t place, std::size_t node) const {
         oracle::Vector allowed = freezing->reduce.levels[place].worker_scale[node];
         for (double& each : allowed) each *= error_tolerance;
