@@ -145,6 +145,10 @@ TEST_CASE("optimizer creation: bad config", "[optimizer][bad input]") {
         {"config.freeze_band", [](Arguments& a) { a.config.freeze_band = -0.5; }},
         {"config.compressed", [](Arguments& a) { a.config.compressed = static_cast<onebit_compressed_t>(2); }},
         {"config.freeze_band", [](Arguments& a) { a.config.freeze_band = 1; }},
+        {"config.algorithm", [](Arguments& a) { a.config.algorithm = ONEBIT_ALGORITHM_DENSE; }},
+        {"config.algorithm", [](Arguments& a) { a.config.algorithm = static_cast<onebit_algorithm_t>(7); }},
+        {"config.algorithm", [](Arguments& a) { a.config.algorithm = static_cast<onebit_algorithm_t>(-1); }},
+        {"reserved_2", [](Arguments& a) { a.config.reserved_2 = 1; }},
         {"config.freeze_band", [](Arguments& a) { a.config.freeze_band = nan_; }},
         {"config.freeze_step", // of a kind that doesn't freeze
          [](Arguments& a) {
@@ -363,6 +367,8 @@ TEST_CASE("optimizer creation: ranks that disagree", "[optimizer][bad input]") {
         {"scale", [](Arguments& a) { a.config.scale = ONEBIT_SCALE_L1; }},
         {"config.group", [](Arguments& a) { a.config.group = ONEBIT_GROUP_BUFFER; }},
         {"config.group", [](Arguments& a) { a.config.group = ONEBIT_GROUP_TENSOR; }},
+        {"config.algorithm", [](Arguments& a) { a.config.algorithm = ONEBIT_ALGORITHM_TWO_LEVEL; }},
+        {"config.algorithm", [](Arguments& a) { a.config.algorithm = ONEBIT_ALGORITHM_BRUCK; }},
     };
     const std::vector<std::pair<onebit_optimizer_kind_t, BadCreation>> own_cases = {
         {ONEBIT_OPTIMIZER_LAMB, {"min_trust", [](Arguments& a) { a.config.min_trust = 0.1; }}},

@@ -90,7 +90,8 @@ std::uint64_t compressed_count(const Model& model) {
 
 FreezingOptimizer::FreezingOptimizer(const Model& model_in, const Vector& parameters)
     : Optimizer(model_in, parameters),
-      reduce(compressed_count(model_in), model_in.ranks, model_in.scale, model_in.group),
+      reduce(compressed_count(model_in), model_in.ranks / model_in.places, model_in.places, model_in.scale,
+             model_in.group),
       sign_margin(compressed_count(model_in), 1e300),
       variance_ratio(model_in.tensors.size(), 1.0),
       follow_factor_(model_in.tensors.size(), 1.0) {
@@ -324,15 +325,19 @@ Vector FreezingOptimizer::exchange(const PerRank& values) {
 }
 
 void FreezingOptimizer::note_margins() {
-    for (std::size_t i = 0; i < sign_margin.size(); ++i) {
-        if (!reduce.takes_part(i)) continue;
-        double mean_scale = 0;
-        for (std::size_t r = 0; r < reduce.worker_c.size(); ++r) {
-            const double s = reduce.worker_scale[r][i];
-            sign_margin[i] = std::min(sign_margin[i], std::fabs(reduce.worker_c[r][i]) / s);
-            mean_scale += s / static_cast<double>(reduce.ranks());
+    for (std::size_t place = 0; place < reduce.levels.size(); ++place) {
+        const FlatAllreduce& level = reduce.levels[place];
+        for (std::uint64_t i = 0; i < level.count(); ++i) {
+            if (!level.takes_part(i)) continue;
+            double& margin = sign_margin[reduce.shards()[place].begin + i];
+            double mean_scale = 0;
+            for (std::size_t r = 0; r < level.worker_c.size(); ++r) {
+                const double s = level.worker_scale[r][i];
+                margin = std::min(margin, std::fabs(level.worker_c[r][i]) / s);
+                mean_scale += s / static_cast<double>(level.ranks());
+            }
+            margin = std::min(margin, std::fabs(level.server_c[i]) / mean_scale);
         }
-        sign_margin[i] = std::min(sign_margin[i], std::fabs(reduce.server_c[i]) / mean_scale);
     }
 }
 

@@ -9,15 +9,6 @@
 
 namespace oracle {
 
-namespace {
-
-Vector part_of(const Vector& whole, Range range) {
-    const auto begin = whole.begin() + static_cast<std::ptrdiff_t>(range.begin);
-    return {begin, begin + static_cast<std::ptrdiff_t>(range.count)};
-}
-
-} // namespace
-
 double Optimizer::lamb_update(const Slice& slice, std::uint64_t v_updates) {
     const Settings& s = settings(slice);
     Vector u = part_of(adam_direction(slice, v_updates), slice.range);

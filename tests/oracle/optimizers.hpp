@@ -30,6 +30,7 @@ struct Model {
     std::vector<Tensor> tensors;
     std::vector<Settings> groups = {Settings{}};
     int ranks = 1;
+    int places = 1;          // in each node: more than 1 where the compressed exchange has two levels
     Scale scale = Scale::l2; // of the compressed exchange
     Group group = Group::block;
     bool bias_correction = true;
@@ -195,7 +196,7 @@ class FreezingOptimizer : public Optimizer {
     Vector packed(const Vector& whole) const;
     Vector unpacked(const Vector& part) const; // zero in no_compress tensors
 
-    FlatAllreduce reduce;          // of the packed buffer
+    TwoLevelAllreduce reduce;      // of the packed buffer
     bool exchanged = false;        // the last step exchanged something compressed
     std::uint64_t freeze_step = 0; // 0: warming up
     std::uint64_t exact_rounds = 0, compressed_rounds = 0;

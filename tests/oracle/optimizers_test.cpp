@@ -113,7 +113,7 @@ TEST_CASE("oracle: 1-bit Adam freezes v, carries errors, masks zeros", "[oracle]
     optimizer.step({{5, 0, 9}}); // m_i = (3, -1): scale 2, error (1, 1)
     check_close(optimizer.m, {2, -2, 0});
     check_close(optimizer.v, {1, 4, 0});
-    check_close(optimizer.reduce.worker_error[0], {1, 1, 0});
+    check_close(optimizer.reduce.worker_error(0), {1, 1, 0});
     const double m_divisor = corrected ? 0.75 : 1, v_divisor = corrected ? 0.25 : 1;
     CHECK(optimizer.x[0] == Approx(before[0] - 0.1 * (2 / m_divisor / (std::sqrt(1 / v_divisor) + 1))));
     CHECK(optimizer.x[1] == Approx(before[1] + 0.1 * (2 / m_divisor / (std::sqrt(4 / v_divisor) + 1))));
@@ -138,7 +138,7 @@ TEST_CASE("oracle: 1-bit Adam exchanges updates, each gradient's within what the
     const double scale = (1.25 + 1.0 / 3) / 2;
     check_close(optimizer.m, {scale, -scale, 0});
     check_close(optimizer.x, {before[0] - 0.1 * scale, before[1] + 0.1 * scale, 1});
-    check_close(optimizer.reduce.worker_error[0], {1.25 - scale, scale - 1.0 / 3, 0});
+    check_close(optimizer.reduce.worker_error(0), {1.25 - scale, scale - 1.0 / 3, 0});
 }
 
 TEST_CASE("oracle: weight decay goes on for masked elements", "[oracle]") {
@@ -258,7 +258,7 @@ TEST_CASE("oracle: 1-bit LAMB after the freeze", "[oracle]") {
     check_close(lamb.ratio, {r_a, r_b});
     check_close(lamb.x, {before[0] - 0.1 * c_a * r_a * 0.375, before[1] + 0.1 * c_a * r_a * 0.375,
                          before[2] - 0.1 * c_b * r_b * 2.25 / 4, before[3] - 0.1 * c_b * r_b * 2.25 / 4});
-    check_close(lamb.reduce.worker_error[0], {-0.5, -1.5, -0.5, -0.5});
+    check_close(lamb.reduce.worker_error(0), {-0.5, -1.5, -0.5, -0.5});
 }
 
 TEST_CASE("oracle: 1-bit LAMB's running mean and bounds", "[oracle]") {
@@ -303,4 +303,37 @@ TEST_CASE("oracle: 1-bit LAMB's ratio heeds weight decay", "[oracle]") {
     const double expected = u0 / u * 2 / (std::sqrt(0.75) + 1) + 1 - u0 / u;
     CHECK(lamb.ratio[0] == Approx(expected));
     CHECK(lamb.x[0] == Approx(x - 0.1 * 2 / 1.5 * expected * u));
+}
+
+TEST_CASE("oracle: 1-bit Adam whose exchange has two levels", "[oracle]") {
+    // 40 elements: a shard of 32 and one of 8. Gradients of (2, 4, 6, 8) in the one and of (-10, -30, -50, -70) in the
+    // other give each shard and node a scale of its own, and lose nothing.
+    Model model = simple_model({{40}});
+    model.ranks = 4;
+    model.places = 2;
+    OnebitAdam optimizer(model, Vector(40, 1.0));
+    optimizer.freeze_at(1);
+    PerRank gradients(4, Vector(40));
+    for (std::size_t r = 0; r < 4; ++r)
+        for (std::size_t i = 0; i < 40; ++i)
+            gradients[r][i] =
+                i < 32 ? 2 * static_cast<double>(r + 1) : -10 * static_cast<double>(2 * r + 1); // means 5 and -40
+    optimizer.step(gradients);
+    optimizer.step(gradients);
+    CHECK(optimizer.exchanged);
+    Vector expected(40, 0.75 * 5);
+    std::fill(expected.begin() + 32, expected.end(), 0.75 * -40);
+    check_close(optimizer.m, expected);
+    CHECK(optimizer.reduce.levels[0].worker_scale[1][0] == Approx(0.25 * 5 + 0.5 * 7));
+    CHECK(optimizer.reduce.levels[1].worker_scale[0][0] == Approx(0.25 * 40 + 0.5 * 20));
+    for (int rank = 0; rank < 4; ++rank) check_close(optimizer.reduce.worker_error(rank), Vector(40, 0.0));
+    CHECK(optimizer.sign_margin[0] == Approx(1));
+    CHECK(optimizer.sign_margin[39] == Approx(1));
+    // On one level the scales are those of whole buffers, and there are errors.
+    model.places = 1;
+    OnebitAdam flat(model, Vector(40, 1.0));
+    flat.freeze_at(1);
+    flat.step(gradients);
+    flat.step(gradients);
+    CHECK(flat.reduce.worker_error(0)[0] != 0);
 }

@@ -30,6 +30,11 @@ std::vector<Range> blocks_of(Range range) {
     return blocks;
 }
 
+Vector part_of(const Vector& whole, Range range) {
+    const auto begin = whole.begin() + static_cast<std::ptrdiff_t>(range.begin);
+    return {begin, begin + static_cast<std::ptrdiff_t>(range.count)};
+}
+
 int sign_of(double x) {
     return x >= 0 ? 1 : -1;
 }
@@ -157,6 +162,70 @@ void FlatAllreduce::step(const PerRank& inputs, const std::vector<Signs>& given_
     server_signs = given_server.empty() ? signs_of(server_c, server_left_) : given_server;
     compress(server_groups(), server_c, server_signs, server_scale, result, server_error);
     follow({}, {});
+}
+
+TwoLevelAllreduce::TwoLevelAllreduce(std::uint64_t count, int nodes, int places, Scale scale, Group group)
+    : result(count, 0.0), nodes_(nodes), places_(places), shards_(partition(count, places)) {
+    for (const Range& shard : shards_) levels.emplace_back(shard.count, nodes, scale, group);
+}
+
+void TwoLevelAllreduce::set_mask(const std::vector<bool>& mask) {
+    for (std::size_t place = 0; place < shards_.size(); ++place) {
+        const auto begin = mask.begin() + static_cast<std::ptrdiff_t>(shards_[place].begin);
+        levels[place].set_mask({begin, begin + static_cast<std::ptrdiff_t>(shards_[place].count)});
+    }
+}
+
+void TwoLevelAllreduce::reset() {
+    for (FlatAllreduce& level : levels) level.reset();
+}
+
+void TwoLevelAllreduce::step(const PerRank& inputs) {
+    PerRank averages(static_cast<std::size_t>(nodes_), Vector(count(), 0.0));
+    for (int rank = 0; rank < ranks(); ++rank)
+        for (std::uint64_t i = 0; i < count(); ++i)
+            averages[node_of(rank)][i] += inputs[static_cast<std::size_t>(rank)][i] / places_;
+    for (std::size_t place = 0; place < shards_.size(); ++place) {
+        PerRank parts;
+        for (const Vector& average : averages) parts.push_back(part_of(average, shards_[place]));
+        levels[place].step(parts);
+        std::copy(levels[place].result.begin(), levels[place].result.end(),
+                  result.begin() + static_cast<std::ptrdiff_t>(shards_[place].begin));
+    }
+}
+
+void TwoLevelAllreduce::follow(const PerRank& worker_errors_left, const Vector& server_errors_left) {
+    std::vector<PerRank> left(shards_.size()); // [place][node]
+    for (int rank = 0; rank < ranks(); ++rank)
+        left[place_of(rank)].push_back(part_of(worker_errors_left[static_cast<std::size_t>(rank)], shard(rank)));
+    for (std::size_t place = 0; place < shards_.size(); ++place)
+        levels[place].follow(left[place], part_of(server_errors_left, shards_[place]));
+}
+
+bool TwoLevelAllreduce::takes_part(std::uint64_t i) const {
+    for (std::size_t place = 0; place < shards_.size(); ++place)
+        if (i < shards_[place].end()) return levels[place].takes_part(i - shards_[place].begin);
+    return false;
+}
+
+Range TwoLevelAllreduce::chunk(int rank) const {
+    const Range chunk = levels[place_of(rank)].chunks()[node_of(rank)];
+    return {shard(rank).begin + chunk.begin, chunk.count};
+}
+
+Vector TwoLevelAllreduce::worker_error(int rank) const {
+    const Vector& own = levels[place_of(rank)].worker_error[node_of(rank)];
+    Vector error(count(), 0.0);
+    std::copy(own.begin(), own.end(), error.begin() + static_cast<std::ptrdiff_t>(shard(rank).begin));
+    return error;
+}
+
+Vector TwoLevelAllreduce::server_error(int rank) const {
+    const Vector& all = levels[place_of(rank)].server_error;
+    const Range served = chunk(rank);
+    Vector error(count(), 0.0);
+    for (std::uint64_t i = served.begin; i < served.end(); ++i) error[i] = all[i - shard(rank).begin];
+    return error;
 }
 
 } // namespace oracle

@@ -35,6 +35,8 @@ std::vector<Range> partition(std::uint64_t count, int ranks);
 // A range cut into blocks of 4096 elements counted from its own start; the last may be short, none is empty.
 std::vector<Range> blocks_of(Range range);
 
+Vector part_of(const Vector& whole, Range range);
+
 // +1 for x >= 0, both zeros included, else -1.
 int sign_of(double x);
 
@@ -95,6 +97,42 @@ class FlatAllreduce {
     std::vector<bool> mask_;
     PerRank worker_left_; // to be followed; empty: nothing is
     Vector server_left_;
+};
+
+// The same on two levels. Rank r is in place r % places of node r / places. Each place has a shard of the buffer: the
+// nodes' exact averages of it go through a flat allreduce of their own. With one place that is the flat allreduce.
+class TwoLevelAllreduce {
+  public:
+    TwoLevelAllreduce(std::uint64_t count, int nodes, int places, Scale scale, Group group);
+
+    void set_mask(const std::vector<bool>& mask);
+    void reset();
+    void step(const PerRank& inputs);
+    // As FlatAllreduce's, of the whole buffer.
+    void follow(const PerRank& worker_errors_left, const Vector& server_errors_left);
+
+    std::uint64_t count() const { return result.size(); }
+    int ranks() const { return nodes_ * places_; }
+    bool takes_part(std::uint64_t i) const;
+
+    // A rank's own; errors are of the whole buffer, zero outside its shard and its chunk.
+    Range shard(int rank) const { return shards_[place_of(rank)]; }
+    Range chunk(int rank) const;
+    Vector worker_error(int rank) const;
+    Vector server_error(int rank) const;
+
+    // By place. Its ranks are the nodes, its elements those of the shard; tests may look at and set all of it.
+    std::vector<FlatAllreduce> levels;
+    const std::vector<Range>& shards() const { return shards_; }
+
+    Vector result; // of the last step
+
+  private:
+    std::size_t place_of(int rank) const { return static_cast<std::size_t>(rank % places_); }
+    std::size_t node_of(int rank) const { return static_cast<std::size_t>(rank / places_); }
+
+    int nodes_, places_;
+    std::vector<Range> shards_;
 };
 
 } // namespace oracle

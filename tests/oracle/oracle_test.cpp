@@ -4,7 +4,9 @@
 // The oracle against cases worked out by hand: what judges the library must be trusted first.
 #include "oracle/oracle.hpp"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
+#include <cmath>
 
 using namespace oracle;
 
@@ -24,6 +26,15 @@ void check_ranges(const std::vector<Range>& actual, const std::vector<Range>& ex
         CHECK(actual[j].begin == expected[j].begin);
         CHECK(actual[j].count == expected[j].count);
     }
+}
+
+// Of each rank, in [-1, 1]; one that doesn't repeat itself.
+PerRank made_up(std::size_t ranks, std::size_t count, int step) {
+    PerRank values(ranks, Vector(count));
+    for (std::size_t r = 0; r < ranks; ++r)
+        for (std::size_t i = 0; i < count; ++i)
+            values[r][i] = std::sin(1.7 * static_cast<double>(i * i) + 2.3 * static_cast<double>(r + 1) + 0.9 * step);
+    return values;
 }
 
 } // namespace
@@ -162,4 +173,150 @@ TEST_CASE("oracle: signs can be followed by the errors they leave", "[oracle]") 
     following.reset();
     check_close(following.server_error, Vector(128, 0.0));
     check_close(following.worker_error[1], Vector(128, 0.0));
+}
+
+TEST_CASE("oracle: two levels, two nodes of two ranks", "[oracle]") {
+    // 96 elements: a shard of 64 in place 0, in which each node serves 32; one of 32 in place 1, all node 0's. What is
+    // exchanged is 1 in node 0, and -3 in node 1, but for one 3, as in the flat case above; ten times that in shard 1.
+    PerRank inputs(4, Vector(96));
+    for (std::size_t i = 0; i < 96; ++i) {
+        const double size = i < 64 ? 1 : 10;
+        inputs[0][i] = size * 5;
+        inputs[1][i] = size * -3;
+        inputs[2][i] = size * -3;
+        inputs[3][i] = size * -3;
+    }
+    inputs[2][0] = 3;
+    inputs[3][0] = 3;
+    TwoLevelAllreduce reduce(96, 2, 2, Scale::l1, Group::tensor);
+    check_ranges(reduce.shards(), {{0, 64}, {64, 32}});
+    check_ranges({reduce.chunk(0), reduce.chunk(1), reduce.chunk(2), reduce.chunk(3)},
+                 {{0, 32}, {64, 32}, {32, 32}, {96, 0}});
+    CHECK(reduce.ranks() == 4);
+    reduce.step(inputs);
+    // One scale for each shard and node: 1 and 3, 10 and 30. A server's is of its chunk.
+    CHECK(reduce.levels[0].worker_scale[1][63] == 3);
+    CHECK(reduce.levels[1].worker_scale[1][0] == 30);
+    CHECK(reduce.result[0] == Approx(33.0 / 32));
+    CHECK(reduce.result[1] == Approx(-33.0 / 32));
+    CHECK(reduce.result[32] == -1);
+    CHECK(reduce.result[64] == -10);
+    Vector left(96, 0.0);
+    for (std::size_t i = 0; i < 32; ++i) left[i] = (i == 0 ? 31.0 : 1.0) / 32;
+    check_close(reduce.server_error(0), left);
+    for (int rank = 0; rank < 4; ++rank) {
+        check_close(reduce.worker_error(rank), Vector(96, 0.0));
+        if (rank > 0) check_close(reduce.server_error(rank), Vector(96, 0.0));
+    }
+    // Of the flat exchange's scales and errors there is none here.
+    FlatAllreduce flat(96, 4, Scale::l1, Group::tensor);
+    flat.step(inputs);
+    CHECK(flat.worker_scale[0][0] == Approx(20));
+    reduce.step(PerRank(4, Vector(96, 0.0)));
+    CHECK(reduce.result[0] == Approx(62.0 / 32 / 32));
+    CHECK(reduce.result[64] == 0);
+    reduce.reset();
+    check_close(reduce.server_error(0), Vector(96, 0.0));
+}
+
+TEST_CASE("oracle: two levels of one place are flat", "[oracle]") {
+    for (const Group group : {Group::block, Group::tensor}) {
+        TwoLevelAllreduce reduce(9001, 3, 1, Scale::l2, group);
+        FlatAllreduce flat(9001, 3, Scale::l2, group);
+        for (int step = 0; step < 3; ++step) {
+            reduce.step(made_up(3, 9001, step));
+            flat.step(made_up(3, 9001, step));
+            CHECK(reduce.result == flat.result);
+        }
+        for (int rank = 0; rank < 3; ++rank) {
+            const std::size_t r = static_cast<std::size_t>(rank);
+            CHECK(reduce.worker_error(rank) == flat.worker_error[r]);
+        }
+        check_ranges({reduce.chunk(0), reduce.chunk(1), reduce.chunk(2)}, flat.chunks());
+    }
+}
+
+TEST_CASE("oracle: two levels are a flat exchange of the nodes' averages for each shard", "[oracle]") {
+    const auto [nodes, places] = GENERATE(table<int, int>({{2, 2}, {2, 3}, {3, 2}, {4, 2}, {1, 2}}));
+    const std::uint64_t count = GENERATE(std::uint64_t{7}, std::uint64_t{97}, std::uint64_t{9001});
+    for (const Group group : {Group::block, Group::tensor}) {
+        TwoLevelAllreduce reduce(count, nodes, places, Scale::l1, group);
+        Vector balance(count, 0.0);
+        const std::vector<Range> shards = partition(count, places);
+        std::vector<FlatAllreduce> alone;
+        for (const Range& shard : shards) alone.emplace_back(shard.count, nodes, Scale::l1, group);
+        const std::size_t ranks = static_cast<std::size_t>(nodes * places);
+        for (int step = 0; step < 5; ++step) {
+            const PerRank inputs = made_up(ranks, count, step);
+            reduce.step(inputs);
+            for (std::size_t place = 0; place < shards.size(); ++place) {
+                PerRank means(static_cast<std::size_t>(nodes), Vector(shards[place].count, 0.0));
+                for (std::size_t r = 0; r < ranks; ++r)
+                    for (std::uint64_t i = 0; i < shards[place].count; ++i)
+                        means[r / shards.size()][i] += inputs[r][shards[place].begin + i] / places;
+                alone[place].step(means);
+                CHECK(part_of(reduce.result, shards[place]) == alone[place].result);
+            }
+            // Nothing is lost: what went in has come out or lies in the errors.
+            for (std::uint64_t i = 0; i < count; ++i) {
+                for (const Vector& input : inputs) balance[i] += input[i] / static_cast<double>(ranks);
+                balance[i] -= reduce.result[i];
+            }
+        }
+        std::size_t outside = 0;
+        for (int rank = 0; rank < reduce.ranks(); ++rank) {
+            const Vector worker = reduce.worker_error(rank), server = reduce.server_error(rank);
+            const Range shard = reduce.shard(rank), chunk = reduce.chunk(rank);
+            for (std::uint64_t i = 0; i < count; ++i) {
+                balance[i] -= worker[i] / nodes + server[i];
+                if (worker[i] != 0 && (i < shard.begin || i >= shard.end())) ++outside;
+                if (server[i] != 0 && (i < chunk.begin || i >= chunk.end())) ++outside;
+            }
+        }
+        CHECK(outside == 0);
+        double lost = 0;
+        for (const double each : balance) lost = std::max(lost, std::fabs(each));
+        CHECK(lost < 1e-12);
+    }
+}
+
+TEST_CASE("oracle: on two levels, too, there are masks, and signs to follow", "[oracle]") {
+    const std::uint64_t count = 200;
+    TwoLevelAllreduce reduce(count, 2, 2, Scale::l2, Group::block), following(count, 2, 2, Scale::l2, Group::block);
+    std::vector<bool> mask(count);
+    for (std::size_t i = 0; i < count; ++i) mask[i] = i % 3 != 0;
+    for (TwoLevelAllreduce* each : {&reduce, &following}) {
+        each->step(made_up(4, count, 0));
+        each->set_mask(mask);
+    }
+    CHECK_FALSE(reduce.takes_part(0));
+    CHECK(reduce.takes_part(127)); // the last of shard 0, which has a word more
+    CHECK_FALSE(reduce.takes_part(129));
+    CHECK(reduce.takes_part(130));
+    // Element 1 of shard 0, and 130, 2 of shard 1, are sent the other way round by node 1.
+    PerRank inputs = made_up(4, count, 1);
+    for (const auto& [place, element] : {std::pair<int, std::size_t>{0, 1}, {1, 130}}) {
+        const int rank = 2 + place;
+        const double error = reduce.worker_error(rank)[element];
+        inputs[2][element] = inputs[3][element] = 1e-9 - error;
+    }
+    reduce.step(inputs);
+    CHECK(reduce.result[129] == 0);
+    CHECK(reduce.worker_error(3)[129] == 0);
+    PerRank left;
+    for (int rank = 0; rank < 4; ++rank) left.push_back(reduce.worker_error(rank));
+    Vector served(count, 0.0);
+    for (int rank = 0; rank < 4; ++rank) {
+        const Vector own = reduce.server_error(rank);
+        for (std::size_t i = 0; i < count; ++i) served[i] += own[i];
+    }
+    left[2][1] += 1; // what is left is more than there was: it must have been sent as negative
+    left[3][130] += 1;
+    following.follow(left, served);
+    following.step(inputs);
+    CHECK(reduce.levels[0].worker_signs[1][1] == 1);
+    CHECK(following.levels[0].worker_signs[1][1] == -1);
+    CHECK(following.levels[1].worker_signs[1][130 - 128] == -1);
+    CHECK(following.worker_error(3)[130] > 0);
+    CHECK(following.worker_error(2)[130] == 0); // not its shard
 }

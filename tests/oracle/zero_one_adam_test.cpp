@@ -90,14 +90,14 @@ TEST_CASE("oracle: 0/1 Adam, one rank", "[oracle]") {
     check_close(optimizer.v, {0.75, 3});
     const Vector d = {std::sqrt(0.75) + 1, std::sqrt(3.0) + 1};
     check_close(optimizer.x, {kept * before[0] - 0.1 * 1.25 / d[0], kept * before[1] + 0.1 * 1.5 / d[1]});
-    check_close(optimizer.reduce.worker_error[0], {1, 1});
+    check_close(optimizer.reduce.worker_error(0), {1, 1});
     optimizer.freeze_now();
-    check_close(optimizer.reduce.worker_error[0], {0, 0});
+    check_close(optimizer.reduce.worker_error(0), {0, 0});
 
     before = optimizer.x;
     optimizer.step({{1, 1}}); // step 4, a round: m = (1.125, -0.25), (x - x0) D = -0.1 m
     check_close(optimizer.local_m[0], {0.6875, -0.6875});
-    check_close(optimizer.reduce.worker_error[0], {-0.04375, -0.04375});
+    check_close(optimizer.reduce.worker_error(0), {-0.04375, -0.04375});
     check_close(optimizer.parameters_of(0), {kept * before[0] - 0.06875 / d[0], kept * before[1] + 0.06875 / d[1]});
 
     before = optimizer.parameters_of(0);
@@ -136,6 +136,32 @@ TEST_CASE("oracle: 0/1 Adam's ranks part and meet", "[oracle]") {
     check_close(optimizer.parameters_of(0), {start - 0.3 / 2, dense - 0.2 / 3});
     check_close(optimizer.parameters_of(1), optimizer.parameters_of(0));
     CHECK(optimizer.local_m[1][0] == Approx(1.5));
+}
+
+TEST_CASE("oracle: 0/1 Adam's ranks meet on two levels", "[oracle]") {
+    Model model = simple_model(4);
+    model.tensors = {{40}}; // shards of 32 and 8
+    model.places = 2;
+    ZeroOneAdam optimizer(model, Vector(40, 1.0));
+    PerRank gradients(4, Vector(40, 2.0));
+    optimizer.step(gradients);
+    optimizer.freeze_now(); // m = 1, D = 2; steps: 2 a round, 3 local, 4 a round
+    optimizer.step(gradients);
+    const double start = optimizer.parameters_of(0)[0];
+    for (std::size_t r = 0; r < 4; ++r) {
+        std::fill(gradients[r].begin(), gradients[r].begin() + 32, static_cast<double>(r));
+        std::fill(gradients[r].begin() + 32, gradients[r].end(), -20 - static_cast<double>(r));
+    }
+    optimizer.step(gradients);
+    CHECK(optimizer.parameters_of(0)[0] != optimizer.parameters_of(1)[0]);
+    optimizer.step(gradients);
+    // m was 1.5 before; then (1.5 + g)/2 and (1.5 + 3 g)/4: -0.1 (2.25/2 + 5 g/4) / 2 in all, of the mean g.
+    const auto way = [](double g) { return -0.1 * (1.5 * 0.75 + 1.25 * g) / 2; };
+    for (std::size_t r = 0; r < 4; ++r) {
+        CHECK(optimizer.parameters_of(r)[0] == Approx(start + way(1.5)));
+        CHECK(optimizer.parameters_of(r)[39] == Approx(start + way(-21.5)));
+        check_close(optimizer.reduce.worker_error(static_cast<int>(r)), Vector(40, 0.0));
+    }
 }
 
 TEST_CASE("oracle: 0/1 Adam's mask follows v", "[oracle]") {

@@ -29,6 +29,7 @@ inline oracle::Model model_of(const Setup& setup, int ranks) {
     if (!setup.groups.empty()) model.groups.clear();
     for (const onebit_param_group_t& group : setup.groups) model.groups.push_back(settings_of(group));
     model.ranks = ranks;
+    if (config.algorithm == ONEBIT_ALGORITHM_TWO_LEVEL) model.places = setup.places;
     model.scale = mode.oracle_scale();
     model.group = mode.oracle_group();
     model.bias_correction = config.bias_correction != 0;
@@ -172,14 +173,17 @@ class BesideOracle {
         ONEBIT_EXPECT(log_, log_.same_on_all(&info.grad_norm, sizeof info.grad_norm));
     }
 
-    // What rounding may have done to each packed element that rank r sent. 0/1 Adam sends how far x has come, and x is
-    // rounded in every step.
-    oracle::Vector rounding(std::size_t r) const {
-        oracle::Vector allowed = freezing->reduce.worker_scale[r];
+    // What rounding may have done to each element of a place's shard that its rank in a node sent. (On one level the
+    // shard is the whole packed buffer, and each rank a node.) 0/1 Adam sends how far x has come, and x is rounded in
+    // every step.
+    oracle::Vector rounding(std::size_t place, std::size_t node) const {
+        oracle::Vector allowed = freezing->reduce.levels[place].worker_scale[node];
         for (double& each : allowed) each *= error_tolerance;
         const auto* const zero_one = dynamic_cast<const oracle::ZeroOneAdam*>(freezing);
         if (zero_one == nullptr || !freezing->frozen()) return allowed;
-        const oracle::Vector d = freezing->packed(zero_one->denominators()), x = freezing->packed(reach_);
+        const oracle::Range shard = freezing->reduce.shards()[place];
+        const oracle::Vector d = oracle::part_of(freezing->packed(zero_one->denominators()), shard);
+        const oracle::Vector x = oracle::part_of(freezing->packed(reach_), shard);
         const bool updates = freezing->model.exchange_updates;
         for (std::size_t i = 0; i < allowed.size(); ++i) allowed[i] += 1e-6 * x[i] * (updates ? 1 : d[i]);
         return allowed;
@@ -187,26 +191,35 @@ class BesideOracle {
 
     // Were all signs that were taken over within rounding of zero where the oracle had others, and are the errors its?
     void compare_errors(const OptimizerErrors& errors) {
-        const oracle::FlatAllreduce& reduce = freezing->reduce;
-        const std::size_t mine = static_cast<std::size_t>(log_.rank());
-        oracle::Vector server_rounding(reduce.count(), 0.0);
-        for (std::size_t r = 0; r < reduce.worker_c.size(); ++r) {
-            const oracle::Vector allowed = rounding(r);
-            for (std::size_t i = 0; i < allowed.size(); ++i) server_rounding[i] += allowed[i];
-            expect_plausible("worker", reduce.worker_signs[r], reduce.worker_c[r], allowed);
+        const oracle::TwoLevelAllreduce& reduce = freezing->reduce;
+        const std::size_t places = reduce.levels.size(), mine = static_cast<std::size_t>(log_.rank());
+        std::vector<oracle::Vector> server_rounding; // by place
+        for (std::size_t place = 0; place < places; ++place) {
+            const oracle::FlatAllreduce& level = reduce.levels[place];
+            oracle::Vector all(level.count(), 0.0);
+            for (std::size_t node = 0; node < level.worker_c.size(); ++node) {
+                const oracle::Vector allowed = rounding(place, node);
+                for (std::size_t i = 0; i < allowed.size(); ++i) all[i] += allowed[i];
+                expect_plausible("worker", level.worker_signs[node], level.worker_c[node], allowed);
+            }
+            expect_plausible("server", level.server_signs, level.server_c, all);
+            server_rounding.push_back(all);
         }
-        expect_plausible("server", reduce.server_signs, reduce.server_c, server_rounding);
 
         const oracle::Vector worker = freezing->packed({errors.worker.begin(), errors.worker.end()});
         const oracle::Vector server = freezing->packed({errors.server.begin(), errors.server.end()});
-        const oracle::Vector allowed = rounding(mine);
-        const oracle::Range chunk = reduce.chunks()[mine];
+        const oracle::Vector its_worker = reduce.worker_error(log_.rank()),
+                             its_server = reduce.server_error(log_.rank());
+        const oracle::Vector own_rounding = rounding(mine % places, mine / places);
+        const oracle::Range shard = reduce.shard(log_.rank()), chunk = reduce.chunk(log_.rank());
         std::size_t wrong = 0;
         for (std::size_t i = 0; i < worker.size(); ++i) {
+            const bool sent_here = i >= shard.begin && i < shard.end();
             const bool served_here = i >= chunk.begin && i < chunk.end();
-            const double expected = served_here ? reduce.server_error[i] : 0;
-            if (!(std::fabs(worker[i] - reduce.worker_error[mine][i]) <= allowed[i])) ++wrong;
-            if (!(std::fabs(server[i] - expected) <= (served_here ? server_rounding[i] : 0))) ++wrong;
+            const double of_worker = sent_here ? own_rounding[i - shard.begin] : 0;
+            const double of_server = served_here ? server_rounding[mine % places][i - shard.begin] : 0;
+            if (!(std::fabs(worker[i] - its_worker[i]) <= of_worker)) ++wrong;
+            if (!(std::fabs(server[i] - its_server[i]) <= of_server)) ++wrong;
             if (!reduce.takes_part(i) && (worker[i] != 0 || server[i] != 0)) ++wrong;
         }
         log_.expect(wrong == 0, std::to_string(wrong) + " errors of the exchange are wrong", __FILE__, __LINE__);

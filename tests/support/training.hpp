@@ -110,6 +110,7 @@ struct Setup {
     onebit_datatype_t gradient_type = ONEBIT_FLOAT32;
     bool copies = false;
     onebit_datatype_t copy_type = ONEBIT_FLOAT32;
+    int places = 1; // ranks on each node, as ONEBIT_NODE_SIZE makes nodes: for the oracle of two levels
 };
 
 struct OptimizerErrors {
