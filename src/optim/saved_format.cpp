@@ -106,14 +106,24 @@ Status read_checked(const SavedPart& part, bool own_arrays, std::vector<std::byt
     return {};
 }
 
-/// Old and new ranks as equal parts of one line: the share of `rank` of `ranks` that the old one covers. In units of
-/// 1 / (ranks * old_ranks), so that no rounding gives a neighbour a share.
-double spread(const SavedOptimizer& saved, std::uint32_t rank, std::uint32_t ranks) {
-    const auto old_rank = static_cast<double>(saved.rank);
-    const auto old_ranks = static_cast<double>(saved.ranks);
-    const double begin = std::max(rank * old_ranks, old_rank * ranks);
-    const double end = std::min((rank + 1) * old_ranks, (old_rank + 1) * ranks);
-    return std::max(0.0, end - begin) / old_ranks;
+/// One of `of`, counted from 0.
+struct Owner {
+    std::uint32_t number;
+    std::uint32_t of;
+};
+
+/// Old and new owners of an error as equal parts of one line: the share of the new one that the old one covers. In units
+/// of 1 / (of * old.of), so that no rounding gives a neighbour a share.
+double spread(const Owner& old, const Owner& now) {
+    const std::uint64_t begin = std::max(std::uint64_t{now.number} * old.of, std::uint64_t{old.number} * now.of);
+    const std::uint64_t end =
+        std::min((std::uint64_t{now.number} + 1) * old.of, (std::uint64_t{old.number} + 1) * now.of);
+    return end > begin ? static_cast<double>(end - begin) / old.of : 0;
+}
+
+/// Among those who have an error of the same shard.
+Owner among_nodes(const Seat& seat, std::uint32_t ranks) {
+    return {seat.node, ranks / seat.places};
 }
 
 } // namespace
@@ -254,19 +264,19 @@ void Assembly::add_own(const SavedOptimizer& saved, const SavedArray& array) {
     }
 }
 
-/// An error that others go on with. As one of flat exchanges, whose mean over the ranks is what is still to be
-/// delivered, it is spread over the ranks; on two levels over the nodes, too, whose mean is that there.
+/// An error that others go on with, its mean over its owners staying what it is: the ranks, or on two levels the nodes.
 void Assembly::add_error(const SavedOptimizer& saved, const SavedArray& array) {
+    const bool of_shard = array.row.name == ArrayName::kShardError;
+    const Owner old = of_shard ? among_nodes(saved.seat, saved.ranks) : Owner{saved.rank, saved.ranks};
     const auto ranks = static_cast<std::uint32_t>(expected_.ranks);
-    const double as_flat = array.row.name == ArrayName::kShardError ? saved.seat.places : 1;
-    const double share = as_flat * spread(saved, static_cast<std::uint32_t>(expected_.rank), ranks);
+    const double share = spread(old, {static_cast<std::uint32_t>(expected_.rank), ranks});
     if (share == 1 && !saved.seat.on_two_levels()) {
         copy(ArrayName::kWorkerError, array); // all there is of it
     } else {
         add_share(ArrayName::kWorkerError, share, array);
     }
     if (!own_seat().on_two_levels()) return;
-    add_share(ArrayName::kShardError, as_flat * spread(saved, own_seat().node, ranks / own_seat().places), array);
+    add_share(ArrayName::kShardError, spread(old, among_nodes(own_seat(), ranks)), array);
 }
 
 AlignedBuffer<float>& Assembly::whole(ArrayName name, const SavedArray& array) {
