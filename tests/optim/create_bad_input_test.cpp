@@ -148,7 +148,6 @@ TEST_CASE("optimizer creation: bad config", "[optimizer][bad input]") {
         {"config.algorithm", [](Arguments& a) { a.config.algorithm = ONEBIT_ALGORITHM_DENSE; }},
         {"config.algorithm", [](Arguments& a) { a.config.algorithm = static_cast<onebit_algorithm_t>(7); }},
         {"config.algorithm", [](Arguments& a) { a.config.algorithm = static_cast<onebit_algorithm_t>(-1); }},
-        {"reserved_2", [](Arguments& a) { a.config.reserved_2 = 1; }},
         {"config.freeze_band", [](Arguments& a) { a.config.freeze_band = nan_; }},
         {"config.freeze_step", // of a kind that doesn't freeze
          [](Arguments& a) {

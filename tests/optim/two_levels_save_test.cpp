@@ -8,6 +8,8 @@
 #include "optim/two_levels.hpp"
 #include "support/blobs.hpp"
 #include "support/directory.hpp"
+#include "support/files.hpp"
+#include "support/forge.hpp"
 
 using namespace onebit_test;
 
@@ -305,41 +307,38 @@ TEST_CASE("optimizers on two levels: other ranks and other nodes take over a sta
     });
 }
 
-// If all ranks have the same gradients, their number makes no difference where shards stay what they are: all nodes
-// send the same message, with one scale for the shard, and the servers have nothing to add. 32 elements are one shard.
+// If all ranks have the same gradients, their number makes no difference: all nodes send the same message, with one
+// scale for the shard, and the servers have nothing to add. 32 elements are one shard. These moves spread equal errors
+// equally.
 TEST_CASE("optimizers on two levels: equal ranks go on elsewhere as they would have", "[optimizer][two_level][save]") {
     const onebit_optimizer_kind_t kind = GENERATE(from_range(freezing_kinds()));
-    struct Move {
-        Layout from, to;
-        std::size_t count;
-    };
-    const Move move = GENERATE(values<Move>({{two_nodes, {{3, 2}}, 3001},
-                                             {{{3, 2}}, two_nodes, 3001},
-                                             {two_nodes, {{2, 1}}, 32},
-                                             {two_nodes, {{3, 1}}, 32},
-                                             {{{3, 1}}, two_nodes, 32},
-                                             {flat_four, two_nodes, 32}}));
-    if (!can_move(move.from, move.to) || (sanitized && move.to.ranks() > 4)) return;
+    const auto [from, to] = GENERATE(table<Layout, Layout>({{flat_four, two_nodes},
+                                                            {{{3, 1}}, two_nodes},
+                                                            {{{2, 1}}, {{3, 2}}},
+                                                            {two_nodes, {{2, 1}}},
+                                                            {{{3, 2}}, {{3, 1}}}}));
+    constexpr std::size_t count = 32;
+    if (!can_move(from, to) || (sanitized && from.ranks() + to.ranks() > 8)) return;
     const std::uint64_t at = GENERATE(std::uint64_t{6}, std::uint64_t{10}, std::uint64_t{11});
-    INFO(name_of(kind) << " after step " << at << ", from " << move.from.name() << " to " << move.to.name());
+    INFO(name_of(kind) << " after step " << at << ", from " << from.name() << " to " << to.name());
     const auto setup_in = [&](const Layout& layout) {
-        Setup setup{quick_config(kind), {move.count - 20, 20}};
+        Setup setup{quick_config(kind), {count - 20, 20}};
         setup.config.group = ONEBIT_GROUP_BUFFER;
         setup.config.algorithm = layout.flat() ? ONEBIT_ALGORITHM_PIPELINED : ONEBIT_ALGORITHM_TWO_LEVEL;
         return setup;
     };
     const OwnDirectory directory;
-    const Gradient gradient = [inner = gaussian_gradient(move.count, 1)](int, std::uint64_t t) { return inner(0, t); };
+    const Gradient gradient = [inner = gaussian_gradient(count, 1)](int, std::uint64_t t) { return inner(0, t); };
     std::vector<float> expected;
-    run_layout(move.from, [&](onebit_comm_t comm, RankLog& log) {
-        Training training(comm, setup_in(move.from), log);
+    run_layout(from, [&, from = from](onebit_comm_t comm, RankLog& log) {
+        Training training(comm, setup_in(from), log);
         training.steps(gradient, 1, at);
         ONEBIT_EXPECT_OK(log, onebit_optimizer_save(training.get(), directory.prefix().c_str()));
         training.steps(gradient, at + 1, at + 10);
         if (log.rank() == 0) expected = training.parameters();
     });
-    run_layout(move.to, [&](onebit_comm_t comm, RankLog& log) {
-        Training training(comm, setup_in(move.to), std::vector<float>(move.count, 0.25F), log);
+    run_layout(to, [&, to = to](onebit_comm_t comm, RankLog& log) {
+        Training training(comm, setup_in(to), std::vector<float>(count, 0.25F), log);
         ONEBIT_EXPECT_OK(log, onebit_optimizer_load(training.get(), directory.prefix().c_str()));
         training.steps(gradient, at + 1, at + 10);
         const std::vector<float> now = training.parameters();
@@ -384,5 +383,54 @@ TEST_CASE("optimizers on two levels: masked elements that wait to be admitted ar
         std::size_t moved = 0;
         for (std::size_t i = 40; i < 50; ++i) moved += now[i] != start[i] && std::isfinite(now[i]) ? 1 : 0;
         ONEBIT_EXPECT(log, moved == 10);
+    });
+}
+
+TEST_CASE("optimizers on two levels: a state of a seat that can't be is refused by all",
+          "[optimizer][two_level][save][blobs][bad input]") {
+    run_nodes(two_by_two, [](onebit_comm_t comm, RankLog& log) {
+        const SharedDirectory directory(log);
+        const std::string prefix = directory.prefix("state");
+        const Setup setup = moved_setup(ONEBIT_OPTIMIZER_ONEBIT_ADAM, two_nodes);
+        Training training(comm, setup, log), twin(comm, setup, log);
+        training.steps(moved_gradient(), 1, 9);
+        twin.steps(moved_gradient(), 1, 9);
+        ONEBIT_EXPECT_OK(log, onebit_optimizer_save(training.get(), prefix.c_str()));
+        const Bytes sound = read_file(directory.file("state", log.rank()));
+        const std::uint32_t rank = static_cast<std::uint32_t>(log.rank()), place = 1U << 20;
+        ONEBIT_EXPECT(log, get<std::uint32_t>(sound, kSeatAt) == 2 * place + rank);
+        struct Forged {
+            std::uint32_t seat;
+            bool on_all;
+        };
+        const Forged all_forged[] = {
+            {3 * place + rank, true}, // four ranks aren't nodes of three
+            {place + rank, true},     // one level
+            {4 * place + rank, true}, // one node
+            {rank, true},             // nodes of none
+            {2 * place + 2, false},   // another rank's
+            {2 * place + 4, false},   // of a third node
+            {3 * place + 3, false},   // of other nodes
+            {0, false},               // of no nodes
+            {0x7fffffff, false},
+            {0xffffffff, false},
+        };
+        for (const Forged& each : all_forged) {
+            log.context("seat " + std::to_string(each.seat) + (each.on_all ? " on all" : " on the last"));
+            Bytes forged = sound;
+            if (each.on_all || log.last_rank()) put(forged, kSeatAt, each.seat);
+            repair_optimizer(forged);
+            write_file(directory.file("state", log.rank()), forged);
+            log.barrier();
+            for (const onebit_status_t status :
+                 {onebit_optimizer_load(training.get(), prefix.c_str()), unpack(training.get(), {forged})}) {
+                ONEBIT_EXPECT(log, status == ONEBIT_ERROR_BAD_STATE || status == ONEBIT_ERROR_MISMATCH);
+                ONEBIT_EXPECT(log, log.same_on_all(&status, sizeof status));
+            }
+            ONEBIT_EXPECT(log, Snapshot(training).same_as(Snapshot(twin)));
+        }
+        training.steps(moved_gradient(), 10, 12);
+        ONEBIT_EXPECT_OK(log, unpack(training.get(), {sound}));
+        ONEBIT_EXPECT(log, Snapshot(training).same_as(Snapshot(twin)));
     });
 }

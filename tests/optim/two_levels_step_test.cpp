@@ -296,14 +296,14 @@ namespace {
 // Errors so large in one place, and at one rank of it, that the message of this rank's chunk overflows; elsewhere they
 // are as they were. `faulty`: that rank.
 Bytes with_huge_errors(Bytes blob, const RankLog& log, int places, int faulty) {
-    constexpr std::uint32_t worker_error = 8, server_error = 9; // names of arrays
+    constexpr std::uint32_t server_error = 9, shard_error = 10; // names of arrays
     if (log.rank() % places != faulty % places) return blob;
     std::size_t place = values_at(blob);
     for (std::uint32_t a = 0; a < get<std::uint32_t>(blob, kArraysAt); ++a) {
         const std::size_t row = rows_at(blob) + kRowBytes * a;
         const std::uint32_t name = get<std::uint32_t>(blob, row);
         const std::uint64_t count = get<std::uint64_t>(blob, row + 32);
-        if (name == worker_error || (name == server_error && log.rank() == faulty))
+        if (name == shard_error || (name == server_error && log.rank() == faulty))
             for (std::uint64_t i = 0; i < count; ++i) put(blob, place + 4 * i, std::numeric_limits<float>::max());
         place += 4 * count;
     }

@@ -324,6 +324,13 @@ Vector FreezingOptimizer::exchange(const PerRank& values) {
     return unpacked(reduce.result);
 }
 
+PerRank FreezingOptimizer::means_of_nodes(const PerRank& gradients) const {
+    PerRank means;
+    for (auto node = gradients.begin(); node != gradients.end(); node += model.places)
+        means.insert(means.end(), static_cast<std::size_t>(model.places), mean_of({node, node + model.places}));
+    return means;
+}
+
 void FreezingOptimizer::note_margins() {
     for (std::size_t place = 0; place < reduce.levels.size(); ++place) {
         const FlatAllreduce& level = reduce.levels[place];

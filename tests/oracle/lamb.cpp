@@ -70,7 +70,7 @@ void OnebitLamb::after_freeze() {
 
 void OnebitLamb::compressed(const PerRank& gradients) {
     const Vector before = m;
-    PerRank momentum = gradients;
+    PerRank momentum = means_of_nodes(gradients);
     for (Vector& each : momentum) {
         for (const Slice& slice : slices(true)) {
             const double beta1 = settings(slice).beta1, k = momentum_factor[slice.tensor];

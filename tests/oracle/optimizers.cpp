@@ -97,7 +97,7 @@ void Adam::update(const PerRank&, const Vector& average) {
 }
 
 void OnebitAdam::compressed(const PerRank& gradients) {
-    PerRank momentum = gradients;
+    PerRank momentum = means_of_nodes(gradients);
     for (Vector& each : momentum)
         for (const Slice& slice : slices(true))
             for (std::uint64_t i = slice.range.begin; i < slice.range.end(); ++i)

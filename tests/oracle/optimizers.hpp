@@ -225,6 +225,8 @@ class FreezingOptimizer : public Optimizer {
     virtual void after_admission(std::uint64_t /*element*/) {}
     // C(values), whole vectors in and out.
     Vector exchange(const PerRank& values);
+    // Each rank's become the mean of its node's: on two levels 1-bit Adam and 1-bit LAMB begin with that.
+    PerRank means_of_nodes(const PerRank& gradients) const;
     // Where updates are exchanged, a gradient over D, bounded; and m becomes a mean of these.
     double weighted(const Slice& slice, std::uint64_t element, double gradient) const;
     void weigh_momentum();

@@ -337,3 +337,21 @@ TEST_CASE("oracle: 1-bit Adam whose exchange has two levels", "[oracle]") {
     flat.step(gradients);
     CHECK(flat.reduce.worker_error(0)[0] != 0);
 }
+
+TEST_CASE("oracle: on two levels 1-bit Adam's bound is of a node's mean gradient", "[oracle]") {
+    Model model = simple_model({{40}});
+    model.ranks = 4;
+    model.places = 2;
+    model.exchange_updates = true;
+    OnebitAdam optimizer(model, Vector(40, 1.0));
+    optimizer.freeze_at(1);
+    PerRank gradients(4, Vector(40, 2.0));
+    optimizer.step(gradients); // m = 1, D = 2, u = 1/2
+    // Of g / D at most 4 / sqrt(1/4) = 8. Node 0's gradients are 30 and -26, node 1's 100 and 2: 1 and 8, not 25.5.
+    const double values[] = {30, -26, 100, 2};
+    for (std::size_t r = 0; r < 4; ++r) gradients[r].assign(40, values[r]);
+    optimizer.step(gradients);
+    CHECK(optimizer.reduce.levels[0].worker_c[0][0] == Approx(0.25 + 0.5 * 1));
+    CHECK(optimizer.reduce.levels[0].worker_c[1][0] == Approx(0.25 + 0.5 * 8));
+    check_close(optimizer.m, Vector(40, 0.25 + 0.5 * 4.5));
+}
