@@ -73,7 +73,8 @@ class Model {
             at += sizes[i];
             pointers.push_back(&tensor);
         }
-        const Layout layout(pointers, kRanks);
+        Layout layout(pointers);
+        layout.cut(partition(layout.count(), kRanks));
         std::vector<cuda::Piece> pieces(layout.segments().size());
         for (std::size_t i = 0; i < sizes.size(); ++i) {
             for (const Segment& segment : layout.segments_of_tensor(i)) pieces[segment.index] = make_piece(segment, i);

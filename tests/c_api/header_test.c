@@ -189,7 +189,8 @@ static void check_optimizer_macros(void) {
     check(config.freeze_window == 0 && config.freeze_band == 0.0, "optimizer config: the freeze's rule");
     check(config.compressed == ONEBIT_COMPRESSED_UPDATES, "optimizer config: what travels");
     check(config.follow_interval == 0 && config.thaw_ratio == 0.0, "optimizer config: after the freeze");
-    check(config.missing_gradients == 0 && config.reserved == 0, "optimizer config: missing gradients");
+    check(config.missing_gradients == 0, "optimizer config: missing gradients");
+    check(config.algorithm == ONEBIT_ALGORITHM_AUTO, "optimizer config: algorithm");
     check(config.scale == ONEBIT_SCALE_L2 && config.group == ONEBIT_GROUP_BLOCK, "optimizer config: scale");
     check(config.min_trust == 0.01 && config.max_trust == 10.0 && config.trust_beta == 0.9, "optimizer config: trust");
     check(config.momentum_scaling == 1, "optimizer config: 1-bit LAMB");
@@ -204,6 +205,7 @@ static void check_optimizer_macros(void) {
     check(info.freeze_wait == ONEBIT_FREEZE_WAIT_NONE && info.freeze_ratio == 0.0, "optimizer info: the freeze");
     check(info.thaws == 0 && info.variance_ratio == 0.0 && info.variance_tensor == 0, "optimizer info: after it");
     check(info.step_ratio == 0.0 && info.step_tensor == 0, "optimizer info: shared scales");
+    check(info.algorithm == ONEBIT_ALGORITHM_AUTO && info.reason[0] == '\0', "optimizer info: algorithm");
     check(tensor.size == sizeof tensor && tensor.version == 1 && tensor.count == 3 && tensor.group == 0,
           "tensor: head");
     check(tensor.parameters == parameters && tensor.gradients == gradients && tensor.name == NULL, "tensor: pointers");
