@@ -971,9 +971,10 @@ typedef struct onebit_optimizer_config {
     int missing_gradients; /* 1: gradients that are NULL count as zeros, to the bit, on the rank that has none: for
                               tensors that are not used in a step, there or anywhere. 0: a step without gradients of
                               some tensor fails */
-    onebit_algorithm_t algorithm; /* of compressed exchanges (docs/OPTIMIZERS.md, "Two levels"). AUTO: TWO_LEVEL where
-                                     nodes have several ranks each and it is estimated to be quicker, or a tuning table
-                                     says so, else PIPELINED. FLAT, BRUCK and RING give PIPELINED's bits. TWO_LEVEL gives
+    onebit_algorithm_t algorithm; /* of compressed exchanges (docs/OPTIMIZERS.md, "Two levels"). AUTO: what the
+                                     environment's ONEBIT_ALGORITHM says, but dense; else TWO_LEVEL where nodes have
+                                     several ranks each and it is estimated to be quicker, or a tuning table says so;
+                                     else PIPELINED. FLAT, BRUCK and RING give PIPELINED's bits. TWO_LEVEL gives
                                      bits of its own; where there are no two levels it becomes PIPELINED, and info says
                                      why. In a GPU's memory FLAT or PIPELINED. DENSE: INVALID_ARGUMENT */
 } onebit_optimizer_config_t;
