@@ -972,11 +972,12 @@ typedef struct onebit_optimizer_config {
                               tensors that are not used in a step, there or anywhere. 0: a step without gradients of
                               some tensor fails */
     onebit_algorithm_t algorithm; /* of compressed exchanges (docs/OPTIMIZERS.md, "Two levels"). AUTO: what the
-                                     environment's ONEBIT_ALGORITHM says, but dense; else TWO_LEVEL where nodes have
-                                     several ranks each and it is estimated to be quicker, or a tuning table says so;
-                                     else PIPELINED. FLAT, BRUCK and RING give PIPELINED's bits. TWO_LEVEL gives
+                                     environment's ONEBIT_ALGORITHM says, if that can be; else TWO_LEVEL where nodes
+                                     have several ranks each and it is estimated to be quicker, or a tuning table says
+                                     so; else PIPELINED. FLAT, BRUCK and RING give PIPELINED's bits. TWO_LEVEL gives
                                      bits of its own; where there are no two levels it becomes PIPELINED, and info says
-                                     why. In a GPU's memory FLAT or PIPELINED. DENSE: INVALID_ARGUMENT */
+                                     why. In a GPU's memory FLAT or PIPELINED, else UNSUPPORTED. DENSE:
+                                     INVALID_ARGUMENT, but of Adam and LAMB, which exchange nothing compressed */
 } onebit_optimizer_config_t;
 
 #define ONEBIT_OPTIMIZER_CONFIG_VERSION 1
@@ -1168,10 +1169,12 @@ ONEBIT_API onebit_status_t onebit_optimizer_reset_error(onebit_optimizer_t optim
 /* Everything to and from files, one per rank: PREFIX.RANK-of-SIZE.onebit. Parameters, moments, errors, schedules and
  * settings that change (learning rates, gradient scale) are in them. A save never harms an earlier one, and load takes
  * the newest whole one, as for onebit_allreduce_save. A state that no training comes to is refused, whatever its
- * checksums (BAD_STATE). Training goes on after a load exactly as it would have, bit for bit, wherever it was. Where
- * there are no files of this number of ranks but of one other, those are loaded: what is the same on every rank is
- * taken over, errors are spread so that what is still to be delivered, the mean of the worker errors plus the server
- * errors, stays the same to rounding; ranks that 0/1 Adam has let drift apart meet at their mean.
+ * checksums (BAD_STATE). Training goes on after a load exactly as it would have, bit for bit, wherever it was.
+ * What other ranks have saved can be loaded, too: another number of them, if there are no files of this number but of
+ * one other; or ranks whose exchanges were flat where these go on two levels, or the other way round; or on two levels
+ * ranks that shared nodes otherwise. What is the same on every rank is taken over. Errors are spread so that what is
+ * still to be delivered, the mean of the worker errors (on two levels of each shard's, over the nodes) plus the server
+ * errors, stays the same to rounding. Ranks of another number that 0/1 Adam had let drift apart meet at their mean.
  * The optimizer must be of the same kind, over tensors of the same counts in the same groups, with the same
  * config.compressed, once the saved one is frozen, and the same bucket_size (or one that cuts the same buckets; more
  * than 1024 ranks cut small ones otherwise). Collective; block; transactional. INVALID_ARGUMENT, INVALID_HANDLE, BUSY,
@@ -1189,9 +1192,9 @@ ONEBIT_API onebit_status_t onebit_optimizer_load(onebit_optimizer_t optimizer, c
  * schedules, settings and parameters. (Ranks of 0/1 Adam drift apart after the freeze: the parameters of the last
  * round.)
  * Which blobs unpack_state needs:
- *   - of a state of as many ranks as there are: at least this rank's own. Ranks tell each other what else they need;
- *   - of a state of another number of ranks: all of its blobs, on every rank. Errors are spread, and drifted ranks
- *     meet, as in a load.
+ *   - of a state of as many ranks as there are, which exchanged alike and shared nodes alike: at least this rank's own.
+ *     Ranks tell each other what else they need;
+ *   - of any other state: all of its blobs, on every rank. Errors are spread, and drifted ranks meet, as in a load.
  * The optimizer must be as for onebit_optimizer_load. pack_state and unpack_state need about as much memory as a blob
  * has bytes, and a bucket's parameters, while they run.
  * INVALID_ARGUMENT (among them two blobs of one rank), INVALID_HANDLE, BUSY (also between onebit_optimizer_grad_ready
@@ -1207,7 +1210,8 @@ ONEBIT_API onebit_status_t onebit_optimizer_unpack_state(onebit_optimizer_t opti
 typedef enum onebit_state ONEBIT_ENUM_INT {
     ONEBIT_STATE_EXP_AVG = 0,      /* m, the momentum */
     ONEBIT_STATE_EXP_AVG_SQ = 1,   /* v, the variance, not corrected for its bias */
-    ONEBIT_STATE_WORKER_ERROR = 2, /* of the compressed exchange, this rank's: in units of what is compressed */
+    ONEBIT_STATE_WORKER_ERROR = 2, /* of the compressed exchange, this rank's: in units of what is compressed; zero on
+                                      two levels outside its shard */
     ONEBIT_STATE_SERVER_ERROR = 3  /* likewise; zero for the elements that this rank doesn't serve */
 } onebit_state_t;
 

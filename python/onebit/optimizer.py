@@ -255,8 +255,8 @@ class Optimizer(OperationHandle):
     def unpack_state(self, states: Sequence) -> None:
         """Goes on from what `pack_state` returned. The parameters are overwritten. Collective; blocks.
 
-          states  of as many ranks as there are: at least this rank's; of another number of ranks: all of theirs, on
-                  every rank
+          states  of as many ranks as there are, with the same algorithm and on the same nodes: at least this rank's;
+                  else all of theirs, on every rank
 
         Raises BadState or Mismatch on every rank, and changes nothing, if any rank's states don't fit.
         """

@@ -42,6 +42,14 @@ def test_distributed_checkpoint(tmp_path):
         assert as_torchrun(size, "checkpoint.py", "load", str(tmp_path)).count("ok") == size
 
 
+@pytest.mark.skipif(torch.__version__ < "2.2", reason="this PyTorch's checkpoints have other functions")
+def test_distributed_checkpoint_goes_on_on_two_levels(tmp_path, monkeypatch):
+    assert as_torchrun(4, "checkpoint.py", "save", str(tmp_path)).count("ok") == 4
+    monkeypatch.setenv("ONEBIT_NODE_SIZE", "2")
+    monkeypatch.setenv("ONEBIT_ALGORITHM", "two_level")
+    assert as_torchrun(4, "checkpoint.py", "load", str(tmp_path)).count("ok") == 4
+
+
 def test_the_example():
     output = as_torchrun(2, ROOT / "examples/python/train.py", "--steps", "20")
     assert output.count("loss") == 10

@@ -18,12 +18,20 @@
 
 namespace onebit {
 
+/// What an optimizer asks of its allreduces besides.
+struct AllreduceUses {
+    bool keep_results = false;    ///< as in FlatAllreduce::Extras
+    bool tentative_calls = false; ///< likewise
+    bool exact_sums = false;      ///< run_sum is going to be asked for
+};
+
 /// A persistent allreduce: the forms that its plan may use, masks, and what optimizers ask of it.
 class Allreduce final : public Collective {
   public:
-    /// `own`: what is already wrong on this rank, if anything.
+    /// `own`: what is already wrong on this rank, if anything. `why`: as for make_plan.
     static Status create(Communicator& communicator, const onebit_allreduce_config_t* config, const Status& own,
-                         std::unique_ptr<Allreduce>* allreduce, FlatAllreduce::Extras extras = {});
+                         std::unique_ptr<Allreduce>* allreduce, const AllreduceUses& uses = {},
+                         const char* why = nullptr);
     ~Allreduce() override;
     Allreduce(const Allreduce&) = delete;
     Allreduce& operator=(const Allreduce&) = delete;
@@ -66,7 +74,7 @@ class Allreduce final : public Collective {
     const FlatAllreduce& flat() const { return *flat_; }
 
   private:
-    explicit Allreduce(Parts parts) : Collective(std::move(parts)) {}
+    Allreduce(Parts parts, const AllreduceUses& uses) : Collective(std::move(parts)), uses_(uses) {}
 
     Status check_buffers(const void* input, const void* output) const override;
     void begin_call(const Status& own, const void* input, void* output) override;
@@ -78,17 +86,18 @@ class Allreduce final : public Collective {
     std::array<Transport*, 2> other_channels() const override;
     void give_up_others(const Status& why) override { channels_.give_up(why); }
 
-    Status share_memory(Communicator& communicator, const FlatAllreduce::Extras& extras,
-                        std::unique_ptr<TwoLevelForm::Channels> channels);
-    Status open_two_levels(Communicator& communicator, std::size_t rounds, TwoLevelForm::Channels* channels);
-    Status allocate(const Environment& environment, FlatAllreduce::Extras extras);
+    Status share_memory(Communicator& communicator, std::unique_ptr<TwoLevelForm::Channels> channels);
+    Status open_two_levels(Communicator& communicator, TwoLevelForm::Channels* channels);
+    Status allocate(const Environment& environment);
+    FlatAllreduce::Extras extras() const;
     Status add_pipelined(onebit_algorithm_t name, PipelinedFlat::Way way, int tag);
-    Status add_two_levels(const FlatAllreduce::Extras& extras);
+    Status add_two_levels();
     Status add_dense();
     void add(onebit_algorithm_t name, std::unique_ptr<Algorithm> algorithm);
     bool masked() const { return two_level_ == nullptr ? !flat_->mask().empty() : two_level_->masked(); }
     FlatAllreduce& flat_or_between_nodes() const { return two_level_ == nullptr ? *flat_ : two_level_->flat(); }
 
+    AllreduceUses uses_;
     TwoLevelForm::Channels channels_; ///< of the two-level form; of exact sums in shared memory that alone
     std::shared_ptr<const SharedBuffers> shared_buffers_; ///< where the program's values may lie
     std::unique_ptr<FlatAllreduce> flat_;

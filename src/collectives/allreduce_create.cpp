@@ -34,30 +34,30 @@ int tags_of(const Plan& plan, int ranks) {
 } // namespace
 
 Status Allreduce::create(Communicator& communicator, const onebit_allreduce_config_t* config, const Status& own,
-                         std::unique_ptr<Allreduce>* allreduce, FlatAllreduce::Extras extras) {
+                         std::unique_ptr<Allreduce>* allreduce, const AllreduceUses& uses, const char* why) {
     Parts parts;
     Plan& plan = parts.plan;
-    ONEBIT_RETURN_IF_ERROR(make_plan(communicator, config, own, extras.must_compress, &plan));
+    ONEBIT_RETURN_IF_ERROR(make_plan(communicator, config, own, why, &plan));
     ONEBIT_RETURN_IF_ERROR(make_parts(communicator, &parts));
     const Entered entered(parts.placement);
     // With tentative calls sums are planned for.
-    const bool sums = plan.compresses() ? extras.exact_sums : !extras.tentative_calls;
+    const bool sums = plan.compresses() ? uses.exact_sums : !uses.tentative_calls;
     plan.shares_sums = plan.can_share_sums && sums;
     const bool shares_memory = plan.algorithm == ONEBIT_ALGORITHM_TWO_LEVEL || plan.shares_sums;
     std::unique_ptr<Allreduce> made;
     std::unique_ptr<TwoLevelForm::Channels> channels; // where memory is shared
     Status ready = catch_exceptions([&] {
         ONEBIT_RETURN_IF_ERROR(communicator.open_channel(&parts.channel, tags_of(plan, communicator.size())));
-        made.reset(new Allreduce(std::move(parts)));
+        made.reset(new Allreduce(std::move(parts), uses));
         made->shared_buffers_ = communicator.shared_buffers();
         if (shares_memory) channels = std::make_unique<TwoLevelForm::Channels>();
         return made->plan_.shares_sums ? made->channel_->plan_memory(&channels->memory) : Status();
     });
     if (shares_memory) { // waits for the others: only where all of them come to it
         ONEBIT_RETURN_IF_ERROR(communicator.agree(ready));
-        ONEBIT_RETURN_IF_ERROR(made->share_memory(communicator, extras, std::move(channels)));
+        ONEBIT_RETURN_IF_ERROR(made->share_memory(communicator, std::move(channels)));
     }
-    if (ready.ok()) ready = catch_exceptions([&] { return made->allocate(communicator.environment(), extras); });
+    if (ready.ok()) ready = catch_exceptions([&] { return made->allocate(communicator.environment()); });
     const Status agreed = communicator.agree(ready);
     if (made != nullptr && !communicator.usable()) made->break_off(agreed);
     ONEBIT_RETURN_IF_ERROR(agreed);
@@ -66,10 +66,9 @@ Status Allreduce::create(Communicator& communicator, const onebit_allreduce_conf
 }
 
 /// Where some node can't share memory, for want of it or at all, all ranks do without.
-Status Allreduce::share_memory(Communicator& communicator, const FlatAllreduce::Extras& extras,
-                               std::unique_ptr<TwoLevelForm::Channels> channels) {
+Status Allreduce::share_memory(Communicator& communicator, std::unique_ptr<TwoLevelForm::Channels> channels) {
     const Status opened = communicator.give_up_if_lost(catch_exceptions([&] {
-        if (!plan_.shares_sums) return open_two_levels(communicator, extras.rounds(), channels.get());
+        if (!plan_.shares_sums) return open_two_levels(communicator, channels.get());
         return channel_->share_memory(
             SharedAllreduce::shared_bytes(elements_, plan_.count, static_cast<std::size_t>(channel_->size())),
             patience_, &channels->memory);
@@ -92,25 +91,30 @@ Status Allreduce::share_memory(Communicator& communicator, const FlatAllreduce::
     return agreed;
 }
 
-Status Allreduce::open_two_levels(Communicator& communicator, std::size_t rounds, TwoLevelForm::Channels* channels) {
+Status Allreduce::open_two_levels(Communicator& communicator, TwoLevelForm::Channels* channels) {
     if (plan_.memory != ONEBIT_MEMORY_HOST) {
         return DeviceTwoLevel::open_channels(*channel_, communicator, *placement_, channels);
     }
-    return TwoLevelAllreduce::open_channels(*channel_, communicator, *codec_, elements_, plan_, rounds, channels);
+    return TwoLevelAllreduce::open_channels(*channel_, communicator, *codec_, elements_, plan_, extras().rounds(),
+                                            channels);
 }
 
-Status Allreduce::allocate(const Environment& environment, FlatAllreduce::Extras extras) {
+FlatAllreduce::Extras Allreduce::extras() const {
+    return {.keep_results = uses_.keep_results,
+            .tentative_calls = uses_.tentative_calls || plan_.tentative,
+            .op = plan_.op};
+}
+
+Status Allreduce::allocate(const Environment& environment) {
     ONEBIT_RETURN_IF_ERROR(equip(environment));
     // It takes memory, which not every handle is going to need.
-    const bool dense_alone = !compresses() && !extras.tentative_calls; // the others' sums are planned for
-    if (dense_alone || extras.exact_sums) ONEBIT_RETURN_IF_ERROR(add_dense());
+    const bool dense_alone = !compresses() && !uses_.tentative_calls; // the others' sums are planned for
+    if (dense_alone || uses_.exact_sums) ONEBIT_RETURN_IF_ERROR(add_dense());
     if (!compresses()) return {};
 
-    if (plan_.algorithm == ONEBIT_ALGORITHM_TWO_LEVEL) return add_two_levels(extras);
-    extras.tentative_calls |= plan_.tentative;
-    extras.op = plan_.op;
+    if (plan_.algorithm == ONEBIT_ALGORITHM_TWO_LEVEL) return add_two_levels();
     flat_ = std::make_unique<FlatAllreduce>(*codec_, plan_.count, static_cast<std::size_t>(channel_->rank()),
-                                            static_cast<std::size_t>(channel_->size()), extras);
+                                            static_cast<std::size_t>(channel_->size()), extras());
     delivery_ = flat_.get();
     std::unique_ptr<PlainFlat> plain;
     ONEBIT_RETURN_IF_ERROR(PlainFlat::create(*channel_, *flat_, PlainFlat::kDirect, kPlainTag, &plain));
@@ -138,12 +142,12 @@ Status Allreduce::add_pipelined(onebit_algorithm_t name, PipelinedFlat::Way way,
     return {};
 }
 
-Status Allreduce::add_two_levels(const FlatAllreduce::Extras& extras) {
+Status Allreduce::add_two_levels() {
     std::unique_ptr<TwoLevelForm> made;
     if (plan_.memory == ONEBIT_MEMORY_HOST) {
         std::unique_ptr<TwoLevelAllreduce> on_host;
-        ONEBIT_RETURN_IF_ERROR(TwoLevelAllreduce::create(channels_, shared_buffers_, *codec_, elements_, plan_, extras,
-                                                         kAcrossTag, &on_host));
+        ONEBIT_RETURN_IF_ERROR(TwoLevelAllreduce::create(channels_, shared_buffers_, *codec_, elements_, plan_,
+                                                         extras(), kAcrossTag, &on_host));
         delivery_ = on_host.get();
         made = std::move(on_host);
     } else {

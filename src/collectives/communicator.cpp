@@ -116,7 +116,7 @@ Status Communicator::take_costs(std::string tuning_table, const Environment& env
         ONEBIT_RETURN_IF_ERROR(parse_tuning_table(tuning_table, "ONEBIT_TUNING", &table));
         const std::string objection = table.objection(groups_);
         tuned = objection.empty();
-        tuned ? of_table.set(std::move(table.costs), "tuned") : of_table.keep_estimate(objection);
+        tuned ? of_table.tune(std::move(table.costs)) : of_table.keep_estimate(objection);
     }
     if (!tuned && measurable_ && environment.measure) of_table.measure_later(); // when they are first needed
     for (auto& of_memory : costs_) of_memory.fill(std::nullopt);

@@ -168,6 +168,12 @@ std::vector<onebit_algorithm_t> forms_for(const NodeGroups& groups, onebit_memor
     return forms;
 }
 
+void KnownCosts::tune(Costs costs) {
+    lasting_ = costs;
+    tuned_ = true;
+    set(std::move(costs), "tuned", UINT64_MAX);
+}
+
 void KnownCosts::set(Costs costs, std::string source, std::uint64_t known_to) {
     costs_ = std::move(costs);
     source_ = std::move(source);

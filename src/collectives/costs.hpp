@@ -81,10 +81,15 @@ class Costs {
 class KnownCosts {
   public:
     /// Constants alone, which nothing is going to better.
-    explicit KnownCosts(Costs estimate) : costs_(std::move(estimate)), source_("estimated") {}
+    explicit KnownCosts(Costs estimate) : lasting_(std::move(estimate)), costs_(lasting_) {}
 
     const Costs& costs() const { return costs_; }
     std::string source() const { return source_ + objection_; }
+    /// Those that no measurement changes: the estimate, or a table's. What is chosen by them is the same in each run.
+    const Costs& lasting() const { return lasting_; }
+    const char* lasting_source() const { return tuned_ ? "tuned" : "estimated"; }
+    /// Of a table.
+    void tune(Costs costs);
     /// `known_to`: elements up to which nothing is left to be measured.
     void set(Costs costs, std::string source, std::uint64_t known_to = UINT64_MAX);
     /// Whether the costs of so many elements are but estimated, or guessed from those of fewer, and might be measured.
@@ -95,8 +100,10 @@ class KnownCosts {
     void keep_estimate(const std::string& why);
 
   private:
+    Costs lasting_;
+    bool tuned_ = false;
     Costs costs_;
-    std::string source_;
+    std::string source_ = "estimated";
     std::string objection_; ///< to what would have been better
     std::uint64_t known_to_ = UINT64_MAX;
 };

@@ -62,7 +62,7 @@ DeviceTwoLevel::DeviceTwoLevel(Channels& channels, const Codec& codec, onebit_op
             message += codec.row_words(chunk);
         }
     }
-    make_flat({.messages = messages_of(place_)});
+    make_flat({}, messages_of(place_));
 }
 
 /// Into pieces that have no more elements than so many blocks.

@@ -38,8 +38,6 @@ class FlatAllreduce final : public Delivery {
     struct Extras {
         bool keep_results = false;    ///< those of the last call are going to be asked for during and after the next
         bool tentative_calls = false; ///< there will be some
-        bool exact_sums = false;      ///< run_sum is going to be asked for
-        bool must_compress = false;   ///< AUTO is to be a form that does
         onebit_op_t op = ONEBIT_OP_AVERAGE;
         /// Where the messages are to lie, zeroed, all_words for each of rounds(); NULL: in memory of its own.
         std::uint32_t* messages = nullptr;
@@ -66,7 +64,7 @@ class FlatAllreduce final : public Delivery {
     void finish(const Status& verdict);
     /// Makes the tentative call that has just finished, and needed no consent, a call like others.
     void commit();
-    /// Forgets errors and results: the next call is like the first one.
+    /// Forgets the errors, and which messages were the last: until the next call they mean nothing.
     void forget();
 
     // ---- its exchanges, for planning ----

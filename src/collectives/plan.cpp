@@ -174,43 +174,26 @@ std::size_t radix_of(const onebit_allreduce_config_t& config, const Communicator
 /// So few are averaged as they are, on any network.
 constexpr std::uint64_t kFewestMeasured = 1024;
 
-/// What AUTO is by the environment: AUTO where that doesn't say, or says what an exchange that must compress can't be.
-onebit_algorithm_t forced_by(const Environment& environment, onebit_memory_t memory, bool must_compress) {
-    const onebit_algorithm_t forced = environment.algorithm;
-    const bool compresses = forced == ONEBIT_ALGORITHM_FLAT || forced == ONEBIT_ALGORITHM_PIPELINED ||
-                            (forced != ONEBIT_ALGORITHM_DENSE && memory == ONEBIT_MEMORY_HOST);
-    return !must_compress || compresses ? forced : ONEBIT_ALGORITHM_AUTO;
-}
-
-std::vector<onebit_algorithm_t> choices(const Communicator& communicator, onebit_memory_t memory, bool must_compress) {
-    std::vector<onebit_algorithm_t> forms = forms_for(communicator.groups(), memory, communicator.transport());
-    if (must_compress) {
-        std::erase_if(forms, [memory](onebit_algorithm_t form) {
-            const bool two_levels = form == ONEBIT_ALGORITHM_TWO_LEVEL && memory == ONEBIT_MEMORY_HOST;
-            return form != ONEBIT_ALGORITHM_PIPELINED && !two_levels;
-        });
-    }
-    return forms;
-}
-
 /// What AUTO becomes, and TWO_LEVEL where there are no two.
-void choose_algorithm(const onebit_allreduce_config_t& config, bool must_compress, Communicator& communicator,
+/// `why`: it is what config.algorithm says; NULL: that is the caller's own.
+void choose_algorithm(const onebit_allreduce_config_t& config, const char* why, Communicator& communicator,
                       Plan* plan) {
-    const onebit_algorithm_t forced = forced_by(communicator.environment(), config.memory, must_compress);
+    const onebit_algorithm_t forced = communicator.environment().algorithm;
     const char* const objection =
         objection_to_two_levels(communicator.groups(), config.memory, communicator.transport());
     if (config.algorithm != ONEBIT_ALGORITHM_AUTO) {
         plan->algorithm = config.algorithm;
-        plan->reason = "asked for by config.algorithm";
+        plan->reason = why != nullptr ? why : "asked for by config.algorithm";
     } else if (forced != ONEBIT_ALGORITHM_AUTO) {
         plan->algorithm = forced;
         plan->reason = std::string("forced by ONEBIT_ALGORITHM=") + algorithm_name(forced);
-    } else if (communicator.size() == 1 && !must_compress) {
+    } else if (communicator.size() == 1) {
         plan->algorithm = ONEBIT_ALGORITHM_DENSE;
         plan->reason = "one rank: nothing to send";
     } else {
         const KnownCosts& known = communicator.costs(config.memory, config.codec);
-        const std::vector<onebit_algorithm_t> forms = choices(communicator, config.memory, must_compress);
+        const std::vector<onebit_algorithm_t> forms =
+            forms_for(communicator.groups(), config.memory, communicator.transport());
         const Costs costs = known.costs().for_elements(bytes_of(config.datatype), communicator.groups());
         plan->algorithm = costs.quickest(config.count, forms);
         plan->reason = describe_choice(config.count, costs, known.source(), forms);
@@ -252,14 +235,13 @@ void Plan::tell(const Communicator& communicator, const char* collective) const 
 
 namespace {
 
-/// `form`: what is wrong with this rank's config already. `shards`: none of an allreduce.
+/// `form`: what is wrong with this rank's config already. `shards`: none of an allreduce. `why`: as for
+/// choose_algorithm.
 Status decide(Communicator& communicator, const Status& form, const onebit_allreduce_config_t& config, Kind kind,
-              std::span<const Chunk> shards, bool must_compress, Plan* plan) {
+              std::span<const Chunk> shards, const char* why, Plan* plan) {
     const Environment& environment = communicator.environment();
     onebit_allreduce_config_t asked = config;
-    if (asked.algorithm == ONEBIT_ALGORITHM_AUTO) {
-        asked.algorithm = forced_by(environment, config.memory, must_compress);
-    }
+    if (asked.algorithm == ONEBIT_ALGORITHM_AUTO) asked.algorithm = environment.algorithm;
     // All that the choice depends on: what the environment says may differ between ranks.
     std::array<NamedValue, 17> values{};
     std::ranges::transform(fields_of(asked), values.begin(), &Field::value);
@@ -276,10 +258,10 @@ Status decide(Communicator& communicator, const Status& form, const onebit_allre
 
     const bool chooses = asked.algorithm == ONEBIT_ALGORITHM_AUTO;
     if (chooses) ONEBIT_RETURN_IF_ERROR(communicator.know_costs(config.memory, config.codec));
-    const bool measure = chooses && !must_compress && config.count >= kFewestMeasured &&
+    const bool measure = chooses && config.count >= kFewestMeasured &&
                          communicator.costs(config.memory, config.codec).wants_measuring(config.count);
     if (measure) ONEBIT_RETURN_IF_ERROR(measure_at_start(communicator, asked));
-    choose_algorithm(config, must_compress, communicator, plan);
+    choose_algorithm(config, why, communicator, plan);
     plan->count = config.count;
     plan->piece_blocks = ceil_divide(communicator.environment().piece, kBlockElements);
     plan->datatype = config.datatype;
@@ -300,11 +282,36 @@ Status decide(Communicator& communicator, const Status& form, const onebit_allre
 
 } // namespace
 
+Status choose_exchange(Communicator& communicator, onebit_memory_t memory, onebit_codec_t codec, std::uint64_t count,
+                       onebit_algorithm_t* form, std::string* reason) {
+    ONEBIT_RETURN_IF_ERROR(communicator.know_costs(memory, codec));
+    return communicator.agree(catch_exceptions([&] {
+        const bool on_host = memory == ONEBIT_MEMORY_HOST;
+        const onebit_algorithm_t forced = communicator.environment().algorithm;
+        const bool everywhere = forced == ONEBIT_ALGORITHM_FLAT || forced == ONEBIT_ALGORITHM_PIPELINED;
+        const bool of_use = everywhere || (on_host && forced > ONEBIT_ALGORITHM_DENSE);
+        const char* const objection = on_host ? communicator.groups().objection() : "values are in a GPU's memory";
+        if (of_use) {
+            *form = forced;
+            *reason = std::string("forced by ONEBIT_ALGORITHM=") + algorithm_name(forced);
+        } else if (objection != nullptr) {
+            *form = ONEBIT_ALGORITHM_PIPELINED;
+            *reason = std::string("not two_level: ") + objection;
+        } else {
+            constexpr std::array kForms = {ONEBIT_ALGORITHM_PIPELINED, ONEBIT_ALGORITHM_TWO_LEVEL};
+            const KnownCosts& known = communicator.costs(memory, codec);
+            *form = known.lasting().quickest(count, kForms);
+            *reason = describe_choice(count, known.lasting(), known.lasting_source(), kForms);
+        }
+        return Status();
+    }));
+}
+
 Status make_plan(Communicator& communicator, const onebit_allreduce_config_t* caller, const Status& own,
-                 bool must_compress, Plan* plan) {
+                 const char* why, Plan* plan) {
     onebit_allreduce_config_t config = ONEBIT_ALLREDUCE_CONFIG_INIT(0);
     const Status form = own.ok() ? take_config(caller, communicator.transport(), &config) : own;
-    return decide(communicator, form, config, Kind::kAllreduce, {}, must_compress, plan);
+    return decide(communicator, form, config, Kind::kAllreduce, {}, why, plan);
 }
 
 Status make_plan(Communicator& communicator, const onebit_shard_config_t* caller, Kind kind, const Status& own,
@@ -312,7 +319,7 @@ Status make_plan(Communicator& communicator, const onebit_shard_config_t* caller
     onebit_allreduce_config_t config = ONEBIT_ALLREDUCE_CONFIG_INIT(0);
     const Status form = catch_exceptions(
         [&] { return own.ok() ? take_config(caller, kind, communicator.transport(), &config, &plan->shards) : own; });
-    ONEBIT_RETURN_IF_ERROR(decide(communicator, form, config, kind, plan->shards, false, &plan->plan));
+    ONEBIT_RETURN_IF_ERROR(decide(communicator, form, config, kind, plan->shards, nullptr, &plan->plan));
     if (plan->plan.algorithm != ONEBIT_ALGORITHM_DENSE && plan->plan.algorithm != ONEBIT_ALGORITHM_PIPELINED) {
         plan->plan.algorithm = ONEBIT_ALGORITHM_PIPELINED;
         plan->plan.reason = "pipelined, as all that are compressed; " + plan->plan.reason;

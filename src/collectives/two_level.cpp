@@ -110,9 +110,7 @@ TwoLevelAllreduce::TwoLevelAllreduce(Channels& channels, std::shared_ptr<const S
             all_chunks_.push_back({all_chunks_.size(), shards_[place].begin + chunk.begin, chunk.count});
         }
     }
-    make_flat({.keep_results = extras.keep_results,
-               .tentative_calls = plan.tentative || extras.tentative_calls,
-               .messages = messages_of(place_)});
+    make_flat(extras, messages_of(place_));
     ready_ = [this] {
         return counters_.all_reached(kShared, calls_ * pieces_ * nodes_ + between_nodes_->encoded_slices() + 1);
     };
@@ -301,7 +299,8 @@ void TwoLevelAllreduce::share(std::size_t reader, const Slice& slice, std::byte*
         const Block block = {slice.chunk, index};
         const float* const values = operands_.source->read_share(whole_block(reader, block), scratch);
         float* const to = reinterpret_cast<float*>(slot) + (index - slice.first_block) * kBlockElements;
-        (void)elements_.copy(values, block.count(), stores_, to); // finite, as who looks has seen, or for nothing
+        // The optimizer has looked for NaNs itself. A call that it is going to call off may share some.
+        (void)elements_.copy(values, block.count(), stores_, to);
         if (threads_ > 1) order_stores(stores_);
     });
 }

@@ -22,8 +22,9 @@ TwoLevelForm::TwoLevelForm(Channels& channels, const Codec& codec, onebit_op_t o
     for (const Chunk& shard : shards_) chunks_.push_back(partition(shard.count, nodes_));
 }
 
-void TwoLevelForm::make_flat(FlatAllreduce::Extras extras) {
+void TwoLevelForm::make_flat(FlatAllreduce::Extras extras, std::uint32_t* messages) {
     extras.op = op_;
+    extras.messages = messages;
     flat_ = std::make_unique<FlatAllreduce>(codec_, shard().count, static_cast<std::size_t>(channels_.across->rank()),
                                             nodes_, extras);
 }

@@ -48,7 +48,8 @@ class TwoLevelForm : public Algorithm {
     /// The channels must outlive it.
     TwoLevelForm(Channels& channels, const Codec& codec, onebit_op_t op, std::size_t count);
 
-    void make_flat(FlatAllreduce::Extras extras);
+    /// `messages`: as in Extras.
+    void make_flat(FlatAllreduce::Extras extras, std::uint32_t* messages);
     /// What all ranks say where the error of some shard has overflowed. `reset`: it is zero now.
     static Status overflow(bool reset);
     /// Of a rank's values in its node's average, or sum.

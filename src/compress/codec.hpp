@@ -60,7 +60,7 @@ class ValueSource {
 
     // Where several ranks encode as one: each gives its share, and one of them encodes what comes of the shares' mean.
 
-    /// This rank's share of a block; likewise, but it is there.
+    /// The address of this rank's share of a block: where it lies, or `scratch`. No blend, no mean.
     virtual const float* read_share(const Block& block, float* scratch) const { return read(block, scratch).data; }
     /// What is encoded, of the mean of the shares, in whose place it may put it.
     virtual BlockValues of_mean(const Block& /*block*/, float* mean) const { return {mean}; }

@@ -63,7 +63,7 @@ Status FusedOptimizer::prepare(Communicator& communicator, bool keep_results) {
         ONEBIT_RETURN_IF_ERROR(add_compressing_buckets(communicator, compressed, keep_results));
     }
     if (!exact.empty()) {
-        ONEBIT_RETURN_IF_ERROR(add_buckets(communicator, exact, ONEBIT_ALGORITHM_DENSE, false));
+        ONEBIT_RETURN_IF_ERROR(add_buckets(communicator, exact, ONEBIT_ALGORITHM_DENSE, "exact for ever", false));
     }
     if (has_buckets()) { // as a backward pass finishes them
         std::ranges::stable_sort(buckets_, std::ranges::greater(),
@@ -89,19 +89,34 @@ Status FusedOptimizer::prepare(Communicator& communicator, bool keep_results) {
     return GradientNorm::create(communicator, most_segments, &norm_);
 }
 
-/// All in one form, for a save is of one: that of the first bucket. Where some node has memory to share for that bucket
-/// but not for all, all are flat.
+/// All in one form, for a save is of one. Where some node has memory to share for one bucket but not for all, all are
+/// flat.
 Status FusedOptimizer::add_compressing_buckets(Communicator& communicator, const std::vector<const Tensor*>& tensors,
                                                bool keep_results) {
-    ONEBIT_RETURN_IF_ERROR(add_buckets(communicator, tensors, config().algorithm, keep_results));
-    const auto form = [](const Bucket& bucket) { return bucket.allreduce->plan().algorithm; };
-    const auto other =
-        std::ranges::find_if(buckets_, [&](const Bucket& bucket) { return form(bucket) != form(buckets_.front()); });
-    const Bucket& telling = other != buckets_.end() ? *other : buckets_.front();
+    onebit_algorithm_t form = config().algorithm;
+    std::string reason; // of a choice
+    if (form == ONEBIT_ALGORITHM_AUTO) {
+        std::uint64_t all = 0;
+        std::uint64_t largest = settings_.bucket_size();
+        for (const Tensor* tensor : tensors) {
+            all += tensor->count;
+            largest = std::max<std::uint64_t>(largest, tensor->count);
+        }
+        const std::uint64_t count = has_buckets() ? std::min(all, largest) : all;
+        ONEBIT_RETURN_IF_ERROR(
+            choose_exchange(communicator, config().memory, ONEBIT_CODEC_SIGN, count, &form, &reason));
+    }
+    const char* const why = reason.empty() ? nullptr : reason.c_str();
+    ONEBIT_RETURN_IF_ERROR(add_buckets(communicator, tensors, form, why, keep_results));
+    const auto form_of = [](const Bucket& bucket) { return bucket.allreduce->plan().algorithm; };
+    const auto fallen_back =
+        std::ranges::find_if(buckets_, [&](const Bucket& bucket) { return form_of(bucket) != form; });
+    const Bucket& telling = fallen_back == buckets_.end() ? buckets_.front() : *fallen_back;
     std::snprintf(exchange_reason_, sizeof(exchange_reason_), "%s", telling.allreduce->plan().reason.c_str());
-    if (other == buckets_.end()) return {};
+    const bool mixed = std::ranges::any_of(buckets_, [&](const Bucket& b) { return form_of(b) != form_of(telling); });
+    if (!mixed) return {};
     buckets_.clear();
-    return add_buckets(communicator, tensors, ONEBIT_ALGORITHM_PIPELINED, keep_results);
+    return add_buckets(communicator, tensors, ONEBIT_ALGORITHM_PIPELINED, exchange_reason_, keep_results);
 }
 
 onebit_algorithm_t FusedOptimizer::exchange_algorithm() const {
@@ -110,7 +125,7 @@ onebit_algorithm_t FusedOptimizer::exchange_algorithm() const {
 }
 
 Status FusedOptimizer::add_buckets(Communicator& communicator, const std::vector<const Tensor*>& tensors,
-                                   onebit_algorithm_t algorithm, bool keep_results) {
+                                   onebit_algorithm_t algorithm, const char* why, bool keep_results) {
     const bool compresses = algorithm != ONEBIT_ALGORITHM_DENSE;
     const auto ranks = static_cast<std::size_t>(communicator.size());
     for (std::vector<const Tensor*>& cut : cut_into_buckets(tensors, settings_.bucket_size(), ranks)) {
@@ -127,13 +142,11 @@ Status FusedOptimizer::add_buckets(Communicator& communicator, const std::vector
         }
         const onebit_allreduce_config_t exchange = exchange_config(config(), count, algorithm);
         const bool tentative = has_buckets() || (compresses && encoders_may_look());
-        ONEBIT_RETURN_IF_ERROR(Allreduce::create(communicator, &exchange, own, &bucket.allreduce,
-                                                 {.keep_results = keep_results || tentative,
-                                                  .tentative_calls = tentative,
-                                                  .exact_sums = !has_buckets(),
-                                                  .must_compress = compresses}));
+        ONEBIT_RETURN_IF_ERROR(Allreduce::create(
+            communicator, &exchange, own, &bucket.allreduce,
+            {.keep_results = keep_results || tentative, .tentative_calls = tentative, .exact_sums = !has_buckets()},
+            why));
         bucket.allreduce->plan().tell(communicator, "allreduce");
-        if (algorithm == ONEBIT_ALGORITHM_AUTO) algorithm = bucket.allreduce->plan().algorithm;
         buckets_.push_back(std::move(bucket));
     }
     return {};

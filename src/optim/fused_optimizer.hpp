@@ -205,7 +205,7 @@ class FusedOptimizer : public Optimizer {
     Status add_compressing_buckets(Communicator& communicator, const std::vector<const Tensor*>& tensors,
                                    bool keep_results);
     Status add_buckets(Communicator& communicator, const std::vector<const Tensor*>& tensors,
-                       onebit_algorithm_t algorithm, bool keep_results);
+                       onebit_algorithm_t algorithm, const char* why, bool keep_results);
     /// Of compressed exchanges; DENSE: there are none.
     onebit_algorithm_t exchange_algorithm() const;
     Status make_room();

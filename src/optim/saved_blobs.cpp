@@ -121,7 +121,8 @@ Status SavedBlobs::check_complete(int ranks) const {
         if (parts_.contains(r)) continue;
         return Status::error(ONEBIT_ERROR_BAD_STATE,
                              "no blob of rank %d: a state of %d ranks%s needs all blobs on each of %d ranks", r,
-                             saved_ranks_, saved_ranks_ == ranks ? ", on other levels or nodes," : "", ranks);
+                             saved_ranks_, saved_ranks_ == ranks ? ", which exchanged otherwise or on other nodes," : "",
+                             ranks);
     }
     return {};
 }

@@ -93,11 +93,11 @@ Status check_following(const onebit_optimizer_config_t& config) {
     return out_of_range("config.thaw_ratio", config.thaw_ratio, "0 or a number > 1");
 }
 
-Status check_algorithm(onebit_algorithm_t algorithm) {
+Status check_algorithm(onebit_optimizer_kind_t kind, onebit_algorithm_t algorithm) {
     if (algorithm < ONEBIT_ALGORITHM_AUTO || algorithm > ONEBIT_ALGORITHM_RING) {
         return out_of_range("config.algorithm", algorithm, "one of its constants");
     }
-    if (algorithm != ONEBIT_ALGORITHM_DENSE) return {};
+    if (algorithm != ONEBIT_ALGORITHM_DENSE || !compresses(kind)) return {};
     return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT,
                          "config.algorithm: ONEBIT_ALGORITHM_DENSE compresses nothing: ONEBIT_OPTIMIZER_ADAM and _LAMB "
                          "average exactly");
@@ -137,7 +137,7 @@ Status check_config(const onebit_optimizer_config_t& config) {
     if (config.missing_gradients != 0 && config.missing_gradients != 1) {
         return out_of_range("config.missing_gradients", config.missing_gradients, "0 or 1");
     }
-    ONEBIT_RETURN_IF_ERROR(check_algorithm(config.algorithm));
+    ONEBIT_RETURN_IF_ERROR(check_algorithm(config.kind, config.algorithm));
     if (!at_least_zero(config.min_trust)) return out_of_range("config.min_trust", config.min_trust, "a float >= 0");
     if (!(config.max_trust >= config.min_trust && std::isfinite(static_cast<float>(config.max_trust)))) {
         return out_of_range("config.max_trust", config.max_trust, "a float >= min_trust");

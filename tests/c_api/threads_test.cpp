@@ -6,12 +6,14 @@
 #include <pthread.h>
 #include <sys/resource.h>
 
+#include <array>
 #include <atomic>
 #include <fstream>
 #include <thread>
 
 #include "support/child.hpp"
 #include "support/directory.hpp"
+#include "support/environment.hpp"
 #include "support/sanitized.hpp"
 #include "support/training.hpp"
 
@@ -248,6 +250,37 @@ TEST_CASE("threads that the system refuses are an error of all ranks, and one th
           }) == "");
 }
 
+namespace {
+
+// One of four ranks, on two nodes: blocks of one tensor, and of several with gradients of 16 bits.
+std::string step_on_two_levels(onebit_comm_t comm) {
+    for (const onebit_optimizer_kind_t kind : freezing_kinds()) {
+        std::vector<float> parameters = initial_parameters(count);
+        const std::vector<float> gradients = make_data(Kind::gaussian, count, 3, 0, 0);
+        const std::vector<std::uint16_t> halves(7000, 0x3f80);
+        std::vector<onebit_tensor_t> tensors = {ONEBIT_TENSOR_INIT(parameters.data(), gradients.data(), count - 7000)};
+        for (std::size_t begin = count - 7000; begin < count; begin += 1000) {
+            tensors.push_back(ONEBIT_TENSOR_INIT(parameters.data() + begin, nullptr, 1000));
+            tensors.back().gradients = halves.data() + (begin - (count - 7000));
+            tensors.back().gradient_type = ONEBIT_BFLOAT16;
+        }
+        onebit_optimizer_config_t training = quick_config(kind);
+        training.algorithm = ONEBIT_ALGORITHM_TWO_LEVEL;
+        onebit_optimizer_t optimizer = nullptr;
+        WRONG_UNLESS(onebit_optimizer_create(comm, &training, tensors.data(), tensors.size(), &optimizer) ==
+                     ONEBIT_SUCCESS);
+        for (int i = 0; i < 10; ++i) WRONG_UNLESS(onebit_optimizer_step(optimizer) == ONEBIT_SUCCESS);
+        onebit_optimizer_info_t info = ONEBIT_OPTIMIZER_INFO_INIT;
+        WRONG_UNLESS(onebit_optimizer_get_info(optimizer, &info) == ONEBIT_SUCCESS);
+        WRONG_UNLESS(info.algorithm == ONEBIT_ALGORITHM_TWO_LEVEL && info.compressed_rounds > 0);
+        WRONG_UNLESS(onebit_optimizer_destroy(optimizer) == ONEBIT_SUCCESS);
+    }
+    WRONG_UNLESS(onebit_comm_destroy(comm) == ONEBIT_SUCCESS);
+    return "";
+}
+
+} // namespace
+
 TEST_CASE("every call works on a thread with 64 KiB of stack", "[threads]") {
     if (sanitized) return;
     std::vector<float> expected;
@@ -271,6 +304,35 @@ TEST_CASE("every call works on a thread with 64 KiB of stack", "[threads]") {
     pthread_join(thread, nullptr);
     pthread_attr_destroy(&attributes);
     CHECK(job.wrong == "");
+}
+
+// The encoder's source works in blocks of its own there.
+TEST_CASE("steps on two levels work on threads with 64 KiB of stack", "[threads]") {
+    if (sanitized) return;
+    const Variable node_size("ONEBIT_NODE_SIZE", "2");
+    struct Job {
+        onebit_comm_t comm = nullptr;
+        pthread_t thread = {};
+        std::string wrong = "not run";
+    };
+    std::array<Job, 4> jobs;
+    std::array<onebit_comm_t, 4> comms = {};
+    REQUIRE(onebit_comm_create_loopback(4, comms.data()) == ONEBIT_SUCCESS);
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    REQUIRE(pthread_attr_setstacksize(&attributes, std::size_t{64} << 10) == 0);
+    const auto body = [](void* argument) -> void* {
+        Job& own = *static_cast<Job*>(argument);
+        own.wrong = step_on_two_levels(own.comm);
+        return nullptr;
+    };
+    for (std::size_t r = 0; r < jobs.size(); ++r) {
+        jobs[r].comm = comms[r];
+        REQUIRE(pthread_create(&jobs[r].thread, &attributes, body, &jobs[r]) == 0);
+    }
+    for (Job& job : jobs) pthread_join(job.thread, nullptr);
+    pthread_attr_destroy(&attributes);
+    for (const Job& job : jobs) CHECK(job.wrong == "");
 }
 
 // ------------------------------------------------------------------------------- what is started, and who ends it ----

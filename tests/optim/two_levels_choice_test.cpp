@@ -3,7 +3,10 @@
 
 // Which algorithm an optimizer's compressed exchange has: what config.algorithm asks for, what becomes of it, and that
 // those on one level have the same bits. optim/create_bad_input_test.cpp has what can't be asked for.
+#include <fstream>
+
 #include "optim/two_levels.hpp"
+#include "support/directory.hpp"
 
 using namespace onebit_test;
 
@@ -143,6 +146,63 @@ TEST_CASE("optimizers on two levels: AUTO says what it has chosen, and is that",
             }
         }
     });
+}
+
+TEST_CASE("optimizers on two levels: AUTO is what the environment says, if that compresses", "[optimizer][two_level]") {
+    const auto [word, expected] = GENERATE(table<const char*, onebit_algorithm_t>({
+        {"flat", ONEBIT_ALGORITHM_FLAT},
+        {"pipelined", ONEBIT_ALGORITHM_PIPELINED},
+        {"two_level", ONEBIT_ALGORITHM_TWO_LEVEL},
+        {"bruck", ONEBIT_ALGORITHM_BRUCK},
+        {"ring", ONEBIT_ALGORITHM_RING},
+    }));
+    const Variable forced("ONEBIT_ALGORITHM", word);
+    run_nodes(two_by_two, [expected = expected, word = word](onebit_comm_t comm, RankLog& log) {
+        log.context(word);
+        Training chosen(comm, setup_of(ONEBIT_OPTIMIZER_ONEBIT_ADAM, ONEBIT_ALGORITHM_AUTO), log);
+        ONEBIT_EXPECT(log, chosen.info().algorithm == expected);
+        ONEBIT_EXPECT(log, reason_of(chosen) == std::string("forced by ONEBIT_ALGORITHM=") + word);
+        Training asked(comm, setup_of(ONEBIT_OPTIMIZER_ONEBIT_ADAM, ONEBIT_ALGORITHM_PIPELINED), log);
+        ONEBIT_EXPECT(log, asked.info().algorithm == ONEBIT_ALGORITHM_PIPELINED);
+        chosen.steps(gaussian_gradient(chosen.count(), 1), 1, 8);
+    });
+}
+
+// ONEBIT_ALGORITHM=dense is for allreduces.
+TEST_CASE("optimizers on two levels: AUTO is the same whatever has been measured, and goes by a table",
+          "[optimizer][two_level][tuning]") {
+    const auto choose = [](const std::string& table, const char* forced, onebit_algorithm_t expected,
+                           const std::string& source) {
+        run_nodes(two_by_two, [&](onebit_comm_t comm, RankLog& log) {
+            log.context(source);
+            const SharedDirectory directory(log);
+            const std::string path = directory.prefix("table.json");
+            if (log.rank() == 0) std::ofstream(path) << table;
+            log.barrier();
+            if (!table.empty()) ONEBIT_EXPECT_OK(log, onebit_comm_set(comm, "ONEBIT_TUNING", path.c_str()));
+            if (forced != nullptr) ONEBIT_EXPECT_OK(log, onebit_comm_set(comm, "ONEBIT_ALGORITHM", forced));
+            const auto expect = [&] {
+                Training training(comm, setup_of(ONEBIT_OPTIMIZER_ONEBIT_ADAM, ONEBIT_ALGORITHM_AUTO), log);
+                ONEBIT_EXPECT(log, expected == ONEBIT_ALGORITHM_AUTO || training.info().algorithm == expected);
+                ONEBIT_EXPECT(log, reason_of(training).find(source) != std::string::npos);
+                return reason_of(training);
+            };
+            const std::string before = expect();
+            ONEBIT_EXPECT_OK(log, onebit_comm_tune(comm, 20000, 0.02, nullptr));
+            ONEBIT_EXPECT(log, expect() == before);
+        });
+    };
+    const auto table = [](const char* pipelined, const char* two_level) {
+        std::string rows;
+        for (const char* const at : {"4", "100000"})
+            rows += std::string(rows.empty() ? "" : ", ") + R"({"count": )" + at + R"(, "dense": 1, "pipelined": )" +
+                    pipelined + R"(, "two_level": )" + two_level + "}";
+        return R"({"format": "onebit tuning table", "version": 1, "ranks": 4, "nodes": 2, "rows": [)" + rows + "]}";
+    };
+    choose("", nullptr, ONEBIT_ALGORITHM_AUTO, "(estimated)");
+    choose("", "dense", ONEBIT_ALGORITHM_AUTO, "(estimated)");
+    choose(table("8", "9"), nullptr, ONEBIT_ALGORITHM_PIPELINED, "(tuned)");
+    choose(table("9", "8"), nullptr, ONEBIT_ALGORITHM_TWO_LEVEL, "(tuned)");
 }
 
 TEST_CASE("optimizers on two levels: AUTO is pipelined where nodes have one rank each", "[optimizer][two_level]") {

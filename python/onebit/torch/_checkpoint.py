@@ -13,6 +13,7 @@ from typing import Dict
 
 import torch
 
+from onebit._errors import BadState
 from onebit.torch import _start
 from onebit.torch._communicator import attempt
 from onebit.torch._saved import SavedOptimizer, merge_state_dicts
@@ -33,17 +34,24 @@ def load_checkpoint(optimizer: SavedOptimizer, path, name: str = "optimizer") ->
     """Goes on from a checkpoint that `checkpoint_state` was saved in, of any number of ranks. Collective; blocks.
 
       path  of the checkpoint, or a storage reader of torch.distributed.checkpoint. Each rank reads its own state, or,
-            where their number has changed, those of all ranks
+            where their number has changed, or their nodes, those of all ranks
       name  that the state has in the checkpoint
 
     Parameters are overwritten, as by `load_state_dict`. What reading raises on a rank is InvalidArgument on the others.
     """
-    state, failure = attempt(lambda: _read(optimizer, path, name))
+    try:
+        _load_read(optimizer, path, name, all_ranks=False)
+    except BadState:  # on every rank: on two levels, say, and one stands on another node than the rank that has saved
+        _load_read(optimizer, path, name, all_ranks=True)
+
+
+def _load_read(optimizer: SavedOptimizer, path, name: str, *, all_ranks: bool) -> None:
+    state, failure = attempt(lambda: _read(optimizer, path, name, all_ranks))
     _start.agree(optimizer._communicator, failure)
     optimizer.load_state_dict(state)
 
 
-def _read(optimizer: SavedOptimizer, path, name: str) -> dict:
+def _read(optimizer: SavedOptimizer, path, name: str, all_ranks: bool) -> dict:
     import torch.distributed.checkpoint as dcp
 
     comm = optimizer._communicator
@@ -56,7 +64,7 @@ def _read(optimizer: SavedOptimizer, path, name: str) -> dict:
     if not found:
         raise ValueError(f"the checkpoint has no state of a onebit optimizer by the name of {name!r}")
     mine = f"{name}.rank {comm.rank} of {comm.size}"
-    wanted = {mine: found[mine]} if mine in found else found
+    wanted = {mine: found[mine]} if mine in found and not all_ranks else found
     _load(dcp, wanted, reader)
     return merge_state_dicts([torch.load(io.BytesIO(saved.numpy()), weights_only=True) for saved in wanted.values()])
 

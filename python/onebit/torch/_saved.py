@@ -101,8 +101,9 @@ class SavedOptimizer(torch.optim.Optimizer):
     def load_state_dict(self, state_dict) -> None:
         """Goes on from what `state_dict` returned on this rank, bit for bit. Overwrites the parameters. Collective.
 
-        A state of another number of ranks is loaded from all its ranks' states, on every rank: from one dictionary that
-        `consolidate_state_dict` or `merge_state_dicts` has made. Raises BadState or Mismatch on every rank, and changes
+        A state of another number of ranks, or of ranks that exchange otherwise or stand on other nodes, is loaded from
+        all its ranks' states, on every rank: from one dictionary that `consolidate_state_dict` or `merge_state_dicts`
+        has made. Raises BadState or Mismatch on every rank, and changes
         nothing, if any rank's doesn't fit, or is missing.
         The state of torch.optim.Adam or AdamW is taken over, too, before the freeze: moments, steps and settings.
         """
