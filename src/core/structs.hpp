@@ -75,8 +75,9 @@ struct Releases<onebit_optimizer_config_t> {
 template <>
 struct Releases<onebit_optimizer_info_t> {
     static constexpr onebit_optimizer_info_t kDefaults = ONEBIT_OPTIMIZER_INFO_INIT;
-    static constexpr std::array kSizes = {ONEBIT_SIZE_THROUGH(onebit_optimizer_info_t, grad_norm), // 0.1
-                                          ONEBIT_SIZE_THROUGH(onebit_optimizer_info_t, reason)};   // the coming one
+    static constexpr std::array kSizes = {ONEBIT_SIZE_THROUGH(onebit_optimizer_info_t, grad_norm),   // 0.1
+                                          ONEBIT_SIZE_THROUGH(onebit_optimizer_info_t, step_tensor), // tests/abi/0.1
+                                          ONEBIT_SIZE_THROUGH(onebit_optimizer_info_t, reason)};     // the coming one
 };
 
 /// What every public struct begins with.

@@ -453,7 +453,8 @@ TEST_CASE("optimizers of GPUs' tensors go over the base, clipped and in buckets 
     const Variable places("ONEBIT_NODE_SIZE", "2");
     onebit_optimizer_config_t config = ONEBIT_OPTIMIZER_CONFIG_INIT(ONEBIT_OPTIMIZER_ONEBIT_ADAM, 1e-2);
     config.freeze_step = 2;
-    config.bucket_size = 2000; // sums are added up in rank order then
+    config.bucket_size = 2000;                     // sums are added up in rank order then
+    config.algorithm = ONEBIT_ALGORITHM_PIPELINED; // on the host, too: AUTO would be on two levels there
     config.max_grad_norm = GENERATE(0.0, 1.0);
     const auto train = [&](Communicator& communicator, onebit_memory_t memory, Told* told) -> Status {
         onebit_optimizer_config_t own = config;
