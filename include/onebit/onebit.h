@@ -1292,7 +1292,9 @@ typedef struct onebit_optimizer_info {
 #define ONEBIT_OPTIMIZER_INFO_INIT                                                                               \
     {                                                                                                            \
         sizeof(onebit_optimizer_info_t), ONEBIT_OPTIMIZER_INFO_VERSION, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0, 0, \
-            ONEBIT_FREEZE_WAIT_NONE, 0, 0.0, 0, 0.0, 0, 0.0, 0, ONEBIT_ALGORITHM_AUTO, {0}                       \
+            ONEBIT_FREEZE_WAIT_NONE, 0, 0.0, 0, 0.0, 0, 0.0, 0, ONEBIT_ALGORITHM_AUTO, {                         \
+            0                                                                                                    \
+        }                                                                                                        \
     }
 
 /* The same as a function. INVALID_ARGUMENT, as for onebit_comm_info_init. */

@@ -72,14 +72,14 @@ struct ShardPlan {
 enum class Kind : std::uint64_t { kAllreduce = 0, kReduceScatter = 1, kAllGather = 2 };
 
 /// Turns a caller's config into a plan. Collective; blocks. `own`: what is already wrong on this rank, if anything, so
-/// that it is said on every rank. `why`: the reason for an algorithm that isn't the caller's own choice, or NULL. Errors
-/// as for onebit_allreduce_create.
+/// that it is said on every rank. `why`: the reason for an algorithm that isn't the caller's own choice, or NULL.
+/// Errors as for onebit_allreduce_create.
 Status make_plan(Communicator& communicator, const onebit_allreduce_config_t* caller, const Status& own,
                  const char* why, Plan* plan);
 
 /// What AUTO is to exchanges that must compress, and why: what the environment says, if it can be, else PIPELINED or
-/// TWO_LEVEL by lasting costs, for a training's bits are not to hang on a measurement. `count`: of the largest exchange.
-/// Collective; blocks.
+/// TWO_LEVEL by lasting costs, for a training's bits are not to hang on a measurement. `count`: of the largest
+/// exchange. Collective; blocks.
 Status choose_exchange(Communicator& communicator, onebit_memory_t memory, onebit_codec_t codec, std::uint64_t count,
                        onebit_algorithm_t* form, std::string* reason);
 

@@ -156,8 +156,8 @@ const void* TwoLevelAllreduce::NodeAverage::part_of(std::size_t place, const Blo
     return own.slot(place, own.place_, slice) + in_slot * own.elements_.bytes();
 }
 
-/// The encoder reads floats where they lie, and adds them in the order of places. 16-bit values, and shares of a source,
-/// which makes something of their mean, are added up here.
+/// The encoder reads floats where they lie, and adds them in the order of places. 16-bit values, and shares of a
+/// source, which makes something of their mean, are added up here.
 BlockValues TwoLevelAllreduce::NodeAverage::read(const Block& block, float* scratch) const {
     const TwoLevelAllreduce& own = owner_;
     const std::size_t places = own.shards_.size();

@@ -119,10 +119,9 @@ Status SavedBlobs::check_complete(int ranks) const {
     }
     for (int r = 0; r < saved_ranks_; ++r) {
         if (parts_.contains(r)) continue;
-        return Status::error(ONEBIT_ERROR_BAD_STATE,
-                             "no blob of rank %d: a state of %d ranks%s needs all blobs on each of %d ranks", r,
-                             saved_ranks_, saved_ranks_ == ranks ? ", which exchanged otherwise or on other nodes," : "",
-                             ranks);
+        return Status::error(
+            ONEBIT_ERROR_BAD_STATE, "no blob of rank %d: a state of %d ranks%s needs all blobs on each of %d ranks", r,
+            saved_ranks_, saved_ranks_ == ranks ? ", which exchanged otherwise or on other nodes," : "", ranks);
     }
     return {};
 }

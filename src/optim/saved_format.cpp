@@ -112,8 +112,8 @@ struct Owner {
     std::uint32_t of;
 };
 
-/// Old and new owners of an error as equal parts of one line: the share of the new one that the old one covers. In units
-/// of 1 / (of * old.of), so that no rounding gives a neighbour a share.
+/// Old and new owners of an error as equal parts of one line: the share of the new one that the old one covers. In
+/// units of 1 / (now.of * old.of), so that no rounding gives a neighbour a share.
 double spread(const Owner& old, const Owner& now) {
     const std::uint64_t begin = std::max(std::uint64_t{now.number} * old.of, std::uint64_t{old.number} * now.of);
     const std::uint64_t end =

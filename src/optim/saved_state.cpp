@@ -76,8 +76,8 @@ Status find_save(const std::string& prefix, int ranks, int* saved_ranks) {
     return {};
 }
 
-/// Which saves all ranks' files are of, and from that which is to be loaded; and the seats of the ranks that saved it. A
-/// rank whose file is of none in either place has the flaw of the first.
+/// Which saves all ranks' files are of, and from that which is to be loaded; and the seats of the ranks that saved it.
+/// A rank whose file is of none in either place has the flaw of the first.
 Status choose_save(const std::string& prefix, const ExpectedFile& expected, LoadedOptimizer* loaded,
                    std::vector<Seat>* seats) {
     const int ranks = loaded->saved_ranks;
