@@ -203,7 +203,7 @@ TEST_CASE("optimizers on two levels: a saved or packed state is gone on with bit
 
 // All in one communicator of two nodes of two.
 TEST_CASE("optimizers on two levels: the same ranks take a state from one level to two and back",
-          "[optimizer][two_level][save][blobs]") {
+          "[optimizer][two_level][save][blobs][long]") {
     const onebit_optimizer_kind_t kind = GENERATE(from_range(freezing_kinds()));
     const bool to_two = GENERATE(true, false);
     run_nodes(two_by_two, [=](onebit_comm_t comm, RankLog& log) {

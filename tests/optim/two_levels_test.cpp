@@ -38,7 +38,7 @@ void train(onebit_comm_t comm, RankLog& log, const Setup& setup, const Nodes& no
 
 } // namespace
 
-TEST_CASE("optimizers on two levels: 200 steps equal the oracle", "[optimizer][two_level]") {
+TEST_CASE("optimizers on two levels: 200 steps equal the oracle", "[optimizer][two_level][long]") {
     const onebit_optimizer_kind_t kind = GENERATE(from_range(freezing_kinds()));
     run_nodes(two_by_two, [kind](onebit_comm_t comm, RankLog& log) {
         for (const onebit_compressed_t compressed : ways_to_compress(kind)) {
