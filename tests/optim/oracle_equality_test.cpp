@@ -2,26 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // All five optimizers beside the oracle, over warm-up, freeze and compression.
+#include "optim/long_setup.hpp"
 #include "support/beside_oracle.hpp"
 
 using namespace onebit_test;
 
 namespace {
-
-const Sizes& odd_sizes() {
-    static const Sizes sizes = {33, 1, 127, 5, 64, 71};
-    return sizes;
-}
-
-// 200 steps that see all stages: 0/1 Adam's rounds after the freeze come every 1, 2, 4 and 8 steps.
-Setup long_setup(onebit_optimizer_kind_t kind) {
-    Setup setup{optimizer_config(kind), odd_sizes()};
-    if (freezes(kind)) setup.config.freeze_step = 64;
-    setup.config.variance_updates = 8;
-    setup.config.local_step_scaler = 20;
-    setup.config.local_steps = 8;
-    return setup;
-}
 
 void train(onebit_comm_t comm, RankLog& log, const Setup& setup, std::uint64_t steps, std::uint64_t seed = 1) {
     BesideOracle both(comm, setup, log);

@@ -4,8 +4,8 @@
 // Exchanges that begin in the backward pass: when they begin changes nothing but the time, and a step that has begun
 // can still be refused.
 #include <limits>
-#include <numeric>
 
+#include "optim/buckets.hpp"
 #include "support/directory.hpp"
 #include "support/environment.hpp"
 #include "support/training.hpp"
@@ -28,47 +28,11 @@ Setup bucket_setup(onebit_optimizer_kind_t kind) {
     return setup;
 }
 
-using Order = std::vector<std::size_t>; // of tensors
-
-Order forwards(const Setup& setup) {
-    Order order(setup.sizes.size());
-    std::iota(order.begin(), order.end(), 0);
-    return order;
-}
 Order backwards(const Setup& setup) {
     Order order = forwards(setup);
     std::reverse(order.begin(), order.end());
     return order;
 }
-// One that differs between steps and ranks, and lacks some tensors now and then.
-Order shuffled(const Setup& setup, int rank, std::uint64_t t) {
-    Order order = forwards(setup);
-    std::mt19937 random(static_cast<unsigned>(100 * t) + static_cast<unsigned>(rank));
-    std::shuffle(order.begin(), order.end(), random);
-    if (t % 3 != 0) order.resize(random() % (order.size() + 1));
-    return order;
-}
-
-void announce(Training& training, const Order& order, RankLog& log) {
-    for (std::size_t k : order) ONEBIT_EXPECT_OK(log, onebit_optimizer_grad_ready(training.get(), k));
-}
-
-// In eighths, whose sum over the ranks is exact in whatever order: without buckets MPI chooses it.
-Gradient in_eighths(const Setup& setup) {
-    return [inner = gaussian_gradient(total(setup.sizes), 1)](int rank, std::uint64_t t) {
-        std::vector<float> values = inner(rank, t);
-        for (float& value : values) value = std::round(value * 8) / 8;
-        return values;
-    };
-}
-
-// A step in which the tensors become ready in this order.
-void step(Training& training, const std::vector<float>& gradient, const Order& order, RankLog& log) {
-    training.set_gradients(gradient);
-    announce(training, order, log);
-    ONEBIT_EXPECT_OK(log, onebit_optimizer_step(training.get()));
-}
-
 } // namespace
 
 TEST_CASE("when gradients are ready changes nothing, whatever the order and the rank", "[optimizer][overlap]") {
@@ -113,7 +77,7 @@ TEST_CASE("one bucket gives what no buckets give", "[optimizer][overlap]") {
                 Training early(comm, setup, log);
                 setup.config.bucket_size = 0;
                 Training plain(comm, setup, log);
-                const Gradient gradient = in_eighths(setup);
+                const Gradient gradient = in_eighths(gaussian_gradient(total(setup.sizes), 1));
                 for (std::uint64_t t = 1; t <= 17; ++t) {
                     const std::vector<float> values = gradient(log.rank(), t);
                     step(early, values, backwards(setup), log);
@@ -146,7 +110,7 @@ TEST_CASE("buckets are trained as optimizers of their own would be", "[optimizer
                 alone.push_back(std::make_unique<Training>(comm, own, part_of(start, begin, begin + total(part)), log));
                 begin += total(part);
             }
-            const Gradient gradient = in_eighths(setup);
+            const Gradient gradient = in_eighths(gaussian_gradient(total(setup.sizes), 1));
             for (std::uint64_t t = 1; t <= 17; ++t) {
                 const std::vector<float> values = gradient(log.rank(), t);
                 step(whole, values, backwards(setup), log);

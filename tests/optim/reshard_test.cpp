@@ -3,42 +3,14 @@
 
 // A state that one number of ranks has saved and another loads. Only one process can make communicators of several
 // sizes one after the other, so this is for threads alone.
-#include <unistd.h>
-
-#include <filesystem>
-#include <numeric>
-
+#include "optim/moved_states.hpp"
 #include "support/blobs.hpp"
 #include "support/files.hpp"
 #include "support/training.hpp"
 
 using namespace onebit_test;
-namespace fs = std::filesystem;
 
 namespace {
-
-class Directory {
-  public:
-    Directory() {
-        std::string name = (fs::temp_directory_path() / "onebit-test-XXXXXX").string();
-        REQUIRE(mkdtemp(name.data()) != nullptr);
-        path_ = name;
-    }
-    ~Directory() {
-        std::error_code ignored;
-        fs::remove_all(path_, ignored);
-    }
-    Directory(const Directory&) = delete;
-    Directory& operator=(const Directory&) = delete;
-
-    std::string prefix() const { return (path_ / "state").string(); }
-    fs::path file(int rank, int ranks) const {
-        return prefix() + "." + std::to_string(rank) + "-of-" + std::to_string(ranks) + ".onebit";
-    }
-
-  private:
-    fs::path path_;
-};
 
 // Several tensors, one of them never compressed, and one row without a gradient.
 Setup moved_setup(onebit_optimizer_kind_t kind) {
@@ -55,37 +27,6 @@ Gradient moved_gradient(std::uint64_t row_begins = UINT64_MAX) {
     return beginning_late(gaussian_gradient(1330 + 610 + 200 + 1 + 3000, 1), 40, 50, row_begins);
 }
 
-// What all ranks together know of a training.
-struct Whole {
-    std::vector<double> parameters;  // their mean
-    std::vector<double> undelivered; // mean of the worker errors + sum of the server errors
-    std::vector<double> magnitude;   // of what that is a sum of
-    std::vector<float> first;        // rank 0's parameters
-    onebit_optimizer_info_t info = ONEBIT_OPTIMIZER_INFO_INIT;
-};
-
-// Collective; every rank gets the same.
-Whole whole_of(Training& training, RankLog& log) {
-    Whole whole;
-    const OptimizerErrors errors = training.errors();
-    const auto parameters = log.gather_floats(training.parameters());
-    const auto workers = log.gather_floats(errors.worker), servers = log.gather_floats(errors.server);
-    const std::size_t count = training.count();
-    whole.parameters.assign(count, 0.0);
-    whole.undelivered.assign(count, 0.0);
-    whole.magnitude.assign(count, 0.0);
-    for (std::size_t r = 0; r < workers.size(); ++r) {
-        for (std::size_t i = 0; i < count; ++i) {
-            whole.parameters[i] += static_cast<double>(parameters[r][i]) / log.size();
-            whole.undelivered[i] += static_cast<double>(workers[r][i]) / log.size() + servers[r][i];
-            whole.magnitude[i] += std::fabs(workers[r][i]) + std::fabs(servers[r][i]);
-        }
-    }
-    whole.first = parameters.front();
-    whole.info = training.info();
-    return whole;
-}
-
 bool near(const std::vector<double>& a, const std::vector<double>& b, const std::vector<double>& magnitude) {
     bool all = a.size() == b.size();
     for (std::size_t i = 0; all && i < a.size(); ++i) all = std::fabs(a[i] - b[i]) <= 1e-6 * magnitude[i];
@@ -93,12 +34,12 @@ bool near(const std::vector<double>& a, const std::vector<double>& b, const std:
 }
 
 // Trains on `ranks` ranks and saves after step `at`.
-Whole trained_and_saved(const Directory& directory, const Setup& setup, int ranks, std::uint64_t at) {
+Whole trained_and_saved(const OwnDirectory& directory, const Setup& setup, int ranks, std::uint64_t at) {
     Whole saved;
     run_ranks(ranks, [&](onebit_comm_t comm, RankLog& log) {
         Training training(comm, setup, log);
         training.steps(moved_gradient(), 1, at);
-        const Whole whole = whole_of(training, log);
+        const Whole whole = whole_of(training, log.size(), log);
         if (log.rank() == 0) saved = whole;
         ONEBIT_EXPECT_OK(log, onebit_optimizer_save(training.get(), directory.prefix().c_str()));
     });
@@ -106,7 +47,7 @@ Whole trained_and_saved(const Directory& directory, const Setup& setup, int rank
 }
 
 void expect_moved(Training& training, RankLog& log, const Whole& saved) {
-    const Whole loaded = whole_of(training, log);
+    const Whole loaded = whole_of(training, log.size(), log);
     ONEBIT_EXPECT(log, training.parameters_same_on_all());
     std::vector<double> size;
     for (double x : saved.parameters) size.push_back(std::fabs(x) + 1);
@@ -145,7 +86,7 @@ void expect_goes_on(Training& training, RankLog& log, std::uint64_t at) {
 void move(onebit_optimizer_kind_t kind, int from, int to, std::uint64_t at, std::uint64_t bucket_size) {
     INFO(name_of(kind) << " after step " << at << ", from " << from << " to " << to << " ranks, bucket_size "
                        << bucket_size);
-    const Directory directory;
+    const OwnDirectory directory;
     Setup setup = moved_setup(kind);
     setup.config.compressed = from < to ? ways_to_compress(kind).back() : ONEBIT_COMPRESSED_UPDATES;
     setup.config.bucket_size = bucket_size;
@@ -180,7 +121,7 @@ TEST_CASE("equal ranks go on elsewhere as they would have", "[optimizer][save][r
     INFO(name_of(kind) << " after step " << at << ", from " << from << " to " << to << " ranks");
     Setup setup = moved_setup(kind);
     setup.config.group = ONEBIT_GROUP_BUFFER;
-    const Directory directory;
+    const OwnDirectory directory;
     const Gradient gradient = [](int, std::uint64_t t) { return moved_gradient()(0, t); };
     std::vector<float> expected;
     run_ranks(from, [&](onebit_comm_t comm, RankLog& log) {
@@ -204,7 +145,7 @@ TEST_CASE("equal ranks go on elsewhere as they would have", "[optimizer][save][r
 
 TEST_CASE("a state that has moved is saved and loaded as any other", "[optimizer][save][reshard]") {
     const onebit_optimizer_kind_t kind = GENERATE(from_range(all_kinds()));
-    const Directory directory;
+    const OwnDirectory directory;
     const Setup setup = moved_setup(kind);
     trained_and_saved(directory, setup, 4, 11);
     run_ranks(2, [&](onebit_comm_t comm, RankLog& log) {
@@ -233,7 +174,7 @@ TEST_CASE("masked elements that wait to be admitted are, by another number of ra
     setup.config.follow_interval = 6;
     setup.config.thaw_ratio = 1e6;
     setup.config.bucket_size = 1500;
-    const Directory directory;
+    const OwnDirectory directory;
     run_ranks(from, [&](onebit_comm_t comm, RankLog& log) {
         Training training(comm, setup, log);
         training.steps(moved_gradient(8), 1, 9);
@@ -257,7 +198,7 @@ TEST_CASE("masked elements that wait to be admitted are, by another number of ra
 
 TEST_CASE("another number's files that are missing or damaged are refused by all", "[optimizer][save][reshard]") {
     const onebit_optimizer_kind_t kind = GENERATE(from_range(all_kinds()));
-    const Directory directory;
+    const OwnDirectory directory;
     const Setup setup = moved_setup(kind);
     const Whole saved = trained_and_saved(directory, setup, 4, 10);
     for (int ranks : {1, 2, 3}) {
@@ -298,7 +239,7 @@ TEST_CASE("another number's files that are missing or damaged are refused by all
 }
 
 TEST_CASE("another model's state is refused by another number of ranks", "[optimizer][save][reshard]") {
-    const Directory directory;
+    const OwnDirectory directory;
     trained_and_saved(directory, moved_setup(ONEBIT_OPTIMIZER_ONEBIT_ADAM), 4, 8);
     run_ranks(2, [&](onebit_comm_t comm, RankLog& log) {
         Setup other = moved_setup(ONEBIT_OPTIMIZER_ONEBIT_LAMB);
@@ -321,7 +262,7 @@ TEST_CASE("other numbers of ranks take over a state from blobs", "[optimizer][bl
     const auto [from, to] = GENERATE(table<int, int>({{4, 2}, {4, 3}, {2, 4}, {3, 1}, {1, 3}}));
     for (const std::uint64_t at : {3, 6, 10, 11}) {
         INFO(name_of(kind) << " after step " << at << ", from " << from << " to " << to << " ranks");
-        const Directory directory;
+        const OwnDirectory directory;
         Setup setup = moved_setup(kind);
         setup.config.bucket_size = at % 2 == 1 ? 1500 : 0;
         std::vector<Bytes> blobs;

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "optim/buckets.hpp"
 #include "support/environment.hpp"
 #include "support/sanitized.hpp"
 #include "support/training.hpp"
@@ -48,15 +49,6 @@ inline void leave_out(Setup& setup, const std::vector<std::size_t>& dense) {
     setup.groups[1].no_compress = 1;
     setup.group_of.assign(setup.sizes.size(), 0);
     for (const std::size_t k : dense) setup.group_of[k] = 1;
-}
-
-// In eighths, whose sum over the ranks is exact in whatever order: without buckets MPI chooses it.
-inline Gradient in_eighths(Gradient inner) {
-    return [inner = std::move(inner)](int rank, std::uint64_t t) {
-        std::vector<float> values = inner(rank, t);
-        for (float& value : values) value = std::round(value * 8) / 8;
-        return values;
-    };
 }
 
 inline bool all_zero(const std::vector<float>& values) {

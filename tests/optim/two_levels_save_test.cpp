@@ -3,11 +3,9 @@
 
 // States of optimizers whose compressed exchange has two levels, in files and in blobs: training goes on from them bit
 // for bit among the same nodes. Any other ranks, with two levels or without, take over what is still to be delivered.
-#include <filesystem>
-
+#include "optim/moved_states.hpp"
 #include "optim/two_levels.hpp"
 #include "support/blobs.hpp"
-#include "support/directory.hpp"
 #include "support/files.hpp"
 #include "support/forge.hpp"
 
@@ -43,40 +41,6 @@ std::vector<float> elsewhere(const Setup& setup) {
     return std::vector<float>(total(setup.sizes), 0.25F);
 }
 
-// What all ranks together know of a training.
-struct Whole {
-    std::vector<double> parameters;  // their mean
-    std::vector<double> undelivered; // the nodes' mean of the worker errors + sum of the server errors
-    std::vector<double> magnitude;   // of what that is a sum of
-    std::vector<double> largest;     // of the worker errors
-    std::vector<float> first;        // rank 0's parameters
-    onebit_optimizer_info_t info = ONEBIT_OPTIMIZER_INFO_INIT;
-};
-
-// Collective; every rank gets the same.
-Whole whole_of(Training& training, const Layout& layout, RankLog& log) {
-    Whole whole;
-    const OptimizerErrors errors = training.errors();
-    const auto parameters = log.gather_floats(training.parameters());
-    const auto workers = log.gather_floats(errors.worker), servers = log.gather_floats(errors.server);
-    const std::size_t count = training.count();
-    whole.parameters.assign(count, 0.0);
-    whole.undelivered.assign(count, 0.0);
-    whole.magnitude.assign(count, 0.0);
-    whole.largest.assign(count, 0.0);
-    for (std::size_t r = 0; r < workers.size(); ++r) {
-        for (std::size_t i = 0; i < count; ++i) {
-            whole.parameters[i] += static_cast<double>(parameters[r][i]) / log.size();
-            whole.undelivered[i] += static_cast<double>(workers[r][i]) / layout.nodes + servers[r][i];
-            whole.magnitude[i] += std::fabs(workers[r][i]) + std::fabs(servers[r][i]);
-            whole.largest[i] = std::max(whole.largest[i], std::fabs(static_cast<double>(workers[r][i])));
-        }
-    }
-    whole.first = parameters.front();
-    whole.info = training.info();
-    return whole;
-}
-
 std::size_t apart(const std::vector<double>& a, const std::vector<double>& b, const std::vector<double>& magnitude) {
     std::size_t wrong = 0;
     for (std::size_t i = 0; i < a.size(); ++i) wrong += std::fabs(a[i] - b[i]) <= 1e-5 * magnitude[i] ? 0 : 1;
@@ -84,7 +48,7 @@ std::size_t apart(const std::vector<double>& a, const std::vector<double>& b, co
 }
 
 void expect_moved(Training& training, const Layout& layout, const Whole& saved, RankLog& log) {
-    const Whole loaded = whole_of(training, layout, log);
+    const Whole loaded = whole_of(training, layout.nodes, log);
     std::vector<double> size;
     for (double x : saved.parameters) size.push_back(std::fabs(x) + 1);
     ONEBIT_EXPECT(log, apart(loaded.parameters, saved.parameters, size) == 0);
@@ -126,26 +90,6 @@ void expect_goes_on(Training& training, RankLog& log) {
     ONEBIT_EXPECT(log, moved >= now.size() - 12 && moved <= now.size() - 10); // a row has no gradients
     ONEBIT_EXPECT(log, finite == now.size());
 }
-
-// A directory of this process, for ranks that are its threads.
-class OwnDirectory {
-  public:
-    OwnDirectory() {
-        std::string name = (scratch_path() / "onebit-test-XXXXXX").string();
-        REQUIRE(mkdtemp(name.data()) != nullptr);
-        path_ = name;
-    }
-    ~OwnDirectory() {
-        std::error_code ignored;
-        fs::remove_all(path_, ignored);
-    }
-    OwnDirectory(const OwnDirectory&) = delete;
-    OwnDirectory& operator=(const OwnDirectory&) = delete;
-    std::string prefix() const { return (path_ / "state").string(); }
-
-  private:
-    fs::path path_;
-};
 
 // Runs on ranks in this layout. Only ranks that are threads can be of several numbers, or lie on other nodes, in one
 // test.
@@ -219,7 +163,7 @@ TEST_CASE("optimizers on two levels: the same ranks take a state from one level 
                 Training saved(comm, old, log), loaded(comm, now, elsewhere(now), log),
                     unpacked(comm, now, elsewhere(now), log);
                 saved.steps(moved_gradient(), 1, at);
-                const Whole whole = whole_of(saved, from, log);
+                const Whole whole = whole_of(saved, from.nodes, log);
                 const std::string prefix = directory.prefix(std::to_string(at) + std::to_string(compressed));
                 ONEBIT_EXPECT_OK(log, onebit_optimizer_save(saved.get(), prefix.c_str()));
                 ONEBIT_EXPECT_OK(log, onebit_optimizer_load(loaded.get(), prefix.c_str()));
@@ -267,7 +211,7 @@ TEST_CASE("optimizers on two levels: one's own blob of the other layout is refus
         for (Training* const each : {&other, &twin}) each->steps(moved_gradient(9, 2), 13, 14);
         ONEBIT_EXPECT(log, Snapshot(other).same_as(Snapshot(twin)));
         ONEBIT_EXPECT_OK(log, unpack(other.get(), all));
-        expect_moved(other, to, whole_of(saved, from, log), log);
+        expect_moved(other, to, whole_of(saved, from.nodes, log), log);
     });
 }
 
@@ -297,7 +241,7 @@ TEST_CASE("optimizers on two levels: other ranks and other nodes take over a sta
     run_layout(from, [&, from = from](onebit_comm_t comm, RankLog& log) {
         Training training(comm, old, log);
         training.steps(moved_gradient(), 1, at);
-        const Whole mine = whole_of(training, from, log);
+        const Whole mine = whole_of(training, from.nodes, log);
         const std::vector<Bytes> packed = all_packed(training.get(), log);
         ONEBIT_EXPECT_OK(log, onebit_optimizer_save(training.get(), directory.prefix().c_str()));
         if (log.rank() != 0) return;

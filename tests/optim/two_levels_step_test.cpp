@@ -4,8 +4,6 @@
 // Steps of optimizers whose compressed exchange has two levels: in buckets, begun early, started and not waited for,
 // refused, given up, and left waiting.
 #include <limits>
-#include <numeric>
-#include <random>
 #include <thread>
 
 #include "optim/two_levels.hpp"
@@ -31,20 +29,6 @@ Setup bucket_setup(onebit_optimizer_kind_t kind, const Nodes& nodes = two_by_two
 // 100 to 119 are to be masked until step 12.
 Gradient masking_gradient(const Setup& setup, std::uint64_t seed = 1) {
     return beginning_late(gaussian_gradient(total(setup.sizes), seed), 100, 120, 12);
-}
-
-// Tensors in an order that differs between steps and ranks, and lacks some of them now and then.
-std::vector<std::size_t> shuffled(const Setup& setup, int rank, std::uint64_t t) {
-    std::vector<std::size_t> order(setup.sizes.size());
-    std::iota(order.begin(), order.end(), 0);
-    std::mt19937 random(static_cast<unsigned>(100 * t) + static_cast<unsigned>(rank));
-    std::shuffle(order.begin(), order.end(), random);
-    if (t % 3 != 0) order.resize(random() % (order.size() + 1));
-    return order;
-}
-
-void announce(Training& training, const std::vector<std::size_t>& order, RankLog& log) {
-    for (const std::size_t k : order) ONEBIT_EXPECT_OK(log, onebit_optimizer_grad_ready(training.get(), k));
 }
 
 // Four ways to make a step, of which ranks may take different ones.
@@ -85,9 +69,7 @@ TEST_CASE("optimizers on two levels: when gradients are ready changes nothing", 
                     const onebit_optimizer_info_t before = expected.info();
                     const std::vector<float> values = gradient(log.rank(), t);
                     expected.step(values);
-                    mixed.set_gradients(values);
-                    announce(mixed, shuffled(setup, log.rank(), t), log);
-                    ONEBIT_EXPECT_OK(log, onebit_optimizer_step(mixed.get()));
+                    step(mixed, values, shuffled(setup, log.rank(), t), log);
                     ONEBIT_EXPECT(log, Snapshot(mixed).same_as(Snapshot(expected)));
                     if (has_exchanged(before, mixed.info())) ONEBIT_EXPECT(log, mixed.parameters_same_on_all());
                     if (t == 10) ONEBIT_EXPECT(log, mixed.info().masked == 20);
@@ -112,9 +94,7 @@ TEST_CASE("optimizers on two levels: one bucket gives what no buckets give", "[o
                 const Gradient gradient = in_eighths(gaussian_gradient(total(setup.sizes), 1));
                 for (std::uint64_t t = 1; t <= 14; ++t) {
                     const std::vector<float> values = gradient(log.rank(), t);
-                    early.set_gradients(values);
-                    announce(early, shuffled(setup, log.rank(), t), log);
-                    ONEBIT_EXPECT_OK(log, onebit_optimizer_step(early.get()));
+                    step(early, values, shuffled(setup, log.rank(), t), log);
                     plain.step(values);
                     ONEBIT_EXPECT(log, Snapshot(early).same_as(Snapshot(plain)));
                 }
