@@ -242,6 +242,8 @@ module onebit
         real(c_double) :: thaw_ratio
         integer(c_int) :: missing_gradients
         integer(c_int) :: algorithm
+        integer(c_int) :: codec
+        integer(c_int32_t) :: reserved
     end type
 
     type, bind(c) :: onebit_optimizer_info_t

@@ -371,7 +371,7 @@ typedef enum onebit_algorithm ONEBIT_ENUM_INT {
 
 /* What stands for an element in a compressed message (docs/WIRE_FORMAT.md; docs/CODECS.md says which is good for what).
  * What a code doesn't express is kept as error, and sent with the next call, whatever the codec. All but SIGN are of
- * collectives in the host's memory: UNSUPPORTED in a GPU's. */
+ * the host's memory: UNSUPPORTED in a GPU's. */
 typedef enum onebit_codec ONEBIT_ENUM_INT {
     ONEBIT_CODEC_SIGN = 0, /* 1 bit for each element, its sign, and a scale for each config.group */
     ONEBIT_CODEC_INT8 = 1, /* 8 bits: whole numbers, and a scale for each 256 elements, the largest magnitude / 127 */
@@ -828,9 +828,9 @@ ONEBIT_API onebit_status_t onebit_all_gather_destroy(onebit_all_gather_t all_gat
 typedef struct onebit_optimizer_opaque* onebit_optimizer_t;
 
 typedef enum onebit_optimizer_kind ONEBIT_ENUM_INT {
-    ONEBIT_OPTIMIZER_ADAM = 0,         /* AdamW: gradients averaged exactly, every step */
+    ONEBIT_OPTIMIZER_ADAM = 0,         /* AdamW: gradients averaged in every step, exactly or by config.codec */
     ONEBIT_OPTIMIZER_ONEBIT_ADAM = 1,  /* the same until the freeze, compressed then [1-bit Adam, alg. 1] */
-    ONEBIT_OPTIMIZER_LAMB = 2,         /* gradients averaged exactly, every step; one trust ratio per tensor [LAMB] */
+    ONEBIT_OPTIMIZER_LAMB = 2,         /* gradients averaged likewise; one trust ratio per tensor [LAMB] */
     ONEBIT_OPTIMIZER_ONEBIT_LAMB = 3,  /* the same until the freeze, compressed then [1-bit LAMB, alg. 1] */
     ONEBIT_OPTIMIZER_ZERO_ONE_ADAM = 4 /* rarer and rarer exact rounds, compressed ones between them; after the freeze
                                           rarer and rarer rounds at all [0/1 Adam, alg. 1] */
@@ -977,7 +977,13 @@ typedef struct onebit_optimizer_config {
                                      so; else PIPELINED. FLAT, BRUCK and RING give PIPELINED's bits. TWO_LEVEL gives
                                      bits of its own; where there are no two levels it becomes PIPELINED, and info says
                                      why. In a GPU's memory FLAT or PIPELINED, else UNSUPPORTED. DENSE:
-                                     INVALID_ARGUMENT, but of Adam and LAMB, which exchange nothing compressed */
+                                     INVALID_ARGUMENT, but of Adam and LAMB that average exactly */
+    onebit_codec_t codec; /* of compressed exchanges, the same on every rank (docs/OPTIMIZERS.md, "Codecs"). Kinds that
+                             freeze send what they send with SIGN, the default, and a finer codec leaves less of it to
+                             error feedback. Adam and LAMB average exactly with SIGN; with another codec their
+                             gradients are compressed, from the first step on. All but SIGN are of the host's memory
+                             (UNSUPPORTED in a GPU's), and have no scale and no group (INVALID_ARGUMENT) */
+    uint32_t reserved;    /* 0 */
 } onebit_optimizer_config_t;
 
 #define ONEBIT_OPTIMIZER_CONFIG_VERSION 1
@@ -986,7 +992,7 @@ typedef struct onebit_optimizer_config {
         sizeof(onebit_optimizer_config_t), ONEBIT_OPTIMIZER_CONFIG_VERSION, (kind_), (lr_), 0.9, 0.999, 1e-8, 0.0, \
             NULL, 0, 1, 0, 0.0, ONEBIT_FREEZE_AUTO, 0, ONEBIT_SCALE_L2, ONEBIT_GROUP_BLOCK, 0.01, 10.0, 0.9, 1,    \
             ONEBIT_MEMORY_HOST, 16, 32768, 16, 0, NULL, 0, 0.0, ONEBIT_COMPRESSED_UPDATES, 0, 0.0, 0,              \
-            ONEBIT_ALGORITHM_AUTO                                                                                  \
+            ONEBIT_ALGORITHM_AUTO, ONEBIT_CODEC_SIGN, 0                                                            \
     }
 
 /* The same as a function. INVALID_ARGUMENT, as for onebit_comm_info_init. */
@@ -1262,9 +1268,9 @@ typedef struct onebit_optimizer_info {
     uint64_t count;                 /* elements in all tensors */
     uint64_t masked;                /* elements that have had no gradient that counts: they take part in no exchange */
     uint64_t exact_rounds;          /* steps that averaged exactly (but for no_compress, which always does) */
-    uint64_t compressed_rounds;     /* steps that exchanged one bit per element; all others exchanged nothing */
+    uint64_t compressed_rounds;     /* steps that exchanged codes; all others exchanged nothing */
     uint64_t warmup_bytes_sent;     /* by this rank in the warm-up stage */
-    uint64_t compressed_bytes_sent; /* by this rank in the compression stage */
+    uint64_t compressed_bytes_sent; /* by this rank in the compression stage: all, of Adam and LAMB that compress */
     uint64_t state_bytes;           /* allocated in all: moments, error state, workspace */
     double grad_norm;               /* of the last step's averaged gradient; 0 where max_grad_norm is 0. Estimated in
                                        steps that don't average it exactly (docs/OPTIMIZERS.md) */
@@ -1284,7 +1290,7 @@ typedef struct onebit_optimizer_info {
                                  it shares, over how far one of its own would take it; the largest of any element
                                  (docs/OPTIMIZERS.md, "Small variances"); else 0 */
     uint64_t step_tensor;     /* and the number of that element's tensor */
-    onebit_algorithm_t algorithm; /* of compressed exchanges: never AUTO; DENSE: Adam and LAMB, which have none */
+    onebit_algorithm_t algorithm; /* of compressed exchanges: never AUTO; DENSE: there are none (Adam and LAMB) */
     char reason[260];             /* why that one, in words; cut to fit */
 } onebit_optimizer_info_t;
 

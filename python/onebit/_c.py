@@ -259,6 +259,8 @@ class OptimizerConfig(Structure):
         ("thaw_ratio", c_double),
         ("missing_gradients", c_int),
         ("algorithm", c_int),
+        ("codec", c_int),
+        ("reserved", c_uint32),
     ]
     VERSION = OPTIMIZER_CONFIG_VERSION
     ENUMS: dict = {
@@ -268,6 +270,7 @@ class OptimizerConfig(Structure):
         "memory": _values.Memory,
         "compressed": _values.Compressed,
         "algorithm": _values.Algorithm,
+        "codec": _values.Codec,
     }
 
 

@@ -229,11 +229,11 @@ class OptimizerInfo(NamedTuple):
     exact_rounds: int
     """Steps that averaged exactly (but for no_compress, which always does)."""
     compressed_rounds: int
-    """Steps that exchanged one bit per element; all others exchanged nothing."""
+    """Steps that exchanged codes; all others exchanged nothing."""
     warmup_bytes_sent: int
     """By this rank in the warm-up stage."""
     compressed_bytes_sent: int
-    """By this rank in the compression stage."""
+    """By this rank in the compression stage: all, of Adam and LAMB that compress."""
     state_bytes: int
     """Allocated in all: moments, error state, workspace."""
     grad_norm: float
@@ -264,6 +264,6 @@ class OptimizerInfo(NamedTuple):
     step_tensor: int
     """And the number of that element's tensor."""
     algorithm: Algorithm
-    """Of compressed exchanges: never AUTO; DENSE: Adam and LAMB, which have none."""
+    """Of compressed exchanges: never AUTO; DENSE: there are none (Adam and LAMB)."""
     reason: str
     """Why that one, in words; cut to fit."""

@@ -177,6 +177,8 @@ class Codec {
     virtual std::size_t row_words(const Chunk& chunk) const { return message_words(chunk); }
     /// Where in the message what stands for a slice lies. Slices in order lie in order, without gaps.
     virtual WordRange words_of(const Slice& slice) const = 0;
+    /// Whether it encodes blends; else what it is given has been put together before.
+    virtual bool takes_blends() const { return false; }
     /// What follows after the last slice, known only when the message is sealed; until it is there nothing can be
     /// averaged or decoded. May be empty.
     virtual WordRange trailer_of(const Chunk& chunk) const = 0;

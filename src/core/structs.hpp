@@ -69,8 +69,8 @@ struct Releases<onebit_param_group_t> {
 template <>
 struct Releases<onebit_optimizer_config_t> {
     static constexpr onebit_optimizer_config_t kDefaults = ONEBIT_OPTIMIZER_CONFIG_INIT(ONEBIT_OPTIMIZER_ADAM, 0);
-    static constexpr std::array kSizes = {ONEBIT_SIZE_THROUGH(onebit_optimizer_config_t, stream),     // 0.1
-                                          ONEBIT_SIZE_THROUGH(onebit_optimizer_config_t, algorithm)}; // the coming one
+    static constexpr std::array kSizes = {ONEBIT_SIZE_THROUGH(onebit_optimizer_config_t, stream),    // 0.1
+                                          ONEBIT_SIZE_THROUGH(onebit_optimizer_config_t, reserved)}; // the coming one
 };
 template <>
 struct Releases<onebit_optimizer_info_t> {

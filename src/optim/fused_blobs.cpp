@@ -19,7 +19,7 @@ Status FusedOptimizer::state_size(std::uint64_t* bytes) {
     ONEBIT_RETURN_IF_ERROR(check_between_steps());
     if (bytes == nullptr) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "bytes is NULL");
     const Transport& channel = buckets_.front().allreduce->channel();
-    const std::vector<ArrayRow> rows = rows_of(frozen(), static_cast<std::uint32_t>(channel.rank()),
+    const std::vector<ArrayRow> rows = rows_of(stage(), static_cast<std::uint32_t>(channel.rank()),
                                                static_cast<std::uint32_t>(channel.size()), seat());
     *bytes = SavedSizes(all_numbers().size(), rows).all;
     return {};

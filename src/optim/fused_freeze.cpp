@@ -17,7 +17,7 @@ namespace onebit {
 
 /// Whether the step just made was the warm-up's last.
 bool FusedOptimizer::warmup_ends() {
-    if (!settings_.compresses() || frozen() || freeze_requested_) return false;
+    if (!settings_.freezes() || frozen() || freeze_requested_) return false;
     if (freeze_rule_ == nullptr) { // later than given only after a thaw, and where a load has brought more steps
         const bool after_call = freezes_again_ != 0 && config().freeze_step == ONEBIT_FREEZE_NEVER;
         return steps_ >= std::max(after_call ? 0 : config().freeze_step, least_freeze_step_);
@@ -168,7 +168,7 @@ Status FusedOptimizer::mask_zero_variance(Bucket& bucket, const Status& prepared
 
 Status FusedOptimizer::freeze() {
     ONEBIT_RETURN_IF_ERROR(check_between_steps());
-    if (!settings_.compresses()) {
+    if (!settings_.freezes()) {
         return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "dense Adam and LAMB have no compression stage");
     }
     if (frozen() || freeze_requested_) {

@@ -151,7 +151,7 @@ Status FusedOptimizer::set_state(std::size_t number, onebit_state_t which, const
 
 /// That a training can have come to it: a saved state is asked for the same.
 Status FusedOptimizer::check_moment(const Bucket& bucket, const Tensor& tensor, bool first, const float* values) const {
-    const std::uint64_t updates = bucket.compresses ? exact_rounds_ : steps_;
+    const std::uint64_t updates = may_freeze(bucket) ? exact_rounds_ : steps_;
     const double most = first ? greatest_mean(&onebit_param_group_t::beta1, steps_)
                               : greatest_mean(&onebit_param_group_t::beta2, updates);
     for (std::size_t i = 0; i < tensor.count; ++i) {

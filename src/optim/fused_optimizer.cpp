@@ -21,6 +21,7 @@ onebit_allreduce_config_t exchange_config(const onebit_optimizer_config_t& confi
                                           onebit_algorithm_t algorithm) {
     onebit_allreduce_config_t exchange = ONEBIT_ALLREDUCE_CONFIG_INIT(count);
     exchange.algorithm = algorithm;
+    exchange.codec = algorithm == ONEBIT_ALGORITHM_DENSE ? ONEBIT_CODEC_SIGN : config.codec;
     exchange.scale = config.scale;
     exchange.group = config.group == ONEBIT_GROUP_TENSOR ? ONEBIT_GROUP_BUFFER : config.group;
     exchange.check = ONEBIT_CHECK_NONE;
@@ -103,8 +104,7 @@ Status FusedOptimizer::add_compressing_buckets(Communicator& communicator, const
             largest = std::max<std::uint64_t>(largest, tensor->count);
         }
         const std::uint64_t count = has_buckets() ? std::min(all, largest) : all;
-        ONEBIT_RETURN_IF_ERROR(
-            choose_exchange(communicator, config().memory, ONEBIT_CODEC_SIGN, count, &form, &reason));
+        ONEBIT_RETURN_IF_ERROR(choose_exchange(communicator, config().memory, config().codec, count, &form, &reason));
     }
     const char* const why = reason.empty() ? nullptr : reason.c_str();
     ONEBIT_RETURN_IF_ERROR(add_buckets(communicator, tensors, form, why, keep_results));
@@ -162,7 +162,7 @@ Status FusedOptimizer::make_room() {
         bucket.layout.cut(bucket.compresses ? bucket.allreduce->delivery().chunks()
                                             : partition(bucket.layout.count(), static_cast<std::size_t>(ranks_)));
         bucket.passes = make_passes(bucket);
-        ONEBIT_RETURN_IF_ERROR(make_sum(bucket));
+        if (needs_sum(bucket, false)) ONEBIT_RETURN_IF_ERROR(make_sum(bucket));
         bucket.m = AlignedBuffer<float>(bucket.layout.count(), memory());
         bucket.v = AlignedBuffer<float>(bucket.layout.count(), memory());
         if (bucket.compresses) bucket.source = make_source(bucket);
@@ -170,7 +170,7 @@ Status FusedOptimizer::make_room() {
             bucket_of_[tensor->number] = static_cast<std::size_t>(&bucket - buckets_.data());
         }
     }
-    if (!settings_.compresses()) return {};
+    if (!settings_.freezes()) return {};
     greatest_beta2_ = greatest_beta2(settings_.groups);
     rates_.resize(settings_.groups.size());
     for (const Bucket& bucket : buckets_) {
@@ -179,7 +179,9 @@ Status FusedOptimizer::make_room() {
         add_freeze_quantities(bucket, &quantities_);
     }
     freeze_rule_ = make_freeze_rule(config(), greatest_beta2_, rates_.size(), quantities_.size());
-    if (!exchanges_updates()) shared_scales_ = std::make_unique<SharedScales>(buckets_, config().group, memory());
+    if (!exchanges_updates() && config().codec == ONEBIT_CODEC_SIGN) { // whose elements share their magnitude
+        shared_scales_ = std::make_unique<SharedScales>(buckets_, config().group, memory());
+    }
     return {};
 }
 
@@ -223,13 +225,14 @@ float FusedOptimizer::own_factor(const Tensor& tensor) const {
     return nearest_finite(follows ? factor_ * follower_->factor(tensor.number) : factor_);
 }
 
-float FusedOptimizer::sum_factor() const {
+float FusedOptimizer::average_factor(const Bucket& bucket) const {
+    if (!needs_sum(bucket, frozen())) return 1; // it was encoded with all of it
     return static_cast<float>(factor_ * (1.0 / buckets_.front().allreduce->channel().size()));
 }
 
 void FusedOptimizer::update_with_adam(Bucket& bucket, std::uint64_t v_updates) {
     set_updates(v_updates);
-    bucket.passes->adam(sum_factor());
+    bucket.passes->adam(average_factor(bucket));
 }
 
 Status FusedOptimizer::make_sum(Bucket& bucket) const {
@@ -329,7 +332,8 @@ void FusedOptimizer::fill_info(onebit_optimizer_info_t* info) const {
     info->masked = masked_;
     info->exact_rounds = exact_rounds_;
     info->compressed_rounds = compressed_rounds_;
-    info->compressed_bytes_sent = compressed_bytes_sent_ + (frozen() ? bytes_sent() - bytes_sent_at_freeze_ : 0);
+    const bool compresses_now = frozen() || compresses_gradients();
+    info->compressed_bytes_sent = compressed_bytes_sent_ + (compresses_now ? bytes_sent() - bytes_sent_at_freeze_ : 0);
     info->warmup_bytes_sent = bytes_sent() - info->compressed_bytes_sent;
     info->state_bytes = own_bytes() + (norm_ == nullptr ? 0 : norm_->bytes());
     if (follower_ != nullptr) info->state_bytes += follower_->bytes();

@@ -31,7 +31,7 @@ inline constexpr std::uint64_t kImpossibleCount = std::uint64_t{1} << 48;
 /// What a step exchanges of a bucket.
 enum class Round {
     kExact,      ///< the gradients, averaged exactly
-    kCompressed, ///< one bit per element
+    kCompressed, ///< what the kind encodes, by config.codec
     kLocal,      ///< nothing
 };
 
@@ -100,7 +100,7 @@ class FusedOptimizer : public Optimizer {
     // ---- what a kind fills in ----
 
     /// What the coming step does with the buckets that compress.
-    virtual Round next_round() const { return frozen() ? Round::kCompressed : Round::kExact; }
+    virtual Round next_round() const { return frozen() || compresses_gradients() ? Round::kCompressed : Round::kExact; }
     /// What the first step after the freeze does with them.
     virtual Round round_after_freeze() const { return Round::kCompressed; }
     /// What a bucket's compressed exchanges encode; made once, read in each, which changes nothing. The bucket stays
@@ -110,8 +110,8 @@ class FusedOptimizer : public Optimizer {
     virtual bool must_prepare_exchange() const { return false; }
     /// Before a compressed exchange that did not begin early. Collective; blocks.
     virtual Status before_exchange(Bucket&) { return {}; }
-    /// bucket.sum holds the gradients' sum over the ranks; times sum_factor() it is what the formulas call the
-    /// gradient.
+    /// bucket.sum holds the gradients' sum over the ranks, or the exchange's last result their average; times
+    /// average_factor() it is what the formulas call the gradient.
     virtual void update_exactly(Bucket& bucket) = 0;
     /// The exchange's last result is what its source encoded, averaged.
     virtual void update_compressed(Bucket& bucket) = 0;
@@ -167,18 +167,21 @@ class FusedOptimizer : public Optimizer {
     void set_updates(std::uint64_t v_updates);
     /// How often a bucket's v has been updated, this step included, where every exact step does.
     std::uint64_t variance_updates(const Bucket& bucket) const {
-        return bucket.compresses ? exact_rounds_ + (frozen() ? 0 : 1) : t();
+        return may_freeze(bucket) ? exact_rounds_ + (frozen() ? 0 : 1) : t();
     }
-    /// What this step multiplies the rank's own gradients by, and what their sum over the ranks. Frozen variances are
-    /// followed by the first.
+    /// What this step multiplies the rank's own gradients by, and what their sum over the ranks, or the average that was
+    /// exchanged. Frozen variances are followed by the first.
     float own_factor(const Tensor& tensor) const;
-    float sum_factor() const;
+    float average_factor(const Bucket& bucket) const;
     std::uint64_t steps() const { return steps_; }
     std::uint64_t exact_rounds() const { return exact_rounds_; }
     bool has_compressed() const { return compressed_rounds_ > 0; }
     const onebit_optimizer_config_t& config() const { return settings_.config; }
     std::vector<Bucket>& buckets() { return buckets_; }
     bool exchanges_updates() const { return settings_.exchanges_updates(); }
+    bool compresses_gradients() const { return settings_.compresses_gradients(); }
+    /// Whether the bucket's v is updated in exact rounds alone, and frozen once.
+    bool may_freeze(const Bucket& bucket) const { return bucket.compresses && settings_.freezes(); }
     /// Whether what is frozen follows what is measured.
     bool follows() const { return exchanges_updates() && settings_.measures_variances(); }
 
@@ -237,6 +240,10 @@ class FusedOptimizer : public Optimizer {
     }
     Round coming_round() const { return freeze_requested_ ? round_after_freeze() : next_round(); }
     const Patience& patience() const { return buckets_.front().allreduce->patience(); }
+    /// Of an optimizer that is frozen, or not. What gradients are compressed for needs no sum.
+    bool needs_sum(const Bucket& bucket, bool is_frozen) const {
+        return !bucket.compresses || (!is_frozen && !compresses_gradients());
+    }
     bool has_buckets() const { return settings_.bucket_size() > 0; }
     bool encoders_may_look() const { return config().memory != ONEBIT_MEMORY_HOST && config().max_grad_norm <= 0; }
     bool may_be_tentative(Round round) const;
@@ -318,16 +325,19 @@ class FusedOptimizer : public Optimizer {
 
     // Saving and loading.
     struct ArrayPlan;
-    std::vector<ArrayPlan> plan_arrays(const Bucket& bucket, bool frozen, bool on_two_levels) const;
+    std::vector<ArrayPlan> plan_arrays(const Bucket& bucket, SavedStage stage, bool on_two_levels) const;
     static Chunk part_of(ArrayName name, Ownership ownership, std::size_t count, std::uint32_t rank,
                          std::uint32_t ranks, const Seat& seat);
     const Seat& seat() const { return seats_[static_cast<std::size_t>(buckets_.front().allreduce->channel().rank())]; }
     std::vector<float> piece_of(const Bucket& bucket, ArrayName name, const Chunk& piece) const;
-    std::vector<ArrayRow> rows_of(bool frozen, std::uint32_t rank, std::uint32_t ranks, const Seat& seat) const;
+    std::vector<ArrayRow> rows_of(SavedStage stage, std::uint32_t rank, std::uint32_t ranks, const Seat& seat) const;
     void visit_all_numbers(NumberVisitor& visitor);
     std::vector<std::uint64_t> all_numbers();
     bool set_all_numbers(const std::vector<std::uint64_t>& numbers);
-    std::uint32_t frozen_as() const { return exchanges_updates() ? 2 : 1; } ///< Identity::frozen, once it is
+    SavedStage frozen_as() const { return exchanges_updates() ? SavedStage::kUpdates : SavedStage::kMomenta; }
+    SavedStage stage() const {
+        return frozen() ? frozen_as() : compresses_gradients() ? SavedStage::kGradients : SavedStage::kExact;
+    }
     Identity identity() const;
     ExpectedFile expected_file();
     SavedOptimizer saved();

@@ -181,7 +181,7 @@ Status FusedOptimizer::check_stays(const onebit_param_group_t& before, const one
                              "exchanged together",
                              after.no_compress, before.no_compress);
     }
-    const bool freezes = settings_.compresses() && before.no_compress == 0;
+    const bool freezes = settings_.freezes() && before.no_compress == 0;
     if (!freezes || !is_frozen_or_will_be()) return {};
     const auto steps = static_cast<unsigned long long>(frozen() ? freeze_step_ : steps_);
     const auto frozen_as = [&](const char* member, double now, double then) {

@@ -75,11 +75,11 @@ struct FusedOptimizer::ArrayPlan {
     std::size_t length;
 };
 
-std::vector<FusedOptimizer::ArrayPlan> FusedOptimizer::plan_arrays(const Bucket& bucket, bool frozen,
+std::vector<FusedOptimizer::ArrayPlan> FusedOptimizer::plan_arrays(const Bucket& bucket, SavedStage stage,
                                                                    bool on_two_levels) const {
     const std::size_t count = bucket.layout.count();
     const bool zero_one = config().kind == ONEBIT_OPTIMIZER_ZERO_ONE_ADAM;
-    const bool compressing = bucket.compresses && frozen;
+    const bool compressing = bucket.compresses && is_frozen(stage);
     // In 0/1 Adam's local steps every rank goes its own way.
     const Ownership drifting = compressing && zero_one ? Ownership::kMeans : Ownership::kPieces;
     std::vector<ArrayPlan> plan = {{ArrayName::kParameters, drifting, count}, {ArrayName::kMomentum, drifting, count}};
@@ -92,7 +92,10 @@ std::vector<FusedOptimizer::ArrayPlan> FusedOptimizer::plan_arrays(const Bucket&
     add(compressing && refreshes, ArrayName::kFreshVariance, Ownership::kPieces, count);
     add(compressing && zero_one, ArrayName::kAnchor, Ownership::kPieces, count);
     add(compressing, ArrayName::kMask, Ownership::kPieces, ceil_divide(count, kWordElements));
-    const bool has_error = compressing || (bucket.compresses && zero_one);
+    // Where this optimizer averages exactly, what compressed is told by its group.
+    const bool may_compress = group_of(*bucket.layout.tensors().front()).no_compress == 0;
+    const bool has_error =
+        compressing || (bucket.compresses && zero_one) || (may_compress && stage == SavedStage::kGradients);
     add(has_error, ArrayName::kServerError, Ownership::kPieces, count);
     add(has_error, ArrayName::kWorkerError, Ownership::kSpread, count);
     add(has_error && on_two_levels, ArrayName::kShardError, Ownership::kSpread, count);
@@ -143,8 +146,7 @@ Identity FusedOptimizer::identity() const {
     }
     for (const Bucket& bucket : buckets_) shape.push_back(bucket.layout.count());
     shape.push_back(settings_.groups.size());
-    return {static_cast<std::uint32_t>(config().kind), frozen() ? frozen_as() : 0U,
-            tensors_.back().offset + tensors_.back().count,
+    return {static_cast<std::uint32_t>(config().kind), stage(), tensors_.back().offset + tensors_.back().count,
             hash_bytes(shape.data(), shape.size() * sizeof(std::uint64_t))};
 }
 
@@ -172,12 +174,12 @@ Chunk FusedOptimizer::part_of(ArrayName name, Ownership ownership, std::size_t c
 }
 
 /// The arrays that a rank of so many saves; pieces first.
-std::vector<ArrayRow> FusedOptimizer::rows_of(bool frozen, std::uint32_t rank, std::uint32_t ranks,
+std::vector<ArrayRow> FusedOptimizer::rows_of(SavedStage stage, std::uint32_t rank, std::uint32_t ranks,
                                               const Seat& seat) const {
     std::vector<ArrayRow> rows;
     for (const bool own : {false, true}) {
         for (std::uint32_t b = 0; b < buckets_.size(); ++b) {
-            for (const ArrayPlan& plan : plan_arrays(buckets_[b], frozen, seat.on_two_levels())) {
+            for (const ArrayPlan& plan : plan_arrays(buckets_[b], stage, seat.on_two_levels())) {
                 if ((plan.ownership != Ownership::kPieces) != own) continue;
                 const Chunk part = part_of(plan.name, plan.ownership, buckets_[b].layout.count(), rank, ranks, seat);
                 const bool words = plan.name == ArrayName::kMask;
@@ -198,7 +200,7 @@ SavedOptimizer FusedOptimizer::saved() {
                             seat(),
                             all_numbers(),
                             {}};
-    for (const ArrayRow& row : rows_of(frozen(), saved.rank, saved.ranks, saved.seat)) {
+    for (const ArrayRow& row : rows_of(stage(), saved.rank, saved.ranks, saved.seat)) {
         const Bucket& bucket = buckets_[row.bucket];
         const Chunk piece =
             part_of(row.name, row.ownership, bucket.layout.count(), saved.rank, saved.ranks, saved.seat);
@@ -307,8 +309,8 @@ ExpectedFile FusedOptimizer::expected_file() {
             frozen_as(),
             others,
             others + longest_freeze_history(settings_.groups.size(), 2 * tensors_.size()) + 1 + tensors_.size(),
-            [this](bool frozen, std::uint32_t rank, std::uint32_t ranks, const Seat& seat) {
-                return rows_of(frozen, rank, ranks, seat);
+            [this](SavedStage stage, std::uint32_t rank, std::uint32_t ranks, const Seat& seat) {
+                return rows_of(stage, rank, ranks, seat);
             },
             channel.rank(),
             channel.size(),
@@ -329,10 +331,10 @@ Status FusedOptimizer::make_room_for(LoadedOptimizer& loaded, Room* room) {
         if (std::ranges::find(kPlaced, key.first) != std::end(kPlaced)) place(values);
     }
     for (Bucket& bucket : buckets_) {
-        const bool sums = !bucket.compresses || loaded.identity.frozen == 0;
-        if (sums) {
+        const bool freezes = is_frozen(loaded.identity.stage);
+        if (needs_sum(bucket, freezes)) {
             ONEBIT_RETURN_IF_ERROR(make_sum(bucket));
-        } else {
+        } else if (freezes) {
             bucket.passes->make_room_for_momenta();
         }
     }

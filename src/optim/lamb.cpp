@@ -34,7 +34,7 @@ Lamb::Lamb(Settings settings, std::vector<Tensor> tensors)
 Status Lamb::create(Communicator& communicator, Settings settings, std::vector<Tensor> tensors,
                     std::unique_ptr<Optimizer>* optimizer) {
     std::unique_ptr<Lamb> made(new Lamb(std::move(settings), std::move(tensors)));
-    ONEBIT_RETURN_IF_ERROR(made->prepare(communicator, !made->exchanges_updates()));
+    ONEBIT_RETURN_IF_ERROR(made->prepare(communicator, made->corrects()));
     ONEBIT_RETURN_IF_ERROR(communicator.agree(catch_exceptions([&] {
         std::size_t most_segments = 0;
         for (const Bucket& bucket : made->buckets()) {
@@ -69,7 +69,7 @@ Status Lamb::check_numbers() const {
                         "number of trust ratios", layer.trust_updates));
         ONEBIT_RETURN_IF_ERROR(
             check(frozen() ? check_lr("", layer.trust).ok() : layer.trust == 1, "trust ratio", layer.trust));
-        const bool has_factors = frozen() && !exchanges_updates();
+        const bool has_factors = frozen() && corrects();
         const bool scales = has_factors ? layer.momentum_scale >= kLeastScale && layer.momentum_scale <= kMostScale
                                         : layer.momentum_scale == 1;
         ONEBIT_RETURN_IF_ERROR(check(scales, "scale of a momentum", layer.momentum_scale));
@@ -89,11 +89,11 @@ std::size_t Lamb::own_bytes() const {
 /// Two passes: one for m, v and the norms, from which the trust ratios follow, one for the parameters.
 void Lamb::update_exactly(Bucket& bucket) {
     set_updates(variance_updates(bucket));
-    bucket.passes->find_direction(sum_factor(), findings_);
+    bucket.passes->find_direction(average_factor(bucket), findings_);
     for (std::size_t i = 0; i < bucket.layout.tensors().size(); ++i) {
         const Tensor& tensor = *bucket.layout.tensors()[i];
         const double trust =
-            trust_ratio(layers_[tensor.number], bucket.layout.segments_of_tensor(i), bucket.compresses);
+            trust_ratio(layers_[tensor.number], bucket.layout.segments_of_tensor(i), may_freeze(bucket));
         step_sizes_[tensor.number] = nearest_finite(group_of(tensor).lr * trust);
     }
     bucket.passes->descend(step_of());
@@ -175,23 +175,26 @@ void Lamb::begin_momenta(Bucket& bucket) {
 // ------------------------------------------------------------------------------------------------ compression ----
 
 std::unique_ptr<ValueSource> Lamb::make_source(Bucket& bucket) {
+    if (compresses_gradients()) {
+        return bucket.passes->make_round_source([this](const Tensor& tensor) { return own_factor(tensor); });
+    }
     return bucket.passes->make_momentum_source([this](const Tensor& tensor) {
         return nearest_finite(double{own_factor(tensor)} * layers_[tensor.number].momentum_scale);
     });
 }
 
 void Lamb::update_compressed(Bucket& bucket) {
+    if (compresses_gradients()) return update_exactly(bucket);
     set_updates(t()); // v_fresh has been updated in every step
-    const bool corrects = !exchanges_updates();
-    if (corrects) bucket.passes->look_at_messages(unscale_of(), findings_);
+    if (corrects()) bucket.passes->look_at_messages(unscale_of(), findings_);
     bucket.m = {}; // from here on the messages are all there is
     for (std::size_t i = 0; i < bucket.layout.tensors().size(); ++i) {
         const Tensor& tensor = *bucket.layout.tensors()[i];
         Layer& layer = layers_[tensor.number];
-        if (corrects) correct(layer, group_of(tensor).weight_decay > 0, bucket.layout.segments_of_tensor(i));
+        if (corrects()) correct(layer, group_of(tensor).weight_decay > 0, bucket.layout.segments_of_tensor(i));
         step_sizes_[tensor.number] = nearest_finite(group_of(tensor).lr * layer.trust * layer.correction);
     }
-    bucket.passes->update_from_message(corrects ? unscale_of() : Passes::FactorOf(), step_of());
+    bucket.passes->update_from_message(corrects() ? unscale_of() : Passes::FactorOf(), step_of());
 }
 
 /// r of one tensor.

@@ -40,6 +40,8 @@ class Lamb final : public FusedOptimizer {
     float message_scale(const Tensor& tensor) const override {
         return static_cast<float>(layers_[tensor.number].momentum_scale);
     }
+    /// Whether frozen trust ratios are corrected, by what the last two messages tell of the variance.
+    bool corrects() const { return config().kind == ONEBIT_OPTIMIZER_ONEBIT_LAMB && !exchanges_updates(); }
     void begin_momenta(Bucket& bucket);
     Status prepare_freeze(Bucket& bucket) override;
     void drop_preparations(Bucket& bucket) override { bucket.v_fresh = {}; }

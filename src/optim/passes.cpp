@@ -101,6 +101,23 @@ class HostPasses final : public Passes {
         }
     }
 
+    /// Calls body(segment, gradients) for all segments, likewise: the sum's, or without a sum the last message's.
+    template <typename Body>
+    void for_each_average(const Body& body) const {
+        if (bucket_.sum.size() > 0) {
+            bucket_.layout.for_each_segment(
+                threads_, [&](const Segment& segment) { body(segment, bucket_.sum.data() + segment.offset); });
+            return;
+        }
+        for_each_block([&](const Block& block) {
+            alignas(64) float averages[kBlockElements];
+            bucket_.allreduce->delivery().last_result(block, averages);
+            for (const Segment& segment : bucket_.layout.segments(block)) {
+                body(segment, averages + (segment.offset - block.begin()));
+            }
+        });
+    }
+
     Bucket& bucket_;
     const PassSettings& settings_;
     const OptimKernels& kernels_;
@@ -135,10 +152,10 @@ Status HostPasses::describe_nonfinite(const Segment& segment, float limit) const
 }
 
 void HostPasses::adam(float factor) {
-    bucket_.layout.for_each_segment(threads_, [&](const Segment& segment) {
+    for_each_average([&](const Segment& segment, const float* gradients) {
         const std::size_t at = segment.offset;
-        kernels_.adam(bucket_.sum.data() + at, factor, bucket_.m.data() + at, bucket_.v.data() + at,
-                      segment.parameters(), segment.count, betas(segment), update(segment));
+        kernels_.adam(gradients, factor, bucket_.m.data() + at, bucket_.v.data() + at, segment.parameters(),
+                      segment.count, betas(segment), update(segment));
         segment.write_copy(numeric_);
     });
 }
@@ -230,9 +247,9 @@ std::unique_ptr<ValueSource> HostPasses::make_momentum_source(FactorOf factor) {
     const auto read_message = [this](const Block& block, float* m) {
         bucket_.allreduce->delivery().last_result(block, m);
     };
-    return std::unique_ptr<ValueSource>(new MomentumSource(bucket_.layout, numeric_, kernels_, settings_,
-                                                           {bucket_.m, bucket_.precondition}, std::move(factor),
-                                                           read_message));
+    return std::unique_ptr<ValueSource>(
+        new MomentumSource(bucket_.layout, numeric_, kernels_, settings_, {bucket_.m, bucket_.precondition},
+                           bucket_.allreduce->codec().takes_blends(), std::move(factor), read_message));
 }
 
 void HostPasses::update_from_message() {
@@ -245,10 +262,10 @@ void HostPasses::update_from_message() {
 // ---- LAMB's ----
 
 void HostPasses::find_direction(float factor, std::span<Findings> findings) {
-    bucket_.layout.for_each_segment(threads_, [&](const Segment& segment) {
+    for_each_average([&](const Segment& segment, const float* gradients) {
         alignas(64) float u[kBlockElements];
         const std::size_t at = segment.offset;
-        kernels_.moments(bucket_.sum.data() + at, factor, bucket_.m.data() + at, bucket_.v.data() + at, segment.count,
+        kernels_.moments(gradients, factor, bucket_.m.data() + at, bucket_.v.data() + at, segment.count,
                          betas(segment));
         kernels_.direction(bucket_.m.data() + at, bucket_.v.data() + at, segment.parameters(), segment.count,
                            update(segment), u);

@@ -62,7 +62,7 @@ class Passes {
     virtual bool has_looked(bool wait, Status* found) = 0;
     /// Whether the source's encoder looks at the gradients that it reads in the coming exchange.
     virtual bool encoder_looks() const { return false; }
-    /// Adam whole, the gradients being the sum times `factor`.
+    /// Adam whole, the gradients being the sum times `factor`, or where there is no sum the last message times that.
     virtual void adam(float factor) = 0;
     /// Turns a variance in `precondition` into what multiplies a momentum.
     virtual void invert_denominator() = 0;
@@ -76,7 +76,7 @@ class Passes {
     /// What 1-bit momenta are encoded from: beta1 m + (1 - beta1) factor(tensor) g, m being the last message, or the
     /// bucket's as long as that is not empty; g weighted where updates are exchanged.
     virtual std::unique_ptr<ValueSource> make_momentum_source(FactorOf factor) = 0;
-    /// Before an exchange of that source: what it can't do while it is read.
+    /// Before an exchange of a source: what it can't do while it is read.
     virtual void prepare_source() {}
     /// Once there is an m that momenta are to be formed of: room for that, if it takes any.
     virtual void make_room_for_momenta() {}
@@ -100,7 +100,7 @@ class Passes {
 
     // ---- LAMB's; those with findings, one for each segment, wait ----
 
-    /// m and v, the gradients being the sum times `factor`, and the squares x and u of Adam's update by them.
+    /// m and v, the gradients being what adam() takes for them, and the squares x and u of Adam's update by them.
     virtual void find_direction(float factor, std::span<Findings> findings) = 0;
     /// That update, tensors having steps of their own.
     virtual void descend(const FactorOf& step) = 0;
@@ -116,9 +116,9 @@ class Passes {
 
     // ---- 0/1 Adam's ----
 
-    /// What its rounds are encoded from: factor(tensor) g, weighted where updates are exchanged; once there is an
-    /// anchor, how far from it step_alone(factor) would lead after those before; in units of momentum unless updates
-    /// are exchanged. Reading it changes nothing.
+    /// What its rounds are encoded from, and gradients that are compressed as they are: factor(tensor) g, weighted where
+    /// updates are exchanged; once there is an anchor, how far from it step_alone(factor) would lead after those
+    /// before; in units of momentum unless updates are exchanged. Reading it changes nothing.
     virtual std::unique_ptr<ValueSource> make_round_source(FactorOf factor) = 0;
     /// m by the last message, the gradients' average or what weighted ones come to, and Adam's update by it with v as
     /// it is.

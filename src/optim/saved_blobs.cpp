@@ -70,7 +70,7 @@ std::uint64_t SavedBlobs::identity_hash() const {
     if (parts_.empty()) return 0;
     const SavedHeader& header = parts_.begin()->second.header;
     const Identity& its = header.identity;
-    const std::uint64_t all[] = {mark_.save, mark_.sequence, its.kind,       its.frozen,
+    const std::uint64_t all[] = {mark_.save, mark_.sequence, its.kind,       static_cast<std::uint64_t>(its.stage),
                                  its.count,  its.shape,      header.numbers, same_seats_ ? 1U : 0U};
     return hash_bytes(all, sizeof(all));
 }
@@ -131,8 +131,7 @@ std::vector<std::size_t> SavedBlobs::head_sizes(const ExpectedFile& expected) co
     std::vector<std::size_t> sizes;
     for (std::uint32_t r = 0; r < own.head.ranks; ++r) {
         sizes.push_back(
-            SavedSizes(own.numbers, expected.rows(own.identity.frozen != 0, r, own.head.ranks, expected.seats[r]))
-                .head);
+            SavedSizes(own.numbers, expected.rows(own.identity.stage, r, own.head.ranks, expected.seats[r])).head);
     }
     return sizes;
 }

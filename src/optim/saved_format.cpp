@@ -41,17 +41,17 @@ Status check_header(const SavedHeader& header, const ExpectedFile& expected) {
         return Status::error(ONEBIT_ERROR_BAD_STATE,
                              "the saved optimizer has tensors of other counts, in other groups or in other buckets");
     }
-    if ((its.frozen == 1 || its.frozen == 2) && its.frozen != expected.frozen_as) {
+    if (is_frozen(its.stage) && its.stage != expected.frozen_as) {
         return Status::error(ONEBIT_ERROR_BAD_STATE,
                              "the saved optimizer is frozen and compresses %s: config.compressed must say so, too",
-                             its.frozen == 1 ? "momenta" : "updates");
+                             its.stage == SavedStage::kMomenta ? "momenta" : "updates");
     }
     if (header.numbers < expected.least_numbers || header.numbers > expected.most_numbers) {
         return differs("another set of numbers:", header.numbers, expected.least_numbers);
     }
-    if (its.frozen > 2 || header.head.save == 0) {
-        return Status::error(ONEBIT_ERROR_BAD_STATE, "impossible: frozen %u, save %llu", its.frozen,
-                             static_cast<unsigned long long>(header.head.save));
+    if (its.stage > SavedStage::kGradients || header.head.save == 0) {
+        return Status::error(ONEBIT_ERROR_BAD_STATE, "impossible: stage %u, save %llu",
+                             static_cast<unsigned>(its.stage), static_cast<unsigned long long>(header.head.save));
     }
     return {};
 }
@@ -75,7 +75,7 @@ Status check_part(std::uint32_t rank, std::uint32_t ranks, const ExpectedFile& e
         fits = Status::error(ONEBIT_ERROR_BAD_STATE, "impossible: seat %u of %u ranks", header.seat, ranks);
     }
     if (!fits.ok()) return bad_saved(name, fits.message().c_str());
-    part->rows = expected.rows(header.identity.frozen != 0, rank, ranks, part->seat);
+    part->rows = expected.rows(header.identity.stage, rank, ranks, part->seat);
     const SavedSizes sizes(header.numbers, part->rows);
     const std::uint64_t size = part->bytes->size();
     if (size != sizes.all) {

@@ -79,10 +79,21 @@ struct SavedArray {
     std::vector<float> values;
 };
 
+/// What the optimizer had come to, which says which arrays it has; as it is written.
+enum class SavedStage : std::uint32_t {
+    kExact = 0,    ///< not frozen; 0/1 Adam's compressed rounds included
+    kMomenta = 1,  ///< frozen, and compresses momenta
+    kUpdates = 2,  ///< frozen, and compresses updates
+    kGradients = 3 ///< never freezes, and compresses gradients
+};
+constexpr bool is_frozen(SavedStage stage) {
+    return stage == SavedStage::kMomenta || stage == SavedStage::kUpdates;
+}
+
 /// What tells whether a state fits an optimizer; all files of a save agree.
 struct Identity {
     std::uint32_t kind = 0;
-    std::uint32_t frozen = 0; ///< 1: and compresses momenta, 2: updates
+    SavedStage stage = SavedStage::kExact;
     std::uint64_t count = 0;
     std::uint64_t shape = 0; ///< hash of the tensors' counts, groups and buckets
     bool operator==(const Identity&) const = default;
@@ -104,12 +115,13 @@ struct SavedOptimizer {
 
 /// What a file, or a blob, must be like to fit an optimizer: known before anything but its head is read.
 struct ExpectedFile {
-    Identity identity;           ///< frozen or not: as the file says
-    std::uint32_t frozen_as = 1; ///< what identity.frozen is, if it isn't 0
+    Identity identity;                           ///< its stage: as the file says
+    SavedStage frozen_as = SavedStage::kMomenta; ///< the stage of a file that is frozen
     std::size_t least_numbers = 0;
     std::size_t most_numbers = 0;
     /// The arrays that a rank of so many saves.
-    std::function<std::vector<ArrayRow>(bool frozen, std::uint32_t rank, std::uint32_t ranks, const Seat& seat)> rows;
+    std::function<std::vector<ArrayRow>(SavedStage stage, std::uint32_t rank, std::uint32_t ranks, const Seat& seat)>
+        rows;
     int rank = 0; ///< that is going to load it, of so many,
     int ranks = 1;
     std::vector<Seat> seats; ///< which stand there

@@ -57,18 +57,20 @@ struct MomentumArrays {
 
 /// The momentum that 1-bit Adam encodes, beta1 m + (1 - beta1) factor g, g weighted where updates are exchanged. m is
 /// what the last message said, so that a block within one tensor whose gradients are floats is left to the encoder, in
-/// one go; others, and all where m lies in memory, are put together segment by segment. factor(tensor), and
-/// read_message(block, m), which gives the same m. Ranks that encode as one share their gradients.
+/// one go, if that `takes_blends`; others, and all where m lies in memory, are put together segment by segment.
+/// factor(tensor), and read_message(block, m), which gives the same m. Ranks that encode as one share their gradients.
 template <typename Factor, typename ReadMessage>
 class MomentumSource final : public ValueSource {
   public:
     MomentumSource(const Layout& layout, const NumericKernels& numeric, const OptimKernels& kernels,
-                   const PassSettings& settings, const MomentumArrays& arrays, Factor factor, ReadMessage read_message)
+                   const PassSettings& settings, const MomentumArrays& arrays, bool takes_blends, Factor factor,
+                   ReadMessage read_message)
         : layout_(layout),
           numeric_(numeric),
           kernels_(kernels),
           settings_(settings),
           arrays_(arrays),
+          takes_blends_(takes_blends),
           factor_(std::move(factor)),
           read_message_(std::move(read_message)) {}
 
@@ -112,7 +114,7 @@ class MomentumSource final : public ValueSource {
 
   private:
     bool is_for_encoder(const Block& block) const {
-        return arrays_.m.size() == 0 && layout_.segments(block).size() == 1;
+        return takes_blends_ && arrays_.m.size() == 0 && layout_.segments(block).size() == 1;
     }
     BlockValues blend(const Segment& segment, const float* gradients) const {
         const AdamBetas& b = settings_.betas[segment.tensor->group];
@@ -138,6 +140,7 @@ class MomentumSource final : public ValueSource {
     const OptimKernels& kernels_;
     const PassSettings& settings_;
     MomentumArrays arrays_;
+    bool takes_blends_;
     Factor factor_;
     ReadMessage read_message_;
 };

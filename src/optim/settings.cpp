@@ -10,6 +10,7 @@
 #include <string>
 
 #include "collectives/fingerprint.hpp"
+#include "compress/codec.hpp"
 #include "core/hash.hpp"
 #include "core/structs.hpp"
 
@@ -85,7 +86,7 @@ Status check_memory(const Settings& settings, const Transport& transport) {
 /// What is followed after a freeze.
 Status check_following(const onebit_optimizer_config_t& config) {
     const bool asked = config.follow_interval != 0 && config.follow_interval != ONEBIT_FOLLOW_NEVER;
-    if (asked && !compresses(config.kind)) {
+    if (asked && !freezes(config.kind)) {
         return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT,
                              "config.follow_interval: given to a kind that doesn't freeze (leave it at 0)");
     }
@@ -93,14 +94,15 @@ Status check_following(const onebit_optimizer_config_t& config) {
     return out_of_range("config.thaw_ratio", config.thaw_ratio, "0 or a number > 1");
 }
 
-Status check_algorithm(onebit_optimizer_kind_t kind, onebit_algorithm_t algorithm) {
+Status check_algorithm(const Settings& settings) {
+    const onebit_algorithm_t algorithm = settings.config.algorithm;
     if (algorithm < ONEBIT_ALGORITHM_AUTO || algorithm > ONEBIT_ALGORITHM_RING) {
         return out_of_range("config.algorithm", algorithm, "one of its constants");
     }
-    if (algorithm != ONEBIT_ALGORITHM_DENSE || !compresses(kind)) return {};
+    if (algorithm != ONEBIT_ALGORITHM_DENSE || !settings.compresses()) return {};
     return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT,
                          "config.algorithm: ONEBIT_ALGORITHM_DENSE compresses nothing: ONEBIT_OPTIMIZER_ADAM and _LAMB "
-                         "average exactly");
+                         "with ONEBIT_CODEC_SIGN average exactly");
 }
 
 Status check_config(const onebit_optimizer_config_t& config) {
@@ -118,7 +120,7 @@ Status check_config(const onebit_optimizer_config_t& config) {
     }
     if (config.threads > 1024) return out_of_range("config.threads", config.threads, "at most 1024");
     ONEBIT_RETURN_IF_ERROR(check_max_grad_norm("config.max_grad_norm", config.max_grad_norm));
-    if (!compresses(config.kind) && config.freeze_step != ONEBIT_FREEZE_AUTO &&
+    if (!freezes(config.kind) && config.freeze_step != ONEBIT_FREEZE_AUTO &&
         config.freeze_step != ONEBIT_FREEZE_NEVER) {
         return Status::error(
             ONEBIT_ERROR_INVALID_ARGUMENT,
@@ -137,7 +139,6 @@ Status check_config(const onebit_optimizer_config_t& config) {
     if (config.missing_gradients != 0 && config.missing_gradients != 1) {
         return out_of_range("config.missing_gradients", config.missing_gradients, "0 or 1");
     }
-    ONEBIT_RETURN_IF_ERROR(check_algorithm(config.kind, config.algorithm));
     if (!at_least_zero(config.min_trust)) return out_of_range("config.min_trust", config.min_trust, "a float >= 0");
     if (!(config.max_trust >= config.min_trust && std::isfinite(static_cast<float>(config.max_trust)))) {
         return out_of_range("config.max_trust", config.max_trust, "a float >= min_trust");
@@ -244,6 +245,7 @@ Status read_settings(const onebit_optimizer_config_t* caller, const Transport& t
     onebit_optimizer_config_t config;
     ONEBIT_RETURN_IF_ERROR(read_struct("config", caller, &config));
     ONEBIT_RETURN_IF_ERROR(check_config(config));
+    ONEBIT_RETURN_IF_ERROR(check_reserved(config.reserved));
     ONEBIT_RETURN_IF_ERROR(read_groups(config, &settings->groups));
     if (config.freeze_window == 0) config.freeze_window = kFreezeWindow;
     if (config.freeze_band == 0) config.freeze_band = kFreezeBand;
@@ -251,7 +253,9 @@ Status read_settings(const onebit_optimizer_config_t* caller, const Transport& t
     if (config.thaw_ratio == 0) config.thaw_ratio = kThawRatio;
     settings->config = config;
     settings->config.groups = nullptr; // the caller's
+    ONEBIT_RETURN_IF_ERROR(check_algorithm(*settings));
     ONEBIT_RETURN_IF_ERROR(check_memory(*settings, transport));
+    ONEBIT_RETURN_IF_ERROR(check_codec(config.codec, config.memory, config.scale, config.group));
     void*& stream = settings->config.stream;
     ONEBIT_RETURN_IF_ERROR(find_stream(transport, config.memory, config.stream, &stream));
     return make_placement(config.memory, stream, &settings->placement);
@@ -287,6 +291,7 @@ Status agree_on_settings(Communicator& communicator, const Status& own, const Se
         {"config.bucket_size", config.bucket_size},
         {"config.missing_gradients", static_cast<std::uint64_t>(config.missing_gradients)},
         {"config.algorithm", static_cast<std::uint64_t>(config.algorithm)},
+        {"config.codec", static_cast<std::uint64_t>(config.codec)},
     };
     ONEBIT_RETURN_IF_ERROR(compare_across_ranks(communicator, own, values));
 

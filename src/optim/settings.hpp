@@ -17,8 +17,8 @@
 
 namespace onebit {
 
-/// Whether the kind compresses after a freeze. Adam, LAMB: they average exactly for ever.
-inline bool compresses(onebit_optimizer_kind_t kind) {
+/// Whether the kind freezes, and compresses from there on.
+inline bool freezes(onebit_optimizer_kind_t kind) {
     return kind != ONEBIT_OPTIMIZER_ADAM && kind != ONEBIT_OPTIMIZER_LAMB;
 }
 
@@ -29,15 +29,18 @@ struct Settings {
     double gradient_scale = 1;
     std::shared_ptr<const Placement> placement; ///< where the tensors lie, and all that is kept for them
 
-    bool compresses() const { return onebit::compresses(config.kind); }
-    bool exchanges_updates() const { return compresses() && config.compressed == ONEBIT_COMPRESSED_UPDATES; }
+    bool freezes() const { return onebit::freezes(config.kind); }
+    /// Adam and LAMB with a codec for what they average.
+    bool compresses_gradients() const { return !freezes() && config.codec != ONEBIT_CODEC_SIGN; }
+    bool compresses() const { return freezes() || compresses_gradients(); }
+    bool exchanges_updates() const { return freezes() && config.compressed == ONEBIT_COMPRESSED_UPDATES; }
     /// Elements of a bucket; 0: there is one bucket.
     std::uint64_t bucket_size() const {
         return config.group == ONEBIT_GROUP_TENSOR ? 1 : config.bucket_size; // the least: no two share one
     }
     /// Whether frozen variances are measured. (1-bit LAMB's momenta have a fresh variance of their own.)
     bool measures_variances() const {
-        return compresses() && config.follow_interval != ONEBIT_FOLLOW_NEVER &&
+        return freezes() && config.follow_interval != ONEBIT_FOLLOW_NEVER &&
                (exchanges_updates() || config.kind != ONEBIT_OPTIMIZER_ONEBIT_LAMB);
     }
     /// The largest gradient that a step takes of a rank, of so many, before it is divided by the gradient scale: so

@@ -114,7 +114,7 @@ Status FusedOptimizer::check_loaded(const LoadedOptimizer& loaded) {
     if (!set_all_numbers(loaded.numbers)) {
         return Status::error(ONEBIT_ERROR_BAD_STATE, "the saved optimizer has another set of numbers");
     }
-    ONEBIT_RETURN_IF_ERROR(check_all_numbers(loaded.identity.frozen != 0));
+    ONEBIT_RETURN_IF_ERROR(check_all_numbers(is_frozen(loaded.identity.stage)));
     return check_arrays(loaded);
 }
 
@@ -125,16 +125,16 @@ Status FusedOptimizer::check_all_numbers(bool saved_frozen) {
     }
     ONEBIT_RETURN_IF_ERROR(check_state(frozen() == saved_frozen, "freeze step", freeze_step_));
     ONEBIT_RETURN_IF_ERROR(check_state(freeze_step_ <= steps_, "freeze step", freeze_step_));
-    const bool may_freeze = settings_.compresses() && steps_ > 0 && !frozen();
-    ONEBIT_RETURN_IF_ERROR(check_state(freeze_requested_ <= (may_freeze ? 1U : 0U), "freeze flag", freeze_requested_));
-    ONEBIT_RETURN_IF_ERROR(check_state(settings_.compresses() || !frozen(), "freeze step", freeze_step_));
-    // 0/1 Adam alone has steps without a round, and compressed ones before the freeze.
+    const bool may_request = settings_.freezes() && steps_ > 0 && !frozen();
+    ONEBIT_RETURN_IF_ERROR(check_state(freeze_requested_ <= (may_request ? 1U : 0U), "freeze flag", freeze_requested_));
+    ONEBIT_RETURN_IF_ERROR(check_state(settings_.freezes() || !frozen(), "freeze step", freeze_step_));
+    // 0/1 Adam alone has steps without a round, and of the kinds that freeze compressed ones before that.
     const bool zero_one = config().kind == ONEBIT_OPTIMIZER_ZERO_ONE_ADAM;
     const std::uint64_t rounds = exact_rounds_ + compressed_rounds_;
     const bool froze_once = thaws_ == 0;
-    const bool stages_fit =
-        zero_one ? rounds <= steps_ && (frozen() || !froze_once || rounds == steps_)
-                 : rounds == steps_ && (!froze_once || exact_rounds_ == (frozen() ? freeze_step_ : steps_));
+    const bool stages_fit = zero_one ? rounds <= steps_ && (frozen() || !froze_once || rounds == steps_)
+                                     : rounds == steps_ && (!froze_once || !settings_.freezes() ||
+                                                            exact_rounds_ == (frozen() ? freeze_step_ : steps_));
     ONEBIT_RETURN_IF_ERROR(check_state(stages_fit, "exact rounds", exact_rounds_));
     ONEBIT_RETURN_IF_ERROR(
         check_state(masked_ <= tensors_.back().offset + tensors_.back().count, "masked elements", masked_));
@@ -151,7 +151,7 @@ Status FusedOptimizer::check_all_numbers(bool saved_frozen) {
             ONEBIT_RETURN_IF_ERROR(check_state(number >= 0 && std::isfinite(number), "history of norms", number));
         }
     }
-    const bool may_thaw = settings_.compresses() && steps_ > 0;
+    const bool may_thaw = settings_.freezes() && steps_ > 0;
     ONEBIT_RETURN_IF_ERROR(check_state(thaws_ <= (may_thaw ? steps_ : 0), "thaws", thaws_));
     ONEBIT_RETURN_IF_ERROR(check_state(freezes_again_ <= (thaws_ > 0 ? 1U : 0U), "flag of a thaw", freezes_again_));
     const std::uint64_t latest = thaws_ > 0 ? steps_ + kMostStepsRemembered : 0;
@@ -190,7 +190,7 @@ double FusedOptimizer::greatest_mean(double onebit_param_group_t::*beta, std::ui
 Status FusedOptimizer::check_magnitudes(const BucketArrays& arrays, std::uint32_t number) const {
     const double most_m = greatest_mean(&onebit_param_group_t::beta1, steps_);
     const double most_v =
-        greatest_mean(&onebit_param_group_t::beta2, buckets_[number].compresses ? exact_rounds_ : steps_);
+        greatest_mean(&onebit_param_group_t::beta2, may_freeze(buckets_[number]) ? exact_rounds_ : steps_);
     const bool warms_up = arrays.has(ArrayName::kVariance);
     for (std::size_t i = 0; i < buckets_[number].layout.count(); ++i) {
         const double m = std::abs(arrays.at(ArrayName::kMomentum, i));

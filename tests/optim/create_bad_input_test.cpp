@@ -148,6 +148,30 @@ TEST_CASE("optimizer creation: bad config", "[optimizer][bad input]") {
         {"config.algorithm", [](Arguments& a) { a.config.algorithm = ONEBIT_ALGORITHM_DENSE; }},
         {"config.algorithm", [](Arguments& a) { a.config.algorithm = static_cast<onebit_algorithm_t>(7); }},
         {"config.algorithm", [](Arguments& a) { a.config.algorithm = static_cast<onebit_algorithm_t>(-1); }},
+        {"config.codec", [](Arguments& a) { a.config.codec = static_cast<onebit_codec_t>(1000); }},
+        {"config.codec", [](Arguments& a) { a.config.codec = static_cast<onebit_codec_t>(-1); }},
+        {"config.scale;ONEBIT_CODEC_SIGN", // which alone has one
+         [](Arguments& a) {
+             a.config.codec = ONEBIT_CODEC_INT8;
+             a.config.scale = ONEBIT_SCALE_L1;
+         }},
+        {"config.group;ONEBIT_CODEC_SIGN",
+         [](Arguments& a) {
+             a.config.codec = ONEBIT_CODEC_FP4;
+             a.config.group = ONEBIT_GROUP_TENSOR;
+         }},
+        {"config.algorithm;exactly", // of a kind that compresses, with this codec
+         [](Arguments& a) {
+             a.kind(ONEBIT_OPTIMIZER_ADAM);
+             a.config.codec = ONEBIT_CODEC_INT8;
+             a.config.algorithm = ONEBIT_ALGORITHM_DENSE;
+         }},
+        {"config.freeze_step", // doesn't freeze all the same
+         [](Arguments& a) {
+             a.config.kind = ONEBIT_OPTIMIZER_ADAM;
+             a.config.codec = ONEBIT_CODEC_INT8;
+             a.config.freeze_step = 7;
+         }},
         {"config.freeze_band", [](Arguments& a) { a.config.freeze_band = nan_; }},
         {"config.freeze_step", // of a kind that doesn't freeze
          [](Arguments& a) {
@@ -368,8 +392,10 @@ TEST_CASE("optimizer creation: ranks that disagree", "[optimizer][bad input]") {
         {"config.group", [](Arguments& a) { a.config.group = ONEBIT_GROUP_TENSOR; }},
         {"config.algorithm", [](Arguments& a) { a.config.algorithm = ONEBIT_ALGORITHM_TWO_LEVEL; }},
         {"config.algorithm", [](Arguments& a) { a.config.algorithm = ONEBIT_ALGORITHM_BRUCK; }},
+        {"config.codec", [](Arguments& a) { a.config.codec = ONEBIT_CODEC_INT4; }},
     };
     const std::vector<std::pair<onebit_optimizer_kind_t, BadCreation>> own_cases = {
+        {ONEBIT_OPTIMIZER_ADAM, {"config.codec", [](Arguments& a) { a.config.codec = ONEBIT_CODEC_INT8; }}},
         {ONEBIT_OPTIMIZER_LAMB, {"min_trust", [](Arguments& a) { a.config.min_trust = 0.1; }}},
         {ONEBIT_OPTIMIZER_ONEBIT_LAMB, {"max_trust", [](Arguments& a) { a.config.max_trust = 1; }}},
         {ONEBIT_OPTIMIZER_ONEBIT_LAMB, {"trust_beta", [](Arguments& a) { a.config.trust_beta = 0.5; }}},

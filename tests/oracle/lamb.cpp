@@ -29,6 +29,11 @@ void Lamb::update(const PerRank&, const Vector& average) {
     for (const Slice& slice : slices(true)) dense_update(slice, average);
 }
 
+void CodedLamb::dense_update(const Slice& slice, const Vector& average) {
+    update_moments(slice, average);
+    lamb_update(slice, steps);
+}
+
 OnebitLamb::OnebitLamb(const Model& model_in, const Vector& parameters)
     : FreezingOptimizer(model_in, parameters),
       trust_sum(model_in.tensors.size(), 0.0),

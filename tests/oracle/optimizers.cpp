@@ -96,6 +96,11 @@ void Adam::update(const PerRank&, const Vector& average) {
     for (const Slice& slice : slices(true)) dense_update(slice, average);
 }
 
+void CodedAdam::warm_up(const PerRank& gradients, const Vector&) {
+    const Vector average = exchange(gradients);
+    for (const Slice& slice : slices(true)) dense_update(slice, average);
+}
+
 void OnebitAdam::compressed(const PerRank& gradients) {
     PerRank momentum = means_of_nodes(gradients);
     for (Vector& each : momentum)

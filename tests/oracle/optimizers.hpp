@@ -258,6 +258,27 @@ class FreezingOptimizer : public Optimizer {
     Vector gathered_;                  // mean gradients of masked elements, since they were last looked at
 };
 
+// Adam and LAMB whose gradients are compressed from the first step on. They never freeze; what they share with the
+// kinds that do is the exchange.
+class CodedAdam : public FreezingOptimizer {
+  public:
+    using FreezingOptimizer::FreezingOptimizer;
+    bool next_is_exact() const override { return false; }
+
+  protected:
+    void warm_up(const PerRank& gradients, const Vector& average) override;
+    void compressed(const PerRank&) override {}
+    std::uint64_t updates_of(const Slice&) const override { return steps; }
+};
+
+class CodedLamb : public CodedAdam {
+  public:
+    using CodedAdam::CodedAdam;
+
+  protected:
+    void dense_update(const Slice& slice, const Vector& average) override;
+};
+
 class OnebitAdam : public FreezingOptimizer {
   public:
     using FreezingOptimizer::FreezingOptimizer;

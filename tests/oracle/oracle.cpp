@@ -121,6 +121,22 @@ void FlatAllreduce::compress(const std::vector<std::vector<Range>>& groups, cons
     }
 }
 
+void FlatAllreduce::take_over(const Vector& c, const Vector& left, Vector& scale, Vector& value, Vector& error) const {
+    for (const Range& chunk : chunks_) {
+        for (std::uint64_t first = chunk.begin; first < chunk.end(); first += 256) {
+            const std::uint64_t end = std::min(first + 256, chunk.end());
+            double largest = 0;
+            for (std::uint64_t i = first; i < end; ++i) largest = std::max(largest, std::fabs(c[i]));
+            for (std::uint64_t i = first; i < end; ++i) {
+                scale[i] = largest;
+                error[i] = takes_part(i) ? left[i] : 0;
+                value[i] = takes_part(i) ? c[i] - left[i] : 0;
+                if (std::fabs(value[i]) <= 1e-7 * largest) value[i] = 0; // within rounding: nothing was sent
+            }
+        }
+    }
+}
+
 void FlatAllreduce::step(const PerRank& inputs) {
     step(inputs, {}, {});
 }
@@ -152,7 +168,10 @@ void FlatAllreduce::step(const PerRank& inputs, const std::vector<Signs>& given_
             worker_c[r][i] = takes_part(i) ? inputs[r][i] + worker_error[r][i] : 0;
         if (given_worker.empty())
             worker_signs[r] = signs_of(worker_c[r], worker_left_.empty() ? Vector{} : worker_left_[r]);
-        compress(worker_groups(), worker_c[r], worker_signs[r], worker_scale[r], sent[r], worker_error[r]);
+        if (scale_ == Scale::followed)
+            take_over(worker_c[r], worker_left_.at(r), worker_scale[r], sent[r], worker_error[r]);
+        else
+            compress(worker_groups(), worker_c[r], worker_signs[r], worker_scale[r], sent[r], worker_error[r]);
     }
     for (std::uint64_t i = 0; i < count_; ++i) {
         double sum = 0;
@@ -160,7 +179,10 @@ void FlatAllreduce::step(const PerRank& inputs, const std::vector<Signs>& given_
         server_c[i] = takes_part(i) ? sum / divisor() + server_error[i] : 0;
     }
     server_signs = given_server.empty() ? signs_of(server_c, server_left_) : given_server;
-    compress(server_groups(), server_c, server_signs, server_scale, result, server_error);
+    if (scale_ == Scale::followed)
+        take_over(server_c, server_left_, server_scale, result, server_error);
+    else
+        compress(server_groups(), server_c, server_signs, server_scale, result, server_error);
     follow({}, {});
 }
 

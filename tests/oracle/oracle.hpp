@@ -16,7 +16,8 @@ using Vector = std::vector<double>;
 using PerRank = std::vector<Vector>; // [rank][element]
 using Signs = std::vector<int>;      // +1 or -1 for each element
 
-enum class Scale { l2, l1 };
+// `followed`: no sign code. A call sends what the errors that follow() was told of say that it has sent.
+enum class Scale { l2, l1, followed };
 enum class Group { block, tensor };
 enum class Op { average, sum };
 
@@ -74,7 +75,8 @@ class FlatAllreduce {
     PerRank worker_error;
     Vector server_error;
 
-    // What the last step saw: the compensated values, the signs they were sent with, and each element's scale.
+    // What the last step saw: the compensated values, the signs they were sent with, and each element's scale; of codes
+    // that are followed, the largest magnitude of its 256.
     PerRank worker_c, worker_scale;
     std::vector<Signs> worker_signs;
     Vector server_c, server_scale;
@@ -87,6 +89,7 @@ class FlatAllreduce {
     std::vector<std::vector<Range>> server_groups() const;
     void compress(const std::vector<std::vector<Range>>& groups, const Vector& c, const Signs& signs, Vector& scale,
                   Vector& value, Vector& error) const;
+    void take_over(const Vector& c, const Vector& left, Vector& scale, Vector& value, Vector& error) const;
 
     std::uint64_t count_;
     int ranks_;

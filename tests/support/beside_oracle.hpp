@@ -4,6 +4,7 @@
 // A training beside the oracle, for as many steps as one likes. The oracle runs freely, in double precision; only what
 // hangs on rounding, the sign of a value near zero, it takes from the library: seen from the errors that each exchange
 // leaves, and judged afterwards to have been near zero indeed. Without this a single such sign would send them apart.
+// Of a code of several bits it takes over all that was sent, and judges that the errors are no larger than the code's.
 #pragma once
 
 #include <cmath>
@@ -30,7 +31,7 @@ inline oracle::Model model_of(const Setup& setup, int ranks) {
     for (const onebit_param_group_t& group : setup.groups) model.groups.push_back(settings_of(group));
     model.ranks = ranks;
     if (config.algorithm == ONEBIT_ALGORITHM_TWO_LEVEL) model.places = setup.places;
-    model.scale = mode.oracle_scale();
+    model.scale = config.codec == ONEBIT_CODEC_SIGN ? mode.oracle_scale() : oracle::Scale::followed;
     model.group = mode.oracle_group();
     model.bias_correction = config.bias_correction != 0;
     model.max_grad_norm = config.max_grad_norm;
@@ -53,6 +54,9 @@ inline std::unique_ptr<oracle::Optimizer> make_oracle(const Setup& setup, int ra
     const oracle::Vector x(start.begin(), start.end());
     const oracle::Model model = model_of(setup, ranks);
     const onebit_optimizer_kind_t kind = setup.config.kind;
+    const bool coded = setup.config.codec != ONEBIT_CODEC_SIGN;
+    if (kind == ONEBIT_OPTIMIZER_ADAM && coded) return std::make_unique<oracle::CodedAdam>(model, x);
+    if (kind == ONEBIT_OPTIMIZER_LAMB && coded) return std::make_unique<oracle::CodedLamb>(model, x);
     if (kind == ONEBIT_OPTIMIZER_ADAM) return std::make_unique<oracle::Adam>(model, x);
     if (kind == ONEBIT_OPTIMIZER_LAMB) return std::make_unique<oracle::Lamb>(model, x);
     std::unique_ptr<oracle::FreezingOptimizer> freezing;
@@ -87,13 +91,30 @@ inline Setup not_followed(Setup setup) {
     return setup;
 }
 
+// The largest error that a code leaves of an element, over the largest magnitude of its 256.
+inline double coarseness(onebit_codec_t codec) {
+    switch (codec) {
+        case ONEBIT_CODEC_INT8:
+            return 0.5 / 127;
+        case ONEBIT_CODEC_INT4:
+            return 0.5 / 7;
+        case ONEBIT_CODEC_FP4:
+            return 0.25;
+        case ONEBIT_CODEC_BFLOAT16:
+            return 0x1p-8;
+        default:
+            throw std::runtime_error("how coarse is codec " + std::to_string(codec) + "?");
+    }
+}
+
 class BesideOracle {
   public:
     BesideOracle(onebit_comm_t comm, const Setup& setup, RankLog& log)
         : training(comm, not_followed(setup), log),
           reference(make_oracle(not_followed(setup), log.size())),
           freezing(dynamic_cast<oracle::FreezingOptimizer*>(reference.get())),
-          log_(log) {
+          log_(log),
+          codec_(setup.config.codec) {
         for (double x : reference->x) reach_.push_back(std::fabs(x));
     }
 
@@ -200,9 +221,15 @@ class BesideOracle {
             for (std::size_t node = 0; node < level.worker_c.size(); ++node) {
                 const oracle::Vector allowed = rounding(place, node);
                 for (std::size_t i = 0; i < allowed.size(); ++i) all[i] += allowed[i];
-                expect_plausible("worker", level.worker_signs[node], level.worker_c[node], allowed);
+                if (codec_ == ONEBIT_CODEC_SIGN)
+                    expect_plausible("worker", level.worker_signs[node], level.worker_c[node], allowed);
+                else
+                    expect_fine("worker", level.worker_error[node], level.worker_scale[node], allowed);
             }
-            expect_plausible("server", level.server_signs, level.server_c, all);
+            if (codec_ == ONEBIT_CODEC_SIGN)
+                expect_plausible("server", level.server_signs, level.server_c, all);
+            else
+                expect_fine("server", level.server_error, level.server_scale, all);
             server_rounding.push_back(all);
         }
 
@@ -238,7 +265,17 @@ class BesideOracle {
         log_.expect(wrong == -1, "the sign of a " + whose + "'s element " + std::to_string(wrong), __FILE__, __LINE__);
     }
 
+    void expect_fine(const std::string& whose, const oracle::Vector& errors, const oracle::Vector& largest,
+                     const oracle::Vector& allowed) {
+        std::size_t wrong = 0;
+        for (std::size_t i = 0; i < errors.size(); ++i)
+            if (!(std::fabs(errors[i]) <= coarseness(codec_) * largest[i] + allowed[i])) ++wrong;
+        log_.expect(wrong == 0, std::to_string(wrong) + " errors of a " + whose + " are larger than the code's",
+                    __FILE__, __LINE__);
+    }
+
     RankLog& log_;
+    onebit_codec_t codec_;
     oracle::Vector reach_; // of each parameter: its largest magnitude so far
 };
 

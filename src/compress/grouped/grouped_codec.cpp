@@ -101,7 +101,7 @@ void GroupedCodec::encode(const ValueSource& values, const Feedback& error_befor
             alignas(64) float scratch[kBlockElements];
             alignas(64) float means[kTileElements];
             const BlockValues from = values.read(block, scratch);
-            assert(!from.blend && from.encoder == nullptr); // the sign codec's
+            assert(!from.blend && from.encoder == nullptr); // see takes_blends
             const auto values_of = [&](const Tile& tile) -> const float* {
                 if (!from.mean) return from.data + tile.in_block;
                 numeric_.mean(from.mean->parts.data(), from.mean->parts.size(), tile.in_block, from.mean->share,

@@ -1,0 +1,303 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Optimizers whose exchanges have a code of several bits: all kinds, Adam and LAMB among them, whose gradients are
+// compressed then. Each codec that the library has is taken along by being there.
+#include <limits>
+
+#include "optim/buckets.hpp"
+#include "optim/long_setup.hpp"
+#include "optim/moved_states.hpp"
+#include "optim/two_levels.hpp"
+#include "support/beside_oracle.hpp"
+#include "support/blobs.hpp"
+
+using namespace onebit_test;
+
+namespace {
+
+const std::vector<onebit_codec_t>& other_codecs() {
+    static const std::vector<onebit_codec_t> codecs = [] {
+        std::vector<onebit_codec_t> found;
+        for (const Mode& mode : every_mode())
+            if (mode.codec != ONEBIT_CODEC_SIGN) found.push_back(mode.codec);
+        return found;
+    }();
+    return codecs;
+}
+
+Setup with_codec(Setup setup, onebit_codec_t codec) {
+    setup.config.codec = codec;
+    return setup;
+}
+
+std::string title_of(const Setup& setup) {
+    return name_of(setup.config.kind) + ", codec " + std::to_string(setup.config.codec) +
+           (setup.config.compressed == ONEBIT_COMPRESSED_MOMENTA ? ", momenta" : "");
+}
+
+// Each kind with each way to compress and each codec.
+std::vector<Setup> all_setups(const Sizes& sizes) {
+    std::vector<Setup> setups;
+    for (const onebit_optimizer_kind_t kind : all_kinds()) {
+        for (const onebit_compressed_t compressed : ways_to_compress(kind)) {
+            for (const onebit_codec_t codec : other_codecs()) {
+                setups.push_back(with_codec({quick_config(kind), sizes}, codec));
+                setups.back().config.compressed = compressed;
+            }
+        }
+    }
+    return setups;
+}
+
+// Three blocks and a bit, of tensors that begin anywhere in them.
+const Sizes block_sizes = {4097, 1, 3000, 5333, 64};
+
+} // namespace
+
+TEST_CASE("optimizers with other codecs equal the oracle", "[optimizer][codec]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        for (Setup setup : all_setups(odd_sizes())) {
+            log.context(title_of(setup));
+            setup.config.weight_decay = 0.1;
+            leave_out(setup, {2});
+            BesideOracle both(comm, setup, log);
+            both.steps(gaussian_gradient(total(setup.sizes), 1), 1, 25);
+            const onebit_optimizer_info_t info = both.training.info();
+            ONEBIT_EXPECT(log, info.compressed_rounds > 0);
+            ONEBIT_EXPECT(log, log.size() == 1 || info.compressed_bytes_sent > 0);
+            if (!freezes(setup.config.kind)) ONEBIT_EXPECT(log, info.warmup_bytes_sent == 0 && info.exact_rounds == 0);
+        }
+    });
+}
+
+TEST_CASE("optimizers with other codecs equal the oracle: clipped 16-bit gradients, several blocks",
+          "[optimizer][codec]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        for (Setup setup : all_setups(block_sizes)) {
+            if (setup.config.codec > ONEBIT_CODEC_INT4) continue; // what is met here has no codec's shape
+            log.context(title_of(setup));
+            setup.config.max_grad_norm = 100;
+            setup.gradient_type = ONEBIT_BFLOAT16;
+            BesideOracle both(comm, setup, log);
+            const Gradient gradient = [inner = gaussian_gradient(total(setup.sizes), 2)](int rank, std::uint64_t t) {
+                std::vector<float> values = inner(rank, t);
+                for (float& value : values) value = rounded(value, ONEBIT_BFLOAT16);
+                return values;
+            };
+            both.steps(gradient, 1, 10);
+        }
+    });
+}
+
+TEST_CASE("optimizers with other codecs on two levels equal the oracle", "[optimizer][codec][two_level]") {
+    const Nodes nodes = GENERATE(from_range(all_nodes()));
+    run_nodes(nodes, [nodes](onebit_comm_t comm, RankLog& log) {
+        for (Setup setup : all_setups(odd_sizes())) {
+            log.context(title_of(setup) + ", " + nodes.name());
+            setup.config.weight_decay = 0.1;
+            setup = on_two_levels(setup, nodes);
+            BesideOracle both(comm, setup, log);
+            ONEBIT_EXPECT(log, both.training.info().algorithm == ONEBIT_ALGORITHM_TWO_LEVEL);
+            both.steps(gaussian_gradient(total(setup.sizes), 1), 1, 16);
+        }
+    });
+}
+
+TEST_CASE("optimizers with other codecs: masked elements and late gradients equal the oracle", "[optimizer][codec]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        for (Setup setup : all_setups({301})) {
+            if (!freezes(setup.config.kind)) continue;
+            log.context(title_of(setup));
+            setup.config.beta2 = 0.9;
+            setup.config.follow_interval = 4;
+            setup.config.thaw_ratio = 1e6;
+            BesideOracle both(comm, setup, log);
+            both.steps(beginning_late(gaussian_gradient(301, 3), 145, 165, 12), 1, 30);
+            const bool admits = setup.config.compressed == ONEBIT_COMPRESSED_UPDATES;
+            ONEBIT_EXPECT(log, both.training.info().masked == (admits ? 0U : 20U));
+        }
+    });
+}
+
+TEST_CASE("optimizers with other codecs: forms, threads and when gradients are ready change no bit",
+          "[optimizer][codec][overlap]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        for (Setup setup : all_setups({1400, 2800, 660, 3, 1221, 4097})) {
+            setup.config.bucket_size = 4000;
+            setup.config.algorithm = ONEBIT_ALGORITHM_FLAT;
+            const Gradient gradient = gaussian_gradient(total(setup.sizes), 1);
+            Training expected(comm, setup, log);
+            setup.config.algorithm = ONEBIT_ALGORITHM_RING;
+            setup.config.threads = setup.config.kind == ONEBIT_OPTIMIZER_ADAM ? 3 : 1;
+            Training mixed(comm, setup, log);
+            for (std::uint64_t t = 1; t <= 10; ++t) {
+                log.context(title_of(setup) + ", step " + std::to_string(t));
+                const std::vector<float> values = gradient(log.rank(), t);
+                expected.step(values);
+                step(mixed, values, shuffled(setup, log.rank(), t), log);
+                ONEBIT_EXPECT(log, Snapshot(mixed).same_as(Snapshot(expected)));
+            }
+        }
+    });
+}
+
+// With beta1 = 0 what comes back from the exchange is the momentum, and what went in are the gradients.
+TEST_CASE("optimizers with other codecs: error feedback loses nothing in 200 steps", "[optimizer][codec]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        constexpr std::size_t count = 333;
+        constexpr int steps = 200;
+        for (const onebit_optimizer_kind_t kind : {ONEBIT_OPTIMIZER_ADAM, ONEBIT_OPTIMIZER_ONEBIT_ADAM}) {
+            for (const onebit_codec_t codec : other_codecs()) {
+                Setup setup = with_codec({optimizer_config(kind), {count}}, codec);
+                log.context(title_of(setup));
+                setup.config.beta1 = 0;
+                setup.config.compressed = ONEBIT_COMPRESSED_MOMENTA;
+                const bool warms_up = freezes(kind);
+                if (warms_up) setup.config.freeze_step = 1;
+                if (warms_up) setup.config.follow_interval = ONEBIT_FOLLOW_NEVER;
+                Training training(comm, setup, log);
+                if (warms_up) training.step(make_data(Kind::gaussian, count, 21, log.rank(), 0));
+                std::vector<double> balance(count, 0.0);
+                double largest = 0;
+                const auto take = [&](const std::vector<float>& values, int divisor) {
+                    for (std::size_t i = 0; i < count; ++i) {
+                        balance[i] -= static_cast<double>(values[i]) / divisor;
+                        largest = std::max(largest, std::fabs(static_cast<double>(values[i])));
+                    }
+                };
+                std::vector<float> momentum(count);
+                for (std::uint64_t t = 1; t <= steps; ++t) {
+                    for (int r = 0; r < log.size(); ++r) {
+                        const std::vector<float> values = make_data(Kind::gaussian, count, 21, r, t);
+                        for (std::size_t i = 0; i < count; ++i)
+                            balance[i] += static_cast<double>(values[i]) / log.size();
+                    }
+                    training.step(make_data(Kind::gaussian, count, 21, log.rank(), t));
+                    ONEBIT_EXPECT_OK(
+                        log, onebit_optimizer_get_state(training.get(), 0, ONEBIT_STATE_EXP_AVG, momentum.data()));
+                    take(momentum, 1);
+                }
+                const OptimizerErrors errors = training.errors();
+                for (const auto& worker : log.gather_floats(errors.worker)) take(worker, log.size());
+                for (const auto& server : log.gather_floats(errors.server)) take(server, 1);
+                expect_balanced(log, balance, steps, largest);
+                ONEBIT_EXPECT(log, largest > 0.1);
+            }
+        }
+    });
+}
+
+TEST_CASE("optimizers with other codecs: values that aren't finite are refused on all ranks, and training goes on",
+          "[optimizer][codec]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        for (Setup setup : all_setups({2000, 333})) {
+            for (const std::uint64_t bucket_size : {0, 1}) {
+                setup.config.bucket_size = bucket_size;
+                log.context(title_of(setup) + ", bucket size " + std::to_string(bucket_size));
+                const Gradient gradient = gaussian_gradient(2333, 1);
+                Training training(comm, setup, log);
+                training.steps(gradient, 1, 9);
+                std::vector<float> bad = gradient(log.rank(), 10);
+                if (log.rank() == log.size() - 1) bad[2100] = std::numeric_limits<float>::infinity();
+                const Snapshot before(training);
+                training.set_gradients(bad);
+                ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_NONFINITE, "gradients[100]",
+                                      onebit_optimizer_step(training.get()));
+                ONEBIT_EXPECT(log, same_bits(training.parameters(), before.parameters));
+                ONEBIT_EXPECT(log, training.errors().same_as(before.errors));
+                training.steps(gradient, 10, 14);
+                ONEBIT_EXPECT(log, training.info().steps == 14 && training.info().skipped == 1);
+            }
+        }
+    });
+}
+
+TEST_CASE("optimizers with other codecs: states go on bit for bit, and move between codecs",
+          "[optimizer][codec][save]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        const Sizes sizes = {1330, 610, 200, 1, 3000};
+        const Gradient gradient = gaussian_gradient(total(sizes), 1);
+        for (const Setup& setup : all_setups(sizes)) {
+            Training saved(comm, setup, log);
+            saved.steps(gradient, 1, 9);
+            const std::vector<Bytes> blobs = all_packed(saved.get(), log);
+            const OptimizerErrors errors = saved.errors();
+            const std::vector<float> parameters = saved.parameters();
+
+            log.context(title_of(setup) + ", to the same");
+            Training same(comm, setup, std::vector<float>(total(sizes), 0.25F), log);
+            ONEBIT_EXPECT_OK(log, unpack(same.get(), blobs));
+            saved.steps(gradient, 10, 16);
+            same.steps(gradient, 10, 16);
+            ONEBIT_EXPECT(log, Snapshot(same).same_as(Snapshot(saved)));
+
+            for (const onebit_codec_t codec : {ONEBIT_CODEC_SIGN, ONEBIT_CODEC_INT8, ONEBIT_CODEC_FP4}) {
+                Setup other = setup;
+                other.config.codec = codec;
+                log.context(title_of(setup) + ", to codec " + std::to_string(codec));
+                Training moved(comm, other, std::vector<float>(total(sizes), 0.25F), log);
+                ONEBIT_EXPECT_OK(log, unpack(moved.get(), blobs));
+                ONEBIT_EXPECT(log, same_bits(moved.parameters(), parameters));
+                const bool exact = codec == ONEBIT_CODEC_SIGN && !freezes(setup.config.kind);
+                if (!exact) ONEBIT_EXPECT(log, moved.errors().same_as(errors));
+                moved.steps(gradient, 10, 14);
+                ONEBIT_EXPECT(log, moved.info().steps == 14);
+            }
+        }
+        for (const onebit_optimizer_kind_t kind : {ONEBIT_OPTIMIZER_ADAM, ONEBIT_OPTIMIZER_LAMB}) {
+            const Setup exact{quick_config(kind), sizes};
+            log.context(name_of(kind) + ", from exact averages to codes");
+            Training saved(comm, exact, log);
+            saved.steps(gradient, 1, 5);
+            const std::vector<Bytes> blobs = all_packed(saved.get(), log);
+            Training moved(comm, with_codec(exact, ONEBIT_CODEC_INT8), std::vector<float>(total(sizes), 0.25F), log);
+            ONEBIT_EXPECT_OK(log, unpack(moved.get(), blobs));
+            ONEBIT_EXPECT(log, same_bits(moved.parameters(), saved.parameters()));
+            const OptimizerErrors none = moved.errors();
+            ONEBIT_EXPECT(log, all_zero(none.worker) && all_zero(none.server));
+            moved.steps(gradient, 6, 9);
+            ONEBIT_EXPECT(log, moved.info().exact_rounds == 5 && moved.info().compressed_rounds == 4);
+        }
+    });
+}
+
+// Compressed gradients are nearly the exact ones where those that share a scale are of one magnitude: so are the
+// parameters that they lead to.
+TEST_CASE("Adam and LAMB with a fine codec stay beside exact ones", "[optimizer][codec]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        const std::size_t count = total(odd_sizes());
+        const std::vector<float> start = initial_parameters(count),
+                                 shared = make_data(Kind::gaussian, count, 5, 999, 0);
+        const auto distance = [](const std::vector<float>& a, const std::vector<float>& b) {
+            double sum = 0;
+            for (std::size_t i = 0; i < a.size(); ++i) sum += std::pow(double{a[i]} - double{b[i]}, 2);
+            return std::sqrt(sum);
+        };
+        const Gradient gradient = [&](int rank, std::uint64_t t) {
+            std::vector<float> values = make_data(Kind::gaussian, count, 5, rank, t);
+            for (std::size_t i = 0; i < count; ++i) values[i] += shared[i];
+            return values;
+        };
+        for (const onebit_optimizer_kind_t kind : {ONEBIT_OPTIMIZER_ADAM, ONEBIT_OPTIMIZER_LAMB}) {
+            const Setup exact{optimizer_config(kind), odd_sizes()};
+            Training dense(comm, exact, log);
+            dense.steps(gradient, 1, 60);
+            const double walked = distance(dense.parameters(), start);
+            for (const onebit_codec_t codec : {ONEBIT_CODEC_INT8, ONEBIT_CODEC_BFLOAT16}) {
+                log.context(name_of(kind) + ", codec " + std::to_string(codec));
+                Training fine(comm, with_codec(exact, codec), log);
+                fine.steps(gradient, 1, 60);
+                ONEBIT_EXPECT(log, walked > 0.1 && distance(fine.parameters(), dense.parameters()) <= 0.02 * walked);
+            }
+        }
+    });
+}
