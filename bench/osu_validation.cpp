@@ -76,6 +76,7 @@ double largest_error(onebit_codec_t codec, onebit_algorithm_t algorithm) {
     if (algorithm == ONEBIT_ALGORITHM_DENSE) return 0;
     switch (codec) {
         case ONEBIT_CODEC_SIGN:
+        case ONEBIT_CODEC_TERNARY: // no r either
             return 5.0 / 2;
         case ONEBIT_CODEC_INT8: // r = 1 / 254
             return 1.0 / 253;

@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// How long a step takes after the freeze, by the form of its exchange:
+// How long a step takes after the freeze, or of a kind that doesn't freeze, by the form of its exchange:
 //
 //     mpirun -n 4 build/release/bench/step_benchmark --algorithms pipelined,two_level
 //
@@ -25,6 +25,7 @@
 namespace {
 
 using onebit::bench::kAlgorithmNames;
+using onebit::bench::kCodecNames;
 
 const std::vector<std::string> kKinds = {"adam", "onebit_adam", "lamb", "onebit_lamb", "zero_one_adam"};
 
@@ -34,6 +35,7 @@ struct Options {
     std::uint64_t bucket_size = 0;
     std::string kind = "onebit_adam";
     std::vector<std::string> algorithms = {"pipelined", "two_level"};
+    std::string codec = "sign";
 };
 
 std::size_t place_of(const std::string& word, const auto& words) {
@@ -65,6 +67,7 @@ class Form {
         config.bucket_size = options.bucket_size;
         config.follow_interval = freezes ? ONEBIT_FOLLOW_NEVER : 0; // the same work in every step
         config.algorithm = static_cast<onebit_algorithm_t>(place_of(algorithm, kAlgorithmNames));
+        config.codec = static_cast<onebit_codec_t>(place_of(options.codec, kCodecNames));
         optimizer_ = std::make_unique<onebit::Optimizer>(communicator, config, model.tensors);
     }
 
@@ -109,16 +112,17 @@ void run(const Options& options) {
         }
     }
     if (rank != 0) return;
-    std::printf("# %s, %zu float32 elements, %d ranks, %zu rounds in turn, medians of the slowest rank\n",
-                options.kind.c_str(), options.elements, ranks, options.rounds);
+    std::printf("# %s, codec %s, %zu float32 elements, %d ranks, %zu rounds in turn, medians of the slowest rank\n",
+                options.kind.c_str(), options.codec.c_str(), options.elements, ranks, options.rounds);
     std::printf("%-14s%14s%16s%26s\n", "# Exchange", "step, ms", "of the first", "rank 0 sends, bytes/step");
     for (const Form& form : forms) {
         const onebit_optimizer_info_t info = form.info();
         const std::uint64_t compressed_steps = info.steps - info.freeze_step;
         std::printf("%-14s%14.2f%16.2f%26llu\n", kAlgorithmNames[info.algorithm], form.median(),
                     form.median() / forms.front().median(),
-                    static_cast<unsigned long long>(info.frozen != 0 ? info.compressed_bytes_sent / compressed_steps
-                                                                     : info.warmup_bytes_sent / info.steps));
+                    static_cast<unsigned long long>(info.compressed_bytes_sent > 0
+                                                        ? info.compressed_bytes_sent / compressed_steps
+                                                        : info.warmup_bytes_sent / info.steps));
         std::printf("# %s: %s\n", kAlgorithmNames[info.algorithm], info.reason);
     }
 }
@@ -140,6 +144,8 @@ int main(int argc, char** argv) {
                    "Forms of the exchange: auto, flat, pipelined, two_level, bruck, ring (default pipelined,two_level)")
         ->delimiter(',')
         ->check(CLI::IsMember(std::vector<std::string>(kAlgorithmNames.begin(), kAlgorithmNames.end())));
+    app.add_option("--codec", options.codec, "Of the exchange: sign, int8, int4, fp4, bfloat16, ternary (default sign)")
+        ->check(CLI::IsMember(std::vector<std::string>(kCodecNames.begin(), kCodecNames.end())));
     int code = 0;
     try {
         app.parse(argc, argv);

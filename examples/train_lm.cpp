@@ -19,6 +19,7 @@
 #include <exception>
 #include <onebit/onebit.hpp>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "lm/model.hpp"
@@ -35,7 +36,7 @@ struct Ranks {
 
 // What one training comes to.
 struct Outcome {
-    onebit_optimizer_kind_t kind;
+    lm::Algorithm algorithm;
     double held_out_loss; // nats per byte
     double seconds;       // of training, without the final evaluation
     double step_seconds;  // the median step's: of those after the warm-up, if it ended
@@ -58,6 +59,14 @@ const char* name_of(onebit_optimizer_kind_t kind) {
     return "unknown";
 }
 
+// "1-bit Adam", "1-bit Adam int4", "Adam int8": Adam and LAMB compress with any codec but the sign.
+std::string name_of(const lm::Algorithm& algorithm) {
+    const char* const codecs[] = {"", " int8", " int4", " fp4", " bfloat16", " ternary"};
+    const std::string name = name_of(algorithm.kind);
+    const bool compressed_dense = algorithm.codec != ONEBIT_CODEC_SIGN && name.rfind("dense ", 0) == 0;
+    return (compressed_dense ? name.substr(6) : name) + codecs[algorithm.codec];
+}
+
 onebit::Communicator make_communicator() {
     onebit_comm_t comm;
     onebit::check(onebit_comm_create_mpi(MPI_COMM_WORLD, &comm));
@@ -75,7 +84,7 @@ double learning_rate(const lm::Options& options, std::uint64_t step) {
     return options.lr * (steps - double(step) + 1) / (steps - warmup);
 }
 
-onebit::Optimizer make_optimizer(const onebit::Communicator& comm, onebit_optimizer_kind_t kind,
+onebit::Optimizer make_optimizer(const onebit::Communicator& comm, const lm::Algorithm& algorithm,
                                  const lm::Options& options, lm::Model& model) {
     std::vector<onebit_tensor_t> tensors;
     for (lm::Parameters& p : model.parameters()) {
@@ -83,7 +92,9 @@ onebit::Optimizer make_optimizer(const onebit::Communicator& comm, onebit_optimi
         tensor.name = p.name.c_str();
         tensors.push_back(tensor);
     }
+    const onebit_optimizer_kind_t kind = algorithm.kind;
     onebit_optimizer_config_t config = ONEBIT_OPTIMIZER_CONFIG_INIT(kind, options.lr);
+    config.codec = algorithm.codec;
     const bool freezes = kind != ONEBIT_OPTIMIZER_ADAM && kind != ONEBIT_OPTIMIZER_LAMB;
     if (freezes) config.freeze_step = options.freeze_step;
     config.lr_warmup_steps = lr_warmup_steps(options);
@@ -125,15 +136,15 @@ double median(std::vector<double> values) {
     return *middle;
 }
 
-Outcome train(onebit_optimizer_kind_t kind, const onebit::Communicator& comm, lm::Bytes text,
+Outcome train(const lm::Algorithm& algorithm, const onebit::Communicator& comm, lm::Bytes text,
               const lm::Options& options, Ranks ranks) {
     const lm::Bytes training = text.first(lm::held_out_begin(text.size()));
     const std::size_t shard_bytes = training.size() / ranks.size;
     lm::Sampler sampler(training.subspan(shard_bytes * ranks.rank, shard_bytes), options.shape.context + 1,
                         options.seed + ranks.rank);
     lm::Model model(options.shape, options.batch, options.seed);
-    onebit::Optimizer optimizer = make_optimizer(comm, kind, options, model);
-    lm::Progress progress(options.progress, ranks.rank, name_of(kind), options.steps, options.log_every);
+    onebit::Optimizer optimizer = make_optimizer(comm, algorithm, options, model);
+    lm::Progress progress(options.progress, ranks.rank, name_of(algorithm), options.steps, options.log_every);
 
     std::vector<const std::uint8_t*> examples(options.batch);
     double loss = 0; // summed since it was last shown
@@ -160,7 +171,7 @@ Outcome train(onebit_optimizer_kind_t kind, const onebit::Communicator& comm, lm
     }
     const double seconds = MPI_Wtime() - begin;
     const double judged = held_out_loss(model, text.subspan(training.size()), options, ranks);
-    return {kind, judged, seconds, median(steps), optimizer.info()};
+    return {algorithm, judged, seconds, median(steps), optimizer.info()};
 }
 
 void print_introduction(const lm::Options& options, Ranks ranks, std::size_t text_bytes) {
@@ -177,12 +188,17 @@ void print_introduction(const lm::Options& options, Ranks ranks, std::size_t tex
     std::fflush(stdout);
 }
 
+// Of the compression stage, which Adam and LAMB that compress are in from the start.
+std::uint64_t compressed_steps(const onebit_optimizer_info_t& info) {
+    return info.frozen || info.exact_rounds == 0 ? info.steps - info.freeze_step : 0;
+}
+
 // How many times fewer bytes the compression stage sends per step than a ring allreduce of elements of the given size;
 // nothing if there was no such stage, or no one to send to.
 std::optional<double> reduction(const onebit_optimizer_info_t& info, Ranks ranks, std::size_t element_bytes) {
-    if (!info.frozen || info.steps == info.freeze_step || info.compressed_bytes_sent == 0) return std::nullopt;
+    if (compressed_steps(info) == 0 || info.compressed_bytes_sent == 0) return std::nullopt;
     const double ring = 2.0 * (ranks.size - 1) / ranks.size * double(info.count) * double(element_bytes);
-    return ring * double(info.steps - info.freeze_step) / double(info.compressed_bytes_sent);
+    return ring * double(compressed_steps(info)) / double(info.compressed_bytes_sent);
 }
 
 void print_reduction(std::optional<double> times) {
@@ -194,13 +210,13 @@ void print_reduction(std::optional<double> times) {
 }
 
 void print_table(const std::vector<Outcome>& outcomes, Ranks ranks) {
-    std::printf("\n%-10s  %13s  %13s  %10s  %14s  %14s  %11s  %9s\n", "", "held-out loss", "sent per rank",
+    std::printf("\n%-19s  %13s  %13s  %10s  %14s  %14s  %11s  %9s\n", "", "held-out loss", "sent per rank",
                 "compressed", "fewer bytes vs", "fewer bytes vs", "median step", "wall time");
-    std::printf("%-10s  %13s  %13s  %10s  %14s  %14s  %11s  %9s\n", "algorithm", "[nats/byte]", "[MB]", "[steps]",
+    std::printf("%-19s  %13s  %13s  %10s  %14s  %14s  %11s  %9s\n", "algorithm", "[nats/byte]", "[MB]", "[steps]",
                 "dense float32", "dense float16", "[ms]", "[s]");
     for (const Outcome& o : outcomes) {
-        std::printf("%-10s  %13.4f  %13.1f  %10llu", name_of(o.kind), o.held_out_loss, double(bytes_sent(o.info)) / 1e6,
-                    static_cast<unsigned long long>(o.info.frozen ? o.info.steps - o.info.freeze_step : 0));
+        std::printf("%-19s  %13.4f  %13.1f  %10llu", name_of(o.algorithm).c_str(), o.held_out_loss,
+                    double(bytes_sent(o.info)) / 1e6, static_cast<unsigned long long>(compressed_steps(o.info)));
         print_reduction(reduction(o.info, ranks, sizeof(float)));
         print_reduction(reduction(o.info, ranks, sizeof(float) / 2));
         std::printf("  %11.2f  %9.1f\n", o.step_seconds * 1e3, o.seconds);
@@ -216,7 +232,9 @@ void print_table(const std::vector<Outcome>& outcomes, Ranks ranks) {
 // The losses of the first dense and the first 1-bit run, if both were asked for.
 void print_comparison(const std::vector<Outcome>& outcomes) {
     auto find = [&](onebit_optimizer_kind_t kind) {
-        return std::find_if(outcomes.begin(), outcomes.end(), [&](const Outcome& o) { return o.kind == kind; });
+        return std::find_if(outcomes.begin(), outcomes.end(), [&](const Outcome& o) {
+            return o.algorithm.kind == kind && o.algorithm.codec == ONEBIT_CODEC_SIGN;
+        });
     };
     const auto dense = find(ONEBIT_OPTIMIZER_ADAM), onebit = find(ONEBIT_OPTIMIZER_ONEBIT_ADAM);
     if (dense == outcomes.end() || onebit == outcomes.end()) return;
@@ -244,8 +262,8 @@ int run(int argc, char** argv) {
     if (ranks.rank == 0) print_introduction(options, ranks, text.size());
     const onebit::Communicator comm = make_communicator();
     std::vector<Outcome> outcomes;
-    for (const onebit_optimizer_kind_t kind : options.algorithms) {
-        outcomes.push_back(train(kind, comm, text, options, ranks));
+    for (const lm::Algorithm& algorithm : options.algorithms) {
+        outcomes.push_back(train(algorithm, comm, text, options, ranks));
     }
     if (ranks.rank == 0) {
         print_table(outcomes, ranks);

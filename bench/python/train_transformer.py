@@ -88,6 +88,8 @@ def parse_arguments():
     parser.add_argument("--freeze-step", type=int, default=None, help="of 1-bit ways [they freeze by themselves]")
     parser.add_argument("--bucket-size", type=int, default=0,
                         help="of onebit's optimizers: exchanges of so many elements begin in the backward pass [0: none do]")
+    parser.add_argument("--codec", default="sign", help="of onebit's optimizers and hook")
+    parser.add_argument("--exact-1d", action="store_true", help="onebit's optimizers leave biases and norms exact")
     parser.add_argument("--width", type=int, default=128)
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--context", type=int, default=64)
@@ -112,7 +114,7 @@ def make_stepper(options, model):
     if not options.way.startswith("ddp"):
         import onebit.torch
 
-        settings["bucket_size"] = options.bucket_size
+        settings.update(bucket_size=options.bucket_size, codec=options.codec, exact_1d=options.exact_1d)
         kinds = {"adam": "Adam", "onebit_adam": "OneBitAdam", "onebit_lamb": "OneBitLamb", "zero_one_adam": "ZeroOneAdam"}
         if options.freeze_step is not None and options.way != "adam":
             settings["freeze_step"] = options.freeze_step
@@ -121,7 +123,8 @@ def make_stepper(options, model):
     if options.way == "ddp_onebit":
         import onebit.torch
 
-        wrapped.register_comm_hook(onebit.torch.HookState(warmup_steps=options.freeze_step or 20), onebit.torch.ddp_hook)
+        state = onebit.torch.HookState(codec=options.codec, warmup_steps=options.freeze_step or 20)
+        wrapped.register_comm_hook(state, onebit.torch.ddp_hook)
     elif options.way != "ddp":
         from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 

@@ -30,16 +30,27 @@ void add_training_options(CLI::App& app, Options& options) {
     app.add_option("--seed", options.seed, "Of the initial parameters and of the order of the examples");
 }
 
+const std::map<std::string, onebit_optimizer_kind_t> kKinds = {{"adam", ONEBIT_OPTIMIZER_ADAM},
+                                                               {"onebit_adam", ONEBIT_OPTIMIZER_ONEBIT_ADAM},
+                                                               {"zero_one_adam", ONEBIT_OPTIMIZER_ZERO_ONE_ADAM},
+                                                               {"lamb", ONEBIT_OPTIMIZER_LAMB},
+                                                               {"onebit_lamb", ONEBIT_OPTIMIZER_ONEBIT_LAMB}};
+const std::map<std::string, onebit_codec_t> kCodecs = {
+    {"sign", ONEBIT_CODEC_SIGN}, {"int8", ONEBIT_CODEC_INT8},         {"int4", ONEBIT_CODEC_INT4},
+    {"fp4", ONEBIT_CODEC_FP4},   {"bfloat16", ONEBIT_CODEC_BFLOAT16}, {"ternary", ONEBIT_CODEC_TERNARY}};
+
+// "adam" or "adam:int8".
+Algorithm parse_algorithm(const std::string& text) {
+    const std::size_t colon = text.find(':');
+    const auto kind = kKinds.find(text.substr(0, colon));
+    const auto codec = kCodecs.find(colon == std::string::npos ? "sign" : text.substr(colon + 1));
+    if (kind == kKinds.end() || codec == kCodecs.end()) {
+        throw CLI::ValidationError("--algorithms", "\"" + text + "\" is no optimizer, nor one with a codec behind a :");
+    }
+    return {kind->second, codec->second};
+}
+
 void add_compression_options(CLI::App& app, Options& options) {
-    app.add_option("--algorithms", options.algorithms,
-                   "Of adam,onebit_adam,zero_one_adam,lamb,onebit_lamb: which to train with, in this order")
-        ->delimiter(',')
-        ->default_str("adam,onebit_adam")
-        ->transform(names<onebit_optimizer_kind_t>({{"adam", ONEBIT_OPTIMIZER_ADAM},
-                                                    {"onebit_adam", ONEBIT_OPTIMIZER_ONEBIT_ADAM},
-                                                    {"zero_one_adam", ONEBIT_OPTIMIZER_ZERO_ONE_ADAM},
-                                                    {"lamb", ONEBIT_OPTIMIZER_LAMB},
-                                                    {"onebit_lamb", ONEBIT_OPTIMIZER_ONEBIT_LAMB}}));
     app.add_option("--variance-updates", options.variance_updates,
                    "0/1 Adam: exact rounds before their interval doubles")
         ->check(CLI::PositiveNumber);
@@ -81,12 +92,21 @@ std::optional<int> parse(int argc, char** argv, int rank, Options& options) {
         "train_lm");
     app.option_defaults()->always_capture_default();
     std::string freeze_step;
+    std::vector<std::string> algorithms;
     add_training_options(app, options);
+    app.add_option(
+           "--algorithms", algorithms,
+           "Of adam,onebit_adam,zero_one_adam,lamb,onebit_lamb: which to train with, in this order. With :sign, "
+           ":int8, :int4, :fp4, :bfloat16 or :ternary behind it an optimizer exchanges by that codec")
+        ->delimiter(',')
+        ->default_str("adam,onebit_adam");
     add_compression_options(app, options);
     app.add_option("--freeze-step", freeze_step, "Last step before compression begins, or auto [20 % of the steps]");
     add_progress_options(app, options);
     try {
         app.parse(argc, argv);
+        if (!algorithms.empty()) options.algorithms.clear();
+        for (const std::string& text : algorithms) options.algorithms.push_back(parse_algorithm(text));
         options.freeze_step = parse_freeze_step(freeze_step, options.steps);
     } catch (const CLI::ParseError& error) {
         std::ostream silent(nullptr);

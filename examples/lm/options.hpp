@@ -19,9 +19,15 @@
 
 namespace lm {
 
+// How one training averages.
+struct Algorithm {
+    onebit_optimizer_kind_t kind = ONEBIT_OPTIMIZER_ADAM;
+    onebit_codec_t codec = ONEBIT_CODEC_SIGN;
+};
+
 struct Options {
     std::string text = "text.txt";
-    std::vector<onebit_optimizer_kind_t> algorithms = {ONEBIT_OPTIMIZER_ADAM, ONEBIT_OPTIMIZER_ONEBIT_ADAM};
+    std::vector<Algorithm> algorithms = {{ONEBIT_OPTIMIZER_ADAM}, {ONEBIT_OPTIMIZER_ONEBIT_ADAM}};
     std::uint64_t steps = 2000;
     std::size_t batch = 64;        // examples per rank and step
     double lr = 1e-2;              // at its highest

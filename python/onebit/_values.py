@@ -70,6 +70,7 @@ class Codec(IntEnum):
     INT4 = 2
     FP4 = 3
     BFLOAT16 = 4
+    TERNARY = 5
 
 
 class Op(IntEnum):

@@ -466,3 +466,104 @@ def test_a_first_step_that_one_rank_can_not_make_fails_on_all_at_once(change, er
         assert comm.rank == 1 or f"rank 1: {error.__name__}: " in str(caught.value)
 
     on_ranks(3, run)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("codec", ["int8", "bfloat16"])
+def test_a_codec_of_several_bits(kind, codec):
+    dense = {onebit.torch.OneBitAdam: onebit.torch.Adam, onebit.torch.OneBitLamb: onebit.torch.Lamb}.get(kind)
+    options = {"lr": 1e-2, "codec": codec}
+    if kind not in (onebit.torch.Adam, onebit.torch.Lamb):
+        options["freeze_step"] = 8
+
+    def run(comm):
+        net = model()
+        optimizer = kind(net.parameters(), communicator=comm, **options)
+        for step in range(30):
+            optimizer.zero_grad()
+            loss_of(net, comm.rank, step).backward()
+            optimizer.step()
+        return net, optimizer.info
+
+    nets = on_ranks(2, run)
+    assert_close(nets[0][0], nets[1][0], rtol=0, atol=0)
+    info = nets[0][1]
+    if "freeze_step" not in options:
+        assert info.compressed_rounds == 30 and info.warmup_bytes_sent == 0
+    assert info.compressed_bytes_sent > 0
+    if dense is not None:
+        rival = on_ranks(2, lambda comm: train(comm, dense, 30, lr=1e-2))[0][0]
+        assert held_out(nets[0][0]) < 1.2 * held_out(rival)
+
+
+class TestExact1d:
+    """exact_1d: biases are averaged exactly, whatever becomes of the weights."""
+
+    @staticmethod
+    def groups_of(net, exact_by_hand):
+        if not exact_by_hand:
+            return [{"params": net.parameters(), "lr": 1e-2}]
+        matrices = [p for p in net.parameters() if p.dim() > 1]
+        vectors = [p for p in net.parameters() if p.dim() <= 1]
+        return [{"params": matrices, "lr": 1e-2}, {"params": vectors, "lr": 1e-2, "no_compress": True}]
+
+    def run(self, comm, exact_by_hand=False, steps=12, **options):
+        net = model()
+        groups = self.groups_of(net, exact_by_hand)
+        optimizer = onebit.torch.OneBitAdam(groups, communicator=comm, freeze_step=4, **options)
+        for step in range(steps):
+            for group in optimizer.param_groups:
+                group["lr"] = 1e-2 / (1 + step)
+                group["weight_decay"] = 0.1 if step > 6 else 0.0
+            optimizer.zero_grad()
+            loss_of(net, comm.rank, step).backward()
+            optimizer.step()
+        return net, optimizer
+
+    def test_is_what_no_compress_groups_are(self):
+        net, _ = on_ranks(2, lambda comm: self.run(comm, exact_1d=True))[0]
+        by_hand, _ = on_ranks(2, lambda comm: self.run(comm, exact_by_hand=True))[0]
+        other, _ = on_ranks(2, self.run)[0]
+        assert_close(net, by_hand, rtol=0, atol=0)
+        assert any(not torch.equal(a, b) for a, b in zip(net.parameters(), other.parameters()))
+
+    def test_states_go_on(self):
+        def go_on(comm):
+            net, optimizer = self.run(comm, exact_1d=True)
+            state = optimizer.state_dict()
+            other, loaded = self.run(comm, exact_1d=True, steps=1)
+            loaded.load_state_dict(state)
+            for each, its in ((net, optimizer), (other, loaded)):
+                its.zero_grad()
+                loss_of(each, comm.rank, 50).backward()
+                its.step()
+            assert_close(net, other, rtol=0, atol=0)
+            _, without = self.run(comm, steps=1)
+            with pytest.raises(onebit.Error, match="other buckets"):
+                without.load_state_dict(state)
+
+        on_ranks(2, go_on)
+
+    def test_a_copy_keeps_it(self):
+        def copied(comm):
+            net, optimizer = self.run(comm, exact_1d=True)
+            twin_net, twin = copy.deepcopy((net, optimizer))
+            for each, its in ((net, optimizer), (twin_net, twin)):
+                its.zero_grad()
+                loss_of(each, comm.rank, 50).backward()
+                its.step()
+            assert_close(net, twin_net, rtol=0, atol=0)
+
+        on_ranks(2, copied)
+
+    def test_fewer_elements_than_ranks_are_compressed_with_the_rest(self):
+        def run(comm):
+            net = torch.nn.Linear(40, 1)
+            optimizer = onebit.torch.OneBitAdam(net.parameters(), communicator=comm, exact_1d=True, freeze_step=1)
+            for _ in range(3):
+                optimizer.zero_grad()
+                net(torch.ones(2, 40)).sum().backward()
+                optimizer.step()
+            return optimizer.info.frozen
+
+        assert all(on_ranks(2, run))

@@ -12,6 +12,7 @@
 #include "compress/grouped/grouped_codec.hpp"
 #include "compress/grouped/integer.hpp"
 #include "compress/grouped/layout.hpp"
+#include "compress/grouped/ternary.hpp"
 #include "compress/sign/sign_codec.hpp"
 
 namespace onebit {

@@ -169,7 +169,7 @@ class FusedOptimizer : public Optimizer {
     std::uint64_t variance_updates(const Bucket& bucket) const {
         return may_freeze(bucket) ? exact_rounds_ + (frozen() ? 0 : 1) : t();
     }
-    /// What this step multiplies the rank's own gradients by, and what their sum over the ranks, or the average that was
+    /// What this step multiplies the rank's own gradients by, and what their sum over the ranks, or an average that was
     /// exchanged. Frozen variances are followed by the first.
     float own_factor(const Tensor& tensor) const;
     float average_factor(const Bucket& bucket) const;

@@ -116,7 +116,7 @@ class Passes {
 
     // ---- 0/1 Adam's ----
 
-    /// What its rounds are encoded from, and gradients that are compressed as they are: factor(tensor) g, weighted where
+    /// What its rounds are encoded from, and gradients that are compressed as such: factor(tensor) g, weighted where
     /// updates are exchanged; once there is an anchor, how far from it step_alone(factor) would lead after those
     /// before; in units of momentum unless updates are exchanged. Reading it changes nothing.
     virtual std::unique_ptr<ValueSource> make_round_source(FactorOf factor) = 0;

@@ -156,6 +156,17 @@ TEST_CASE("codes of several bits: a group that is not finite says so, and keeps 
         });
 }
 
+/// Of the group that element i is in.
+double ternary_scale(const std::vector<float>& values, std::size_t i) {
+    double squares = 0, largest = 0;
+    for (std::size_t k = i / kGroupElements * kGroupElements; k < (i / kGroupElements + 1) * kGroupElements; ++k) {
+        const double magnitude = std::fabs(static_cast<double>(values[k]));
+        squares += magnitude * magnitude;
+        largest = std::max(largest, magnitude);
+    }
+    return std::min(2 * std::sqrt(squares / kGroupElements), largest);
+}
+
 TEST_CASE("codes of several bits: what a code stands for is the nearest that it can express", "[kernels][grouped]") {
     constexpr std::size_t kCount = 4096;
     std::mt19937 random(7);
@@ -188,6 +199,9 @@ TEST_CASE("codes of several bits: what a code stands for is the nearest that it 
                     break;
                 case ONEBIT_CODEC_BFLOAT16:
                     most = magnitude / 256;
+                    break;
+                case ONEBIT_CODEC_TERNARY: // to zero or the scale
+                    most = std::min(magnitude, std::fabs(magnitude - ternary_scale(values, i)) + 1e-6);
                     break;
                 default:
                     FAIL("no bound is known of codec " << kernels.codec);

@@ -102,6 +102,8 @@ inline double coarseness(onebit_codec_t codec) {
             return 0.25;
         case ONEBIT_CODEC_BFLOAT16:
             return 0x1p-8;
+        case ONEBIT_CODEC_TERNARY:
+            return 1 - 2.0 / 16; // one element beside 255 that are tiny
         default:
             throw std::runtime_error("how coarse is codec " + std::to_string(codec) + "?");
     }

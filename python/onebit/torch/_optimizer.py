@@ -46,6 +46,7 @@ class FusedOptimizer(SavedOptimizer):
         max_grad_norm: float = 0.0,
         scale_group="block",
         bucket_size=0,
+        exact_1d: bool = False,
         **options,
     ):
         """Takes the parameters' values from rank 0. Collective; blocks.
@@ -59,6 +60,8 @@ class FusedOptimizer(SavedOptimizer):
           scale_group    "block", "buffer" or "tensor": the elements that share a scale
           bucket_size    elements, about, whose exchange begins together in the backward pass, or "suggested"; 0: `step`
                          exchanges all. Worth it on slow networks (docs/ARCHITECTURE.md has figures): see `no_sync`
+          exact_1d       True: parameters of at most one dimension, biases and normalisations as a rule, are averaged
+                         exactly in every step, as those of no_compress groups are. It can't change from save to load
           options        other members of onebit_optimizer_config_t by name; docs/OPTIMIZERS.md says what they do
         """
         self.options = {
@@ -69,6 +72,7 @@ class FusedOptimizer(SavedOptimizer):
             **options,
         }
         """What the C optimizer is made with, besides the parameter groups."""
+        self._exact_1d = exact_1d
         self._group = group
         self._is_ours = communicator is None  # hence its parameters are rank 0's, and it ends with us
         if communicator is not None:
@@ -218,18 +222,31 @@ class FusedOptimizer(SavedOptimizer):
             self._early = EarlyGradients(fused, self._parameters, self._stream, self._begin_early)
 
     def _found(self) -> list:
-        """(number of its group, Parameter) of all that are to be optimized; what can fail on one rank alone."""
+        """((number of its group, exact?), Parameter) of all that are to be optimized; what can fail on one rank alone."""
         numbers = itertools.count()
+        exact_1d = self._keeps_1d_exact()
         found = [
-            (index, Parameter(tensor, number, f"parameter {i} of group {index}, {tuple(tensor.shape)}"))
+            (
+                (index, group["no_compress"] or exact_1d and tensor.dim() <= 1),
+                Parameter(tensor, number, f"parameter {i} of group {index}, {tuple(tensor.shape)}"),
+            )
             for index, group in enumerate(self.param_groups)
             for (i, tensor), number in zip(enumerate(group["params"]), numbers)
             if tensor.requires_grad and tensor.numel() > 0
         ]
         if not found:
             raise ValueError("no parameter requires a gradient")
+        self._parts = [(index, group["no_compress"]) for index, group in enumerate(self.param_groups)]
+        if exact_1d:
+            self._parts += [(index, True) for index, exact in self._parts if not exact]
         self._settings = [settings_of(group) for group in self.param_groups]
         return found
+
+    def _keeps_1d_exact(self) -> bool:
+        """Where each rank has an element of them to add up."""
+        every = itertools.chain.from_iterable(group["params"] for group in self.param_groups)
+        elements = sum(tensor.numel() for tensor in every if tensor.requires_grad and tensor.dim() <= 1)
+        return self._exact_1d and elements >= self._communicator.size
 
     def _create(self, check: bool) -> Optimizer:
         found, failure = attempt(self._found)
@@ -244,11 +261,8 @@ class FusedOptimizer(SavedOptimizer):
         return Optimizer(
             self._communicator.on_gpu(self._stream) if on_gpu else self._communicator,
             self._kind,
-            [parameter.registered(index) for index, parameter in found],
-            groups=[
-                dict(settings, no_compress=group["no_compress"])
-                for settings, group in zip(self._settings, self.param_groups)
-            ],
+            [parameter.registered(self._parts.index(part)) for part, parameter in found],
+            groups=[dict(self._settings[index], no_compress=exact) for index, exact in self._parts],
             stream=self._stream,
             **self.options,
         )
@@ -311,14 +325,16 @@ class FusedOptimizer(SavedOptimizer):
     def _pass_settings(self, gradient_scale: float) -> None:
         """Hands what has changed to the C library."""
         fused = self._created()
-        for index, group in enumerate(self.param_groups):
-            settings = settings_of(group)
-            if settings != self._settings[index]:
-                if dict(settings, lr=None) == dict(self._settings[index], lr=None):
-                    fused.set_lr(settings["lr"], index)
-                else:
-                    fused.set_group(index, no_compress=group["no_compress"], **settings)
-                self._settings[index] = settings
+        settings = [settings_of(group) for group in self.param_groups]
+        for number, (index, exact) in enumerate(self._parts):
+            now, before = settings[index], self._settings[index]
+            if now == before:
+                continue
+            if dict(now, lr=None) == dict(before, lr=None):
+                fused.set_lr(now["lr"], number)
+            else:
+                fused.set_group(number, no_compress=exact, **now)
+        self._settings = settings
         if gradient_scale != self._gradient_scale:
             fused.set_gradient_scale(gradient_scale)
             self._gradient_scale = gradient_scale

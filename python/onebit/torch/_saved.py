@@ -37,7 +37,8 @@ class SavedOptimizer(torch.optim.Optimizer):
         self._frozen: list = []
         self._stream = 0
         self._addresses: list = []  # of gradients
-        self._settings: list = []
+        self._settings: list = []  # by group, as C knows them
+        self._parts: list = []  # C's groups: (number of ours, averaged exactly?)
         self._gradient_scale = 1.0
         self._warned = False
 
@@ -166,6 +167,7 @@ class SavedOptimizer(torch.optim.Optimizer):
         twin = type(self).__new__(type(self))
         memo[id(self)] = twin
         twin.options = dict(self.options)
+        twin._exact_1d = self._exact_1d
         twin._group, twin._communicator, twin._is_ours = self._group, self._communicator, False
         twin._begin_without_state()
         torch.optim.Optimizer.__init__(twin, copy.deepcopy(self.param_groups, memo), dict(self.defaults))

@@ -36,13 +36,14 @@ struct CodePlace {
     std::size_t word;
     unsigned shift;
 };
-/// A byte holds the codes of two elements of four bits, 16 elements apart, so that vectors of bytes are made without a
-/// shuffle.
+/// A byte holds the codes of two elements of four bits, 16 elements apart, or of four of two bits, 8 apart, so that
+/// vectors of bytes are made without a shuffle.
 template <unsigned kBits>
 constexpr CodePlace code_place(std::size_t j) {
-    static_assert(kBits == 4 || kBits == 8 || kBits == 16);
-    if constexpr (kBits == 4) {
-        return {j % 16 / 4, static_cast<unsigned>(j % 4 * 8 + j / 16 * 4)};
+    static_assert(kBits == 2 || kBits == 4 || kBits == 8 || kBits == 16);
+    if constexpr (kBits < 8) {
+        constexpr std::size_t kBytes = 4 * kBits; // of a run
+        return {j % kBytes / 4, static_cast<unsigned>(j % 4 * 8 + j / kBytes * kBits)};
     } else {
         constexpr std::size_t kInWord = 32 / kBits;
         return {j / kInWord, static_cast<unsigned>(j % kInWord * kBits)};

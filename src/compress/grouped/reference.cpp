@@ -13,6 +13,8 @@
 #include "compress/grouped/integer.hpp"
 #include "compress/grouped/kernels.hpp"
 #include "compress/grouped/layout.hpp"
+#include "compress/grouped/ternary.hpp"
+#include "numeric/lanes.hpp"
 #include "numeric/mean.hpp"
 
 namespace onebit {
@@ -41,6 +43,26 @@ void for_each_group(std::size_t count, const Body& body) {
     }
 }
 
+/// Of a group whose largest magnitude this is.
+template <typename Code>
+float scale_of(const float (&corrected)[kGroupElements], float largest) {
+    if constexpr (requires { Code::power_for(largest); }) {
+        const float power = Code::power_for(largest);
+        float lanes[kLanes] = {};
+        for (std::size_t i = 0; i < kGroupElements; ++i) {
+            const float shifted = corrected[i] * power;
+            lanes[i % kLanes] += shifted * shifted;
+        }
+        for (std::size_t half = kLanes / 2; half > 0; half /= 2) {
+            for (std::size_t k = 0; k < half; ++k) lanes[k] += lanes[k + half];
+        }
+        const auto zeros = std::count(corrected, corrected + kGroupElements, 0.0F);
+        return Code::scale_of(largest, lanes[0], static_cast<std::uint32_t>(kGroupElements - zeros));
+    } else {
+        return Code::scale_of(largest);
+    }
+}
+
 template <typename Code>
 void encode(const float* values, const float* before, float* after, Stores, const std::uint32_t* valid,
             std::size_t count, const GroupsToWrite& to) {
@@ -58,7 +80,7 @@ void encode(const float* values, const float* before, float* after, Stores, cons
             std::copy_n(corrected, end - begin, after + begin);
             return;
         }
-        const float scale = Code::scale_of(std::bit_cast<float>(largest));
+        const float scale = scale_of<Code>(corrected, std::bit_cast<float>(largest));
         const float factor = Code::factor_of(scale);
         const Code code_of(scale);
         to.scales[g] = std::bit_cast<std::uint32_t>(scale);

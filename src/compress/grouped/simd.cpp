@@ -16,6 +16,7 @@
 #include "compress/grouped/integer.hpp"
 #include "compress/grouped/kernels.hpp"
 #include "compress/grouped/layout.hpp"
+#include "compress/grouped/ternary.hpp"
 #include "core/simd_targets.hpp" // must come before Highway
 #include "core/stores.hpp"
 #include "numeric/lanes.hpp"
@@ -41,6 +42,7 @@ using Run = Group; // 32 elements; a code's group, which shares a scale, is seve
 #include "compress/grouped/bfloat16_simd.inc"
 #include "compress/grouped/fp4_simd.inc"
 #include "compress/grouped/integer_simd.inc"
+#include "compress/grouped/ternary_simd.inc"
 
 /// The codes of a run: element k of it in lane k.
 struct Codes {
@@ -51,35 +53,62 @@ struct Codes {
     HWY_INLINE const Bits& operator[](std::size_t k) const { return registers[k]; }
 };
 
-/// Into words: code_place says where. Those of four bits are put together in pairs, half a run apart.
+/// Codes shorter than a byte are put together, as many as fit into one, in registers of their own or, where that would
+/// be half a register, in the halves of one.
+template <unsigned kBits>
+constexpr std::size_t kTogether = kBits < 8 ? 8 / kBits : 1;
+template <unsigned kBits>
+constexpr bool kSplits = kLanes / kTogether<kBits> < kVectorLanes;
+
+/// Into words: code_place says where.
 template <unsigned kBits>
 HWY_INLINE void store_codes(const Codes& codes, std::uint32_t* words) {
     using Integers = std::conditional_t<kBits == 16, std::uint16_t, std::uint8_t>;
-    const hn::Rebind<Integers, BitsTag> d;
     auto* const to = reinterpret_cast<Integers*>(words);
-    constexpr std::size_t kStored = kBits == 4 ? kRegisters / 2 : kRegisters;
-    for (std::size_t k = 0; k < kStored; ++k) {
-        Bits both = codes[k];
-        if constexpr (kBits == 4) both = hn::Or(both, hn::ShiftLeft<4>(codes[k + kStored]));
-        hn::StoreU(hn::TruncateTo(d, both), d, to + k * kVectorLanes);
+    if constexpr (kSplits<kBits>) {
+        static_assert(kBits == 2 && kRegisters == 2);
+        const hn::Half<BitsTag> half;
+        const hn::Rebind<Integers, decltype(half)> d;
+        const Bits pairs = hn::Or(codes[0], hn::ShiftLeft<4>(codes[1]));
+        const auto all = hn::Or(hn::LowerHalf(half, pairs), hn::ShiftLeft<2>(hn::UpperHalf(half, pairs)));
+        hn::StoreU(hn::TruncateTo(d, all), d, to);
+    } else {
+        const hn::Rebind<Integers, BitsTag> d;
+        constexpr std::size_t kStored = kRegisters / kTogether<kBits>;
+        for (std::size_t k = 0; k < kStored; ++k) {
+            Bits all = codes[k];
+            for (std::size_t j = 1; j < kTogether<kBits>; ++j) {
+                all = hn::Or(all, hn::ShiftLeftSame(codes[k + j * kStored], static_cast<int>(j * kBits)));
+            }
+            hn::StoreU(hn::TruncateTo(d, all), d, to + k * kVectorLanes);
+        }
     }
 }
 
 template <unsigned kBits>
 HWY_INLINE Codes load_codes(const std::uint32_t* words) {
     using Integers = std::conditional_t<kBits == 16, std::uint16_t, std::uint8_t>;
-    const hn::Rebind<Integers, BitsTag> d;
     const BitsTag b;
     const auto* const from = reinterpret_cast<const Integers*>(words);
-    constexpr std::size_t kStored = kBits == 4 ? kRegisters / 2 : kRegisters;
+    const Bits mask = hn::Set(b, (1U << kBits) - 1);
     Codes codes;
-    for (std::size_t k = 0; k < kStored; ++k) {
-        const Bits both = hn::PromoteTo(b, hn::LoadU(d, from + k * kVectorLanes));
-        if constexpr (kBits == 4) {
-            codes[k] = hn::And(both, hn::Set(b, 15));
-            codes[k + kStored] = hn::ShiftRight<4>(both);
-        } else {
-            codes[k] = both;
+    if constexpr (kSplits<kBits>) {
+        const hn::Half<BitsTag> half;
+        const hn::Rebind<Integers, decltype(half)> d;
+        const auto all = hn::PromoteTo(half, hn::LoadU(d, from));
+        const Bits pairs = hn::Combine(b, hn::ShiftRight<2>(all), all);
+        codes[0] = hn::And(pairs, mask);
+        codes[1] = hn::And(hn::ShiftRight<4>(pairs), mask);
+    } else {
+        const hn::Rebind<Integers, BitsTag> d;
+        constexpr std::size_t kStored = kRegisters / kTogether<kBits>;
+        for (std::size_t k = 0; k < kStored; ++k) {
+            const Bits all = hn::PromoteTo(b, hn::LoadU(d, from + k * kVectorLanes));
+            codes[k] = kTogether<kBits> == 1 ? all : hn::And(all, mask);
+            for (std::size_t j = 1; j < kTogether<kBits>; ++j) {
+                const Bits shifted = hn::ShiftRightSame(all, static_cast<int>(j * kBits));
+                codes[k + j * kStored] = j + 1 == kTogether<kBits> ? shifted : hn::And(shifted, mask);
+            }
         }
     }
     return codes;
@@ -105,6 +134,31 @@ HWY_INLINE void for_each_group(std::size_t count, const Body& body) {
     constexpr std::size_t kRuns = kGroupElements / kLanes;
     const std::size_t runs = ceil_divide(count, kLanes);
     for (std::size_t g = 0; g * kRuns < runs; ++g) body(g, g * kRuns, std::min((g + 1) * kRuns, runs));
+}
+
+/// Of a group of so many runs whose largest magnitude this is.
+template <typename Scalar>
+HWY_INLINE float scale_of(const Run* corrected, std::size_t runs, float largest) {
+    if constexpr (requires { Scalar::power_for(largest); }) {
+        const Tag d;
+        const hn::RebindToSigned<Tag> i;
+        const Vector power = hn::Set(d, Scalar::power_for(largest));
+        auto nonzeros = hn::Zero(i);
+        Run squares;
+        for (std::size_t k = 0; k < kRegisters; ++k) squares[k] = hn::Zero(d);
+        for (std::size_t r = 0; r < runs; ++r) {
+            for (std::size_t k = 0; k < kRegisters; ++k) {
+                const Vector c = corrected[r][k];
+                const Vector shifted = hn::Mul(c, power);
+                squares[k] = hn::Add(squares[k], hn::Mul(shifted, shifted));
+                nonzeros = hn::Sub(nonzeros, hn::BitCast(i, hn::VecFromMask(d, hn::Ne(c, hn::Zero(d)))));
+            }
+        }
+        const auto count = static_cast<std::uint32_t>(hn::GetLane(hn::SumOfLanes(i, nonzeros)));
+        return Scalar::scale_of(largest, total_of(squares), count);
+    } else {
+        return Scalar::scale_of(largest);
+    }
 }
 
 /// First the corrected values and the largest of them, which stay in the innermost cache, then their codes.
@@ -136,7 +190,7 @@ HWY_INLINE void encode_groups(const float* values, const float* before, float* a
             }
             return;
         }
-        const float scale = Scalar::scale_of(std::bit_cast<float>(largest_bits));
+        const float scale = scale_of<Scalar>(corrected, end_run - first_run, std::bit_cast<float>(largest_bits));
         to.scales[g] = std::bit_cast<std::uint32_t>(scale);
         const Code code_of(scale);
         const Vector factor = hn::Set(Tag(), Scalar::factor_of(scale));

@@ -51,17 +51,6 @@ HWY_INLINE void store_signs(const Group& group, std::uint8_t* bytes) {
     }
 }
 
-/// Combines the lanes in the reference's tree.
-HWY_INLINE float total_of(const Group& sum) {
-    const Tag d;
-    alignas(64) float lanes[kLanes];
-    for (std::size_t k = 0; k < kRegisters; ++k) hn::Store(sum[k], d, lanes + k * kVectorLanes);
-    for (std::size_t half = kLanes / 2; half > 0; half /= 2) {
-        for (std::size_t i = 0; i < half; ++i) lanes[i] += lanes[i + half];
-    }
-    return lanes[0];
-}
-
 /// Corrects the values by the error of the last message, stores them and adds them to the sum: the heart of encode
 /// and average_encode. `group` holds the values, then what is to be encoded.
 template <bool kMasked, onebit_scale_t kScale, Stores kStores>
