@@ -58,6 +58,34 @@ std::uint32_t fp4_exponent(float magnitude, float largest) {
     return greater;
 }
 
+// A NaN where an element is one.
+float largest_magnitude(const Floats& group) {
+    float largest = 0;
+    for (const float c : group)
+        if (std::isnan(c) || std::fabs(c) > largest) largest = std::fabs(c);
+    return largest;
+}
+
+// 5/4 of the root mean square of what is not 0, but at most the largest magnitude, which is finite.
+float ternary_scale(const Floats& group, float largest) {
+    float nonzeros = 0;
+    for (const float c : group)
+        if (operand(c) != 0) ++nonzeros;
+    if (nonzeros == 0) return 0;
+    int exponent = 0;
+    std::frexp(largest, &exponent); // 2^(exponent - 1) <= largest < 2^exponent
+    const float p = std::ldexp(1.0F, std::max(1 - exponent, -126));
+    std::array<float, 32> lanes = {};
+    for (std::size_t i = 0; i < group.size(); ++i) {
+        const float part = times(group[i], p);
+        lanes[i % 32] = plus(lanes[i % 32], times(part, part));
+    }
+    for (std::size_t half = 16; half > 0; half /= 2)
+        for (std::size_t j = 0; j < half; ++j) lanes[j] = plus(lanes[j], lanes[j + half]);
+    const float root = square_root(divided(lanes[0], nonzeros));
+    return std::min(times(times(1.25F, root), divided(1.0F, p)), largest);
+}
+
 float sign_extended(Code code, std::uint32_t bits) {
     const int all = code == Code::int8 ? 256 : 16;
     const int value = static_cast<int>(bits);
@@ -81,6 +109,9 @@ void put(Code code, Run& run, std::size_t j, std::uint32_t bits) {
             run[2 * j] = bits & 0xff;
             run[2 * j + 1] = bits >> 8;
             break;
+        case Code::ternary:
+            run[j % 8] |= bits << 2 * (j / 8);
+            break;
     }
 }
 
@@ -92,9 +123,11 @@ std::uint32_t get(Code code, const Run& run, std::size_t j) {
         case Code::fp4:
             return j < 16 ? run[j] & 0xf : run[j - 16] >> 4;
         case Code::bfloat16:
+            return run[2 * j] | run[2 * j + 1] << 8;
+        case Code::ternary:
             break;
     }
-    return run[2 * j] | run[2 * j + 1] << 8;
+    return run[j % 8] >> 2 * (j / 8) & 3;
 }
 
 void append(Words& words, const Run& run, std::uint64_t count) {
@@ -119,11 +152,12 @@ std::uint64_t runs_in(std::uint64_t elements) {
 
 std::uint64_t bits_of(Code code) {
     if (code == Code::bfloat16) return 16;
+    if (code == Code::ternary) return 2;
     return code == Code::int8 ? 8 : 4;
 }
 
-// From the double that a sum, product or quotient of two floats was rounded to: a double has more than twice as many
-// digits as a float, and two more. So rounding twice gives what rounding once would.
+// From the double that a sum, product or quotient of two floats, or the root of one, was rounded to: a double has more
+// than twice as many digits as a float, and two more. So rounding twice gives what rounding once would.
 float rounded(double x) {
     if (std::fabs(x) >= 0x1p-100 || !std::isfinite(x)) return static_cast<float>(x);
     const auto digits = static_cast<float>(x * 0x1p140); // far from where exponents end
@@ -143,8 +177,14 @@ float times(float a, float b) {
 float divided(float a, float b) {
     return rounded(operand(a) / operand(b));
 }
+float square_root(float a) {
+    return rounded(std::sqrt(operand(a)));
+}
 
-float scale_of(Code code, float largest) {
+float scale_of(Code code, const Floats& group) {
+    const float largest = largest_magnitude(group);
+    if (!std::isfinite(largest)) return largest;
+    if (code == Code::ternary) return ternary_scale(group, largest);
     if (!is_whole(code)) return largest;
     const float s = divided(largest, most(code));
     return std::isinf(times(s, most(code))) ? std::nextafter(s, 0.0F) : s;
@@ -157,6 +197,11 @@ std::uint32_t code_of(Code code, float c, float scale) {
         return static_cast<std::uint32_t>(static_cast<int>(q)) & (code == Code::int8 ? 0xffU : 0xfU);
     }
     if (code == Code::bfloat16) return std::bit_cast<std::uint32_t>(to_bfloat16(c)) >> 16;
+    if (code == Code::ternary) {
+        const double threshold = operand(times(0.5F, scale));
+        if (operand(c) > threshold) return 1;
+        return operand(c) < -threshold ? 3 : 0;
+    }
     const std::uint32_t exponent = c == 0 ? 7 : fp4_exponent(std::fabs(c), scale); // the scale is M
     return c < 0 && exponent < 7 ? exponent + 8 : exponent;
 }
@@ -164,6 +209,10 @@ std::uint32_t code_of(Code code, float c, float scale) {
 float value_of(Code code, std::uint32_t bits, float scale) {
     if (is_whole(code)) return times(sign_extended(code, bits), scale);
     if (code == Code::bfloat16) return std::bit_cast<float>(bits << 16);
+    if (code == Code::ternary) {
+        if (bits == 1) return scale;
+        return bits == 3 ? -scale : 0;
+    }
     const std::uint32_t exponent = bits % 8;
     if (exponent == 7) return 0;
     const float magnitude = times(scale, std::ldexp(1.0F, -static_cast<int>(exponent)));
@@ -185,11 +234,10 @@ Encoded encode(Code code, const Floats& c) {
         for (std::uint64_t group = 0; group < groups_in(block.count); ++group) {
             const std::uint64_t begin = block.begin + group * group_elements;
             const std::uint64_t end = std::min(begin + group_elements, block.end());
-            float largest = 0;
-            for (std::uint64_t i = begin; i < end; ++i)
-                if (std::isnan(c[i]) || std::fabs(c[i]) > largest) largest = std::fabs(c[i]);
-            scales.push_back(std::isfinite(largest) ? scale_of(code, largest) : largest);
-            encoded.finite = encoded.finite && std::isfinite(largest);
+            const Floats elements(c.begin() + static_cast<std::ptrdiff_t>(begin),
+                                  c.begin() + static_cast<std::ptrdiff_t>(end));
+            scales.push_back(scale_of(code, elements));
+            encoded.finite = encoded.finite && std::isfinite(scales.back());
             encoded.words.push_back(std::bit_cast<std::uint32_t>(scales.back()));
         }
         for (std::uint64_t begin = block.begin; begin < block.end(); begin += word_elements) {

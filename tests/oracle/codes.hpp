@@ -15,7 +15,7 @@ using FloatsPerRank = std::vector<Floats>; // [rank][element]
 using Words = std::vector<std::uint32_t>;
 
 // The numbers are those of onebit_codec_t.
-enum class Code { int8 = 1, int4 = 2, fp4 = 3, bfloat16 = 4 };
+enum class Code { int8 = 1, int4 = 2, fp4 = 3, bfloat16 = 4, ternary = 5 };
 
 constexpr std::uint64_t group_elements = 256;
 
@@ -27,11 +27,12 @@ float plus(float a, float b);
 float minus(float a, float b);
 float times(float a, float b);
 float divided(float a, float b);
+float square_root(float a);
 // The nearest float; a tiny one is the zero of its sign.
 float rounded(double x);
 
-// A group's scale by its largest magnitude, which is finite.
-float scale_of(Code code, float largest);
+// A group's scale; not finite where one of its elements isn't.
+float scale_of(Code code, const Floats& group);
 // The code of one element of a group with this scale, in the lowest bits.
 std::uint32_t code_of(Code code, float c, float scale);
 float value_of(Code code, std::uint32_t bits, float scale);

@@ -20,7 +20,7 @@ using onebit_test::same_bits;
 
 namespace {
 
-constexpr Code all_codes[] = {Code::int8, Code::int4, Code::fp4, Code::bfloat16};
+constexpr Code all_codes[] = {Code::int8, Code::int4, Code::fp4, Code::bfloat16, Code::ternary};
 
 std::uint32_t bits(float x) {
     return std::bit_cast<std::uint32_t>(x);
@@ -39,23 +39,39 @@ FloatsPerRank inputs_of(Kind kind, std::uint64_t count, int ranks, std::uint64_t
     return inputs;
 }
 
-// What a code may lose of an element of a group with this largest magnitude.
-double allowed(Code code, double c, double largest) {
-    const double rounding = 1e-6 * largest;
+// The elements of one's group. 4096 is a multiple of 256.
+Floats group_of(const Floats& c, std::uint64_t i) {
+    const std::uint64_t begin = i / group_elements * group_elements;
+    const std::uint64_t end = std::min<std::uint64_t>(begin + group_elements, c.size());
+    return {c.begin() + static_cast<std::ptrdiff_t>(begin), c.begin() + static_cast<std::ptrdiff_t>(end)};
+}
+
+double largest_of(const Floats& group) {
+    double largest = 0;
+    for (const float c : group) largest = std::max(largest, std::fabs(static_cast<double>(c)));
+    return largest;
+}
+
+// In double.
+double ternary_scale(const Floats& group) {
+    double squares = 0, nonzeros = 0;
+    for (const float c : group) {
+        squares += static_cast<double>(c) * static_cast<double>(c);
+        if (c != 0) ++nonzeros;
+    }
+    return nonzeros == 0 ? 0 : std::min(1.25 * std::sqrt(squares / nonzeros), largest_of(group));
+}
+
+// What a code may lose of an element of a group.
+double allowed(Code code, double c, const Floats& group) {
+    const double largest = largest_of(group), rounding = 1e-6 * largest;
+    if (code == Code::ternary) return std::min(std::fabs(c), std::fabs(std::fabs(c) - ternary_scale(group))) + rounding;
     if (code == Code::int8) return largest / 127 / 2 + rounding;
     if (code == Code::int4) return largest / 7 / 2 + rounding;
     if (code == Code::bfloat16) return std::fabs(c) * 0x1p-8;
     double nearest = std::fabs(c); // as if 0 were sent
     for (int k = 0; k <= 6; ++k) nearest = std::min(nearest, std::fabs(std::fabs(c) - std::ldexp(largest, -k)));
     return nearest + rounding;
-}
-
-double largest_of(const Floats& c, std::uint64_t i) {
-    const std::uint64_t begin = i / group_elements * group_elements; // 4096 is a multiple
-    double largest = 0;
-    for (std::uint64_t k = begin; k < std::min<std::uint64_t>(begin + group_elements, c.size()); ++k)
-        largest = std::max(largest, std::fabs(static_cast<double>(c[k])));
-    return largest;
 }
 
 // Over the steps: results + mean worker error + server errors == averages of what went in.
@@ -65,9 +81,10 @@ void check_conservation(Code code, Op op, Kind kind, int ranks) {
     CodedAllreduce reduce(count, ranks, code, op);
     const double share = op == Op::sum ? 1 : 1.0 / ranks;
     Vector balance(count, 0.0);
-    double largest = 0;
+    double largest = 0, largest_input = 0;
     for (std::uint64_t t = 0; t < steps; ++t) {
         const FloatsPerRank inputs = inputs_of(kind, count, ranks, t);
+        for (const Floats& x : inputs) largest_input = std::max(largest_input, largest_of(x));
         const Floats& result = reduce.step(inputs);
         REQUIRE(reduce.finite);
         for (std::uint64_t i = 0; i < count; ++i) {
@@ -90,7 +107,8 @@ void check_conservation(Code code, Op op, Kind kind, int ranks) {
     double lost = 0;
     for (const double b : balance) lost = std::max(lost, std::fabs(b));
     CHECK(lost <= static_cast<double>(steps) * 3e-7 * largest);
-    CHECK(most_error <= largest * ranks); // it doesn't grow
+    // It doesn't grow. TERNARY sends less than its group's largest.
+    CHECK(most_error <= (code == Code::ternary ? largest_input : largest) * ranks);
     CHECK(most_error > 0);
 }
 
@@ -107,6 +125,9 @@ TEST_CASE("codes: float operations know no subnormal numbers", "[oracle]") {
     CHECK(divided(0x1p-120F, 127.0F) == 0);
     CHECK(divided(0x1p-119F, 127.0F) == 0x1.020408p-126F);
     CHECK(divided(1.0F, 3.0F) == 1.0F / 3.0F);
+    CHECK(square_root(2.0F) == 0x1.6a09e6p0F);
+    CHECK(square_root(0x1p-126F) == 0x1p-63F);
+    CHECK(square_root(0x1p-128F) == 0);
     CHECK(std::isinf(times(FLT_MAX, 2.0F)));
     CHECK(std::isinf(plus(FLT_MAX, FLT_MAX)));
     // Elsewhere they are the processor's.
@@ -122,6 +143,8 @@ TEST_CASE("codes: float operations know no subnormal numbers", "[oracle]") {
                 if (bits(mine[k]) != bits(subnormal ? std::copysign(0.0F, results[k]) : results[k]))
                     CHECK(mine[k] == results[k]);
             }
+            if (bits(square_root(std::fabs(a[i]))) != bits(std::sqrt(std::fabs(a[i]))))
+                CHECK(square_root(std::fabs(a[i])) == std::sqrt(std::fabs(a[i])));
         }
     }
 }
@@ -195,6 +218,87 @@ TEST_CASE("codes: BFLOAT16 by hand", "[oracle]") {
     CHECK(same_bits(decode(Code::bfloat16, encoded.words, 3, 0.5F), {0.5F, -0.5F, 0x1.04p-1F}));
 }
 
+TEST_CASE("codes: TERNARY by hand", "[oracle]") {
+    // Mean square 25 of the two that are not 0: 1.25 * 5, half of which is 3.125.
+    const Floats c = {0, 1, -0.0F, -7, 0};
+    const Words words = words_of(Code::ternary, c);
+    CHECK(words == Words{bits(6.25F), 0x03000000U, 0});
+    const Encoded encoded = encode(Code::ternary, c);
+    CHECK(encoded.words == words); // the filling is zeros
+    CHECK(same_bits(encoded.error, {0, 1, -0.0F, -0.75F, 0}));
+    CHECK(same_bits(decode(Code::ternary, words, 5, 0.5F), {0, 0, 0, -3.125F, 0}));
+    // Mean square 64. Ties with half of 10 are zeros.
+    const Encoded ties = encode(Code::ternary, {5, 5, -5, 14, 7, 0, 0, 0, 0});
+    CHECK(ties.words == Words{bits(10.0F), 0x01000000U, 0x00000001U});
+    CHECK(same_bits(ties.error, {5, 5, -5, 4, -3, 0, 0, 0, 0}));
+    CHECK(code_of(Code::ternary, std::nextafter(5.0F, 6.0F), 10) == 1);
+    CHECK(code_of(Code::ternary, std::nextafter(-5.0F, -6.0F), 10) == 3);
+    CHECK(words_of(Code::ternary, {}) == Words{0, 0, 0});
+    CHECK(same_bits(encode(Code::ternary, Floats(300, 0.0F)).error, Floats(300, 0.0F)));
+}
+
+TEST_CASE("codes: TERNARY's places in a run's words", "[oracle]") {
+    struct Place {
+        std::size_t i, word;
+        std::uint32_t lower_bit;
+    };
+    for (const Place place : {Place{0, 1, 0}, Place{1, 1, 8}, Place{7, 2, 24}, Place{8, 1, 2}, Place{16, 1, 4},
+                              Place{31, 2, 30}, Place{32, 3, 0}, Place{39, 4, 24}}) {
+        for (const float value : {0.3F, -0.3F}) {
+            Floats c(40, 0.0F);
+            c[place.i] = value; // its magnitude is the scale
+            Words words = {bits(0.3F), 0, 0, 0, 0};
+            words[place.word] = (value > 0 ? 1U : 3U) << place.lower_bit;
+            const Encoded encoded = encode(Code::ternary, c);
+            CHECK(encoded.words == words);
+            CHECK(same_bits(encoded.error, Floats(40, 0.0F)));
+            CHECK(same_bits(decode(Code::ternary, words, 40, 1.0F), c));
+        }
+    }
+}
+
+TEST_CASE("codes: TERNARY's scale by hand", "[oracle]") {
+    const auto scale = [](const Floats& group) { return scale_of(Code::ternary, group); };
+    // Equal magnitudes: that.
+    CHECK(scale({3, -3, 0, 3}) == 3);
+    CHECK(scale(Floats(256, -0.7F)) == 0.7F);
+    // The last group is short, and the first one's elements don't count in it.
+    Floats c(261, 5.0F);
+    for (std::size_t i = 256; i < 261; ++i) c[i] = 0;
+    c[256] = 1;
+    c[260] = -7;
+    Words words = {bits(5.0F), bits(6.25F)};
+    for (int half_run = 0; half_run < 16; ++half_run) words.push_back(0x55555555U);
+    words.push_back(0);
+    words.push_back(0x00000003U);
+    CHECK(encode(Code::ternary, c).words == words);
+
+    // Near the largest float p is 2^-126. What is too small for it is counted nevertheless.
+    CHECK(scale({FLT_MAX}) == FLT_MAX);
+    CHECK(scale(Floats(256, FLT_MAX)) == FLT_MAX);
+    CHECK(scale({0x1p125F, -0x1.cp127F}) == 0x1.9p127F); // 1 and 7 times 2^125
+    CHECK(scale({0x1p127F, 0.5F, 0.5F, -0.5F}) == 0x1.4p126F);
+    // The smallest, half of which is 0.
+    const Encoded least = encode(Code::ternary, {0x1p-126F, 0, -0x1p-126F});
+    CHECK(least.words == Words{bits(0x1p-126F), 0x00030001U, 0});
+    CHECK(same_bits(least.error, {0, 0, 0}));
+    const Encoded small = encode(Code::ternary, {0x1p-126F, -0x1.cp-124F}); // 1 and 7 times 2^-126
+    CHECK(small.words == Words{bits(0x1.9p-124F), 0x00000300U, 0});
+    CHECK(same_bits(small.error, {0x1p-126F, -0.0F})); // of -0.75 * 2^-126
+
+    // The order of the sum. 1 swallows any number of 2^-24 one by one, but not three at once.
+    Floats one_lane(256, 0.0F), two_lanes(256, 0.0F), pairs(256, 0.0F);
+    one_lane[0] = two_lanes[0] = pairs[0] = 1;
+    one_lane[32] = one_lane[64] = one_lane[224] = 0x1p-12F;
+    CHECK(scale(one_lane) == 0.625F);
+    two_lanes[16] = two_lanes[48] = two_lanes[80] = 0x1p-12F;
+    CHECK(scale(two_lanes) == std::nextafter(0.625F, 1.0F)); // 1.25 sqrt((1 + 2^-22) / 4)
+    // Lanes 8 and 24 come together before 8 and 0 do.
+    for (const std::size_t i : {4U, 8U, 20U, 24U}) pairs[i] = 0x1p-12F;
+    for (std::size_t i = 100; i < 111; ++i) pairs[i] = 0x1p-30F; // lost in any sum
+    CHECK(scale(pairs) == std::nextafter(0.3125F, 1.0F));        // 1.25 sqrt((1 + 2^-22) / 16)
+}
+
 TEST_CASE("codes: groups count from their block's beginning", "[oracle]") {
     for (const Code code : all_codes) {
         const Floats c = make_data(Kind::heavy_tailed, 4096 + 300, 1, 0, 0);
@@ -205,7 +309,7 @@ TEST_CASE("codes: groups count from their block's beginning", "[oracle]") {
         CHECK(message_words(code, 0) == 0);
         for (std::uint64_t i : {0U, 255U, 256U, 4095U, 4096U, 4351U, 4352U, 4395U}) {
             const std::uint64_t word = i < 4096 ? i / 256 : block + (i - 4096) / 256;
-            CHECK(encoded.words[word] == bits(scale_of(code, static_cast<float>(largest_of(c, i)))));
+            CHECK(encoded.words[word] == bits(scale_of(code, group_of(c, i))));
         }
         // A message is its blocks.
         const Encoded last = encode(code, {c.begin() + 4096, c.end()});
@@ -223,7 +327,7 @@ TEST_CASE("codes: an encoder loses half a step, 2^-8 of a value, or what is left
             std::size_t wrong = 0, unequal = 0;
             for (std::uint64_t i = 0; i < c.size(); ++i) {
                 const double lost = std::fabs(static_cast<double>(c[i]) - static_cast<double>(sent[i]));
-                if (!(lost <= allowed(code, static_cast<double>(c[i]), largest_of(c, i)))) ++wrong;
+                if (!(lost <= allowed(code, static_cast<double>(c[i]), group_of(c, i)))) ++wrong;
                 if (bits(encoded.error[i]) != bits(minus(c[i], sent[i]))) ++unequal;
             }
             INFO("code " << static_cast<int>(code) << " " << onebit_test::name_of(kind));
@@ -247,7 +351,7 @@ TEST_CASE("codes: the largest floats stand for finite ones, and tiny ones for li
             std::size_t wrong = 0;
             for (std::uint64_t i = 0; i < c.size(); ++i) {
                 const double lost = std::fabs(static_cast<double>(flushed[i]) - static_cast<double>(sent[i]));
-                const double most = allowed(code, static_cast<double>(flushed[i]), largest_of(flushed, i));
+                const double most = allowed(code, static_cast<double>(flushed[i]), group_of(flushed, i));
                 if (!(lost <= most + 0x1p-118)) ++wrong;
             }
             INFO("code " << static_cast<int>(code) << " step " << step);
@@ -255,7 +359,7 @@ TEST_CASE("codes: the largest floats stand for finite ones, and tiny ones for li
         }
     }
     for (const Code code : {Code::int8, Code::int4}) {
-        const float s = scale_of(code, FLT_MAX), most = code == Code::int8 ? 127.0F : 7.0F;
+        const float s = scale_of(code, {FLT_MAX}), most = code == Code::int8 ? 127.0F : 7.0F;
         CHECK(std::isfinite(times(s, most)));
         CHECK(s >= std::nextafter(divided(FLT_MAX, most), 0.0F));
     }
@@ -269,7 +373,7 @@ TEST_CASE("codes: a group that is not finite is all error", "[oracle]") {
             const Encoded encoded = encode(code, c);
             CHECK(!encoded.finite);
             CHECK(!std::isfinite(std::bit_cast<float>(encoded.words[0])));
-            CHECK(encoded.words[1] == bits(scale_of(code, 2.0F)));
+            CHECK(encoded.words[1] == bits(scale_of(code, Floats(44, 2.0F))));
             CHECK(encoded.words[2] == 0);
             CHECK(encoded.error[0] == 2);
             CHECK(encoded.error[299] == 0);
