@@ -68,7 +68,7 @@ class Model {
         const PassSettings settings = {{betas_}, {update_}, true};
         const AlignedBuffer<float> no_m;
         const MomentumSource source(
-            layout_, numeric_kernels(kernels_.name), kernels_, settings, {no_m, precondition_},
+            layout_, numeric_kernels(kernels_.name), kernels_, settings, {no_m, precondition_}, codec_->takes_blends(),
             [](const Tensor&) { return 1.0F; },
             [&](const Block& block, float* out) {
                 codec_->decode_block(messages_[block.chunk.index].data(), block, {}, out);

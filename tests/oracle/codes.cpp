@@ -83,7 +83,7 @@ float ternary_scale(const Floats& group, float largest) {
     for (std::size_t half = 16; half > 0; half /= 2)
         for (std::size_t j = 0; j < half; ++j) lanes[j] = plus(lanes[j], lanes[j + half]);
     const float root = square_root(divided(lanes[0], nonzeros));
-    return std::min(times(times(1.25F, root), divided(1.0F, p)), largest);
+    return std::min(times(times(2.0F, root), divided(1.0F, p)), largest);
 }
 
 float sign_extended(Code code, std::uint32_t bits) {

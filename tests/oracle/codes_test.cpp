@@ -59,7 +59,7 @@ double ternary_scale(const Floats& group) {
         squares += static_cast<double>(c) * static_cast<double>(c);
         if (c != 0) ++nonzeros;
     }
-    return nonzeros == 0 ? 0 : std::min(1.25 * std::sqrt(squares / nonzeros), largest_of(group));
+    return nonzeros == 0 ? 0 : std::min(2 * std::sqrt(squares / nonzeros), largest_of(group));
 }
 
 // What a code may lose of an element of a group.
@@ -219,20 +219,20 @@ TEST_CASE("codes: BFLOAT16 by hand", "[oracle]") {
 }
 
 TEST_CASE("codes: TERNARY by hand", "[oracle]") {
-    // Mean square 25 of the two that are not 0: 1.25 * 5, half of which is 3.125.
+    // Mean square 25 of the two that are not 0: 2 * 5 is more than 7, half of which is 3.5.
     const Floats c = {0, 1, -0.0F, -7, 0};
     const Words words = words_of(Code::ternary, c);
-    CHECK(words == Words{bits(6.25F), 0x03000000U, 0});
+    CHECK(words == Words{bits(7.0F), 0x03000000U, 0});
     const Encoded encoded = encode(Code::ternary, c);
     CHECK(encoded.words == words); // the filling is zeros
-    CHECK(same_bits(encoded.error, {0, 1, -0.0F, -0.75F, 0}));
-    CHECK(same_bits(decode(Code::ternary, words, 5, 0.5F), {0, 0, 0, -3.125F, 0}));
-    // Mean square 64. Ties with half of 10 are zeros.
-    const Encoded ties = encode(Code::ternary, {5, 5, -5, 14, 7, 0, 0, 0, 0});
-    CHECK(ties.words == Words{bits(10.0F), 0x01000000U, 0x00000001U});
-    CHECK(same_bits(ties.error, {5, 5, -5, 4, -3, 0, 0, 0, 0}));
-    CHECK(code_of(Code::ternary, std::nextafter(5.0F, 6.0F), 10) == 1);
-    CHECK(code_of(Code::ternary, std::nextafter(-5.0F, -6.0F), 10) == 3);
+    CHECK(same_bits(encoded.error, {0, 1, -0.0F, 0, 0}));
+    CHECK(same_bits(decode(Code::ternary, words, 5, 0.5F), {0, 0, 0, -3.5F, 0}));
+    // Mean square 36 of the eight that are not 0. Ties with half of 12 are zeros.
+    const Encoded ties = encode(Code::ternary, {-2, -2, 0, 14, -2, -2, -2, 6, -6});
+    CHECK(ties.words == Words{bits(12.0F), 0x01000000U, 0});
+    CHECK(same_bits(ties.error, {-2, -2, 0, 2, -2, -2, -2, 6, -6}));
+    CHECK(code_of(Code::ternary, std::nextafter(6.0F, 7.0F), 12) == 1);
+    CHECK(code_of(Code::ternary, std::nextafter(-6.0F, -7.0F), 12) == 3);
     CHECK(words_of(Code::ternary, {}) == Words{0, 0, 0});
     CHECK(same_bits(encode(Code::ternary, Floats(300, 0.0F)).error, Floats(300, 0.0F)));
 }
@@ -267,7 +267,7 @@ TEST_CASE("codes: TERNARY's scale by hand", "[oracle]") {
     for (std::size_t i = 256; i < 261; ++i) c[i] = 0;
     c[256] = 1;
     c[260] = -7;
-    Words words = {bits(5.0F), bits(6.25F)};
+    Words words = {bits(5.0F), bits(7.0F)};
     for (int half_run = 0; half_run < 16; ++half_run) words.push_back(0x55555555U);
     words.push_back(0);
     words.push_back(0x00000003U);
@@ -276,27 +276,34 @@ TEST_CASE("codes: TERNARY's scale by hand", "[oracle]") {
     // Near the largest float p is 2^-126. What is too small for it is counted nevertheless.
     CHECK(scale({FLT_MAX}) == FLT_MAX);
     CHECK(scale(Floats(256, FLT_MAX)) == FLT_MAX);
-    CHECK(scale({0x1p125F, -0x1.cp127F}) == 0x1.9p127F); // 1 and 7 times 2^125
-    CHECK(scale({0x1p127F, 0.5F, 0.5F, -0.5F}) == 0x1.4p126F);
+    CHECK(scale({0x1p125F, -0x1.cp127F}) == 0x1.cp127F);
+    Floats alone(16, 0.5F);
+    alone[3] = -0x1p127F;
+    CHECK(scale(alone) == 0x1p126F); // mean square 2^254 / 16
     // The smallest, half of which is 0.
     const Encoded least = encode(Code::ternary, {0x1p-126F, 0, -0x1p-126F});
     CHECK(least.words == Words{bits(0x1p-126F), 0x00030001U, 0});
     CHECK(same_bits(least.error, {0, 0, 0}));
-    const Encoded small = encode(Code::ternary, {0x1p-126F, -0x1.cp-124F}); // 1 and 7 times 2^-126
-    CHECK(small.words == Words{bits(0x1.9p-124F), 0x00000300U, 0});
-    CHECK(same_bits(small.error, {0x1p-126F, -0.0F})); // of -0.75 * 2^-126
+    // 14 and eight times 1, each 2^-126: mean square 204 / 9, and 2^-126 is below half of twice its root.
+    Floats small(9, 0x1p-126F);
+    small[0] = -0x1.cp-123F;
+    const Encoded of_small = encode(Code::ternary, small);
+    CHECK(of_small.words[1] == 0x00000003U);
+    CHECK(of_small.error[0] == minus(small[0], -scale(small)));
+    CHECK(of_small.error[1] == 0x1p-126F);
 
     // The order of the sum. 1 swallows any number of 2^-24 one by one, but not three at once.
     Floats one_lane(256, 0.0F), two_lanes(256, 0.0F), pairs(256, 0.0F);
     one_lane[0] = two_lanes[0] = pairs[0] = 1;
     one_lane[32] = one_lane[64] = one_lane[224] = 0x1p-12F;
-    CHECK(scale(one_lane) == 0.625F);
+    for (std::size_t i = 100; i < 112; ++i) one_lane[i] = two_lanes[i] = 0x1p-30F; // lost in any sum
+    CHECK(scale(one_lane) == 0.5F);
     two_lanes[16] = two_lanes[48] = two_lanes[80] = 0x1p-12F;
-    CHECK(scale(two_lanes) == std::nextafter(0.625F, 1.0F)); // 1.25 sqrt((1 + 2^-22) / 4)
+    CHECK(scale(two_lanes) == std::nextafter(0.5F, 1.0F)); // 2 sqrt((1 + 2^-22) / 16)
     // Lanes 8 and 24 come together before 8 and 0 do.
     for (const std::size_t i : {4U, 8U, 20U, 24U}) pairs[i] = 0x1p-12F;
-    for (std::size_t i = 100; i < 111; ++i) pairs[i] = 0x1p-30F; // lost in any sum
-    CHECK(scale(pairs) == std::nextafter(0.3125F, 1.0F));        // 1.25 sqrt((1 + 2^-22) / 16)
+    for (std::size_t i = 100; i < 111; ++i) pairs[i] = 0x1p-30F;
+    CHECK(scale(pairs) == std::nextafter(0.5F, 1.0F));
 }
 
 TEST_CASE("codes: groups count from their block's beginning", "[oracle]") {

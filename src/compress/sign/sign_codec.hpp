@@ -103,6 +103,7 @@ class SignCodec final : public SignMessages {
         : SignMessages(config.scale, config.group), kernels_(kernels), threads_(config.threads) {}
 
     const char* kernels() const override { return kernels_.name; }
+    bool takes_blends() const override { return true; }
     std::unique_ptr<Feedback> make_feedback(std::span<const Chunk> chunks) const override;
     void encode(const ValueSource& values, const Feedback& before, Feedback& after,
                 std::span<const SliceToEncode> slices) const override;
