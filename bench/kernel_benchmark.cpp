@@ -444,14 +444,14 @@ void run_google_benchmark(int argc, char** argv, Arena& arena, const std::vector
 }
 
 void print_row(const std::string& kernel, const char* what, double time, double bytes, double floor) {
-    std::printf("%-26s%-18s%10.2f%10.2f%10.3f\n", kernel.c_str(), what, time * 1e3, bytes / time / 1e9, floor / time);
+    std::printf("%-29s%-18s%10.2f%10.2f%10.3f\n", kernel.c_str(), what, time * 1e3, bytes / time / 1e9, floor / time);
 }
 
 // Every kernel beside its floor, `rounds` times in turn: all instruction sets but the reference, which is no rival.
 void print_ratios(const std::vector<Case>& cases, Arena& arena, std::size_t rounds) {
     std::printf("# %zu float32 elements, %zu rounds in turn, one core; medians; of_floor = floor's ms / kernel's ms\n",
                 arena.count, rounds);
-    std::printf("%-26s%-18s%10s%10s%10s\n", "# Kernel", "Target", "ms", "GB/s", "of_floor");
+    std::printf("%-29s%-18s%10s%10s%10s\n", "# Kernel", "Target", "ms", "GB/s", "of_floor");
     const std::span<const SignKernels* const> available = available_sign_kernels();
     const auto tables = available.first(std::max<std::size_t>(available.size() - 1, 1));
     for (const Case& kernel : cases) {

@@ -559,6 +559,9 @@ class TestExact1d:
     def test_fewer_elements_than_ranks_are_compressed_with_the_rest(self):
         def run(comm):
             net = torch.nn.Linear(40, 1)
+            with torch.no_grad():
+                for parameter in net.parameters():
+                    parameter.fill_(0.1)
             optimizer = onebit.torch.OneBitAdam(net.parameters(), communicator=comm, exact_1d=True, freeze_step=1)
             for _ in range(3):
                 optimizer.zero_grad()
