@@ -34,6 +34,18 @@ std::string failed(const char* condition) {
 
 constexpr std::size_t count = 30000;
 
+// Every kind with the sign and with a code of several bits.
+std::vector<onebit_optimizer_config_t> quick_configs() {
+    std::vector<onebit_optimizer_config_t> configs;
+    for (const onebit_optimizer_kind_t kind : all_kinds()) {
+        for (const onebit_codec_t codec : {ONEBIT_CODEC_SIGN, ONEBIT_CODEC_INT4}) {
+            configs.push_back(quick_config(kind));
+            configs.back().codec = codec;
+        }
+    }
+    return configs;
+}
+
 // One rank's allreduces, and steps of every optimizer, on a communicator of its own.
 std::string use(std::uint32_t threads, std::vector<float>* results) {
     onebit_comm_t comm = nullptr;
@@ -90,14 +102,13 @@ std::string use_rarely() {
     values[77] = HUGE_VALF;
     WRONG_UNLESS(onebit_allreduce_run(reduce, values.data(), values.data()) == ONEBIT_ERROR_NONFINITE);
     WRONG_UNLESS(onebit_allreduce_destroy(reduce) == ONEBIT_SUCCESS);
-    for (const onebit_optimizer_kind_t kind : all_kinds()) {
+    for (onebit_optimizer_config_t training : quick_configs()) {
         std::vector<float> parameters = initial_parameters(count);
         std::vector<std::uint16_t> gradients(count, 0x3c00), copy(count);
         std::fill_n(gradients.begin(), 999, std::uint16_t{0});
         onebit_tensor_t tensor = ONEBIT_TENSOR_INIT(parameters.data(), gradients.data(), count);
         tensor.gradient_type = tensor.copy_type = ONEBIT_FLOAT16;
         tensor.copy = copy.data();
-        onebit_optimizer_config_t training = quick_config(kind);
         training.max_grad_norm = 1;
         onebit_optimizer_t optimizer = nullptr;
         WRONG_UNLESS(onebit_optimizer_create(comm, &training, &tensor, 1, &optimizer) == ONEBIT_SUCCESS);
@@ -254,7 +265,8 @@ namespace {
 
 // One of four ranks, on two nodes: blocks of one tensor, and of several with gradients of 16 bits.
 std::string step_on_two_levels(onebit_comm_t comm) {
-    for (const onebit_optimizer_kind_t kind : freezing_kinds()) {
+    for (onebit_optimizer_config_t training : quick_configs()) {
+        if (!freezes(training.kind) && training.codec == ONEBIT_CODEC_SIGN) continue; // exact: on one level
         std::vector<float> parameters = initial_parameters(count);
         const std::vector<float> gradients = make_data(Kind::gaussian, count, 3, 0, 0);
         const std::vector<std::uint16_t> halves(7000, 0x3f80);
@@ -264,7 +276,6 @@ std::string step_on_two_levels(onebit_comm_t comm) {
             tensors.back().gradients = halves.data() + (begin - (count - 7000));
             tensors.back().gradient_type = ONEBIT_BFLOAT16;
         }
-        onebit_optimizer_config_t training = quick_config(kind);
         training.algorithm = ONEBIT_ALGORITHM_TWO_LEVEL;
         onebit_optimizer_t optimizer = nullptr;
         WRONG_UNLESS(onebit_optimizer_create(comm, &training, tensors.data(), tensors.size(), &optimizer) ==

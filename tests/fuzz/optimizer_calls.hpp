@@ -69,8 +69,10 @@ class OptimizerCalls {
 
     void create(OptimizerSlot& slot) {
         if (slot.used()) return;
+        const std::uint64_t kind = bytes_.below(12);
         onebit_optimizer_config_t config =
-            ONEBIT_OPTIMIZER_CONFIG_INIT(static_cast<onebit_optimizer_kind_t>(bytes_.below(6)), 0.01);
+            ONEBIT_OPTIMIZER_CONFIG_INIT(static_cast<onebit_optimizer_kind_t>(kind % 6), 0.01);
+        if (kind >= 6) config.codec = ONEBIT_CODEC_INT4;
         const std::uint64_t freeze = bytes_.below(8); // a kind that doesn't freeze refuses a step
         config.freeze_step = freeze == 0 ? ONEBIT_FREEZE_AUTO : freeze == 7 ? ONEBIT_FREEZE_PAPER : freeze;
         config.freeze_window = bytes_.below(4);

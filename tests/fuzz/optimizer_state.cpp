@@ -19,7 +19,7 @@
 namespace {
 
 constexpr std::size_t kCount = 70;
-constexpr std::size_t kKinds = 5;
+constexpr std::size_t kKinds = 7; // those of the header, then Adam and LAMB that compress their gradients
 // docs/WIRE_FORMAT.md, "Saved optimizer".
 constexpr std::size_t kHeaderBytes = 104;
 constexpr std::size_t kHeadBytesAt = 72;
@@ -46,8 +46,11 @@ class Optimizers {
         float* const x = parameters_[kind].data();
         const onebit_tensor_t tensors[] = {ONEBIT_TENSOR_INIT(x, gradients_.data(), 40),
                                            ONEBIT_TENSOR_INIT(x + 40, gradients_.data() + 40, kCount - 40)};
+        const bool codes = kind >= 5;
+        const onebit_optimizer_kind_t of_codes = kind == 5 ? ONEBIT_OPTIMIZER_ADAM : ONEBIT_OPTIMIZER_LAMB;
         onebit_optimizer_config_t config =
-            ONEBIT_OPTIMIZER_CONFIG_INIT(static_cast<onebit_optimizer_kind_t>(kind), 1e-3);
+            ONEBIT_OPTIMIZER_CONFIG_INIT(codes ? of_codes : static_cast<onebit_optimizer_kind_t>(kind), 1e-3);
+        if (codes) config.codec = ONEBIT_CODEC_INT8;
         if (config.kind != ONEBIT_OPTIMIZER_ADAM && config.kind != ONEBIT_OPTIMIZER_LAMB) config.freeze_step = 3;
         FUZZ_REQUIRE(onebit_optimizer_create(comm_, &config, tensors, 2, &handles_[kind]) == ONEBIT_SUCCESS);
     }

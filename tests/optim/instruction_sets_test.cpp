@@ -53,14 +53,17 @@ std::vector<Bytes> history_with(const char* kernels, const Setup& setup) {
 TEST_CASE("every instruction set gives the same bits", "[optimizer][determinism]") {
     REQUIRE(available("reference"));
     const onebit_optimizer_kind_t kind = GENERATE(from_range(all_kinds()));
-    const auto [type, compressed] =
-        GENERATE(table<onebit_datatype_t, onebit_compressed_t>({{ONEBIT_FLOAT32, ONEBIT_COMPRESSED_UPDATES},
-                                                                {ONEBIT_FLOAT32, ONEBIT_COMPRESSED_MOMENTA},
-                                                                {ONEBIT_FLOAT16, ONEBIT_COMPRESSED_UPDATES},
-                                                                {ONEBIT_BFLOAT16, ONEBIT_COMPRESSED_UPDATES}}));
+    const auto [type, compressed, codec] = GENERATE(table<onebit_datatype_t, onebit_compressed_t, onebit_codec_t>(
+        {{ONEBIT_FLOAT32, ONEBIT_COMPRESSED_UPDATES, ONEBIT_CODEC_SIGN},
+         {ONEBIT_FLOAT32, ONEBIT_COMPRESSED_MOMENTA, ONEBIT_CODEC_SIGN},
+         {ONEBIT_FLOAT16, ONEBIT_COMPRESSED_UPDATES, ONEBIT_CODEC_SIGN},
+         {ONEBIT_BFLOAT16, ONEBIT_COMPRESSED_UPDATES, ONEBIT_CODEC_SIGN},
+         {ONEBIT_FLOAT32, ONEBIT_COMPRESSED_UPDATES, ONEBIT_CODEC_INT4},
+         {ONEBIT_BFLOAT16, ONEBIT_COMPRESSED_MOMENTA, ONEBIT_CODEC_TERNARY}}));
     if (compressed == ONEBIT_COMPRESSED_MOMENTA && !freezes(kind)) return;
     Setup setup{quick_config(kind), {4097, 1, 2 * 4096 + 333, 15, 64}};
     setup.config.compressed = compressed;
+    setup.config.codec = codec;
     setup.config.weight_decay = 0.01;
     setup.config.max_grad_norm = type == ONEBIT_BFLOAT16 ? 0 : 50;
     setup.config.bias_correction = type == ONEBIT_FLOAT16 ? 0 : 1;
@@ -73,7 +76,7 @@ TEST_CASE("every instruction set gives the same bits", "[optimizer][determinism]
     const std::vector<Bytes> expected = history_with("reference", setup);
     for (const char* name : {"sse4", "avx2", "avx512", "neon"}) {
         if (!available(name)) continue;
-        INFO(name << ", " << name_of(kind) << ", gradient type " << type);
+        INFO(name << ", " << name_of(kind) << ", gradient type " << type << ", codec " << codec);
         CHECK((history_with(name, setup) == expected)); // in brackets: else a megabyte of numbers is printed
     }
 }

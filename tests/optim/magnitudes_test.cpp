@@ -62,6 +62,17 @@ Model draw_model(onebit_optimizer_kind_t kind, Random& random) {
     return model;
 }
 
+// In the host's memory, where there are others than the sign.
+void draw_codec(Model& model, std::uint64_t seed) {
+    Random random(seed, -2, 1000 + static_cast<std::uint64_t>(model.config.kind));
+    const std::vector<Mode>& modes = every_mode();
+    const Mode& mode = modes[random.next() % modes.size()];
+    if (mode.codec == ONEBIT_CODEC_SIGN) return;
+    model.config.codec = mode.codec;
+    model.config.scale = mode.scale;
+    model.config.group = mode.group;
+}
+
 // Each tensor's own kind of magnitudes, up to 2^most.
 std::vector<float> draw_values(const Model& model, Random& random, int most) {
     std::vector<float> values;
@@ -186,7 +197,8 @@ void train(onebit_comm_t comm, RankLog& log, onebit_optimizer_kind_t kind, std::
            std::uint64_t* succeeded) {
     static constexpr double kScales[] = {1, 1, 1024, 1e-30, 1e30};
     Random random(seed, -1, 1000 + static_cast<std::uint64_t>(kind));
-    const Model model = draw_model(kind, random);
+    Model model = draw_model(kind, random);
+    if (!on_gpu) draw_codec(model, seed);
     const double scale = one_of(random, kScales);
     const std::vector<float> start = draw_values(model, random, 128);
     SharedDirectory directory(log);

@@ -99,18 +99,24 @@ void GroupedCodec::encode(const ValueSource& values, const Feedback& error_befor
     for (const SliceToEncode& encoded : slices) {
         encode_blocks(encoded.slice, threads_, stores, [&](const Block& block) {
             alignas(64) float scratch[kBlockElements];
-            alignas(64) float means[kTileElements];
-            const BlockValues from = values.read(block, scratch);
-            assert(!from.blend && from.encoder == nullptr); // see takes_blends
-            const auto values_of = [&](const Tile& tile) -> const float* {
-                if (!from.mean) return from.data + tile.in_block;
-                numeric_.mean(from.mean->parts.data(), from.mean->parts.size(), tile.in_block, from.mean->share,
-                              tile.count, Stores::kCached, means, Stores::kCached, means);
-                return means;
-            };
-            encode_block(block, values_of, before, after, stores, encoded.message);
+            encode_values(block, values.read(block, scratch), before, after, stores, encoded.message);
         });
     }
+}
+
+/// Not inline: a source that reads takes much of a small stack, and needs no room for means.
+[[gnu::noinline]] void GroupedCodec::encode_values(const Block& block, const BlockValues& from,
+                                                   const GroupedFeedback& before, GroupedFeedback& after, Stores stores,
+                                                   std::uint32_t* message) const {
+    assert(!from.blend && from.encoder == nullptr); // see takes_blends
+    alignas(64) float means[kTileElements];
+    const auto values_of = [&](const Tile& tile) -> const float* {
+        if (!from.mean) return from.data + tile.in_block;
+        numeric_.mean(from.mean->parts.data(), from.mean->parts.size(), tile.in_block, from.mean->share, tile.count,
+                      Stores::kCached, means, Stores::kCached, means);
+        return means;
+    };
+    encode_block(block, values_of, before, after, stores, message);
 }
 
 void GroupedCodec::average_encode(std::span<const std::uint32_t* const> messages, float share,

@@ -69,6 +69,8 @@ class GroupedCodec final : public Codec {
     template <typename ValuesOf>
     void encode_block(const Block& block, const ValuesOf& values_of, const GroupedFeedback& before,
                       GroupedFeedback& after, Stores stores, std::uint32_t* message) const;
+    void encode_values(const Block& block, const BlockValues& from, const GroupedFeedback& before,
+                       GroupedFeedback& after, Stores stores, std::uint32_t* message) const;
     bool is_finite(const EncodedSlice& encoded) const;
     template <typename Message>
     auto groups_of(const Tile& tile, Message* message) const;
