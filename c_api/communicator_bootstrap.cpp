@@ -27,7 +27,7 @@ Status check(const onebit_bootstrap_t& bootstrap) {
 
 /// What all ranks are told of.
 Status check_settings(const onebit_bootstrap_t& bootstrap) {
-    ONEBIT_RETURN_IF_ERROR(onebit::check_reserved(bootstrap.reserved));
+    ONEBIT_RETURN_IF_ERROR(onebit::check_reserved("config.reserved", bootstrap.reserved));
     if (std::isfinite(bootstrap.timeout) && bootstrap.timeout >= 0) return {};
     return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "timeout: %g is not a number of seconds", bootstrap.timeout);
 }

@@ -61,10 +61,9 @@ const char* name_of(onebit_optimizer_kind_t kind) {
 
 // "1-bit Adam", "1-bit Adam int4", "Adam int8": Adam and LAMB compress with any codec but the sign.
 std::string name_of(const lm::Algorithm& algorithm) {
-    const char* const codecs[] = {"", " int8", " int4", " fp4", " bfloat16", " ternary"};
     const std::string name = name_of(algorithm.kind);
-    const bool compressed_dense = algorithm.codec != ONEBIT_CODEC_SIGN && name.rfind("dense ", 0) == 0;
-    return (compressed_dense ? name.substr(6) : name) + codecs[algorithm.codec];
+    if (algorithm.codec == ONEBIT_CODEC_SIGN) return name;
+    return (name.rfind("dense ", 0) == 0 ? name.substr(6) : name) + " " + lm::name_of(algorithm.codec);
 }
 
 onebit::Communicator make_communicator() {

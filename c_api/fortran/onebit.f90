@@ -243,7 +243,7 @@ module onebit
         integer(c_int) :: missing_gradients
         integer(c_int) :: algorithm
         integer(c_int) :: codec
-        integer(c_int32_t) :: reserved
+        integer(c_int32_t) :: reserved_2
     end type
 
     type, bind(c) :: onebit_optimizer_info_t

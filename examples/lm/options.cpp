@@ -40,7 +40,8 @@ const std::map<std::string, onebit_codec_t> kCodecs = {
     {"fp4", ONEBIT_CODEC_FP4},   {"bfloat16", ONEBIT_CODEC_BFLOAT16}, {"ternary", ONEBIT_CODEC_TERNARY}};
 
 // "adam" or "adam:int8".
-Algorithm parse_algorithm(const std::string& text) {
+Algorithm parse_algorithm(std::string text) {
+    text = CLI::detail::to_lower(text);
     const std::size_t colon = text.find(':');
     const auto kind = kKinds.find(text.substr(0, colon));
     const auto codec = kCodecs.find(colon == std::string::npos ? "sign" : text.substr(colon + 1));
@@ -84,6 +85,13 @@ std::uint64_t parse_freeze_step(const std::string& text, std::uint64_t steps) {
 }
 
 } // namespace
+
+std::string name_of(onebit_codec_t codec) {
+    for (const auto& [name, value] : kCodecs) {
+        if (value == codec) return name;
+    }
+    return "codec " + std::to_string(codec);
+}
 
 std::optional<int> parse(int argc, char** argv, int rank, Options& options) {
     CLI::App app(

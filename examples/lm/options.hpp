@@ -25,6 +25,9 @@ struct Algorithm {
     onebit_codec_t codec = ONEBIT_CODEC_SIGN;
 };
 
+// "int8", as on the command line.
+std::string name_of(onebit_codec_t codec);
+
 struct Options {
     std::string text = "text.txt";
     std::vector<Algorithm> algorithms = {{ONEBIT_OPTIMIZER_ADAM}, {ONEBIT_OPTIMIZER_ONEBIT_ADAM}};

@@ -920,7 +920,7 @@ typedef enum onebit_compressed ONEBIT_ENUM_INT {
                                       whose variance is far below its neighbours' moves about as far as they do
                                       (docs/OPTIMIZERS.md, "Small variances") */
     ONEBIT_COMPRESSED_MOMENTA = 1  /* momenta, divided by D afterwards, as in the papers. All of a block's elements are
-                                      sent with one magnitude, so an element whose variance is far below its neighbours'
+                                      sent with one magnitude by ONEBIT_CODEC_SIGN, so an element whose variance is far below its neighbours'
                                       runs away */
 } onebit_compressed_t;
 
@@ -941,8 +941,8 @@ typedef struct onebit_optimizer_config {
     uint64_t freeze_step;     /* last warm-up step T_w >= 1, or one of the three above. Adam and LAMB, which don't
                                  freeze: AUTO or NEVER */
     uint64_t lr_warmup_steps; /* no freeze by a rule before this step */
-    onebit_scale_t scale;     /* of compressed exchanges */
-    onebit_group_t group;
+    onebit_scale_t scale;     /* of compressed exchanges by ONEBIT_CODEC_SIGN; 0 with any other codec */
+    onebit_group_t group;     /* likewise */
     double min_trust, max_trust; /* LAMB: bounds of a tensor's trust ratio, 0 <= min <= max */
     double trust_beta;           /* 1-bit LAMB: of the trust ratio's running mean, in [0, 1) */
     int momentum_scaling; /* 1-bit LAMB that compresses momenta: 1: these are brought to one magnitude before they share
@@ -981,11 +981,11 @@ typedef struct onebit_optimizer_config {
                                      why. In a GPU's memory FLAT or PIPELINED, else UNSUPPORTED. DENSE:
                                      INVALID_ARGUMENT, but of Adam and LAMB that average exactly */
     onebit_codec_t codec; /* of compressed exchanges, the same on every rank (docs/OPTIMIZERS.md, "Codecs"). Kinds that
-                             freeze send what they send with SIGN, the default, and a finer codec leaves less of it to
-                             error feedback. Adam and LAMB average exactly with SIGN; with another codec their
+                             freeze encode the same values whatever the codec; one finer than SIGN, the default, leaves
+                             less of them to error feedback. Adam and LAMB average exactly with SIGN; with another codec their
                              gradients are compressed, from the first step on. All but SIGN are of the host's memory
-                             (UNSUPPORTED in a GPU's), and have no scale and no group (INVALID_ARGUMENT) */
-    uint32_t reserved;    /* 0 */
+                             (UNSUPPORTED in a GPU's), and want scale and group to be 0 (INVALID_ARGUMENT) */
+    uint32_t reserved_2;  /* 0 */
 } onebit_optimizer_config_t;
 
 #define ONEBIT_OPTIMIZER_CONFIG_VERSION 1
@@ -1105,8 +1105,8 @@ ONEBIT_API onebit_status_t onebit_optimizer_cancel_step(onebit_optimizer_t optim
  * Where the ranks come to the step in different stages (one of them frozen by hand) it is MISMATCH on every rank, and
  * the optimizer is broken: some ranks may have begun exchanges that others never will.
  *
- * Buckets need a second error state and a second set of messages: 4 + 4/n + 1/8 bytes for each compressed element of n
- * ranks, and 4 (n-1)/n bytes for each element that is averaged exactly.
+ * Buckets need a second error state and a second set of messages: 4 + 4/n bytes, and an eighth for each bit of the
+ * codec, for each compressed element of n ranks; 4 (n-1)/n bytes for each element that is averaged exactly.
  * Local. INVALID_ARGUMENT (no such tensor, no gradients, ready already, bucket_size is 0), INVALID_HANDLE, BUSY,
  * UNSUPPORTED (config.stream is captured: nothing is marked), TRANSPORT. */
 ONEBIT_API onebit_status_t onebit_optimizer_grad_ready(onebit_optimizer_t optimizer, size_t tensor) ONEBIT_NOEXCEPT;

@@ -260,7 +260,7 @@ class OptimizerConfig(Structure):
         ("missing_gradients", c_int),
         ("algorithm", c_int),
         ("codec", c_int),
-        ("reserved", c_uint32),
+        ("reserved_2", c_uint32),
     ]
     VERSION = OPTIMIZER_CONFIG_VERSION
     ENUMS: dict = {

@@ -14,13 +14,14 @@ from onebit.communicator import Communicator
 def stages_of(codec, warmup_steps: Optional[int], equalize: Optional[bool]) -> Tuple[int, bool]:
     """Exact steps before the first compressed one, and whether to equalize.
 
-    None: True where a codec sends one bit, False where it sends more (docs/CODECS.md); 1000 steps there, and where
-    values are equalized, else none.
+    None: True where a codec sends one bit or two, False where it sends more (docs/CODECS.md); 1000 steps there, and
+    where values are equalized, else none.
     """
-    one_bit = codec == Codec.SIGN or (isinstance(codec, str) and codec.lower() == "sign")
-    equalize = one_bit if equalize is None else equalize
+    codec = Codec[codec.upper()] if isinstance(codec, str) and codec.upper() in Codec.__members__ else codec
+    coarse = codec in (Codec.SIGN, Codec.TERNARY)
+    equalize = coarse if equalize is None else equalize
     if warmup_steps is None:
-        warmup_steps = 1000 if one_bit or equalize else 0  # equalizing goes by what the warm-up saw
+        warmup_steps = 1000 if coarse or equalize else 0  # equalizing goes by what the warm-up saw
     if warmup_steps < 0:
         raise InvalidArgument(f"warmup_steps={warmup_steps}: at least 0")
     return warmup_steps, equalize

@@ -27,9 +27,9 @@ Status check_struct(const char* name, StructHead head, std::uint32_t version, st
     return {};
 }
 
-Status check_reserved(std::uint32_t reserved) {
+Status check_reserved(const char* member, std::uint32_t reserved) {
     if (reserved == 0) return {};
-    return Status::error(ONEBIT_ERROR_UNSUPPORTED, "config.reserved: %u is not 0: it needs a later version", reserved);
+    return Status::error(ONEBIT_ERROR_UNSUPPORTED, "%s: %u is not 0: it needs a later version", member, reserved);
 }
 
 Status check_rest(const char* name, const void* caller, std::size_t size, std::size_t known) {

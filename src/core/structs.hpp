@@ -69,8 +69,9 @@ struct Releases<onebit_param_group_t> {
 template <>
 struct Releases<onebit_optimizer_config_t> {
     static constexpr onebit_optimizer_config_t kDefaults = ONEBIT_OPTIMIZER_CONFIG_INIT(ONEBIT_OPTIMIZER_ADAM, 0);
-    static constexpr std::array kSizes = {ONEBIT_SIZE_THROUGH(onebit_optimizer_config_t, stream),    // 0.1
-                                          ONEBIT_SIZE_THROUGH(onebit_optimizer_config_t, reserved)}; // the coming one
+    static constexpr std::array kSizes = {ONEBIT_SIZE_THROUGH(onebit_optimizer_config_t, stream),      // 0.1
+                                          ONEBIT_SIZE_THROUGH(onebit_optimizer_config_t, algorithm),   // tests/abi/0.1
+                                          ONEBIT_SIZE_THROUGH(onebit_optimizer_config_t, reserved_2)}; // the coming one
 };
 template <>
 struct Releases<onebit_optimizer_info_t> {
@@ -94,7 +95,7 @@ Status check_struct(const char* name, StructHead head, std::uint32_t version, st
 Status check_rest(const char* name, const void* caller, std::size_t size, std::size_t known);
 
 /// UNSUPPORTED unless a config's reserved member is 0.
-Status check_reserved(std::uint32_t reserved);
+Status check_reserved(const char* member, std::uint32_t reserved);
 
 template <typename Struct>
 Status check_struct(const char* name, StructHead head) {

@@ -17,6 +17,7 @@ namespace onebit {
 /// (Where momenta are exchanged, the preconditioner is read after the exchange.)
 /// 24.4 bytes per element, where dense Adam moves 28. Only the first step after the freeze, and after a load, reads m
 /// from memory.
+/// Adam and 1-bit Adam. With a codec for its gradients Adam averages them by that in every step.
 class Adam final : public FusedOptimizer {
   public:
     static Status create(Communicator& communicator, Settings settings, std::vector<Tensor> tensors,

@@ -21,7 +21,7 @@ namespace onebit {
 /// Tensors that are exchanged as one buffer, and what every kind of optimizer keeps for them.
 struct Bucket {
     Layout layout;
-    bool compresses = false;             ///< once that stage is reached; else exact for ever
+    bool compresses = false;             ///< once that stage is reached, or always; else exact for ever
     std::unique_ptr<Passes> passes;      ///< over its layout; the arrays below lie where they work
     std::unique_ptr<ValueSource> source; ///< what a compressed exchange encodes; only where the bucket compresses
     AlignedBuffer<float> sum; ///< of the gradients over the ranks, in exact rounds; else a GPU's passes form in it what

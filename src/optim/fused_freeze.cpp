@@ -169,7 +169,7 @@ Status FusedOptimizer::mask_zero_variance(Bucket& bucket, const Status& prepared
 Status FusedOptimizer::freeze() {
     ONEBIT_RETURN_IF_ERROR(check_between_steps());
     if (!settings_.freezes()) {
-        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "dense Adam and LAMB have no compression stage");
+        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "Adam and LAMB don't freeze: no compression stage");
     }
     if (frozen() || freeze_requested_) {
         return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "already frozen, after step %llu",

@@ -190,7 +190,7 @@ class FusedOptimizer : public Optimizer {
     void drop_sum(Bucket& bucket) const;
     /// Its memory, for what begins at the freeze; whatever lies in it. Before drop_sum().
     AlignedBuffer<float> take_sum(Bucket& bucket) const;
-    /// One step of dense Adam from the bucket's exact sum.
+    /// One step of dense Adam from the gradients' average, as update_exactly().
     void update_with_adam(Bucket& bucket, std::uint64_t v_updates);
     /// Masks the elements whose v is zero, and zeroes what is left of their momentum. Collective; blocks. `prepared`:
     /// what is already wrong on this rank, if anything.
@@ -240,7 +240,7 @@ class FusedOptimizer : public Optimizer {
     }
     Round coming_round() const { return freeze_requested_ ? round_after_freeze() : next_round(); }
     const Patience& patience() const { return buckets_.front().allreduce->patience(); }
-    /// Of an optimizer that is frozen, or not. What gradients are compressed for needs no sum.
+    /// Of an optimizer that is frozen, or not. Where gradients are compressed their average is a message.
     bool needs_sum(const Bucket& bucket, bool is_frozen) const {
         return !bucket.compresses || (!is_frozen && !compresses_gradients());
     }

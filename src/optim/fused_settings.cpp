@@ -99,6 +99,7 @@ void FusedOptimizer::take_betas() {
         by_group_.betas[g] = betas_of(settings_.groups[g]);
         by_group_.betas[g].most_weighted = most_weighted(settings_.groups[g], ranks_);
     }
+    by_group_.largest_average = settings_.largest_average();
 }
 
 /// Of what compresses.

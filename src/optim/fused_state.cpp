@@ -145,6 +145,11 @@ Identity FusedOptimizer::identity() const {
         shape.push_back(tensor.group);
     }
     for (const Bucket& bucket : buckets_) shape.push_back(bucket.layout.count());
+    const auto no_compress = [](const onebit_param_group_t& group) { return group.no_compress != 0; };
+    if (compresses_gradients() && std::ranges::any_of(settings_.groups, no_compress)) {
+        for (const Bucket& bucket : buckets_)
+            shape.push_back(bucket.compresses ? 1 : 0); // else one cuts them otherwise
+    }
     shape.push_back(settings_.groups.size());
     return {static_cast<std::uint32_t>(config().kind), stage(), tensors_.back().offset + tensors_.back().count,
             hash_bytes(shape.data(), shape.size() * sizeof(std::uint64_t))};
@@ -331,10 +336,10 @@ Status FusedOptimizer::make_room_for(LoadedOptimizer& loaded, Room* room) {
         if (std::ranges::find(kPlaced, key.first) != std::end(kPlaced)) place(values);
     }
     for (Bucket& bucket : buckets_) {
-        const bool freezes = is_frozen(loaded.identity.stage);
-        if (needs_sum(bucket, freezes)) {
+        const bool will_be_frozen = is_frozen(loaded.identity.stage);
+        if (needs_sum(bucket, will_be_frozen)) {
             ONEBIT_RETURN_IF_ERROR(make_sum(bucket));
-        } else if (freezes) {
+        } else if (will_be_frozen) {
             bucket.passes->make_room_for_momenta();
         }
     }

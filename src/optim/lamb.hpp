@@ -15,6 +15,7 @@ namespace onebit {
 /// In the compression stage what travels is one bit per element, as 1-bit Adam's: updates, and the trust ratios stay
 /// what they were; or as in the paper momenta: k m, of one magnitude in all tensors, and then the last two messages
 /// give the gradient that must have been, and it the fresh variance by which the frozen trust ratios are corrected.
+/// LAMB and 1-bit LAMB, likewise.
 class Lamb final : public FusedOptimizer {
   public:
     static Status create(Communicator& communicator, Settings settings, std::vector<Tensor> tensors,

@@ -8,9 +8,11 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <span>
 #include <utility>
 
 #include "core/hash.hpp"
+#include "core/rounded.hpp"
 #include "optim/bucket.hpp"
 #include "optim/kernels/arithmetic.hpp"
 #include "optim/segment_passes.hpp"
@@ -112,6 +114,10 @@ class HostPasses final : public Passes {
         for_each_block([&](const Block& block) {
             alignas(64) float averages[kBlockElements];
             bucket_.allreduce->delivery().last_result(block, averages);
+            const float most = settings_.largest_average;
+            if (!numeric_.all_within(averages, block.count(), most)) {
+                for (float& average : std::span(averages, block.count())) average = rounded::clamp(average, most);
+            }
             for (const Segment& segment : bucket_.layout.segments(block)) {
                 body(segment, averages + (segment.offset - block.begin()));
             }

@@ -26,6 +26,8 @@ struct PassSettings {
     std::vector<AdamUpdate> updates;
     /// Once v is frozen, what is exchanged, and m, is in units of the update: it has been preconditioned.
     bool exchange_updates = false;
+    /// Where the gradients' averages are messages: what is beyond it counts as it.
+    float largest_average = 0;
 };
 
 /// What LAMB's passes find out about one segment.

@@ -9,6 +9,7 @@
 #include "core/file.hpp"
 #include "core/hash.hpp"
 #include "numeric/mean.hpp"
+#include "optim/settings.hpp"
 
 namespace onebit {
 namespace {
@@ -49,7 +50,8 @@ Status check_header(const SavedHeader& header, const ExpectedFile& expected) {
     if (header.numbers < expected.least_numbers || header.numbers > expected.most_numbers) {
         return differs("another set of numbers:", header.numbers, expected.least_numbers);
     }
-    if (its.stage > SavedStage::kGradients || header.head.save == 0) {
+    const bool freezes = onebit::freezes(static_cast<onebit_optimizer_kind_t>(its.kind));
+    if (its.stage > (freezes ? SavedStage::kUpdates : SavedStage::kGradients) || header.head.save == 0) {
         return Status::error(ONEBIT_ERROR_BAD_STATE, "impossible: stage %u, save %llu",
                              static_cast<unsigned>(its.stage), static_cast<unsigned long long>(header.head.save));
     }

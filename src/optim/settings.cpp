@@ -24,6 +24,8 @@ constexpr std::uint64_t kMostFreezeWindow = 1000000;
 constexpr std::uint32_t kFollowInterval = 64;
 constexpr double kThawRatio = 4;
 
+constexpr double kMostSquare = FLT_MAX * (1 - 0x1p-8); ///< of a gradient
+
 Status out_of_range(const std::string& member, double value, const char* range) {
     return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "%s: %g is not %s", member.c_str(), value, range);
 }
@@ -163,6 +165,17 @@ double correction(bool wanted, double beta, std::uint64_t updates) {
     return wanted && updates > 0 ? 1 / (1 - std::pow(beta, static_cast<double>(updates))) : 1;
 }
 
+/// v is a mean of squares of the ranks' mean, each rounded on the way: a 256th is left for the many roundings of a sum
+/// over ranks, and for those of v, a 2^-24th of it in each step, as many as 1 / (1 - beta2) steps add up.
+double largest_root(const std::vector<onebit_param_group_t>& groups) {
+    double share = 1;
+    for (const onebit_param_group_t& group : groups) {
+        const double forgotten = 1 - static_cast<double>(static_cast<float>(group.beta2)); // in a step
+        share = std::min(share, std::max(1 - 0x3p-24 / forgotten, 0x1p-4));
+    }
+    return std::sqrt(kMostSquare * share);
+}
+
 } // namespace
 
 Status check_lr(const char* member, double lr) {
@@ -210,16 +223,12 @@ std::uint64_t Settings::hash() const {
     return hash;
 }
 
-/// v is a mean of squares of the ranks' mean, each rounded on the way: a 256th is left for the many roundings of a sum
-/// over ranks, and for those of v, a 2^-24th of it in each step, as many as 1 / (1 - beta2) steps add up.
 float Settings::largest_gradient(int ranks) const {
-    constexpr double kMost = FLT_MAX * (1 - 0x1p-8);
-    double share = 1;
-    for (const onebit_param_group_t& group : groups) {
-        const double forgotten = 1 - static_cast<double>(static_cast<float>(group.beta2)); // in a step
-        share = std::min(share, std::max(1 - 0x3p-24 / forgotten, 0x1p-4));
-    }
-    return static_cast<float>(std::min(std::sqrt(kMost * share) * gradient_scale, kMost / ranks));
+    return static_cast<float>(std::min(largest_root(groups) * gradient_scale, kMostSquare / ranks));
+}
+
+float Settings::largest_average() const {
+    return static_cast<float>(largest_root(groups));
 }
 
 AdamBetas betas_of(const onebit_param_group_t& group) {
@@ -245,7 +254,7 @@ Status read_settings(const onebit_optimizer_config_t* caller, const Transport& t
     onebit_optimizer_config_t config;
     ONEBIT_RETURN_IF_ERROR(read_struct("config", caller, &config));
     ONEBIT_RETURN_IF_ERROR(check_config(config));
-    ONEBIT_RETURN_IF_ERROR(check_reserved(config.reserved));
+    ONEBIT_RETURN_IF_ERROR(check_reserved("config.reserved_2", config.reserved_2));
     ONEBIT_RETURN_IF_ERROR(read_groups(config, &settings->groups));
     if (config.freeze_window == 0) config.freeze_window = kFreezeWindow;
     if (config.freeze_band == 0) config.freeze_band = kFreezeBand;

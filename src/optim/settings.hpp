@@ -46,6 +46,8 @@ struct Settings {
     /// The largest gradient that a step takes of a rank, of so many, before it is divided by the gradient scale: so
     /// that squares, variances and the ranks' sum are float32s.
     float largest_gradient(int ranks) const;
+    /// The largest average of gradients that a step forms v of, whatever error feedback has added to it.
+    float largest_average() const;
     /// One number for what may change from step to step and must be the same on every rank.
     std::uint64_t hash() const;
 };

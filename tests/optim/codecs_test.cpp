@@ -269,6 +269,56 @@ TEST_CASE("optimizers with other codecs: states go on bit for bit, and move betw
     });
 }
 
+// What error feedback adds to an average may be more than any gradient that a step takes.
+TEST_CASE("Adam and LAMB with other codecs: the largest gradients leave moments that can be saved",
+          "[optimizer][codec][magnitudes]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        constexpr std::size_t count = 700;
+        for (const onebit_optimizer_kind_t kind : {ONEBIT_OPTIMIZER_ADAM, ONEBIT_OPTIMIZER_LAMB}) {
+            for (const onebit_codec_t codec : other_codecs()) {
+                const Setup setup = with_codec({optimizer_config(kind), {count}}, codec);
+                log.context(title_of(setup));
+                Training training(comm, setup, log), other(comm, setup, log);
+                for (std::uint64_t t = 1; t <= 8; ++t) {
+                    std::vector<float> gradient = make_data(Kind::gaussian, count, 9, log.rank(), t);
+                    for (float& g : gradient) // half of the largest that a step takes, to all but that
+                        g = std::copysign(1.83e19F * (0.5F + std::min(std::fabs(g), 1.0F) / 2), g);
+                    training.step(gradient);
+                }
+                std::vector<float> v(count);
+                ONEBIT_EXPECT_OK(log, onebit_optimizer_get_state(training.get(), 0, ONEBIT_STATE_EXP_AVG_SQ, v.data()));
+                ONEBIT_EXPECT(log, std::all_of(v.begin(), v.end(), [](float x) { return std::isfinite(x); }));
+                ONEBIT_EXPECT(log, *std::max_element(v.begin(), v.end()) > 1e35F);
+                ONEBIT_EXPECT_OK(log, unpack(other.get(), all_packed(training.get(), log)));
+                ONEBIT_EXPECT(log, Snapshot(other).same_as(Snapshot(training)));
+            }
+        }
+    });
+}
+
+// Two ways to cut the same tensors into as many buckets of the same sizes.
+TEST_CASE("Adam's states don't move where the other one cuts tensors into other buckets", "[optimizer][codec][save]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        for (const std::vector<std::size_t>& exact_tensors : {std::vector<std::size_t>{0, 3}, {0, 2}}) {
+            Setup exact{optimizer_config(ONEBIT_OPTIMIZER_ADAM), {2000, 2000, 2000, 2000}};
+            exact.config.bucket_size = 4000;
+            leave_out(exact, exact_tensors);
+            const Setup coded = with_codec(exact, ONEBIT_CODEC_INT8);
+            Training first(comm, exact, log), second(comm, coded, log);
+            first.steps(gaussian_gradient(8000, 1), 1, 2);
+            second.steps(gaussian_gradient(8000, 1), 1, 2);
+            const Snapshot before_first(first), before_second(second);
+            ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_BAD_STATE, "other buckets",
+                                  unpack(second.get(), all_packed(first.get(), log)));
+            ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_BAD_STATE, "other buckets",
+                                  unpack(first.get(), all_packed(second.get(), log)));
+            ONEBIT_EXPECT(log, Snapshot(first).same_as(before_first) && Snapshot(second).same_as(before_second));
+        }
+    });
+}
+
 // Compressed gradients are nearly the exact ones where those that share a scale are of one magnitude: so are the
 // parameters that they lead to.
 TEST_CASE("Adam and LAMB with a fine codec stay beside exact ones", "[optimizer][codec]") {

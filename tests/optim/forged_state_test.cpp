@@ -157,6 +157,17 @@ TEST_CASE("whatever a saved optimizer's head is, it is refused or can be trained
     });
 }
 
+TEST_CASE("a kind that freezes is never at the stage of those that compress gradients", "[optimizer][save][forged]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        for (const onebit_optimizer_kind_t kind : freezing_kinds()) {
+            log.context(name_of(kind));
+            Victim victim(comm, log, kind, 4);
+            ONEBIT_EXPECT(log, victim.refused([](Bytes& bytes) { put(bytes, kStageAt, std::uint32_t{3}); }));
+        }
+    });
+}
+
 TEST_CASE("whatever a saved optimizer's values are, it is refused or can be trained on", "[optimizer][save][forged]") {
     const int n = GENERATE(from_range(rank_counts()));
     run_ranks(n, [](onebit_comm_t comm, RankLog& log) {

@@ -40,7 +40,7 @@ inline void repair_state(Bytes& bytes) {
 
 // A saved optimizer.
 constexpr std::size_t kOptimizerHeader = 104, kArraysAt = 32, kSeatAt = 36, kNumbersAt = 40, kKindAt = 48,
-                      kFrozenAt = 52, kShapeAt = 64, kHeadBytesAt = 72, kAllBytesAt = 80, kHeadChecksumAt = 88,
+                      kStageAt = 52, kShapeAt = 64, kHeadBytesAt = 72, kAllBytesAt = 80, kHeadChecksumAt = 88,
                       kTailChecksumAt = 96, kRowBytes = 40;
 
 inline void repair_optimizer(Bytes& bytes) {

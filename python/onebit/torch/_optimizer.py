@@ -61,7 +61,8 @@ class FusedOptimizer(SavedOptimizer):
           bucket_size    elements, about, whose exchange begins together in the backward pass, or "suggested"; 0: `step`
                          exchanges all. Worth it on slow networks (docs/ARCHITECTURE.md has figures): see `no_sync`
           exact_1d       True: parameters of at most one dimension, biases and normalisations as a rule, are averaged
-                         exactly in every step, as those of no_compress groups are. It can't change from save to load
+                         exactly in every step, as those of no_compress groups are. Where that would be fewer elements
+                         than ranks they are compressed, with a warning. It can't change from save to load
           options        other members of onebit_optimizer_config_t by name; docs/OPTIMIZERS.md says what they do
         """
         self.options = {
@@ -72,7 +73,7 @@ class FusedOptimizer(SavedOptimizer):
             **options,
         }
         """What the C optimizer is made with, besides the parameter groups."""
-        self._exact_1d = exact_1d
+        self._exact_1d = bool(exact_1d)
         self._group = group
         self._is_ours = communicator is None  # hence its parameters are rank 0's, and it ends with us
         if communicator is not None:
@@ -227,7 +228,7 @@ class FusedOptimizer(SavedOptimizer):
         exact_1d = self._keeps_1d_exact()
         found = [
             (
-                (index, group["no_compress"] or exact_1d and tensor.dim() <= 1),
+                (index, bool(group["no_compress"] or exact_1d and tensor.dim() <= 1)),
                 Parameter(tensor, number, f"parameter {i} of group {index}, {tuple(tensor.shape)}"),
             )
             for index, group in enumerate(self.param_groups)
@@ -236,17 +237,28 @@ class FusedOptimizer(SavedOptimizer):
         ]
         if not found:
             raise ValueError("no parameter requires a gradient")
-        self._parts = [(index, group["no_compress"]) for index, group in enumerate(self.param_groups)]
+        self._parts = [(index, bool(group["no_compress"])) for index, group in enumerate(self.param_groups)]
         if exact_1d:
             self._parts += [(index, True) for index, exact in self._parts if not exact]
         self._settings = [settings_of(group) for group in self.param_groups]
         return found
 
     def _keeps_1d_exact(self) -> bool:
-        """Where each rank has an element of them to add up."""
-        every = itertools.chain.from_iterable(group["params"] for group in self.param_groups)
-        elements = sum(tensor.numel() for tensor in every if tensor.requires_grad and tensor.dim() <= 1)
-        return self._exact_1d and elements >= self._communicator.size
+        """Whether parameters of one dimension are: where each rank has an element to add up."""
+        if not self._exact_1d:
+            return False
+        exact = sum(
+            tensor.numel()
+            for group in self.param_groups
+            for tensor in group["params"]
+            if tensor.requires_grad and (group["no_compress"] or tensor.dim() <= 1)
+        )
+        if exact < self._communicator.size:
+            warnings.warn(
+                f"exact_1d: {exact} elements are fewer than the {self._communicator.size} ranks: all are compressed",
+                stacklevel=2,
+            )
+        return exact >= self._communicator.size
 
     def _create(self, check: bool) -> Optimizer:
         found, failure = attempt(self._found)

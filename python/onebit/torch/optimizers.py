@@ -10,13 +10,13 @@ from onebit.torch._optimizer import FusedOptimizer
 
 
 class Adam(FusedOptimizer):
-    """AdamW, whose gradients are averaged exactly in every step."""
+    """AdamW, whose gradients are averaged in every step: exactly, or compressed by an option, codec="int8" say."""
 
     _kind = OptimizerKind.ADAM
 
 
 class Lamb(FusedOptimizer):
-    """LAMB (arXiv 1904.00962), whose gradients are averaged exactly in every step: one trust ratio for each parameter.
+    """LAMB (arXiv 1904.00962), whose gradients are averaged as Adam's: one trust ratio for each parameter.
 
     Options: min_trust, max_trust.
     """
@@ -43,19 +43,19 @@ class FreezingOptimizer(FusedOptimizer):
           freeze_step  the last step of the warm-up; "auto": once the variance has settled; "never": `freeze` ends it;
                        "paper": by the rule of 1-bit Adam's authors
 
-        Other options: lr_warmup_steps, freeze_window, freeze_band, follow_interval, thaw_ratio, compressed.
+        Other options: lr_warmup_steps, freeze_window, freeze_band, follow_interval, thaw_ratio, compressed, codec.
         """
         super().__init__(params, lr, betas, eps, weight_decay, freeze_step=freeze_step, **kwargs)
 
 
 class OneBitAdam(FreezingOptimizer):
-    """1-bit Adam (arXiv 2102.02888): AdamW in the warm-up, then updates of one bit for each element."""
+    """1-bit Adam (arXiv 2102.02888): AdamW in the warm-up, then updates of one bit for each element, or by codec."""
 
     _kind = OptimizerKind.ONEBIT_ADAM
 
 
 class OneBitLamb(FreezingOptimizer):
-    """1-bit LAMB (arXiv 2104.06069): LAMB in the warm-up, then updates of one bit for each element.
+    """1-bit LAMB (arXiv 2104.06069): LAMB in the warm-up, then updates of one bit for each element, or by codec.
 
     Options: min_trust, max_trust, trust_beta.
     """
