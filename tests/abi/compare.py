@@ -78,7 +78,7 @@ PLACES = re.compile(
     r"(Functions|Variables) changes summary: 0 Removed, .*|\d+ functions? with some indirect sub-type changes?:"
     r"|\[C\] 'function .*' has some indirect sub-type changes:|parameter \d+ of type '.*' has sub-type changes:"
     r"|(in )?(pointed to|underlying|unqualified underlying) type '.*'( changed)?(:|, as reported earlier)"
-    r"|type size hasn't changed|\d+ data member changes?:|type of '.*' changed:|\d+ data member insertions?:|")
+    r"|type size hasn't changed|no data member change \(\d+ filtered\);|\d+ data member changes?:|type of '.*' changed:|\d+ data member insertions?:|")
 
 
 def only_grows(report):
