@@ -919,9 +919,9 @@ typedef enum onebit_compressed ONEBIT_ENUM_INT {
     ONEBIT_COMPRESSED_UPDATES = 0, /* what moves the parameters: a mean of g / D. Each g / D has a bound. An element
                                       whose variance is far below its neighbours' moves about as far as they do
                                       (docs/OPTIMIZERS.md, "Small variances") */
-    ONEBIT_COMPRESSED_MOMENTA = 1  /* momenta, divided by D afterwards, as in the papers. All of a block's elements are
-                                      sent with one magnitude by ONEBIT_CODEC_SIGN, so an element whose variance is far below its neighbours'
-                                      runs away */
+    ONEBIT_COMPRESSED_MOMENTA = 1  /* momenta, divided by D afterwards, as in the papers. ONEBIT_CODEC_SIGN sends all of
+                                      a block's elements with one magnitude, so an element whose variance is far below
+                                      its neighbours' runs away */
 } onebit_compressed_t;
 
 /* bucket_size: a good one on the networks that were tried (docs/ARCHITECTURE.md has the figures). */
@@ -982,9 +982,9 @@ typedef struct onebit_optimizer_config {
                                      INVALID_ARGUMENT, but of Adam and LAMB that average exactly */
     onebit_codec_t codec; /* of compressed exchanges, the same on every rank (docs/OPTIMIZERS.md, "Codecs"). Kinds that
                              freeze encode the same values whatever the codec; one finer than SIGN, the default, leaves
-                             less of them to error feedback. Adam and LAMB average exactly with SIGN; with another codec their
-                             gradients are compressed, from the first step on. All but SIGN are of the host's memory
-                             (UNSUPPORTED in a GPU's), and want scale and group to be 0 (INVALID_ARGUMENT) */
+                             less of them to error feedback. Adam and LAMB average exactly with SIGN; with another codec
+                             their gradients are compressed, from the first step on. All but SIGN are of the host's
+                             memory (UNSUPPORTED in a GPU's), and want scale and group to be 0 (INVALID_ARGUMENT) */
     uint32_t reserved_2;  /* 0 */
 } onebit_optimizer_config_t;
 
