@@ -59,7 +59,8 @@ class Optimizer(OperationHandle):
           stream   of a GPU's memory: the address of the cudaStream_t that the work goes into; 0: the default one
           options  members of onebit_optimizer_config_t by name: betas, eps, weight_decay, bias_correction,
                    max_grad_norm, freeze_step ("auto", "never", "paper" or a step), bucket_size, algorithm ("auto",
-                   "two_level", ...), codec ("sign", "int8", ...), ... onebit.h says what they mean; the library has their defaults
+                   "two_level", ...), codec ("sign", "int8", ...), ... onebit.h says what they mean; the library has their
+                   defaults
         """
         try:
             config, c_tensors = self._described(kind, tensors, lr, groups, stream, options)

@@ -23,13 +23,10 @@ Status Adam::freeze_bucket(Bucket& bucket) {
 }
 
 std::unique_ptr<ValueSource> Adam::make_source(Bucket& bucket) {
-    const auto factor = [this](const Tensor& tensor) { return own_factor(tensor); };
-    return compresses_gradients() ? bucket.passes->make_round_source(factor)
-                                  : bucket.passes->make_momentum_source(factor);
+    return bucket.passes->make_momentum_source([this](const Tensor& tensor) { return own_factor(tensor); });
 }
 
 void Adam::update_compressed(Bucket& bucket) {
-    if (compresses_gradients()) return update_exactly(bucket);
     set_updates(exact_rounds());
     bucket.passes->update_from_message();
     bucket.m = {}; // from here on the message is all there is

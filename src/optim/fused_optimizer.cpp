@@ -165,7 +165,7 @@ Status FusedOptimizer::make_room() {
         if (needs_sum(bucket, false)) ONEBIT_RETURN_IF_ERROR(make_sum(bucket));
         bucket.m = AlignedBuffer<float>(bucket.layout.count(), memory());
         bucket.v = AlignedBuffer<float>(bucket.layout.count(), memory());
-        if (bucket.compresses) bucket.source = make_source(bucket);
+        if (bucket.compresses) bucket.source = compresses_gradients() ? gradients_of(bucket) : make_source(bucket);
         for (const Tensor* tensor : bucket.layout.tensors()) {
             bucket_of_[tensor->number] = static_cast<std::size_t>(&bucket - buckets_.data());
         }
@@ -183,6 +183,10 @@ Status FusedOptimizer::make_room() {
         shared_scales_ = std::make_unique<SharedScales>(buckets_, config().group, memory());
     }
     return {};
+}
+
+std::unique_ptr<ValueSource> FusedOptimizer::gradients_of(Bucket& bucket) const {
+    return bucket.passes->make_round_source([this](const Tensor& tensor) { return own_factor(tensor); });
 }
 
 std::unique_ptr<Passes> FusedOptimizer::make_passes(Bucket& bucket) const {

@@ -103,8 +103,8 @@ class FusedOptimizer : public Optimizer {
     virtual Round next_round() const { return frozen() || compresses_gradients() ? Round::kCompressed : Round::kExact; }
     /// What the first step after the freeze does with them.
     virtual Round round_after_freeze() const { return Round::kCompressed; }
-    /// What a bucket's compressed exchanges encode; made once, read in each, which changes nothing. The bucket stays
-    /// where it is.
+    /// What a bucket's compressed exchanges encode, where that isn't the gradients; made once, read in each, which
+    /// changes nothing. The bucket stays where it is.
     virtual std::unique_ptr<ValueSource> make_source(Bucket& bucket) = 0;
     /// Whether before_exchange has something to do in the coming step.
     virtual bool must_prepare_exchange() const { return false; }
@@ -113,7 +113,7 @@ class FusedOptimizer : public Optimizer {
     /// bucket.sum holds the gradients' sum over the ranks, or the exchange's last result their average; times
     /// average_factor() it is what the formulas call the gradient.
     virtual void update_exactly(Bucket& bucket) = 0;
-    /// The exchange's last result is what its source encoded, averaged.
+    /// The exchange's last result is what make_source's encoded, averaged.
     virtual void update_compressed(Bucket& bucket) = 0;
     /// From the rank's own gradients, times own_factor().
     virtual void update_locally(Bucket&) {}
@@ -212,6 +212,7 @@ class FusedOptimizer : public Optimizer {
     /// Of compressed exchanges; DENSE: there are none.
     onebit_algorithm_t exchange_algorithm() const;
     Status make_room();
+    std::unique_ptr<ValueSource> gradients_of(Bucket& bucket) const;
     std::unique_ptr<Passes> make_passes(Bucket& bucket) const;
     Status check_number(std::size_t tensor) const;
     Status check_gradients(const Tensor& tensor, const void* gradients) const;

@@ -107,7 +107,7 @@ Status FusedOptimizer::count(Round round) {
     gather_masked();
     for (Bucket& bucket : buckets_) {
         (void)Fiber::pause();
-        if (averages_exactly(bucket, round)) {
+        if (averages_exactly(bucket, round) || compresses_gradients()) {
             update_exactly(bucket);
         } else if (round == Round::kCompressed) {
             update_compressed(bucket);

@@ -175,16 +175,12 @@ void Lamb::begin_momenta(Bucket& bucket) {
 // ------------------------------------------------------------------------------------------------ compression ----
 
 std::unique_ptr<ValueSource> Lamb::make_source(Bucket& bucket) {
-    if (compresses_gradients()) {
-        return bucket.passes->make_round_source([this](const Tensor& tensor) { return own_factor(tensor); });
-    }
     return bucket.passes->make_momentum_source([this](const Tensor& tensor) {
         return nearest_finite(double{own_factor(tensor)} * layers_[tensor.number].momentum_scale);
     });
 }
 
 void Lamb::update_compressed(Bucket& bucket) {
-    if (compresses_gradients()) return update_exactly(bucket);
     set_updates(t()); // v_fresh has been updated in every step
     if (corrects()) bucket.passes->look_at_messages(unscale_of(), findings_);
     bucket.m = {}; // from here on the messages are all there is

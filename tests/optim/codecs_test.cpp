@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "optim/buckets.hpp"
+#include "optim/conservation.hpp"
 #include "optim/long_setup.hpp"
 #include "optim/moved_states.hpp"
 #include "optim/two_levels.hpp"
@@ -146,48 +147,14 @@ TEST_CASE("optimizers with other codecs: forms, threads and when gradients are r
     });
 }
 
-// With beta1 = 0 what comes back from the exchange is the momentum, and what went in are the gradients.
 TEST_CASE("optimizers with other codecs: error feedback loses nothing in 200 steps", "[optimizer][codec]") {
     const int n = GENERATE(from_range(rank_counts()));
     run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
-        constexpr std::size_t count = 333;
-        constexpr int steps = 200;
         for (const onebit_optimizer_kind_t kind : {ONEBIT_OPTIMIZER_ADAM, ONEBIT_OPTIMIZER_ONEBIT_ADAM}) {
             for (const onebit_codec_t codec : other_codecs()) {
-                Setup setup = with_codec({optimizer_config(kind), {count}}, codec);
+                const Setup setup = with_codec({optimizer_config(kind), {}}, codec);
                 log.context(title_of(setup));
-                setup.config.beta1 = 0;
-                setup.config.compressed = ONEBIT_COMPRESSED_MOMENTA;
-                const bool warms_up = freezes(kind);
-                if (warms_up) setup.config.freeze_step = 1;
-                if (warms_up) setup.config.follow_interval = ONEBIT_FOLLOW_NEVER;
-                Training training(comm, setup, log);
-                if (warms_up) training.step(make_data(Kind::gaussian, count, 21, log.rank(), 0));
-                std::vector<double> balance(count, 0.0);
-                double largest = 0;
-                const auto take = [&](const std::vector<float>& values, int divisor) {
-                    for (std::size_t i = 0; i < count; ++i) {
-                        balance[i] -= static_cast<double>(values[i]) / divisor;
-                        largest = std::max(largest, std::fabs(static_cast<double>(values[i])));
-                    }
-                };
-                std::vector<float> momentum(count);
-                for (std::uint64_t t = 1; t <= steps; ++t) {
-                    for (int r = 0; r < log.size(); ++r) {
-                        const std::vector<float> values = make_data(Kind::gaussian, count, 21, r, t);
-                        for (std::size_t i = 0; i < count; ++i)
-                            balance[i] += static_cast<double>(values[i]) / log.size();
-                    }
-                    training.step(make_data(Kind::gaussian, count, 21, log.rank(), t));
-                    ONEBIT_EXPECT_OK(
-                        log, onebit_optimizer_get_state(training.get(), 0, ONEBIT_STATE_EXP_AVG, momentum.data()));
-                    take(momentum, 1);
-                }
-                const OptimizerErrors errors = training.errors();
-                for (const auto& worker : log.gather_floats(errors.worker)) take(worker, log.size());
-                for (const auto& server : log.gather_floats(errors.server)) take(server, 1);
-                expect_balanced(log, balance, steps, largest);
-                ONEBIT_EXPECT(log, largest > 0.1);
+                expect_nothing_lost(comm, setup, log.size(), log);
             }
         }
     });

@@ -223,7 +223,7 @@ class FusedOptimizer(SavedOptimizer):
             self._early = EarlyGradients(fused, self._parameters, self._stream, self._begin_early)
 
     def _found(self) -> list:
-        """((number of its group, exact?), Parameter) of all that are to be optimized; what can fail on one rank alone."""
+        """((its group, exact?), Parameter) of all that are to be optimized; what can fail on one rank alone."""
         numbers = itertools.count()
         exact_1d = self._keeps_1d_exact()
         found = [
@@ -255,7 +255,7 @@ class FusedOptimizer(SavedOptimizer):
         )
         if exact < self._communicator.size:
             warnings.warn(
-                f"exact_1d: {exact} elements are fewer than the {self._communicator.size} ranks: all are compressed",
+                f"exact_1d: {exact} elements are fewer than the {self._communicator.size} ranks: they are compressed",
                 stacklevel=2,
             )
         return exact >= self._communicator.size

@@ -53,11 +53,8 @@ float scale_of(const float (&corrected)[kGroupElements], float largest) {
             const float shifted = corrected[i] * power;
             lanes[i % kLanes] += shifted * shifted;
         }
-        for (std::size_t half = kLanes / 2; half > 0; half /= 2) {
-            for (std::size_t k = 0; k < half; ++k) lanes[k] += lanes[k + half];
-        }
         const auto zeros = std::count(corrected, corrected + kGroupElements, 0.0F);
-        return Code::scale_of(largest, lanes[0], static_cast<std::uint32_t>(kGroupElements - zeros));
+        return Code::scale_of(largest, sum_of_lanes(lanes), static_cast<std::uint32_t>(kGroupElements - zeros));
     } else {
         return Code::scale_of(largest);
     }

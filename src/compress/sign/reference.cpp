@@ -36,12 +36,7 @@ class LaneSum {
 
     void add(std::size_t i, float x) { lanes_[i % kLanes] += squares_ ? x * x : std::fabs(x); }
 
-    float total() {
-        for (std::size_t half = kLanes / 2; half > 0; half /= 2) {
-            for (std::size_t k = 0; k < half; ++k) lanes_[k] += lanes_[k + half];
-        }
-        return lanes_[0];
-    }
+    float total() { return sum_of_lanes(lanes_); }
 
   private:
     bool squares_;

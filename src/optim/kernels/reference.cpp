@@ -121,10 +121,8 @@ void multiply(const float* values, float factor, std::size_t count, float* out) 
 double sum_squares(const float* values, std::size_t count) {
     float lanes[kLanes] = {};
     for (std::size_t i = 0; i < count; ++i) lanes[i % kLanes] += values[i] * values[i];
-    for (std::size_t half = kLanes / 2; half > 0; half /= 2) {
-        for (std::size_t k = 0; k < half; ++k) lanes[k] += lanes[k + half];
-    }
-    return is_trusted(lanes[0]) ? lanes[0] : sum_in_double(values, count, ONEBIT_SCALE_L2);
+    const float sum = sum_of_lanes(lanes);
+    return is_trusted(sum) ? sum : sum_in_double(values, count, ONEBIT_SCALE_L2);
 }
 
 float least(const float* values, std::size_t count) {
