@@ -209,12 +209,14 @@ void print_reduction(std::optional<double> times) {
 }
 
 void print_table(const std::vector<Outcome>& outcomes, Ranks ranks) {
-    std::printf("\n%-19s  %13s  %13s  %10s  %14s  %14s  %11s  %9s\n", "", "held-out loss", "sent per rank",
+    int width = 10;
+    for (const Outcome& o : outcomes) width = std::max(width, int(name_of(o.algorithm).size()));
+    std::printf("\n%-*s  %13s  %13s  %10s  %14s  %14s  %11s  %9s\n", width, "", "held-out loss", "sent per rank",
                 "compressed", "fewer bytes vs", "fewer bytes vs", "median step", "wall time");
-    std::printf("%-19s  %13s  %13s  %10s  %14s  %14s  %11s  %9s\n", "algorithm", "[nats/byte]", "[MB]", "[steps]",
+    std::printf("%-*s  %13s  %13s  %10s  %14s  %14s  %11s  %9s\n", width, "algorithm", "[nats/byte]", "[MB]", "[steps]",
                 "dense float32", "dense float16", "[ms]", "[s]");
     for (const Outcome& o : outcomes) {
-        std::printf("%-19s  %13.4f  %13.1f  %10llu", name_of(o.algorithm).c_str(), o.held_out_loss,
+        std::printf("%-*s  %13.4f  %13.1f  %10llu", width, name_of(o.algorithm).c_str(), o.held_out_loss,
                     double(bytes_sent(o.info)) / 1e6, static_cast<unsigned long long>(compressed_steps(o.info)));
         print_reduction(reduction(o.info, ranks, sizeof(float)));
         print_reduction(reduction(o.info, ranks, sizeof(float) / 2));
