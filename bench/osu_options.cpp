@@ -118,7 +118,7 @@ void add_options(CLI::App& app, const OsuProgram& program, OsuOptions& options, 
         ->check(CLI::IsMember({"mpi", "tcp"}));
     app.add_option("-M,--mem-limit", words.mem_limit, "SIZE  The largest message allowed (default 512M)");
     app.add_option("--codec", words.codec,
-                   "What stands for an element: sign, int8, int4, fp4, bfloat16 or ternary (default sign)")
+                   "What stands for an element: sign, int8, int4, fp4, bfloat16, ternary or topk (default sign)")
         ->check(CLI::IsMember(std::vector<std::string>(kCodecNames.begin(), kCodecNames.end())));
     app.add_option("--scale", words.scale, "l1 or l2 (default l2)")->check(CLI::IsMember({"l1", "l2"}));
     app.add_option("--group", words.group, "Elements that share a scale: block or buffer (default block)")

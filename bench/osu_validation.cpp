@@ -70,8 +70,8 @@ double largest_sum(const Ranks& ranks, std::size_t count, Term&& term) {
 
 // How large an error can be at most, over the largest input. Where a code is within r of the largest magnitude that is
 // encoded, input and error together, that is r / (1 - r).
-// A sign knows no r: the error of an outlier grows for many calls. With results of zeros it would come to 7/2, the sum
-// of the factors over the largest.
+// A sign knows no r: the error of an outlier grows for many calls. With results of zeros, as those of elements that
+// aren't kept, it comes to 7/2, the sum of the factors over the largest.
 double largest_error(onebit_codec_t codec, onebit_algorithm_t algorithm) {
     if (algorithm == ONEBIT_ALGORITHM_DENSE) return 0;
     switch (codec) {
@@ -86,6 +86,8 @@ double largest_error(onebit_codec_t codec, onebit_algorithm_t algorithm) {
             return 1.0 / 3;
         case ONEBIT_CODEC_BFLOAT16: // r = 1 / 256
             return 1.0 / 255;
+        case ONEBIT_CODEC_TOPK:
+            return 7.0 / 2;
     }
     return 0;
 }

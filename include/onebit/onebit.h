@@ -379,8 +379,9 @@ typedef enum onebit_codec ONEBIT_ENUM_INT {
     ONEBIT_CODEC_FP4 = 3,  /* 4 bits: sign and exponent (E3M0): the largest magnitude of 256 elements times 2^0 to
                                  2^-6, and 0 */
     ONEBIT_CODEC_BFLOAT16 = 4, /* 16 bits: each element rounded to bfloat16 */
-    ONEBIT_CODEC_TERNARY = 5   /* 2 bits: -1, 0 or 1 times twice the root mean square of those of 256 elements that
+    ONEBIT_CODEC_TERNARY = 5,  /* 2 bits: -1, 0 or 1 times twice the root mean square of those of 256 elements that
                                      are not 0 */
+    ONEBIT_CODEC_TOPK = 6 /* 0.3 bits: position and 8 bits of the 64 largest of 4096 elements. The others wait */
 } onebit_codec_t;
 
 /* What becomes of the ranks' values. */

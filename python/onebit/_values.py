@@ -71,6 +71,7 @@ class Codec(IntEnum):
     FP4 = 3
     BFLOAT16 = 4
     TERNARY = 5
+    TOPK = 6
 
 
 class Op(IntEnum):

@@ -236,6 +236,12 @@ class Codec {
 /// Of an element in a message, its share of a scale included: what costs are estimated by.
 double bits_per_element(onebit_codec_t codec);
 
+/// Of ONEBIT_CODEC_TOPK.
+struct TopkSettings {
+    std::uint32_t kept = 64;      ///< elements of 4096
+    std::uint32_t value_bits = 8; ///< 8 or 2
+};
+
 struct CodecConfig {
     onebit_codec_t codec = ONEBIT_CODEC_SIGN;
     onebit_scale_t scale = ONEBIT_SCALE_L2;
@@ -244,6 +250,7 @@ struct CodecConfig {
     std::string kernels; ///< by name, where values are on the host; "": the best that this machine has
     onebit_memory_t memory = ONEBIT_MEMORY_HOST; ///< where values lie
     void* stream = nullptr;                      ///< a cudaStream_t, where they are on a GPU
+    TopkSettings topk = {};
 };
 
 /// Whether there is such a codec (registry.cpp). INVALID_ARGUMENT where it is unknown, or has no such settings.

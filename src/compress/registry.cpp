@@ -14,6 +14,7 @@
 #include "compress/grouped/layout.hpp"
 #include "compress/grouped/ternary.hpp"
 #include "compress/sign/sign_codec.hpp"
+#include "compress/topk/topk_codec.hpp"
 
 namespace onebit {
 namespace {
@@ -29,6 +30,8 @@ struct Row {
 };
 
 constexpr double kSignBits = 1.0 + 32.0 / kBlockElements;
+constexpr double kTopkBits =
+    32.0 * TopkLayout{TopkSettings().kept, TopkSettings().value_bits}.words(kBlockElements) / kBlockElements;
 
 constexpr Row kRegistry[] = {
     {ONEBIT_CODEC_SIGN, ONEBIT_MEMORY_HOST, "ONEBIT_CODEC_SIGN", kSignBits, true, make_sign_codec},
@@ -37,6 +40,7 @@ constexpr Row kRegistry[] = {
     {constant, ONEBIT_MEMORY_HOST, #constant, scalar::kBits + 32.0 / kGroupElements, false, make_grouped_codec},
 #include "compress/grouped/codes.def"
 #undef ONEBIT_GROUPED_CODE
+    {ONEBIT_CODEC_TOPK, ONEBIT_MEMORY_HOST, "ONEBIT_CODEC_TOPK", kTopkBits, false, make_topk_codec},
 };
 
 const Row* row_of(onebit_codec_t codec) {

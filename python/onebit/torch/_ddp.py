@@ -30,11 +30,11 @@ class HookState(Averaging):
 
           group         process group of torch.distributed; None: the default one
           communicator  in place of a group: an onebit communicator of the same ranks
-          warmup_steps  steps that average exactly, before the first compressed one. None: 1000 of codecs "sign" and
-                        "ternary", which Adam needs, or with equalize=True; else 0
+          warmup_steps  steps that average exactly, before the first compressed one. None: 1000 of codecs "sign",
+                        "ternary" and "topk", which Adam needs, or with equalize=True; else 0
           equalize      after the warm-up gradients are divided by the magnitude that each element had at its end, and
                         averages multiplied by it: small gradients don't drown. 4 bytes of memory per element. None:
-                        True of codecs "sign" and "ternary", False of the others
+                        True of codecs "sign", "ternary" and "topk", False of the others
           options       those of `onebit.Allreduce`: algorithm, codec, scale, group, check, threads
         """
         super().__init__(group, communicator, warmup_steps, equalize, options)

@@ -1,0 +1,122 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "compress/blockwise_codec.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cassert>
+
+namespace onebit {
+
+static_assert(std::endian::native == std::endian::little); // as the wire is
+
+WordRange BlockwiseCodec::words_of(const Slice& slice) const {
+    const std::size_t begin = first_word(slice.chunk, slice.first_block);
+    return {begin, first_word(slice.chunk, slice.end_block) - begin};
+}
+
+std::unique_ptr<Feedback> BlockwiseCodec::make_feedback(std::span<const Chunk> chunks) const {
+    return std::make_unique<StoredError>(chunks);
+}
+
+// -------------------------------------------------------------------------------------------------- encoding ----
+
+/// `values_of(tile)`: where the tile's values are.
+template <typename ValuesOf>
+void BlockwiseCodec::encode_block(const Block& block, const ValuesOf& values_of, const StoredError& before,
+                                  StoredError& after, Stores stores, std::uint32_t* message) const {
+    const std::size_t first = before.element_index(block.chunk, block.index);
+    for_each_tile(block, [&](const Tile& tile) {
+        const std::size_t at = first + tile.in_block;
+        encode_tile(tile, values_of(tile), before.error.data() + at, after.error.data() + at, stores,
+                    mask_at(before.mask(), tile.begin()), message);
+    });
+    finish_block(block, after.error.data() + first, message);
+}
+
+void BlockwiseCodec::encode(const ValueSource& values, const Feedback& error_before, Feedback& error_after,
+                            std::span<const SliceToEncode> slices) const {
+    const auto& before = static_cast<const StoredError&>(error_before);
+    auto& after = static_cast<StoredError&>(error_after);
+    const Stores stores = stores_of(before, after);
+    for (const SliceToEncode& encoded : slices) {
+        encode_blocks(encoded.slice, threads_, stores, [&](const Block& block) {
+            alignas(64) float scratch[kBlockElements];
+            encode_values(block, values.read(block, scratch), before, after, stores, encoded.message);
+        });
+    }
+}
+
+/// Not inline: a source that reads takes much of a small stack, and needs no room for means.
+[[gnu::noinline]] void BlockwiseCodec::encode_values(const Block& block, const BlockValues& from,
+                                                     const StoredError& before, StoredError& after, Stores stores,
+                                                     std::uint32_t* message) const {
+    assert(!from.blend && from.encoder == nullptr); // see takes_blends
+    alignas(64) float means[kTileElements];
+    const auto values_of = [&](const Tile& tile) -> const float* {
+        if (!from.mean) return from.data + tile.in_block;
+        numeric_.mean(from.mean->parts.data(), from.mean->parts.size(), tile.in_block, from.mean->share, tile.count,
+                      Stores::kCached, means, Stores::kCached, means);
+        return means;
+    };
+    encode_block(block, values_of, before, after, stores, message);
+}
+
+void BlockwiseCodec::average_encode(std::span<const std::uint32_t* const> messages, float share,
+                                    const Feedback& error_before, Feedback& error_after, const Slice& slice,
+                                    std::uint32_t* message) const {
+    const auto& before = static_cast<const StoredError&>(error_before);
+    auto& after = static_cast<StoredError&>(error_after);
+    const Stores stores = stores_of(before, after);
+    encode_blocks(slice, threads_, stores, [&](const Block& block) {
+        alignas(64) float sums[kTileElements];
+        const auto values_of = [&](const Tile& tile) {
+            add_up(messages, share, tile, sums);
+            return sums;
+        };
+        encode_block(block, values_of, before, after, stores, message);
+    });
+}
+
+void BlockwiseCodec::add_up(std::span<const std::uint32_t* const> messages, float share, const Tile& tile,
+                            float* sums) const {
+    std::fill_n(sums, tile.count, 0.0F);
+    for (const std::uint32_t* from : messages) add(tile, from, share, sums);
+}
+
+void BlockwiseCodec::average(std::span<const std::uint32_t* const> messages, float share, const Slice& slice,
+                             const ValueSink& values) const {
+    decode_tiles(slice, threads_, values,
+                 [&](const Tile& tile, float* place) { add_up(messages, share, tile, place); });
+}
+
+bool BlockwiseCodec::all_finite(const EncodedSlice& encoded) const {
+    const Slice& slice = encoded.slice;
+    for (std::size_t index = slice.first_block; index < slice.end_block; ++index) {
+        if (!is_finite(Block{slice.chunk, index}, encoded.message)) return false;
+    }
+    return true;
+}
+
+std::size_t BlockwiseCodec::first_overflowed(std::span<const EncodedSlice> slices) const {
+    const auto overflowed = [this](const EncodedSlice& encoded) { return !all_finite(encoded); };
+    return static_cast<std::size_t>(std::ranges::find_if(slices, overflowed) - slices.begin());
+}
+
+// -------------------------------------------------------------------------------------------------- decoding ----
+
+void BlockwiseCodec::decode(std::span<const EncodedSlice> slices, std::span<const std::uint32_t> mask,
+                            const ValueSink& values) const {
+    for (const EncodedSlice& encoded : slices) {
+        decode_tiles(encoded.slice, threads_, values, [&](const Tile& tile, float* place) {
+            decode_tile(tile, encoded.message, mask_at(mask, tile.begin()), values.stores(), place);
+        });
+    }
+}
+
+void BlockwiseCodec::decode_block(const std::uint32_t* message, const Block& block, std::span<const std::uint32_t> mask,
+                                  float* values) const {
+    decode_tile(Tile{block, 0, block.count()}, message, mask_at(mask, block.begin()), Stores::kCached, values);
+}
+
+} // namespace onebit

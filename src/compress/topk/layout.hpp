@@ -1,0 +1,60 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "compress/codec.hpp"
+#include "core/partition.hpp"
+
+/// Where things lie in a message of the few largest elements (docs/WIRE_FORMAT.md, "Top-k").
+namespace onebit {
+
+/// Bits of a position in a block.
+inline constexpr unsigned kPositionBits = 12;
+static_assert(kBlockElements <= std::size_t{1} << kPositionBits);
+
+/// Words that so many entries of so many bits have.
+constexpr std::size_t entry_words(unsigned bits, std::size_t entries) {
+    return ceil_divide(entries * bits, std::size_t{32});
+}
+
+constexpr std::uint32_t read_entry(const std::uint32_t* words, unsigned bits, std::size_t entry) {
+    const std::size_t begin = entry * bits;
+    const unsigned shift = begin % 32;
+    std::uint32_t value = words[begin / 32] >> shift;
+    if (shift + bits > 32) value |= words[begin / 32 + 1] << (32 - shift);
+    return value & ((1U << bits) - 1);
+}
+
+/// Into words that were 0.
+constexpr void write_entry(std::uint32_t* words, unsigned bits, std::size_t entry, std::uint32_t value) {
+    const std::size_t begin = entry * bits;
+    const unsigned shift = begin % 32;
+    words[begin / 32] |= value << shift;
+    if (shift + bits > 32) words[begin / 32 + 1] |= value >> (32 - shift);
+}
+
+/// A block's part of a message: its scale, the positions of the elements that are kept, their codes.
+struct TopkLayout {
+    std::size_t kept;    ///< of a whole block
+    unsigned value_bits; ///< of a code
+
+    constexpr std::size_t entries(std::size_t elements) const { return ceil_divide(kept * elements, kBlockElements); }
+    constexpr std::size_t first_position() const { return 1; }
+    constexpr std::size_t first_code(std::size_t elements) const {
+        return first_position() + entry_words(kPositionBits, entries(elements));
+    }
+    constexpr std::size_t words(std::size_t elements) const {
+        return elements == 0 ? 0 : first_code(elements) + entry_words(value_bits, entries(elements));
+    }
+    /// The first word of a block in its chunk's message. For block = chunk.blocks(): the message's length.
+    constexpr std::size_t first_word(const Chunk& chunk, std::size_t block) const {
+        if (block < chunk.blocks()) return block * words(kBlockElements);
+        const std::size_t whole = chunk.count / kBlockElements;
+        return whole * words(kBlockElements) + words(chunk.count % kBlockElements);
+    }
+};
+
+} // namespace onebit

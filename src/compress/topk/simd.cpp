@@ -1,0 +1,124 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// The top-k code's kernels in Highway, compiled once per instruction set. The result is reference.cpp's bit for bit.
+
+#include <cstring>
+
+#include "compress/topk/kernels.hpp"
+#include "core/simd_targets.hpp" // must come before Highway
+#include "core/stores.hpp"
+#include "numeric/lanes.hpp"
+#include "numeric/mean.hpp"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "compress/topk/simd.cpp"
+#include <hwy/foreach_target.h> // must come before highway.h
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace onebit {
+namespace HWY_NAMESPACE {
+
+// The fallback for machines without vectors would only be a slower reference.
+#if HWY_TARGET != HWY_EMU128 && HWY_TARGET != HWY_SCALAR
+
+#include "numeric/simd_groups.inc"
+
+static_assert(kRunElements == kLanes);
+
+using Bits = hn::Vec<BitsTag>;
+
+HWY_INLINE Bits magnitudes_of(Vector values) {
+    return hn::And(hn::BitCast(BitsTag(), values), hn::Set(BitsTag(), 0x7fffffffU));
+}
+
+/// Run r of `count` elements, which may end within it.
+HWY_INLINE void store_run(const Group& run, std::size_t r, std::size_t count, float* values) {
+    const Tag d;
+    float* const to = values + r * kLanes;
+    if (HWY_LIKELY(count - r * kLanes >= kLanes)) {
+        for (std::size_t k = 0; k < kRegisters; ++k) hn::StoreU(run[k], d, to + k * kVectorLanes);
+        return;
+    }
+    alignas(64) float padded[kLanes];
+    for (std::size_t k = 0; k < kRegisters; ++k) hn::Store(run[k], d, padded + k * kVectorLanes);
+    std::memcpy(to, padded, (count - r * kLanes) * sizeof(float));
+}
+
+template <bool kMasked>
+HWY_INLINE void correct_runs(const float* values, const float* before, float* after, const std::uint32_t* valid,
+                             std::size_t count) {
+    for (std::size_t r = 0; r * kLanes < count; ++r) {
+        Group c = load_group(values, r, count);
+        const Group error = load_group(before, r, count);
+        if (after != before) prefetch_group_ahead(after + r * kLanes);
+        for (std::size_t k = 0; k < kRegisters; ++k) {
+            c[k] = hn::Add(c[k], error[k]);
+            if constexpr (kMasked) c[k] = hn::IfThenElseZero(mask_of(valid[r], k), c[k]);
+        }
+        store_run(c, r, count, after);
+    }
+}
+
+void correct(const float* values, const float* before, float* after, const std::uint32_t* valid, std::size_t count) {
+    valid != nullptr ? correct_runs<true>(values, before, after, valid, count)
+                     : correct_runs<false>(values, before, after, valid, count);
+}
+
+std::uint32_t find_largest(const float* values, std::size_t count, std::uint32_t* of_runs) {
+    const BitsTag b;
+    Bits largest = hn::Zero(b);
+    for (std::size_t r = 0; r * kLanes < count; ++r) {
+        const Group run = load_group(values, r, count);
+        Bits of_run = magnitudes_of(run[0]);
+        for (std::size_t k = 1; k < kRegisters; ++k) of_run = hn::Max(of_run, magnitudes_of(run[k]));
+        largest = hn::Max(largest, of_run);
+        of_runs[r] = hn::GetLane(hn::MaxOfLanes(b, of_run));
+    }
+    return hn::GetLane(hn::MaxOfLanes(b, largest));
+}
+
+/// Bit i: whether lane i of the run has at least this magnitude.
+HWY_INLINE std::uint32_t at_least(const Group& run, Bits bound) {
+    const BitsTag b;
+    std::uint32_t word = 0;
+    for (std::size_t k = 0; k < kRegisters; ++k) {
+        std::uint8_t bits[8] = {}; // as many as this must be writable
+        hn::StoreMaskBits(b, hn::Not(hn::Lt(magnitudes_of(run[k]), bound)), bits);
+        std::uint32_t of_register = 0;
+        std::memcpy(&of_register, bits, sizeof(of_register));
+        word |= of_register << k * kVectorLanes;
+    }
+    return word;
+}
+
+void find_at_least(const float* values, std::size_t count, const std::uint32_t* of_runs, std::uint32_t bound,
+                   std::uint32_t* words) {
+    const Bits bounds = hn::Set(BitsTag(), bound);
+    for (std::size_t r = 0; r * kLanes < count; ++r) {
+        words[r] = of_runs[r] < bound ? 0 : at_least(load_group(values, r, count), bounds);
+    }
+    if (count % kLanes != 0) words[count / kLanes] &= (1U << count % kLanes) - 1; // padding reaches a bound of 0
+}
+
+constexpr TopkKernels make_table(const char* name) {
+    return {name, correct, find_largest, find_at_least};
+}
+
+#endif // a target with vectors
+
+} // namespace HWY_NAMESPACE
+} // namespace onebit
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+
+#include "core/simd_tables.hpp"
+
+namespace onebit {
+
+ONEBIT_DEFINE_TABLES(TopkKernels, available_topk_kernels, reference_topk_kernels)
+
+} // namespace onebit
+#endif // HWY_ONCE

@@ -1,0 +1,108 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// The top-k code's kernels: every instruction set that this machine has against the scalar reference, the same bits.
+
+#include <bit>
+#include <catch2/catch.hpp>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "compress/topk/kernels.hpp"
+#include "compress/topk/layout.hpp"
+#include "core/aligned_buffer.hpp"
+#include "numeric/awkward_values.hpp"
+
+namespace onebit {
+namespace {
+
+using Words = std::vector<std::uint32_t>;
+
+Words random_words(std::size_t count) {
+    std::mt19937 random(5);
+    Words words(ceil_divide(count, kWordElements));
+    for (auto& word : words) word = static_cast<std::uint32_t>(random());
+    return words;
+}
+
+/// Calls body(kernels, reference, count) for every instruction set. Counts beyond a block's are the test's own.
+template <typename Body>
+void for_each_case(const Body& body) {
+    REQUIRE(available_topk_kernels().size() >= 2); // else nothing would be compared
+    for (const TopkKernels* kernels : available_topk_kernels()) {
+        for (const std::size_t count : kCounts) {
+            CAPTURE(kernels->name, count);
+            body(*kernels, reference_topk_kernels(), count);
+        }
+    }
+}
+
+TEST_CASE("top-k: every instruction set corrects to the reference's bits", "[kernels][topk]") {
+    for_each_case([](const TopkKernels& kernels, const TopkKernels& reference, std::size_t count) {
+        const std::vector<float> values = awkward_values(count + 1, 3); // + 1: no vector's alignment
+        const std::vector<float> error = awkward_values(count, 4);
+        const Words mask = random_words(count);
+        for (const std::uint32_t* const valid : {static_cast<const std::uint32_t*>(nullptr), mask.data()}) {
+            const auto corrected_by = [&](const TopkKernels& by, bool in_place) {
+                AlignedBuffer<float> before(count + 64), aside(count + 64);
+                std::fill_n(before.data(), count + 64, 77.0F);
+                std::fill_n(aside.data(), count + 64, 77.0F);
+                std::copy(error.begin(), error.end(), before.data());
+                AlignedBuffer<float>& after = in_place ? before : aside;
+                by.correct(values.data() + 1, before.data(), after.data(), valid, count);
+                return std::vector<float>(after.data(), after.data() + count + 64);
+            };
+            const std::vector<float> expected = corrected_by(reference, true);
+            for (const bool in_place : {false, true}) {
+                const std::vector<float> actual = corrected_by(kernels, in_place);
+                CHECK(std::memcmp(actual.data(), expected.data(), expected.size() * sizeof(float)) == 0);
+            }
+        }
+    });
+}
+
+TEST_CASE("top-k: every instruction set finds the reference's largest, and those that reach a bound",
+          "[kernels][topk]") {
+    for_each_case([](const TopkKernels& kernels, const TopkKernels& reference, std::size_t count) {
+        for (const float spoiler : {1.0F, -std::numeric_limits<float>::infinity(),
+                                    -std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::max()}) {
+            std::vector<float> values = awkward_values(count, 9);
+            values[count / 2] = spoiler;
+            const std::size_t runs = ceil_divide(count, kRunElements);
+            Words of_runs(runs + 1, 0xdeadbeef), expected_of_runs(runs + 1, 0xdeadbeef);
+            const std::uint32_t largest = reference.find_largest(values.data(), count, expected_of_runs.data());
+            CHECK(kernels.find_largest(values.data(), count, of_runs.data()) == largest);
+            CHECK(of_runs == expected_of_runs);
+            CHECK(largest == *std::max_element(of_runs.begin(), of_runs.end() - 1));
+            for (const std::uint32_t bound : {0U, largest, largest + 1, of_runs[runs / 2], of_runs[0] / 2}) {
+                Words words(runs + 1, 0xdeadbeef), expected(runs + 1, 0xdeadbeef);
+                reference.find_at_least(values.data(), count, of_runs.data(), bound, expected.data());
+                kernels.find_at_least(values.data(), count, of_runs.data(), bound, words.data());
+                CHECK(words == expected);
+            }
+        }
+    });
+}
+
+TEST_CASE("top-k: entries of any length lie side by side", "[topk]") {
+    std::mt19937 random(11);
+    for (const unsigned bits : {2U, 8U, kPositionBits}) {
+        for (const std::size_t entries : {1, 2, 3, 8, 64, 127, 128}) {
+            Words words(entry_words(bits, entries) + 1);
+            words.back() = 0xdeadbeef;
+            Words values(entries);
+            for (std::size_t j = 0; j < entries; ++j) {
+                values[j] = static_cast<std::uint32_t>(random()) & ((1U << bits) - 1);
+                write_entry(words.data(), bits, j, values[j]);
+            }
+            CAPTURE(bits, entries);
+            CHECK(words.back() == 0xdeadbeef);
+            for (std::size_t j = 0; j < entries; ++j) CHECK(read_entry(words.data(), bits, j) == values[j]);
+        }
+    }
+}
+
+} // namespace
+} // namespace onebit
