@@ -1,8 +1,8 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// The codes of several bits against their oracle, which computes with the same float operations: results and both
-// errors have its bits, on every rank and in every form.
+// The codes of several bits and top-k against their oracle, which computes with the same float operations: results and
+// both errors have its bits, on every rank and in every form.
 #include <algorithm>
 #include <functional>
 #include <sstream>
@@ -17,14 +17,14 @@ using oracle::Code;
 
 namespace {
 
-constexpr Code all_codes[] = {Code::int8, Code::int4, Code::fp4, Code::bfloat16, Code::ternary};
+constexpr Code all_codes[] = {Code::int8, Code::int4, Code::fp4, Code::bfloat16, Code::ternary, Code::topk};
 constexpr onebit_op_t all_ops[] = {ONEBIT_OP_AVERAGE, ONEBIT_OP_SUM};
 // With the same bits as the flat one.
 const std::vector<onebit_algorithm_t> other_forms = {ONEBIT_ALGORITHM_PIPELINED, ONEBIT_ALGORITHM_RING,
                                                      ONEBIT_ALGORITHM_BRUCK};
 
 const char* name_of_code(Code code) {
-    const char* const names[] = {"", "int8", "int4", "fp4", "bfloat16", "ternary"};
+    const char* const names[] = {"", "int8", "int4", "fp4", "bfloat16", "ternary", "topk"};
     return names[static_cast<int>(code)];
 }
 

@@ -9,6 +9,7 @@
 #include <cfloat>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 namespace oracle {
 
@@ -112,6 +113,8 @@ void put(Code code, Run& run, std::size_t j, std::uint32_t bits) {
         case Code::ternary:
             run[j % 8] |= bits << 2 * (j / 8);
             break;
+        case Code::topk: // has no runs
+            break;
     }
 }
 
@@ -125,6 +128,7 @@ std::uint32_t get(Code code, const Run& run, std::size_t j) {
         case Code::bfloat16:
             return run[2 * j] | run[2 * j + 1] << 8;
         case Code::ternary:
+        case Code::topk:
             break;
     }
     return run[j % 8] >> 2 * (j / 8) & 3;
@@ -146,6 +150,133 @@ std::uint64_t groups_in(std::uint64_t elements) {
 }
 std::uint64_t runs_in(std::uint64_t elements) {
     return (elements + word_elements - 1) / word_elements;
+}
+
+Floats part_of(const Floats& whole, Range range) {
+    const auto begin = whole.begin() + static_cast<std::ptrdiff_t>(range.begin);
+    return {begin, begin + static_cast<std::ptrdiff_t>(range.count)};
+}
+
+// ---- Top-k ----
+
+constexpr std::uint64_t position_bits = 12;
+
+// How many of a block's elements are kept.
+std::uint64_t kept_of(TopK topk, std::uint64_t elements) {
+    return (topk.kept * elements + block_elements - 1) / block_elements;
+}
+
+std::uint64_t words_of_entries(std::uint64_t count, std::uint64_t bits) {
+    return (count * bits + 31) / 32;
+}
+
+std::uint64_t topk_block_words(TopK topk, std::uint64_t elements) {
+    const std::uint64_t r = kept_of(topk, elements);
+    return 1 + words_of_entries(r, position_bits) + words_of_entries(r, topk.bits);
+}
+
+// The words from `first` on have entries of so many bits.
+void put_entry(Words& words, std::uint64_t first, std::uint64_t bits, std::uint64_t j, std::uint32_t entry) {
+    for (std::uint64_t k = 0; k < bits; ++k) {
+        const std::uint64_t bit = bits * j + k;
+        words[first + bit / 32] |= (entry >> k & 1) << bit % 32;
+    }
+}
+
+std::uint32_t get_entry(const Words& words, std::uint64_t first, std::uint64_t bits, std::uint64_t j) {
+    std::uint32_t entry = 0;
+    for (std::uint64_t k = 0; k < bits; ++k) {
+        const std::uint64_t bit = bits * j + k;
+        entry |= (words[first + bit / 32] >> bit % 32 & 1) << k;
+    }
+    return entry;
+}
+
+// Positions of the r largest, ascending. All elements are finite.
+std::vector<std::size_t> positions_of_largest(const Floats& block, std::uint64_t r) {
+    std::vector<std::size_t> positions(block.size());
+    std::iota(positions.begin(), positions.end(), std::size_t{0});
+    std::stable_sort(positions.begin(), positions.end(), [&](std::size_t a, std::size_t b) {
+        return std::fabs(operand(block[a])) > std::fabs(operand(block[b]));
+    });
+    positions.resize(r);
+    std::sort(positions.begin(), positions.end());
+    return positions;
+}
+
+// The mean magnitude of what is kept and not 0, but at most the largest.
+float mean_magnitude(const Floats& block, const std::vector<std::size_t>& kept) {
+    float nonzeros = 0, sum = 0;
+    for (const std::size_t i : kept)
+        if (operand(block[i]) != 0) ++nonzeros;
+    if (nonzeros == 0) return 0;
+    for (const std::size_t i : kept)
+        if (operand(block[i]) != 0) sum = plus(sum, times(std::fabs(block[i]), divided(1.0F, nonzeros)));
+    return std::min(sum, largest_magnitude(block));
+}
+
+std::uint32_t sign_code(float c) {
+    if (operand(c) > 0) return 1;
+    return operand(c) < 0 ? 3 : 0;
+}
+
+// A code of 8 bits stands for what INT8's does, one of 2 bits for what TERNARY's does.
+float topk_value(TopK topk, std::uint32_t bits, float scale) {
+    return value_of(topk.bits == 8 ? Code::int8 : Code::ternary, bits, scale);
+}
+
+Encoded encode_topk(TopK topk, const Floats& c) {
+    Encoded encoded;
+    encoded.error = c;
+    for (const Range& block : blocks_of({0, c.size()})) {
+        const Floats elements = part_of(c, block);
+        Words words(topk_block_words(topk, block.count), 0);
+        float scale = largest_magnitude(elements);
+        if (std::isfinite(scale)) {
+            const std::vector<std::size_t> kept = positions_of_largest(elements, kept_of(topk, block.count));
+            const std::uint64_t codes = 1 + words_of_entries(kept.size(), position_bits);
+            scale = topk.bits == 8 ? scale_of(Code::int8, elements) : mean_magnitude(elements, kept);
+            for (std::size_t j = 0; j < kept.size(); ++j) {
+                const float x = elements[kept[j]];
+                const std::uint32_t bits = topk.bits == 8 ? code_of(Code::int8, x, scale) : sign_code(x);
+                put_entry(words, 1, position_bits, j, static_cast<std::uint32_t>(kept[j]));
+                put_entry(words, codes, topk.bits, j, bits);
+                encoded.error[block.begin + kept[j]] = minus(x, topk_value(topk, bits, scale));
+            }
+        }
+        words[0] = std::bit_cast<std::uint32_t>(scale);
+        encoded.finite = encoded.finite && std::isfinite(scale);
+        encoded.words.insert(encoded.words.end(), words.begin(), words.end());
+    }
+    return encoded;
+}
+
+// What a message stands for, and which elements it has.
+struct Decoded {
+    Floats values;
+    std::vector<bool> sent;
+};
+
+// All elements of a block that is not finite are NaN.
+Decoded decode_topk(TopK topk, const Words& words, std::uint64_t count, float share) {
+    Decoded decoded{Floats(count, 0.0F), std::vector<bool>(count, false)};
+    std::uint64_t at = 0;
+    for (const Range& block : blocks_of({0, count})) {
+        const std::uint64_t r = kept_of(topk, block.count);
+        const std::uint64_t positions = at + 1, codes = positions + words_of_entries(r, position_bits);
+        const auto scale = std::bit_cast<float>(words[at]);
+        for (std::uint64_t i = block.begin; i < block.end() && !std::isfinite(scale); ++i) {
+            decoded.values[i] = std::numeric_limits<float>::quiet_NaN();
+            decoded.sent[i] = true;
+        }
+        for (std::uint64_t j = 0; j < r && std::isfinite(scale); ++j) {
+            const std::uint64_t i = block.begin + get_entry(words, positions, position_bits, j);
+            decoded.values[i] = times(topk_value(topk, get_entry(words, codes, topk.bits, j), scale), share);
+            decoded.sent[i] = true;
+        }
+        at += topk_block_words(topk, block.count);
+    }
+    return decoded;
 }
 
 } // namespace
@@ -219,14 +350,17 @@ float value_of(Code code, std::uint32_t bits, float scale) {
     return bits >= 8 ? -magnitude : magnitude;
 }
 
-std::uint64_t message_words(Code code, std::uint64_t count) {
+std::uint64_t message_words(Code code, std::uint64_t count, TopK topk) {
     std::uint64_t words = 0;
-    for (const Range& block : blocks_of({0, count}))
-        words += groups_in(block.count) + bits_of(code) * runs_in(block.count);
+    for (const Range& block : blocks_of({0, count})) {
+        words += code == Code::topk ? topk_block_words(topk, block.count)
+                                    : groups_in(block.count) + bits_of(code) * runs_in(block.count);
+    }
     return words;
 }
 
-Encoded encode(Code code, const Floats& c) {
+Encoded encode(Code code, const Floats& c, TopK topk) {
+    if (code == Code::topk) return encode_topk(topk, c);
     Encoded encoded;
     encoded.error.resize(c.size());
     for (const Range& block : blocks_of({0, c.size()})) {
@@ -234,9 +368,7 @@ Encoded encode(Code code, const Floats& c) {
         for (std::uint64_t group = 0; group < groups_in(block.count); ++group) {
             const std::uint64_t begin = block.begin + group * group_elements;
             const std::uint64_t end = std::min(begin + group_elements, block.end());
-            const Floats elements(c.begin() + static_cast<std::ptrdiff_t>(begin),
-                                  c.begin() + static_cast<std::ptrdiff_t>(end));
-            scales.push_back(scale_of(code, elements));
+            scales.push_back(scale_of(code, part_of(c, {begin, end - begin})));
             encoded.finite = encoded.finite && std::isfinite(scales.back());
             encoded.words.push_back(std::bit_cast<std::uint32_t>(scales.back()));
         }
@@ -257,7 +389,8 @@ Encoded encode(Code code, const Floats& c) {
     return encoded;
 }
 
-Floats decode(Code code, const Words& words, std::uint64_t count, float share) {
+Floats decode(Code code, const Words& words, std::uint64_t count, float share, TopK topk) {
+    if (code == Code::topk) return decode_topk(topk, words, count, share).values;
     Floats values;
     Run run = {};
     std::uint64_t at = 0;
@@ -274,6 +407,11 @@ Floats decode(Code code, const Words& words, std::uint64_t count, float share) {
         at = first_run + bits_of(code) * runs_in(block.count);
     }
     return values;
+}
+
+std::vector<bool> elements_sent(Code code, const Words& words, std::uint64_t count, TopK topk) {
+    if (code == Code::topk) return decode_topk(topk, words, count, 1.0F).sent;
+    return std::vector<bool>(count, true);
 }
 
 Floats exact(const FloatsPerRank& inputs, Op op) {
@@ -294,11 +432,12 @@ Floats exact(const FloatsPerRank& inputs, Op op) {
     return result;
 }
 
-CodedAllreduce::CodedAllreduce(std::uint64_t count, int ranks, Code code, Op op)
+CodedAllreduce::CodedAllreduce(std::uint64_t count, int ranks, Code code, Op op, TopK topk)
     : worker_errors(static_cast<std::size_t>(ranks), Floats(count, 0.0F)),
       result(count, 0.0F),
       count_(count),
       code_(code),
+      topk_(topk),
       share_(op == Op::sum ? 1.0F : divided(1.0F, static_cast<float>(ranks))),
       chunks_(partition(count, ranks)) {
     for (const Range& chunk : chunks_) server_errors.emplace_back(chunk.count, 0.0F);
@@ -330,7 +469,7 @@ Words CodedAllreduce::send(Range range, const Floats& values, float* error) {
     Floats c(range.count, 0.0F);
     for (std::uint64_t k = 0; k < range.count; ++k)
         if (takes_part(range.begin + k)) c[k] = plus(values[k], error[k]);
-    const Encoded encoded = encode(code_, c);
+    const Encoded encoded = encode(code_, c, topk_);
     std::copy(encoded.error.begin(), encoded.error.end(), error);
     finite = finite && encoded.finite;
     return encoded.words;
@@ -351,11 +490,13 @@ const Floats& CodedAllreduce::step(const FloatsPerRank& inputs) {
         const Range chunk = chunks_[j];
         Floats y(chunk.count, 0.0F);
         for (const std::vector<Words>& messages : worker_messages) {
-            const Floats sent = decode(code_, messages[j], chunk.count, share_);
-            for (std::uint64_t k = 0; k < chunk.count; ++k) y[k] = plus(y[k], sent[k]);
+            const Floats values = decode(code_, messages[j], chunk.count, share_, topk_);
+            const std::vector<bool> sent = elements_sent(code_, messages[j], chunk.count, topk_);
+            for (std::uint64_t k = 0; k < chunk.count; ++k)
+                if (sent[k]) y[k] = plus(y[k], values[k]);
         }
         server_messages.push_back(send(chunk, y, server_errors[j].data()));
-        const Floats values = decode(code_, server_messages[j], chunk.count, 1.0F);
+        const Floats values = decode(code_, server_messages[j], chunk.count, 1.0F, topk_);
         std::copy(values.begin(), values.end(), result.begin() + static_cast<std::ptrdiff_t>(chunk.begin));
     }
     if (!finite) reset();
@@ -363,9 +504,9 @@ const Floats& CodedAllreduce::step(const FloatsPerRank& inputs) {
     return result;
 }
 
-CodedTwoLevel::CodedTwoLevel(std::uint64_t count, int nodes, int places, Code code, Op op)
+CodedTwoLevel::CodedTwoLevel(std::uint64_t count, int nodes, int places, Code code, Op op, TopK topk)
     : result(count, 0.0F), count_(count), nodes_(nodes), places_(places), op_(op), shards_(partition(count, places)) {
-    for (const Range& shard : shards_) levels_.emplace_back(shard.count, nodes, code, op);
+    for (const Range& shard : shards_) levels_.emplace_back(shard.count, nodes, code, op, topk);
 }
 
 void CodedTwoLevel::set_mask(const std::vector<bool>& mask) {

@@ -1,9 +1,9 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// The reference for the codes of several bits (docs/WIRE_FORMAT.md): all ranks of an allreduce simulated in one object,
-// element by element. Unlike the sign's oracle it computes with the float operations that the page says, in their
-// order. So results, errors and messages may be compared bit for bit. It includes nothing of the library.
+// The reference for the codes of several bits and for top-k (docs/WIRE_FORMAT.md): all ranks of an allreduce simulated
+// in one object, element by element. Unlike the sign's oracle it computes with the float operations that the page says,
+// in their order. So results, errors and messages may be compared bit for bit. It includes nothing of the library.
 #pragma once
 
 #include "oracle/oracle.hpp"
@@ -15,11 +15,17 @@ using FloatsPerRank = std::vector<Floats>; // [rank][element]
 using Words = std::vector<std::uint32_t>;
 
 // The numbers are those of onebit_codec_t.
-enum class Code { int8 = 1, int4 = 2, fp4 = 3, bfloat16 = 4, ternary = 5 };
+enum class Code { int8 = 1, int4 = 2, fp4 = 3, bfloat16 = 4, ternary = 5, topk = 6 };
+
+// Of topk: how many of 4096 elements are kept, and the bits of each one's code, 8 or 2.
+struct TopK {
+    std::uint64_t kept = 64;
+    unsigned bits = 8;
+};
 
 constexpr std::uint64_t group_elements = 256;
 
-// An element's share in each word of a message, but for scales.
+// An element's share in each word of a message, but for scales. Not of topk.
 std::uint64_t bits_of(Code code);
 
 // Float operations. A subnormal operand or a tiny result is the zero of its sign.
@@ -31,7 +37,7 @@ float square_root(float a);
 // The nearest float; a tiny one is the zero of its sign.
 float rounded(double x);
 
-// A group's scale; not finite where one of its elements isn't.
+// A group's scale; not finite where one of its elements isn't. None of these three knows topk.
 float scale_of(Code code, const Floats& group);
 // The code of one element of a group with this scale, in the lowest bits.
 std::uint32_t code_of(Code code, float c, float scale);
@@ -43,12 +49,14 @@ struct Encoded {
     Floats error;
     bool finite = true; // all scales are
 };
-Encoded encode(Code code, const Floats& c);
-// What a message of `count` elements stands for; NaN where a group's scale is not finite.
-Floats decode(Code code, const Words& words, std::uint64_t count, float share);
+Encoded encode(Code code, const Floats& c, TopK topk = {});
+// What a message of `count` elements stands for; NaN where a group's scale, of topk a block's, is not finite.
+Floats decode(Code code, const Words& words, std::uint64_t count, float share, TopK topk = {});
+// Those of its elements that are added up. Only topk leaves some out.
+std::vector<bool> elements_sent(Code code, const Words& words, std::uint64_t count, TopK topk = {});
 
 // The words of a message of so many elements.
-std::uint64_t message_words(Code code, std::uint64_t count);
+std::uint64_t message_words(Code code, std::uint64_t count, TopK topk = {});
 
 // `((x_0 + x_1) + ...) * (1/L)` of each element. An average that is not finite is computed in double.
 Floats exact(const FloatsPerRank& inputs, Op op);
@@ -56,7 +64,7 @@ Floats exact(const FloatsPerRank& inputs, Op op);
 // The compressed allreduce in one level, in whatever form.
 class CodedAllreduce {
   public:
-    CodedAllreduce(std::uint64_t count, int ranks, Code code, Op op = Op::average);
+    CodedAllreduce(std::uint64_t count, int ranks, Code code, Op op = Op::average, TopK topk = {});
 
     // Elements outside the mask are zero from now on: value, error and result.
     void set_mask(const std::vector<bool>& mask);
@@ -86,6 +94,7 @@ class CodedAllreduce {
 
     std::uint64_t count_;
     Code code_;
+    TopK topk_;
     float share_;
     std::vector<Range> chunks_;
     std::vector<bool> mask_;
@@ -94,7 +103,7 @@ class CodedAllreduce {
 // The same in two levels. Rank r has place r % places in node r / places.
 class CodedTwoLevel {
   public:
-    CodedTwoLevel(std::uint64_t count, int nodes, int places, Code code, Op op = Op::average);
+    CodedTwoLevel(std::uint64_t count, int nodes, int places, Code code, Op op = Op::average, TopK topk = {});
 
     void set_mask(const std::vector<bool>& mask);
     void reset();

@@ -20,7 +20,11 @@ using onebit_test::same_bits;
 
 namespace {
 
-constexpr Code all_codes[] = {Code::int8, Code::int4, Code::fp4, Code::bfloat16, Code::ternary};
+// Those of several bits for each element.
+constexpr Code grouped_codes[] = {Code::int8, Code::int4, Code::fp4, Code::bfloat16, Code::ternary};
+constexpr Code all_codes[] = {Code::int8, Code::int4, Code::fp4, Code::bfloat16, Code::ternary, Code::topk};
+constexpr float infinity = std::numeric_limits<float>::infinity();
+constexpr float not_a_number = std::numeric_limits<float>::quiet_NaN();
 
 std::uint32_t bits(float x) {
     return std::bit_cast<std::uint32_t>(x);
@@ -75,10 +79,11 @@ double allowed(Code code, double c, const Floats& group) {
 }
 
 // Over the steps: results + mean worker error + server errors == averages of what went in.
-void check_conservation(Code code, Op op, Kind kind, int ranks) {
+void check_conservation(Code code, Op op, Kind kind, int ranks, TopK topk = {}) {
     constexpr std::uint64_t count = 1009, steps = 200;
     INFO("code " << static_cast<int>(code) << " ranks " << ranks << " " << onebit_test::name_of(kind));
-    CodedAllreduce reduce(count, ranks, code, op);
+    INFO("of top-k " << topk.kept << ", " << topk.bits << " bits");
+    CodedAllreduce reduce(count, ranks, code, op, topk);
     const double share = op == Op::sum ? 1 : 1.0 / ranks;
     Vector balance(count, 0.0);
     double largest = 0, largest_input = 0;
@@ -107,8 +112,10 @@ void check_conservation(Code code, Op op, Kind kind, int ranks) {
     double lost = 0;
     for (const double b : balance) lost = std::max(lost, std::fabs(b));
     CHECK(lost <= static_cast<double>(steps) * 3e-7 * largest);
-    // It doesn't grow. TERNARY sends less than its group's largest.
-    CHECK(most_error <= (code == Code::ternary ? largest_input : largest) * ranks);
+    // It doesn't grow. TERNARY and TOPK of 2 bits send less than the largest. TOPK's others wait until they are large.
+    double most = code == Code::ternary ? largest_input : largest;
+    if (code == Code::topk && topk.bits == 2) most = std::max(largest, largest_input);
+    CHECK(most_error <= most * ranks);
     CHECK(most_error > 0);
 }
 
@@ -306,8 +313,330 @@ TEST_CASE("codes: TERNARY's scale by hand", "[oracle]") {
     CHECK(scale(pairs) == std::nextafter(0.5F, 1.0F));
 }
 
+TEST_CASE("codes: TOPK of 8 bits by hand", "[oracle]") {
+    // Two of 128 are kept. The scale is 1.
+    Floats c(128, 60.0F);
+    c[2] = -0.0F;
+    c[5] = 127;
+    c[100] = -62.5F; // to even
+    const Encoded encoded = encode(Code::topk, c);
+    CHECK(encoded.words == Words{bits(1.0F), 0x00064005U, 0x0000c27fU});
+    CHECK(encoded.finite);
+    Floats error = c;
+    error[5] = 0;
+    error[100] = -0.5F;
+    CHECK(same_bits(encoded.error, error));
+    Floats sent(128, 0.0F);
+    sent[5] = 31.75F;
+    sent[100] = -15.5F;
+    CHECK(same_bits(decode(Code::topk, encoded.words, 128, 0.25F), sent));
+    std::vector<bool> kept(128, false);
+    kept[5] = kept[100] = true;
+    CHECK(elements_sent(Code::topk, encoded.words, 128) == kept);
+    // A kept element may have the code 0.
+    c[100] = 0;
+    for (float& x : c)
+        if (x == 60) x = 0.25F;
+    CHECK(encode(Code::topk, c).words == Words{bits(1.0F), 0x00005000U, 0x00007f00U});
+    // All of nothing but zeros.
+    CHECK(encode(Code::topk, Floats(128, -0.0F)).words == Words{0, 0x00001000U, 0});
+    CHECK(same_bits(encode(Code::topk, Floats(128, -0.0F)).error, Floats(128, -0.0F)));
+    CHECK(encode(Code::topk, {}).words.empty());
+}
+
+TEST_CASE("codes: TOPK of 2 bits by hand", "[oracle]") {
+    // Four of 256 are kept, with the mean 3.
+    Floats c(256, 0.5F);
+    c[10] = 1;
+    c[20] = -2;
+    c[30] = 3;
+    c[255] = 6;
+    const Encoded encoded = encode(Code::topk, c, {64, 2});
+    CHECK(encoded.words == Words{bits(3.0F), 0x1e01400aU, 0x0000ff0U, 0x5dU});
+    Floats error = c, sent(256, 0.0F);
+    error[10] = -2;
+    error[20] = 1;
+    error[30] = 0;
+    error[255] = 3;
+    CHECK(same_bits(encoded.error, error));
+    sent[10] = sent[30] = sent[255] = 1.5F;
+    sent[20] = -1.5F;
+    CHECK(same_bits(decode(Code::topk, encoded.words, 256, 0.5F, {64, 2}), sent));
+    CHECK(encode(Code::topk, Floats(256, 0.0F), {64, 2}).words == Words{0, 0x02001000U, 0x30U, 0});
+}
+
+TEST_CASE("codes: of equally large elements TOPK keeps the earlier", "[oracle]") {
+    for (const unsigned b : {8U, 2U}) {
+        const auto positions = [&](const Floats& c) { return encode(Code::topk, c, {64, b}).words[1]; };
+        Floats c(128, -1.0F); // two are kept
+        for (std::size_t i = 0; i < 128; i += 2) c[i] = 1;
+        CHECK(positions(c) == 0x00001000U);
+        c[7] = 2;
+        CHECK(positions(c) == 0x00007000U);
+        c[0] = c[1] = 0.5F;
+        CHECK(positions(c) == 0x00007002U);
+        c[127] = -3;
+        CHECK(positions(c) == 0x0007f007U);
+        c[126] = 3;
+        CHECK(positions(c) == 0x0007f07eU);
+        c[125] = -3;
+        CHECK(positions(c) == 0x0007e07dU);
+        // Subnormal numbers are zeros, and those of both signs are equal.
+        Floats zeros(128, 0.0F);
+        zeros[0] = -0.0F;
+        zeros[3] = 0x1p-127F;
+        CHECK(positions(zeros) == 0x00001000U);
+        CHECK(encode(Code::topk, zeros, {64, b}).error[3] == 0x1p-127F); // it is copied
+    }
+}
+
+TEST_CASE("codes: TOPK with fewer elements than it keeps that are not 0", "[oracle]") {
+    // Four are kept: two of the zeros, the earliest. They don't count in the mean.
+    Floats c(256, 0.0F);
+    c[0] = -0.0F;
+    c[100] = -4;
+    c[200] = 8;
+    const Encoded two = encode(Code::topk, c, {64, 2});
+    CHECK(two.words == Words{bits(6.0F), 0x64001000U, 0xc80U, 0x70U});
+    Floats error = c;
+    error[100] = 2;
+    error[200] = 2;
+    CHECK(same_bits(two.error, error));
+    c[200] = 127;
+    const Encoded eight = encode(Code::topk, c);
+    CHECK(eight.words == Words{bits(1.0F), 0x64001000U, 0xc80U, 0x7ffc0000U});
+    error = Floats(256, 0.0F);
+    error[0] = -0.0F;
+    CHECK(same_bits(eight.error, error));
+}
+
+TEST_CASE("codes: TOPK keeps as large a part of a short block", "[oracle]") {
+    struct Length {
+        std::uint64_t count;
+        TopK topk;
+        std::uint64_t words;
+    };
+    for (const Length& length :
+         {Length{0, {}, 0}, Length{1, {}, 3}, Length{64, {}, 3}, Length{65, {}, 3}, Length{128, {}, 3},
+          Length{129, {}, 1 + 2 + 1}, Length{4096, {}, 1 + 24 + 16}, Length{4096, {64, 2}, 1 + 24 + 4},
+          Length{4095, {}, 1 + 24 + 16}, Length{4032, {}, 1 + 24 + 16}, Length{4032 - 1, {63, 8}, 1 + 24 + 16},
+          Length{4096 + 65, {}, 41 + 3}, Length{2 * 4096 + 320, {64, 2}, 2 * 29 + 1 + 2 + 1}, Length{4096, {1, 8}, 3},
+          Length{4097, {1, 2}, 6}, Length{33, {4096, 8}, 1 + 13 + 9}, Length{33, {4096, 2}, 1 + 13 + 3},
+          Length{40, {100, 2}, 3}, Length{4096, {4096, 8}, 1 + 1536 + 1024}}) {
+        INFO(length.count << " elements, " << length.topk.kept << " of 4096, " << length.topk.bits << " bits");
+        CHECK(message_words(Code::topk, length.count, length.topk) == length.words);
+        CHECK(encode(Code::topk, Floats(length.count, 1.0F), length.topk).words.size() == length.words);
+    }
+    // 100 * 40 elements are less than 4096, and 100 * 41 are more.
+    CHECK(encode(Code::topk, Floats(40, 1.0F), {100, 8}).words == Words{bits(divided(1.0F, 127.0F)), 0, 0x7fU});
+    CHECK(encode(Code::topk, Floats(41, 1.0F), {100, 8}).words == Words{bits(divided(1.0F, 127.0F)), 0x1000U, 0x7f7fU});
+    // Each block has its own scale and positions.
+    for (const unsigned b : {8U, 2U}) {
+        const Floats c = make_data(Kind::heavy_tailed, 4096 + 65, 1, 0, 0);
+        const Encoded encoded = encode(Code::topk, c, {64, b});
+        Words parts = encode(Code::topk, {c.begin(), c.begin() + 4096}, {64, b}).words;
+        for (const std::uint32_t word : encode(Code::topk, {c.begin() + 4096, c.end()}, {64, b}).words)
+            parts.push_back(word);
+        CHECK(encoded.words == parts);
+    }
+}
+
+TEST_CASE("codes: TOPK's positions and codes go on in the next word", "[oracle]") {
+    const std::size_t positions[] = {0x123, 0x456, 0x789, 0xabc, 0xdef, 0xf01, 0xf23, 0xf45, 0xfff};
+    const float values[] = {127, -127, 1, 2, 3, -1, -2, -3, 64};
+    Floats c(4096, 0.0F);
+    for (std::size_t j = 0; j < 9; ++j) c[positions[j]] = values[j];
+    const Encoded eight = encode(Code::topk, c, {9, 8});
+    CHECK(eight.words ==
+          Words{bits(1.0F), 0x89456123U, 0x1defabc7U, 0xf45f23f0U, 0x00000fffU, 0x0201817fU, 0xfdfeff03U, 0x00000040U});
+    CHECK(same_bits(eight.error, Floats(4096, 0.0F)));
+    CHECK(same_bits(decode(Code::topk, eight.words, 4096, 1.0F, {9, 8}), c));
+    Words two = encode(Code::topk, c, {9, 2}).words;
+    REQUIRE(two.size() == 6);
+    CHECK(Words(two.begin() + 1, two.end()) == Words{0x89456123U, 0x1defabc7U, 0xf45f23f0U, 0x00000fffU, 0x0001fd5dU});
+    // Two whole words of codes, and twelve of positions.
+    Floats all(32, 0.5F);
+    all[15] = all[31] = -0.5F;
+    two = encode(Code::topk, all, {4096, 2}).words;
+    REQUIRE(two.size() == 15);
+    CHECK(two[0] == bits(0.5F));
+    CHECK(two[1] == 0x02001000U);
+    CHECK(two[12] == 0x01f01e01U);
+    CHECK(two[13] == 0xd5555555U);
+    CHECK(two[14] == 0xd5555555U);
+    CHECK(same_bits(decode(Code::topk, two, 32, 1.0F, {4096, 2}), all));
+}
+
+TEST_CASE("codes: TOPK's mean by hand", "[oracle]") {
+    const auto scale = [](Floats c, std::uint64_t kept) {
+        c.resize(4096, 0.0F);
+        return std::bit_cast<float>(encode(Code::topk, c, {kept, 2}).words[0]);
+    };
+    // Added up in the order of positions: 2^24 swallows three times 1.
+    CHECK(scale({0x1p26F, -4, 4, 4}, 4) == 0x1p24F);
+    CHECK(scale({4, 4, -4, 0x1p26F}, 4) == 0x1p24F + 4);
+    // Each is multiplied alone. So no sum is too large, but products may be too small.
+    CHECK(scale(Floats(4, -FLT_MAX), 4) == FLT_MAX);
+    CHECK(scale({-FLT_MAX, FLT_MAX, 0x1p126F, 0}, 4) < FLT_MAX);
+    CHECK(scale({0x1p-126F}, 4) == 0x1p-126F);
+    const Encoded tiny = encode(Code::topk, {0x1p-126F, -0x1p-126F}, {4096, 2});
+    CHECK(tiny.words == Words{0, 0x1000U, 0xdU});
+    CHECK(same_bits(tiny.error, {0x1p-126F, -0x1p-126F}));
+    CHECK(same_bits(decode(Code::topk, tiny.words, 2, 1.0F, {4096, 2}), {0, -0.0F})); // s and -s
+    CHECK(scale({0x1p-125F, 0x1p-126F}, 2) == 0x1p-126F);
+    // Rounded, the mean of equal numbers may be more than they are.
+    float sum = 0;
+    for (int i = 0; i < 11; ++i) sum = plus(sum, divided(1.0F, 11.0F));
+    CHECK(sum > 1);
+    CHECK(scale(Floats(11, 1.0F), 11) == 1);
+    // 1/41 is rounded first, and 41 times that is below 1.
+    Floats of_41(41, 0x1p-60F);
+    of_41[0] = -41;
+    CHECK(scale(of_41, 41) == std::nextafter(1.0F, 0.0F));
+    // Zeros don't count.
+    CHECK(scale({7}, 3) == 7);
+}
+
+TEST_CASE("codes: TOPK keeps the largest, and all else is error", "[oracle]") {
+    for (const TopK topk : {TopK{64, 8}, TopK{64, 2}, TopK{1, 8}, TopK{1000, 2}, TopK{4096, 8}, TopK{4096, 2}}) {
+        for (const Kind kind : {Kind::gaussian, Kind::heavy_tailed, Kind::zeros, Kind::tiny, Kind::huge}) {
+            INFO(topk.kept << " of 4096, " << topk.bits << " bits, " << onebit_test::name_of(kind));
+            const Floats c = make_data(kind, 5001, 2, 0, 0);
+            const Encoded encoded = encode(Code::topk, c, topk);
+            const Floats sent = decode(Code::topk, encoded.words, c.size(), 1.0F, topk);
+            const std::vector<bool> kept = elements_sent(Code::topk, encoded.words, c.size(), topk);
+            REQUIRE(encoded.finite);
+            std::size_t wrong = 0;
+            for (const Range& block : blocks_of({0, c.size()})) {
+                std::uint64_t count = 0;
+                float least = infinity, largest_left = 0;
+                double largest = 0, sum = 0;
+                for (std::uint64_t i = block.begin; i < block.end(); ++i) {
+                    if (!kept[i]) {
+                        largest_left = std::max(largest_left, std::fabs(c[i]));
+                        if (bits(encoded.error[i]) != bits(c[i]) || bits(sent[i]) != 0) ++wrong;
+                        continue;
+                    }
+                    ++count;
+                    least = std::min(least, std::fabs(c[i]));
+                    largest = std::max(largest, std::fabs(static_cast<double>(c[i])));
+                    sum += std::fabs(static_cast<double>(c[i]));
+                    if (bits(encoded.error[i]) != bits(minus(c[i], sent[i]))) ++wrong;
+                }
+                const double share = static_cast<double>(topk.kept * block.count) / 4096;
+                CHECK(count == static_cast<std::uint64_t>(std::ceil(share)));
+                CHECK(least >= largest_left);
+                for (std::uint64_t i = block.begin; i < block.end(); ++i) {
+                    if (!kept[i] || c[i] == 0) continue; // enough elements are not 0, or all are kept
+                    const double lost = std::fabs(static_cast<double>(encoded.error[i]));
+                    if (topk.bits == 8 && !(lost <= largest / 127 / 2 + 1e-6 * largest)) ++wrong;
+                    if (topk.bits == 2 && (sent[i] > 0) != (c[i] > 0)) ++wrong;
+                    if (topk.bits == 2 && topk.kept <= 1000 &&
+                        std::fabs(sent[i]) != Approx(sum / static_cast<double>(count)))
+                        ++wrong;
+                }
+            }
+            CHECK(wrong == 0);
+        }
+    }
+}
+
+TEST_CASE("codes: TOPK at all magnitudes", "[oracle]") {
+    for (const TopK topk : {TopK{64, 8}, TopK{64, 2}, TopK{4096, 8}, TopK{4096, 2}}) {
+        for (std::uint64_t step = 0; step < 12; ++step) {
+            INFO(topk.kept << " of 4096, " << topk.bits << " bits, step " << step);
+            Floats c;
+            for (const float x : onebit_test::make_magnitudes(1000, 1, 0, step)) c.push_back(plus(x, 0.0F));
+            const Encoded encoded = encode(Code::topk, c, topk);
+            CHECK(encoded.finite);
+            CHECK(onebit_test::all_finite(decode(Code::topk, encoded.words, c.size(), 1.0F, topk)));
+            CHECK(onebit_test::all_finite(encoded.error));
+        }
+    }
+}
+
+TEST_CASE("codes: a block of TOPK that is not finite is all error", "[oracle]") {
+    for (const unsigned b : {8U, 2U}) {
+        for (const float bad : {infinity, -infinity, not_a_number}) {
+            Floats c(4096 + 64, 2.0F);
+            c[5] = bad;
+            c[6] = FLT_MAX;
+            const Encoded encoded = encode(Code::topk, c, {64, b});
+            CHECK(!encoded.finite);
+            const std::uint64_t next = b == 8 ? 41 : 29;
+            REQUIRE(encoded.words.size() == next + 3);
+            CHECK(!std::isfinite(std::bit_cast<float>(encoded.words[0])));
+            for (std::uint64_t w = 1; w < next; ++w) CHECK(encoded.words[w] == 0);
+            Floats error = c;
+            error[4096] = minus(2, times(b == 8 ? 127.0F : 1.0F, b == 8 ? divided(2, 127) : 2.0F));
+            CHECK(same_bits(encoded.error, error));
+            const Floats sent = decode(Code::topk, encoded.words, c.size(), 1.0F, {64, b});
+            CHECK(std::isnan(sent[0]));
+            CHECK(std::isnan(sent[4095]));
+            CHECK(sent[4096] == Approx(2));
+            CHECK(sent[4097] == 0);
+        }
+        CodedAllreduce reduce(100, 2, Code::topk, Op::average, {64, b});
+        FloatsPerRank inputs(2, Floats(100, 1.0F));
+        reduce.worker_errors[1][50] = FLT_MAX;
+        inputs[1][50] = FLT_MAX;
+        reduce.step(inputs);
+        CHECK(!reduce.finite);
+        CHECK(same_bits(reduce.worker_errors[1], Floats(100, 0.0F)));
+        CHECK(same_bits(reduce.server_errors[0], Floats(64, 0.0F)));
+        inputs[1][50] = 3;
+        reduce.step(inputs);
+        CHECK(reduce.finite);
+        CHECK(reduce.result[50] == Approx(1.5));
+    }
+}
+
+TEST_CASE("codes: a server of TOPK adds up what was kept", "[oracle]") {
+    // One of 32 elements is kept, and sent as it is. Element 0 by two ranks whose sum is tiny: -0. Rank 2 has another.
+    CodedAllreduce reduce(32, 3, Code::topk, Op::sum, {64, 2});
+    FloatsPerRank inputs(3, Floats(32, 0.0F));
+    inputs[0][0] = 0x1.8p-126F;
+    inputs[1][0] = -0x1.cp-126F;
+    inputs[2][1] = 5;
+    inputs[2][2] = -4;
+    reduce.server_errors[0][0] = -0.0F;
+    reduce.server_errors[0][3] = -0.0F;
+    reduce.server_errors[0][4] = -2;
+    reduce.step(inputs);
+    CHECK(reduce.worker_messages[2][0] == Words{bits(5.0F), 1, 1});
+    CHECK(same_bits(reduce.worker_errors[1], Floats(32, 0.0F)));
+    CHECK(reduce.worker_errors[2][2] == -4);
+    CHECK(bits(reduce.server_errors[0][0]) == bits(-0.0F)); // -0 + -0, and nothing of rank 2
+    CHECK(bits(reduce.server_errors[0][3]) == 0);           // 0 + -0
+    CHECK(reduce.server_errors[0][4] == -2);
+    Floats result(32, 0.0F);
+    result[1] = 5;
+    CHECK(same_bits(reduce.result, result));
+    // What was not sent is sent later.
+    reduce.step(FloatsPerRank(3, Floats(32, 0.0F)));
+    CHECK(reduce.worker_errors[2][2] == 0);
+    CHECK(reduce.result[2] == -4);
+    reduce.step(FloatsPerRank(3, Floats(32, 0.0F)));
+    CHECK(reduce.result[4] == -2);
+    CHECK(bits(reduce.result[2]) == 0);
+
+    // An average, of 8 bits: 127 and -254 are kept, of other elements.
+    CodedAllreduce average(32, 2, Code::topk);
+    inputs = FloatsPerRank(2, Floats(32, 1.0F));
+    inputs[0][30] = 127;
+    inputs[1][31] = -254;
+    average.step(inputs);
+    CHECK(average.worker_messages[0][0] == Words{bits(1.0F), 30, 0x7fU});
+    CHECK(average.worker_messages[1][0] == Words{bits(2.0F), 31, 0x81U});
+    CHECK(average.server_messages[0] == Words{bits(1.0F), 31, 0x81U});
+    CHECK(average.server_errors[0][30] == 63.5F);
+    CHECK(average.worker_errors[0][31] == 1);
+    CHECK(average.result[31] == -127);
+    CHECK(average.result[30] == 0);
+}
+
 TEST_CASE("codes: groups count from their block's beginning", "[oracle]") {
-    for (const Code code : all_codes) {
+    for (const Code code : grouped_codes) {
         const Floats c = make_data(Kind::heavy_tailed, 4096 + 300, 1, 0, 0);
         const Encoded encoded = encode(code, c);
         const std::uint64_t block = 16 + 128 * bits_of(code);
@@ -325,7 +654,7 @@ TEST_CASE("codes: groups count from their block's beginning", "[oracle]") {
 }
 
 TEST_CASE("codes: an encoder loses half a step, 2^-8 of a value, or what is left to the nearest level", "[oracle]") {
-    for (const Code code : all_codes) {
+    for (const Code code : grouped_codes) {
         for (const Kind kind : {Kind::gaussian, Kind::heavy_tailed, Kind::zeros, Kind::tiny, Kind::huge}) {
             const Floats c = make_data(kind, 5001, 2, 0, 0);
             const Encoded encoded = encode(code, c);
@@ -345,7 +674,7 @@ TEST_CASE("codes: an encoder loses half a step, 2^-8 of a value, or what is left
 }
 
 TEST_CASE("codes: the largest floats stand for finite ones, and tiny ones for little", "[oracle]") {
-    for (const Code code : all_codes) {
+    for (const Code code : grouped_codes) {
         for (std::uint64_t step = 0; step < 12; ++step) {
             const Floats c = onebit_test::make_magnitudes(1000, 1, 0, step);
             Floats flushed;
@@ -373,8 +702,8 @@ TEST_CASE("codes: the largest floats stand for finite ones, and tiny ones for li
 }
 
 TEST_CASE("codes: a group that is not finite is all error", "[oracle]") {
-    for (const Code code : all_codes) {
-        for (const float bad : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
+    for (const Code code : grouped_codes) {
+        for (const float bad : {infinity, not_a_number}) {
             Floats c(300, 2.0F);
             c[5] = bad;
             const Encoded encoded = encode(code, c);
@@ -457,15 +786,21 @@ TEST_CASE("codes: error feedback loses nothing in 200 steps", "[oracle]") {
         check_conservation(code, Op::average, Kind::heavy_tailed, 3);
         check_conservation(code, Op::sum, Kind::zeros, 2);
     }
+    for (const TopK topk : {TopK{64, 2}, TopK{1024, 2}, TopK{1, 8}, TopK{4096, 8}}) {
+        check_conservation(Code::topk, Op::average, Kind::gaussian, 1, topk);
+        check_conservation(Code::topk, Op::average, Kind::heavy_tailed, 3, topk);
+        check_conservation(Code::topk, Op::sum, Kind::zeros, 2, topk);
+    }
 }
 
 TEST_CASE("codes: two levels average inside nodes", "[oracle]") {
+    constexpr TopK topk{300, 2}; // not the defaults
     for (const Code code : all_codes) {
         for (const Op op : {Op::average, Op::sum}) {
-            CodedTwoLevel reduce(1000, 2, 3, code, op);
+            CodedTwoLevel reduce(1000, 2, 3, code, op, topk);
             std::vector<CodedAllreduce> shards;
             const std::vector<Range> ranges = partition(1000, 3);
-            for (const Range& shard : ranges) shards.emplace_back(shard.count, 2, code, op);
+            for (const Range& shard : ranges) shards.emplace_back(shard.count, 2, code, op, topk);
             for (std::uint64_t step = 0; step < 3; ++step) {
                 const FloatsPerRank inputs = inputs_of(Kind::gaussian, 1000, 6, step);
                 FloatsPerRank nodes(2, Floats(1000));

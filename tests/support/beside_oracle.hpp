@@ -4,7 +4,7 @@
 // A training beside the oracle, for as many steps as one likes. The oracle runs freely, in double precision; only what
 // hangs on rounding, the sign of a value near zero, it takes from the library: seen from the errors that each exchange
 // leaves, and judged afterwards to have been near zero indeed. Without this a single such sign would send them apart.
-// Of a code of several bits it takes over all that was sent, and judges that the errors are no larger than the code's.
+// Of other codes it takes over all that was sent, and judges that the errors are no larger than the code's.
 #pragma once
 
 #include <cmath>
@@ -104,6 +104,8 @@ inline double coarseness(onebit_codec_t codec) {
             return 0x1p-8;
         case ONEBIT_CODEC_TERNARY:
             return 1 - 2.0 / 16; // one element beside 255 that are tiny
+        case ONEBIT_CODEC_TOPK:
+            return 1; // not kept; with 2 bits the error of what is kept may be larger
         default:
             throw std::runtime_error("how coarse is codec " + std::to_string(codec) + "?");
     }
