@@ -81,7 +81,7 @@ void put(const Floats& part, std::uint64_t at, Floats& whole) {
 Sent send(const Coding& coding, const Floats& values, const Floats& error, const std::vector<Range>& ranges) {
     Floats c(values.size());
     for (std::size_t i = 0; i < c.size(); ++i) c[i] = plus(values[i], error[i]);
-    Sent sent{Floats(c.size()), Floats(c.size())};
+    Sent sent{Floats(c.size()), Floats(c.size()), true, std::vector<bool>(c.size(), true)};
     if (coding.codec == 0) {
         send_signs(coding, c, ranges, sent);
         return sent;
@@ -91,6 +91,8 @@ Sent send(const Coding& coding, const Floats& values, const Floats& error, const
         const Encoded encoded = encode(code, part_of(c, range));
         put(decode(code, encoded.words, range.count, 1.0F), range.begin, sent.values);
         put(encoded.error, range.begin, sent.error);
+        const std::vector<bool> parts = elements_sent(code, encoded.words, range.count);
+        std::copy(parts.begin(), parts.end(), sent.sent.begin() + static_cast<std::ptrdiff_t>(range.begin));
         sent.finite = sent.finite && encoded.finite;
     }
     return sent;
@@ -134,7 +136,8 @@ void ReduceScatter::step(const FloatsPerRank& inputs) {
         for (std::uint64_t k = 0; k < shards_[j].count; ++k) {
             const std::uint64_t i = shards_[j].begin + k;
             float sum = 0;
-            for (const Sent& message : sent) sum = plus(sum, times(message.values[i], share_));
+            for (const Sent& message : sent)
+                if (message.sent[i]) sum = plus(sum, times(message.values[i], share_));
             results[j][k] = sum;
             sums_finite = sums_finite && std::isfinite(sum);
         }

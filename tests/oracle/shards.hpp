@@ -20,7 +20,8 @@ struct Coding {
 // What receivers see of one rank's values, and what it keeps.
 struct Sent {
     Floats values, error;
-    bool finite = true; // all scales are
+    bool finite = true;     // all scales are
+    std::vector<bool> sent; // what a sum leaves out is false: only elements that topk doesn't keep
 };
 
 // Of a buffer whose ranges follow each other. Each is encoded by itself, its blocks counted from its own beginning.
