@@ -129,7 +129,7 @@ class SimulatedCodec final : public Codec {
 
 } // namespace
 
-Status check_codec(onebit_codec_t, onebit_memory_t, onebit_scale_t, onebit_group_t) {
+Status check_codec(const CodecConfig&) {
     return {};
 }
 

@@ -128,6 +128,8 @@ module onebit
         integer(c_int) :: check
         integer(c_int) :: op
         type(c_ptr) :: stream
+        integer(c_int32_t) :: kept
+        integer(c_int32_t) :: value_bits
     end type
 
     type, bind(c) :: onebit_allreduce_info_t
@@ -162,6 +164,8 @@ module onebit
         integer(c_int) :: check
         integer(c_int) :: op
         type(c_ptr) :: stream
+        integer(c_int32_t) :: kept
+        integer(c_int32_t) :: value_bits
     end type
 
     ! shard_begin: 0 is the buffer's first element, as in C
@@ -243,6 +247,8 @@ module onebit
         integer(c_int) :: missing_gradients
         integer(c_int) :: algorithm
         integer(c_int) :: codec
+        integer(c_int32_t) :: kept
+        integer(c_int32_t) :: value_bits
         integer(c_int32_t) :: reserved_2
     end type
 

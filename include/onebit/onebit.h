@@ -381,7 +381,8 @@ typedef enum onebit_codec ONEBIT_ENUM_INT {
     ONEBIT_CODEC_BFLOAT16 = 4, /* 16 bits: each element rounded to bfloat16 */
     ONEBIT_CODEC_TERNARY = 5,  /* 2 bits: -1, 0 or 1 times twice the root mean square of those of 256 elements that
                                      are not 0 */
-    ONEBIT_CODEC_TOPK = 6 /* 0.3 bits: position and 8 bits of the 64 largest of 4096 elements. The others wait */
+    ONEBIT_CODEC_TOPK = 6 /* 0.3 bits: position and 8 bits of the 64 largest of 4096 elements, or what config.kept and
+                             config.value_bits say. The others wait */
 } onebit_codec_t;
 
 /* What becomes of the ranks' values. */
@@ -431,9 +432,12 @@ typedef struct onebit_allreduce_config {
     onebit_group_t group; /* likewise */
     onebit_check_t check;
     onebit_op_t op;
-    void* stream; /* ONEBIT_MEMORY_CUDA: the cudaStream_t, this rank's own, that the handle's work goes into, NULL:
+    void* stream;  /* ONEBIT_MEMORY_CUDA: the cudaStream_t, this rank's own, that the handle's work goes into, NULL:
                      the default stream of the device that is current when the handle is created. It outlives the
                      handle */
+    uint32_t kept; /* of ONEBIT_CODEC_TOPK: elements of 4096 that are sent, at most 128; 0: 64. With any other codec
+                            0, or INVALID_ARGUMENT */
+    uint32_t value_bits; /* likewise: 8 or 2 bits for each of them; 0: 8 */
 } onebit_allreduce_config_t;
 
 #define ONEBIT_ALLREDUCE_CONFIG_VERSION 1
@@ -442,7 +446,7 @@ typedef struct onebit_allreduce_config {
     {                                                                                                              \
         sizeof(onebit_allreduce_config_t), ONEBIT_ALLREDUCE_CONFIG_VERSION, 0, (uint64_t)(count_), ONEBIT_FLOAT32, \
             ONEBIT_MEMORY_HOST, ONEBIT_ALGORITHM_AUTO, ONEBIT_CODEC_SIGN, ONEBIT_SCALE_L2, ONEBIT_GROUP_BLOCK,     \
-            ONEBIT_CHECK_FULL, ONEBIT_OP_AVERAGE, NULL                                                             \
+            ONEBIT_CHECK_FULL, ONEBIT_OP_AVERAGE, NULL, 0, 0                                                       \
     }
 
 /* The same as a function. INVALID_ARGUMENT, as for onebit_comm_info_init. */
@@ -677,6 +681,8 @@ typedef struct onebit_shard_config {
     onebit_check_t check;
     onebit_op_t op; /* of a reduce-scatter; of an all-gather 0, or INVALID_ARGUMENT */
     void* stream;   /* NULL */
+    uint32_t kept;  /* of ONEBIT_CODEC_TOPK, as in onebit_allreduce_config_t */
+    uint32_t value_bits;
 } onebit_shard_config_t;
 
 #define ONEBIT_SHARD_CONFIG_VERSION 1
@@ -685,7 +691,7 @@ typedef struct onebit_shard_config {
     {                                                                                                            \
         sizeof(onebit_shard_config_t), ONEBIT_SHARD_CONFIG_VERSION, 0, (uint64_t)(count_), NULL, ONEBIT_FLOAT32, \
             ONEBIT_MEMORY_HOST, ONEBIT_ALGORITHM_AUTO, ONEBIT_CODEC_SIGN, ONEBIT_SCALE_L2, ONEBIT_GROUP_BLOCK,   \
-            ONEBIT_CHECK_FULL, ONEBIT_OP_AVERAGE, NULL                                                           \
+            ONEBIT_CHECK_FULL, ONEBIT_OP_AVERAGE, NULL, 0, 0                                                     \
     }
 
 /* The same as a function. INVALID_ARGUMENT, as for onebit_comm_info_init. */
@@ -986,7 +992,9 @@ typedef struct onebit_optimizer_config {
                              less of them to error feedback. Adam and LAMB average exactly with SIGN; with another codec
                              their gradients are compressed, from the first step on. All but SIGN are of the host's
                              memory (UNSUPPORTED in a GPU's), and want scale and group to be 0 (INVALID_ARGUMENT) */
-    uint32_t reserved_2;  /* 0 */
+    uint32_t kept;        /* of ONEBIT_CODEC_TOPK, as in onebit_allreduce_config_t */
+    uint32_t value_bits;
+    uint32_t reserved_2; /* 0 */
 } onebit_optimizer_config_t;
 
 #define ONEBIT_OPTIMIZER_CONFIG_VERSION 1
@@ -995,7 +1003,7 @@ typedef struct onebit_optimizer_config {
         sizeof(onebit_optimizer_config_t), ONEBIT_OPTIMIZER_CONFIG_VERSION, (kind_), (lr_), 0.9, 0.999, 1e-8, 0.0, \
             NULL, 0, 1, 0, 0.0, ONEBIT_FREEZE_AUTO, 0, ONEBIT_SCALE_L2, ONEBIT_GROUP_BLOCK, 0.01, 10.0, 0.9, 1,    \
             ONEBIT_MEMORY_HOST, 16, 32768, 16, 0, NULL, 0, 0.0, ONEBIT_COMPRESSED_UPDATES, 0, 0.0, 0,              \
-            ONEBIT_ALGORITHM_AUTO, ONEBIT_CODEC_SIGN, 0                                                            \
+            ONEBIT_ALGORITHM_AUTO, ONEBIT_CODEC_SIGN, 0, 0, 0                                                      \
     }
 
 /* The same as a function. INVALID_ARGUMENT, as for onebit_comm_info_init. */

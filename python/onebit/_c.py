@@ -86,6 +86,8 @@ class AllreduceConfig(Structure):
         ("check", c_int),
         ("op", c_int),
         ("stream", c_void_p),
+        ("kept", c_uint32),
+        ("value_bits", c_uint32),
     ]
     VERSION = ALLREDUCE_CONFIG_VERSION
     ENUMS: dict = {
@@ -142,6 +144,8 @@ class ShardConfig(Structure):
         ("check", c_int),
         ("op", c_int),
         ("stream", c_void_p),
+        ("kept", c_uint32),
+        ("value_bits", c_uint32),
     ]
     VERSION = SHARD_CONFIG_VERSION
     ENUMS: dict = {
@@ -260,6 +264,8 @@ class OptimizerConfig(Structure):
         ("missing_gradients", c_int),
         ("algorithm", c_int),
         ("codec", c_int),
+        ("kept", c_uint32),
+        ("value_bits", c_uint32),
         ("reserved_2", c_uint32),
     ]
     VERSION = OPTIMIZER_CONFIG_VERSION

@@ -20,9 +20,11 @@ Status Collective::make_parts(Communicator& communicator, Parts* parts) {
         ONEBIT_RETURN_IF_ERROR(make_placement(plan.memory, plan.stream, &parts->placement));
         const Entered entered(parts->placement);
         ONEBIT_RETURN_IF_ERROR(reserve_threads(plan.threads));
-        return make_codec({plan.codec, plan.scale, plan.group, plan.threads, communicator.environment().kernels,
-                           plan.memory, plan.stream},
-                          &parts->codec);
+        CodecConfig codec = codec_config_of(plan);
+        codec.threads = plan.threads;
+        codec.kernels = communicator.environment().kernels;
+        codec.stream = plan.stream;
+        return make_codec(codec, &parts->codec);
     }));
 }
 

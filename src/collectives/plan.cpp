@@ -29,7 +29,7 @@ struct Field {
     std::uint64_t most;
 };
 
-std::array<Field, 9> fields_of(const onebit_allreduce_config_t& config) {
+std::array<Field, 11> fields_of(const onebit_allreduce_config_t& config) {
     return {{
         {{"config.count", config.count}, UINT64_MAX},
         {{"config.datatype", static_cast<std::uint32_t>(config.datatype)}, ONEBIT_BFLOAT16},
@@ -40,6 +40,8 @@ std::array<Field, 9> fields_of(const onebit_allreduce_config_t& config) {
         {{"config.group", static_cast<std::uint32_t>(config.group)}, ONEBIT_GROUP_BUFFER},
         {{"config.check", static_cast<std::uint32_t>(config.check)}, ONEBIT_CHECK_FULL_LOW_MEMORY},
         {{"config.op", static_cast<std::uint32_t>(config.op)}, ONEBIT_OP_SUM},
+        {{"config.kept", config.kept}, UINT32_MAX},
+        {{"config.value_bits", config.value_bits}, UINT32_MAX},
     }};
 }
 
@@ -120,6 +122,8 @@ Status take_config(const onebit_shard_config_t* caller, Kind kind, const Transpo
     config->check = shard.check;
     config->op = shard.op;
     config->stream = shard.stream;
+    config->kept = shard.kept;
+    config->value_bits = shard.value_bits;
     ONEBIT_RETURN_IF_ERROR(check_form(*config, ranks));
     if (shard.algorithm > ONEBIT_ALGORITHM_DENSE && shard.algorithm != ONEBIT_ALGORITHM_PIPELINED) {
         return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT,
@@ -147,7 +151,7 @@ Status check_supported(const onebit_allreduce_config_t& config, Kind kind) {
                              "config.datatype: %s is for ONEBIT_MEMORY_HOST; in a GPU's memory values are float32",
                              name_of(config.datatype));
     }
-    return check_codec(config.codec, config.memory, config.scale, config.group);
+    return check_codec(codec_config_of(config));
 }
 
 /// "4096 elements: dense 12 us, pipelined 8.2 us (estimated)".
@@ -243,16 +247,18 @@ Status decide(Communicator& communicator, const Status& form, const onebit_allre
     onebit_allreduce_config_t asked = config;
     if (asked.algorithm == ONEBIT_ALGORITHM_AUTO) asked.algorithm = environment.algorithm;
     // All that the choice depends on: what the environment says may differ between ranks.
-    std::array<NamedValue, 17> values{};
-    std::ranges::transform(fields_of(asked), values.begin(), &Field::value);
-    values[9] = {"ONEBIT_PIECE", environment.piece};
-    values[10] = {"ONEBIT_NODE_SIZE", environment.node_size};
-    values[11] = {"ONEBIT_RADIX", environment.radix};
-    values[12] = {"ONEBIT_MEASURE", environment.measure ? 1U : 0U};
-    values[13] = {"ONEBIT_SECOND_ERROR", environment.second_error};
-    values[14] = {"ONEBIT_DETERMINISTIC", environment.deterministic ? 1U : 0U};
-    values[15] = {"the collective (0 allreduce, 1 reduce-scatter, 2 all-gather)", static_cast<std::uint64_t>(kind)};
-    values[16] = {"config.counts (their hash)", shards.empty() ? 0 : hash_bytes(shards.data(), shards.size_bytes())};
+    const NamedValue others[] = {
+        {"ONEBIT_PIECE", environment.piece},
+        {"ONEBIT_NODE_SIZE", environment.node_size},
+        {"ONEBIT_RADIX", environment.radix},
+        {"ONEBIT_MEASURE", environment.measure ? 1U : 0U},
+        {"ONEBIT_SECOND_ERROR", environment.second_error},
+        {"ONEBIT_DETERMINISTIC", environment.deterministic ? 1U : 0U},
+        {"the collective (0 allreduce, 1 reduce-scatter, 2 all-gather)", static_cast<std::uint64_t>(kind)},
+        {"config.counts (their hash)", shards.empty() ? 0 : hash_bytes(shards.data(), shards.size_bytes())}};
+    const auto fields = fields_of(asked);
+    std::array<NamedValue, std::size(others) + std::tuple_size_v<std::remove_const_t<decltype(fields)>>> values{};
+    std::ranges::copy(others, std::ranges::transform(fields, values.begin(), &Field::value).out);
     ONEBIT_RETURN_IF_ERROR(compare_across_ranks(communicator, form, values));
     ONEBIT_RETURN_IF_ERROR(check_supported(config, kind));
 
@@ -270,6 +276,8 @@ Status decide(Communicator& communicator, const Status& form, const onebit_allre
     plan->codec = config.codec;
     plan->scale = config.scale;
     plan->group = config.group;
+    plan->kept = config.kept;
+    plan->value_bits = config.value_bits;
     plan->check = config.check;
     plan->op = config.op;
     plan->log = communicator.log();

@@ -30,6 +30,8 @@ struct Plan {
     onebit_codec_t codec = ONEBIT_CODEC_SIGN;
     onebit_scale_t scale = ONEBIT_SCALE_L2;
     onebit_group_t group = ONEBIT_GROUP_BLOCK;
+    std::uint32_t kept = 0;       ///< of ONEBIT_CODEC_TOPK; 0: the default
+    std::uint32_t value_bits = 0; ///< likewise
     onebit_check_t check = ONEBIT_CHECK_FULL;
     onebit_op_t op = ONEBIT_OP_AVERAGE;
     bool tentative = false;      ///< compressed calls without a mask: values are checked as they are encoded

@@ -43,6 +43,8 @@ class BlockwiseCodec : public Codec {
     BlockwiseCodec(const char* kernels, unsigned threads)
         : name_(kernels), numeric_(numeric_kernels(kernels)), threads_(threads) {}
 
+    const NumericKernels& numeric() const { return numeric_; }
+
   private:
     // `message` is the chunk's, `valid` the mask's words from the tile's first element on, NULL where all take part.
 

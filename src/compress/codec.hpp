@@ -233,13 +233,14 @@ class Codec {
     static constexpr std::size_t kNoElement = SIZE_MAX;
 };
 
-/// Of an element in a message, its share of a scale included: what costs are estimated by.
+/// Of an element in a message, its share of a scale included, with the codec's default settings: what costs are
+/// estimated by.
 double bits_per_element(onebit_codec_t codec);
 
-/// Of ONEBIT_CODEC_TOPK.
+/// Of ONEBIT_CODEC_TOPK; 0: the default.
 struct TopkSettings {
-    std::uint32_t kept = 64;      ///< elements of 4096
-    std::uint32_t value_bits = 8; ///< 8 or 2
+    std::uint32_t kept = 0;       ///< elements of 4096
+    std::uint32_t value_bits = 0; ///< of each
 };
 
 struct CodecConfig {
@@ -254,8 +255,21 @@ struct CodecConfig {
 };
 
 /// Whether there is such a codec (registry.cpp). INVALID_ARGUMENT where it is unknown, or has no such settings.
-/// UNSUPPORTED, naming the codecs that there are, where this one can't work in that memory.
-Status check_codec(onebit_codec_t codec, onebit_memory_t memory, onebit_scale_t scale, onebit_group_t group);
+/// UNSUPPORTED, naming the codecs that there are, where this one can't work in that memory. Kernels, threads and stream
+/// are not looked at.
+Status check_codec(const CodecConfig& config);
+
+/// The settings of a codec in a caller's config, of whatever collective or optimizer.
+template <typename Config>
+CodecConfig codec_config_of(const Config& config) {
+    CodecConfig codec;
+    codec.codec = config.codec;
+    codec.scale = config.scale;
+    codec.group = config.group;
+    codec.memory = config.memory;
+    codec.topk = {config.kept, config.value_bits};
+    return codec;
+}
 
 /// Makes the codec. As check_codec; and INVALID_ARGUMENT where the kernels are unknown.
 Status make_codec(const CodecConfig& config, std::unique_ptr<Codec>* codec);

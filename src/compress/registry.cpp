@@ -30,8 +30,7 @@ struct Row {
 };
 
 constexpr double kSignBits = 1.0 + 32.0 / kBlockElements;
-constexpr double kTopkBits =
-    32.0 * TopkLayout{TopkSettings().kept, TopkSettings().value_bits}.words(kBlockElements) / kBlockElements;
+constexpr double kTopkBits = 32.0 * TopkLayout().words(kBlockElements) / kBlockElements;
 
 constexpr Row kRegistry[] = {
     {ONEBIT_CODEC_SIGN, ONEBIT_MEMORY_HOST, "ONEBIT_CODEC_SIGN", kSignBits, true, make_sign_codec},
@@ -62,31 +61,58 @@ std::string names_in(onebit_memory_t memory) {
     return names;
 }
 
+/// That `member` of a config is for another codec than this one.
+Status of_another(const char* member, const char* owner, const Row& row) {
+    return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "config.%s is for %s: leave it at 0 with %s", member, owner,
+                         row.name);
+}
+
+Status check_settings(const CodecConfig& config, const Row& row) {
+    const auto& [kept, value_bits] = config.topk;
+    if (!row.has_scales) {
+        if (config.scale != ONEBIT_SCALE_L2) return of_another("scale", "ONEBIT_CODEC_SIGN", row);
+        if (config.group != ONEBIT_GROUP_BLOCK) return of_another("group", "ONEBIT_CODEC_SIGN", row);
+    }
+    if (config.codec != ONEBIT_CODEC_TOPK) {
+        if (kept != 0) return of_another("kept", "ONEBIT_CODEC_TOPK", row);
+        if (value_bits != 0) return of_another("value_bits", "ONEBIT_CODEC_TOPK", row);
+    }
+    if (kept > kMostKept) {
+        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT,
+                             "config.kept: %u of 4096 elements are more than %zu, with which ONEBIT_CODEC_SIGN is as "
+                             "short",
+                             kept, kMostKept);
+    }
+    if (value_bits != 0 && value_bits != kShortCode && value_bits != kLongCode) {
+        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "config.value_bits: %u is neither %u nor %u", value_bits,
+                             kShortCode, kLongCode);
+    }
+    return {};
+}
+
 } // namespace
 
 double bits_per_element(onebit_codec_t codec) {
     return row_of(codec)->bits;
 }
 
-Status check_codec(onebit_codec_t codec, onebit_memory_t memory, onebit_scale_t scale, onebit_group_t group) {
-    const Row* const any = row_of(codec);
+Status check_codec(const CodecConfig& config) {
+    const Row* const any = row_of(config.codec);
     if (any == nullptr) {
-        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "config.codec: %d is not a codec", static_cast<int>(codec));
+        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "config.codec: %d is not a codec",
+                             static_cast<int>(config.codec));
     }
-    if (!any->has_scales && (scale != ONEBIT_SCALE_L2 || group != ONEBIT_GROUP_BLOCK)) {
-        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "config.%s is for ONEBIT_CODEC_SIGN: leave it at 0 with %s",
-                             scale != ONEBIT_SCALE_L2 ? "scale" : "group", any->name);
-    }
-    if (row_of(codec, memory) == nullptr) {
+    ONEBIT_RETURN_IF_ERROR(check_settings(config, *any));
+    if (row_of(config.codec, config.memory) == nullptr) {
         return Status::error(ONEBIT_ERROR_UNSUPPORTED,
                              "config.codec: %s can't work in the memory of config.memory: %s can", any->name,
-                             names_in(memory).c_str());
+                             names_in(config.memory).c_str());
     }
     return {};
 }
 
 Status make_codec(const CodecConfig& config, std::unique_ptr<Codec>* codec) {
-    ONEBIT_RETURN_IF_ERROR(check_codec(config.codec, config.memory, config.scale, config.group));
+    ONEBIT_RETURN_IF_ERROR(check_codec(config));
     return row_of(config.codec, config.memory)->make(config, codec);
 }
 

@@ -21,7 +21,11 @@ onebit_allreduce_config_t exchange_config(const onebit_optimizer_config_t& confi
                                           onebit_algorithm_t algorithm) {
     onebit_allreduce_config_t exchange = ONEBIT_ALLREDUCE_CONFIG_INIT(count);
     exchange.algorithm = algorithm;
-    exchange.codec = algorithm == ONEBIT_ALGORITHM_DENSE ? ONEBIT_CODEC_SIGN : config.codec;
+    if (algorithm != ONEBIT_ALGORITHM_DENSE) {
+        exchange.codec = config.codec;
+        exchange.kept = config.kept;
+        exchange.value_bits = config.value_bits;
+    }
     exchange.scale = config.scale;
     exchange.group = config.group == ONEBIT_GROUP_TENSOR ? ONEBIT_GROUP_BUFFER : config.group;
     exchange.check = ONEBIT_CHECK_NONE;

@@ -264,7 +264,7 @@ Status read_settings(const onebit_optimizer_config_t* caller, const Transport& t
     settings->config.groups = nullptr; // the caller's
     ONEBIT_RETURN_IF_ERROR(check_algorithm(*settings));
     ONEBIT_RETURN_IF_ERROR(check_memory(*settings, transport));
-    ONEBIT_RETURN_IF_ERROR(check_codec(config.codec, config.memory, config.scale, config.group));
+    ONEBIT_RETURN_IF_ERROR(check_codec(codec_config_of(config)));
     void*& stream = settings->config.stream;
     ONEBIT_RETURN_IF_ERROR(find_stream(transport, config.memory, config.stream, &stream));
     return make_placement(config.memory, stream, &settings->placement);
@@ -301,6 +301,8 @@ Status agree_on_settings(Communicator& communicator, const Status& own, const Se
         {"config.missing_gradients", static_cast<std::uint64_t>(config.missing_gradients)},
         {"config.algorithm", static_cast<std::uint64_t>(config.algorithm)},
         {"config.codec", static_cast<std::uint64_t>(config.codec)},
+        {"config.kept", config.kept},
+        {"config.value_bits", config.value_bits},
     };
     ONEBIT_RETURN_IF_ERROR(compare_across_ranks(communicator, own, values));
 

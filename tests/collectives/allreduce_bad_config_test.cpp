@@ -95,11 +95,25 @@ TEST_CASE("creation: settings of one codec are refused with the others", "[bad i
     run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
         using Config = onebit_allreduce_config_t;
         for (const Mode& mode : every_mode()) {
+            if (mode.codec != ONEBIT_CODEC_TOPK) {
+                expect_create_fails(comm, log, ONEBIT_ERROR_INVALID_ARGUMENT, "config.kept;ONEBIT_CODEC_TOPK", true,
+                                    [&](Config& c) { c.codec = mode.codec, c.kept = 64; });
+                expect_create_fails(comm, log, ONEBIT_ERROR_INVALID_ARGUMENT, "config.value_bits;ONEBIT_CODEC_TOPK",
+                                    true, [&](Config& c) { c.codec = mode.codec, c.value_bits = 8; });
+            }
             if (mode.codec == ONEBIT_CODEC_SIGN) continue;
             expect_create_fails(comm, log, ONEBIT_ERROR_INVALID_ARGUMENT, "config.scale;ONEBIT_CODEC_SIGN", true,
                                 [&](Config& c) { c.codec = mode.codec, c.scale = ONEBIT_SCALE_L1; });
             expect_create_fails(comm, log, ONEBIT_ERROR_INVALID_ARGUMENT, "config.group;ONEBIT_CODEC_SIGN", true,
                                 [&](Config& c) { c.codec = mode.codec, c.group = ONEBIT_GROUP_BUFFER; });
+        }
+        for (const std::uint32_t kept : {129U, 4096U, UINT32_MAX}) {
+            expect_create_fails(comm, log, ONEBIT_ERROR_INVALID_ARGUMENT, "config.kept;128", true,
+                                [&](Config& c) { c.codec = ONEBIT_CODEC_TOPK, c.kept = kept; });
+        }
+        for (const std::uint32_t bits : {1U, 4U, 16U, UINT32_MAX}) {
+            expect_create_fails(comm, log, ONEBIT_ERROR_INVALID_ARGUMENT, "config.value_bits", true,
+                                [&](Config& c) { c.codec = ONEBIT_CODEC_TOPK, c.value_bits = bits; });
         }
         expect_works(comm, log);
     });
@@ -148,6 +162,8 @@ TEST_CASE("creation: ranks that disagree", "[bad input]") {
             {"count", [](Config& c) { c.count = 1000 + (std::uint64_t{1} << 32); }}, // equal in its low half
             {"algorithm", [](Config& c) { c.algorithm = ONEBIT_ALGORITHM_DENSE; }},
             {"codec", [](Config& c) { c.codec = ONEBIT_CODEC_INT8; }},
+            {"kept", [](Config& c) { c.kept = 32; }},
+            {"value_bits", [](Config& c) { c.value_bits = 2; }},
             {"scale", [](Config& c) { c.scale = ONEBIT_SCALE_L1; }},
             {"group", [](Config& c) { c.group = ONEBIT_GROUP_BUFFER; }},
             {"check", [](Config& c) { c.check = ONEBIT_CHECK_NONE; }},

@@ -5,6 +5,7 @@
 // both errors have its bits, on every rank and in every form.
 #include <algorithm>
 #include <functional>
+#include <optional>
 #include <sstream>
 
 #include "oracle/codes.hpp"
@@ -88,24 +89,28 @@ void play(Script& script, Reference& reference, int ranks) {
 
 // `places` > 1: on two levels, with so many ranks on each node.
 Script write_script(const Inputs& inputs, Code code, onebit_op_t op = ONEBIT_OP_AVERAGE, const Mask& mask = {},
-                    int places = 1) {
+                    int places = 1, const std::optional<oracle::TopK>& topk = {}) {
     const std::uint64_t count = inputs[0][0].size();
     const int ranks = static_cast<int>(inputs[0].size());
     Script script;
     script.config = flat_config(count);
     script.config.codec = static_cast<onebit_codec_t>(static_cast<int>(code));
     script.config.op = op;
+    if (topk) {
+        script.config.kept = static_cast<std::uint32_t>(topk->kept);
+        script.config.value_bits = topk->bits;
+    }
     script.name = std::string(name_of_code(code)) + " " + std::to_string(count) + (op == ONEBIT_OP_SUM ? " sum" : "") +
                   (mask.empty() ? "" : " masked");
     script.mask = mask;
     script.inputs = &inputs;
     const oracle::Op oracle_op = op == ONEBIT_OP_SUM ? oracle::Op::sum : oracle::Op::average;
     if (places == 1) {
-        oracle::CodedAllreduce reference(count, ranks, code, oracle_op);
+        oracle::CodedAllreduce reference(count, ranks, code, oracle_op, topk.value_or(oracle::TopK()));
         play(script, reference, ranks);
     } else {
         script.config.algorithm = ONEBIT_ALGORITHM_TWO_LEVEL;
-        oracle::CodedTwoLevel reference(count, ranks / places, places, code, oracle_op);
+        oracle::CodedTwoLevel reference(count, ranks / places, places, code, oracle_op, topk.value_or(oracle::TopK()));
         play(script, reference, ranks);
     }
     return script;
@@ -229,6 +234,25 @@ TEST_CASE("codes of several bits have the oracle's bits under a mask", "[allredu
         scripts.push_back(write_script(few, code, ONEBIT_OP_AVERAGE, Mask(7, 0)));
     }
     follow_all(n, scripts, other_forms);
+}
+
+TEST_CASE("top-k has the oracle's bits, however many are kept, in 8 bits or 2", "[allreduce][codes][topk]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    const Inputs inputs = make_inputs(Kind::heavy_tailed, 20011, n, 6), few = make_inputs(Kind::gaussian, 130, n, 20),
+                 magnitudes = make_inputs(n, magnitude_turns, [&](int rank, std::uint64_t step) {
+                     return make_magnitudes(1300, 3, rank, step);
+                 });
+    std::vector<Script> scripts;
+    for (const oracle::TopK topk : {oracle::TopK{1, 8}, {127, 8}, {128, 2}, {64, 2}, {3, 2}}) {
+        for (const Inputs* const values : {&inputs, &few, &magnitudes}) {
+            for (const onebit_op_t op : all_ops) scripts.push_back(write_script(*values, Code::topk, op, {}, 1, topk));
+        }
+        scripts.push_back(write_script(inputs, Code::topk, ONEBIT_OP_AVERAGE, random_mask(20011), 1, topk));
+    }
+    follow_all(n, scripts, other_forms);
+    const Variable second_error("ONEBIT_SECOND_ERROR", "1");
+    for (Script& script : scripts) script.config.threads = 3;
+    follow_all(n, scripts, {ONEBIT_ALGORITHM_PIPELINED});
 }
 
 TEST_CASE("codes of several bits have the oracle's bits at all magnitudes, and fail where it does",

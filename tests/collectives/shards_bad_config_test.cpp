@@ -99,11 +99,26 @@ TEMPLATE_TEST_CASE("shards' creation: settings of one codec are refused with the
     const int n = GENERATE(from_range(rank_counts()));
     run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
         for (const Mode& mode : every_mode()) {
+            if (mode.codec != ONEBIT_CODEC_TOPK) {
+                expect_create_fails<TestType>(comm, log, ONEBIT_ERROR_INVALID_ARGUMENT, "config.kept;ONEBIT_CODEC_TOPK",
+                                              true, [&](Config& c) { c.codec = mode.codec, c.kept = 64; });
+                expect_create_fails<TestType>(comm, log, ONEBIT_ERROR_INVALID_ARGUMENT,
+                                              "config.value_bits;ONEBIT_CODEC_TOPK", true,
+                                              [&](Config& c) { c.codec = mode.codec, c.value_bits = 8; });
+            }
             if (mode.codec == ONEBIT_CODEC_SIGN) continue;
             expect_create_fails<TestType>(comm, log, ONEBIT_ERROR_INVALID_ARGUMENT, "scale", true,
                                           [&](Config& c) { c.codec = mode.codec, c.scale = ONEBIT_SCALE_L1; });
             expect_create_fails<TestType>(comm, log, ONEBIT_ERROR_INVALID_ARGUMENT, "group", true,
                                           [&](Config& c) { c.codec = mode.codec, c.group = ONEBIT_GROUP_BUFFER; });
+        }
+        for (const std::uint32_t kept : {129U, 4096U, UINT32_MAX}) {
+            expect_create_fails<TestType>(comm, log, ONEBIT_ERROR_INVALID_ARGUMENT, "config.kept;128", true,
+                                          [&](Config& c) { c.codec = ONEBIT_CODEC_TOPK, c.kept = kept; });
+        }
+        for (const std::uint32_t bits : {1U, 4U, 16U, UINT32_MAX}) {
+            expect_create_fails<TestType>(comm, log, ONEBIT_ERROR_INVALID_ARGUMENT, "config.value_bits", true,
+                                          [&](Config& c) { c.codec = ONEBIT_CODEC_TOPK, c.value_bits = bits; });
         }
         expect_works<TestType>(comm, log);
     });
@@ -183,6 +198,8 @@ TEMPLATE_TEST_CASE("shards' creation: ranks that disagree", "[shards][bad input]
             {"count", [&](Config& c) { c.count = ranks << 32, c.counts = nullptr; }},
             {"algorithm", [](Config& c) { c.algorithm = ONEBIT_ALGORITHM_DENSE; }},
             {"codec", [](Config& c) { c.codec = ONEBIT_CODEC_INT8; }},
+            {"kept", [](Config& c) { c.kept = 32; }},
+            {"value_bits", [](Config& c) { c.value_bits = 2; }},
             {"datatype", [](Config& c) { c.datatype = ONEBIT_FLOAT16; }},
             {"scale", [](Config& c) { c.scale = ONEBIT_SCALE_L1; }},
             {"group", [](Config& c) { c.group = ONEBIT_GROUP_BUFFER; }},

@@ -3,6 +3,7 @@
 //
 // The top-k code's kernels: every instruction set that this machine has against the scalar reference, the same bits.
 
+#include <algorithm>
 #include <bit>
 #include <catch2/catch.hpp>
 #include <cstring>
@@ -63,7 +64,15 @@ TEST_CASE("top-k: every instruction set corrects to the reference's bits", "[ker
     });
 }
 
-TEST_CASE("top-k: every instruction set finds the reference's largest, and those that reach a bound",
+bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+    return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+std::uint32_t bits_of(float value) {
+    return std::bit_cast<std::uint32_t>(value);
+}
+
+TEST_CASE("top-k: every instruction set finds the reference's largest, the k-th, and those that reach a bound",
           "[kernels][topk]") {
     for_each_case([](const TopkKernels& kernels, const TopkKernels& reference, std::size_t count) {
         for (const float spoiler : {1.0F, -std::numeric_limits<float>::infinity(),
@@ -71,16 +80,24 @@ TEST_CASE("top-k: every instruction set finds the reference's largest, and those
             std::vector<float> values = awkward_values(count, 9);
             values[count / 2] = spoiler;
             const std::size_t runs = ceil_divide(count, kRunElements);
-            Words of_runs(runs + 1, 0xdeadbeef), expected_of_runs(runs + 1, 0xdeadbeef);
-            const std::uint32_t largest = reference.find_largest(values.data(), count, expected_of_runs.data());
-            CHECK(kernels.find_largest(values.data(), count, of_runs.data()) == largest);
-            CHECK(of_runs == expected_of_runs);
-            CHECK(largest == *std::max_element(of_runs.begin(), of_runs.end() - 1));
-            for (const std::uint32_t bound : {0U, largest, largest + 1, of_runs[runs / 2], of_runs[0] / 2}) {
-                Words words(runs + 1, 0xdeadbeef), expected(runs + 1, 0xdeadbeef);
-                reference.find_at_least(values.data(), count, of_runs.data(), bound, expected.data());
-                kernels.find_at_least(values.data(), count, of_runs.data(), bound, words.data());
-                CHECK(words == expected);
+            std::vector<float> of_runs(runs + 1, 77.0F), expected_of_runs(runs + 1, 77.0F);
+            const float largest = reference.find_largest(values.data(), count, expected_of_runs.data());
+            CHECK(bits_of(kernels.find_largest(values.data(), count, of_runs.data())) == bits_of(largest));
+            CHECK(same_bits(of_runs, expected_of_runs));
+            CHECK(bits_of(of_runs[count / 2 / kRunElements]) >= (bits_of(spoiler) & 0x7fffffffU));
+
+            std::vector<float> sorted = values;
+            for (float& value : sorted) value = std::bit_cast<float>(bits_of(value) & 0x7fffffffU);
+            std::sort(sorted.begin(), sorted.end(), [](float a, float b) { return bits_of(a) > bits_of(b); });
+            for (const std::size_t k : {std::size_t{1}, ceil_divide(count, std::size_t{3}), count}) {
+                const float kth = sorted[k - 1];
+                CHECK(bits_of(reference.find_kth(values.data(), count, k)) == bits_of(kth));
+                CHECK(bits_of(kernels.find_kth(values.data(), count, k)) == bits_of(kth));
+                Positions expected, positions;
+                const std::size_t found = reference.find_at_least(values.data(), count, of_runs.data(), kth, &expected);
+                CHECK(found >= k);
+                CHECK(kernels.find_at_least(values.data(), count, of_runs.data(), kth, &positions) == found);
+                CHECK(std::equal(expected.at, expected.at + found, positions.at));
             }
         }
     });

@@ -160,6 +160,18 @@ TEST_CASE("optimizer creation: bad config", "[optimizer][bad input]") {
              a.config.codec = ONEBIT_CODEC_FP4;
              a.config.group = ONEBIT_GROUP_TENSOR;
          }},
+        {"config.kept;ONEBIT_CODEC_TOPK", [](Arguments& a) { a.config.kept = 64; }},
+        {"config.value_bits;ONEBIT_CODEC_TOPK", [](Arguments& a) { a.config.value_bits = 8; }},
+        {"config.kept;128",
+         [](Arguments& a) {
+             a.config.codec = ONEBIT_CODEC_TOPK;
+             a.config.kept = 129;
+         }},
+        {"config.value_bits",
+         [](Arguments& a) {
+             a.config.codec = ONEBIT_CODEC_TOPK;
+             a.config.value_bits = 4;
+         }},
         {"config.algorithm;exactly", // of a kind that compresses, with this codec
          [](Arguments& a) {
              a.kind(ONEBIT_OPTIMIZER_ADAM);
@@ -404,6 +416,10 @@ TEST_CASE("optimizer creation: ranks that disagree", "[optimizer][bad input]") {
         {ONEBIT_OPTIMIZER_ZERO_ONE_ADAM, {"local_step_scaler", [](Arguments& a) { a.config.local_step_scaler = 7; }}},
         {ONEBIT_OPTIMIZER_ZERO_ONE_ADAM, {"local_steps", [](Arguments& a) { a.config.local_steps = 7; }}},
     };
+    const std::vector<BadCreation> topk_cases = {
+        {"config.kept", [](Arguments& a) { a.config.kept = 9; }},
+        {"config.value_bits", [](Arguments& a) { a.config.value_bits = 2; }},
+    };
     run_ranks(n, [&](onebit_comm_t comm, RankLog& log) {
         const auto needles = [](const BadCreation& each) { return std::string(each.needles) + ";rank"; };
         for (int odd_one : {0, log.size() - 1}) {
@@ -414,6 +430,11 @@ TEST_CASE("optimizer creation: ranks that disagree", "[optimizer][bad input]") {
                 expect_create_fails(comm, log, ONEBIT_ERROR_MISMATCH, needles(own.second), true, [&](Arguments& a) {
                     a.kind(own.first);
                     if (odd) own.second.spoil(a);
+                });
+            for (const BadCreation& each : topk_cases)
+                expect_create_fails(comm, log, ONEBIT_ERROR_MISMATCH, needles(each), true, [&](Arguments& a) {
+                    a.config.codec = ONEBIT_CODEC_TOPK;
+                    if (odd) each.spoil(a);
                 });
         }
     });

@@ -10,12 +10,18 @@
 
 namespace onebit {
 
-/// Elements of a block that are looked at together: a word has a bit for each.
+/// Elements of a block that are looked at together.
 inline constexpr std::size_t kRunElements = kWordElements;
 inline constexpr std::size_t kBlockRuns = kBlockElements / kRunElements;
 
-/// Kernels of the top-k code, on `count` elements from the first one of a run on. Magnitudes are a float's bits without
-/// its sign, which are in the order of what they stand for; a NaN's are above all others.
+/// Positions in a block, and room behind them.
+struct Positions {
+    static constexpr std::size_t kRoom = 2;
+    std::uint16_t at[kBlockElements + kRoom];
+};
+
+/// Kernels of the top-k code, on `count` elements of a block from the first one of a run on. A magnitude is a float
+/// without its sign. Magnitudes are compared as their bits: a NaN's is above all others.
 struct TopkKernels {
     const char* name; ///< of its instruction set; "reference": the scalar twins
 
@@ -24,10 +30,13 @@ struct TopkKernels {
     void (*correct)(const float* values, const float* before, float* after, const std::uint32_t* valid,
                     std::size_t count);
     /// The largest magnitude of each run, and of all.
-    std::uint32_t (*find_largest)(const float* values, std::size_t count, std::uint32_t* of_runs);
-    /// Bit i of word w: whether element 32 w + i has at least the magnitude `bound`. `of_runs`: as above.
-    void (*find_at_least)(const float* values, std::size_t count, const std::uint32_t* of_runs, std::uint32_t bound,
-                          std::uint32_t* words);
+    float (*find_largest)(const float* values, std::size_t count, float* of_runs);
+    /// Which elements have at least the magnitude `bound`, in order, and how many. `of_runs`: as above. What stands
+    /// behind them in `positions` is of no value.
+    std::size_t (*find_at_least)(const float* values, std::size_t count, const float* of_runs, float bound,
+                                 Positions* positions);
+    /// The k-th largest magnitude, k from 1 on.
+    float (*find_kth)(const float* values, std::size_t count, std::size_t k);
 };
 
 /// The readable scalar version.

@@ -36,10 +36,24 @@ constexpr void write_entry(std::uint32_t* words, unsigned bits, std::size_t entr
     if (shift + bits > 32) words[begin / 32 + 1] |= value >> (32 - shift);
 }
 
+/// Elements of a block that are kept by default, and at most: with more of them the sign code is as short.
+inline constexpr std::size_t kDefaultKept = 64;
+inline constexpr std::size_t kMostKept = 128;
+/// Bits of a code: an integer, or a sign.
+inline constexpr unsigned kLongCode = 8;
+inline constexpr unsigned kShortCode = 2;
+
 /// A block's part of a message: its scale, the positions of the elements that are kept, their codes.
 struct TopkLayout {
-    std::size_t kept;    ///< of a whole block
-    unsigned value_bits; ///< of a code
+    std::size_t kept = kDefaultKept; ///< of a whole block
+    unsigned value_bits = kLongCode; ///< of a code
+
+    static constexpr TopkLayout of(const TopkSettings& settings) {
+        TopkLayout layout;
+        if (settings.kept != 0) layout.kept = settings.kept;
+        if (settings.value_bits != 0) layout.value_bits = settings.value_bits;
+        return layout;
+    }
 
     constexpr std::size_t entries(std::size_t elements) const { return ceil_divide(kept * elements, kBlockElements); }
     constexpr std::size_t first_position() const { return 1; }

@@ -20,29 +20,41 @@ void correct(const float* values, const float* before, float* after, const std::
     for (std::size_t i = 0; i < count; ++i) after[i] = takes_part(valid, i) ? values[i] + before[i] : 0.0F;
 }
 
-std::uint32_t find_largest(const float* values, std::size_t count, std::uint32_t* of_runs) {
-    std::fill_n(of_runs, ceil_divide(count, kRunElements), 0U);
+float find_largest(const float* values, std::size_t count, float* of_runs) {
     std::uint32_t largest = 0;
-    for (std::size_t i = 0; i < count; ++i) {
-        std::uint32_t& of_run = of_runs[i / kRunElements];
-        of_run = std::max(of_run, magnitude_of(values[i]));
+    for (std::size_t begin = 0; begin < count; begin += kRunElements) {
+        std::uint32_t of_run = 0;
+        for (std::size_t i = begin; i < std::min(begin + kRunElements, count); ++i) {
+            of_run = std::max(of_run, magnitude_of(values[i]));
+        }
+        of_runs[begin / kRunElements] = std::bit_cast<float>(of_run);
         largest = std::max(largest, of_run);
     }
-    return largest;
+    return std::bit_cast<float>(largest);
 }
 
-void find_at_least(const float* values, std::size_t count, const std::uint32_t*, std::uint32_t bound,
-                   std::uint32_t* words) {
-    std::fill_n(words, ceil_divide(count, kRunElements), 0U);
+std::size_t find_at_least(const float* values, std::size_t count, const float*, float bound, Positions* positions) {
+    std::size_t found = 0;
     for (std::size_t i = 0; i < count; ++i) {
-        if (magnitude_of(values[i]) >= bound) words[i / kRunElements] |= 1U << i % kRunElements;
+        if (magnitude_of(values[i]) >= magnitude_of(bound)) positions->at[found++] = static_cast<std::uint16_t>(i);
     }
+    return found;
+}
+
+/// Bit by bit, from the highest one on: it is 1 as long as k of them are at least that large.
+float find_kth(const float* values, std::size_t count, std::size_t k) {
+    std::uint32_t kth = 0;
+    for (std::uint32_t bit = 1U << 30; bit != 0; bit >>= 1) {
+        const auto reaches = [bound = kth | bit](float value) { return magnitude_of(value) >= bound; };
+        if (static_cast<std::size_t>(std::count_if(values, values + count, reaches)) >= k) kth |= bit;
+    }
+    return std::bit_cast<float>(kth);
 }
 
 } // namespace
 
 const TopkKernels& reference_topk_kernels() {
-    static constexpr TopkKernels kTable = {"reference", correct, find_largest, find_at_least};
+    static constexpr TopkKernels kTable = {"reference", correct, find_largest, find_at_least, find_kth};
     return kTable;
 }
 

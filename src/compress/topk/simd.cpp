@@ -3,6 +3,8 @@
 //
 // The top-k code's kernels in Highway, compiled once per instruction set. The result is reference.cpp's bit for bit.
 
+#include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "compress/topk/kernels.hpp"
@@ -66,7 +68,7 @@ void correct(const float* values, const float* before, float* after, const std::
                      : correct_runs<false>(values, before, after, valid, count);
 }
 
-std::uint32_t find_largest(const float* values, std::size_t count, std::uint32_t* of_runs) {
+float find_largest(const float* values, std::size_t count, float* of_runs) {
     const BitsTag b;
     Bits largest = hn::Zero(b);
     for (std::size_t r = 0; r * kLanes < count; ++r) {
@@ -74,9 +76,9 @@ std::uint32_t find_largest(const float* values, std::size_t count, std::uint32_t
         Bits of_run = magnitudes_of(run[0]);
         for (std::size_t k = 1; k < kRegisters; ++k) of_run = hn::Max(of_run, magnitudes_of(run[k]));
         largest = hn::Max(largest, of_run);
-        of_runs[r] = hn::GetLane(hn::MaxOfLanes(b, of_run));
+        of_runs[r] = std::bit_cast<float>(hn::GetLane(hn::MaxOfLanes(b, of_run)));
     }
-    return hn::GetLane(hn::MaxOfLanes(b, largest));
+    return std::bit_cast<float>(hn::GetLane(hn::MaxOfLanes(b, largest)));
 }
 
 /// Bit i: whether lane i of the run has at least this magnitude.
@@ -93,17 +95,49 @@ HWY_INLINE std::uint32_t at_least(const Group& run, Bits bound) {
     return word;
 }
 
-void find_at_least(const float* values, std::size_t count, const std::uint32_t* of_runs, std::uint32_t bound,
-                   std::uint32_t* words) {
-    const Bits bounds = hn::Set(BitsTag(), bound);
+/// Most runs have none, one or two, which are written without asking: nobody can predict which.
+std::size_t find_at_least(const float* values, std::size_t count, const float* of_runs, float bound,
+                          Positions* positions) {
+    const Bits bounds = hn::Set(BitsTag(), std::bit_cast<std::uint32_t>(bound));
+    std::uint16_t* next = positions->at;
     for (std::size_t r = 0; r * kLanes < count; ++r) {
-        words[r] = of_runs[r] < bound ? 0 : at_least(load_group(values, r, count), bounds);
+        if (std::bit_cast<std::uint32_t>(of_runs[r]) < std::bit_cast<std::uint32_t>(bound)) continue;
+        std::uint32_t left = at_least(load_group(values, r, count), bounds);
+        if (count - r * kLanes < kLanes) left &= (1U << count % kLanes) - 1; // padding reaches a bound of 0
+        const int found = std::popcount(left);
+        for (int j = 0; j < std::max(found, static_cast<int>(Positions::kRoom)); ++j) {
+            next[j] = static_cast<std::uint16_t>(r * kLanes + static_cast<std::size_t>(std::countr_zero(left)));
+            left &= left - 1;
+        }
+        next += found;
     }
-    if (count % kLanes != 0) words[count / kLanes] &= (1U << count % kLanes) - 1; // padding reaches a bound of 0
+    return static_cast<std::size_t>(next - positions->at);
+}
+
+float find_kth(const float* values, std::size_t count, std::size_t k) {
+    const Tag d;
+    const BitsTag b;
+    const std::size_t whole = count / kVectorLanes * kVectorLanes;
+    std::uint32_t kth = 0;
+    for (std::uint32_t bit = 1U << 30; bit != 0; bit >>= 1) {
+        const std::uint32_t bound = kth | bit;
+        const Bits bounds = hn::Set(b, bound);
+        Bits below = hn::Zero(b); // so many in each lane; a mask's lanes are 0 or -1
+        for (std::size_t i = 0; i < whole; i += kVectorLanes) {
+            const Bits magnitudes = magnitudes_of(hn::LoadU(d, values + i));
+            below = hn::Sub(below, hn::VecFromMask(b, hn::Lt(magnitudes, bounds)));
+        }
+        std::size_t reach = whole - hn::GetLane(hn::SumOfLanes(b, below));
+        for (std::size_t i = whole; i < count; ++i) {
+            if ((std::bit_cast<std::uint32_t>(values[i]) & 0x7fffffffU) >= bound) ++reach;
+        }
+        if (reach >= k) kth = bound;
+    }
+    return std::bit_cast<float>(kth);
 }
 
 constexpr TopkKernels make_table(const char* name) {
-    return {name, correct, find_largest, find_at_least};
+    return {name, correct, find_largest, find_at_least, find_kth};
 }
 
 #endif // a target with vectors

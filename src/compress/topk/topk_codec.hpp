@@ -27,10 +27,9 @@ class TopkCodec final : public BlockwiseCodec {
                      float* values) const override;
     bool is_finite(const Block& block, const std::uint32_t* message) const override;
 
-    void choose(const float* corrected, std::size_t count, const std::uint32_t* of_runs, std::uint32_t* chosen) const;
+    void choose(const float* corrected, std::size_t count, const float* of_runs, Positions* kept) const;
     template <typename Values>
-    void encode_kept(std::size_t count, std::uint32_t largest, const std::uint32_t* chosen, float* after,
-                     std::uint32_t* words) const;
+    void encode_kept(std::size_t count, float largest, const Positions& kept, float* after, std::uint32_t* words) const;
     template <typename Body>
     void for_each_kept(const Tile& tile, const std::uint32_t* message, const Body& body) const;
 
