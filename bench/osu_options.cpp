@@ -60,6 +60,7 @@ struct Words {
     std::string transport = "mpi";
     std::string datatype = "float32";
     std::string codec = "sign";
+    std::string error_type = "float32";
     std::string scale = "l2";
     std::string group = "block";
     std::string algorithm = "auto";
@@ -120,6 +121,10 @@ void add_options(CLI::App& app, const OsuProgram& program, OsuOptions& options, 
     app.add_option("--codec", words.codec,
                    "What stands for an element: sign, int8, int4, fp4, bfloat16, ternary or topk (default sign)")
         ->check(CLI::IsMember(std::vector<std::string>(kCodecNames.begin(), kCodecNames.end())));
+    app.add_option("--kept", options.kept, "Of topk: how many of 4096 elements are sent (default 64)");
+    app.add_option("--value-bits", options.value_bits, "Of topk: bits for each of them, 8 or 2 (default 8)");
+    app.add_option("--error-type", words.error_type, "What errors are kept in: float32 or bfloat16 (default float32)")
+        ->check(CLI::IsMember({"float32", "bfloat16"}));
     app.add_option("--scale", words.scale, "l1 or l2 (default l2)")->check(CLI::IsMember({"l1", "l2"}));
     app.add_option("--group", words.group, "Elements that share a scale: block or buffer (default block)")
         ->check(CLI::IsMember({"block", "buffer"}));
@@ -155,6 +160,7 @@ void read_words(const Words& words, const OsuProgram& program, OsuOptions& optio
                                                      "--accelerator cuda or --validation");
     }
     options.codec = static_cast<onebit_codec_t>(place_of(words.codec, kCodecNames));
+    options.error_type = static_cast<onebit_datatype_t>(place_of(words.error_type, kDatatypeNames));
     options.scale = words.scale == "l2" ? ONEBIT_SCALE_L2 : ONEBIT_SCALE_L1;
     options.group = words.group == "buffer" ? ONEBIT_GROUP_BUFFER : ONEBIT_GROUP_BLOCK;
     options.algorithm = static_cast<onebit_algorithm_t>(place_of(words.algorithm, kAlgorithmNames));

@@ -44,8 +44,11 @@ struct OsuOptions {
     bool shared = false;                         // values lie in memory from onebit_mem_alloc
     onebit_datatype_t datatype = ONEBIT_FLOAT32; // of onebit's buffers; MPI's dense call has float32
     onebit_codec_t codec = ONEBIT_CODEC_SIGN;
+    std::uint32_t kept = 0; // of codec topk; 0: the library's default
+    std::uint32_t value_bits = 0;
     onebit_scale_t scale = ONEBIT_SCALE_L2;
     onebit_group_t group = ONEBIT_GROUP_BLOCK;
+    onebit_datatype_t error_type = ONEBIT_FLOAT32;
     onebit_algorithm_t algorithm = ONEBIT_ALGORITHM_AUTO;
     onebit_check_t check = ONEBIT_CHECK_FULL;
     std::uint32_t threads = 0; // 0: the library's default
@@ -76,6 +79,9 @@ void apply(const OsuOptions& options, Config* config) {
     config->datatype = options.datatype;
     config->algorithm = options.algorithm;
     config->codec = options.codec;
+    config->kept = options.kept;
+    config->value_bits = options.value_bits;
+    config->error_type = options.error_type;
     config->scale = options.scale;
     config->group = options.group;
     config->check = options.check;

@@ -100,6 +100,7 @@ onebit::Optimizer make_optimizer(const onebit::Communicator& comm, const lm::Alg
     config.variance_updates = options.variance_updates;
     config.scale = options.scale.value_or(config.scale);
     config.group = options.group.value_or(config.group);
+    config.error_type = options.error_type;
     return {comm, config, tensors};
 }
 

@@ -130,6 +130,8 @@ module onebit
         type(c_ptr) :: stream
         integer(c_int32_t) :: kept
         integer(c_int32_t) :: value_bits
+        integer(c_int) :: error_type
+        integer(c_int32_t) :: reserved
     end type
 
     type, bind(c) :: onebit_allreduce_info_t
@@ -166,6 +168,8 @@ module onebit
         type(c_ptr) :: stream
         integer(c_int32_t) :: kept
         integer(c_int32_t) :: value_bits
+        integer(c_int) :: error_type
+        integer(c_int32_t) :: reserved
     end type
 
     ! shard_begin: 0 is the buffer's first element, as in C
@@ -249,7 +253,7 @@ module onebit
         integer(c_int) :: codec
         integer(c_int32_t) :: kept
         integer(c_int32_t) :: value_bits
-        integer(c_int32_t) :: reserved_2
+        integer(c_int) :: error_type
     end type
 
     type, bind(c) :: onebit_optimizer_info_t

@@ -40,6 +40,7 @@ struct Options {
     std::uint64_t variance_updates = 16; // 0/1 Adam's exact rounds before their interval doubles
     std::optional<onebit_scale_t> scale; // nothing: onebit's default
     std::optional<onebit_group_t> group; // likewise
+    onebit_datatype_t error_type = ONEBIT_FLOAT32;
     std::uint64_t log_every = 200;
     ProgressStyle progress = ProgressStyle::kAuto;
 };

@@ -435,9 +435,13 @@ typedef struct onebit_allreduce_config {
     void* stream;  /* ONEBIT_MEMORY_CUDA: the cudaStream_t, this rank's own, that the handle's work goes into, NULL:
                      the default stream of the device that is current when the handle is created. It outlives the
                      handle */
-    uint32_t kept; /* of ONEBIT_CODEC_TOPK: elements of 4096 that are sent, at most 128; 0: 64. With any other codec
-                            0, or INVALID_ARGUMENT */
-    uint32_t value_bits; /* likewise: 8 or 2 bits for each of them; 0: 8 */
+    uint32_t kept; /* of ONEBIT_CODEC_TOPK: elements of 4096 that are sent, at most 128; 0: 64. With any other codec 0,
+                      or INVALID_ARGUMENT */
+    uint32_t value_bits;          /* likewise: 8 or 2 bits for each of them; 0: 8 */
+    onebit_datatype_t error_type; /* of errors: ONEBIT_FLOAT32; or ONEBIT_BFLOAT16 for half the memory, of the host and
+                                     not with ONEBIT_GROUP_BUFFER, else UNSUPPORTED. What rounding takes is lost
+                                     (docs/CODECS.md, "Memory") */
+    uint32_t reserved;            /* 0 */
 } onebit_allreduce_config_t;
 
 #define ONEBIT_ALLREDUCE_CONFIG_VERSION 1
@@ -446,7 +450,7 @@ typedef struct onebit_allreduce_config {
     {                                                                                                              \
         sizeof(onebit_allreduce_config_t), ONEBIT_ALLREDUCE_CONFIG_VERSION, 0, (uint64_t)(count_), ONEBIT_FLOAT32, \
             ONEBIT_MEMORY_HOST, ONEBIT_ALGORITHM_AUTO, ONEBIT_CODEC_SIGN, ONEBIT_SCALE_L2, ONEBIT_GROUP_BLOCK,     \
-            ONEBIT_CHECK_FULL, ONEBIT_OP_AVERAGE, NULL, 0, 0                                                       \
+            ONEBIT_CHECK_FULL, ONEBIT_OP_AVERAGE, NULL, 0, 0, ONEBIT_FLOAT32, 0                                    \
     }
 
 /* The same as a function. INVALID_ARGUMENT, as for onebit_comm_info_init. */
@@ -683,6 +687,8 @@ typedef struct onebit_shard_config {
     void* stream;   /* NULL */
     uint32_t kept;  /* of ONEBIT_CODEC_TOPK, as in onebit_allreduce_config_t */
     uint32_t value_bits;
+    onebit_datatype_t error_type; /* of the error state, likewise */
+    uint32_t reserved;            /* 0 */
 } onebit_shard_config_t;
 
 #define ONEBIT_SHARD_CONFIG_VERSION 1
@@ -691,7 +697,7 @@ typedef struct onebit_shard_config {
     {                                                                                                            \
         sizeof(onebit_shard_config_t), ONEBIT_SHARD_CONFIG_VERSION, 0, (uint64_t)(count_), NULL, ONEBIT_FLOAT32, \
             ONEBIT_MEMORY_HOST, ONEBIT_ALGORITHM_AUTO, ONEBIT_CODEC_SIGN, ONEBIT_SCALE_L2, ONEBIT_GROUP_BLOCK,   \
-            ONEBIT_CHECK_FULL, ONEBIT_OP_AVERAGE, NULL, 0, 0                                                     \
+            ONEBIT_CHECK_FULL, ONEBIT_OP_AVERAGE, NULL, 0, 0, ONEBIT_FLOAT32, 0                                  \
     }
 
 /* The same as a function. INVALID_ARGUMENT, as for onebit_comm_info_init. */
@@ -994,7 +1000,7 @@ typedef struct onebit_optimizer_config {
                              memory (UNSUPPORTED in a GPU's), and want scale and group to be 0 (INVALID_ARGUMENT) */
     uint32_t kept;        /* of ONEBIT_CODEC_TOPK, as in onebit_allreduce_config_t */
     uint32_t value_bits;
-    uint32_t reserved_2; /* 0 */
+    onebit_datatype_t error_type; /* of the error state, likewise; not with ONEBIT_GROUP_TENSOR either */
 } onebit_optimizer_config_t;
 
 #define ONEBIT_OPTIMIZER_CONFIG_VERSION 1
@@ -1003,7 +1009,7 @@ typedef struct onebit_optimizer_config {
         sizeof(onebit_optimizer_config_t), ONEBIT_OPTIMIZER_CONFIG_VERSION, (kind_), (lr_), 0.9, 0.999, 1e-8, 0.0, \
             NULL, 0, 1, 0, 0.0, ONEBIT_FREEZE_AUTO, 0, ONEBIT_SCALE_L2, ONEBIT_GROUP_BLOCK, 0.01, 10.0, 0.9, 1,    \
             ONEBIT_MEMORY_HOST, 16, 32768, 16, 0, NULL, 0, 0.0, ONEBIT_COMPRESSED_UPDATES, 0, 0.0, 0,              \
-            ONEBIT_ALGORITHM_AUTO, ONEBIT_CODEC_SIGN, 0, 0, 0                                                      \
+            ONEBIT_ALGORITHM_AUTO, ONEBIT_CODEC_SIGN, 0, 0, ONEBIT_FLOAT32                                         \
     }
 
 /* The same as a function. INVALID_ARGUMENT, as for onebit_comm_info_init. */

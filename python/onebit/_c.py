@@ -88,6 +88,8 @@ class AllreduceConfig(Structure):
         ("stream", c_void_p),
         ("kept", c_uint32),
         ("value_bits", c_uint32),
+        ("error_type", c_int),
+        ("reserved", c_uint32),
     ]
     VERSION = ALLREDUCE_CONFIG_VERSION
     ENUMS: dict = {
@@ -99,6 +101,7 @@ class AllreduceConfig(Structure):
         "group": _values.Group,
         "check": _values.Check,
         "op": _values.Op,
+        "error_type": _values.Datatype,
     }
 
 
@@ -146,6 +149,8 @@ class ShardConfig(Structure):
         ("stream", c_void_p),
         ("kept", c_uint32),
         ("value_bits", c_uint32),
+        ("error_type", c_int),
+        ("reserved", c_uint32),
     ]
     VERSION = SHARD_CONFIG_VERSION
     ENUMS: dict = {
@@ -157,6 +162,7 @@ class ShardConfig(Structure):
         "group": _values.Group,
         "check": _values.Check,
         "op": _values.Op,
+        "error_type": _values.Datatype,
     }
 
 
@@ -266,7 +272,7 @@ class OptimizerConfig(Structure):
         ("codec", c_int),
         ("kept", c_uint32),
         ("value_bits", c_uint32),
-        ("reserved_2", c_uint32),
+        ("error_type", c_int),
     ]
     VERSION = OPTIMIZER_CONFIG_VERSION
     ENUMS: dict = {
@@ -277,6 +283,7 @@ class OptimizerConfig(Structure):
         "compressed": _values.Compressed,
         "algorithm": _values.Algorithm,
         "codec": _values.Codec,
+        "error_type": _values.Datatype,
     }
 
 

@@ -14,12 +14,12 @@ from onebit.communicator import Communicator
 def stages_of(codec, warmup_steps: Optional[int], equalize: Optional[bool]) -> Tuple[int, bool]:
     """Exact steps before the first compressed one, and whether to equalize.
 
-    None: True where a codec sends less than 4 bits for an element, False where it sends more (docs/CODECS.md); 1000
-    steps there, and where values are equalized, else none.
+    None: 1000 steps where a codec sends less than 4 bits for an element (docs/CODECS.md), and where values are
+    equalized, else none; equalized are those of codecs whose elements share one magnitude.
     """
     codec = Codec[codec.upper()] if isinstance(codec, str) and codec.upper() in Codec.__members__ else codec
     coarse = codec in (Codec.SIGN, Codec.TERNARY, Codec.TOPK)
-    equalize = coarse if equalize is None else equalize
+    equalize = codec in (Codec.SIGN, Codec.TERNARY) if equalize is None else equalize
     if warmup_steps is None:
         warmup_steps = 1000 if coarse or equalize else 0  # equalizing goes by what the warm-up saw
     if warmup_steps < 0:

@@ -58,6 +58,9 @@ class Allreduce(Collective):
                           element in a compressed message. All but "sign" on the host only
           scale           "l2" or "l1": the magnitude that stands for a group's elements; of "sign"
           group           "block" (4096 elements) or "buffer": the elements that share a scale; of "sign"
+          kept            elements of 4096 that "topk" sends, at most 128; 0: 64
+          value_bits      8 or 2 bits for each of them; 0: 8
+          error_type      "float32" or "bfloat16": of what is kept as error; the latter takes half the memory
           op              "average" or "sum": what becomes of the ranks' values
           check           "full", "full_low_memory" or "none": what is made sure of before anything changes
           threads         this rank's own; 0: ONEBIT_THREADS, else 1

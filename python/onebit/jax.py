@@ -107,8 +107,9 @@ class GradientAverage:
                         "ternary" and "topk", which Adam needs, or with equalize=True; else 0
           equalize      after the warm-up gradients are divided by the magnitude that each element had at its end, and
                         averages multiplied by it: small gradients don't drown. 4 bytes of memory per element. None:
-                        True of codecs "sign", "ternary" and "topk", False of the others
-          options       those of `onebit.Allreduce`: algorithm, codec, scale, group, check, threads
+                        True of codecs "sign" and "ternary", False of the others
+          options       those of `onebit.Allreduce`: algorithm, codec, scale, group, kept, value_bits,
+                        error_type, check, threads
 
         Parameters are not looked at: `broadcast` makes them equal on every rank. Raises Mismatch on every rank where a
         rank's structure, shapes or types are not rank 0's.

@@ -29,7 +29,7 @@ struct Field {
     std::uint64_t most;
 };
 
-std::array<Field, 11> fields_of(const onebit_allreduce_config_t& config) {
+std::array<Field, 12> fields_of(const onebit_allreduce_config_t& config) {
     return {{
         {{"config.count", config.count}, UINT64_MAX},
         {{"config.datatype", static_cast<std::uint32_t>(config.datatype)}, ONEBIT_BFLOAT16},
@@ -42,11 +42,13 @@ std::array<Field, 11> fields_of(const onebit_allreduce_config_t& config) {
         {{"config.op", static_cast<std::uint32_t>(config.op)}, ONEBIT_OP_SUM},
         {{"config.kept", config.kept}, UINT32_MAX},
         {{"config.value_bits", config.value_bits}, UINT32_MAX},
+        {{"config.error_type", static_cast<std::uint32_t>(config.error_type)}, ONEBIT_BFLOAT16},
     }};
 }
 
 /// What is wrong with a config whatever the others say.
 Status check_form(const onebit_allreduce_config_t& config, int ranks) {
+    ONEBIT_RETURN_IF_ERROR(check_reserved("config.reserved", config.reserved));
     for (const Field& field : fields_of(config)) {
         if (field.value.value > field.most) {
             return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "%s: %d is not one of its constants", field.value.name,
@@ -124,6 +126,8 @@ Status take_config(const onebit_shard_config_t* caller, Kind kind, const Transpo
     config->stream = shard.stream;
     config->kept = shard.kept;
     config->value_bits = shard.value_bits;
+    config->error_type = shard.error_type;
+    config->reserved = shard.reserved;
     ONEBIT_RETURN_IF_ERROR(check_form(*config, ranks));
     if (shard.algorithm > ONEBIT_ALGORITHM_DENSE && shard.algorithm != ONEBIT_ALGORITHM_PIPELINED) {
         return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT,
@@ -278,6 +282,7 @@ Status decide(Communicator& communicator, const Status& form, const onebit_allre
     plan->group = config.group;
     plan->kept = config.kept;
     plan->value_bits = config.value_bits;
+    plan->error_type = config.error_type;
     plan->check = config.check;
     plan->op = config.op;
     plan->log = communicator.log();

@@ -32,6 +32,7 @@ struct Plan {
     onebit_group_t group = ONEBIT_GROUP_BLOCK;
     std::uint32_t kept = 0;       ///< of ONEBIT_CODEC_TOPK; 0: the default
     std::uint32_t value_bits = 0; ///< likewise
+    onebit_datatype_t error_type = ONEBIT_FLOAT32;
     onebit_check_t check = ONEBIT_CHECK_FULL;
     onebit_op_t op = ONEBIT_OP_AVERAGE;
     bool tentative = false;      ///< compressed calls without a mask: values are checked as they are encoded

@@ -16,22 +16,42 @@ WordRange BlockwiseCodec::words_of(const Slice& slice) const {
 }
 
 std::unique_ptr<Feedback> BlockwiseCodec::make_feedback(std::span<const Chunk> chunks) const {
-    return std::make_unique<StoredError>(chunks);
+    return std::make_unique<StoredError>(chunks, narrow_error_, numeric_);
 }
 
 // -------------------------------------------------------------------------------------------------- encoding ----
 
-/// `values_of(tile)`: where the tile's values are.
+template <typename ValuesOf>
+void BlockwiseCodec::encode_tiles(const Block& block, const ValuesOf& values_of, std::span<const std::uint32_t> mask,
+                                  const float* before, float* after, Stores stores, std::uint32_t* message) const {
+    for_each_tile(block, [&](const Tile& tile) {
+        encode_tile(tile, values_of(tile), before + tile.in_block, after + tile.in_block, stores,
+                    mask_at(mask, tile.begin()), message);
+    });
+    finish_block(block, after, message);
+}
+
 template <typename ValuesOf>
 void BlockwiseCodec::encode_block(const Block& block, const ValuesOf& values_of, const StoredError& before,
                                   StoredError& after, Stores stores, std::uint32_t* message) const {
+    if (after.is_narrow()) {
+        encode_narrow(block, values_of, before, after, message);
+    } else {
+        const std::size_t first = before.element_index(block.chunk, block.index);
+        encode_tiles(block, values_of, before.mask(), before.floats(first), after.floats(first), stores, message);
+    }
+}
+
+/// Not inline: errors that lie as floats need no room on a small stack.
+template <typename ValuesOf>
+[[gnu::noinline]] void BlockwiseCodec::encode_narrow(const Block& block, const ValuesOf& values_of,
+                                                     const StoredError& before, StoredError& after,
+                                                     std::uint32_t* message) const {
     const std::size_t first = before.element_index(block.chunk, block.index);
-    for_each_tile(block, [&](const Tile& tile) {
-        const std::size_t at = first + tile.in_block;
-        encode_tile(tile, values_of(tile), before.error.data() + at, after.error.data() + at, stores,
-                    mask_at(before.mask(), tile.begin()), message);
-    });
-    finish_block(block, after.error.data() + first, message);
+    alignas(64) float error[kBlockElements];
+    before.read(first, block.count(), error);
+    encode_tiles(block, values_of, before.mask(), error, error, Stores::kCached, message);
+    after.write(first, block.count(), error);
 }
 
 void BlockwiseCodec::encode(const ValueSource& values, const Feedback& error_before, Feedback& error_after,

@@ -12,8 +12,8 @@
 
 namespace onebit {
 
-/// What the codecs on the host have in common whose messages are their blocks', one after the other, and whose error is
-/// an array of floats (docs/WIRE_FORMAT.md, "Codes of several bits"). A codec says what becomes of one tile or block.
+/// What the codecs on the host have in common whose messages are their blocks', one after the other, and which store
+/// what they couldn't express (docs/WIRE_FORMAT.md, "Codes of several bits"). A codec says what becomes of one tile or block.
 /// Holds no state. Takes values as they are, or as a mean; no blends.
 class BlockwiseCodec : public Codec {
   public:
@@ -40,8 +40,11 @@ class BlockwiseCodec : public Codec {
 
   protected:
     /// `kernels`: the instruction set's name, of the codec's own kernels and of the plain ones.
-    BlockwiseCodec(const char* kernels, unsigned threads)
-        : name_(kernels), numeric_(numeric_kernels(kernels)), threads_(threads) {}
+    BlockwiseCodec(const char* kernels, const CodecConfig& config)
+        : name_(kernels),
+          numeric_(numeric_kernels(kernels)),
+          threads_(config.threads),
+          narrow_error_(config.error_type == ONEBIT_BFLOAT16) {}
 
     const NumericKernels& numeric() const { return numeric_; }
 
@@ -64,9 +67,16 @@ class BlockwiseCodec : public Codec {
     /// False if the block held a value that wasn't finite, or its error has overflowed.
     virtual bool is_finite(const Block& block, const std::uint32_t* message) const = 0;
 
+    /// `values_of(tile)`: where the tile's values are.
     template <typename ValuesOf>
     void encode_block(const Block& block, const ValuesOf& values_of, const StoredError& before, StoredError& after,
                       Stores stores, std::uint32_t* message) const;
+    template <typename ValuesOf>
+    void encode_narrow(const Block& block, const ValuesOf& values_of, const StoredError& before, StoredError& after,
+                       std::uint32_t* message) const;
+    template <typename ValuesOf>
+    void encode_tiles(const Block& block, const ValuesOf& values_of, std::span<const std::uint32_t> mask,
+                      const float* before, float* after, Stores stores, std::uint32_t* message) const;
     void encode_values(const Block& block, const BlockValues& from, const StoredError& before, StoredError& after,
                        Stores stores, std::uint32_t* message) const;
     /// What the messages stand for, times `share`, in rank order.
@@ -76,6 +86,7 @@ class BlockwiseCodec : public Codec {
     const char* name_;
     const NumericKernels& numeric_;
     unsigned threads_;
+    bool narrow_error_;
 };
 
 } // namespace onebit

@@ -252,6 +252,7 @@ struct CodecConfig {
     onebit_memory_t memory = ONEBIT_MEMORY_HOST; ///< where values lie
     void* stream = nullptr;                      ///< a cudaStream_t, where they are on a GPU
     TopkSettings topk = {};
+    onebit_datatype_t error_type = ONEBIT_FLOAT32; ///< of what an encoder keeps: or ONEBIT_BFLOAT16
 };
 
 /// Whether there is such a codec (registry.cpp). INVALID_ARGUMENT where it is unknown, or has no such settings.
@@ -268,6 +269,7 @@ CodecConfig codec_config_of(const Config& config) {
     codec.group = config.group;
     codec.memory = config.memory;
     codec.topk = {config.kept, config.value_bits};
+    codec.error_type = config.error_type;
     return codec;
 }
 

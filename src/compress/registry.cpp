@@ -67,6 +67,28 @@ Status of_another(const char* member, const char* owner, const Row& row) {
                          row.name);
 }
 
+Status check_error_type(const CodecConfig& config) {
+    if (config.error_type == ONEBIT_FLOAT32) return {};
+    if (config.error_type != ONEBIT_BFLOAT16) {
+        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT,
+                             "config.error_type: %d is neither ONEBIT_FLOAT32 nor ONEBIT_BFLOAT16",
+                             static_cast<int>(config.error_type));
+    }
+    if (config.memory != ONEBIT_MEMORY_HOST) {
+        return Status::error(
+            ONEBIT_ERROR_UNSUPPORTED,
+            "config.error_type: ONEBIT_BFLOAT16 is for ONEBIT_MEMORY_HOST; errors in a GPU's memory are "
+            "ONEBIT_FLOAT32");
+    }
+    if (config.group != ONEBIT_GROUP_BLOCK) {
+        return Status::error(
+            ONEBIT_ERROR_UNSUPPORTED,
+            "config.error_type: ONEBIT_BFLOAT16 is for config.group ONEBIT_GROUP_BLOCK, where an error "
+            "is known as soon as its block is encoded");
+    }
+    return {};
+}
+
 Status check_settings(const CodecConfig& config, const Row& row) {
     const auto& [kept, value_bits] = config.topk;
     if (!row.has_scales) {
@@ -87,7 +109,7 @@ Status check_settings(const CodecConfig& config, const Row& row) {
         return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "config.value_bits: %u is neither %u nor %u", value_bits,
                              kShortCode, kLongCode);
     }
-    return {};
+    return check_error_type(config);
 }
 
 } // namespace

@@ -6,15 +6,37 @@
 
 namespace onebit {
 
+void StoredError::reset() {
+    floats_.fill_zero();
+    halves_.fill_zero();
+}
+
+void StoredError::read(std::size_t first, std::size_t count, float* values) const {
+    if (is_narrow()) {
+        kernels_.widen_bfloat16(halves_.data() + first, count, values);
+    } else {
+        std::copy_n(floats_.data() + first, count, values);
+    }
+}
+
+/// Finite ones stay so.
+void StoredError::write(std::size_t first, std::size_t count, const float* values) {
+    if (is_narrow()) {
+        (void)kernels_.narrow_bfloat16(values, count, halves_.data() + first);
+    } else {
+        std::copy_n(values, count, floats_.data() + first);
+    }
+}
+
 void StoredError::get_error(float* values) const {
     for (const Chunk& chunk : chunks()) {
-        std::copy_n(error.data() + element_index(chunk, 0), chunk.count, values + packed_index(chunk, 0));
+        read(element_index(chunk, 0), chunk.count, values + packed_index(chunk, 0));
     }
 }
 
 void StoredError::set_error(const float* values) {
     for (const Chunk& chunk : chunks()) {
-        std::copy_n(values + packed_index(chunk, 0), chunk.count, error.data() + element_index(chunk, 0));
+        write(element_index(chunk, 0), chunk.count, values + packed_index(chunk, 0));
     }
     zero_masked();
 }
@@ -26,10 +48,10 @@ void StoredError::set_mask(std::span<const std::uint32_t> mask) {
 
 void StoredError::zero_masked() {
     if (mask_.empty()) return;
+    constexpr float kNone = 0;
     for (const Chunk& chunk : chunks()) {
-        float* const of_chunk = error.data() + element_index(chunk, 0);
         for (std::size_t i = 0; i < chunk.count; ++i) {
-            if (!takes_part(mask_.data(), chunk.begin + i)) of_chunk[i] = 0;
+            if (!takes_part(mask_.data(), chunk.begin + i)) write(element_index(chunk, 0) + i, 1, &kNone);
         }
     }
 }

@@ -39,8 +39,8 @@ struct Releases<onebit_bootstrap_t> {
 template <>
 struct Releases<onebit_allreduce_config_t> {
     static constexpr onebit_allreduce_config_t kDefaults = ONEBIT_ALLREDUCE_CONFIG_INIT(0);
-    static constexpr std::array kSizes = {ONEBIT_SIZE_THROUGH(onebit_allreduce_config_t, stream),      // 0.1
-                                          ONEBIT_SIZE_THROUGH(onebit_allreduce_config_t, value_bits)}; // the coming one
+    static constexpr std::array kSizes = {ONEBIT_SIZE_THROUGH(onebit_allreduce_config_t, stream),    // 0.1
+                                          ONEBIT_SIZE_THROUGH(onebit_allreduce_config_t, reserved)}; // the coming one
 };
 template <>
 struct Releases<onebit_allreduce_info_t> {
@@ -50,7 +50,7 @@ struct Releases<onebit_allreduce_info_t> {
 template <>
 struct Releases<onebit_shard_config_t> {
     static constexpr onebit_shard_config_t kDefaults = ONEBIT_SHARD_CONFIG_INIT(0);
-    static constexpr std::array kSizes = {ONEBIT_SIZE_THROUGH(onebit_shard_config_t, value_bits)}; // the coming one
+    static constexpr std::array kSizes = {ONEBIT_SIZE_THROUGH(onebit_shard_config_t, reserved)}; // the coming one
 };
 template <>
 struct Releases<onebit_shard_info_t> {
@@ -72,7 +72,7 @@ struct Releases<onebit_optimizer_config_t> {
     static constexpr onebit_optimizer_config_t kDefaults = ONEBIT_OPTIMIZER_CONFIG_INIT(ONEBIT_OPTIMIZER_ADAM, 0);
     static constexpr std::array kSizes = {ONEBIT_SIZE_THROUGH(onebit_optimizer_config_t, stream),      // 0.1
                                           ONEBIT_SIZE_THROUGH(onebit_optimizer_config_t, algorithm),   // tests/abi/0.1
-                                          ONEBIT_SIZE_THROUGH(onebit_optimizer_config_t, reserved_2)}; // the coming one
+                                          ONEBIT_SIZE_THROUGH(onebit_optimizer_config_t, error_type)}; // the coming one
 };
 template <>
 struct Releases<onebit_optimizer_info_t> {

@@ -25,6 +25,7 @@ onebit_allreduce_config_t exchange_config(const onebit_optimizer_config_t& confi
         exchange.codec = config.codec;
         exchange.kept = config.kept;
         exchange.value_bits = config.value_bits;
+        exchange.error_type = config.error_type;
     }
     exchange.scale = config.scale;
     exchange.group = config.group == ONEBIT_GROUP_TENSOR ? ONEBIT_GROUP_BUFFER : config.group;

@@ -254,7 +254,6 @@ Status read_settings(const onebit_optimizer_config_t* caller, const Transport& t
     onebit_optimizer_config_t config;
     ONEBIT_RETURN_IF_ERROR(read_struct("config", caller, &config));
     ONEBIT_RETURN_IF_ERROR(check_config(config));
-    ONEBIT_RETURN_IF_ERROR(check_reserved("config.reserved_2", config.reserved_2));
     ONEBIT_RETURN_IF_ERROR(read_groups(config, &settings->groups));
     if (config.freeze_window == 0) config.freeze_window = kFreezeWindow;
     if (config.freeze_band == 0) config.freeze_band = kFreezeBand;
@@ -303,6 +302,7 @@ Status agree_on_settings(Communicator& communicator, const Status& own, const Se
         {"config.codec", static_cast<std::uint64_t>(config.codec)},
         {"config.kept", config.kept},
         {"config.value_bits", config.value_bits},
+        {"config.error_type", static_cast<std::uint64_t>(config.error_type)},
     };
     ONEBIT_RETURN_IF_ERROR(compare_across_ranks(communicator, own, values));
 

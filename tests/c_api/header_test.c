@@ -191,7 +191,7 @@ static void check_optimizer_macros(void) {
     check(config.follow_interval == 0 && config.thaw_ratio == 0.0, "optimizer config: after the freeze");
     check(config.missing_gradients == 0, "optimizer config: missing gradients");
     check(config.algorithm == ONEBIT_ALGORITHM_AUTO && config.codec == ONEBIT_CODEC_SIGN, "optimizer config: exchange");
-    check(config.kept == 0 && config.value_bits == 0 && config.reserved_2 == 0, "optimizer config: reserved");
+    check(config.kept == 0 && config.value_bits == 0 && config.error_type == ONEBIT_FLOAT32, "optimizer config: codec");
     check(config.scale == ONEBIT_SCALE_L2 && config.group == ONEBIT_GROUP_BLOCK, "optimizer config: scale");
     check(config.min_trust == 0.01 && config.max_trust == 10.0 && config.trust_beta == 0.9, "optimizer config: trust");
     check(config.momentum_scaling == 1, "optimizer config: 1-bit LAMB");

@@ -15,10 +15,12 @@
 namespace onebit {
 namespace {
 
-std::unique_ptr<Codec> codec_with(onebit_codec_t which, unsigned threads, const std::string& kernels) {
+std::unique_ptr<Codec> codec_with(onebit_codec_t which, unsigned threads, const std::string& kernels,
+                                  onebit_datatype_t error_type = ONEBIT_FLOAT32) {
     std::unique_ptr<Codec> codec;
     CodecConfig config;
     config.codec = which;
+    config.error_type = error_type;
     config.threads = threads;
     config.kernels = kernels;
     REQUIRE(make_codec(config, &codec).ok());
@@ -94,14 +96,15 @@ TEST_CASE("any number of threads, any kernels and any slices give the same bits 
     std::normal_distribution<float> gaussian;
     std::vector<float> values(300'003);
     for (float& value : values) value = gaussian(random);
+    const onebit_datatype_t error_type = GENERATE(ONEBIT_FLOAT32, ONEBIT_BFLOAT16);
     for (const onebit_codec_t which : all_codecs()) {
-        const auto expected = everything_of(*codec_with(which, 1, "reference"), values, 128, false);
+        const auto expected = everything_of(*codec_with(which, 1, "reference", error_type), values, 128, false);
         for (const NumericKernels* kernels : available_numeric_kernels()) {
             for (const unsigned threads : {1U, 2U, 3U}) {
                 for (const std::size_t blocks : {1, 7, 128}) {
-                    CAPTURE(which, kernels->name, threads, blocks);
-                    CHECK(everything_of(*codec_with(which, threads, kernels->name), values, blocks, blocks == 7) ==
-                          expected);
+                    CAPTURE(which, error_type, kernels->name, threads, blocks);
+                    const auto codec = codec_with(which, threads, kernels->name, error_type);
+                    CHECK(everything_of(*codec, values, blocks, blocks == 7) == expected);
                 }
             }
         }
@@ -178,6 +181,10 @@ TEST_CASE("a codec's settings that are another's are refused by name", "[codec]"
         CHECK_THAT(make_codec(config, &codec).message(), Catch::Contains("config.scale"));
         config.scale = ONEBIT_SCALE_L2;
         config.memory = ONEBIT_MEMORY_CUDA;
+        config.error_type = ONEBIT_BFLOAT16;
+        CHECK(make_codec(config, &codec).code() == ONEBIT_ERROR_UNSUPPORTED);
+        CHECK_THAT(make_codec(config, &codec).message(), Catch::Contains("config.error_type"));
+        config.error_type = ONEBIT_FLOAT32;
         CHECK(make_codec(config, &codec).code() == ONEBIT_ERROR_UNSUPPORTED);
         CHECK_THAT(make_codec(config, &codec).message(),
                    Catch::Contains("config.codec") && Catch::Contains("ONEBIT_CODEC_SIGN"));

@@ -318,3 +318,38 @@ TEST_CASE("Adam and LAMB with a fine codec stay beside exact ones", "[optimizer]
         }
     });
 }
+
+// Each kind with each codec that has errors of some size, and the sign.
+std::vector<Setup> setups_of_errors(const Sizes& sizes) {
+    std::vector<Setup> setups = all_setups(sizes);
+    for (const onebit_optimizer_kind_t kind : all_kinds()) {
+        if (freezes(kind)) setups.push_back({quick_config(kind), sizes});
+    }
+    return setups;
+}
+
+TEST_CASE("optimizers keep their errors in bfloat16", "[optimizer][codec][error_type]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        for (Setup setup : setups_of_errors(block_sizes)) {
+            log.context(title_of(setup));
+            setup.config.bucket_size = 5000;
+            Training wide(comm, setup, log);
+            setup.config.error_type = ONEBIT_BFLOAT16;
+            Training narrow(comm, setup, log), resumed(comm, setup, log);
+            const Gradient gradient = gaussian_gradient(total(setup.sizes), 4);
+            narrow.steps(gradient, 1, 10);
+            ONEBIT_EXPECT(log, narrow.parameters_same_on_all());
+            ONEBIT_EXPECT(log, narrow.info().state_bytes < wide.info().state_bytes);
+            const OptimizerErrors errors = narrow.errors();
+            const auto is_bfloat16 = [](float e) { return (bits_of(e) & 0xffffU) == 0; };
+            ONEBIT_EXPECT(log, std::all_of(errors.worker.begin(), errors.worker.end(), is_bfloat16));
+            ONEBIT_EXPECT(log, std::any_of(errors.worker.begin(), errors.worker.end(), [](float e) { return e != 0; }));
+            // A save goes on as if there had been none.
+            ONEBIT_EXPECT_OK(log, unpack(resumed.get(), all_packed(narrow.get(), log)));
+            narrow.steps(gradient, 11, 14);
+            resumed.steps(gradient, 11, 14);
+            ONEBIT_EXPECT(log, Snapshot(resumed).same_as(Snapshot(narrow)));
+        }
+    });
+}

@@ -471,6 +471,7 @@ Words CodedAllreduce::send(Range range, const Floats& values, float* error) {
         if (takes_part(range.begin + k)) c[k] = plus(values[k], error[k]);
     const Encoded encoded = encode(code_, c, topk_);
     std::copy(encoded.error.begin(), encoded.error.end(), error);
+    if (narrow_errors) std::transform(error, error + range.count, error, to_bfloat16);
     finite = finite && encoded.finite;
     return encoded.words;
 }

@@ -78,6 +78,9 @@ class CodedAllreduce {
     Range served(int rank) const { return chunks_[static_cast<std::size_t>(rank)]; }
     Floats server_error(int rank) const { return server_errors[static_cast<std::size_t>(rank)]; }
 
+    // Whether errors are rounded to bfloat16 as soon as they are formed.
+    bool narrow_errors = false;
+
     // The error state; tests may overwrite it.
     FloatsPerRank worker_errors, server_errors; // [rank][element of the buffer], [rank][element of its chunk]
 

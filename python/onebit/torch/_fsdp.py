@@ -95,7 +95,8 @@ def fsdp_hook(
       warmup_steps  averages that are exact, of each parameter group, before the first compressed one; None: as
                     HookState's
       equalize      as HookState's
-      options       those of `onebit.Allreduce`: algorithm, codec, scale, group, check, threads
+      options       those of `onebit.Allreduce`: algorithm, codec, scale, group, kept, value_bits,
+                  error_type, check, threads
 
     FSDP calls the hook after it has averaged inside a replica, in its stream for that, with gradients of the policy's
     reduce_dtype. Averages of another type than float32 are formed in float32, errors are float32, and the result is

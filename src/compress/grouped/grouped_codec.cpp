@@ -15,7 +15,7 @@ namespace onebit {
 static_assert(kTileElements % kGroupElements == 0);
 
 GroupedCodec::GroupedCodec(const GroupedTable& table, const CodecConfig& config)
-    : BlockwiseCodec(table.name, config.threads),
+    : BlockwiseCodec(table.name, config),
       kernels_(*std::ranges::find(table.codes, config.codec, &GroupedKernels::codec)) {}
 
 std::size_t GroupedCodec::first_word(const Chunk& chunk, std::size_t block) const {

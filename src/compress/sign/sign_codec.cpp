@@ -38,6 +38,12 @@ SignFeedback::SignFeedback(std::span<const Chunk> chunks, onebit_group_t group)
     count_valid();
 }
 
+SignFeedback::SignFeedback(std::span<const Chunk> chunks, const NumericKernels& kernels)
+    : SignPlaces(chunks, ONEBIT_GROUP_BLOCK), valid_counts_(blocks()) {
+    narrow_.emplace(chunks, true, kernels);
+    count_valid();
+}
+
 template <typename Visit>
 void SignFeedback::for_each_block(const Visit& visit) const {
     for (const Chunk& chunk : chunks()) {
@@ -46,6 +52,7 @@ void SignFeedback::for_each_block(const Visit& visit) const {
 }
 
 void SignFeedback::reset() {
+    if (narrow_) return narrow_->reset();
     corrected.fill_zero();
     scales.fill_zero();
 }
@@ -77,18 +84,25 @@ void SignFeedback::take_error(const IndexOf& index_of, const float* error) {
 }
 
 void SignFeedback::get_error(float* error) const {
+    if (narrow_) return narrow_->get_error(error);
     form_error([this](const Chunk& chunk, std::size_t block) { return packed_index(chunk, block); }, error);
 }
 
 void SignFeedback::set_error(const float* error) {
+    if (narrow_) return narrow_->set_error(error);
     take_error([this](const Chunk& chunk, std::size_t block) { return packed_index(chunk, block); }, error);
 }
 
 void SignFeedback::set_mask(std::span<const std::uint32_t> mask) {
-    const auto in_place = [this](const Chunk& chunk, std::size_t block) { return element_index(chunk, block); };
-    form_error(in_place, corrected.data()); // element by element
-    mask_ = mask;
-    take_error(in_place, corrected.data());
+    if (narrow_) {
+        narrow_->set_mask(mask);
+        mask_ = mask;
+    } else {
+        const auto in_place = [this](const Chunk& chunk, std::size_t block) { return element_index(chunk, block); };
+        form_error(in_place, corrected.data()); // element by element
+        mask_ = mask;
+        take_error(in_place, corrected.data());
+    }
     count_valid();
 }
 
@@ -126,6 +140,7 @@ WordRange SignMessages::trailer_of(const Chunk& chunk) const {
 // ------------------------------------------------------------------------------------------------- SignCodec ----
 
 std::unique_ptr<Feedback> SignCodec::make_feedback(std::span<const Chunk> chunks) const {
+    if (narrow_error_) return std::make_unique<SignFeedback>(chunks, numeric_kernels(kernels_.name));
     return std::make_unique<SignFeedback>(chunks, group_);
 }
 
@@ -142,31 +157,25 @@ void SignCodec::encode_slice(const ValueSource& values, const SignFeedback& befo
     const std::uint32_t* const last = encoded.last;
     std::uint32_t* const message = encoded.message;
     const Stores stores = stores_of(before, after);
-    const Chunk& chunk = slice.chunk;
-    encode_blocks(slice, threads_, stores, [&](const Block& whole) {
+    encode_blocks(slice, threads_, stores, [&](const Block& block) {
         alignas(64) float scratch[kBlockElements];
-        const std::size_t block = whole.index;
-        const BlockValues from = values.read(whole, scratch);
-        const std::size_t at = before.element_index(chunk, block);
-        const float old_scale = before.scales[before.scale_index(chunk, block)];
-        const std::uint32_t* const valid = before.valid(chunk, block);
-        const std::size_t count = elements_in_block(chunk, block);
-        const std::size_t first_word = sign_word(group_, chunk, block);
-        float sum = 0;
-        if (from.blend) {
-            sum = kernels_.blend_encode(from.data, *from.blend, last + first_word,
-                                        std::bit_cast<float>(last[scale_word(group_, chunk, block)]),
-                                        before.corrected.data() + at, old_scale, after.corrected.data() + at, stores,
-                                        valid, count, scale_, message + first_word);
-        } else if (from.mean) {
-            sum = kernels_.mean_encode(from.mean->parts.data(), from.mean->parts.size(), from.mean->share,
-                                       before.corrected.data() + at, old_scale, after.corrected.data() + at, stores,
-                                       valid, count, scale_, message + first_word);
-        } else {
-            sum = kernels_.encode(from.data, before.corrected.data() + at, old_scale, after.corrected.data() + at,
-                                  stores, valid, count, scale_, message + first_word);
-        }
-        finish_block(after, chunk, block, sum, message);
+        const BlockValues from = values.read(block, scratch);
+        const std::uint32_t* const valid = before.valid(block.chunk, block.index);
+        const std::size_t first_word = sign_word(group_, block.chunk, block.index);
+        std::uint32_t* const bits = message + first_word;
+        encode_block(block, before, after, message, [&](const float* error, float old_scale, float* corrected) {
+            if (from.blend) {
+                const std::uint32_t last_scale = last[scale_word(group_, block.chunk, block.index)];
+                return kernels_.blend_encode(from.data, *from.blend, last + first_word,
+                                             std::bit_cast<float>(last_scale), error, old_scale, corrected, stores,
+                                             valid, block.count(), scale_, bits);
+            }
+            if (from.mean) {
+                return kernels_.mean_encode(from.mean->parts.data(), from.mean->parts.size(), from.mean->share, error,
+                                            old_scale, corrected, stores, valid, block.count(), scale_, bits);
+            }
+            return kernels_.encode(from.data, error, old_scale, corrected, stores, valid, block.count(), scale_, bits);
+        });
     });
 }
 
@@ -176,17 +185,41 @@ void SignCodec::average_encode(std::span<const std::uint32_t* const> messages, f
     const auto& before = static_cast<const SignFeedback&>(error_before);
     auto& after = static_cast<SignFeedback&>(error_after);
     const Stores stores = stores_of(error_before, after);
-    const Chunk& chunk = slice.chunk;
-    encode_blocks(slice, threads_, stores, [&](const Block& whole) {
-        const std::size_t block = whole.index;
-        const std::size_t first_word = sign_word(group_, chunk, block);
-        const std::size_t at = before.element_index(chunk, block);
-        const float sum = kernels_.average_encode(
-            messages.data(), messages.size(), first_word, scale_word(group_, chunk, block), share,
-            before.corrected.data() + at, before.scales[before.scale_index(chunk, block)], after.corrected.data() + at,
-            stores, before.valid(chunk, block), elements_in_block(chunk, block), scale_, message + first_word);
-        finish_block(after, chunk, block, sum, message);
+    encode_blocks(slice, threads_, stores, [&](const Block& block) {
+        const std::size_t first_word = sign_word(group_, block.chunk, block.index);
+        encode_block(block, before, after, message, [&](const float* error, float old_scale, float* corrected) {
+            return kernels_.average_encode(messages.data(), messages.size(), first_word,
+                                           scale_word(group_, block.chunk, block.index), share, error, old_scale,
+                                           corrected, stores, before.valid(block.chunk, block.index), block.count(),
+                                           scale_, message + first_word);
+        });
     });
+}
+
+/// `kernel(error, old_scale, corrected)`: encodes the block, and returns its sum.
+template <typename Kernel>
+void SignCodec::encode_block(const Block& block, const SignFeedback& before, SignFeedback& after,
+                             std::uint32_t* message, const Kernel& kernel) const {
+    if (after.is_narrow()) return encode_narrow(block, before, after, message, kernel);
+    const std::size_t at = before.element_index(block.chunk, block.index);
+    float* const corrected = after.corrected.data() + at;
+    const float old_scale = before.scales[before.scale_index(block.chunk, block.index)];
+    const float sum = kernel(before.corrected.data() + at, old_scale, corrected);
+    finish_block(after, block, corrected, sum, message);
+}
+
+/// Where the error is narrow, it is formed at once. Not inline: else it needs no room on a small stack.
+template <typename Kernel>
+[[gnu::noinline]] void SignCodec::encode_narrow(const Block& block, const SignFeedback& before, SignFeedback& after,
+                                                std::uint32_t* message, const Kernel& kernel) const {
+    const std::size_t at = before.element_index(block.chunk, block.index);
+    alignas(64) float error[kBlockElements];
+    before.narrow()->read(at, block.count(), error);
+    const float sum = kernel(error, 0.0F, error);
+    const float scale = finish_block(after, block, error, sum, message);
+    const std::uint32_t* const valid = before.valid(block.chunk, block.index);
+    for (std::size_t i = 0; i < block.count(); ++i) error[i] = takes_part(valid, i) ? error_of(error[i], scale) : 0.0F;
+    after.narrow()->write(at, block.count(), error);
 }
 
 void SignCodec::average(std::span<const std::uint32_t* const> messages, float share, const Slice& slice,
@@ -207,20 +240,20 @@ bool SignCodec::encoded_finite(const Feedback& error_after, const Slice& slice, 
                                [](double sum) { return std::isfinite(sum); });
 }
 
-void SignCodec::finish_block(SignFeedback& after, const Chunk& chunk, std::size_t block, float float_sum,
-                             std::uint32_t* message) const {
+/// `corrected`: the block's. Returns its scale; 0 while that waits for other blocks.
+float SignCodec::finish_block(SignFeedback& after, const Block& block, const float* corrected, float float_sum,
+                              std::uint32_t* message) const {
+    const Chunk& chunk = block.chunk;
     double sum = float_sum;
-    if (!is_trusted(float_sum)) {
-        sum = sum_in_double(after.corrected.data() + after.element_index(chunk, block), elements_in_block(chunk, block),
-                            scale_);
-    }
+    if (!is_trusted(float_sum)) sum = sum_in_double(corrected, block.count(), scale_);
     if (group_ == ONEBIT_GROUP_BUFFER) {
-        after.sums[after.block_index(chunk, block)] = sum; // the scale waits for all blocks: seal
-        return;
+        after.sums[after.block_index(chunk, block.index)] = sum; // the scale waits for all blocks: seal
+        return 0;
     }
-    const float scale = scale_for(sum, after.valid_count(chunk, block), scale_);
-    after.scales[after.scale_index(chunk, block)] = scale;
-    message[scale_word(group_, chunk, block)] = std::bit_cast<std::uint32_t>(scale);
+    const float scale = scale_for(sum, after.valid_count(chunk, block.index), scale_);
+    if (!after.is_narrow()) after.scales[after.scale_index(chunk, block.index)] = scale;
+    message[scale_word(group_, chunk, block.index)] = std::bit_cast<std::uint32_t>(scale);
+    return scale;
 }
 
 void SignCodec::seal(Feedback& error_after, std::span<std::uint32_t* const> messages) const {

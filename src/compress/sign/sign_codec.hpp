@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "compress/codec.hpp"
 #include "compress/error_places.hpp"
 #include "compress/sign/kernels.hpp"
+#include "compress/stored_error.hpp"
 #include "core/aligned_buffer.hpp"
 
 namespace onebit {
@@ -44,12 +46,16 @@ class SignPlaces : public ErrorPlaces {
 class SignFeedback final : public Feedback, public SignPlaces {
   public:
     SignFeedback(std::span<const Chunk> chunks, onebit_group_t group);
+    /// The error itself, rounded to bfloat16, of ONEBIT_GROUP_BLOCK.
+    SignFeedback(std::span<const Chunk> chunks, const NumericKernels& kernels);
 
     void reset() override;
     void get_error(float* error) const override;
     void set_error(const float* error) override;
     void set_mask(std::span<const std::uint32_t> mask) override;
-    std::size_t state_bytes() const override { return corrected.bytes() + scales.bytes(); }
+    std::size_t state_bytes() const override {
+        return corrected.bytes() + scales.bytes() + (narrow_ ? narrow_->state_bytes() : 0);
+    }
     std::size_t workspace_bytes() const override { return sums.bytes() + valid_counts_.bytes(); }
 
     /// Mask words of a block; NULL where all elements take part.
@@ -62,9 +68,13 @@ class SignFeedback final : public Feedback, public SignPlaces {
     }
     std::size_t valid_count() const { return valid_count_; }
 
-    AlignedBuffer<float> corrected;
-    AlignedBuffer<float> scales; ///< one per block, or one
-    AlignedBuffer<double> sums;  ///< one per block, of the message being encoded
+    bool is_narrow() const { return narrow_.has_value(); }
+    const StoredError* narrow() const { return &*narrow_; }
+    StoredError* narrow() { return &*narrow_; }
+
+    AlignedBuffer<float> corrected; ///< these three are empty where the error is narrow
+    AlignedBuffer<float> scales;    ///< one per block, or one
+    AlignedBuffer<double> sums;     ///< one per block, of the message being encoded
 
   private:
     template <typename Visit>
@@ -76,6 +86,7 @@ class SignFeedback final : public Feedback, public SignPlaces {
     void take_error(const IndexOf& index_of, const float* error);
     void count_valid();
 
+    std::optional<StoredError> narrow_;
     std::span<const std::uint32_t> mask_;
     AlignedBuffer<std::uint32_t> valid_counts_; ///< by block
     std::size_t valid_count_ = 0;
@@ -100,7 +111,10 @@ class SignMessages : public Codec {
 class SignCodec final : public SignMessages {
   public:
     SignCodec(const SignKernels& kernels, const CodecConfig& config)
-        : SignMessages(config.scale, config.group), kernels_(kernels), threads_(config.threads) {}
+        : SignMessages(config.scale, config.group),
+          kernels_(kernels),
+          threads_(config.threads),
+          narrow_error_(config.error_type == ONEBIT_BFLOAT16) {}
 
     const char* kernels() const override { return kernels_.name; }
     bool takes_blends() const override { return true; }
@@ -124,11 +138,18 @@ class SignCodec final : public SignMessages {
                       const SliceToEncode& encoded) const;
     void decode_slice(const EncodedSlice& encoded, std::span<const std::uint32_t> mask, const ValueSink& values) const;
     bool is_finite(const EncodedSlice& encoded) const;
-    void finish_block(SignFeedback& after, const Chunk& chunk, std::size_t block, float sum,
-                      std::uint32_t* message) const;
+    template <typename Kernel>
+    void encode_block(const Block& block, const SignFeedback& before, SignFeedback& after, std::uint32_t* message,
+                      const Kernel& kernel) const;
+    template <typename Kernel>
+    void encode_narrow(const Block& block, const SignFeedback& before, SignFeedback& after, std::uint32_t* message,
+                       const Kernel& kernel) const;
+    float finish_block(SignFeedback& after, const Block& block, const float* corrected, float sum,
+                       std::uint32_t* message) const;
 
     const SignKernels& kernels_;
     unsigned threads_;
+    bool narrow_error_;
 };
 
 Status make_sign_codec(const CodecConfig& config, std::unique_ptr<Codec>* codec);

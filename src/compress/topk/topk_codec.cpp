@@ -37,7 +37,7 @@ struct KeptSign {
 } // namespace
 
 TopkCodec::TopkCodec(const TopkKernels& kernels, const CodecConfig& config)
-    : BlockwiseCodec(kernels.name, config.threads), kernels_(kernels), layout_(TopkLayout::of(config.topk)) {}
+    : BlockwiseCodec(kernels.name, config), kernels_(kernels), layout_(TopkLayout::of(config.topk)) {}
 
 // -------------------------------------------------------------------------------------------------- encoding ----
 
