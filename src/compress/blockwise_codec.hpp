@@ -13,8 +13,8 @@
 namespace onebit {
 
 /// What the codecs on the host have in common whose messages are their blocks', one after the other, and which store
-/// what they couldn't express (docs/WIRE_FORMAT.md, "Codes of several bits"). A codec says what becomes of one tile or block.
-/// Holds no state. Takes values as they are, or as a mean; no blends.
+/// what they couldn't express (docs/WIRE_FORMAT.md, "Codes of several bits"). A codec says what becomes of one tile or
+/// block. Holds no state. Takes values as they are, or as a mean; no blends.
 class BlockwiseCodec : public Codec {
   public:
     const char* kernels() const final { return name_; }
