@@ -74,22 +74,13 @@ class Hooked:
             algorithm="pipelined",
         )
         model.register_comm_hook(self._state, onebit.torch.ddp_hook)
-        self._allreduces = {}
-
-    def _look(self):
-        """All allreduces, those of buckets that DDP has laid out anew, too, and those of the last step."""
-        now = [bucket.average._average._allreduce for bucket in self._state._buckets.values()]
-        self._allreduces.update((id(allreduce), allreduce) for allreduce in now)
-        return now
 
     def bytes_sent(self):
-        self._look()
-        return sum(allreduce.info.bytes_sent for allreduce in self._allreduces.values())
+        return self._state.info.bytes_sent
 
     def last_bytes(self):
         """(what the last step has sent, what a float32 ring allreduce would)"""
-        infos = [allreduce.info for allreduce in self._look()]
-        return sum(info.last_bytes_sent for info in infos), sum(info.dense_bytes for info in infos)
+        return self._state.info.last_bytes_sent, self._state.info.dense_bytes
 
 
 class Dense:

@@ -6,7 +6,7 @@ from typing import Any, Callable, Dict, Optional, Tuple
 
 from onebit._equalizer import Equalizer
 from onebit._errors import InvalidArgument
-from onebit._values import Algorithm, Codec
+from onebit._values import Algorithm, AllreduceInfo, Codec
 from onebit.allreduce import Allreduce
 from onebit.communicator import Communicator
 
@@ -67,6 +67,11 @@ class StagedAverage:
             self._allreduce.set_algorithm(Algorithm.DENSE if exact else self._compressed)
             self._exact = exact
         self._allreduce.run(values)
+
+    @property
+    def info(self) -> AllreduceInfo:
+        """The Allreduce's. Local."""
+        return self._allreduce.info
 
     def state(self) -> Dict[str, Any]:
         """This rank's "error", bytes, and buffers that are kept besides, not copied. Local."""

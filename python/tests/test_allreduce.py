@@ -100,6 +100,30 @@ def test_a_hooks_gradients_of_other_types(dtype, codec):
         assert torch.equal(narrow, wide.to(dtype))
 
 
+def test_what_a_hook_has_sent():
+    def body(comm):
+        state = onebit.torch.HookState(
+            communicator=comm, codec="topk", kept=32, error_type="bfloat16", warmup_steps=1, algorithm="pipelined"
+        )
+        parameters = [torch.zeros(5000), torch.zeros(3000)]
+        infos = [state.info]
+        for layout in ([[0], [1]], [[0], [1]], [[0, 1]]):  # DDP lays buckets out anew
+            for bucket in layout:
+                gradients = torch.ones(sum(parameters[i].numel() for i in bucket))
+                state.average(gradients, [parameters[i] for i in bucket], last=bucket is layout[-1])
+            infos.append(state.info)
+        return infos
+
+    for nothing, exact, compressed, merged in on_ranks(2, body):
+        assert nothing == onebit.torch.HookInfo(0, 0, 0, 0, 0)
+        assert exact.dense_bytes == compressed.dense_bytes == merged.dense_bytes == 4 * 8000
+        assert exact.last_bytes_sent >= exact.dense_bytes
+        assert 0 < compressed.last_bytes_sent < exact.last_bytes_sent / 50
+        assert compressed.bytes_sent >= exact.bytes_sent + compressed.last_bytes_sent
+        assert 2 * 8000 < compressed.state_bytes <= 2 * 12000  # of two bytes each
+        assert merged.bytes_sent >= compressed.bytes_sent + merged.last_bytes_sent  # also of buckets that are no more
+
+
 @pytest.mark.parametrize("dtype", ["float16", np.float16, np.dtype("float16"), torch.float16, onebit.Datatype.FLOAT16])
 def test_the_type_of_arrays_by_any_name(dtype):
     def body(comm):

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """onebit for PyTorch: optimizers that average gradients themselves, and hooks for DistributedDataParallel and FSDP2."""
 
+from onebit.torch._average import HookInfo
 from onebit.torch._checkpoint import checkpoint_state, load_checkpoint
 from onebit.torch._communicator import communicator
 from onebit.torch._ddp import HookState, ddp_hook
@@ -16,6 +17,7 @@ __all__ = [
     "Adam",
     "DeepSpeedCheckpoint",
     "FsdpHook",
+    "HookInfo",
     "HookState",
     "Lamb",
     "OneBitAdam",

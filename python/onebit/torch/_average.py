@@ -2,15 +2,30 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the hooks of DistributedDataParallel and FSDP2 share: averages of buffers of gradients, step after step."""
 
-from typing import Dict, Optional
+from typing import Dict, Iterable, NamedTuple, Optional
 
 import torch
 
 from onebit._errors import Nonfinite
 from onebit._stages import StagedAverage, stages_of
-from onebit._values import Codec
+from onebit._values import AllreduceInfo, Codec
 from onebit.communicator import Communicator
 from onebit.torch._communicator import communicator as communicator_of_group
+
+
+class HookInfo(NamedTuple):
+    """What a hook's averages have sent from this rank to others, and the memory that they take, in bytes."""
+
+    bytes_sent: int
+    """In all, whatever for: data, agreement."""
+    last_bytes_sent: int
+    """In the last average of each buffer: together a step's, if every buffer was in it."""
+    dense_bytes: int
+    """What exact ring allreduces of the same buffers would send in a step."""
+    state_bytes: int
+    """Allocated for errors."""
+    workspace_bytes: int
+    """Allocated besides, for messages above all."""
 
 
 class Averaging:
@@ -28,10 +43,17 @@ class Averaging:
         self.warmup_steps, self._equalize = stages_of(options.get("codec", Codec.SIGN), warmup_steps, equalize)
         self._communicator = communicator_of_group(group) if communicator is None else communicator
         self._options = options
+        self._bytes_before = 0  # sent for buffers that are no more
 
     def _made(self, gradients) -> "Average":
         """Collective; blocks."""
         return Average(self._communicator, gradients, self._equalize, self._options)
+
+    def _info(self, averages: Iterable["Average"]) -> HookInfo:
+        """Of all that there are."""
+        infos = [average.info for average in averages]
+        info = HookInfo(*(sum(getattr(each, name) for each in infos) for name in HookInfo._fields))
+        return info._replace(bytes_sent=info.bytes_sent + self._bytes_before)
 
     def __getstate__(self):
         raise TypeError(f"{type(self).__name__} can't be copied or pickled: use state_dict()")
@@ -71,6 +93,11 @@ class Average:
                 gradients.copy_(values)
         except Nonfinite:
             gradients.fill_(float("nan"))
+
+    @property
+    def info(self) -> AllreduceInfo:
+        """The Allreduce's. Local."""
+        return self._average.info
 
     def packed(self) -> Dict[str, torch.Tensor]:
         """This rank's error, and what else is kept. Local."""

@@ -7,7 +7,7 @@ from typing import Dict, List, Optional, Tuple
 import torch
 
 from onebit.communicator import Communicator
-from onebit.torch._average import Average, Averaging
+from onebit.torch._average import Average, Averaging, HookInfo
 
 
 class HookState(Averaging):
@@ -53,6 +53,11 @@ class HookState(Averaging):
         bucket.average.run(gradients, exact=self.steps < self.warmup_steps)
         self.steps += last
 
+    @property
+    def info(self) -> HookInfo:
+        """Bytes that this rank has sent, and memory. Local."""
+        return self._info(bucket.average for bucket in self._buckets.values())
+
     def state_dict(self) -> dict:
         """This rank's errors, for torch.save: each rank saves its own. Local."""
         return {
@@ -67,13 +72,16 @@ class HookState(Averaging):
         first step: that one begins with no error.
         """
         self.steps = state["steps"]
+        self._bytes_before = self.info.bytes_sent
         self._buckets.clear()
         self._loaded = list(state["buckets"])
 
     def _bucket(self, gradients, parameters) -> "_Bucket":
         """A bucket, in place of those that had its parameters before DDP laid buckets out anew."""
+        sent = self.info.bytes_sent
         kept = set(map(id, parameters))
         self._buckets = {key: bucket for key, bucket in self._buckets.items() if kept.isdisjoint(key)}
+        self._bytes_before += sent - self.info.bytes_sent
         bucket = _Bucket(self._made(gradients), parameters)
         for i, (counts, packed) in enumerate(self._loaded):
             if counts == bucket.counts:

@@ -2,13 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compressed averages between the replicas of a model that FSDP2 shards."""
 
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Dict, Iterable, Optional, Tuple
 
 import torch
 
 from onebit.communicator import Communicator
 from onebit.torch import _start
-from onebit.torch._average import Average, Averaging
+from onebit.torch._average import Average, Averaging, HookInfo
 
 
 class FsdpHook(Averaging):
@@ -27,6 +27,11 @@ class FsdpHook(Averaging):
         """Averages that the parameter group that has had most has had."""
         return max(group.steps for group in self._groups.values())
 
+    @property
+    def info(self) -> HookInfo:
+        """Bytes that this rank has sent to other replicas, and memory. Local."""
+        return self._info(average for group in self._groups.values() for average in group.averages())
+
     def state_dict(self) -> dict:
         """This rank's errors, for torch.save: each rank saves its own. Local."""
         return {name: group.state() for name, group in self._groups.items()}
@@ -39,6 +44,7 @@ class FsdpHook(Averaging):
         """
         if set(state) != set(self._groups):
             raise ValueError(f"the state has parameter groups {sorted(state)}; {sorted(self._groups)} wanted")
+        self._bytes_before = self.info.bytes_sent
         for name, group in self._groups.items():
             group.load(state[name])
 
@@ -62,6 +68,9 @@ class _Group:
             average.unpack(self._loaded.pop(count))
         average.run(gradients, exact=self.steps < self._hook.warmup_steps)
         self.steps += 1
+
+    def averages(self) -> Iterable[Average]:
+        return self._averages.values()
 
     def state(self) -> Tuple[int, Dict[int, dict]]:
         packed = {count: average.packed() for count, average in self._averages.items()}
