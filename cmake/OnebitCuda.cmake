@@ -62,6 +62,7 @@ if(ONEBIT_HAS_CUDA)
     endif()
     # The kernels and what calls CUDA, for ONEBIT_GPU (CMakeLists.txt) and tests.
     add_library(onebit_cuda_kernels OBJECT EXCLUDE_FROM_ALL
+        src/compress/grouped/cuda/kernels.cu
         src/compress/sign/cuda/kernels.cu
         src/core/cuda/device.cu
         src/numeric/cuda/kernels.cu

@@ -370,8 +370,8 @@ typedef enum onebit_algorithm ONEBIT_ENUM_INT {
 } onebit_algorithm_t;
 
 /* What stands for an element in a compressed message (docs/WIRE_FORMAT.md; docs/CODECS.md says which is good for what).
- * What a code doesn't express is kept as error, and sent with the next call, whatever the codec. All but SIGN are of
- * the host's memory: UNSUPPORTED in a GPU's. */
+ * What a code doesn't express is kept as error, and sent with the next call, whatever the codec. All are of the host's
+ * memory, all but TOPK of a GPU's (else UNSUPPORTED). */
 typedef enum onebit_codec ONEBIT_ENUM_INT {
     ONEBIT_CODEC_SIGN = 0, /* 1 bit for each element, its sign, and a scale for each config.group */
     ONEBIT_CODEC_INT8 = 1, /* 8 bits: whole numbers, and a scale for each 256 elements, the largest magnitude / 127 */
@@ -996,11 +996,12 @@ typedef struct onebit_optimizer_config {
     onebit_codec_t codec; /* of compressed exchanges, the same on every rank (docs/OPTIMIZERS.md, "Codecs"). Kinds that
                              freeze encode the same values whatever the codec; one finer than SIGN, the default, leaves
                              less of them to error feedback. Adam and LAMB average exactly with SIGN; with another codec
-                             their gradients are compressed, from the first step on. All but SIGN are of the host's
-                             memory (UNSUPPORTED in a GPU's), and want scale and group to be 0 (INVALID_ARGUMENT) */
+                             their gradients are compressed, from the first step on. In a GPU's memory SIGN, else
+                             UNSUPPORTED. All but SIGN want scale and group to be 0 (INVALID_ARGUMENT) */
     uint32_t kept;        /* of ONEBIT_CODEC_TOPK, as in onebit_allreduce_config_t */
     uint32_t value_bits;
-    onebit_datatype_t error_type; /* of the error state, likewise; not with ONEBIT_GROUP_TENSOR either */
+    onebit_datatype_t error_type; /* of errors, likewise; not with ONEBIT_GROUP_TENSOR either. What averages exactly has
+                                     none */
 } onebit_optimizer_config_t;
 
 #define ONEBIT_OPTIMIZER_CONFIG_VERSION 1

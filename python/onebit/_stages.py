@@ -15,7 +15,7 @@ def stages_of(codec, warmup_steps: Optional[int], equalize: Optional[bool]) -> T
     """Exact steps before the first compressed one, and whether to equalize.
 
     None: 1000 steps where a codec sends less than 4 bits for an element (docs/CODECS.md), and where values are
-    equalized, else none; equalized are those of codecs whose elements share one magnitude.
+    equalized, else none; "sign" and "ternary" equalize.
     """
     codec = Codec[codec.upper()] if isinstance(codec, str) and codec.upper() in Codec.__members__ else codec
     coarse = codec in (Codec.SIGN, Codec.TERNARY, Codec.TOPK)

@@ -162,7 +162,10 @@ Status check_order(const TuningOrder& order, int ranks) {
 
 Status fill_buffers(std::uint64_t count, Buffers* buffers) {
     AlignedBuffer<float> values(count);
-    for (std::size_t i = 0; i < count; ++i) values[i] = i % 3 == 0 ? 1.0F : -2.0F;
+    for (std::size_t i = 0; i < count; ++i) { // of many magnitudes, as a codec meets them that looks for the largest
+        const auto mixed = static_cast<std::uint32_t>(i) * 2654435761U;
+        values[i] = static_cast<float>(static_cast<std::int32_t>(mixed) >> 8) * 0x1p-23F;
+    }
     Memory& memory = buffers->placement->memory();
     if (&memory == &host_memory()) {
         buffers->input = std::move(values);
@@ -203,7 +206,7 @@ class KeptUnlessDone {
 };
 
 /// A row for each size, until a round takes longer than `patience_us`; but rates show only in calls of some size. With
-/// values as the handle has them.
+/// values as the handle has them, and the codec's default settings.
 Status measure_rows(Communicator& communicator, const onebit_allreduce_config_t& handle,
                     std::span<const onebit_algorithm_t> forms, std::span<const std::uint64_t> sizes, double seconds,
                     double patience_us, std::vector<Costs::Row>* rows) {

@@ -67,16 +67,23 @@ void BlockwiseCodec::encode(const ValueSource& values, const Feedback& error_bef
     }
 }
 
-/// Not inline: a source that reads takes much of a small stack, and needs no room for means.
+/// Not inline: a source that reads takes much of a small stack, and needs no room for what follows.
 [[gnu::noinline]] void BlockwiseCodec::encode_values(const Block& block, const BlockValues& from,
                                                      const StoredError& before, StoredError& after, Stores stores,
                                                      std::uint32_t* message) const {
     assert(!from.blend && from.encoder == nullptr); // see takes_blends
+    if (from.mean) return encode_mean(block, *from.mean, before, after, stores, message);
+    encode_block(
+        block, [&](const Tile& tile) { return from.data + tile.in_block; }, before, after, stores, message);
+}
+
+/// Not inline, likewise.
+[[gnu::noinline]] void BlockwiseCodec::encode_mean(const Block& block, const Mean& mean, const StoredError& before,
+                                                   StoredError& after, Stores stores, std::uint32_t* message) const {
     alignas(64) float means[kTileElements];
     const auto values_of = [&](const Tile& tile) -> const float* {
-        if (!from.mean) return from.data + tile.in_block;
-        numeric_.mean(from.mean->parts.data(), from.mean->parts.size(), tile.in_block, from.mean->share, tile.count,
-                      Stores::kCached, means, Stores::kCached, means);
+        numeric_.mean(mean.parts.data(), mean.parts.size(), tile.in_block, mean.share, tile.count, Stores::kCached,
+                      means, Stores::kCached, means);
         return means;
     };
     encode_block(block, values_of, before, after, stores, message);

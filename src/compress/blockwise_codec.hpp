@@ -79,6 +79,8 @@ class BlockwiseCodec : public Codec {
                       const float* before, float* after, Stores stores, std::uint32_t* message) const;
     void encode_values(const Block& block, const BlockValues& from, const StoredError& before, StoredError& after,
                        Stores stores, std::uint32_t* message) const;
+    void encode_mean(const Block& block, const Mean& mean, const StoredError& before, StoredError& after, Stores stores,
+                     std::uint32_t* message) const;
     /// What the messages stand for, times `share`, in rank order.
     void add_up(std::span<const std::uint32_t* const> messages, float share, const Tile& tile, float* sums) const;
     bool all_finite(const EncodedSlice& encoded) const;

@@ -39,6 +39,10 @@ constexpr Row kRegistry[] = {
     {constant, ONEBIT_MEMORY_HOST, #constant, scalar::kBits + 32.0 / kGroupElements, false, make_grouped_codec},
 #include "compress/grouped/codes.def"
 #undef ONEBIT_GROUPED_CODE
+#define ONEBIT_GROUPED_CODE(constant, scalar, vector) \
+    {constant, ONEBIT_MEMORY_CUDA, #constant, scalar::kBits + 32.0 / kGroupElements, false, make_cuda_grouped_codec},
+#include "compress/grouped/codes.def"
+#undef ONEBIT_GROUPED_CODE
     {ONEBIT_CODEC_TOPK, ONEBIT_MEMORY_HOST, "ONEBIT_CODEC_TOPK", kTopkBits, false, make_topk_codec},
 };
 
@@ -100,10 +104,8 @@ Status check_settings(const CodecConfig& config, const Row& row) {
         if (value_bits != 0) return of_another("value_bits", "ONEBIT_CODEC_TOPK", row);
     }
     if (kept > kMostKept) {
-        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT,
-                             "config.kept: %u of 4096 elements are more than %zu, with which ONEBIT_CODEC_SIGN is as "
-                             "short",
-                             kept, kMostKept);
+        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "config.kept: %u of 4096 elements are more than %zu", kept,
+                             kMostKept);
     }
     if (value_bits != 0 && value_bits != kShortCode && value_bits != kLongCode) {
         return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "config.value_bits: %u is neither %u nor %u", value_bits,

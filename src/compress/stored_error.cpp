@@ -48,10 +48,15 @@ void StoredError::set_mask(std::span<const std::uint32_t> mask) {
 
 void StoredError::zero_masked() {
     if (mask_.empty()) return;
-    constexpr float kNone = 0;
     for (const Chunk& chunk : chunks()) {
+        const std::size_t first = element_index(chunk, 0);
         for (std::size_t i = 0; i < chunk.count; ++i) {
-            if (!takes_part(mask_.data(), chunk.begin + i)) write(element_index(chunk, 0) + i, 1, &kNone);
+            if (takes_part(mask_.data(), chunk.begin + i)) continue;
+            if (is_narrow()) {
+                halves_[first + i] = 0;
+            } else {
+                floats_[first + i] = 0;
+            }
         }
     }
 }

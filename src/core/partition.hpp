@@ -19,7 +19,7 @@ constexpr std::size_t ceil_divide(std::size_t a, std::size_t b) {
 }
 
 /// Whether element `i` from a mask's first word on takes part; NULL: all do.
-inline bool takes_part(const std::uint32_t* mask, std::size_t i) {
+constexpr bool takes_part(const std::uint32_t* mask, std::size_t i) {
     return mask == nullptr || (mask[i / kWordElements] >> (i % kWordElements) & 1) != 0;
 }
 

@@ -71,6 +71,12 @@ Status check_memory(const Settings& settings, const Transport& transport) {
         return out_of_range("config.memory", config.memory, "one of its constants");
     }
     if (config.memory == ONEBIT_MEMORY_HOST) return {};
+    if (config.codec != ONEBIT_CODEC_SIGN) {
+        return Status::error(
+            ONEBIT_ERROR_UNSUPPORTED,
+            "config.codec: in a GPU's memory optimizers exchange by ONEBIT_CODEC_SIGN; an allreduce there "
+            "takes others, too");
+    }
     if (config.algorithm > ONEBIT_ALGORITHM_PIPELINED) {
         return Status::error(ONEBIT_ERROR_UNSUPPORTED,
                              "config.algorithm: %s is for ONEBIT_MEMORY_HOST; in a GPU's memory exchanges are "

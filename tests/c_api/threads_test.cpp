@@ -38,9 +38,14 @@ constexpr std::size_t count = 30000;
 std::vector<onebit_optimizer_config_t> quick_configs() {
     std::vector<onebit_optimizer_config_t> configs;
     for (const onebit_optimizer_kind_t kind : all_kinds()) {
-        for (const onebit_codec_t codec : {ONEBIT_CODEC_SIGN, ONEBIT_CODEC_INT4}) {
+        const std::pair<onebit_codec_t, onebit_datatype_t> codecs[] = {{ONEBIT_CODEC_SIGN, ONEBIT_FLOAT32},
+                                                                       {ONEBIT_CODEC_INT4, ONEBIT_FLOAT32},
+                                                                       {ONEBIT_CODEC_SIGN, ONEBIT_BFLOAT16},
+                                                                       {ONEBIT_CODEC_TOPK, ONEBIT_BFLOAT16}};
+        for (const auto& [codec, error_type] : codecs) {
             configs.push_back(quick_config(kind));
             configs.back().codec = codec;
+            configs.back().error_type = error_type;
         }
     }
     return configs;

@@ -65,6 +65,11 @@ std::vector<bool> flags(const Mask& mask, std::uint64_t count) {
     return flags;
 }
 
+// The first element of each word takes no part, and so none of a block's or chunk's.
+Mask mask_of_beginnings(std::uint64_t count) {
+    return Mask((count + 31) / 32, ~std::uint32_t{1});
+}
+
 // Half of the elements at random, and a whole stretch that takes no part.
 Mask random_mask(std::uint64_t count) {
     Random random(5, 0, 0); // the same on every rank
@@ -266,6 +271,7 @@ TEST_CASE("codes of several bits have the oracle's bits at all magnitudes, and f
     for (const Code code : all_codes) {
         for (const onebit_op_t op : all_ops) scripts.push_back(write_script(inputs, code, op));
         scripts.push_back(write_script(inputs, code, ONEBIT_OP_AVERAGE, random_mask(1300)));
+        scripts.push_back(write_script(inputs, code, ONEBIT_OP_AVERAGE, mask_of_beginnings(1300)));
     }
     follow_all(n, scripts, other_forms);
     const Variable second_error("ONEBIT_SECOND_ERROR", "1");
@@ -351,6 +357,8 @@ TEST_CASE("codes of several bits have the oracle's bits on two levels", "[allred
                 for (const onebit_op_t op : all_ops)
                     scripts.push_back(write_script(values, code, op, {}, nodes.places));
                 scripts.push_back(write_script(values, code, ONEBIT_OP_AVERAGE, random_mask(count), nodes.places));
+                scripts.push_back(
+                    write_script(values, code, ONEBIT_OP_AVERAGE, mask_of_beginnings(count), nodes.places));
             }
         }
         const Variable node_size("ONEBIT_NODE_SIZE", nodes.size);

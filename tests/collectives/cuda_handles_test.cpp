@@ -44,10 +44,18 @@ std::vector<std::uint32_t> mask_for(std::size_t count) {
     return mask;
 }
 
+/// With that codec, one of several bits.
+Mode coded(onebit_codec_t codec) {
+    Mode mode = default_mode();
+    mode.codec = codec;
+    return mode;
+}
+
 TEST_CASE("a handle on a GPU gives the host's averages, errors and messages, to the bit", "[cuda][handles]") {
     const int n = GENERATE(from_range(rank_counts()));
     for (const onebit_algorithm_t form : {ONEBIT_ALGORITHM_FLAT, ONEBIT_ALGORITHM_PIPELINED}) {
-        for (const Mode mode : {all_modes()[0], all_modes()[1]}) {
+        for (const Mode mode :
+             {all_modes()[0], all_modes()[1], coded(ONEBIT_CODEC_INT8), coded(ONEBIT_CODEC_TERNARY)}) {
             for (const std::size_t count : kCounts) {
                 CAPTURE(form, mode.name(), count);
                 run_ranks(n, [&](onebit_comm_t comm, RankLog& log) {
@@ -123,7 +131,10 @@ TEST_CASE("a GPU compresses values of all magnitudes as the host does, and leave
           "[cuda][handles][magnitudes]") {
     const int n = GENERATE(from_range(rank_counts()));
     run_ranks(n, [&](onebit_comm_t comm, RankLog& log) {
-        for (const Mode mode : all_modes()) {
+        std::vector<Mode> modes = all_modes();
+        for (const onebit_codec_t codec : {ONEBIT_CODEC_INT4, ONEBIT_CODEC_FP4, ONEBIT_CODEC_BFLOAT16})
+            modes.push_back(coded(codec));
+        for (const Mode mode : modes) {
             const auto config = form_config(ONEBIT_ALGORITHM_PIPELINED, 8203, mode);
             Allreduce host(comm, config, log), gpu(comm, on_gpu(config), log);
             for (std::uint64_t step = 0; step < 2 * magnitude_turns; ++step) {
@@ -281,6 +292,13 @@ TEST_CASE("what a GPU can't be asked for is said on every rank", "[cuda][handles
         config = on_gpu(form_config(ONEBIT_ALGORITHM_FLAT, 100));
         config.datatype = ONEBIT_BFLOAT16;
         ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_UNSUPPORTED, "config.datatype;bfloat16;HOST",
+                              onebit_allreduce_create(comm, &config, &handle));
+        config = on_gpu(form_config(ONEBIT_ALGORITHM_FLAT, 100, coded(ONEBIT_CODEC_TOPK)));
+        ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_UNSUPPORTED, "config.codec;TOPK;config.memory;ONEBIT_CODEC_INT8",
+                              onebit_allreduce_create(comm, &config, &handle));
+        config = on_gpu(form_config(ONEBIT_ALGORITHM_FLAT, 100));
+        config.error_type = ONEBIT_BFLOAT16;
+        ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_UNSUPPORTED, "config.error_type;HOST",
                               onebit_allreduce_create(comm, &config, &handle));
         if (log.size() > 1) {
             config = form_config(ONEBIT_ALGORITHM_FLAT, 100);

@@ -43,7 +43,7 @@ void expect_same_errors(RankLog& log, const Errors& actual, const Errors& expect
 }
 
 // Over the steps: results + mean worker error + server errors == averages of the inputs, but for what rounding has
-// taken of the errors: at most 2^-9 of each one in each step.
+// taken of the errors: at most 2^-8 of each one in each step.
 void check_conservation(onebit_comm_t comm, RankLog& log, const Mode& mode) {
     constexpr std::uint64_t count = 1009, steps = 200;
     log.context(mode.name());
@@ -126,6 +126,51 @@ TEST_CASE("errors in bfloat16 have the oracle's bits", "[allreduce][error_type][
                     expect_bits(log, "the worker error", errors.worker, reference.worker_error(log.rank()));
                     expect_bits(log, "the server error", errors.server, reference.server_error(log.rank()));
                 }
+            }
+        }
+    });
+}
+
+TEST_CASE("errors in bfloat16 have the oracle's bits on two levels", "[allreduce][error_type][codes][two_level]") {
+    if (!can_have_ranks(4)) return;
+    const Variable node_size("ONEBIT_NODE_SIZE", "2");
+    run_ranks(4, [](onebit_comm_t comm, RankLog& log) {
+        for (const Mode& mode : narrow_modes()) {
+            if (mode.codec == ONEBIT_CODEC_SIGN) continue;
+            log.context(mode.name());
+            const std::uint64_t count = 9001;
+            oracle::CodedTwoLevel reference(count, 2, 2, static_cast<oracle::Code>(mode.codec));
+            reference.narrow_errors();
+            Allreduce reduce(comm, narrow_config(ONEBIT_ALGORITHM_TWO_LEVEL, count, mode), log);
+            ONEBIT_EXPECT(log, reduce.info().algorithm == ONEBIT_ALGORITHM_TWO_LEVEL);
+            for (std::uint64_t t = 0; t < 6; ++t) {
+                oracle::FloatsPerRank inputs;
+                for (int r = 0; r < log.size(); ++r) inputs.push_back(make_data(Kind::gaussian, count, 5, r, t));
+                expect_bits(log, "the result", reduce.run(inputs[static_cast<std::size_t>(log.rank())]),
+                            reference.step(inputs));
+                expect_bits(log, "the worker error", reduce.errors().worker, reference.worker_error(log.rank()));
+            }
+        }
+    });
+}
+
+TEST_CASE("the sign's errors in bfloat16 are those in float32, rounded", "[allreduce][error_type]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        for (const Mode& mode : narrow_modes()) {
+            if (mode.codec != ONEBIT_CODEC_SIGN) continue;
+            log.context(mode.name());
+            const std::uint64_t count = 9001;
+            Allreduce narrow(comm, narrow_config(ONEBIT_ALGORITHM_PIPELINED, count, mode), log);
+            Allreduce wide(comm, form_config(ONEBIT_ALGORITHM_PIPELINED, count, mode), log);
+            for (std::uint64_t t = 0; t < 6; ++t) {
+                const Bytes state = narrow.packed();
+                ONEBIT_EXPECT_OK(log, onebit_allreduce_unpack_state(wide.get(), state.data(), state.size()));
+                expect_bits(log, "the result", narrow.run_steps(6, t, 1), wide.run_steps(6, t, 1));
+                Errors rounded_errors = wide.errors();
+                for (float& e : rounded_errors.worker) e = rounded(e, ONEBIT_BFLOAT16);
+                for (float& e : rounded_errors.server) e = rounded(e, ONEBIT_BFLOAT16);
+                expect_same_errors(log, narrow.errors(), rounded_errors);
             }
         }
     });

@@ -199,6 +199,7 @@ TEMPLATE_TEST_CASE("shards' creation: ranks that disagree", "[shards][bad input]
             {"algorithm", [](Config& c) { c.algorithm = ONEBIT_ALGORITHM_DENSE; }},
             {"codec", [](Config& c) { c.codec = ONEBIT_CODEC_INT8; }},
             {"kept", [](Config& c) { c.kept = 32; }},
+            {"error_type", [](Config& c) { c.error_type = ONEBIT_BFLOAT16; }},
             {"value_bits", [](Config& c) { c.value_bits = 2; }},
             {"datatype", [](Config& c) { c.datatype = ONEBIT_FLOAT16; }},
             {"scale", [](Config& c) { c.scale = ONEBIT_SCALE_L1; }},

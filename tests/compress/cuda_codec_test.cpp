@@ -148,21 +148,34 @@ bool same_bits(const std::vector<Values>& a, const std::vector<Values>& b) {
 struct Setting {
     onebit_scale_t scale;
     onebit_group_t group;
+    onebit_codec_t codec = ONEBIT_CODEC_SIGN;
 };
 
 std::unique_ptr<Codec> on_cpu(const Setting& setting) {
     std::unique_ptr<Codec> codec;
-    REQUIRE(make_codec({ONEBIT_CODEC_SIGN, setting.scale, setting.group, 1, "reference"}, &codec).ok());
+    REQUIRE(make_codec({setting.codec, setting.scale, setting.group, 1, "reference"}, &codec).ok());
     return codec;
 }
 std::unique_ptr<Codec> on_gpu(const Setting& setting) {
-    return std::make_unique<CudaSignCodec>(setting.scale, setting.group, nullptr);
+    CodecConfig config;
+    config.codec = setting.codec;
+    config.scale = setting.scale;
+    config.group = setting.group;
+    config.memory = ONEBIT_MEMORY_CUDA;
+    std::unique_ptr<Codec> codec;
+    REQUIRE(make_codec(config, &codec).ok());
+    return codec;
 }
 
-constexpr Setting kSettings[] = {{ONEBIT_SCALE_L2, ONEBIT_GROUP_BLOCK},
-                                 {ONEBIT_SCALE_L1, ONEBIT_GROUP_BLOCK},
-                                 {ONEBIT_SCALE_L2, ONEBIT_GROUP_BUFFER},
-                                 {ONEBIT_SCALE_L1, ONEBIT_GROUP_BUFFER}};
+constexpr Setting kSettings[] = {
+    {ONEBIT_SCALE_L2, ONEBIT_GROUP_BLOCK},
+    {ONEBIT_SCALE_L1, ONEBIT_GROUP_BLOCK},
+    {ONEBIT_SCALE_L2, ONEBIT_GROUP_BUFFER},
+    {ONEBIT_SCALE_L1, ONEBIT_GROUP_BUFFER},
+#define ONEBIT_GROUPED_CODE(constant, scalar, vector) {ONEBIT_SCALE_L2, ONEBIT_GROUP_BLOCK, constant},
+#include "compress/grouped/codes.def"
+#undef ONEBIT_GROUPED_CODE
+};
 
 /// Every rank's, different in every step; sometimes zeros, or huge.
 std::vector<Values> values_for(std::size_t count, std::size_t ranks, unsigned step) {
@@ -186,7 +199,7 @@ TEST_CASE("averages, messages and errors of a GPU's codec are the CPU's, also wi
     for (const Setting& setting : kSettings) {
         for (const std::size_t ranks : {1, 3, 9}) { // of 9 more slices than a launch takes
             for (const std::size_t count : {1, 33, 8193}) {
-                CAPTURE(setting.scale, setting.group, ranks, count);
+                CAPTURE(setting.codec, setting.scale, setting.group, ranks, count);
                 Ranks cpu(on_cpu(setting), count, ranks);
                 Ranks gpu(on_gpu(setting), count, ranks);
                 for (unsigned step = 0; step < 5; ++step) {
@@ -208,8 +221,9 @@ TEST_CASE("averages, messages and errors of a GPU's codec are the CPU's, also wi
 
 TEST_CASE("a GPU's error can be replaced and reset", "[cuda]") {
     constexpr std::size_t kCount = 9000;
-    Ranks cpu(on_cpu(kSettings[0]), kCount, 1);
-    Ranks gpu(on_gpu(kSettings[0]), kCount, 1);
+    const Setting setting = GENERATE(kSettings[0], Setting{ONEBIT_SCALE_L2, ONEBIT_GROUP_BLOCK, ONEBIT_CODEC_INT8});
+    Ranks cpu(on_cpu(setting), kCount, 1);
+    Ranks gpu(on_gpu(setting), kCount, 1);
     const Values error = values_for(kCount, 1, 1).front();
     cpu.worker(0).set_error(error.data());
     gpu.worker(0).set_error(error.data());
@@ -245,7 +259,7 @@ std::pair<Words, Values> encode_aside(const Codec& codec, const std::vector<Valu
 
 TEST_CASE("a GPU's codec leaves the new error beside the old one", "[cuda]") {
     for (const Setting& setting : kSettings) {
-        CAPTURE(setting.scale, setting.group);
+        CAPTURE(setting.codec, setting.scale, setting.group);
         std::vector<Values> inputs;
         for (unsigned step = 0; step < 4; ++step) inputs.push_back(values_for(8200, 1, 3 * step).front());
         const auto [gpu_message, gpu_error] = encode_aside(*on_gpu(setting), inputs);
@@ -279,6 +293,31 @@ TEST_CASE("a GPU's codec finds scales that are not finite", "[cuda]") {
         CHECK(first_bad({{chunk, 300, 301}, {chunk, 0, 300}}) == bad);
         CHECK(first_bad({{chunk, 0, 300}}) == (by_block ? Codec::kNoElement : bad));
         CHECK(first_bad({{chunk, 0, 0}}) == Codec::kNoElement);
+    }
+}
+
+TEST_CASE("a GPU's codes of several bits find scales that are not finite, and keep what had none as error", "[cuda]") {
+    constexpr std::size_t kCount = 20 * kBlockElements + 300; // more scales than a thread block has threads
+    for (const Setting& setting : kSettings) {
+        if (setting.codec == ONEBIT_CODEC_SIGN) continue;
+        CAPTURE(setting.codec);
+        for (const std::size_t spoiled : {std::size_t{0}, 5 * kBlockElements + 257, kCount - 1}) {
+            std::vector<Values> inputs = {values_for(kCount, 1, 0).front()};
+            inputs[0][spoiled] = std::numeric_limits<float>::infinity();
+            const auto [gpu_message, gpu_error] = encode_aside(*on_gpu(setting), inputs);
+            const auto [cpu_message, cpu_error] = encode_aside(*on_cpu(setting), inputs);
+            CHECK(gpu_message == cpu_message);
+            CHECK(same_bits(gpu_error, cpu_error));
+            const std::unique_ptr<Codec> codec = on_gpu(setting);
+            const Chunk chunk = {1, 1000, kCount};
+            AlignedBuffer<std::uint32_t> sent(gpu_message.size(), codec->memory());
+            sent.copy_from(gpu_message.data());
+            const Slice halves[] = {{chunk, 10, chunk.blocks()}, {chunk, 0, 10}};
+            for (const Slice& slice : halves) {
+                CHECK(codec->first_overflowed(only(EncodedSlice{slice, sent.data()})) == 1); // it can't know yet
+            }
+            CHECK(overflow_of(*codec) == 1000 + spoiled / kBlockElements * kBlockElements);
+        }
     }
 }
 

@@ -23,4 +23,18 @@ Status first_nonfinite_scale(const Rows<FirstNonfiniteScaleArguments>& slices, b
     return launch_emulated(slices);
 }
 
+Status encode(const Rows<GroupedEncodeArguments>& slices, Stream) {
+    return launch_emulated(slices);
+}
+Status average_encode(const GroupedAverageEncodeArguments& arguments, Stream) {
+    return launch_emulated(arguments);
+}
+Status decode(const Rows<GroupedDecodeArguments>& slices, Stream) {
+    return launch_emulated(slices);
+}
+Status first_nonfinite_group(const Rows<FirstNonfiniteGroupArguments>& slices, bool begin, Stream stream) {
+    if (begin) ONEBIT_RETURN_IF_ERROR(begin_search(slices[0].first, stream));
+    return launch_emulated(slices);
+}
+
 } // namespace onebit::cuda

@@ -12,6 +12,7 @@
 #endif
 #include <vector>
 
+#include "compress/grouped/cuda/block_kernels.hpp"
 #include "compress/sign/cuda/block_kernels.hpp"
 #include "core/status.hpp"
 #include "support/emulated_device.hpp"
@@ -43,6 +44,9 @@ void translate(Pointer& pointer) {
 
 // What else is to be translated of arguments whose own pointers are.
 inline auto translate_arrays(AverageEncodeArguments& arguments) {
+    return TranslatedArray(arguments.messages, arguments.ranks, translate<const std::uint32_t*>);
+}
+inline auto translate_arrays(GroupedAverageEncodeArguments& arguments) {
     return TranslatedArray(arguments.messages, arguments.ranks, translate<const std::uint32_t*>);
 }
 inline auto translate_arrays(SealArguments& arguments) {

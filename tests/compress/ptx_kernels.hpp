@@ -71,10 +71,11 @@ template <typename T>
 T shifted_left(T value, std::uint32_t by) {
     return by < 8 * sizeof(T) ? static_cast<T>(value << by) : T{0};
 }
+/// What is negative is filled up with ones.
 template <typename T>
 T shifted_right(T value, std::uint32_t by) {
-    static_assert(std::is_unsigned_v<T>);
-    return by < 8 * sizeof(T) ? static_cast<T>(value >> by) : T{0};
+    if (by < 8 * sizeof(T)) return static_cast<T>(value >> by);
+    return value < T{0} ? static_cast<T>(~T{0}) : T{0};
 }
 
 /// `into`, in which the lowest bits of `bits` stand from bit `at` on.

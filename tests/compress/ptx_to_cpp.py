@@ -97,7 +97,8 @@ class Kernel:
     @staticmethod
     def without_ftz(name):
         """The instruction's name without .ftz, which it must have if it computes with floats, and then alone."""
-        computes = "f32" in name and name[0] not in NEVER_FLUSHED
+        of_integer = name[0] == "cvt" and name[-1] in ("u32", "s32")  # which is never a subnormal float
+        computes = "f32" in name and name[0] not in NEVER_FLUSHED and not of_integer
         assert ("ftz" in name) == computes, name
         return [part for part in name if part != "ftz"]
 
@@ -157,7 +158,11 @@ class Kernel:
     def do_cvt(self, name, operands):
         to, of = name[-2:]
         assert name[1] == "rn" or to[0] != "f" or (to, of) == ("f64", "f32"), name
-        return self.assign(operands[0], f"static_cast<{TYPES[to]}>({self.value(operands[1], of)})")
+        narrow = {"s8": "std::int8_t", "u8": "std::uint8_t", "s16": "std::int16_t", "u16": "std::uint16_t"}
+        value = self.value(operands[1], "b32" if of in narrow else of)
+        if of in narrow:  # of a register's lowest bits
+            value = f"static_cast<{narrow[of]}>({value})"
+        return self.assign(operands[0], f"static_cast<{TYPES[to]}>({value})")
 
     def do_setp(self, name, operands):
         comparison, kind = name[1:]

@@ -97,7 +97,7 @@ TEST_CASE("top-k: every instruction set finds the reference's largest, the k-th,
                 const std::size_t found = reference.find_at_least(values.data(), count, of_runs.data(), kth, &expected);
                 CHECK(found >= k);
                 CHECK(kernels.find_at_least(values.data(), count, of_runs.data(), kth, &positions) == found);
-                CHECK(std::equal(expected.at, expected.at + found, positions.at));
+                CHECK(std::equal(expected.at, expected.at + std::min(found, Positions::kMost), positions.at));
             }
         }
     });

@@ -159,6 +159,8 @@ TEST_CASE("public structs have no padding, and the sizes that releases gave them
     CHECK(std::has_unique_object_representations_v<onebit_comm_info_t>);
     CHECK(std::has_unique_object_representations_v<onebit_allreduce_config_t>);
     CHECK(std::has_unique_object_representations_v<onebit_allreduce_info_t>);
+    CHECK(std::has_unique_object_representations_v<onebit_shard_config_t>);
+    CHECK(std::has_unique_object_representations_v<onebit_shard_info_t>);
     CHECK(std::has_unique_object_representations_v<onebit_tensor_t>);
     using Group = onebit_param_group_t;
     CHECK(is_full(&Group::size, &Group::version, &Group::no_compress, &Group::lr, &Group::beta1, &Group::beta2,

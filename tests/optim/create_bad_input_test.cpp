@@ -160,6 +160,8 @@ TEST_CASE("optimizer creation: bad config", "[optimizer][bad input]") {
              a.config.codec = ONEBIT_CODEC_FP4;
              a.config.group = ONEBIT_GROUP_TENSOR;
          }},
+        {"config.error_type", [](Arguments& a) { a.config.error_type = ONEBIT_FLOAT16; }},
+        {"config.error_type", [](Arguments& a) { a.config.error_type = static_cast<onebit_datatype_t>(3); }},
         {"config.kept;ONEBIT_CODEC_TOPK", [](Arguments& a) { a.config.kept = 64; }},
         {"config.value_bits;ONEBIT_CODEC_TOPK", [](Arguments& a) { a.config.value_bits = 8; }},
         {"config.kept;128",
@@ -419,6 +421,7 @@ TEST_CASE("optimizer creation: ranks that disagree", "[optimizer][bad input]") {
     const std::vector<BadCreation> topk_cases = {
         {"config.kept", [](Arguments& a) { a.config.kept = 9; }},
         {"config.value_bits", [](Arguments& a) { a.config.value_bits = 2; }},
+        {"config.error_type", [](Arguments& a) { a.config.error_type = ONEBIT_BFLOAT16; }},
     };
     run_ranks(n, [&](onebit_comm_t comm, RankLog& log) {
         const auto needles = [](const BadCreation& each) { return std::string(each.needles) + ";rank"; };

@@ -450,8 +450,12 @@ TEST_CASE("an optimizer with the wrong memory or stream is refused on every rank
         config.memory = kHost;
         config.stream = &somewhere;
         ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_INVALID_ARGUMENT, "config.stream;config.memory", create(config));
-        if (log.size() == 1) return;
         config.stream = nullptr;
+        config.memory = kGpu;
+        config.codec = ONEBIT_CODEC_INT8;
+        ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_UNSUPPORTED, "config.codec;ONEBIT_CODEC_SIGN", create(config));
+        config.codec = ONEBIT_CODEC_SIGN;
+        if (log.size() == 1) return;
         config.memory = log.last_rank() ? kHost : kGpu;
         ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_INVALID_ARGUMENT, "parameters;in a GPU's memory", create(config));
         std::vector<float> values(200);

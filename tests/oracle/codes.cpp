@@ -510,6 +510,10 @@ CodedTwoLevel::CodedTwoLevel(std::uint64_t count, int nodes, int places, Code co
     for (const Range& shard : shards_) levels_.emplace_back(shard.count, nodes, code, op, topk);
 }
 
+void CodedTwoLevel::narrow_errors() {
+    for (CodedAllreduce& level : levels_) level.narrow_errors = true;
+}
+
 void CodedTwoLevel::set_mask(const std::vector<bool>& mask) {
     for (std::size_t place = 0; place < shards_.size(); ++place) {
         const auto begin = mask.begin() + static_cast<std::ptrdiff_t>(shards_[place].begin);

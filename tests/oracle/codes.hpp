@@ -110,6 +110,8 @@ class CodedTwoLevel {
 
     void set_mask(const std::vector<bool>& mask);
     void reset();
+    // Errors are rounded to bfloat16 from now on.
+    void narrow_errors();
     const Floats& step(const FloatsPerRank& inputs);
 
     // Of the whole buffer: zero outside the rank's shard.

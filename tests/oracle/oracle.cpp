@@ -131,7 +131,8 @@ void FlatAllreduce::take_over(const Vector& c, const Vector& left, Vector& scale
                 scale[i] = largest;
                 error[i] = takes_part(i) ? left[i] : 0;
                 value[i] = takes_part(i) ? c[i] - left[i] : 0;
-                if (std::fabs(value[i]) <= 1e-7 * largest) value[i] = 0; // within rounding: nothing was sent
+                const double rounding = std::max(1e-7 * largest, 3e-7 * std::fabs(c[i]));
+                if (std::fabs(value[i]) <= rounding) value[i] = 0; // nothing was sent
             }
         }
     }

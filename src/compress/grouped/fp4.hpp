@@ -2,11 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <array>
 #include <bit>
 #include <cmath>
 #include <cstdint>
 
+#include "core/host_device.hpp"
 #include "core/rounded.hpp"
 
 namespace onebit {
@@ -17,23 +17,26 @@ struct Fp4 {
     static constexpr unsigned kBits = 4;
     static constexpr std::uint32_t kZero = 7;
     static constexpr std::uint32_t kNegative = 8;
-    /// Times the scale: a magnitude below k of them has code k.
-    static constexpr std::array kThresholds = {0.75F, 0.375F, 0.1875F, 0.09375F, 0.046875F, 0.0234375F, 0.0078125F};
+    /// Times the scale, 0.75 2^-k and, before 0, 2^-7: a magnitude below k of them has code k.
+    static constexpr unsigned kThresholds = 7;
+    static constexpr float threshold(unsigned k) {
+        return k < 6 ? std::bit_cast<float>(0x3f400000U - (k << 23)) : 0x1p-7F;
+    }
 
-    static float scale_of(float largest) { return largest; }
-    static float factor_of(float scale) { return scale; }
+    ONEBIT_HOST_DEVICE static float scale_of(float largest) { return largest; }
+    ONEBIT_HOST_DEVICE static float factor_of(float scale) { return scale; }
 
-    explicit Fp4(float group_scale) : scale(group_scale) {}
-    std::uint32_t code(float c) const {
+    ONEBIT_HOST_DEVICE explicit Fp4(float group_scale) : scale(group_scale) {}
+    ONEBIT_HOST_DEVICE std::uint32_t code(float c) const {
         std::uint32_t exponent = 0;
-        for (const float threshold : kThresholds) {
-            exponent += std::fabs(c) < rounded::multiply(scale, threshold) ? 1U : 0U;
+        for (unsigned k = 0; k < kThresholds; ++k) {
+            exponent += std::fabs(c) < rounded::multiply(scale, threshold(k)) ? 1U : 0U;
         }
         if (c == 0) exponent = kZero; // also where thresholds are so small that they are 0
         return exponent | (c < 0 && exponent != kZero ? kNegative : 0U);
     }
 
-    static float value(std::uint32_t code, float factor) {
+    ONEBIT_HOST_DEVICE static float value(std::uint32_t code, float factor) {
         const std::uint32_t exponent = code & kZero;
         if (exponent == kZero) return 0;
         const float magnitude = rounded::multiply(factor, std::bit_cast<float>((127U - exponent) << 23));

@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstdint>
 
+#include "core/host_device.hpp"
 #include "core/rounded.hpp"
 #include "numeric/mean.hpp"
 
@@ -18,22 +19,22 @@ struct Integer {
     /// Added to a small float it leaves the nearest whole number in the low bits, ties to even, in two's complement.
     static constexpr float kRounder = 0x1.8p23F;
 
-    static float scale_of(float largest) {
+    ONEBIT_HOST_DEVICE static float scale_of(float largest) {
         const float scale = rounded::divide(largest, kMost);
         if (is_finite(rounded::multiply(scale, kMost))) return scale;
         return std::bit_cast<float>(std::bit_cast<std::uint32_t>(scale) - 1);
     }
-    static float factor_of(float scale) { return scale; }
-    static float inverse_of(float scale) { return scale > 0 ? rounded::divide(1, scale) : 0; }
+    ONEBIT_HOST_DEVICE static float factor_of(float scale) { return scale; }
+    ONEBIT_HOST_DEVICE static float inverse_of(float scale) { return scale > 0 ? rounded::divide(1, scale) : 0; }
 
     /// For a group with this scale.
-    explicit Integer(float scale) : inverse(inverse_of(scale)) {}
-    std::uint32_t code(float c) const {
+    ONEBIT_HOST_DEVICE explicit Integer(float scale) : inverse(inverse_of(scale)) {}
+    ONEBIT_HOST_DEVICE std::uint32_t code(float c) const {
         return std::bit_cast<std::uint32_t>(rounded::add(rounded::multiply(c, inverse), kRounder)) &
                ((1U << kBits) - 1);
     }
 
-    static float value(std::uint32_t code, float factor) {
+    ONEBIT_HOST_DEVICE static float value(std::uint32_t code, float factor) {
         const auto number = static_cast<std::int32_t>(code << (32 - kBits)) >> (32 - kBits);
         return rounded::multiply(static_cast<float>(number), factor);
     }

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "compress/grouped/integer.hpp"
+#include "core/host_device.hpp"
 #include "core/rounded.hpp"
 
 namespace onebit {
@@ -19,25 +20,27 @@ struct Ternary {
     static constexpr std::uint32_t kMinus = 3;
 
     /// What values are multiplied by before they are squared: squares then are floats, with `largest` among them.
-    static float power_for(float largest) {
+    ONEBIT_HOST_DEVICE static float power_for(float largest) {
         const std::uint32_t exponent = std::bit_cast<std::uint32_t>(largest) >> 23;
         return std::bit_cast<float>(std::max(254U - exponent, 1U) << 23);
     }
     /// `squares`: of the values times that, added up; `nonzeros`: how many values aren't 0.
-    static float scale_of(float largest, float squares, std::uint32_t nonzeros) {
+    ONEBIT_HOST_DEVICE static float scale_of(float largest, float squares, std::uint32_t nonzeros) {
         if (nonzeros == 0) return 0;
         const float root = rounded::sqrt(rounded::divide(squares, static_cast<float>(nonzeros)));
         const float back = std::bit_cast<float>((254U << 23) - std::bit_cast<std::uint32_t>(power_for(largest)));
         return std::min(rounded::multiply(rounded::multiply(2, root), back), largest);
     }
-    static float factor_of(float scale) { return scale; }
-    static float threshold_of(float scale) { return rounded::multiply(0.5F, scale); }
+    ONEBIT_HOST_DEVICE static float factor_of(float scale) { return scale; }
+    ONEBIT_HOST_DEVICE static float threshold_of(float scale) { return rounded::multiply(0.5F, scale); }
 
     /// For a group with this scale.
-    explicit Ternary(float scale) : threshold(threshold_of(scale)) {}
-    std::uint32_t code(float c) const { return c > threshold ? kPlus : c < -threshold ? kMinus : 0; }
+    ONEBIT_HOST_DEVICE explicit Ternary(float scale) : threshold(threshold_of(scale)) {}
+    ONEBIT_HOST_DEVICE std::uint32_t code(float c) const { return c > threshold ? kPlus : c < -threshold ? kMinus : 0; }
 
-    static float value(std::uint32_t code, float factor) { return Integer<kBits>::value(code, factor); }
+    ONEBIT_HOST_DEVICE static float value(std::uint32_t code, float factor) {
+        return Integer<kBits>::value(code, factor);
+    }
 
     float threshold;
 };

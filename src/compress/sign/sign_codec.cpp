@@ -214,12 +214,12 @@ template <typename Kernel>
                                                 std::uint32_t* message, const Kernel& kernel) const {
     const std::size_t at = before.element_index(block.chunk, block.index);
     alignas(64) float error[kBlockElements];
-    before.narrow()->read(at, block.count(), error);
+    before.narrow().read(at, block.count(), error);
     const float sum = kernel(error, 0.0F, error);
     const float scale = finish_block(after, block, error, sum, message);
     const std::uint32_t* const valid = before.valid(block.chunk, block.index);
     for (std::size_t i = 0; i < block.count(); ++i) error[i] = takes_part(valid, i) ? error_of(error[i], scale) : 0.0F;
-    after.narrow()->write(at, block.count(), error);
+    after.narrow().write(at, block.count(), error);
 }
 
 void SignCodec::average(std::span<const std::uint32_t* const> messages, float share, const Slice& slice,

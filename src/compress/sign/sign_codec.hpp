@@ -69,8 +69,8 @@ class SignFeedback final : public Feedback, public SignPlaces {
     std::size_t valid_count() const { return valid_count_; }
 
     bool is_narrow() const { return narrow_.has_value(); }
-    const StoredError* narrow() const { return &*narrow_; }
-    StoredError* narrow() { return &*narrow_; }
+    const StoredError& narrow() const { return *narrow_; }
+    StoredError& narrow() { return *narrow_; }
 
     AlignedBuffer<float> corrected; ///< these three are empty where the error is narrow
     AlignedBuffer<float> scales;    ///< one per block, or one
@@ -153,7 +153,7 @@ class SignCodec final : public SignMessages {
 };
 
 Status make_sign_codec(const CodecConfig& config, std::unique_ptr<Codec>* codec);
-/// On a GPU: cuda/cuda_sign_codec.cpp, or where there is no CUDA, cuda/no_cuda.cpp.
+/// On a GPU: cuda/cuda_sign_codec.cpp, or where there is no CUDA, compress/cuda/no_cuda.cpp.
 Status make_cuda_sign_codec(const CodecConfig& config, std::unique_ptr<Codec>* codec);
 
 } // namespace onebit

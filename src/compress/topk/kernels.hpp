@@ -14,10 +14,10 @@ namespace onebit {
 inline constexpr std::size_t kRunElements = kWordElements;
 inline constexpr std::size_t kBlockRuns = kBlockElements / kRunElements;
 
-/// Positions in a block, and room behind them.
+/// Positions in a block: the first ones, where there are more; and room behind them.
 struct Positions {
-    static constexpr std::size_t kRoom = 2;
-    std::uint16_t at[kBlockElements + kRoom];
+    static constexpr std::size_t kMost = 512;
+    std::uint16_t at[kMost + kRunElements];
 };
 
 /// Kernels of the top-k code, on `count` elements of a block from the first one of a run on. A magnitude is a float
@@ -31,8 +31,8 @@ struct TopkKernels {
                     std::size_t count);
     /// The largest magnitude of each run, and of all.
     float (*find_largest)(const float* values, std::size_t count, float* of_runs);
-    /// Which elements have at least the magnitude `bound`, in order, and how many. `of_runs`: as above. What stands
-    /// behind them in `positions` is of no value.
+    /// How many elements have at least the magnitude `bound`, and which, in order, Positions::kMost at most. What stands
+    /// behind them is of no value. `of_runs`: as above.
     std::size_t (*find_at_least)(const float* values, std::size_t count, const float* of_runs, float bound,
                                  Positions* positions);
     /// The k-th largest magnitude, k from 1 on.

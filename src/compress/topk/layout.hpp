@@ -36,9 +36,11 @@ constexpr void write_entry(std::uint32_t* words, unsigned bits, std::size_t entr
     if (shift + bits > 32) words[begin / 32 + 1] |= value >> (32 - shift);
 }
 
-/// Elements of a block that are kept by default, and at most: with more of them the sign code is as short.
+/// Elements of a block that are kept by default, and at most: no more than a block has words, for they are found by the
+/// largest of each 32 (TopkCodec::choose).
 inline constexpr std::size_t kDefaultKept = 64;
 inline constexpr std::size_t kMostKept = 128;
+static_assert(kMostKept <= kBlockElements / kWordElements);
 /// Bits of a code: an integer, or a sign.
 inline constexpr unsigned kLongCode = 8;
 inline constexpr unsigned kShortCode = 2;
@@ -56,9 +58,9 @@ struct TopkLayout {
     }
 
     constexpr std::size_t entries(std::size_t elements) const { return ceil_divide(kept * elements, kBlockElements); }
-    constexpr std::size_t first_position() const { return 1; }
+    static constexpr std::size_t kFirstPosition = 1;
     constexpr std::size_t first_code(std::size_t elements) const {
-        return first_position() + entry_words(kPositionBits, entries(elements));
+        return kFirstPosition + entry_words(kPositionBits, entries(elements));
     }
     constexpr std::size_t words(std::size_t elements) const {
         return elements == 0 ? 0 : first_code(elements) + entry_words(value_bits, entries(elements));

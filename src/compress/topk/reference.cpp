@@ -36,7 +36,9 @@ float find_largest(const float* values, std::size_t count, float* of_runs) {
 std::size_t find_at_least(const float* values, std::size_t count, const float*, float bound, Positions* positions) {
     std::size_t found = 0;
     for (std::size_t i = 0; i < count; ++i) {
-        if (magnitude_of(values[i]) >= magnitude_of(bound)) positions->at[found++] = static_cast<std::uint16_t>(i);
+        if (magnitude_of(values[i]) < magnitude_of(bound)) continue;
+        if (found < Positions::kMost) positions->at[found] = static_cast<std::uint16_t>(i);
+        ++found;
     }
     return found;
 }

@@ -98,20 +98,24 @@ HWY_INLINE std::uint32_t at_least(const Group& run, Bits bound) {
 /// Most runs have none, one or two, which are written without asking: nobody can predict which.
 std::size_t find_at_least(const float* values, std::size_t count, const float* of_runs, float bound,
                           Positions* positions) {
+    constexpr int kUnasked = 2;
     const Bits bounds = hn::Set(BitsTag(), std::bit_cast<std::uint32_t>(bound));
-    std::uint16_t* next = positions->at;
+    std::size_t total = 0;
     for (std::size_t r = 0; r * kLanes < count; ++r) {
         if (std::bit_cast<std::uint32_t>(of_runs[r]) < std::bit_cast<std::uint32_t>(bound)) continue;
         std::uint32_t left = at_least(load_group(values, r, count), bounds);
         if (count - r * kLanes < kLanes) left &= (1U << count % kLanes) - 1; // padding reaches a bound of 0
         const int found = std::popcount(left);
-        for (int j = 0; j < std::max(found, static_cast<int>(Positions::kRoom)); ++j) {
-            next[j] = static_cast<std::uint16_t>(r * kLanes + static_cast<std::size_t>(std::countr_zero(left)));
-            left &= left - 1;
+        if (total < Positions::kMost) {
+            for (int j = 0; j < std::max(found, kUnasked); ++j) {
+                const auto lane = static_cast<std::size_t>(std::countr_zero(left));
+                positions->at[total + static_cast<std::size_t>(j)] = static_cast<std::uint16_t>(r * kLanes + lane);
+                left &= left - 1;
+            }
         }
-        next += found;
+        total += static_cast<std::size_t>(found);
     }
-    return static_cast<std::size_t>(next - positions->at);
+    return total;
 }
 
 float find_kth(const float* values, std::size_t count, std::size_t k) {

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <bit>
+#include <cfloat>
 #include <cmath>
+#include <limits>
 
 #include "compress/grouped/integer.hpp"
 #include "core/kernel_tables.hpp"
@@ -33,6 +35,25 @@ struct KeptSign {
     explicit KeptSign(float) {}
     static std::uint32_t code(float c) { return c > 0 ? 1 : c < 0 ? 3 : 0; }
 };
+
+/// The least magnitude that isn't 0: corrected values are never subnormal.
+constexpr float kLeast = FLT_MIN;
+
+/// To the elements that are kept, all that are larger than this magnitude, adds the earliest of those that have it.
+void add_equals(const float* corrected, float magnitude, std::size_t found, std::size_t entries, Positions* kept) {
+    std::uint16_t* const to = kept->at;
+    std::uint16_t larger[kMostKept];
+    std::copy_n(to, found, larger);
+    std::size_t next = 0; // of the larger ones
+    std::size_t equals = entries - found;
+    for (std::size_t i = 0, taken = 0; taken < entries; ++i) {
+        const bool is_larger = next < found && larger[next] == i;
+        const bool is_equal = equals > 0 && std::fabs(corrected[i]) == magnitude;
+        next += is_larger ? 1 : 0;
+        equals -= is_equal ? 1 : 0;
+        if (is_larger || is_equal) to[taken++] = static_cast<std::uint16_t>(i);
+    }
+}
 
 } // namespace
 
@@ -71,31 +92,30 @@ void TopkCodec::finish_block(const Block& block, float* after, std::uint32_t* me
 void TopkCodec::choose(const float* corrected, std::size_t count, const float* of_runs, Positions* kept) const {
     const std::size_t entries = layout_.entries(count);
 
-    // So many elements at least are as large as that many runs' largest: a bound that few others reach.
-    const float bound = kernels_.find_kth(of_runs, ceil_divide(count, kRunElements), entries);
+    // So many elements at least are as large as that many runs' largest: a bound that few others reach. Where fewer runs
+    // have any but zeros, all that aren't reach it.
+    const float bound = std::max(kernels_.find_kth(of_runs, ceil_divide(count, kRunElements), entries), kLeast);
     const std::size_t found = kernels_.find_at_least(corrected, count, of_runs, bound, kept);
-    if (found <= entries) return;
+    if (found == entries) return;
+    if (found < entries) return add_equals(corrected, 0, found, entries, kept);
 
     // The smallest that is kept is among those.
-    constexpr std::size_t kFew = 512; // where many are equal, there are more
-    float candidates[kFew];
-    for (std::size_t j = 0; j < std::min(found, kFew); ++j) candidates[j] = std::fabs(corrected[kept->at[j]]);
-    const float smallest =
-        found <= kFew ? kernels_.find_kth(candidates, found, entries) : kernels_.find_kth(corrected, count, entries);
-
-    const auto count_if = [&](const auto& holds) {
-        return static_cast<std::size_t>(std::count_if(
-            kept->at, kept->at + found, [&](std::uint16_t position) { return holds(std::fabs(corrected[position])); }));
-    };
-    std::size_t equals = entries - count_if([=](float magnitude) { return magnitude > smallest; }); // that are kept
-    std::size_t taken = 0;
-    for (std::size_t j = 0; taken < entries; ++j) {
-        const std::uint16_t position = kept->at[j];
-        const float magnitude = std::fabs(corrected[position]);
-        const bool is_equal = magnitude == smallest && equals > 0;
-        kept->at[taken] = position; // without asking
+    if (found > Positions::kMost) {
+        const float smallest = kernels_.find_kth(corrected, count, entries);
+        const float above = std::bit_cast<float>(std::bit_cast<std::uint32_t>(smallest) + 1);
+        const std::size_t larger = kernels_.find_at_least(corrected, count, of_runs, above, kept);
+        return add_equals(corrected, smallest, larger, entries, kept);
+    }
+    float candidates[Positions::kMost];
+    for (std::size_t j = 0; j < found; ++j) candidates[j] = std::fabs(corrected[kept->at[j]]);
+    const float smallest = kernels_.find_kth(candidates, found, entries);
+    const auto is_larger = [=](float magnitude) { return magnitude > smallest; };
+    std::size_t equals = entries - static_cast<std::size_t>(std::count_if(candidates, candidates + found, is_larger));
+    for (std::size_t j = 0, taken = 0; taken < entries; ++j) {
+        const bool is_equal = candidates[j] == smallest && equals > 0;
+        kept->at[taken] = kept->at[j]; // without asking
         equals -= is_equal ? 1 : 0;
-        taken += magnitude > smallest || is_equal ? 1 : 0;
+        taken += is_larger(candidates[j]) || is_equal ? 1 : 0;
     }
 }
 
@@ -111,7 +131,7 @@ void TopkCodec::encode_kept(std::size_t count, float largest, const Positions& k
     words[0] = std::bit_cast<std::uint32_t>(scale);
     for (std::size_t j = 0; j < entries; ++j) {
         const std::uint32_t code = code_of.code(values[j]);
-        write_entry(words + layout_.first_position(), kPositionBits, j, kept.at[j]);
+        write_entry(words + TopkLayout::kFirstPosition, kPositionBits, j, kept.at[j]);
         write_entry(words + layout_.first_code(count), layout_.value_bits, j, code);
         after[kept.at[j]] = values[j] - Values::Code::value(code, scale);
     }
@@ -126,7 +146,7 @@ void TopkCodec::for_each_kept(const Tile& tile, const std::uint32_t* message, co
     const std::uint32_t* const words = message + layout_.first_word(tile.block.chunk, tile.block.index);
     const auto scale = std::bit_cast<float>(words[0]);
     for (std::size_t j = 0; j < layout_.entries(count); ++j) {
-        const std::size_t i = read_entry(words + layout_.first_position(), kPositionBits, j) - tile.in_block;
+        const std::size_t i = read_entry(words + TopkLayout::kFirstPosition, kPositionBits, j) - tile.in_block;
         if (i >= tile.count) continue; // another tile's
         const std::uint32_t code = read_entry(words + layout_.first_code(count), layout_.value_bits, j);
         body(i, layout_.value_bits == kShortCode ? KeptSign::Code::value(code, scale)
@@ -134,20 +154,35 @@ void TopkCodec::for_each_kept(const Tile& tile, const std::uint32_t* message, co
     }
 }
 
+/// A block that isn't finite makes every sum a NaN, also where the elements that its message names take no part.
 void TopkCodec::add(const Tile& tile, const std::uint32_t* message, float share, float* sums) const {
+    if (!is_finite(tile.block, message)) std::fill_n(sums, tile.count, std::numeric_limits<float>::quiet_NaN());
     for_each_kept(tile, message, [&](std::size_t i, float value) { sums[i] += value * share; });
 }
 
-/// Past the caches it goes as a whole, for lines that are written in part would be read first.
 void TopkCodec::decode_tile(const Tile& tile, const std::uint32_t* message, const std::uint32_t* valid, Stores stores,
                             float* values) const {
-    alignas(64) float aside[kTileElements];
-    float* const decoded = stores == Stores::kPastCaches ? aside : values;
-    std::fill_n(decoded, tile.count, 0.0F);
+    if (stores == Stores::kPastCaches) {
+        decode_past_caches(tile, message, valid, values);
+    } else {
+        decode_cached(tile, message, valid, values);
+    }
+}
+
+void TopkCodec::decode_cached(const Tile& tile, const std::uint32_t* message, const std::uint32_t* valid,
+                              float* values) const {
+    std::fill_n(values, tile.count, 0.0F);
     for_each_kept(tile, message, [&](std::size_t i, float value) {
-        if (takes_part(valid, i)) decoded[i] = value;
+        if (takes_part(valid, i)) values[i] = value;
     });
-    if (decoded == aside) (void)numeric().copy(aside, tile.count, stores, values);
+}
+
+/// As a whole, for lines that are written in part would be read first. Not inline: only this needs the room.
+[[gnu::noinline]] void TopkCodec::decode_past_caches(const Tile& tile, const std::uint32_t* message,
+                                                     const std::uint32_t* valid, float* values) const {
+    alignas(64) float decoded[kTileElements];
+    decode_cached(tile, message, valid, decoded);
+    (void)numeric().copy(decoded, tile.count, Stores::kPastCaches, values);
 }
 
 bool TopkCodec::is_finite(const Block& block, const std::uint32_t* message) const {

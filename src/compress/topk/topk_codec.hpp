@@ -26,6 +26,9 @@ class TopkCodec final : public BlockwiseCodec {
     void decode_tile(const Tile& tile, const std::uint32_t* message, const std::uint32_t* valid, Stores stores,
                      float* values) const override;
     bool is_finite(const Block& block, const std::uint32_t* message) const override;
+    void decode_cached(const Tile& tile, const std::uint32_t* message, const std::uint32_t* valid, float* values) const;
+    void decode_past_caches(const Tile& tile, const std::uint32_t* message, const std::uint32_t* valid,
+                            float* values) const;
 
     void choose(const float* corrected, std::size_t count, const float* of_runs, Positions* kept) const;
     template <typename Values>

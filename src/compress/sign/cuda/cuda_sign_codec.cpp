@@ -2,8 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compress/sign/cuda/cuda_sign_codec.hpp"
 
-#include <utility>
-
 #include "compress/sign/arithmetic.hpp"
 
 namespace onebit {
@@ -27,20 +25,20 @@ void CudaSignFeedback::reset() {
 }
 
 void CudaSignFeedback::get_error(float* error) const {
-    const std::vector<std::uint32_t> mask = mask_on_host(mask_);
+    const std::vector<std::uint32_t> mask = mask_on_host(mask_, device_);
     on_host(mask).get_error(error);
 }
 
 void CudaSignFeedback::set_error(const float* error) {
-    const std::vector<std::uint32_t> mask = mask_on_host(mask_);
+    const std::vector<std::uint32_t> mask = mask_on_host(mask_, device_);
     SignFeedback host = on_host(mask);
     host.set_error(error);
     take(host);
 }
 
 void CudaSignFeedback::set_mask(std::span<const std::uint32_t> mask) {
-    const std::vector<std::uint32_t> old_mask = mask_on_host(mask_);
-    const std::vector<std::uint32_t> new_mask = mask_on_host(mask);
+    const std::vector<std::uint32_t> old_mask = mask_on_host(mask_, device_);
+    const std::vector<std::uint32_t> new_mask = mask_on_host(mask, device_);
     SignFeedback host = on_host(old_mask);
     host.set_mask(new_mask);
     take(host);
@@ -63,12 +61,6 @@ SignFeedback CudaSignFeedback::on_host(std::span<const std::uint32_t> mask) cons
     return host;
 }
 
-std::vector<std::uint32_t> CudaSignFeedback::mask_on_host(std::span<const std::uint32_t> mask) const {
-    std::vector<std::uint32_t> words(mask.size());
-    if (!mask.empty()) device_.copy(words.data(), mask.data(), mask.size_bytes());
-    return words;
-}
-
 void CudaSignFeedback::take(const SignFeedback& host) {
     corrected.copy_from(host.corrected.data());
     scales.copy_from(host.scales.data());
@@ -86,9 +78,9 @@ cuda::ErrorBuffers CudaSignFeedback::buffers(const Chunk& chunk, CudaSignFeedbac
 // --------------------------------------------------------------------------------------------- CudaSignCodec ----
 
 std::unique_ptr<Feedback> CudaSignCodec::make_feedback(std::span<const Chunk> chunks) const {
-    received_.reserve(chunks.size(), device_); // a worker's chunks are as many as there are ranks
+    reserve_received(chunks.size()); // a worker's chunks are as many as there are ranks
     sealed_.reserve(chunks.size());
-    return std::make_unique<CudaSignFeedback>(chunks, group_, device_);
+    return std::make_unique<CudaSignFeedback>(chunks, group_, device());
 }
 
 cuda::Encoding CudaSignCodec::encoding(const Feedback& before, Feedback& after, const Slice& slice,
@@ -96,29 +88,6 @@ cuda::Encoding CudaSignCodec::encoding(const Feedback& before, Feedback& after, 
     const auto& from = static_cast<const CudaSignFeedback&>(before);
     return {slice, scale_, group_, from.buffers(slice.chunk, static_cast<CudaSignFeedback&>(after)), message};
 }
-
-namespace {
-
-/// Calls launch for what row_of makes of the slices, some rows at a time.
-template <typename Slices, typename RowOf, typename Launch>
-Status launch_rows(const Slices& slices, const RowOf& row_of, const Launch& launch) {
-    cuda::Rows<decltype(row_of(slices.front()))> rows;
-    for (const auto& slice : slices) {
-        rows.add(row_of(slice));
-        if (!rows.full()) continue;
-        ONEBIT_RETURN_IF_ERROR(launch(rows));
-        rows.clear();
-    }
-    return rows.count() > 0 ? launch(rows) : Status();
-}
-
-/// As a kernel wants what belongs to a slice: where that of its chunk begins.
-template <typename T>
-T* of_chunk(T* of_slice, const Slice& slice) {
-    return of_slice - slice.first_block * kBlockElements;
-}
-
-} // namespace
 
 void CudaSignCodec::encode(const ValueSource& values, const Feedback& before, Feedback& after,
                            std::span<const SliceToEncode> slices) const {
@@ -134,19 +103,14 @@ void CudaSignCodec::encode(const ValueSource& values, const Feedback& before, Fe
             return cuda::EncodeArguments{encoding(before, after, slice.slice, slice.message),
                                          of_chunk(read(slice.slice).data, slice.slice)};
         };
-        note(launch_rows(slices, row_of, [&](const auto& rows) { return cuda::encode(rows, stream_); }));
+        note(launch_rows(slices, row_of, [&](const auto& rows) { return cuda::encode(rows, stream()); }));
     }
 }
 
 void CudaSignCodec::average_encode(std::span<const std::uint32_t* const> messages, float share, const Feedback& before,
                                    Feedback& after, const Slice& slice, std::uint32_t* message) const {
-    note(received_.update(messages, stream_));
-    note(cuda::average_encode({encoding(before, after, slice, message), received_.data(), messages.size(), share},
-                              stream_));
-}
-
-void CudaSignCodec::average(std::span<const std::uint32_t* const>, float, const Slice&, const ValueSink&) const {
-    note(Status::error(ONEBIT_ERROR_UNSUPPORTED, "an average that isn't encoded: not in a GPU's memory"));
+    note(cuda::average_encode({encoding(before, after, slice, message), received(messages), messages.size(), share},
+                              stream()));
 }
 
 void CudaSignCodec::seal(Feedback& after, std::span<std::uint32_t* const> messages) const {
@@ -157,10 +121,10 @@ void CudaSignCodec::seal(Feedback& after, std::span<std::uint32_t* const> messag
         const WordRange trailer = trailer_of(error.chunks()[j]);
         if (trailer.count > 0) sealed_.push_back(messages[j] + trailer.begin);
     }
-    note(error.trailers.update(sealed_, stream_));
+    note(error.trailers.update(sealed_, stream()));
     note(cuda::seal({error.sums.data(), error.blocks(), error.valid_count(), scale_, error.scales.data(),
                      error.trailers.data(), sealed_.size()},
-                    stream_));
+                    stream()));
 }
 
 void CudaSignCodec::decode(std::span<const EncodedSlice> slices, std::span<const std::uint32_t> mask,
@@ -171,42 +135,16 @@ void CudaSignCodec::decode(std::span<const EncodedSlice> slices, std::span<const
         return cuda::DecodeArguments{slice, group_, message, valid,
                                      of_chunk(values.place(slice.begin(), nullptr), slice)};
     };
-    note(launch_rows(slices, row_of, [&](const auto& rows) { return cuda::decode(rows, stream_); }));
+    note(launch_rows(slices, row_of, [&](const auto& rows) { return cuda::decode(rows, stream()); }));
 }
-
-void CudaSignCodec::decode_block(const std::uint32_t* message, const Block& block, std::span<const std::uint32_t> mask,
-                                 float* values) const {
-    const Slice slice = {block.chunk, block.index, block.index + 1};
-    decode(only(EncodedSlice{slice, message}), mask, ArraySink(values - block.begin()));
-}
-
-// ---- what is looked for ----
 
 std::size_t CudaSignCodec::first_overflowed(std::span<const EncodedSlice> slices) const {
     const auto row_of = [&](const EncodedSlice& encoded) {
-        return cuda::FirstNonfiniteScaleArguments{encoded.slice, group_, encoded.message, overflow_.place()};
+        return cuda::FirstNonfiniteScaleArguments{encoded.slice, group_, encoded.message, overflow()};
     };
-    note(launch_rows(slices, row_of, [&](const auto& rows) {
-        return cuda::first_nonfinite_scale(rows, !std::exchange(inspected_, true), stream_);
-    }));
+    note(launch_rows(slices, row_of,
+                     [&](const auto& rows) { return cuda::first_nonfinite_scale(rows, !goes_on(), stream()); }));
     return slices.size();
-}
-
-bool CudaSignCodec::find_overflow(std::size_t* element) const {
-    *element = kNoElement;
-    if (!inspected_) return true;
-    if (!overflow_.asked()) note(overflow_.ask(stream_));
-    bool known = false;
-    unsigned long long found = cuda::kAllFinite;
-    note(overflow_.test(&known, &found));
-    if (!known && failure_.ok()) return false;
-    inspected_ = false;
-    if (found != cuda::kAllFinite) *element = static_cast<std::size_t>(found);
-    return true;
-}
-
-void CudaSignCodec::note(const Status& status) const {
-    if (failure_.ok()) failure_ = status;
 }
 
 Status make_cuda_sign_codec(const CodecConfig& config, std::unique_ptr<Codec>* codec) {
