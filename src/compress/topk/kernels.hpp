@@ -31,8 +31,8 @@ struct TopkKernels {
                     std::size_t count);
     /// The largest magnitude of each run, and of all.
     float (*find_largest)(const float* values, std::size_t count, float* of_runs);
-    /// How many elements have at least the magnitude `bound`, and which, in order, Positions::kMost at most. What stands
-    /// behind them is of no value. `of_runs`: as above.
+    /// How many elements have at least the magnitude `bound`, and which, in order, Positions::kMost at most. What
+    /// stands behind them is of no value. `of_runs`: as above.
     std::size_t (*find_at_least)(const float* values, std::size_t count, const float* of_runs, float bound,
                                  Positions* positions);
     /// The k-th largest magnitude, k from 1 on.

@@ -92,8 +92,8 @@ void TopkCodec::finish_block(const Block& block, float* after, std::uint32_t* me
 void TopkCodec::choose(const float* corrected, std::size_t count, const float* of_runs, Positions* kept) const {
     const std::size_t entries = layout_.entries(count);
 
-    // So many elements at least are as large as that many runs' largest: a bound that few others reach. Where fewer runs
-    // have any but zeros, all that aren't reach it.
+    // So many elements at least are as large as that many runs' largest: a bound that few others reach. Where fewer
+    // runs have any but zeros, all that aren't reach it.
     const float bound = std::max(kernels_.find_kth(of_runs, ceil_divide(count, kRunElements), entries), kLeast);
     const std::size_t found = kernels_.find_at_least(corrected, count, of_runs, bound, kept);
     if (found == entries) return;
