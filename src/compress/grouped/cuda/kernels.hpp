@@ -13,8 +13,8 @@
 #include "numeric/cuda/kernels.hpp"
 #include "numeric/cuda/rows.hpp"
 
-/// The codes of several bits on a GPU: GroupedCodec's verbs, each for all blocks at once of a slice or of some, with the
-/// same messages and errors to the bit. (Except for the payload of a NaN, which only an overflow can make.)
+/// The codes of several bits on a GPU: GroupedCodec's verbs, each for all blocks at once of a slice or of some, with
+/// the same messages and errors to the bit. (Except for the payload of a NaN, which only an overflow can make.)
 ///
 /// All pointers are to device memory, and all but `first` begin with the *chunk's* first element or word, whatever the
 /// slice. Floats may have any alignment that a float may have. What numeric/cuda/kernels.hpp says of streams and
