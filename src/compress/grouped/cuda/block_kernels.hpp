@@ -20,8 +20,8 @@
 #include "numeric/mean.hpp"
 
 /// What the kernels do, thread by thread (numeric/cuda/thread_block.hpp). A warp's 16 runs of 32 elements are two
-/// groups that share a scale; lane j has element j of each run. So a group's largest magnitude, and the sums of its squares in
-/// 32 lanes, are a warp's to find, and nothing goes through shared memory.
+/// groups that share a scale; lane j has element j of each run. So a group's largest magnitude, and the sums of its
+/// squares in 32 lanes, are a warp's to find, and nothing goes through shared memory.
 namespace onebit::cuda {
 
 /// Runs of a group, and groups of a warp.
