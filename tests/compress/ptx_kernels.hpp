@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <string>
@@ -76,6 +77,19 @@ template <typename T>
 T shifted_right(T value, std::uint32_t by) {
     if (by < 8 * sizeof(T)) return static_cast<T>(value >> by);
     return value < T{0} ? static_cast<T>(~T{0}) : T{0};
+}
+
+/// Four of the eight bytes of `high` and `low`: digit i of `which`, of four bits, says which one is byte i. A digit of 8
+/// or more would copy a sign, which is not known here.
+inline std::uint32_t permuted(std::uint32_t low, std::uint32_t high, std::uint32_t which) {
+    const std::uint64_t bytes = std::uint64_t{high} << 32 | low;
+    std::uint32_t permuted = 0;
+    for (unsigned i = 0; i < 4; ++i) {
+        const std::uint32_t digit = which >> 4 * i & 15U;
+        if (digit >= 8) std::abort();
+        permuted |= static_cast<std::uint32_t>(bytes >> 8 * digit & 255U) << 8 * i;
+    }
+    return permuted;
 }
 
 /// `into`, in which the lowest bits of `bits` stand from bit `at` on.

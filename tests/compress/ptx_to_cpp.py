@@ -164,6 +164,11 @@ class Kernel:
             value = f"static_cast<{narrow[of]}>({value})"
         return self.assign(operands[0], f"static_cast<{TYPES[to]}>({value})")
 
+    def do_prmt(self, name, operands):
+        assert name[1:] == ["b32"], name
+        a, b, which = (self.value(operand, "u32") for operand in operands[1:])
+        return self.assign(operands[0], f"permuted({a}, {b}, {which})")
+
     def do_setp(self, name, operands):
         comparison, kind = name[1:]
         a, b = (self.value(operand, kind) for operand in operands[1:])
