@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// How fast the sign codec's kernels are on a GPU, and how close to what its memory allows:
+// How fast the codecs' kernels are on a GPU, and how close to what its memory allows:
 //
 //     cuda_kernel_benchmark --json kernels.json
 //
@@ -12,6 +12,12 @@
 
 #include <vector>
 
+#include "compress/grouped/bfloat16.hpp"
+#include "compress/grouped/cuda/kernels.hpp"
+#include "compress/grouped/fp4.hpp"
+#include "compress/grouped/integer.hpp"
+#include "compress/grouped/layout.hpp"
+#include "compress/grouped/ternary.hpp"
 #include "compress/sign/arithmetic.hpp"
 #include "compress/sign/cuda/kernels.hpp"
 #include "core/partition.hpp"
@@ -36,6 +42,7 @@ class Arena {
           message_(words_),
           incoming_(kRanks * words_),
           incoming_pointers_(pointers()),
+          longest_message_(grouped_word(Bfloat16::kBits, chunk_, chunk_.blocks())),
           first_(1) {}
 
     std::vector<Case> cases() {
@@ -44,31 +51,49 @@ class Arena {
         std::vector<Case> cases;
         cases.push_back(copy_case(values_.data(), output_.data(), chunk_.count));
         cases.push_back({"encode", 12 + 0.125 + 3 * kScale, [this, to] {
-                             check(cuda::encode({{to, values_.data()}}, nullptr));
+                             check(cuda::encode(cuda::Rows<cuda::EncodeArguments>({to, values_.data()}), nullptr));
                          }});
         cases.push_back({"encode, 16 rows", 12 + 0.125 + 3 * kScale, [this, to] { // as of 16 chunks, or pieces
                              check(cuda::encode(rows_of(to), nullptr));
                          }});
         cases.push_back(
             {"average_encode", 8 + 0.125 * (kRanks + 1) + (kRanks + 3) * kScale, [this, to] {
-                 check(cuda::average_encode({to, incoming_pointers_.data(), kRanks, 1.0F / kRanks}, nullptr));
+                 const cuda::AverageEncodeArguments arguments = {to, incoming_pointers_.data(), kRanks, 1.0F / kRanks};
+                 check(cuda::average_encode(arguments, nullptr));
              }});
         cases.push_back({"fill", 4, [this] { // decode, too, hardly reads
                              check(cudaMemsetAsync(output_.data(), 0, chunk_.count * sizeof(float), nullptr),
                                    "cudaMemsetAsync");
                          }});
-        cases.push_back(
-            {"decode", 4 + 0.125 + kScale, [this] {
-                 check(cuda::decode(
-                     {{Slice::whole(chunk_), ONEBIT_GROUP_BLOCK, message_.data(), nullptr, output_.data()}}, nullptr));
-             }});
+        cases.push_back({"decode", 4 + 0.125 + kScale, [this] {
+                             const cuda::DecodeArguments arguments = {Slice::whole(chunk_), ONEBIT_GROUP_BLOCK,
+                                                                      message_.data(), nullptr, output_.data()};
+                             check(cuda::decode(cuda::Rows<cuda::DecodeArguments>(arguments), nullptr));
+                         }});
         cases.push_back({"first_nonfinite", 4, [this] {
                              check(cuda::first_nonfinite({values_.data(), chunk_.count, first_.data()}, nullptr));
                          }});
+#define ONEBIT_GROUPED_CODE(constant, scalar, vector) add_grouped(constant, #constant, scalar::kBits, &cases);
+#include "compress/grouped/codes.def"
+#undef ONEBIT_GROUPED_CODE
         return cases;
     }
 
   private:
+    void add_grouped(onebit_codec_t codec, const std::string& name, unsigned bits, std::vector<Case>* cases) {
+        const double message = bits / 8.0 + 4.0 / kGroupElements; // bytes per element
+        cases->push_back({"encode/" + name, 12 + message, [this, codec] {
+                              const cuda::GroupedEncoding to = {Slice::whole(chunk_), codec,   corrected_.data(),
+                                                                corrected_.data(),    nullptr, longest_message_.data()};
+                              const cuda::GroupedEncodeArguments arguments = {to, values_.data()};
+                              check(cuda::encode(cuda::Rows<cuda::GroupedEncodeArguments>(arguments), nullptr));
+                          }});
+        cases->push_back({"decode/" + name, 4 + message, [this, codec] {
+                              const cuda::GroupedDecodeArguments arguments = {
+                                  Slice::whole(chunk_), codec, longest_message_.data(), nullptr, output_.data()};
+                              check(cuda::decode(cuda::Rows<cuda::GroupedDecodeArguments>(arguments), nullptr));
+                          }});
+    }
     cuda::Rows<cuda::EncodeArguments> rows_of(cuda::Encoding to) const {
         constexpr std::size_t kRows = 16;
         cuda::Rows<cuda::EncodeArguments> rows;
@@ -98,6 +123,7 @@ class Arena {
     DeviceArray<std::uint32_t> message_;
     DeviceArray<std::uint32_t> incoming_;
     DeviceArray<const std::uint32_t*> incoming_pointers_;
+    DeviceArray<std::uint32_t> longest_message_; // of several bits: has room for any of theirs
     DeviceArray<unsigned long long> first_;
 };
 
@@ -107,8 +133,7 @@ class Arena {
 int main(int argc, char** argv) {
     using namespace onebit::bench;
     CudaOptions options{{std::size_t{1} << 20, std::size_t{1} << 24, std::size_t{1} << 26, std::size_t{1} << 28}};
-    CLI::App app("Measures the sign codec's CUDA kernels beside a copy from device to device.",
-                 "cuda_kernel_benchmark");
+    CLI::App app("Measures the codecs' CUDA kernels beside a copy from device to device.", "cuda_kernel_benchmark");
     add_options(app, options);
     return run_benchmark(app, argc, argv, options, [&](nlohmann::ordered_json& report) {
         report["ranks"] = kRanks;
