@@ -79,8 +79,8 @@ T shifted_right(T value, std::uint32_t by) {
     return value < T{0} ? static_cast<T>(~T{0}) : T{0};
 }
 
-/// Four of the eight bytes of `high` and `low`: digit i of `which`, of four bits, says which one is byte i. A digit of 8
-/// or more would copy a sign, which is not known here.
+/// Four of the eight bytes of `high` and `low`: digit i of `which`, of four bits, says which one is byte i. A digit of
+/// 8 or more would copy a sign, which is not known here.
 inline std::uint32_t permuted(std::uint32_t low, std::uint32_t high, std::uint32_t which) {
     const std::uint64_t bytes = std::uint64_t{high} << 32 | low;
     std::uint32_t permuted = 0;
