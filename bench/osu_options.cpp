@@ -118,9 +118,9 @@ void add_options(CLI::App& app, const OsuProgram& program, OsuOptions& options, 
     app.add_option("--transport", words.transport, "What onebit's messages go over: mpi or tcp (default mpi)")
         ->check(CLI::IsMember({"mpi", "tcp"}));
     app.add_option("-M,--mem-limit", words.mem_limit, "SIZE  The largest message allowed (default 512M)");
-    app.add_option("--codec", words.codec,
-                   "What stands for an element: sign, int8, int4, fp4, bfloat16, ternary or topk (default sign)")
-        ->check(CLI::IsMember(std::vector<std::string>(kCodecNames.begin(), kCodecNames.end())));
+    const std::vector<std::string> codecs(kCodecNames.begin(), kCodecNames.end());
+    app.add_option("--codec", words.codec, "What stands for an element: " + enumerate(codecs) + " (default sign)")
+        ->check(CLI::IsMember(codecs));
     app.add_option("--kept", options.kept, "Of topk: how many of 4096 elements are sent (default 64)");
     app.add_option("--value-bits", options.value_bits, "Of topk: bits for each of them, 8 or 2 (default 8)");
     app.add_option("--error-type", words.error_type, "What errors are kept in: float32 or bfloat16 (default float32)")

@@ -30,17 +30,16 @@ struct Row {
 };
 
 constexpr double kSignBits = 1.0 + 32.0 / kBlockElements;
+template <typename Code>
+constexpr double kGroupedBits = Code::kBits + 32.0 / kGroupElements;
 constexpr double kTopkBits = 32.0 * TopkLayout().words(kBlockElements) / kBlockElements;
 
 constexpr Row kRegistry[] = {
     {ONEBIT_CODEC_SIGN, ONEBIT_MEMORY_HOST, "ONEBIT_CODEC_SIGN", kSignBits, true, make_sign_codec},
     {ONEBIT_CODEC_SIGN, ONEBIT_MEMORY_CUDA, "ONEBIT_CODEC_SIGN", kSignBits, true, make_cuda_sign_codec},
-#define ONEBIT_GROUPED_CODE(constant, scalar, vector) \
-    {constant, ONEBIT_MEMORY_HOST, #constant, scalar::kBits + 32.0 / kGroupElements, false, make_grouped_codec},
-#include "compress/grouped/codes.def"
-#undef ONEBIT_GROUPED_CODE
-#define ONEBIT_GROUPED_CODE(constant, scalar, vector) \
-    {constant, ONEBIT_MEMORY_CUDA, #constant, scalar::kBits + 32.0 / kGroupElements, false, make_cuda_grouped_codec},
+#define ONEBIT_GROUPED_CODE(constant, scalar, vector)                                           \
+    {constant, ONEBIT_MEMORY_HOST, #constant, kGroupedBits<scalar>, false, make_grouped_codec}, \
+        {constant, ONEBIT_MEMORY_CUDA, #constant, kGroupedBits<scalar>, false, make_cuda_grouped_codec},
 #include "compress/grouped/codes.def"
 #undef ONEBIT_GROUPED_CODE
     {ONEBIT_CODEC_TOPK, ONEBIT_MEMORY_HOST, "ONEBIT_CODEC_TOPK", kTopkBits, false, make_topk_codec},

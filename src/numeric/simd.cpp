@@ -32,12 +32,9 @@ namespace HWY_NAMESPACE {
 
 #include "numeric/simd_groups.inc"
 
-using Bits = hn::Vec<BitsTag>;
-
-/// Of magnitudes, as integers, which are in the same order: infinity and every NaN come after all that is finite.
+/// Of magnitudes.
 HWY_INLINE Bits larger(Bits largest, Vector values) {
-    const BitsTag d;
-    return hn::Max(largest, hn::And(hn::BitCast(d, values), hn::Set(d, 0x7fffffffU)));
+    return hn::Max(largest, magnitudes_of(values));
 }
 HWY_INLINE bool is_within(Bits largest, float limit) {
     return hn::GetLane(hn::MaxOfLanes(BitsTag(), largest)) <= std::bit_cast<std::uint32_t>(limit);
@@ -223,13 +220,10 @@ HWY_INLINE void widen(const std::uint16_t* values, std::size_t count, float* to)
     for (; i < count; ++i) to[i] = Format::Scalar::widened(values[i]);
 }
 
-/// Of a vector of magnitudes, as integers.
+/// Of a vector of magnitudes.
 template <typename Format>
 HWY_INLINE bool any_beyond(Bits magnitudes) {
     return !hn::AllFalse(BitsTag(), hn::Gt(magnitudes, bits(std::bit_cast<std::uint32_t>(Format::Scalar::kLimit))));
-}
-HWY_INLINE Bits magnitudes_of(Vector values) {
-    return hn::And(hn::BitCast(BitsTag(), values), bits(0x7fffffffU));
 }
 
 template <typename Format, Stores kStores>

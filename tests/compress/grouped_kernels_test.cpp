@@ -53,13 +53,6 @@ struct Outcome {
     Words codes;
 };
 
-Words random_words(std::size_t count) {
-    std::mt19937 random(5);
-    Words words(ceil_divide(count, kWordElements));
-    for (auto& word : words) word = static_cast<std::uint32_t>(random());
-    return words;
-}
-
 /// Awkward ones, where each group of 256 has its own magnitude: denormals, the largest floats, all zero.
 std::vector<float> values_of_all_magnitudes(std::size_t count, unsigned seed) {
     constexpr float kFactors[] = {1, 1e-38F, 0, 1e22F, 1e-30F};
@@ -77,7 +70,7 @@ void for_each_case(const Body& body) {
         for (std::size_t code = 0; code < std::size(table->codes); ++code) {
             for (const std::size_t count : kCounts) {
                 for (const bool masked : {false, true}) {
-                    const Words mask = random_words(count);
+                    const Words mask = random_words(count, 5);
                     CAPTURE(table->name, table->codes[code].codec, count, masked);
                     body(table->codes[code], reference_grouped_kernels().codes[code], count,
                          masked ? mask.data() : nullptr);

@@ -10,7 +10,6 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <random>
 #include <string>
 #include <vector>
 
@@ -23,13 +22,6 @@ namespace onebit {
 namespace {
 
 constexpr onebit_scale_t kScales[] = {ONEBIT_SCALE_L1, ONEBIT_SCALE_L2};
-
-std::vector<std::uint32_t> random_words(std::size_t count, unsigned seed) {
-    std::mt19937 random(seed);
-    std::vector<std::uint32_t> words(ceil_divide(count, kWordElements));
-    for (auto& word : words) word = static_cast<std::uint32_t>(random());
-    return words;
-}
 
 /// What a kernel leaves behind; guards catch what it writes too far.
 struct Outcome {

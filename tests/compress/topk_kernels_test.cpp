@@ -21,13 +21,6 @@ namespace {
 
 using Words = std::vector<std::uint32_t>;
 
-Words random_words(std::size_t count) {
-    std::mt19937 random(5);
-    Words words(ceil_divide(count, kWordElements));
-    for (auto& word : words) word = static_cast<std::uint32_t>(random());
-    return words;
-}
-
 /// Calls body(kernels, reference, count) for every instruction set. Counts beyond a block's are the test's own.
 template <typename Body>
 void for_each_case(const Body& body) {
@@ -44,7 +37,7 @@ TEST_CASE("top-k: every instruction set corrects to the reference's bits", "[ker
     for_each_case([](const TopkKernels& kernels, const TopkKernels& reference, std::size_t count) {
         const std::vector<float> values = awkward_values(count + 1, 3); // + 1: no vector's alignment
         const std::vector<float> error = awkward_values(count, 4);
-        const Words mask = random_words(count);
+        const Words mask = random_words(count, 5);
         for (const std::uint32_t* const valid : {static_cast<const std::uint32_t*>(nullptr), mask.data()}) {
             const auto corrected_by = [&](const TopkKernels& by, bool in_place) {
                 AlignedBuffer<float> before(count + 64), aside(count + 64);

@@ -10,12 +10,21 @@
 #include <random>
 #include <vector>
 
+#include "core/partition.hpp"
 #include "core/stores.hpp"
 
 namespace onebit {
 
 constexpr std::size_t kCounts[] = {1, 31, 32, 33, 63, 64, 100, 1000, 4095, 4096};
 constexpr Stores kAllStores[] = {Stores::kCached, Stores::kPastCaches};
+
+/// A mask's words, or signs', of so many elements.
+inline std::vector<std::uint32_t> random_words(std::size_t count, unsigned seed) {
+    std::mt19937 random(seed);
+    std::vector<std::uint32_t> words(ceil_divide(count, kWordElements));
+    for (auto& word : words) word = static_cast<std::uint32_t>(random());
+    return words;
+}
 
 /// Values of every kind that a sign or a sum could get wrong.
 inline std::vector<float> awkward_values(std::size_t count, unsigned seed) {

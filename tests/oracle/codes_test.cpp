@@ -119,6 +119,17 @@ void check_conservation(Code code, Op op, Kind kind, int ranks, TopK topk = {}) 
     CHECK(most_error > 0);
 }
 
+// A call of two ranks with 100 elements whose value and error overflow: it has no result, and leaves no errors.
+void check_failed_call(CodedAllreduce& reduce) {
+    FloatsPerRank inputs(2, Floats(100, 1.0F));
+    reduce.worker_errors[1][50] = FLT_MAX;
+    inputs[1][50] = FLT_MAX;
+    reduce.step(inputs);
+    CHECK(!reduce.finite);
+    CHECK(same_bits(reduce.worker_errors[1], Floats(100, 0.0F)));
+    CHECK(same_bits(reduce.server_errors[0], Floats(64, 0.0F)));
+}
+
 } // namespace
 
 TEST_CASE("codes: float operations know no subnormal numbers", "[oracle]") {
@@ -577,13 +588,8 @@ TEST_CASE("codes: a block of TOPK that is not finite is all error", "[oracle]") 
             CHECK(sent[4097] == 0);
         }
         CodedAllreduce reduce(100, 2, Code::topk, Op::average, {64, b});
+        check_failed_call(reduce);
         FloatsPerRank inputs(2, Floats(100, 1.0F));
-        reduce.worker_errors[1][50] = FLT_MAX;
-        inputs[1][50] = FLT_MAX;
-        reduce.step(inputs);
-        CHECK(!reduce.finite);
-        CHECK(same_bits(reduce.worker_errors[1], Floats(100, 0.0F)));
-        CHECK(same_bits(reduce.server_errors[0], Floats(64, 0.0F)));
         inputs[1][50] = 3;
         reduce.step(inputs);
         CHECK(reduce.finite);
@@ -715,13 +721,8 @@ TEST_CASE("codes: a group that is not finite is all error", "[oracle]") {
             CHECK(encoded.error[299] == 0);
         }
         CodedAllreduce reduce(100, 2, code);
+        check_failed_call(reduce);
         FloatsPerRank inputs(2, Floats(100, 1.0F));
-        reduce.worker_errors[1][50] = FLT_MAX;
-        inputs[1][50] = FLT_MAX;
-        reduce.step(inputs);
-        CHECK(!reduce.finite);
-        CHECK(same_bits(reduce.worker_errors[1], Floats(100, 0.0F)));
-        CHECK(same_bits(reduce.server_errors[0], Floats(64, 0.0F)));
         inputs[1][50] = 1;
         reduce.step(inputs);
         CHECK(reduce.finite);

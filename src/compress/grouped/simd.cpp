@@ -36,7 +36,6 @@ namespace HWY_NAMESPACE {
 
 #include "numeric/simd_groups.inc"
 
-using Bits = hn::Vec<BitsTag>;
 using Run = Group; // 32 elements; a code's group, which shares a scale, is several
 
 #include "compress/grouped/bfloat16_simd.inc"
@@ -114,20 +113,6 @@ HWY_INLINE Codes load_codes(const std::uint32_t* words) {
     return codes;
 }
 
-/// Run r of `count` elements, which may end within it. Past the caches the values must be aligned.
-template <Stores kStores>
-HWY_INLINE void store_run(const Run& run, std::size_t r, std::size_t count, float* values) {
-    const Tag d;
-    float* const to = values + r * kLanes;
-    if (HWY_LIKELY(count - r * kLanes >= kLanes)) {
-        for (std::size_t k = 0; k < kRegisters; ++k) store<kStores>(run[k], to + k * kVectorLanes);
-        return;
-    }
-    alignas(64) float padded[kLanes];
-    for (std::size_t k = 0; k < kRegisters; ++k) hn::Store(run[k], d, padded + k * kVectorLanes);
-    std::memcpy(to, padded, (count - r * kLanes) * sizeof(float));
-}
-
 /// Calls body(g, first_run, end_run) for each group.
 template <typename Body>
 HWY_INLINE void for_each_group(std::size_t count, const Body& body) {
@@ -178,7 +163,7 @@ HWY_INLINE void encode_groups(const float* values, const float* before, float* a
             for (std::size_t k = 0; k < kRegisters; ++k) {
                 c[k] = hn::Add(c[k], error[k]);
                 if constexpr (kMasked) c[k] = hn::IfThenElseZero(mask_of(valid[r], k), c[k]);
-                largest = hn::Max(largest, hn::And(hn::BitCast(b, c[k]), hn::Set(b, 0x7fffffffU)));
+                largest = hn::Max(largest, magnitudes_of(c[k]));
             }
         }
         const std::uint32_t largest_bits = hn::GetLane(hn::MaxOfLanes(b, largest));
@@ -186,7 +171,7 @@ HWY_INLINE void encode_groups(const float* values, const float* before, float* a
             to.scales[g] = largest_bits;
             for (std::size_t r = first_run; r < end_run; ++r) {
                 std::memset(to.codes + r * Scalar::kBits, 0, Scalar::kBits * sizeof(std::uint32_t));
-                store_run<kStores>(corrected[r - first_run], r, count, after);
+                store_group<kStores>(corrected[r - first_run], r, count, after);
             }
             return;
         }
@@ -203,7 +188,7 @@ HWY_INLINE void encode_groups(const float* values, const float* before, float* a
                 c[k] = hn::Sub(c[k], Code::value(codes[k], factor));
             }
             store_codes<Scalar::kBits>(codes, to.codes + r * Scalar::kBits);
-            store_run<kStores>(c, r, count, after);
+            store_group<kStores>(c, r, count, after);
         }
     });
 }
@@ -242,7 +227,7 @@ void add(const GroupsToRead& from, float share, std::size_t count, float* sums) 
     for_each_run<Code>(from, count, [&](std::size_t r, Run& run) HWY_ATTR {
         const Run sum = load_group(sums, r, count);
         for (std::size_t k = 0; k < kRegisters; ++k) run[k] = hn::Add(sum[k], hn::Mul(run[k], factor));
-        store_run<Stores::kCached>(run, r, count, sums);
+        store_group<Stores::kCached>(run, r, count, sums);
     });
 }
 
@@ -253,7 +238,7 @@ HWY_INLINE void decode_groups(const GroupsToRead& from, const std::uint32_t* val
         if constexpr (kMasked) {
             for (std::size_t k = 0; k < kRegisters; ++k) run[k] = hn::IfThenElseZero(mask_of(valid[r], k), run[k]);
         }
-        store_run<kStores>(run, r, count, values);
+        store_group<kStores>(run, r, count, values);
     });
 }
 

@@ -29,25 +29,6 @@ namespace HWY_NAMESPACE {
 
 static_assert(kRunElements == kLanes);
 
-using Bits = hn::Vec<BitsTag>;
-
-HWY_INLINE Bits magnitudes_of(Vector values) {
-    return hn::And(hn::BitCast(BitsTag(), values), hn::Set(BitsTag(), 0x7fffffffU));
-}
-
-/// Run r of `count` elements, which may end within it.
-HWY_INLINE void store_run(const Group& run, std::size_t r, std::size_t count, float* values) {
-    const Tag d;
-    float* const to = values + r * kLanes;
-    if (HWY_LIKELY(count - r * kLanes >= kLanes)) {
-        for (std::size_t k = 0; k < kRegisters; ++k) hn::StoreU(run[k], d, to + k * kVectorLanes);
-        return;
-    }
-    alignas(64) float padded[kLanes];
-    for (std::size_t k = 0; k < kRegisters; ++k) hn::Store(run[k], d, padded + k * kVectorLanes);
-    std::memcpy(to, padded, (count - r * kLanes) * sizeof(float));
-}
-
 template <bool kMasked>
 HWY_INLINE void correct_runs(const float* values, const float* before, float* after, const std::uint32_t* valid,
                              std::size_t count) {
@@ -59,7 +40,7 @@ HWY_INLINE void correct_runs(const float* values, const float* before, float* af
             c[k] = hn::Add(c[k], error[k]);
             if constexpr (kMasked) c[k] = hn::IfThenElseZero(mask_of(valid[r], k), c[k]);
         }
-        store_run(c, r, count, after);
+        store_group<Stores::kCached>(c, r, count, after);
     }
 }
 
