@@ -12,12 +12,9 @@
 
 #include <vector>
 
-#include "compress/grouped/bfloat16.hpp"
+#include "compress/grouped/codes.hpp"
 #include "compress/grouped/cuda/kernels.hpp"
-#include "compress/grouped/fp4.hpp"
-#include "compress/grouped/integer.hpp"
 #include "compress/grouped/layout.hpp"
-#include "compress/grouped/ternary.hpp"
 #include "compress/sign/arithmetic.hpp"
 #include "compress/sign/cuda/kernels.hpp"
 #include "core/partition.hpp"

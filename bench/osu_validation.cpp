@@ -77,6 +77,7 @@ double largest_error(onebit_codec_t codec, onebit_algorithm_t algorithm) {
     switch (codec) {
         case ONEBIT_CODEC_SIGN:
         case ONEBIT_CODEC_TERNARY: // no r either
+        case ONEBIT_CODEC_INT2:
             return 5.0 / 2;
         case ONEBIT_CODEC_INT8: // r = 1 / 254
             return 1.0 / 253;
@@ -86,6 +87,8 @@ double largest_error(onebit_codec_t codec, onebit_algorithm_t algorithm) {
             return 1.0 / 3;
         case ONEBIT_CODEC_BFLOAT16: // r = 1 / 256
             return 1.0 / 255;
+        case ONEBIT_CODEC_FLOAT16: // r = 1 / 2048
+            return 1.0 / 2047;
         case ONEBIT_CODEC_TOPK:
             return 7.0 / 2;
     }

@@ -381,8 +381,11 @@ typedef enum onebit_codec ONEBIT_ENUM_INT {
     ONEBIT_CODEC_BFLOAT16 = 4, /* 16 bits: each element rounded to bfloat16 */
     ONEBIT_CODEC_TERNARY = 5,  /* 2 bits: -1, 0 or 1 times twice the root mean square of those of 256 elements that
                                      are not 0 */
-    ONEBIT_CODEC_TOPK = 6 /* 0.3 bits: position and 8 bits of the 64 largest of 4096 elements, or what config.kept and
-                             config.value_bits say. The others wait */
+    ONEBIT_CODEC_TOPK = 6,     /* 0.3 bits: position and 8 bits of the 64 largest of 4096 elements, or what config.kept
+                                  and config.value_bits say. The others wait */
+    ONEBIT_CODEC_FLOAT16 = 7,  /* 16 bits: each element rounded to float16, times a power of two for each 256 elements */
+    ONEBIT_CODEC_INT2 = 8      /* 2 bits: -1.5, -0.5, 0.5 or 1.5 times the root mean square of those of 256 elements that
+                                  are not 0 */
 } onebit_codec_t;
 
 /* What becomes of the ranks' values. */

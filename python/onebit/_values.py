@@ -72,6 +72,8 @@ class Codec(IntEnum):
     BFLOAT16 = 4
     TERNARY = 5
     TOPK = 6
+    FLOAT16 = 7
+    INT2 = 8
 
 
 class Op(IntEnum):

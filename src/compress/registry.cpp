@@ -7,14 +7,12 @@
 #include <string>
 
 #include "compress/codec.hpp"
-#include "compress/grouped/bfloat16.hpp"
-#include "compress/grouped/fp4.hpp"
+#include "compress/grouped/codes.hpp"
 #include "compress/grouped/grouped_codec.hpp"
-#include "compress/grouped/integer.hpp"
 #include "compress/grouped/layout.hpp"
-#include "compress/grouped/ternary.hpp"
 #include "compress/sign/sign_codec.hpp"
 #include "compress/topk/topk_codec.hpp"
+#include "core/config.hpp"
 
 namespace onebit {
 namespace {
@@ -44,6 +42,8 @@ constexpr Row kRegistry[] = {
 #undef ONEBIT_GROUPED_CODE
     {ONEBIT_CODEC_TOPK, ONEBIT_MEMORY_HOST, "ONEBIT_CODEC_TOPK", kTopkBits, false, make_topk_codec},
 };
+
+static_assert(std::ranges::all_of(kRegistry, [](const Row& row) { return static_cast<std::size_t>(row.codec) < kCodecs; }));
 
 const Row* row_of(onebit_codec_t codec) {
     const Row* const row = std::ranges::find(kRegistry, codec, &Row::codec);

@@ -155,43 +155,7 @@ HWY_INLINE bool is_aligned(const std::uint16_t* values) {
     return reinterpret_cast<std::uintptr_t>(values) % (kFullLanes * sizeof(std::uint16_t)) == 0;
 }
 
-HWY_INLINE Bits bits(std::uint32_t x) {
-    return hn::Set(BitsTag(), x);
-}
-
-struct VectorFloat16 {
-    using Scalar = Float16;
-
-    static HWY_INLINE Vector widened(Bits half) {
-        const Tag d;
-        const BitsTag b;
-        const Bits sign = hn::ShiftLeft<16>(hn::And(half, bits(0x8000U)));
-        const Bits unsigned_half = hn::And(half, bits(0x7fffU));
-        const Bits shifted = hn::ShiftLeft<13>(unsigned_half);
-        const Bits subnormal =
-            hn::BitCast(b, hn::Sub(hn::BitCast(d, hn::Add(shifted, bits(113U << 23))), hn::Set(d, 0x1p-14F)));
-        Bits magnitude = hn::Add(shifted, bits(112U << 23));
-        magnitude = hn::IfThenElse(hn::Gt(unsigned_half, bits(0x7bffU)), hn::Add(shifted, bits(224U << 23)), magnitude);
-        magnitude = hn::IfThenElse(hn::Lt(unsigned_half, bits(0x0400U)), subnormal, magnitude);
-        return hn::BitCast(d, hn::Or(sign, magnitude));
-    }
-
-    static HWY_INLINE Bits narrowed(Vector value) {
-        const Tag d;
-        const BitsTag b;
-        const Bits x = hn::BitCast(b, value);
-        const Bits magnitude = hn::And(x, bits(0x7fffffffU));
-        const Bits odd = hn::And(hn::ShiftRight<13>(magnitude), bits(1));
-        const Bits subnormal =
-            hn::Sub(hn::BitCast(b, hn::Add(hn::BitCast(d, magnitude), hn::Set(d, 0.5F))), bits(126U << 23));
-        Bits half = hn::ShiftRight<13>(hn::Add(hn::Add(magnitude, bits(0xfffU - (112U << 23))), odd));
-        half = hn::IfThenElse(hn::Lt(magnitude, bits(113U << 23)), subnormal, half);
-        half = hn::IfThenElse(hn::Gt(magnitude, bits(0x477fefffU)), bits(0x7bffU), half);
-        half = hn::IfThenElse(hn::Gt(magnitude, bits(0x7f7fffffU)), bits(0x7c00U), half);
-        half = hn::IfThenElse(hn::Gt(magnitude, bits(0x7f800000U)), bits(0x7e00U), half);
-        return hn::Or(hn::And(hn::ShiftRight<16>(x), bits(0x8000U)), half);
-    }
-};
+#include "numeric/simd_float16.inc"
 
 struct VectorBrainFloat16 {
     using Scalar = BrainFloat16;

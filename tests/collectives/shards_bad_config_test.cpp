@@ -58,7 +58,7 @@ const std::vector<BadMember>& bad_members() {
         {"algorithm", [](Config& c) { c.algorithm = ONEBIT_ALGORITHM_TWO_LEVEL; }},
         {"algorithm", [](Config& c) { c.algorithm = ONEBIT_ALGORITHM_BRUCK; }},
         {"algorithm", [](Config& c) { c.algorithm = ONEBIT_ALGORITHM_RING; }},
-        {"codec", [](Config& c) { c.codec = static_cast<onebit_codec_t>(ONEBIT_CODEC_TOPK + 1); }},
+        {"codec", [](Config& c) { c.codec = static_cast<onebit_codec_t>(99); }},
         {"codec", [](Config& c) { c.codec = static_cast<onebit_codec_t>(-1); }},
         {"scale", [](Config& c) { c.scale = static_cast<onebit_scale_t>(2); }},
         {"group", [](Config& c) { c.group = ONEBIT_GROUP_TENSOR; }},

@@ -149,15 +149,27 @@ TEST_CASE("codes of several bits: a group that is not finite says so, and keeps 
         });
 }
 
-/// Of the group that element i is in.
-double ternary_scale(const std::vector<float>& values, std::size_t i) {
+/// Of the group that element i is in, none of which is 0.
+struct GroupSizes {
+    double root_mean_square = 0;
+    double largest = 0;
+};
+GroupSizes sizes_of_group(const std::vector<float>& values, std::size_t i) {
     double squares = 0, largest = 0;
     for (std::size_t k = i / kGroupElements * kGroupElements; k < (i / kGroupElements + 1) * kGroupElements; ++k) {
         const double magnitude = std::fabs(static_cast<double>(values[k]));
         squares += magnitude * magnitude;
         largest = std::max(largest, magnitude);
     }
-    return std::min(2 * std::sqrt(squares / kGroupElements), largest);
+    return {std::sqrt(squares / kGroupElements), largest};
+}
+double ternary_scale(const std::vector<float>& values, std::size_t i) {
+    const GroupSizes sizes = sizes_of_group(values, i);
+    return std::min(2 * sizes.root_mean_square, sizes.largest);
+}
+double int2_scale(const std::vector<float>& values, std::size_t i) {
+    const GroupSizes sizes = sizes_of_group(values, i);
+    return std::min(sizes.root_mean_square, sizes.largest * 2 / 3);
 }
 
 TEST_CASE("codes of several bits: what a code stands for is the nearest that it can express", "[kernels][grouped]") {
@@ -173,10 +185,7 @@ TEST_CASE("codes of several bits: what a code stands for is the nearest that it 
         std::vector<float> decoded(kCount);
         kernels.decode(encoded.read(), nullptr, kCount, Stores::kCached, decoded.data());
         for (std::size_t i = 0; i < kCount; ++i) {
-            double largest = 0;
-            for (std::size_t k = i / kGroupElements * kGroupElements; k < (i / kGroupElements + 1) * kGroupElements;
-                 ++k)
-                largest = std::max(largest, std::fabs(static_cast<double>(values[k])));
+            const double largest = sizes_of_group(values, i).largest;
             const double x = values[i], magnitude = std::fabs(x);
             double most = 0; // distance to the nearest
             switch (kernels.codec) {
@@ -196,12 +205,21 @@ TEST_CASE("codes of several bits: what a code stands for is the nearest that it 
                 case ONEBIT_CODEC_TERNARY: // to zero or the scale
                     most = std::min(magnitude, std::fabs(magnitude - ternary_scale(values, i)) + 1e-6);
                     break;
+                case ONEBIT_CODEC_FLOAT16:
+                    most = magnitude / 2048;
+                    break;
+                case ONEBIT_CODEC_INT2: // to half the scale, or one and a half
+                    most = std::min(std::fabs(magnitude - int2_scale(values, i) / 2),
+                                    std::fabs(magnitude - int2_scale(values, i) * 1.5)) +
+                           1e-6;
+                    break;
                 default:
                     FAIL("no bound is known of codec " << kernels.codec);
             }
             CAPTURE(kernels.codec, i, x, decoded[i]);
             CHECK(std::fabs(x - static_cast<double>(decoded[i])) <= most * 1.000001);
-            CHECK(static_cast<double>(decoded[i]) + static_cast<double>(encoded.error[i]) == Approx(x).epsilon(1e-6));
+            CHECK(static_cast<double>(decoded[i]) + static_cast<double>(encoded.error[i]) ==
+                  Approx(x).epsilon(1e-6).margin(1e-7));
         }
     }
 }

@@ -48,6 +48,34 @@ float to_bfloat16(float c) {
     return static_cast<float>(std::clamp(value, -largest, largest));
 }
 
+// The power of two for which the largest is in [2^14, 2^15), but at least 2^-126.
+float float16_scale(float largest) {
+    if (largest == 0) return smallest_normal;
+    int exponent = 0;
+    std::frexp(largest, &exponent); // 2^(exponent - 1) <= largest < 2^exponent
+    return std::ldexp(1.0F, std::max(exponent - 15, -126));
+}
+
+// Eleven digits, of which the first is 1; or a multiple of 2^-24. Below 2^15.
+std::uint32_t to_float16(float x) {
+    const std::uint32_t sign = std::signbit(x) ? 0x8000U : 0;
+    const double magnitude = std::fabs(operand(x));
+    if (magnitude == 0) return sign;
+    int exponent = 0;
+    std::frexp(magnitude, &exponent);
+    const int last_digit = std::max(exponent - 11, -24);
+    const double digits = nearest_whole(std::ldexp(magnitude, -last_digit)); // at most 2^11
+    const auto half = static_cast<std::uint32_t>(1024 * (last_digit + 24) + digits);
+    return sign | std::min(half, 0x77ffU);
+}
+
+float from_float16(std::uint32_t bits) {
+    const std::uint32_t exponent = bits >> 10 & 0x1f, digits = bits & 0x3ff;
+    const double magnitude = exponent == 0 ? std::ldexp(digits, -24)
+                                           : std::ldexp(1024 + digits, static_cast<int>(exponent) - 25);
+    return static_cast<float>((bits & 0x8000U) != 0 ? -magnitude : magnitude);
+}
+
 // What divides the levels M, M/2, ... M/64 and 0 from each other, in parts of M.
 constexpr float fp4_thresholds[] = {0.75F,           0.75F * 0x1p-1F, 0.75F * 0x1p-2F, 0.75F * 0x1p-3F,
                                     0.75F * 0x1p-4F, 0.75F * 0x1p-5F, 0x1p-7F};
@@ -67,8 +95,9 @@ float largest_magnitude(const Floats& group) {
     return largest;
 }
 
-// 5/4 of the root mean square of what is not 0, but at most the largest magnitude, which is finite.
-float ternary_scale(const Floats& group, float largest) {
+// Twice the root mean square of what is not 0, but at most the largest magnitude, which is finite; INT2's is once that,
+// but at most 2/3 of the largest.
+float quadratic_scale(Code code, const Floats& group, float largest) {
     float nonzeros = 0;
     for (const float c : group)
         if (operand(c) != 0) ++nonzeros;
@@ -84,7 +113,8 @@ float ternary_scale(const Floats& group, float largest) {
     for (std::size_t half = 16; half > 0; half /= 2)
         for (std::size_t j = 0; j < half; ++j) lanes[j] = plus(lanes[j], lanes[j + half]);
     const float root = square_root(divided(lanes[0], nonzeros));
-    return std::min(times(times(2.0F, root), divided(1.0F, p)), largest);
+    if (code == Code::ternary) return std::min(times(times(2.0F, root), divided(1.0F, p)), largest);
+    return std::min(times(root, divided(1.0F, p)), times(11184810 * 0x1p-24F, largest));
 }
 
 float sign_extended(Code code, std::uint32_t bits) {
@@ -96,42 +126,20 @@ float sign_extended(Code code, std::uint32_t bits) {
 // One run's bytes.
 using Run = std::array<std::uint32_t, 64>;
 
-void put(Code code, Run& run, std::size_t j, std::uint32_t bits) {
-    switch (code) {
-        case Code::int8:
-            run[j] = bits;
-            break;
-        case Code::int4:
-        case Code::fp4:
-            if (j < 16) run[j] |= bits;
-            if (j >= 16) run[j - 16] |= bits << 4;
-            break;
-        case Code::bfloat16:
-            run[2 * j] = bits & 0xff;
-            run[2 * j + 1] = bits >> 8;
-            break;
-        case Code::ternary:
-            run[j % 8] |= bits << 2 * (j / 8);
-            break;
-        case Code::topk: // has no runs
-            break;
+void put(std::uint64_t width, Run& run, std::size_t j, std::uint32_t bits) {
+    if (width == 2) run[j % 8] |= bits << 2 * (j / 8);
+    if (width == 4) run[j % 16] |= bits << 4 * (j / 16);
+    if (width == 8) run[j] = bits;
+    if (width == 16) {
+        run[2 * j] = bits & 0xff;
+        run[2 * j + 1] = bits >> 8;
     }
 }
 
-std::uint32_t get(Code code, const Run& run, std::size_t j) {
-    switch (code) {
-        case Code::int8:
-            return run[j];
-        case Code::int4:
-        case Code::fp4:
-            return j < 16 ? run[j] & 0xf : run[j - 16] >> 4;
-        case Code::bfloat16:
-            return run[2 * j] | run[2 * j + 1] << 8;
-        case Code::ternary:
-        case Code::topk:
-            break;
-    }
-    return run[j % 8] >> 2 * (j / 8) & 3;
+std::uint32_t get(std::uint64_t width, const Run& run, std::size_t j) {
+    if (width == 2) return run[j % 8] >> 2 * (j / 8) & 3;
+    if (width == 4) return run[j % 16] >> 4 * (j / 16) & 0xf;
+    return width == 8 ? run[j] : run[2 * j] | run[2 * j + 1] << 8;
 }
 
 void append(Words& words, const Run& run, std::uint64_t count) {
@@ -282,8 +290,8 @@ Decoded decode_topk(TopK topk, const Words& words, std::uint64_t count, float sh
 } // namespace
 
 std::uint64_t bits_of(Code code) {
-    if (code == Code::bfloat16) return 16;
-    if (code == Code::ternary) return 2;
+    if (code == Code::bfloat16 || code == Code::float16) return 16;
+    if (code == Code::ternary || code == Code::int2) return 2;
     return code == Code::int8 ? 8 : 4;
 }
 
@@ -315,7 +323,8 @@ float square_root(float a) {
 float scale_of(Code code, const Floats& group) {
     const float largest = largest_magnitude(group);
     if (!std::isfinite(largest)) return largest;
-    if (code == Code::ternary) return ternary_scale(group, largest);
+    if (code == Code::ternary || code == Code::int2) return quadratic_scale(code, group, largest);
+    if (code == Code::float16) return float16_scale(largest);
     if (!is_whole(code)) return largest;
     const float s = divided(largest, most(code));
     return std::isinf(times(s, most(code))) ? std::nextafter(s, 0.0F) : s;
@@ -328,6 +337,11 @@ std::uint32_t code_of(Code code, float c, float scale) {
         return static_cast<std::uint32_t>(static_cast<int>(q)) & (code == Code::int8 ? 0xffU : 0xfU);
     }
     if (code == Code::bfloat16) return std::bit_cast<std::uint32_t>(to_bfloat16(c)) >> 16;
+    if (code == Code::float16) return to_float16(times(c, divided(1.0F, scale)));
+    if (code == Code::int2) {
+        if (operand(c) < 0) return operand(c) < -operand(scale) ? 2 : 3;
+        return operand(c) > operand(scale) ? 1 : 0;
+    }
     if (code == Code::ternary) {
         const double threshold = operand(times(0.5F, scale));
         if (operand(c) > threshold) return 1;
@@ -340,6 +354,11 @@ std::uint32_t code_of(Code code, float c, float scale) {
 float value_of(Code code, std::uint32_t bits, float scale) {
     if (is_whole(code)) return times(sign_extended(code, bits), scale);
     if (code == Code::bfloat16) return std::bit_cast<float>(bits << 16);
+    if (code == Code::float16) return times(from_float16(bits), scale);
+    if (code == Code::int2) {
+        constexpr float levels[] = {0.5F, 1.5F, -1.5F, -0.5F};
+        return times(levels[bits], scale);
+    }
     if (code == Code::ternary) {
         if (bits == 1) return scale;
         return bits == 3 ? -scale : 0;
@@ -379,7 +398,7 @@ Encoded encode(Code code, const Floats& c, TopK topk) {
                 const std::uint64_t i = begin + j;
                 const float x = i < block.end() ? c[i] : 0.0F;
                 const std::uint32_t bits = std::isfinite(scale) ? code_of(code, x, scale) : 0;
-                put(code, run, j, bits);
+                put(bits_of(code), run, j, bits);
                 if (i >= block.end()) continue;
                 encoded.error[i] = std::isfinite(scale) ? minus(x, value_of(code, bits, scale)) : x;
             }
@@ -400,7 +419,7 @@ Floats decode(Code code, const Words& words, std::uint64_t count, float share, T
             if (i % word_elements == 0)
                 run = run_at(words, first_run + bits_of(code) * (i / word_elements), bits_of(code));
             const auto scale = std::bit_cast<float>(words[at + i / group_elements]);
-            const std::uint32_t bits = get(code, run, i % word_elements);
+            const std::uint32_t bits = get(bits_of(code), run, i % word_elements);
             values.push_back(std::isfinite(scale) ? times(value_of(code, bits, scale), share)
                                                   : std::numeric_limits<float>::quiet_NaN());
         }

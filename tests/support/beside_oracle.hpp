@@ -104,6 +104,10 @@ inline double coarseness(onebit_codec_t codec) {
             return 0x1p-8;
         case ONEBIT_CODEC_TERNARY:
             return 1 - 2.0 / 16; // one element beside 255 that are tiny
+        case ONEBIT_CODEC_FLOAT16:
+            return 0x1p-11;
+        case ONEBIT_CODEC_INT2:
+            return 1 - 1.5 / 16; // likewise
         case ONEBIT_CODEC_TOPK:
             return 1; // not kept; with 2 bits the error of what is kept may be larger
         default:

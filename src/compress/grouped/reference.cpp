@@ -8,12 +8,9 @@
 #include <bit>
 #include <cstdint>
 
-#include "compress/grouped/bfloat16.hpp"
-#include "compress/grouped/fp4.hpp"
-#include "compress/grouped/integer.hpp"
+#include "compress/grouped/codes.hpp"
 #include "compress/grouped/kernels.hpp"
 #include "compress/grouped/layout.hpp"
-#include "compress/grouped/ternary.hpp"
 #include "numeric/lanes.hpp"
 #include "numeric/mean.hpp"
 
@@ -86,7 +83,7 @@ void encode(const float* values, const float* before, float* after, Stores, cons
             const std::uint32_t code = code_of.code(c);
             const CodePlace place = place_of<Code>(i);
             to.codes[place.word] |= code << place.shift;
-            if (i < end) after[i] = c - Code::value(code, factor);
+            if (i < end) after[i] = takes_part(valid, i) ? c - Code::value(code, factor) : 0.0F;
         }
     });
 }

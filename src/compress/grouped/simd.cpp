@@ -11,12 +11,9 @@
 #include <type_traits>
 #include <vector>
 
-#include "compress/grouped/bfloat16.hpp"
-#include "compress/grouped/fp4.hpp"
-#include "compress/grouped/integer.hpp"
+#include "compress/grouped/codes.hpp"
 #include "compress/grouped/kernels.hpp"
 #include "compress/grouped/layout.hpp"
-#include "compress/grouped/ternary.hpp"
 #include "core/simd_targets.hpp" // must come before Highway
 #include "core/stores.hpp"
 #include "numeric/lanes.hpp"
@@ -38,8 +35,12 @@ namespace HWY_NAMESPACE {
 
 using Run = Group; // 32 elements; a code's group, which shares a scale, is several
 
+#include "numeric/simd_float16.inc"
+
 #include "compress/grouped/bfloat16_simd.inc"
+#include "compress/grouped/float16_simd.inc"
 #include "compress/grouped/fp4_simd.inc"
+#include "compress/grouped/int2_simd.inc"
 #include "compress/grouped/integer_simd.inc"
 #include "compress/grouped/ternary_simd.inc"
 
@@ -186,6 +187,7 @@ HWY_INLINE void encode_groups(const float* values, const float* before, float* a
             for (std::size_t k = 0; k < kRegisters; ++k) {
                 codes[k] = code_of.code(c[k]);
                 c[k] = hn::Sub(c[k], Code::value(codes[k], factor));
+                if constexpr (kMasked) c[k] = hn::IfThenElseZero(mask_of(valid[r], k), c[k]);
             }
             store_codes<Scalar::kBits>(codes, to.codes + r * Scalar::kBits);
             store_group<kStores>(c, r, count, after);

@@ -3,10 +3,10 @@
 #pragma once
 
 #include <algorithm>
-#include <bit>
 #include <cstdint>
 
 #include "compress/grouped/integer.hpp"
+#include "compress/grouped/root_mean_square.hpp"
 #include "core/host_device.hpp"
 #include "core/rounded.hpp"
 
@@ -19,17 +19,9 @@ struct Ternary {
     static constexpr std::uint32_t kPlus = 1;
     static constexpr std::uint32_t kMinus = 3;
 
-    /// What values are multiplied by before they are squared: squares then are floats, with `largest` among them.
-    ONEBIT_HOST_DEVICE static float power_for(float largest) {
-        const std::uint32_t exponent = std::bit_cast<std::uint32_t>(largest) >> 23;
-        return std::bit_cast<float>(std::max(254U - exponent, 1U) << 23);
-    }
-    /// `squares`: of the values times that, added up; `nonzeros`: how many values aren't 0.
+    ONEBIT_HOST_DEVICE static float power_for(float largest) { return power_before_squares(largest); }
     ONEBIT_HOST_DEVICE static float scale_of(float largest, float squares, std::uint32_t nonzeros) {
-        if (nonzeros == 0) return 0;
-        const float root = rounded::sqrt(rounded::divide(squares, static_cast<float>(nonzeros)));
-        const float back = std::bit_cast<float>((254U << 23) - std::bit_cast<std::uint32_t>(power_for(largest)));
-        return std::min(rounded::multiply(rounded::multiply(2, root), back), largest);
+        return std::min(rounded::multiply(2, root_mean_square(largest, squares, nonzeros)), largest);
     }
     ONEBIT_HOST_DEVICE static float factor_of(float scale) { return scale; }
     ONEBIT_HOST_DEVICE static float threshold_of(float scale) { return rounded::multiply(0.5F, scale); }

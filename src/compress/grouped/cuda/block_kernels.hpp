@@ -8,12 +8,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "compress/grouped/bfloat16.hpp"
+#include "compress/grouped/codes.hpp"
 #include "compress/grouped/cuda/kernels.hpp"
-#include "compress/grouped/fp4.hpp"
-#include "compress/grouped/integer.hpp"
 #include "compress/grouped/layout.hpp"
-#include "compress/grouped/ternary.hpp"
 #include "core/host_device.hpp"
 #include "core/rounded.hpp"
 #include "numeric/cuda/thread_block.hpp"
@@ -132,7 +129,7 @@ ONEBIT_DEVICE std::uint32_t code_in_run(const Thread& thread, const std::uint32_
 /// The thread's runs from number `first` on, of one group: codes, their scale, and what is left as error.
 template <typename Code, typename Thread>
 ONEBIT_DEVICE void encode_group(const Thread& thread, const GroupedEncoding& to, const Block& block, const Share& share,
-                                unsigned first, const float* c) {
+                                const std::uint32_t* valid, unsigned first, const float* c) {
     std::uint32_t largest = 0; // as bits: a NaN is larger than any number
 #pragma unroll
     for (unsigned r = 0; r < kGroupRuns; ++r) {
@@ -158,7 +155,8 @@ ONEBIT_DEVICE void encode_group(const Thread& thread, const GroupedEncoding& to,
             codes[(run + r) * Code::kBits + thread.lane()] = word;
         }
         if (share.has(first + r)) {
-            after[share.at(first + r)] = finite ? rounded::add(c[r], -Code::value(code, factor)) : c[r];
+            const float left = finite ? rounded::add(c[r], -Code::value(code, factor)) : c[r];
+            after[share.at(first + r)] = onebit::takes_part(valid, share.at(first + r)) ? left : 0;
         }
     }
 }
@@ -177,7 +175,7 @@ ONEBIT_DEVICE void encode_block(const Thread& thread, const GroupedEncoding& to,
     }
 #pragma unroll
     for (unsigned group = 0; group < kWarpGroups; ++group) {
-        encode_group<Code>(thread, to, block, share, group * kGroupRuns, c + group * kGroupRuns);
+        encode_group<Code>(thread, to, block, share, valid, group * kGroupRuns, c + group * kGroupRuns);
     }
 }
 
