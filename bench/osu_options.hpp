@@ -26,7 +26,7 @@ inline constexpr std::array kCodecNames = {"sign",    "int8", "int4",    "fp4", 
                                            "ternary", "topk", "float16", "int2"};
 
 // By onebit_datatype_t, "" where there is no benchmark of it.
-inline constexpr std::array kDatatypeNames = {"float32", "", "bfloat16"};
+inline constexpr std::array kDatatypeNames = {"float32", "", "bfloat16", "int8"};
 
 // By onebit_check_t.
 inline constexpr std::array kCheckNames = {"full", "none", "full_low_memory"};

@@ -38,7 +38,7 @@ module onebit
 
     ! ---- Allreduce ----
     enum, bind(c)
-        enumerator :: onebit_float32 = 0, onebit_float16, onebit_bfloat16
+        enumerator :: onebit_float32 = 0, onebit_float16, onebit_bfloat16, onebit_int8
     end enum
     enum, bind(c)
         enumerator :: onebit_memory_host = 0, onebit_memory_cuda

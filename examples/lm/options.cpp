@@ -63,9 +63,9 @@ void add_compression_options(CLI::App& app, Options& options) {
         ->default_str("")
         ->transform(names<onebit_group_t>(
             {{"block", ONEBIT_GROUP_BLOCK}, {"buffer", ONEBIT_GROUP_BUFFER}, {"tensor", ONEBIT_GROUP_TENSOR}}));
-    app.add_option("--error-type", options.error_type, "What errors are kept in: float32 or bfloat16")
+    app.add_option("--error-type", options.error_type, "What errors are kept in: float32, bfloat16 or int8")
         ->default_str("float32")
-        ->transform(names<onebit_datatype_t>({{"float32", ONEBIT_FLOAT32}, {"bfloat16", ONEBIT_BFLOAT16}}));
+        ->transform(names<onebit_datatype_t>({{"float32", ONEBIT_FLOAT32}, {"bfloat16", ONEBIT_BFLOAT16}, {"int8", ONEBIT_INT8}}));
 }
 
 void add_progress_options(CLI::App& app, Options& options) {

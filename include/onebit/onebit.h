@@ -340,7 +340,8 @@ typedef struct onebit_allreduce_opaque* onebit_allreduce_t;
 typedef enum onebit_datatype ONEBIT_ENUM_INT {
     ONEBIT_FLOAT32 = 0,
     ONEBIT_FLOAT16 = 1, /* IEEE binary16 */
-    ONEBIT_BFLOAT16 = 2 /* a float32's upper half */
+    ONEBIT_BFLOAT16 = 2, /* a float32's upper half */
+    ONEBIT_INT8 = 3      /* of errors alone (config.error_type) */
 } onebit_datatype_t;
 
 typedef enum onebit_memory ONEBIT_ENUM_INT {
@@ -441,7 +442,8 @@ typedef struct onebit_allreduce_config {
     uint32_t kept; /* of ONEBIT_CODEC_TOPK: elements of 4096 that are sent, at most 128; 0: 64. With any other codec 0,
                       or INVALID_ARGUMENT */
     uint32_t value_bits;          /* likewise: 8 or 2 bits for each of them; 0: 8 */
-    onebit_datatype_t error_type; /* of errors: ONEBIT_FLOAT32; or ONEBIT_BFLOAT16 for half the memory, of the host and
+    onebit_datatype_t error_type; /* of errors: ONEBIT_FLOAT32; or ONEBIT_BFLOAT16 for half the memory, or ONEBIT_INT8,
+                                     with a power of two for each 256 elements, for a quarter: in the host's memory and
                                      not with ONEBIT_GROUP_BUFFER, else UNSUPPORTED. What rounding takes is lost
                                      (docs/CODECS.md, "Memory") */
     uint32_t reserved;            /* 0 */

@@ -41,6 +41,7 @@ class Datatype(IntEnum):
     FLOAT32 = 0
     FLOAT16 = 1
     BFLOAT16 = 2
+    INT8 = 3
 
 
 class Memory(IntEnum):

@@ -60,7 +60,8 @@ class Allreduce(Collective):
           group           "block" (4096 elements) or "buffer": the elements that share a scale; of "sign"
           kept            elements of 4096 that "topk" sends, at most 128; 0: 64
           value_bits      8 or 2 bits for each of them; 0: 8
-          error_type      "float32" or "bfloat16": of what is kept as error; the latter takes half the memory
+          error_type      "float32", "bfloat16" or "int8": of what is kept as error; "bfloat16" takes half the memory,
+                          "int8" a quarter
           op              "average" or "sum": what becomes of the ranks' values
           check           "full", "full_low_memory" or "none": what is made sure of before anything changes
           threads         this rank's own; 0: ONEBIT_THREADS, else 1

@@ -42,7 +42,7 @@ std::array<Field, 12> fields_of(const onebit_allreduce_config_t& config) {
         {{"config.op", static_cast<std::uint32_t>(config.op)}, ONEBIT_OP_SUM},
         {{"config.kept", config.kept}, UINT32_MAX},
         {{"config.value_bits", config.value_bits}, UINT32_MAX},
-        {{"config.error_type", static_cast<std::uint32_t>(config.error_type)}, ONEBIT_BFLOAT16},
+        {{"config.error_type", static_cast<std::uint32_t>(config.error_type)}, ONEBIT_INT8},
     }};
 }
 

@@ -16,7 +16,7 @@ WordRange BlockwiseCodec::words_of(const Slice& slice) const {
 }
 
 std::unique_ptr<Feedback> BlockwiseCodec::make_feedback(std::span<const Chunk> chunks) const {
-    return std::make_unique<StoredError>(chunks, narrow_error_, numeric_);
+    return std::make_unique<StoredError>(chunks, error_type_, numeric_);
 }
 
 // -------------------------------------------------------------------------------------------------- encoding ----

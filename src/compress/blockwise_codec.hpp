@@ -44,7 +44,7 @@ class BlockwiseCodec : public Codec {
         : name_(kernels),
           numeric_(numeric_kernels(kernels)),
           threads_(config.threads),
-          narrow_error_(config.error_type == ONEBIT_BFLOAT16) {}
+          error_type_(config.error_type) {}
 
     const NumericKernels& numeric() const { return numeric_; }
 
@@ -88,7 +88,7 @@ class BlockwiseCodec : public Codec {
     const char* name_;
     const NumericKernels& numeric_;
     unsigned threads_;
-    bool narrow_error_;
+    onebit_datatype_t error_type_;
 };
 
 } // namespace onebit

@@ -252,7 +252,7 @@ struct CodecConfig {
     onebit_memory_t memory = ONEBIT_MEMORY_HOST; ///< where values lie
     void* stream = nullptr;                      ///< a cudaStream_t, where they are on a GPU
     TopkSettings topk = {};
-    onebit_datatype_t error_type = ONEBIT_FLOAT32; ///< of what an encoder keeps: or ONEBIT_BFLOAT16
+    onebit_datatype_t error_type = ONEBIT_FLOAT32; ///< of what an encoder keeps: or BFLOAT16, or INT8
 };
 
 /// Whether there is such a codec (registry.cpp). INVALID_ARGUMENT where it is unknown, or has no such settings.

@@ -11,12 +11,13 @@
 namespace onebit {
 
 /// Where in an error's buffer, in whatever memory, the elements of consecutive chunks lie: one chunk behind the other,
-/// each from a multiple of kWordElements on, for vectors are stored there.
+/// each from a multiple of `alignment` on, by default so many as vectors are stored of.
 class ErrorPlaces {
   public:
-    explicit ErrorPlaces(std::span<const Chunk> chunks) : chunks_(chunks.begin(), chunks.end()) {
+    explicit ErrorPlaces(std::span<const Chunk> chunks, std::size_t alignment = kWordElements)
+        : chunks_(chunks.begin(), chunks.end()) {
         for (const Chunk& chunk : chunks_) {
-            if (chunk.count > 0) elements_ = ceil_divide(elements_, kWordElements) * kWordElements;
+            if (chunk.count > 0) elements_ = ceil_divide(elements_, alignment) * alignment;
             first_element_.push_back(elements_);
             elements_ += chunk.count;
         }

@@ -72,22 +72,22 @@ Status of_another(const char* member, const char* owner, const Row& row) {
 
 Status check_error_type(const CodecConfig& config) {
     if (config.error_type == ONEBIT_FLOAT32) return {};
-    if (config.error_type != ONEBIT_BFLOAT16) {
+    if (config.error_type != ONEBIT_BFLOAT16 && config.error_type != ONEBIT_INT8) {
         return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT,
-                             "config.error_type: %d is neither ONEBIT_FLOAT32 nor ONEBIT_BFLOAT16",
+                             "config.error_type: %d is none of ONEBIT_FLOAT32, ONEBIT_BFLOAT16 and ONEBIT_INT8",
                              static_cast<int>(config.error_type));
     }
+    const char* const name = config.error_type == ONEBIT_INT8 ? "ONEBIT_INT8" : "ONEBIT_BFLOAT16";
     if (config.memory != ONEBIT_MEMORY_HOST) {
         return Status::error(
             ONEBIT_ERROR_UNSUPPORTED,
-            "config.error_type: ONEBIT_BFLOAT16 is for ONEBIT_MEMORY_HOST; errors in a GPU's memory are "
-            "ONEBIT_FLOAT32");
+            "config.error_type: %s is for ONEBIT_MEMORY_HOST; errors in a GPU's memory are ONEBIT_FLOAT32", name);
     }
     if (config.group != ONEBIT_GROUP_BLOCK) {
-        return Status::error(
-            ONEBIT_ERROR_UNSUPPORTED,
-            "config.error_type: ONEBIT_BFLOAT16 is for config.group ONEBIT_GROUP_BLOCK, where an error "
-            "is known as soon as its block is encoded");
+        return Status::error(ONEBIT_ERROR_UNSUPPORTED,
+                             "config.error_type: %s is for config.group ONEBIT_GROUP_BLOCK, where an error is known as "
+                             "soon as its block is encoded",
+                             name);
     }
     return {};
 }

@@ -9,10 +9,14 @@ namespace onebit {
 void StoredError::reset() {
     floats_.fill_zero();
     halves_.fill_zero();
+    bytes_.fill_zero();
+    exponents_.fill_zero();
 }
 
 void StoredError::read(std::size_t first, std::size_t count, float* values) const {
-    if (is_narrow()) {
+    if (type_ == ONEBIT_INT8) {
+        kernels_.widen_bytes(bytes_.data() + first, exponents_.data() + first / kScaledGroup, count, values);
+    } else if (type_ == ONEBIT_BFLOAT16) {
         kernels_.widen_bfloat16(halves_.data() + first, count, values);
     } else {
         std::copy_n(floats_.data() + first, count, values);
@@ -21,7 +25,9 @@ void StoredError::read(std::size_t first, std::size_t count, float* values) cons
 
 /// Finite ones stay so.
 void StoredError::write(std::size_t first, std::size_t count, const float* values) {
-    if (is_narrow()) {
+    if (type_ == ONEBIT_INT8) {
+        kernels_.narrow_to_bytes(values, count, bytes_.data() + first, exponents_.data() + first / kScaledGroup);
+    } else if (type_ == ONEBIT_BFLOAT16) {
         (void)kernels_.narrow_bfloat16(values, count, halves_.data() + first);
     } else {
         std::copy_n(values, count, floats_.data() + first);
@@ -52,7 +58,9 @@ void StoredError::zero_masked() {
         const std::size_t first = element_index(chunk, 0);
         for (std::size_t i = 0; i < chunk.count; ++i) {
             if (takes_part(mask_.data(), chunk.begin + i)) continue;
-            if (is_narrow()) {
+            if (type_ == ONEBIT_INT8) {
+                bytes_[first + i] = 0;
+            } else if (type_ == ONEBIT_BFLOAT16) {
                 halves_[first + i] = 0;
             } else {
                 floats_[first + i] = 0;

@@ -1,7 +1,8 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Errors that are kept in bfloat16: what rounding may take, and that nothing else differs from errors in float32.
+// Errors that are kept in bfloat16 or in bytes: what rounding may take, and that nothing else differs from errors in
+// float32.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -20,20 +21,35 @@ namespace {
 constexpr onebit_algorithm_t forms[] = {ONEBIT_ALGORITHM_FLAT, ONEBIT_ALGORITHM_PIPELINED, ONEBIT_ALGORITHM_RING,
                                         ONEBIT_ALGORITHM_BRUCK};
 
-// One of each codec; of the sign's both scales.
-std::vector<Mode> narrow_modes() {
-    std::vector<Mode> modes = every_mode();
-    std::erase_if(modes, [](const Mode& mode) { return mode.group == ONEBIT_GROUP_BUFFER; });
+// A way to compress, and what its errors are kept in.
+struct NarrowMode : Mode {
+    onebit_datatype_t error_type;
+    std::string name() const { return Mode::name() + (error_type == ONEBIT_INT8 ? ", INT8" : ", BFLOAT16"); }
+    oracle::ErrorType oracle_type() const {
+        return error_type == ONEBIT_INT8 ? oracle::ErrorType::int8 : oracle::ErrorType::bfloat16;
+    }
+    // Bytes of an element, over those of a float.
+    double share() const { return error_type == ONEBIT_INT8 ? 257.0 / 1024 : 0.5; }
+};
+
+// One of each codec and type; of the sign's both scales.
+std::vector<NarrowMode> narrow_modes() {
+    std::vector<NarrowMode> modes;
+    for (const Mode& mode : every_mode()) {
+        if (mode.group == ONEBIT_GROUP_BUFFER) continue;
+        for (const onebit_datatype_t type : {ONEBIT_BFLOAT16, ONEBIT_INT8}) modes.push_back({mode, type});
+    }
     return modes;
 }
 
-onebit_allreduce_config_t narrow_config(onebit_algorithm_t form, std::uint64_t count, const Mode& mode) {
+onebit_allreduce_config_t narrow_config(onebit_algorithm_t form, std::uint64_t count, const NarrowMode& mode) {
     onebit_allreduce_config_t config = form_config(form, count, mode);
-    config.error_type = ONEBIT_BFLOAT16;
+    config.error_type = mode.error_type;
     return config;
 }
 
-bool is_bfloat16(float value) {
+// Whether the number has no more digits than bfloat16 has, 8. Those of bytes have 7.
+bool is_narrow(float value) {
     return (std::bit_cast<std::uint32_t>(value) & 0xffffU) == 0;
 }
 
@@ -43,8 +59,8 @@ void expect_same_errors(RankLog& log, const Errors& actual, const Errors& expect
 }
 
 // Over the steps: results + mean worker error + server errors == averages of the inputs, but for what rounding has
-// taken of the errors: at most 2^-8 of each one in each step.
-void check_conservation(onebit_comm_t comm, RankLog& log, const Mode& mode) {
+// taken of the errors: in each step at most 2^-8 of each one, or in bytes 2^-6 of the largest of its 256.
+void check_conservation(onebit_comm_t comm, RankLog& log, const NarrowMode& mode) {
     constexpr std::uint64_t count = 1009, steps = 200;
     log.context(mode.name());
     Allreduce reduce(comm, narrow_config(ONEBIT_ALGORITHM_PIPELINED, count, mode), log);
@@ -56,66 +72,81 @@ void check_conservation(onebit_comm_t comm, RankLog& log, const Mode& mode) {
         }
         const std::vector<float> output = reduce.run(make_data(Kind::gaussian, count, 21, log.rank(), t));
         const Errors errors = reduce.errors();
-        ONEBIT_EXPECT(log, std::all_of(errors.worker.begin(), errors.worker.end(), is_bfloat16));
-        ONEBIT_EXPECT(log, std::all_of(errors.server.begin(), errors.server.end(), is_bfloat16));
-        std::vector<double> kept(count, 0.0), magnitudes(count, 0.0);
-        for (const auto& worker : log.gather_floats(errors.worker)) {
-            for (std::uint64_t i = 0; i < count; ++i) {
-                kept[i] += static_cast<double>(worker[i]) / log.size();
-                magnitudes[i] += std::fabs(static_cast<double>(worker[i])) / log.size();
+        ONEBIT_EXPECT(log, std::all_of(errors.worker.begin(), errors.worker.end(), is_narrow));
+        ONEBIT_EXPECT(log, std::all_of(errors.server.begin(), errors.server.end(), is_narrow));
+        std::vector<double> kept(count, 0.0), roundings(count, 0.0);
+        const auto add = [&](const std::vector<float>& own, std::uint64_t first, double share) {
+            double largest = 0;
+            for (const float e : own) largest = std::max(largest, std::fabs(static_cast<double>(e)));
+            for (std::uint64_t i = 0; i < own.size(); ++i) {
+                const double e = own[i];
+                kept[first + i] += e * share;
+                roundings[first + i] +=
+                    (mode.error_type == ONEBIT_INT8 ? largest * 0x1p-6 : std::fabs(e) * 0x1.01p-8) * share;
             }
-        }
+        };
+        for (const auto& worker : log.gather_floats(errors.worker)) add(worker, 0, 1.0 / log.size());
         std::uint64_t at = 0;
         for (const auto& server : log.gather_floats(errors.server)) {
-            for (const float e : server) {
-                kept[at] += e;
-                magnitudes[at++] += std::fabs(static_cast<double>(e));
-            }
+            add(server, at, 1);
+            at += server.size();
         }
         double lost = 0;
         for (std::uint64_t i = 0; i < count; ++i) {
             balance[i] -= output[i];
-            allowed[i] += magnitudes[i] * 0x1.01p-8 + 1e-6 * (1 + std::fabs(static_cast<double>(output[i])));
+            allowed[i] += roundings[i] + 1e-6 * (1 + std::fabs(static_cast<double>(output[i])));
             lost = std::max(lost, std::fabs(balance[i] - kept[i]) / allowed[i]);
         }
         ONEBIT_EXPECT(log, lost <= 1);
     }
 }
 
+// Errors of a whole buffer, which lie chunk by chunk.
+std::vector<float> rounded_by_chunk(const NarrowMode& mode, const std::vector<float>& errors, int ranks) {
+    std::vector<float> rounded;
+    for (const oracle::Range& chunk : oracle::partition(errors.size(), ranks)) {
+        const auto begin = errors.begin() + static_cast<std::ptrdiff_t>(chunk.begin);
+        const std::vector<float> own =
+            oracle::kept(mode.oracle_type(), {begin, begin + static_cast<std::ptrdiff_t>(chunk.count)});
+        rounded.insert(rounded.end(), own.begin(), own.end());
+    }
+    return rounded;
+}
+
 } // namespace
 
-TEST_CASE("errors in bfloat16 lose no more than their rounding", "[allreduce][error_type]") {
+TEST_CASE("narrow errors lose no more than their rounding", "[allreduce][error_type]") {
     const int n = GENERATE(from_range(rank_counts()));
     run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
-        for (const Mode& mode : narrow_modes()) check_conservation(comm, log, mode);
+        for (const NarrowMode& mode : narrow_modes()) check_conservation(comm, log, mode);
     });
 }
 
-TEST_CASE("errors in bfloat16 take half the memory", "[allreduce][error_type]") {
+TEST_CASE("narrow errors take half the memory, or a quarter", "[allreduce][error_type]") {
     const int n = GENERATE(from_range(rank_counts()));
     run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
-        for (const Mode& mode : narrow_modes()) {
+        for (const NarrowMode& mode : narrow_modes()) {
             log.context(mode.name());
             const std::uint64_t count = 50000;
             Allreduce wide(comm, flat_config(count, mode), log);
             Allreduce narrow(comm, narrow_config(ONEBIT_ALGORITHM_FLAT, count, mode), log);
             const auto wide_bytes = static_cast<double>(wide.info().state_bytes);
             const auto narrow_bytes = static_cast<double>(narrow.info().state_bytes);
-            ONEBIT_EXPECT(log, std::fabs(narrow_bytes / wide_bytes - 0.5) < 0.01);
+            ONEBIT_EXPECT(log, std::fabs(narrow_bytes / wide_bytes - mode.share()) < 0.01);
         }
     });
 }
 
-TEST_CASE("errors in bfloat16 have the oracle's bits", "[allreduce][error_type][codes]") {
+TEST_CASE("narrow errors have the oracle's bits", "[allreduce][error_type][codes]") {
     const int n = GENERATE(from_range(rank_counts()));
     run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
-        for (const Mode& mode : narrow_modes()) {
+        for (const NarrowMode& mode : narrow_modes()) {
             if (mode.codec == ONEBIT_CODEC_SIGN) continue; // whose oracle computes in double
             for (const Kind kind : {Kind::gaussian, Kind::heavy_tailed, Kind::tiny}) {
                 log.context(mode.name() + " " + name_of(kind));
                 const std::uint64_t count = 9001;
                 oracle::CodedAllreduce reference(count, log.size(), static_cast<oracle::Code>(mode.codec));
-                reference.narrow_errors = true;
+                reference.error_type = mode.oracle_type();
                 Allreduce reduce(comm, narrow_config(ONEBIT_ALGORITHM_PIPELINED, count, mode), log);
                 for (std::uint64_t t = 0; t < 8; ++t) {
                     oracle::FloatsPerRank inputs;
@@ -131,16 +162,16 @@ TEST_CASE("errors in bfloat16 have the oracle's bits", "[allreduce][error_type][
     });
 }
 
-TEST_CASE("errors in bfloat16 have the oracle's bits on two levels", "[allreduce][error_type][codes][two_level]") {
+TEST_CASE("narrow errors have the oracle's bits on two levels", "[allreduce][error_type][codes][two_level]") {
     if (!can_have_ranks(4)) return;
     const Variable node_size("ONEBIT_NODE_SIZE", "2");
     run_ranks(4, [](onebit_comm_t comm, RankLog& log) {
-        for (const Mode& mode : narrow_modes()) {
+        for (const NarrowMode& mode : narrow_modes()) {
             if (mode.codec == ONEBIT_CODEC_SIGN) continue;
             log.context(mode.name());
             const std::uint64_t count = 9001;
             oracle::CodedTwoLevel reference(count, 2, 2, static_cast<oracle::Code>(mode.codec));
-            reference.narrow_errors();
+            reference.set_error_type(mode.oracle_type());
             Allreduce reduce(comm, narrow_config(ONEBIT_ALGORITHM_TWO_LEVEL, count, mode), log);
             ONEBIT_EXPECT(log, reduce.info().algorithm == ONEBIT_ALGORITHM_TWO_LEVEL);
             for (std::uint64_t t = 0; t < 6; ++t) {
@@ -154,10 +185,10 @@ TEST_CASE("errors in bfloat16 have the oracle's bits on two levels", "[allreduce
     });
 }
 
-TEST_CASE("the sign's errors in bfloat16 are those in float32, rounded", "[allreduce][error_type]") {
+TEST_CASE("the sign's narrow errors are those in float32, rounded", "[allreduce][error_type]") {
     const int n = GENERATE(from_range(rank_counts()));
     run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
-        for (const Mode& mode : narrow_modes()) {
+        for (const NarrowMode& mode : narrow_modes()) {
             if (mode.codec != ONEBIT_CODEC_SIGN) continue;
             log.context(mode.name());
             const std::uint64_t count = 9001;
@@ -168,15 +199,15 @@ TEST_CASE("the sign's errors in bfloat16 are those in float32, rounded", "[allre
                 ONEBIT_EXPECT_OK(log, onebit_allreduce_unpack_state(wide.get(), state.data(), state.size()));
                 expect_bits(log, "the result", narrow.run_steps(6, t, 1), wide.run_steps(6, t, 1));
                 Errors rounded_errors = wide.errors();
-                for (float& e : rounded_errors.worker) e = rounded(e, ONEBIT_BFLOAT16);
-                for (float& e : rounded_errors.server) e = rounded(e, ONEBIT_BFLOAT16);
+                rounded_errors.worker = rounded_by_chunk(mode, rounded_errors.worker, log.size());
+                rounded_errors.server = oracle::kept(mode.oracle_type(), rounded_errors.server);
                 expect_same_errors(log, narrow.errors(), rounded_errors);
             }
         }
     });
 }
 
-TEST_CASE("errors in bfloat16 are the same in every form, with two error states, threads and a mask",
+TEST_CASE("narrow errors are the same in every form, with two error states, threads and a mask",
           "[allreduce][error_type]") {
     const int n = GENERATE(from_range(rank_counts()));
     const bool tentative = GENERATE(false, true);
@@ -185,7 +216,7 @@ TEST_CASE("errors in bfloat16 are the same in every form, with two error states,
         const std::uint64_t count = 30011;
         std::vector<std::uint32_t> mask((count + 31) / 32);
         for (std::size_t w = 0; w < mask.size(); ++w) mask[w] = w % 5 == 0 ? 0 : 0x7fffffffU * (w % 3 + 1);
-        for (const Mode& mode : narrow_modes()) {
+        for (const NarrowMode& mode : narrow_modes()) {
             for (const bool masked : {false, true}) {
                 std::vector<float> expected;
                 Errors errors;
@@ -210,12 +241,12 @@ TEST_CASE("errors in bfloat16 are the same in every form, with two error states,
     });
 }
 
-TEST_CASE("errors in bfloat16 are saved as they are, and load into float32 and back",
+TEST_CASE("narrow errors are saved as they are, and load into float32 and back",
           "[allreduce][error_type][state]") {
     const int n = GENERATE(from_range(rank_counts()));
     run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
         const std::uint64_t count = 5001;
-        for (const Mode& mode : narrow_modes()) {
+        for (const NarrowMode& mode : narrow_modes()) {
             log.context(mode.name());
             const onebit_allreduce_config_t narrow = narrow_config(ONEBIT_ALGORITHM_PIPELINED, count, mode);
             Allreduce before(comm, narrow, log), after(comm, narrow, log), wide(comm, flat_config(count, mode), log);
@@ -231,12 +262,12 @@ TEST_CASE("errors in bfloat16 are saved as they are, and load into float32 and b
     });
 }
 
-TEST_CASE("values and errors in bfloat16 that overflow are refused by all, and finite ones stay finite",
+TEST_CASE("values and narrow errors that overflow are refused by all, and finite ones stay finite",
           "[allreduce][error_type][magnitudes]") {
     const int n = GENERATE(from_range(rank_counts()));
     run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
         const std::uint64_t count = 700;
-        for (const Mode& mode : narrow_modes()) {
+        for (const NarrowMode& mode : narrow_modes()) {
             log.context(mode.name());
             Allreduce reduce(comm, narrow_config(ONEBIT_ALGORITHM_PIPELINED, count, mode), log);
             std::vector<float> huge(count, 3.4e38F), output(count);
@@ -282,7 +313,12 @@ TEST_CASE("an error type that can't be is refused on all ranks", "[allreduce][er
         expect_fails(ONEBIT_ERROR_INVALID_ARGUMENT, "config.error_type",
                      [](Config& c) { c.error_type = ONEBIT_FLOAT16; });
         expect_fails(ONEBIT_ERROR_INVALID_ARGUMENT, "config.error_type",
-                     [](Config& c) { c.error_type = static_cast<onebit_datatype_t>(3); });
+                     [](Config& c) { c.error_type = static_cast<onebit_datatype_t>(4); });
+        expect_fails(ONEBIT_ERROR_INVALID_ARGUMENT, "config.datatype", [](Config& c) { c.datatype = ONEBIT_INT8; });
+        expect_fails(ONEBIT_ERROR_UNSUPPORTED, "config.error_type;ONEBIT_INT8;ONEBIT_GROUP_BLOCK", [](Config& c) {
+            c.error_type = ONEBIT_INT8;
+            c.group = ONEBIT_GROUP_BUFFER;
+        });
         expect_fails(ONEBIT_ERROR_UNSUPPORTED, "config.reserved", [](Config& c) { c.reserved = 1; });
         if (log.size() > 1) {
             expect_fails(ONEBIT_ERROR_MISMATCH, "config.error_type;rank", [&](Config& c) {
@@ -292,18 +328,18 @@ TEST_CASE("an error type that can't be is refused on all ranks", "[allreduce][er
     });
 }
 
-TEMPLATE_TEST_CASE("shards keep their errors in bfloat16, too", "[shards][error_type]", ReduceScatter, AllGather) {
+TEMPLATE_TEST_CASE("shards keep narrow errors, too", "[shards][error_type]", ReduceScatter, AllGather) {
     const int n = GENERATE(from_range(rank_counts()));
     run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
         const Cut cut = mixed_cut(log.size());
-        for (const Mode& mode : narrow_modes()) {
+        for (const NarrowMode& mode : narrow_modes()) {
             log.context(mode.name());
             onebit_shard_config_t config = shard_config(cut, mode);
-            config.error_type = ONEBIT_BFLOAT16;
+            config.error_type = mode.error_type;
             Shards<TestType> shards(comm, config, log);
             for (std::uint64_t t = 0; t < 3; ++t) shards.run(shards.input(Kind::gaussian, 2, t));
             const std::vector<float> error = shards.error();
-            ONEBIT_EXPECT(log, std::all_of(error.begin(), error.end(), is_bfloat16));
+            ONEBIT_EXPECT(log, std::all_of(error.begin(), error.end(), is_narrow));
             const auto is_error = [](float e) { return e != 0; }; // the one element of a shard has none
             ONEBIT_EXPECT(log, error.size() == 1 || std::any_of(error.begin(), error.end(), is_error));
         }

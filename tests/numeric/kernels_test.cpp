@@ -20,6 +20,7 @@
 #include "core/aligned_buffer.hpp"
 #include "numeric/awkward_values.hpp"
 #include "numeric/kernels.hpp"
+#include "numeric/scaled_bytes.hpp"
 #include "numeric/search.hpp"
 
 namespace onebit {
@@ -215,6 +216,70 @@ TEST_CASE("16-bit kernels give the reference's bits, and touch no more, on every
                 };
                 expect_same(copy(reference), copy(*kernels), std::uint16_t{});
             }
+        }
+    }
+}
+
+TEST_CASE("bytes with a power of two have the reference's bits, and touch no more, on every instruction set",
+          "[kernels]") {
+    const NumericKernels& reference = reference_numeric_kernels();
+    for (const NumericKernels* kernels : available_numeric_kernels()) {
+        for (const std::size_t count : kCounts) {
+            for (const bool tiny : {false, true}) {
+                CAPTURE(kernels->name, count, tiny);
+                std::vector<float> values = awkward_values(count + 1, 33);
+                for (float& value : values) value *= tiny ? 0x1p-120F : 1;
+                if (count > 300) values[280] = std::numeric_limits<float>::infinity();
+                struct Bytes {
+                    AlignedBuffer<std::int8_t> codes;
+                    AlignedBuffer<std::uint8_t> exponents;
+                    AlignedBuffer<float> values;
+                };
+                const auto through = [&](const NumericKernels& k) {
+                    Bytes bytes{AlignedBuffer<std::int8_t>(count + 64), AlignedBuffer<std::uint8_t>(count + 64),
+                                AlignedBuffer<float>(count + 64)};
+                    k.narrow_to_bytes(values.data() + 1, count, bytes.codes.data() + 3, bytes.exponents.data());
+                    k.widen_bytes(bytes.codes.data() + 3, bytes.exponents.data(), count, bytes.values.data() + 1);
+                    return bytes;
+                };
+                const Bytes expected = through(reference), actual = through(*kernels);
+                CHECK(std::memcmp(actual.codes.data(), expected.codes.data(), actual.codes.bytes()) == 0);
+                CHECK(std::memcmp(actual.exponents.data(), expected.exponents.data(), actual.exponents.bytes()) == 0);
+                for (std::size_t i = 0; i < count + 64; ++i) { // NaNs may have any sign
+                    const bool both_nan = std::isnan(actual.values[i]) && std::isnan(expected.values[i]);
+                    CHECK((both_nan || std::memcmp(&actual.values[i], &expected.values[i], sizeof(float)) == 0));
+                }
+            }
+        }
+    }
+}
+
+TEST_CASE("bytes with a power of two: to the nearest, and again without a change", "[kernels]") {
+    const NumericKernels& kernels = *available_numeric_kernels().front();
+    for (const float scale : {1.0F, 0x1p-124F, 0x1p100F}) {
+        std::mt19937 random(11);
+        std::normal_distribution<float> gaussian;
+        std::vector<float> values(5000), once(values.size()), twice(values.size());
+        for (float& value : values) value = gaussian(random) * scale;
+        values[300] = 63.9F * scale; // rounds to 64, a power of two
+        values[600] = 127.9F * scale; // would round to 128
+        std::vector<std::int8_t> codes(values.size());
+        std::vector<std::uint8_t> exponents(ceil_divide(values.size(), kScaledGroup));
+        kernels.narrow_to_bytes(values.data(), values.size(), codes.data(), exponents.data());
+        kernels.widen_bytes(codes.data(), exponents.data(), codes.size(), once.data());
+        kernels.narrow_to_bytes(once.data(), once.size(), codes.data(), exponents.data());
+        kernels.widen_bytes(codes.data(), exponents.data(), codes.size(), twice.data());
+        CHECK(std::memcmp(once.data(), twice.data(), once.size() * sizeof(float)) == 0);
+        for (std::size_t i = 0; i < values.size(); ++i) {
+            double largest = 0;
+            for (std::size_t k = i / kScaledGroup * kScaledGroup;
+                 k < std::min((i / kScaledGroup + 1) * kScaledGroup, values.size()); ++k) {
+                largest = std::max(largest, std::fabs(static_cast<double>(values[k])));
+            }
+            const double unit = std::max(std::exp2(std::floor(std::log2(largest)) - 6), 0x1p-126);
+            const double lost = std::fabs(static_cast<double>(values[i]) - static_cast<double>(once[i]));
+            CAPTURE(scale, i, values[i], once[i]);
+            CHECK(lost <= (std::fabs(once[i]) >= 127 * static_cast<float>(unit) ? unit : unit / 2));
         }
     }
 }

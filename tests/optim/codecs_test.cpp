@@ -328,22 +328,23 @@ std::vector<Setup> setups_of_errors(const Sizes& sizes) {
     return setups;
 }
 
-TEST_CASE("optimizers keep their errors in bfloat16", "[optimizer][codec][error_type]") {
+TEST_CASE("optimizers keep narrow errors", "[optimizer][codec][error_type]") {
     const int n = GENERATE(from_range(rank_counts()));
-    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+    const onebit_datatype_t type = GENERATE(ONEBIT_BFLOAT16, ONEBIT_INT8);
+    run_ranks(n, [=](onebit_comm_t comm, RankLog& log) {
         for (Setup setup : setups_of_errors(block_sizes)) {
             log.context(title_of(setup));
             setup.config.bucket_size = 5000;
             Training wide(comm, setup, log);
-            setup.config.error_type = ONEBIT_BFLOAT16;
+            setup.config.error_type = type;
             Training narrow(comm, setup, log), resumed(comm, setup, log);
             const Gradient gradient = gaussian_gradient(total(setup.sizes), 4);
             narrow.steps(gradient, 1, 10);
             ONEBIT_EXPECT(log, narrow.parameters_same_on_all());
             ONEBIT_EXPECT(log, narrow.info().state_bytes < wide.info().state_bytes);
             const OptimizerErrors errors = narrow.errors();
-            const auto is_bfloat16 = [](float e) { return (bits_of(e) & 0xffffU) == 0; };
-            ONEBIT_EXPECT(log, std::all_of(errors.worker.begin(), errors.worker.end(), is_bfloat16));
+            const auto is_narrow = [](float e) { return (bits_of(e) & 0xffffU) == 0; };
+            ONEBIT_EXPECT(log, std::all_of(errors.worker.begin(), errors.worker.end(), is_narrow));
             ONEBIT_EXPECT(log, std::any_of(errors.worker.begin(), errors.worker.end(), [](float e) { return e != 0; }));
             // A save goes on as if there had been none.
             ONEBIT_EXPECT_OK(log, unpack(resumed.get(), all_packed(narrow.get(), log)));

@@ -433,6 +433,26 @@ std::vector<bool> elements_sent(Code code, const Words& words, std::uint64_t cou
     return std::vector<bool>(count, true);
 }
 
+Floats kept(ErrorType type, Floats errors) {
+    if (type == ErrorType::float32) return errors;
+    for (std::uint64_t begin = 0; begin < errors.size(); begin += group_elements) {
+        const std::uint64_t end = std::min<std::uint64_t>(begin + group_elements, errors.size());
+        // 2^6 to 2^7 units are the largest.
+        int exponent = 0;
+        std::frexp(largest_magnitude(part_of(errors, {begin, end - begin})), &exponent);
+        const int unit = std::max(exponent - 7, -126);
+        for (std::uint64_t i = begin; i < end; ++i) {
+            if (type == ErrorType::bfloat16) {
+                errors[i] = to_bfloat16(errors[i]);
+            } else {
+                const double number = nearest_whole(std::ldexp(static_cast<double>(errors[i]), -unit));
+                errors[i] = std::ldexp(static_cast<float>(std::clamp(number, -127.0, 127.0) + 0.0), unit); // never -0
+            }
+        }
+    }
+    return errors;
+}
+
 Floats exact(const FloatsPerRank& inputs, Op op) {
     const float share = op == Op::sum ? 1.0F : divided(1.0F, static_cast<float>(inputs.size()));
     Floats result = inputs[0];
@@ -488,9 +508,11 @@ Words CodedAllreduce::send(Range range, const Floats& values, float* error) {
     Floats c(range.count, 0.0F);
     for (std::uint64_t k = 0; k < range.count; ++k)
         if (takes_part(range.begin + k)) c[k] = plus(values[k], error[k]);
-    const Encoded encoded = encode(code_, c, topk_);
-    std::copy(encoded.error.begin(), encoded.error.end(), error);
-    if (narrow_errors) std::transform(error, error + range.count, error, to_bfloat16);
+    Encoded encoded = encode(code_, c, topk_);
+    for (std::uint64_t k = 0; k < range.count; ++k)
+        if (!takes_part(range.begin + k)) encoded.error[k] = 0;
+    const Floats errors = kept(error_type, encoded.error);
+    std::copy(errors.begin(), errors.end(), error);
     finite = finite && encoded.finite;
     return encoded.words;
 }
@@ -529,8 +551,8 @@ CodedTwoLevel::CodedTwoLevel(std::uint64_t count, int nodes, int places, Code co
     for (const Range& shard : shards_) levels_.emplace_back(shard.count, nodes, code, op, topk);
 }
 
-void CodedTwoLevel::narrow_errors() {
-    for (CodedAllreduce& level : levels_) level.narrow_errors = true;
+void CodedTwoLevel::set_error_type(ErrorType type) {
+    for (CodedAllreduce& level : levels_) level.error_type = type;
 }
 
 void CodedTwoLevel::set_mask(const std::vector<bool>& mask) {

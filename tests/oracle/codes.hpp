@@ -23,6 +23,9 @@ struct TopK {
     unsigned bits = 8;
 };
 
+// What errors are kept in.
+enum class ErrorType { float32, bfloat16, int8 };
+
 constexpr std::uint64_t group_elements = 256;
 
 // An element's share in each word of a message, but for scales. Not of topk.
@@ -58,6 +61,9 @@ std::vector<bool> elements_sent(Code code, const Words& words, std::uint64_t cou
 // The words of a message of so many elements.
 std::uint64_t message_words(Code code, std::uint64_t count, TopK topk = {});
 
+// The errors of a chunk, rounded to what they are kept in.
+Floats kept(ErrorType type, Floats errors);
+
 // `((x_0 + x_1) + ...) * (1/L)` of each element. An average that is not finite is computed in double.
 Floats exact(const FloatsPerRank& inputs, Op op);
 
@@ -78,8 +84,8 @@ class CodedAllreduce {
     Range served(int rank) const { return chunks_[static_cast<std::size_t>(rank)]; }
     Floats server_error(int rank) const { return server_errors[static_cast<std::size_t>(rank)]; }
 
-    // Whether errors are rounded to bfloat16 as soon as they are formed.
-    bool narrow_errors = false;
+    // What errors are rounded to as soon as they are formed.
+    ErrorType error_type = ErrorType::float32;
 
     // The error state; tests may overwrite it.
     FloatsPerRank worker_errors, server_errors; // [rank][element of the buffer], [rank][element of its chunk]
@@ -110,8 +116,8 @@ class CodedTwoLevel {
 
     void set_mask(const std::vector<bool>& mask);
     void reset();
-    // Errors are rounded to bfloat16 from now on.
-    void narrow_errors();
+    // What errors are rounded to from now on.
+    void set_error_type(ErrorType type);
     const Floats& step(const FloatsPerRank& inputs);
 
     // Of the whole buffer: zero outside the rank's shard.

@@ -38,9 +38,9 @@ SignFeedback::SignFeedback(std::span<const Chunk> chunks, onebit_group_t group)
     count_valid();
 }
 
-SignFeedback::SignFeedback(std::span<const Chunk> chunks, const NumericKernels& kernels)
+SignFeedback::SignFeedback(std::span<const Chunk> chunks, onebit_datatype_t type, const NumericKernels& kernels)
     : SignPlaces(chunks, ONEBIT_GROUP_BLOCK), valid_counts_(blocks()) {
-    narrow_.emplace(chunks, true, kernels);
+    narrow_.emplace(chunks, type, kernels);
     count_valid();
 }
 
@@ -140,7 +140,9 @@ WordRange SignMessages::trailer_of(const Chunk& chunk) const {
 // ------------------------------------------------------------------------------------------------- SignCodec ----
 
 std::unique_ptr<Feedback> SignCodec::make_feedback(std::span<const Chunk> chunks) const {
-    if (narrow_error_) return std::make_unique<SignFeedback>(chunks, numeric_kernels(kernels_.name));
+    if (error_type_ != ONEBIT_FLOAT32) {
+        return std::make_unique<SignFeedback>(chunks, error_type_, numeric_kernels(kernels_.name));
+    }
     return std::make_unique<SignFeedback>(chunks, group_);
 }
 
@@ -212,7 +214,7 @@ void SignCodec::encode_block(const Block& block, const SignFeedback& before, Sig
 template <typename Kernel>
 [[gnu::noinline]] void SignCodec::encode_narrow(const Block& block, const SignFeedback& before, SignFeedback& after,
                                                 std::uint32_t* message, const Kernel& kernel) const {
-    const std::size_t at = before.element_index(block.chunk, block.index);
+    const std::size_t at = before.narrow().element_index(block.chunk, block.index);
     alignas(64) float error[kBlockElements];
     before.narrow().read(at, block.count(), error);
     const float sum = kernel(error, 0.0F, error);

@@ -46,8 +46,8 @@ class SignPlaces : public ErrorPlaces {
 class SignFeedback final : public Feedback, public SignPlaces {
   public:
     SignFeedback(std::span<const Chunk> chunks, onebit_group_t group);
-    /// The error itself, rounded to bfloat16, of ONEBIT_GROUP_BLOCK.
-    SignFeedback(std::span<const Chunk> chunks, const NumericKernels& kernels);
+    /// The error itself, of a type that is not float32, of ONEBIT_GROUP_BLOCK.
+    SignFeedback(std::span<const Chunk> chunks, onebit_datatype_t type, const NumericKernels& kernels);
 
     void reset() override;
     void get_error(float* error) const override;
@@ -114,7 +114,7 @@ class SignCodec final : public SignMessages {
         : SignMessages(config.scale, config.group),
           kernels_(kernels),
           threads_(config.threads),
-          narrow_error_(config.error_type == ONEBIT_BFLOAT16) {}
+          error_type_(config.error_type) {}
 
     const char* kernels() const override { return kernels_.name; }
     bool takes_blends() const override { return true; }
@@ -149,7 +149,7 @@ class SignCodec final : public SignMessages {
 
     const SignKernels& kernels_;
     unsigned threads_;
-    bool narrow_error_;
+    onebit_datatype_t error_type_;
 };
 
 Status make_sign_codec(const CodecConfig& config, std::unique_ptr<Codec>* codec);

@@ -15,7 +15,7 @@ namespace onebit {
 // ------------------------------------------------------------------------------------------- CudaStoredError ----
 
 StoredError CudaStoredError::on_host(std::span<const std::uint32_t> mask) const {
-    StoredError host(chunks(), false, numeric_kernels(""));
+    StoredError host(chunks(), ONEBIT_FLOAT32, numeric_kernels(""));
     host.set_mask(mask); // of an error that is zero: nothing happens to it
     error.copy_to(host.floats(0));
     return host;

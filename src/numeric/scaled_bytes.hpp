@@ -1,0 +1,43 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+/// Floats in bytes: whole numbers from -127 to 127, and for each 256 of them the power of two that they are to be
+/// multiplied by: that for which the largest is in [64, 128). So what has been in bytes once goes there again without
+/// a change.
+namespace onebit {
+
+/// Values that share a power of two.
+inline constexpr std::size_t kScaledGroup = 256;
+/// In the place of a power's exponent: a value is not finite, and all of the group count as such.
+inline constexpr std::uint8_t kNotFinite = 255;
+
+/// As a float has it. `largest`: the bits of the largest magnitude.
+constexpr std::uint8_t scaled_exponent(std::uint32_t largest) {
+    const std::uint32_t exponent = largest >> 23;
+    if (exponent == kNotFinite) return kNotFinite;
+    return static_cast<std::uint8_t>(exponent > 6 ? exponent - 6 : 1U);
+}
+constexpr float scale_of_exponent(std::uint8_t exponent) {
+    return std::bit_cast<float>(std::uint32_t{exponent} << 23);
+}
+/// Of one that is finite.
+constexpr float inverse_of_exponent(std::uint8_t exponent) {
+    return std::bit_cast<float>((254U - exponent) << 23);
+}
+
+inline constexpr float kMostInByte = 127;
+/// Added to a small float it leaves the nearest whole number in the low bits, ties to even, in two's complement.
+inline constexpr float kByteRounder = 0x1.8p23F;
+
+constexpr std::int8_t scaled_byte(float value, float inverse) {
+    const float number = std::min(std::max(value * inverse, -kMostInByte), kMostInByte);
+    return static_cast<std::int8_t>(std::bit_cast<std::uint32_t>(number + kByteRounder));
+}
+
+} // namespace onebit
