@@ -41,6 +41,7 @@
 #include "core/partition.hpp"
 #include "memory_floor.hpp"
 #include "numeric/kernels.hpp"
+#include "numeric/scaled_bytes.hpp"
 #include "samples.hpp"
 
 namespace onebit::bench {
@@ -76,6 +77,7 @@ struct Arena {
     AlignedBuffer<float> output;    // decode's, and the floors' y
     AlignedBuffer<std::uint32_t> bits;
     AlignedBuffer<float> scales;
+    std::uint8_t exponents[kBlockElements / kScaledGroup] = {}; // of a block's bytes
     std::array<AlignedBuffer<std::uint32_t>, kRanks> messages; // the ranks' sign words, then their blocks' scales
 };
 
@@ -237,6 +239,9 @@ void add_mean(Arena& arena, std::vector<Case>& cases) {
 std::uint16_t* halves(AlignedBuffer<float>& floats) {
     return reinterpret_cast<std::uint16_t*>(floats.data());
 }
+std::int8_t* bytes(AlignedBuffer<float>& floats) {
+    return reinterpret_cast<std::int8_t*>(floats.data());
+}
 
 // A kernel that goes over `values` block by block: work(kernels, the block's first element).
 template <class Work>
@@ -273,6 +278,18 @@ void add_narrow_float16(Arena& arena, std::vector<Case>& cases) {
 }
 void add_narrow_bfloat16(Arena& arena, std::vector<Case>& cases) {
     add_narrow(arena, cases, "narrow_bfloat16", &NumericKernels::narrow_bfloat16);
+}
+
+// Exponents are few, and stay in the cache.
+void add_narrow_to_bytes(Arena& arena, std::vector<Case>& cases) {
+    add_by_block(arena, cases, "narrow_to_bytes", Floor::kScale, 5, [&arena](const NumericKernels& k, std::size_t i) {
+        k.narrow_to_bytes(arena.values.data() + i, kBlockElements, bytes(arena.output) + i, arena.exponents);
+    });
+}
+void add_widen_bytes(Arena& arena, std::vector<Case>& cases) {
+    add_by_block(arena, cases, "widen_bytes", Floor::kScale, 5, [&arena](const NumericKernels& k, std::size_t i) {
+        k.widen_bytes(bytes(arena.values) + i, arena.exponents, kBlockElements, arena.output.data() + i);
+    });
 }
 
 // To where it stays in the cache, as the library does, which rounds it next.

@@ -14,7 +14,7 @@ from onebit._values import Algorithm, Check, Datatype, Memory
 from onebit.communicator import Communicator
 
 
-_DTYPES = tuple(datatype.name.lower() for datatype in Datatype)
+_DTYPES = ("float32", "float16", "bfloat16")  # of arrays, by Datatype
 
 
 def _name_of(dtype) -> Any:

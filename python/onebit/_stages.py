@@ -15,13 +15,13 @@ def stages_of(codec, warmup_steps: Optional[int], equalize: Optional[bool]) -> T
     """Exact steps before the first compressed one, and whether to equalize.
 
     None: 1000 steps where a codec sends less than 4 bits for an element (docs/CODECS.md), and where values are
-    equalized, else none; "sign" and "ternary" equalize.
+    equalized, else none; "sign", "ternary" and "int2" equalize.
     """
     codec = Codec[codec.upper()] if isinstance(codec, str) and codec.upper() in Codec.__members__ else codec
-    coarse = codec in (Codec.SIGN, Codec.TERNARY, Codec.TOPK)
-    equalize = codec in (Codec.SIGN, Codec.TERNARY) if equalize is None else equalize
+    dense = codec in (Codec.SIGN, Codec.TERNARY, Codec.INT2)  # few bits for every element
+    equalize = dense if equalize is None else equalize
     if warmup_steps is None:
-        warmup_steps = 1000 if coarse or equalize else 0  # equalizing goes by what the warm-up saw
+        warmup_steps = 1000 if dense or codec is Codec.TOPK or equalize else 0  # equalizing goes by what the warm-up saw
     if warmup_steps < 0:
         raise InvalidArgument(f"warmup_steps={warmup_steps}: at least 0")
     return warmup_steps, equalize

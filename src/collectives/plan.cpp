@@ -32,7 +32,7 @@ struct Field {
 std::array<Field, 12> fields_of(const onebit_allreduce_config_t& config) {
     return {{
         {{"config.count", config.count}, UINT64_MAX},
-        {{"config.datatype", static_cast<std::uint32_t>(config.datatype)}, ONEBIT_BFLOAT16},
+        {{"config.datatype", static_cast<std::uint32_t>(config.datatype)}, ONEBIT_INT8},
         {{"config.memory", static_cast<std::uint32_t>(config.memory)}, kMemories - 1},
         {{"config.algorithm", static_cast<std::uint32_t>(config.algorithm)}, kAlgorithms - 1},
         {{"config.codec", static_cast<std::uint32_t>(config.codec)}, kCodecs - 1},
@@ -54,6 +54,10 @@ Status check_form(const onebit_allreduce_config_t& config, int ranks) {
             return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "%s: %d is not one of its constants", field.value.name,
                                  static_cast<int>(field.value.value));
         }
+    }
+    if (config.datatype == ONEBIT_INT8) {
+        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT,
+                             "config.datatype: ONEBIT_INT8 is for config.error_type alone");
     }
     if (config.threads > 1024) {
         return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "config.threads: %u is more than 1024", config.threads);

@@ -22,8 +22,9 @@ struct Extent {
 
 Status check_type(const Tensor& tensor, const char* member, onebit_datatype_t type) {
     if (type == ONEBIT_FLOAT32 || type == ONEBIT_FLOAT16 || type == ONEBIT_BFLOAT16) return {};
-    return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "%s: %s: %d is not one of its constants", tensor.name.c_str(),
-                         member, static_cast<int>(type));
+    return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT,
+                         "%s: %s: %d is none of ONEBIT_FLOAT32, ONEBIT_FLOAT16 and ONEBIT_BFLOAT16",
+                         tensor.name.c_str(), member, static_cast<int>(type));
 }
 
 Status check_tensor(const Tensor& tensor, std::size_t num_groups, std::size_t elements_before) {

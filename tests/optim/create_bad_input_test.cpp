@@ -161,7 +161,7 @@ TEST_CASE("optimizer creation: bad config", "[optimizer][bad input]") {
              a.config.group = ONEBIT_GROUP_TENSOR;
          }},
         {"config.error_type", [](Arguments& a) { a.config.error_type = ONEBIT_FLOAT16; }},
-        {"config.error_type", [](Arguments& a) { a.config.error_type = static_cast<onebit_datatype_t>(3); }},
+        {"config.error_type", [](Arguments& a) { a.config.error_type = static_cast<onebit_datatype_t>(4); }},
         {"config.kept;ONEBIT_CODEC_TOPK", [](Arguments& a) { a.config.kept = 64; }},
         {"config.value_bits;ONEBIT_CODEC_TOPK", [](Arguments& a) { a.config.value_bits = 8; }},
         {"config.kept;128",
