@@ -78,7 +78,7 @@ struct Arena {
     AlignedBuffer<std::uint32_t> bits;
     AlignedBuffer<float> scales;
     std::uint8_t exponents[kBlockElements / kScaledGroup] = {}; // of a block's bytes
-    std::array<AlignedBuffer<std::uint32_t>, kRanks> messages; // the ranks' sign words, then their blocks' scales
+    std::array<AlignedBuffer<std::uint32_t>, kRanks> messages;  // the ranks' sign words, then their blocks' scales
 };
 
 struct Case {

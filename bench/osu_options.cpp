@@ -123,7 +123,8 @@ void add_options(CLI::App& app, const OsuProgram& program, OsuOptions& options, 
         ->check(CLI::IsMember(codecs));
     app.add_option("--kept", options.kept, "Of topk: how many of 4096 elements are sent (default 64)");
     app.add_option("--value-bits", options.value_bits, "Of topk: bits for each of them, 8 or 2 (default 8)");
-    app.add_option("--error-type", words.error_type, "What errors are kept in: float32, bfloat16 or int8 (default float32)")
+    app.add_option("--error-type", words.error_type,
+                   "What errors are kept in: float32, bfloat16 or int8 (default float32)")
         ->check(CLI::IsMember({"float32", "bfloat16", "int8"}));
     app.add_option("--scale", words.scale, "l1 or l2 (default l2)")->check(CLI::IsMember({"l1", "l2"}));
     app.add_option("--group", words.group, "Elements that share a scale: block or buffer (default block)")

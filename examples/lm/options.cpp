@@ -65,7 +65,8 @@ void add_compression_options(CLI::App& app, Options& options) {
             {{"block", ONEBIT_GROUP_BLOCK}, {"buffer", ONEBIT_GROUP_BUFFER}, {"tensor", ONEBIT_GROUP_TENSOR}}));
     app.add_option("--error-type", options.error_type, "What errors are kept in: float32, bfloat16 or int8")
         ->default_str("float32")
-        ->transform(names<onebit_datatype_t>({{"float32", ONEBIT_FLOAT32}, {"bfloat16", ONEBIT_BFLOAT16}, {"int8", ONEBIT_INT8}}));
+        ->transform(names<onebit_datatype_t>(
+            {{"float32", ONEBIT_FLOAT32}, {"bfloat16", ONEBIT_BFLOAT16}, {"int8", ONEBIT_INT8}}));
 }
 
 void add_progress_options(CLI::App& app, Options& options) {
@@ -109,7 +110,8 @@ std::optional<int> parse(int argc, char** argv, int rank, Options& options) {
     app.add_option(
            "--algorithms", algorithms,
            "Of adam,onebit_adam,zero_one_adam,lamb,onebit_lamb: which to train with, in this order. With :sign, "
-           ":int8, :int4, :fp4, :bfloat16, :ternary, :topk, :float16 or :int2 behind it an optimizer exchanges by that codec")
+           ":int8, :int4, :fp4, :bfloat16, :ternary, :topk, :float16 or :int2 behind it an optimizer exchanges by that "
+           "codec")
         ->delimiter(',')
         ->default_str("adam,onebit_adam");
     add_compression_options(app, options);

@@ -339,7 +339,7 @@ typedef struct onebit_allreduce_opaque* onebit_allreduce_t;
 
 typedef enum onebit_datatype ONEBIT_ENUM_INT {
     ONEBIT_FLOAT32 = 0,
-    ONEBIT_FLOAT16 = 1, /* IEEE binary16 */
+    ONEBIT_FLOAT16 = 1,  /* IEEE binary16 */
     ONEBIT_BFLOAT16 = 2, /* a float32's upper half */
     ONEBIT_INT8 = 3      /* of errors alone (config.error_type) */
 } onebit_datatype_t;
@@ -384,8 +384,8 @@ typedef enum onebit_codec ONEBIT_ENUM_INT {
                                      are not 0 */
     ONEBIT_CODEC_TOPK = 6,     /* 0.3 bits: position and 8 bits of the 64 largest of 4096 elements, or what config.kept
                                   and config.value_bits say. The others wait */
-    ONEBIT_CODEC_FLOAT16 = 7,  /* 16 bits: each element rounded to float16, times a power of two for each 256 elements */
-    ONEBIT_CODEC_INT2 = 8      /* 2 bits: -1.5, -0.5, 0.5 or 1.5 times the root mean square of those of 256 elements that
+    ONEBIT_CODEC_FLOAT16 = 7, /* 16 bits: each element rounded to float16, times a power of two for each 256 elements */
+    ONEBIT_CODEC_INT2 = 8     /* 2 bits: -1.5, -0.5, 0.5 or 1.5 times the root mean square of those of 256 elements that
                                   are not 0 */
 } onebit_codec_t;
 

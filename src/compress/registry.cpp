@@ -43,7 +43,8 @@ constexpr Row kRegistry[] = {
     {ONEBIT_CODEC_TOPK, ONEBIT_MEMORY_HOST, "ONEBIT_CODEC_TOPK", kTopkBits, false, make_topk_codec},
 };
 
-static_assert(std::ranges::all_of(kRegistry, [](const Row& row) { return static_cast<std::size_t>(row.codec) < kCodecs; }));
+static_assert(std::ranges::all_of(kRegistry,
+                                  [](const Row& row) { return static_cast<std::size_t>(row.codec) < kCodecs; }));
 
 const Row* row_of(onebit_codec_t codec) {
     const Row* const row = std::ranges::find(kRegistry, codec, &Row::codec);

@@ -33,6 +33,7 @@ namespace HWY_NAMESPACE {
 #if HWY_TARGET != HWY_EMU128 && HWY_TARGET != HWY_SCALAR
 
 #include "numeric/simd_groups.inc"
+#include "numeric/simd_halves.inc"
 
 /// Of magnitudes.
 HWY_INLINE Bits larger(Bits largest, Vector values) {
@@ -156,26 +157,6 @@ HWY_INLINE void store_halves(hn::Vec<D> halves, D d, std::uint16_t* to) {
 HWY_INLINE bool is_aligned(const std::uint16_t* values) {
     return reinterpret_cast<std::uintptr_t>(values) % (kFullLanes * sizeof(std::uint16_t)) == 0;
 }
-
-#include "numeric/simd_float16.inc"
-
-struct VectorBrainFloat16 {
-    using Scalar = BrainFloat16;
-
-    static HWY_INLINE Vector widened(Bits half) { return hn::BitCast(Tag(), hn::ShiftLeft<16>(half)); }
-
-    static HWY_INLINE Bits narrowed(Vector value) {
-        const Bits x = hn::BitCast(BitsTag(), value);
-        const Bits high = hn::ShiftRight<16>(x);
-        const Bits magnitude = hn::And(x, bits(0x7fffffffU));
-        const Bits most = hn::Or(hn::And(high, bits(0x8000U)), bits(0x7f7fU));
-        Bits bfloat = hn::ShiftRight<16>(hn::Add(hn::Add(x, bits(0x7fffU)), hn::And(high, bits(1))));
-        bfloat = hn::IfThenElse(hn::Gt(magnitude, bits(0x7f7f7fffU)), most, bfloat);
-        bfloat = hn::IfThenElse(hn::Gt(magnitude, bits(0x7f7fffffU)), high, bfloat);
-        bfloat = hn::IfThenElse(hn::Gt(magnitude, bits(0x7f800000U)), hn::Or(high, bits(0x40U)), bfloat);
-        return bfloat;
-    }
-};
 
 template <typename Format>
 HWY_INLINE void widen(const std::uint16_t* values, std::size_t count, float* to) {
@@ -311,8 +292,8 @@ HWY_INLINE void store_bytes(const Group& group, float inverse, std::size_t count
     const hn::Rebind<std::uint8_t, Tag> b;
     alignas(64) std::uint8_t all[kLanes];
     for (std::size_t k = 0; k < kRegisters; ++k) {
-        const Vector number = hn::Clamp(hn::Mul(group[k], hn::Set(d, inverse)), hn::Set(d, -kMostInByte),
-                                        hn::Set(d, kMostInByte));
+        const Vector number =
+            hn::Clamp(hn::Mul(group[k], hn::Set(d, inverse)), hn::Set(d, -kMostInByte), hn::Set(d, kMostInByte));
         const Bits rounded = hn::BitCast(BitsTag(), hn::Add(number, hn::Set(d, kByteRounder)));
         hn::StoreU(hn::TruncateTo(b, rounded), b, all + k * kVectorLanes);
     }

@@ -241,8 +241,7 @@ TEST_CASE("narrow errors are the same in every form, with two error states, thre
     });
 }
 
-TEST_CASE("narrow errors are saved as they are, and load into float32 and back",
-          "[allreduce][error_type][state]") {
+TEST_CASE("narrow errors are saved as they are, and load into float32 and back", "[allreduce][error_type][state]") {
     const int n = GENERATE(from_range(rank_counts()));
     run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
         const std::uint64_t count = 5001;
@@ -314,7 +313,8 @@ TEST_CASE("an error type that can't be is refused on all ranks", "[allreduce][er
                      [](Config& c) { c.error_type = ONEBIT_FLOAT16; });
         expect_fails(ONEBIT_ERROR_INVALID_ARGUMENT, "config.error_type",
                      [](Config& c) { c.error_type = static_cast<onebit_datatype_t>(4); });
-        expect_fails(ONEBIT_ERROR_INVALID_ARGUMENT, "config.datatype;config.error_type", [](Config& c) { c.datatype = ONEBIT_INT8; });
+        expect_fails(ONEBIT_ERROR_INVALID_ARGUMENT, "config.datatype;config.error_type",
+                     [](Config& c) { c.datatype = ONEBIT_INT8; });
         expect_fails(ONEBIT_ERROR_UNSUPPORTED, "config.error_type;ONEBIT_INT8;ONEBIT_GROUP_BLOCK", [](Config& c) {
             c.error_type = ONEBIT_INT8;
             c.group = ONEBIT_GROUP_BUFFER;

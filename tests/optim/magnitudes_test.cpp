@@ -242,7 +242,7 @@ void train_all(int ranks, std::uint64_t first_seed, std::uint64_t seeds, bool on
 
 } // namespace
 
-TEST_CASE("whatever the magnitudes, a step that succeeds leaves all finite", "[cuda][optimizers][magnitudes]") {
+TEST_CASE("whatever the magnitudes, a step that succeeds leaves all finite", "[cuda][optimizers][magnitudes][long]") {
     train_all(GENERATE(from_range(rank_counts())), 1, 40, false);
 }
 

@@ -71,8 +71,8 @@ std::uint32_t to_float16(float x) {
 
 float from_float16(std::uint32_t bits) {
     const std::uint32_t exponent = bits >> 10 & 0x1f, digits = bits & 0x3ff;
-    const double magnitude = exponent == 0 ? std::ldexp(digits, -24)
-                                           : std::ldexp(1024 + digits, static_cast<int>(exponent) - 25);
+    const double magnitude =
+        exponent == 0 ? std::ldexp(digits, -24) : std::ldexp(1024 + digits, static_cast<int>(exponent) - 25);
     return static_cast<float>((bits & 0x8000U) != 0 ? -magnitude : magnitude);
 }
 

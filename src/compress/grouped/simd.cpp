@@ -32,10 +32,9 @@ namespace HWY_NAMESPACE {
 #if HWY_TARGET != HWY_EMU128 && HWY_TARGET != HWY_SCALAR
 
 #include "numeric/simd_groups.inc"
+#include "numeric/simd_halves.inc"
 
 using Run = Group; // 32 elements; a code's group, which shares a scale, is several
-
-#include "numeric/simd_float16.inc"
 
 #include "compress/grouped/bfloat16_simd.inc"
 #include "compress/grouped/float16_simd.inc"
