@@ -263,8 +263,8 @@ def draw(options, arms):
         if "dense" in arms:
             draw_curve(axes, arms["dense"], "dense (DDP)", "#222222")
         for codec, color in COLOURS.items():
-            if codec + kind in arms:  # int4 wider, because fp4 lies on it
-                draw_curve(axes, arms[codec + kind], codec, color, width=3.5 if codec == "int4" else 1.6)
+            if codec + kind in arms:  # two wider, because fp4 and float16 lie on them
+                draw_curve(axes, arms[codec + kind], codec, color, width=3.5 if codec in ("int4", "bfloat16") else 1.6)
         if not kind and "sign_plain" in arms:  # others don't differ visibly
             draw_curve(axes, arms["sign_plain"], "sign, equalize=False", COLOURS["sign"], "--", 1.2)
         axes.set_xscale("log")
@@ -275,9 +275,10 @@ def draw(options, arms):
         axes.set_xlabel("sent by each rank [MB]")
         axes.grid(alpha=0.25, linewidth=0.6)
         axes.spines[["top", "right"]].set_visible(False)
+    panels[0].set_ylim(top=3.1)  # what is above are the first steps of a cold topk
     panels[0].set_ylabel("held-out loss [nats per byte]")
     handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, frameon=False, fontsize=8.5, loc="lower center", ncols=7)
+    figure.legend(handles, labels, frameon=False, fontsize=8.5, loc="lower center", ncols=11, columnspacing=1.2, handlelength=1.6)
     figure.subplots_adjust(left=0.06, right=0.98, top=0.88, bottom=0.16, wspace=0.06)
     figure.suptitle(f"Transformer of {run['parameters'] / 1e3:.0f} k parameters, {run['ranks']} ranks, {run['steps']} "
                     f"steps; mean and range of {max(map(len, arms.values()))} seeds", fontsize=10.5)

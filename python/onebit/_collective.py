@@ -84,6 +84,8 @@ class Collective(OperationHandle):
         options = dict(options)
         asked = options.pop("dtype", None)
         config.datatype = _structs.enum_value(Datatype, "dtype", _name_of(dtype if asked is None else asked))
+        if config.datatype >= len(_DTYPES):
+            raise InvalidArgument(f"dtype={asked!r}: one of {', '.join(_DTYPES)}")
         _structs.set_options(config, options)
         memory = memory or ("host" if device == "cpu" else device)
         config.memory = _structs.enum_value(Memory, "memory", memory)

@@ -18,10 +18,10 @@ def stages_of(codec, warmup_steps: Optional[int], equalize: Optional[bool]) -> T
     equalized, else none; "sign", "ternary" and "int2" equalize.
     """
     codec = Codec[codec.upper()] if isinstance(codec, str) and codec.upper() in Codec.__members__ else codec
-    dense = codec in (Codec.SIGN, Codec.TERNARY, Codec.INT2)  # few bits for every element
-    equalize = dense if equalize is None else equalize
+    few_bits = codec in (Codec.SIGN, Codec.TERNARY, Codec.INT2)
+    equalize = few_bits if equalize is None else equalize
     if warmup_steps is None:
-        warmup_steps = 1000 if dense or codec is Codec.TOPK or equalize else 0  # equalizing goes by what the warm-up saw
+        warmup_steps = 1000 if few_bits or codec is Codec.TOPK or equalize else 0  # equalizing goes by what the warm-up saw
     if warmup_steps < 0:
         raise InvalidArgument(f"warmup_steps={warmup_steps}: at least 0")
     return warmup_steps, equalize

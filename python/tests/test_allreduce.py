@@ -103,7 +103,7 @@ def test_a_hooks_gradients_of_other_types(dtype, codec):
 def test_what_a_hook_has_sent():
     def body(comm):
         state = onebit.torch.HookState(
-            communicator=comm, codec="topk", kept=32, error_type="bfloat16", warmup_steps=1, algorithm="pipelined"
+            communicator=comm, codec="topk", kept=32, error_type="int8", warmup_steps=1, algorithm="pipelined"
         )
         parameters = [torch.zeros(5000), torch.zeros(3000)]
         infos = [state.info]

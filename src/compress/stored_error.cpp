@@ -59,7 +59,9 @@ void StoredError::zero_masked() {
         for (std::size_t i = 0; i < chunk.count; ++i) {
             if (takes_part(mask_.data(), chunk.begin + i)) continue;
             if (type_ == ONEBIT_INT8) {
+                std::uint8_t& exponent = exponents_[(first + i) / kScaledGroup];
                 bytes_[first + i] = 0;
+                if (exponent == kNotFinite) exponent = 1; // all bytes beside it are 0, too
             } else if (type_ == ONEBIT_BFLOAT16) {
                 halves_[first + i] = 0;
             } else {

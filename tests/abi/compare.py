@@ -78,7 +78,7 @@ PLACES = re.compile(
     r"(Functions|Variables) changes summary: 0 Removed, .*|\d+ functions? with some indirect sub-type changes?:"
     r"|\[C\] 'function .*' has some indirect sub-type changes:|parameter \d+ of type '.*' has sub-type changes:"
     r"|(in )?(pointed to|underlying|unqualified underlying) type '.*'( changed)?(:|, as reported earlier)"
-    r"|type size hasn't changed|no data member change \(\d+ filtered\);|\d+ data member changes?:|type of '.*' changed:|\d+ data member insertions?:|")
+    r"|type size hasn't changed|no data member changes? \(\d+ filtered\);|\d+ data member changes?:|type of '.*' changed:|\d+ data member insertions?:|")
 
 
 def only_grows(report):
@@ -122,6 +122,8 @@ SELF_TESTS = (
     ("onebit_comm_info", r"(char reason\[28)8\];", r"\g<1>0]; uint64_t taken;"),
     ("onebit_tensor", r"float\* parameters;", "double* parameters;"),
     (None, r"(ONEBIT_SCALE_L1 = 1)", r"\1, ONEBIT_SCALE_LATER = 2"),
+    (None, r"(ONEBIT_BFLOAT16 = 2)([^}]*)(}(?:.|\n)*)(\} onebit_allreduce_config_t;)",
+     r"\1, ONEBIT_TYPE_LATER = 77\2\3 uint64_t later; \4"),
     (None, r"(ONEBIT_API int onebit_version_number)", r"ONEBIT_API int onebit_later(int) ONEBIT_NOEXCEPT;\n\1"),
     ("onebit_comm_info", r"(char transport\[32\];)", r"uint64_t between; \1"),
     ("onebit_tensor", r"(uint64_t count; )", r"uint64_t between; \1"),

@@ -218,8 +218,9 @@ TEST_CASE("codes of several bits: what a code stands for is the nearest that it 
             }
             CAPTURE(kernels.codec, i, x, decoded[i]);
             CHECK(std::fabs(x - static_cast<double>(decoded[i])) <= most * 1.000001);
+            const double margin = kernels.codec == ONEBIT_CODEC_INT2 ? 1e-7 : 0; // which sends half a scale for 0
             CHECK(static_cast<double>(decoded[i]) + static_cast<double>(encoded.error[i]) ==
-                  Approx(x).epsilon(1e-6).margin(1e-7));
+                  Approx(x).epsilon(1e-6).margin(margin));
         }
     }
 }

@@ -281,7 +281,8 @@ TEST_CASE("optimizer creation: bad tensors", "[optimizer][bad input]") {
              a.tensors[0].copy_type = ONEBIT_FLOAT32;
              a.tensors[0].copy = a.past<void>(512, 2);
          }},
-        {"gradient;type", [](Arguments& a) { a.tensors[0].gradient_type = static_cast<onebit_datatype_t>(3); }},
+        {"gradient;type", [](Arguments& a) { a.tensors[0].gradient_type = static_cast<onebit_datatype_t>(4); }},
+        {"gradient;type", [](Arguments& a) { a.tensors[0].gradient_type = ONEBIT_INT8; }},
         {"copy;type", [](Arguments& a) { a.tensors[1].copy_type = static_cast<onebit_datatype_t>(-1); }},
         {"weights",
          [](Arguments& a) { // the tensor's name helps to find it

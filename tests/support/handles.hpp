@@ -11,7 +11,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <set>
+#include <map>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -53,12 +53,13 @@ inline Mode default_mode() {
     return {ONEBIT_SCALE_L2, ONEBIT_GROUP_BLOCK};
 }
 
-// Those of the sign code above, and one of each other codec that the library has. Under a sanitizer one of those whose
-// messages are equally long: they only compute differently.
+// Those of the sign code above, and one of each other codec that the library has. Under a sanitizer, the last one of
+// those that have the same group and as much memory: their messages are equally long, and only what they compute
+// differs.
 inline const std::vector<Mode>& every_mode() {
     static const std::vector<Mode> modes = [] {
         std::vector<Mode> all;
-        std::set<std::pair<onebit_group_t, std::uint64_t>> layouts;
+        std::map<std::pair<onebit_group_t, std::uint64_t>, std::size_t> layouts; // where in `all` each is
         onebit_comm_t comm = nullptr;
         onebit_comm_create_loopback(1, &comm);
         onebit_allreduce_config_t config = ONEBIT_ALLREDUCE_CONFIG_INIT(20000);
@@ -72,7 +73,12 @@ inline const std::vector<Mode>& every_mode() {
             onebit_allreduce_info_t info = ONEBIT_ALLREDUCE_INFO_INIT;
             onebit_allreduce_get_info(reduce, &info);
             onebit_allreduce_destroy(reduce);
-            if (layouts.insert({mode.group, info.workspace_bytes}).second || !sanitized) all.push_back(mode);
+            const auto [layout, is_new] = layouts.insert({{mode.group, info.workspace_bytes}, all.size()});
+            if (is_new || !sanitized) {
+                all.push_back(mode);
+            } else {
+                all[layout->second] = mode;
+            }
             return true;
         };
         for (const Mode& mode : all_modes()) add(mode);
