@@ -17,6 +17,8 @@
 namespace onebit {
 namespace {
 
+// NOLINTBEGIN(readability-identifier-naming): kernels, whether functions or not, have the names of kernels.def
+
 bool all_within(const float* values, std::size_t count, float limit) {
     for (std::size_t i = 0; i < count; ++i) {
         if (!(std::fabs(values[i]) <= limit)) return false;
@@ -118,6 +120,8 @@ bool copy_halves(const std::uint16_t* values, std::size_t count, std::uint16_t m
     std::copy_n(values, count, to);
     return halves_within(values, count, most);
 }
+
+// NOLINTEND(readability-identifier-naming)
 
 } // namespace
 
