@@ -78,6 +78,7 @@ double largest_error(onebit_codec_t codec, onebit_algorithm_t algorithm) {
         case ONEBIT_CODEC_SIGN:
         case ONEBIT_CODEC_TERNARY: // no r either
         case ONEBIT_CODEC_INT2:
+        case ONEBIT_CODEC_MEANS:
             return 5.0 / 2;
         case ONEBIT_CODEC_INT8: // r = 1 / 254
             return 1.0 / 253;

@@ -145,7 +145,7 @@ int main(int argc, char** argv) {
         ->delimiter(',')
         ->check(CLI::IsMember(std::vector<std::string>(kAlgorithmNames.begin(), kAlgorithmNames.end())));
     app.add_option("--codec", options.codec,
-                   "Of the exchange: sign, int8, int4, fp4, bfloat16, ternary, topk, float16 or int2 (default sign)")
+                   "Of the exchange: sign, int8, int4, fp4, bfloat16, ternary, topk, float16, int2 or means (default sign)")
         ->check(CLI::IsMember(std::vector<std::string>(kCodecNames.begin(), kCodecNames.end())));
     int code = 0;
     try {

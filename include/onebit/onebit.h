@@ -385,8 +385,10 @@ typedef enum onebit_codec ONEBIT_ENUM_INT {
     ONEBIT_CODEC_TOPK = 6,     /* 0.3 bits: position and 8 bits of the 64 largest of 4096 elements, or what config.kept
                                   and config.value_bits say. The others wait */
     ONEBIT_CODEC_FLOAT16 = 7,  /* 16 bits: each element over a power of two for each 256 elements, rounded to float16 */
-    ONEBIT_CODEC_INT2 = 8 /* 2 bits: -1.5, -0.5, 0.5 or 1.5 times the root mean square of those of 256 elements that
+    ONEBIT_CODEC_INT2 = 8, /* 2 bits: -1.5, -0.5, 0.5 or 1.5 times the root mean square of those of 256 elements that
                                   are not 0 */
+    ONEBIT_CODEC_MEANS = 9 /* 1 bit: the sign, and for each 256 elements the mean of the positive ones and of the negative
+                                  ones, in bfloat16 [1-bit SGD] */
 } onebit_codec_t;
 
 /* What becomes of the ranks' values. */
@@ -554,7 +556,7 @@ ONEBIT_API onebit_status_t onebit_allreduce_set_callback(onebit_allreduce_t allr
 ONEBIT_API onebit_status_t onebit_allreduce_set_algorithm(onebit_allreduce_t allreduce,
                                                           onebit_algorithm_t algorithm) ONEBIT_NOEXCEPT;
 
-/* Declares which elements are ever nonzero. SIGN and INT2 cannot say zero. An element outside the mask has no part in
+/* Declares which elements are ever nonzero. SIGN, MEANS and INT2 cannot say zero. An element outside the mask has no part in
  * any scale, its error stays zero and its compressed result is exactly zero, whatever the input. Zeroes those
  * elements' errors. Collective; blocks; transactional.
  *   mask  [in] ceil(count / 32) words, element 32 w + i in bit i of word w, 1: takes part; NULL: all take part. The

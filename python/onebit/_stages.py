@@ -15,10 +15,10 @@ def stages_of(codec, warmup_steps: Optional[int], equalize: Optional[bool]) -> T
     """Exact steps before the first compressed one, and whether to equalize.
 
     None: 1000 steps where a codec sends less than 4 bits for an element (docs/CODECS.md), and where values are
-    equalized, else none; "sign", "ternary" and "int2" equalize.
+    equalized, else none; "sign", "means", "ternary" and "int2" equalize.
     """
     codec = Codec[codec.upper()] if isinstance(codec, str) and codec.upper() in Codec.__members__ else codec
-    few_bits = codec in (Codec.SIGN, Codec.TERNARY, Codec.INT2)
+    few_bits = codec in (Codec.SIGN, Codec.MEANS, Codec.TERNARY, Codec.INT2)
     equalize = few_bits if equalize is None else equalize
     if warmup_steps is None:
         warmup_steps = 1000 if few_bits or codec is Codec.TOPK or equalize else 0  # equalizing goes by what the warm-up saw

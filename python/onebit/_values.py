@@ -75,6 +75,7 @@ class Codec(IntEnum):
     TOPK = 6
     FLOAT16 = 7
     INT2 = 8
+    MEANS = 9
 
 
 class Op(IntEnum):

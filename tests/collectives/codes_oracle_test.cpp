@@ -19,14 +19,14 @@ using oracle::Code;
 namespace {
 
 constexpr Code all_codes[] = {Code::int8,    Code::int4, Code::fp4,     Code::bfloat16,
-                              Code::ternary, Code::topk, Code::float16, Code::int2};
+                              Code::ternary, Code::topk, Code::float16, Code::int2, Code::means};
 constexpr onebit_op_t all_ops[] = {ONEBIT_OP_AVERAGE, ONEBIT_OP_SUM};
 // With the same bits as the flat one.
 const std::vector<onebit_algorithm_t> other_forms = {ONEBIT_ALGORITHM_PIPELINED, ONEBIT_ALGORITHM_RING,
                                                      ONEBIT_ALGORITHM_BRUCK};
 
 const char* name_of_code(Code code) {
-    const char* const names[] = {"", "int8", "int4", "fp4", "bfloat16", "ternary", "topk", "float16", "int2"};
+    const char* const names[] = {"", "int8", "int4", "fp4", "bfloat16", "ternary", "topk", "float16", "int2", "means"};
     return names[static_cast<int>(code)];
 }
 

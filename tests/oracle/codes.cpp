@@ -117,6 +117,21 @@ float quadratic_scale(Code code, const Floats& group, float largest) {
     return std::min(times(root, divided(1.0F, p)), times(11184810 * 0x1p-24F, largest));
 }
 
+// The mean magnitude of the elements of one sign, zeros left out, as a bfloat16; at most the largest.
+float mean_of_sign(const Floats& group, float largest, bool negative) {
+    std::array<float, 32> lanes = {};
+    float count = 0;
+    for (std::size_t i = 0; i < group.size(); ++i) {
+        if (operand(group[i]) == 0 || std::signbit(group[i]) != negative) continue;
+        ++count;
+        lanes[i % 32] = plus(lanes[i % 32], times(std::fabs(group[i]), 0x1p-8F));
+    }
+    if (count == 0) return 0;
+    for (std::size_t half = 16; half > 0; half /= 2)
+        for (std::size_t j = 0; j < half; ++j) lanes[j] = plus(lanes[j], lanes[j + half]);
+    return to_bfloat16(std::min(times(lanes[0], divided(256.0F, count)), largest));
+}
+
 float sign_extended(Code code, std::uint32_t bits) {
     const int all = code == Code::int8 ? 256 : 16;
     const int value = static_cast<int>(bits);
@@ -127,6 +142,7 @@ float sign_extended(Code code, std::uint32_t bits) {
 using Run = std::array<std::uint32_t, 64>;
 
 void put(std::uint64_t width, Run& run, std::size_t j, std::uint32_t bits) {
+    if (width == 1) run[j / 8] |= bits << j % 8;
     if (width == 2) run[j % 8] |= bits << 2 * (j / 8);
     if (width == 4) run[j % 16] |= bits << 4 * (j / 16);
     if (width == 8) run[j] = bits;
@@ -137,6 +153,7 @@ void put(std::uint64_t width, Run& run, std::size_t j, std::uint32_t bits) {
 }
 
 std::uint32_t get(std::uint64_t width, const Run& run, std::size_t j) {
+    if (width == 1) return run[j / 8] >> j % 8 & 1;
     if (width == 2) return run[j % 8] >> 2 * (j / 8) & 3;
     if (width == 4) return run[j % 16] >> 4 * (j / 16) & 0xf;
     return width == 8 ? run[j] : run[2 * j] | run[2 * j + 1] << 8;
@@ -290,6 +307,7 @@ Decoded decode_topk(TopK topk, const Words& words, std::uint64_t count, float sh
 } // namespace
 
 std::uint64_t bits_of(Code code) {
+    if (code == Code::means) return 1;
     if (code == Code::bfloat16 || code == Code::float16) return 16;
     if (code == Code::ternary || code == Code::int2) return 2;
     return code == Code::int8 ? 8 : 4;
@@ -325,6 +343,11 @@ float scale_of(Code code, const Floats& group) {
     if (!std::isfinite(largest)) return largest;
     if (code == Code::ternary || code == Code::int2) return quadratic_scale(code, group, largest);
     if (code == Code::float16) return float16_scale(largest);
+    if (code == Code::means) {
+        const std::uint32_t positive = std::bit_cast<std::uint32_t>(mean_of_sign(group, largest, false));
+        const std::uint32_t negative = std::bit_cast<std::uint32_t>(mean_of_sign(group, largest, true));
+        return std::bit_cast<float>(positive | negative >> 16);
+    }
     if (!is_whole(code)) return largest;
     const float s = divided(largest, most(code));
     return std::isinf(times(s, most(code))) ? std::nextafter(s, 0.0F) : s;
@@ -337,6 +360,7 @@ std::uint32_t code_of(Code code, float c, float scale) {
         return static_cast<std::uint32_t>(static_cast<int>(q)) & (code == Code::int8 ? 0xffU : 0xfU);
     }
     if (code == Code::bfloat16) return std::bit_cast<std::uint32_t>(to_bfloat16(c)) >> 16;
+    if (code == Code::means) return operand(c) < 0 ? 1 : 0;
     if (code == Code::float16) return to_float16(times(c, divided(1.0F, scale)));
     if (code == Code::int2) {
         if (operand(c) < 0) return operand(c) < -operand(scale) ? 2 : 3;
@@ -355,6 +379,10 @@ float value_of(Code code, std::uint32_t bits, float scale) {
     if (is_whole(code)) return times(sign_extended(code, bits), scale);
     if (code == Code::bfloat16) return std::bit_cast<float>(bits << 16);
     if (code == Code::float16) return times(from_float16(bits), scale);
+    if (code == Code::means) {
+        const auto halves = std::bit_cast<std::uint32_t>(scale);
+        return bits == 0 ? std::bit_cast<float>(halves >> 16 << 16) : -std::bit_cast<float>(halves << 16);
+    }
     if (code == Code::int2) {
         constexpr float levels[] = {0.5F, 1.5F, -1.5F, -0.5F};
         return times(levels[bits], scale);

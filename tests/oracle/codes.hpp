@@ -15,7 +15,7 @@ using FloatsPerRank = std::vector<Floats>; // [rank][element]
 using Words = std::vector<std::uint32_t>;
 
 // The numbers are those of onebit_codec_t.
-enum class Code { int8 = 1, int4 = 2, fp4 = 3, bfloat16 = 4, ternary = 5, topk = 6, float16 = 7, int2 = 8 };
+enum class Code { int8 = 1, int4 = 2, fp4 = 3, bfloat16 = 4, ternary = 5, topk = 6, float16 = 7, int2 = 8, means = 9 };
 
 // Of topk: how many of 4096 elements are kept, and the bits of each one's code, 8 or 2.
 struct TopK {

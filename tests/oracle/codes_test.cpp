@@ -22,9 +22,9 @@ namespace {
 
 // Those of several bits for each element.
 constexpr Code grouped_codes[] = {Code::int8,    Code::int4,    Code::fp4, Code::bfloat16,
-                                  Code::ternary, Code::float16, Code::int2};
+                                  Code::ternary, Code::float16, Code::int2, Code::means};
 constexpr Code all_codes[] = {Code::int8,    Code::int4, Code::fp4,     Code::bfloat16,
-                              Code::ternary, Code::topk, Code::float16, Code::int2};
+                              Code::ternary, Code::topk, Code::float16, Code::int2, Code::means};
 constexpr float infinity = std::numeric_limits<float>::infinity();
 constexpr float not_a_number = std::numeric_limits<float>::quiet_NaN();
 
@@ -79,6 +79,16 @@ double allowed(Code code, double c, const Floats& group) {
         const double scale = std::min(root_mean_square(group), largest * 2 / 3);
         return std::min(std::fabs(std::fabs(c) - scale / 2), std::fabs(std::fabs(c) - scale * 3 / 2)) + rounding;
     }
+    if (code == Code::means) {
+        double sum = 0, count = 0;
+        for (const float x : group) {
+            if (x == 0 || (x < 0) != (c < 0)) continue;
+            sum += std::fabs(static_cast<double>(x));
+            ++count;
+        }
+        const double mean = count == 0 ? 0 : sum / count;
+        return std::fabs(std::fabs(c) - mean) + mean * 0x1p-8 + rounding;
+    }
     if (code == Code::float16) return std::max(std::fabs(c) * 0x1p-11, largest * 0x1p-39); // 2^-25 of 2^14
     if (code == Code::int8) return largest / 127 / 2 + rounding;
     if (code == Code::int4) return largest / 7 / 2 + rounding;
@@ -122,8 +132,8 @@ void check_conservation(Code code, Op op, Kind kind, int ranks, TopK topk = {}) 
     double lost = 0;
     for (const double b : balance) lost = std::max(lost, std::fabs(b));
     CHECK(lost <= static_cast<double>(steps) * 3e-7 * largest);
-    // It doesn't grow. Codes of 2 bits send less than the largest. TOPK's others wait until they are large.
-    double most = code == Code::ternary || code == Code::int2 ? largest_input : largest;
+    // It doesn't grow. Codes of 1 and 2 bits send less than the largest. TOPK's others wait until they are large.
+    double most = bits_of(code) <= 2 ? largest_input : largest;
     if (code == Code::topk && topk.bits == 2) most = std::max(largest, largest_input);
     CHECK(most_error <= most * ranks);
     CHECK(most_error > 0);
@@ -293,6 +303,21 @@ TEST_CASE("codes: INT2 by hand", "[oracle]") {
     CHECK(equal.error[0] == -3 + std::nextafter(2.0F, 0.0F) * 1.5F);
     CHECK(std::isfinite(value_of(Code::int2, 1, scale_of(Code::int2, {FLT_MAX}))));
     CHECK(same_bits(encode(Code::int2, Floats(300, 0.0F)).error, Floats(300, 0.0F)));
+}
+
+TEST_CASE("codes: MEANS by hand", "[oracle]") {
+    // The mean of 1, 3 and 8, and of 7 and 2. Zeros count in neither, and stand for the first.
+    const Floats c = {0, 1, -0.0F, -7, 3, 8, -2};
+    const Encoded encoded = encode(Code::means, c);
+    CHECK(encoded.words == Words{0x40804090U, 0x48U}); // 4 and 4.5
+    CHECK(same_bits(encoded.error, {-4, -3, -4, -2.5F, -1, 4, 2.5F}));
+    CHECK(same_bits(decode(Code::means, encoded.words, 4, 0.5F), {2, 2, 2, -2.25F}));
+    CHECK(encode(Code::means, Floats(40, -3.0F)).words == Words{0x00004040U, 0xffffffffU, 0xffU});
+    CHECK(encode(Code::means, Floats(300, 0.0F)).words == Words(12, 0));
+    CHECK(scale_of(Code::means, Floats(256, 0x1.018p0F)) == std::bit_cast<float>(0x3f810000U)); // to the nearest
+    CHECK(scale_of(Code::means, Floats(256, FLT_MAX)) == 0x1.fep127F);                           // the largest bfloat16
+    CHECK(scale_of(Code::means, Floats(256, 0x1p-126F)) == 0); // whose 256th is 0
+    CHECK(same_bits(encode(Code::means, Floats(256, 0x1p-126F)).error, Floats(256, 0x1p-126F)));
 }
 
 TEST_CASE("codes: TERNARY by hand", "[oracle]") {

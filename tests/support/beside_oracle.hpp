@@ -108,6 +108,8 @@ inline double coarseness(onebit_codec_t codec) {
             return 0x1p-11;
         case ONEBIT_CODEC_INT2:
             return 1 - 1.5 / 16; // likewise
+        case ONEBIT_CODEC_MEANS:
+            return 1; // one element beside 255 of its sign that are tiny
         case ONEBIT_CODEC_TOPK:
             return 1; // not kept; with 2 bits the error of what is kept may be larger
         default:

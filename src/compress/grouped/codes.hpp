@@ -8,4 +8,5 @@
 #include "compress/grouped/fp4.hpp"
 #include "compress/grouped/int2.hpp"
 #include "compress/grouped/integer.hpp"
+#include "compress/grouped/means.hpp"
 #include "compress/grouped/ternary.hpp"

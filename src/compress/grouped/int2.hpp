@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "compress/grouped/root_mean_square.hpp"
+#include "compress/grouped/statistics.hpp"
 #include "core/host_device.hpp"
 #include "core/rounded.hpp"
 
@@ -18,9 +18,9 @@ struct Int2 {
     static constexpr unsigned kBits = 2;
     static constexpr float kOfLargest = 0x1.555554p-1F; // 2/3, rounded down: 1.5 times the product is finite
 
-    ONEBIT_HOST_DEVICE static float power_for(float largest) { return power_before_squares(largest); }
-    ONEBIT_HOST_DEVICE static float scale_of(float largest, float squares, std::uint32_t nonzeros) {
-        return std::min(root_mean_square(largest, squares, nonzeros), rounded::multiply(largest, kOfLargest));
+    using Statistics = Squares;
+    ONEBIT_HOST_DEVICE static float scale_of(float largest, const Squares& squares) {
+        return std::min(squares.root_of_mean(largest), rounded::multiply(largest, kOfLargest));
     }
     ONEBIT_HOST_DEVICE static float factor_of(float scale) { return scale; }
 

@@ -37,11 +37,13 @@ struct CodePlace {
     unsigned shift;
 };
 /// A byte holds the codes of two elements of four bits, 16 elements apart, or of four of two bits, 8 apart, so that
-/// vectors of bytes are made without a shuffle.
+/// vectors of bytes are made without a shuffle. Codes of one bit are in order, as masks of vectors are.
 template <unsigned kBits>
 constexpr CodePlace code_place(std::size_t j) {
-    static_assert(kBits == 2 || kBits == 4 || kBits == 8 || kBits == 16);
-    if constexpr (kBits < 8) {
+    static_assert(kBits == 1 || kBits == 2 || kBits == 4 || kBits == 8 || kBits == 16);
+    if constexpr (kBits == 1) {
+        return {0, static_cast<unsigned>(j)};
+    } else if constexpr (kBits < 8) {
         constexpr std::size_t kBytes = 4 * kBits; // of a run
         return {j % kBytes / 4, static_cast<unsigned>(j % 4 * 8 + j / kBytes * kBits)};
     } else {

@@ -40,18 +40,38 @@ void for_each_group(std::size_t count, const Body& body) {
     }
 }
 
-/// Of a group whose largest magnitude this is.
+// Of a group whose largest magnitude this is.
+
+void find(const float (&corrected)[kGroupElements], float largest, Squares* squares) {
+    const float power = Squares::power_before(largest);
+    float lanes[kLanes] = {};
+    for (std::size_t i = 0; i < kGroupElements; ++i) {
+        const float shifted = corrected[i] * power;
+        lanes[i % kLanes] += shifted * shifted;
+    }
+    const auto zeros = std::count(corrected, corrected + kGroupElements, 0.0F);
+    *squares = {sum_of_lanes(lanes), static_cast<std::uint32_t>(kGroupElements - zeros)};
+}
+
+void find(const float (&corrected)[kGroupElements], float /*largest*/, SignedSums* sums) {
+    float positive[kLanes] = {}, negative[kLanes] = {};
+    for (std::size_t i = 0; i < kGroupElements; ++i) {
+        const float part = corrected[i] * Sum::kPart;
+        positive[i % kLanes] += std::max(part, 0.0F);
+        negative[i % kLanes] += std::max(-part, 0.0F);
+    }
+    const auto positives = std::count_if(corrected, corrected + kGroupElements, [](float c) { return c > 0; });
+    const auto negatives = std::count_if(corrected, corrected + kGroupElements, [](float c) { return c < 0; });
+    *sums = {{sum_of_lanes(positive), static_cast<std::uint32_t>(positives)},
+             {sum_of_lanes(negative), static_cast<std::uint32_t>(negatives)}};
+}
+
 template <typename Code>
 float scale_of(const float (&corrected)[kGroupElements], float largest) {
-    if constexpr (requires { Code::power_for(largest); }) {
-        const float power = Code::power_for(largest);
-        float lanes[kLanes] = {};
-        for (std::size_t i = 0; i < kGroupElements; ++i) {
-            const float shifted = corrected[i] * power;
-            lanes[i % kLanes] += shifted * shifted;
-        }
-        const auto zeros = std::count(corrected, corrected + kGroupElements, 0.0F);
-        return Code::scale_of(largest, sum_of_lanes(lanes), static_cast<std::uint32_t>(kGroupElements - zeros));
+    if constexpr (requires { typename Code::Statistics; }) {
+        typename Code::Statistics statistics;
+        find(corrected, largest, &statistics);
+        return Code::scale_of(largest, statistics);
     } else {
         return Code::scale_of(largest);
     }

@@ -41,6 +41,7 @@ using Run = Group; // 32 elements; a code's group, which shares a scale, is seve
 #include "compress/grouped/fp4_simd.inc"
 #include "compress/grouped/int2_simd.inc"
 #include "compress/grouped/integer_simd.inc"
+#include "compress/grouped/means_simd.inc"
 #include "compress/grouped/ternary_simd.inc"
 
 /// The codes of a run: element k of it in lane k.
@@ -59,12 +60,28 @@ constexpr std::size_t kTogether = kBits < 8 ? 8 / kBits : 1;
 template <unsigned kBits>
 constexpr bool kSplits = kLanes / kTogether<kBits> < kVectorLanes;
 
+/// Bit i: the code of element i, of one bit.
+HWY_INLINE std::uint32_t word_of(const Bits (&codes)[kRegisters]) {
+    const BitsTag b;
+    std::uint32_t word = 0;
+    for (std::size_t k = 0; k < kRegisters; ++k) {
+        std::uint8_t bits[8] = {}; // as many as this must be writable
+        hn::StoreMaskBits(b, hn::Ne(codes[k], hn::Zero(b)), bits);
+        std::uint32_t of_register = 0;
+        std::memcpy(&of_register, bits, sizeof(of_register));
+        word |= of_register << k * kVectorLanes;
+    }
+    return word;
+}
+
 /// Into words: code_place says where.
 template <unsigned kBits>
 HWY_INLINE void store_codes(const Codes& codes, std::uint32_t* words) {
     using Integers = std::conditional_t<kBits == 16, std::uint16_t, std::uint8_t>;
     auto* const to = reinterpret_cast<Integers*>(words);
-    if constexpr (kSplits<kBits>) {
+    if constexpr (kBits == 1) {
+        words[0] = word_of(codes.registers);
+    } else if constexpr (kSplits<kBits>) {
         static_assert(kBits == 2 && kRegisters == 2);
         const hn::Half<BitsTag> half;
         const hn::Rebind<Integers, decltype(half)> d;
@@ -91,7 +108,11 @@ HWY_INLINE Codes load_codes(const std::uint32_t* words) {
     const auto* const from = reinterpret_cast<const Integers*>(words);
     const Bits mask = hn::Set(b, (1U << kBits) - 1);
     Codes codes;
-    if constexpr (kSplits<kBits>) {
+    if constexpr (kBits == 1) {
+        for (std::size_t k = 0; k < kRegisters; ++k) {
+            codes[k] = hn::IfThenElseZero(hn::RebindMask(b, mask_of(words[0], k)), mask);
+        }
+    } else if constexpr (kSplits<kBits>) {
         const hn::Half<BitsTag> half;
         const hn::Rebind<Integers, decltype(half)> d;
         const auto all = hn::PromoteTo(half, hn::LoadU(d, from));
@@ -121,26 +142,67 @@ HWY_INLINE void for_each_group(std::size_t count, const Body& body) {
     for (std::size_t g = 0; g * kRuns < runs; ++g) body(g, g * kRuns, std::min((g + 1) * kRuns, runs));
 }
 
-/// Of a group of so many runs whose largest magnitude this is.
+using Counts = hn::Vec<hn::RebindToSigned<Tag>>;
+
+/// Counts one more in the lanes of a mask, which as numbers are -1.
+HWY_INLINE Counts count_also(Counts counts, Mask lanes) {
+    return hn::Sub(counts, hn::BitCast(hn::RebindToSigned<Tag>(), hn::VecFromMask(Tag(), lanes)));
+}
+HWY_INLINE std::uint32_t total_of(Counts counts) {
+    const hn::RebindToSigned<Tag> i;
+    return static_cast<std::uint32_t>(hn::GetLane(hn::SumOfLanes(i, counts)));
+}
+HWY_INLINE void clear(Run& run) {
+    for (std::size_t k = 0; k < kRegisters; ++k) run[k] = hn::Zero(Tag());
+}
+
+// Of a group of so many runs whose largest magnitude this is.
+
+HWY_INLINE void find(const Run* corrected, std::size_t runs, float largest, Squares* statistics) {
+    const Tag d;
+    const Vector power = hn::Set(d, Squares::power_before(largest));
+    Counts nonzeros = hn::Zero(hn::RebindToSigned<Tag>());
+    Run squares;
+    clear(squares);
+    for (std::size_t r = 0; r < runs; ++r) {
+        for (std::size_t k = 0; k < kRegisters; ++k) {
+            const Vector c = corrected[r][k];
+            const Vector shifted = hn::Mul(c, power);
+            squares[k] = hn::Add(squares[k], hn::Mul(shifted, shifted));
+            nonzeros = count_also(nonzeros, hn::Ne(c, hn::Zero(d)));
+        }
+    }
+    *statistics = {total_of(squares), total_of(nonzeros)};
+}
+
+HWY_INLINE void find(const Run* corrected, std::size_t runs, float /*largest*/, SignedSums* statistics) {
+    const Tag d;
+    const Vector zero = hn::Zero(d);
+    Counts positives = hn::Zero(hn::RebindToSigned<Tag>());
+    Counts negatives = positives;
+    Run positive;
+    Run negative;
+    clear(positive);
+    clear(negative);
+    for (std::size_t r = 0; r < runs; ++r) {
+        for (std::size_t k = 0; k < kRegisters; ++k) {
+            const Vector c = corrected[r][k];
+            const Vector part = hn::Mul(c, hn::Set(d, Sum::kPart));
+            positive[k] = hn::Add(positive[k], hn::Max(part, zero));
+            negative[k] = hn::Add(negative[k], hn::Max(hn::Neg(part), zero));
+            positives = count_also(positives, hn::Gt(c, zero));
+            negatives = count_also(negatives, hn::Lt(c, zero));
+        }
+    }
+    *statistics = {{total_of(positive), total_of(positives)}, {total_of(negative), total_of(negatives)}};
+}
+
 template <typename Scalar>
 HWY_INLINE float scale_of(const Run* corrected, std::size_t runs, float largest) {
-    if constexpr (requires { Scalar::power_for(largest); }) {
-        const Tag d;
-        const hn::RebindToSigned<Tag> i;
-        const Vector power = hn::Set(d, Scalar::power_for(largest));
-        auto nonzeros = hn::Zero(i);
-        Run squares;
-        for (std::size_t k = 0; k < kRegisters; ++k) squares[k] = hn::Zero(d);
-        for (std::size_t r = 0; r < runs; ++r) {
-            for (std::size_t k = 0; k < kRegisters; ++k) {
-                const Vector c = corrected[r][k];
-                const Vector shifted = hn::Mul(c, power);
-                squares[k] = hn::Add(squares[k], hn::Mul(shifted, shifted));
-                nonzeros = hn::Sub(nonzeros, hn::BitCast(i, hn::VecFromMask(d, hn::Ne(c, hn::Zero(d)))));
-            }
-        }
-        const auto count = static_cast<std::uint32_t>(hn::GetLane(hn::SumOfLanes(i, nonzeros)));
-        return Scalar::scale_of(largest, total_of(squares), count);
+    if constexpr (requires { typename Scalar::Statistics; }) {
+        typename Scalar::Statistics statistics;
+        find(corrected, runs, largest, &statistics);
+        return Scalar::scale_of(largest, statistics);
     } else {
         return Scalar::scale_of(largest);
     }

@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "compress/grouped/integer.hpp"
-#include "compress/grouped/root_mean_square.hpp"
+#include "compress/grouped/statistics.hpp"
 #include "core/host_device.hpp"
 #include "core/rounded.hpp"
 
@@ -19,9 +19,9 @@ struct Ternary {
     static constexpr std::uint32_t kPlus = 1;
     static constexpr std::uint32_t kMinus = 3;
 
-    ONEBIT_HOST_DEVICE static float power_for(float largest) { return power_before_squares(largest); }
-    ONEBIT_HOST_DEVICE static float scale_of(float largest, float squares, std::uint32_t nonzeros) {
-        return std::min(rounded::multiply(2, root_mean_square(largest, squares, nonzeros)), largest);
+    using Statistics = Squares;
+    ONEBIT_HOST_DEVICE static float scale_of(float largest, const Squares& squares) {
+        return std::min(rounded::multiply(2, squares.root_of_mean(largest)), largest);
     }
     ONEBIT_HOST_DEVICE static float factor_of(float scale) { return scale; }
     ONEBIT_HOST_DEVICE static float threshold_of(float scale) { return rounded::multiply(0.5F, scale); }

@@ -83,22 +83,51 @@ ONEBIT_DEVICE Real over_lanes(const Thread& thread, Real value, const Add& add) 
     return thread.shuffle(value, 0);
 }
 
-/// Of a group whose largest magnitude this is; `c`: the thread's elements of it.
+template <typename Thread>
+ONEBIT_DEVICE float total(const Thread& thread, float value) {
+    return over_lanes(thread, value, [](float a, float b) { return rounded::add(a, b); });
+}
+template <typename Thread>
+ONEBIT_DEVICE std::uint32_t total(const Thread& thread, std::uint32_t value) {
+    return over_lanes(thread, value, [](std::uint32_t a, std::uint32_t b) { return a + b; });
+}
+
+// Of a group whose largest magnitude this is; `c`: the thread's elements of it.
+
+template <typename Thread>
+ONEBIT_DEVICE void find(const Thread& thread, const float* c, float largest, Squares* squares) {
+    const float power = Squares::power_before(largest);
+    *squares = {};
+#pragma unroll
+    for (unsigned r = 0; r < kGroupRuns; ++r) {
+        const float shifted = rounded::multiply(c[r], power);
+        squares->sum = rounded::add(squares->sum, rounded::multiply(shifted, shifted));
+        squares->nonzeros += c[r] != 0 ? 1U : 0U;
+    }
+    *squares = {total(thread, squares->sum), total(thread, squares->nonzeros)};
+}
+
+template <typename Thread>
+ONEBIT_DEVICE void find(const Thread& thread, const float* c, float /*largest*/, SignedSums* sums) {
+    *sums = {};
+#pragma unroll
+    for (unsigned r = 0; r < kGroupRuns; ++r) {
+        const float part = rounded::multiply(c[r], Sum::kPart);
+        sums->positive.sum = rounded::add(sums->positive.sum, part > 0 ? part : 0);
+        sums->negative.sum = rounded::add(sums->negative.sum, part < 0 ? -part : 0);
+        sums->positive.count += c[r] > 0 ? 1U : 0U;
+        sums->negative.count += c[r] < 0 ? 1U : 0U;
+    }
+    *sums = {{total(thread, sums->positive.sum), total(thread, sums->positive.count)},
+             {total(thread, sums->negative.sum), total(thread, sums->negative.count)}};
+}
+
 template <typename Code, typename Thread>
 ONEBIT_DEVICE float scale_of(const Thread& thread, const float* c, float largest) {
-    if constexpr (requires { Code::power_for(largest); }) {
-        const float power = Code::power_for(largest);
-        float squares = 0;
-        std::uint32_t nonzeros = 0;
-#pragma unroll
-        for (unsigned r = 0; r < kGroupRuns; ++r) {
-            const float shifted = rounded::multiply(c[r], power);
-            squares = rounded::add(squares, rounded::multiply(shifted, shifted));
-            nonzeros += c[r] != 0 ? 1U : 0U;
-        }
-        squares = over_lanes(thread, squares, [](float a, float b) { return rounded::add(a, b); });
-        nonzeros = over_lanes(thread, nonzeros, [](std::uint32_t a, std::uint32_t b) { return a + b; });
-        return Code::scale_of(largest, squares, nonzeros);
+    if constexpr (requires { typename Code::Statistics; }) {
+        typename Code::Statistics statistics;
+        find(thread, c, largest, &statistics);
+        return Code::scale_of(largest, statistics);
     } else {
         return Code::scale_of(largest);
     }
@@ -107,6 +136,7 @@ ONEBIT_DEVICE float scale_of(const Thread& thread, const float* c, float largest
 /// Word `lane` of a run whose element j has this code in lane j (code_place); of no value in lanes from kBits on.
 template <unsigned kBits, typename Thread>
 ONEBIT_DEVICE std::uint32_t word_of_run(const Thread& thread, std::uint32_t code) {
+    if constexpr (kBits == 1) return thread.ballot(code != 0);
     constexpr unsigned kPart = kBits < 8 ? 8 : kBits; // bits that are put together first: a byte of short codes
     std::uint32_t part = code;
 #pragma unroll
