@@ -3,13 +3,26 @@
 #include "collectives/allreduce.hpp"
 
 #include "c_api/collectives.hpp"
+#include "collectives/choose_codec.hpp"
 
 using onebit::Allreduce;
+using onebit::Communicator;
 using onebit::Status;
 
 onebit_status_t onebit_allreduce_create(onebit_comm_t comm, const onebit_allreduce_config_t* config,
                                         onebit_allreduce_t* allreduce) noexcept {
     return onebit::create_collective<Allreduce>(comm, config, allreduce, "allreduce", "allreduce");
+}
+
+onebit_status_t onebit_allreduce_choose_codec(onebit_comm_t comm, const onebit_allreduce_config_t* config,
+                                              double max_error, onebit_codec_t* codec) noexcept {
+    return onebit::guard_object<Communicator>(comm, [&](Communicator& communicator) {
+        return onebit::together(communicator, [&] {
+            const Status own =
+                codec == nullptr ? Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "codec is NULL") : Status();
+            return onebit::choose_codec(communicator, config, max_error, own, codec);
+        });
+    });
 }
 
 onebit_status_t onebit_allreduce_run(onebit_allreduce_t allreduce, const void* sendbuf, void* recvbuf) noexcept {

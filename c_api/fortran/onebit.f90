@@ -424,6 +424,13 @@ module onebit
             type(onebit_allreduce_config_t), intent(in), target :: config
             type(c_ptr), intent(out) :: allreduce
         end function
+        integer(c_int) function onebit_allreduce_choose_codec(comm, config, max_error, codec) bind(c)
+            import :: c_int, c_double, c_ptr, onebit_allreduce_config_t
+            type(c_ptr), value, target :: comm
+            type(onebit_allreduce_config_t), intent(in), target :: config
+            real(c_double), value :: max_error
+            integer(c_int), intent(out) :: codec
+        end function
         integer(c_int) function onebit_allreduce_run(allreduce, sendbuf, recvbuf) bind(c)
             import :: c_int, c_ptr
             type(c_ptr), value, target :: allreduce, sendbuf, recvbuf

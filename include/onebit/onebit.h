@@ -387,7 +387,8 @@ typedef enum onebit_codec ONEBIT_ENUM_INT {
     ONEBIT_CODEC_FLOAT16 = 7,  /* 16 bits: each element over a power of two for each 256 elements, rounded to float16 */
     ONEBIT_CODEC_INT2 = 8, /* 2 bits: -1.5, -0.5, 0.5 or 1.5 times the root mean square of those of 256 elements that
                                   are not 0 */
-    ONEBIT_CODEC_MEANS = 9 /* 1 bit: the sign, and for each 256 elements the mean of the positive ones and of the negative
+    ONEBIT_CODEC_MEANS =
+        9 /* 1 bit: the sign, and for each 256 elements the mean of the positive ones and of the negative
                                   ones, in bfloat16 [1-bit SGD] */
 } onebit_codec_t;
 
@@ -473,6 +474,21 @@ ONEBIT_API onebit_status_t onebit_allreduce_config_init(onebit_allreduce_config_
  * TRANSPORT, TIMEOUT. */
 ONEBIT_API onebit_status_t onebit_allreduce_create(onebit_comm_t comm, const onebit_allreduce_config_t* config,
                                                    onebit_allreduce_t* allreduce) ONEBIT_NOEXCEPT;
+
+/* Says with which codec an allreduce is quickest between these ranks when it compresses, of those that leave a small enough
+ * error. What AUTO would measure of each of them is measured, some tenths of a second, and known to handles that are
+ * created afterwards.
+ *   config     what the handle is to be created with. Algorithm and codec, with the codec's own settings, are not looked at
+ *   max_error  of one call, over the norm of the exact average, of Gaussian values between two ranks: docs/CODECS.md,
+ *              "Speed and error", has those of all codecs with their default settings; 0.0003 at least. The same on
+ *              every rank
+ *   codec      [out] for config.codec, the same on every rank; the finest one where several are equally quick. On failure
+ *              of no value
+ * Whether an exact average is quicker still ONEBIT_ALGORITHM_AUTO decides. With ONEBIT_DETERMINISTIC=1 or
+ * ONEBIT_MEASURE=0 it goes by an estimate. Collective; blocks.
+ * INVALID_ARGUMENT, INVALID_HANDLE, UNSUPPORTED, MISMATCH, OUT_OF_MEMORY, TRANSPORT, TIMEOUT. */
+ONEBIT_API onebit_status_t onebit_allreduce_choose_codec(onebit_comm_t comm, const onebit_allreduce_config_t* config,
+                                                         double max_error, onebit_codec_t* codec) ONEBIT_NOEXCEPT;
 
 /* recvbuf = average over the ranks of sendbuf, or their sum (config.op). Collective; blocks; transactional.
  *   sendbuf  [in] count elements, aligned to the element's size, in config.memory; the caller's

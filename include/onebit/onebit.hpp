@@ -150,6 +150,13 @@ class Allreduce {
         handle_ = UniqueHandle<onebit_allreduce_t, finish_and_destroy>(handle);
     }
 
+    /// The one that is quickest, of those with an error of at most `max_error` in a call.
+    static onebit_codec_t choose_codec(const Communicator& communicator, const onebit_allreduce_config_t& config,
+                                       double max_error) {
+        onebit_codec_t codec = ONEBIT_CODEC_SIGN;
+        check(onebit_allreduce_choose_codec(communicator.get(), &config, max_error, &codec));
+        return codec;
+    }
     void run(const void* sendbuf, void* recvbuf) { check(onebit_allreduce_run(get(), sendbuf, recvbuf)); }
     /// In place.
     void run(void* buffer) { run(buffer, buffer); }

@@ -348,6 +348,7 @@ FUNCTIONS = {
     "onebit_comm_destroy": (None, [c_void_p]),
     "onebit_allreduce_config_init": (None, [POINTER(AllreduceConfig), c_size_t, c_uint64]),
     "onebit_allreduce_create": (None, [c_void_p, POINTER(AllreduceConfig), POINTER(c_void_p)]),
+    "onebit_allreduce_choose_codec": (None, [c_void_p, POINTER(AllreduceConfig), c_double, POINTER(c_int)]),
     "onebit_allreduce_run": (None, [c_void_p, c_void_p, c_void_p]),
     "onebit_allreduce_start": (None, [c_void_p, c_void_p, c_void_p]),
     "onebit_allreduce_test": (None, [c_void_p, POINTER(c_int)]),

@@ -72,7 +72,8 @@ class Collective(OperationHandle):
             buffers=self._in_flight,
         )
 
-    def _config(self, count_or_array, memory: Optional[str], stream: int, options: dict) -> Any:
+    @classmethod
+    def _config(cls, count_or_array, memory: Optional[str], stream: int, options: dict) -> Any:
         if isinstance(count_or_array, Integral):
             count, dtype, device = int(count_or_array), "float32", "cpu"
         else:
@@ -80,7 +81,7 @@ class Collective(OperationHandle):
             count, dtype, device = array.size, array.dtype, array.device
         if count < 1:
             raise InvalidArgument(f"count={count}: at least the number of ranks")
-        config = _structs.initialised(self._config_type, self._config_init, count)
+        config = _structs.initialised(cls._config_type, cls._config_init, count)
         options = dict(options)
         asked = options.pop("dtype", None)
         config.datatype = _structs.enum_value(Datatype, "dtype", _name_of(dtype if asked is None else asked))

@@ -9,7 +9,7 @@ from onebit import _c, _structs
 from onebit._collective import Collective, Functions
 from onebit._errors import InvalidArgument
 from onebit._library import library
-from onebit._values import AllreduceInfo
+from onebit._values import AllreduceInfo, Codec
 from onebit.communicator import Communicator
 
 
@@ -54,8 +54,8 @@ class Allreduce(Collective):
                           array, else float32. 16 bits on the host only
           algorithm       "auto" (chosen by measuring), "dense" (an exact average), "flat", "pipelined", "two_level",
                           "bruck", "ring"
-          codec           "sign", "int8", "int4", "fp4", "bfloat16", "ternary", "topk", "float16" or "int2": what
-                          stands for an element in a compressed message. "topk" on the host only
+          codec           "sign", "int8", "int4", "fp4", "bfloat16", "ternary", "topk", "float16", "int2" or "means":
+                          what stands for an element in a compressed message. "topk" on the host only
           scale           "l2" or "l1": the magnitude that stands for a group's elements; of "sign"
           group           "block" (4096 elements) or "buffer": the elements that share a scale; of "sign"
           kept            elements of 4096 that "topk" sends, at most 128; 0: 64
@@ -70,6 +70,23 @@ class Allreduce(Collective):
         rank (Mismatch).
         """
         self._create(comm, lambda: self._config(count_or_array, memory, stream, options))
+
+    @classmethod
+    def choose_codec(
+        cls, comm: Communicator, count_or_array, max_error: float, *, memory: Optional[str] = None, stream: int = 0,
+        **options
+    ) -> Codec:
+        """With which codec such an Allreduce is quickest when it compresses, of those with small enough an error.
+
+        The same on every rank. Measures, where the ranks haven't yet, for some tenths of a second. Collective; blocks.
+          max_error  of one call, over the norm of the exact average, of Gaussian values: docs/CODECS.md has that of
+                     each codec; 0.0003 at least. The same on every rank
+          others     those of the Allreduce; its algorithm, codec and the codec's own are not looked at
+        """
+        config = cls._config(count_or_array, memory, stream, options)
+        codec = ctypes.c_int()
+        library.onebit_allreduce_choose_codec(comm._handle, ctypes.byref(config), max_error, ctypes.byref(codec))
+        return Codec(codec.value)
 
     def run(self, send, recv=None) -> Any:
         """recv = average (or sum) over the ranks of send, the same bits on every rank. Returns recv. Collective; blocks.

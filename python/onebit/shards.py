@@ -30,8 +30,8 @@ class _Sharded(Collective):
           dtype           "float32", "float16" or "bfloat16": of the arrays; None: that of `count_or_array`, if it's an
                           array, else float32
           algorithm       "dense" (exact), "pipelined" (compressed), or "auto": exact where an Allreduce would be
-          codec           "sign", "int8", "int4", "fp4", "bfloat16", "ternary", "topk", "float16" or "int2":
-                          what stands for an element in a message
+          codec           "sign", "int8", "int4", "fp4", "bfloat16", "ternary", "topk", "float16", "int2"
+                          or "means":                           what stands for an element in a message
           scale           "l2" or "l1": the magnitude that stands for a group's elements; of "sign"
           group           "block" (4096 elements) or "buffer": the elements that share a scale; of "sign"
           kept            elements of 4096 that "topk" sends, at most 128; 0: 64

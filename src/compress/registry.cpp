@@ -23,6 +23,7 @@ struct Row {
     onebit_memory_t memory;
     const char* name; ///< of the codec's constant
     double bits;      ///< of an element, its share of a scale included
+    double error;     ///< of one call (error_of_call)
     bool has_scales;  ///< that config.scale and config.group choose
     Status (*make)(const CodecConfig&, std::unique_ptr<Codec>*);
 };
@@ -33,14 +34,14 @@ constexpr double kGroupedBits = Code::kBits + 32.0 / kGroupElements;
 constexpr double kTopkBits = 32.0 * TopkLayout().words(kBlockElements) / kBlockElements;
 
 constexpr Row kRegistry[] = {
-    {ONEBIT_CODEC_SIGN, ONEBIT_MEMORY_HOST, "ONEBIT_CODEC_SIGN", kSignBits, true, make_sign_codec},
-    {ONEBIT_CODEC_SIGN, ONEBIT_MEMORY_CUDA, "ONEBIT_CODEC_SIGN", kSignBits, true, make_cuda_sign_codec},
+    {ONEBIT_CODEC_SIGN, ONEBIT_MEMORY_HOST, "ONEBIT_CODEC_SIGN", kSignBits, 0.93, true, make_sign_codec},
+    {ONEBIT_CODEC_SIGN, ONEBIT_MEMORY_CUDA, "ONEBIT_CODEC_SIGN", kSignBits, 0.93, true, make_cuda_sign_codec},
 #define ONEBIT_GROUPED_CODE(constant, scalar, vector)                                           \
-    {constant, ONEBIT_MEMORY_HOST, #constant, kGroupedBits<scalar>, false, make_grouped_codec}, \
-        {constant, ONEBIT_MEMORY_CUDA, #constant, kGroupedBits<scalar>, false, make_cuda_grouped_codec},
+    {constant, ONEBIT_MEMORY_HOST, #constant, kGroupedBits<scalar>, scalar::kCallError, false, make_grouped_codec}, \
+        {constant, ONEBIT_MEMORY_CUDA, #constant, kGroupedBits<scalar>, scalar::kCallError, false, make_cuda_grouped_codec},
 #include "compress/grouped/codes.def"
 #undef ONEBIT_GROUPED_CODE
-    {ONEBIT_CODEC_TOPK, ONEBIT_MEMORY_HOST, "ONEBIT_CODEC_TOPK", kTopkBits, false, make_topk_codec},
+    {ONEBIT_CODEC_TOPK, ONEBIT_MEMORY_HOST, "ONEBIT_CODEC_TOPK", kTopkBits, 0.96, false, make_topk_codec},
 };
 
 static_assert(std::ranges::all_of(kRegistry,
@@ -118,6 +119,14 @@ Status check_settings(const CodecConfig& config, const Row& row) {
 
 double bits_per_element(onebit_codec_t codec) {
     return row_of(codec)->bits;
+}
+
+double error_of_call(onebit_codec_t codec) {
+    return row_of(codec)->error;
+}
+
+const char* name_of(onebit_codec_t codec) {
+    return row_of(codec)->name;
 }
 
 Status check_codec(const CodecConfig& config) {

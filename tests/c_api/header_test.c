@@ -42,6 +42,7 @@ static const Row rows[] = {
     ROW(onebit_comm_abort),
     ROW(onebit_comm_destroy),
     ROW(onebit_allreduce_config_init),
+    ROW(onebit_allreduce_choose_codec),
     ROW(onebit_allreduce_create),
     ROW(onebit_allreduce_run),
     ROW(onebit_allreduce_start),

@@ -21,10 +21,10 @@ using onebit_test::same_bits;
 namespace {
 
 // Those of several bits for each element.
-constexpr Code grouped_codes[] = {Code::int8,    Code::int4,    Code::fp4, Code::bfloat16,
+constexpr Code grouped_codes[] = {Code::int8,    Code::int4,    Code::fp4,  Code::bfloat16,
                                   Code::ternary, Code::float16, Code::int2, Code::means};
-constexpr Code all_codes[] = {Code::int8,    Code::int4, Code::fp4,     Code::bfloat16,
-                              Code::ternary, Code::topk, Code::float16, Code::int2, Code::means};
+constexpr Code all_codes[] = {Code::int8, Code::int4,    Code::fp4,  Code::bfloat16, Code::ternary,
+                              Code::topk, Code::float16, Code::int2, Code::means};
 constexpr float infinity = std::numeric_limits<float>::infinity();
 constexpr float not_a_number = std::numeric_limits<float>::quiet_NaN();
 
@@ -315,8 +315,8 @@ TEST_CASE("codes: MEANS by hand", "[oracle]") {
     CHECK(encode(Code::means, Floats(40, -3.0F)).words == Words{0x00004040U, 0xffffffffU, 0xffU});
     CHECK(encode(Code::means, Floats(300, 0.0F)).words == Words(12, 0));
     CHECK(scale_of(Code::means, Floats(256, 0x1.018p0F)) == std::bit_cast<float>(0x3f810000U)); // to the nearest
-    CHECK(scale_of(Code::means, Floats(256, FLT_MAX)) == 0x1.fep127F);                           // the largest bfloat16
-    CHECK(scale_of(Code::means, Floats(256, 0x1p-126F)) == 0); // whose 256th is 0
+    CHECK(scale_of(Code::means, Floats(256, FLT_MAX)) == 0x1.fep127F);                          // the largest bfloat16
+    CHECK(scale_of(Code::means, Floats(256, 0x1p-126F)) == 0);                                  // whose 256th is 0
     CHECK(same_bits(encode(Code::means, Floats(256, 0x1p-126F)).error, Floats(256, 0x1p-126F)));
 }
 

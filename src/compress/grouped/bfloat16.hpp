@@ -13,6 +13,7 @@ namespace onebit {
 /// The upper half of a float, rounded to nearest, ties to even. A scale only says whether its group is finite.
 struct Bfloat16 {
     static constexpr unsigned kBits = 16;
+    static constexpr double kCallError = 0.0025; ///< as error_of_call
     static constexpr std::uint32_t kSign = 0x80000000U;
     static constexpr std::uint32_t kLargestFinite = 0x7f7f0000U;
 

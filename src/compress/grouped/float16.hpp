@@ -15,6 +15,7 @@ namespace onebit {
 /// group is in [2^14, 2^15), so that values of any size keep 11 digits.
 struct ScaledFloat16 {
     static constexpr unsigned kBits = 16;
+    static constexpr double kCallError = 0.0003;    ///< as error_of_call
     static constexpr std::uint32_t kExponent = 14;  ///< of the largest
     static constexpr std::uint32_t kMost = 0x77ffU; ///< the largest below 2^15, which times the scale is finite
 

@@ -15,6 +15,7 @@ namespace onebit {
 /// [Streaming DiLoCo, arXiv 2501.18512].
 struct Fp4 {
     static constexpr unsigned kBits = 4;
+    static constexpr double kCallError = 0.27; ///< as error_of_call
     static constexpr std::uint32_t kZero = 7;
     static constexpr std::uint32_t kNegative = 8;
     /// Times the scale, 0.75 2^-k and, before 0, 2^-7: a magnitude below k of them has code k.

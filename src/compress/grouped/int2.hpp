@@ -16,6 +16,7 @@ namespace onebit {
 /// is the root mean square of a group's elements that aren't 0, but no more than 2/3 of the largest.
 struct Int2 {
     static constexpr unsigned kBits = 2;
+    static constexpr double kCallError = 0.48;          ///< as error_of_call
     static constexpr float kOfLargest = 0x1.555554p-1F; // 2/3, rounded down: 1.5 times the product is finite
 
     using Statistics = Squares;

@@ -15,6 +15,7 @@ namespace onebit {
 template <unsigned kBitCount>
 struct Integer {
     static constexpr unsigned kBits = kBitCount;
+    static constexpr double kCallError = kBits == 8 ? 0.01 : 0.18; ///< as error_of_call, of 8 and 4 bits
     static constexpr float kMost = static_cast<float>((1U << (kBits - 1)) - 1);
     /// Added to a small float it leaves the nearest whole number in the low bits, ties to even, in two's complement.
     static constexpr float kRounder = 0x1.8p23F;

@@ -16,6 +16,7 @@ namespace onebit {
 /// twice the root mean square of a group's elements that aren't 0, but no more than the largest.
 struct Ternary {
     static constexpr unsigned kBits = 2;
+    static constexpr double kCallError = 1.08; ///< as error_of_call
     static constexpr std::uint32_t kPlus = 1;
     static constexpr std::uint32_t kMinus = 3;
 
