@@ -475,15 +475,15 @@ ONEBIT_API onebit_status_t onebit_allreduce_config_init(onebit_allreduce_config_
 ONEBIT_API onebit_status_t onebit_allreduce_create(onebit_comm_t comm, const onebit_allreduce_config_t* config,
                                                    onebit_allreduce_t* allreduce) ONEBIT_NOEXCEPT;
 
-/* Says with which codec an allreduce is quickest between these ranks when it compresses, of those that leave a small enough
- * error. What AUTO would measure of each of them is measured, some tenths of a second, and known to handles that are
- * created afterwards.
- *   config     what the handle is to be created with. Algorithm and codec, with the codec's own settings, are not looked at
+/* Says with which codec an allreduce is quickest between these ranks when it compresses, of those that leave a small
+ * enough error. What AUTO would measure of each of them is measured, some tenths of a second, and known to handles that
+ * are created afterwards.
+ *   config     what the handle is to be created with. Algorithm, codec and the codec's own settings are not looked at
  *   max_error  of one call, over the norm of the exact average, of Gaussian values between two ranks: docs/CODECS.md,
  *              "Speed and error", has those of all codecs with their default settings; 0.0003 at least. The same on
  *              every rank
- *   codec      [out] for config.codec, the same on every rank; the finest one where several are equally quick. On failure
- *              of no value
+ *   codec      [out] for config.codec, the same on every rank; the finest one where several are equally quick. Of no
+ *              value on failure
  * Whether an exact average is quicker still ONEBIT_ALGORITHM_AUTO decides. With ONEBIT_DETERMINISTIC=1 or
  * ONEBIT_MEASURE=0 it goes by an estimate. Collective; blocks.
  * INVALID_ARGUMENT, INVALID_HANDLE, UNSUPPORTED, MISMATCH, OUT_OF_MEMORY, TRANSPORT, TIMEOUT. */
@@ -572,8 +572,8 @@ ONEBIT_API onebit_status_t onebit_allreduce_set_callback(onebit_allreduce_t allr
 ONEBIT_API onebit_status_t onebit_allreduce_set_algorithm(onebit_allreduce_t allreduce,
                                                           onebit_algorithm_t algorithm) ONEBIT_NOEXCEPT;
 
-/* Declares which elements are ever nonzero. SIGN, MEANS and INT2 cannot say zero. An element outside the mask has no part in
- * any scale, its error stays zero and its compressed result is exactly zero, whatever the input. Zeroes those
+/* Declares which elements are ever nonzero. SIGN, MEANS and INT2 cannot say zero. An element outside the mask has no
+ * part in any scale, its error stays zero and its compressed result is exactly zero, whatever the input. Zeroes those
  * elements' errors. Collective; blocks; transactional.
  *   mask  [in] ceil(count / 32) words, element 32 w + i in bit i of word w, 1: takes part; NULL: all take part. The
  *         same on every rank. Copied.

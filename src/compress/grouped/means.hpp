@@ -14,8 +14,8 @@
 namespace onebit {
 
 /// One bit: whether an element is negative. Two numbers stand for the elements, the mean of those that are positive and
-/// of those that are negative [1-bit SGD, Interspeech 2014, section 2.2]. As bfloat16 they are the halves of the group's
-/// scale, the positive one's the upper one: so the scale is finite, as a float, if they are.
+/// of those that are negative [1-bit SGD, Interspeech 2014, section 2.2]. As bfloat16 they are the halves of the
+/// group's scale, the positive one's the upper one: so the scale is finite, as a float, if they are.
 struct Means {
     static constexpr unsigned kBits = 1;
     static constexpr double kCallError = 0.9; ///< as error_of_call

@@ -10,8 +10,8 @@
 #include "core/host_device.hpp"
 #include "core/rounded.hpp"
 
-/// What a scale may hang on beside the largest magnitude of its group. Each is added up in 32 lanes, as docs/WIRE_FORMAT.md
-/// says.
+/// What a scale may hang on beside the largest magnitude of its group. Each is added up in 32 lanes, as
+/// docs/WIRE_FORMAT.md says.
 namespace onebit {
 
 struct Squares {
