@@ -22,7 +22,7 @@ namespace onebit::bench {
 inline constexpr std::array kAlgorithmNames = {"auto", "dense", "flat", "pipelined", "two_level", "bruck", "ring"};
 
 // By onebit_codec_t.
-inline constexpr std::array kCodecNames = {"sign",    "int8", "int4",    "fp4", "bfloat16",
+inline constexpr std::array kCodecNames = {"sign",    "int8", "int4",    "fp4",  "bfloat16",
                                            "ternary", "topk", "float16", "int2", "means"};
 
 // By onebit_datatype_t, "" where there is no benchmark of it.

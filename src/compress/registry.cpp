@@ -36,9 +36,10 @@ constexpr double kTopkBits = 32.0 * TopkLayout().words(kBlockElements) / kBlockE
 constexpr Row kRegistry[] = {
     {ONEBIT_CODEC_SIGN, ONEBIT_MEMORY_HOST, "ONEBIT_CODEC_SIGN", kSignBits, 0.93, true, make_sign_codec},
     {ONEBIT_CODEC_SIGN, ONEBIT_MEMORY_CUDA, "ONEBIT_CODEC_SIGN", kSignBits, 0.93, true, make_cuda_sign_codec},
-#define ONEBIT_GROUPED_CODE(constant, scalar, vector)                                           \
+#define ONEBIT_GROUPED_CODE(constant, scalar, vector)                                                               \
     {constant, ONEBIT_MEMORY_HOST, #constant, kGroupedBits<scalar>, scalar::kCallError, false, make_grouped_codec}, \
-        {constant, ONEBIT_MEMORY_CUDA, #constant, kGroupedBits<scalar>, scalar::kCallError, false, make_cuda_grouped_codec},
+        {constant, ONEBIT_MEMORY_CUDA,     #constant, kGroupedBits<scalar>, scalar::kCallError,                     \
+         false,    make_cuda_grouped_codec},
 #include "compress/grouped/codes.def"
 #undef ONEBIT_GROUPED_CODE
     {ONEBIT_CODEC_TOPK, ONEBIT_MEMORY_HOST, "ONEBIT_CODEC_TOPK", kTopkBits, 0.96, false, make_topk_codec},

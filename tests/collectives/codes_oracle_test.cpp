@@ -18,8 +18,8 @@ using oracle::Code;
 
 namespace {
 
-constexpr Code all_codes[] = {Code::int8,    Code::int4, Code::fp4,     Code::bfloat16,
-                              Code::ternary, Code::topk, Code::float16, Code::int2, Code::means};
+constexpr Code all_codes[] = {Code::int8, Code::int4,    Code::fp4,  Code::bfloat16, Code::ternary,
+                              Code::topk, Code::float16, Code::int2, Code::means};
 constexpr onebit_op_t all_ops[] = {ONEBIT_OP_AVERAGE, ONEBIT_OP_SUM};
 // With the same bits as the flat one.
 const std::vector<onebit_algorithm_t> other_forms = {ONEBIT_ALGORITHM_PIPELINED, ONEBIT_ALGORITHM_RING,

@@ -132,8 +132,8 @@ TEST_CASE("a GPU compresses values of all magnitudes as the host does, and leave
     const int n = GENERATE(from_range(rank_counts()));
     run_ranks(n, [&](onebit_comm_t comm, RankLog& log) {
         std::vector<Mode> modes = all_modes();
-        for (const onebit_codec_t codec :
-             {ONEBIT_CODEC_INT4, ONEBIT_CODEC_FP4, ONEBIT_CODEC_BFLOAT16, ONEBIT_CODEC_FLOAT16, ONEBIT_CODEC_INT2, ONEBIT_CODEC_MEANS})
+        for (const onebit_codec_t codec : {ONEBIT_CODEC_INT4, ONEBIT_CODEC_FP4, ONEBIT_CODEC_BFLOAT16,
+                                           ONEBIT_CODEC_FLOAT16, ONEBIT_CODEC_INT2, ONEBIT_CODEC_MEANS})
             modes.push_back(coded(codec));
         for (const Mode mode : modes) {
             const auto config = form_config(ONEBIT_ALGORITHM_PIPELINED, 8203, mode);
