@@ -112,8 +112,7 @@ std::optional<int> parse(int argc, char** argv, int rank, Options& options) {
            "--algorithms", algorithms,
            "Of adam,onebit_adam,zero_one_adam,lamb,onebit_lamb: which to train with, in this order. With :sign, "
            ":int8, :int4, :fp4, :bfloat16, :ternary, :topk, :float16, :int2 or :means behind it an optimizer exchanges "
-           "by that "
-           "codec")
+           "by that codec")
         ->delimiter(',')
         ->default_str("adam,onebit_adam");
     add_compression_options(app, options);

@@ -236,8 +236,8 @@ class Codec {
 /// Of an element in a message, its share of a scale included, with the codec's default settings: what costs are
 /// estimated by.
 double bits_per_element(onebit_codec_t codec);
-/// What one call of two ranks leaves out, over the norm of the exact average, of Gaussian values (docs/CODECS.md, "Speed
-/// and error"); likewise.
+/// What one call of two ranks leaves out, over the norm of the exact average, of Gaussian values (docs/CODECS.md,
+/// "Speed and error"); likewise.
 double error_of_call(onebit_codec_t codec);
 /// "ONEBIT_CODEC_INT8".
 const char* name_of(onebit_codec_t codec);
