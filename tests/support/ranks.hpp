@@ -85,6 +85,8 @@ using Body = std::function<void(onebit_comm_t, RankLog&)>;
 
 // The numbers of ranks that a test is to run with.
 std::vector<int> rank_counts();
+// Whether calls are quick enough to try what differs in arithmetic alone, and not in what is sent.
+bool calls_are_quick();
 // Whether there can be so many. A test that needs a certain number does nothing else.
 bool can_have_ranks(int n);
 void run_ranks(int n, const Body& body);
