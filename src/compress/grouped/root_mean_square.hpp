@@ -22,8 +22,7 @@ ONEBIT_HOST_DEVICE inline float power_before_squares(float largest) {
 ONEBIT_HOST_DEVICE inline float root_mean_square(float largest, float squares, std::uint32_t nonzeros) {
     if (nonzeros == 0) return 0;
     const float root = rounded::sqrt(rounded::divide(squares, static_cast<float>(nonzeros)));
-    const auto power = std::bit_cast<std::uint32_t>(power_before_squares(largest));
-    return rounded::multiply(root, std::bit_cast<float>((254U << 23) - power));
+    return rounded::multiply(root, rounded::inverse_of_power(power_before_squares(largest)));
 }
 
 } // namespace onebit
