@@ -278,7 +278,8 @@ def draw(options, arms):
     panels[0].set_ylim(top=3.1)  # what is above are the first steps of a cold topk
     panels[0].set_ylabel("held-out loss [nats per byte]")
     handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, frameon=False, fontsize=8.5, loc="lower center", ncols=11, columnspacing=1.2, handlelength=1.6)
+    figure.legend(handles, labels, frameon=False, fontsize=8.5, loc="lower center", ncols=11, columnspacing=1.2,
+                  handlelength=1.6)
     figure.subplots_adjust(left=0.06, right=0.98, top=0.88, bottom=0.16, wspace=0.06)
     figure.suptitle(f"Transformer of {run['parameters'] / 1e3:.0f} k parameters, {run['ranks']} ranks, {run['steps']} "
                     f"steps; mean and range of {max(map(len, arms.values()))} seeds", fontsize=10.5)

@@ -20,8 +20,8 @@ def stages_of(codec, warmup_steps: Optional[int], equalize: Optional[bool]) -> T
     codec = Codec[codec.upper()] if isinstance(codec, str) and codec.upper() in Codec.__members__ else codec
     few_bits = codec in (Codec.SIGN, Codec.MEANS, Codec.TERNARY, Codec.INT2)
     equalize = few_bits if equalize is None else equalize
-    if warmup_steps is None:
-        warmup_steps = 1000 if few_bits or codec is Codec.TOPK or equalize else 0  # equalizing goes by what the warm-up saw
+    if warmup_steps is None:  # equalizing goes by what the warm-up saw
+        warmup_steps = 1000 if few_bits or codec is Codec.TOPK or equalize else 0
     if warmup_steps < 0:
         raise InvalidArgument(f"warmup_steps={warmup_steps}: at least 0")
     return warmup_steps, equalize

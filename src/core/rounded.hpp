@@ -2,7 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <bit>
 #include <cmath>
+#include <cstdint>
 
 #include "core/host_device.hpp"
 
@@ -47,6 +49,14 @@ ONEBIT_HOST_DEVICE inline float sqrt(float a) {
 #else
     return std::sqrt(a);
 #endif
+}
+
+/// Added to a small float it leaves the nearest whole number in the low bits, ties to even, in two's complement.
+inline constexpr float kToWhole = 0x1.8p23F;
+
+/// 1 over a power of two from 2^-126 to 2^126.
+ONEBIT_HOST_DEVICE constexpr float inverse_of_power(float power) {
+    return std::bit_cast<float>((254U << 23) - std::bit_cast<std::uint32_t>(power));
 }
 
 /// x, or the bound of the same sign if it is beyond that; a NaN stays one.

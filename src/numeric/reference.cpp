@@ -53,41 +53,6 @@ bool narrow(const float* values, std::size_t count, std::uint16_t* to) {
 constexpr auto narrow_float16 = narrow<Float16>;
 constexpr auto narrow_bfloat16 = narrow<BrainFloat16>;
 
-// ---- Bytes, each with a power of two of its 256 ----
-
-/// Calls body(group, begin, end) for each 256 values.
-template <typename Body>
-void for_each_scaled_group(std::size_t count, const Body& body) {
-    for (std::size_t begin = 0; begin < count; begin += kScaledGroup) {
-        body(begin / kScaledGroup, begin, std::min(begin + kScaledGroup, count));
-    }
-}
-
-void narrow_to_bytes(const float* values, std::size_t count, std::int8_t* to, std::uint8_t* exponents) {
-    for_each_scaled_group(count, [=](std::size_t group, std::size_t begin, std::size_t end) {
-        std::uint32_t largest = 0; // as bits: infinities and NaNs are larger than any number
-        for (std::size_t i = begin; i < end; ++i) {
-            largest = std::max(largest, std::bit_cast<std::uint32_t>(values[i]) & 0x7fffffffU);
-        }
-        exponents[group] = scaled_exponent(largest);
-        if (exponents[group] == kNotFinite) {
-            std::fill(to + begin, to + end, std::int8_t{0}); // 0 times infinity
-        } else {
-            const float inverse = inverse_of_exponent(exponents[group]);
-            for (std::size_t i = begin; i < end; ++i) to[i] = scaled_byte(values[i], inverse);
-        }
-    });
-}
-
-void widen_bytes(const std::int8_t* values, const std::uint8_t* exponents, std::size_t count, float* to) {
-    for_each_scaled_group(count, [=](std::size_t group, std::size_t begin, std::size_t end) {
-        const float scale = scale_of_exponent(exponents[group]);
-        for (std::size_t i = begin; i < end; ++i) to[i] = static_cast<float>(values[i]) * scale;
-    });
-}
-
-// ---- Means and copies of the 16-bit formats ----
-
 template <typename Format>
 void mean_of_halves(const std::uint16_t* const* parts, std::size_t part_count, std::size_t first, float share,
                     std::size_t count, float* to) {
@@ -119,6 +84,39 @@ bool copy_halves(const std::uint16_t* values, std::size_t count, std::uint16_t m
                  std::uint16_t* to) {
     std::copy_n(values, count, to);
     return halves_within(values, count, most);
+}
+
+// ---- Bytes, each with a power of two of its 256 ----
+
+/// Calls body(group, begin, end) for each 256 values.
+template <typename Body>
+void for_each_scaled_group(std::size_t count, const Body& body) {
+    for (std::size_t begin = 0; begin < count; begin += kScaledGroup) {
+        body(begin / kScaledGroup, begin, std::min(begin + kScaledGroup, count));
+    }
+}
+
+void narrow_to_bytes(const float* values, std::size_t count, std::int8_t* to, std::uint8_t* exponents) {
+    for_each_scaled_group(count, [=](std::size_t group, std::size_t begin, std::size_t end) {
+        std::uint32_t largest = 0; // as bits: infinities and NaNs are larger than any number
+        for (std::size_t i = begin; i < end; ++i) {
+            largest = std::max(largest, std::bit_cast<std::uint32_t>(values[i]) & 0x7fffffffU);
+        }
+        exponents[group] = scaled_exponent(largest);
+        if (exponents[group] == kNotFinite) {
+            std::fill(to + begin, to + end, std::int8_t{0}); // 0 times infinity
+        } else {
+            const float inverse = inverse_of_exponent(exponents[group]);
+            for (std::size_t i = begin; i < end; ++i) to[i] = scaled_byte(values[i], inverse);
+        }
+    });
+}
+
+void widen_bytes(const std::int8_t* values, const std::uint8_t* exponents, std::size_t count, float* to) {
+    for_each_scaled_group(count, [=](std::size_t group, std::size_t begin, std::size_t end) {
+        const float scale = scale_of_exponent(exponents[group]);
+        for (std::size_t i = begin; i < end; ++i) to[i] = static_cast<float>(values[i]) * scale;
+    });
 }
 
 // NOLINTEND(readability-identifier-naming)

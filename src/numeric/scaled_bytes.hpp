@@ -7,6 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "core/rounded.hpp"
+
 /// Floats in bytes: whole numbers from -127 to 127, and for each 256 of them the power of two that they are to be
 /// multiplied by: that for which the largest is in [64, 128). So what has been in bytes once goes there again without
 /// a change.
@@ -28,16 +30,14 @@ constexpr float scale_of_exponent(std::uint8_t exponent) {
 }
 /// Of one that is finite.
 constexpr float inverse_of_exponent(std::uint8_t exponent) {
-    return std::bit_cast<float>((254U - exponent) << 23);
+    return rounded::inverse_of_power(scale_of_exponent(exponent));
 }
 
 inline constexpr float kMostInByte = 127;
-/// Added to a small float it leaves the nearest whole number in the low bits, ties to even, in two's complement.
-inline constexpr float kByteRounder = 0x1.8p23F;
 
 constexpr std::int8_t scaled_byte(float value, float inverse) {
     const float number = std::min(std::max(value * inverse, -kMostInByte), kMostInByte);
-    return static_cast<std::int8_t>(std::bit_cast<std::uint32_t>(number + kByteRounder));
+    return static_cast<std::int8_t>(std::bit_cast<std::uint32_t>(number + rounded::kToWhole));
 }
 
 } // namespace onebit

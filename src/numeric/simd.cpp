@@ -282,74 +282,6 @@ bool narrow_float16(const float* values, std::size_t count, std::uint16_t* to) {
 bool narrow_bfloat16(const float* values, std::size_t count, std::uint16_t* to) {
     return narrow<VectorBrainFloat16>(values, count, to);
 }
-// ---- Bytes, each with a power of two of its 256 ----
-
-constexpr std::size_t kScaledRuns = kScaledGroup / kLanes;
-
-/// The first `count` bytes of 32 that a group of floats become, or are made of, at `bytes`.
-HWY_INLINE void store_bytes(const Group& group, float inverse, std::size_t count, std::int8_t* bytes) {
-    const Tag d;
-    const hn::Rebind<std::uint8_t, Tag> b;
-    alignas(64) std::uint8_t all[kLanes];
-    for (std::size_t k = 0; k < kRegisters; ++k) {
-        const Vector number =
-            hn::Clamp(hn::Mul(group[k], hn::Set(d, inverse)), hn::Set(d, -kMostInByte), hn::Set(d, kMostInByte));
-        const Bits rounded = hn::BitCast(BitsTag(), hn::Add(number, hn::Set(d, kByteRounder)));
-        hn::StoreU(hn::TruncateTo(b, rounded), b, all + k * kVectorLanes);
-    }
-    std::memcpy(bytes, all, std::min(count, kLanes));
-}
-
-HWY_INLINE Group load_bytes(const std::int8_t* bytes, std::size_t count, float scale) {
-    const Tag d;
-    const hn::RebindToSigned<Tag> i;
-    const hn::Rebind<std::int8_t, Tag> b;
-    alignas(64) std::int8_t padded[kLanes];
-    if (HWY_UNLIKELY(count < kLanes)) {
-        std::memset(padded, 0, sizeof(padded));
-        std::memcpy(padded, bytes, count);
-        bytes = padded;
-    }
-    Group group;
-    for (std::size_t k = 0; k < kRegisters; ++k) {
-        const auto numbers = hn::PromoteTo(i, hn::LoadU(b, bytes + k * kVectorLanes));
-        group[k] = hn::Mul(hn::ConvertTo(d, numbers), hn::Set(d, scale));
-    }
-    return group;
-}
-
-void narrow_to_bytes(const float* values, std::size_t count, std::int8_t* to, std::uint8_t* exponents) {
-    for (std::size_t begin = 0; begin < count; begin += kScaledGroup) {
-        const std::size_t here = std::min(kScaledGroup, count - begin);
-        const std::size_t runs = ceil_divide(here, kLanes);
-        Group groups[kScaledRuns];
-        Bits largest = hn::Zero(BitsTag());
-        for (std::size_t r = 0; r < runs; ++r) {
-            groups[r] = load_group(values + begin, r, here);
-            for (std::size_t k = 0; k < kRegisters; ++k) largest = larger(largest, groups[r][k]);
-        }
-        const std::uint8_t exponent = scaled_exponent(hn::GetLane(hn::MaxOfLanes(BitsTag(), largest)));
-        exponents[begin / kScaledGroup] = exponent;
-        if (HWY_UNLIKELY(exponent == kNotFinite)) {
-            std::memset(to + begin, 0, here);
-            continue;
-        }
-        const float inverse = inverse_of_exponent(exponent);
-        for (std::size_t r = 0; r < runs; ++r) {
-            store_bytes(groups[r], inverse, here - r * kLanes, to + begin + r * kLanes);
-        }
-    }
-}
-
-void widen_bytes(const std::int8_t* values, const std::uint8_t* exponents, std::size_t count, float* to) {
-    for (std::size_t begin = 0; begin < count; begin += kLanes) {
-        const float scale = scale_of_exponent(exponents[begin / kScaledGroup]);
-        store_group<Stores::kCached>(load_bytes(values + begin, count - begin, scale), begin / kLanes, count, to);
-    }
-}
-
-// ---- Means and copies of the 16-bit formats ----
-
 void mean_float16(const std::uint16_t* const* parts, std::size_t part_count, std::size_t first, float share,
                   std::size_t count, float* to) {
     mean_of_halves<VectorFloat16>(parts, part_count, first, share, count, to);
@@ -406,6 +338,72 @@ bool copy_halves(const std::uint16_t* values, std::size_t count, std::uint16_t m
     return stores == Stores::kPastCaches && is_aligned(to)
                ? copy_halves_to<Stores::kPastCaches>(values, count, most, to)
                : copy_halves_to<Stores::kCached>(values, count, most, to);
+}
+
+// ---- Bytes, each with a power of two of its 256 ----
+
+constexpr std::size_t kScaledRuns = kScaledGroup / kLanes;
+
+/// The first `count` bytes of 32 that a group of floats become, or are made of, at `bytes`.
+HWY_INLINE void store_bytes(const Group& group, float inverse, std::size_t count, std::int8_t* bytes) {
+    const Tag d;
+    const hn::Rebind<std::uint8_t, Tag> b;
+    alignas(64) std::uint8_t all[kLanes];
+    for (std::size_t k = 0; k < kRegisters; ++k) {
+        const Vector number =
+            hn::Clamp(hn::Mul(group[k], hn::Set(d, inverse)), hn::Set(d, -kMostInByte), hn::Set(d, kMostInByte));
+        const Bits rounded = hn::BitCast(BitsTag(), hn::Add(number, hn::Set(d, onebit::rounded::kToWhole)));
+        hn::StoreU(hn::TruncateTo(b, rounded), b, all + k * kVectorLanes);
+    }
+    std::memcpy(bytes, all, std::min(count, kLanes));
+}
+
+HWY_INLINE Group load_bytes(const std::int8_t* bytes, std::size_t count, float scale) {
+    const Tag d;
+    const hn::RebindToSigned<Tag> i;
+    const hn::Rebind<std::int8_t, Tag> b;
+    alignas(64) std::int8_t padded[kLanes];
+    if (HWY_UNLIKELY(count < kLanes)) {
+        std::memset(padded, 0, sizeof(padded));
+        std::memcpy(padded, bytes, count);
+        bytes = padded;
+    }
+    Group group;
+    for (std::size_t k = 0; k < kRegisters; ++k) {
+        const auto numbers = hn::PromoteTo(i, hn::LoadU(b, bytes + k * kVectorLanes));
+        group[k] = hn::Mul(hn::ConvertTo(d, numbers), hn::Set(d, scale));
+    }
+    return group;
+}
+
+void narrow_to_bytes(const float* values, std::size_t count, std::int8_t* to, std::uint8_t* exponents) {
+    for (std::size_t begin = 0; begin < count; begin += kScaledGroup) {
+        const std::size_t here = std::min(kScaledGroup, count - begin);
+        const std::size_t runs = ceil_divide(here, kLanes);
+        Group groups[kScaledRuns];
+        Bits largest = hn::Zero(BitsTag());
+        for (std::size_t r = 0; r < runs; ++r) {
+            groups[r] = load_group(values + begin, r, here);
+            for (std::size_t k = 0; k < kRegisters; ++k) largest = larger(largest, groups[r][k]);
+        }
+        const std::uint8_t exponent = scaled_exponent(hn::GetLane(hn::MaxOfLanes(BitsTag(), largest)));
+        exponents[begin / kScaledGroup] = exponent;
+        if (HWY_UNLIKELY(exponent == kNotFinite)) {
+            std::memset(to + begin, 0, here);
+            continue;
+        }
+        const float inverse = inverse_of_exponent(exponent);
+        for (std::size_t r = 0; r < runs; ++r) {
+            store_bytes(groups[r], inverse, here - r * kLanes, to + begin + r * kLanes);
+        }
+    }
+}
+
+void widen_bytes(const std::int8_t* values, const std::uint8_t* exponents, std::size_t count, float* to) {
+    for (std::size_t begin = 0; begin < count; begin += kLanes) {
+        const float scale = scale_of_exponent(exponents[begin / kScaledGroup]);
+        store_group<Stores::kCached>(load_bytes(values + begin, count - begin, scale), begin / kLanes, count, to);
+    }
 }
 
 constexpr NumericKernels make_table(const char* name) {

@@ -802,7 +802,7 @@ TEST_CASE("codes: a group that is not finite is all error", "[oracle]") {
             CHECK(encoded.words[1] == bits(scale_of(code, Floats(44, 2.0F))));
             CHECK(encoded.words[2] == 0);
             CHECK(encoded.error[0] == 2);
-            CHECK(encoded.error[299] == (code == Code::int2 ? 0x1p-22F : 0)); // which has 2/3 rounded down
+            CHECK(encoded.error[299] == (code == Code::int2 ? 0x1p-23F : 0)); // which has 2/3 rounded down
         }
         CodedAllreduce reduce(100, 2, code);
         check_failed_call(reduce);

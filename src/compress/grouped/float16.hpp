@@ -24,9 +24,7 @@ struct ScaledFloat16 {
         return std::bit_cast<float>((exponent > kExponent ? exponent - kExponent : 1U) << 23);
     }
     ONEBIT_HOST_DEVICE static float factor_of(float scale) { return scale; }
-    ONEBIT_HOST_DEVICE static float inverse_of(float scale) {
-        return std::bit_cast<float>((254U << 23) - std::bit_cast<std::uint32_t>(scale));
-    }
+    ONEBIT_HOST_DEVICE static float inverse_of(float scale) { return rounded::inverse_of_power(scale); }
 
     /// For a group with this scale.
     ONEBIT_HOST_DEVICE explicit ScaledFloat16(float scale) : inverse(inverse_of(scale)) {}

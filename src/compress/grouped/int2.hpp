@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "compress/grouped/integer.hpp"
 #include "compress/grouped/statistics.hpp"
 #include "core/host_device.hpp"
 #include "core/rounded.hpp"
@@ -34,8 +35,7 @@ struct Int2 {
     }
 
     ONEBIT_HOST_DEVICE static float value(std::uint32_t code, float factor) {
-        const auto number = static_cast<std::int32_t>(code << 30) >> 30;
-        return rounded::multiply(rounded::add(static_cast<float>(number), 0.5F), factor);
+        return rounded::multiply(rounded::add(Integer<kBits>::number(code), 0.5F), factor);
     }
 
     float scale;

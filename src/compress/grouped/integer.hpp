@@ -17,8 +17,6 @@ struct Integer {
     static constexpr unsigned kBits = kBitCount;
     static constexpr double kCallError = kBits == 8 ? 0.01 : 0.18; ///< as error_of_call, of 8 and 4 bits
     static constexpr float kMost = static_cast<float>((1U << (kBits - 1)) - 1);
-    /// Added to a small float it leaves the nearest whole number in the low bits, ties to even, in two's complement.
-    static constexpr float kRounder = 0x1.8p23F;
 
     ONEBIT_HOST_DEVICE static float scale_of(float largest) {
         const float scale = rounded::divide(largest, kMost);
@@ -31,13 +29,16 @@ struct Integer {
     /// For a group with this scale.
     ONEBIT_HOST_DEVICE explicit Integer(float scale) : inverse(inverse_of(scale)) {}
     ONEBIT_HOST_DEVICE std::uint32_t code(float c) const {
-        return std::bit_cast<std::uint32_t>(rounded::add(rounded::multiply(c, inverse), kRounder)) &
+        return std::bit_cast<std::uint32_t>(rounded::add(rounded::multiply(c, inverse), rounded::kToWhole)) &
                ((1U << kBits) - 1);
     }
 
+    /// That a code is.
+    ONEBIT_HOST_DEVICE static float number(std::uint32_t code) {
+        return static_cast<float>(static_cast<std::int32_t>(code << (32 - kBits)) >> (32 - kBits));
+    }
     ONEBIT_HOST_DEVICE static float value(std::uint32_t code, float factor) {
-        const auto number = static_cast<std::int32_t>(code << (32 - kBits)) >> (32 - kBits);
-        return rounded::multiply(static_cast<float>(number), factor);
+        return rounded::multiply(number(code), factor);
     }
 
     float inverse;

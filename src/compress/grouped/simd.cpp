@@ -36,6 +36,14 @@ namespace HWY_NAMESPACE {
 
 using Run = Group; // 32 elements; a code's group, which shares a scale, is several
 
+/// Codes as whole numbers (Integer::number).
+template <unsigned kBits>
+HWY_INLINE Vector number_of(Bits codes) {
+    const hn::RebindToSigned<Tag> i;
+    constexpr int kUnused = 32 - static_cast<int>(kBits);
+    return hn::ConvertTo(Tag(), hn::ShiftRight<kUnused>(hn::BitCast(i, hn::ShiftLeft<kUnused>(codes))));
+}
+
 #include "compress/grouped/bfloat16_simd.inc"
 #include "compress/grouped/float16_simd.inc"
 #include "compress/grouped/fp4_simd.inc"

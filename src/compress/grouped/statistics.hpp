@@ -27,8 +27,7 @@ struct Squares {
     ONEBIT_HOST_DEVICE float root_of_mean(float largest) const {
         if (nonzeros == 0) return 0;
         const float root = rounded::sqrt(rounded::divide(sum, static_cast<float>(nonzeros)));
-        const auto power = std::bit_cast<std::uint32_t>(power_before(largest));
-        return rounded::multiply(root, std::bit_cast<float>((254U << 23) - power));
+        return rounded::multiply(root, rounded::inverse_of_power(power_before(largest)));
     }
 };
 
