@@ -387,9 +387,8 @@ typedef enum onebit_codec ONEBIT_ENUM_INT {
     ONEBIT_CODEC_FLOAT16 = 7,  /* 16 bits: each element over a power of two for each 256 elements, rounded to float16 */
     ONEBIT_CODEC_INT2 = 8, /* 2 bits: -1.5, -0.5, 0.5 or 1.5 times the root mean square of those of 256 elements that
                                   are not 0 */
-    ONEBIT_CODEC_MEANS =
-        9 /* 1 bit: the sign, and for each 256 elements the mean of the positive ones and of the negative
-                                  ones, in bfloat16 [1-bit SGD] */
+    ONEBIT_CODEC_MEANS = 9 /* 1 bit: the sign, and the mean of the positive ones of 256 elements and that of the
+                                  negative ones, in bfloat16 [1-bit SGD] */
 } onebit_codec_t;
 
 /* What becomes of the ranks' values. */

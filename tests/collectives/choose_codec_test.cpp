@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <set>
+#include <string>
 
 #include "support/environment.hpp"
 #include "support/handles.hpp"
@@ -45,7 +46,9 @@ TEST_CASE("by an estimate the codec that sends least is the quickest, and alone 
 
 TEST_CASE("a codec is chosen by what was measured, once, and its handles know", "[tuning][codec]") {
     const int n = GENERATE(from_range(rank_counts()));
-    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+    const bool in_one_process = std::string(transport_name()) == "loopback"; // whose costs are the same everywhere
+    const char* const source = in_one_process ? "(estimated" : "(measured";
+    run_ranks(n, [&](onebit_comm_t comm, RankLog& log) {
         const std::set<onebit_codec_t> fine = {ONEBIT_CODEC_FLOAT16, ONEBIT_CODEC_BFLOAT16, ONEBIT_CODEC_INT8};
         const onebit_codec_t codec = chosen(comm, log, 20000, 0.02);
         ONEBIT_EXPECT(log, fine.count(codec) == 1);
@@ -54,7 +57,8 @@ TEST_CASE("a codec is chosen by what was measured, once, and its handles know", 
             onebit_allreduce_config_t config = form_config(ONEBIT_ALGORITHM_AUTO, 20000);
             config.codec = known;
             const std::string reason = Allreduce(comm, config, log).info().reason;
-            ONEBIT_EXPECT(log, log.size() == 1 || reason.find("measured") != std::string::npos);
+            log.context(reason);
+            ONEBIT_EXPECT(log, log.size() == 1 || reason.find(source) != std::string::npos);
         }
     });
 }

@@ -18,7 +18,7 @@ namespace onebit {
 /// group's scale, the positive one's the upper one: so the scale is finite, as a float, if they are.
 struct Means {
     static constexpr unsigned kBits = 1;
-    static constexpr double kCallError = 0.9; ///< as error_of_call
+    static constexpr double kCallError = 0.79; ///< as error_of_call
     using Statistics = SignedSums;
 
     ONEBIT_HOST_DEVICE static float scale_of(float largest, const SignedSums& sums) {
