@@ -379,11 +379,11 @@ void add_grouped(Arena& arena, std::size_t code, const std::string& name, std::v
                      }});
 }
 
-// The top-k code through its codec, for its kernels are but a part of it.
-void add_topk(Arena& arena, std::vector<Case>& cases) {
-    const auto codec_of = [](const SignKernels& k) {
+// A code of few elements through its codec, for kernels are but a part of it.
+void add_sparse(Arena& arena, onebit_codec_t which, std::vector<Case>& cases) {
+    const auto codec_of = [which](const SignKernels& k) {
         CodecConfig config;
-        config.codec = ONEBIT_CODEC_TOPK;
+        config.codec = which;
         config.kernels = k.name;
         std::unique_ptr<Codec> codec;
         if (!make_codec(config, &codec).ok()) std::abort();
@@ -394,13 +394,14 @@ void add_topk(Arena& arena, std::vector<Case>& cases) {
     const std::shared_ptr<Feedback> error = any->make_feedback(only(all.chunk));
     const auto message = std::make_shared<AlignedBuffer<std::uint32_t>>(any->message_words(all.chunk));
     const double bytes = static_cast<double>(message->bytes()) / static_cast<double>(arena.count);
-    cases.push_back({"encode/ONEBIT_CODEC_TOPK", Floor::kAxpy, 12 + bytes,
-                     [&arena, codec_of, all, error, message](const SignKernels& k) {
-                         codec_of(k)->encode(ArraySource(arena.values.data()), *error, *error,
-                                             only(SliceToEncode{all, nullptr, message->data()}));
-                     }});
+    const std::string name = name_of(which);
     cases.push_back(
-        {"decode/ONEBIT_CODEC_TOPK", Floor::kFill, 4 + bytes, [&arena, codec_of, all, message](const SignKernels& k) {
+        {"encode/" + name, Floor::kAxpy, 12 + bytes, [&arena, codec_of, all, error, message](const SignKernels& k) {
+             codec_of(k)->encode(ArraySource(arena.values.data()), *error, *error,
+                                 only(SliceToEncode{all, nullptr, message->data()}));
+         }});
+    cases.push_back(
+        {"decode/" + name, Floor::kFill, 4 + bytes, [&arena, codec_of, all, message](const SignKernels& k) {
              const Stores stores = stores_for(arena.count * sizeof(float)); // as the library
              codec_of(k)->decode(only(EncodedSlice{all, message->data()}), {}, ArraySink(arena.output.data(), stores));
          }});
@@ -418,7 +419,7 @@ std::vector<Case> make_cases(Arena& arena) {
 #define ONEBIT_GROUPED_CODE(constant, scalar, vector) add_grouped(arena, code++, #constant, cases);
 #include "compress/grouped/codes.def"
 #undef ONEBIT_GROUPED_CODE
-    add_topk(arena, cases);
+    for (const onebit_codec_t which : {ONEBIT_CODEC_TOPK, ONEBIT_CODEC_RANDOMK}) add_sparse(arena, which, cases);
     return cases;
 }
 

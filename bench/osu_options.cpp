@@ -121,8 +121,9 @@ void add_options(CLI::App& app, const OsuProgram& program, OsuOptions& options, 
     const std::vector<std::string> codecs(kCodecNames.begin(), kCodecNames.end());
     app.add_option("--codec", words.codec, "What stands for an element: " + enumerate(codecs) + " (default sign)")
         ->check(CLI::IsMember(codecs));
-    app.add_option("--kept", options.kept, "Of topk: how many of 4096 elements are sent (default 64)");
-    app.add_option("--value-bits", options.value_bits, "Of topk: bits for each of them, 8 or 2 (default 8)");
+    app.add_option("--kept", options.kept, "Of topk and randomk: how many of 4096 elements are sent (default 64)");
+    app.add_option("--value-bits", options.value_bits,
+                   "Of topk and randomk: bits for each of them, 8 or 2 (default 8)");
     app.add_option("--error-type", words.error_type,
                    "What errors are kept in: float32, bfloat16 or int8 (default float32)")
         ->check(CLI::IsMember({"float32", "bfloat16", "int8"}));

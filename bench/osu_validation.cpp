@@ -91,6 +91,7 @@ double largest_error(onebit_codec_t codec, onebit_algorithm_t algorithm) {
         case ONEBIT_CODEC_FLOAT16: // r = 1 / 2048
             return 1.0 / 2047;
         case ONEBIT_CODEC_TOPK:
+        case ONEBIT_CODEC_RANDOMK:
             return 7.0 / 2;
     }
     return 0;

@@ -25,7 +25,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 COLOURS = {"sign": "#1f6fb4", "int4": "#e08a1e", "fp4": "#2a9d57", "int8": "#c0392b", "bfloat16": "#8e5aa8",
-           "topk": "#7f8c8d", "ternary": "#8a6d3b", "int2": "#d14d8b", "float16": "#3c4a5a", "means": "#17becf"}
+           "topk": "#7f8c8d", "ternary": "#8a6d3b", "int2": "#d14d8b", "float16": "#3c4a5a", "means": "#17becf",
+           "randomk": "#bcbd22"}
 KINDS = {"": "", "plain": ", `equalize=False`", "cold": ", `warmup_steps=0`"}
 ARMS = ["dense"] + [f"{codec}_{kind}".strip("_") for codec in COLOURS for kind in KINDS]
 # What must be equal in all runs that stand in one table.

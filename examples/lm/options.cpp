@@ -36,10 +36,10 @@ const std::map<std::string, onebit_optimizer_kind_t> kKinds = {{"adam", ONEBIT_O
                                                                {"lamb", ONEBIT_OPTIMIZER_LAMB},
                                                                {"onebit_lamb", ONEBIT_OPTIMIZER_ONEBIT_LAMB}};
 const std::map<std::string, onebit_codec_t> kCodecs = {
-    {"sign", ONEBIT_CODEC_SIGN},  {"int8", ONEBIT_CODEC_INT8},         {"int4", ONEBIT_CODEC_INT4},
-    {"fp4", ONEBIT_CODEC_FP4},    {"bfloat16", ONEBIT_CODEC_BFLOAT16}, {"ternary", ONEBIT_CODEC_TERNARY},
-    {"topk", ONEBIT_CODEC_TOPK},  {"float16", ONEBIT_CODEC_FLOAT16},   {"int2", ONEBIT_CODEC_INT2},
-    {"means", ONEBIT_CODEC_MEANS}};
+    {"sign", ONEBIT_CODEC_SIGN},   {"int8", ONEBIT_CODEC_INT8},         {"int4", ONEBIT_CODEC_INT4},
+    {"fp4", ONEBIT_CODEC_FP4},     {"bfloat16", ONEBIT_CODEC_BFLOAT16}, {"ternary", ONEBIT_CODEC_TERNARY},
+    {"topk", ONEBIT_CODEC_TOPK},   {"float16", ONEBIT_CODEC_FLOAT16},   {"int2", ONEBIT_CODEC_INT2},
+    {"means", ONEBIT_CODEC_MEANS}, {"randomk", ONEBIT_CODEC_RANDOMK}};
 
 // "adam" or "adam:int8".
 Algorithm parse_algorithm(std::string text) {
@@ -111,7 +111,8 @@ std::optional<int> parse(int argc, char** argv, int rank, Options& options) {
     app.add_option(
            "--algorithms", algorithms,
            "Of adam,onebit_adam,zero_one_adam,lamb,onebit_lamb: which to train with, in this order. With :sign, "
-           ":int8, :int4, :fp4, :bfloat16, :ternary, :topk, :float16, :int2 or :means behind it an optimizer exchanges "
+           ":int8, :int4, :fp4, :bfloat16, :ternary, :topk, :float16, :int2, :means or :randomk behind it an optimizer "
+           "exchanges "
            "by that codec")
         ->delimiter(',')
         ->default_str("adam,onebit_adam");

@@ -372,7 +372,7 @@ typedef enum onebit_algorithm ONEBIT_ENUM_INT {
 
 /* What stands for an element in a compressed message (docs/WIRE_FORMAT.md; docs/CODECS.md says which is good for what).
  * What a code doesn't express is kept as error, and sent with the next call, whatever the codec. All are of the host's
- * memory, all but TOPK of a GPU's (else UNSUPPORTED). */
+ * memory, all but TOPK and RANDOMK of a GPU's (else UNSUPPORTED). */
 typedef enum onebit_codec ONEBIT_ENUM_INT {
     ONEBIT_CODEC_SIGN = 0, /* 1 bit for each element, its sign, and a scale for each config.group */
     ONEBIT_CODEC_INT8 = 1, /* 8 bits: whole numbers, and a scale for each 256 elements, the largest magnitude / 127 */
@@ -385,10 +385,12 @@ typedef enum onebit_codec ONEBIT_ENUM_INT {
     ONEBIT_CODEC_TOPK = 6,     /* 0.3 bits: position and 8 bits of the 64 largest of 4096 elements, or what config.kept
                                   and config.value_bits say. The others wait */
     ONEBIT_CODEC_FLOAT16 = 7,  /* 16 bits: each element over a power of two for each 256 elements, rounded to float16 */
-    ONEBIT_CODEC_INT2 = 8, /* 2 bits: -1.5, -0.5, 0.5 or 1.5 times the root mean square of those of 256 elements that
+    ONEBIT_CODEC_INT2 = 8,    /* 2 bits: -1.5, -0.5, 0.5 or 1.5 times the root mean square of those of 256 elements that
                                   are not 0 */
-    ONEBIT_CODEC_MEANS = 9 /* 1 bit: the sign, and the mean of the positive ones of 256 elements and that of the
+    ONEBIT_CODEC_MEANS = 9,   /* 1 bit: the sign, and the mean of the positive ones of 256 elements and that of the
                                   negative ones, in bfloat16 [1-bit SGD] */
+    ONEBIT_CODEC_RANDOMK = 10 /* 0.14 bits: 8 bits of 64 of 4096 elements that the ranks draw alike in a call, or what
+                                  config.kept and config.value_bits say. The others wait */
 } onebit_codec_t;
 
 /* What becomes of the ranks' values. */
@@ -441,8 +443,8 @@ typedef struct onebit_allreduce_config {
     void* stream;  /* ONEBIT_MEMORY_CUDA: the cudaStream_t, this rank's own, that the handle's work goes into, NULL:
                      the default stream of the device that is current when the handle is created. It outlives the
                      handle */
-    uint32_t kept; /* of ONEBIT_CODEC_TOPK: elements of 4096 that are sent, at most 128; 0: 64. With any other codec 0,
-                      or INVALID_ARGUMENT */
+    uint32_t kept; /* of ONEBIT_CODEC_TOPK and ONEBIT_CODEC_RANDOMK: elements of 4096 that are sent, at most 128; 0: 64.
+                      With any other codec 0, or INVALID_ARGUMENT */
     uint32_t value_bits;          /* likewise: 8 or 2 bits for each of them; 0: 8 */
     onebit_datatype_t error_type; /* of errors: ONEBIT_FLOAT32; or ONEBIT_BFLOAT16 for half the memory, or ONEBIT_INT8,
                                      with a power of two for each 256 elements, for a quarter: in the host's memory and
@@ -633,7 +635,8 @@ ONEBIT_API onebit_status_t onebit_allreduce_destroy(onebit_allreduce_t allreduce
  * call; so they can return TIMEOUT, TRANSPORT and INTERNAL. While the stream is captured they are UNSUPPORTED on this
  * rank alone; in collective ones the other ranks wait for it. */
 
-/* Sets both errors to zero. Local, but to be called on every rank. INVALID_HANDLE, BUSY. */
+/* Sets both errors to zero. The number of calls stays, by which RANDOMK draws. Local, but to be called on every rank.
+ * INVALID_HANDLE, BUSY. */
 ONEBIT_API onebit_status_t onebit_allreduce_reset(onebit_allreduce_t allreduce) ONEBIT_NOEXCEPT;
 
 /* Copies the errors out; those of a handle that is dense for good are zero, its server chunk empty. Local. Where
@@ -707,7 +710,7 @@ typedef struct onebit_shard_config {
     onebit_check_t check;
     onebit_op_t op; /* of a reduce-scatter; of an all-gather 0, or INVALID_ARGUMENT */
     void* stream;   /* NULL */
-    uint32_t kept;  /* of ONEBIT_CODEC_TOPK, as in onebit_allreduce_config_t */
+    uint32_t kept;  /* of ONEBIT_CODEC_TOPK and ONEBIT_CODEC_RANDOMK, as in onebit_allreduce_config_t */
     uint32_t value_bits;
     onebit_datatype_t error_type; /* of the error state, likewise */
     uint32_t reserved;            /* 0 */
@@ -1020,7 +1023,7 @@ typedef struct onebit_optimizer_config {
                              less of them to error feedback. Adam and LAMB average exactly with SIGN; with another codec
                              their gradients are compressed, from the first step on. In a GPU's memory SIGN, else
                              UNSUPPORTED. All but SIGN want scale and group to be 0 (INVALID_ARGUMENT) */
-    uint32_t kept;        /* of ONEBIT_CODEC_TOPK, as in onebit_allreduce_config_t */
+    uint32_t kept;        /* of ONEBIT_CODEC_TOPK and ONEBIT_CODEC_RANDOMK, as in onebit_allreduce_config_t */
     uint32_t value_bits;
     onebit_datatype_t error_type; /* of errors, likewise; not with ONEBIT_GROUP_TENSOR either. What averages exactly has
                                      none */

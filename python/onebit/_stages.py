@@ -21,7 +21,7 @@ def stages_of(codec, warmup_steps: Optional[int], equalize: Optional[bool]) -> T
     few_bits = codec in (Codec.SIGN, Codec.MEANS, Codec.TERNARY, Codec.INT2)
     equalize = few_bits if equalize is None else equalize
     if warmup_steps is None:  # equalizing goes by what the warm-up saw
-        warmup_steps = 1000 if few_bits or codec is Codec.TOPK or equalize else 0
+        warmup_steps = 1000 if few_bits or codec in (Codec.TOPK, Codec.RANDOMK) or equalize else 0
     if warmup_steps < 0:
         raise InvalidArgument(f"warmup_steps={warmup_steps}: at least 0")
     return warmup_steps, equalize

@@ -76,6 +76,7 @@ class Codec(IntEnum):
     FLOAT16 = 7
     INT2 = 8
     MEANS = 9
+    RANDOMK = 10
 
 
 class Op(IntEnum):

@@ -54,11 +54,12 @@ class Allreduce(Collective):
                           array, else float32. 16 bits on the host only
           algorithm       "auto" (chosen by measuring), "dense" (an exact average), "flat", "pipelined", "two_level",
                           "bruck", "ring"
-          codec           "sign", "int8", "int4", "fp4", "bfloat16", "ternary", "topk", "float16", "int2" or "means":
-                          what stands for an element in a compressed message. "topk" on the host only
+          codec           "sign", "int8", "int4", "fp4", "bfloat16", "ternary", "topk", "float16", "int2", "means" or
+                          "randomk": what stands for an element in a compressed message. "topk" and "randomk" on the
+                          host only
           scale           "l2" or "l1": the magnitude that stands for a group's elements; of "sign"
           group           "block" (4096 elements) or "buffer": the elements that share a scale; of "sign"
-          kept            elements of 4096 that "topk" sends, at most 128; 0: 64
+          kept            elements of 4096 that "topk" and "randomk" send, at most 128; 0: 64
           value_bits      8 or 2 bits for each of them; 0: 8
           error_type      "float32", "bfloat16" or "int8": of what is kept as error; "bfloat16" takes half the memory,
                           "int8" a quarter

@@ -104,10 +104,10 @@ class GradientAverage:
 
           tree          parameters or gradients: shapes and types count
           warmup_steps  calls that average exactly, before the first compressed one. None: 1000 of codecs "sign",
-                        "ternary", "int2" and "topk", which Adam needs, or with equalize=True; else 0
+                        "means", "ternary", "int2", "topk" and "randomk", which Adam needs, or with equalize=True; else 0
           equalize      after the warm-up gradients are divided by the magnitude that each element had at its end, and
                         averages multiplied by it: small gradients don't drown. 4 bytes of memory per element. None:
-                        True of codecs "sign", "ternary" and "int2", False of the others
+                        True of codecs "sign", "means", "ternary" and "int2", False of the others
           options       those of `onebit.Allreduce`: algorithm, codec, scale, group, kept, value_bits,
                         error_type, check, threads
 

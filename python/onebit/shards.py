@@ -30,11 +30,11 @@ class _Sharded(Collective):
           dtype           "float32", "float16" or "bfloat16": of the arrays; None: that of `count_or_array`, if it's an
                           array, else float32
           algorithm       "dense" (exact), "pipelined" (compressed), or "auto": exact where an Allreduce would be
-          codec           "sign", "int8", "int4", "fp4", "bfloat16", "ternary", "topk", "float16", "int2"
-                          or "means":                           what stands for an element in a message
+          codec           "sign", "int8", "int4", "fp4", "bfloat16", "ternary", "topk", "float16", "int2", "means" or
+                          "randomk": what stands for an element in a message
           scale           "l2" or "l1": the magnitude that stands for a group's elements; of "sign"
           group           "block" (4096 elements) or "buffer": the elements that share a scale; of "sign"
-          kept            elements of 4096 that "topk" sends, at most 128; 0: 64
+          kept            elements of 4096 that "topk" and "randomk" send, at most 128; 0: 64
           value_bits      8 or 2 bits for each of them; 0: 8
           error_type      "float32", "bfloat16" or "int8": of what is kept as error; "bfloat16" takes half the memory,
                           "int8" a quarter

@@ -51,6 +51,7 @@ struct Operands {
     void* output = nullptr;
     const ValueSource* source = nullptr;
     const ValueSink* sink = nullptr;
+    std::uint64_t number = 0;   ///< of the call, the same on every rank (Feedback::call)
     bool sum_only = false;      ///< dense: the sum, not the average
     bool tentative = false;     ///< may be called off; compressed: leaves error and last result alone until committed
     Consent* consent = nullptr; ///< needed before anything is decoded, or an exact call ends; NULL: nobody is asked

@@ -98,6 +98,7 @@ void AllGather::begin_call(const Status& own, const void* input, void* output) {
     values_.set(elements_, input, shard.begin, output, 0, plan_.count);
     begin(plan_.algorithm, {.source = values_.source(),
                             .sink = values_.sink(),
+                            .number = calls_,
                             .tentative = tentative,
                             .consent = tentative ? check_.get() : nullptr});
 }

@@ -34,18 +34,19 @@ void Allreduce::begin_call(const Status& own, const void* input, void* output) {
                             .output = output,
                             .source = values_.source(),
                             .sink = values_.sink(),
+                            .number = calls_,
                             .sum_only = plan_.op == ONEBIT_OP_SUM,
                             .tentative = tentative,
                             .consent = tentative ? check_.get() : nullptr});
 }
 
-Status Allreduce::run_compressed(const ValueSource& source) {
-    begin(plan_.compressed_algorithm, {.source = &source});
+Status Allreduce::run_compressed(std::uint64_t number, const ValueSource& source) {
+    begin(plan_.compressed_algorithm, {.source = &source, .number = number});
     return wait();
 }
 
-void Allreduce::start_tentative(const ValueSource* source) {
-    begin(plan_.compressed_algorithm, {.source = source, .tentative = true});
+void Allreduce::start_tentative(std::uint64_t number, const ValueSource* source) {
+    begin(plan_.compressed_algorithm, {.source = source, .number = number, .tentative = true});
 }
 
 void Allreduce::commit() {

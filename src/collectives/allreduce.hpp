@@ -39,10 +39,11 @@ class Allreduce final : public Collective {
     // What optimizers call, whatever the algorithm is set to; of a handle that is idle and has ONEBIT_CHECK_NONE.
 
     /// The compressed average, which delivery().last_result then has; the handle must be able to compress.
-    Status run_compressed(const ValueSource& source);
+    /// `number`: of the caller's own call, as in Operands.
+    Status run_compressed(std::uint64_t number, const ValueSource& source);
     /// Begins the same as a tentative call: it changes nothing until commit(), and nothing at all without it. `source`
     /// as in Operands.
-    void start_tentative(const ValueSource* source);
+    void start_tentative(std::uint64_t number, const ValueSource* source);
     void commit();
     /// The exact sum over the ranks (not the average), in place; aligned as the floats of an AlignedBuffer.
     Status run_sum(float* values);

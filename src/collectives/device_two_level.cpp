@@ -184,7 +184,7 @@ std::size_t DeviceTwoLevel::workspace_bytes() const {
 
 void DeviceTwoLevel::set_operands(const Operands& operands) {
     operands_ = operands;
-    flat_->set_operands({.source = &piece_source_});
+    flat_->set_operands({.source = &piece_source_, .number = operands.number});
 }
 
 void DeviceTwoLevel::hand_out(std::size_t step) {

@@ -151,6 +151,7 @@ void ReduceScatter::begin_call(const Status& own, const void* input, void* outpu
     const bool asks = !exact && plan_.check != ONEBIT_CHECK_NONE;
     begin(plan_.algorithm, {.source = values_.source(),
                             .sink = values_.sink(),
+                            .number = calls_,
                             .tentative = tentative,
                             .consent = asks ? check_.get() : nullptr});
 }

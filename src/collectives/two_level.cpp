@@ -235,6 +235,7 @@ void TwoLevelAllreduce::set_operands(const Operands& operands) {
     operands_ = operands;
     const bool encodes = operands.input != nullptr || operands.source != nullptr;
     between_nodes_->set_operands({.source = encodes ? &node_average_ : nullptr,
+                                  .number = operands.number,
                                   .tentative = operands.tentative,
                                   .consent = operands.consent != nullptr ? &shard_consent_ : nullptr,
                                   .ready = &ready_});

@@ -21,14 +21,15 @@ std::unique_ptr<Feedback> BlockwiseCodec::make_feedback(std::span<const Chunk> c
 
 // -------------------------------------------------------------------------------------------------- encoding ----
 
+/// `of`: whose mask and call it is.
 template <typename ValuesOf>
-void BlockwiseCodec::encode_tiles(const Block& block, const ValuesOf& values_of, std::span<const std::uint32_t> mask,
+void BlockwiseCodec::encode_tiles(const Block& block, const ValuesOf& values_of, const StoredError& of,
                                   const float* before, float* after, Stores stores, std::uint32_t* message) const {
     for_each_tile(block, [&](const Tile& tile) {
         encode_tile(tile, values_of(tile), before + tile.in_block, after + tile.in_block, stores,
-                    mask_at(mask, tile.begin()), message);
+                    mask_at(of.mask(), tile.begin()), message);
     });
-    finish_block(block, after, message);
+    finish_block(block, of.call(), after, message);
 }
 
 template <typename ValuesOf>
@@ -38,7 +39,7 @@ void BlockwiseCodec::encode_block(const Block& block, const ValuesOf& values_of,
         encode_narrow(block, values_of, before, after, message);
     } else {
         const std::size_t first = before.element_index(block.chunk, block.index);
-        encode_tiles(block, values_of, before.mask(), before.floats(first), after.floats(first), stores, message);
+        encode_tiles(block, values_of, before, before.floats(first), after.floats(first), stores, message);
     }
 }
 
@@ -50,7 +51,7 @@ template <typename ValuesOf>
     const std::size_t first = before.element_index(block.chunk, block.index);
     alignas(64) float error[kBlockElements];
     before.read(first, block.count(), error);
-    encode_tiles(block, values_of, before.mask(), error, error, Stores::kCached, message);
+    encode_tiles(block, values_of, before, error, error, Stores::kCached, message);
     after.write(first, block.count(), error);
 }
 

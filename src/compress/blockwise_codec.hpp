@@ -57,8 +57,9 @@ class BlockwiseCodec : public Codec {
     /// doesn't overlap it. `stores`: how it may be written.
     virtual void encode_tile(const Tile& tile, const float* values, const float* before, float* after, Stores stores,
                              const std::uint32_t* valid, std::uint32_t* message) const = 0;
-    /// Once all tiles of a block are; `after`: the block's.
-    virtual void finish_block(const Block& /*block*/, float* /*after*/, std::uint32_t* /*message*/) const {}
+    /// Once all tiles of a block are; `call`: Feedback::call; `after`: the block's.
+    virtual void finish_block(const Block& /*block*/, std::uint64_t /*call*/, float* /*after*/,
+                              std::uint32_t* /*message*/) const {}
     /// sums[i] += what the message stands for, times `share`.
     virtual void add(const Tile& tile, const std::uint32_t* message, float share, float* sums) const = 0;
     /// values[i] = what the message stands for, 0 where not valid.
@@ -75,8 +76,8 @@ class BlockwiseCodec : public Codec {
     void encode_narrow(const Block& block, const ValuesOf& values_of, const StoredError& before, StoredError& after,
                        std::uint32_t* message) const;
     template <typename ValuesOf>
-    void encode_tiles(const Block& block, const ValuesOf& values_of, std::span<const std::uint32_t> mask,
-                      const float* before, float* after, Stores stores, std::uint32_t* message) const;
+    void encode_tiles(const Block& block, const ValuesOf& values_of, const StoredError& of, const float* before,
+                      float* after, Stores stores, std::uint32_t* message) const;
     void encode_values(const Block& block, const BlockValues& from, const StoredError& before, StoredError& after,
                        Stores stores, std::uint32_t* message) const;
     void encode_mean(const Block& block, const Mean& mean, const StoredError& before, StoredError& after, Stores stores,

@@ -126,6 +126,13 @@ class Feedback {
 
     virtual std::size_t state_bytes() const = 0;
     virtual std::size_t workspace_bytes() const = 0;
+
+    /// The number of the call that encodes next, the same on every rank: what a code draws, it draws by this.
+    std::uint64_t call() const { return call_; }
+    void set_call(std::uint64_t number) { call_ = number; }
+
+  private:
+    std::uint64_t call_ = 0;
 };
 
 /// How to fill the error of an encoder that has a buffer of its own for it.
@@ -242,8 +249,8 @@ double error_of_call(onebit_codec_t codec);
 /// "ONEBIT_CODEC_INT8".
 const char* name_of(onebit_codec_t codec);
 
-/// Of ONEBIT_CODEC_TOPK; 0: the default.
-struct TopkSettings {
+/// Of ONEBIT_CODEC_TOPK and ONEBIT_CODEC_RANDOMK; 0: the default.
+struct SparseSettings {
     std::uint32_t kept = 0;       ///< elements of 4096
     std::uint32_t value_bits = 0; ///< of each
 };
@@ -256,7 +263,7 @@ struct CodecConfig {
     std::string kernels; ///< by name, where values are on the host; "": the best that this machine has
     onebit_memory_t memory = ONEBIT_MEMORY_HOST; ///< where values lie
     void* stream = nullptr;                      ///< a cudaStream_t, where they are on a GPU
-    TopkSettings topk = {};
+    SparseSettings sparse = {};
     onebit_datatype_t error_type = ONEBIT_FLOAT32; ///< of what an encoder keeps: or BFLOAT16, or INT8
 };
 
@@ -273,7 +280,7 @@ CodecConfig codec_config_of(const Config& config) {
     codec.scale = config.scale;
     codec.group = config.group;
     codec.memory = config.memory;
-    codec.topk = {config.kept, config.value_bits};
+    codec.sparse = {config.kept, config.value_bits};
     codec.error_type = config.error_type;
     return codec;
 }

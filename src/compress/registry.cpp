@@ -11,11 +11,19 @@
 #include "compress/grouped/grouped_codec.hpp"
 #include "compress/grouped/layout.hpp"
 #include "compress/sign/sign_codec.hpp"
-#include "compress/topk/topk_codec.hpp"
+#include "compress/sparse/randomk.hpp"
+#include "compress/sparse/topk.hpp"
 #include "core/config.hpp"
 
 namespace onebit {
 namespace {
+
+/// What of a config chooses more than the codec.
+enum class Settings {
+    kNone,
+    kScales, ///< config.scale and config.group
+    kKept,   ///< config.kept and config.value_bits
+};
 
 /// One implementation of a codec.
 struct Row {
@@ -24,25 +32,30 @@ struct Row {
     const char* name; ///< of the codec's constant
     double bits;      ///< of an element, its share of a scale included
     double error;     ///< of one call (error_of_call)
-    bool has_scales;  ///< that config.scale and config.group choose
+    Settings settings;
     Status (*make)(const CodecConfig&, std::unique_ptr<Codec>*);
 };
 
 constexpr double kSignBits = 1.0 + 32.0 / kBlockElements;
 template <typename Code>
 constexpr double kGroupedBits = Code::kBits + 32.0 / kGroupElements;
-constexpr double kTopkBits = 32.0 * TopkLayout().words(kBlockElements) / kBlockElements;
+constexpr double kTopkBits = topk_layout({}).bits_per_element();
+constexpr double kRandomkBits = randomk_layout({}).bits_per_element();
 
 constexpr Row kRegistry[] = {
-    {ONEBIT_CODEC_SIGN, ONEBIT_MEMORY_HOST, "ONEBIT_CODEC_SIGN", kSignBits, 0.93, true, make_sign_codec},
-    {ONEBIT_CODEC_SIGN, ONEBIT_MEMORY_CUDA, "ONEBIT_CODEC_SIGN", kSignBits, 0.93, true, make_cuda_sign_codec},
-#define ONEBIT_GROUPED_CODE(constant, scalar, vector)                                                               \
-    {constant, ONEBIT_MEMORY_HOST, #constant, kGroupedBits<scalar>, scalar::kCallError, false, make_grouped_codec}, \
-        {constant, ONEBIT_MEMORY_CUDA,     #constant, kGroupedBits<scalar>, scalar::kCallError,                     \
-         false,    make_cuda_grouped_codec},
+    {ONEBIT_CODEC_SIGN, ONEBIT_MEMORY_HOST, "ONEBIT_CODEC_SIGN", kSignBits, 0.93, Settings::kScales, make_sign_codec},
+    {ONEBIT_CODEC_SIGN, ONEBIT_MEMORY_CUDA, "ONEBIT_CODEC_SIGN", kSignBits, 0.93, Settings::kScales,
+     make_cuda_sign_codec},
+#define ONEBIT_GROUPED_CODE(constant, scalar, vector)                                                  \
+    {constant,           ONEBIT_MEMORY_HOST, #constant,         kGroupedBits<scalar>,                  \
+     scalar::kCallError, Settings::kNone,    make_grouped_codec},                                      \
+        {constant,        ONEBIT_MEMORY_CUDA,     #constant, kGroupedBits<scalar>, scalar::kCallError, \
+         Settings::kNone, make_cuda_grouped_codec},
 #include "compress/grouped/codes.def"
 #undef ONEBIT_GROUPED_CODE
-    {ONEBIT_CODEC_TOPK, ONEBIT_MEMORY_HOST, "ONEBIT_CODEC_TOPK", kTopkBits, 0.96, false, make_topk_codec},
+    {ONEBIT_CODEC_TOPK, ONEBIT_MEMORY_HOST, "ONEBIT_CODEC_TOPK", kTopkBits, 0.96, Settings::kKept, make_topk_codec},
+    {ONEBIT_CODEC_RANDOMK, ONEBIT_MEMORY_HOST, "ONEBIT_CODEC_RANDOMK", kRandomkBits, 0.99, Settings::kKept,
+     make_randomk_codec},
 };
 
 static_assert(std::ranges::all_of(kRegistry,
@@ -59,18 +72,23 @@ const Row* row_of(onebit_codec_t codec, onebit_memory_t memory) {
     return row == std::end(kRegistry) ? nullptr : row;
 }
 
-std::string names_in(onebit_memory_t memory) {
+/// Of the codecs in that memory of which this is true: "ONEBIT_CODEC_TOPK, ONEBIT_CODEC_RANDOMK".
+template <typename Predicate>
+std::string names_in(onebit_memory_t memory, const Predicate& is_one) {
     std::string names;
     for (const Row& row : kRegistry) {
-        if (row.memory == memory) names += std::string(names.empty() ? "" : ", ") + row.name;
+        if (row.memory == memory && is_one(row)) names += std::string(names.empty() ? "" : ", ") + row.name;
     }
     return names;
 }
 
-/// That `member` of a config is for another codec than this one.
-Status of_another(const char* member, const char* owner, const Row& row) {
-    return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "config.%s is for %s: leave it at 0 with %s", member, owner,
-                         row.name);
+/// That `member` of a config, if it isn't 0, is for codecs with such settings, and this one has others.
+Status check_member(const char* member, std::uint32_t value, Settings settings, const Row& row) {
+    if (value == 0 || row.settings == settings) return {};
+    const std::string owners =
+        names_in(ONEBIT_MEMORY_HOST, [=](const Row& other) { return other.settings == settings; });
+    return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "config.%s is for %s: leave it at 0 with %s", member,
+                         owners.c_str(), row.name);
 }
 
 Status check_error_type(const CodecConfig& config) {
@@ -96,15 +114,12 @@ Status check_error_type(const CodecConfig& config) {
 }
 
 Status check_settings(const CodecConfig& config, const Row& row) {
-    const auto& [kept, value_bits] = config.topk;
-    if (!row.has_scales) {
-        if (config.scale != ONEBIT_SCALE_L2) return of_another("scale", "ONEBIT_CODEC_SIGN", row);
-        if (config.group != ONEBIT_GROUP_BLOCK) return of_another("group", "ONEBIT_CODEC_SIGN", row);
-    }
-    if (config.codec != ONEBIT_CODEC_TOPK) {
-        if (kept != 0) return of_another("kept", "ONEBIT_CODEC_TOPK", row);
-        if (value_bits != 0) return of_another("value_bits", "ONEBIT_CODEC_TOPK", row);
-    }
+    static_assert(ONEBIT_SCALE_L2 == 0 && ONEBIT_GROUP_BLOCK == 0);
+    const auto& [kept, value_bits] = config.sparse;
+    ONEBIT_RETURN_IF_ERROR(check_member("scale", config.scale, Settings::kScales, row));
+    ONEBIT_RETURN_IF_ERROR(check_member("group", config.group, Settings::kScales, row));
+    ONEBIT_RETURN_IF_ERROR(check_member("kept", kept, Settings::kKept, row));
+    ONEBIT_RETURN_IF_ERROR(check_member("value_bits", value_bits, Settings::kKept, row));
     if (kept > kMostKept) {
         return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "config.kept: %u of 4096 elements are more than %zu", kept,
                              kMostKept);
@@ -140,7 +155,7 @@ Status check_codec(const CodecConfig& config) {
     if (row_of(config.codec, config.memory) == nullptr) {
         return Status::error(ONEBIT_ERROR_UNSUPPORTED,
                              "config.codec: %s can't work in the memory of config.memory: %s can", any->name,
-                             names_in(config.memory).c_str());
+                             names_in(config.memory, [](const Row&) { return true; }).c_str());
     }
     return {};
 }

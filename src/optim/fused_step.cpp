@@ -168,7 +168,7 @@ Status FusedOptimizer::exchange_compressed() {
     for (Bucket& bucket : buckets_) {
         if (!bucket.compresses) continue;
         bucket.passes->prepare_source();
-        const Status exchanged = bucket.allreduce->run_compressed(*bucket.source);
+        const Status exchanged = bucket.allreduce->run_compressed(steps_, *bucket.source);
         if (exchanged.code() == ONEBIT_ERROR_NONFINITE) ONEBIT_RETURN_IF_ERROR(void_message(bucket));
         ONEBIT_RETURN_IF_ERROR(exchanged);
     }
@@ -359,7 +359,7 @@ void FusedOptimizer::start_early(Bucket& bucket, Round round, const Status& unre
     if (exact) {
         (void)begin_sum(bucket, bucket.sum); // nothing that can fail, with buckets
     } else if (!unread.ok()) {
-        bucket.allreduce->start_tentative(nullptr);
+        bucket.allreduce->start_tentative(steps_, nullptr);
     } else {
         start_compressed(bucket);
     }
@@ -368,7 +368,7 @@ void FusedOptimizer::start_early(Bucket& bucket, Round round, const Status& unre
 
 void FusedOptimizer::start_compressed(Bucket& bucket) {
     bucket.passes->prepare_source();
-    bucket.allreduce->start_tentative(bucket.source.get());
+    bucket.allreduce->start_tentative(steps_, bucket.source.get());
 }
 
 /// What is wrong with the gradients of any bucket, the first of them; the exchanges go on meanwhile. Fails where one is

@@ -95,8 +95,9 @@ TEST_CASE("creation: settings of one codec are refused with the others", "[bad i
     run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
         using Config = onebit_allreduce_config_t;
         for (const Mode& mode : every_mode()) {
-            if (mode.codec != ONEBIT_CODEC_TOPK) {
-                expect_create_fails(comm, log, ONEBIT_ERROR_INVALID_ARGUMENT, "config.kept;ONEBIT_CODEC_TOPK", true,
+            if (mode.codec != ONEBIT_CODEC_TOPK && mode.codec != ONEBIT_CODEC_RANDOMK) {
+                expect_create_fails(comm, log, ONEBIT_ERROR_INVALID_ARGUMENT,
+                                    "config.kept;ONEBIT_CODEC_TOPK, ONEBIT_CODEC_RANDOMK", true,
                                     [&](Config& c) { c.codec = mode.codec, c.kept = 64; });
                 expect_create_fails(comm, log, ONEBIT_ERROR_INVALID_ARGUMENT, "config.value_bits;ONEBIT_CODEC_TOPK",
                                     true, [&](Config& c) { c.codec = mode.codec, c.value_bits = 8; });
@@ -107,13 +108,15 @@ TEST_CASE("creation: settings of one codec are refused with the others", "[bad i
             expect_create_fails(comm, log, ONEBIT_ERROR_INVALID_ARGUMENT, "config.group;ONEBIT_CODEC_SIGN", true,
                                 [&](Config& c) { c.codec = mode.codec, c.group = ONEBIT_GROUP_BUFFER; });
         }
-        for (const std::uint32_t kept : {129U, 4096U, UINT32_MAX}) {
-            expect_create_fails(comm, log, ONEBIT_ERROR_INVALID_ARGUMENT, "config.kept;128", true,
-                                [&](Config& c) { c.codec = ONEBIT_CODEC_TOPK, c.kept = kept; });
-        }
-        for (const std::uint32_t bits : {1U, 4U, 16U, UINT32_MAX}) {
-            expect_create_fails(comm, log, ONEBIT_ERROR_INVALID_ARGUMENT, "config.value_bits", true,
-                                [&](Config& c) { c.codec = ONEBIT_CODEC_TOPK, c.value_bits = bits; });
+        for (const onebit_codec_t codec : {ONEBIT_CODEC_TOPK, ONEBIT_CODEC_RANDOMK}) {
+            for (const std::uint32_t kept : {129U, 4096U, UINT32_MAX}) {
+                expect_create_fails(comm, log, ONEBIT_ERROR_INVALID_ARGUMENT, "config.kept;128", true,
+                                    [&](Config& c) { c.codec = codec, c.kept = kept; });
+            }
+            for (const std::uint32_t bits : {1U, 4U, 16U, UINT32_MAX}) {
+                expect_create_fails(comm, log, ONEBIT_ERROR_INVALID_ARGUMENT, "config.value_bits", true,
+                                    [&](Config& c) { c.codec = codec, c.value_bits = bits; });
+            }
         }
         expect_works(comm, log);
     });

@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// The codes of several bits and top-k against their oracle, which computes with the same float operations: results and
+// The codes of several bits and those of few elements against their oracle, which computes with the same float operations: results and
 // both errors have its bits, on every rank and in every form.
 #include <algorithm>
 #include <functional>
@@ -14,21 +14,15 @@
 #include "support/magnitudes.hpp"
 
 using namespace onebit_test;
+using oracle::all_codes;
 using oracle::Code;
 
 namespace {
 
-constexpr Code all_codes[] = {Code::int8, Code::int4,    Code::fp4,  Code::bfloat16, Code::ternary,
-                              Code::topk, Code::float16, Code::int2, Code::means};
 constexpr onebit_op_t all_ops[] = {ONEBIT_OP_AVERAGE, ONEBIT_OP_SUM};
 // With the same bits as the flat one.
 const std::vector<onebit_algorithm_t> other_forms = {ONEBIT_ALGORITHM_PIPELINED, ONEBIT_ALGORITHM_RING,
                                                      ONEBIT_ALGORITHM_BRUCK};
-
-const char* name_of_code(Code code) {
-    const char* const names[] = {"", "int8", "int4", "fp4", "bfloat16", "ternary", "topk", "float16", "int2", "means"};
-    return names[static_cast<int>(code)];
-}
 
 using Mask = std::vector<std::uint32_t>;
 using Inputs = std::vector<oracle::FloatsPerRank>; // [step][rank]
@@ -93,9 +87,9 @@ void play(Script& script, Reference& reference, int ranks) {
     }
 }
 
-// `places` > 1: on two levels, with so many ranks on each node.
+// `places` > 1: on two levels, with so many ranks on each node. `call`: the first one's number.
 Script write_script(const Inputs& inputs, Code code, onebit_op_t op = ONEBIT_OP_AVERAGE, const Mask& mask = {},
-                    int places = 1, const std::optional<oracle::TopK>& topk = {}) {
+                    int places = 1, const std::optional<oracle::TopK>& topk = {}, std::uint64_t call = 0) {
     const std::uint64_t count = inputs[0][0].size();
     const int ranks = static_cast<int>(inputs[0].size());
     Script script;
@@ -106,13 +100,14 @@ Script write_script(const Inputs& inputs, Code code, onebit_op_t op = ONEBIT_OP_
         script.config.kept = static_cast<std::uint32_t>(topk->kept);
         script.config.value_bits = topk->bits;
     }
-    script.name = std::string(name_of_code(code)) + " " + std::to_string(count) + (op == ONEBIT_OP_SUM ? " sum" : "") +
-                  (mask.empty() ? "" : " masked");
+    script.name = std::string(oracle::name_of(code)) + " " + std::to_string(count) +
+                  (op == ONEBIT_OP_SUM ? " sum" : "") + (mask.empty() ? "" : " masked");
     script.mask = mask;
     script.inputs = &inputs;
     const oracle::Op oracle_op = op == ONEBIT_OP_SUM ? oracle::Op::sum : oracle::Op::average;
     if (places == 1) {
         oracle::CodedAllreduce reference(count, ranks, code, oracle_op, topk.value_or(oracle::TopK()));
+        reference.call = call;
         play(script, reference, ranks);
     } else {
         script.config.algorithm = ONEBIT_ALGORITHM_TWO_LEVEL;
@@ -242,7 +237,9 @@ TEST_CASE("codes of several bits have the oracle's bits under a mask", "[allredu
     follow_all(n, scripts, other_forms);
 }
 
-TEST_CASE("top-k has the oracle's bits, however many are kept, in 8 bits or 2", "[allreduce][codes][topk]") {
+TEST_CASE("top-k and random-k have the oracle's bits, however many are kept, in 8 bits or 2",
+          "[allreduce][codes][sparse]") {
+    const Code code = GENERATE(Code::topk, Code::randomk);
     const int n = GENERATE(from_range(rank_counts()));
     const Inputs inputs = make_inputs(Kind::heavy_tailed, 20011, n, 6), few = make_inputs(Kind::gaussian, 130, n, 20),
                  magnitudes = make_inputs(n, magnitude_turns, [&](int rank, std::uint64_t step) {
@@ -251,9 +248,9 @@ TEST_CASE("top-k has the oracle's bits, however many are kept, in 8 bits or 2", 
     std::vector<Script> scripts;
     for (const oracle::TopK topk : {oracle::TopK{1, 8}, {127, 8}, {128, 2}, {64, 2}, {3, 2}}) {
         for (const Inputs* const values : {&inputs, &few, &magnitudes}) {
-            for (const onebit_op_t op : all_ops) scripts.push_back(write_script(*values, Code::topk, op, {}, 1, topk));
+            for (const onebit_op_t op : all_ops) scripts.push_back(write_script(*values, code, op, {}, 1, topk));
         }
-        scripts.push_back(write_script(inputs, Code::topk, ONEBIT_OP_AVERAGE, random_mask(20011), 1, topk));
+        scripts.push_back(write_script(inputs, code, ONEBIT_OP_AVERAGE, random_mask(20011), 1, topk));
     }
     follow_all(n, scripts, other_forms);
     const Variable second_error("ONEBIT_SECOND_ERROR", "1");
@@ -300,11 +297,16 @@ TEST_CASE("tiny magnitudes have the oracle's bits under a mask", "[allreduce][co
 TEST_CASE("a saved state of a code goes on with the oracle's bits", "[allreduce][codes][state]") {
     const int n = GENERATE(from_range(rank_counts()));
     const Inputs inputs = make_inputs(Kind::gaussian, 5001, n, 6);
-    std::vector<Script> scripts;
-    for (const Code code : all_codes) scripts.push_back(write_script(inputs, code));
+    const Inputs first(inputs.begin(), inputs.begin() + 1);
+    std::vector<Script> scripts, again; // a reset forgets the error alone: the calls go on
+    for (const Code code : all_codes) {
+        scripts.push_back(write_script(inputs, code));
+        again.push_back(write_script(first, code, ONEBIT_OP_AVERAGE, {}, 1, {}, 3));
+    }
     run_ranks(n, [&](onebit_comm_t comm, RankLog& log) {
         const auto rank = static_cast<std::size_t>(log.rank());
-        for (const Script& script : scripts) {
+        for (std::size_t i = 0; i < scripts.size(); ++i) {
+            const Script& script = scripts[i];
             log.context(script.name);
             Allreduce before(comm, script.config, log), after(comm, script.config, log);
             for (std::size_t step = 0; step < 3; ++step) before.run(inputs[step][rank]);
@@ -314,7 +316,7 @@ TEST_CASE("a saved state of a code goes on with the oracle's bits", "[allreduce]
             for (std::size_t step = 3; step < 6; ++step)
                 follow_step(log, after, script.outcomes[step], inputs[step][rank], false, false);
             ONEBIT_EXPECT_OK(log, onebit_allreduce_reset(before.get()));
-            follow_step(log, before, script.outcomes[0], inputs[0][rank], true, false);
+            follow_step(log, before, again[i].outcomes[0], inputs[0][rank], true, false);
         }
     });
 }
@@ -324,7 +326,7 @@ TEST_CASE("messages of several bits have the length that the page says", "[allre
     run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
         for (const Code code : all_codes) {
             for (const std::uint64_t count : {33U, 257U, 4097U, 40003U}) {
-                log.context(std::string(name_of_code(code)) + " " + std::to_string(count));
+                log.context(std::string(oracle::name_of(code)) + " " + std::to_string(count));
                 onebit_allreduce_config_t config = flat_config(count);
                 config.codec = static_cast<onebit_codec_t>(static_cast<int>(code));
                 config.check = ONEBIT_CHECK_NONE; // no tickets

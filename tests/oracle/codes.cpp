@@ -182,7 +182,7 @@ Floats part_of(const Floats& whole, Range range) {
     return {begin, begin + static_cast<std::ptrdiff_t>(range.count)};
 }
 
-// ---- Top-k ----
+// ---- Few elements of each block ----
 
 constexpr std::uint64_t position_bits = 12;
 
@@ -195,9 +195,18 @@ std::uint64_t words_of_entries(std::uint64_t count, std::uint64_t bits) {
     return (count * bits + 31) / 32;
 }
 
-std::uint64_t topk_block_words(TopK topk, std::uint64_t elements) {
+bool is_sparse(Code code) {
+    return code == Code::topk || code == Code::randomk;
+}
+
+// Between the scale and the codes.
+std::uint64_t position_words(Code code, std::uint64_t r) {
+    return code == Code::topk ? words_of_entries(r, position_bits) : 1;
+}
+
+std::uint64_t sparse_block_words(Code code, TopK topk, std::uint64_t elements) {
     const std::uint64_t r = kept_of(topk, elements);
-    return 1 + words_of_entries(r, position_bits) + words_of_entries(r, topk.bits);
+    return 1 + position_words(code, r) + words_of_entries(r, topk.bits);
 }
 
 // The words from `first` on have entries of so many bits.
@@ -229,6 +238,33 @@ std::vector<std::size_t> positions_of_largest(const Floats& block, std::uint64_t
     return positions;
 }
 
+constexpr std::uint64_t word_values = std::uint64_t{1} << 32;
+
+// Modulo 2^32.
+std::uint64_t stirred(std::uint64_t x) {
+    x = (x ^ x / 65536) * 2246822507 % word_values;
+    x = (x ^ x / 8192) * 3266489909 % word_values;
+    return x ^ x / 65536;
+}
+
+// Those that the call draws of block `index` of a chunk, of m elements.
+std::vector<std::size_t> positions_drawn(std::uint64_t call, std::uint64_t index, std::uint64_t m, std::uint64_t r) {
+    constexpr std::uint64_t g = 2654435769;
+    const std::uint64_t h = stirred((stirred((call + g) % word_values) + index) % word_values);
+    std::vector<std::size_t> positions;
+    for (std::uint64_t j = 0; j < r; ++j) {
+        const std::uint64_t a = j * m / r, b = (j + 1) * m / r;
+        positions.push_back(a + stirred((h + (j + 1) * g) % word_values) * (b - a) / word_values);
+    }
+    return positions;
+}
+
+Floats elements_at(const Floats& block, const std::vector<std::size_t>& positions) {
+    Floats elements;
+    for (const std::size_t i : positions) elements.push_back(block[i]);
+    return elements;
+}
+
 // The mean magnitude of what is kept and not 0, but at most the largest.
 float mean_magnitude(const Floats& block, const std::vector<std::size_t>& kept) {
     float nonzeros = 0, sum = 0;
@@ -237,7 +273,7 @@ float mean_magnitude(const Floats& block, const std::vector<std::size_t>& kept) 
     if (nonzeros == 0) return 0;
     for (const std::size_t i : kept)
         if (operand(block[i]) != 0) sum = plus(sum, times(std::fabs(block[i]), divided(1.0F, nonzeros)));
-    return std::min(sum, largest_magnitude(block));
+    return std::min(sum, largest_magnitude(elements_at(block, kept)));
 }
 
 std::uint32_t sign_code(float c) {
@@ -250,21 +286,25 @@ float topk_value(TopK topk, std::uint32_t bits, float scale) {
     return value_of(topk.bits == 8 ? Code::int8 : Code::ternary, bits, scale);
 }
 
-Encoded encode_topk(TopK topk, const Floats& c) {
+Encoded encode_sparse(Code code, TopK topk, const Floats& c, std::uint64_t call) {
     Encoded encoded;
     encoded.error = c;
     for (const Range& block : blocks_of({0, c.size()})) {
         const Floats elements = part_of(c, block);
-        Words words(topk_block_words(topk, block.count), 0);
+        Words words(sparse_block_words(code, topk, block.count), 0);
         float scale = largest_magnitude(elements);
         if (std::isfinite(scale)) {
-            const std::vector<std::size_t> kept = positions_of_largest(elements, kept_of(topk, block.count));
-            const std::uint64_t codes = 1 + words_of_entries(kept.size(), position_bits);
-            scale = topk.bits == 8 ? scale_of(Code::int8, elements) : mean_magnitude(elements, kept);
+            const std::uint64_t r = kept_of(topk, block.count);
+            const std::vector<std::size_t> kept =
+                code == Code::topk ? positions_of_largest(elements, r)
+                                   : positions_drawn(call, block.begin / block_elements, block.count, r);
+            if (code == Code::randomk) words[1] = static_cast<std::uint32_t>(call % word_values);
+            const std::uint64_t codes = 1 + position_words(code, r);
+            scale = topk.bits == 8 ? scale_of(Code::int8, elements_at(elements, kept)) : mean_magnitude(elements, kept);
             for (std::size_t j = 0; j < kept.size(); ++j) {
                 const float x = elements[kept[j]];
                 const std::uint32_t bits = topk.bits == 8 ? code_of(Code::int8, x, scale) : sign_code(x);
-                put_entry(words, 1, position_bits, j, static_cast<std::uint32_t>(kept[j]));
+                if (code == Code::topk) put_entry(words, 1, position_bits, j, static_cast<std::uint32_t>(kept[j]));
                 put_entry(words, codes, topk.bits, j, bits);
                 encoded.error[block.begin + kept[j]] = minus(x, topk_value(topk, bits, scale));
             }
@@ -283,23 +323,28 @@ struct Decoded {
 };
 
 // All elements of a block that is not finite are NaN.
-Decoded decode_topk(TopK topk, const Words& words, std::uint64_t count, float share) {
+Decoded decode_sparse(Code code, TopK topk, const Words& words, std::uint64_t count, float share) {
     Decoded decoded{Floats(count, 0.0F), std::vector<bool>(count, false)};
     std::uint64_t at = 0;
     for (const Range& block : blocks_of({0, count})) {
         const std::uint64_t r = kept_of(topk, block.count);
-        const std::uint64_t positions = at + 1, codes = positions + words_of_entries(r, position_bits);
+        const std::uint64_t codes = at + 1 + position_words(code, r);
+        std::vector<std::size_t> positions;
+        if (code == Code::randomk)
+            positions = positions_drawn(words[at + 1], block.begin / block_elements, block.count, r);
+        for (std::uint64_t j = 0; j < r && code == Code::topk; ++j)
+            positions.push_back(get_entry(words, at + 1, position_bits, j));
         const auto scale = std::bit_cast<float>(words[at]);
         for (std::uint64_t i = block.begin; i < block.end() && !std::isfinite(scale); ++i) {
             decoded.values[i] = std::numeric_limits<float>::quiet_NaN();
             decoded.sent[i] = true;
         }
         for (std::uint64_t j = 0; j < r && std::isfinite(scale); ++j) {
-            const std::uint64_t i = block.begin + get_entry(words, positions, position_bits, j);
+            const std::uint64_t i = block.begin + positions[j];
             decoded.values[i] = times(topk_value(topk, get_entry(words, codes, topk.bits, j), scale), share);
             decoded.sent[i] = true;
         }
-        at += topk_block_words(topk, block.count);
+        at += sparse_block_words(code, topk, block.count);
     }
     return decoded;
 }
@@ -400,14 +445,14 @@ float value_of(Code code, std::uint32_t bits, float scale) {
 std::uint64_t message_words(Code code, std::uint64_t count, TopK topk) {
     std::uint64_t words = 0;
     for (const Range& block : blocks_of({0, count})) {
-        words += code == Code::topk ? topk_block_words(topk, block.count)
-                                    : groups_in(block.count) + bits_of(code) * runs_in(block.count);
+        words += is_sparse(code) ? sparse_block_words(code, topk, block.count)
+                                 : groups_in(block.count) + bits_of(code) * runs_in(block.count);
     }
     return words;
 }
 
-Encoded encode(Code code, const Floats& c, TopK topk) {
-    if (code == Code::topk) return encode_topk(topk, c);
+Encoded encode(Code code, const Floats& c, TopK topk, std::uint64_t call) {
+    if (is_sparse(code)) return encode_sparse(code, topk, c, call);
     Encoded encoded;
     encoded.error.resize(c.size());
     for (const Range& block : blocks_of({0, c.size()})) {
@@ -437,7 +482,7 @@ Encoded encode(Code code, const Floats& c, TopK topk) {
 }
 
 Floats decode(Code code, const Words& words, std::uint64_t count, float share, TopK topk) {
-    if (code == Code::topk) return decode_topk(topk, words, count, share).values;
+    if (is_sparse(code)) return decode_sparse(code, topk, words, count, share).values;
     Floats values;
     Run run = {};
     std::uint64_t at = 0;
@@ -457,7 +502,7 @@ Floats decode(Code code, const Words& words, std::uint64_t count, float share, T
 }
 
 std::vector<bool> elements_sent(Code code, const Words& words, std::uint64_t count, TopK topk) {
-    if (code == Code::topk) return decode_topk(topk, words, count, 1.0F).sent;
+    if (is_sparse(code)) return decode_sparse(code, topk, words, count, 1.0F).sent;
     return std::vector<bool>(count, true);
 }
 
@@ -536,7 +581,7 @@ Words CodedAllreduce::send(Range range, const Floats& values, float* error) {
     Floats c(range.count, 0.0F);
     for (std::uint64_t k = 0; k < range.count; ++k)
         if (takes_part(range.begin + k)) c[k] = plus(values[k], error[k]);
-    Encoded encoded = encode(code_, c, topk_);
+    Encoded encoded = encode(code_, c, topk_, call);
     for (std::uint64_t k = 0; k < range.count; ++k)
         if (!takes_part(range.begin + k)) encoded.error[k] = 0;
     const Floats errors = kept(error_type, encoded.error);
@@ -569,7 +614,10 @@ const Floats& CodedAllreduce::step(const FloatsPerRank& inputs) {
         const Floats values = decode(code_, server_messages[j], chunk.count, 1.0F, topk_);
         std::copy(values.begin(), values.end(), result.begin() + static_cast<std::ptrdiff_t>(chunk.begin));
     }
-    if (!finite) reset();
+    if (finite)
+        ++call;
+    else
+        reset();
     clear_outside_mask();
     return result;
 }

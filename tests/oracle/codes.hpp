@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// The reference for the codes of several bits and for top-k (docs/WIRE_FORMAT.md): all ranks of an allreduce simulated
+// The reference for the codes of several bits and those of few elements (docs/WIRE_FORMAT.md): all ranks of an allreduce simulated
 // in one object, element by element. Unlike the sign's oracle it computes with the float operations that the page says,
 // in their order. So results, errors and messages may be compared bit for bit. It includes nothing of the library.
 #pragma once
@@ -15,9 +15,28 @@ using FloatsPerRank = std::vector<Floats>; // [rank][element]
 using Words = std::vector<std::uint32_t>;
 
 // The numbers are those of onebit_codec_t.
-enum class Code { int8 = 1, int4 = 2, fp4 = 3, bfloat16 = 4, ternary = 5, topk = 6, float16 = 7, int2 = 8, means = 9 };
+enum class Code {
+    int8 = 1,
+    int4 = 2,
+    fp4 = 3,
+    bfloat16 = 4,
+    ternary = 5,
+    topk = 6,
+    float16 = 7,
+    int2 = 8,
+    means = 9,
+    randomk = 10
+};
 
-// Of topk: how many of 4096 elements are kept, and the bits of each one's code, 8 or 2.
+constexpr Code all_codes[] = {Code::int8, Code::int4,    Code::fp4,  Code::bfloat16, Code::ternary,
+                              Code::topk, Code::float16, Code::int2, Code::means,    Code::randomk};
+constexpr const char* name_of(Code code) {
+    constexpr const char* names[] = {"",     "int8",    "int4", "fp4",   "bfloat16", "ternary",
+                                     "topk", "float16", "int2", "means", "randomk"};
+    return names[static_cast<int>(code)];
+}
+
+// Of topk and randomk: how many of 4096 elements are kept, and the bits of each one's code, 8 or 2.
 struct TopK {
     std::uint64_t kept = 64;
     unsigned bits = 8;
@@ -28,7 +47,7 @@ enum class ErrorType { float32, bfloat16, int8 };
 
 constexpr std::uint64_t group_elements = 256;
 
-// An element's share in each word of a message, but for scales. Not of topk.
+// An element's share in each word of a message, but for scales. Not of topk and randomk.
 std::uint64_t bits_of(Code code);
 
 // Float operations. A subnormal operand or a tiny result is the zero of its sign.
@@ -40,7 +59,7 @@ float square_root(float a);
 // The nearest float; a tiny one is the zero of its sign.
 float rounded(double x);
 
-// A group's scale; not finite where one of its elements isn't. None of these three knows topk.
+// A group's scale; not finite where one of its elements isn't. None of these three knows topk or randomk.
 float scale_of(Code code, const Floats& group);
 // The code of one element of a group with this scale, in the lowest bits.
 std::uint32_t code_of(Code code, float c, float scale);
@@ -52,10 +71,11 @@ struct Encoded {
     Floats error;
     bool finite = true; // all scales are
 };
-Encoded encode(Code code, const Floats& c, TopK topk = {});
-// What a message of `count` elements stands for; NaN where a group's scale, of topk a block's, is not finite.
+// `call`: its number, of randomk.
+Encoded encode(Code code, const Floats& c, TopK topk = {}, std::uint64_t call = 0);
+// What a message of `count` elements stands for; NaN where a group's scale, of topk or randomk a block's, is not finite.
 Floats decode(Code code, const Words& words, std::uint64_t count, float share, TopK topk = {});
-// Those of its elements that are added up. Only topk leaves some out.
+// Those of its elements that are added up. Only topk and randomk leave some out.
 std::vector<bool> elements_sent(Code code, const Words& words, std::uint64_t count, TopK topk = {});
 
 // The words of a message of so many elements.
@@ -84,6 +104,8 @@ class CodedAllreduce {
     Range served(int rank) const { return chunks_[static_cast<std::size_t>(rank)]; }
     Floats server_error(int rank) const { return server_errors[static_cast<std::size_t>(rank)]; }
 
+    // The number of the next call.
+    std::uint64_t call = 0;
     // What errors are rounded to as soon as they are formed.
     ErrorType error_type = ErrorType::float32;
 

@@ -23,8 +23,6 @@ namespace {
 // Those of several bits for each element.
 constexpr Code grouped_codes[] = {Code::int8,    Code::int4,    Code::fp4,  Code::bfloat16,
                                   Code::ternary, Code::float16, Code::int2, Code::means};
-constexpr Code all_codes[] = {Code::int8, Code::int4,    Code::fp4,  Code::bfloat16, Code::ternary,
-                              Code::topk, Code::float16, Code::int2, Code::means};
 constexpr float infinity = std::numeric_limits<float>::infinity();
 constexpr float not_a_number = std::numeric_limits<float>::quiet_NaN();
 
@@ -101,8 +99,8 @@ double allowed(Code code, double c, const Floats& group) {
 // Over the steps: results + mean worker error + server errors == averages of what went in.
 void check_conservation(Code code, Op op, Kind kind, int ranks, TopK topk = {}) {
     constexpr std::uint64_t count = 1009, steps = 200;
-    INFO("code " << static_cast<int>(code) << " ranks " << ranks << " " << onebit_test::name_of(kind));
-    INFO("of top-k " << topk.kept << ", " << topk.bits << " bits");
+    INFO(name_of(code) << " ranks " << ranks << " " << onebit_test::name_of(kind));
+    INFO("kept " << topk.kept << ", " << topk.bits << " bits");
     CodedAllreduce reduce(count, ranks, code, op, topk);
     const double share = op == Op::sum ? 1 : 1.0 / ranks;
     Vector balance(count, 0.0);
@@ -135,6 +133,7 @@ void check_conservation(Code code, Op op, Kind kind, int ranks, TopK topk = {}) 
     // It doesn't grow. Codes of 1 and 2 bits send less than the largest. TOPK's others wait until they are large.
     double most = bits_of(code) <= 2 ? largest_input : largest;
     if (code == Code::topk && topk.bits == 2) most = std::max(largest, largest_input);
+    if (code == Code::randomk) most = largest_input * steps; // RANDOMK's others wait for their turn
     CHECK(most_error <= most * ranks);
     CHECK(most_error > 0);
 }
@@ -678,6 +677,83 @@ TEST_CASE("codes: a block of TOPK that is not finite is all error", "[oracle]") 
         reduce.step(inputs);
         CHECK(reduce.finite);
         CHECK(reduce.result[50] == Approx(1.5));
+    }
+}
+
+TEST_CASE("codes: RANDOMK draws one element of each of so many parts", "[oracle]") {
+    for (const TopK sparse : {TopK{64, 8}, TopK{64, 2}, TopK{1, 8}, TopK{100, 2}, TopK{4096, 8}}) {
+        const Floats c = make_data(Kind::gaussian, 5001, 2, 0, 0);
+        for (std::uint64_t call = 0; call < 20; ++call) {
+            INFO(sparse.kept << " of 4096, " << sparse.bits << " bits, call " << call);
+            const Encoded encoded = encode(Code::randomk, c, sparse, call);
+            REQUIRE(encoded.words.size() == message_words(Code::randomk, c.size(), sparse));
+            CHECK(encoded.words[1] == call);
+            const std::vector<bool> kept = elements_sent(Code::randomk, encoded.words, c.size(), sparse);
+            const Floats sent = decode(Code::randomk, encoded.words, c.size(), 1.0F, sparse);
+            for (std::uint64_t i = 0; i < c.size(); ++i) {
+                const float error = kept[i] ? minus(c[i], sent[i]) : c[i];
+                if (bits(encoded.error[i]) != bits(error)) FAIL("element " << i);
+            }
+            for (const Range& block : blocks_of({0, c.size()})) {
+                const std::uint64_t r = (sparse.kept * block.count + 4095) / 4096;
+                for (std::uint64_t j = 0; j < r; ++j) {
+                    const auto from = static_cast<std::ptrdiff_t>(block.begin + j * block.count / r);
+                    const auto to = static_cast<std::ptrdiff_t>(block.begin + (j + 1) * block.count / r);
+                    if (std::count(kept.begin() + from, kept.begin() + to, true) != 1) FAIL("part " << j);
+                }
+            }
+        }
+    }
+}
+
+TEST_CASE("codes: RANDOMK's words by hand", "[oracle]") {
+    // Call 0, block 0: h = mix(mix(g)); the part is the whole block of one element.
+    CHECK(encode(Code::randomk, {127.0F}).words == Words{bits(1.0F), 0, 0x7fU});
+    CHECK(encode(Code::randomk, {-4.0F}, {64, 2}, 0x123456789U).words == Words{bits(4.0F), 0x23456789U, 3});
+    // All elements are kept, and coded by the largest of those that are.
+    Floats all(32, 1.0F);
+    all[31] = -127;
+    const Encoded encoded = encode(Code::randomk, all, {4096, 8}, 7);
+    REQUIRE(encoded.words.size() == 2 + 8);
+    CHECK(encoded.words[0] == bits(1.0F));
+    CHECK(encoded.words[1] == 7);
+    CHECK(encoded.words[2] == 0x01010101U);
+    CHECK(encoded.words[9] == 0x81010101U);
+    CHECK(same_bits(encoded.error, Floats(32, 0.0F)));
+    // The scale is that of what is kept.
+    Floats few(64, 3.0F);
+    const std::vector<bool> kept = elements_sent(Code::randomk, encode(Code::randomk, few).words, few.size());
+    for (std::size_t i = 0; i < few.size(); ++i)
+        if (!kept[i]) few[i] = 1000;
+    CHECK(encode(Code::randomk, few).words[0] == bits(divided(3.0F, 127.0F)));
+}
+
+TEST_CASE("codes: RANDOMK draws each element equally often", "[oracle]") {
+    constexpr std::uint64_t calls = 10000;
+    for (const std::uint64_t count : {4096U, 1000U}) {
+        const Floats c(count, 1.0F);
+        std::vector<double> times_drawn(count, 0.0);
+        for (std::uint64_t call = 0; call < calls; ++call) {
+            const Words words = encode(Code::randomk, c, {}, call).words;
+            const std::vector<bool> kept = elements_sent(Code::randomk, words, count);
+            for (std::uint64_t i = 0; i < count; ++i) times_drawn[i] += kept[i] ? 1 : 0;
+        }
+        const std::uint64_t r = (64 * count + 4095) / 4096;
+        double chi_square = 0;
+        std::size_t beyond = 0; // four sigma, from parts that may be one element longer than others
+        for (std::uint64_t i = 0; i < count; ++i) {
+            std::uint64_t j = i * r / count;
+            while ((j + 1) * count / r <= i) ++j;
+            const double p = 1.0 / static_cast<double>((j + 1) * count / r - j * count / r);
+            const double deviation = times_drawn[i] - static_cast<double>(calls) * p;
+            const double variance = static_cast<double>(calls) * p * (1 - p);
+            chi_square += deviation * deviation / variance;
+            if (std::fabs(deviation) > 4 * std::sqrt(variance)) ++beyond;
+        }
+        INFO(count << " elements, chi square over their number " << chi_square / static_cast<double>(count));
+        CHECK(beyond <= 2); // 0.3 of 4096 are expected
+        CHECK(chi_square / static_cast<double>(count) < 1.2);
+        CHECK(chi_square / static_cast<double>(count) > 0.8);
     }
 }
 

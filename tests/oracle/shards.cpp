@@ -78,7 +78,8 @@ void put(const Floats& part, std::uint64_t at, Floats& whole) {
 
 } // namespace
 
-Sent send(const Coding& coding, const Floats& values, const Floats& error, const std::vector<Range>& ranges) {
+Sent send(const Coding& coding, const Floats& values, const Floats& error, const std::vector<Range>& ranges,
+          std::uint64_t call) {
     Floats c(values.size());
     for (std::size_t i = 0; i < c.size(); ++i) c[i] = plus(values[i], error[i]);
     Sent sent{Floats(c.size()), Floats(c.size()), true, std::vector<bool>(c.size(), true)};
@@ -88,7 +89,7 @@ Sent send(const Coding& coding, const Floats& values, const Floats& error, const
     }
     const auto code = static_cast<Code>(coding.codec);
     for (const Range& range : ranges) {
-        const Encoded encoded = encode(code, part_of(c, range));
+        const Encoded encoded = encode(code, part_of(c, range), {}, call);
         put(decode(code, encoded.words, range.count, 1.0F), range.begin, sent.values);
         put(encoded.error, range.begin, sent.error);
         const std::vector<bool> parts = elements_sent(code, encoded.words, range.count);
@@ -121,7 +122,7 @@ void ReduceScatter::step(const FloatsPerRank& inputs) {
     const FloatsPerRank before = errors;
     finite = true;
     for (std::size_t r = 0; r < inputs.size(); ++r) {
-        sent.push_back(send(coding_, inputs[r], errors[r], shards_));
+        sent.push_back(send(coding_, inputs[r], errors[r], shards_, call));
         finite = finite && sent.back().finite;
     }
     for (std::size_t r = 0; r < inputs.size(); ++r) {
@@ -143,7 +144,8 @@ void ReduceScatter::step(const FloatsPerRank& inputs) {
         }
     }
     finite = sums_finite;
-    if (sums_finite) return;
+    if (finite) ++call;
+    if (finite) return;
     errors = before;
     if (!all_begin_again) return;
     for (Floats& error : errors) error.assign(error.size(), 0.0F);
@@ -157,11 +159,12 @@ void AllGather::step(const FloatsPerRank& inputs) {
     result.clear();
     finite = true;
     for (std::size_t r = 0; r < inputs.size(); ++r) {
-        const Sent sent = send(coding_, inputs[r], errors[r], {{0, inputs[r].size()}});
+        const Sent sent = send(coding_, inputs[r], errors[r], {{0, inputs[r].size()}}, call);
         finite = finite && sent.finite;
         errors[r] = sent.error;
         result.insert(result.end(), sent.values.begin(), sent.values.end());
     }
+    if (finite) ++call;
     if (finite) return;
     for (Floats& error : errors) error.assign(error.size(), 0.0F);
 }

@@ -21,11 +21,12 @@ struct Coding {
 struct Sent {
     Floats values, error;
     bool finite = true;     // all scales are
-    std::vector<bool> sent; // what a sum leaves out is false: only elements that topk doesn't keep
+    std::vector<bool> sent; // what a sum leaves out is false: only elements that topk or randomk doesn't keep
 };
 
-// Of a buffer whose ranges follow each other. Each is encoded by itself, its blocks counted from its own beginning.
-Sent send(const Coding& coding, const Floats& values, const Floats& error, const std::vector<Range>& ranges);
+// In call number `call`, of a buffer whose ranges follow each other. Each is encoded by itself, its blocks counted from its own beginning.
+Sent send(const Coding& coding, const Floats& values, const Floats& error, const std::vector<Range>& ranges,
+          std::uint64_t call = 0);
 
 // Shards of so many elements, in order.
 std::vector<Range> shards_of(const std::vector<std::uint64_t>& counts);
@@ -41,7 +42,8 @@ class ReduceScatter {
 
     const Floats& output(std::size_t rank) const { return results[rank]; }
 
-    FloatsPerRank errors; // [rank][element of the whole]; tests may overwrite them
+    FloatsPerRank errors;   // [rank][element of the whole]; tests may overwrite them
+    std::uint64_t call = 0; // the number of the next one
     bool all_begin_again = false;
 
     // Of the last step.
@@ -65,7 +67,8 @@ class AllGather {
 
     const Floats& output(std::size_t /*rank*/) const { return result; }
 
-    FloatsPerRank errors; // [rank][element of its shard]; tests may overwrite them
+    FloatsPerRank errors;   // [rank][element of its shard]; tests may overwrite them
+    std::uint64_t call = 0; // the number of the next one
 
     // Of the last step.
     Floats result; // the whole

@@ -58,9 +58,7 @@ TEST_CASE("the halves' oracle: a reduce-scatter's average and sum worked out by 
 
 TEST_CASE("the halves' oracle: both are an allreduce of several bits", "[oracle][shards]") {
     const int ranks = GENERATE(1, 2, 3, 5);
-    const oracle::Code code = GENERATE(oracle::Code::int8, oracle::Code::int4, oracle::Code::fp4,
-                                       oracle::Code::bfloat16, oracle::Code::ternary, oracle::Code::topk,
-                                       oracle::Code::float16, oracle::Code::int2, oracle::Code::means);
+    const oracle::Code code = GENERATE(from_range(std::begin(oracle::all_codes), std::end(oracle::all_codes)));
     for (const std::uint64_t count : {5U, 33U, 1009U, 14001U}) {
         const std::vector<std::uint64_t> counts = chunk_counts(count, ranks);
         for (const oracle::Op op : {oracle::Op::average, oracle::Op::sum}) {

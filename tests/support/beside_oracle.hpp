@@ -111,6 +111,7 @@ inline double coarseness(onebit_codec_t codec) {
         case ONEBIT_CODEC_MEANS:
             return 1; // one element beside 255 of its sign that are tiny
         case ONEBIT_CODEC_TOPK:
+        case ONEBIT_CODEC_RANDOMK:
             return 1; // not kept; with 2 bits the error of what is kept may be larger
         default:
             throw std::runtime_error("how coarse is codec " + std::to_string(codec) + "?");

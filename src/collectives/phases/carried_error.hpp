@@ -23,6 +23,11 @@ class CarriedError {
     const Feedback& now() const { return *now_; }
     /// Where a call leaves the new one.
     Feedback& after(bool tentative) { return tentative ? *next_ : *now_; }
+    /// Before each call; as Operands::number.
+    void begin_call(std::uint64_t number) {
+        now_->set_call(number);
+        if (next_ != nullptr) next_->set_call(number);
+    }
     /// What a tentative call has left is the error from now on.
     void commit() { std::swap(now_, next_); }
 

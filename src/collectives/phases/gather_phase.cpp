@@ -25,6 +25,7 @@ GatherPhase::GatherPhase(const MessageLayout& layout, std::vector<std::vector<st
 void GatherPhase::begin(const Operands& operands, std::size_t round) {
     operands_ = operands;
     round_ = round;
+    error_.begin_call(operands.number);
 }
 
 Status GatherPhase::test_consent(bool* known) {

@@ -21,6 +21,7 @@ void ScatterPhase::begin(const Operands& operands, std::size_t round, std::span<
     operands_ = operands;
     round_ = round;
     last_ = last;
+    error_.begin_call(operands.number);
 }
 
 void ScatterPhase::encode(std::span<const Slice> slices) {

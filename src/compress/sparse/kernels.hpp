@@ -20,9 +20,9 @@ struct Positions {
     std::uint16_t at[kMost + kRunElements];
 };
 
-/// Kernels of the top-k code, on `count` elements of a block from the first one of a run on. A magnitude is a float
+/// Kernels of sparse codes, on `count` elements of a block from the first one of a run on. A magnitude is a float
 /// without its sign. Magnitudes are compared as their bits: a NaN's is above all others.
-struct TopkKernels {
+struct SparseKernels {
     const char* name; ///< of its instruction set; "reference": the scalar twins
 
     /// after[i] = values[i] + before[i], 0 where not valid (mask words, NULL: all are). `after` is `before`, or doesn't
@@ -40,9 +40,9 @@ struct TopkKernels {
 };
 
 /// The readable scalar version.
-const TopkKernels& reference_topk_kernels();
+const SparseKernels& reference_sparse_kernels();
 
 /// All that run on this machine, best first; the last is the reference.
-std::span<const TopkKernels* const> available_topk_kernels();
+std::span<const SparseKernels* const> available_sparse_kernels();
 
 } // namespace onebit

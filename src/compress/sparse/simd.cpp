@@ -1,20 +1,20 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The top-k code's kernels in Highway, compiled once per instruction set. The result is reference.cpp's bit for bit.
+// The kernels of sparse codes in Highway, compiled once per instruction set. The result is reference.cpp's bit for bit.
 
 #include <algorithm>
 #include <bit>
 #include <cstring>
 
-#include "compress/topk/kernels.hpp"
+#include "compress/sparse/kernels.hpp"
 #include "core/simd_targets.hpp" // must come before Highway
 #include "core/stores.hpp"
 #include "numeric/lanes.hpp"
 #include "numeric/mean.hpp"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "compress/topk/simd.cpp"
+#define HWY_TARGET_INCLUDE "compress/sparse/simd.cpp"
 #include <hwy/foreach_target.h> // must come before highway.h
 #include <hwy/highway.h>
 
@@ -121,7 +121,7 @@ float find_kth(const float* values, std::size_t count, std::size_t k) {
     return std::bit_cast<float>(kth);
 }
 
-constexpr TopkKernels make_table(const char* name) {
+constexpr SparseKernels make_table(const char* name) {
     return {name, correct, find_largest, find_at_least, find_kth};
 }
 
@@ -137,7 +137,7 @@ HWY_AFTER_NAMESPACE();
 
 namespace onebit {
 
-ONEBIT_DEFINE_TABLES(TopkKernels, available_topk_kernels, reference_topk_kernels)
+ONEBIT_DEFINE_TABLES(SparseKernels, available_sparse_kernels, reference_sparse_kernels)
 
 } // namespace onebit
 #endif // HWY_ONCE

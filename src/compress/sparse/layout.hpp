@@ -8,12 +8,8 @@
 #include "compress/codec.hpp"
 #include "core/partition.hpp"
 
-/// Where things lie in a message of the few largest elements (docs/WIRE_FORMAT.md, "Top-k").
+/// Where things lie in a message of few elements of each block (docs/WIRE_FORMAT.md, "Few elements of each block").
 namespace onebit {
-
-/// Bits of a position in a block.
-inline constexpr unsigned kPositionBits = 12;
-static_assert(kBlockElements <= std::size_t{1} << kPositionBits);
 
 /// Words that so many entries of so many bits have.
 constexpr std::size_t entry_words(unsigned bits, std::size_t entries) {
@@ -36,8 +32,8 @@ constexpr void write_entry(std::uint32_t* words, unsigned bits, std::size_t entr
     if (shift + bits > 32) words[begin / 32 + 1] |= value >> (32 - shift);
 }
 
-/// Elements of a block that are kept by default, and at most: no more than a block has words, for they are found by the
-/// largest of each 32 (TopkCodec::choose).
+/// Elements of a block that are kept by default, and at most: no more than a block has words, for the largest are found
+/// by the largest of each 32 (topk.cpp).
 inline constexpr std::size_t kDefaultKept = 64;
 inline constexpr std::size_t kMostKept = 128;
 static_assert(kMostKept <= kBlockElements / kWordElements);
@@ -45,25 +41,29 @@ static_assert(kMostKept <= kBlockElements / kWordElements);
 inline constexpr unsigned kLongCode = 8;
 inline constexpr unsigned kShortCode = 2;
 
-/// A block's part of a message: its scale, the positions of the elements that are kept, their codes.
-struct TopkLayout {
+/// A block's part of a message: its scale, what says which elements are kept, their codes.
+struct SparseLayout {
     std::size_t kept = kDefaultKept; ///< of a whole block
     unsigned value_bits = kLongCode; ///< of a code
+    unsigned position_bits = 0;      ///< of each kept element; 0: one word says all positions of a block
 
-    static constexpr TopkLayout of(const TopkSettings& settings) {
-        TopkLayout layout;
-        if (settings.kept != 0) layout.kept = settings.kept;
-        if (settings.value_bits != 0) layout.value_bits = settings.value_bits;
-        return layout;
+    constexpr SparseLayout(const SparseSettings& settings, unsigned bits_of_position)
+        : position_bits(bits_of_position) {
+        if (settings.kept != 0) kept = settings.kept;
+        if (settings.value_bits != 0) value_bits = settings.value_bits;
     }
 
     constexpr std::size_t entries(std::size_t elements) const { return ceil_divide(kept * elements, kBlockElements); }
     static constexpr std::size_t kFirstPosition = 1;
     constexpr std::size_t first_code(std::size_t elements) const {
-        return kFirstPosition + entry_words(kPositionBits, entries(elements));
+        const std::size_t words = position_bits == 0 ? 1 : entry_words(position_bits, entries(elements));
+        return kFirstPosition + words;
     }
     constexpr std::size_t words(std::size_t elements) const {
         return elements == 0 ? 0 : first_code(elements) + entry_words(value_bits, entries(elements));
+    }
+    constexpr double bits_per_element() const {
+        return 32.0 * static_cast<double>(words(kBlockElements)) / static_cast<double>(kBlockElements);
     }
     /// The first word of a block in its chunk's message. For block = chunk.blocks(): the message's length.
     constexpr std::size_t first_word(const Chunk& chunk, std::size_t block) const {

@@ -11,8 +11,8 @@
 #include <random>
 #include <vector>
 
-#include "compress/topk/kernels.hpp"
-#include "compress/topk/layout.hpp"
+#include "compress/sparse/kernels.hpp"
+#include "compress/sparse/topk.hpp"
 #include "core/aligned_buffer.hpp"
 #include "numeric/awkward_values.hpp"
 
@@ -24,22 +24,22 @@ using Words = std::vector<std::uint32_t>;
 /// Calls body(kernels, reference, count) for every instruction set. Counts beyond a block's are the test's own.
 template <typename Body>
 void for_each_case(const Body& body) {
-    REQUIRE(available_topk_kernels().size() >= 2); // else nothing would be compared
-    for (const TopkKernels* kernels : available_topk_kernels()) {
+    REQUIRE(available_sparse_kernels().size() >= 2); // else nothing would be compared
+    for (const SparseKernels* kernels : available_sparse_kernels()) {
         for (const std::size_t count : kCounts) {
             CAPTURE(kernels->name, count);
-            body(*kernels, reference_topk_kernels(), count);
+            body(*kernels, reference_sparse_kernels(), count);
         }
     }
 }
 
-TEST_CASE("top-k: every instruction set corrects to the reference's bits", "[kernels][topk]") {
-    for_each_case([](const TopkKernels& kernels, const TopkKernels& reference, std::size_t count) {
+TEST_CASE("few elements: every instruction set corrects to the reference's bits", "[kernels][sparse]") {
+    for_each_case([](const SparseKernels& kernels, const SparseKernels& reference, std::size_t count) {
         const std::vector<float> values = awkward_values(count + 1, 3); // + 1: no vector's alignment
         const std::vector<float> error = awkward_values(count, 4);
         const Words mask = random_words(count, 5);
         for (const std::uint32_t* const valid : {static_cast<const std::uint32_t*>(nullptr), mask.data()}) {
-            const auto corrected_by = [&](const TopkKernels& by, bool in_place) {
+            const auto corrected_by = [&](const SparseKernels& by, bool in_place) {
                 AlignedBuffer<float> before(count + 64), aside(count + 64);
                 std::fill_n(before.data(), count + 64, 77.0F);
                 std::fill_n(aside.data(), count + 64, 77.0F);
@@ -65,9 +65,9 @@ std::uint32_t bits_of(float value) {
     return std::bit_cast<std::uint32_t>(value);
 }
 
-TEST_CASE("top-k: every instruction set finds the reference's largest, the k-th, and those that reach a bound",
-          "[kernels][topk]") {
-    for_each_case([](const TopkKernels& kernels, const TopkKernels& reference, std::size_t count) {
+TEST_CASE("few elements: every instruction set finds the reference's largest, the k-th, and those that reach a bound",
+          "[kernels][sparse]") {
+    for_each_case([](const SparseKernels& kernels, const SparseKernels& reference, std::size_t count) {
         for (const float spoiler : {1.0F, -std::numeric_limits<float>::infinity(),
                                     -std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::max()}) {
             std::vector<float> values = awkward_values(count, 9);
@@ -96,7 +96,7 @@ TEST_CASE("top-k: every instruction set finds the reference's largest, the k-th,
     });
 }
 
-TEST_CASE("top-k: entries of any length lie side by side", "[topk]") {
+TEST_CASE("few elements: entries of any length lie side by side", "[sparse]") {
     std::mt19937 random(11);
     for (const unsigned bits : {2U, 8U, kPositionBits}) {
         for (const std::size_t entries : {1, 2, 3, 8, 64, 127, 128}) {

@@ -1,13 +1,13 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The top-k code's kernels, element by element. What every other version is compared with, bit for bit; also what runs
+// The kernels of sparse codes, element by element. What every other version is compared with, bit for bit; also what runs
 // where no vector instructions are known.
 
 #include <algorithm>
 #include <bit>
 
-#include "compress/topk/kernels.hpp"
+#include "compress/sparse/kernels.hpp"
 
 namespace onebit {
 namespace {
@@ -55,8 +55,8 @@ float find_kth(const float* values, std::size_t count, std::size_t k) {
 
 } // namespace
 
-const TopkKernels& reference_topk_kernels() {
-    static constexpr TopkKernels kTable = {"reference", correct, find_largest, find_at_least, find_kth};
+const SparseKernels& reference_sparse_kernels() {
+    static constexpr SparseKernels kTable = {"reference", correct, find_largest, find_at_least, find_kth};
     return kTable;
 }
 

@@ -1,0 +1,68 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "compress/blockwise_codec.hpp"
+#include "compress/sparse/kernels.hpp"
+#include "compress/sparse/layout.hpp"
+
+namespace onebit {
+
+/// The kernels that a config names, or the best.
+const SparseKernels& sparse_kernels_of(const CodecConfig& config);
+
+/// What the codecs have in common that send few elements of each block, and keep the others as they are: how values are
+/// coded. A codec says which elements.
+class SparseCodec : public BlockwiseCodec {
+  public:
+    const SparseLayout& layout() const { return layout_; }
+
+  protected:
+    SparseCodec(const CodecConfig& config, const SparseLayout& layout);
+
+    const SparseKernels& kernels_of_code() const { return kernels_; }
+    std::size_t entries(std::size_t elements) const { return layout_.entries(elements); }
+
+    /// What a codec chooses by.
+    struct ToChoose {
+        const Block& block;
+        std::uint64_t call;     ///< Feedback::call
+        const float* corrected; ///< of the block's elements
+        const float* of_runs;   ///< SparseKernels::find_largest
+    };
+
+  private:
+    /// Which elements of a block are sent: entries() of them, in order. Writes what says so from `words` on, which were
+    /// 0.
+    virtual void choose(const ToChoose& from, Positions* kept, std::uint32_t* words) const = 0;
+    /// Those that the words name.
+    virtual void read_positions(const Block& block, const std::uint32_t* words, Positions* kept) const = 0;
+
+    std::size_t first_word(const Chunk& chunk, std::size_t block) const final {
+        return layout_.first_word(chunk, block);
+    }
+    void encode_tile(const Tile& tile, const float* values, const float* before, float* after, Stores stores,
+                     const std::uint32_t* valid, std::uint32_t* message) const final;
+    void finish_block(const Block& block, std::uint64_t call, float* after, std::uint32_t* message) const final;
+    void add(const Tile& tile, const std::uint32_t* message, float share, float* sums) const final;
+    void decode_tile(const Tile& tile, const std::uint32_t* message, const std::uint32_t* valid, Stores stores,
+                     float* values) const final;
+    bool is_finite(const Block& block, const std::uint32_t* message) const final;
+    void decode_cached(const Tile& tile, const std::uint32_t* message, const std::uint32_t* valid, float* values) const;
+    void decode_past_caches(const Tile& tile, const std::uint32_t* message, const std::uint32_t* valid,
+                            float* values) const;
+
+    template <typename Values>
+    void encode_kept(std::size_t count, const Positions& kept, float* after, std::uint32_t* words) const;
+    template <typename Body>
+    void for_each_kept(const Tile& tile, const std::uint32_t* message, const Body& body) const;
+
+    const SparseKernels& kernels_;
+    SparseLayout layout_;
+};
+
+} // namespace onebit
