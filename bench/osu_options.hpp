@@ -22,8 +22,8 @@ namespace onebit::bench {
 inline constexpr std::array kAlgorithmNames = {"auto", "dense", "flat", "pipelined", "two_level", "bruck", "ring"};
 
 // By onebit_codec_t.
-inline constexpr std::array kCodecNames = {"sign",    "int8", "int4",    "fp4",  "bfloat16",
-                                           "ternary", "topk", "float16", "int2", "means", "randomk"};
+inline constexpr std::array kCodecNames = {"sign", "int8",    "int4", "fp4",   "bfloat16", "ternary",
+                                           "topk", "float16", "int2", "means", "randomk"};
 
 // By onebit_datatype_t, "" where there is no benchmark of it.
 inline constexpr std::array kDatatypeNames = {"float32", "", "bfloat16", "int8"};

@@ -1,8 +1,8 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// The codes of several bits and those of few elements against their oracle, which computes with the same float operations: results and
-// both errors have its bits, on every rank and in every form.
+// The codes of several bits and those of few elements against their oracle, which computes with the same float
+// operations: results and both errors have its bits, on every rank and in every form.
 #include <algorithm>
 #include <functional>
 #include <optional>

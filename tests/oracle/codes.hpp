@@ -1,9 +1,10 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// The reference for the codes of several bits and those of few elements (docs/WIRE_FORMAT.md): all ranks of an allreduce simulated
-// in one object, element by element. Unlike the sign's oracle it computes with the float operations that the page says,
-// in their order. So results, errors and messages may be compared bit for bit. It includes nothing of the library.
+// The reference for the codes of several bits and those of few elements (docs/WIRE_FORMAT.md): all ranks of an
+// allreduce simulated in one object, element by element. Unlike the sign's oracle it computes with the float operations
+// that the page says, in their order. So results, errors and messages may be compared bit for bit. It includes nothing
+// of the library.
 #pragma once
 
 #include "oracle/oracle.hpp"
@@ -73,7 +74,8 @@ struct Encoded {
 };
 // `call`: its number, of randomk.
 Encoded encode(Code code, const Floats& c, TopK topk = {}, std::uint64_t call = 0);
-// What a message of `count` elements stands for; NaN where a group's scale, of topk or randomk a block's, is not finite.
+// What a message of `count` elements stands for; NaN where a group's scale, of topk or randomk a block's, is not
+// finite.
 Floats decode(Code code, const Words& words, std::uint64_t count, float share, TopK topk = {});
 // Those of its elements that are added up. Only topk and randomk leave some out.
 std::vector<bool> elements_sent(Code code, const Words& words, std::uint64_t count, TopK topk = {});

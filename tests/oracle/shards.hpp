@@ -24,7 +24,8 @@ struct Sent {
     std::vector<bool> sent; // what a sum leaves out is false: only elements that topk or randomk doesn't keep
 };
 
-// In call number `call`, of a buffer whose ranges follow each other. Each is encoded by itself, its blocks counted from its own beginning.
+// In call number `call`, of a buffer whose ranges follow each other. Each is encoded by itself, its blocks counted from
+// its own beginning.
 Sent send(const Coding& coding, const Floats& values, const Floats& error, const std::vector<Range>& ranges,
           std::uint64_t call = 0);
 
