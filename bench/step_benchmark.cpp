@@ -144,10 +144,9 @@ int main(int argc, char** argv) {
                    "Forms of the exchange: auto, flat, pipelined, two_level, bruck, ring (default pipelined,two_level)")
         ->delimiter(',')
         ->check(CLI::IsMember(std::vector<std::string>(kAlgorithmNames.begin(), kAlgorithmNames.end())));
-    app.add_option("--codec", options.codec,
-                   "Of the exchange: sign, int8, int4, fp4, bfloat16, ternary, topk, float16, int2, means or randomk "
-                   "(default sign)")
-        ->check(CLI::IsMember(std::vector<std::string>(kCodecNames.begin(), kCodecNames.end())));
+    const std::vector<std::string> codecs(kCodecNames.begin(), kCodecNames.end());
+    app.add_option("--codec", options.codec, "Of the exchange: " + CLI::detail::join(codecs) + " (default sign)")
+        ->check(CLI::IsMember(codecs));
     int code = 0;
     try {
         app.parse(argc, argv);

@@ -133,6 +133,14 @@ Status check_codec(const CodecConfig&) {
     return {};
 }
 
+double error_of_call(onebit_codec_t) {
+    return 1;
+}
+
+const char* name_of(onebit_codec_t) {
+    return "the simulated codec";
+}
+
 double bits_per_element(onebit_codec_t) {
     return 1 + 32.0 / kBlockElements;
 }

@@ -108,12 +108,11 @@ std::optional<int> parse(int argc, char** argv, int rank, Options& options) {
     std::string freeze_step;
     std::vector<std::string> algorithms;
     add_training_options(app, options);
-    app.add_option(
-           "--algorithms", algorithms,
-           "Of adam,onebit_adam,zero_one_adam,lamb,onebit_lamb: which to train with, in this order. With :sign, "
-           ":int8, :int4, :fp4, :bfloat16, :ternary, :topk, :float16, :int2, :means or :randomk behind it an optimizer "
-           "exchanges "
-           "by that codec")
+    app.add_option("--algorithms", algorithms,
+                   "Of adam,onebit_adam,zero_one_adam,lamb,onebit_lamb: which to train with, in this order. With a "
+                   "codec's name "
+                   "behind it, as in adam:int8, an optimizer exchanges by that codec: " +
+                       CLI::detail::generate_map(kCodecs, true))
         ->delimiter(',')
         ->default_str("adam,onebit_adam");
     add_compression_options(app, options);

@@ -476,17 +476,18 @@ ONEBIT_API onebit_status_t onebit_allreduce_config_init(onebit_allreduce_config_
 ONEBIT_API onebit_status_t onebit_allreduce_create(onebit_comm_t comm, const onebit_allreduce_config_t* config,
                                                    onebit_allreduce_t* allreduce) ONEBIT_NOEXCEPT;
 
-/* Says with which codec an allreduce is quickest between these ranks when it compresses, of those that leave a small
- * enough error. What AUTO would measure of each of them is measured, some tenths of a second, and known to handles that
- * are created afterwards.
- *   config     what the handle is to be created with. Algorithm, codec and the codec's own settings are not looked at
+/* Names the codec whose compressed allreduce is quickest between these ranks. Only codecs with an error of at most
+ * max_error are considered. For each of them all that AUTO would measure is measured, some tenths of a second, and
+ * known to handles that are created afterwards.
+ *   config     what the handle is to be created with. Its algorithm, codec, scale, group, kept and value_bits are not
+ *              looked at: codecs are compared with their default settings
  *   max_error  of one call, over the norm of the exact average, of Gaussian values between two ranks: docs/CODECS.md,
- *              "Speed and error", has those of all codecs with their default settings; 0.0003 at least. The same on
- *              every rank
- *   codec      [out] for config.codec, the same on every rank; the finest one where several are equally quick. Of no
- *              value on failure
- * Whether an exact average is quicker still ONEBIT_ALGORITHM_AUTO decides. With ONEBIT_DETERMINISTIC=1 or
- * ONEBIT_MEASURE=0 it goes by an estimate. Collective; blocks.
+ *              "Speed and error", has those of all codecs. At least the smallest of them. The same on every rank
+ *   codec      [out] for config.codec, the same on every rank; the finest one where several are equally quick. Written
+ *              on success alone
+ * Whether an exact average is quicker still ONEBIT_ALGORITHM_AUTO decides. Where not every codec's times were measured
+ * (ONEBIT_DETERMINISTIC=1, ONEBIT_MEASURE=0, ONEBIT_ALGORITHM, fewer than 1024 elements), all go by an estimate.
+ * Collective; blocks.
  * INVALID_ARGUMENT, INVALID_HANDLE, UNSUPPORTED, MISMATCH, OUT_OF_MEMORY, TRANSPORT, TIMEOUT. */
 ONEBIT_API onebit_status_t onebit_allreduce_choose_codec(onebit_comm_t comm, const onebit_allreduce_config_t* config,
                                                          double max_error, onebit_codec_t* codec) ONEBIT_NOEXCEPT;
@@ -635,7 +636,7 @@ ONEBIT_API onebit_status_t onebit_allreduce_destroy(onebit_allreduce_t allreduce
  * call; so they can return TIMEOUT, TRANSPORT and INTERNAL. While the stream is captured they are UNSUPPORTED on this
  * rank alone; in collective ones the other ranks wait for it. */
 
-/* Sets both errors to zero. The number of calls stays, by which RANDOMK draws. Local, but to be called on every rank.
+/* Sets both errors to zero. The number of calls, by which RANDOMK draws, stays. Local, but to be called on every rank.
  * INVALID_HANDLE, BUSY. */
 ONEBIT_API onebit_status_t onebit_allreduce_reset(onebit_allreduce_t allreduce) ONEBIT_NOEXCEPT;
 

@@ -7,7 +7,7 @@ from typing import Any, Optional
 
 from onebit import _c, _structs
 from onebit._collective import Collective, Functions
-from onebit._errors import InvalidArgument
+from onebit._errors import Error, InvalidArgument
 from onebit._library import library
 from onebit._values import AllreduceInfo, Codec
 from onebit.communicator import Communicator
@@ -77,17 +77,31 @@ class Allreduce(Collective):
         cls, comm: Communicator, count_or_array, max_error: float, *, memory: Optional[str] = None, stream: int = 0,
         **options
     ) -> Codec:
-        """With which codec such an Allreduce is quickest when it compresses, of those with small enough an error.
+        """The codec whose compressed average is quickest, of those with an error of at most `max_error`.
 
-        The same on every rank. Measures, where the ranks haven't yet, for some tenths of a second. Collective; blocks.
+        The same on every rank. Measures each codec that the ranks haven't measured yet, for some tenths of a second.
+        Collective; blocks.
           max_error  of one call, over the norm of the exact average, of Gaussian values: docs/CODECS.md has that of
-                     each codec; 0.0003 at least. The same on every rank
-          others     those of the Allreduce; its algorithm, codec and the codec's own are not looked at
+                     each codec. At least the smallest of them. The same on every rank
+          others     those of the Allreduce; its algorithm, codec, scale, group, kept and value_bits are not looked at
         """
-        config = cls._config(count_or_array, memory, stream, options)
+        try:
+            config, most = cls._config(count_or_array, memory, stream, options), ctypes.c_double(max_error)
+        except Exception:
+            cls._refuse_choice(comm)
+            raise
         codec = ctypes.c_int()
-        library.onebit_allreduce_choose_codec(comm._handle, ctypes.byref(config), max_error, ctypes.byref(codec))
+        library.onebit_allreduce_choose_codec(comm._handle, ctypes.byref(config), most, ctypes.byref(codec))
         return Codec(codec.value)
+
+    @classmethod
+    def _refuse_choice(cls, comm: Communicator) -> None:
+        """Takes part in the ranks' choice with an error that no codec has: it fails on every rank, and none waits."""
+        config = _structs.initialised(cls._config_type, cls._config_init, 0)
+        try:
+            library.onebit_allreduce_choose_codec(comm._handle, ctypes.byref(config), -1.0, ctypes.byref(ctypes.c_int()))
+        except Error:
+            pass  # the caller knows why
 
     def run(self, send, recv=None) -> Any:
         """recv = average (or sum) over the ranks of send, the same bits on every rank. Returns recv. Collective; blocks.

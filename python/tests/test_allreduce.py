@@ -47,6 +47,24 @@ def test_compressed_average_is_the_same_everywhere_and_delivers_its_error(algori
     assert np.abs(results[0] - mean(2)).mean() < 0.02
 
 
+def test_the_quickest_codec_of_those_that_are_exact_enough():
+    def run(comm):
+        return onebit.Allreduce.choose_codec(comm, values(0), 0.02)
+
+    assert on_ranks(3, run) == [onebit.Codec.INT8] * 3
+
+
+def test_a_choice_that_one_rank_cannot_ask_for_fails_on_every_rank():
+    def run(comm):
+        wrong = [{"max_error": None}, {"max_error": 0.02, "no_such_option": 1}]
+        for options in wrong if comm.rank == 1 else [{"max_error": 0.02}] * len(wrong):
+            with pytest.raises((onebit.Error, TypeError)):
+                onebit.Allreduce.choose_codec(comm, COUNT, **options)
+        return onebit.Allreduce.choose_codec(comm, COUNT, 0.02)
+
+    assert on_ranks(2, run) == [onebit.Codec.INT8] * 2
+
+
 @pytest.mark.parametrize("algorithm", ["dense", "flat"])
 @pytest.mark.parametrize("size", [1, 2, 4])
 def test_sum(algorithm, size):

@@ -16,7 +16,7 @@ import onebit
 COUNT = 4800
 UNEQUAL = {1: [4800], 2: [4799, 1], 3: [1000, 0, 3800]}
 KINDS = [onebit.ReduceScatter, onebit.AllGather]
-CODECS = ["sign", "int8", "int4", "fp4", "bfloat16", "float16", "ternary", "int2"]
+CODECS = ["sign", "int8", "int4", "fp4", "bfloat16", "float16", "ternary", "int2", "means", "topk", "randomk"]
 
 
 def values(rank, count=COUNT):

@@ -3,7 +3,7 @@
 #include "collectives/choose_codec.hpp"
 
 #include <algorithm>
-#include <bit>
+#include <array>
 
 #include "collectives/fingerprint.hpp"
 #include "collectives/plan.hpp"
@@ -13,6 +13,8 @@
 
 namespace onebit {
 namespace {
+
+using Candidates = std::array<bool, kCodecs>; ///< by codec
 
 onebit_codec_t codec_of(std::size_t number) {
     return static_cast<onebit_codec_t>(number);
@@ -29,10 +31,6 @@ onebit_allreduce_config_t with_codec(onebit_allreduce_config_t config, onebit_co
     return config;
 }
 
-bool can_be(const onebit_allreduce_config_t& config, onebit_codec_t codec, double max_error) {
-    return error_of_call(codec) <= max_error && check_codec(codec_config_of(with_codec(config, codec))).ok();
-}
-
 Status read_order(const onebit_allreduce_config_t* caller, double max_error, onebit_allreduce_config_t* config) {
     if (caller == nullptr) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "config is NULL");
     ONEBIT_RETURN_IF_ERROR(read_struct("config", caller, config));
@@ -45,15 +43,65 @@ Status read_order(const onebit_allreduce_config_t* caller, double max_error, one
                          error_of_call(finest), name_of(finest));
 }
 
-/// In the quickest form.
-double compressed_us(Communicator& communicator, const onebit_allreduce_config_t& config, onebit_codec_t codec) {
-    const Costs costs =
-        communicator.costs(config.memory, codec).costs().for_elements(bytes_of(config.datatype), communicator.groups());
+/// Those with a small enough error that such a handle can have. What AUTO measures for each is measured. Collective.
+Status find_candidates(Communicator& communicator, const onebit_allreduce_config_t& config, double max_error,
+                       Candidates* candidates) {
+    Status none;
+    *candidates = {};
+    for (std::size_t i = 0; i < kCodecs; ++i) {
+        const onebit_codec_t codec = codec_of(i);
+        if (!(error_of_call(codec) <= max_error)) continue; // on every rank
+        const onebit_allreduce_config_t of_codec = with_codec(config, codec);
+        Plan plan;
+        const Status planned = make_plan(communicator, &of_codec, {}, nullptr, &plan);
+        if (planned.code() == ONEBIT_ERROR_UNSUPPORTED) { // likewise
+            none = planned;
+            continue;
+        }
+        ONEBIT_RETURN_IF_ERROR(planned);
+        ONEBIT_RETURN_IF_ERROR(communicator.know_costs(config.memory, codec));
+        (*candidates)[i] = true;
+    }
+    return std::ranges::count(*candidates, true) == 0 ? none : Status();
+}
+
+/// Of an average by the quickest compressed form, or by the one of them that the environment wants.
+double compressed_us(Communicator& communicator, const onebit_allreduce_config_t& config, const Costs& costs) {
+    const Costs of_elements = costs.for_elements(bytes_of(config.datatype), communicator.groups());
+    const auto forms = forms_for(communicator.groups(), config.memory, communicator.transport());
+    const onebit_algorithm_t wanted = communicator.environment().algorithm;
+    const bool wants_one = wanted != ONEBIT_ALGORITHM_DENSE && std::ranges::count(forms, wanted) != 0;
     double least = Costs::kNever;
-    for (const onebit_algorithm_t form : forms_for(communicator.groups(), config.memory, communicator.transport())) {
-        if (form != ONEBIT_ALGORITHM_DENSE) least = std::min(least, costs.microseconds(form, config.count));
+    for (const onebit_algorithm_t form : forms) {
+        if (form == ONEBIT_ALGORITHM_DENSE || (wants_one && form != wanted)) continue;
+        least = std::min(least, of_elements.microseconds(form, config.count));
     }
     return least;
+}
+
+/// Of the candidates.
+onebit_codec_t quickest(Communicator& communicator, const onebit_allreduce_config_t& config,
+                        const Candidates& candidates) {
+    bool all_measured = true; // else they can't be compared
+    for (std::size_t i = 0; i < kCodecs; ++i) {
+        if (candidates[i] && communicator.costs(config.memory, codec_of(i)).is_estimate()) all_measured = false;
+    }
+    const auto us_of = [&](onebit_codec_t codec) {
+        return compressed_us(communicator, config,
+                             all_measured ? communicator.costs(config.memory, codec).costs()
+                                          : Costs::estimate(communicator.groups(), config.memory, codec));
+    };
+    std::size_t best = kCodecs;
+    double best_us = Costs::kNever;
+    for (std::size_t i = 0; i < kCodecs; ++i) {
+        if (!candidates[i]) continue;
+        const double us = us_of(codec_of(i));
+        const auto is_finer = [&] { return error_of_call(codec_of(i)) < error_of_call(codec_of(best)); };
+        if (best != kCodecs && (us > best_us || (us == best_us && !is_finer()))) continue;
+        best = i;
+        best_us = us;
+    }
+    return codec_of(best);
 }
 
 } // namespace
@@ -62,30 +110,17 @@ Status choose_codec(Communicator& communicator, const onebit_allreduce_config_t*
                     const Status& own, onebit_codec_t* chosen) {
     onebit_allreduce_config_t config = ONEBIT_ALLREDUCE_CONFIG_INIT(0);
     const Status read = own.ok() ? read_order(caller, max_error, &config) : own;
-    const NamedValue values[] = {{"max_error (its bits)", std::bit_cast<std::uint64_t>(max_error)}};
+    const NamedValue values[] = {NamedValue::of_double("max_error", max_error)};
     ONEBIT_RETURN_IF_ERROR(compare_across_ranks(communicator, read, values));
-    for (std::size_t i = 0; i < kCodecs; ++i) {
-        if (!can_be(config, codec_of(i), max_error)) continue;
-        const onebit_allreduce_config_t of_codec = with_codec(config, codec_of(i));
-        Plan plan;
-        ONEBIT_RETURN_IF_ERROR(make_plan(communicator, &of_codec, {}, nullptr, &plan)); // measures, where AUTO would
-        ONEBIT_RETURN_IF_ERROR(communicator.know_costs(config.memory, codec_of(i)));
-    }
-    return communicator.agree(catch_exceptions([&] {
-        const auto is_better = [&](onebit_codec_t a, onebit_codec_t b) {
-            const double a_us = compressed_us(communicator, config, a);
-            const double b_us = compressed_us(communicator, config, b);
-            return a_us != b_us ? a_us < b_us : error_of_call(a) < error_of_call(b);
-        };
-        bool found = false;
-        for (std::size_t i = 0; i < kCodecs; ++i) {
-            const onebit_codec_t codec = codec_of(i);
-            if (!can_be(config, codec, max_error) || (found && !is_better(codec, *chosen))) continue;
-            *chosen = codec;
-            found = true;
-        }
+    Candidates candidates;
+    ONEBIT_RETURN_IF_ERROR(find_candidates(communicator, config, max_error, &candidates));
+    onebit_codec_t best = ONEBIT_CODEC_SIGN;
+    ONEBIT_RETURN_IF_ERROR(communicator.agree(catch_exceptions([&] {
+        best = quickest(communicator, config, candidates);
         return Status();
-    }));
+    })));
+    *chosen = best;
+    return {};
 }
 
 } // namespace onebit

@@ -85,6 +85,7 @@ class KnownCosts {
 
     const Costs& costs() const { return costs_; }
     std::string source() const { return source_ + objection_; }
+    bool is_estimate() const { return source_ == kEstimated; }
     /// Those that no measurement changes: the estimate, or a table's. What is chosen by them is the same in each run.
     const Costs& lasting() const { return lasting_; }
     const char* lasting_source() const { return tuned_ ? "tuned" : "estimated"; }
@@ -103,7 +104,8 @@ class KnownCosts {
     Costs lasting_;
     bool tuned_ = false;
     Costs costs_;
-    std::string source_ = "estimated";
+    static constexpr const char* kEstimated = "estimated";
+    std::string source_ = kEstimated;
     std::string objection_; ///< to what would have been better
     std::uint64_t known_to_ = UINT64_MAX;
 };

@@ -30,7 +30,7 @@ struct Plan {
     onebit_codec_t codec = ONEBIT_CODEC_SIGN;
     onebit_scale_t scale = ONEBIT_SCALE_L2;
     onebit_group_t group = ONEBIT_GROUP_BLOCK;
-    std::uint32_t kept = 0;       ///< of ONEBIT_CODEC_TOPK; 0: the default
+    std::uint32_t kept = 0;       ///< of codecs of few elements; 0: the default
     std::uint32_t value_bits = 0; ///< likewise
     onebit_datatype_t error_type = ONEBIT_FLOAT32;
     onebit_check_t check = ONEBIT_CHECK_FULL;

@@ -21,15 +21,15 @@ std::unique_ptr<Feedback> BlockwiseCodec::make_feedback(std::span<const Chunk> c
 
 // -------------------------------------------------------------------------------------------------- encoding ----
 
-/// `of`: whose mask and call it is.
+/// `state` has the mask and the number of the call.
 template <typename ValuesOf>
-void BlockwiseCodec::encode_tiles(const Block& block, const ValuesOf& values_of, const StoredError& of,
+void BlockwiseCodec::encode_tiles(const Block& block, const ValuesOf& values_of, const StoredError& state,
                                   const float* before, float* after, Stores stores, std::uint32_t* message) const {
     for_each_tile(block, [&](const Tile& tile) {
         encode_tile(tile, values_of(tile), before + tile.in_block, after + tile.in_block, stores,
-                    mask_at(of.mask(), tile.begin()), message);
+                    mask_at(state.mask(), tile.begin()), message);
     });
-    finish_block(block, of.call(), after, message);
+    finish_block(block, state.call(), after, message);
 }
 
 template <typename ValuesOf>

@@ -76,7 +76,7 @@ class BlockwiseCodec : public Codec {
     void encode_narrow(const Block& block, const ValuesOf& values_of, const StoredError& before, StoredError& after,
                        std::uint32_t* message) const;
     template <typename ValuesOf>
-    void encode_tiles(const Block& block, const ValuesOf& values_of, const StoredError& of, const float* before,
+    void encode_tiles(const Block& block, const ValuesOf& values_of, const StoredError& state, const float* before,
                       float* after, Stores stores, std::uint32_t* message) const;
     void encode_values(const Block& block, const BlockValues& from, const StoredError& before, StoredError& after,
                        Stores stores, std::uint32_t* message) const;

@@ -127,7 +127,7 @@ class Feedback {
     virtual std::size_t state_bytes() const = 0;
     virtual std::size_t workspace_bytes() const = 0;
 
-    /// The number of the call that encodes next, the same on every rank: what a code draws, it draws by this.
+    /// The number of the call that encodes next, the same on every rank: a code may draw random numbers by it.
     std::uint64_t call() const { return call_; }
     void set_call(std::uint64_t number) { call_ = number; }
 

@@ -36,6 +36,7 @@ struct Row {
     Status (*make)(const CodecConfig&, std::unique_ptr<Codec>*);
 };
 
+constexpr double kSignError = 0.93;
 constexpr double kSignBits = 1.0 + 32.0 / kBlockElements;
 template <typename Code>
 constexpr double kGroupedBits = Code::kBits + 32.0 / kGroupElements;
@@ -43,8 +44,9 @@ constexpr double kTopkBits = topk_layout({}).bits_per_element();
 constexpr double kRandomkBits = randomk_layout({}).bits_per_element();
 
 constexpr Row kRegistry[] = {
-    {ONEBIT_CODEC_SIGN, ONEBIT_MEMORY_HOST, "ONEBIT_CODEC_SIGN", kSignBits, 0.93, Settings::kScales, make_sign_codec},
-    {ONEBIT_CODEC_SIGN, ONEBIT_MEMORY_CUDA, "ONEBIT_CODEC_SIGN", kSignBits, 0.93, Settings::kScales,
+    {ONEBIT_CODEC_SIGN, ONEBIT_MEMORY_HOST, "ONEBIT_CODEC_SIGN", kSignBits, kSignError, Settings::kScales,
+     make_sign_codec},
+    {ONEBIT_CODEC_SIGN, ONEBIT_MEMORY_CUDA, "ONEBIT_CODEC_SIGN", kSignBits, kSignError, Settings::kScales,
      make_cuda_sign_codec},
 #define ONEBIT_GROUPED_CODE(constant, scalar, vector)                                                  \
     {constant,           ONEBIT_MEMORY_HOST, #constant,         kGroupedBits<scalar>,                  \

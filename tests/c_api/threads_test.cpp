@@ -38,10 +38,10 @@ constexpr std::size_t count = 30000;
 std::vector<onebit_optimizer_config_t> quick_configs() {
     std::vector<onebit_optimizer_config_t> configs;
     for (const onebit_optimizer_kind_t kind : all_kinds()) {
-        const std::pair<onebit_codec_t, onebit_datatype_t> codecs[] = {{ONEBIT_CODEC_SIGN, ONEBIT_FLOAT32},
-                                                                       {ONEBIT_CODEC_INT4, ONEBIT_FLOAT32},
-                                                                       {ONEBIT_CODEC_SIGN, ONEBIT_BFLOAT16},
-                                                                       {ONEBIT_CODEC_TOPK, ONEBIT_BFLOAT16}};
+        const std::pair<onebit_codec_t, onebit_datatype_t> codecs[] = {
+            {ONEBIT_CODEC_SIGN, ONEBIT_FLOAT32},  {ONEBIT_CODEC_INT4, ONEBIT_FLOAT32},
+            {ONEBIT_CODEC_SIGN, ONEBIT_BFLOAT16}, {ONEBIT_CODEC_MEANS, ONEBIT_FLOAT32},
+            {ONEBIT_CODEC_TOPK, ONEBIT_BFLOAT16}, {ONEBIT_CODEC_RANDOMK, ONEBIT_INT8}};
         for (const auto& [codec, error_type] : codecs) {
             configs.push_back(quick_config(kind));
             configs.back().codec = codec;

@@ -122,10 +122,13 @@ TEST_CASE("exact calls between compressed ones leave an all-gather's error alone
     run_ranks(n, [n](onebit_comm_t comm, RankLog& log) {
         const Cut cut = mixed_cut(n);
         for (const Mode& mode : every_mode()) {
+            const bool draws = mode.codec == ONEBIT_CODEC_RANDOMK; // by the number of calls, exact ones included
             log.context(mode.name());
             Gather gather(comm, shard_config(cut, mode), log), twin(comm, shard_config(cut, mode), log);
             for (std::uint64_t round = 0; round < 3; ++round) {
-                expect_bits(log, "compressed", gather.run_steps(41, 2 * round, 2), twin.run_steps(41, 2 * round, 2));
+                const std::vector<float> result = gather.run_steps(41, 2 * round, 2);
+                const std::vector<float> expected = twin.run_steps(41, 2 * round, 2);
+                if (!draws) expect_bits(log, "compressed", result, expected);
                 const std::vector<float> error = gather.error();
                 gather.set_algorithm(ONEBIT_ALGORITHM_DENSE);
                 const std::vector<float> input = gather.input(Kind::gaussian, 42, round);
@@ -135,7 +138,7 @@ TEST_CASE("exact calls between compressed ones leave an all-gather's error alone
                 expect_bits(log, "the error", gather.error(), error);
                 gather.set_algorithm(ONEBIT_ALGORITHM_PIPELINED);
             }
-            expect_bits(log, "the error", gather.error(), twin.error());
+            if (!draws) expect_bits(log, "the error", gather.error(), twin.error());
             ONEBIT_EXPECT(log, gather.info().calls == 9);
         }
     });

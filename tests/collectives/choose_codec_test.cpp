@@ -63,6 +63,17 @@ TEST_CASE("a codec is chosen by what was measured, once, and its handles know", 
     });
 }
 
+TEST_CASE("with a form that the environment wants a codec is chosen by an estimate of that form", "[tuning][codec]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    for (const char* const form : {"ring", "flat", "dense"}) {
+        const Variable algorithm("ONEBIT_ALGORITHM", form);
+        run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+            const onebit_codec_t expected = log.size() == 1 ? ONEBIT_CODEC_FLOAT16 : ONEBIT_CODEC_INT8;
+            ONEBIT_EXPECT(log, chosen(comm, log, 1'000'000, 0.02) == expected);
+        });
+    }
+}
+
 TEST_CASE("an error that no codec has, a config that can't be and ranks that differ are refused by all",
           "[tuning][codec][bad input]") {
     const int n = GENERATE(from_range(rank_counts()));
@@ -85,6 +96,28 @@ TEST_CASE("an error that no codec has, a config that can't be and ranks that dif
                               onebit_allreduce_choose_codec(comm, &usual, 1, log.last_rank() ? nullptr : &codec));
         ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_INVALID_ARGUMENT, "max_error",
                               onebit_allreduce_choose_codec(comm, &usual, log.last_rank() ? 0 : 1, &codec));
+        // What no handle can have.
+        codec = ONEBIT_CODEC_FP4;
+        for (const bool everywhere : {true, false}) {
+            const auto expect_refused = [&](const char* needle, const auto& spoil) {
+                config = usual;
+                if (everywhere || log.last_rank()) spoil(config);
+                const onebit_status_t status = onebit_allreduce_choose_codec(comm, &config, 1, &codec);
+                const bool mismatch = !everywhere && log.size() > 1 && status == ONEBIT_ERROR_MISMATCH;
+                ONEBIT_EXPECT(
+                    log, status == ONEBIT_ERROR_INVALID_ARGUMENT || status == ONEBIT_ERROR_UNSUPPORTED || mismatch);
+                ONEBIT_EXPECT(log, holds(onebit_last_error(), needle));
+                ONEBIT_EXPECT(log, log.same_on_all(&status, sizeof status) && codec == ONEBIT_CODEC_FP4);
+            };
+            using Config = onebit_allreduce_config_t;
+            expect_refused("config.memory", [](Config& c) { c.memory = static_cast<onebit_memory_t>(7); });
+            expect_refused("config.error_type", [](Config& c) { c.error_type = static_cast<onebit_datatype_t>(7); });
+            expect_refused("config", [](Config& c) {
+                c.memory = ONEBIT_MEMORY_CUDA;
+                c.error_type = ONEBIT_BFLOAT16;
+            });
+            expect_refused("config.datatype", [](Config& c) { c.datatype = ONEBIT_INT8; });
+        }
         if (log.size() > 1) {
             ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_MISMATCH, "max_error",
                                   onebit_allreduce_choose_codec(comm, &usual, log.last_rank() ? 1 : 2, &codec));

@@ -294,9 +294,11 @@ TEST_CASE("what a GPU can't be asked for is said on every rank", "[cuda][handles
         config.datatype = ONEBIT_BFLOAT16;
         ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_UNSUPPORTED, "config.datatype;bfloat16;HOST",
                               onebit_allreduce_create(comm, &config, &handle));
-        config = on_gpu(form_config(ONEBIT_ALGORITHM_FLAT, 100, coded(ONEBIT_CODEC_TOPK)));
-        ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_UNSUPPORTED, "config.codec;TOPK;config.memory;ONEBIT_CODEC_INT8",
-                              onebit_allreduce_create(comm, &config, &handle));
+        for (const onebit_codec_t codec : {ONEBIT_CODEC_TOPK, ONEBIT_CODEC_RANDOMK}) {
+            config = on_gpu(form_config(ONEBIT_ALGORITHM_FLAT, 100, coded(codec)));
+            ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_UNSUPPORTED, "config.codec;K;config.memory;ONEBIT_CODEC_INT8",
+                                  onebit_allreduce_create(comm, &config, &handle));
+        }
         config = on_gpu(form_config(ONEBIT_ALGORITHM_FLAT, 100));
         config.error_type = ONEBIT_BFLOAT16;
         ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_UNSUPPORTED, "config.error_type;HOST",

@@ -213,18 +213,21 @@ TEST_CASE("exact calls between compressed ones leave the error alone", "[shards]
     run_ranks(n, [n](onebit_comm_t comm, RankLog& log) {
         const Cut cut = mixed_cut(n);
         for (const Mode& mode : every_mode()) {
+            const bool draws = mode.codec == ONEBIT_CODEC_RANDOMK; // by the number of calls, exact ones included
             log.context(mode.name());
             Scatter scatter(comm, shard_config(cut, mode), log), twin(comm, shard_config(cut, mode), log),
                 dense(comm, dense_shards(cut), log);
             for (std::uint64_t round = 0; round < 3; ++round) {
-                expect_bits(log, "compressed", scatter.run_steps(41, 2 * round, 2), twin.run_steps(41, 2 * round, 2));
+                const std::vector<float> result = scatter.run_steps(41, 2 * round, 2);
+                const std::vector<float> expected = twin.run_steps(41, 2 * round, 2);
+                if (!draws) expect_bits(log, "compressed", result, expected);
                 const std::vector<float> error = scatter.error();
                 scatter.set_algorithm(ONEBIT_ALGORITHM_DENSE);
                 expect_bits(log, "exact", scatter.run_steps(42, round, 1), dense.run_steps(42, round, 1));
                 expect_bits(log, "the error", scatter.error(), error);
                 scatter.set_algorithm(ONEBIT_ALGORITHM_PIPELINED);
             }
-            expect_bits(log, "the error", scatter.error(), twin.error());
+            if (!draws) expect_bits(log, "the error", scatter.error(), twin.error());
             ONEBIT_EXPECT(log, scatter.info().calls == 9);
         }
     });

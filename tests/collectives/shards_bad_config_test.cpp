@@ -112,13 +112,15 @@ TEMPLATE_TEST_CASE("shards' creation: settings of one codec are refused with the
             expect_create_fails<TestType>(comm, log, ONEBIT_ERROR_INVALID_ARGUMENT, "group", true,
                                           [&](Config& c) { c.codec = mode.codec, c.group = ONEBIT_GROUP_BUFFER; });
         }
-        for (const std::uint32_t kept : {129U, 4096U, UINT32_MAX}) {
-            expect_create_fails<TestType>(comm, log, ONEBIT_ERROR_INVALID_ARGUMENT, "config.kept;128", true,
-                                          [&](Config& c) { c.codec = ONEBIT_CODEC_TOPK, c.kept = kept; });
-        }
-        for (const std::uint32_t bits : {1U, 4U, 16U, UINT32_MAX}) {
-            expect_create_fails<TestType>(comm, log, ONEBIT_ERROR_INVALID_ARGUMENT, "config.value_bits", true,
-                                          [&](Config& c) { c.codec = ONEBIT_CODEC_TOPK, c.value_bits = bits; });
+        for (const onebit_codec_t codec : {ONEBIT_CODEC_TOPK, ONEBIT_CODEC_RANDOMK}) {
+            for (const std::uint32_t kept : {129U, 4096U, UINT32_MAX}) {
+                expect_create_fails<TestType>(comm, log, ONEBIT_ERROR_INVALID_ARGUMENT, "config.kept;128", true,
+                                              [&](Config& c) { c.codec = codec, c.kept = kept; });
+            }
+            for (const std::uint32_t bits : {1U, 4U, 16U, UINT32_MAX}) {
+                expect_create_fails<TestType>(comm, log, ONEBIT_ERROR_INVALID_ARGUMENT, "config.value_bits", true,
+                                              [&](Config& c) { c.codec = codec, c.value_bits = bits; });
+            }
         }
         expect_works<TestType>(comm, log);
     });

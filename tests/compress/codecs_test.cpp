@@ -54,7 +54,8 @@ std::vector<std::uint32_t> everything_of(const Codec& codec, const std::vector<f
     SliceCursor cursor(blocks);
     for (Slice slice; cursor.next(chunks, &slice);) slices.push_back(slice);
     if (backwards) std::reverse(slices.begin(), slices.end());
-    for (int call = 0; call < 2; ++call) {
+    for (std::uint64_t call = 0; call < 2; ++call) {
+        worker->set_call(call);
         for (const Slice& slice : slices) {
             const SliceToEncode one = {slice, nullptr, pointers[slice.chunk.index]};
             codec.encode(ArraySource(values.data()), *worker, *worker, only(one));
@@ -179,6 +180,47 @@ TEST_CASE("slices of every codec's messages lie in order without gaps, and a tra
                 CHECK(codec->message_words(chunk) == next + codec->trailer_of(chunk).count);
             }
         }
+    }
+}
+
+TEST_CASE("a call of two ranks leaves the error that codecs are chosen by", "[codec]") {
+    constexpr std::size_t kCount = 1 << 17;
+    const Slice all = Slice::whole({0, 0, kCount});
+    std::mt19937_64 random(3);
+    std::normal_distribution<float> normal;
+    std::vector<std::vector<float>> inputs(2, std::vector<float>(kCount));
+    for (auto& input : inputs) {
+        for (float& x : input) x = normal(random);
+    }
+    for (const onebit_codec_t which : all_codecs()) {
+        const auto codec = codec_with(which, 1, "");
+        std::vector<std::vector<std::uint32_t>> messages(3);
+        std::vector<std::uint32_t*> pointers;
+        for (auto& message : messages) {
+            message.resize(codec->message_words(all.chunk));
+            pointers.push_back(message.data());
+        }
+        for (std::size_t rank = 0; rank < 2; ++rank) {
+            const auto worker = codec->make_feedback(only(all.chunk));
+            codec->encode(ArraySource(inputs[rank].data()), *worker, *worker,
+                          only(SliceToEncode{all, nullptr, pointers[rank]}));
+            codec->seal(*worker, only(pointers[rank]));
+        }
+        const auto server = codec->make_feedback(only(all.chunk));
+        const std::uint32_t* const received[] = {pointers[0], pointers[1]};
+        codec->average_encode(received, 0.5F, *server, *server, all, pointers[2]);
+        codec->seal(*server, only(pointers[2]));
+        std::vector<float> result(kCount);
+        codec->decode(only(EncodedSlice{all, pointers[2]}), {}, ArraySink(result.data()));
+        double lost = 0;
+        double of_all = 0;
+        for (std::size_t i = 0; i < kCount; ++i) {
+            const double average = (static_cast<double>(inputs[0][i]) + static_cast<double>(inputs[1][i])) / 2;
+            lost += std::pow(static_cast<double>(result[i]) - average, 2);
+            of_all += std::pow(average, 2);
+        }
+        INFO(name_of(which));
+        CHECK(std::sqrt(lost / of_all) == Approx(error_of_call(which)).epsilon(0.03));
     }
 }
 

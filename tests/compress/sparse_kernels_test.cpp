@@ -1,7 +1,8 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The top-k code's kernels: every instruction set that this machine has against the scalar reference, the same bits.
+// The kernels of the codes of few elements: every instruction set that this machine has against the scalar reference,
+// the same bits.
 
 #include <algorithm>
 #include <bit>

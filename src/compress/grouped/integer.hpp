@@ -15,7 +15,7 @@ namespace onebit {
 template <unsigned kBitCount>
 struct Integer {
     static constexpr unsigned kBits = kBitCount;
-    static constexpr double kCallError = kBits == 8 ? 0.01 : 0.18; ///< as error_of_call, of 8 and 4 bits
+    static constexpr double kCallError = kBits == 8 ? 0.0098 : 0.18; ///< as error_of_call, of 8 and 4 bits
     static constexpr float kMost = static_cast<float>((1U << (kBits - 1)) - 1);
 
     ONEBIT_HOST_DEVICE static float scale_of(float largest) {

@@ -40,7 +40,7 @@ void for_each_group(std::size_t count, const Body& body) {
     }
 }
 
-// Of a group whose largest magnitude this is.
+// Statistics of a group; `largest`: its largest magnitude.
 
 void find(const float (&corrected)[kGroupElements], float largest, Squares* squares) {
     const float power = Squares::power_before(largest);

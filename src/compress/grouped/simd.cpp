@@ -164,7 +164,7 @@ HWY_INLINE void clear(Run& run) {
     for (std::size_t k = 0; k < kRegisters; ++k) run[k] = hn::Zero(Tag());
 }
 
-// Of a group of so many runs whose largest magnitude this is.
+// Statistics of a group of so many runs; `largest`: its largest magnitude.
 
 HWY_INLINE void find(const Run* corrected, std::size_t runs, float largest, Squares* statistics) {
     const Tag d;

@@ -15,10 +15,10 @@
 namespace onebit {
 
 struct Squares {
-    float sum;              ///< of the squares of all elements times power_before(largest)
+    float sum;              ///< of (element * power_before(largest))^2 over all elements
     std::uint32_t nonzeros; ///< elements that aren't 0
 
-    /// Squares then are floats, with `largest` among the elements.
+    /// A power of two with which the square of `largest`, multiplied by it before, is finite and normal.
     ONEBIT_HOST_DEVICE static float power_before(float largest) {
         const std::uint32_t exponent = std::bit_cast<std::uint32_t>(largest) >> 23;
         return std::bit_cast<float>(std::max(254U - exponent, 1U) << 23);

@@ -14,21 +14,8 @@ constexpr std::uint32_t mixed(std::uint32_t x) {
 
 constexpr std::uint32_t kGolden = 0x9e3779b9U; // 2^32 over the golden ratio: keeps 0 from being drawn by 0
 
-/// One element of each of `entries` equal parts of a block, drawn by the number of the call that sends it and the
-/// block's place in its chunk. So each element is as likely as all others, and all ranks draw the same ones.
-void draw(std::uint32_t call, const Block& block, std::size_t entries, Positions* kept) {
-    const std::size_t count = block.count();
-    const std::uint32_t seed = mixed(mixed(call + kGolden) + static_cast<std::uint32_t>(block.index));
-    std::size_t begin = 0;
-    for (std::size_t j = 0; j < entries; ++j) {
-        const std::size_t end = (j + 1) * count / entries;
-        const std::uint64_t drawn = mixed(seed + static_cast<std::uint32_t>(j + 1) * kGolden);
-        kept->at[j] = static_cast<std::uint16_t>(begin + (drawn * (end - begin) >> 32));
-        begin = end;
-    }
-}
-
-/// The number of the call is sent in the place of positions.
+/// The number of the call is sent in the place of positions. A block is cut into parts that differ by one element at
+/// most, and one element of each is drawn, by that number and the block's place in its chunk: all ranks draw the same.
 class RandomkCodec final : public SparseCodec {
   public:
     explicit RandomkCodec(const CodecConfig& config) : SparseCodec(config, randomk_layout(config.sparse)) {}
@@ -36,10 +23,21 @@ class RandomkCodec final : public SparseCodec {
   private:
     void choose(const ToChoose& from, Positions* kept, std::uint32_t* words) const override {
         words[0] = static_cast<std::uint32_t>(from.call);
-        read_positions(from.block, words, kept);
+        read_positions({from.block, 0, from.block.count()}, words, kept);
     }
-    void read_positions(const Block& block, const std::uint32_t* words, Positions* kept) const override {
-        draw(words[0], block, entries(block.count()), kept);
+    Entries read_positions(const Tile& tile, const std::uint32_t* words, Positions* kept) const override {
+        const std::size_t count = tile.block.count();
+        const std::size_t parts = entries(count);
+        const Entries of_tile = {tile.in_block * parts / count,
+                                 ceil_divide((tile.in_block + tile.count) * parts, count)};
+        const std::uint32_t seed = mixed(mixed(words[0] + kGolden) + static_cast<std::uint32_t>(tile.block.index));
+        for (std::size_t j = of_tile.first; j < of_tile.end; ++j) {
+            const std::size_t begin = j * count / parts;
+            const std::size_t length = (j + 1) * count / parts - begin;
+            const std::uint64_t drawn = mixed(seed + static_cast<std::uint32_t>(j + 1) * kGolden);
+            kept->at[j] = static_cast<std::uint16_t>(begin + (drawn * length >> 32));
+        }
+        return of_tile;
     }
 };
 

@@ -41,15 +41,16 @@ struct KeptSign {
     static std::uint32_t code(float c) { return c > 0 ? 1 : c < 0 ? 3 : 0; }
 };
 
-} // namespace
-
-const SparseKernels& sparse_kernels_of(const CodecConfig& config) {
+/// Those that the config names, or the best.
+const SparseKernels& kernels_of(const CodecConfig& config) {
     const SparseKernels* const named = table_named(available_sparse_kernels(), numeric_kernels(config.kernels).name);
     return named != nullptr ? *named : reference_sparse_kernels();
 }
 
+} // namespace
+
 SparseCodec::SparseCodec(const CodecConfig& config, const SparseLayout& layout)
-    : BlockwiseCodec(sparse_kernels_of(config).name, config), kernels_(sparse_kernels_of(config)), layout_(layout) {}
+    : SparseCodec(kernels_of(config), config, layout) {}
 
 // -------------------------------------------------------------------------------------------------- encoding ----
 
@@ -104,8 +105,8 @@ void SparseCodec::for_each_kept(const Tile& tile, const std::uint32_t* message, 
     const std::uint32_t* const words = message + layout_.first_word(tile.block.chunk, tile.block.index);
     const auto scale = std::bit_cast<float>(words[0]);
     Positions kept;
-    read_positions(tile.block, words + SparseLayout::kFirstPosition, &kept);
-    for (std::size_t j = 0; j < layout_.entries(count); ++j) {
+    const Entries of_tile = read_positions(tile, words + SparseLayout::kFirstPosition, &kept);
+    for (std::size_t j = of_tile.first; j < of_tile.end; ++j) {
         const std::size_t i = kept.at[j] - tile.in_block;
         if (i >= tile.count) continue; // another tile's
         const std::uint32_t code = read_entry(words + layout_.first_code(count), layout_.value_bits, j);

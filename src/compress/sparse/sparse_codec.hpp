@@ -12,19 +12,12 @@
 
 namespace onebit {
 
-/// The kernels that a config names, or the best.
-const SparseKernels& sparse_kernels_of(const CodecConfig& config);
-
 /// What the codecs have in common that send few elements of each block, and keep the others as they are: how values are
 /// coded. A codec says which elements.
 class SparseCodec : public BlockwiseCodec {
-  public:
-    const SparseLayout& layout() const { return layout_; }
-
   protected:
     SparseCodec(const CodecConfig& config, const SparseLayout& layout);
 
-    const SparseKernels& kernels_of_code() const { return kernels_; }
     std::size_t entries(std::size_t elements) const { return layout_.entries(elements); }
 
     /// What a codec chooses by.
@@ -34,13 +27,21 @@ class SparseCodec : public BlockwiseCodec {
         const float* corrected; ///< of the block's elements
         const float* of_runs;   ///< SparseKernels::find_largest
     };
+    /// Of those of a block.
+    struct Entries {
+        std::size_t first;
+        std::size_t end;
+    };
+
+    const SparseKernels& kernels_;
 
   private:
     /// Which elements of a block are sent: entries() of them, in order. Writes what says so from `words` on, which were
     /// 0.
     virtual void choose(const ToChoose& from, Positions* kept, std::uint32_t* words) const = 0;
-    /// Those that the words name.
-    virtual void read_positions(const Block& block, const std::uint32_t* words, Positions* kept) const = 0;
+    /// The entries that the words say lie in a tile, and where in the block: kept->at[first] to [end - 1]. The first
+    /// and the last may lie outside.
+    virtual Entries read_positions(const Tile& tile, const std::uint32_t* words, Positions* kept) const = 0;
 
     std::size_t first_word(const Chunk& chunk, std::size_t block) const final {
         return layout_.first_word(chunk, block);
@@ -60,8 +61,9 @@ class SparseCodec : public BlockwiseCodec {
     void encode_kept(std::size_t count, const Positions& kept, float* after, std::uint32_t* words) const;
     template <typename Body>
     void for_each_kept(const Tile& tile, const std::uint32_t* message, const Body& body) const;
+    SparseCodec(const SparseKernels& kernels, const CodecConfig& config, const SparseLayout& layout)
+        : BlockwiseCodec(kernels.name, config), kernels_(kernels), layout_(layout) {}
 
-    const SparseKernels& kernels_;
     SparseLayout layout_;
 };
 

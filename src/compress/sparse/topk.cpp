@@ -36,7 +36,7 @@ class TopkCodec final : public SparseCodec {
 
   private:
     void choose(const ToChoose& from, Positions* kept, std::uint32_t* words) const override;
-    void read_positions(const Block& block, const std::uint32_t* words, Positions* kept) const override;
+    Entries read_positions(const Tile& tile, const std::uint32_t* words, Positions* kept) const override;
     void find_largest(const ToChoose& from, Positions* kept) const;
 };
 
@@ -45,10 +45,23 @@ void TopkCodec::choose(const ToChoose& from, Positions* kept, std::uint32_t* wor
     for (std::size_t j = 0; j < entries(from.block.count()); ++j) write_entry(words, kPositionBits, j, kept->at[j]);
 }
 
-void TopkCodec::read_positions(const Block& block, const std::uint32_t* words, Positions* kept) const {
-    for (std::size_t j = 0; j < entries(block.count()); ++j) {
-        kept->at[j] = static_cast<std::uint16_t>(read_entry(words, kPositionBits, j));
+/// Positions ascend.
+SparseCodec::Entries TopkCodec::read_positions(const Tile& tile, const std::uint32_t* words, Positions* kept) const {
+    std::size_t first = 0;
+    std::size_t end = entries(tile.block.count());
+    for (std::size_t above = end; first < above;) { // bisect
+        const std::size_t middle = (first + above) / 2;
+        if (read_entry(words, kPositionBits, middle) < tile.in_block) {
+            first = middle + 1;
+        } else {
+            above = middle;
+        }
     }
+    for (std::size_t j = first; j < end; ++j) {
+        kept->at[j] = static_cast<std::uint16_t>(read_entry(words, kPositionBits, j));
+        if (kept->at[j] >= tile.in_block + tile.count) end = j;
+    }
+    return {first, end};
 }
 
 /// The largest elements, of equal ones the earlier.
@@ -59,22 +72,21 @@ void TopkCodec::find_largest(const ToChoose& from, Positions* kept) const {
 
     // So many elements at least are as large as that many runs' largest: a bound that few others reach. Where fewer
     // runs have any but zeros, all that aren't reach it.
-    const float bound =
-        std::max(kernels_of_code().find_kth(of_runs, ceil_divide(count, kRunElements), entries), kLeast);
-    const std::size_t found = kernels_of_code().find_at_least(corrected, count, of_runs, bound, kept);
+    const float bound = std::max(kernels_.find_kth(of_runs, ceil_divide(count, kRunElements), entries), kLeast);
+    const std::size_t found = kernels_.find_at_least(corrected, count, of_runs, bound, kept);
     if (found == entries) return;
     if (found < entries) return add_equals(corrected, 0, found, entries, kept);
 
     // The smallest that is kept is among those.
     if (found > Positions::kMost) {
-        const float smallest = kernels_of_code().find_kth(corrected, count, entries);
+        const float smallest = kernels_.find_kth(corrected, count, entries);
         const float above = std::bit_cast<float>(std::bit_cast<std::uint32_t>(smallest) + 1);
-        const std::size_t larger = kernels_of_code().find_at_least(corrected, count, of_runs, above, kept);
+        const std::size_t larger = kernels_.find_at_least(corrected, count, of_runs, above, kept);
         return add_equals(corrected, smallest, larger, entries, kept);
     }
     float candidates[Positions::kMost];
     for (std::size_t j = 0; j < found; ++j) candidates[j] = std::fabs(corrected[kept->at[j]]);
-    const float smallest = kernels_of_code().find_kth(candidates, found, entries);
+    const float smallest = kernels_.find_kth(candidates, found, entries);
     const auto is_larger = [=](float magnitude) { return magnitude > smallest; };
     std::size_t equals = entries - static_cast<std::size_t>(std::count_if(candidates, candidates + found, is_larger));
     for (std::size_t j = 0, taken = 0; taken < entries; ++j) {

@@ -17,8 +17,8 @@
 #include "numeric/mean.hpp"
 
 /// What the kernels do, thread by thread (numeric/cuda/thread_block.hpp). A warp's 16 runs of 32 elements are two
-/// groups that share a scale; lane j has element j of each run. So a group's largest magnitude, and the sums of its
-/// squares in 32 lanes, are a warp's to find, and nothing goes through shared memory.
+/// groups that share a scale; lane j has element j of each run. So a group's largest magnitude and its
+/// Statistics are a warp's to find, and nothing goes through shared memory.
 namespace onebit::cuda {
 
 /// Runs of a group, and groups of a warp.
@@ -92,7 +92,7 @@ ONEBIT_DEVICE std::uint32_t total(const Thread& thread, std::uint32_t value) {
     return over_lanes(thread, value, [](std::uint32_t a, std::uint32_t b) { return a + b; });
 }
 
-// Of a group whose largest magnitude this is; `c`: the thread's elements of it.
+// Statistics of a group; `largest`: its largest magnitude, `c`: the thread's elements of it.
 
 template <typename Thread>
 ONEBIT_DEVICE void find(const Thread& thread, const float* c, float largest, Squares* squares) {
