@@ -120,7 +120,7 @@ class Arena {
     DeviceArray<std::uint32_t> message_;
     DeviceArray<std::uint32_t> incoming_;
     DeviceArray<const std::uint32_t*> incoming_pointers_;
-    DeviceArray<std::uint32_t> longest_message_; // of several bits: has room for any of theirs
+    DeviceArray<std::uint32_t> longest_message_; // of grouped codes: has room for any of theirs
     DeviceArray<unsigned long long> first_;
 };
 

@@ -340,7 +340,7 @@ void add_copy_halves(Arena& arena, std::vector<Case>& cases) {
     });
 }
 
-// A code of several bits, by its place in the tables.
+// A grouped code, by its place in the tables.
 void add_grouped(Arena& arena, std::size_t code, const std::string& name, std::vector<Case>& cases) {
     const unsigned bits = reference_grouped_kernels().codes[code].bits;
     const double message = bits / 8.0 + 4.0 / kGroupElements; // bytes for an element

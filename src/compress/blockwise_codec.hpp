@@ -13,7 +13,7 @@
 namespace onebit {
 
 /// What the codecs on the host have in common whose messages are their blocks', one after the other, and which store
-/// what they couldn't express (docs/WIRE_FORMAT.md, "Codes of several bits"). A codec says what becomes of one tile or
+/// what they couldn't express (docs/WIRE_FORMAT.md, "Grouped codes"). A codec says what becomes of one tile or
 /// block. Holds no state. Takes values as they are, or as a mean; no blends.
 class BlockwiseCodec : public Codec {
   public:

@@ -34,7 +34,7 @@ std::string failed(const char* condition) {
 
 constexpr std::size_t count = 30000;
 
-// Every kind with the sign and with a code of several bits.
+// Every kind with the sign and with a grouped code.
 std::vector<onebit_optimizer_config_t> quick_configs() {
     std::vector<onebit_optimizer_config_t> configs;
     for (const onebit_optimizer_kind_t kind : all_kinds()) {

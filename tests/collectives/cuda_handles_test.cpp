@@ -44,7 +44,7 @@ std::vector<std::uint32_t> mask_for(std::size_t count) {
     return mask;
 }
 
-/// With that codec, one of several bits.
+/// With that codec, a grouped one.
 Mode coded(onebit_codec_t codec) {
     Mode mode = default_mode();
     mode.codec = codec;

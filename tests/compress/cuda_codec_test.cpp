@@ -297,7 +297,7 @@ TEST_CASE("a GPU's codec finds scales that are not finite", "[cuda]") {
     }
 }
 
-TEST_CASE("a GPU's codes of several bits find scales that are not finite, and keep what had none as error", "[cuda]") {
+TEST_CASE("a GPU's grouped codes find scales that are not finite, and keep what had none as error", "[cuda]") {
     constexpr std::size_t kCount = 20 * kBlockElements + 300; // more scales than a thread block has threads
     for (const Setting& setting : kSettings) {
         if (setting.codec == ONEBIT_CODEC_SIGN) continue;

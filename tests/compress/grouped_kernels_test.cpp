@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The codes of several bits: every instruction set that this machine has against the scalar reference, the same bits.
+// The grouped codes: every instruction set that this machine has against the scalar reference, the same bits.
 // And what the reference's own bits mean, in double precision.
 
 #include <bit>
@@ -80,7 +80,7 @@ void for_each_case(const Body& body) {
     }
 }
 
-TEST_CASE("codes of several bits: every instruction set encodes, adds up and decodes to the reference's bits",
+TEST_CASE("grouped codes: every instruction set encodes, adds up and decodes to the reference's bits",
           "[kernels][grouped]") {
     for_each_case([](const GroupedKernels& kernels, const GroupedKernels& reference, std::size_t count,
                      const std::uint32_t* mask) {
@@ -124,8 +124,7 @@ TEST_CASE("codes of several bits: every instruction set encodes, adds up and dec
     });
 }
 
-TEST_CASE("codes of several bits: a group that is not finite says so, and keeps its values as error",
-          "[kernels][grouped]") {
+TEST_CASE("grouped codes: a group that is not finite says so, and keeps its values as error", "[kernels][grouped]") {
     const float spoiler = GENERATE(std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(),
                                    std::numeric_limits<float>::quiet_NaN());
     for_each_case(
@@ -182,7 +181,7 @@ double int2_scale(const std::vector<float>& values, std::size_t i) {
     return std::min(sizes.root_mean_square, sizes.largest * 2 / 3);
 }
 
-TEST_CASE("codes of several bits: what a code stands for is the nearest that it can express", "[kernels][grouped]") {
+TEST_CASE("grouped codes: what a code stands for is the nearest that it can express", "[kernels][grouped]") {
     constexpr std::size_t kCount = 4096;
     std::mt19937 random(7);
     std::normal_distribution<float> gaussian;

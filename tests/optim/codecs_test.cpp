@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Optimizers whose exchanges have a code of several bits: all kinds, Adam and LAMB among them, whose gradients are
+// Optimizers whose exchanges have a grouped code: all kinds, Adam and LAMB among them, whose gradients are
 // compressed then. Each codec that the library has is taken along by being there.
 #include <limits>
 

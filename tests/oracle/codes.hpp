@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// The reference for the codes of several bits and those of few elements (docs/WIRE_FORMAT.md): all ranks of an
+// The reference for the grouped codes and those of few elements (docs/WIRE_FORMAT.md): all ranks of an
 // allreduce simulated in one object, element by element. Unlike the sign's oracle it computes with the float operations
 // that the page says, in their order. So results, errors and messages may be compared bit for bit. It includes nothing
 // of the library.

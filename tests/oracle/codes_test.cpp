@@ -20,7 +20,7 @@ using onebit_test::same_bits;
 
 namespace {
 
-// Those of several bits for each element.
+// Those with a scale for each group.
 constexpr Code grouped_codes[] = {Code::int8,    Code::int4,    Code::fp4,  Code::bfloat16,
                                   Code::ternary, Code::float16, Code::int2, Code::means};
 constexpr float infinity = std::numeric_limits<float>::infinity();

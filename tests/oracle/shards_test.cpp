@@ -56,7 +56,7 @@ TEST_CASE("the halves' oracle: a reduce-scatter's average and sum worked out by 
     }
 }
 
-TEST_CASE("the halves' oracle: both are an allreduce of several bits", "[oracle][shards]") {
+TEST_CASE("the halves' oracle: both are an allreduce of grouped codes and of few elements", "[oracle][shards]") {
     const int ranks = GENERATE(1, 2, 3, 5);
     const oracle::Code code = GENERATE(from_range(std::begin(oracle::all_codes), std::end(oracle::all_codes)));
     for (const std::uint64_t count : {5U, 33U, 1009U, 14001U}) {

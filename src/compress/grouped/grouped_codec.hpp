@@ -9,8 +9,7 @@
 
 namespace onebit {
 
-/// Codes of several bits with a scale for each 256 elements, on the host (docs/WIRE_FORMAT.md, "Codes of several
-/// bits").
+/// A code with a scale for each 256 elements, on the host (docs/WIRE_FORMAT.md, "Grouped codes").
 class GroupedCodec final : public BlockwiseCodec {
   public:
     GroupedCodec(const GroupedTable& table, const CodecConfig& config);

@@ -8,7 +8,7 @@
 
 #include "core/partition.hpp"
 
-/// Where things lie in a message of a code of several bits (docs/WIRE_FORMAT.md, "Codes of several bits").
+/// Where things lie in a message of a grouped code (docs/WIRE_FORMAT.md, "Grouped codes").
 namespace onebit {
 
 /// Elements that share a scale.

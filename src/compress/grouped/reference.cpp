@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The codes of several bits, element by element, as docs/WIRE_FORMAT.md words them. What every other version is
+// The grouped codes, element by element, as docs/WIRE_FORMAT.md words them. What every other version is
 // compared with, bit for bit; also what runs where no vector instructions are known.
 
 #include <algorithm>

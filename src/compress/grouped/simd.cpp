@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The codes of several bits in Highway, compiled once per instruction set. Everything is done in runs of 32 elements,
+// The grouped codes in Highway, compiled once per instruction set. Everything is done in runs of 32 elements,
 // which are a whole number of vectors of floats, and of words of codes, on every ISA. The result is reference.cpp's bit
 // for bit: the same operations in the same order, no fused multiply-add.
 

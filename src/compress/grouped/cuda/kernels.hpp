@@ -13,7 +13,7 @@
 #include "numeric/cuda/kernels.hpp"
 #include "numeric/cuda/rows.hpp"
 
-/// The codes of several bits on a GPU: GroupedCodec's verbs, each for all blocks at once of a slice or of some, with
+/// The grouped codes on a GPU: GroupedCodec's verbs, each for all blocks at once of a slice or of some, with
 /// the same messages and errors to the bit. (Except for the payload of a NaN, which only an overflow can make.)
 ///
 /// All pointers are to device memory, and all but `first` begin with the *chunk's* first element or word, whatever the
