@@ -110,8 +110,7 @@ std::optional<int> parse(int argc, char** argv, int rank, Options& options) {
     add_training_options(app, options);
     app.add_option("--algorithms", algorithms,
                    "Of adam,onebit_adam,zero_one_adam,lamb,onebit_lamb: which to train with, in this order. With a "
-                   "codec's name "
-                   "behind it, as in adam:int8, an optimizer exchanges by that codec: " +
+                   "codec's name behind it, as in adam:int8, an optimizer exchanges by that codec: " +
                        CLI::detail::generate_map(kCodecs, true))
         ->delimiter(',')
         ->default_str("adam,onebit_adam");

@@ -50,13 +50,17 @@ class Collective(OperationHandle):
 
     def _create(self, comm: Communicator, describe: Callable[[], Any]) -> None:
         """Makes the handle from the config that `describe` returns. If that raises, the other ranks are told."""
+        handle = ctypes.c_void_p()
+
+        def create(config):
+            self._functions.create(comm._handle, ctypes.byref(config), ctypes.byref(handle))
+
         try:
             config = describe()
         except Exception:
-            self._refuse_creation(comm)
+            self._refuse_config(create)
             raise
-        handle = ctypes.c_void_p()
-        self._functions.create(comm._handle, ctypes.byref(config), ctypes.byref(handle))
+        create(config)
         self.count: int = config.count
         """Elements: of each array of an Allreduce, of a whole array of the others."""
         self._send_count = self._recv_count = self.count
@@ -93,11 +97,12 @@ class Collective(OperationHandle):
         config.stream = stream
         return config
 
-    def _refuse_creation(self, comm: Communicator) -> None:
-        """Takes part in the ranks' creation with a count that can't be: it fails on every rank, and none waits."""
-        config = _structs.initialised(self._config_type, self._config_init, 0)
+    @classmethod
+    def _refuse_config(cls, call: Callable[[Any], Any]) -> None:
+        """Takes part in a collective call, call(config), with a count that can't be: it fails on every rank, and none
+        waits."""
         try:
-            self._functions.create(comm._handle, ctypes.byref(config), ctypes.byref(ctypes.c_void_p()))
+            call(_structs.initialised(cls._config_type, cls._config_init, 0))
         except Error:
             pass  # the caller knows why
 

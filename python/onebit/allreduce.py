@@ -7,7 +7,7 @@ from typing import Any, Optional
 
 from onebit import _c, _structs
 from onebit._collective import Collective, Functions
-from onebit._errors import Error, InvalidArgument
+from onebit._errors import InvalidArgument
 from onebit._library import library
 from onebit._values import AllreduceInfo, Codec
 from onebit.communicator import Communicator
@@ -85,23 +85,18 @@ class Allreduce(Collective):
                      each codec. At least the smallest of them. The same on every rank
           others     those of the Allreduce; its algorithm, codec, scale, group, kept and value_bits are not looked at
         """
+        codec = ctypes.c_int()
+
+        def choose(config, most=-1.0):  # which no codec has
+            library.onebit_allreduce_choose_codec(comm._handle, ctypes.byref(config), most, ctypes.byref(codec))
+
         try:
             config, most = cls._config(count_or_array, memory, stream, options), ctypes.c_double(max_error)
         except Exception:
-            cls._refuse_choice(comm)
+            cls._refuse_config(choose)
             raise
-        codec = ctypes.c_int()
-        library.onebit_allreduce_choose_codec(comm._handle, ctypes.byref(config), most, ctypes.byref(codec))
+        choose(config, most)
         return Codec(codec.value)
-
-    @classmethod
-    def _refuse_choice(cls, comm: Communicator) -> None:
-        """Takes part in the ranks' choice with an error that no codec has: it fails on every rank, and none waits."""
-        config = _structs.initialised(cls._config_type, cls._config_init, 0)
-        try:
-            library.onebit_allreduce_choose_codec(comm._handle, ctypes.byref(config), -1.0, ctypes.byref(ctypes.c_int()))
-        except Error:
-            pass  # the caller knows why
 
     def run(self, send, recv=None) -> Any:
         """recv = average (or sum) over the ranks of send, the same bits on every rank. Returns recv. Collective; blocks.

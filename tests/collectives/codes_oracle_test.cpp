@@ -181,7 +181,7 @@ std::uint64_t message_bytes(Code code, std::uint64_t count, int ranks, int rank)
 
 } // namespace
 
-TEST_CASE("grouped codes have the oracle's bits at odd counts", "[allreduce][codes]") {
+TEST_CASE("all codes have the oracle's bits at odd counts", "[allreduce][codes]") {
     const int n = GENERATE(from_range(rank_counts()));
     for (const std::uint64_t count :
          {static_cast<std::uint64_t>(n), std::uint64_t{31}, std::uint64_t{33}, std::uint64_t{255}, std::uint64_t{257},
@@ -193,7 +193,7 @@ TEST_CASE("grouped codes have the oracle's bits at odd counts", "[allreduce][cod
     }
 }
 
-TEST_CASE("grouped codes have the oracle's bits for sums", "[allreduce][codes][sum]") {
+TEST_CASE("all codes have the oracle's bits for sums", "[allreduce][codes][sum]") {
     const int n = GENERATE(from_range(rank_counts()));
     for (const std::uint64_t count : {33U, 257U, 4099U}) {
         const Inputs inputs = make_inputs(Kind::heavy_tailed, count, n, 20);
@@ -203,7 +203,7 @@ TEST_CASE("grouped codes have the oracle's bits for sums", "[allreduce][codes][s
     }
 }
 
-TEST_CASE("grouped codes have the oracle's bits over many blocks", "[allreduce][codes]") {
+TEST_CASE("all codes have the oracle's bits over many blocks", "[allreduce][codes]") {
     const int n = GENERATE(from_range(rank_counts()));
     const Inputs inputs = make_inputs(Kind::heavy_tailed, 20011, n, 6);
     std::vector<Script> scripts;
@@ -215,7 +215,7 @@ TEST_CASE("grouped codes have the oracle's bits over many blocks", "[allreduce][
     follow_all(n, scripts, {ONEBIT_ALGORITHM_PIPELINED});
 }
 
-TEST_CASE("grouped codes have the oracle's bits in 50 steps", "[allreduce][codes]") {
+TEST_CASE("all codes have the oracle's bits in 50 steps", "[allreduce][codes]") {
     const int n = GENERATE(from_range(rank_counts()));
     for (const Kind kind : {Kind::gaussian, Kind::heavy_tailed, Kind::zeros, Kind::tiny, Kind::huge}) {
         const Inputs inputs = make_inputs(kind, 1009, n, kind == Kind::gaussian ? 50 : 20);
@@ -226,7 +226,7 @@ TEST_CASE("grouped codes have the oracle's bits in 50 steps", "[allreduce][codes
     }
 }
 
-TEST_CASE("grouped codes have the oracle's bits under a mask", "[allreduce][codes][mask]") {
+TEST_CASE("all codes have the oracle's bits under a mask", "[allreduce][codes][mask]") {
     const int n = GENERATE(from_range(rank_counts()));
     const Inputs inputs = make_inputs(Kind::gaussian, 9001, n, 6), few = make_inputs(Kind::gaussian, 200, n, 3);
     std::vector<Script> scripts;
@@ -258,7 +258,7 @@ TEST_CASE("top-k and random-k have the oracle's bits, however many are kept, in 
     follow_all(n, scripts, {ONEBIT_ALGORITHM_PIPELINED});
 }
 
-TEST_CASE("grouped codes have the oracle's bits at all magnitudes, and fail where it does",
+TEST_CASE("all codes have the oracle's bits at all magnitudes, and fail where it does",
           "[allreduce][codes][magnitudes]") {
     const int n = GENERATE(from_range(rank_counts()));
     // The largest floats of both signs for a while; then all magnitudes in turn.
@@ -338,7 +338,7 @@ TEST_CASE("messages of all codes have the length that the page says", "[allreduc
     });
 }
 
-TEST_CASE("grouped codes have the oracle's bits on two levels", "[allreduce][codes][two_level]") {
+TEST_CASE("all codes have the oracle's bits on two levels", "[allreduce][codes][two_level]") {
     struct Nodes {
         int ranks, places;
         const char* size;
