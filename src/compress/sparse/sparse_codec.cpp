@@ -13,10 +13,11 @@
 namespace onebit {
 namespace {
 
+/// Of finite ones: their bits are in the same order, and a compiler makes vectors of them.
 float largest_of(std::span<const float> values) {
-    float largest = 0;
-    for (const float c : values) largest = std::max(largest, std::fabs(c));
-    return largest;
+    std::uint32_t largest = 0;
+    for (const float c : values) largest = std::max(largest, std::bit_cast<std::uint32_t>(c) & 0x7fffffffU);
+    return std::bit_cast<float>(largest);
 }
 
 /// How a kept value is coded: in 8 bits as an integer, in 2 as its sign.
@@ -88,10 +89,11 @@ void SparseCodec::encode_kept(std::size_t count, const Positions& kept, float* a
     for (std::size_t j = 0; j < entries; ++j) values[j] = after[kept.at[j]];
     const float scale = Values::scale_of({values, entries});
     const Values code_of(scale);
+    std::uint32_t* const codes = words + layout_.first_code(count);
     words[0] = std::bit_cast<std::uint32_t>(scale);
     for (std::size_t j = 0; j < entries; ++j) {
         const std::uint32_t code = code_of.code(values[j]);
-        write_entry(words + layout_.first_code(count), layout_.value_bits, j, code);
+        write_entry(codes, layout_.value_bits, j, code);
         after[kept.at[j]] = values[j] - Values::Code::value(code, scale);
     }
 }
@@ -101,17 +103,17 @@ void SparseCodec::encode_kept(std::size_t count, const Positions& kept, float* a
 /// Calls body(i, value) for each kept element of a tile, element i of which it is.
 template <typename Body>
 void SparseCodec::for_each_kept(const Tile& tile, const std::uint32_t* message, const Body& body) const {
-    const std::size_t count = tile.block.count();
     const std::uint32_t* const words = message + layout_.first_word(tile.block.chunk, tile.block.index);
+    const std::uint32_t* const codes = words + layout_.first_code(tile.block.count());
+    const unsigned bits = layout_.value_bits;
     const auto scale = std::bit_cast<float>(words[0]);
     Positions kept;
     const Entries of_tile = read_positions(tile, words + SparseLayout::kFirstPosition, &kept);
     for (std::size_t j = of_tile.first; j < of_tile.end; ++j) {
         const std::size_t i = kept.at[j] - tile.in_block;
         if (i >= tile.count) continue; // another tile's
-        const std::uint32_t code = read_entry(words + layout_.first_code(count), layout_.value_bits, j);
-        body(i, layout_.value_bits == kShortCode ? KeptSign::Code::value(code, scale)
-                                                 : KeptInteger::Code::value(code, scale));
+        const std::uint32_t code = read_entry(codes, bits, j);
+        body(i, bits == kShortCode ? KeptSign::Code::value(code, scale) : KeptInteger::Code::value(code, scale));
     }
 }
 
