@@ -68,12 +68,28 @@ struct Buffers : HostBuffers {
     static std::uint16_t* as_bfloat16(FloatBuffer& buffer) { return reinterpret_cast<std::uint16_t*>(buffer.data()); }
 };
 
+// For powersgd the values are the largest square matrix whose side is a power of two, as far as rows of such a length
+// go, and a vector.
+std::array<std::uint64_t, 4> shapes_of(std::size_t count) {
+    std::size_t side = 1;
+    while (4 * side * side <= count) side *= 2;
+    const std::size_t rest = count % side;
+    return {count / side, side, 1, rest};
+}
+
 class Allreduce : public Operation {
   public:
     Allreduce(const Ranks& ranks, onebit_comm_t comm, const OsuOptions& options, Buffers& buffers, std::size_t count)
         : ranks_(ranks), buffers_(buffers), count_(count) {
         onebit_allreduce_config_t config = ONEBIT_ALLREDUCE_CONFIG_INIT(count);
         apply(options, &config);
+        const std::array<std::uint64_t, 4> shapes = shapes_of(count);
+        if (options.codec == ONEBIT_CODEC_POWERSGD) {
+            config.matrix_rank = options.matrix_rank;
+            config.shapes = shapes.data();
+            config.num_shapes = shapes.back() == 0 ? 1 : 2;
+        }
+        has_factors_ = options.codec == ONEBIT_CODEC_POWERSGD;
         if (buffers.gpu != nullptr) {
             config.memory = ONEBIT_MEMORY_CUDA;
             config.stream = buffers.gpu->stream();
@@ -147,9 +163,9 @@ class Allreduce : public Operation {
         if (info().algorithm == ONEBIT_ALGORITHM_DENSE) return {FloatBuffer(count_), FloatBuffer(0), {}};
         std::uint64_t begin = 0;
         std::uint64_t length = 0;
-        get_error(nullptr, nullptr, &begin, &length);
+        if (!has_factors_) get_error(nullptr, nullptr, &begin, &length); // which are no errors
         Errors errors{FloatBuffer(count_), FloatBuffer(length), {begin, length}};
-        get_error(errors.worker.data(), errors.server.data(), nullptr, nullptr);
+        get_error(errors.worker.data(), has_factors_ ? nullptr : errors.server.data(), nullptr, nullptr);
         return errors;
     }
 
@@ -176,6 +192,7 @@ class Allreduce : public Operation {
     std::size_t count_;
     onebit_allreduce_t allreduce_ = nullptr;
     bool mpi_reaches_gpu_ = false;
+    bool has_factors_ = false; // of powersgd
 };
 
 class Allreduces : public Collective {

@@ -124,6 +124,7 @@ void add_options(CLI::App& app, const OsuProgram& program, OsuOptions& options, 
     app.add_option("--kept", options.kept, "Of topk and randomk: how many of 4096 elements are sent (default 64)");
     app.add_option("--value-bits", options.value_bits,
                    "Of topk and randomk: bits for each of them, 8 or 2 (default 8)");
+    app.add_option("--matrix-rank", options.matrix_rank, "Of powersgd: directions, at most 64 (default 4)");
     app.add_option("--error-type", words.error_type,
                    "What errors are kept in: float32, bfloat16 or int8 (default float32)")
         ->check(CLI::IsMember({"float32", "bfloat16", "int8"}));

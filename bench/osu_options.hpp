@@ -23,7 +23,7 @@ inline constexpr std::array kAlgorithmNames = {"auto", "dense", "flat", "pipelin
 
 // By onebit_codec_t.
 inline constexpr std::array kCodecNames = {"sign", "int8",    "int4", "fp4",   "bfloat16", "ternary",
-                                           "topk", "float16", "int2", "means", "randomk"};
+                                           "topk", "float16", "int2", "means", "randomk",  "powersgd"};
 
 // By onebit_datatype_t, "" where there is no benchmark of it.
 inline constexpr std::array kDatatypeNames = {"float32", "", "bfloat16", "int8"};
@@ -47,6 +47,7 @@ struct OsuOptions {
     onebit_codec_t codec = ONEBIT_CODEC_SIGN;
     std::uint32_t kept = 0; // of codecs topk and randomk; 0: the library's default
     std::uint32_t value_bits = 0;
+    std::uint32_t matrix_rank = 0; // of powersgd; likewise
     onebit_scale_t scale = ONEBIT_SCALE_L2;
     onebit_group_t group = ONEBIT_GROUP_BLOCK;
     onebit_datatype_t error_type = ONEBIT_FLOAT32;

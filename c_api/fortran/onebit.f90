@@ -132,7 +132,9 @@ module onebit
         integer(c_int32_t) :: kept
         integer(c_int32_t) :: value_bits
         integer(c_int) :: error_type
-        integer(c_int32_t) :: reserved
+        integer(c_int32_t) :: matrix_rank
+        type(c_ptr) :: shapes
+        integer(c_int64_t) :: num_shapes
     end type
 
     type, bind(c) :: onebit_allreduce_info_t

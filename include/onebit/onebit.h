@@ -54,7 +54,7 @@
  * all INTERNAL.
  *
  * Papers: [1-bit Adam] arXiv 2102.02888; [LAMB] arXiv 1904.00962; [1-bit LAMB] arXiv 2104.06069; [0/1 Adam] arXiv
- * 2202.06009; [EF] Zheng et al., NeurIPS 2019.
+ * 2202.06009; [EF] Zheng et al., NeurIPS 2019; [PowerSGD] arXiv 1905.13727.
  */
 #ifndef ONEBIT_ONEBIT_H
 #define ONEBIT_ONEBIT_H
@@ -372,7 +372,7 @@ typedef enum onebit_algorithm ONEBIT_ENUM_INT {
 
 /* What stands for an element in a compressed message (docs/WIRE_FORMAT.md; docs/CODECS.md says which is good for what).
  * What a code doesn't express is kept as error, and sent with the next call, whatever the codec. All are of the host's
- * memory, all but TOPK and RANDOMK of a GPU's (else UNSUPPORTED). */
+ * memory, all but TOPK, RANDOMK and POWERSGD of a GPU's (else UNSUPPORTED). */
 typedef enum onebit_codec ONEBIT_ENUM_INT {
     ONEBIT_CODEC_SIGN = 0, /* 1 bit for each element, its sign, and a scale for each config.group */
     ONEBIT_CODEC_INT8 = 1, /* 8 bits: whole numbers, and a scale for each 256 elements, the largest magnitude / 127 */
@@ -385,12 +385,14 @@ typedef enum onebit_codec ONEBIT_ENUM_INT {
     ONEBIT_CODEC_TOPK = 6,     /* 0.3 bits: position and 8 bits of the 64 largest of 4096 elements, or what config.kept
                                   and config.value_bits say. The others wait */
     ONEBIT_CODEC_FLOAT16 = 7,  /* 16 bits: each element over a power of two for each 256 elements, rounded to float16 */
-    ONEBIT_CODEC_INT2 = 8,    /* 2 bits: -1.5, -0.5, 0.5 or 1.5 times the root mean square of those of 256 elements that
+    ONEBIT_CODEC_INT2 = 8,  /* 2 bits: -1.5, -0.5, 0.5 or 1.5 times the root mean square of those of 256 elements that
                                   are not 0 */
-    ONEBIT_CODEC_MEANS = 9,   /* 1 bit: the sign, and the mean of the positive ones of 256 elements and that of the
+    ONEBIT_CODEC_MEANS = 9, /* 1 bit: the sign, and the mean of the positive ones of 256 elements and that of the
                                   negative ones, in bfloat16 [1-bit SGD] */
-    ONEBIT_CODEC_RANDOMK = 10 /* 0.14 bits: 8 bits of 64 of 4096 elements that the ranks draw alike in a call, or what
+    ONEBIT_CODEC_RANDOMK = 10, /* 0.14 bits: 8 bits of 64 of 4096 elements that the ranks draw alike in a call, or what
                                   config.kept and config.value_bits say. The others wait */
+    ONEBIT_CODEC_POWERSGD = 11 /* matrices (config.shapes) by approximations of a low rank, config.matrix_rank. What
+                                  isn't approximated waits. Allreduces of the host's memory alone [PowerSGD] */
 } onebit_codec_t;
 
 /* What becomes of the ranks' values. */
@@ -450,7 +452,14 @@ typedef struct onebit_allreduce_config {
                                      with a power of two for each 256 elements, for a quarter: in the host's memory and
                                      not with ONEBIT_GROUP_BUFFER, else UNSUPPORTED. What rounding takes is lost
                                      (docs/CODECS.md, "Memory") */
-    uint32_t reserved;            /* 0 */
+    uint32_t matrix_rank;   /* of ONEBIT_CODEC_POWERSGD: directions of each matrix, at most 64; 0: 4. With any other
+                               codec 0, or INVALID_ARGUMENT */
+    const uint64_t* shapes; /* of ONEBIT_CODEC_POWERSGD: rows and columns of each matrix, 2 num_shapes numbers. The
+                               matrices lie in the buffer one after the other, each row after row, and are all of it.
+                               One whose factors would be no fewer numbers than its elements is averaged exactly: a
+                               vector is a matrix of one row. Read, not kept. With any other codec NULL, or
+                               INVALID_ARGUMENT */
+    uint64_t num_shapes;
 } onebit_allreduce_config_t;
 
 #define ONEBIT_ALLREDUCE_CONFIG_VERSION 1
@@ -459,7 +468,7 @@ typedef struct onebit_allreduce_config {
     {                                                                                                              \
         sizeof(onebit_allreduce_config_t), ONEBIT_ALLREDUCE_CONFIG_VERSION, 0, (uint64_t)(count_), ONEBIT_FLOAT32, \
             ONEBIT_MEMORY_HOST, ONEBIT_ALGORITHM_AUTO, ONEBIT_CODEC_SIGN, ONEBIT_SCALE_L2, ONEBIT_GROUP_BLOCK,     \
-            ONEBIT_CHECK_FULL, ONEBIT_OP_AVERAGE, NULL, 0, 0, ONEBIT_FLOAT32, 0                                    \
+            ONEBIT_CHECK_FULL, ONEBIT_OP_AVERAGE, NULL, 0, 0, ONEBIT_FLOAT32, 0, NULL, 0                           \
     }
 
 /* The same as a function. INVALID_ARGUMENT, as for onebit_comm_info_init. */
@@ -479,8 +488,8 @@ ONEBIT_API onebit_status_t onebit_allreduce_create(onebit_comm_t comm, const one
 /* Names the codec whose compressed allreduce is quickest between these ranks. Only codecs with an error of at most
  * max_error are considered. For each of them all that AUTO would measure is measured, some tenths of a second, and
  * known to handles that are created afterwards.
- *   config     what the handle is to be created with. Its algorithm, codec, scale, group, kept and value_bits are not
- *              looked at: codecs are compared with their default settings
+ *   config     what the handle is to be created with. Its algorithm and codec, and what is of one codec alone, are not
+ *              looked at: codecs are compared with their default settings. POWERSGD is not among them
  *   max_error  of one call, over the norm of the exact average, of Gaussian values between two ranks: docs/CODECS.md,
  *              "Speed and error", has those of all codecs. At least the smallest of them. The same on every rank
  *   codec      [out] for config.codec, the same on every rank; the finest one where several are equally quick. Written
@@ -510,7 +519,9 @@ ONEBIT_API onebit_status_t onebit_allreduce_choose_codec(onebit_comm_t comm, con
  *
  * A call that fails leaves the error state and recvbuf as they were, with these exceptions:
  *   - Finite values and the error together overflow float32, or a compressed result is too large for config.datatype:
- *     NONFINITE on every rank, the error begins at zero again, and recvbuf is unspecified.
+ *     NONFINITE on every rank, the error begins at zero again, and recvbuf is unspecified. With POWERSGD so it is where
+ *     a value and its error are together more than FLT_MAX / (4 sqrt(n)), n being the larger one of the matrix's rows
+ *     and columns.
  *   - An exact sum overflows: recvbuf is unspecified.
  *   - A value among 2^18 or more that go through shared memory isn't finite: recvbuf is unspecified, if no rank has its
  *     sendbuf in memory of onebit_mem_alloc.
@@ -576,11 +587,12 @@ ONEBIT_API onebit_status_t onebit_allreduce_set_algorithm(onebit_allreduce_t all
 
 /* Declares which elements are ever nonzero. SIGN, MEANS and INT2 cannot say zero. An element outside the mask has no
  * part in any scale, its error stays zero and its compressed result is exactly zero, whatever the input. Zeroes those
- * elements' errors. Collective; blocks; transactional.
+ * elements' errors. POWERSGD says zero as it says all else: with it there is no mask. Collective; blocks;
+ * transactional.
  *   mask  [in] ceil(count / 32) words, element 32 w + i in bit i of word w, 1: takes part; NULL: all take part. The
  *         same on every rank. Copied.
- * INVALID_ARGUMENT (a handle that is dense for good), INVALID_HANDLE, MISMATCH, BUSY, OUT_OF_MEMORY, TRANSPORT,
- * TIMEOUT. */
+ * INVALID_ARGUMENT (a handle that is dense for good), INVALID_HANDLE, MISMATCH, BUSY, UNSUPPORTED (POWERSGD),
+ * OUT_OF_MEMORY, TRANSPORT, TIMEOUT. */
 ONEBIT_API onebit_status_t onebit_allreduce_set_mask(onebit_allreduce_t allreduce,
                                                      const uint32_t* mask) ONEBIT_NOEXCEPT;
 
@@ -630,19 +642,22 @@ ONEBIT_API onebit_status_t onebit_allreduce_destroy(onebit_allreduce_t allreduce
 /* -------------------------------------------------------------------------------------------- Error state ---- */
 
 /* The state is what has not been delivered yet: the worker error (count elements, on every rank) and the server error
- * (this rank's chunk). A training that goes on without it loses that much of its gradients.
+ * (this rank's chunk). A training that goes on without it loses that much of its gradients. Of POWERSGD every rank has,
+ * in the place of the server error, the right factors of the last call, in which the next one looks for what there is
+ * to send: nothing is lost without them, but the first calls say less.
  *
  * In a GPU's memory these calls, and set_algorithm and set_mask, wait until the stream has finished the handle's last
  * call; so they can return TIMEOUT, TRANSPORT and INTERNAL. While the stream is captured they are UNSUPPORTED on this
  * rank alone; in collective ones the other ranks wait for it. */
 
-/* Sets both errors to zero. The number of calls, by which RANDOMK draws, stays. Local, but to be called on every rank.
- * INVALID_HANDLE, BUSY. */
+/* Sets both errors to zero. POWERSGD's right factors become what they were at first. The number of calls, by which
+ * RANDOMK draws, stays. Local, but to be called on every rank. INVALID_HANDLE, BUSY. */
 ONEBIT_API onebit_status_t onebit_allreduce_reset(onebit_allreduce_t allreduce) ONEBIT_NOEXCEPT;
 
 /* Copies the errors out; those of a handle that is dense for good are zero, its server chunk empty. Local. Where
  * `worker` is not NULL, count floats are written to it; where `server` is not NULL, as many as *server_count says.
- * server_begin, server_count (each may be NULL): this rank's chunk, in elements. INVALID_HANDLE, BUSY. */
+ * server_begin, server_count (each may be NULL): this rank's chunk, in elements; of POWERSGD 0, and how many numbers
+ * the right factors are. INVALID_HANDLE, BUSY. */
 ONEBIT_API onebit_status_t onebit_allreduce_get_error(onebit_allreduce_t allreduce, float* worker, float* server,
                                                       uint64_t* server_begin, uint64_t* server_count) ONEBIT_NOEXCEPT;
 

@@ -67,6 +67,10 @@ void Allreduce::start_sum() {
 
 Status Allreduce::make_mask(const std::uint32_t* words, Mask* mask) const {
     if (!compresses()) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "the handle was created dense: no mask");
+    if (plan_.averages_factors()) {
+        return Status::error(ONEBIT_ERROR_UNSUPPORTED,
+                             "ONEBIT_CODEC_POWERSGD has no mask: it says zero as it says all else");
+    }
     if (words == nullptr) return {};
     mask->words = AlignedBuffer<std::uint32_t>(ceil_divide(plan_.count, kWordElements));
     std::copy_n(words, mask->words.size(), mask->words.data());
@@ -106,6 +110,10 @@ Status Allreduce::set_mask(const std::uint32_t* words, const Status& own_before)
 
 ErrorState Allreduce::error_state() const {
     if (!compresses()) return {};
+    if (power_sgd_ != nullptr) {
+        return {
+            &power_sgd_->error(), &power_sgd_->directions(), {0, 0, plan_.count}, {0, 0, plan_.matrices.right_count()}};
+    }
     FlatAllreduce& flat = flat_or_between_nodes();
     const Chunk worker = two_level_ == nullptr ? Chunk{0, 0, plan_.count} : two_level_->shard();
     Chunk server = flat.own_chunk();

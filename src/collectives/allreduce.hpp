@@ -12,6 +12,7 @@
 #include "collectives/direct_sum.hpp"
 #include "collectives/flat.hpp"
 #include "collectives/flat_pipelined.hpp"
+#include "collectives/power_sgd.hpp"
 #include "collectives/two_level_form.hpp"
 #include "compress/caller_values.hpp"
 #include "core/hash.hpp"
@@ -83,7 +84,9 @@ class Allreduce final : public Collective {
     Status make_form(onebit_algorithm_t name) override {
         return name == ONEBIT_ALGORITHM_DENSE ? make_sums() : Status();
     }
-    const char* algorithm_names() const override { return "DENSE, _FLAT, _PIPELINED, _TWO_LEVEL, _BRUCK or _RING"; }
+    const char* algorithm_names() const override {
+        return plan_.averages_factors() ? "DENSE or _FLAT" : "DENSE, _FLAT, _PIPELINED, _TWO_LEVEL, _BRUCK or _RING";
+    }
     std::array<Transport*, 2> other_channels() const override;
     void give_up_others(const Status& why) override { channels_.give_up(why); }
 
@@ -96,6 +99,7 @@ class Allreduce final : public Collective {
     Status add_dense();
     void add(onebit_algorithm_t name, std::unique_ptr<Algorithm> algorithm);
     bool masked() const { return two_level_ == nullptr ? !flat_->mask().empty() : two_level_->masked(); }
+    Status add_power_sgd();
     FlatAllreduce& flat_or_between_nodes() const { return two_level_ == nullptr ? *flat_ : two_level_->flat(); }
 
     AllreduceUses uses_;
@@ -104,6 +108,7 @@ class Allreduce final : public Collective {
     std::unique_ptr<FlatAllreduce> flat_;
     std::unique_ptr<DirectSum> direct_sum_;
     TwoLevelForm* two_level_ = nullptr; ///< the one among the forms, if it is
+    PowerSgd* power_sgd_ = nullptr;     ///< likewise
     const Delivery* delivery_ = nullptr;
 
     // Of the call in flight.

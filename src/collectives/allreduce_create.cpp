@@ -21,9 +21,11 @@ enum Tag : int {
     kPipelinedTag = 6,
     kBruckTag = 10,
     kDenseTag = 12,      // and those behind it: two for each bit of the number of ranks, and two
+    kFactorsTag = 50,    // and PowerSgd::kTags of them
     kRingTag = kFewTags, // and all behind it
 };
 constexpr int kAcrossTag = 0;
+static_assert(kFactorsTag + PowerSgd::kTags <= Collective::kSpareTag);
 
 /// What the channel has to have of them.
 int tags_of(const Plan& plan, int ranks) {
@@ -112,6 +114,7 @@ Status Allreduce::allocate(const Environment& environment) {
     if (dense_alone || uses_.exact_sums) ONEBIT_RETURN_IF_ERROR(add_dense());
     if (!compresses()) return {};
 
+    if (plan_.averages_factors()) return add_power_sgd();
     if (plan_.algorithm == ONEBIT_ALGORITHM_TWO_LEVEL) return add_two_levels();
     flat_ = std::make_unique<FlatAllreduce>(*codec_, plan_.count, static_cast<std::size_t>(channel_->rank()),
                                             static_cast<std::size_t>(channel_->size()), extras());
@@ -157,6 +160,18 @@ Status Allreduce::add_two_levels() {
     }
     two_level_ = made.get();
     add(ONEBIT_ALGORITHM_TWO_LEVEL, std::move(made));
+    return {};
+}
+
+Status Allreduce::add_power_sgd() {
+    std::unique_ptr<PowerSgd> made;
+    const PowerSgd::Settings settings = {
+        .op = plan_.op, .threads = plan_.threads, .numeric = &numeric_kernels(codec_->kernels())};
+    ONEBIT_RETURN_IF_ERROR(
+        PowerSgd::create(*channel_, *placement_, elements_, plan_.matrices, settings, kFactorsTag, &made));
+    mask_hash_ = plan_.matrices.hash();
+    power_sgd_ = made.get();
+    add(ONEBIT_ALGORITHM_FLAT, std::move(made));
     return {};
 }
 

@@ -28,6 +28,9 @@ onebit_allreduce_config_t with_codec(onebit_allreduce_config_t config, onebit_co
     config.group = ONEBIT_GROUP_BLOCK;
     config.kept = 0;
     config.value_bits = 0;
+    config.matrix_rank = 0;
+    config.shapes = nullptr;
+    config.num_shapes = 0;
     return config;
 }
 

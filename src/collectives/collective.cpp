@@ -24,6 +24,7 @@ Status Collective::make_parts(Communicator& communicator, Parts* parts) {
         codec.threads = plan.threads;
         codec.kernels = communicator.environment().kernels;
         codec.stream = plan.stream;
+        if (plan.averages_factors()) codec.codec = ONEBIT_CODEC_BFLOAT16; // of which its kernels' name is asked alone
         return make_codec(codec, &parts->codec);
     }));
 }

@@ -29,13 +29,13 @@ struct Field {
     std::uint64_t most;
 };
 
-std::array<Field, 12> fields_of(const onebit_allreduce_config_t& config) {
+std::array<Field, 13> fields_of(const onebit_allreduce_config_t& config) {
     return {{
         {{"config.count", config.count}, UINT64_MAX},
         {{"config.datatype", static_cast<std::uint32_t>(config.datatype)}, ONEBIT_INT8},
         {{"config.memory", static_cast<std::uint32_t>(config.memory)}, kMemories - 1},
         {{"config.algorithm", static_cast<std::uint32_t>(config.algorithm)}, kAlgorithms - 1},
-        {{"config.codec", static_cast<std::uint32_t>(config.codec)}, kCodecs - 1},
+        {{"config.codec", static_cast<std::uint32_t>(config.codec)}, ONEBIT_CODEC_POWERSGD},
         {{"config.scale", static_cast<std::uint32_t>(config.scale)}, ONEBIT_SCALE_L1},
         {{"config.group", static_cast<std::uint32_t>(config.group)}, ONEBIT_GROUP_BUFFER},
         {{"config.check", static_cast<std::uint32_t>(config.check)}, ONEBIT_CHECK_FULL_LOW_MEMORY},
@@ -43,12 +43,12 @@ std::array<Field, 12> fields_of(const onebit_allreduce_config_t& config) {
         {{"config.kept", config.kept}, UINT32_MAX},
         {{"config.value_bits", config.value_bits}, UINT32_MAX},
         {{"config.error_type", static_cast<std::uint32_t>(config.error_type)}, ONEBIT_INT8},
+        {{"config.matrix_rank", config.matrix_rank}, UINT32_MAX},
     }};
 }
 
 /// What is wrong with a config whatever the others say.
 Status check_form(const onebit_allreduce_config_t& config, int ranks) {
-    ONEBIT_RETURN_IF_ERROR(check_reserved("config.reserved", config.reserved));
     for (const Field& field : fields_of(config)) {
         if (field.value.value > field.most) {
             return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "%s: %d is not one of its constants", field.value.name,
@@ -73,6 +73,48 @@ Status check_form(const onebit_allreduce_config_t& config, int ranks) {
     return {};
 }
 
+std::span<const std::uint64_t> shapes_of(const onebit_allreduce_config_t& config) {
+    return {config.shapes, config.shapes == nullptr ? 0 : 2 * config.num_shapes};
+}
+
+/// That the matrices are the buffer, if there are to be any.
+Status check_shapes(const onebit_allreduce_config_t& config) {
+    const bool wanted = config.codec == ONEBIT_CODEC_POWERSGD;
+    if (!wanted && (config.matrix_rank != 0 || config.shapes != nullptr || config.num_shapes != 0)) {
+        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT,
+                             "config.%s is for ONEBIT_CODEC_POWERSGD: leave it at 0 with other codecs",
+                             config.matrix_rank != 0 ? "matrix_rank" : "shapes");
+    }
+    if (!wanted) return {};
+    if (config.matrix_rank > kMostRank) {
+        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "config.matrix_rank: %u is more than %zu",
+                             config.matrix_rank, kMostRank);
+    }
+    if (config.shapes == nullptr || config.num_shapes == 0 || config.num_shapes > config.count) {
+        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT,
+                             "config.shapes: ONEBIT_CODEC_POWERSGD needs the rows and columns of each of the buffer's "
+                             "matrices, from 1 to config.count of them; config.num_shapes is %llu",
+                             static_cast<unsigned long long>(config.num_shapes));
+    }
+    std::uint64_t left = config.count;
+    for (std::uint64_t i = 0; i < config.num_shapes; ++i) {
+        const std::uint64_t rows = config.shapes[2 * i];
+        const std::uint64_t columns = config.shapes[2 * i + 1];
+        if (rows == 0 || columns == 0 || rows > left / columns) {
+            return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT,
+                                 "config.shapes: matrix %llu, of %llu rows and %llu columns, %s",
+                                 static_cast<unsigned long long>(i), static_cast<unsigned long long>(rows),
+                                 static_cast<unsigned long long>(columns),
+                                 rows == 0 || columns == 0 ? "is empty" : "ends behind the buffer");
+        }
+        left -= rows * columns;
+    }
+    if (left == 0) return {};
+    return Status::error(
+        ONEBIT_ERROR_INVALID_ARGUMENT, "config.shapes: the matrices have %llu elements, but config.count is %llu",
+        static_cast<unsigned long long>(config.count - left), static_cast<unsigned long long>(config.count));
+}
+
 template <typename Config>
 Status read_config(const Config* caller, Config* config) {
     if (caller == nullptr) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "config is NULL");
@@ -84,6 +126,7 @@ Status take_config(const onebit_allreduce_config_t* caller, const Transport& tra
                    onebit_allreduce_config_t* config) {
     ONEBIT_RETURN_IF_ERROR(read_config(caller, config));
     ONEBIT_RETURN_IF_ERROR(check_form(*config, transport.size()));
+    ONEBIT_RETURN_IF_ERROR(check_shapes(*config));
     return find_stream(transport, config->memory, config->stream, &config->stream);
 }
 
@@ -131,7 +174,7 @@ Status take_config(const onebit_shard_config_t* caller, Kind kind, const Transpo
     config->kept = shard.kept;
     config->value_bits = shard.value_bits;
     config->error_type = shard.error_type;
-    config->reserved = shard.reserved;
+    ONEBIT_RETURN_IF_ERROR(check_reserved("config.reserved", shard.reserved));
     ONEBIT_RETURN_IF_ERROR(check_form(*config, ranks));
     if (shard.algorithm > ONEBIT_ALGORITHM_DENSE && shard.algorithm != ONEBIT_ALGORITHM_PIPELINED) {
         return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT,
@@ -147,6 +190,11 @@ Status take_config(const onebit_shard_config_t* caller, Kind kind, const Transpo
     return cut(shard.counts, shard.count, static_cast<std::size_t>(ranks), shards);
 }
 
+std::uint64_t hash_of_shapes(const onebit_allreduce_config_t& config) {
+    const std::span<const std::uint64_t> shapes = shapes_of(config);
+    return shapes.empty() ? 0 : hash_bytes(shapes.data(), shapes.size_bytes());
+}
+
 /// What this version can't do, seen alike by all ranks once they are known to have the same config.
 Status check_supported(const onebit_allreduce_config_t& config, Kind kind) {
     if (kind != Kind::kAllreduce && config.memory != ONEBIT_MEMORY_HOST) {
@@ -159,7 +207,21 @@ Status check_supported(const onebit_allreduce_config_t& config, Kind kind) {
                              "config.datatype: %s is for ONEBIT_MEMORY_HOST; in a GPU's memory values are float32",
                              name_of(config.datatype));
     }
-    return check_codec(codec_config_of(config));
+    if (config.codec != ONEBIT_CODEC_POWERSGD || kind != Kind::kAllreduce || config.memory != ONEBIT_MEMORY_HOST) {
+        return check_codec(codec_config_of(config));
+    }
+    if (config.scale != 0 || config.group != 0 || config.kept != 0 || config.value_bits != 0) {
+        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT,
+                             "config.scale, group, kept and value_bits: leave them at 0 with ONEBIT_CODEC_POWERSGD");
+    }
+    if (config.error_type != ONEBIT_FLOAT32) {
+        return Status::error(ONEBIT_ERROR_UNSUPPORTED, "config.error_type: with ONEBIT_CODEC_POWERSGD ONEBIT_FLOAT32");
+    }
+    if (config.algorithm <= ONEBIT_ALGORITHM_FLAT) return {};
+    return Status::error(ONEBIT_ERROR_UNSUPPORTED,
+                         "config.algorithm: ONEBIT_CODEC_POWERSGD has ONEBIT_ALGORITHM_DENSE and _FLAT, and AUTO, but "
+                         "not %s",
+                         algorithm_name(config.algorithm));
 }
 
 /// "4096 elements: dense 12 us, pipelined 8.2 us (estimated)".
@@ -183,8 +245,41 @@ std::size_t radix_of(const onebit_allreduce_config_t& config, const Communicator
     return forced != 0 ? forced : Costs::best_radix(communicator.groups(), config.codec, config.count);
 }
 
+/// Of the three passes, over memory.
+constexpr double kFactorsUsPerElement = 4e-3;
+
 /// So few are averaged as they are, on any network.
 constexpr std::uint64_t kFewestMeasured = 1024;
+
+/// Whose costs ONEBIT_CODEC_POWERSGD goes by: exact averages' among them, which are all that it is made of.
+constexpr onebit_codec_t kTimedForFactors = ONEBIT_CODEC_SIGN;
+
+/// Of ONEBIT_CODEC_POWERSGD: two exact averages of few numbers and three passes over the values, or one average of all.
+void choose_factors(const onebit_allreduce_config_t& config, Communicator& communicator, Plan* plan) {
+    const KnownCosts& known = communicator.costs(config.memory, kTimedForFactors);
+    const Costs costs = known.costs().for_elements(bytes_of(config.datatype), communicator.groups());
+    const auto dense_us = [](const Costs& of, std::size_t count) {
+        return of.microseconds(ONEBIT_ALGORITHM_DENSE, count);
+    };
+    const double dense = dense_us(costs, config.count);
+    const double factors = dense_us(known.costs(), plan->matrices.left_count()) +
+                           dense_us(known.costs(), plan->matrices.right_count()) +
+                           static_cast<double>(config.count) * kFactorsUsPerElement;
+    plan->algorithm = factors < dense ? ONEBIT_ALGORITHM_FLAT : ONEBIT_ALGORITHM_DENSE;
+    char text[96];
+    std::snprintf(text, sizeof(text), "%llu elements: dense %.3g us, flat %.3g us (%s)",
+                  static_cast<unsigned long long>(config.count), dense, factors, known.source().c_str());
+    plan->reason = text;
+}
+
+/// What factors are averaged by is FLAT, whatever compressed form was asked for.
+void take_factors(Plan* plan) {
+    if (plan->algorithm == ONEBIT_ALGORITHM_DENSE) return;
+    plan->algorithm = ONEBIT_ALGORITHM_FLAT;
+    if (plan->matrices.compresses()) return;
+    plan->algorithm = ONEBIT_ALGORITHM_DENSE;
+    plan->reason = "no matrix has fewer factors than elements; " + plan->reason;
+}
 
 /// What AUTO becomes, and TWO_LEVEL where there are no two.
 /// `why`: it is what config.algorithm says; NULL: that is the caller's own.
@@ -202,6 +297,8 @@ void choose_algorithm(const onebit_allreduce_config_t& config, const char* why, 
     } else if (communicator.size() == 1) {
         plan->algorithm = ONEBIT_ALGORITHM_DENSE;
         plan->reason = "one rank: nothing to send";
+    } else if (config.codec == ONEBIT_CODEC_POWERSGD) {
+        choose_factors(config, communicator, plan);
     } else {
         const KnownCosts& known = communicator.costs(config.memory, config.codec);
         const std::vector<onebit_algorithm_t> forms =
@@ -214,6 +311,7 @@ void choose_algorithm(const onebit_allreduce_config_t& config, const char* why, 
             plan->algorithm = ONEBIT_ALGORITHM_PIPELINED; // straight ways are its own
         }
     }
+    if (config.codec == ONEBIT_CODEC_POWERSGD) take_factors(plan);
     if (plan->algorithm == ONEBIT_ALGORITHM_BRUCK) plan->radix = radix_of(config, communicator);
     plan->compressed_algorithm = plan->algorithm;
     if (plan->algorithm == ONEBIT_ALGORITHM_TWO_LEVEL && objection != nullptr) {
@@ -263,7 +361,8 @@ Status decide(Communicator& communicator, const Status& form, const onebit_allre
         {"ONEBIT_SECOND_ERROR", environment.second_error},
         {"ONEBIT_DETERMINISTIC", environment.deterministic ? 1U : 0U},
         {"the collective (0 allreduce, 1 reduce-scatter, 2 all-gather)", static_cast<std::uint64_t>(kind)},
-        {"config.counts (their hash)", shards.empty() ? 0 : hash_bytes(shards.data(), shards.size_bytes())}};
+        {"config.counts (their hash)", shards.empty() ? 0 : hash_bytes(shards.data(), shards.size_bytes())},
+        {"config.shapes (their hash)", form.ok() ? hash_of_shapes(config) : 0}};
     const auto fields = fields_of(asked);
     std::array<NamedValue, std::size(others) + std::tuple_size_v<std::remove_const_t<decltype(fields)>>> values{};
     std::ranges::copy(others, std::ranges::transform(fields, values.begin(), &Field::value).out);
@@ -271,10 +370,19 @@ Status decide(Communicator& communicator, const Status& form, const onebit_allre
     ONEBIT_RETURN_IF_ERROR(check_supported(config, kind));
 
     const bool chooses = asked.algorithm == ONEBIT_ALGORITHM_AUTO;
-    if (chooses) ONEBIT_RETURN_IF_ERROR(communicator.know_costs(config.memory, config.codec));
+    if (config.codec == ONEBIT_CODEC_POWERSGD) {
+        asked.codec = kTimedForFactors;
+        asked.matrix_rank = 0;
+        asked.shapes = nullptr;
+        asked.num_shapes = 0;
+    }
+    if (chooses) ONEBIT_RETURN_IF_ERROR(communicator.know_costs(config.memory, asked.codec));
     const bool measure = chooses && config.count >= kFewestMeasured &&
-                         communicator.costs(config.memory, config.codec).wants_measuring(config.count);
+                         communicator.costs(config.memory, asked.codec).wants_measuring(config.count);
     if (measure) ONEBIT_RETURN_IF_ERROR(measure_at_start(communicator, asked));
+    if (config.codec == ONEBIT_CODEC_POWERSGD) {
+        plan->matrices = MatrixLayout(shapes_of(config), config.matrix_rank == 0 ? kDefaultRank : config.matrix_rank);
+    }
     choose_algorithm(config, why, communicator, plan);
     plan->count = config.count;
     plan->piece_blocks = ceil_divide(communicator.environment().piece, kBlockElements);
@@ -291,7 +399,8 @@ Status decide(Communicator& communicator, const Status& form, const onebit_allre
     plan->op = config.op;
     plan->log = communicator.log();
     const bool on_host = config.memory == ONEBIT_MEMORY_HOST;
-    plan->tentative = config.check == ONEBIT_CHECK_FULL && on_host && config.count >= environment.second_error;
+    plan->tentative = config.check == ONEBIT_CHECK_FULL && on_host && config.count >= environment.second_error &&
+                      !plan->averages_factors(); // whose averages nothing encodes that could look at values
     plan->can_share_sums = on_host && SharedAllreduce::suits(config.count, communicator.groups());
     plan->threads = config.threads != 0 ? config.threads : communicator.environment().threads;
     return {};

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "collectives/communicator.hpp"
+#include "collectives/matrix_layout.hpp"
 #include "core/log.hpp"
 #include "core/partition.hpp"
 #include "core/status.hpp"
@@ -32,6 +33,7 @@ struct Plan {
     onebit_group_t group = ONEBIT_GROUP_BLOCK;
     std::uint32_t kept = 0;       ///< of codecs of few elements; 0: the default
     std::uint32_t value_bits = 0; ///< likewise
+    MatrixLayout matrices;        ///< of ONEBIT_CODEC_POWERSGD
     onebit_datatype_t error_type = ONEBIT_FLOAT32;
     onebit_check_t check = ONEBIT_CHECK_FULL;
     onebit_op_t op = ONEBIT_OP_AVERAGE;
@@ -42,6 +44,8 @@ struct Plan {
     Log log;            ///< for what a program doesn't see otherwise
     std::string reason; ///< why this algorithm
 
+    /// Whether it is factors of matrices that ranks average in the place of the values, and no message is encoded.
+    bool averages_factors() const { return codec == ONEBIT_CODEC_POWERSGD; }
     /// One that can't is dense for good.
     bool compresses() const { return compressed_algorithm != ONEBIT_ALGORITHM_DENSE; }
     /// Exact sums of many values through shared memory: where every rank's result lies apart from its values, these are

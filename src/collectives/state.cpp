@@ -36,7 +36,7 @@ struct Header {
     std::uint64_t server_begin;
     std::uint64_t server_count;
     std::uint64_t calls;     ///< that led to this state: the states of one moment have the same
-    std::uint64_t mask_hash; ///< of the mask that was in force, 0 without one; or of the shards
+    std::uint64_t mask_hash; ///< of the mask that was in force, 0 without one; or of the shards, or of the shapes
     std::uint64_t checksum;  ///< checksum_of
 };
 static_assert(sizeof(Header) == 112);
@@ -81,7 +81,8 @@ Status compare(const Header& saved, const Header& own) {
     if (saved.op != own.op) return differs("op", saved.op, own.op);
     if (saved.worker_begin != own.worker_begin) return differs("worker begin", saved.worker_begin, own.worker_begin);
     if (saved.worker_count != own.worker_count) return differs("worker count", saved.worker_count, own.worker_count);
-    if (saved.mask_hash != own.mask_hash) return differs("mask or shards (hash)", saved.mask_hash, own.mask_hash);
+    if (saved.mask_hash != own.mask_hash)
+        return differs("mask, shards or shapes (hash)", saved.mask_hash, own.mask_hash);
     if (saved.server_begin != own.server_begin) return differs("server begin", saved.server_begin, own.server_begin);
     if (saved.server_count != own.server_count) return differs("server count", saved.server_count, own.server_count);
     if (saved.calls >= kImpossibleCalls) {

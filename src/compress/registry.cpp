@@ -148,6 +148,12 @@ const char* name_of(onebit_codec_t codec) {
 }
 
 Status check_codec(const CodecConfig& config) {
+    if (config.codec == ONEBIT_CODEC_POWERSGD) {
+        return Status::error(ONEBIT_ERROR_UNSUPPORTED,
+                             "config.codec: ONEBIT_CODEC_POWERSGD is for allreduces in ONEBIT_MEMORY_HOST; here there "
+                             "are %s",
+                             names_in(config.memory, [](const Row&) { return true; }).c_str());
+    }
     const Row* const any = row_of(config.codec);
     if (any == nullptr) {
         return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "config.codec: %d is not a codec",

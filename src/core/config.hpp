@@ -67,6 +67,7 @@ double timeout_of_environment();
 
 /// One more than the last onebit_algorithm_t.
 inline constexpr std::size_t kAlgorithms = ONEBIT_ALGORITHM_RING + 1;
+/// Likewise of those whose messages any collective sends: all but ONEBIT_CODEC_POWERSGD.
 inline constexpr std::size_t kCodecs = ONEBIT_CODEC_RANDOMK + 1;
 inline constexpr std::size_t kMemories = ONEBIT_MEMORY_CUDA + 1;
 /// "auto", "dense", "flat", "pipelined", "two_level", "bruck", "ring".

@@ -39,8 +39,8 @@ struct Releases<onebit_bootstrap_t> {
 template <>
 struct Releases<onebit_allreduce_config_t> {
     static constexpr onebit_allreduce_config_t kDefaults = ONEBIT_ALLREDUCE_CONFIG_INIT(0);
-    static constexpr std::array kSizes = {ONEBIT_SIZE_THROUGH(onebit_allreduce_config_t, stream),    // 0.1
-                                          ONEBIT_SIZE_THROUGH(onebit_allreduce_config_t, reserved)}; // the coming one
+    static constexpr std::array kSizes = {ONEBIT_SIZE_THROUGH(onebit_allreduce_config_t, stream),      // 0.1
+                                          ONEBIT_SIZE_THROUGH(onebit_allreduce_config_t, num_shapes)}; // the coming one
 };
 template <>
 struct Releases<onebit_allreduce_info_t> {

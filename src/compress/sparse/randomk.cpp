@@ -2,17 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compress/sparse/randomk.hpp"
 
+#include "core/random_bits.hpp"
+
 namespace onebit {
 namespace {
-
-/// MurmurHash3's finalizer: every bit of `x` has a say in every bit of the result.
-constexpr std::uint32_t mixed(std::uint32_t x) {
-    x = (x ^ x >> 16) * 0x85ebca6bU;
-    x = (x ^ x >> 13) * 0xc2b2ae35U;
-    return x ^ x >> 16;
-}
-
-constexpr std::uint32_t kGolden = 0x9e3779b9U; // 2^32 over the golden ratio: keeps 0 from being drawn by 0
 
 /// The number of the call is sent in the place of positions. A block is cut into parts that differ by one element at
 /// most, and one element of each is drawn, by that number and the block's place in its chunk: all ranks draw the same.
@@ -30,12 +23,12 @@ class RandomkCodec final : public SparseCodec {
         const std::size_t parts = entries(count);
         const Entries of_tile = {tile.in_block * parts / count,
                                  ceil_divide((tile.in_block + tile.count) * parts, count)};
-        const std::uint32_t seed = mixed(mixed(words[0] + kGolden) + static_cast<std::uint32_t>(tile.block.index));
+        const std::uint32_t seed = seed_of(words[0], static_cast<std::uint32_t>(tile.block.index));
         for (std::size_t j = of_tile.first; j < of_tile.end; ++j) {
             const std::size_t begin = j * count / parts;
             const std::size_t length = (j + 1) * count / parts - begin;
-            const std::uint64_t drawn = mixed(seed + static_cast<std::uint32_t>(j + 1) * kGolden);
-            kept->at[j] = static_cast<std::uint16_t>(begin + (drawn * length >> 32));
+            const std::uint64_t bits = drawn(seed, static_cast<std::uint32_t>(j));
+            kept->at[j] = static_cast<std::uint16_t>(begin + (bits * length >> 32));
         }
         return of_tile;
     }

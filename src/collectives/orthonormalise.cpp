@@ -1,0 +1,62 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/orthonormalise.hpp"
+
+#include <cmath>
+
+#include "numeric/lanes.hpp"
+
+namespace onebit {
+namespace {
+
+/// What is left of a vector once others are taken out of it is rounding if it is no longer than this share of it.
+constexpr double kRounding = 0x1p-18;
+
+double dot(const double* a, const double* b, std::size_t length) {
+    return sum_in_lanes<8>(length, [=](std::size_t i) { return a[i] * b[i]; });
+}
+
+double norm_of(const double* vector, std::size_t length) {
+    return std::sqrt(dot(vector, vector, length));
+}
+
+/// Takes out of vector k what lies along those before it, which are orthonormal, and gives it the norm 1. False where
+/// nothing of it is left.
+bool make_orthonormal(double* vectors, std::size_t k, std::size_t length) {
+    double* const vector = vectors + k * length;
+    const double before = norm_of(vector, length);
+    for (int pass = 0; pass < 2; ++pass) { // the second takes out what rounding has left
+        for (std::size_t j = 0; j < k; ++j) {
+            const double* const other = vectors + j * length;
+            const double along = dot(vector, other, length);
+            for (std::size_t i = 0; i < length; ++i) vector[i] -= along * other[i];
+        }
+    }
+    const double after = norm_of(vector, length);
+    if (!(after > kRounding * before)) return false;
+    for (std::size_t i = 0; i < length; ++i) vector[i] /= after;
+    return true;
+}
+
+} // namespace
+
+void orthonormalise(const Vectors& vectors, double* workspace,
+                    const std::function<float(std::size_t, std::size_t)>& replacement) {
+    const std::size_t length = vectors.length;
+    for (std::size_t k = 0; k < vectors.count; ++k) {
+        float* const values = vectors.values + k * vectors.to_next;
+        double* const vector = workspace + k * length;
+        for (std::size_t i = 0; i < length; ++i) vector[i] = values[i * vectors.to_number];
+        bool is_left = make_orthonormal(workspace, k, length);
+        if (!is_left && replacement) {
+            for (std::size_t i = 0; i < length; ++i) vector[i] = replacement(k, i);
+            is_left = make_orthonormal(workspace, k, length);
+        }
+        for (std::size_t i = 0; i < length; ++i) {
+            if (!is_left) vector[i] = 0;
+            values[i * vectors.to_number] = static_cast<float>(vector[i]);
+        }
+    }
+}
+
+} // namespace onebit

@@ -1,0 +1,326 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/power_sgd.hpp"
+
+#include <algorithm>
+#include <cfloat>
+#include <cmath>
+#include <utility>
+
+#include "collectives/orthonormalise.hpp"
+#include "core/parallel.hpp"
+#include "core/random_bits.hpp"
+
+namespace onebit {
+namespace {
+
+/// What a thread works on before it looks for the next part: 1 MiB of values.
+constexpr std::size_t kPartElements = std::size_t{1} << 18;
+/// A part has at least so many rows for each direction, so that its sums are few beside its values.
+constexpr std::size_t kRowsPerDirection = 64;
+
+/// The largest magnitude with which nothing that is computed of a matrix overflows: its products with vectors of norm 1
+/// are at most the root of the number of rows, or columns, times as large.
+float limit_of(const Matrix& matrix) {
+    return FLT_MAX / (4 * std::sqrt(static_cast<float>(std::max(matrix.rows, matrix.columns))));
+}
+
+std::span<const Chunk> whole(const Chunk& chunk) {
+    return {&chunk, 1};
+}
+
+} // namespace
+
+// ------------------------------------------------------------------------------------------------- directions ----
+
+float Directions::draw(std::uint64_t call, std::size_t matrix, std::size_t i) {
+    const std::uint32_t seed = seed_of(static_cast<std::uint32_t>(call), static_cast<std::uint32_t>(matrix));
+    const auto bits = static_cast<std::int32_t>(drawn(seed, static_cast<std::uint32_t>(i)));
+    return static_cast<float>(bits) * 0x1p-31F;
+}
+
+void Directions::reset() {
+    for (std::size_t m = 0; m < layout_.matrices().size(); ++m) {
+        const Matrix& matrix = layout_.matrices()[m];
+        for (std::size_t i = 0; i < matrix.right_count(); ++i) values_[matrix.right + i] = draw(0, m, i);
+    }
+}
+
+void Directions::get_error(float* values) const {
+    std::copy_n(values_.data(), values_.size(), values);
+}
+
+void Directions::set_error(const float* values) {
+    std::copy_n(values, values_.size(), values_.data());
+}
+
+// --------------------------------------------------------------------------------------------------- creation ----
+
+PowerSgd::PowerSgd(const Elements& elements, const MatrixLayout& layout, const Settings& settings, int ranks)
+    : elements_(elements),
+      layout_(layout),
+      settings_(settings),
+      kernels_(low_rank_kernels(settings.numeric->name)),
+      times_(settings.op == ONEBIT_OP_SUM ? static_cast<float>(ranks) : 1.0F),
+      error_(whole({0, 0, layout.elements()}), ONEBIT_FLOAT32, *settings.numeric),
+      directions_(layout),
+      left_(layout.left_count() + 1),
+      right_(layout.right_count()),
+      mean_(layout.right_count()) {
+    cut_into_parts();
+    fits_.resize(parts_.size());
+    nonfinite_.resize(parts_.size());
+    vectors_ = AlignedBuffer<double>(std::max(left_.size(), right_.size()));
+}
+
+void PowerSgd::cut_into_parts() {
+    std::size_t sums = 0;
+    for (std::size_t m = 0; m < layout_.matrices().size(); ++m) {
+        const Matrix& matrix = layout_.matrices()[m];
+        first_part_.push_back(parts_.size());
+        const std::size_t length = matrix.is_exact() ? matrix.elements() : matrix.rows;
+        const std::size_t at_once = matrix.is_exact()
+                                        ? kPartElements
+                                        : std::max(kPartElements / matrix.columns, kRowsPerDirection * matrix.rank);
+        for (std::size_t first = 0; first < length; first += at_once) {
+            parts_.push_back({m, first, std::min(first + at_once, length), sums});
+            if (first > 0) sums += matrix.right_count();
+        }
+    }
+    first_part_.push_back(parts_.size());
+    partial_ = AlignedBuffer<float>(sums);
+}
+
+Status PowerSgd::create(Transport& transport, const Placement& placement, const Elements& elements,
+                        const MatrixLayout& layout, const Settings& settings, int tag,
+                        std::unique_ptr<PowerSgd>* algorithm) {
+    std::unique_ptr<PowerSgd> made(new PowerSgd(elements, layout, settings, transport.size()));
+    const Elements floats(ONEBIT_FLOAT32, *settings.numeric);
+    ONEBIT_RETURN_IF_ERROR(
+        placement.make_dense(transport, floats, made->left_.size(), settings.threads, tag, &made->left_average_));
+    ONEBIT_RETURN_IF_ERROR(placement.make_dense(transport, floats, layout.right_count(), settings.threads,
+                                                tag + kTags / 2, &made->right_average_));
+    PowerSgd* const self = made.get();
+    std::vector<Stage>& stages = self->stages_;
+    const auto add_average = [&stages](const Algorithm& average) {
+        stages.insert(stages.end(), average.stages().begin(), average.stages().end());
+    };
+    stages.push_back({"turn directions", [self](Step* step) { return self->turn_directions(step); }});
+    stages.push_back({"project", [self](Step* step) { return self->project(step); }});
+    add_average(*self->left_average_);
+    stages.push_back({"orthonormalise", [self](Step* step) { return self->make_left_orthonormal(step); }});
+    stages.push_back({"project back", [self](Step* step) { return self->project_back(step); }});
+    add_average(*self->right_average_);
+    stages.push_back({"expand", [self](Step* step) { return self->expand(step); }});
+    *algorithm = std::move(made);
+    return {};
+}
+
+std::size_t PowerSgd::workspace_bytes() const {
+    return left_.bytes() + right_.bytes() + mean_.bytes() + partial_.bytes() + vectors_.bytes() +
+           left_average_->workspace_bytes() + right_average_->workspace_bytes();
+}
+
+// --------------------------------------------------------------------------------------------------- one call ----
+
+void PowerSgd::set_operands(const Operands& operands) {
+    operands_ = operands;
+    next_part_ = 0;
+    left_average_->set_operands({.input = left_.data(), .output = left_.data()});
+    right_average_->set_operands({.input = right_.data(), .output = mean_.data()});
+}
+
+/// Any basis of what they span is as good.
+Status PowerSgd::turn_directions(Step* step) {
+    *step = Step::kDone;
+    std::copy_n(directions_.values(), right_.size(), right_.data());
+    parallel_for(0, layout_.matrices().size(), settings_.threads, [&](std::size_t m) {
+        const Matrix& matrix = layout_.matrices()[m];
+        if (matrix.is_exact()) return;
+        orthonormalise({.values = right_.data() + matrix.right,
+                        .count = matrix.rank,
+                        .length = matrix.columns,
+                        .to_next = matrix.columns,
+                        .to_number = 1},
+                       vectors_.data() + matrix.right, [&](std::size_t k, std::size_t i) {
+                           return Directions::draw(operands_.number, m, k * matrix.columns + i);
+                       });
+    });
+    return {};
+}
+
+Status PowerSgd::project(Step* step) {
+    *step = for_next_parts([&](std::size_t p) { fits_[p] = project(parts_[p]) ? 1 : 0; });
+    if (*step == Step::kDone) left_[layout_.left_count()] = std::ranges::count(fits_, 0) == 0 ? 0.0F : 1.0F;
+    return {};
+}
+
+Status PowerSgd::make_left_orthonormal(Step* step) {
+    *step = Step::kDone;
+    if (left_[layout_.left_count()] != 0) {
+        forget();
+        return Status::error(ONEBIT_ERROR_NONFINITE,
+                             "a value and its error are too large together to be approximated in float32");
+    }
+    parallel_for(0, layout_.matrices().size(), settings_.threads, [&](std::size_t m) {
+        const Matrix& matrix = layout_.matrices()[m];
+        if (matrix.is_exact()) return;
+        orthonormalise({.values = left_.data() + matrix.left,
+                        .count = matrix.rank,
+                        .length = matrix.rows,
+                        .to_next = 1,
+                        .to_number = matrix.rank},
+                       vectors_.data() + matrix.left);
+    });
+    return {};
+}
+
+Status PowerSgd::project_back(Step* step) {
+    *step = for_next_parts([&](std::size_t p) { project_back(parts_[p]); });
+    if (*step != Step::kDone) return {};
+    parallel_for(0, layout_.matrices().size(), settings_.threads, [&](std::size_t m) { add_up_parts(m); });
+    return {};
+}
+
+/// Nothing of the handle's state has changed until here.
+Status PowerSgd::expand(Step* step) {
+    *step = for_next_parts([&](std::size_t p) {
+        const Part& part = parts_[p];
+        nonfinite_[p] = layout_.matrices()[part.matrix].is_exact() ? expand_exact(part) : expand(part);
+    });
+    if (*step != Step::kDone) return {};
+    directions_.set_error(mean_.data());
+    const auto first = std::ranges::find_if(nonfinite_, [](std::size_t element) { return element != kNone; });
+    if (first == nonfinite_.end()) return {};
+    forget();
+    return Status::error(ONEBIT_ERROR_NONFINITE, "element %zu of the result overflows %s", *first,
+                         name_of(elements_.type()));
+}
+
+void PowerSgd::forget() {
+    error_.reset();
+    directions_.reset();
+}
+
+// ----------------------------------------------------------------------------------------------- part by part ----
+
+template <typename Body>
+Step PowerSgd::for_next_parts(const Body& body) {
+    const std::size_t end = std::min(next_part_ + 2 * settings_.threads, parts_.size());
+    parallel_for(next_part_, end, settings_.threads, body);
+    next_part_ = end == parts_.size() ? 0 : end;
+    return next_part_ == 0 ? Step::kDone : Step::kAgain;
+}
+
+/// Some elements of a row. Those of 16 bits are widened into `scratch`.
+RowPart PowerSgd::row_part(const Matrix& matrix, std::size_t row, std::size_t column, std::size_t count,
+                           float* scratch) const {
+    const std::size_t first = matrix.begin + row * matrix.columns + column;
+    const void* const values = elements_.at(operands_.input, first);
+    const float* const errors = error_.floats(first);
+    if (elements_.type() == ONEBIT_FLOAT32) return {static_cast<const float*>(values), errors};
+    elements_.widen(values, count, Stores::kCached, scratch);
+    return {scratch, errors};
+}
+
+bool PowerSgd::project(const Part& part) {
+    const Matrix& matrix = layout_.matrices()[part.matrix];
+    if (matrix.is_exact()) {
+        elements_.widen(elements_.at(operands_.input, matrix.begin + part.first), part.end - part.first,
+                        Stores::kCached, left_.data() + matrix.left + part.first);
+        return true;
+    }
+    const float limit = limit_of(matrix);
+    bool fits = true;
+    alignas(64) float widened[kStripColumns];
+    for (std::size_t row = part.first; row < part.end; ++row) {
+        float* const sums = left_.data() + matrix.left + row * matrix.rank;
+        std::fill_n(sums, matrix.rank, 0.0F);
+        for (std::size_t column = 0; column < matrix.columns; column += kStripColumns) {
+            const std::size_t count = std::min(kStripColumns, matrix.columns - column);
+            const float largest =
+                kernels_.project(row_part(matrix, row, column, count, widened), count,
+                                 right_.data() + matrix.right + column, matrix.columns, matrix.rank, sums);
+            fits = fits && largest <= limit; // which a NaN isn't
+        }
+    }
+    return fits;
+}
+
+void PowerSgd::project_back(const Part& part) {
+    const Matrix& matrix = layout_.matrices()[part.matrix];
+    if (matrix.is_exact()) return;
+    float* const sums = part.first == 0 ? right_.data() + matrix.right : partial_.data() + part.sums;
+    std::fill_n(sums, matrix.right_count(), 0.0F);
+    alignas(64) float widened[kRowsAtOnce][kStripColumns];
+    for (std::size_t row = part.first; row < part.end; row += kRowsAtOnce) {
+        const std::size_t rows = std::min(kRowsAtOnce, part.end - row);
+        const float* const left = left_.data() + matrix.left + row * matrix.rank;
+        for (std::size_t column = 0; column < matrix.columns; column += kStripColumns) {
+            const std::size_t count = std::min(kStripColumns, matrix.columns - column);
+            RowPart parts[kRowsAtOnce];
+            for (std::size_t r = 0; r < rows; ++r) parts[r] = row_part(matrix, row + r, column, count, widened[r]);
+            kernels_.add_rows(parts, rows, count, left, matrix.rank, matrix.columns, sums + column);
+        }
+    }
+}
+
+/// In the order of the parts.
+void PowerSgd::add_up_parts(std::size_t m) {
+    const Matrix& matrix = layout_.matrices()[m];
+    if (matrix.is_exact()) return;
+    float* const to = right_.data() + matrix.right;
+    for (std::size_t p = first_part_[m] + 1; p < first_part_[m + 1]; ++p) {
+        const float* const from = partial_.data() + parts_[p].sums;
+        for (std::size_t i = 0; i < matrix.right_count(); ++i) to[i] += from[i];
+    }
+}
+
+std::size_t PowerSgd::expand(const Part& part) {
+    const Matrix& matrix = layout_.matrices()[part.matrix];
+    const float* const own = right_.data() + matrix.right;
+    const float* const mean = mean_.data() + matrix.right;
+    const bool narrow = elements_.type() != ONEBIT_FLOAT32;
+    std::size_t nonfinite = kNone;
+    alignas(64) float widened[kStripColumns];
+    alignas(64) float expanded[kStripColumns];
+    for (std::size_t row = part.first; row < part.end; ++row) {
+        const float* const left = left_.data() + matrix.left + row * matrix.rank;
+        for (std::size_t column = 0; column < matrix.columns; column += kStripColumns) {
+            const std::size_t count = std::min(kStripColumns, matrix.columns - column);
+            const std::size_t first = matrix.begin + row * matrix.columns + column;
+            void* const output = elements_.at(operands_.output, first);
+            float* const results = narrow ? expanded : static_cast<float*>(output);
+            kernels_.expand(row_part(matrix, row, column, count, widened), count, left, matrix.rank, matrix.columns,
+                            own + column, mean + column, times_, results, error_.floats(first));
+            const bool finite =
+                narrow ? elements_.narrow(results, count, output) : elements_.all_finite(results, count);
+            if (!finite && nonfinite == kNone) nonfinite = first + first_nonfinite(output, count);
+        }
+    }
+    return nonfinite;
+}
+
+std::size_t PowerSgd::expand_exact(const Part& part) {
+    const Matrix& matrix = layout_.matrices()[part.matrix];
+    std::size_t nonfinite = kNone;
+    alignas(64) float scaled[kStripColumns];
+    for (std::size_t i = part.first; i < part.end; i += kStripColumns) {
+        const std::size_t count = std::min(kStripColumns, part.end - i);
+        const float* const mean = left_.data() + matrix.left + i;
+        void* const output = elements_.at(operands_.output, matrix.begin + i);
+        std::transform(mean, mean + count, scaled, [&](float value) { return value * times_; });
+        const bool finite = elements_.narrow(scaled, count, output);
+        if (!finite && nonfinite == kNone) nonfinite = matrix.begin + i + first_nonfinite(output, count);
+    }
+    return nonfinite;
+}
+
+/// There is one.
+std::size_t PowerSgd::first_nonfinite(const void* values, std::size_t count) const {
+    std::size_t i = 0;
+    while (i + 1 < count && std::isfinite(elements_.value(values, i))) ++i;
+    return i;
+}
+
+} // namespace onebit

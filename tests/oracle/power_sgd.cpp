@@ -1,0 +1,138 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#include "oracle/power_sgd.hpp"
+
+#include <cmath>
+
+namespace oracle {
+namespace {
+
+using Column = std::vector<double>;
+using Columns = std::vector<Column>; // of a matrix, each in one piece
+
+std::uint32_t mix(std::uint32_t x) {
+    x = (x ^ x >> 16) * 2246822507u;
+    x = (x ^ x >> 13) * 3266489909u;
+    return x ^ x >> 16;
+}
+
+double product(const Column& a, const Column& b) {
+    double sum = 0;
+    for (std::size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
+    return sum;
+}
+
+// Takes the first `k` columns' share out of the next one, and says whether more is left of it than rounding. Then that
+// has length 1.
+bool straighten(Columns& columns, std::size_t k) {
+    Column& column = columns[k];
+    const double before = std::sqrt(product(column, column));
+    for (int turn = 0; turn < 2; ++turn) {
+        for (std::size_t j = 0; j < k; ++j) {
+            const double share = product(columns[j], column);
+            for (std::size_t i = 0; i < column.size(); ++i) column[i] -= share * columns[j][i];
+        }
+    }
+    const double after = std::sqrt(product(column, column));
+    const bool is_left = after > before * 0x1p-18;
+    for (double& x : column) x = is_left ? x / after : 0;
+    return is_left;
+}
+
+} // namespace
+
+PowerSgd::PowerSgd(std::vector<MatrixShape> shapes, std::size_t rank, std::size_t ranks, bool sums)
+    : shapes_(std::move(shapes)), rank_(rank), factor_(sums ? static_cast<double>(ranks) : 1) {
+    std::size_t elements = 0;
+    for (std::size_t m = 0; m < shapes_.size(); ++m) {
+        elements += shapes_[m].rows * shapes_[m].columns;
+        if (!has_factors(shapes_[m])) continue;
+        for (std::size_t i = 0; i < rank_ * shapes_[m].columns; ++i) right.push_back(drawn(0, m, i));
+    }
+    errors.assign(ranks, std::vector<double>(elements, 0.0));
+}
+
+double PowerSgd::drawn(std::uint64_t call, std::size_t matrix, std::size_t i) {
+    const std::uint32_t golden = 2654435769u;
+    const std::uint32_t seed = mix(mix(static_cast<std::uint32_t>(call) + golden) + static_cast<std::uint32_t>(matrix));
+    const std::uint32_t bits = mix(seed + (static_cast<std::uint32_t>(i) + 1) * golden);
+    const double whole = bits < 2147483648u ? bits : bits - 4294967296.0;
+    return static_cast<double>(static_cast<float>(whole)) / 2147483648.0;
+}
+
+std::size_t PowerSgd::left_count() const {
+    std::size_t count = 1; // whether anything is too large
+    for (const MatrixShape& shape : shapes_) {
+        count += has_factors(shape) ? rank_ * shape.rows : shape.rows * shape.columns;
+    }
+    return count;
+}
+
+std::size_t PowerSgd::right_count() const {
+    return right.size();
+}
+
+void PowerSgd::step(const std::vector<std::vector<double>>& inputs, std::uint64_t number) {
+    const std::size_t ranks = inputs.size();
+    const double share = 1.0 / static_cast<double>(ranks);
+    result.assign(inputs[0].size(), 0.0);
+    std::size_t begin = 0, at = 0;
+    for (std::size_t m = 0; m < shapes_.size(); ++m) {
+        const auto [rows, columns] = shapes_[m];
+        if (!has_factors(shapes_[m])) {
+            for (std::size_t i = begin; i < begin + rows * columns; ++i) {
+                for (const auto& input : inputs) result[i] += factor_ * share * input[i];
+            }
+            begin += rows * columns;
+            continue;
+        }
+        const auto value = [&](std::size_t r, std::size_t i, std::size_t j) {
+            const std::size_t place = begin + i * columns + j;
+            return inputs[r][place] + errors[r][place];
+        };
+        Columns directions;
+        for (std::size_t k = 0; k < rank_; ++k) {
+            const auto from = right.begin() + static_cast<std::ptrdiff_t>(at + k * columns);
+            directions.emplace_back(from, from + static_cast<std::ptrdiff_t>(columns));
+            if (straighten(directions, k)) continue;
+            for (std::size_t j = 0; j < columns; ++j) directions[k][j] = drawn(number, m, k * columns + j);
+            straighten(directions, k);
+        }
+        Columns left(rank_, Column(rows, 0.0));
+        for (std::size_t k = 0; k < rank_; ++k) {
+            for (std::size_t i = 0; i < rows; ++i) {
+                for (std::size_t r = 0; r < ranks; ++r) {
+                    for (std::size_t j = 0; j < columns; ++j) left[k][i] += share * value(r, i, j) * directions[k][j];
+                }
+            }
+            straighten(left, k);
+        }
+        std::vector<Columns> own(ranks, Columns(rank_, Column(columns, 0.0))); // by rank
+        for (std::size_t k = 0; k < rank_; ++k) {
+            for (std::size_t j = 0; j < columns; ++j) {
+                double mean = 0;
+                for (std::size_t r = 0; r < ranks; ++r) {
+                    for (std::size_t i = 0; i < rows; ++i) own[r][k][j] += value(r, i, j) * left[k][i];
+                    mean += share * own[r][k][j];
+                }
+                right[at + k * columns + j] = mean;
+            }
+        }
+        for (std::size_t i = 0; i < rows; ++i) {
+            for (std::size_t j = 0; j < columns; ++j) {
+                const std::size_t place = begin + i * columns + j;
+                for (std::size_t k = 0; k < rank_; ++k)
+                    result[place] += factor_ * left[k][i] * right[at + k * columns + j];
+                for (std::size_t r = 0; r < ranks; ++r) {
+                    double error = value(r, i, j);
+                    for (std::size_t k = 0; k < rank_; ++k) error -= left[k][i] * own[r][k][j];
+                    errors[r][place] = error;
+                }
+            }
+        }
+        begin += rows * columns;
+        at += rank_ * columns;
+    }
+}
+
+} // namespace oracle
