@@ -89,7 +89,9 @@ class AllreduceConfig(Structure):
         ("kept", c_uint32),
         ("value_bits", c_uint32),
         ("error_type", c_int),
-        ("reserved", c_uint32),
+        ("matrix_rank", c_uint32),
+        ("shapes", c_void_p),
+        ("num_shapes", c_uint64),
     ]
     VERSION = ALLREDUCE_CONFIG_VERSION
     ENUMS: dict = {

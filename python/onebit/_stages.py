@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """An average that is exact in a warm-up, and compressed afterwards."""
 
-from typing import Any, Callable, Dict, Optional, Tuple
+import math
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from onebit._equalizer import Equalizer
 from onebit._errors import InvalidArgument
@@ -11,34 +12,53 @@ from onebit.allreduce import Allreduce
 from onebit.communicator import Communicator
 
 
+_FEW_NUMBERS = (Codec.TOPK, Codec.RANDOMK, Codec.POWERSGD)
+
+
 def stages_of(codec, warmup_steps: Optional[int], equalize: Optional[bool]) -> Tuple[int, bool]:
     """Exact steps before the first compressed one, and whether to equalize.
 
     None: 1000 steps where a codec sends less than 4 bits for an element (docs/CODECS.md), and where values are
     equalized, else none; "sign", "means", "ternary" and "int2" equalize.
     """
-    codec = Codec[codec.upper()] if isinstance(codec, str) and codec.upper() in Codec.__members__ else codec
+    codec = _codec_of(codec)
     few_bits = codec in (Codec.SIGN, Codec.MEANS, Codec.TERNARY, Codec.INT2)
     equalize = few_bits if equalize is None else equalize
     if warmup_steps is None:  # equalizing goes by what the warm-up saw
-        warmup_steps = 1000 if few_bits or codec in (Codec.TOPK, Codec.RANDOMK) or equalize else 0
+        warmup_steps = 1000 if few_bits or codec in _FEW_NUMBERS or equalize else 0
     if warmup_steps < 0:
         raise InvalidArgument(f"warmup_steps={warmup_steps}: at least 0")
     return warmup_steps, equalize
+
+
+def _codec_of(codec):
+    return Codec[codec.upper()] if isinstance(codec, str) and codec.upper() in Codec.__members__ else codec
 
 
 class StagedAverage:
     """Averages of one buffer over the ranks, step after step. Where compression doesn't pay, all are exact."""
 
     def __init__(
-        self, comm: Communicator, values, equalize: bool, zeros_like: Callable[[Any], Any], *, stream=0, **options
+        self,
+        comm: Communicator,
+        values,
+        equalize: bool,
+        zeros_like: Callable[[Any], Any],
+        *,
+        shapes: Optional[List[Sequence[int]]] = None,
+        stream=0,
+        **options,
     ):
         """Collective; blocks.
 
           values      the buffer, flat, NumPy's or PyTorch's
+          shapes      of the tensors that it has, one after the other, but for what fills it up; for "powersgd"
           equalize    whether an Equalizer brings the values of compressed averages to one magnitude; of float32
           zeros_like  numpy's or torch's
         """
+        if shapes is not None and _codec_of(options.get("codec")) is Codec.POWERSGD:
+            filling = math.prod(values.shape) - sum(map(math.prod, shapes))
+            options["shapes"] = [*shapes, (filling,)]
         self._allreduce = Allreduce(comm, values, stream=stream, **options)
         self._compressed = self._allreduce.info.algorithm
         self._exact = self._compressed is Algorithm.DENSE  # for good: nothing is to be chosen

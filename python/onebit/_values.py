@@ -77,6 +77,7 @@ class Codec(IntEnum):
     INT2 = 8
     MEANS = 9
     RANDOMK = 10
+    POWERSGD = 11
 
 
 class Op(IntEnum):

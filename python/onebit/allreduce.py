@@ -3,7 +3,9 @@
 """The compressed allreduce: planned once, run many times."""
 
 import ctypes
-from typing import Any, Optional
+import math
+import operator
+from typing import Any, Optional, Sequence, Tuple
 
 from onebit import _c, _structs
 from onebit._collective import Collective, Functions
@@ -55,12 +57,17 @@ class Allreduce(Collective):
           algorithm       "auto" (chosen by measuring), "dense" (an exact average), "flat", "pipelined", "two_level",
                           "bruck", "ring"
           codec           "sign", "int8", "int4", "fp4", "bfloat16", "ternary", "topk", "float16", "int2", "means" or
-                          "randomk": what stands for an element in a compressed message. "topk" and "randomk" on the
-                          host only
+                          "randomk": what stands for an element in a compressed message; or "powersgd": matrices are
+                          averaged by approximations of a low rank. "topk", "randomk" and "powersgd" on the host only
           scale           "l2" or "l1": the magnitude that stands for a group's elements; of "sign"
           group           "block" (4096 elements) or "buffer": the elements that share a scale; of "sign"
           kept            elements of 4096 that "topk" and "randomk" send, at most 128; 0: 64
           value_bits      8 or 2 bits for each of them; 0: 8
+          shapes          of "powersgd": the shape of each tensor in the array, which has all of them one after the
+                          other; None: that of `count_or_array`, if it's an array. One of more than two dimensions is
+                          taken as the matrix with fewest rows and columns; one that "powersgd" can't shorten, such as
+                          a vector, is averaged exactly
+          matrix_rank     of "powersgd": directions of each matrix, at most 64; 0: 4
           error_type      "float32", "bfloat16" or "int8": of what is kept as error; "bfloat16" takes half the memory,
                           "int8" a quarter
           op              "average" or "sum": what becomes of the ranks' values
@@ -73,6 +80,20 @@ class Allreduce(Collective):
         self._create(comm, lambda: self._config(count_or_array, memory, stream, options))
 
     @classmethod
+    def _config(cls, count_or_array, memory: Optional[str], stream: int, options: dict) -> Any:
+        options = dict(options)
+        shapes = options.pop("shapes", None)
+        config = super()._config(count_or_array, memory, stream, options)
+        if shapes is None and config.codec == Codec.POWERSGD:
+            shapes = [getattr(count_or_array, "shape", (config.count,))]
+        if shapes is not None:
+            numbers = [number for shape in shapes for number in _matrix_of(shape)]
+            config.array_of_shapes = (ctypes.c_uint64 * len(numbers))(*numbers)  # lives as long as the config
+            config.shapes = ctypes.addressof(config.array_of_shapes)
+            config.num_shapes = len(numbers) // 2
+        return config
+
+    @classmethod
     def choose_codec(
         cls, comm: Communicator, count_or_array, max_error: float, *, memory: Optional[str] = None, stream: int = 0,
         **options
@@ -83,7 +104,7 @@ class Allreduce(Collective):
         Collective; blocks.
           max_error  of one call, over the norm of the exact average, of Gaussian values: docs/CODECS.md has that of
                      each codec. At least the smallest of them. The same on every rank
-          others     those of the Allreduce; its algorithm, codec, scale, group, kept and value_bits are not looked at
+          others     those of the Allreduce; its algorithm and codec, and what is of one codec alone, are not looked at
         """
         codec = ctypes.c_int()
 
@@ -150,7 +171,8 @@ class Allreduce(Collective):
     def errors(self):
         """What has not been delivered yet: (worker, server, begin). Local.
 
-        worker: float32 NumPy array of `count` elements; server: that of this rank's chunk, which starts at `begin`.
+        worker: float32 NumPy array of `count` elements; server: that of this rank's chunk, which starts at `begin`. Of
+        "powersgd" server has the last right factors, which are no error.
         """
         import numpy
 
@@ -165,3 +187,17 @@ class Allreduce(Collective):
     def pack_state(self) -> bytearray:
         """The error state, for a checkpoint of this rank. Local. A mask isn't in it."""
         return super().pack_state()
+
+
+def _matrix_of(shape: Sequence[int]) -> Tuple[int, ...]:
+    """Rows and columns of a tensor as a matrix: cut where they are fewest. None of a tensor without elements."""
+    sizes = [operator.index(size) for size in shape]
+    if any(size < 0 for size in sizes):
+        raise InvalidArgument(f"shapes has {tuple(shape)}: no size is negative")
+    if 0 in sizes:
+        return ()
+    cuts = ((math.prod(sizes[:cut]), math.prod(sizes[cut:])) for cut in range(max(len(sizes), 1)))
+    rows, columns = min(cuts, key=sum)
+    if max(rows, columns) >= 1 << 64:
+        raise InvalidArgument(f"shapes has {tuple(shape)}: too many elements")
+    return rows, columns

@@ -104,12 +104,13 @@ class GradientAverage:
 
           tree          parameters or gradients: shapes and types count
           warmup_steps  calls that average exactly, before the first compressed one. None: 1000 of codecs "sign",
-                        "means", "ternary", "int2", "topk" and "randomk", which Adam needs, or with equalize=True; else 0
+                        "means", "ternary", "int2", "topk", "randomk" and "powersgd", which Adam needs, or with
+                        equalize=True; else 0
           equalize      after the warm-up gradients are divided by the magnitude that each element had at its end, and
                         averages multiplied by it: small gradients don't drown. 4 bytes of memory per element. None:
                         True of codecs "sign", "means", "ternary" and "int2", False of the others
-          options       those of `onebit.Allreduce`: algorithm, codec, scale, group, kept, value_bits,
-                        error_type, check, threads
+          options       those of `onebit.Allreduce`: algorithm, codec, scale, group, kept, value_bits, matrix_rank,
+                        error_type, check, threads. Matrices of "powersgd" are the tree's arrays
 
         Parameters are not looked at: `broadcast` makes them equal on every rank. Raises Mismatch on every rank where a
         rank's structure, shapes or types are not rank 0's.
@@ -124,7 +125,9 @@ class GradientAverage:
                 raise InvalidArgument("tree: there is nothing to average")
         _broadcast.require_same(_description(self._shapes, self._structure), communicator)
         self._values = numpy.zeros(max(int(self._ends[-1]), communicator.size), numpy.float32)
-        self._staged = StagedAverage(communicator, self._values, equalize, numpy.zeros_like, **options)
+        self._staged = StagedAverage(
+            communicator, self._values, equalize, numpy.zeros_like, shapes=[leaf.shape for leaf in leaves], **options
+        )
         self.steps: int = 0
         """Calls that were averaged."""
 

@@ -47,6 +47,44 @@ def test_compressed_average_is_the_same_everywhere_and_delivers_its_error(algori
     assert np.abs(results[0] - mean(2)).mean() < 0.02
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_tensors_of_a_low_rank_are_delivered_whole(dtype):
+    shapes = [(64, 10, 3, 3), (77,), (), (0, 5), (40, 50)]  # the first as 64 rows, the vector and the number exactly
+    sizes = [int(np.prod(shape)) for shape in shapes]
+
+    def gradients(rank):
+        matrices = [(64, 90), (1, 77), (1, 1), (0, 5), (40, 50)]
+        random = np.random.default_rng(3)  # the same factors on every rank, of different weight
+        parts = [random.standard_normal((m, 2)) @ random.standard_normal((2, n)) * (rank + 1) for m, n in matrices]
+        return np.concatenate([part.ravel() for part in parts]).astype(dtype)
+
+    def run(comm):
+        allreduce = onebit.Allreduce(
+            comm, gradients(0), codec="powersgd", matrix_rank=2, shapes=shapes, algorithm="flat", threads=2
+        )
+        for _ in range(2):
+            result = allreduce.run(gradients(comm.rank))
+        return result, allreduce.info
+
+    for result, info in on_ranks(2, run):
+        assert result.size == sum(sizes)
+        mean = gradients(0).astype(np.float64) * 1.5
+        np.testing.assert_allclose(result, mean, atol=1e-4 if dtype is np.float32 else 0.15)  # rounded ones have full rank
+        assert info.last_bytes_sent < info.dense_bytes / (4 if dtype is np.float32 else 2)
+
+
+def test_an_arrays_own_shape_is_that_of_its_matrix():
+    def run(comm):
+        matrix = values(comm.rank, 6000).reshape(60, 100)
+        allreduce = onebit.Allreduce(comm, matrix, codec="powersgd", algorithm="flat")
+        flat = onebit.Allreduce(comm, 6000, codec="powersgd", algorithm="flat", shapes=[(60, 100)])
+        vector = onebit.Allreduce(comm, 6000, codec="powersgd", algorithm="flat")
+        assert vector.info.algorithm == onebit.Algorithm.DENSE  # nothing to be gained
+        return np.array_equal(allreduce.run(matrix.copy()).ravel(), flat.run(matrix.copy().ravel()))
+
+    assert on_ranks(2, run) == [True, True]
+
+
 def test_the_quickest_codec_of_those_that_are_exact_enough():
     def run(comm):
         return onebit.Allreduce.choose_codec(comm, values(0), 0.02)
@@ -336,6 +374,15 @@ def test_different_counts():
         ((COUNT,), {"memory": "disk"}, onebit.InvalidArgument),
         ((COUNT,), {"scale": 77}, onebit.InvalidArgument),
         ((COUNT,), {"group": "tensor"}, onebit.InvalidArgument),
+        ((COUNT,), {"codec": "powersgd", "shapes": [(50, 99)]}, onebit.InvalidArgument),
+        ((COUNT,), {"codec": "powersgd", "shapes": [(-50, -100)]}, onebit.InvalidArgument),
+        ((COUNT,), {"codec": "powersgd", "shapes": [(1 << 40, 1 << 40)]}, onebit.InvalidArgument),
+        ((COUNT,), {"codec": "powersgd", "shapes": []}, onebit.InvalidArgument),
+        ((COUNT,), {"codec": "powersgd", "shapes": [50, 100]}, TypeError),
+        ((COUNT,), {"codec": "powersgd", "shapes": [(50.5, 100)]}, TypeError),
+        ((COUNT,), {"codec": "powersgd", "matrix_rank": 65}, onebit.InvalidArgument),
+        ((COUNT,), {"shapes": [(50, 100)]}, onebit.InvalidArgument),
+        ((COUNT,), {"num_shapes": 1}, TypeError),
     ],
 )
 def test_bad_settings(arguments, options, error):

@@ -45,9 +45,9 @@ class Averaging:
         self._options = options
         self._bytes_before = 0  # sent for buffers that are no more
 
-    def _made(self, gradients) -> "Average":
-        """Collective; blocks."""
-        return Average(self._communicator, gradients, self._equalize, self._options)
+    def _made(self, gradients, shapes=None) -> "Average":
+        """Of gradients that are so many tensors, of these shapes. Collective; blocks."""
+        return Average(self._communicator, gradients, shapes, self._equalize, self._options)
 
     def _info(self, averages: Iterable["Average"]) -> HookInfo:
         """Of all that there are."""
@@ -63,7 +63,7 @@ class Average:
     """One buffer's Allreduce. Gradients of other types than float32 go through a copy, but for those of 16 bits on the
     host that are not equalized. So do fewer gradients than there are ranks."""
 
-    def __init__(self, communicator: Communicator, gradients, equalize: bool, options: dict):
+    def __init__(self, communicator: Communicator, gradients, shapes, equalize: bool, options: dict):
         count = max(gradients.numel(), communicator.size)
         narrow = gradients.dtype in (torch.float16, torch.bfloat16) and not (equalize or gradients.is_cuda)
         as_they_are = gradients.dtype is torch.float32 or narrow
@@ -74,7 +74,9 @@ class Average:
             stream = torch.cuda.current_stream(gradients.device).cuda_stream
             communicator = communicator.on_gpu(stream)
         buffer = gradients if in_place else self._copy
-        self._average = StagedAverage(communicator, buffer, equalize, torch.zeros_like, stream=stream, **options)
+        self._average = StagedAverage(
+            communicator, buffer, equalize, torch.zeros_like, shapes=shapes, stream=stream, **options
+        )
         self._device = gradients.device
 
     def run(self, gradients, exact: bool) -> None:

@@ -31,12 +31,13 @@ class HookState(Averaging):
           group         process group of torch.distributed; None: the default one
           communicator  in place of a group: an onebit communicator of the same ranks
           warmup_steps  steps that average exactly, before the first compressed one. None: 1000 of codecs "sign",
-                        "means", "ternary", "int2", "topk" and "randomk", which Adam needs, or with equalize=True; else 0
+                        "means", "ternary", "int2", "topk", "randomk" and "powersgd", which Adam needs, or with
+                        equalize=True; else 0
           equalize      after the warm-up gradients are divided by the magnitude that each element had at its end, and
                         averages multiplied by it: small gradients don't drown. 4 bytes of memory per element. None:
                         True of codecs "sign", "means", "ternary" and "int2", False of the others
-          options       those of `onebit.Allreduce`: algorithm, codec, scale, group, kept, value_bits,
-                        error_type, check, threads
+          options       those of `onebit.Allreduce`: algorithm, codec, scale, group, kept, value_bits, matrix_rank,
+                        error_type, check, threads. Matrices of "powersgd" are the parameters
         """
         super().__init__(group, communicator, warmup_steps, equalize, options)
         self.steps: int = 0
@@ -82,7 +83,7 @@ class HookState(Averaging):
         kept = set(map(id, parameters))
         self._buckets = {key: bucket for key, bucket in self._buckets.items() if kept.isdisjoint(key)}
         self._bytes_before += sent - self.info.bytes_sent
-        bucket = _Bucket(self._made(gradients), parameters)
+        bucket = _Bucket(self._made(gradients, [parameter.shape for parameter in parameters]), parameters)
         for i, (counts, packed) in enumerate(self._loaded):
             if counts == bucket.counts:
                 bucket.average.unpack(packed)

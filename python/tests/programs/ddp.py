@@ -133,6 +133,14 @@ def finer_codes_need_no_warm_up():
     assert state(codec="int8", equalize=True).warmup_steps == 1000
 
 
+def matrices_of_a_low_rank():
+    assert onebit.torch.HookState(codec="powersgd").warmup_steps == 1000
+    hook_state = onebit.torch.HookState(codec="powersgd", matrix_rank=1, warmup_steps=3, algorithm="flat")
+    net, _ = train(20, hook_state)
+    require_equal_on_ranks(net)
+    assert hook_state.info.last_bytes_sent < hook_state.info.dense_bytes / 2, hook_state.info
+
+
 def other_types_than_float32():
     net, _ = train(30, state(warmup_steps=5), dtype=torch.float64)
     require_equal_on_ranks(net)
@@ -171,6 +179,7 @@ for check in (
     small_gradients_do_not_drown,
     ranks_stay_equal,
     finer_codes_need_no_warm_up,
+    matrices_of_a_low_rank,
     other_types_than_float32,
     nonfinite_is_nonfinite_everywhere,
     fewer_elements_than_ranks,
