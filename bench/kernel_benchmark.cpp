@@ -35,6 +35,7 @@
 #include "compress/codec.hpp"
 #include "compress/grouped/kernels.hpp"
 #include "compress/grouped/layout.hpp"
+#include "compress/lowrank/kernels.hpp"
 #include "compress/sign/kernels.hpp"
 #include "core/aligned_buffer.hpp"
 #include "core/kernel_tables.hpp"
@@ -407,6 +408,64 @@ void add_sparse(Arena& arena, onebit_codec_t which, std::vector<Case>& cases) {
          }});
 }
 
+// The three passes of POWERSGD, over rows of 4096 elements, in its default number of directions.
+void add_low_rank(Arena& arena, std::vector<Case>& cases) {
+    constexpr std::size_t kColumns = kBlockElements;
+    constexpr std::size_t kRank = 4;
+    using Factors = std::shared_ptr<AlignedBuffer<float>>;
+    const auto drawn = [](std::size_t count) {
+        std::mt19937 generator(20260001U);
+        const auto factors = std::make_shared<AlignedBuffer<float>>(count);
+        fill_with_gaussians(factors->data(), count, generator);
+        return factors;
+    };
+    const Factors left = drawn(arena.count / kColumns * kRank);
+    const Factors right = drawn(kColumns * kRank);
+    // Calls body(rows, number of the first one, its elements, left factors, first of the right factors).
+    const auto for_each_window = [&arena](const auto& body) {
+        for (std::size_t row = 0; (row + kRowsAtOnce) * kColumns <= arena.count; row += kRowsAtOnce) {
+            for (std::size_t column = 0; column < kColumns; column += kStripColumns) {
+                RowPart rows[kRowsAtOnce];
+                for (std::size_t r = 0; r < kRowsAtOnce; ++r) {
+                    const std::size_t first = (row + r) * kColumns + column;
+                    rows[r] = {arena.values.data() + first, arena.corrected.data() + first};
+                }
+                body(rows, row, column);
+            }
+        }
+    };
+    cases.push_back({"project/rank 4", Floor::kRead, 8, [=](const SignKernels& k) {
+                         float sums[kRowsAtOnce * kRank] = {};
+                         for_each_window([&](const RowPart* rows, std::size_t, std::size_t column) {
+                             low_rank_kernels(k.name).project(rows, kRowsAtOnce, kStripColumns,
+                                                              right->data() + column * kRank, kRank, sums);
+                         });
+                         benchmark::DoNotOptimize(sums);
+                     }});
+    cases.push_back({"add_rows/rank 4", Floor::kRead, 8, [=](const SignKernels& k) {
+                         AlignedBuffer<float> sums(kColumns * kRank);
+                         for_each_window([&](const RowPart* rows, std::size_t row, std::size_t column) {
+                             low_rank_kernels(k.name).add_rows(rows, kRowsAtOnce, kStripColumns,
+                                                               left->data() + row * kRank, kRank,
+                                                               sums.data() + column * kRank);
+                         });
+                         benchmark::DoNotOptimize(sums.data());
+                     }});
+    cases.push_back({"expand/rank 4", Floor::kAxpy, 16, [=, &arena](const SignKernels& k) {
+                         for_each_window([&](const RowPart* rows, std::size_t row, std::size_t column) {
+                             ExpandedRow to[kRowsAtOnce];
+                             for (std::size_t r = 0; r < kRowsAtOnce; ++r) {
+                                 const std::size_t first = (row + r) * kColumns + column;
+                                 to[r] = {arena.output.data() + first, arena.corrected.data() + first};
+                             }
+                             const float* const factors = right->data() + column * kRank;
+                             low_rank_kernels(k.name).expand(rows, kRowsAtOnce, kStripColumns,
+                                                             left->data() + row * kRank, kRank, factors, factors, 1,
+                                                             to);
+                         });
+                     }});
+}
+
 std::vector<Case> make_cases(Arena& arena) {
     std::vector<Case> cases;
 #define ONEBIT_SIGN_KERNEL(result, kernel, parameters) add_##kernel(arena, cases);
@@ -420,6 +479,7 @@ std::vector<Case> make_cases(Arena& arena) {
 #include "compress/grouped/codes.def"
 #undef ONEBIT_GROUPED_CODE
     for (const onebit_codec_t which : {ONEBIT_CODEC_TOPK, ONEBIT_CODEC_RANDOMK}) add_sparse(arena, which, cases);
+    add_low_rank(arena, cases);
     return cases;
 }
 

@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 COLOURS = {"sign": "#1f6fb4", "int4": "#e08a1e", "fp4": "#2a9d57", "int8": "#c0392b", "bfloat16": "#8e5aa8",
            "topk": "#7f8c8d", "ternary": "#8a6d3b", "int2": "#d14d8b", "float16": "#3c4a5a", "means": "#17becf",
-           "randomk": "#bcbd22"}
+           "randomk": "#bcbd22", "powersgd": "#84c100"}
 KINDS = {"": "", "plain": ", `equalize=False`", "cold": ", `warmup_steps=0`"}
 ARMS = ["dense"] + [f"{codec}_{kind}".strip("_") for codec in COLOURS for kind in KINDS]
 # What must be equal in all runs that stand in one table.
@@ -66,13 +66,13 @@ class Hooked:
         import onebit.torch
 
         codec, _, kind = arm.partition("_")
-        # Pipelined: with "auto" a machine's own memory would be quick enough for exact averages.
+        # Flat: with "auto" a machine's own memory would be quick enough for exact averages.
         self._state = onebit.torch.HookState(
             communicator=communicator,
             warmup_steps=0 if kind == "cold" else options.warmup_steps,
             equalize=kind != "plain",
             codec=codec,
-            algorithm="pipelined",
+            algorithm="flat",
         )
         model.register_comm_hook(self._state, onebit.torch.ddp_hook)
 
@@ -279,9 +279,9 @@ def draw(options, arms):
     panels[0].set_ylim(top=3.1)  # what is above are the first steps of a cold topk
     panels[0].set_ylabel("held-out loss [nats per byte]")
     handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, frameon=False, fontsize=8.5, loc="lower center", ncols=11, columnspacing=1.2,
+    figure.legend(handles, labels, frameon=False, fontsize=8.5, loc="lower center", ncols=7, columnspacing=1.2,
                   handlelength=1.6)
-    figure.subplots_adjust(left=0.06, right=0.98, top=0.88, bottom=0.16, wspace=0.06)
+    figure.subplots_adjust(left=0.06, right=0.98, top=0.88, bottom=0.2, wspace=0.06)
     figure.suptitle(f"Transformer of {run['parameters'] / 1e3:.0f} k parameters, {run['ranks']} ranks, {run['steps']} "
                     f"steps; mean and range of {max(map(len, arms.values()))} seeds", fontsize=10.5)
     options.images.mkdir(parents=True, exist_ok=True)

@@ -50,7 +50,7 @@ module onebit
     enum, bind(c)
         enumerator :: onebit_codec_sign = 0, onebit_codec_int8, onebit_codec_int4, onebit_codec_fp4, &
             onebit_codec_bfloat16, onebit_codec_ternary, onebit_codec_topk, onebit_codec_float16, onebit_codec_int2, &
-            onebit_codec_means, onebit_codec_randomk
+            onebit_codec_means, onebit_codec_randomk, onebit_codec_powersgd
     end enum
     enum, bind(c)
         enumerator :: onebit_scale_l2 = 0, onebit_scale_l1

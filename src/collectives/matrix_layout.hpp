@@ -20,7 +20,7 @@ struct Matrix {
     std::size_t columns = 0;
     std::size_t rank = 0;  ///< of its approximation; 0: it is averaged as it is, for factors would be no fewer numbers
     std::size_t left = 0;  ///< in the left factors: rows * rank numbers, row after row; or the matrix itself
-    std::size_t right = 0; ///< in the right factors: rank * columns numbers, one direction after the other
+    std::size_t right = 0; ///< in the right factors: rank * columns numbers, as right_index() says
 
     std::size_t elements() const { return rows * columns; }
     bool is_exact() const { return rank == 0; }

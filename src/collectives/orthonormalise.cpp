@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/orthonormalise.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 #include "numeric/lanes.hpp"
@@ -40,22 +41,16 @@ bool make_orthonormal(double* vectors, std::size_t k, std::size_t length) {
 
 } // namespace
 
-void orthonormalise(const Vectors& vectors, double* workspace,
-                    const std::function<float(std::size_t, std::size_t)>& replacement) {
-    const std::size_t length = vectors.length;
-    for (std::size_t k = 0; k < vectors.count; ++k) {
-        float* const values = vectors.values + k * vectors.to_next;
-        double* const vector = workspace + k * length;
-        for (std::size_t i = 0; i < length; ++i) vector[i] = values[i * vectors.to_number];
-        bool is_left = make_orthonormal(workspace, k, length);
+void orthonormalise(double* vectors, std::size_t count, std::size_t length,
+                    const std::function<double(std::size_t, std::size_t)>& replacement) {
+    for (std::size_t k = 0; k < count; ++k) {
+        double* const vector = vectors + k * length;
+        bool is_left = make_orthonormal(vectors, k, length);
         if (!is_left && replacement) {
             for (std::size_t i = 0; i < length; ++i) vector[i] = replacement(k, i);
-            is_left = make_orthonormal(workspace, k, length);
+            is_left = make_orthonormal(vectors, k, length);
         }
-        for (std::size_t i = 0; i < length; ++i) {
-            if (!is_left) vector[i] = 0;
-            values[i * vectors.to_number] = static_cast<float>(vector[i]);
-        }
+        if (!is_left) std::fill_n(vector, length, 0.0);
     }
 }
 

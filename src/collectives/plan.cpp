@@ -246,7 +246,7 @@ std::size_t radix_of(const onebit_allreduce_config_t& config, const Communicator
 }
 
 /// Of the three passes, over memory.
-constexpr double kFactorsUsPerElement = 4e-3;
+constexpr double kFactorsUsPerElement = 2.5e-3;
 
 /// So few are averaged as they are, on any network.
 constexpr std::uint64_t kFewestMeasured = 1024;

@@ -3,6 +3,7 @@
 #include "collectives/power_sgd.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cfloat>
 #include <cmath>
 #include <utility>
@@ -133,18 +134,24 @@ void PowerSgd::set_operands(const Operands& operands) {
 /// Any basis of what they span is as good.
 Status PowerSgd::turn_directions(Step* step) {
     *step = Step::kDone;
-    std::copy_n(directions_.values(), right_.size(), right_.data());
-    parallel_for(0, layout_.matrices().size(), settings_.threads, [&](std::size_t m) {
-        const Matrix& matrix = layout_.matrices()[m];
-        if (matrix.is_exact()) return;
-        orthonormalise({.values = right_.data() + matrix.right,
-                        .count = matrix.rank,
-                        .length = matrix.columns,
-                        .to_next = matrix.columns,
-                        .to_number = 1},
-                       vectors_.data() + matrix.right, [&](std::size_t k, std::size_t i) {
-                           return Directions::draw(operands_.number, m, k * matrix.columns + i);
-                       });
+    for_each_factored([&](std::size_t m, const Matrix& matrix) {
+        double* const vectors = vectors_.data() + matrix.right;
+        const auto place = [&](std::size_t k, std::size_t column) {
+            return matrix.right + right_index(matrix.columns, matrix.rank, k, column);
+        };
+        for (std::size_t k = 0; k < matrix.rank; ++k) {
+            for (std::size_t c = 0; c < matrix.columns; ++c) {
+                vectors[k * matrix.columns + c] = directions_.values()[place(k, c)];
+            }
+        }
+        orthonormalise(vectors, matrix.rank, matrix.columns, [&](std::size_t k, std::size_t c) {
+            return Directions::draw(operands_.number, m, place(k, c) - matrix.right);
+        });
+        for (std::size_t k = 0; k < matrix.rank; ++k) {
+            for (std::size_t c = 0; c < matrix.columns; ++c) {
+                right_[place(k, c)] = static_cast<float>(vectors[k * matrix.columns + c]);
+            }
+        }
     });
     return {};
 }
@@ -162,15 +169,16 @@ Status PowerSgd::make_left_orthonormal(Step* step) {
         return Status::error(ONEBIT_ERROR_NONFINITE,
                              "a value and its error are too large together to be approximated in float32");
     }
-    parallel_for(0, layout_.matrices().size(), settings_.threads, [&](std::size_t m) {
-        const Matrix& matrix = layout_.matrices()[m];
-        if (matrix.is_exact()) return;
-        orthonormalise({.values = left_.data() + matrix.left,
-                        .count = matrix.rank,
-                        .length = matrix.rows,
-                        .to_next = 1,
-                        .to_number = matrix.rank},
-                       vectors_.data() + matrix.left);
+    for_each_factored([&](std::size_t, const Matrix& matrix) {
+        double* const vectors = vectors_.data() + matrix.left;
+        float* const factors = left_.data() + matrix.left;
+        for (std::size_t i = 0; i < matrix.left_count(); ++i) {
+            vectors[i % matrix.rank * matrix.rows + i / matrix.rank] = factors[i];
+        }
+        orthonormalise(vectors, matrix.rank, matrix.rows);
+        for (std::size_t i = 0; i < matrix.left_count(); ++i) {
+            factors[i] = static_cast<float>(vectors[i % matrix.rank * matrix.rows + i / matrix.rank]);
+        }
     });
     return {};
 }
@@ -178,7 +186,7 @@ Status PowerSgd::make_left_orthonormal(Step* step) {
 Status PowerSgd::project_back(Step* step) {
     *step = for_next_parts([&](std::size_t p) { project_back(parts_[p]); });
     if (*step != Step::kDone) return {};
-    parallel_for(0, layout_.matrices().size(), settings_.threads, [&](std::size_t m) { add_up_parts(m); });
+    for_each_factored([&](std::size_t m, const Matrix&) { add_up_parts(m); });
     return {};
 }
 
@@ -212,15 +220,43 @@ Step PowerSgd::for_next_parts(const Body& body) {
     return next_part_ == 0 ? Step::kDone : Step::kAgain;
 }
 
-/// Some elements of a row. Those of 16 bits are widened into `scratch`.
-RowPart PowerSgd::row_part(const Matrix& matrix, std::size_t row, std::size_t column, std::size_t count,
-                           float* scratch) const {
-    const std::size_t first = matrix.begin + row * matrix.columns + column;
-    const void* const values = elements_.at(operands_.input, first);
-    const float* const errors = error_.floats(first);
-    if (elements_.type() == ONEBIT_FLOAT32) return {static_cast<const float*>(values), errors};
-    elements_.widen(values, count, Stores::kCached, scratch);
-    return {scratch, errors};
+template <typename Body>
+void PowerSgd::for_each_factored(const Body& body) {
+    parallel_for(0, layout_.matrices().size(), settings_.threads, [&](std::size_t m) {
+        if (!layout_.matrices()[m].is_exact()) body(m, layout_.matrices()[m]);
+    });
+}
+
+/// Some columns of some rows, of the matrix that they are part of.
+struct PowerSgd::Window {
+    std::size_t row;
+    std::size_t row_count;
+    std::size_t column;
+    std::size_t columns;
+    std::array<RowPart, kRowsAtOnce> rows;
+};
+
+/// Calls body(window) for all of a part. Values of 16 bits are widened.
+template <typename Body>
+void PowerSgd::for_each_window(const Part& part, const Body& body) const {
+    const Matrix& matrix = layout_.matrices()[part.matrix];
+    alignas(64) float widened[kRowsAtOnce][kStripColumns];
+    for (std::size_t row = part.first; row < part.end; row += kRowsAtOnce) {
+        for (std::size_t column = 0; column < matrix.columns; column += kStripColumns) {
+            Window window = {.row = row,
+                             .row_count = std::min(kRowsAtOnce, part.end - row),
+                             .column = column,
+                             .columns = std::min(kStripColumns, matrix.columns - column),
+                             .rows = {}};
+            for (std::size_t r = 0; r < window.row_count; ++r) {
+                const std::size_t first = element_of(matrix, row + r, column);
+                const void* const values = elements_.at(operands_.input, first);
+                if (is_narrow()) elements_.widen(values, window.columns, Stores::kCached, widened[r]);
+                window.rows[r] = {is_narrow() ? widened[r] : static_cast<const float*>(values), error_.floats(first)};
+            }
+            body(window);
+        }
+    }
 }
 
 bool PowerSgd::project(const Part& part) {
@@ -230,20 +266,15 @@ bool PowerSgd::project(const Part& part) {
                         Stores::kCached, left_.data() + matrix.left + part.first);
         return true;
     }
+    std::fill_n(left_of(matrix, part.first), (part.end - part.first) * matrix.rank, 0.0F);
     const float limit = limit_of(matrix);
     bool fits = true;
-    alignas(64) float widened[kStripColumns];
-    for (std::size_t row = part.first; row < part.end; ++row) {
-        float* const sums = left_.data() + matrix.left + row * matrix.rank;
-        std::fill_n(sums, matrix.rank, 0.0F);
-        for (std::size_t column = 0; column < matrix.columns; column += kStripColumns) {
-            const std::size_t count = std::min(kStripColumns, matrix.columns - column);
-            const float largest =
-                kernels_.project(row_part(matrix, row, column, count, widened), count,
-                                 right_.data() + matrix.right + column, matrix.columns, matrix.rank, sums);
-            fits = fits && largest <= limit; // which a NaN isn't
-        }
-    }
+    for_each_window(part, [&](const Window& window) {
+        const float largest = kernels_.project(window.rows.data(), window.row_count, window.columns,
+                                               right_.data() + matrix.right + window.column * matrix.rank, matrix.rank,
+                                               left_of(matrix, window.row));
+        fits = fits && largest <= limit; // which a NaN isn't
+    });
     return fits;
 }
 
@@ -252,23 +283,15 @@ void PowerSgd::project_back(const Part& part) {
     if (matrix.is_exact()) return;
     float* const sums = part.first == 0 ? right_.data() + matrix.right : partial_.data() + part.sums;
     std::fill_n(sums, matrix.right_count(), 0.0F);
-    alignas(64) float widened[kRowsAtOnce][kStripColumns];
-    for (std::size_t row = part.first; row < part.end; row += kRowsAtOnce) {
-        const std::size_t rows = std::min(kRowsAtOnce, part.end - row);
-        const float* const left = left_.data() + matrix.left + row * matrix.rank;
-        for (std::size_t column = 0; column < matrix.columns; column += kStripColumns) {
-            const std::size_t count = std::min(kStripColumns, matrix.columns - column);
-            RowPart parts[kRowsAtOnce];
-            for (std::size_t r = 0; r < rows; ++r) parts[r] = row_part(matrix, row + r, column, count, widened[r]);
-            kernels_.add_rows(parts, rows, count, left, matrix.rank, matrix.columns, sums + column);
-        }
-    }
+    for_each_window(part, [&](const Window& window) {
+        kernels_.add_rows(window.rows.data(), window.row_count, window.columns, left_of(matrix, window.row),
+                          matrix.rank, sums + window.column * matrix.rank);
+    });
 }
 
 /// In the order of the parts.
 void PowerSgd::add_up_parts(std::size_t m) {
     const Matrix& matrix = layout_.matrices()[m];
-    if (matrix.is_exact()) return;
     float* const to = right_.data() + matrix.right;
     for (std::size_t p = first_part_[m] + 1; p < first_part_[m + 1]; ++p) {
         const float* const from = partial_.data() + parts_[p].sums;
@@ -278,26 +301,26 @@ void PowerSgd::add_up_parts(std::size_t m) {
 
 std::size_t PowerSgd::expand(const Part& part) {
     const Matrix& matrix = layout_.matrices()[part.matrix];
-    const float* const own = right_.data() + matrix.right;
-    const float* const mean = mean_.data() + matrix.right;
-    const bool narrow = elements_.type() != ONEBIT_FLOAT32;
     std::size_t nonfinite = kNone;
-    alignas(64) float widened[kStripColumns];
-    alignas(64) float expanded[kStripColumns];
-    for (std::size_t row = part.first; row < part.end; ++row) {
-        const float* const left = left_.data() + matrix.left + row * matrix.rank;
-        for (std::size_t column = 0; column < matrix.columns; column += kStripColumns) {
-            const std::size_t count = std::min(kStripColumns, matrix.columns - column);
-            const std::size_t first = matrix.begin + row * matrix.columns + column;
+    alignas(64) float expanded[kRowsAtOnce][kStripColumns]; // of 16 bits
+    for_each_window(part, [&](const Window& window) {
+        std::array<ExpandedRow, kRowsAtOnce> to;
+        for (std::size_t r = 0; r < window.row_count; ++r) {
+            const std::size_t first = element_of(matrix, window.row + r, window.column);
             void* const output = elements_.at(operands_.output, first);
-            float* const results = narrow ? expanded : static_cast<float*>(output);
-            kernels_.expand(row_part(matrix, row, column, count, widened), count, left, matrix.rank, matrix.columns,
-                            own + column, mean + column, times_, results, error_.floats(first));
-            const bool finite =
-                narrow ? elements_.narrow(results, count, output) : elements_.all_finite(results, count);
-            if (!finite && nonfinite == kNone) nonfinite = first + first_nonfinite(output, count);
+            to[r] = {is_narrow() ? expanded[r] : static_cast<float*>(output), error_.floats(first)};
         }
-    }
+        const std::size_t right = matrix.right + window.column * matrix.rank;
+        kernels_.expand(window.rows.data(), window.row_count, window.columns, left_of(matrix, window.row), matrix.rank,
+                        right_.data() + right, mean_.data() + right, times_, to.data());
+        for (std::size_t r = 0; r < window.row_count; ++r) {
+            const std::size_t first = element_of(matrix, window.row + r, window.column);
+            void* const output = elements_.at(operands_.output, first);
+            const bool finite = is_narrow() ? elements_.narrow(to[r].results, window.columns, output)
+                                            : elements_.all_finite(output, window.columns);
+            if (!finite && nonfinite == kNone) nonfinite = first + first_nonfinite(output, window.columns);
+        }
+    });
     return nonfinite;
 }
 

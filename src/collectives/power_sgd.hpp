@@ -106,11 +106,20 @@ class PowerSgd final : public Algorithm {
     std::size_t expand(const Part& part);
     std::size_t expand_exact(const Part& part);
 
-    /// Calls body(number of a part) for some more of them; kDone after the last.
+    /// Calls body(number of a part) for some more of them; kDone after the last. And body(number, matrix) for each that
+    /// has factors.
     template <typename Body>
     Step for_next_parts(const Body& body);
-    RowPart row_part(const Matrix& matrix, std::size_t row, std::size_t column, std::size_t count,
-                     float* scratch) const;
+    template <typename Body>
+    void for_each_factored(const Body& body);
+    struct Window;
+    template <typename Body>
+    void for_each_window(const Part& part, const Body& body) const;
+    bool is_narrow() const { return elements_.type() != ONEBIT_FLOAT32; }
+    static std::size_t element_of(const Matrix& matrix, std::size_t row, std::size_t column) {
+        return matrix.begin + row * matrix.columns + column;
+    }
+    float* left_of(const Matrix& matrix, std::size_t row) { return left_.data() + matrix.left + row * matrix.rank; }
     std::size_t first_nonfinite(const void* values, std::size_t count) const;
     /// What is left of earlier calls is given up.
     void forget();

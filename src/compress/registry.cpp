@@ -150,9 +150,8 @@ const char* name_of(onebit_codec_t codec) {
 Status check_codec(const CodecConfig& config) {
     if (config.codec == ONEBIT_CODEC_POWERSGD) {
         return Status::error(ONEBIT_ERROR_UNSUPPORTED,
-                             "config.codec: ONEBIT_CODEC_POWERSGD is for allreduces in ONEBIT_MEMORY_HOST; here there "
-                             "are %s",
-                             names_in(config.memory, [](const Row&) { return true; }).c_str());
+                             "config.codec: ONEBIT_CODEC_POWERSGD is for allreduces in ONEBIT_MEMORY_HOST; "
+                             "ONEBIT_CODEC_SIGN is for all else, too");
     }
     const Row* const any = row_of(config.codec);
     if (any == nullptr) {

@@ -65,6 +65,7 @@ program fortran_test
     call test_average()
     call test_sum()
     call test_compressed()
+    call test_matrices()
     call test_state()
     call test_shards()
     call test_shards_state()
@@ -271,6 +272,32 @@ contains
         call expect_ok(onebit_allreduce_set_mask(handle, c_null_ptr), 'no mask')
         call expect_ok(onebit_allreduce_reset(handle), 'reset')
         call expect_ok(onebit_allreduce_destroy(handle), 'destroy compressed')
+    end subroutine
+
+    ! An array whose columns are all alike, but for a factor, is a matrix of rank 1: its rows are the array's columns.
+    subroutine test_matrices()
+        integer, parameter :: rows = 30, columns = 50
+        integer(c_int64_t), target :: shapes(2, 2)
+        type(onebit_allreduce_config_t) :: config
+        type(c_ptr) :: handle
+        real(c_float), allocatable, target :: values(:, :), average(:, :)
+        integer :: i, j
+        config = onebit_allreduce_config_init(int(rows * columns + rows, c_int64_t))
+        config%codec = onebit_codec_powersgd
+        config%algorithm = onebit_algorithm_flat
+        config%matrix_rank = 1
+        shapes = reshape([columns, rows, 1, rows], [2, 2])
+        config%shapes = c_loc(shapes)
+        config%num_shapes = 2
+        call expect_ok(onebit_allreduce_create(comm, config, handle), 'create of matrices')
+        allocate (values(rows, columns + 1), average(rows, columns + 1)) ! a vector is the last column
+        values = reshape([((sin(real(i)) * cos(real(j)) * (rank + 1), i = 1, rows), j = 1, columns + 1)], &
+                         [rows, columns + 1])
+        do i = 1, 2
+            call expect_ok(onebit_allreduce_run(handle, c_loc(values), c_loc(average)), 'run of matrices')
+        end do
+        call expect(all(abs(average - values / (rank + 1) * (ranks + 1) / 2) < 1e-4), 'the average of matrices')
+        call expect_ok(onebit_allreduce_destroy(handle), 'destroy of matrices')
     end subroutine
 
     subroutine test_state()

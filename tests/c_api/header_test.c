@@ -157,6 +157,7 @@ static void check_allreduce_macros(void) {
     check(config.algorithm == ONEBIT_ALGORITHM_AUTO && config.codec == ONEBIT_CODEC_SIGN, "allreduce config: method");
     check(config.scale == ONEBIT_SCALE_L2 && config.group == ONEBIT_GROUP_BLOCK, "allreduce config: scale");
     check(config.check == ONEBIT_CHECK_FULL && config.kept == 0 && config.value_bits == 0, "allreduce config: check");
+    check(config.matrix_rank == 0 && config.shapes == NULL && config.num_shapes == 0, "allreduce config: matrices");
     check(info.size == sizeof info && info.version == 1 && info.calls == 0 && info.reason[0] == 0, "allreduce info");
 }
 

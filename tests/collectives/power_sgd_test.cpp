@@ -415,6 +415,13 @@ TEST_CASE("matrices of a low rank: bad and unsupported settings", "[allreduce][p
         onebit_reduce_scatter_t reduce_scatter = nullptr;
         ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_UNSUPPORTED, "ONEBIT_CODEC_POWERSGD;allreduces;ONEBIT_CODEC_SIGN",
                               onebit_reduce_scatter_create(comm, &shards, &reduce_scatter));
+        std::vector<float> parameters(1000), gradients(1000);
+        const onebit_tensor_t tensor = ONEBIT_TENSOR_INIT(parameters.data(), gradients.data(), 1000);
+        onebit_optimizer_config_t trains = ONEBIT_OPTIMIZER_CONFIG_INIT(ONEBIT_OPTIMIZER_ONEBIT_ADAM, 1e-3);
+        trains.codec = ONEBIT_CODEC_POWERSGD;
+        onebit_optimizer_t optimizer = nullptr;
+        ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_UNSUPPORTED, "ONEBIT_CODEC_POWERSGD;allreduces;ONEBIT_CODEC_SIGN",
+                              onebit_optimizer_create(comm, &trains, &tensor, 1, &optimizer));
     });
 }
 

@@ -4,6 +4,7 @@
 // The kernels of low-rank approximations: every instruction set that this machine has against the scalar reference, the
 // same bits.
 
+#include <array>
 #include <bit>
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -43,23 +44,58 @@ void for_each_case(const Body& body) {
     for (const LowRankKernels* kernels : available_low_rank_kernels()) {
         for (const std::size_t count : kLengths) {
             for (const std::size_t rank : kRanks) {
-                CAPTURE(kernels->name, count, rank);
-                body(*kernels, reference_low_rank_kernels(), count, rank);
+                for (std::size_t rows = 1; rows <= kRowsAtOnce; ++rows) {
+                    CAPTURE(kernels->name, rows, count, rank);
+                    body(*kernels, reference_low_rank_kernels(), rows, count, rank);
+                }
             }
         }
     }
 }
 
+/// Rows that lie `kStride` more than their length apart.
+struct Rows {
+    static constexpr std::size_t kStride = 3;
+    std::size_t stride;
+    Floats values, errors;
+    std::array<RowPart, kRowsAtOnce> parts{};
+
+    Rows(std::size_t row_count, std::size_t count)
+        : stride(count + kStride), values(values_of(row_count * stride, 1)), errors(values_of(row_count * stride, 2)) {
+        for (std::size_t r = 0; r < row_count; ++r) {
+            parts[r] = {values.data() + 1 + r * stride, errors.data() + 1 + r * stride};
+        }
+    }
+};
+
+TEST_CASE("low rank: right factors lie in tiles, each in one place", "[kernels][lowrank]") {
+    for (const std::size_t columns : kLengths) {
+        for (const std::size_t rank : kRanks) {
+            std::vector<bool> taken(columns * rank);
+            for (std::size_t k = 0; k < rank; ++k) {
+                for (std::size_t c = 0; c < columns; ++c) {
+                    const std::size_t index = right_index(columns, rank, k, c);
+                    REQUIRE(index < taken.size());
+                    CHECK_FALSE(taken[index]);
+                    taken[index] = true;
+                }
+            }
+            CHECK(right_index(columns, rank, 0, columns - 1 - (columns - 1) % kTileColumns) ==
+                  (columns - 1) / kTileColumns * kTileColumns * rank);
+        }
+    }
+}
+
 TEST_CASE("low rank: every instruction set projects to the reference's bits", "[kernels][lowrank]") {
-    for_each_case([](const LowRankKernels& kernels, const LowRankKernels& reference, std::size_t count,
-                     std::size_t rank) {
-        const std::size_t stride = count + 3;
-        const Floats values = values_of(count, 1), errors = values_of(count, 2), columns = values_of(stride * rank, 3);
+    for_each_case([](const LowRankKernels& kernels, const LowRankKernels& reference, std::size_t row_count,
+                     std::size_t count, std::size_t rank) {
+        const Rows rows(row_count, count);
+        const Floats right = values_of(count * rank, 3);
         const auto projected_by = [&](const LowRankKernels& by) {
-            Floats sums = values_of(rank, 4);
+            Floats sums = values_of(row_count * rank, 4);
             sums.push_back(kGuard);
-            const RowPart row = {values.data() + 1, errors.data() + 1};
-            const float largest = by.project(row, count, columns.data() + 1, stride, rank, sums.data() + 1);
+            const float largest =
+                by.project(rows.parts.data(), row_count, count, right.data() + 1, rank, sums.data() + 1);
             sums.push_back(largest);
             return sums;
         };
@@ -68,45 +104,37 @@ TEST_CASE("low rank: every instruction set projects to the reference's bits", "[
 }
 
 TEST_CASE("low rank: every instruction set adds rows to the reference's bits", "[kernels][lowrank]") {
-    for_each_case(
-        [](const LowRankKernels& kernels, const LowRankKernels& reference, std::size_t count, std::size_t rank) {
-            for (std::size_t rows = 1; rows <= kRowsAtOnce; ++rows) {
-                const std::size_t stride = count + 3;
-                const Floats values = values_of(rows * stride, 1), errors = values_of(rows * stride, 2);
-                const Floats left = values_of(rows * rank, 3);
-                const auto added_by = [&](const LowRankKernels& by) {
-                    Floats sums = values_of(stride * rank, 4);
-                    RowPart parts[kRowsAtOnce];
-                    for (std::size_t r = 0; r < rows; ++r) {
-                        parts[r] = {values.data() + 1 + r * stride, errors.data() + 1 + r * stride};
-                    }
-                    by.add_rows(parts, rows, count, left.data() + 1, rank, stride, sums.data() + 1);
-                    return sums;
-                };
-                CHECK(same(added_by(kernels), added_by(reference)));
-            }
-        });
+    for_each_case([](const LowRankKernels& kernels, const LowRankKernels& reference, std::size_t row_count,
+                     std::size_t count, std::size_t rank) {
+        const Rows rows(row_count, count);
+        const Floats left = values_of(row_count * rank, 3);
+        const auto added_by = [&](const LowRankKernels& by) {
+            Floats right = values_of(count * rank, 4);
+            right.push_back(kGuard);
+            by.add_rows(rows.parts.data(), row_count, count, left.data() + 1, rank, right.data() + 1);
+            return right;
+        };
+        CHECK(same(added_by(kernels), added_by(reference)));
+    });
 }
 
 TEST_CASE("low rank: every instruction set expands to the reference's bits, in place or aside", "[kernels][lowrank]") {
-    for_each_case([](const LowRankKernels& kernels, const LowRankKernels& reference, std::size_t count,
-                     std::size_t rank) {
-        const std::size_t stride = count + 3;
-        const Floats left = values_of(rank, 3), own = values_of(stride * rank, 4), mean = values_of(stride * rank, 5);
+    for_each_case([](const LowRankKernels& kernels, const LowRankKernels& reference, std::size_t row_count,
+                     std::size_t count, std::size_t rank) {
+        const Floats left = values_of(row_count * rank, 3);
+        const Floats own = values_of(count * rank, 4), mean = values_of(count * rank, 5);
         const auto expanded_by = [&](const LowRankKernels& by, bool in_place) {
-            Floats values = values_of(count, 1), errors = values_of(count, 2);
-            values.push_back(kGuard);
-            errors.push_back(kGuard);
-            Floats results(in_place ? 0 : count + 1, kGuard);
-            const RowPart row = {values.data() + 1, errors.data() + 1};
-            by.expand(row, count, left.data() + 1, rank, stride, own.data() + 1, mean.data() + 1, 3,
-                      in_place ? values.data() + 1 : results.data(), errors.data() + 1);
-            Floats seen(errors);
-            if (in_place) {
-                seen.insert(seen.end(), values.begin() + 1, values.end());
-            } else {
-                seen.insert(seen.end(), results.begin(), results.end());
+            Rows rows(row_count, count);
+            Floats aside = rows.values;
+            std::array<ExpandedRow, kRowsAtOnce> to{};
+            for (std::size_t r = 0; r < row_count; ++r) {
+                const std::size_t first = 1 + r * rows.stride;
+                to[r] = {(in_place ? rows.values : aside).data() + first, rows.errors.data() + first};
             }
+            by.expand(rows.parts.data(), row_count, count, left.data() + 1, rank, own.data() + 1, mean.data() + 1, 3,
+                      to.data());
+            Floats seen = in_place ? rows.values : aside;
+            seen.insert(seen.end(), rows.errors.begin(), rows.errors.end());
             return seen;
         };
         const Floats expected = expanded_by(reference, false);

@@ -90,12 +90,18 @@ void PowerSgd::step(const std::vector<std::vector<double>>& inputs, std::uint64_
             const std::size_t place = begin + i * columns + j;
             return inputs[r][place] + errors[r][place];
         };
+        // Right factors lie in tiles of 16 columns, the last one of what is left: in each those of direction 0 first.
+        const std::size_t wide = columns;
+        const auto place_of = [&](std::size_t k, std::size_t column) {
+            const std::size_t tile = column / 16 * 16;
+            return at + tile * rank_ + k * (wide - tile < 16 ? wide - tile : 16) + column - tile;
+        };
         Columns directions;
         for (std::size_t k = 0; k < rank_; ++k) {
-            const auto from = right.begin() + static_cast<std::ptrdiff_t>(at + k * columns);
-            directions.emplace_back(from, from + static_cast<std::ptrdiff_t>(columns));
+            directions.emplace_back(columns);
+            for (std::size_t j = 0; j < columns; ++j) directions[k][j] = right[place_of(k, j)];
             if (straighten(directions, k)) continue;
-            for (std::size_t j = 0; j < columns; ++j) directions[k][j] = drawn(number, m, k * columns + j);
+            for (std::size_t j = 0; j < columns; ++j) directions[k][j] = drawn(number, m, place_of(k, j) - at);
             straighten(directions, k);
         }
         Columns left(rank_, Column(rows, 0.0));
@@ -115,14 +121,13 @@ void PowerSgd::step(const std::vector<std::vector<double>>& inputs, std::uint64_
                     for (std::size_t i = 0; i < rows; ++i) own[r][k][j] += value(r, i, j) * left[k][i];
                     mean += share * own[r][k][j];
                 }
-                right[at + k * columns + j] = mean;
+                right[place_of(k, j)] = mean;
             }
         }
         for (std::size_t i = 0; i < rows; ++i) {
             for (std::size_t j = 0; j < columns; ++j) {
                 const std::size_t place = begin + i * columns + j;
-                for (std::size_t k = 0; k < rank_; ++k)
-                    result[place] += factor_ * left[k][i] * right[at + k * columns + j];
+                for (std::size_t k = 0; k < rank_; ++k) result[place] += factor_ * left[k][i] * right[place_of(k, j)];
                 for (std::size_t r = 0; r < ranks; ++r) {
                     double error = value(r, i, j);
                     for (std::size_t k = 0; k < rank_; ++k) error -= left[k][i] * own[r][k][j];

@@ -2,41 +2,58 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <span>
 #include <string>
 
 namespace onebit {
 
-/// Consecutive elements of one row of a matrix, and what was left of them by the call before: what is approximated is
-/// their sum.
+/// Columns whose right factors lie together: those of the first direction, of the second, and so on; then those of the
+/// next columns, which may be fewer. So a pass along some rows reads one piece of memory, not one for each direction.
+inline constexpr std::size_t kTileColumns = 16;
+
+/// Where direction k's factor of a column lies among the right factors of a matrix.
+constexpr std::size_t right_index(std::size_t columns, std::size_t rank, std::size_t k, std::size_t column) {
+    const std::size_t tile = column - column % kTileColumns;
+    return tile * rank + k * std::min(kTileColumns, columns - tile) + column % kTileColumns;
+}
+
+/// Elements of a row whose products are added up in lanes before they are added to the row's sum; whole tiles.
+inline constexpr std::size_t kStripColumns = 1024;
+/// Rows that kernels take at a time, at most: factors are then loaded once for all of them.
+inline constexpr std::size_t kRowsAtOnce = 4;
+
+/// Consecutive elements of a row, and what was left of them by the call before: what is approximated is their sum, x.
 struct RowPart {
     const float* values;
     const float* errors;
 };
 
-/// Elements of a row whose products are added up in lanes before they are added to the row's sum.
-inline constexpr std::size_t kStripColumns = 1024;
-/// Rows that add_rows takes at a time: each sum is then loaded and stored once for all of them.
-inline constexpr std::size_t kRowsAtOnce = 4;
+/// And where what comes of them goes. Each may be where the other is.
+struct ExpandedRow {
+    float* results;
+    float* errors;
+};
 
-/// Kernels of approximations by matrices of a low rank. A factor has `rank` numbers for each row, together; or for each
-/// column, `stride` apart. Products are added up in float32, in a fixed order.
+/// Kernels of approximations by matrices of a low rank, on `count` columns of up to kRowsAtOnce rows. A row's left
+/// factors are `rank` numbers, those of the next row behind them. `right` begins with the first of the columns, which a
+/// tile begins with. Products are added up in float32, in a fixed order.
 struct LowRankKernels {
     const char* name; ///< of its instruction set; "reference": the scalar twins
 
-    /// sums[k] += the sum over c of row[c] * columns[k * stride + c], added up in the lanes of numeric/lanes.hpp.
-    /// Returns the largest magnitude of the row; an infinity's and a NaN's are above all others. count <=
+    /// sums[r * rank + k] += the sum over c of x[r][c] * right[k][c], in 16 lanes that are then added up as a tree
+    /// (numeric/lanes.hpp). Returns the largest |x|; an infinity's and a NaN's are above all others. count <=
     /// kStripColumns.
-    float (*project)(const RowPart& row, std::size_t count, const float* columns, std::size_t stride, std::size_t rank,
-                     float* sums);
-    /// sums[k * stride + c] += rows[0][c] * left[k], then rows[1][c] * left[rank + k], ... Up to kRowsAtOnce rows.
+    float (*project)(const RowPart* rows, std::size_t row_count, std::size_t count, const float* right,
+                     std::size_t rank, float* sums);
+    /// right[k][c] += x[0][c] * left[k], then x[1][c] * left[rank + k], ...
     void (*add_rows)(const RowPart* rows, std::size_t row_count, std::size_t count, const float* left, std::size_t rank,
-                     std::size_t stride, float* sums);
-    /// results[c] = factor * (the sum over k of left[k] * mean[k * stride + c]), and in errors[c] what is left of the
-    /// row: row[c] - (the same sum over `own`). Each may be what the row has in its place.
-    void (*expand)(const RowPart& row, std::size_t count, const float* left, std::size_t rank, std::size_t stride,
-                   const float* own, const float* mean, float factor, float* results, float* errors);
+                     float* right);
+    /// results[r][c] = factor * (the sum over k of left[r * rank + k] * mean[k][c]), and errors[r][c] = x[r][c] - (the
+    /// same sum over `own`).
+    void (*expand)(const RowPart* rows, std::size_t row_count, std::size_t count, const float* left, std::size_t rank,
+                   const float* own, const float* mean, float factor, const ExpandedRow* expanded);
 };
 
 /// The readable scalar version.

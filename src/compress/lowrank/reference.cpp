@@ -4,7 +4,6 @@
 // The kernels of low-rank approximations, element by element. What every other version is compared with, bit for bit;
 // also what runs where no vector instructions are known.
 
-#include <algorithm>
 #include <bit>
 #include <cstdint>
 
@@ -15,46 +14,50 @@
 namespace onebit {
 namespace {
 
-std::uint32_t magnitude_of(float value) {
-    return std::bit_cast<std::uint32_t>(value) & 0x7fffffffU;
-}
-
-float project(const RowPart& row, std::size_t count, const float* columns, std::size_t stride, std::size_t rank,
+float project(const RowPart* rows, std::size_t row_count, std::size_t count, const float* right, std::size_t rank,
               float* sums) {
-    for (std::size_t k = 0; k < rank; ++k) {
-        float lanes[kLanes] = {};
-        for (std::size_t c = 0; c < count; ++c) {
-            lanes[c % kLanes] += (row.values[c] + row.errors[c]) * columns[k * stride + c];
-        }
-        sums[k] += sum_of_lanes(lanes);
-    }
     std::uint32_t largest = 0;
-    for (std::size_t c = 0; c < count; ++c) largest = std::max(largest, magnitude_of(row.values[c] + row.errors[c]));
+    for (std::size_t r = 0; r < row_count; ++r) {
+        const auto x = [&](std::size_t c) { return rows[r].values[c] + rows[r].errors[c]; };
+        for (std::size_t k = 0; k < rank; ++k) {
+            float lanes[kTileColumns] = {};
+            for (std::size_t c = 0; c < count; ++c) {
+                lanes[c % kTileColumns] += x(c) * right[right_index(count, rank, k, c)];
+            }
+            sums[r * rank + k] += sum_of_lanes(lanes);
+        }
+        for (std::size_t c = 0; c < count; ++c) {
+            largest = std::max(largest, std::bit_cast<std::uint32_t>(x(c)) & 0x7fffffffU);
+        }
+    }
     return std::bit_cast<float>(largest);
 }
 
 void add_rows(const RowPart* rows, std::size_t row_count, std::size_t count, const float* left, std::size_t rank,
-              std::size_t stride, float* sums) {
+              float* right) {
     for (std::size_t r = 0; r < row_count; ++r) {
         for (std::size_t k = 0; k < rank; ++k) {
             for (std::size_t c = 0; c < count; ++c) {
-                sums[k * stride + c] += (rows[r].values[c] + rows[r].errors[c]) * left[r * rank + k];
+                right[right_index(count, rank, k, c)] += (rows[r].values[c] + rows[r].errors[c]) * left[r * rank + k];
             }
         }
     }
 }
 
-float product(const float* left, std::size_t rank, std::size_t stride, const float* right) {
-    float sum = left[0] * right[0];
-    for (std::size_t k = 1; k < rank; ++k) sum += left[k] * right[k * stride];
-    return sum;
-}
-
-void expand(const RowPart& row, std::size_t count, const float* left, std::size_t rank, std::size_t stride,
-            const float* own, const float* mean, float factor, float* results, float* errors) {
-    for (std::size_t c = 0; c < count; ++c) {
-        errors[c] = (row.values[c] + row.errors[c]) - product(left, rank, stride, own + c);
-        results[c] = factor * product(left, rank, stride, mean + c);
+void expand(const RowPart* rows, std::size_t row_count, std::size_t count, const float* left, std::size_t rank,
+            const float* own, const float* mean, float factor, const ExpandedRow* expanded) {
+    for (std::size_t r = 0; r < row_count; ++r) {
+        const float* const of_row = left + r * rank;
+        const auto product = [&](std::size_t c, const float* right) {
+            float sum = of_row[0] * right[right_index(count, rank, 0, c)];
+            for (std::size_t k = 1; k < rank; ++k) sum += of_row[k] * right[right_index(count, rank, k, c)];
+            return sum;
+        };
+        for (std::size_t c = 0; c < count; ++c) {
+            const float x = rows[r].values[c] + rows[r].errors[c];
+            expanded[r].errors[c] = x - product(c, own);
+            expanded[r].results[c] = factor * product(c, mean);
+        }
     }
 }
 

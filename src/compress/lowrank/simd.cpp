@@ -5,13 +5,11 @@
 // bit for bit.
 
 #include <bit>
+#include <cstdint>
 #include <cstring>
 
 #include "compress/lowrank/kernels.hpp"
 #include "core/simd_targets.hpp" // must come before Highway
-#include "core/stores.hpp"
-#include "numeric/lanes.hpp"
-#include "numeric/mean.hpp"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "compress/lowrank/simd.cpp"
@@ -25,119 +23,207 @@ namespace HWY_NAMESPACE {
 // The fallback for machines without vectors would only be a slower reference.
 #if HWY_TARGET != HWY_EMU128 && HWY_TARGET != HWY_SCALAR
 
-#include "numeric/simd_groups.inc"
+namespace hn = hwy::HWY_NAMESPACE;
+using Tag = hn::CappedTag<float, kTileColumns>;
+using Bits = hn::RebindToUnsigned<Tag>;
+using Vector = hn::Vec<Tag>;
 
-/// So many products at a time, whose lanes stay in registers.
-constexpr std::size_t kProducts = kRegisters <= 2 ? 4 : kRegisters <= 4 ? 2 : 1;
+constexpr std::size_t kWidth = hn::MaxLanes(Tag());
+constexpr std::size_t kRegisters = kTileColumns / kWidth;
 
-template <std::size_t kCount>
-HWY_INLINE float project_on(const RowPart& row, std::size_t count, const float* columns, std::size_t stride,
-                            float* sums) {
-    const BitsTag b;
-    Bits largest = hn::Zero(b);
-    Group lanes[kCount];
-    for (Group& sum : lanes) {
-        for (std::size_t r = 0; r < kRegisters; ++r) sum[r] = hn::Zero(Tag());
+/// Elements of a tile, in registers. Its functions must be compiled for the vector's instruction set.
+struct Tile {
+    Vector part[kRegisters];
+
+    HWY_INLINE Tile() {} // of no value
+};
+
+/// So many rows and directions are projected at a time that their sums stay in registers.
+constexpr std::size_t kRowsProjected = kRegisters == 1 ? 4 : kRegisters == 2 ? 2 : 1;
+constexpr std::size_t kDirectionsProjected = kRegisters == 1 ? 4 : 2;
+
+/// `n` elements and zeros.
+HWY_INLINE Tile load(const float* from, std::size_t n) {
+    alignas(64) float padded[kTileColumns];
+    if (HWY_UNLIKELY(n < kTileColumns)) {
+        std::memset(padded, 0, sizeof(padded));
+        std::memcpy(padded, from, n * sizeof(float));
+        from = padded;
     }
-    for (std::size_t g = 0; g * kLanes < count; ++g) {
-        Group part = load_group(row.values, g, count);
-        const Group error = load_group(row.errors, g, count);
-        for (std::size_t r = 0; r < kRegisters; ++r) {
-            part[r] = hn::Add(part[r], error[r]);
-            largest = hn::Max(largest, magnitudes_of(part[r]));
-        }
-        for (std::size_t k = 0; k < kCount; ++k) {
-            const Group column = load_group(columns + k * stride, g, count);
-            for (std::size_t r = 0; r < kRegisters; ++r) {
-                lanes[k][r] = hn::Add(lanes[k][r], hn::Mul(part[r], column[r]));
-            }
-        }
+    Tile tile;
+    for (std::size_t i = 0; i < kRegisters; ++i) tile.part[i] = hn::LoadU(Tag(), from + i * kWidth);
+    return tile;
+}
+
+HWY_INLINE void store(const Tile& tile, float* to, std::size_t n) {
+    if (HWY_LIKELY(n == kTileColumns)) {
+        for (std::size_t i = 0; i < kRegisters; ++i) hn::StoreU(tile.part[i], Tag(), to + i * kWidth);
+        return;
     }
-    for (std::size_t k = 0; k < kCount; ++k) sums[k] += total_of(lanes[k]);
-    return std::bit_cast<float>(hn::GetLane(hn::MaxOfLanes(b, largest)));
-}
-
-float project(const RowPart& row, std::size_t count, const float* columns, std::size_t stride, std::size_t rank,
-              float* sums) {
-    float largest = 0;
-    std::size_t k = 0;
-    for (; k + kProducts <= rank; k += kProducts) {
-        largest = project_on<kProducts>(row, count, columns + k * stride, stride, sums + k);
-    }
-    for (; k < rank; ++k) largest = project_on<1>(row, count, columns + k * stride, stride, sums + k);
-    return largest;
-}
-
-/// Calls body(c, n) for each vector's worth of `count` elements, n of them from number c on.
-template <typename Body>
-HWY_INLINE void for_each_vector(std::size_t count, const Body& body) {
-    std::size_t c = 0;
-    for (; c + kVectorLanes <= count; c += kVectorLanes) body(c, kVectorLanes);
-    if (c < count) body(c, count - c);
-}
-
-HWY_INLINE Vector load(const float* values, std::size_t n) {
-    if (HWY_LIKELY(n == kVectorLanes)) return hn::LoadU(Tag(), values);
-    alignas(64) float padded[kVectorLanes] = {};
-    std::memcpy(padded, values, n * sizeof(float));
-    return hn::Load(Tag(), padded);
-}
-
-HWY_INLINE void store(Vector v, float* to, std::size_t n) {
-    if (HWY_LIKELY(n == kVectorLanes)) return hn::StoreU(v, Tag(), to);
-    alignas(64) float padded[kVectorLanes];
-    hn::Store(v, Tag(), padded);
+    alignas(64) float padded[kTileColumns];
+    for (std::size_t i = 0; i < kRegisters; ++i) hn::Store(tile.part[i], Tag(), padded + i * kWidth);
     std::memcpy(to, padded, n * sizeof(float));
 }
 
-HWY_INLINE Vector load_row(const RowPart& row, std::size_t c, std::size_t n) {
-    prefetch_ahead(row.values + c);
-    prefetch_ahead(row.errors + c);
-    return hn::Add(load(row.values + c, n), load(row.errors + c, n));
+/// x: values and errors.
+HWY_INLINE Tile load_row(const RowPart& row, std::size_t c, std::size_t n) {
+    Tile tile = load(row.values + c, n);
+    const Tile errors = load(row.errors + c, n);
+    for (std::size_t i = 0; i < kRegisters; ++i) tile.part[i] = hn::Add(tile.part[i], errors.part[i]);
+    return tile;
+}
+
+/// sum + a * b.
+HWY_INLINE Tile add_product(Tile sum, const Tile& a, float b) {
+    const Vector factor = hn::Set(Tag(), b);
+    for (std::size_t i = 0; i < kRegisters; ++i) sum.part[i] = hn::Add(sum.part[i], hn::Mul(a.part[i], factor));
+    return sum;
+}
+
+/// The sum of all lanes, in the tree of numeric/lanes.hpp.
+HWY_INLINE float total_of(const Tile& tile) {
+    alignas(64) float lanes[kTileColumns];
+    for (std::size_t i = 0; i < kRegisters; ++i) hn::Store(tile.part[i], Tag(), lanes + i * kWidth);
+    const hn::FixedTag<float, 4> quarter;
+    const auto lower = hn::Add(hn::Load(quarter, lanes), hn::Load(quarter, lanes + 8));
+    const auto upper = hn::Add(hn::Load(quarter, lanes + 4), hn::Load(quarter, lanes + 12));
+    hn::Store(hn::Add(lower, upper), quarter, lanes);
+    return (lanes[0] + lanes[2]) + (lanes[1] + lanes[3]);
+}
+
+/// Calls body(c, n) for each tile of `count` columns, n of them from number c on.
+template <typename Body>
+HWY_INLINE void for_each_tile(std::size_t count, const Body& body) {
+    std::size_t c = 0;
+    for (; c + kTileColumns <= count; c += kTileColumns) body(c, kTileColumns);
+    if (c < count) body(c, count - c);
+}
+
+/// Of some rows and directions, which begin at `rows`, at row 0 of `right` and at `sums`. Returns the largest |x|.
+template <std::size_t kRows, std::size_t kDirections>
+HWY_INLINE std::uint32_t project_on(const RowPart* rows, std::size_t count, const float* right, std::size_t first,
+                                    std::size_t rank, float* sums) {
+    const Bits b;
+    auto largest = hn::Zero(b);
+    Tile totals[kRows][kDirections];
+    for (auto& of_row : totals) {
+        for (Tile& total : of_row) {
+            for (Vector& part : total.part) part = hn::Zero(Tag());
+        }
+    }
+    for_each_tile(count, [&](std::size_t c, std::size_t n) HWY_ATTR {
+        Tile x[kRows];
+        for (std::size_t r = 0; r < kRows; ++r) {
+            x[r] = load_row(rows[r], c, n);
+            for (const Vector& part : x[r].part) {
+                largest = hn::Max(largest, hn::And(hn::BitCast(b, part), hn::Set(b, 0x7fffffffU)));
+            }
+        }
+        for (std::size_t k = 0; k < kDirections; ++k) {
+            const Tile factors = load(right + c * rank + (first + k) * n, n);
+            for (std::size_t r = 0; r < kRows; ++r) {
+                for (std::size_t i = 0; i < kRegisters; ++i) {
+                    Vector& total = totals[r][k].part[i];
+                    total = hn::Add(total, hn::Mul(x[r].part[i], factors.part[i]));
+                }
+            }
+        }
+    });
+    for (std::size_t r = 0; r < kRows; ++r) {
+        for (std::size_t k = 0; k < kDirections; ++k) sums[r * rank + first + k] += total_of(totals[r][k]);
+    }
+    return hn::GetLane(hn::MaxOfLanes(b, largest));
 }
 
 template <std::size_t kRows>
-HWY_INLINE void add_so_many(const RowPart* rows, std::size_t count, const float* left, std::size_t rank,
-                            std::size_t stride, float* sums) {
-    const Tag d;
-    for_each_vector(count, [&](std::size_t c, std::size_t n) HWY_ATTR {
-        Vector values[kRows];
-        for (std::size_t r = 0; r < kRows; ++r) values[r] = load_row(rows[r], c, n);
+HWY_INLINE std::uint32_t project_rows(const RowPart* rows, std::size_t count, const float* right, std::size_t rank,
+                                      float* sums) {
+    std::uint32_t largest = 0;
+    std::size_t k = 0;
+    for (; k + kDirectionsProjected <= rank; k += kDirectionsProjected) {
+        largest = project_on<kRows, kDirectionsProjected>(rows, count, right, k, rank, sums);
+    }
+    for (; k < rank; ++k) largest = project_on<kRows, 1>(rows, count, right, k, rank, sums);
+    return largest;
+}
+
+float project(const RowPart* rows, std::size_t row_count, std::size_t count, const float* right, std::size_t rank,
+              float* sums) {
+    std::uint32_t largest = 0;
+    std::size_t r = 0;
+    for (; r + kRowsProjected <= row_count; r += kRowsProjected) {
+        const std::uint32_t of_rows = project_rows<kRowsProjected>(rows + r, count, right, rank, sums + r * rank);
+        largest = of_rows > largest ? of_rows : largest;
+    }
+    for (; r < row_count; ++r) {
+        const std::uint32_t of_row = project_rows<1>(rows + r, count, right, rank, sums + r * rank);
+        largest = of_row > largest ? of_row : largest;
+    }
+    return std::bit_cast<float>(largest);
+}
+
+template <std::size_t kRows>
+HWY_INLINE void add_so_many(const RowPart* rows, std::size_t count, const float* left, std::size_t rank, float* right) {
+    for_each_tile(count, [&](std::size_t c, std::size_t n) HWY_ATTR {
+        Tile x[kRows];
+        for (std::size_t r = 0; r < kRows; ++r) x[r] = load_row(rows[r], c, n);
         for (std::size_t k = 0; k < rank; ++k) {
-            float* const to = sums + k * stride + c;
-            Vector sum = load(to, n);
-            for (std::size_t r = 0; r < kRows; ++r) {
-                sum = hn::Add(sum, hn::Mul(values[r], hn::Set(d, left[r * rank + k])));
-            }
+            float* const to = right + c * rank + k * n;
+            Tile sum = load(to, n);
+            for (std::size_t r = 0; r < kRows; ++r) sum = add_product(sum, x[r], left[r * rank + k]);
             store(sum, to, n);
         }
     });
 }
 
 void add_rows(const RowPart* rows, std::size_t row_count, std::size_t count, const float* left, std::size_t rank,
-              std::size_t stride, float* sums) {
+              float* right) {
     static_assert(kRowsAtOnce == 4);
-    if (row_count == 4) return add_so_many<4>(rows, count, left, rank, stride, sums);
-    for (std::size_t r = 0; r < row_count; ++r) add_so_many<1>(rows + r, count, left + r * rank, rank, stride, sums);
+    if (row_count == 4) return add_so_many<4>(rows, count, left, rank, right);
+    for (std::size_t r = 0; r < row_count; ++r) add_so_many<1>(rows + r, count, left + r * rank, rank, right);
 }
 
-HWY_INLINE Vector product(const float* left, std::size_t rank, std::size_t stride, const float* right, std::size_t n) {
-    const Tag d;
-    Vector sum = hn::Mul(hn::Set(d, left[0]), load(right, n));
-    for (std::size_t k = 1; k < rank; ++k)
-        sum = hn::Add(sum, hn::Mul(hn::Set(d, left[k]), load(right + k * stride, n)));
-    return sum;
+/// Of kRows rows, each with a tile of products' sums.
+template <std::size_t kRows>
+HWY_INLINE void multiply(const float* left, std::size_t rank, const float* right, std::size_t n, Tile* sums) {
+    for (std::size_t k = 0; k < rank; ++k) {
+        const Tile factors = load(right + k * n, n);
+        for (std::size_t r = 0; r < kRows; ++r) {
+            const Vector factor = hn::Set(Tag(), left[r * rank + k]);
+            for (std::size_t i = 0; i < kRegisters; ++i) {
+                const Vector product = hn::Mul(factors.part[i], factor);
+                sums[r].part[i] = k == 0 ? product : hn::Add(sums[r].part[i], product);
+            }
+        }
+    }
 }
 
-void expand(const RowPart& row, std::size_t count, const float* left, std::size_t rank, std::size_t stride,
-            const float* own, const float* mean, float factor, float* results, float* errors) {
-    const Tag d;
-    for_each_vector(count, [&](std::size_t c, std::size_t n) HWY_ATTR {
-        prefetch_ahead(results + c);
-        const Vector values = load_row(row, c, n);
-        store(hn::Sub(values, product(left, rank, stride, own + c, n)), errors + c, n);
-        store(hn::Mul(hn::Set(d, factor), product(left, rank, stride, mean + c, n)), results + c, n);
+template <std::size_t kRows>
+HWY_INLINE void expand_so_many(const RowPart* rows, std::size_t count, const float* left, std::size_t rank,
+                               const float* own, const float* mean, float factor, const ExpandedRow* expanded) {
+    for_each_tile(count, [&](std::size_t c, std::size_t n) HWY_ATTR {
+        Tile sums[kRows];
+        multiply<kRows>(left, rank, own + c * rank, n, sums);
+        for (std::size_t r = 0; r < kRows; ++r) {
+            Tile x = load_row(rows[r], c, n);
+            for (std::size_t i = 0; i < kRegisters; ++i) x.part[i] = hn::Sub(x.part[i], sums[r].part[i]);
+            store(x, expanded[r].errors + c, n);
+        }
+        multiply<kRows>(left, rank, mean + c * rank, n, sums);
+        for (std::size_t r = 0; r < kRows; ++r) {
+            for (Vector& part : sums[r].part) part = hn::Mul(part, hn::Set(Tag(), factor));
+            store(sums[r], expanded[r].results + c, n);
+        }
     });
+}
+
+void expand(const RowPart* rows, std::size_t row_count, std::size_t count, const float* left, std::size_t rank,
+            const float* own, const float* mean, float factor, const ExpandedRow* expanded) {
+    static_assert(kRowsAtOnce == 4);
+    if (row_count == 4) return expand_so_many<4>(rows, count, left, rank, own, mean, factor, expanded);
+    for (std::size_t r = 0; r < row_count; ++r) {
+        expand_so_many<1>(rows + r, count, left + r * rank, rank, own, mean, factor, expanded + r);
+    }
 }
 
 constexpr LowRankKernels make_table(const char* name) {
