@@ -13,6 +13,7 @@
 #include <cstring>
 
 #include "compress/codec.hpp"
+#include "compress/lowrank/kernels.hpp"
 #include "core/aligned_buffer.hpp"
 #include "numeric/kernels.hpp"
 
@@ -61,6 +62,11 @@ Memory& host_memory() {
 }
 
 // ------------------------------------------------------------------------------------------------------ codec ----
+
+/// What isn't simulated is linked all the same.
+std::span<const LowRankKernels* const> available_low_rank_kernels() {
+    return {};
+}
 
 namespace simulation {
 
