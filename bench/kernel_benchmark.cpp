@@ -442,14 +442,15 @@ void add_low_rank(Arena& arena, std::vector<Case>& cases) {
                          });
                          benchmark::DoNotOptimize(sums);
                      }});
+    const Factors sums = drawn(kColumns * kRank);
     cases.push_back({"add_rows/rank 4", Floor::kRead, 8, [=](const SignKernels& k) {
-                         AlignedBuffer<float> sums(kColumns * kRank);
+                         sums->fill_zero();
                          for_each_window([&](const RowPart* rows, std::size_t row, std::size_t column) {
                              low_rank_kernels(k.name).add_rows(rows, kRowsAtOnce, kStripColumns,
                                                                left->data() + row * kRank, kRank,
-                                                               sums.data() + column * kRank);
+                                                               sums->data() + column * kRank);
                          });
-                         benchmark::DoNotOptimize(sums.data());
+                         benchmark::DoNotOptimize(sums->data());
                      }});
     cases.push_back({"expand/rank 4", Floor::kAxpy, 16, [=, &arena](const SignKernels& k) {
                          for_each_window([&](const RowPart* rows, std::size_t row, std::size_t column) {

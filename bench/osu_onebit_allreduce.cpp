@@ -68,8 +68,7 @@ struct Buffers : HostBuffers {
     static std::uint16_t* as_bfloat16(FloatBuffer& buffer) { return reinterpret_cast<std::uint16_t*>(buffer.data()); }
 };
 
-// For powersgd the values are the largest square matrix whose side is a power of two, as far as rows of such a length
-// go, and a vector.
+// For powersgd the values are a matrix, about square, whose rows are a power of two long, and a vector of what is left.
 std::array<std::uint64_t, 4> shapes_of(std::size_t count) {
     std::size_t side = 1;
     while (4 * side * side <= count) side *= 2;
@@ -163,7 +162,7 @@ class Allreduce : public Operation {
         if (info().algorithm == ONEBIT_ALGORITHM_DENSE) return {FloatBuffer(count_), FloatBuffer(0), {}};
         std::uint64_t begin = 0;
         std::uint64_t length = 0;
-        if (!has_factors_) get_error(nullptr, nullptr, &begin, &length); // which are no errors
+        if (!has_factors_) get_error(nullptr, nullptr, &begin, &length); // factors are no errors
         Errors errors{FloatBuffer(count_), FloatBuffer(length), {begin, length}};
         get_error(errors.worker.data(), has_factors_ ? nullptr : errors.server.data(), nullptr, nullptr);
         return errors;

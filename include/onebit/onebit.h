@@ -456,9 +456,9 @@ typedef struct onebit_allreduce_config {
                                codec 0, or INVALID_ARGUMENT */
     const uint64_t* shapes; /* of ONEBIT_CODEC_POWERSGD: rows and columns of each matrix, 2 num_shapes numbers. The
                                matrices lie in the buffer one after the other, each row after row, and are all of it.
-                               One whose factors would be no fewer numbers than its elements is averaged exactly: a
-                               vector is a matrix of one row. A Fortran array a(m, n) has n rows of m columns. Read,
-                               not kept. With any other codec NULL, or INVALID_ARGUMENT */
+                               One whose factors would be no fewer numbers than its elements is averaged as it is. A
+                               vector is a matrix of one row, and one of those. A Fortran array a(m, n) has n rows
+                               of m columns. Read, not kept. With any other codec NULL, or INVALID_ARGUMENT */
     uint64_t num_shapes;
 } onebit_allreduce_config_t;
 
@@ -519,9 +519,10 @@ ONEBIT_API onebit_status_t onebit_allreduce_choose_codec(onebit_comm_t comm, con
  *
  * A call that fails leaves the error state and recvbuf as they were, with these exceptions:
  *   - Finite values and the error together overflow float32, or a compressed result is too large for config.datatype:
- *     NONFINITE on every rank, the error begins at zero again, and recvbuf is unspecified. With POWERSGD so it is where
- *     a value and its error are together more than FLT_MAX / (4 sqrt(n)), n being the larger one of the matrix's rows
- *     and columns, and where a result overflows, a vector's too; its right factors then are what they were at first.
+ *     NONFINITE on every rank, the error begins at zero again, and recvbuf is unspecified. With POWERSGD that holds for
+ *     every result that is too large, a vector's as well, and for a value that is, with its error, larger than
+ *     FLT_MAX / (4 sqrt(n)) (n: the matrix's rows or columns, the larger number). The right factors are then what they
+ *     were at first.
  *   - An exact sum overflows: recvbuf is unspecified.
  *   - A value among 2^18 or more that go through shared memory isn't finite: recvbuf is unspecified, if no rank has its
  *     sendbuf in memory of onebit_mem_alloc.

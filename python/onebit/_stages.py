@@ -21,7 +21,7 @@ def stages_of(codec, warmup_steps: Optional[int], equalize: Optional[bool]) -> T
     None: 1000 steps where a codec sends less than 4 bits for an element (docs/CODECS.md), and where values are
     equalized, else none; "sign", "means", "ternary" and "int2" equalize.
     """
-    codec = _codec_of(codec)
+    codec = codec_of(codec)
     few_bits = codec in (Codec.SIGN, Codec.MEANS, Codec.TERNARY, Codec.INT2)
     equalize = few_bits if equalize is None else equalize
     if warmup_steps is None:  # equalizing goes by what the warm-up saw
@@ -31,7 +31,8 @@ def stages_of(codec, warmup_steps: Optional[int], equalize: Optional[bool]) -> T
     return warmup_steps, equalize
 
 
-def _codec_of(codec):
+def codec_of(codec):
+    """A codec by its name as one of Codec; others as they are."""
     return Codec[codec.upper()] if isinstance(codec, str) and codec.upper() in Codec.__members__ else codec
 
 
@@ -56,7 +57,7 @@ class StagedAverage:
           equalize    whether an Equalizer brings the values of compressed averages to one magnitude; of float32
           zeros_like  numpy's or torch's
         """
-        if shapes is not None and _codec_of(options.get("codec")) is Codec.POWERSGD:
+        if shapes is not None and codec_of(options.get("codec")) == Codec.POWERSGD:
             filling = math.prod(values.shape) - sum(map(math.prod, shapes))
             options["shapes"] = [*shapes, (filling,)]
         self._allreduce = Allreduce(comm, values, stream=stream, **options)

@@ -84,6 +84,9 @@ class Allreduce final : public Collective {
     Status make_form(onebit_algorithm_t name) override {
         return name == ONEBIT_ALGORITHM_DENSE ? make_sums() : Status();
     }
+    bool may_have(onebit_algorithm_t name) const override {
+        return !plan_.averages_factors() || name <= ONEBIT_ALGORITHM_FLAT;
+    }
     const char* algorithm_names() const override {
         return plan_.averages_factors() ? "DENSE or _FLAT" : "DENSE, _FLAT, _PIPELINED, _TWO_LEVEL, _BRUCK or _RING";
     }

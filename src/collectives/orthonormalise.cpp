@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/orthonormalise.hpp"
 
-#include <algorithm>
 #include <cmath>
 
 #include "numeric/lanes.hpp"
@@ -21,8 +20,8 @@ double norm_of(const double* vector, std::size_t length) {
     return std::sqrt(dot(vector, vector, length));
 }
 
-/// Takes out of vector k what lies along those before it, which are orthonormal, and gives it the norm 1. False where
-/// nothing of it is left.
+} // namespace
+
 bool make_orthonormal(double* vectors, std::size_t k, std::size_t length) {
     double* const vector = vectors + k * length;
     const double before = norm_of(vector, length);
@@ -37,21 +36,6 @@ bool make_orthonormal(double* vectors, std::size_t k, std::size_t length) {
     if (!(after > kRounding * before)) return false;
     for (std::size_t i = 0; i < length; ++i) vector[i] /= after;
     return true;
-}
-
-} // namespace
-
-void orthonormalise(double* vectors, std::size_t count, std::size_t length,
-                    const std::function<double(std::size_t, std::size_t)>& replacement) {
-    for (std::size_t k = 0; k < count; ++k) {
-        double* const vector = vectors + k * length;
-        bool is_left = make_orthonormal(vectors, k, length);
-        if (!is_left && replacement) {
-            for (std::size_t i = 0; i < length; ++i) vector[i] = replacement(k, i);
-            is_left = make_orthonormal(vectors, k, length);
-        }
-        if (!is_left) std::fill_n(vector, length, 0.0);
-    }
 }
 
 } // namespace onebit

@@ -2,16 +2,27 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
-#include <functional>
 
 namespace onebit {
 
-/// Makes `count` vectors of `length` numbers, one behind the other, orthonormal, the first one first (Gram and Schmidt,
-/// twice). One that is zero, or depends on those before it as far as floats can tell, has its numbers taken from
-/// replacement(vector, number), and is made orthogonal like the others; where it then is zero, or there is no
-/// replacement, it becomes zero. The same bits everywhere.
-void orthonormalise(double* vectors, std::size_t count, std::size_t length,
-                    const std::function<double(std::size_t, std::size_t)>& replacement = {});
+/// Takes out of vector `k`, of `length` numbers one behind the other, what lies along those before it, which are
+/// orthonormal (Gram and Schmidt, twice), and gives it the norm 1. False where nothing is left of it, as far as floats
+/// can tell. The same bits everywhere.
+bool make_orthonormal(double* vectors, std::size_t k, std::size_t length);
+
+/// Makes `count` vectors orthonormal, the first one first. One of which nothing is left has its numbers taken from
+/// replacement(vector, number), and is made orthonormal like the others. Where nothing is left of that either it
+/// becomes zero.
+template <typename Replacement>
+void orthonormalise(double* vectors, std::size_t count, std::size_t length, const Replacement& replacement) {
+    for (std::size_t k = 0; k < count; ++k) {
+        double* const vector = vectors + k * length;
+        if (make_orthonormal(vectors, k, length)) continue;
+        for (std::size_t i = 0; i < length; ++i) vector[i] = replacement(k, i);
+        if (!make_orthonormal(vectors, k, length)) std::fill_n(vector, length, 0.0);
+    }
+}
 
 } // namespace onebit

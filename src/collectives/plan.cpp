@@ -77,13 +77,19 @@ std::span<const std::uint64_t> shapes_of(const onebit_allreduce_config_t& config
     return {config.shapes, config.shapes == nullptr ? 0 : 2 * config.num_shapes};
 }
 
+std::size_t rank_of(const onebit_allreduce_config_t& config) {
+    return config.matrix_rank == 0 ? kDefaultRank : config.matrix_rank;
+}
+
 /// That the matrices are the buffer, if there are to be any.
 Status check_shapes(const onebit_allreduce_config_t& config) {
     const bool wanted = config.codec == ONEBIT_CODEC_POWERSGD;
     if (!wanted && (config.matrix_rank != 0 || config.shapes != nullptr || config.num_shapes != 0)) {
         return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT,
                              "config.%s is for ONEBIT_CODEC_POWERSGD: leave it at 0 with other codecs",
-                             config.matrix_rank != 0 ? "matrix_rank" : "shapes");
+                             config.matrix_rank != 0    ? "matrix_rank"
+                             : config.shapes != nullptr ? "shapes"
+                                                        : "num_shapes");
     }
     if (!wanted) return {};
     if (config.matrix_rank > kMostRank) {
@@ -210,9 +216,14 @@ Status check_supported(const onebit_allreduce_config_t& config, Kind kind) {
     if (config.codec != ONEBIT_CODEC_POWERSGD || kind != Kind::kAllreduce || config.memory != ONEBIT_MEMORY_HOST) {
         return check_codec(codec_config_of(config));
     }
-    if (config.scale != 0 || config.group != 0 || config.kept != 0 || config.value_bits != 0) {
+    const NamedValue of_others[] = {{"config.scale", static_cast<std::uint32_t>(config.scale)},
+                                    {"config.group", static_cast<std::uint32_t>(config.group)},
+                                    {"config.kept", config.kept},
+                                    {"config.value_bits", config.value_bits}};
+    for (const NamedValue& member : of_others) {
+        if (member.value == 0) continue;
         return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT,
-                             "config.scale, group, kept and value_bits: leave them at 0 with ONEBIT_CODEC_POWERSGD");
+                             "%s is for other codecs: leave it at 0 with ONEBIT_CODEC_POWERSGD", member.name);
     }
     if (config.error_type != ONEBIT_FLOAT32) {
         return Status::error(ONEBIT_ERROR_UNSUPPORTED, "config.error_type: with ONEBIT_CODEC_POWERSGD ONEBIT_FLOAT32");
@@ -245,8 +256,9 @@ std::size_t radix_of(const onebit_allreduce_config_t& config, const Communicator
     return forced != 0 ? forced : Costs::best_radix(communicator.groups(), config.codec, config.count);
 }
 
-/// Of the three passes, over memory.
-constexpr double kFactorsUsPerElement = 2.5e-3;
+/// Of the three passes by one thread, over memory; and what each direction adds.
+constexpr double kPassesUsPerElement = 1.3e-3;
+constexpr double kUsPerElementAndDirection = 0.15e-3;
 
 /// So few are averaged as they are, on any network.
 constexpr std::uint64_t kFewestMeasured = 1024;
@@ -262,9 +274,11 @@ void choose_factors(const onebit_allreduce_config_t& config, Communicator& commu
         return of.microseconds(ONEBIT_ALGORITHM_DENSE, count);
     };
     const double dense = dense_us(costs, config.count);
+    const double us_per_element =
+        kPassesUsPerElement + kUsPerElementAndDirection * static_cast<double>(rank_of(config));
     const double factors = dense_us(known.costs(), plan->matrices.left_count()) +
                            dense_us(known.costs(), plan->matrices.right_count()) +
-                           static_cast<double>(config.count) * kFactorsUsPerElement;
+                           static_cast<double>(config.count) * us_per_element;
     plan->algorithm = factors < dense ? ONEBIT_ALGORITHM_FLAT : ONEBIT_ALGORITHM_DENSE;
     char text[96];
     std::snprintf(text, sizeof(text), "%llu elements: dense %.3g us, flat %.3g us (%s)",
@@ -272,9 +286,10 @@ void choose_factors(const onebit_allreduce_config_t& config, Communicator& commu
     plan->reason = text;
 }
 
-/// What factors are averaged by is FLAT, whatever compressed form was asked for.
+/// What factors are averaged by is FLAT, whatever compressed form the environment wants.
 void take_factors(Plan* plan) {
     if (plan->algorithm == ONEBIT_ALGORITHM_DENSE) return;
+    if (plan->algorithm != ONEBIT_ALGORITHM_FLAT) plan->reason = "flat, as all of POWERSGD; " + plan->reason;
     plan->algorithm = ONEBIT_ALGORITHM_FLAT;
     if (plan->matrices.compresses()) return;
     plan->algorithm = ONEBIT_ALGORITHM_DENSE;
@@ -381,7 +396,7 @@ Status decide(Communicator& communicator, const Status& form, const onebit_allre
                          communicator.costs(config.memory, asked.codec).wants_measuring(config.count);
     if (measure) ONEBIT_RETURN_IF_ERROR(measure_at_start(communicator, asked));
     if (config.codec == ONEBIT_CODEC_POWERSGD) {
-        plan->matrices = MatrixLayout(shapes_of(config), config.matrix_rank == 0 ? kDefaultRank : config.matrix_rank);
+        plan->matrices = MatrixLayout(shapes_of(config), rank_of(config));
     }
     choose_algorithm(config, why, communicator, plan);
     plan->count = config.count;
@@ -400,7 +415,7 @@ Status decide(Communicator& communicator, const Status& form, const onebit_allre
     plan->log = communicator.log();
     const bool on_host = config.memory == ONEBIT_MEMORY_HOST;
     plan->tentative = config.check == ONEBIT_CHECK_FULL && on_host && config.count >= environment.second_error &&
-                      !plan->averages_factors(); // whose averages nothing encodes that could look at values
+                      !plan->averages_factors(); // where no encoder looks at values
     plan->can_share_sums = on_host && SharedAllreduce::suits(config.count, communicator.groups());
     plan->threads = config.threads != 0 ? config.threads : communicator.environment().threads;
     return {};

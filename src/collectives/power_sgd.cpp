@@ -26,10 +26,6 @@ float limit_of(const Matrix& matrix) {
     return FLT_MAX / (4 * std::sqrt(static_cast<float>(std::max(matrix.rows, matrix.columns))));
 }
 
-std::span<const Chunk> whole(const Chunk& chunk) {
-    return {&chunk, 1};
-}
-
 } // namespace
 
 // ------------------------------------------------------------------------------------------------- directions ----
@@ -63,7 +59,7 @@ PowerSgd::PowerSgd(const Elements& elements, const MatrixLayout& layout, const S
       settings_(settings),
       kernels_(low_rank_kernels(settings.numeric->name)),
       times_(settings.op == ONEBIT_OP_SUM ? static_cast<float>(ranks) : 1.0F),
-      error_(whole({0, 0, layout.elements()}), ONEBIT_FLOAT32, *settings.numeric),
+      error_(only(Chunk{0, 0, layout.elements()}), ONEBIT_FLOAT32, *settings.numeric),
       directions_(layout),
       left_(layout.left_count() + 1),
       right_(layout.right_count()),
@@ -71,14 +67,16 @@ PowerSgd::PowerSgd(const Elements& elements, const MatrixLayout& layout, const S
     cut_into_parts();
     fits_.resize(parts_.size());
     nonfinite_.resize(parts_.size());
-    vectors_ = AlignedBuffer<double>(std::max(left_.size(), right_.size()));
 }
 
 void PowerSgd::cut_into_parts() {
     std::size_t sums = 0;
+    std::size_t vectors = 0;
     for (std::size_t m = 0; m < layout_.matrices().size(); ++m) {
         const Matrix& matrix = layout_.matrices()[m];
         first_part_.push_back(parts_.size());
+        first_vector_.push_back(vectors);
+        vectors += matrix.rank * std::max(matrix.rows, matrix.columns);
         const std::size_t length = matrix.is_exact() ? matrix.elements() : matrix.rows;
         const std::size_t at_once = matrix.is_exact()
                                         ? kPartElements
@@ -90,6 +88,7 @@ void PowerSgd::cut_into_parts() {
     }
     first_part_.push_back(parts_.size());
     partial_ = AlignedBuffer<float>(sums);
+    vectors_ = AlignedBuffer<double>(vectors);
 }
 
 Status PowerSgd::create(Transport& transport, const Placement& placement, const Elements& elements,
@@ -111,6 +110,7 @@ Status PowerSgd::create(Transport& transport, const Placement& placement, const 
     add_average(*self->left_average_);
     stages.push_back({"orthonormalise", [self](Step* step) { return self->make_left_orthonormal(step); }});
     stages.push_back({"project back", [self](Step* step) { return self->project_back(step); }});
+    stages.push_back({"add up parts", [self](Step* step) { return self->add_up_parts(step); }});
     add_average(*self->right_average_);
     stages.push_back({"expand", [self](Step* step) { return self->expand(step); }});
     *algorithm = std::move(made);
@@ -126,32 +126,20 @@ std::size_t PowerSgd::workspace_bytes() const {
 
 void PowerSgd::set_operands(const Operands& operands) {
     operands_ = operands;
-    next_part_ = 0;
+    next_ = 0;
     left_average_->set_operands({.input = left_.data(), .output = left_.data()});
     right_average_->set_operands({.input = right_.data(), .output = mean_.data()});
 }
 
 /// Any basis of what they span is as good.
 Status PowerSgd::turn_directions(Step* step) {
-    *step = Step::kDone;
-    for_each_factored([&](std::size_t m, const Matrix& matrix) {
-        double* const vectors = vectors_.data() + matrix.right;
+    *step = for_next_matrices([&](std::size_t m, const Matrix& matrix) {
         const auto place = [&](std::size_t k, std::size_t column) {
-            return matrix.right + right_index(matrix.columns, matrix.rank, k, column);
+            return right_index(matrix.columns, matrix.rank, k, column);
         };
-        for (std::size_t k = 0; k < matrix.rank; ++k) {
-            for (std::size_t c = 0; c < matrix.columns; ++c) {
-                vectors[k * matrix.columns + c] = directions_.values()[place(k, c)];
-            }
-        }
-        orthonormalise(vectors, matrix.rank, matrix.columns, [&](std::size_t k, std::size_t c) {
-            return Directions::draw(operands_.number, m, place(k, c) - matrix.right);
-        });
-        for (std::size_t k = 0; k < matrix.rank; ++k) {
-            for (std::size_t c = 0; c < matrix.columns; ++c) {
-                right_[place(k, c)] = static_cast<float>(vectors[k * matrix.columns + c]);
-            }
-        }
+        orthonormalise_factors(
+            m, matrix.columns, directions_.values() + matrix.right, right_.data() + matrix.right, place,
+            [&](std::size_t k, std::size_t c) { return Directions::draw(operands_.number, m, place(k, c)); });
     });
     return {};
 }
@@ -163,34 +151,30 @@ Status PowerSgd::project(Step* step) {
 }
 
 Status PowerSgd::make_left_orthonormal(Step* step) {
-    *step = Step::kDone;
     if (left_[layout_.left_count()] != 0) {
         forget();
         return Status::error(ONEBIT_ERROR_NONFINITE,
                              "a value and its error are too large together to be approximated in float32");
     }
-    for_each_factored([&](std::size_t, const Matrix& matrix) {
-        double* const vectors = vectors_.data() + matrix.left;
-        float* const factors = left_.data() + matrix.left;
-        for (std::size_t i = 0; i < matrix.left_count(); ++i) {
-            vectors[i % matrix.rank * matrix.rows + i / matrix.rank] = factors[i];
-        }
-        orthonormalise(vectors, matrix.rank, matrix.rows);
-        for (std::size_t i = 0; i < matrix.left_count(); ++i) {
-            factors[i] = static_cast<float>(vectors[i % matrix.rank * matrix.rows + i / matrix.rank]);
-        }
+    *step = for_next_matrices([&](std::size_t m, const Matrix& matrix) {
+        float* const factors = left_of(matrix, 0);
+        const auto place = [&](std::size_t k, std::size_t row) { return row * matrix.rank + k; };
+        orthonormalise_factors(m, matrix.rows, factors, factors, place, [](std::size_t, std::size_t) { return 0.0F; });
     });
     return {};
 }
 
 Status PowerSgd::project_back(Step* step) {
     *step = for_next_parts([&](std::size_t p) { project_back(parts_[p]); });
-    if (*step != Step::kDone) return {};
-    for_each_factored([&](std::size_t m, const Matrix&) { add_up_parts(m); });
     return {};
 }
 
-/// Nothing of the handle's state has changed until here.
+Status PowerSgd::add_up_parts(Step* step) {
+    *step = for_next_matrices([&](std::size_t m, const Matrix& matrix) { add_up_parts(m, matrix); });
+    return {};
+}
+
+/// Where no value was too large, nothing of the handle's state has changed until here.
 Status PowerSgd::expand(Step* step) {
     *step = for_next_parts([&](std::size_t p) {
         const Part& part = parts_[p];
@@ -212,19 +196,40 @@ void PowerSgd::forget() {
 
 // ----------------------------------------------------------------------------------------------- part by part ----
 
+/// kDone after the last of `count`.
 template <typename Body>
-Step PowerSgd::for_next_parts(const Body& body) {
-    const std::size_t end = std::min(next_part_ + 2 * settings_.threads, parts_.size());
-    parallel_for(next_part_, end, settings_.threads, body);
-    next_part_ = end == parts_.size() ? 0 : end;
-    return next_part_ == 0 ? Step::kDone : Step::kAgain;
+Step PowerSgd::for_next(std::size_t count, const Body& body) {
+    const std::size_t end = std::min(next_ + 2 * settings_.threads, count);
+    parallel_for(next_, end, settings_.threads, body);
+    next_ = end == count ? 0 : end;
+    return next_ == 0 ? Step::kDone : Step::kAgain;
 }
 
 template <typename Body>
-void PowerSgd::for_each_factored(const Body& body) {
-    parallel_for(0, layout_.matrices().size(), settings_.threads, [&](std::size_t m) {
+Step PowerSgd::for_next_parts(const Body& body) {
+    return for_next(parts_.size(), body);
+}
+
+template <typename Body>
+Step PowerSgd::for_next_matrices(const Body& body) {
+    return for_next(layout_.matrices().size(), [&](std::size_t m) {
         if (!layout_.matrices()[m].is_exact()) body(m, layout_.matrices()[m]);
     });
+}
+
+/// Of matrix m: those of direction k, `length` of them, lie at place(k, i) of `from`, and then of `to`.
+template <typename Place, typename Replacement>
+void PowerSgd::orthonormalise_factors(std::size_t m, std::size_t length, const float* from, float* to,
+                                      const Place& place, const Replacement& replacement) {
+    const std::size_t rank = layout_.matrices()[m].rank;
+    double* const vectors = vectors_.data() + first_vector_[m];
+    for (std::size_t k = 0; k < rank; ++k) {
+        for (std::size_t i = 0; i < length; ++i) vectors[k * length + i] = from[place(k, i)];
+    }
+    orthonormalise(vectors, rank, length, replacement);
+    for (std::size_t k = 0; k < rank; ++k) {
+        for (std::size_t i = 0; i < length; ++i) to[place(k, i)] = static_cast<float>(vectors[k * length + i]);
+    }
 }
 
 /// Some columns of some rows, of the matrix that they are part of.
@@ -234,9 +239,10 @@ struct PowerSgd::Window {
     std::size_t column;
     std::size_t columns;
     std::array<RowPart, kRowsAtOnce> rows;
+    float (*widened)[kStripColumns]; ///< the rows' values, where the buffer's are of 16 bits
 };
 
-/// Calls body(window) for all of a part. Values of 16 bits are widened.
+/// Calls body(window) for all of a part.
 template <typename Body>
 void PowerSgd::for_each_window(const Part& part, const Body& body) const {
     const Matrix& matrix = layout_.matrices()[part.matrix];
@@ -247,7 +253,8 @@ void PowerSgd::for_each_window(const Part& part, const Body& body) const {
                              .row_count = std::min(kRowsAtOnce, part.end - row),
                              .column = column,
                              .columns = std::min(kStripColumns, matrix.columns - column),
-                             .rows = {}};
+                             .rows = {},
+                             .widened = widened};
             for (std::size_t r = 0; r < window.row_count; ++r) {
                 const std::size_t first = element_of(matrix, row + r, column);
                 const void* const values = elements_.at(operands_.input, first);
@@ -290,8 +297,7 @@ void PowerSgd::project_back(const Part& part) {
 }
 
 /// In the order of the parts.
-void PowerSgd::add_up_parts(std::size_t m) {
-    const Matrix& matrix = layout_.matrices()[m];
+void PowerSgd::add_up_parts(std::size_t m, const Matrix& matrix) {
     float* const to = right_.data() + matrix.right;
     for (std::size_t p = first_part_[m] + 1; p < first_part_[m + 1]; ++p) {
         const float* const from = partial_.data() + parts_[p].sums;
@@ -302,13 +308,12 @@ void PowerSgd::add_up_parts(std::size_t m) {
 std::size_t PowerSgd::expand(const Part& part) {
     const Matrix& matrix = layout_.matrices()[part.matrix];
     std::size_t nonfinite = kNone;
-    alignas(64) float expanded[kRowsAtOnce][kStripColumns]; // of 16 bits
     for_each_window(part, [&](const Window& window) {
         std::array<ExpandedRow, kRowsAtOnce> to;
         for (std::size_t r = 0; r < window.row_count; ++r) {
             const std::size_t first = element_of(matrix, window.row + r, window.column);
             void* const output = elements_.at(operands_.output, first);
-            to[r] = {is_narrow() ? expanded[r] : static_cast<float*>(output), error_.floats(first)};
+            to[r] = {is_narrow() ? window.widened[r] : static_cast<float*>(output), error_.floats(first)};
         }
         const std::size_t right = matrix.right + window.column * matrix.rank;
         kernels_.expand(window.rows.data(), window.row_count, window.columns, left_of(matrix, window.row), matrix.rank,

@@ -94,6 +94,7 @@ class PowerSgd final : public Algorithm {
     Status project(Step* step);
     Status make_left_orthonormal(Step* step);
     Status project_back(Step* step);
+    Status add_up_parts(Step* step);
     Status expand(Step* step);
 
     // ---- what they do to a part, or to a matrix ----
@@ -101,17 +102,22 @@ class PowerSgd final : public Algorithm {
     /// Whether nothing is too large.
     bool project(const Part& part);
     void project_back(const Part& part);
-    void add_up_parts(std::size_t matrix);
+    void add_up_parts(std::size_t m, const Matrix& matrix);
     /// The first element of the result that isn't finite, or kNone.
     std::size_t expand(const Part& part);
     std::size_t expand_exact(const Part& part);
 
-    /// Calls body(number of a part) for some more of them; kDone after the last. And body(number, matrix) for each that
-    /// has factors.
+    template <typename Body>
+    Step for_next(std::size_t count, const Body& body);
+    /// Calls body(number of a part) for some more of them; kDone after the last.
     template <typename Body>
     Step for_next_parts(const Body& body);
+    /// The same with body(m, matrix) for those that have factors.
     template <typename Body>
-    void for_each_factored(const Body& body);
+    Step for_next_matrices(const Body& body);
+    template <typename Place, typename Replacement>
+    void orthonormalise_factors(std::size_t m, std::size_t length, const float* from, float* to, const Place& place,
+                                const Replacement& replacement);
     struct Window;
     template <typename Body>
     void for_each_window(const Part& part, const Body& body) const;
@@ -130,7 +136,8 @@ class PowerSgd final : public Algorithm {
     const LowRankKernels& kernels_;
     float times_; ///< the average: the result
     std::vector<Part> parts_;
-    std::vector<std::size_t> first_part_; ///< by matrix; and one past the last part
+    std::vector<std::size_t> first_part_;   ///< by matrix; and one past the last part
+    std::vector<std::size_t> first_vector_; ///< by matrix, in vectors_
 
     StoredError error_;
     Directions directions_;
@@ -145,7 +152,7 @@ class PowerSgd final : public Algorithm {
 
     // Of the call in flight.
     Operands operands_;
-    std::size_t next_part_ = 0;
+    std::size_t next_ = 0;               ///< part, or matrix, of the stage
     std::vector<char> fits_;             ///< by part: whether nothing is too large
     std::vector<std::size_t> nonfinite_; ///< by part: an element of the result, or kNone
     std::vector<Stage> stages_;

@@ -107,6 +107,15 @@ std::string use_rarely() {
     values[77] = HUGE_VALF;
     WRONG_UNLESS(onebit_allreduce_run(reduce, values.data(), values.data()) == ONEBIT_ERROR_NONFINITE);
     WRONG_UNLESS(onebit_allreduce_destroy(reduce) == ONEBIT_SUCCESS);
+    const std::uint64_t shapes[] = {10, count / 10, 1, count % 10};
+    config.codec = ONEBIT_CODEC_POWERSGD;
+    config.datatype = ONEBIT_FLOAT16;
+    config.shapes = shapes;
+    config.num_shapes = count % 10 == 0 ? 1 : 2;
+    std::vector<std::uint16_t> halves(count, 0x3c00);
+    WRONG_UNLESS(onebit_allreduce_create(comm, &config, &reduce) == ONEBIT_SUCCESS);
+    WRONG_UNLESS(onebit_allreduce_run(reduce, halves.data(), halves.data()) == ONEBIT_SUCCESS);
+    WRONG_UNLESS(onebit_allreduce_destroy(reduce) == ONEBIT_SUCCESS);
     for (onebit_optimizer_config_t training : quick_configs()) {
         std::vector<float> parameters = initial_parameters(count);
         std::vector<std::uint16_t> gradients(count, 0x3c00), copy(count);

@@ -36,6 +36,7 @@ struct Shapes {
 // whose rows are several parts.
 const Shapes mixed = {{1, 37, 33, 65, 7, 1500, 2111, 9, 64, 64, 1, 1, 40, 10, 113, 1}};
 const Shapes tall = {{3001, 301}};
+const Shapes long_vector = {{1, 70001, 40, 50}}; // so many values are averaged in another way
 
 constexpr std::uint32_t rank_of_all = 3;
 
@@ -51,7 +52,9 @@ onebit_allreduce_config_t config_of(const Shapes& shapes, onebit_algorithm_t alg
 
 double largest_of(const std::vector<double>& values) {
     double largest = 0;
-    for (const double value : values) largest = std::max(largest, std::fabs(value));
+    for (const double value : values) {
+        if (!(std::fabs(value) <= largest)) largest = std::fabs(value); // a NaN stays
+    }
     return largest;
 }
 
@@ -59,9 +62,10 @@ double largest_of(const std::vector<double>& values) {
 void expect_near(RankLog& log, const char* what, const std::vector<float>& actual, const std::vector<double>& expected,
                  double tolerance) {
     if (!ONEBIT_EXPECT(log, actual.size() == expected.size())) return;
-    double off = 0;
-    for (std::size_t i = 0; i < actual.size(); ++i) off = std::max(off, std::fabs(actual[i] - expected[i]));
-    log.expect(off <= tolerance, std::string(what) + " is off by " + std::to_string(off), __FILE__, __LINE__);
+    std::vector<double> off(actual.size());
+    for (std::size_t i = 0; i < off.size(); ++i) off[i] = actual[i] - expected[i];
+    const double most = largest_of(off);
+    log.expect(most <= tolerance, std::string(what) + " is off by " + std::to_string(most), __FILE__, __LINE__);
 }
 
 std::vector<double> widened(const std::vector<float>& values) {
@@ -133,6 +137,8 @@ TEST_CASE("matrices of a low rank: each call is the oracle's", "[allreduce][powe
         }
         log.context("several parts");
         check_beside_oracle(comm, log, tall, ONEBIT_OP_AVERAGE, ONEBIT_FLOAT32);
+        log.context("a long vector");
+        check_beside_oracle(comm, log, long_vector, ONEBIT_OP_SUM, ONEBIT_FLOAT32);
     });
 }
 
@@ -226,8 +232,8 @@ TEST_CASE("matrices of a low rank: the same bits by any thread, any way of calli
 TEST_CASE("matrices of a low rank: values of all magnitudes", "[allreduce][powersgd][magnitudes]") {
     const int n = GENERATE(from_range(rank_counts()));
     run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
-        const Shapes shapes = {{37, 41, 1, 13}};
-        for (const std::uint64_t seed : {0, 1, 2}) {
+        for (const std::uint64_t seed : {0, 1, 2, 3}) {
+            const Shapes shapes = seed == 3 ? long_vector : Shapes{{37, 41, 1, 13}};
             Allreduce reduce(comm, config_of(shapes), log);
             bool refused = false, delivered = false;
             for (std::uint64_t step = 0; step < 3 * magnitude_turns; ++step) {
@@ -251,6 +257,7 @@ TEST_CASE("matrices of a low rank: values of all magnitudes", "[allreduce][power
         }
         for (const Kind kind : {Kind::tiny, Kind::huge, Kind::zeros}) {
             log.context(name_of(kind));
+            const Shapes shapes = {{37, 41, 1, 13}};
             Allreduce reduce(comm, config_of(shapes), log);
             double in = 0, out = 0;
             for (std::uint64_t step = 0; step < 40; ++step) {
@@ -260,6 +267,39 @@ TEST_CASE("matrices of a low rank: values of all magnitudes", "[allreduce][power
             }
             ONEBIT_EXPECT(log, out > 0.5 * in); // most of it has been delivered, whatever its size
         }
+    });
+}
+
+TEST_CASE("matrices of a low rank: what overflows fails on every rank, and all begins anew",
+          "[allreduce][powersgd][magnitudes]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        const Shapes shapes = {{40, 50, 1, 77}};
+        const auto expect_fresh_after = [&](onebit_allreduce_config_t config, const void* values, const char* needles) {
+            Allreduce reduce(comm, config, log), fresh(comm, config, log);
+            std::vector<float> result(shapes.count());
+            const std::vector<std::uint16_t> ones(shapes.count(), to_half(1));
+            const std::vector<float> wide_ones(shapes.count(), 1.0F);
+            const bool wide = config.datatype == ONEBIT_FLOAT32;
+            const void* const first = wide ? static_cast<const void*>(wide_ones.data()) : ones.data();
+            ONEBIT_EXPECT_OK(log, onebit_allreduce_run(reduce.get(), first, result.data()));
+            ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_NONFINITE, needles,
+                                  onebit_allreduce_run(reduce.get(), values, result.data()));
+            ONEBIT_EXPECT(log, reduce.errors().same_as(fresh.errors()));
+            ONEBIT_EXPECT_OK(log, onebit_allreduce_run(reduce.get(), first, result.data()));
+        };
+        onebit_allreduce_config_t config = config_of(shapes);
+        std::vector<float> values(shapes.count(), 1.0F);
+        values[77] = 1e38F; // more than a product may be made of
+        expect_fresh_after(config, values.data(), "too large");
+        if (log.size() == 1) return; // a sum of one is no larger
+        values[77] = 1.0F;
+        values[2003] = 3e38F; // of the vector, in a sum
+        config.op = ONEBIT_OP_SUM;
+        expect_fresh_after(config, values.data(), "element 2003;float32");
+        const std::vector<std::uint16_t> halves(shapes.count(), to_half(60000));
+        config.datatype = ONEBIT_FLOAT16; // all alike, a matrix of rank 1
+        expect_fresh_after(config, halves.data(), "element 0;float16");
     });
 }
 
@@ -279,7 +319,7 @@ TEST_CASE("matrices of a low rank: a call that is refused changes nothing", "[al
         const std::vector<std::uint32_t> mask(mixed.count() / 32 + 1, 0xffffffffU);
         ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_UNSUPPORTED, "ONEBIT_CODEC_POWERSGD;mask",
                               onebit_allreduce_set_mask(reduce.get(), mask.data()));
-        ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_INVALID_ARGUMENT, "DENSE or _FLAT|no buffers",
+        ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_INVALID_ARGUMENT, "is not ONEBIT_ALGORITHM_DENSE or _FLAT",
                               onebit_allreduce_set_algorithm(reduce.get(), ONEBIT_ALGORITHM_PIPELINED));
         ONEBIT_EXPECT(log, reduce.errors().same_as(before));
         expect_bits(log, "the next result", reduce.run_steps(4, 2, 3), twin.run_steps(4, 2, 3));
@@ -384,6 +424,16 @@ TEST_CASE("matrices of a low rank: bad and unsupported settings", "[allreduce][p
         expect_fails(ONEBIT_ERROR_INVALID_ARGUMENT, "config.shapes;num_shapes", with(nullptr, 1));
         expect_fails(ONEBIT_ERROR_INVALID_ARGUMENT, "config.shapes;num_shapes", with(good, 0));
         expect_fails(ONEBIT_ERROR_INVALID_ARGUMENT, "config.shapes;num_shapes", with(good, UINT64_MAX));
+        for (int faulty = 0; faulty < log.size(); ++faulty) { // on one rank alone
+            const std::string needles = "config.shapes;num_shapes;rank " + std::to_string(faulty);
+            expect_fails(ONEBIT_ERROR_INVALID_ARGUMENT, needles.c_str(), [&](Config& c) {
+                if (log.rank() == faulty) c.shapes = nullptr;
+            });
+        }
+        expect_fails(ONEBIT_ERROR_INVALID_ARGUMENT, "config.num_shapes;ONEBIT_CODEC_POWERSGD", [](Config& c) {
+            c.codec = ONEBIT_CODEC_SIGN;
+            c.shapes = nullptr;
+        });
         expect_fails(ONEBIT_ERROR_INVALID_ARGUMENT, "config.matrix_rank;64", [](Config& c) { c.matrix_rank = 65; });
         expect_fails(ONEBIT_ERROR_INVALID_ARGUMENT, "config.shapes;ONEBIT_CODEC_POWERSGD",
                      [](Config& c) { c.codec = ONEBIT_CODEC_SIGN; });
@@ -394,8 +444,10 @@ TEST_CASE("matrices of a low rank: bad and unsupported settings", "[allreduce][p
             c.matrix_rank = 4;
         });
         expect_fails(ONEBIT_ERROR_INVALID_ARGUMENT, "config.scale", [](Config& c) { c.scale = ONEBIT_SCALE_L1; });
-        expect_fails(ONEBIT_ERROR_INVALID_ARGUMENT, "group", [](Config& c) { c.group = ONEBIT_GROUP_BUFFER; });
-        expect_fails(ONEBIT_ERROR_INVALID_ARGUMENT, "kept", [](Config& c) { c.kept = 64; });
+        expect_fails(ONEBIT_ERROR_INVALID_ARGUMENT, "config.group;ONEBIT_CODEC_POWERSGD",
+                     [](Config& c) { c.group = ONEBIT_GROUP_BUFFER; });
+        expect_fails(ONEBIT_ERROR_INVALID_ARGUMENT, "config.kept;ONEBIT_CODEC_POWERSGD",
+                     [](Config& c) { c.kept = 64; });
         expect_fails(ONEBIT_ERROR_UNSUPPORTED, "config.error_type", [](Config& c) { c.error_type = ONEBIT_BFLOAT16; });
         for (const onebit_algorithm_t algorithm : {ONEBIT_ALGORITHM_PIPELINED, ONEBIT_ALGORITHM_TWO_LEVEL}) {
             expect_fails(ONEBIT_ERROR_UNSUPPORTED, "config.algorithm;ONEBIT_ALGORITHM_DENSE and _FLAT",

@@ -463,6 +463,19 @@ TEST_CASE("allreduces run whatever memory there is", "[memory][run]") {
     }
 }
 
+TEST_CASE("allreduces of matrices are created and run whatever memory there is", "[memory][create][run]") {
+    static constexpr std::uint64_t shapes[] = {40, 50, 1, 7, 60, 30}; // of which two have factors
+    onebit_allreduce_config_t config = form_config(ONEBIT_ALGORITHM_FLAT, 3807);
+    config.codec = ONEBIT_CODEC_POWERSGD;
+    config.shapes = shapes;
+    config.num_shapes = 3;
+    run_sweep(creation_of(config));
+    for (const std::uint32_t threads : {1U, 2U}) {
+        config.threads = threads;
+        run_sweep(averages_of(config, true));
+    }
+}
+
 TEST_CASE("settings and saved states of allreduces are changed with memory, or on no rank", "[memory][settings]") {
     for (const onebit_algorithm_t form : {ONEBIT_ALGORITHM_FLAT, ONEBIT_ALGORITHM_PIPELINED}) {
         const std::vector<std::uint32_t> mask(200, 0x7fffffffU);

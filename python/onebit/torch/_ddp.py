@@ -83,13 +83,18 @@ class HookState(Averaging):
         kept = set(map(id, parameters))
         self._buckets = {key: bucket for key, bucket in self._buckets.items() if kept.isdisjoint(key)}
         self._bytes_before += sent - self.info.bytes_sent
-        bucket = _Bucket(self._made(gradients, [parameter.shape for parameter in parameters]), parameters)
+        bucket = _Bucket(self._made(gradients, [_shape_in_memory(parameter) for parameter in parameters]), parameters)
         for i, (counts, packed) in enumerate(self._loaded):
             if counts == bucket.counts:
                 bucket.average.unpack(packed)
                 del self._loaded[i]
                 break
         return bucket
+
+
+def _shape_in_memory(tensor: torch.Tensor) -> List[int]:
+    """Sizes, the dimension first whose elements are furthest apart: gradients lie as their parameters do."""
+    return [size for _, size in sorted(zip(tensor.stride(), tensor.shape), key=lambda pair: -pair[0])]
 
 
 class _Bucket:

@@ -6,6 +6,9 @@ from typing import Any, Dict, Iterable, Optional, Tuple
 
 import torch
 
+from onebit._errors import InvalidArgument
+from onebit._stages import codec_of
+from onebit._values import Codec
 from onebit.communicator import Communicator
 from onebit.torch import _start
 from onebit.torch._average import Average, Averaging, HookInfo
@@ -16,6 +19,8 @@ class FsdpHook(Averaging):
 
     def __init__(self, model, group, communicator, warmup_steps: Optional[int], equalize: Optional[bool], options: dict):
         modules = _sharded(model)
+        if codec_of(options.get("codec")) == Codec.POWERSGD:
+            raise InvalidArgument('codec="powersgd" is for matrices: FSDP hands its hook shards, which are none')
         super().__init__(group, communicator, warmup_steps, equalize, options)
         _require_equal_replicas(modules, self._communicator)
         self._groups = {name: _Group(self, name) for name in modules}
@@ -105,7 +110,7 @@ def fsdp_hook(
                     HookState's
       equalize      as HookState's
       options       those of `onebit.Allreduce`: algorithm, codec, scale, group, kept, value_bits,
-                    error_type, check, threads. Shards are no matrices: "powersgd" can't take them
+                    error_type, check, threads. Shards are no matrices: "powersgd" is refused
 
     FSDP calls the hook after it has averaged inside a replica, in its stream for that, with gradients of the policy's
     reduce_dtype. Averages of another type than float32 are formed in float32, errors are float32, and the result is
