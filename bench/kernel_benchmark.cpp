@@ -358,6 +358,16 @@ void add_grouped(Arena& arena, std::size_t code, const std::string& name, std::v
             next += scale_words(kBlockElements) + code_words(bits, kBlockElements);
         }
     };
+    if (reference_grouped_kernels().codes[code].encode_stochastic != nullptr) {
+        cases.push_back(
+            {"stochastic/" + name, Floor::kAxpy, 12 + message, [&arena, kernels_of, for_each_block](const auto& k) {
+                 for_each_block([&](const GroupsToWrite& to, std::size_t i) {
+                     kernels_of(k).encode_stochastic({static_cast<std::uint32_t>(i), 0}, arena.values.data() + i,
+                                                     arena.corrected.data() + i, arena.corrected.data() + i,
+                                                     Stores::kCached, nullptr, kBlockElements, to);
+                 });
+             }});
+    }
     cases.push_back({"encode/" + name, Floor::kAxpy, 12 + message, [&arena, kernels_of, for_each_block](const auto& k) {
                          for_each_block([&](const GroupsToWrite& to, std::size_t i) {
                              kernels_of(k).encode(arena.values.data() + i, arena.corrected.data() + i,

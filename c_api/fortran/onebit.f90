@@ -56,6 +56,9 @@ module onebit
         enumerator :: onebit_scale_l2 = 0, onebit_scale_l1
     end enum
     enum, bind(c)
+        enumerator :: onebit_rounding_nearest = 0, onebit_rounding_stochastic
+    end enum
+    enum, bind(c)
         enumerator :: onebit_group_block = 0, onebit_group_buffer, onebit_group_tensor
     end enum
     enum, bind(c)
@@ -135,6 +138,8 @@ module onebit
         integer(c_int32_t) :: matrix_rank
         type(c_ptr) :: shapes
         integer(c_int64_t) :: num_shapes
+        integer(c_int) :: rounding
+        integer(c_int32_t) :: reserved
     end type
 
     type, bind(c) :: onebit_allreduce_info_t
@@ -172,7 +177,7 @@ module onebit
         integer(c_int32_t) :: kept
         integer(c_int32_t) :: value_bits
         integer(c_int) :: error_type
-        integer(c_int32_t) :: reserved
+        integer(c_int) :: rounding
     end type
 
     ! shard_begin: 0 is the buffer's first element, as in C

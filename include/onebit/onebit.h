@@ -54,7 +54,7 @@
  * all INTERNAL.
  *
  * Papers: [1-bit Adam] arXiv 2102.02888; [LAMB] arXiv 1904.00962; [1-bit LAMB] arXiv 2104.06069; [0/1 Adam] arXiv
- * 2202.06009; [EF] Zheng et al., NeurIPS 2019; [PowerSGD] arXiv 1905.13727.
+ * 2202.06009; [EF] Zheng et al., NeurIPS 2019; [PowerSGD] arXiv 1905.13727; [QSGD] arXiv 1610.02132.
  */
 #ifndef ONEBIT_ONEBIT_H
 #define ONEBIT_ONEBIT_H
@@ -410,6 +410,14 @@ typedef enum onebit_scale ONEBIT_ENUM_INT {
                             values whatever they are, where L2 may not if a few are far larger than the rest */
 } onebit_scale_t;
 
+/* How integers are rounded. */
+typedef enum onebit_rounding ONEBIT_ENUM_INT {
+    ONEBIT_ROUNDING_NEAREST = 0,   /* the default: the smallest error */
+    ONEBIT_ROUNDING_STOCHASTIC = 1 /* up or down, drawn so that in the mean the result is the value [QSGD]: a call whose
+                                      error is not carried on, or not yet, is wrong by chance alone. Its error is 1.4
+                                      times as large */
+} onebit_rounding_t;
+
 /* The elements that share a scale. */
 typedef enum onebit_group ONEBIT_ENUM_INT {
     ONEBIT_GROUP_BLOCK = 0,  /* 4096 elements, the default: 0.8 % more bytes, far less error where magnitudes differ */
@@ -460,15 +468,18 @@ typedef struct onebit_allreduce_config {
                                vector is a matrix of one row, and one of those. A Fortran array a(m, n) has n rows
                                of m columns. Read, not kept. With any other codec NULL, or INVALID_ARGUMENT */
     uint64_t num_shapes;
+    onebit_rounding_t rounding; /* of ONEBIT_CODEC_INT8 and ONEBIT_CODEC_INT4. With any other codec 0, or
+                                   INVALID_ARGUMENT. STOCHASTIC: in the host's memory, else UNSUPPORTED */
+    uint32_t reserved;          /* 0 */
 } onebit_allreduce_config_t;
 
 #define ONEBIT_ALLREDUCE_CONFIG_VERSION 1
 /* The defaults for `count_` elements; change members by name afterwards. */
-#define ONEBIT_ALLREDUCE_CONFIG_INIT(count_)                                                                       \
-    {                                                                                                              \
-        sizeof(onebit_allreduce_config_t), ONEBIT_ALLREDUCE_CONFIG_VERSION, 0, (uint64_t)(count_), ONEBIT_FLOAT32, \
-            ONEBIT_MEMORY_HOST, ONEBIT_ALGORITHM_AUTO, ONEBIT_CODEC_SIGN, ONEBIT_SCALE_L2, ONEBIT_GROUP_BLOCK,     \
-            ONEBIT_CHECK_FULL, ONEBIT_OP_AVERAGE, NULL, 0, 0, ONEBIT_FLOAT32, 0, NULL, 0                           \
+#define ONEBIT_ALLREDUCE_CONFIG_INIT(count_)                                                                         \
+    {                                                                                                                \
+        sizeof(onebit_allreduce_config_t), ONEBIT_ALLREDUCE_CONFIG_VERSION, 0, (uint64_t)(count_), ONEBIT_FLOAT32,   \
+            ONEBIT_MEMORY_HOST, ONEBIT_ALGORITHM_AUTO, ONEBIT_CODEC_SIGN, ONEBIT_SCALE_L2, ONEBIT_GROUP_BLOCK,       \
+            ONEBIT_CHECK_FULL, ONEBIT_OP_AVERAGE, NULL, 0, 0, ONEBIT_FLOAT32, 0, NULL, 0, ONEBIT_ROUNDING_NEAREST, 0 \
     }
 
 /* The same as a function. INVALID_ARGUMENT, as for onebit_comm_info_init. */
@@ -730,7 +741,7 @@ typedef struct onebit_shard_config {
     uint32_t kept;  /* of ONEBIT_CODEC_TOPK and ONEBIT_CODEC_RANDOMK, as in onebit_allreduce_config_t */
     uint32_t value_bits;
     onebit_datatype_t error_type; /* of the error state, likewise */
-    uint32_t reserved;            /* 0 */
+    onebit_rounding_t rounding;   /* of ONEBIT_CODEC_INT8 and ONEBIT_CODEC_INT4, likewise */
 } onebit_shard_config_t;
 
 #define ONEBIT_SHARD_CONFIG_VERSION 1
@@ -739,7 +750,7 @@ typedef struct onebit_shard_config {
     {                                                                                                            \
         sizeof(onebit_shard_config_t), ONEBIT_SHARD_CONFIG_VERSION, 0, (uint64_t)(count_), NULL, ONEBIT_FLOAT32, \
             ONEBIT_MEMORY_HOST, ONEBIT_ALGORITHM_AUTO, ONEBIT_CODEC_SIGN, ONEBIT_SCALE_L2, ONEBIT_GROUP_BLOCK,   \
-            ONEBIT_CHECK_FULL, ONEBIT_OP_AVERAGE, NULL, 0, 0, ONEBIT_FLOAT32, 0                                  \
+            ONEBIT_CHECK_FULL, ONEBIT_OP_AVERAGE, NULL, 0, 0, ONEBIT_FLOAT32, ONEBIT_ROUNDING_NEAREST            \
     }
 
 /* The same as a function. INVALID_ARGUMENT, as for onebit_comm_info_init. */

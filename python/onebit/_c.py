@@ -92,6 +92,8 @@ class AllreduceConfig(Structure):
         ("matrix_rank", c_uint32),
         ("shapes", c_void_p),
         ("num_shapes", c_uint64),
+        ("rounding", c_int),
+        ("reserved", c_uint32),
     ]
     VERSION = ALLREDUCE_CONFIG_VERSION
     ENUMS: dict = {
@@ -104,6 +106,7 @@ class AllreduceConfig(Structure):
         "check": _values.Check,
         "op": _values.Op,
         "error_type": _values.Datatype,
+        "rounding": _values.Rounding,
     }
 
 
@@ -152,7 +155,7 @@ class ShardConfig(Structure):
         ("kept", c_uint32),
         ("value_bits", c_uint32),
         ("error_type", c_int),
-        ("reserved", c_uint32),
+        ("rounding", c_int),
     ]
     VERSION = SHARD_CONFIG_VERSION
     ENUMS: dict = {
@@ -165,6 +168,7 @@ class ShardConfig(Structure):
         "check": _values.Check,
         "op": _values.Op,
         "error_type": _values.Datatype,
+        "rounding": _values.Rounding,
     }
 
 

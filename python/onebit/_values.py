@@ -94,6 +94,13 @@ class Scale(IntEnum):
     L1 = 1
 
 
+class Rounding(IntEnum):
+    """onebit_rounding_t."""
+
+    NEAREST = 0
+    STOCHASTIC = 1
+
+
 class Group(IntEnum):
     """onebit_group_t."""
 

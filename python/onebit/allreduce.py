@@ -63,6 +63,8 @@ class Allreduce(Collective):
           group           "block" (4096 elements) or "buffer": the elements that share a scale; of "sign"
           kept            elements of 4096 that "topk" and "randomk" send, at most 128; 0: 64
           value_bits      8 or 2 bits for each of them; 0: 8
+          rounding        "nearest" or "stochastic", of "int8" and "int4": the latter up or down, drawn so that the mean
+                          is the value; on the host
           shapes          of "powersgd": the shape of each tensor in the array, which has all of them one after the
                           other; None: that of `count_or_array`, if it's an array. One of more than two dimensions is
                           taken as the matrix with fewest rows and columns; one that "powersgd" can't shorten, such as

@@ -36,6 +36,8 @@ class _Sharded(Collective):
           group           "block" (4096 elements) or "buffer": the elements that share a scale; of "sign"
           kept            elements of 4096 that "topk" and "randomk" send, at most 128; 0: 64
           value_bits      8 or 2 bits for each of them; 0: 8
+          rounding        "nearest" or "stochastic", of "int8" and "int4": the latter up or down, drawn so that the mean
+                          is the value
           error_type      "float32", "bfloat16" or "int8": of what is kept as error; "bfloat16" takes half the memory,
                           "int8" a quarter
           op              "average" or "sum": what becomes of the ranks' values; of a ReduceScatter

@@ -69,8 +69,23 @@ def test_tensors_of_a_low_rank_are_delivered_whole(dtype):
     for result, info in on_ranks(2, run):
         assert result.size == sum(sizes)
         mean = gradients(0).astype(np.float64) * 1.5
-        np.testing.assert_allclose(result, mean, atol=1e-4 if dtype is np.float32 else 0.15)  # rounded ones have full rank
+        # What was rounded to 16 bits has full rank.
+        np.testing.assert_allclose(result, mean, atol=1e-4 if dtype is np.float32 else 0.15)
         assert info.last_bytes_sent < info.dense_bytes / (4 if dtype is np.float32 else 2)
+
+
+def test_stochastic_rounding_is_the_value_in_the_mean():
+    def run(comm):
+        allreduce = onebit.Allreduce(comm, COUNT, codec="int4", rounding="stochastic", algorithm="flat")
+        total = np.zeros(COUNT)
+        for _ in range(200):
+            total += allreduce.run(values(comm.rank).copy())
+            allreduce.reset()  # no error feedback
+        return total / 200
+
+    results = on_ranks(2, run)
+    assert np.array_equal(results[0], results[1])
+    assert np.abs(results[0] - mean(2)).mean() < 0.02
 
 
 def test_an_arrays_own_shape_is_that_of_its_matrix():
@@ -383,6 +398,8 @@ def test_different_counts():
         ((COUNT,), {"codec": "powersgd", "matrix_rank": 65}, onebit.InvalidArgument),
         ((COUNT,), {"shapes": [(50, 100)]}, onebit.InvalidArgument),
         ((COUNT,), {"num_shapes": 1}, TypeError),
+        ((COUNT,), {"rounding": "stochastic"}, onebit.InvalidArgument),  # a sign is not rounded
+        ((COUNT,), {"codec": "int8", "rounding": "up"}, onebit.InvalidArgument),
     ],
 )
 def test_bad_settings(arguments, options, error):

@@ -31,6 +31,7 @@ onebit_allreduce_config_t with_codec(onebit_allreduce_config_t config, onebit_co
     config.matrix_rank = 0;
     config.shapes = nullptr;
     config.num_shapes = 0;
+    config.rounding = ONEBIT_ROUNDING_NEAREST;
     return config;
 }
 

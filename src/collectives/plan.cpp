@@ -29,7 +29,7 @@ struct Field {
     std::uint64_t most;
 };
 
-std::array<Field, 13> fields_of(const onebit_allreduce_config_t& config) {
+std::array<Field, 14> fields_of(const onebit_allreduce_config_t& config) {
     return {{
         {{"config.count", config.count}, UINT64_MAX},
         {{"config.datatype", static_cast<std::uint32_t>(config.datatype)}, ONEBIT_INT8},
@@ -44,11 +44,13 @@ std::array<Field, 13> fields_of(const onebit_allreduce_config_t& config) {
         {{"config.value_bits", config.value_bits}, UINT32_MAX},
         {{"config.error_type", static_cast<std::uint32_t>(config.error_type)}, ONEBIT_INT8},
         {{"config.matrix_rank", config.matrix_rank}, UINT32_MAX},
+        {{"config.rounding", static_cast<std::uint32_t>(config.rounding)}, ONEBIT_ROUNDING_STOCHASTIC},
     }};
 }
 
 /// What is wrong with a config whatever the others say.
 Status check_form(const onebit_allreduce_config_t& config, int ranks) {
+    ONEBIT_RETURN_IF_ERROR(check_reserved("config.reserved", config.reserved));
     for (const Field& field : fields_of(config)) {
         if (field.value.value > field.most) {
             return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "%s: %d is not one of its constants", field.value.name,
@@ -180,7 +182,7 @@ Status take_config(const onebit_shard_config_t* caller, Kind kind, const Transpo
     config->kept = shard.kept;
     config->value_bits = shard.value_bits;
     config->error_type = shard.error_type;
-    ONEBIT_RETURN_IF_ERROR(check_reserved("config.reserved", shard.reserved));
+    config->rounding = shard.rounding;
     ONEBIT_RETURN_IF_ERROR(check_form(*config, ranks));
     if (shard.algorithm > ONEBIT_ALGORITHM_DENSE && shard.algorithm != ONEBIT_ALGORITHM_PIPELINED) {
         return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT,
@@ -219,7 +221,8 @@ Status check_supported(const onebit_allreduce_config_t& config, Kind kind) {
     const NamedValue of_others[] = {{"config.scale", static_cast<std::uint32_t>(config.scale)},
                                     {"config.group", static_cast<std::uint32_t>(config.group)},
                                     {"config.kept", config.kept},
-                                    {"config.value_bits", config.value_bits}};
+                                    {"config.value_bits", config.value_bits},
+                                    {"config.rounding", static_cast<std::uint32_t>(config.rounding)}};
     for (const NamedValue& member : of_others) {
         if (member.value == 0) continue;
         return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT,
@@ -410,6 +413,7 @@ Status decide(Communicator& communicator, const Status& form, const onebit_allre
     plan->kept = config.kept;
     plan->value_bits = config.value_bits;
     plan->error_type = config.error_type;
+    plan->rounding = config.rounding;
     plan->check = config.check;
     plan->op = config.op;
     plan->log = communicator.log();

@@ -35,6 +35,7 @@ struct Plan {
     std::uint32_t value_bits = 0; ///< likewise
     MatrixLayout matrices;        ///< of ONEBIT_CODEC_POWERSGD
     onebit_datatype_t error_type = ONEBIT_FLOAT32;
+    onebit_rounding_t rounding = ONEBIT_ROUNDING_NEAREST;
     onebit_check_t check = ONEBIT_CHECK_FULL;
     onebit_op_t op = ONEBIT_OP_AVERAGE;
     bool tentative = false;      ///< compressed calls without a mask: values are checked as they are encoded

@@ -21,15 +21,15 @@ std::unique_ptr<Feedback> BlockwiseCodec::make_feedback(std::span<const Chunk> c
 
 // -------------------------------------------------------------------------------------------------- encoding ----
 
-/// `state` has the mask and the number of the call.
+/// `state` has the mask, and what is drawn by.
 template <typename ValuesOf>
 void BlockwiseCodec::encode_tiles(const Block& block, const ValuesOf& values_of, const StoredError& state,
                                   const float* before, float* after, Stores stores, std::uint32_t* message) const {
     for_each_tile(block, [&](const Tile& tile) {
-        encode_tile(tile, values_of(tile), before + tile.in_block, after + tile.in_block, stores,
+        encode_tile(tile, state.draw(), values_of(tile), before + tile.in_block, after + tile.in_block, stores,
                     mask_at(state.mask(), tile.begin()), message);
     });
-    finish_block(block, state.call(), after, message);
+    finish_block(block, state.draw(), after, message);
 }
 
 template <typename ValuesOf>

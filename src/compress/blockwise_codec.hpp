@@ -55,10 +55,10 @@ class BlockwiseCodec : public Codec {
     virtual std::size_t first_word(const Chunk& chunk, std::size_t block) const = 0;
     /// Encodes c = values + before, or where finish_block does that, leaves c in `after`. `after` is `before`, or
     /// doesn't overlap it. `stores`: how it may be written.
-    virtual void encode_tile(const Tile& tile, const float* values, const float* before, float* after, Stores stores,
-                             const std::uint32_t* valid, std::uint32_t* message) const = 0;
-    /// Once all tiles of a block are; `call`: Feedback::call; `after`: the block's.
-    virtual void finish_block(const Block& /*block*/, std::uint64_t /*call*/, float* /*after*/,
+    virtual void encode_tile(const Tile& tile, const Feedback::Draw& draw, const float* values, const float* before,
+                             float* after, Stores stores, const std::uint32_t* valid, std::uint32_t* message) const = 0;
+    /// Once all tiles of a block are; `after`: the block's.
+    virtual void finish_block(const Block& /*block*/, const Feedback::Draw& /*draw*/, float* /*after*/,
                               std::uint32_t* /*message*/) const {}
     /// sums[i] += what the message stands for, times `share`.
     virtual void add(const Tile& tile, const std::uint32_t* message, float share, float* sums) const = 0;

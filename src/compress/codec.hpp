@@ -127,12 +127,17 @@ class Feedback {
     virtual std::size_t state_bytes() const = 0;
     virtual std::size_t workspace_bytes() const = 0;
 
-    /// The number of the call that encodes next, the same on every rank: a code may draw random numbers by it.
-    std::uint64_t call() const { return call_; }
-    void set_call(std::uint64_t number) { call_ = number; }
+    /// What a code may draw random numbers by.
+    struct Draw {
+        std::uint64_t call = 0;   ///< the number of the call that encodes next, the same on every rank
+        std::uint32_t stream = 0; ///< another one for each encoder of the ranks
+    };
+    const Draw& draw() const { return draw_; }
+    void set_call(std::uint64_t number) { draw_.call = number; }
+    void set_stream(std::uint32_t stream) { draw_.stream = stream; }
 
   private:
-    std::uint64_t call_ = 0;
+    Draw draw_;
 };
 
 /// How to fill the error of an encoder that has a buffer of its own for it.
@@ -265,6 +270,7 @@ struct CodecConfig {
     void* stream = nullptr;                      ///< a cudaStream_t, where they are on a GPU
     SparseSettings sparse = {};
     onebit_datatype_t error_type = ONEBIT_FLOAT32; ///< of what an encoder keeps: or BFLOAT16, or INT8
+    onebit_rounding_t rounding = ONEBIT_ROUNDING_NEAREST;
 };
 
 /// Whether there is such a codec (registry.cpp). INVALID_ARGUMENT where it is unknown, or has no such settings.
@@ -282,6 +288,7 @@ CodecConfig codec_config_of(const Config& config) {
     codec.memory = config.memory;
     codec.sparse = {config.kept, config.value_bits};
     codec.error_type = config.error_type;
+    if constexpr (requires { config.rounding; }) codec.rounding = config.rounding; // optimizers have none
     return codec;
 }
 

@@ -21,8 +21,9 @@ namespace {
 /// What of a config chooses more than the codec.
 enum class Settings {
     kNone,
-    kScales, ///< config.scale and config.group
-    kKept,   ///< config.kept and config.value_bits
+    kScales,   ///< config.scale and config.group
+    kKept,     ///< config.kept and config.value_bits
+    kRounding, ///< config.rounding
 };
 
 /// One implementation of a codec.
@@ -40,6 +41,8 @@ constexpr double kSignError = 0.93;
 constexpr double kSignBits = 1.0 + 32.0 / kBlockElements;
 template <typename Code>
 constexpr double kGroupedBits = Code::kBits + 32.0 / kGroupElements;
+template <typename Code>
+constexpr Settings kGroupedSettings = kIsInteger<Code> ? Settings::kRounding : Settings::kNone;
 constexpr double kTopkBits = topk_layout({}).bits_per_element();
 constexpr double kRandomkBits = randomk_layout({}).bits_per_element();
 
@@ -48,11 +51,16 @@ constexpr Row kRegistry[] = {
      make_sign_codec},
     {ONEBIT_CODEC_SIGN, ONEBIT_MEMORY_CUDA, "ONEBIT_CODEC_SIGN", kSignBits, kSignError, Settings::kScales,
      make_cuda_sign_codec},
-#define ONEBIT_GROUPED_CODE(constant, scalar, vector)                                                  \
-    {constant,           ONEBIT_MEMORY_HOST, #constant,         kGroupedBits<scalar>,                  \
-     scalar::kCallError, Settings::kNone,    make_grouped_codec},                                      \
-        {constant,        ONEBIT_MEMORY_CUDA,     #constant, kGroupedBits<scalar>, scalar::kCallError, \
-         Settings::kNone, make_cuda_grouped_codec},
+#define ONEBIT_GROUPED_CODE(constant, scalar, vector)                                       \
+    {constant,           ONEBIT_MEMORY_HOST,       #constant,         kGroupedBits<scalar>, \
+     scalar::kCallError, kGroupedSettings<scalar>, make_grouped_codec},                     \
+        {constant,                                                                          \
+         ONEBIT_MEMORY_CUDA,                                                                \
+         #constant,                                                                         \
+         kGroupedBits<scalar>,                                                              \
+         scalar::kCallError,                                                                \
+         kGroupedSettings<scalar>,                                                          \
+         make_cuda_grouped_codec},
 #include "compress/grouped/codes.def"
 #undef ONEBIT_GROUPED_CODE
     {ONEBIT_CODEC_TOPK, ONEBIT_MEMORY_HOST, "ONEBIT_CODEC_TOPK", kTopkBits, 0.96, Settings::kKept, make_topk_codec},
@@ -122,6 +130,11 @@ Status check_settings(const CodecConfig& config, const Row& row) {
     ONEBIT_RETURN_IF_ERROR(check_member("group", config.group, Settings::kScales, row));
     ONEBIT_RETURN_IF_ERROR(check_member("kept", kept, Settings::kKept, row));
     ONEBIT_RETURN_IF_ERROR(check_member("value_bits", value_bits, Settings::kKept, row));
+    ONEBIT_RETURN_IF_ERROR(check_member("rounding", config.rounding, Settings::kRounding, row));
+    if (config.rounding != ONEBIT_ROUNDING_NEAREST && config.memory != ONEBIT_MEMORY_HOST) {
+        return Status::error(ONEBIT_ERROR_UNSUPPORTED,
+                             "config.rounding: ONEBIT_ROUNDING_STOCHASTIC is for ONEBIT_MEMORY_HOST");
+    }
     if (kept > kMostKept) {
         return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "config.kept: %u of 4096 elements are more than %zu", kept,
                              kMostKept);

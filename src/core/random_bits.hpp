@@ -7,10 +7,13 @@
 /// What ranks draw alike: bits that follow from numbers that all of them know.
 namespace onebit {
 
+inline constexpr std::uint32_t kFirstMixer = 0x85ebca6bU;
+inline constexpr std::uint32_t kSecondMixer = 0xc2b2ae35U;
+
 /// MurmurHash3's finalizer: every bit of `x` has a say in every bit of the result.
 constexpr std::uint32_t mixed(std::uint32_t x) {
-    x = (x ^ x >> 16) * 0x85ebca6bU;
-    x = (x ^ x >> 13) * 0xc2b2ae35U;
+    x = (x ^ x >> 16) * kFirstMixer;
+    x = (x ^ x >> 13) * kSecondMixer;
     return x ^ x >> 16;
 }
 

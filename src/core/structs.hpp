@@ -39,8 +39,8 @@ struct Releases<onebit_bootstrap_t> {
 template <>
 struct Releases<onebit_allreduce_config_t> {
     static constexpr onebit_allreduce_config_t kDefaults = ONEBIT_ALLREDUCE_CONFIG_INIT(0);
-    static constexpr std::array kSizes = {ONEBIT_SIZE_THROUGH(onebit_allreduce_config_t, stream),      // 0.1
-                                          ONEBIT_SIZE_THROUGH(onebit_allreduce_config_t, num_shapes)}; // the coming one
+    static constexpr std::array kSizes = {ONEBIT_SIZE_THROUGH(onebit_allreduce_config_t, stream),    // 0.1
+                                          ONEBIT_SIZE_THROUGH(onebit_allreduce_config_t, reserved)}; // the coming one
 };
 template <>
 struct Releases<onebit_allreduce_info_t> {
@@ -50,7 +50,7 @@ struct Releases<onebit_allreduce_info_t> {
 template <>
 struct Releases<onebit_shard_config_t> {
     static constexpr onebit_shard_config_t kDefaults = ONEBIT_SHARD_CONFIG_INIT(0);
-    static constexpr std::array kSizes = {ONEBIT_SIZE_THROUGH(onebit_shard_config_t, reserved)}; // the coming one
+    static constexpr std::array kSizes = {ONEBIT_SIZE_THROUGH(onebit_shard_config_t, rounding)}; // the coming one
 };
 template <>
 struct Releases<onebit_shard_info_t> {

@@ -62,7 +62,14 @@ std::vector<float> values_of_all_magnitudes(std::size_t count, unsigned seed) {
     return values;
 }
 
-/// Calls body(kernels, reference, count, mask) for every code of every instruction set.
+/// To the nearest, or as is drawn by some seed in the second half of a block.
+void encode(const GroupedKernels& by, bool stochastic, const float* values, const float* before, float* after,
+            Stores stores, const std::uint32_t* valid, std::size_t count, const GroupsToWrite& to) {
+    stochastic ? by.encode_stochastic({12345, 2048}, values, before, after, stores, valid, count, to)
+               : by.encode(values, before, after, stores, valid, count, to);
+}
+
+/// Calls body(kernels, reference, count, mask, stochastic) for every code of every instruction set.
 template <typename Body>
 void for_each_case(const Body& body) {
     REQUIRE(available_grouped_kernels().size() >= 2); // else nothing would be compared
@@ -71,9 +78,14 @@ void for_each_case(const Body& body) {
             for (const std::size_t count : kCounts) {
                 for (const bool masked : {false, true}) {
                     const Words mask = random_words(count, 5);
-                    CAPTURE(table->name, table->codes[code].codec, count, masked);
-                    body(table->codes[code], reference_grouped_kernels().codes[code], count,
-                         masked ? mask.data() : nullptr);
+                    const GroupedKernels& reference = reference_grouped_kernels().codes[code];
+                    REQUIRE((table->codes[code].encode_stochastic == nullptr) ==
+                            (reference.encode_stochastic == nullptr));
+                    for (const bool stochastic : {false, true}) {
+                        if (stochastic && reference.encode_stochastic == nullptr) continue;
+                        CAPTURE(table->name, table->codes[code].codec, count, masked, stochastic);
+                        body(table->codes[code], reference, count, masked ? mask.data() : nullptr, stochastic);
+                    }
                 }
             }
         }
@@ -83,7 +95,7 @@ void for_each_case(const Body& body) {
 TEST_CASE("grouped codes: every instruction set encodes, adds up and decodes to the reference's bits",
           "[kernels][grouped]") {
     for_each_case([](const GroupedKernels& kernels, const GroupedKernels& reference, std::size_t count,
-                     const std::uint32_t* mask) {
+                     const std::uint32_t* mask, bool stochastic) {
         const std::vector<float> start = awkward_values(count, 2);
         Outcome expected(reference.bits, start);
         Outcome actual(kernels.bits, start);
@@ -91,18 +103,18 @@ TEST_CASE("grouped codes: every instruction set encodes, adds up and decodes to 
             const std::vector<float> shifted = values_of_all_magnitudes(count + 1, step); // + 1: no vector's alignment
             for (const Stores stores : kAllStores) {
                 Outcome aside(kernels.bits, std::vector<float>(count, 5.0F)); // which must not matter
-                kernels.encode(shifted.data() + 1, actual.error.data(), aside.error.data(), stores, mask, count,
-                               aside.groups());
+                encode(kernels, stochastic, shifted.data() + 1, actual.error.data(), aside.error.data(), stores, mask,
+                       count, aside.groups());
                 order_stores(stores);
                 Outcome from_reference = expected;
-                reference.encode(shifted.data() + 1, from_reference.error.data(), from_reference.error.data(), stores,
-                                 mask, count, from_reference.groups());
+                encode(reference, stochastic, shifted.data() + 1, from_reference.error.data(),
+                       from_reference.error.data(), stores, mask, count, from_reference.groups());
                 CHECK(aside == from_reference);
             }
-            kernels.encode(shifted.data() + 1, actual.error.data(), actual.error.data(), Stores::kPastCaches, mask,
-                           count, actual.groups());
-            reference.encode(shifted.data() + 1, expected.error.data(), expected.error.data(), Stores::kCached, mask,
-                             count, expected.groups());
+            encode(kernels, stochastic, shifted.data() + 1, actual.error.data(), actual.error.data(),
+                   Stores::kPastCaches, mask, count, actual.groups());
+            encode(reference, stochastic, shifted.data() + 1, expected.error.data(), expected.error.data(),
+                   Stores::kCached, mask, count, expected.groups());
             CHECK(actual == expected);
 
             for (const std::size_t misaligned : {0, 1}) {
@@ -127,25 +139,25 @@ TEST_CASE("grouped codes: every instruction set encodes, adds up and decodes to 
 TEST_CASE("grouped codes: a group that is not finite says so, and keeps its values as error", "[kernels][grouped]") {
     const float spoiler = GENERATE(std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(),
                                    std::numeric_limits<float>::quiet_NaN());
-    for_each_case(
-        [=](const GroupedKernels& kernels, const GroupedKernels& reference, std::size_t count, const std::uint32_t*) {
-            std::vector<float> values = awkward_values(count, 3);
-            values[count / 2] = spoiler;
-            Outcome expected(reference.bits, std::vector<float>(count, 0.0F));
-            Outcome actual = expected;
-            reference.encode(values.data(), expected.error.data(), expected.error.data(), Stores::kCached, nullptr,
-                             count, expected.groups());
-            kernels.encode(values.data(), actual.error.data(), actual.error.data(), Stores::kCached, nullptr, count,
-                           actual.groups());
-            CHECK(actual == expected);
-            for (std::size_t g = 0; g < scale_words(count); ++g) {
-                CHECK(std::isfinite(std::bit_cast<float>(actual.scales[g])) == (g != count / 2 / kGroupElements));
-            }
-            CHECK(std::memcmp(&actual.error[count / 2], &values[count / 2], sizeof(float)) == 0);
-            std::vector<float> sums(count, 1.0F); // a server's, which must see it, too
-            kernels.add(actual.read(), 0.5F, count, sums.data());
-            CHECK(!std::isfinite(sums[count / 2]));
-        });
+    for_each_case([=](const GroupedKernels& kernels, const GroupedKernels& reference, std::size_t count,
+                      const std::uint32_t*, bool stochastic) {
+        std::vector<float> values = awkward_values(count, 3);
+        values[count / 2] = spoiler;
+        Outcome expected(reference.bits, std::vector<float>(count, 0.0F));
+        Outcome actual = expected;
+        encode(reference, stochastic, values.data(), expected.error.data(), expected.error.data(), Stores::kCached,
+               nullptr, count, expected.groups());
+        encode(kernels, stochastic, values.data(), actual.error.data(), actual.error.data(), Stores::kCached, nullptr,
+               count, actual.groups());
+        CHECK(actual == expected);
+        for (std::size_t g = 0; g < scale_words(count); ++g) {
+            CHECK(std::isfinite(std::bit_cast<float>(actual.scales[g])) == (g != count / 2 / kGroupElements));
+        }
+        CHECK(std::memcmp(&actual.error[count / 2], &values[count / 2], sizeof(float)) == 0);
+        std::vector<float> sums(count, 1.0F); // a server's, which must see it, too
+        kernels.add(actual.read(), 0.5F, count, sums.data());
+        CHECK(!std::isfinite(sums[count / 2]));
+    });
 }
 
 /// Of the group that element i is in, none of which is 0.
@@ -236,6 +248,59 @@ TEST_CASE("grouped codes: what a code stands for is the nearest that it can expr
                   Approx(x).epsilon(1e-6).margin(margin));
         }
     }
+}
+
+/// docs/WIRE_FORMAT.md's "mix".
+std::uint32_t mix(std::uint32_t x) {
+    x = (x ^ x / 65536) * 2246822507U;
+    x = (x ^ x / 8192) * 3266489909U;
+    return x ^ x / 65536;
+}
+
+TEST_CASE("grouped codes: stochastic rounding goes up or down as is drawn, and in the mean to the value",
+          "[kernels][grouped]") {
+    constexpr std::size_t kCount = 300; // a group, and a short one
+    constexpr std::uint32_t kDraws = 10000;
+    constexpr std::uint32_t kFirst = 1024;
+    std::mt19937 random(11);
+    std::normal_distribution<double> gaussian;
+    std::vector<float> values(kCount);
+    for (float& value : values) value = static_cast<float>(gaussian(random));
+    values[5] = 0;
+    int codes = 0;
+    for (const GroupedKernels& kernels : reference_grouped_kernels().codes) {
+        if (kernels.encode_stochastic == nullptr) continue;
+        ++codes;
+        std::vector<double> sums(kCount), squares(kCount);
+        std::size_t wrong = 0;
+        for (std::uint32_t seed = 0; seed < kDraws; ++seed) {
+            Outcome encoded(kernels.bits, std::vector<float>(kCount, 0.0F));
+            kernels.encode_stochastic({seed, kFirst}, values.data(), encoded.error.data(), encoded.error.data(),
+                                      Stores::kCached, nullptr, kCount, encoded.groups());
+            std::vector<float> decoded(kCount);
+            kernels.decode(encoded.read(), nullptr, kCount, Stores::kCached, decoded.data());
+            for (std::size_t i = 0; i < kCount; ++i) {
+                const double scale = std::bit_cast<float>(encoded.scales[i / kGroupElements]);
+                const double x = values[i], y = decoded[i];
+                sums[i] += y;
+                squares[i] += (y - x) * (y - x);
+                if (std::fabs(y - x) >= scale * 1.00001) ++wrong; // up or down, no further
+                const std::uint32_t bits = mix(seed + (kFirst + static_cast<std::uint32_t>(i) + 1) * 2654435769U);
+                const double drawn = static_cast<double>(static_cast<std::int32_t>(bits)) / 4294967296.0;
+                const double to_whole = std::fabs(y / scale - (x / scale + drawn));
+                if (to_whole > 0.50001) ++wrong; // the nearest of what was moved by the draw, within the code
+            }
+        }
+        CAPTURE(kernels.codec);
+        CHECK(wrong == 0);
+        CHECK(sums[5] == 0); // zero is always zero
+        for (std::size_t i = 0; i < kCount; ++i) {
+            const double sigma = std::sqrt(squares[i] / kDraws / kDraws) + 1e-7;
+            CAPTURE(i, values[i], sums[i] / kDraws, sigma);
+            CHECK(std::fabs(sums[i] / kDraws - static_cast<double>(values[i])) <= 4 * sigma);
+        }
+    }
+    CHECK(codes == 2);
 }
 
 } // namespace

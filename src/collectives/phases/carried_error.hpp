@@ -16,8 +16,12 @@ namespace onebit {
 /// flight makes of it.
 class CarriedError {
   public:
-    CarriedError(const Codec& codec, std::span<const Chunk> chunks, bool tentative_calls)
-        : now_(codec.make_feedback(chunks)), next_(tentative_calls ? codec.make_feedback(chunks) : nullptr) {}
+    /// `stream`: as in Feedback::Draw.
+    CarriedError(const Codec& codec, std::span<const Chunk> chunks, bool tentative_calls, std::size_t stream)
+        : now_(codec.make_feedback(chunks)), next_(tentative_calls ? codec.make_feedback(chunks) : nullptr) {
+        now_->set_stream(static_cast<std::uint32_t>(stream));
+        if (next_ != nullptr) next_->set_stream(static_cast<std::uint32_t>(stream));
+    }
 
     Feedback& now() { return *now_; }
     const Feedback& now() const { return *now_; }

@@ -18,7 +18,9 @@ Status look_at_results(const ValueSink& sink) {
 
 GatherPhase::GatherPhase(const MessageLayout& layout, std::vector<std::vector<std::uint32_t*>> rows,
                          bool tentative_calls)
-    : layout_(layout), rows_(std::move(rows)), error_(layout.codec(), only(layout.own_chunk()), tentative_calls) {
+    : layout_(layout),
+      rows_(std::move(rows)),
+      error_(layout.codec(), only(layout.own_chunk()), tentative_calls, 2 * layout.rank() + 1) {
     to_read_.reserve(layout.chunks().size());
 }
 

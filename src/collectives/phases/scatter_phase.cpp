@@ -8,7 +8,9 @@ namespace onebit {
 
 ScatterPhase::ScatterPhase(const MessageLayout& layout, std::vector<std::vector<std::uint32_t*>> rows,
                            bool tentative_calls)
-    : layout_(layout), rows_(std::move(rows)), error_(layout.codec(), layout.chunks(), tentative_calls) {
+    : layout_(layout),
+      rows_(std::move(rows)),
+      error_(layout.codec(), layout.chunks(), tentative_calls, 2 * layout.rank()) {
     const std::size_t ranks = layout.chunks().size();
     const std::size_t own_words = layout.codec().row_words(layout.own_chunk());
     incoming_ = AlignedBuffer<std::uint32_t>(own_words * ranks, layout.codec().memory());

@@ -9,6 +9,7 @@
 
 #include "compress/grouped/layout.hpp"
 #include "core/kernel_tables.hpp"
+#include "core/random_bits.hpp"
 
 namespace onebit {
 
@@ -16,7 +17,8 @@ static_assert(kTileElements % kGroupElements == 0);
 
 GroupedCodec::GroupedCodec(const GroupedTable& table, const CodecConfig& config)
     : BlockwiseCodec(table.name, config),
-      kernels_(*std::ranges::find(table.codes, config.codec, &GroupedKernels::codec)) {}
+      kernels_(*std::ranges::find(table.codes, config.codec, &GroupedKernels::codec)),
+      stochastic_(config.rounding == ONEBIT_ROUNDING_STOCHASTIC) {}
 
 std::size_t GroupedCodec::first_word(const Chunk& chunk, std::size_t block) const {
     return grouped_word(kernels_.bits, chunk, block);
@@ -31,9 +33,15 @@ auto GroupedCodec::groups_of(const Tile& tile, Message* message) const {
     return Groups{scales + scale_words(tile.in_block), codes + code_words(kernels_.bits, tile.in_block)};
 }
 
-void GroupedCodec::encode_tile(const Tile& tile, const float* values, const float* before, float* after, Stores stores,
-                               const std::uint32_t* valid, std::uint32_t* message) const {
-    kernels_.encode(values, before, after, stores, valid, tile.count, groups_of(tile, message));
+void GroupedCodec::encode_tile(const Tile& tile, const Feedback::Draw& draw, const float* values, const float* before,
+                               float* after, Stores stores, const std::uint32_t* valid, std::uint32_t* message) const {
+    const GroupsToWrite to = groups_of(tile, message);
+    if (!stochastic_) return kernels_.encode(values, before, after, stores, valid, tile.count, to);
+    // Where a block is encoded twice, by a worker and by a server, the two draw different numbers.
+    const std::uint32_t block = mixed(draw.stream + kGolden) + static_cast<std::uint32_t>(tile.block.begin());
+    const DrawnElements draws = {seed_of(static_cast<std::uint32_t>(draw.call), block),
+                                 static_cast<std::uint32_t>(tile.in_block)};
+    kernels_.encode_stochastic(draws, values, before, after, stores, valid, tile.count, to);
 }
 
 void GroupedCodec::add(const Tile& tile, const std::uint32_t* message, float share, float* sums) const {

@@ -16,8 +16,8 @@ class GroupedCodec final : public BlockwiseCodec {
 
   private:
     std::size_t first_word(const Chunk& chunk, std::size_t block) const override;
-    void encode_tile(const Tile& tile, const float* values, const float* before, float* after, Stores stores,
-                     const std::uint32_t* valid, std::uint32_t* message) const override;
+    void encode_tile(const Tile& tile, const Feedback::Draw& draw, const float* values, const float* before,
+                     float* after, Stores stores, const std::uint32_t* valid, std::uint32_t* message) const override;
     void add(const Tile& tile, const std::uint32_t* message, float share, float* sums) const override;
     void decode_tile(const Tile& tile, const std::uint32_t* message, const std::uint32_t* valid, Stores stores,
                      float* values) const override;
@@ -26,6 +26,7 @@ class GroupedCodec final : public BlockwiseCodec {
     auto groups_of(const Tile& tile, Message* message) const;
 
     const GroupedKernels& kernels_;
+    bool stochastic_;
 };
 
 /// The codec that config.codec says, one of codes.def.

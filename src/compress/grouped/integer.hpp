@@ -16,6 +16,7 @@ template <unsigned kBitCount>
 struct Integer {
     static constexpr unsigned kBits = kBitCount;
     static constexpr double kCallError = kBits == 8 ? 0.0098 : 0.18; ///< as error_of_call, of 8 and 4 bits
+    static constexpr float kPartOfOne = 0x1p-24F;
     static constexpr float kMost = static_cast<float>((1U << (kBits - 1)) - 1);
 
     ONEBIT_HOST_DEVICE static float scale_of(float largest) {
@@ -28,9 +29,15 @@ struct Integer {
 
     /// For a group with this scale.
     ONEBIT_HOST_DEVICE explicit Integer(float scale) : inverse(inverse_of(scale)) {}
-    ONEBIT_HOST_DEVICE std::uint32_t code(float c) const {
-        return std::bit_cast<std::uint32_t>(rounded::add(rounded::multiply(c, inverse), rounded::kToWhole)) &
-               ((1U << kBits) - 1);
+    ONEBIT_HOST_DEVICE std::uint32_t code(float c) const { return nearest(rounded::multiply(c, inverse)); }
+    /// Up or down, in the mean c itself. `bits`: drawn; as a whole number over 2^32 they are in [-1/2, 1/2).
+    ONEBIT_HOST_DEVICE std::uint32_t stochastic_code(float c, std::uint32_t bits) const {
+        const auto part = static_cast<float>(static_cast<std::int32_t>(bits) >> 8); // what a float has room for
+        const float moved = rounded::add(rounded::multiply(c, inverse), rounded::multiply(part, kPartOfOne));
+        return nearest(moved < -kMost ? -kMost : moved > kMost ? kMost : moved);
+    }
+    ONEBIT_HOST_DEVICE static std::uint32_t nearest(float number) {
+        return std::bit_cast<std::uint32_t>(rounded::add(number, rounded::kToWhole)) & ((1U << kBits) - 1);
     }
 
     /// That a code is.
@@ -43,5 +50,11 @@ struct Integer {
 
     float inverse;
 };
+
+/// Whether a code is an Integer, which can be rounded up or down at random.
+template <typename Code>
+inline constexpr bool kIsInteger = false;
+template <unsigned kBitCount>
+inline constexpr bool kIsInteger<Integer<kBitCount>> = true;
 
 } // namespace onebit

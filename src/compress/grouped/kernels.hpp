@@ -22,6 +22,12 @@ struct GroupsToWrite {
     std::uint32_t* codes;
 };
 
+/// What numbers are drawn by: for element i of a block drawn(seed, i) of core/random_bits.hpp.
+struct DrawnElements {
+    std::uint32_t seed;
+    std::uint32_t first; ///< that a kernel works on, in the block
+};
+
 /// The kernels of one code. Each works on some groups of a block: `count` elements, of which the last group, at the end
 /// of a chunk, may be short.
 ///   before, after  what is still to be delivered, aligned to 64 bytes
@@ -36,6 +42,9 @@ struct GroupedKernels {
     /// doesn't overlap it. Of a group that is not finite the scale is not either.
     void (*encode)(const float* values, const float* before, float* after, Stores stores, const std::uint32_t* valid,
                    std::size_t count, const GroupsToWrite& to);
+    /// The same, rounded up or down as is drawn; NULL: the code can't.
+    void (*encode_stochastic)(const DrawnElements& draws, const float* values, const float* before, float* after,
+                              Stores stores, const std::uint32_t* valid, std::size_t count, const GroupsToWrite& to);
     /// sums[i] += what the code stands for, times `share`.
     void (*add)(const GroupsToRead& from, float share, std::size_t count, float* sums);
     /// values[i] = what the code stands for, 0 where not valid.

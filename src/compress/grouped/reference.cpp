@@ -11,6 +11,7 @@
 #include "compress/grouped/codes.hpp"
 #include "compress/grouped/kernels.hpp"
 #include "compress/grouped/layout.hpp"
+#include "core/random_bits.hpp"
 #include "numeric/lanes.hpp"
 #include "numeric/mean.hpp"
 
@@ -77,9 +78,10 @@ float scale_of(const float (&corrected)[kGroupElements], float largest) {
     }
 }
 
-template <typename Code>
-void encode(const float* values, const float* before, float* after, Stores, const std::uint32_t* valid,
-            std::size_t count, const GroupsToWrite& to) {
+/// code_of(code, i, c): the code of element i, of this value.
+template <typename Code, typename CodeOf>
+void encode_with(const CodeOf& code_of, const float* values, const float* before, float* after,
+                 const std::uint32_t* valid, std::size_t count, const GroupsToWrite& to) {
     std::fill_n(to.codes, code_words(Code::kBits, count), 0U);
     for_each_group(count, [&](std::size_t g, std::size_t begin, std::size_t end) {
         float corrected[kGroupElements] = {};
@@ -96,16 +98,41 @@ void encode(const float* values, const float* before, float* after, Stores, cons
         }
         const float scale = scale_of<Code>(corrected, std::bit_cast<float>(largest));
         const float factor = Code::factor_of(scale);
-        const Code code_of(scale);
+        const Code code_with(scale);
         to.scales[g] = std::bit_cast<std::uint32_t>(scale);
         for (std::size_t i = begin; i < ceil_divide(end, kWordElements) * kWordElements; ++i) {
             const float c = corrected[i - begin];
-            const std::uint32_t code = code_of.code(c);
+            const std::uint32_t code = code_of(code_with, i, c);
             const CodePlace place = place_of<Code>(i);
             to.codes[place.word] |= code << place.shift;
             if (i < end) after[i] = takes_part(valid, i) ? c - Code::value(code, factor) : 0.0F;
         }
     });
+}
+
+template <typename Code>
+void encode(const float* values, const float* before, float* after, Stores, const std::uint32_t* valid,
+            std::size_t count, const GroupsToWrite& to) {
+    const auto code_of = [](const Code& code, std::size_t, float c) { return code.code(c); };
+    encode_with<Code>(code_of, values, before, after, valid, count, to);
+}
+
+template <typename Code>
+void encode_stochastic(const DrawnElements& draws, const float* values, const float* before, float* after, Stores,
+                       const std::uint32_t* valid, std::size_t count, const GroupsToWrite& to) {
+    const auto code_of = [&](const Code& code, std::size_t i, float c) {
+        return code.stochastic_code(c, drawn(draws.seed, draws.first + static_cast<std::uint32_t>(i)));
+    };
+    encode_with<Code>(code_of, values, before, after, valid, count, to);
+}
+
+template <typename Code>
+constexpr auto stochastic_encoder() {
+    if constexpr (kIsInteger<Code>) {
+        return encode_stochastic<Code>;
+    } else {
+        return nullptr;
+    }
 }
 
 /// Calls body(i, value) for each element, with what its code stands for.
@@ -134,7 +161,7 @@ const GroupedTable& reference_grouped_kernels() {
     static constexpr GroupedTable kTable = {"reference",
                                             {
 #define ONEBIT_GROUPED_CODE(constant, scalar, vector) \
-    {constant, scalar::kBits, encode<scalar>, add<scalar>, decode<scalar>},
+    {constant, scalar::kBits, encode<scalar>, stochastic_encoder<scalar>(), add<scalar>, decode<scalar>},
 #include "compress/grouped/codes.def"
 #undef ONEBIT_GROUPED_CODE
                                             }};

@@ -14,6 +14,7 @@
 #include "compress/grouped/codes.hpp"
 #include "compress/grouped/kernels.hpp"
 #include "compress/grouped/layout.hpp"
+#include "core/random_bits.hpp"
 #include "core/simd_targets.hpp" // must come before Highway
 #include "core/stores.hpp"
 #include "numeric/lanes.hpp"
@@ -216,10 +217,42 @@ HWY_INLINE float scale_of(const Run* corrected, std::size_t runs, float largest)
     }
 }
 
+/// How codes are made of values: to the nearest.
+struct ToNearest {
+    template <typename Code>
+    HWY_INLINE Bits code(const Code& code_of, Vector c, std::size_t /*first*/) const {
+        return code_of.code(c);
+    }
+};
+
+/// Or as is drawn.
+struct AsDrawn {
+    Bits own; ///< of each lane, of those that follow from its number
+
+    HWY_INLINE explicit AsDrawn(const DrawnElements& draws) {
+        const BitsTag b;
+        const Bits numbers = hn::Add(hn::Iota(b, 1), hn::Set(b, draws.first));
+        own = hn::Add(hn::Set(b, draws.seed), hn::Mul(numbers, hn::Set(b, kGolden)));
+    }
+    /// `first`: the number of the vector's first element, from the kernel's first one on.
+    template <typename Code>
+    HWY_INLINE Bits code(const Code& code_of, Vector c, std::size_t first) const {
+        const Bits step = hn::Set(BitsTag(), static_cast<std::uint32_t>(first) * kGolden);
+        return code_of.stochastic_code(c, mixed_lanes(hn::Add(own, step)));
+    }
+    /// mixed() of core/random_bits.hpp.
+    static HWY_INLINE Bits mixed_lanes(Bits x) {
+        const BitsTag b;
+        x = hn::Mul(hn::Xor(x, hn::ShiftRight<16>(x)), hn::Set(b, kFirstMixer));
+        x = hn::Mul(hn::Xor(x, hn::ShiftRight<13>(x)), hn::Set(b, kSecondMixer));
+        return hn::Xor(x, hn::ShiftRight<16>(x));
+    }
+};
+
 /// First the corrected values and the largest of them, which stay in the innermost cache, then their codes.
-template <typename Code, bool kMasked, Stores kStores>
-HWY_INLINE void encode_groups(const float* values, const float* before, float* after, const std::uint32_t* valid,
-                              std::size_t count, const GroupsToWrite& to) {
+template <typename Code, bool kMasked, Stores kStores, typename Rounding>
+HWY_INLINE void encode_groups(const Rounding& rounding, const float* values, const float* before, float* after,
+                              const std::uint32_t* valid, std::size_t count, const GroupsToWrite& to) {
     using Scalar = typename Code::Scalar;
     for_each_group(count, [&](std::size_t g, std::size_t first_run, std::size_t end_run) HWY_ATTR {
         const BitsTag b;
@@ -254,7 +287,7 @@ HWY_INLINE void encode_groups(const float* values, const float* before, float* a
             Codes codes;
             prefetch_ahead(to.codes + r * Scalar::kBits);
             for (std::size_t k = 0; k < kRegisters; ++k) {
-                codes[k] = code_of.code(c[k]);
+                codes[k] = rounding.code(code_of, c[k], r * kLanes + k * kVectorLanes);
                 c[k] = hn::Sub(c[k], Code::value(codes[k], factor));
                 if constexpr (kMasked) c[k] = hn::IfThenElseZero(mask_of(valid[r], k), c[k]);
             }
@@ -264,16 +297,37 @@ HWY_INLINE void encode_groups(const float* values, const float* before, float* a
     });
 }
 
+template <typename Code, typename Rounding>
+HWY_INLINE void encode_with(const Rounding& rounding, const float* values, const float* before, float* after,
+                            Stores stores, const std::uint32_t* valid, std::size_t count, const GroupsToWrite& to) {
+    constexpr Stores kCached = Stores::kCached;
+    if (valid != nullptr) {
+        encode_groups<Code, true, kCached>(rounding, values, before, after, valid, count, to);
+    } else if (stores == Stores::kPastCaches && after != before) {
+        encode_groups<Code, false, Stores::kPastCaches>(rounding, values, before, after, valid, count, to);
+    } else {
+        encode_groups<Code, false, kCached>(rounding, values, before, after, valid, count, to);
+    }
+}
+
 template <typename Code>
 void encode(const float* values, const float* before, float* after, Stores stores, const std::uint32_t* valid,
             std::size_t count, const GroupsToWrite& to) {
-    constexpr Stores kCached = Stores::kCached;
-    if (valid != nullptr) {
-        encode_groups<Code, true, kCached>(values, before, after, valid, count, to);
-    } else if (stores == Stores::kPastCaches && after != before) {
-        encode_groups<Code, false, Stores::kPastCaches>(values, before, after, valid, count, to);
+    encode_with<Code>(ToNearest(), values, before, after, stores, valid, count, to);
+}
+
+template <typename Code>
+void encode_stochastic(const DrawnElements& draws, const float* values, const float* before, float* after,
+                       Stores stores, const std::uint32_t* valid, std::size_t count, const GroupsToWrite& to) {
+    encode_with<Code>(AsDrawn(draws), values, before, after, stores, valid, count, to);
+}
+
+template <typename Code>
+constexpr auto stochastic_encoder() {
+    if constexpr (kIsInteger<typename Code::Scalar>) {
+        return encode_stochastic<Code>;
     } else {
-        encode_groups<Code, false, kCached>(values, before, after, valid, count, to);
+        return nullptr;
     }
 }
 
@@ -329,7 +383,7 @@ constexpr GroupedTable make_table(const char* name) {
     return {name,
             {
 #define ONEBIT_GROUPED_CODE(constant, scalar, vector) \
-    {constant, scalar::kBits, encode<vector>, add<vector>, decode<vector>},
+    {constant, scalar::kBits, encode<vector>, stochastic_encoder<vector>(), add<vector>, decode<vector>},
 #include "compress/grouped/codes.def"
 #undef ONEBIT_GROUPED_CODE
             }};

@@ -56,12 +56,13 @@ SparseCodec::SparseCodec(const CodecConfig& config, const SparseLayout& layout)
 // -------------------------------------------------------------------------------------------------- encoding ----
 
 /// What is corrected stays in the cache until the block is finished: no stores past it.
-void SparseCodec::encode_tile(const Tile& tile, const float* values, const float* before, float* after, Stores,
-                              const std::uint32_t* valid, std::uint32_t*) const {
+void SparseCodec::encode_tile(const Tile& tile, const Feedback::Draw&, const float* values, const float* before,
+                              float* after, Stores, const std::uint32_t* valid, std::uint32_t*) const {
     kernels_.correct(values, before, after, valid, tile.count);
 }
 
-void SparseCodec::finish_block(const Block& block, std::uint64_t call, float* after, std::uint32_t* message) const {
+void SparseCodec::finish_block(const Block& block, const Feedback::Draw& draw, float* after,
+                               std::uint32_t* message) const {
     const std::size_t count = block.count();
     std::uint32_t* const words = message + layout_.first_word(block.chunk, block.index);
     std::fill_n(words, layout_.words(count), 0U);
@@ -73,7 +74,7 @@ void SparseCodec::finish_block(const Block& block, std::uint64_t call, float* af
         return;
     }
     Positions kept;
-    choose({block, call, after, of_runs}, &kept, words + SparseLayout::kFirstPosition);
+    choose({block, draw.call, after, of_runs}, &kept, words + SparseLayout::kFirstPosition);
     if (layout_.value_bits == kShortCode) {
         encode_kept<KeptSign>(count, kept, after, words);
     } else {

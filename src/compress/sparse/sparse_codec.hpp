@@ -23,7 +23,7 @@ class SparseCodec : public BlockwiseCodec {
     /// What a codec chooses by.
     struct ToChoose {
         const Block& block;
-        std::uint64_t call;     ///< Feedback::call
+        std::uint64_t call;     ///< Feedback::Draw::call
         const float* corrected; ///< of the block's elements
         const float* of_runs;   ///< SparseKernels::find_largest
     };
@@ -46,9 +46,9 @@ class SparseCodec : public BlockwiseCodec {
     std::size_t first_word(const Chunk& chunk, std::size_t block) const final {
         return layout_.first_word(chunk, block);
     }
-    void encode_tile(const Tile& tile, const float* values, const float* before, float* after, Stores stores,
-                     const std::uint32_t* valid, std::uint32_t* message) const final;
-    void finish_block(const Block& block, std::uint64_t call, float* after, std::uint32_t* message) const final;
+    void encode_tile(const Tile& tile, const Feedback::Draw& draw, const float* values, const float* before,
+                     float* after, Stores stores, const std::uint32_t* valid, std::uint32_t* message) const final;
+    void finish_block(const Block& block, const Feedback::Draw& draw, float* after, std::uint32_t* message) const final;
     void add(const Tile& tile, const std::uint32_t* message, float share, float* sums) const final;
     void decode_tile(const Tile& tile, const std::uint32_t* message, const std::uint32_t* valid, Stores stores,
                      float* values) const final;
