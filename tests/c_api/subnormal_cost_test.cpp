@@ -16,7 +16,7 @@ using namespace onebit_test;
 namespace {
 
 constexpr std::size_t count = 100000;
-constexpr double most = 1.2;
+constexpr double most = 1.5; // some processors take a fifth longer all the same; others, with subnormals, seven times
 
 // Of this thread alone: others may have the core meanwhile.
 template <typename Call>
