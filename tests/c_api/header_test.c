@@ -158,6 +158,7 @@ static void check_allreduce_macros(void) {
     check(config.scale == ONEBIT_SCALE_L2 && config.group == ONEBIT_GROUP_BLOCK, "allreduce config: scale");
     check(config.check == ONEBIT_CHECK_FULL && config.kept == 0 && config.value_bits == 0, "allreduce config: check");
     check(config.matrix_rank == 0 && config.shapes == NULL && config.num_shapes == 0, "allreduce config: matrices");
+    check(config.rounding == ONEBIT_ROUNDING_NEAREST && config.reserved == 0, "allreduce config: rounding");
     check(info.size == sizeof info && info.version == 1 && info.calls == 0 && info.reason[0] == 0, "allreduce info");
 }
 

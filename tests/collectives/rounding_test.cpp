@@ -154,6 +154,64 @@ TEST_CASE("stochastic rounding: a reduce-scatter and an all-gather are an allred
     });
 }
 
+namespace {
+
+std::uint32_t mix(std::uint32_t x) {
+    x = (x ^ x / 65536) * 2246822507u;
+    x = (x ^ x / 8192) * 3266489909u;
+    return x ^ x / 65536;
+}
+
+// What the first call sends of a shard's values in 8 bits, as docs/WIRE_FORMAT.md words it. `first`: the number of the
+// shard's first element; `encoder`: 2 r or 2 r + 1.
+std::vector<float> sent_of(const std::vector<float>& values, std::uint64_t first, int encoder) {
+    const std::uint32_t g = 2654435769u;
+    std::vector<float> sent(values.size());
+    for (std::size_t i = 0; i < values.size(); ++i) {
+        const std::size_t block = i / 4096 * 4096, group = block + (i - block) / 256 * 256;
+        const std::size_t end = std::min({group + 256, block + 4096, values.size()});
+        float largest = 0;
+        for (std::size_t j = group; j < end; ++j) largest = std::max(largest, std::fabs(values[j]));
+        const float scale = largest / 127, inverse = scale > 0 ? 1 / scale : 0;
+        const std::uint32_t h =
+            mix(mix(0 + g) + mix(static_cast<std::uint32_t>(encoder) + g) + static_cast<std::uint32_t>(first + block));
+        const auto u = static_cast<std::int32_t>(mix(h + static_cast<std::uint32_t>(i - block + 1) * g));
+        const float draw = static_cast<float>(std::floor(u / 256.0)) / 16777216.0f;
+        const float moved = std::clamp(values[i] * inverse + draw, -127.0f, 127.0f);
+        sent[i] = std::nearbyint(moved) * scale;
+    }
+    return sent;
+}
+
+} // namespace
+
+TEST_CASE("stochastic rounding: what is drawn is what the page says", "[shards][rounding]") {
+    const int n = GENERATE(from_range(rank_counts()));
+    run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
+        for (const Cut& cut : {mixed_cut(log.size()), equal_cut(log.size(), 9001)}) {
+            onebit_shard_config_t config =
+                shard_config(cut, {ONEBIT_SCALE_L2, ONEBIT_GROUP_BLOCK, ONEBIT_CODEC_INT8}, ONEBIT_ALGORITHM_PIPELINED);
+            config.rounding = ONEBIT_ROUNDING_STOCHASTIC;
+            Shards<ReduceScatter> scatter(comm, config, log);
+            Shards<AllGather> gather(comm, config, log);
+            const std::vector<float> whole = make_data(Kind::gaussian, cut.total(), 5, log.rank(), 0);
+            std::vector<float> errors, gathered;
+            for (int r = 0; r < log.size(); ++r) {
+                const oracle::Range shard = cut.shard(r);
+                const std::vector<float> mine = part_of(whole, shard);
+                const std::vector<float> sent = sent_of(mine, shard.begin, 2 * log.rank());
+                for (std::size_t i = 0; i < mine.size(); ++i) errors.push_back(mine[i] - sent[i]);
+                const std::vector<float> theirs = part_of(make_data(Kind::gaussian, cut.total(), 5, r, 0), shard);
+                const std::vector<float> encoded = sent_of(theirs, shard.begin, 2 * r + 1);
+                gathered.insert(gathered.end(), encoded.begin(), encoded.end());
+            }
+            ONEBIT_EXPECT(log, scatter.call(whole).status == ONEBIT_SUCCESS);
+            expect_bits(log, "what workers send: the error", scatter.error(), errors);
+            expect_bits(log, "what owners send", gather.call(part_of(whole, cut.shard(log.rank()))).output, gathered);
+        }
+    });
+}
+
 TEST_CASE("stochastic rounding: bad settings", "[allreduce][rounding][bad input]") {
     const int n = GENERATE(from_range(rank_counts()));
     run_ranks(n, [](onebit_comm_t comm, RankLog& log) {

@@ -303,5 +303,43 @@ TEST_CASE("grouped codes: stochastic rounding goes up or down as is drawn, and i
     CHECK(codes == 2);
 }
 
+/// The number of which mix makes x.
+std::uint32_t unmix(std::uint32_t x) {
+    const auto inverse_of = [](std::uint32_t factor) { // modulo 2^32
+        std::uint32_t inverse = factor;
+        for (int i = 0; i < 5; ++i) inverse *= 2 - factor * inverse;
+        return inverse;
+    };
+    x = (x ^ x >> 16) * inverse_of(3266489909U);
+    x = (x ^ x >> 13 ^ x >> 26) * inverse_of(2246822507U);
+    return x ^ x >> 16;
+}
+
+TEST_CASE("grouped codes: the largest draw takes the largest value no further than the code goes",
+          "[kernels][grouped]") {
+    constexpr std::size_t kAt = 37;
+    for (const std::uint32_t bits : {0x7fffffffU, 0x80000000U, 0x7fffff00U}) {
+        REQUIRE(mix(unmix(bits)) == bits);
+        for (const float sign : {1.0F, -1.0F}) {
+            for (const GroupedTable* table : available_grouped_kernels()) {
+                for (const GroupedKernels& kernels : table->codes) {
+                    if (kernels.encode_stochastic == nullptr) continue;
+                    std::vector<float> values(kGroupElements, 0.25F);
+                    values[kAt] = sign * 1.7F;
+                    Outcome encoded(kernels.bits, std::vector<float>(kGroupElements, 0.0F));
+                    const std::uint32_t seed = unmix(bits) - static_cast<std::uint32_t>(kAt + 1) * 2654435769U;
+                    kernels.encode_stochastic({seed, 0}, values.data(), encoded.error.data(), encoded.error.data(),
+                                              Stores::kCached, nullptr, kGroupElements, encoded.groups());
+                    std::vector<float> decoded(kGroupElements);
+                    kernels.decode(encoded.read(), nullptr, kGroupElements, Stores::kCached, decoded.data());
+                    CAPTURE(table->name, kernels.codec, bits, sign, decoded[kAt]);
+                    const double scale = std::bit_cast<float>(encoded.scales[0]);
+                    CHECK(std::fabs(static_cast<double>(decoded[kAt] - values[kAt])) <= scale * 1.00001);
+                }
+            }
+        }
+    }
+}
+
 } // namespace
 } // namespace onebit

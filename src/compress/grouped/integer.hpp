@@ -34,7 +34,7 @@ struct Integer {
     ONEBIT_HOST_DEVICE std::uint32_t stochastic_code(float c, std::uint32_t bits) const {
         const auto part = static_cast<float>(static_cast<std::int32_t>(bits) >> 8); // what a float has room for
         const float moved = rounded::add(rounded::multiply(c, inverse), rounded::multiply(part, kPartOfOne));
-        return nearest(moved < -kMost ? -kMost : moved > kMost ? kMost : moved);
+        return nearest(rounded::clamp(moved, kMost));
     }
     ONEBIT_HOST_DEVICE static std::uint32_t nearest(float number) {
         return std::bit_cast<std::uint32_t>(rounded::add(number, rounded::kToWhole)) & ((1U << kBits) - 1);

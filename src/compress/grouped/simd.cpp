@@ -227,7 +227,7 @@ struct ToNearest {
 
 /// Or as is drawn.
 struct AsDrawn {
-    Bits own; ///< of each lane, of those that follow from its number
+    Bits own; ///< what each lane's number adds to the seed
 
     HWY_INLINE explicit AsDrawn(const DrawnElements& draws) {
         const BitsTag b;
