@@ -413,9 +413,8 @@ typedef enum onebit_scale ONEBIT_ENUM_INT {
 /* How integers are rounded. */
 typedef enum onebit_rounding ONEBIT_ENUM_INT {
     ONEBIT_ROUNDING_NEAREST = 0,   /* the default: the smallest error */
-    ONEBIT_ROUNDING_STOCHASTIC = 1 /* up or down, drawn so that in the mean the result is the value [QSGD]: a call whose
-                                      error is not carried on, or not yet, is wrong by chance alone. Its error is 1.4
-                                      times as large */
+    ONEBIT_ROUNDING_STOCHASTIC = 1 /* up or down at random, so that the mean of many results is the value [QSGD]. The
+                                      error of one call is 1.4 times as large */
 } onebit_rounding_t;
 
 /* The elements that share a scale. */

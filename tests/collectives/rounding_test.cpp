@@ -178,7 +178,7 @@ std::vector<float> sent_of(const std::vector<float>& values, std::uint64_t first
         const auto u = static_cast<std::int32_t>(mix(h + static_cast<std::uint32_t>(i - block + 1) * g));
         const float draw = static_cast<float>(std::floor(u / 256.0)) / 16777216.0f;
         const float moved = std::clamp(values[i] * inverse + draw, -127.0f, 127.0f);
-        sent[i] = std::nearbyint(moved) * scale;
+        sent[i] = (std::nearbyint(moved) + 0.0f) * scale; // no negative zero
     }
     return sent;
 }
