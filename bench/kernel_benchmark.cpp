@@ -431,7 +431,7 @@ void add_low_rank(Arena& arena, std::vector<Case>& cases) {
     };
     const Factors left = drawn(arena.count / kColumns * kRank);
     const Factors right = drawn(kColumns * kRank);
-    // Calls body(rows, number of the first one, its elements, left factors, first of the right factors).
+    // Calls body(rows, number of the first one, number of their first column).
     const auto for_each_window = [&arena](const auto& body) {
         for (std::size_t row = 0; (row + kRowsAtOnce) * kColumns <= arena.count; row += kRowsAtOnce) {
             for (std::size_t column = 0; column < kColumns; column += kStripColumns) {

@@ -11,6 +11,7 @@
 #include "collectives/orthonormalise.hpp"
 #include "core/parallel.hpp"
 #include "core/random_bits.hpp"
+#include "numeric/search.hpp"
 
 namespace onebit {
 namespace {
@@ -323,7 +324,8 @@ std::size_t PowerSgd::expand(const Part& part) {
             void* const output = elements_.at(operands_.output, first);
             const bool finite = is_narrow() ? elements_.narrow(to[r].results, window.columns, output)
                                             : elements_.all_finite(output, window.columns);
-            if (!finite && nonfinite == kNone) nonfinite = first + first_nonfinite(output, window.columns);
+            if (!finite && nonfinite == kNone)
+                nonfinite = first + HostSearch(elements_).first_nonfinite(output, window.columns);
         }
     });
     return nonfinite;
@@ -339,16 +341,10 @@ std::size_t PowerSgd::expand_exact(const Part& part) {
         void* const output = elements_.at(operands_.output, matrix.begin + i);
         std::transform(mean, mean + count, scaled, [&](float value) { return value * times_; });
         const bool finite = elements_.narrow(scaled, count, output);
-        if (!finite && nonfinite == kNone) nonfinite = matrix.begin + i + first_nonfinite(output, count);
+        if (!finite && nonfinite == kNone)
+            nonfinite = matrix.begin + i + HostSearch(elements_).first_nonfinite(output, count);
     }
     return nonfinite;
-}
-
-/// There is one.
-std::size_t PowerSgd::first_nonfinite(const void* values, std::size_t count) const {
-    std::size_t i = 0;
-    while (i + 1 < count && std::isfinite(elements_.value(values, i))) ++i;
-    return i;
 }
 
 } // namespace onebit

@@ -126,7 +126,6 @@ class PowerSgd final : public Algorithm {
         return matrix.begin + row * matrix.columns + column;
     }
     float* left_of(const Matrix& matrix, std::size_t row) { return left_.data() + matrix.left + row * matrix.rank; }
-    std::size_t first_nonfinite(const void* values, std::size_t count) const;
     /// What is left of earlier calls is given up.
     void forget();
 

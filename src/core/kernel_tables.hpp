@@ -16,4 +16,11 @@ const Table* table_named(std::span<const Table* const> tables, const std::string
     return nullptr;
 }
 
+/// The same, or the last one, the reference.
+template <typename Table>
+const Table& table_or_reference(std::span<const Table* const> tables, const std::string& name) {
+    const Table* const named = table_named(tables, name);
+    return named != nullptr ? *named : *tables.back();
+}
+
 } // namespace onebit

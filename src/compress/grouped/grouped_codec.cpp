@@ -62,8 +62,8 @@ bool GroupedCodec::is_finite(const Block& block, const std::uint32_t* message) c
 
 Status make_grouped_codec(const CodecConfig& config, std::unique_ptr<Codec>* codec) {
     ONEBIT_RETURN_IF_ERROR(check_kernels(config.kernels));
-    const GroupedTable* const table = table_named(available_grouped_kernels(), numeric_kernels(config.kernels).name);
-    *codec = std::make_unique<GroupedCodec>(table != nullptr ? *table : reference_grouped_kernels(), config);
+    const char* const name = numeric_kernels(config.kernels).name;
+    *codec = std::make_unique<GroupedCodec>(table_or_reference(available_grouped_kernels(), name), config);
     return {};
 }
 

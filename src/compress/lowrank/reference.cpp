@@ -69,8 +69,7 @@ const LowRankKernels& reference_low_rank_kernels() {
 }
 
 const LowRankKernels& low_rank_kernels(const std::string& name) {
-    const LowRankKernels* const named = table_named(available_low_rank_kernels(), name);
-    return named != nullptr ? *named : reference_low_rank_kernels();
+    return table_or_reference(available_low_rank_kernels(), name);
 }
 
 } // namespace onebit

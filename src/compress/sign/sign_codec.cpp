@@ -312,8 +312,8 @@ bool SignCodec::is_finite(const EncodedSlice& encoded) const {
 
 Status make_sign_codec(const CodecConfig& config, std::unique_ptr<Codec>* codec) {
     ONEBIT_RETURN_IF_ERROR(check_kernels(config.kernels));
-    const SignKernels* const kernels = table_named(available_sign_kernels(), numeric_kernels(config.kernels).name);
-    *codec = std::make_unique<SignCodec>(kernels != nullptr ? *kernels : reference_sign_kernels(), config);
+    const char* const name = numeric_kernels(config.kernels).name;
+    *codec = std::make_unique<SignCodec>(table_or_reference(available_sign_kernels(), name), config);
     return {};
 }
 

@@ -44,8 +44,7 @@ struct KeptSign {
 
 /// Those that the config names, or the best.
 const SparseKernels& kernels_of(const CodecConfig& config) {
-    const SparseKernels* const named = table_named(available_sparse_kernels(), numeric_kernels(config.kernels).name);
-    return named != nullptr ? *named : reference_sparse_kernels();
+    return table_or_reference(available_sparse_kernels(), numeric_kernels(config.kernels).name);
 }
 
 } // namespace

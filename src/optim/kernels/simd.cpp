@@ -394,8 +394,7 @@ namespace onebit {
 ONEBIT_DEFINE_TABLES(OptimKernels, available_optim_kernels, reference_optim_kernels)
 
 const OptimKernels& optim_kernels(const std::string& name) {
-    const OptimKernels* const kernels = table_named(available_optim_kernels(), name);
-    return kernels != nullptr ? *kernels : reference_optim_kernels();
+    return table_or_reference(available_optim_kernels(), name);
 }
 
 } // namespace onebit
