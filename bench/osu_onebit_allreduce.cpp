@@ -15,12 +15,14 @@
 #include <mpi.h>
 #include <onebit/onebit.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "osu_benchmark.hpp"
 #include "osu_bfloat16.hpp"
@@ -88,6 +90,20 @@ class Allreduce : public Operation {
             config.shapes = shapes.data();
             config.num_shapes = shapes.back() == 0 ? 1 : 2;
         }
+        std::vector<onebit_level_t> levels;
+        int ranks_of_group = 1;
+        for (const onebit::bench::OsuLevel& level : options.levels) {
+            ranks_of_group *= level.ranks;
+            const onebit_level_t exact = ONEBIT_LEVEL_INIT(ranks.rank / ranks_of_group);
+            levels.push_back(exact);
+            levels.back().compressed = level.codec ? 1 : 0;
+            levels.back().codec = level.codec.value_or(ONEBIT_CODEC_SIGN);
+        }
+        config.levels = levels.empty() ? nullptr : levels.data();
+        config.num_levels = num_levels_ = static_cast<std::uint32_t>(levels.size());
+        onebit_comm_info_t of_comm = ONEBIT_COMM_INFO_INIT;
+        require_success(ranks, onebit_comm_get_info(comm, &of_comm), "onebit_comm_get_info");
+        nodes_ = static_cast<int>(of_comm.nodes);
         has_factors_ = options.codec == ONEBIT_CODEC_POWERSGD;
         if (buffers.gpu != nullptr) {
             config.memory = ONEBIT_MEMORY_CUDA;
@@ -165,6 +181,7 @@ class Allreduce : public Operation {
         if (!has_factors_) get_error(nullptr, nullptr, &begin, &length); // factors are no errors
         Errors errors{FloatBuffer(count_), FloatBuffer(length), {begin, length}};
         get_error(errors.worker.data(), has_factors_ ? nullptr : errors.server.data(), nullptr, nullptr);
+        weigh_levels(errors.worker);
         return errors;
     }
 
@@ -186,12 +203,33 @@ class Allreduce : public Operation {
                         "onebit_allreduce_get_error");
     }
 
+    // A rank's error on an upper level is of a group's average: it counts as much as the ranks of that group.
+    void weigh_levels(FloatBuffer& worker) const {
+        const onebit_algorithm_t algorithm = info().algorithm;
+        if (algorithm == ONEBIT_ALGORITHM_TWO_LEVEL) {
+            for (std::size_t i = 0; i < count_; ++i) worker[i] *= static_cast<float>(ranks_.size / nodes_);
+        }
+        if (algorithm != ONEBIT_ALGORITHM_LEVELS) return;
+        std::fill_n(worker.data(), count_, 0.0F);
+        float weight = 1;
+        for (std::uint32_t l = 0; l <= num_levels_; ++l) {
+            onebit_level_info_t level = ONEBIT_LEVEL_INFO_INIT;
+            FloatBuffer error(count_);
+            require_success(ranks_, onebit_allreduce_get_level(allreduce_, l, &level, error.data()),
+                            "onebit_allreduce_get_level");
+            for (std::size_t i = 0; i < level.count; ++i) worker[level.begin + i] += weight * error[i];
+            weight *= static_cast<float>(level.ranks);
+        }
+    }
+
     const Ranks& ranks_;
     Buffers& buffers_;
     std::size_t count_;
     onebit_allreduce_t allreduce_ = nullptr;
     bool mpi_reaches_gpu_ = false;
     bool has_factors_ = false; // of powersgd
+    std::uint32_t num_levels_ = 0;
+    int nodes_ = 1;
 };
 
 class Allreduces : public Collective {

@@ -51,6 +51,23 @@ void read_message_size(const std::string& text, const OsuProgram& program, OsuOp
     }
 }
 
+// RANKS[:CODEC], ...
+void read_levels(const std::vector<std::string>& texts, OsuOptions& options) {
+    for (const std::string& text : texts) {
+        const std::size_t colon = text.find(':');
+        OsuLevel level;
+        const auto [end, error] = std::from_chars(text.data(), text.data() + std::min(colon, text.size()), level.ranks);
+        const std::string codec = colon == std::string::npos ? "" : text.substr(colon + 1);
+        const auto known = std::find(kCodecNames.begin(), kCodecNames.end(), codec);
+        if (error != std::errc{} || level.ranks < 1 || end != text.data() + std::min(colon, text.size()) ||
+            (colon != std::string::npos && known == kCodecNames.end())) {
+            throw CLI::ValidationError("--levels", "'" + text + "' is not RANKS or RANKS:CODEC");
+        }
+        if (colon != std::string::npos) level.codec = static_cast<onebit_codec_t>(known - kCodecNames.begin());
+        options.levels.push_back(level);
+    }
+}
+
 // The options that are words, before they become the C API's constants.
 struct Words {
     std::string message_size;
@@ -65,12 +82,13 @@ struct Words {
     std::string group = "block";
     std::string algorithm = "auto";
     std::string check = "full";
+    std::vector<std::string> levels;
 };
 
 // What --algorithm accepts.
 std::vector<std::string> algorithms(const OsuProgram& program) {
     if (program.shards) return {"auto", "dense", "pipelined"};
-    return {kAlgorithmNames.begin(), kAlgorithmNames.end()};
+    return {kAlgorithmNames.begin(), kAlgorithmNames.end() - 1}; // levels come by --levels
 }
 
 // "a, b or c".
@@ -134,6 +152,12 @@ void add_options(CLI::App& app, const OsuProgram& program, OsuOptions& options, 
     app.add_option("--algorithm", words.algorithm,
                    enumerate(algorithms(program)) + " (default auto: the library's choice)")
         ->check(CLI::IsMember(algorithms(program)));
+    if (!program.shards) {
+        app.add_option("--levels", words.levels,
+                       "RANKS[:CODEC],...  Groups of so many ranks, then of so many groups, the smallest first: averages "
+                       "inside a group are exact or by a codec, and by --codec between the last ones")
+            ->delimiter(',');
+    }
     app.add_option("--check", words.check, "What each call makes sure of: full, none or full_low_memory (default full)")
         ->check(CLI::IsMember(std::vector<std::string>(kCheckNames.begin(), kCheckNames.end())));
     app.add_option("--threads", options.threads, "threads of each rank (default ONEBIT_THREADS, else 1)")
@@ -146,6 +170,7 @@ std::size_t place_of(const std::string& word, std::span<const char* const> names
 
 void read_words(const Words& words, const OsuProgram& program, OsuOptions& options) {
     if (!words.message_size.empty()) read_message_size(words.message_size, program, options);
+    read_levels(words.levels, options);
     if (!words.mem_limit.empty()) options.mem_limit = require_bytes("--mem-limit", words.mem_limit);
     options.cuda = words.accelerator == "cuda";
     if (options.cuda && options.bfloat16) {

@@ -13,13 +13,15 @@
 #include <iosfwd>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "osu_support.hpp"
 
 namespace onebit::bench {
 
 // By onebit_algorithm_t, as on the command line.
-inline constexpr std::array kAlgorithmNames = {"auto", "dense", "flat", "pipelined", "two_level", "bruck", "ring"};
+inline constexpr std::array kAlgorithmNames = {"auto",      "dense", "flat", "pipelined",
+                                               "two_level", "bruck", "ring", "levels"};
 
 // By onebit_codec_t.
 inline constexpr std::array kCodecNames = {"sign", "int8",    "int4", "fp4",   "bfloat16", "ternary",
@@ -30,6 +32,12 @@ inline constexpr std::array kDatatypeNames = {"float32", "", "bfloat16", "int8"}
 
 // By onebit_check_t.
 inline constexpr std::array kCheckNames = {"full", "none", "full_low_memory"};
+
+// A level of groups of ranks that follow each other.
+struct OsuLevel {
+    int ranks = 1; // of a group of the level before that are one here
+    std::optional<onebit_codec_t> codec;
+};
 
 struct OsuOptions {
     std::size_t min_bytes = 4;
@@ -53,6 +61,7 @@ struct OsuOptions {
     onebit_datatype_t error_type = ONEBIT_FLOAT32;
     onebit_algorithm_t algorithm = ONEBIT_ALGORITHM_AUTO;
     onebit_check_t check = ONEBIT_CHECK_FULL;
+    std::vector<OsuLevel> levels;
     std::uint32_t threads = 0; // 0: the library's default
 };
 

@@ -68,6 +68,18 @@ onebit_status_t onebit_allreduce_get_info(onebit_allreduce_t allreduce, onebit_a
     return onebit::give_info_of<Allreduce>(allreduce, info);
 }
 
+onebit_status_t onebit_allreduce_get_level(onebit_allreduce_t allreduce, uint32_t level, onebit_level_info_t* info,
+                                           float* error) noexcept {
+    return onebit::guard_object<Allreduce>(allreduce, [&](Allreduce& a) {
+        const onebit::LevelsAllreduce* levels = nullptr;
+        ONEBIT_RETURN_IF_ERROR(a.find_level(level, &levels));
+        ONEBIT_RETURN_IF_ERROR(onebit::give_info(
+            info, [&](onebit_level_info_t* filled) { levels->fill_info(level, filled); }));
+        if (error != nullptr) levels->get_error(level, error);
+        return Status();
+    });
+}
+
 onebit_status_t onebit_allreduce_destroy(onebit_allreduce_t allreduce) noexcept {
     return onebit::destroy_collective<Allreduce>(allreduce);
 }

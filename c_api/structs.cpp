@@ -35,6 +35,14 @@ onebit_status_t onebit_allreduce_config_init(onebit_allreduce_config_t* config, 
     return init_struct("config", config, size, ONEBIT_ALLREDUCE_CONFIG_INIT(count));
 }
 
+onebit_status_t onebit_level_init(onebit_level_t* level, size_t size, int32_t color) noexcept {
+    return init_struct("level", level, size, ONEBIT_LEVEL_INIT(color));
+}
+
+onebit_status_t onebit_level_info_init(onebit_level_info_t* info, size_t size) noexcept {
+    return init_struct("info", info, size, ONEBIT_LEVEL_INFO_INIT);
+}
+
 onebit_status_t onebit_allreduce_info_init(onebit_allreduce_info_t* info, size_t size) noexcept {
     return init_struct("info", info, size, ONEBIT_ALLREDUCE_INFO_INIT);
 }

@@ -45,13 +45,15 @@ module onebit
     end enum
     enum, bind(c)
         enumerator :: onebit_algorithm_auto = 0, onebit_algorithm_dense, onebit_algorithm_flat, &
-            onebit_algorithm_pipelined, onebit_algorithm_two_level, onebit_algorithm_bruck, onebit_algorithm_ring
+            onebit_algorithm_pipelined, onebit_algorithm_two_level, onebit_algorithm_bruck, onebit_algorithm_ring, &
+            onebit_algorithm_levels
     end enum
     enum, bind(c)
         enumerator :: onebit_codec_sign = 0, onebit_codec_int8, onebit_codec_int4, onebit_codec_fp4, &
             onebit_codec_bfloat16, onebit_codec_ternary, onebit_codec_topk, onebit_codec_float16, onebit_codec_int2, &
             onebit_codec_means, onebit_codec_randomk, onebit_codec_powersgd
     end enum
+    integer(c_int32_t), parameter :: onebit_level_node = -1
     enum, bind(c)
         enumerator :: onebit_scale_l2 = 0, onebit_scale_l1
     end enum
@@ -139,7 +141,34 @@ module onebit
         type(c_ptr) :: shapes
         integer(c_int64_t) :: num_shapes
         integer(c_int) :: rounding
+        integer(c_int32_t) :: num_levels
+        type(c_ptr) :: levels
+    end type
+
+    ! color: ONEBIT_LEVEL_NODE, or any number from 0 on
+    type, bind(c) :: onebit_level_t
+        integer(c_size_t) :: size
+        integer(c_int32_t) :: version
+        integer(c_int32_t) :: color
+        integer(c_int32_t) :: compressed
+        integer(c_int) :: codec
+        integer(c_int) :: scale
+        integer(c_int) :: group
+        integer(c_int32_t) :: kept
+        integer(c_int32_t) :: value_bits
+        integer(c_int) :: error_type
         integer(c_int32_t) :: reserved
+    end type
+
+    type, bind(c) :: onebit_level_info_t
+        integer(c_size_t) :: size
+        integer(c_int32_t) :: version
+        integer(c_int32_t) :: ranks
+        integer(c_int64_t) :: begin
+        integer(c_int64_t) :: count
+        integer(c_int64_t) :: bytes
+        integer(c_int32_t) :: compressed
+        integer(c_int) :: codec
     end type
 
     type, bind(c) :: onebit_allreduce_info_t
@@ -498,6 +527,13 @@ module onebit
             import :: c_int, c_int64_t, c_ptr
             type(c_ptr), value, target :: allreduce, worker, server
             integer(c_int64_t), intent(out) :: server_begin, server_count
+        end function
+        ! error: c_null_ptr, or c_loc of info%count reals
+        integer(c_int) function onebit_allreduce_get_level(allreduce, level, info, error) bind(c)
+            import :: c_int, c_int32_t, c_ptr, onebit_level_info_t
+            type(c_ptr), value, target :: allreduce, error
+            integer(c_int32_t), value :: level
+            type(onebit_level_info_t), intent(inout) :: info
         end function
         integer(c_int) function onebit_allreduce_state_size(allreduce, bytes) bind(c)
             import :: c_int, c_int64_t, c_ptr
@@ -891,6 +927,32 @@ contains
             end function
         end interface
         if (c_init(config, c_sizeof(config), count) /= onebit_success) config%size = 0
+    end function
+
+    function onebit_level_init(color) result(level)
+        integer(c_int32_t), intent(in) :: color
+        type(onebit_level_t) :: level
+        interface
+            integer(c_int) function c_init(level, size, color) bind(c, name="onebit_level_init")
+                import :: c_int, c_int32_t, c_size_t, onebit_level_t
+                type(onebit_level_t), intent(out) :: level
+                integer(c_size_t), value :: size
+                integer(c_int32_t), value :: color
+            end function
+        end interface
+        if (c_init(level, c_sizeof(level), color) /= onebit_success) level%size = 0
+    end function
+
+    function onebit_level_info_init() result(info)
+        type(onebit_level_info_t) :: info
+        interface
+            integer(c_int) function c_init(info, size) bind(c, name="onebit_level_info_init")
+                import :: c_int, c_size_t, onebit_level_info_t
+                type(onebit_level_info_t), intent(out) :: info
+                integer(c_size_t), value :: size
+            end function
+        end interface
+        if (c_init(info, c_sizeof(info)) /= onebit_success) info%size = 0
     end function
 
     function onebit_allreduce_info_init() result(info)

@@ -365,9 +365,13 @@ typedef enum onebit_algorithm ONEBIT_ENUM_INT {
     ONEBIT_ALGORITHM_BRUCK = 5,     /* FLAT, with the same result to the bit, whose messages travel through other ranks,
                                        many as one (ONEBIT_RADIX): for hundreds of ranks and few values. Only where the
                                        handle was created with it */
-    ONEBIT_ALGORITHM_RING = 6       /* PIPELINED, with the same result to the bit, whose averages travel from rank to
+    ONEBIT_ALGORITHM_RING = 6,      /* PIPELINED, with the same result to the bit, whose averages travel from rank to
                                        rank instead of straight to each: for racks whose links to each other are slower
                                        than their hosts' together. Likewise */
+    ONEBIT_ALGORITHM_LEVELS = 7     /* compressed between groups of ranks that the caller names (config.levels), and
+                                       inside a group as it says. What AUTO is with config.levels; without them
+                                       INVALID_ARGUMENT. An error state of its own: a handle has either this form or
+                                       the others */
 } onebit_algorithm_t;
 
 /* What stands for an element in a compressed message (docs/WIRE_FORMAT.md; docs/CODECS.md says which is good for what).
@@ -435,6 +439,40 @@ typedef enum onebit_check ONEBIT_ENUM_INT {
                                         that */
 } onebit_check_t;
 
+/* The ranks of one node (onebit_comm_get_info), as the color of a level. */
+#define ONEBIT_LEVEL_NODE (-1)
+
+/* A level of ONEBIT_ALGORITHM_LEVELS: groups of ranks near each other, as those of a node, a rack or a site. The ranks
+ * of a group average a part of the buffer each; that part then goes on to the next level. */
+typedef struct onebit_level {
+    size_t size;                  /* sizeof(onebit_level_t) */
+    uint32_t version;             /* ONEBIT_LEVEL_VERSION */
+    int32_t color;                /* this rank's own: ranks of one color are one group, ONEBIT_LEVEL_NODE or any number
+                                     from 0 on. All groups of a level have as many ranks. A group of one level is in one
+                                     group of the next */
+    uint32_t compressed;          /* 0: values travel inside a group as they are, and are added up exactly in the order
+                                     of the ranks. 1: as `codec` says, with an error that the next call makes up for */
+    onebit_codec_t codec;         /* this and what follows where `compressed` is 1, as in onebit_allreduce_config_t;
+                                     the same on every rank. Not ONEBIT_CODEC_POWERSGD, UNSUPPORTED */
+    onebit_scale_t scale;
+    onebit_group_t group;
+    uint32_t kept;
+    uint32_t value_bits;
+    onebit_datatype_t error_type;
+    uint32_t reserved; /* 0 */
+} onebit_level_t;
+
+#define ONEBIT_LEVEL_VERSION 1
+/* Groups by color, exact. */
+#define ONEBIT_LEVEL_INIT(color_)                                                                                    \
+    {                                                                                                                \
+        sizeof(onebit_level_t), ONEBIT_LEVEL_VERSION, (color_), 0, ONEBIT_CODEC_SIGN, ONEBIT_SCALE_L2,               \
+            ONEBIT_GROUP_BLOCK, 0, 0, ONEBIT_FLOAT32, 0                                                              \
+    }
+
+/* The same as a function. INVALID_ARGUMENT, as for onebit_comm_info_init. */
+ONEBIT_API onebit_status_t onebit_level_init(onebit_level_t* level, size_t size, int32_t color) ONEBIT_NOEXCEPT;
+
 typedef struct onebit_allreduce_config {
     size_t size;                /* sizeof(onebit_allreduce_config_t) */
     uint32_t version;           /* ONEBIT_ALLREDUCE_CONFIG_VERSION */
@@ -469,7 +507,9 @@ typedef struct onebit_allreduce_config {
     uint64_t num_shapes;
     onebit_rounding_t rounding; /* of ONEBIT_CODEC_INT8 and ONEBIT_CODEC_INT4. With any other codec 0, or
                                    INVALID_ARGUMENT. STOCHASTIC: in the host's memory, else UNSUPPORTED */
-    uint32_t reserved;          /* 0 */
+    uint32_t num_levels;        /* 0, 1 or 2; between the groups of the last one `codec` is used. The same on every
+                                   rank. In the host's memory, and not with ONEBIT_CODEC_POWERSGD, else UNSUPPORTED */
+    const onebit_level_t* levels; /* the smallest groups first. Read, not kept */
 } onebit_allreduce_config_t;
 
 #define ONEBIT_ALLREDUCE_CONFIG_VERSION 1
@@ -478,7 +518,8 @@ typedef struct onebit_allreduce_config {
     {                                                                                                                \
         sizeof(onebit_allreduce_config_t), ONEBIT_ALLREDUCE_CONFIG_VERSION, 0, (uint64_t)(count_), ONEBIT_FLOAT32,   \
             ONEBIT_MEMORY_HOST, ONEBIT_ALGORITHM_AUTO, ONEBIT_CODEC_SIGN, ONEBIT_SCALE_L2, ONEBIT_GROUP_BLOCK,       \
-            ONEBIT_CHECK_FULL, ONEBIT_OP_AVERAGE, NULL, 0, 0, ONEBIT_FLOAT32, 0, NULL, 0, ONEBIT_ROUNDING_NEAREST, 0 \
+            ONEBIT_CHECK_FULL, ONEBIT_OP_AVERAGE, NULL, 0, 0, ONEBIT_FLOAT32, 0, NULL, 0, ONEBIT_ROUNDING_NEAREST,   \
+            0, NULL                                                                                                  \
     }
 
 /* The same as a function. INVALID_ARGUMENT, as for onebit_comm_info_init. */
@@ -643,6 +684,36 @@ ONEBIT_API onebit_status_t onebit_allreduce_info_init(onebit_allreduce_info_t* i
 ONEBIT_API onebit_status_t onebit_allreduce_get_info(onebit_allreduce_t allreduce,
                                                      onebit_allreduce_info_t* info) ONEBIT_NOEXCEPT;
 
+/* What a level of ONEBIT_ALGORITHM_LEVELS does. */
+typedef struct onebit_level_info {
+    size_t size;              /* [in] sizeof(onebit_level_info_t) */
+    uint32_t version;         /* [in] ONEBIT_LEVEL_INFO_VERSION */
+    uint32_t ranks;           /* that exchange with each other: of a group, or one of each group of the level before */
+    uint64_t begin;           /* the elements that this rank brings to them: [begin, begin + count) */
+    uint64_t count;
+    uint64_t bytes;           /* that this rank sends to them in a call, without what calls agree on */
+    uint32_t compressed;      /* as in onebit_level_t */
+    onebit_codec_t codec;
+} onebit_level_info_t;
+
+#define ONEBIT_LEVEL_INFO_VERSION 1
+#define ONEBIT_LEVEL_INFO_INIT                                                                            \
+    {                                                                                                     \
+        sizeof(onebit_level_info_t), ONEBIT_LEVEL_INFO_VERSION, 0, 0, 0, 0, 0, ONEBIT_CODEC_SIGN          \
+    }
+
+/* The same as a function. INVALID_ARGUMENT, as for onebit_comm_info_init. */
+ONEBIT_API onebit_status_t onebit_level_info_init(onebit_level_info_t* info, size_t size) ONEBIT_NOEXCEPT;
+
+/* Fills *info, and copies the level's worker error out. Local; does not block.
+ *   level  from 0 to config.num_levels: as in config.levels, and behind them the one between the last groups
+ *   error  [out] info->count floats, zero where the level is exact; NULL: not asked for
+ * What is left out of the average of a call is added up over all ranks' errors, those of level l each times the ranks
+ * of a group of level l - 1, over all ranks; and the servers' errors (onebit_allreduce_get_error).
+ * INVALID_ARGUMENT (a handle that was created without levels, a level that it lacks), INVALID_HANDLE, BUSY. */
+ONEBIT_API onebit_status_t onebit_allreduce_get_level(onebit_allreduce_t allreduce, uint32_t level,
+                                                      onebit_level_info_t* info, float* error) ONEBIT_NOEXCEPT;
+
 /* Releases the handle and all it owns; NULL is accepted. Local, and waits for nobody; over NCCL it is collective and
  * waits for the others.
  * How a run ended that returned earlier (ONEBIT_CHECK_NONE, a GPU's memory) is waited for, but not told.
@@ -668,7 +739,8 @@ ONEBIT_API onebit_status_t onebit_allreduce_reset(onebit_allreduce_t allreduce) 
 /* Copies the errors out; those of a handle that is dense for good are zero, its server chunk empty. Local. Where
  * `worker` is not NULL, count floats are written to it; where `server` is not NULL, as many as *server_count says.
  * server_begin, server_count (each may be NULL): this rank's chunk, in elements; of POWERSGD 0, and how many numbers
- * the right factors are. INVALID_HANDLE, BUSY. */
+ * the right factors are. With levels `worker` has what this rank holds back between the last groups; what it holds back
+ * inside of them onebit_allreduce_get_level says. INVALID_HANDLE, BUSY. */
 ONEBIT_API onebit_status_t onebit_allreduce_get_error(onebit_allreduce_t allreduce, float* worker, float* server,
                                                       uint64_t* server_begin, uint64_t* server_count) ONEBIT_NOEXCEPT;
 

@@ -39,6 +39,7 @@ from onebit._values import (
     Datatype,
     FreezeWait,
     Group,
+    LevelInfo,
     LogLevel,
     Op,
     OptimizerInfo,
@@ -49,7 +50,7 @@ from onebit._values import (
     State,
     Status,
 )
-from onebit.allreduce import Allreduce
+from onebit.allreduce import Allreduce, Level
 from onebit.communicator import Communicator, from_bootstrap, from_folder, from_mpi4py, from_nccl, loopback
 from onebit.log import set_log_callback
 from onebit.optimizer import Optimizer, Tensor
@@ -79,6 +80,8 @@ __all__ = [
     "Internal",
     "InvalidArgument",
     "InvalidHandle",
+    "Level",
+    "LevelInfo",
     "LogLevel",
     "Mismatch",
     "Nonfinite",

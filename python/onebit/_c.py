@@ -16,8 +16,11 @@ VERSION_PATCH = 0
 VERSION_NUMBER = 100
 BOOTSTRAP_VERSION = 1
 COMM_INFO_VERSION = 1
+LEVEL_NODE = -1
+LEVEL_VERSION = 1
 ALLREDUCE_CONFIG_VERSION = 1
 ALLREDUCE_INFO_VERSION = 1
+LEVEL_INFO_VERSION = 1
 SHARD_CONFIG_VERSION = 1
 SHARD_INFO_VERSION = 1
 TENSOR_VERSION = 1
@@ -69,6 +72,31 @@ class CommInfo(Structure):
     ENUMS: dict = {}
 
 
+class Level(Structure):
+    """onebit_level_t."""
+
+    _fields_ = [
+        ("size", c_size_t),
+        ("version", c_uint32),
+        ("color", c_int),
+        ("compressed", c_uint32),
+        ("codec", c_int),
+        ("scale", c_int),
+        ("group", c_int),
+        ("kept", c_uint32),
+        ("value_bits", c_uint32),
+        ("error_type", c_int),
+        ("reserved", c_uint32),
+    ]
+    VERSION = LEVEL_VERSION
+    ENUMS: dict = {
+        "codec": _values.Codec,
+        "scale": _values.Scale,
+        "group": _values.Group,
+        "error_type": _values.Datatype,
+    }
+
+
 class AllreduceConfig(Structure):
     """onebit_allreduce_config_t."""
 
@@ -93,7 +121,8 @@ class AllreduceConfig(Structure):
         ("shapes", c_void_p),
         ("num_shapes", c_uint64),
         ("rounding", c_int),
-        ("reserved", c_uint32),
+        ("num_levels", c_uint32),
+        ("levels", c_void_p),
     ]
     VERSION = ALLREDUCE_CONFIG_VERSION
     ENUMS: dict = {
@@ -131,6 +160,25 @@ class AllreduceInfo(Structure):
     VERSION = ALLREDUCE_INFO_VERSION
     ENUMS: dict = {
         "algorithm": _values.Algorithm,
+    }
+
+
+class LevelInfo(Structure):
+    """onebit_level_info_t."""
+
+    _fields_ = [
+        ("size", c_size_t),
+        ("version", c_uint32),
+        ("ranks", c_uint32),
+        ("begin", c_uint64),
+        ("count", c_uint64),
+        ("bytes", c_uint64),
+        ("compressed", c_uint32),
+        ("codec", c_int),
+    ]
+    VERSION = LEVEL_INFO_VERSION
+    ENUMS: dict = {
+        "codec": _values.Codec,
     }
 
 
@@ -352,6 +400,7 @@ FUNCTIONS = {
     "onebit_comm_progress": (None, [c_void_p, POINTER(c_int)]),
     "onebit_comm_abort": (None, [c_void_p, c_char_p]),
     "onebit_comm_destroy": (None, [c_void_p]),
+    "onebit_level_init": (None, [POINTER(Level), c_size_t, c_int]),
     "onebit_allreduce_config_init": (None, [POINTER(AllreduceConfig), c_size_t, c_uint64]),
     "onebit_allreduce_create": (None, [c_void_p, POINTER(AllreduceConfig), POINTER(c_void_p)]),
     "onebit_allreduce_choose_codec": (None, [c_void_p, POINTER(AllreduceConfig), c_double, POINTER(c_int)]),
@@ -364,6 +413,8 @@ FUNCTIONS = {
     "onebit_allreduce_set_mask": (None, [c_void_p, c_void_p]),
     "onebit_allreduce_info_init": (None, [POINTER(AllreduceInfo), c_size_t]),
     "onebit_allreduce_get_info": (None, [c_void_p, POINTER(AllreduceInfo)]),
+    "onebit_level_info_init": (None, [POINTER(LevelInfo), c_size_t]),
+    "onebit_allreduce_get_level": (None, [c_void_p, c_uint32, POINTER(LevelInfo), c_void_p]),
     "onebit_allreduce_destroy": (None, [c_void_p]),
     "onebit_allreduce_reset": (None, [c_void_p]),
     "onebit_allreduce_get_error": (None, [c_void_p, c_void_p, c_void_p, POINTER(c_uint64), POINTER(c_uint64)]),

@@ -18,7 +18,7 @@ _WORDS = {
 }
 # Members that this package sets by itself.
 _OWN = {
-    "size", "version", "reserved", "count", "counts", "shapes", "num_shapes", "datatype", "memory", "stream", "kind",
+    "size", "version", "reserved", "count", "counts", "shapes", "num_shapes", "levels", "num_levels", "datatype", "memory", "stream", "kind",
     "groups", "num_groups"
 }
 
@@ -82,8 +82,13 @@ def enum_value(kind: Type[IntEnum], name: str, value) -> IntEnum:
 
 def read_info(struct_type, tuple_type, init_name: str, get_name: str, handle):
     """What a get_info function says, as a named tuple."""
+    return read_info_by(struct_type, tuple_type, init_name, getattr(library, get_name), handle)
+
+
+def read_info_by(struct_type, tuple_type, init_name: str, get, handle):
+    """What get(handle, info) says."""
     struct = initialised(struct_type, getattr(library, init_name))
-    getattr(library, get_name)(handle, ctypes.byref(struct))
+    get(handle, ctypes.byref(struct))
     return tuple_type(*(_python_value(struct, name) for name in tuple_type._fields))
 
 

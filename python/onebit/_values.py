@@ -61,6 +61,7 @@ class Algorithm(IntEnum):
     TWO_LEVEL = 4
     BRUCK = 5
     RING = 6
+    LEVELS = 7
 
 
 class Codec(IntEnum):
@@ -192,6 +193,21 @@ class AllreduceInfo(NamedTuple):
     """'reference', 'sse4', 'avx2', 'avx512', ."""
     reason: str
     """Why this algorithm."""
+
+
+class LevelInfo(NamedTuple):
+    """onebit_level_info_t."""
+
+    ranks: int
+    """That exchange with each other: of a group, or one of each group of the level before."""
+    begin: int
+    """The elements that this rank brings to them: [begin, begin + count)."""
+    count: int  # type: ignore[assignment]
+    bytes: int
+    """That this rank sends to them in a call, without what calls agree on."""
+    compressed: int
+    """As in onebit_level_t."""
+    codec: Codec
 
 
 class ShardInfo(NamedTuple):

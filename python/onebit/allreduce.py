@@ -5,14 +5,25 @@
 import ctypes
 import math
 import operator
-from typing import Any, Optional, Sequence, Tuple
+from typing import Any, NamedTuple, Optional, Sequence, Tuple, Union
 
 from onebit import _c, _structs
 from onebit._collective import Collective, Functions
 from onebit._errors import InvalidArgument
 from onebit._library import library
-from onebit._values import AllreduceInfo, Codec
+from onebit._values import AllreduceInfo, Codec, LevelInfo
 from onebit.communicator import Communicator
+
+
+class Level(NamedTuple):
+    """A level of an `Allreduce`: the group that this rank is in, and how values travel inside it. onebit_level_t."""
+
+    color: Union[int, str]
+    """Ranks of one color are one group: any number from 0 on, or "node" for the ranks of this rank's node."""
+    codec: Union[None, str, Codec] = None
+    """As an Allreduce's; None: values travel as they are."""
+    options: dict = {}
+    """Of the codec, as an Allreduce's: scale, group, kept, value_bits, error_type."""
 
 
 class Allreduce(Collective):
@@ -55,7 +66,7 @@ class Allreduce(Collective):
           dtype           "float32", "float16" or "bfloat16": of the arrays; None: that of `count_or_array`, if it's an
                           array, else float32. 16 bits on the host only
           algorithm       "auto" (chosen by measuring), "dense" (an exact average), "flat", "pipelined", "two_level",
-                          "bruck", "ring"
+                          "bruck", "ring", "levels"
           codec           "sign", "int8", "int4", "fp4", "bfloat16", "ternary", "topk", "float16", "int2", "means" or
                           "randomk": what stands for an element in a compressed message; or "powersgd": matrices are
                           averaged by approximations of a low rank. "topk", "randomk" and "powersgd" on the host only
@@ -69,6 +80,8 @@ class Allreduce(Collective):
                           other; None: that of `count_or_array`, if it's an array. One of more than two dimensions is
                           taken as the matrix with fewest rows and columns; one that "powersgd" can't shorten, such as
                           a vector, is averaged exactly
+          levels          groups of ranks near each other, the smallest first, at most two of them: a `Level` or
+                          (color, codec) each. `codec` is then used between the groups of the last one. On the host
           matrix_rank     of "powersgd": directions of each matrix, at most 64; 0: 4
           error_type      "float32", "bfloat16" or "int8": of what is kept as error; "bfloat16" takes half the memory,
                           "int8" a quarter
@@ -85,6 +98,7 @@ class Allreduce(Collective):
     def _config(cls, count_or_array, memory: Optional[str], stream: int, options: dict) -> Any:
         options = dict(options)
         shapes = options.pop("shapes", None)
+        levels = options.pop("levels", None)
         config = super()._config(count_or_array, memory, stream, options)
         if shapes is None and config.codec == Codec.POWERSGD:
             shapes = [getattr(count_or_array, "shape", (config.count,))]
@@ -93,6 +107,10 @@ class Allreduce(Collective):
             config.array_of_shapes = (ctypes.c_uint64 * len(numbers))(*numbers)  # lives as long as the config
             config.shapes = ctypes.addressof(config.array_of_shapes)
             config.num_shapes = len(numbers) // 2
+        if levels:
+            config.array_of_levels = (_c.Level * len(levels))(*(_struct_of(Level(*level)) for level in levels))
+            config.levels = ctypes.addressof(config.array_of_levels)
+            config.num_levels = len(levels)
         return config
 
     @classmethod
@@ -170,11 +188,30 @@ class Allreduce(Collective):
             self._handle,
         )
 
+    def level(self, level: int) -> LevelInfo:
+        """What a level does, and sends: those of `levels`, and behind them the one between the last groups. Local."""
+        return self._get_level(level, None)
+
+    def level_error(self, level: int):
+        """What a level's encoder has not delivered yet, of the elements that `level` says: a float32 NumPy array. Local."""
+        import numpy
+
+        error = numpy.empty(self.level(level).count, numpy.float32)
+        self._get_level(level, error.ctypes.data)
+        return error
+
+    def _get_level(self, level, error):
+        def get(handle, info):
+            library.onebit_allreduce_get_level(handle, level, info, error)
+
+        return _structs.read_info_by(_c.LevelInfo, LevelInfo, "onebit_level_info_init", get, self._handle)
+
     def errors(self):
         """What has not been delivered yet: (worker, server, begin). Local.
 
         worker: float32 NumPy array of `count` elements; server: that of this rank's chunk, which starts at `begin`. Of
-        "powersgd" server has the last right factors, which are no error.
+        "powersgd" server has the last right factors, which are no error. With levels worker has what is held back
+        between the last groups; `level_error` has the rest.
         """
         import numpy
 
@@ -189,6 +226,17 @@ class Allreduce(Collective):
     def pack_state(self) -> bytearray:
         """The error state, for a checkpoint of this rank. Local. A mask isn't in it."""
         return super().pack_state()
+
+
+def _struct_of(level: Level):
+    color = _c.LEVEL_NODE if level.color == "node" else operator.index(level.color)
+    struct = _structs.initialised(_c.Level, library.onebit_level_init, color)
+    if level.codec is not None:
+        struct.compressed = 1
+        _structs.set_options(struct, {"codec": level.codec, **level.options})
+    elif level.options:
+        raise InvalidArgument(f"levels: {', '.join(level.options)} of a level without a codec")
+    return struct
 
 
 def _matrix_of(shape: Sequence[int]) -> Tuple[int, ...]:

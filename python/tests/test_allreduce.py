@@ -100,6 +100,32 @@ def test_an_arrays_own_shape_is_that_of_its_matrix():
     assert on_ranks(2, run) == [True, True]
 
 
+def test_levels_average_inside_groups_and_between_them():
+    def run(comm):
+        levels = [(comm.rank // 2, None), onebit.Level(0, "int8", {"error_type": "bfloat16"})]
+        allreduce = onebit.Allreduce(comm, COUNT, codec="int8", levels=levels)
+        result = allreduce.run(values(comm.rank).copy())
+        infos = [allreduce.level(i) for i in range(3)]
+        assert allreduce.info.algorithm == onebit.Algorithm.LEVELS
+        assert [info.ranks for info in infos] == [2, 2, 1]
+        assert [info.compressed for info in infos] == [0, 1, 1] and infos[1].codec == onebit.Codec.INT8
+        assert [allreduce.level_error(i).size for i in range(3)] == [info.count for info in infos]
+        assert not allreduce.level_error(0).any() and allreduce.level_error(1).any()
+        with pytest.raises(onebit.InvalidArgument, match="level"):
+            allreduce.level(3)
+        return result
+
+    for result in on_ranks(4, run):
+        np.testing.assert_allclose(result, mean(4), atol=0.05)
+
+
+def test_a_level_by_node():
+    def run(comm):
+        return onebit.Allreduce(comm, COUNT, levels=[("node", "int4")]).level(0)
+
+    assert [info.ranks for info in on_ranks(2, run)] == [2, 2]
+
+
 def test_the_quickest_codec_of_those_that_are_exact_enough():
     def run(comm):
         return onebit.Allreduce.choose_codec(comm, values(0), 0.02)
@@ -398,6 +424,16 @@ def test_different_counts():
         ((COUNT,), {"codec": "powersgd", "matrix_rank": 65}, onebit.InvalidArgument),
         ((COUNT,), {"shapes": [(50, 100)]}, onebit.InvalidArgument),
         ((COUNT,), {"num_shapes": 1}, TypeError),
+        ((COUNT,), {"levels": [(0,), (0,), (0,)]}, onebit.InvalidArgument),
+        ((COUNT,), {"levels": [("rack",)]}, TypeError),
+        ((COUNT,), {"levels": [(-2,)]}, onebit.InvalidArgument),
+        ((COUNT,), {"levels": [0]}, TypeError),
+        ((COUNT,), {"levels": [(0, "int9")]}, onebit.InvalidArgument),
+        ((COUNT,), {"levels": [onebit.Level(0, None, {"kept": 4})]}, onebit.InvalidArgument),
+        ((COUNT,), {"levels": [onebit.Level(0, "topk", {"kept": 4000})]}, onebit.InvalidArgument),
+        ((COUNT,), {"levels": [(0,)], "algorithm": "flat"}, onebit.InvalidArgument),
+        ((COUNT,), {"levels": [(0,)], "codec": "powersgd"}, onebit.Unsupported),
+        ((COUNT,), {"algorithm": "levels"}, onebit.InvalidArgument),
         ((COUNT,), {"rounding": "stochastic"}, onebit.InvalidArgument),  # a sign is not rounded
         ((COUNT,), {"codec": "int8", "rounding": "up"}, onebit.InvalidArgument),
     ],

@@ -50,7 +50,7 @@ void Allreduce::start_tentative(std::uint64_t number, const ValueSource* source)
 }
 
 void Allreduce::commit() {
-    flat_or_between_nodes().commit();
+    inner_flat().commit();
     ++calls_;
 }
 
@@ -77,7 +77,7 @@ Status Allreduce::make_mask(const std::uint32_t* words, Mask* mask) const {
     if (const std::size_t rest = plan_.count % kWordElements; rest > 0) {
         mask->words[mask->words.size() - 1] &= (1U << rest) - 1;
     }
-    if (two_level_ != nullptr) mask->of_shard = two_level_->shard_of(mask->words);
+    if (sharded_ != nullptr) mask->of_shard = sharded_->shard_of(mask->words);
     if (&placement_->memory() != &host_memory()) {
         mask->placed = AlignedBuffer<std::uint32_t>(mask->words.size(), placement_->memory());
         mask->placed.copy_from(mask->words.data());
@@ -91,8 +91,8 @@ Status Allreduce::take_mask(Mask mask) {
     mask_hash_ = hash;
     return carry_out([&] {
         AlignedBuffer<std::uint32_t>& now = mask.placed.size() > 0 ? mask.placed : mask.words;
-        if (two_level_ != nullptr) {
-            two_level_->set_mask(std::move(now), std::move(mask.of_shard));
+        if (sharded_ != nullptr) {
+            sharded_->set_mask(std::move(now), std::move(mask.of_shard));
         } else {
             flat_->set_mask(std::move(now));
         }
@@ -114,15 +114,30 @@ ErrorState Allreduce::error_state() const {
         return {
             &power_sgd_->error(), &power_sgd_->directions(), {0, 0, plan_.count}, {0, 0, plan_.matrices.right_count()}};
     }
-    FlatAllreduce& flat = flat_or_between_nodes();
-    const Chunk worker = two_level_ == nullptr ? Chunk{0, 0, plan_.count} : two_level_->shard();
+    FlatAllreduce& flat = inner_flat();
+    const Chunk worker = sharded_ == nullptr ? Chunk{0, 0, plan_.count} : sharded_->shard();
     Chunk server = flat.own_chunk();
     server.begin += worker.begin;
-    return {&flat.worker(), &flat.server(), worker, server};
+    ErrorState state = {&flat.worker(), &flat.server(), worker, server};
+    if (sharded_ != nullptr) state.of_levels = sharded_->level_errors();
+    return state;
 }
 
 std::array<Transport*, 2> Allreduce::other_channels() const {
     return {channels_.node.get(), channels_.across.get()};
+}
+
+Status Allreduce::find_level(std::size_t level, const LevelsAllreduce** levels) {
+    ONEBIT_RETURN_IF_ERROR(check_idle());
+    if (levels_ == nullptr) {
+        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "the handle was created without config.levels");
+    }
+    if (level > plan_.levels.lower.size()) {
+        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "level: %zu, but the last one is %zu", level,
+                             plan_.levels.lower.size());
+    }
+    *levels = levels_;
+    return {};
 }
 
 void Allreduce::fill_info(onebit_allreduce_info_t* info) const {

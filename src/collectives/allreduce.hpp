@@ -12,7 +12,9 @@
 #include "collectives/direct_sum.hpp"
 #include "collectives/flat.hpp"
 #include "collectives/flat_pipelined.hpp"
+#include "collectives/levels.hpp"
 #include "collectives/power_sgd.hpp"
+#include "collectives/sharded_form.hpp"
 #include "collectives/two_level_form.hpp"
 #include "compress/caller_values.hpp"
 #include "core/hash.hpp"
@@ -70,6 +72,8 @@ class Allreduce final : public Collective {
     Status make_mask(const std::uint32_t* words, Mask* mask) const;
     Status take_mask(Mask mask);
     void fill_info(onebit_allreduce_info_t* info) const;
+    /// What has that level. INVALID_ARGUMENT where there is none, BUSY. Local.
+    Status find_level(std::size_t level, const LevelsAllreduce** levels);
     /// Of a handle that compresses, but on two levels of a GPU's values.
     const Delivery& delivery() const { return *delivery_; }
     /// Of one that compresses and is flat.
@@ -85,15 +89,22 @@ class Allreduce final : public Collective {
         return name == ONEBIT_ALGORITHM_DENSE ? make_sums() : Status();
     }
     bool may_have(onebit_algorithm_t name) const override {
-        return !plan_.averages_factors() || name <= ONEBIT_ALGORITHM_FLAT;
+        const bool of_levels = name == ONEBIT_ALGORITHM_LEVELS;
+        if (levels_ != nullptr) return of_levels || name <= ONEBIT_ALGORITHM_DENSE;
+        return !of_levels && (!plan_.averages_factors() || name <= ONEBIT_ALGORITHM_FLAT);
     }
     const char* algorithm_names() const override {
+        if (levels_ != nullptr) return "DENSE or _LEVELS";
         return plan_.averages_factors() ? "DENSE or _FLAT" : "DENSE, _FLAT, _PIPELINED, _TWO_LEVEL, _BRUCK or _RING";
     }
     std::array<Transport*, 2> other_channels() const override;
-    void give_up_others(const Status& why) override { channels_.give_up(why); }
+    void give_up_others(const Status& why) override {
+        channels_.give_up(why);
+        level_channels_.give_up(why);
+    }
 
     Status share_memory(Communicator& communicator, std::unique_ptr<TwoLevelForm::Channels> channels);
+    Status open_levels();
     Status open_two_levels(Communicator& communicator, TwoLevelForm::Channels* channels);
     Status allocate(const Environment& environment);
     FlatAllreduce::Extras extras() const;
@@ -101,16 +112,20 @@ class Allreduce final : public Collective {
     Status add_two_levels();
     Status add_dense();
     void add(onebit_algorithm_t name, std::unique_ptr<Algorithm> algorithm);
-    bool masked() const { return two_level_ == nullptr ? !flat_->mask().empty() : two_level_->masked(); }
+    bool masked() const { return sharded_ == nullptr ? !flat_->mask().empty() : sharded_->masked(); }
     Status add_power_sgd();
-    FlatAllreduce& flat_or_between_nodes() const { return two_level_ == nullptr ? *flat_ : two_level_->flat(); }
+    Status add_levels();
+    /// Of the whole buffer, or of this rank's shard.
+    FlatAllreduce& inner_flat() const { return sharded_ == nullptr ? *flat_ : sharded_->flat(); }
 
     AllreduceUses uses_;
     TwoLevelForm::Channels channels_; ///< of the two-level form; of exact sums in shared memory that alone
     std::shared_ptr<const SharedBuffers> shared_buffers_; ///< where the program's values may lie
     std::unique_ptr<FlatAllreduce> flat_;
     std::unique_ptr<DirectSum> direct_sum_;
-    TwoLevelForm* two_level_ = nullptr; ///< the one among the forms, if it is
+    LevelsAllreduce::Channels level_channels_;
+    ShardedForm* sharded_ = nullptr;    ///< the one among the forms, if it is
+    LevelsAllreduce* levels_ = nullptr; ///< likewise
     PowerSgd* power_sgd_ = nullptr;     ///< likewise
     const Delivery* delivery_ = nullptr;
 

@@ -55,6 +55,10 @@ Status Allreduce::create(Communicator& communicator, const onebit_allreduce_conf
         if (shares_memory) channels = std::make_unique<TwoLevelForm::Channels>();
         return made->plan_.shares_sums ? made->channel_->plan_memory(&channels->memory) : Status();
     });
+    if (plan.algorithm == ONEBIT_ALGORITHM_LEVELS) {
+        ONEBIT_RETURN_IF_ERROR(communicator.agree(ready));
+        ready = made->open_levels();
+    }
     if (shares_memory) { // waits for the others: only where all of them come to it
         ONEBIT_RETURN_IF_ERROR(communicator.agree(ready));
         ONEBIT_RETURN_IF_ERROR(made->share_memory(communicator, std::move(channels)));
@@ -115,6 +119,7 @@ Status Allreduce::allocate(const Environment& environment) {
     if (!compresses()) return {};
 
     if (plan_.averages_factors()) return add_power_sgd();
+    if (plan_.algorithm == ONEBIT_ALGORITHM_LEVELS) return add_levels();
     if (plan_.algorithm == ONEBIT_ALGORITHM_TWO_LEVEL) return add_two_levels();
     flat_ = std::make_unique<FlatAllreduce>(*codec_, plan_.count, static_cast<std::size_t>(channel_->rank()),
                                             static_cast<std::size_t>(channel_->size()), extras());
@@ -158,8 +163,20 @@ Status Allreduce::add_two_levels() {
                                                       placement_->make_arithmetic(plan_.threads), plan_.count,
                                                       plan_.piece_blocks, kAcrossTag, &made));
     }
-    two_level_ = made.get();
+    sharded_ = made.get();
     add(ONEBIT_ALGORITHM_TWO_LEVEL, std::move(made));
+    return {};
+}
+
+Status Allreduce::open_levels() {
+    return LevelsAllreduce::open_channels(*channel_, plan_.levels, &level_channels_);
+}
+
+Status Allreduce::add_levels() {
+    std::unique_ptr<LevelsAllreduce> made;
+    ONEBIT_RETURN_IF_ERROR(LevelsAllreduce::create(level_channels_, *codec_, elements_, plan_, &made));
+    sharded_ = levels_ = made.get();
+    add(ONEBIT_ALGORITHM_LEVELS, std::move(made));
     return {};
 }
 
@@ -216,6 +233,7 @@ Allreduce::~Allreduce() {
     (void)channels_.memory.release();
     (void)channels_.across.release();
     (void)channels_.node.release();
+    for (auto& channel : level_channels_.of_level) (void)channel.release();
 }
 
 Status Allreduce::plan_sum(float* values) {

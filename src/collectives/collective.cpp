@@ -293,6 +293,7 @@ Status Collective::reset() {
     const ErrorState state = error_state();
     if (state.worker != nullptr) state.worker->reset();
     if (state.server != nullptr) state.server->reset();
+    for (const LevelError& level : state.of_levels) level.error->reset();
     return {};
 }
 
@@ -320,6 +321,31 @@ Status Collective::set_state(const float* worker, const float* server, std::uint
         if (state.server != nullptr) state.server->set_error(server);
         return Status();
     });
+}
+
+std::size_t Collective::errors() const {
+    const ErrorState state = error_state();
+    std::size_t errors = state.worker_part.count + state.server_chunk.count;
+    for (const LevelError& level : state.of_levels) errors += level.part.count;
+    return errors;
+}
+
+void Collective::get_state(float* errors) const {
+    const ErrorState state = error_state();
+    for (const LevelError& level : state.of_levels) {
+        level.error->get_error(errors);
+        errors += level.part.count;
+    }
+    get_state(errors, errors + state.worker_part.count);
+}
+
+Status Collective::set_state(const float* errors, std::uint64_t calls) {
+    const ErrorState state = error_state();
+    for (const LevelError& level : state.of_levels) {
+        level.error->set_error(errors);
+        errors += level.part.count;
+    }
+    return set_state(errors, errors + state.worker_part.count, calls);
 }
 
 std::uint64_t Collective::bytes_sent() const {

@@ -18,6 +18,7 @@
 #include "collectives/communicator.hpp"
 #include "collectives/placement.hpp"
 #include "collectives/plan.hpp"
+#include "collectives/sharded_form.hpp"
 #include "collectives/stages.hpp"
 #include "numeric/elements.hpp"
 
@@ -29,6 +30,7 @@ struct ErrorState {
     Feedback* server = nullptr; ///< of `server_chunk`; likewise
     Chunk worker_part;          ///< of the whole buffer
     Chunk server_chunk;
+    std::span<const LevelError> of_levels = {}; ///< worker errors of levels below
 };
 
 /// A persistent collective: a plan, a channel, the algorithms that the plan may use, and the operation in flight. What
@@ -92,10 +94,14 @@ class Collective {
     /// number of calls that led to them. A GPU that fails to take it breaks the handle.
     void get_state(float* worker, float* server) const;
     Status set_state(const float* worker, const float* server, std::uint64_t calls);
+    /// The same with all errors one behind the other, those of levels first.
+    std::size_t errors() const;
+    void get_state(float* errors) const;
+    Status set_state(const float* errors, std::uint64_t calls);
     std::uint64_t calls() const { return calls_; }
     /// Of the mask's words, as the ranks have agreed on it; 0 where there was none yet. Of a collective with shards, of
-    /// them.
-    std::uint64_t mask_hash() const { return mask_hash_; }
+    /// them. Of levels in any case.
+    std::uint64_t mask_hash() const { return mask_hash_ ^ plan_.levels.hash; }
 
     const Plan& plan() const { return plan_; }
     /// Of an exchange on its channel that others plan.
@@ -164,7 +170,7 @@ class Collective {
     virtual const char* algorithm_names() const = 0;
     /// Whether a call that ended like this is one of those that the error has come from.
     virtual bool counts(const Status& status) const { return status.ok(); }
-    /// Channels that it uses besides its own, or NULL; and what becomes of them when a call is given up.
+    /// Channels besides its own that may be a stream's, or NULL; and what becomes of them when a call is given up.
     virtual std::array<Transport*, 2> other_channels() const { return {}; }
     virtual void give_up_others(const Status& /*why*/) {}
 
@@ -233,6 +239,7 @@ void Collective::fill_common(Info* info) const {
     for (const Feedback* const error : {state.worker, state.server}) {
         if (error != nullptr) info->state_bytes += error->state_bytes();
     }
+    for (const LevelError& level : state.of_levels) info->state_bytes += level.error->state_bytes();
     info->workspace_bytes = agreement_->bytes();
     for (const Form& form : forms_) {
         if (form.algorithm != nullptr) info->workspace_bytes += form.algorithm->workspace_bytes();

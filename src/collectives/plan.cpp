@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "collectives/costs.hpp"
+#include "collectives/factors_plan.hpp"
 #include "collectives/fingerprint.hpp"
 #include "collectives/halving_doubling.hpp"
 #include "collectives/placement.hpp"
@@ -50,7 +51,6 @@ std::array<Field, 14> fields_of(const onebit_allreduce_config_t& config) {
 
 /// What is wrong with a config whatever the others say.
 Status check_form(const onebit_allreduce_config_t& config, int ranks) {
-    ONEBIT_RETURN_IF_ERROR(check_reserved("config.reserved", config.reserved));
     for (const Field& field : fields_of(config)) {
         if (field.value.value > field.most) {
             return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "%s: %d is not one of its constants", field.value.name,
@@ -75,66 +75,19 @@ Status check_form(const onebit_allreduce_config_t& config, int ranks) {
     return {};
 }
 
-std::span<const std::uint64_t> shapes_of(const onebit_allreduce_config_t& config) {
-    return {config.shapes, config.shapes == nullptr ? 0 : 2 * config.num_shapes};
-}
-
-std::size_t rank_of(const onebit_allreduce_config_t& config) {
-    return config.matrix_rank == 0 ? kDefaultRank : config.matrix_rank;
-}
-
-/// That the matrices are the buffer, if there are to be any.
-Status check_shapes(const onebit_allreduce_config_t& config) {
-    const bool wanted = config.codec == ONEBIT_CODEC_POWERSGD;
-    if (!wanted && (config.matrix_rank != 0 || config.shapes != nullptr || config.num_shapes != 0)) {
-        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT,
-                             "config.%s is for ONEBIT_CODEC_POWERSGD: leave it at 0 with other codecs",
-                             config.matrix_rank != 0    ? "matrix_rank"
-                             : config.shapes != nullptr ? "shapes"
-                                                        : "num_shapes");
-    }
-    if (!wanted) return {};
-    if (config.matrix_rank > kMostRank) {
-        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "config.matrix_rank: %u is more than %zu",
-                             config.matrix_rank, kMostRank);
-    }
-    if (config.shapes == nullptr || config.num_shapes == 0 || config.num_shapes > config.count) {
-        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT,
-                             "config.shapes: ONEBIT_CODEC_POWERSGD needs the rows and columns of each of the buffer's "
-                             "matrices, from 1 to config.count of them; config.num_shapes is %llu",
-                             static_cast<unsigned long long>(config.num_shapes));
-    }
-    std::uint64_t left = config.count;
-    for (std::uint64_t i = 0; i < config.num_shapes; ++i) {
-        const std::uint64_t rows = config.shapes[2 * i];
-        const std::uint64_t columns = config.shapes[2 * i + 1];
-        if (rows == 0 || columns == 0 || rows > left / columns) {
-            return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT,
-                                 "config.shapes: matrix %llu, of %llu rows and %llu columns, %s",
-                                 static_cast<unsigned long long>(i), static_cast<unsigned long long>(rows),
-                                 static_cast<unsigned long long>(columns),
-                                 rows == 0 || columns == 0 ? "is empty" : "ends behind the buffer");
-        }
-        left -= rows * columns;
-    }
-    if (left == 0) return {};
-    return Status::error(
-        ONEBIT_ERROR_INVALID_ARGUMENT, "config.shapes: the matrices have %llu elements, but config.count is %llu",
-        static_cast<unsigned long long>(config.count - left), static_cast<unsigned long long>(config.count));
-}
-
 template <typename Config>
 Status read_config(const Config* caller, Config* config) {
     if (caller == nullptr) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "config is NULL");
     return read_struct("config", caller, config);
 }
 
-/// Takes over the caller's config, with the stream that it means.
+/// Takes over the caller's config, with its levels and the stream that it means.
 Status take_config(const onebit_allreduce_config_t* caller, const Transport& transport,
-                   onebit_allreduce_config_t* config) {
+                   onebit_allreduce_config_t* config, std::vector<onebit_level_t>* levels) {
     ONEBIT_RETURN_IF_ERROR(read_config(caller, config));
     ONEBIT_RETURN_IF_ERROR(check_form(*config, transport.size()));
     ONEBIT_RETURN_IF_ERROR(check_shapes(*config));
+    ONEBIT_RETURN_IF_ERROR(read_levels(*config, levels));
     return find_stream(transport, config->memory, config->stream, &config->stream);
 }
 
@@ -198,11 +151,6 @@ Status take_config(const onebit_shard_config_t* caller, Kind kind, const Transpo
     return cut(shard.counts, shard.count, static_cast<std::size_t>(ranks), shards);
 }
 
-std::uint64_t hash_of_shapes(const onebit_allreduce_config_t& config) {
-    const std::span<const std::uint64_t> shapes = shapes_of(config);
-    return shapes.empty() ? 0 : hash_bytes(shapes.data(), shapes.size_bytes());
-}
-
 /// What this version can't do, seen alike by all ranks once they are known to have the same config.
 Status check_supported(const onebit_allreduce_config_t& config, Kind kind) {
     if (kind != Kind::kAllreduce && config.memory != ONEBIT_MEMORY_HOST) {
@@ -218,24 +166,7 @@ Status check_supported(const onebit_allreduce_config_t& config, Kind kind) {
     if (config.codec != ONEBIT_CODEC_POWERSGD || kind != Kind::kAllreduce || config.memory != ONEBIT_MEMORY_HOST) {
         return check_codec(codec_config_of(config));
     }
-    const NamedValue of_others[] = {{"config.scale", static_cast<std::uint32_t>(config.scale)},
-                                    {"config.group", static_cast<std::uint32_t>(config.group)},
-                                    {"config.kept", config.kept},
-                                    {"config.value_bits", config.value_bits},
-                                    {"config.rounding", static_cast<std::uint32_t>(config.rounding)}};
-    for (const NamedValue& member : of_others) {
-        if (member.value == 0) continue;
-        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT,
-                             "%s is for other codecs: leave it at 0 with ONEBIT_CODEC_POWERSGD", member.name);
-    }
-    if (config.error_type != ONEBIT_FLOAT32) {
-        return Status::error(ONEBIT_ERROR_UNSUPPORTED, "config.error_type: with ONEBIT_CODEC_POWERSGD ONEBIT_FLOAT32");
-    }
-    if (config.algorithm <= ONEBIT_ALGORITHM_FLAT) return {};
-    return Status::error(ONEBIT_ERROR_UNSUPPORTED,
-                         "config.algorithm: ONEBIT_CODEC_POWERSGD has ONEBIT_ALGORITHM_DENSE and _FLAT, and AUTO, but "
-                         "not %s",
-                         algorithm_name(config.algorithm));
+    return check_factors(config);
 }
 
 /// "4096 elements: dense 12 us, pipelined 8.2 us (estimated)".
@@ -259,45 +190,8 @@ std::size_t radix_of(const onebit_allreduce_config_t& config, const Communicator
     return forced != 0 ? forced : Costs::best_radix(communicator.groups(), config.codec, config.count);
 }
 
-/// Of the three passes by one thread, over memory; and what each direction adds.
-constexpr double kPassesUsPerElement = 1.3e-3;
-constexpr double kUsPerElementAndDirection = 0.15e-3;
-
 /// So few are averaged as they are, on any network.
 constexpr std::uint64_t kFewestMeasured = 1024;
-
-/// Whose costs ONEBIT_CODEC_POWERSGD goes by: exact averages' among them, which are all that it is made of.
-constexpr onebit_codec_t kTimedForFactors = ONEBIT_CODEC_SIGN;
-
-/// Of ONEBIT_CODEC_POWERSGD: two exact averages of few numbers and three passes over the values, or one average of all.
-void choose_factors(const onebit_allreduce_config_t& config, Communicator& communicator, Plan* plan) {
-    const KnownCosts& known = communicator.costs(config.memory, kTimedForFactors);
-    const Costs costs = known.costs().for_elements(bytes_of(config.datatype), communicator.groups());
-    const auto dense_us = [](const Costs& of, std::size_t count) {
-        return of.microseconds(ONEBIT_ALGORITHM_DENSE, count);
-    };
-    const double dense = dense_us(costs, config.count);
-    const double us_per_element =
-        kPassesUsPerElement + kUsPerElementAndDirection * static_cast<double>(rank_of(config));
-    const double factors = dense_us(known.costs(), plan->matrices.left_count()) +
-                           dense_us(known.costs(), plan->matrices.right_count()) +
-                           static_cast<double>(config.count) * us_per_element;
-    plan->algorithm = factors < dense ? ONEBIT_ALGORITHM_FLAT : ONEBIT_ALGORITHM_DENSE;
-    char text[96];
-    std::snprintf(text, sizeof(text), "%llu elements: dense %.3g us, flat %.3g us (%s)",
-                  static_cast<unsigned long long>(config.count), dense, factors, known.source().c_str());
-    plan->reason = text;
-}
-
-/// What factors are averaged by is FLAT, whatever compressed form the environment wants.
-void take_factors(Plan* plan) {
-    if (plan->algorithm == ONEBIT_ALGORITHM_DENSE) return;
-    if (plan->algorithm != ONEBIT_ALGORITHM_FLAT) plan->reason = "flat, as all of POWERSGD; " + plan->reason;
-    plan->algorithm = ONEBIT_ALGORITHM_FLAT;
-    if (plan->matrices.compresses()) return;
-    plan->algorithm = ONEBIT_ALGORITHM_DENSE;
-    plan->reason = "no matrix has fewer factors than elements; " + plan->reason;
-}
 
 /// What AUTO becomes, and TWO_LEVEL where there are no two.
 /// `why`: it is what config.algorithm says; NULL: that is the caller's own.
@@ -337,6 +231,13 @@ void choose_algorithm(const onebit_allreduce_config_t& config, const char* why, 
     }
 }
 
+/// What a handle with levels is.
+void take_levels(const onebit_allreduce_config_t& config, const Communicator& communicator, Plan* plan) {
+    plan->algorithm = plan->compressed_algorithm = ONEBIT_ALGORITHM_LEVELS;
+    plan->reason = "config.levels: " +
+                   plan->levels.describe(static_cast<std::size_t>(communicator.size()), config.codec);
+}
+
 } // namespace
 
 bool Plan::sum_tells() const {
@@ -363,13 +264,15 @@ void Plan::tell(const Communicator& communicator, const char* collective) const 
 
 namespace {
 
-/// `form`: what is wrong with this rank's config already. `shards`: none of an allreduce. `why`: as for
-/// choose_algorithm.
-Status decide(Communicator& communicator, const Status& form, const onebit_allreduce_config_t& config, Kind kind,
-              std::span<const Chunk> shards, const char* why, Plan* plan) {
+/// `form`: what is wrong with this rank's config already. `levels`: its own, taken over. `shards`: none of an allreduce.
+/// `why`: as for choose_algorithm.
+Status decide(Communicator& communicator, const Status& form, const onebit_allreduce_config_t& config,
+              const std::vector<onebit_level_t>& levels, Kind kind, std::span<const Chunk> shards, const char* why,
+              Plan* plan) {
     const Environment& environment = communicator.environment();
     onebit_allreduce_config_t asked = config;
     if (asked.algorithm == ONEBIT_ALGORITHM_AUTO) asked.algorithm = environment.algorithm;
+    if (asked.algorithm == ONEBIT_ALGORITHM_AUTO && !levels.empty()) asked.algorithm = ONEBIT_ALGORITHM_LEVELS;
     // All that the choice depends on: what the environment says may differ between ranks.
     const NamedValue others[] = {
         {"ONEBIT_PIECE", environment.piece},
@@ -380,12 +283,15 @@ Status decide(Communicator& communicator, const Status& form, const onebit_allre
         {"ONEBIT_DETERMINISTIC", environment.deterministic ? 1U : 0U},
         {"the collective (0 allreduce, 1 reduce-scatter, 2 all-gather)", static_cast<std::uint64_t>(kind)},
         {"config.counts (their hash)", shards.empty() ? 0 : hash_bytes(shards.data(), shards.size_bytes())},
-        {"config.shapes (their hash)", form.ok() ? hash_of_shapes(config) : 0}};
+        {"config.shapes (their hash)", form.ok() ? hash_of_shapes(config) : 0},
+        {"config.num_levels", config.num_levels},
+        {"config.levels (what is the same on every rank, its hash)", form.ok() ? hash_of(levels) : 0}};
     const auto fields = fields_of(asked);
     std::array<NamedValue, std::size(others) + std::tuple_size_v<std::remove_const_t<decltype(fields)>>> values{};
     std::ranges::copy(others, std::ranges::transform(fields, values.begin(), &Field::value).out);
     ONEBIT_RETURN_IF_ERROR(compare_across_ranks(communicator, form, values));
     ONEBIT_RETURN_IF_ERROR(check_supported(config, kind));
+    ONEBIT_RETURN_IF_ERROR(check_levels(config, levels));
 
     const bool chooses = asked.algorithm == ONEBIT_ALGORITHM_AUTO;
     if (config.codec == ONEBIT_CODEC_POWERSGD) {
@@ -399,9 +305,16 @@ Status decide(Communicator& communicator, const Status& form, const onebit_allre
                          communicator.costs(config.memory, asked.codec).wants_measuring(config.count);
     if (measure) ONEBIT_RETURN_IF_ERROR(measure_at_start(communicator, asked));
     if (config.codec == ONEBIT_CODEC_POWERSGD) {
-        plan->matrices = MatrixLayout(shapes_of(config), rank_of(config));
+        plan->matrices = matrices_of(config);
     }
-    choose_algorithm(config, why, communicator, plan);
+    plan->threads = config.threads != 0 ? config.threads : environment.threads;
+    if (asked.algorithm == ONEBIT_ALGORITHM_LEVELS) {
+        ONEBIT_RETURN_IF_ERROR(
+            plan_levels(communicator, levels, {.threads = plan->threads, .kernels = environment.kernels}, &plan->levels));
+        take_levels(config, communicator, plan);
+    } else {
+        choose_algorithm(config, why, communicator, plan);
+    }
     plan->count = config.count;
     plan->piece_blocks = ceil_divide(communicator.environment().piece, kBlockElements);
     plan->datatype = config.datatype;
@@ -419,9 +332,9 @@ Status decide(Communicator& communicator, const Status& form, const onebit_allre
     plan->log = communicator.log();
     const bool on_host = config.memory == ONEBIT_MEMORY_HOST;
     plan->tentative = config.check == ONEBIT_CHECK_FULL && on_host && config.count >= environment.second_error &&
-                      !plan->averages_factors(); // where no encoder looks at values
+                      !plan->averages_factors() && // where no encoder looks at values
+                      plan->levels.empty();        // where one rank's error would have to be put back by all
     plan->can_share_sums = on_host && SharedAllreduce::suits(config.count, communicator.groups());
-    plan->threads = config.threads != 0 ? config.threads : communicator.environment().threads;
     return {};
 }
 
@@ -455,8 +368,10 @@ Status choose_exchange(Communicator& communicator, onebit_memory_t memory, onebi
 Status make_plan(Communicator& communicator, const onebit_allreduce_config_t* caller, const Status& own,
                  const char* why, Plan* plan) {
     onebit_allreduce_config_t config = ONEBIT_ALLREDUCE_CONFIG_INIT(0);
-    const Status form = own.ok() ? take_config(caller, communicator.transport(), &config) : own;
-    return decide(communicator, form, config, Kind::kAllreduce, {}, why, plan);
+    std::vector<onebit_level_t> levels;
+    const Status form = catch_exceptions(
+        [&] { return own.ok() ? take_config(caller, communicator.transport(), &config, &levels) : own; });
+    return decide(communicator, form, config, levels, Kind::kAllreduce, {}, why, plan);
 }
 
 Status make_plan(Communicator& communicator, const onebit_shard_config_t* caller, Kind kind, const Status& own,
@@ -464,7 +379,7 @@ Status make_plan(Communicator& communicator, const onebit_shard_config_t* caller
     onebit_allreduce_config_t config = ONEBIT_ALLREDUCE_CONFIG_INIT(0);
     const Status form = catch_exceptions(
         [&] { return own.ok() ? take_config(caller, kind, communicator.transport(), &config, &plan->shards) : own; });
-    ONEBIT_RETURN_IF_ERROR(decide(communicator, form, config, kind, plan->shards, nullptr, &plan->plan));
+    ONEBIT_RETURN_IF_ERROR(decide(communicator, form, config, {}, kind, plan->shards, nullptr, &plan->plan));
     if (plan->plan.algorithm != ONEBIT_ALGORITHM_DENSE && plan->plan.algorithm != ONEBIT_ALGORITHM_PIPELINED) {
         plan->plan.algorithm = ONEBIT_ALGORITHM_PIPELINED;
         plan->plan.reason = "pipelined, as all that are compressed; " + plan->plan.reason;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "collectives/communicator.hpp"
+#include "collectives/level_plan.hpp"
 #include "collectives/matrix_layout.hpp"
 #include "core/log.hpp"
 #include "core/partition.hpp"
@@ -34,6 +35,7 @@ struct Plan {
     std::uint32_t kept = 0;       ///< of codecs of few elements; 0: the default
     std::uint32_t value_bits = 0; ///< likewise
     MatrixLayout matrices;        ///< of ONEBIT_CODEC_POWERSGD
+    LevelsPlan levels;            ///< of LEVELS
     onebit_datatype_t error_type = ONEBIT_FLOAT32;
     onebit_rounding_t rounding = ONEBIT_ROUNDING_NEAREST;
     onebit_check_t check = ONEBIT_CHECK_FULL;

@@ -23,7 +23,8 @@ constexpr std::uint32_t kStateVersion = 2;
 /// No handle has been called so often.
 constexpr std::uint64_t kImpossibleCalls = std::uint64_t{1} << 48;
 
-/// The head of a saved state; little-endian, no padding. Behind it: the worker error, then the server error, as floats.
+/// The head of a saved state; little-endian, no padding. Behind it, as floats: worker errors of lower levels, the
+/// worker error, the server error.
 struct Header {
     SaveHead head;
     std::uint32_t codec;
@@ -36,7 +37,7 @@ struct Header {
     std::uint64_t server_begin;
     std::uint64_t server_count;
     std::uint64_t calls;     ///< that led to this state: the states of one moment have the same
-    std::uint64_t mask_hash; ///< of the mask that was in force, 0 without one; or of the shards, or of the shapes
+    std::uint64_t mask_hash; ///< of the mask that was in force, 0 without one; of shards, shapes or levels
     std::uint64_t checksum;  ///< checksum_of
 };
 static_assert(sizeof(Header) == 112);
@@ -82,7 +83,7 @@ Status compare(const Header& saved, const Header& own) {
     if (saved.worker_begin != own.worker_begin) return differs("worker begin", saved.worker_begin, own.worker_begin);
     if (saved.worker_count != own.worker_count) return differs("worker count", saved.worker_count, own.worker_count);
     if (saved.mask_hash != own.mask_hash)
-        return differs("mask, shards or shapes (hash)", saved.mask_hash, own.mask_hash);
+        return differs("mask, shards, shapes or levels (hash)", saved.mask_hash, own.mask_hash);
     if (saved.server_begin != own.server_begin) return differs("server begin", saved.server_begin, own.server_begin);
     if (saved.server_count != own.server_count) return differs("server count", saved.server_count, own.server_count);
     if (saved.calls >= kImpossibleCalls) {
@@ -130,9 +131,7 @@ Status parse(const Collective& collective, const void* buffer, std::size_t bytes
 /// To as many bytes as the state has, at any alignment.
 Status pack(const Collective& collective, const SaveMark& mark, void* buffer) {
     std::vector<float> errors((state_size(collective) - sizeof(Header)) / sizeof(float));
-    if (!errors.empty()) {
-        collective.get_state(errors.data(), errors.data() + collective.worker_part().count);
-    }
+    if (!errors.empty()) collective.get_state(errors.data());
     Header header = header_of(collective);
     header.head.save = mark.save;
     header.head.sequence = mark.sequence;
@@ -151,7 +150,7 @@ Status agree_and_set(Collective& collective, const Status& own, const Header& he
         own, static_cast<std::uint32_t>(header.head.save ^ (header.head.save >> 32)), header.calls,
         {"which save the state is of (a hash)", "when the state was saved (number of calls before)"}));
     if (!collective.compresses()) return {};
-    return collective.set_state(errors.data(), errors.data() + collective.worker_part().count, header.calls);
+    return collective.set_state(errors.data(), header.calls);
 }
 
 /// One place where this rank's file may be.
@@ -192,7 +191,7 @@ Status read_all(const Collective& collective, const Candidate& chosen, Header* h
 } // namespace
 
 std::size_t state_size(const Collective& collective) {
-    return sizeof(Header) + (collective.worker_part().count + collective.server_chunk().count) * sizeof(float);
+    return sizeof(Header) + collective.errors() * sizeof(float);
 }
 
 Status pack_state(Collective& collective, void* buffer, std::size_t bytes) {

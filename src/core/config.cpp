@@ -65,7 +65,13 @@ Status parse_timeout(std::string_view text, double* timeout) {
 
 /// By onebit_algorithm_t, GpuPath and GpuTransport.
 constexpr std::array<const char*, kAlgorithms> kAlgorithmNames = {"auto",      "dense", "flat", "pipelined",
-                                                                  "two_level", "bruck", "ring"};
+                                                                  "two_level", "bruck", "ring", "levels"};
+/// Those that the environment may ask for.
+constexpr auto kForcedNames = [] {
+    std::array<const char*, ONEBIT_ALGORITHM_LEVELS> names{};
+    for (std::size_t i = 0; i < names.size(); ++i) names[i] = kAlgorithmNames[i];
+    return names;
+}();
 constexpr std::array kGpuPathNames = {"auto", "staged", "direct"};
 constexpr std::array kGpuTransportNames = {"auto", "nccl", "nccl_in_node", "base"};
 
@@ -96,7 +102,7 @@ Status parse(Environment* environment) {
     environment->interface = text_of(texts, "ONEBIT_INTERFACE");
     environment->nccl_host = text_of(texts, "NCCL_HOSTID");
     ONEBIT_RETURN_IF_ERROR(
-        read_name(texts, "ONEBIT_ALGORITHM", kAlgorithmNames, ONEBIT_ALGORITHM_DENSE, &environment->algorithm));
+        read_name(texts, "ONEBIT_ALGORITHM", kForcedNames, ONEBIT_ALGORITHM_DENSE, &environment->algorithm));
     ONEBIT_RETURN_IF_ERROR(read_name(texts, "ONEBIT_GPU_PATH", kGpuPathNames, 1, &environment->gpu_path));
     ONEBIT_RETURN_IF_ERROR(
         read_name(texts, "ONEBIT_GPU_TRANSPORT", kGpuTransportNames, 0, &environment->gpu_transport));

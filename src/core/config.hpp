@@ -66,11 +66,11 @@ Status change_environment(const char* name, const char* text, Environment* envir
 double timeout_of_environment();
 
 /// One more than the last onebit_algorithm_t.
-inline constexpr std::size_t kAlgorithms = ONEBIT_ALGORITHM_RING + 1;
+inline constexpr std::size_t kAlgorithms = ONEBIT_ALGORITHM_LEVELS + 1;
 /// Likewise of those whose messages any collective sends: all but ONEBIT_CODEC_POWERSGD.
 inline constexpr std::size_t kCodecs = ONEBIT_CODEC_RANDOMK + 1;
 inline constexpr std::size_t kMemories = ONEBIT_MEMORY_CUDA + 1;
-/// "auto", "dense", "flat", "pipelined", "two_level", "bruck", "ring".
+/// "auto", "dense", "flat", "pipelined", "two_level", "bruck", "ring", "levels".
 const char* algorithm_name(onebit_algorithm_t algorithm);
 
 } // namespace onebit

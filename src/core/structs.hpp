@@ -39,8 +39,18 @@ struct Releases<onebit_bootstrap_t> {
 template <>
 struct Releases<onebit_allreduce_config_t> {
     static constexpr onebit_allreduce_config_t kDefaults = ONEBIT_ALLREDUCE_CONFIG_INIT(0);
-    static constexpr std::array kSizes = {ONEBIT_SIZE_THROUGH(onebit_allreduce_config_t, stream),    // 0.1
-                                          ONEBIT_SIZE_THROUGH(onebit_allreduce_config_t, reserved)}; // the coming one
+    static constexpr std::array kSizes = {ONEBIT_SIZE_THROUGH(onebit_allreduce_config_t, stream),  // 0.1
+                                          ONEBIT_SIZE_THROUGH(onebit_allreduce_config_t, levels)}; // the coming one
+};
+template <>
+struct Releases<onebit_level_t> {
+    static constexpr onebit_level_t kDefaults = ONEBIT_LEVEL_INIT(0);
+    static constexpr std::array kSizes = {ONEBIT_SIZE_THROUGH(onebit_level_t, reserved)}; // the coming one
+};
+template <>
+struct Releases<onebit_level_info_t> {
+    static constexpr onebit_level_info_t kDefaults = ONEBIT_LEVEL_INFO_INIT;
+    static constexpr std::array kSizes = {ONEBIT_SIZE_THROUGH(onebit_level_info_t, codec)}; // the coming one
 };
 template <>
 struct Releases<onebit_allreduce_info_t> {

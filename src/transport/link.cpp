@@ -156,7 +156,7 @@ Status LinkTransport::take_root(std::shared_ptr<Group> group, int rank, Channel*
 
 Status LinkTransport::duplicate(int tags, std::unique_ptr<Transport>* channel) {
     int first_tag = 0; // taken first, so that ranks keep step whatever fails
-    ONEBIT_RETURN_IF_ERROR(take_tags(tags + kMostSplits * kFewTags, &first_tag));
+    ONEBIT_RETURN_IF_ERROR(take_tags(tags + kMostSplits * kSplitTags, &first_tag));
     *channel = open({channel_.group, channel_.members, channel_.rank, first_tag, tags});
     return {};
 }
@@ -180,9 +180,9 @@ Status LinkTransport::make_group(const std::vector<int>& members, std::unique_pt
 
 Status LinkTransport::split(const std::vector<int>& color_of_rank, std::unique_ptr<Transport>* channel) {
     int first_tag = 0;
-    ONEBIT_RETURN_IF_ERROR(is_root() ? take_tags(kFewTags, &first_tag) : take_tags_of_split(&first_tag));
+    ONEBIT_RETURN_IF_ERROR(is_root() ? take_tags(kSplitTags, &first_tag) : take_tags_of_split(&first_tag));
     const int color = color_of_rank[static_cast<std::size_t>(rank())];
-    Channel part = {channel_.group, {}, 0, first_tag, kFewTags};
+    Channel part = {channel_.group, {}, 0, first_tag, kSplitTags};
     for (std::size_t r = 0; r < color_of_rank.size(); ++r) {
         if (color_of_rank[r] != color) continue;
         if (static_cast<int>(r) == rank()) part.rank = static_cast<int>(part.members.size());
@@ -227,7 +227,7 @@ Status LinkTransport::take_tags(int tags, int* first) const {
 }
 
 Status LinkTransport::take_tags_of_split(int* first) {
-    *first = channel_.first_tag + channel_.tags + splits_ * kFewTags;
+    *first = channel_.first_tag + channel_.tags + splits_ * kSplitTags;
     if (is_of_all() && splits_++ < kMostSplits) return {};
     return Status::error(ONEBIT_ERROR_UNSUPPORTED, "%s: a channel is split %d times at most", name(), kMostSplits);
 }

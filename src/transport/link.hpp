@@ -179,7 +179,7 @@ class LinkTransport : public Transport {
 
   private:
     /// Channels of some of the ranks that a channel of all is split into; their tags are behind its own.
-    static constexpr int kMostSplits = 2;
+    static constexpr int kMostSplits = 3;
 
     /// The first channel of a group, with the first of its tags.
     static Status take_root(std::shared_ptr<Group> group, int rank, Channel* channel);

@@ -66,6 +66,7 @@ program fortran_test
     call test_sum()
     call test_compressed()
     call test_matrices()
+    call test_levels()
     call test_state()
     call test_shards()
     call test_shards_state()
@@ -298,6 +299,36 @@ contains
         end do
         call expect(all(abs(average - values / (rank + 1) * (ranks + 1) / 2) < 1e-4), 'the average of matrices')
         call expect_ok(onebit_allreduce_destroy(handle), 'destroy of matrices')
+    end subroutine
+
+    ! One group of all ranks, averaged by 8 bits, and nothing left to do between groups.
+    subroutine test_levels()
+        integer(c_int64_t), parameter :: elements = 3000
+        type(onebit_allreduce_config_t) :: config
+        type(onebit_level_t), target :: levels(1)
+        type(onebit_level_info_t) :: info
+        type(c_ptr) :: handle
+        real(c_float), target :: values(elements), average(elements), error(elements)
+        integer :: i
+        config = onebit_allreduce_config_init(elements)
+        levels(1) = onebit_level_init(3)
+        levels(1)%compressed = 1
+        levels(1)%codec = onebit_codec_int8
+        config%codec = onebit_codec_int8
+        config%algorithm = onebit_algorithm_levels
+        config%levels = c_loc(levels)
+        config%num_levels = 1
+        call expect_ok(onebit_allreduce_create(comm, config, handle), 'create on levels')
+        values = [(sin(real(i, c_float)) * (rank + 1), i = 1, int(elements))]
+        call expect_ok(onebit_allreduce_run(handle, c_loc(values), c_loc(average)), 'run on levels')
+        call expect(all(abs(average - values / (rank + 1) * (ranks + 1) / 2.0) < 0.02 * ranks), 'the average on levels')
+        info = onebit_level_info_init()
+        call expect_ok(onebit_allreduce_get_level(handle, 0, info, c_loc(error)), 'what a level does')
+        call expect(info%ranks == ranks .and. info%count == elements .and. info%compressed == 1, 'one group of all')
+        call expect(any(error /= 0), 'the error of a level')
+        call expect_ok(onebit_allreduce_destroy(handle), 'destroy on levels')
+        levels(1) = onebit_level_init(onebit_level_node - 1)
+        call expect_status(onebit_allreduce_create(comm, config, handle), onebit_error_invalid_argument, 'color')
     end subroutine
 
     subroutine test_state()

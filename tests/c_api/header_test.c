@@ -56,6 +56,9 @@ static const Row rows[] = {
     ROW(onebit_allreduce_destroy),
     ROW(onebit_allreduce_reset),
     ROW(onebit_allreduce_get_error),
+    ROW(onebit_allreduce_get_level),
+    ROW(onebit_level_info_init),
+    ROW(onebit_level_init),
     ROW(onebit_allreduce_state_size),
     ROW(onebit_allreduce_pack_state),
     ROW(onebit_allreduce_unpack_state),
@@ -148,6 +151,8 @@ static void check(int condition, const char* what) {
 static void check_allreduce_macros(void) {
     const onebit_allreduce_config_t config = ONEBIT_ALLREDUCE_CONFIG_INIT(12345);
     const onebit_allreduce_info_t info = ONEBIT_ALLREDUCE_INFO_INIT;
+    const onebit_level_t level = ONEBIT_LEVEL_INIT(9);
+    const onebit_level_info_t level_info = ONEBIT_LEVEL_INFO_INIT;
     const onebit_comm_info_t comm = ONEBIT_COMM_INFO_INIT;
 
     check(comm.size == sizeof comm && comm.version == 1 && comm.nodes == 0 && comm.reason[0] == 0, "comm info");
@@ -158,7 +163,11 @@ static void check_allreduce_macros(void) {
     check(config.scale == ONEBIT_SCALE_L2 && config.group == ONEBIT_GROUP_BLOCK, "allreduce config: scale");
     check(config.check == ONEBIT_CHECK_FULL && config.kept == 0 && config.value_bits == 0, "allreduce config: check");
     check(config.matrix_rank == 0 && config.shapes == NULL && config.num_shapes == 0, "allreduce config: matrices");
-    check(config.rounding == ONEBIT_ROUNDING_NEAREST && config.reserved == 0, "allreduce config: rounding");
+    check(config.rounding == ONEBIT_ROUNDING_NEAREST, "allreduce config: rounding");
+    check(config.num_levels == 0 && config.levels == NULL, "allreduce config: levels");
+    check(level.size == sizeof level && level.version == 1 && level.color == 9 && level.compressed == 0, "level: head");
+    check(level.codec == ONEBIT_CODEC_SIGN && level.kept == 0 && level.error_type == ONEBIT_FLOAT32, "level: codec");
+    check(level_info.size == sizeof level_info && level_info.version == 1 && level_info.count == 0, "level info");
     check(info.size == sizeof info && info.version == 1 && info.calls == 0 && info.reason[0] == 0, "allreduce info");
 }
 

@@ -85,6 +85,10 @@ TEST_CASE("the functions that fill in defaults say what the macros say", "[struc
                                            [](onebit_allreduce_config_t* config, std::size_t size) {
                                                return onebit_allreduce_config_init(config, size, 77);
                                            });
+    expect_init<onebit_level_info_t>("level info", ONEBIT_LEVEL_INFO_INIT, onebit_level_info_init);
+    expect_init<onebit_level_t>("level", ONEBIT_LEVEL_INIT(9), [](onebit_level_t* level, std::size_t size) {
+        return onebit_level_init(level, size, 9);
+    });
     expect_init<onebit_shard_info_t>("shard info", ONEBIT_SHARD_INFO_INIT, onebit_shard_info_init);
     expect_init<onebit_shard_config_t>(
         "shard config", ONEBIT_SHARD_CONFIG_INIT(77),

@@ -49,7 +49,7 @@ const std::vector<BadMember>& bad_members() {
         {"count", [](Config& c) { c.count = 0; }},
         {"datatype", [](Config& c) { c.datatype = static_cast<onebit_datatype_t>(4); }},
         {"memory", [](Config& c) { c.memory = static_cast<onebit_memory_t>(2); }},
-        {"algorithm", [](Config& c) { c.algorithm = static_cast<onebit_algorithm_t>(ONEBIT_ALGORITHM_RING + 1); }},
+        {"algorithm", [](Config& c) { c.algorithm = static_cast<onebit_algorithm_t>(ONEBIT_ALGORITHM_LEVELS + 1); }},
         {"codec", [](Config& c) { c.codec = static_cast<onebit_codec_t>(99); }},
         {"scale", [](Config& c) { c.scale = static_cast<onebit_scale_t>(2); }},
         {"group", [](Config& c) { c.group = static_cast<onebit_group_t>(2); }},

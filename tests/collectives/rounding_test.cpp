@@ -232,7 +232,6 @@ TEST_CASE("stochastic rounding: bad settings", "[allreduce][rounding][bad input]
         }
         expect_fails(ONEBIT_ERROR_INVALID_ARGUMENT, "config.rounding",
                      [](Config& c) { c.rounding = static_cast<onebit_rounding_t>(2); });
-        expect_fails(ONEBIT_ERROR_UNSUPPORTED, "config.reserved", [](Config& c) { c.reserved = 1; });
         if (log.size() > 1) {
             expect_fails(ONEBIT_ERROR_MISMATCH, "config.rounding;rank", [&](Config& c) {
                 if (log.last_rank()) c.rounding = ONEBIT_ROUNDING_NEAREST;

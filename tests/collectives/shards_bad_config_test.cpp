@@ -52,7 +52,7 @@ const std::vector<BadMember>& bad_members() {
         {"count", [](Config& c) { c.count = 0, c.counts = nullptr; }},
         {"datatype", [](Config& c) { c.datatype = static_cast<onebit_datatype_t>(4); }},
         {"memory", [](Config& c) { c.memory = static_cast<onebit_memory_t>(2); }},
-        {"algorithm", [](Config& c) { c.algorithm = static_cast<onebit_algorithm_t>(ONEBIT_ALGORITHM_RING + 1); }},
+        {"algorithm", [](Config& c) { c.algorithm = static_cast<onebit_algorithm_t>(ONEBIT_ALGORITHM_LEVELS + 1); }},
         {"algorithm", [](Config& c) { c.algorithm = static_cast<onebit_algorithm_t>(-1); }},
         {"algorithm", [](Config& c) { c.algorithm = ONEBIT_ALGORITHM_FLAT; }},
         {"algorithm", [](Config& c) { c.algorithm = ONEBIT_ALGORITHM_TWO_LEVEL; }},

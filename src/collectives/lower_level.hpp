@@ -1,0 +1,80 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "collectives/algorithm.hpp"
+#include "collectives/level_plan.hpp"
+#include "collectives/phases/message_layout.hpp"
+#include "collectives/phases/scatter_phase.hpp"
+#include "core/aligned_buffer.hpp"
+#include "transport/transport.hpp"
+
+namespace onebit {
+
+/// A level below the last one: on the way up a reduce-scatter among the ranks of a group, exact or with a code of its
+/// own, after which each has the average, or sum, of one shard; on the way down an all-gather of the messages that the
+/// levels above have made of these shards.
+class LowerLevel {
+  public:
+    /// `codec`: of its messages. `part`: of the whole buffer, what its ranks bring. Both channel and codec must outlive
+    /// it.
+    LowerLevel(Transport& channel, std::unique_ptr<Codec> codec, const Chunk& part, onebit_op_t op);
+
+    std::size_t ranks() const { return layout_.chunks().size(); }
+    const Chunk& part() const { return part_; }
+    /// What is this rank's afterwards, of the whole buffer; and of each rank.
+    Chunk shard() const { return in_buffer(layout_.own_chunk()); }
+    std::vector<Chunk> shards() const;
+    /// The average of the shard, after the last stage of the way up.
+    const float* shard_values() const { return mean_.data(); }
+
+    /// Local. Of both ways, tags `tag` and `tag` + 1 of the channel. `results`: where the messages of all shards lie,
+    /// `words` for each, one behind the other, the own ones made by then.
+    Status plan(int tag, std::uint32_t* results, std::span<const std::size_t> words);
+
+    /// Adds the stages of a way; it must outlive them.
+    void add_stages_up(std::vector<Stage>* stages);
+    void add_stages_down(std::vector<Stage>* stages);
+    /// Of a call. `source`: its elements are counted from the part's first one.
+    void begin(const ValueSource* source, std::uint64_t number);
+
+    Feedback& error() { return phase_.error().now(); }
+    const Feedback& error() const { return phase_.error().now(); }
+    /// The words cover the part.
+    void set_mask(std::span<const std::uint32_t> mask) { phase_.error().set_mask(mask); }
+    std::size_t workspace_bytes() const { return messages_.bytes() + phase_.workspace_bytes() + mean_.bytes(); }
+    /// That this rank sends in a call.
+    std::uint64_t bytes_per_call() const { return bytes_per_call_; }
+
+  private:
+    Chunk in_buffer(Chunk chunk) const {
+        chunk.begin += part_.begin;
+        return chunk;
+    }
+    Status encode(Step* step);
+    Status average(Step* step);
+
+    Transport& channel_;
+    std::unique_ptr<Codec> codec_;
+    Chunk part_;
+    float share_; ///< of a rank's values in the result
+    MessageLayout layout_;
+    AlignedBuffer<std::uint32_t> messages_;
+    ScatterPhase phase_;
+    AlignedBuffer<float> mean_;
+    std::unique_ptr<Exchange> chunks_;
+    std::unique_ptr<Exchange> results_;
+    std::uint64_t bytes_per_call_ = 0;
+
+    // The call in flight.
+    SliceCursor cursor_;
+    std::vector<Slice> slices_; ///< of a step; has its room
+};
+
+} // namespace onebit
