@@ -88,7 +88,7 @@ struct Words {
 // What --algorithm accepts.
 std::vector<std::string> algorithms(const OsuProgram& program) {
     if (program.shards) return {"auto", "dense", "pipelined"};
-    return {kAlgorithmNames.begin(), kAlgorithmNames.end() - 1}; // levels come by --levels
+    return kNamedAlgorithms; // levels come by --levels
 }
 
 // "a, b or c".

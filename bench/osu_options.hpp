@@ -22,6 +22,8 @@ namespace onebit::bench {
 // By onebit_algorithm_t, as on the command line.
 inline constexpr std::array kAlgorithmNames = {"auto",      "dense", "flat", "pipelined",
                                                "two_level", "bruck", "ring", "levels"};
+// Those that can be asked for by name alone.
+inline const std::vector<std::string> kNamedAlgorithms(kAlgorithmNames.begin(), kAlgorithmNames.end() - 1);
 
 // By onebit_codec_t.
 inline constexpr std::array kCodecNames = {"sign", "int8",    "int4", "fp4",   "bfloat16", "ternary",

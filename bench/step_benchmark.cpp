@@ -143,7 +143,7 @@ int main(int argc, char** argv) {
     app.add_option("--algorithms", options.algorithms,
                    "Forms of the exchange: auto, flat, pipelined, two_level, bruck, ring (default pipelined,two_level)")
         ->delimiter(',')
-        ->check(CLI::IsMember(std::vector<std::string>(kAlgorithmNames.begin(), kAlgorithmNames.end())));
+        ->check(CLI::IsMember(onebit::bench::kNamedAlgorithms));
     app.add_option("--codec", options.codec, "Of the exchange (default sign)") // --help names them all
         ->check(CLI::IsMember(std::vector<std::string>(kCodecNames.begin(), kCodecNames.end())));
     int code = 0;

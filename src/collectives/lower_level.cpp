@@ -16,7 +16,8 @@ LowerLevel::LowerLevel(Transport& channel, std::unique_ptr<Codec> codec, const C
               static_cast<std::size_t>(channel.rank())),
       messages_(layout_.words()),
       phase_(layout_, {layout_.rows_from(messages_.data())}, false),
-      mean_(layout_.own_chunk().count) {
+      mean_(layout_.own_chunk().count),
+      own_{layout_.own_chunk()} {
     slices_.reserve(layout_.chunks().size());
 }
 
@@ -75,11 +76,11 @@ Status LowerLevel::encode(Step* step) {
 }
 
 Status LowerLevel::average(Step* step) {
-    const Chunk& own = layout_.own_chunk();
     Slice slice;
     *step = Step::kAgain;
-    if (cursor_.next({own}, &slice)) {
-        codec_->average(phase_.received(), share_, slice, ArraySink(mean_.data(), Stores::kCached, own.begin));
+    if (cursor_.next(own_, &slice)) {
+        const ArraySink mean(mean_.data(), Stores::kCached, slice.chunk.begin);
+        codec_->average(phase_.received(), share_, slice, mean);
         return {};
     }
     *step = Step::kDone;

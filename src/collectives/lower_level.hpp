@@ -73,6 +73,7 @@ class LowerLevel {
     std::uint64_t bytes_per_call_ = 0;
 
     // The call in flight.
+    std::vector<Chunk> own_; ///< the one that is averaged
     SliceCursor cursor_;
     std::vector<Slice> slices_; ///< of a step; has its room
 };

@@ -145,7 +145,7 @@ TEST_CASE("the caller's floating-point environment has no say in an allreduce", 
     run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
         for (const onebit_algorithm_t form :
              {ONEBIT_ALGORITHM_DENSE, ONEBIT_ALGORITHM_FLAT, ONEBIT_ALGORITHM_PIPELINED, ONEBIT_ALGORITHM_TWO_LEVEL,
-              ONEBIT_ALGORITHM_BRUCK, ONEBIT_ALGORITHM_RING}) {
+              ONEBIT_ALGORITHM_BRUCK, ONEBIT_ALGORITHM_RING, ONEBIT_ALGORITHM_LEVELS}) {
             for (const std::uint64_t count : {70U, 9001U}) {
                 const std::string name = "algorithm " + std::to_string(form) + ", " + std::to_string(count);
                 expect_no_say(comm, log, form_config(form, count), name);

@@ -26,12 +26,11 @@ void run_aborted(const Body& prepare) {
 TEST_CASE("an abort ends a run, whatever its algorithm, and breaks the handle", "[abort]") {
     const onebit_algorithm_t algorithm =
         GENERATE(ONEBIT_ALGORITHM_DENSE, ONEBIT_ALGORITHM_FLAT, ONEBIT_ALGORITHM_PIPELINED, ONEBIT_ALGORITHM_BRUCK,
-                 ONEBIT_ALGORITHM_RING);
+                 ONEBIT_ALGORITHM_RING, ONEBIT_ALGORITHM_LEVELS);
     const onebit_check_t check = GENERATE(ONEBIT_CHECK_FULL, ONEBIT_CHECK_NONE);
     const std::uint64_t count = GENERATE(std::uint64_t{1000}, std::uint64_t{70001});
     run_aborted([&](onebit_comm_t comm, RankLog& log) {
-        onebit_allreduce_config_t config = flat_config(count);
-        config.algorithm = algorithm;
+        onebit_allreduce_config_t config = form_config(algorithm, count);
         config.check = check;
         Allreduce reduce(comm, config, log);
         std::vector<float> values(count, 1.0F);

@@ -9,6 +9,7 @@
 #include "oracle/levels.hpp"
 #include "support/environment.hpp"
 #include "support/handles.hpp"
+#include "support/magnitudes.hpp"
 
 using namespace onebit_test;
 
@@ -345,6 +346,28 @@ TEST_CASE("levels: what isn't finite is refused, and what overflows is said, by 
                 ONEBIT_EXPECT_FAILURE(log, ONEBIT_ERROR_NONFINITE, "overflowed",
                                       onebit_allreduce_run(overflowing.get(), input.data(), output.data()));
                 ONEBIT_EXPECT(log, same_bits(overflowing.run_steps(4, 2, 1), fresh.run_steps(4, 2, 1)));
+            }
+        }
+    });
+}
+
+TEST_CASE("levels: whatever is finite leaves finite results and errors", "[levels][magnitudes]") {
+    for_each_size(2, [](onebit_comm_t comm, RankLog& log) {
+        if (log.size() % 2 != 0) return;
+        for (const Mode& mode : every_mode()) {
+            for (const int codec : {-1, static_cast<int>(mode.codec)}) {
+                const Setup setup({{"pairs", pairs, codec}}, 9001, log.rank(), mode);
+                for (std::uint64_t step = 0; step < magnitude_turns; ++step) {
+                    log.context(mode.name() + ", step " + std::to_string(step));
+                    Allreduce reduce(comm, setup.config, log); // an error of such values may overflow in the next call
+                    const std::vector<float> output = reduce.run(make_magnitudes(9001, 1, log.rank(), step));
+                    std::vector<float> lower, upper;
+                    level_info(log, reduce, 0, &lower);
+                    level_info(log, reduce, 1, &upper);
+                    ONEBIT_EXPECT(log, all_finite(output) && all_finite(lower) && all_finite(upper));
+                    ONEBIT_EXPECT(log, all_finite(reduce.errors().server));
+                    ONEBIT_EXPECT(log, log.same_on_all(output.data(), output.size() * sizeof(float)));
+                }
             }
         }
     });

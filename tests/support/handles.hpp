@@ -91,8 +91,19 @@ inline const std::vector<Mode>& every_mode() {
     return modes;
 }
 
+// Where the form is LEVELS: on one level of the nodes, with 8 bits inside.
 inline onebit_allreduce_config_t form_config(onebit_algorithm_t form, std::uint64_t count, Mode mode = default_mode()) {
+    static const onebit_level_t nodes = [] {
+        onebit_level_t level = ONEBIT_LEVEL_INIT(ONEBIT_LEVEL_NODE);
+        level.compressed = 1;
+        level.codec = ONEBIT_CODEC_INT8;
+        return level;
+    }();
     onebit_allreduce_config_t config = ONEBIT_ALLREDUCE_CONFIG_INIT(count);
+    if (form == ONEBIT_ALGORITHM_LEVELS) {
+        config.levels = &nodes;
+        config.num_levels = 1;
+    }
     config.algorithm = form;
     config.scale = mode.scale;
     config.group = mode.group;

@@ -60,6 +60,10 @@ bad_input() {
     expect fails 'rate fast' "$netlab" up --hosts 2 --rate fast
     expect fails 'rate 0mbit' "$netlab" up --hosts 2 --rate 0mbit
     expect fails 'needs a value' "$netlab" up --hosts
+    expect fails "4 hosts can't be so many" "$netlab" up --name "$other" --hosts 4 --rate 1gbit --sites 3 --between 1mbit
+    expect fails "sites '5'" "$netlab" up --name "$other" --hosts 4 --rate 1gbit --sites 5 --between 1mbit
+    expect fails 'between : give' "$netlab" up --name "$other" --hosts 4 --rate 1gbit --sites 2
+    expect fails "between '1mbit': there is one site" "$netlab" up --name "$other" --hosts 4 --rate 1gbit --between 1mbit
     expect fails "name '../x'" "$netlab" up --name ../x --hosts 2 --rate 1gbit
     expect fails "unknown option '--host'" "$netlab" up --host 2
     expect fails 'no lab .nowhere. is up.*but:.*'"$lab" "$netlab" run --name nowhere --mpi "$mpi" -- true
@@ -248,6 +252,18 @@ side_by_side() {
     expect 0 "lab '$lab': 2 hosts, 100mbit" "$netlab" status --name "$lab"
 }
 
+# Hosts of one site reach each other at their own rate, those of two at that between sites.
+sites() {
+    expect 0 'in 2 sites with 50mbit between' \
+        "$netlab" up --name "$other" --hosts 4 --rate 400mbit --sites 2 --between 50mbit
+    expect 0 'in 2 sites with 50mbit between' "$netlab" status --name "$other"
+    expect 0 'measured between neighbours' "$netlab" check --name "$other"
+    tc -n "netlab-$other-switch" qdisc del dev up2 root
+    expect fails 'the way to site 2.*does not hold' "$netlab" check --name "$other"
+    expect 0 '' "$netlab" down --name "$other"
+    nothing_left "$other"
+}
+
 start_sleepers() { # sets started
     "$netlab" run --name "$lab" --mpi "$mpi" -- sleep 1000 >/dev/null 2>&1 &
     started=$!
@@ -296,6 +312,7 @@ limit_lifted
 limit_lifted_at_one_end
 running
 side_by_side
+sites
 crash
 if ((failures > 0)); then
     echo "$failures expectations failed" >&2
