@@ -235,13 +235,14 @@ RACKS = [("10 Gbit/s", 32, uplinks) for uplinks in (16, 4, 2, 1)] + [("1 Gbit/s"
 
 
 def racks(options, results):
-    lines = ["| network | hosts | uplinks of a rack | MPI_Allreduce, ms | pipelined | ring | pipelined / ring |", "| --- " * 7 + "|"]
+    levels = f"levels:{RACK}"
+    lines = ["| network | hosts | uplinks of a rack | MPI_Allreduce, ms | pipelined | ring | levels | pipelined / levels |", "| --- " * 8 + "|"]
     for network, hosts, uplinks in RACKS:
         times = {algorithm: results.get(f"racks {network} {hosts} {uplinks} {algorithm}", lambda: simulate(
             options, network, hosts, algorithm, COMPARED_COUNT, check=algorithm != "mpi", uplinks=uplinks))
-            for algorithm in ("mpi", "pipelined", "ring")}
+            for algorithm in ("mpi", "pipelined", "ring", levels)}
         cells = [f"{time / 1e3:.4g}" if time else "?" for time in times.values()]
-        gain = f"{times['pipelined'] / times['ring']:.2f}" if times["pipelined"] and times["ring"] else "?"
+        gain = f"{times['pipelined'] / times[levels]:.2f}" if times["pipelined"] and times[levels] else "?"
         lines.append(f"| {network} | {hosts} | {uplinks} | " + " | ".join(cells) + f" | {gain} |")
     return "\n".join(lines) + "\n"
 
@@ -289,7 +290,9 @@ def self_test(options):
     flat = simulate(options, "100 Mbit/s", 2, "flat", count, ranks_per_host=2)
     two_level = simulate(options, "100 Mbit/s", 2, "two_level", count, ranks_per_host=2)
     behind_one_link = {algorithm: simulate(options, "1 Gbit/s", 2 * RACK, algorithm, count // 8, uplinks=1)
-                       for algorithm in ("pipelined", "ring")}
+                       for algorithm in ("pipelined", "ring", f"levels:{RACK}")}
+    nodes_in_racks = {algorithm: simulate(options, "1 Gbit/s", 2 * RACK, algorithm, count // 64, ranks_per_host=2, uplinks=1)
+                      for algorithm in ("two_level", f"levels:2,{2 * RACK}")}
     exact = {algorithm: simulate(options, "10 Gbit/s", 16, algorithm, 2048, check=algorithm != "mpi", calls=5)
              for algorithm in ("dense", "mpi")}
     good = [
@@ -298,6 +301,10 @@ def self_test(options):
         expect(f"2 hosts with 2 ranks each: two_level {two_level:.0f} us, flat {flat:.0f} us", two_level < 0.7 * flat),
         expect("2 racks, one link between: ring {ring:.0f} us, pipelined {pipelined:.0f} us".format(**behind_one_link),
                behind_one_link["ring"] < 0.75 * behind_one_link["pipelined"]),
+        expect(f"with a group for each rack: {behind_one_link[f'levels:{RACK}']:.0f} us",
+               behind_one_link[f"levels:{RACK}"] < 0.75 * behind_one_link["pipelined"]),
+        expect("the same with 2 ranks on each host: two_level {:.0f} us, host, rack and all {:.0f} us".format(*nodes_in_racks.values()),
+               nodes_in_racks[f"levels:2,{2 * RACK}"] < 0.75 * nodes_in_racks["two_level"]),
         expect("2048 values, 16 ranks: checked {dense:.0f} us, MPI_Allreduce {mpi:.0f} us".format(**exact), exact["dense"] < exact["mpi"]),
     ]
     sys.exit(0 if all(good) else 1)

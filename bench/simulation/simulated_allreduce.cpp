@@ -6,7 +6,8 @@
 //
 //     simulated_allreduce ALGORITHM ELEMENTS CALLS CHECK ENCODE NODE AVERAGE AVERAGE_MESSAGE DECODE ADD POLL
 //
-// ALGORITHM: auto, dense, flat, pipelined, two_level, bruck, ring; or mpi: MPI_Allreduce itself. CHECK and those after
+// ALGORITHM: auto, dense, flat, pipelined, two_level, bruck, ring; levels:RANKS, groups of so many ranks, by 8 bits;
+// levels:FEWER,RANKS, exact ones below them; or mpi: MPI_Allreduce itself. CHECK and those after
 // it: nanoseconds (simulated_codec.hpp; ADD: MPI_Allreduce's sum, per element); a CHECK of 0: ONEBIT_CHECK_NONE.
 
 #include <mpi.h>
@@ -16,7 +17,9 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <sstream>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/aligned_buffer.hpp"
@@ -38,6 +41,22 @@ onebit_algorithm_t algorithm_of(const std::string& name) {
     }
     std::fprintf(stderr, "simulated_allreduce: %s is not an algorithm\n", name.c_str());
     std::abort();
+}
+
+constexpr std::string_view kLevels = "levels:";
+
+/// Of a rank, as the algorithm's name has them.
+std::vector<onebit_level_t> levels_of(std::string_view name, int rank) {
+    std::vector<onebit_level_t> levels;
+    if (!name.starts_with(kLevels)) return levels;
+    std::istringstream numbers(std::string(name.substr(kLevels.size())));
+    for (std::string number; std::getline(numbers, number, ',');) {
+        const onebit_level_t level = ONEBIT_LEVEL_INIT(rank / std::atoi(number.c_str()));
+        levels.push_back(level);
+    }
+    levels.back().compressed = 1;
+    levels.back().codec = ONEBIT_CODEC_INT8;
+    return levels;
 }
 
 double add_nanoseconds = 0;
@@ -105,7 +124,10 @@ int main(int argc, char** argv) {
         onebit_comm_t comm = nullptr;
         require(onebit_comm_create_mpi(MPI_COMM_WORLD, &comm), "onebit_comm_create_mpi");
         onebit_allreduce_config_t config = ONEBIT_ALLREDUCE_CONFIG_INIT(count);
-        config.algorithm = algorithm_of(algorithm);
+        const std::vector<onebit_level_t> levels = levels_of(algorithm, rank);
+        config.algorithm = levels.empty() ? algorithm_of(algorithm) : ONEBIT_ALGORITHM_LEVELS;
+        config.levels = levels.empty() ? nullptr : levels.data();
+        config.num_levels = static_cast<std::uint32_t>(levels.size());
         config.check = rate(0) > 0 ? ONEBIT_CHECK_FULL : ONEBIT_CHECK_NONE;
         onebit_allreduce_t allreduce = nullptr;
         require(onebit_allreduce_create(comm, &config, &allreduce), "onebit_allreduce_create");

@@ -95,11 +95,13 @@ class SimulatedFeedback final : public Feedback {
     std::size_t workspace_bytes() const override { return 0; }
 };
 
-/// docs/WIRE_FORMAT.md, a scale for each block.
+/// docs/WIRE_FORMAT.md: so many bits for each element and words of scales for each block.
 class SimulatedCodec final : public Codec {
   public:
+    SimulatedCodec(std::size_t bits, std::size_t scales) : bits_(bits), scales_(scales) {}
+
     const char* kernels() const override { return "simulated"; }
-    std::size_t message_words(const Chunk& chunk) const override { return chunk.words() + chunk.blocks(); }
+    std::size_t message_words(const Chunk& chunk) const override { return words_before(chunk, chunk.blocks()); }
     WordRange words_of(const Slice& slice) const override {
         return {words_before(slice.chunk, slice.first_block),
                 words_before(slice.chunk, slice.end_block) - words_before(slice.chunk, slice.first_block)};
@@ -128,9 +130,12 @@ class SimulatedCodec final : public Codec {
     std::size_t first_overflowed(std::span<const EncodedSlice> slices) const override { return slices.size(); }
 
   private:
-    static std::size_t words_before(const Chunk& chunk, std::size_t block) {
-        return std::min(block * (kBlockElements / kWordElements), chunk.words()) + block;
+    std::size_t words_before(const Chunk& chunk, std::size_t block) const {
+        return bits_ * std::min(block * (kBlockElements / kWordElements), chunk.words()) + scales_ * block;
     }
+
+    std::size_t bits_;
+    std::size_t scales_;
 };
 
 } // namespace
@@ -151,8 +156,9 @@ double bits_per_element(onebit_codec_t) {
     return 1 + 32.0 / kBlockElements;
 }
 
-Status make_codec(const CodecConfig&, std::unique_ptr<Codec>* codec) {
-    *codec = std::make_unique<SimulatedCodec>();
+Status make_codec(const CodecConfig& config, std::unique_ptr<Codec>* codec) {
+    const bool in_bytes = config.codec == ONEBIT_CODEC_INT8; // a scale for each 256 elements; else the sign code
+    *codec = std::make_unique<SimulatedCodec>(in_bytes ? 8 : 1, in_bytes ? 16 : 1);
     return {};
 }
 

@@ -110,7 +110,7 @@ class GradientAverage:
                         averages multiplied by it: small gradients don't drown. 4 bytes of memory per element. None:
                         True of codecs "sign", "means", "ternary" and "int2", False of the others
           options       those of `onebit.Allreduce`: algorithm, codec, scale, group, kept, value_bits, matrix_rank,
-                        rounding, error_type, check, threads. Matrices of "powersgd" are the tree's arrays
+                        rounding, levels, error_type, check, threads. Matrices of "powersgd" are the tree's arrays
 
         Parameters are not looked at: `broadcast` makes them equal on every rank. Raises Mismatch on every rank where a
         rank's structure, shapes or types are not rank 0's.

@@ -37,7 +37,7 @@ class HookState(Averaging):
                         averages multiplied by it: small gradients don't drown. 4 bytes of memory per element. None:
                         True of codecs "sign", "means", "ternary" and "int2", False of the others
           options       those of `onebit.Allreduce`: algorithm, codec, scale, group, kept, value_bits, matrix_rank,
-                        rounding, error_type, check, threads. Matrices of "powersgd" are the parameters
+                        rounding, levels, error_type, check, threads. Matrices of "powersgd" are the parameters
         """
         super().__init__(group, communicator, warmup_steps, equalize, options)
         self.steps: int = 0

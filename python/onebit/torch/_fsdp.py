@@ -110,7 +110,7 @@ def fsdp_hook(
                     HookState's
       equalize      as HookState's
       options       those of `onebit.Allreduce`: algorithm, codec, scale, group, kept, value_bits,
-                    rounding, error_type, check, threads. Shards are no matrices: "powersgd" is refused
+                    rounding, levels, error_type, check, threads. Shards are no matrices: "powersgd" is refused
 
     FSDP calls the hook after it has averaged inside a replica, in its stream for that, with gradients of the policy's
     reduce_dtype. Averages of another type than float32 are formed in float32, errors are float32, and the result is
