@@ -69,7 +69,7 @@ Status LevelsAllreduce::make_levels(const Elements& elements, const Plan& plan) 
         ONEBIT_RETURN_IF_ERROR(
             make_level_codec(level, numeric_kernels(codec_.kernels()), type, plan.threads, &codec));
         Transport& channel = *channels_.of_level[l];
-        lower_.push_back(std::make_unique<LowerLevel>(channel, std::move(codec), part, plan.op));
+        lower_.push_back(std::make_unique<LowerLevel>(channel, std::move(codec), part, plan.op, plan.piece_blocks));
         if (level.codec) errors_.push_back({&lower_.back()->error(), part});
         part = lower_.back()->shard();
         type = ONEBIT_FLOAT32;

@@ -11,20 +11,22 @@
 #include "collectives/algorithm.hpp"
 #include "collectives/level_plan.hpp"
 #include "collectives/phases/message_layout.hpp"
+#include "collectives/phases/pieces.hpp"
 #include "collectives/phases/scatter_phase.hpp"
+#include "collectives/phases/scatter_pieces.hpp"
 #include "core/aligned_buffer.hpp"
 #include "transport/transport.hpp"
 
 namespace onebit {
 
 /// A level below the last one: on the way up a reduce-scatter among the ranks of a group, exact or with a code of its
-/// own, after which each has the average, or sum, of one shard; on the way down an all-gather of the messages that the
+/// own, in pieces, after which each has the average, or sum, of one shard; on the way down an all-gather of the messages that the
 /// levels above have made of these shards.
 class LowerLevel {
   public:
-    /// `codec`: of its messages. `part`: of the whole buffer, what its ranks bring. Both channel and codec must outlive
-    /// it.
-    LowerLevel(Transport& channel, std::unique_ptr<Codec> codec, const Chunk& part, onebit_op_t op);
+    /// `codec`: of its messages. `part`: of the whole buffer, what its ranks bring. The channel must outlive it.
+    LowerLevel(Transport& channel, std::unique_ptr<Codec> codec, const Chunk& part, onebit_op_t op,
+               std::size_t piece_blocks);
 
     std::size_t ranks() const { return layout_.chunks().size(); }
     const Chunk& part() const { return part_; }
@@ -34,7 +36,7 @@ class LowerLevel {
     /// The average of the shard, after the last stage of the way up.
     const float* shard_values() const { return mean_.data(); }
 
-    /// Local. Of both ways, tags `tag` and `tag` + 1 of the channel. `results`: where the messages of all shards lie,
+    /// Local. Of both ways, the three tags from `tag` on of the channel. `results`: where the messages of all shards lie,
     /// `words` for each, one behind the other, the own ones made by then.
     Status plan(int tag, std::uint32_t* results, std::span<const std::size_t> words);
 
@@ -57,8 +59,8 @@ class LowerLevel {
         chunk.begin += part_.begin;
         return chunk;
     }
-    Status encode(Step* step);
-    Status average(Step* step);
+    Status average_in_pieces(Step* step);
+    Status average_next(bool* did);
 
     Transport& channel_;
     std::unique_ptr<Codec> codec_;
@@ -67,15 +69,11 @@ class LowerLevel {
     MessageLayout layout_;
     AlignedBuffer<std::uint32_t> messages_;
     ScatterPhase phase_;
+    Pieces pieces_;
+    ScatterPieces scatter_;
     AlignedBuffer<float> mean_;
-    std::unique_ptr<Exchange> chunks_;
     std::unique_ptr<Exchange> results_;
     std::uint64_t bytes_per_call_ = 0;
-
-    // The call in flight.
-    std::vector<Chunk> own_; ///< the one that is averaged
-    SliceCursor cursor_;
-    std::vector<Slice> slices_; ///< of a step; has its room
 };
 
 } // namespace onebit
