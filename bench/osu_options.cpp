@@ -153,9 +153,10 @@ void add_options(CLI::App& app, const OsuProgram& program, OsuOptions& options, 
                    enumerate(algorithms(program)) + " (default auto: the library's choice)")
         ->check(CLI::IsMember(algorithms(program)));
     if (!program.shards) {
-        app.add_option("--levels", words.levels,
-                       "RANKS[:CODEC],...  Groups of so many ranks, then of so many groups, the smallest first: averages "
-                       "inside a group are exact or by a codec, and by --codec between the last ones")
+        app.add_option(
+               "--levels", words.levels,
+               "RANKS[:CODEC],...  Groups of so many ranks, then of so many groups, the smallest first: averages "
+               "inside a group are exact or by a codec, and by --codec between the last ones")
             ->delimiter(',');
     }
     app.add_option("--check", words.check, "What each call makes sure of: full, none or full_low_memory (default full)")

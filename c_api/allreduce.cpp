@@ -73,8 +73,8 @@ onebit_status_t onebit_allreduce_get_level(onebit_allreduce_t allreduce, uint32_
     return onebit::guard_object<Allreduce>(allreduce, [&](Allreduce& a) {
         const onebit::LevelsAllreduce* levels = nullptr;
         ONEBIT_RETURN_IF_ERROR(a.find_level(level, &levels));
-        ONEBIT_RETURN_IF_ERROR(onebit::give_info(
-            info, [&](onebit_level_info_t* filled) { levels->fill_info(level, filled); }));
+        ONEBIT_RETURN_IF_ERROR(
+            onebit::give_info(info, [&](onebit_level_info_t* filled) { levels->fill_info(level, filled); }));
         if (error != nullptr) levels->get_error(level, error);
         return Status();
     });

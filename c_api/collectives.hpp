@@ -24,7 +24,7 @@ onebit_status_t create_collective(onebit_comm_t comm, const Config* config, Hand
             std::unique_ptr<Object> made;
             ONEBIT_RETURN_IF_ERROR(
                 together(communicator, [&] { return Object::create(communicator, config, output.status(), &made); }));
-            made->plan().tell(communicator, log_name);
+            made->tell(communicator, log_name);
             output.put(std::move(made));
             return Status();
         });

@@ -7,7 +7,8 @@
   python3 bench/python/codec_convergence.py --plot-only --images docs/images
 
 DistributedDataParallel and AdamW throughout. dense: DDP's own averages; CODEC: onebit's ddp_hook with codec=CODEC;
-CODEC_plain: that with equalize=False; CODEC_cold: that with warmup_steps=0, which leaves nothing to equalize by.
+CODEC_plain: that with equalize=False; CODEC_cold: that with warmup_steps=0, which leaves nothing to equalize by; CODEC_sites:
+that between pairs of ranks, which average by int8 (levels).
 All runs of a seed begin with the same weights and see the same batches. The ranks are started once for all of them.
 What RESULTS has already is not run again.
 
@@ -27,7 +28,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 COLOURS = {"sign": "#1f6fb4", "int4": "#e08a1e", "fp4": "#2a9d57", "int8": "#c0392b", "bfloat16": "#8e5aa8",
            "topk": "#7f8c8d", "ternary": "#8a6d3b", "int2": "#d14d8b", "float16": "#3c4a5a", "means": "#17becf",
            "randomk": "#bcbd22", "powersgd": "#84c100"}
-KINDS = {"": "", "plain": ", `equalize=False`", "cold": ", `warmup_steps=0`"}
+KINDS = {"": "", "plain": ", `equalize=False`", "cold": ", `warmup_steps=0`", "sites": " between pairs, `int8` in them"}
 ARMS = ["dense"] + [f"{codec}_{kind}".strip("_") for codec in COLOURS for kind in KINDS]
 # What must be equal in all runs that stand in one table.
 SHARED = ("ranks", "parameters", "steps", "warmup_steps", "width", "layers", "context", "batch", "lr")
@@ -72,7 +73,8 @@ class Hooked:
             warmup_steps=0 if kind == "cold" else options.warmup_steps,
             equalize=kind != "plain",
             codec=codec,
-            algorithm="flat",
+            algorithm="levels" if kind == "sites" else "flat",
+            levels=[(communicator.rank // 2, "int8")] if kind == "sites" else None,
         )
         model.register_comm_hook(self._state, onebit.torch.ddp_hook)
 

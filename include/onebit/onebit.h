@@ -445,14 +445,14 @@ typedef enum onebit_check ONEBIT_ENUM_INT {
 /* A level of ONEBIT_ALGORITHM_LEVELS: groups of ranks near each other, as those of a node, a rack or a site. The ranks
  * of a group average a part of the buffer each; that part then goes on to the next level. */
 typedef struct onebit_level {
-    size_t size;                  /* sizeof(onebit_level_t) */
-    uint32_t version;             /* ONEBIT_LEVEL_VERSION */
-    int32_t color;                /* this rank's own: ranks of one color are one group, ONEBIT_LEVEL_NODE or any number
+    size_t size;          /* sizeof(onebit_level_t) */
+    uint32_t version;     /* ONEBIT_LEVEL_VERSION */
+    int32_t color;        /* this rank's own: ranks of one color are one group, ONEBIT_LEVEL_NODE or any number
                                      from 0 on. All groups of a level have as many ranks. A group of one level is in one
                                      group of the next */
-    uint32_t compressed;          /* 0: values travel inside a group as they are, and are added up exactly in the order
+    uint32_t compressed;  /* 0: values travel inside a group as they are, and are added up exactly in the order
                                      of the ranks. 1: as `codec` says, with an error that the next call makes up for */
-    onebit_codec_t codec;         /* this and what follows where `compressed` is 1, as in onebit_allreduce_config_t;
+    onebit_codec_t codec; /* this and what follows where `compressed` is 1, as in onebit_allreduce_config_t;
                                      the same on every rank. Not ONEBIT_CODEC_POWERSGD, UNSUPPORTED */
     onebit_scale_t scale;
     onebit_group_t group;
@@ -464,10 +464,10 @@ typedef struct onebit_level {
 
 #define ONEBIT_LEVEL_VERSION 1
 /* Groups by color, exact. */
-#define ONEBIT_LEVEL_INIT(color_)                                                                                    \
-    {                                                                                                                \
-        sizeof(onebit_level_t), ONEBIT_LEVEL_VERSION, (color_), 0, ONEBIT_CODEC_SIGN, ONEBIT_SCALE_L2,               \
-            ONEBIT_GROUP_BLOCK, 0, 0, ONEBIT_FLOAT32, 0                                                              \
+#define ONEBIT_LEVEL_INIT(color_)                                                                      \
+    {                                                                                                  \
+        sizeof(onebit_level_t), ONEBIT_LEVEL_VERSION, (color_), 0, ONEBIT_CODEC_SIGN, ONEBIT_SCALE_L2, \
+            ONEBIT_GROUP_BLOCK, 0, 0, ONEBIT_FLOAT32, 0                                                \
     }
 
 /* The same as a function. INVALID_ARGUMENT, as for onebit_comm_info_init. */
@@ -505,21 +505,21 @@ typedef struct onebit_allreduce_config {
                                vector is a matrix of one row, and one of those. A Fortran array a(m, n) has n rows
                                of m columns. Read, not kept. With any other codec NULL, or INVALID_ARGUMENT */
     uint64_t num_shapes;
-    onebit_rounding_t rounding; /* of ONEBIT_CODEC_INT8 and ONEBIT_CODEC_INT4. With any other codec 0, or
+    onebit_rounding_t rounding;   /* of ONEBIT_CODEC_INT8 and ONEBIT_CODEC_INT4. With any other codec 0, or
                                    INVALID_ARGUMENT. STOCHASTIC: in the host's memory, else UNSUPPORTED */
-    uint32_t num_levels;        /* 0, 1 or 2; between the groups of the last one `codec` is used. The same on every
+    uint32_t num_levels;          /* 0, 1 or 2; between the groups of the last one `codec` is used. The same on every
                                    rank. In the host's memory, and not with ONEBIT_CODEC_POWERSGD, else UNSUPPORTED */
     const onebit_level_t* levels; /* the smallest groups first. Read, not kept */
 } onebit_allreduce_config_t;
 
 #define ONEBIT_ALLREDUCE_CONFIG_VERSION 1
 /* The defaults for `count_` elements; change members by name afterwards. */
-#define ONEBIT_ALLREDUCE_CONFIG_INIT(count_)                                                                         \
-    {                                                                                                                \
-        sizeof(onebit_allreduce_config_t), ONEBIT_ALLREDUCE_CONFIG_VERSION, 0, (uint64_t)(count_), ONEBIT_FLOAT32,   \
-            ONEBIT_MEMORY_HOST, ONEBIT_ALGORITHM_AUTO, ONEBIT_CODEC_SIGN, ONEBIT_SCALE_L2, ONEBIT_GROUP_BLOCK,       \
-            ONEBIT_CHECK_FULL, ONEBIT_OP_AVERAGE, NULL, 0, 0, ONEBIT_FLOAT32, 0, NULL, 0, ONEBIT_ROUNDING_NEAREST,   \
-            0, NULL                                                                                                  \
+#define ONEBIT_ALLREDUCE_CONFIG_INIT(count_)                                                                          \
+    {                                                                                                                 \
+        sizeof(onebit_allreduce_config_t), ONEBIT_ALLREDUCE_CONFIG_VERSION, 0, (uint64_t)(count_), ONEBIT_FLOAT32,    \
+            ONEBIT_MEMORY_HOST, ONEBIT_ALGORITHM_AUTO, ONEBIT_CODEC_SIGN, ONEBIT_SCALE_L2, ONEBIT_GROUP_BLOCK,        \
+            ONEBIT_CHECK_FULL, ONEBIT_OP_AVERAGE, NULL, 0, 0, ONEBIT_FLOAT32, 0, NULL, 0, ONEBIT_ROUNDING_NEAREST, 0, \
+            NULL                                                                                                      \
     }
 
 /* The same as a function. INVALID_ARGUMENT, as for onebit_comm_info_init. */
@@ -686,21 +686,19 @@ ONEBIT_API onebit_status_t onebit_allreduce_get_info(onebit_allreduce_t allreduc
 
 /* What a level of ONEBIT_ALGORITHM_LEVELS does. */
 typedef struct onebit_level_info {
-    size_t size;              /* [in] sizeof(onebit_level_info_t) */
-    uint32_t version;         /* [in] ONEBIT_LEVEL_INFO_VERSION */
-    uint32_t ranks;           /* that exchange with each other: of a group, or one of each group of the level before */
-    uint64_t begin;           /* the elements that this rank brings to them: [begin, begin + count) */
+    size_t size;      /* [in] sizeof(onebit_level_info_t) */
+    uint32_t version; /* [in] ONEBIT_LEVEL_INFO_VERSION */
+    uint32_t ranks;   /* that exchange with each other: of a group, or one of each group of the level before */
+    uint64_t begin;   /* the elements that this rank brings to them: [begin, begin + count) */
     uint64_t count;
-    uint64_t bytes;           /* that this rank sends to them in a call, without what calls agree on */
-    uint32_t compressed;      /* as in onebit_level_t */
+    uint64_t bytes;      /* that this rank sends to them in a call, without what calls agree on */
+    uint32_t compressed; /* as in onebit_level_t */
     onebit_codec_t codec;
 } onebit_level_info_t;
 
 #define ONEBIT_LEVEL_INFO_VERSION 1
-#define ONEBIT_LEVEL_INFO_INIT                                                                            \
-    {                                                                                                     \
-        sizeof(onebit_level_info_t), ONEBIT_LEVEL_INFO_VERSION, 0, 0, 0, 0, 0, ONEBIT_CODEC_SIGN          \
-    }
+#define ONEBIT_LEVEL_INFO_INIT \
+    { sizeof(onebit_level_info_t), ONEBIT_LEVEL_INFO_VERSION, 0, 0, 0, 0, 0, ONEBIT_CODEC_SIGN }
 
 /* The same as a function. INVALID_ARGUMENT, as for onebit_comm_info_init. */
 ONEBIT_API onebit_status_t onebit_level_info_init(onebit_level_info_t* info, size_t size) ONEBIT_NOEXCEPT;

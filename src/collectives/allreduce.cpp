@@ -127,6 +127,18 @@ std::array<Transport*, 2> Allreduce::other_channels() const {
     return {channels_.node.get(), channels_.across.get()};
 }
 
+void Allreduce::tell(const Communicator& communicator, const char* collective) const {
+    Collective::tell(communicator, collective);
+    for (std::size_t level = 0; levels_ != nullptr && level <= plan_.levels.lower.size(); ++level) {
+        onebit_level_info_t info = ONEBIT_LEVEL_INFO_INIT;
+        levels_->fill_info(level, &info);
+        plan_.log.write(
+            ONEBIT_LOG_INFO, "level %zu: %u ranks average %llu elements %s%s; rank 0 sends %llu bytes a call", level,
+            info.ranks, static_cast<unsigned long long>(info.count), info.compressed == 0 ? "exactly" : "by ",
+            info.compressed == 0 ? "" : name_of(info.codec), static_cast<unsigned long long>(info.bytes));
+    }
+}
+
 Status Allreduce::find_level(std::size_t level, const LevelsAllreduce** levels) {
     ONEBIT_RETURN_IF_ERROR(check_idle());
     if (levels_ == nullptr) {

@@ -72,6 +72,8 @@ class Allreduce final : public Collective {
     Status make_mask(const std::uint32_t* words, Mask* mask) const;
     Status take_mask(Mask mask);
     void fill_info(onebit_allreduce_info_t* info) const;
+    /// Of each level, too.
+    void tell(const Communicator& communicator, const char* collective) const override;
     /// What has that level. INVALID_ARGUMENT where there is none, BUSY. Local.
     Status find_level(std::size_t level, const LevelsAllreduce** levels);
     /// Of a handle that compresses, but on two levels of a GPU's values.

@@ -104,6 +104,10 @@ class Collective {
     std::uint64_t mask_hash() const { return mask_hash_ ^ plan_.levels.hash; }
 
     const Plan& plan() const { return plan_; }
+    /// Says what was chosen, in the log.
+    virtual void tell(const Communicator& communicator, const char* collective) const {
+        plan_.tell(communicator, collective);
+    }
     /// Of an exchange on its channel that others plan.
     static constexpr int kSpareTag = kFewTags - 1;
     Transport& channel() { return *channel_; }

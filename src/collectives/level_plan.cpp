@@ -188,8 +188,7 @@ Status check_levels(const onebit_allreduce_config_t& config, const std::vector<o
     for (std::size_t l = 0; l < levels.size(); ++l) {
         if (levels[l].compressed == 0) continue;
         const Status status = check_codec(codec_of(levels[l], {}));
-        if (!status.ok())
-            return Status::error(status.code(), "config.levels[%zu]: %s", l, status.message().c_str());
+        if (!status.ok()) return Status::error(status.code(), "config.levels[%zu]: %s", l, status.message().c_str());
     }
     return {};
 }
@@ -203,7 +202,8 @@ Status plan_levels(Communicator& communicator, const std::vector<onebit_level_t>
         all.resize(own.size() * static_cast<std::size_t>(communicator.size()));
         return Status();
     });
-    ONEBIT_RETURN_IF_ERROR(communicator.agree_and_gather(ready, own.data(), own.size() * sizeof(std::int32_t), all.data()));
+    ONEBIT_RETURN_IF_ERROR(
+        communicator.agree_and_gather(ready, own.data(), own.size() * sizeof(std::int32_t), all.data()));
     return communicator.agree(catch_exceptions([&] {
         for (const onebit_level_t& level : levels) {
             std::optional<CodecConfig>& codec = plan->lower.emplace_back().codec;

@@ -27,9 +27,9 @@ struct LevelPlan {
 /// The levels of an allreduce: those of config.levels, and behind them the one between the last groups, which has the
 /// handle's own codec.
 struct LevelsPlan {
-    std::vector<LevelPlan> lower;        ///< the smallest groups first
-    std::vector<int> across_of_rank;     ///< as exchange_of_rank, on the last level
-    std::uint64_t hash = 0;              ///< of all that an error hangs on
+    std::vector<LevelPlan> lower;         ///< the smallest groups first
+    std::vector<int> across_of_rank;      ///< as exchange_of_rank, on the last level
+    std::uint64_t hash = 0;               ///< of all that an error hangs on
     std::vector<std::size_t> group_ranks; ///< of a group of each lower level
 
     bool empty() const { return lower.empty(); }

@@ -66,8 +66,7 @@ Status LevelsAllreduce::make_levels(const Elements& elements, const Plan& plan) 
     for (std::size_t l = 0; l < plan.levels.lower.size(); ++l) {
         const LevelPlan& level = plan.levels.lower[l];
         std::unique_ptr<Codec> codec;
-        ONEBIT_RETURN_IF_ERROR(
-            make_level_codec(level, numeric_kernels(codec_.kernels()), type, plan.threads, &codec));
+        ONEBIT_RETURN_IF_ERROR(make_level_codec(level, numeric_kernels(codec_.kernels()), type, plan.threads, &codec));
         Transport& channel = *channels_.of_level[l];
         lower_.push_back(std::make_unique<LowerLevel>(channel, std::move(codec), part, plan.op, plan.piece_blocks));
         if (level.codec) errors_.push_back({&lower_.back()->error(), part});
@@ -219,8 +218,7 @@ void LevelsAllreduce::fill_info(std::size_t level, onebit_level_info_t* info) co
 void LevelsAllreduce::get_error(std::size_t level, float* error) const {
     if (level == lower_.size()) return flat_->worker().get_error(error);
     const LowerLevel& lower = *lower_[level];
-    codecs_[level] ? lower.error().get_error(error)
-                   : static_cast<void>(std::fill_n(error, lower.part().count, 0.0F));
+    codecs_[level] ? lower.error().get_error(error) : static_cast<void>(std::fill_n(error, lower.part().count, 0.0F));
 }
 
 } // namespace onebit

@@ -234,8 +234,8 @@ void choose_algorithm(const onebit_allreduce_config_t& config, const char* why, 
 /// What a handle with levels is.
 void take_levels(const onebit_allreduce_config_t& config, const Communicator& communicator, Plan* plan) {
     plan->algorithm = plan->compressed_algorithm = ONEBIT_ALGORITHM_LEVELS;
-    plan->reason = "config.levels: " +
-                   plan->levels.describe(static_cast<std::size_t>(communicator.size()), config.codec);
+    plan->reason =
+        "config.levels: " + plan->levels.describe(static_cast<std::size_t>(communicator.size()), config.codec);
 }
 
 } // namespace
@@ -309,8 +309,8 @@ Status decide(Communicator& communicator, const Status& form, const onebit_allre
     }
     plan->threads = config.threads != 0 ? config.threads : environment.threads;
     if (asked.algorithm == ONEBIT_ALGORITHM_LEVELS) {
-        ONEBIT_RETURN_IF_ERROR(
-            plan_levels(communicator, levels, {.threads = plan->threads, .kernels = environment.kernels}, &plan->levels));
+        ONEBIT_RETURN_IF_ERROR(plan_levels(communicator, levels,
+                                           {.threads = plan->threads, .kernels = environment.kernels}, &plan->levels));
         take_levels(config, communicator, plan);
     } else {
         choose_algorithm(config, why, communicator, plan);

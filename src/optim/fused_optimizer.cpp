@@ -151,7 +151,7 @@ Status FusedOptimizer::add_buckets(Communicator& communicator, const std::vector
             communicator, &exchange, own, &bucket.allreduce,
             {.keep_results = keep_results || tentative, .tentative_calls = tentative, .exact_sums = !has_buckets()},
             why));
-        bucket.allreduce->plan().tell(communicator, "allreduce");
+        bucket.allreduce->tell(communicator, "allreduce");
         buckets_.push_back(std::move(bucket));
     }
     return {};

@@ -2,11 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Allreduces on levels that the caller names: groups of ranks by color, each exact or with a codec of its own.
+#include "oracle/levels.hpp"
+
 #include <functional>
 #include <memory>
 #include <thread>
 
-#include "oracle/levels.hpp"
 #include "support/environment.hpp"
 #include "support/handles.hpp"
 #include "support/magnitudes.hpp"
@@ -114,8 +115,8 @@ void compare_with_oracle(onebit_comm_t comm, RankLog& log, const std::vector<Lev
     setup.config.op = op;
     Allreduce reduce(comm, setup.config, log);
     ONEBIT_EXPECT(log, reduce.info().algorithm == ONEBIT_ALGORITHM_LEVELS);
-    oracle::Levels expected = oracle_of(specs, count, log.size(), mode,
-                                        op == ONEBIT_OP_SUM ? oracle::Op::sum : oracle::Op::average);
+    oracle::Levels expected =
+        oracle_of(specs, count, log.size(), mode, op == ONEBIT_OP_SUM ? oracle::Op::sum : oracle::Op::average);
     for (std::uint64_t step = 0; step < 3; ++step) {
         oracle::FloatsPerRank inputs;
         for (int rank = 0; rank < log.size(); ++rank)
@@ -466,7 +467,8 @@ TEST_CASE("levels: bad input is refused on every rank, with the member's name", 
         onebit_level_info_t info = ONEBIT_LEVEL_INFO_INIT;
         ONEBIT_EXPECT_FAILURE(log, invalid, "level: 2;1", onebit_allreduce_get_level(levels.get(), 2, &info, nullptr));
         ONEBIT_EXPECT_FAILURE(log, invalid, "config.levels", onebit_allreduce_get_level(flat.get(), 0, &info, nullptr));
-        ONEBIT_EXPECT_FAILURE(log, invalid, "info is NULL", onebit_allreduce_get_level(levels.get(), 0, nullptr, nullptr));
+        ONEBIT_EXPECT_FAILURE(log, invalid, "info is NULL",
+                              onebit_allreduce_get_level(levels.get(), 0, nullptr, nullptr));
         ONEBIT_EXPECT_FAILURE(log, invalid, "DENSE or _LEVELS",
                               onebit_allreduce_set_algorithm(levels.get(), ONEBIT_ALGORITHM_FLAT));
         ONEBIT_EXPECT_FAILURE(log, invalid, "algorithm: 7",

@@ -99,7 +99,7 @@ Sweep averages_of(const onebit_allreduce_config_t& config, bool in_parts) {
 const std::vector<onebit_algorithm_t>& all_forms() {
     static const std::vector<onebit_algorithm_t> forms = {
         ONEBIT_ALGORITHM_AUTO,      ONEBIT_ALGORITHM_DENSE, ONEBIT_ALGORITHM_FLAT, ONEBIT_ALGORITHM_PIPELINED,
-        ONEBIT_ALGORITHM_TWO_LEVEL, ONEBIT_ALGORITHM_BRUCK, ONEBIT_ALGORITHM_RING,  ONEBIT_ALGORITHM_LEVELS};
+        ONEBIT_ALGORITHM_TWO_LEVEL, ONEBIT_ALGORITHM_BRUCK, ONEBIT_ALGORITHM_RING, ONEBIT_ALGORITHM_LEVELS};
     return forms;
 }
 

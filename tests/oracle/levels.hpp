@@ -44,9 +44,9 @@ class Levels {
         std::optional<AllGather> gather; // on the last level
     };
     struct Rank {
-        std::vector<Range> parts;            // by level
-        std::vector<std::string> exchanges;  // by level: its exchange's name
-        std::vector<std::size_t> places;     // by level: its own there
+        std::vector<Range> parts;           // by level
+        std::vector<std::string> exchanges; // by level: its exchange's name
+        std::vector<std::size_t> places;    // by level: its own there
     };
 
     void make_level(std::size_t level, const std::vector<int>* colors, const std::optional<Coding>& coding, Op op);
