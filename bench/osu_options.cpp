@@ -59,7 +59,8 @@ void read_levels(const std::vector<std::string>& texts, OsuOptions& options) {
         const auto [end, error] = std::from_chars(text.data(), text.data() + std::min(colon, text.size()), level.ranks);
         const std::string codec = colon == std::string::npos ? "" : text.substr(colon + 1);
         const auto known = std::find(kCodecNames.begin(), kCodecNames.end(), codec);
-        if (error != std::errc{} || level.ranks < 1 || end != text.data() + std::min(colon, text.size()) ||
+        if (error != std::errc{} || level.ranks < 1 || level.ranks > 32768 ||
+            end != text.data() + std::min(colon, text.size()) ||
             (colon != std::string::npos && known == kCodecNames.end())) {
             throw CLI::ValidationError("--levels", "'" + text + "' is not RANKS or RANKS:CODEC");
         }

@@ -54,6 +54,7 @@ std::vector<onebit_level_t> levels_of(std::string_view name, int rank) {
         const onebit_level_t level = ONEBIT_LEVEL_INIT(rank / std::atoi(number.c_str()));
         levels.push_back(level);
     }
+    if (levels.empty()) std::abort(); // no numbers
     levels.back().compressed = 1;
     levels.back().codec = ONEBIT_CODEC_INT8;
     return levels;

@@ -291,6 +291,8 @@ module onebit
         integer(c_int32_t) :: kept
         integer(c_int32_t) :: value_bits
         integer(c_int) :: error_type
+        type(c_ptr) :: levels
+        integer(c_size_t) :: num_levels
     end type
 
     type, bind(c) :: onebit_optimizer_info_t

@@ -445,15 +445,15 @@ typedef enum onebit_check ONEBIT_ENUM_INT {
 /* A level of ONEBIT_ALGORITHM_LEVELS: groups of ranks near each other, as those of a node, a rack or a site. The ranks
  * of a group average a part of the buffer each; that part then goes on to the next level. */
 typedef struct onebit_level {
-    size_t size;          /* sizeof(onebit_level_t) */
-    uint32_t version;     /* ONEBIT_LEVEL_VERSION */
-    int32_t color;        /* this rank's own: ranks of one color are one group, ONEBIT_LEVEL_NODE or any number
-                                     from 0 on. All groups of a level have as many ranks. A group of one level is in one
-                                     group of the next */
-    uint32_t compressed;  /* 0: values travel inside a group as they are, and are added up exactly in the order
-                                     of the ranks. 1: as `codec` says, with an error that the next call makes up for */
-    onebit_codec_t codec; /* this and what follows where `compressed` is 1, as in onebit_allreduce_config_t;
-                                     the same on every rank. Not ONEBIT_CODEC_POWERSGD, UNSUPPORTED */
+    size_t size;      /* sizeof(onebit_level_t) */
+    uint32_t version; /* ONEBIT_LEVEL_VERSION */
+    int32_t color;    /* this rank's own: ranks of one color are one group. ONEBIT_LEVEL_NODE, or any number from 0 on.
+                            All groups of a level have as many ranks. A group of one level is in one group of the next */
+    uint32_t compressed;  /* 0: values travel inside a group as they are, and are added up exactly in the order of the
+                            ranks. 1: as `codec` says, with an error that the next call makes up for */
+    onebit_codec_t codec; /* this and what follows where `compressed` is 1, as in onebit_allreduce_config_t; else 0. The
+                             same on every rank. Not ONEBIT_CODEC_POWERSGD, UNSUPPORTED. Integers are rounded to the
+                             nearest */
     onebit_scale_t scale;
     onebit_group_t group;
     uint32_t kept;
@@ -506,10 +506,11 @@ typedef struct onebit_allreduce_config {
                                of m columns. Read, not kept. With any other codec NULL, or INVALID_ARGUMENT */
     uint64_t num_shapes;
     onebit_rounding_t rounding;   /* of ONEBIT_CODEC_INT8 and ONEBIT_CODEC_INT4. With any other codec 0, or
-                                   INVALID_ARGUMENT. STOCHASTIC: in the host's memory, else UNSUPPORTED */
+                                     INVALID_ARGUMENT. STOCHASTIC: in the host's memory, else UNSUPPORTED */
     uint32_t num_levels;          /* 0, 1 or 2; between the groups of the last one `codec` is used. The same on every
-                                   rank. In the host's memory, and not with ONEBIT_CODEC_POWERSGD, else UNSUPPORTED */
-    const onebit_level_t* levels; /* the smallest groups first. Read, not kept */
+                                     rank. In the host's memory, and not with ONEBIT_CODEC_POWERSGD, else UNSUPPORTED */
+    const onebit_level_t* levels; /* the smallest groups first. Read, not kept. Left aside where ONEBIT_ALGORITHM makes
+                                     another form of AUTO */
 } onebit_allreduce_config_t;
 
 #define ONEBIT_ALLREDUCE_CONFIG_VERSION 1
@@ -539,8 +540,9 @@ ONEBIT_API onebit_status_t onebit_allreduce_create(onebit_comm_t comm, const one
 /* Names the codec whose compressed allreduce is quickest between these ranks. Only codecs with an error of at most
  * max_error are considered. For each of them all that AUTO would measure is measured, some tenths of a second, and
  * known to handles that are created afterwards.
- *   config     what the handle is to be created with. Its algorithm and codec, and what is of one codec alone, are not
- *              looked at: codecs are compared with their default settings. POWERSGD is not among them
+ *   config     what the handle is to be created with. Its algorithm, codec and levels, and what is of one codec alone,
+ *              are not looked at: codecs are compared with their default settings, between all ranks. POWERSGD is not
+ *              among them
  *   max_error  of one call, over the norm of the exact average, of Gaussian values between two ranks: docs/CODECS.md,
  *              "Speed and error", has those of all codecs. At least the smallest of them. The same on every rank
  *   codec      [out] for config.codec, the same on every rank; the finest one where several are equally quick. Written
@@ -1124,6 +1126,10 @@ typedef struct onebit_optimizer_config {
     uint32_t value_bits;
     onebit_datatype_t error_type; /* of errors, likewise; not with ONEBIT_GROUP_TENSOR either. What averages exactly has
                                      none */
+    const onebit_level_t* levels; /* groups of ranks that average exactly; `codec` is used between them, on the way of
+                                     ONEBIT_ALGORITHM_LEVELS (which AUTO becomes). Read, not kept. One level of several
+                                     groups of several ranks, in the host's memory and exact, else UNSUPPORTED */
+    size_t num_levels;            /* 0 or 1; the same on every rank */
 } onebit_optimizer_config_t;
 
 #define ONEBIT_OPTIMIZER_CONFIG_VERSION 1
@@ -1132,7 +1138,7 @@ typedef struct onebit_optimizer_config {
         sizeof(onebit_optimizer_config_t), ONEBIT_OPTIMIZER_CONFIG_VERSION, (kind_), (lr_), 0.9, 0.999, 1e-8, 0.0, \
             NULL, 0, 1, 0, 0.0, ONEBIT_FREEZE_AUTO, 0, ONEBIT_SCALE_L2, ONEBIT_GROUP_BLOCK, 0.01, 10.0, 0.9, 1,    \
             ONEBIT_MEMORY_HOST, 16, 32768, 16, 0, NULL, 0, 0.0, ONEBIT_COMPRESSED_UPDATES, 0, 0.0, 0,              \
-            ONEBIT_ALGORITHM_AUTO, ONEBIT_CODEC_SIGN, 0, 0, ONEBIT_FLOAT32                                         \
+            ONEBIT_ALGORITHM_AUTO, ONEBIT_CODEC_SIGN, 0, 0, ONEBIT_FLOAT32, NULL, 0                                \
     }
 
 /* The same as a function. INVALID_ARGUMENT, as for onebit_comm_info_init. */

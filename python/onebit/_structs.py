@@ -18,8 +18,8 @@ _WORDS = {
 }
 # Members that this package sets by itself.
 _OWN = {
-    "size", "version", "reserved", "count", "counts", "shapes", "num_shapes", "levels", "num_levels", "datatype", "memory", "stream", "kind",
-    "groups", "num_groups"
+    "size", "version", "reserved", "count", "counts", "shapes", "num_shapes", "levels", "num_levels", "datatype",
+    "memory", "stream", "kind", "groups", "num_groups"
 }
 
 

@@ -193,7 +193,7 @@ class Allreduce(Collective):
         return self._get_level(level, None)
 
     def level_error(self, level: int):
-        """What a level's encoder has not delivered yet, of the elements that `level` says: a float32 NumPy array. Local."""
+        """What a level's encoder has not delivered yet, of the elements that `level` says: a NumPy array. Local."""
         import numpy
 
         error = numpy.empty(self.level(level).count, numpy.float32)
@@ -202,7 +202,7 @@ class Allreduce(Collective):
 
     def _get_level(self, level, error):
         def get(handle, info):
-            library.onebit_allreduce_get_level(handle, level, info, error)
+            library.onebit_allreduce_get_level(handle, min(operator.index(level), 2**32 - 1), info, error)
 
         return _structs.read_info_by(_c.LevelInfo, LevelInfo, "onebit_level_info_init", get, self._handle)
 
@@ -229,13 +229,17 @@ class Allreduce(Collective):
 
 
 def _struct_of(level: Level):
-    color = _c.LEVEL_NODE if level.color == "node" else operator.index(level.color)
-    struct = _structs.initialised(_c.Level, library.onebit_level_init, color)
+    struct = _structs.initialised(_c.Level, library.onebit_level_init, 0)
+    _structs.set_member(struct, "color", _c.LEVEL_NODE if level.color == "node" else operator.index(level.color))
     if level.codec is not None:
         struct.compressed = 1
-        _structs.set_options(struct, {"codec": level.codec, **level.options})
-    elif level.options:
-        raise InvalidArgument(f"levels: {', '.join(level.options)} of a level without a codec")
+        _structs.set_member(struct, "codec", level.codec)
+        wrong = set(level.options) - {"scale", "group", "kept", "value_bits", "error_type"}
+    else:
+        wrong = level.options
+    if wrong:
+        raise InvalidArgument(f"levels: a level has no {', '.join(wrong)}" + ("" if level.codec else " without a codec"))
+    _structs.set_options(struct, level.options)
     return struct
 
 

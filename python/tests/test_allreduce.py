@@ -427,6 +427,8 @@ def test_different_counts():
         ((COUNT,), {"levels": [(0,), (0,), (0,)]}, onebit.InvalidArgument),
         ((COUNT,), {"levels": [("rack",)]}, TypeError),
         ((COUNT,), {"levels": [(-2,)]}, onebit.InvalidArgument),
+        ((COUNT,), {"levels": [(2**32 + 5,)]}, onebit.InvalidArgument),
+        ((COUNT,), {"levels": [onebit.Level(0, "int8", {"color": 1})]}, onebit.InvalidArgument),
         ((COUNT,), {"levels": [0]}, TypeError),
         ((COUNT,), {"levels": [(0, "int9")]}, onebit.InvalidArgument),
         ((COUNT,), {"levels": [onebit.Level(0, None, {"kept": 4})]}, onebit.InvalidArgument),

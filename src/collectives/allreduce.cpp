@@ -142,7 +142,8 @@ void Allreduce::tell(const Communicator& communicator, const char* collective) c
 Status Allreduce::find_level(std::size_t level, const LevelsAllreduce** levels) {
     ONEBIT_RETURN_IF_ERROR(check_idle());
     if (levels_ == nullptr) {
-        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "the handle was created without config.levels");
+        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "the handle's algorithm is not ONEBIT_ALGORITHM_LEVELS: %s",
+                             plan_.reason.c_str());
     }
     if (level > plan_.levels.lower.size()) {
         return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "level: %zu, but the last one is %zu", level,

@@ -26,6 +26,7 @@ struct AllreduceUses {
     bool keep_results = false;    ///< as in FlatAllreduce::Extras
     bool tentative_calls = false; ///< likewise
     bool exact_sums = false;      ///< run_sum is going to be asked for
+    bool sources = false;         ///< calls read a source in the place of a buffer
 };
 
 /// A persistent allreduce: the forms that its plan may use, masks, and what optimizers ask of it.
@@ -66,7 +67,7 @@ class Allreduce final : public Collective {
     struct Mask {
         AlignedBuffer<std::uint32_t> words;    ///< none: all elements take part
         AlignedBuffer<std::uint32_t> placed;   ///< where they don't lie on the host
-        AlignedBuffer<std::uint32_t> of_shard; ///< on two levels
+        AlignedBuffer<std::uint32_t> of_shard; ///< where a rank has one
         std::uint64_t hash() const { return hash_bytes(words.data(), words.bytes()); }
     };
     Status make_mask(const std::uint32_t* words, Mask* mask) const;
@@ -106,7 +107,6 @@ class Allreduce final : public Collective {
     }
 
     Status share_memory(Communicator& communicator, std::unique_ptr<TwoLevelForm::Channels> channels);
-    Status open_levels();
     Status open_two_levels(Communicator& communicator, TwoLevelForm::Channels* channels);
     Status allocate(const Environment& environment);
     FlatAllreduce::Extras extras() const;

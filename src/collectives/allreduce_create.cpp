@@ -57,7 +57,7 @@ Status Allreduce::create(Communicator& communicator, const onebit_allreduce_conf
     });
     if (plan.algorithm == ONEBIT_ALGORITHM_LEVELS) {
         ONEBIT_RETURN_IF_ERROR(communicator.agree(ready));
-        ready = made->open_levels();
+        ready = LevelsAllreduce::open_channels(*made->channel_, made->plan_.levels, &made->level_channels_);
     }
     if (shares_memory) { // waits for the others: only where all of them come to it
         ONEBIT_RETURN_IF_ERROR(communicator.agree(ready));
@@ -156,7 +156,7 @@ Status Allreduce::add_two_levels() {
         std::unique_ptr<TwoLevelAllreduce> on_host;
         ONEBIT_RETURN_IF_ERROR(TwoLevelAllreduce::create(channels_, shared_buffers_, *codec_, elements_, plan_,
                                                          extras(), kAcrossTag, &on_host));
-        delivery_ = on_host.get();
+        delivery_ = &on_host->delivery();
         made = std::move(on_host);
     } else {
         ONEBIT_RETURN_IF_ERROR(DeviceTwoLevel::create(channels_, *codec_, plan_.op,
@@ -168,14 +168,11 @@ Status Allreduce::add_two_levels() {
     return {};
 }
 
-Status Allreduce::open_levels() {
-    return LevelsAllreduce::open_channels(*channel_, plan_.levels, &level_channels_);
-}
-
 Status Allreduce::add_levels() {
     std::unique_ptr<LevelsAllreduce> made;
-    ONEBIT_RETURN_IF_ERROR(LevelsAllreduce::create(level_channels_, *codec_, elements_, plan_, &made));
+    ONEBIT_RETURN_IF_ERROR(LevelsAllreduce::create(level_channels_, *codec_, elements_, plan_, extras(), uses_.sources, &made));
     sharded_ = levels_ = made.get();
+    delivery_ = &made->delivery();
     add(ONEBIT_ALGORITHM_LEVELS, std::move(made));
     return {};
 }

@@ -32,6 +32,8 @@ onebit_allreduce_config_t with_codec(onebit_allreduce_config_t config, onebit_co
     config.shapes = nullptr;
     config.num_shapes = 0;
     config.rounding = ONEBIT_ROUNDING_NEAREST;
+    config.levels = nullptr;
+    config.num_levels = 0;
     return config;
 }
 

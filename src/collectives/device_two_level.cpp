@@ -44,7 +44,7 @@ DeviceTwoLevel::DeviceTwoLevel(Channels& channels, const Codec& codec, onebit_op
     : TwoLevelForm(channels, codec, op, count), arithmetic_(std::move(arithmetic)), first_words_{0} {
     std::size_t steps = 0;
     for (std::size_t place = 0; place < shards_.size(); ++place) {
-        pieces_.push_back(cut(chunks_[place], kPiecesAtOnce * piece_blocks));
+        pieces_.push_back(cut(chunks_of(place), kPiecesAtOnce * piece_blocks));
         steps = std::max(steps, pieces_[place].size());
         for (const Piece& piece : pieces_[place]) slot_elements_ = std::max(slot_elements_, piece.count);
         first_words_.push_back(first_words_.back() + FlatAllreduce::all_words(codec, shards_[place].count, nodes_));
@@ -56,7 +56,7 @@ DeviceTwoLevel::DeviceTwoLevel(Channels& channels, const Codec& codec, onebit_op
     messages_ = AlignedBuffer<std::uint32_t>(first_words_.back(), codec.memory());
     for (std::size_t place = 0; place < shards_.size(); ++place) {
         const std::uint32_t* message = messages_of(place);
-        for (Chunk chunk : chunks_[place]) {
+        for (Chunk chunk : chunks_of(place)) {
             chunk.begin += shards_[place].begin;
             results_.push_back({Slice::whole(chunk), message});
             message += codec.row_words(chunk);

@@ -46,6 +46,8 @@ class DeviceTwoLevel final : public TwoLevelForm {
         std::size_t count = 0;
         std::vector<Slice> slices{};
     };
+    /// A shard's, as the flat form cuts it.
+    std::vector<Chunk> chunks_of(std::size_t place) const { return partition(shards_[place].count, nodes_); }
     static std::vector<Piece> cut(const std::vector<Chunk>& chunks, std::size_t most_blocks);
 
     DeviceTwoLevel(Channels& channels, const Codec& codec, onebit_op_t op, std::unique_ptr<Arithmetic> arithmetic,

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "core/hash.hpp"
@@ -158,7 +159,8 @@ Status read_levels(const onebit_allreduce_config_t& config, std::vector<onebit_l
     }
     levels->resize(config.num_levels);
     for (std::size_t l = 0; l < levels->size(); ++l) {
-        ONEBIT_RETURN_IF_ERROR(read_element("config.levels", config.levels, l, &(*levels)[l]));
+        const std::string name = "config.levels[" + std::to_string(l) + "]";
+        ONEBIT_RETURN_IF_ERROR(read_element(name.c_str(), config.levels, l, &(*levels)[l]));
         ONEBIT_RETURN_IF_ERROR(check_level(l, (*levels)[l]));
     }
     return {};
@@ -186,9 +188,18 @@ Status check_levels(const onebit_allreduce_config_t& config, const std::vector<o
                              "can be used");
     }
     for (std::size_t l = 0; l < levels.size(); ++l) {
-        if (levels[l].compressed == 0) continue;
-        const Status status = check_codec(codec_of(levels[l], {}));
-        if (!status.ok()) return Status::error(status.code(), "config.levels[%zu]: %s", l, status.message().c_str());
+        if (levels[l].codec == ONEBIT_CODEC_POWERSGD) {
+            return Status::error(ONEBIT_ERROR_UNSUPPORTED,
+                                 "config.levels[%zu].codec: ONEBIT_CODEC_POWERSGD is no level's, for it sends no "
+                                 "messages; all other codecs can be",
+                                 l);
+        }
+        const Status status = levels[l].compressed == 0 ? Status() : check_codec(codec_of(levels[l], {}));
+        if (status.ok()) continue;
+        std::string message = status.message(); // which speaks of the handle's own codec
+        const std::string_view of_handle = "config.";
+        if (message.starts_with(of_handle)) message.erase(0, of_handle.size());
+        return Status::error(status.code(), "config.levels[%zu].%s", l, message.c_str());
     }
     return {};
 }
@@ -210,9 +221,14 @@ Status plan_levels(Communicator& communicator, const std::vector<onebit_level_t>
             if (level.compressed != 0) codec = codec_of(level, common);
         }
         ONEBIT_RETURN_IF_ERROR(find_exchanges(communicator.groups(), all, plan));
-        std::vector<std::uint64_t> parts = {hash_of(levels)};
-        for (const LevelPlan& level : plan->lower) {
-            parts.push_back(hash_bytes(level.exchange_of_rank.data(), level.exchange_of_rank.size() * sizeof(int)));
+        std::vector<std::uint64_t> parts; // not what errors are kept in, or how many elements a code keeps
+        for (std::size_t l = 0; l < levels.size(); ++l) {
+            const std::vector<int>& exchange_of_rank = plan->lower[l].exchange_of_rank;
+            parts.push_back(hash_bytes(exchange_of_rank.data(), exchange_of_rank.size() * sizeof(int)));
+            parts.push_back(levels[l].compressed);
+            parts.push_back(static_cast<std::uint32_t>(levels[l].codec));
+            parts.push_back(static_cast<std::uint32_t>(levels[l].scale));
+            parts.push_back(static_cast<std::uint32_t>(levels[l].group));
         }
         plan->hash = hash_bytes(parts.data(), parts.size() * sizeof(std::uint64_t));
         return Status();

@@ -29,11 +29,11 @@ struct LevelPlan {
 struct LevelsPlan {
     std::vector<LevelPlan> lower;         ///< the smallest groups first
     std::vector<int> across_of_rank;      ///< as exchange_of_rank, on the last level
-    std::uint64_t hash = 0;               ///< of all that an error hangs on
+    std::uint64_t hash = 0;               ///< of all that a saved error hangs on
     std::vector<std::size_t> group_ranks; ///< of a group of each lower level
 
     bool empty() const { return lower.empty(); }
-    /// "2 ranks exactly, 2 by ONEBIT_CODEC_INT8, 4 by ONEBIT_CODEC_SIGN"
+    /// "2 exactly, 2 by ONEBIT_CODEC_INT8, 4 by ONEBIT_CODEC_SIGN"
     std::string describe(std::size_t ranks, onebit_codec_t across) const;
 };
 

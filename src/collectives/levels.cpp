@@ -6,12 +6,15 @@
 #include <utility>
 
 #include "compress/exact/exact_codec.hpp"
+#include "core/parallel.hpp"
 
 namespace onebit {
 namespace {
 
 /// Of each level's channel; between the last groups the flat form's.
 constexpr int kFirstTag = 0;
+constexpr int kTags = 4; // PipelinedFlat's; a LowerLevel has three
+static_assert(kFirstTag + kTags <= kSplitTags && kMostLevels + 1 <= kMostSplits);
 
 /// How a level's values travel: as they are, of `type`, or as its codec has it.
 Status make_level_codec(const LevelPlan& level, const NumericKernels& kernels, onebit_datatype_t type, unsigned threads,
@@ -43,13 +46,19 @@ Status LevelsAllreduce::open_channels(Transport& channel, const LevelsPlan& plan
 }
 
 Status LevelsAllreduce::create(Channels& channels, const Codec& codec, const Elements& elements, const Plan& plan,
+                               const FlatAllreduce::Extras& extras, bool sources,
                                std::unique_ptr<LevelsAllreduce>* algorithm) {
-    std::unique_ptr<LevelsAllreduce> made(new LevelsAllreduce(channels, codec));
+    std::unique_ptr<LevelsAllreduce> made(new LevelsAllreduce(channels, codec, plan.threads));
     ONEBIT_RETURN_IF_ERROR(made->make_levels(elements, plan));
-    made->lay_out_results();
+    made->lay_out_results(extras.rounds());
+    if (sources) {
+        made->shares_ = AlignedBuffer<float>(plan.count);
+        made->shares_source_ = ArraySource(made->shares_.data());
+    }
+    FlatAllreduce::Extras of_shard = extras;
+    of_shard.messages = made->messages_of(made->own_, 0).data();
     made->flat_ = std::make_unique<FlatAllreduce>(
-        codec, made->shard().count, static_cast<std::size_t>(made->across().rank()), made->groups(),
-        FlatAllreduce::Extras{.op = plan.op, .messages = made->messages_.data() + made->first_words_[made->own_]});
+        codec, made->shard().count, static_cast<std::size_t>(made->across().rank()), made->groups(), of_shard);
     ONEBIT_RETURN_IF_ERROR(PipelinedFlat::create(made->across(), *made->flat_, PipelinedFlat::Way::kStraight,
                                                  plan.piece_blocks, kFirstTag, &made->between_groups_));
     ONEBIT_RETURN_IF_ERROR(made->plan_exchanges());
@@ -89,42 +98,47 @@ Status LevelsAllreduce::make_levels(const Elements& elements, const Plan& plan) 
     return {};
 }
 
-/// Room for the messages of all shards, and how they are decoded: a slice of a chunk in each step.
-void LevelsAllreduce::lay_out_results() {
+/// A shard's messages of all rounds lie one behind the other, as the flat form wants them.
+void LevelsAllreduce::lay_out_results(std::size_t rounds) {
     first_words_ = {0};
     for (const Chunk& shard : shards_) {
         first_words_.push_back(first_words_.back() + FlatAllreduce::all_words(codec_, shard.count, groups()));
     }
-    messages_ = AlignedBuffer<std::uint32_t>(first_words_.back());
-    for (std::size_t s = 0; s < shards_.size(); ++s) {
-        const std::uint32_t* message = messages_.data() + first_words_[s];
-        for (Chunk chunk : partition(shards_[s].count, groups())) {
-            const std::size_t row_words = codec_.row_words(chunk);
-            chunk.begin += shards_[s].begin;
-            for (std::size_t piece = 0; piece * SliceCursor::kSliceBlocks < chunk.blocks(); ++piece) {
-                results_.push_back({Slice::piece_of(chunk, piece, SliceCursor::kSliceBlocks), message});
-            }
-            message += row_words;
-        }
-    }
+    messages_ = AlignedBuffer<std::uint32_t>(rounds * first_words_.back());
+    rounds_ = rounds;
+    results_.emplace(*this, codec_, shards_, groups(), rounds,
+                     [this](std::size_t shard, std::size_t round) { return messages_of(shard, round).data(); });
 }
 
-/// The shards of a level are neighbours in messages_, and so are all that were made of each.
+LowerLevel::Words LevelsAllreduce::messages_of(std::size_t shard, std::size_t round) {
+    const std::size_t words = first_words_[shard + 1] - first_words_[shard];
+    return {messages_.data() + rounds_ * first_words_[shard] + round * words, words};
+}
+
+/// All shards that are made of a rank's part of a level follow each other.
 Status LevelsAllreduce::plan_exchanges() {
     std::size_t below = shards_.size(); // of the level's part
     for (const auto& level : lower_) {
         const std::size_t first = own_ / below * below;
         below /= level->ranks();
-        std::vector<std::size_t> words;
-        for (std::size_t s = 0; s < level->ranks(); ++s) {
-            words.push_back(first_words_[first + (s + 1) * below] - first_words_[first + s * below]);
+        std::vector<std::vector<std::vector<LowerLevel::Words>>> results(rounds_);
+        for (std::size_t round = 0; round < rounds_; ++round) {
+            for (std::size_t rank = 0; rank < level->ranks(); ++rank) {
+                std::vector<LowerLevel::Words>& of_rank = results[round].emplace_back();
+                for (std::size_t s = 0; s < below; ++s) {
+                    of_rank.push_back(messages_of(first + rank * below + s, round));
+                }
+            }
         }
-        ONEBIT_RETURN_IF_ERROR(level->plan(kFirstTag, messages_.data() + first_words_[first], words));
+        ONEBIT_RETURN_IF_ERROR(level->plan(kFirstTag, results));
     }
     return {};
 }
 
 void LevelsAllreduce::make_stages() {
+    if (shares_.size() > 0) {
+        stages_.push_back({"take shares", [this](Step* step) { return take_shares(step); }});
+    }
     for (const auto& level : lower_) level->add_stages_up(&stages_);
     stages_.push_back({"exchange between groups", [this](Step* step) { return exchange_across(step); }});
     for (auto level = lower_.rbegin(); level != lower_.rend(); ++level) (*level)->add_stages_down(&stages_);
@@ -137,11 +151,42 @@ void LevelsAllreduce::make_stages() {
 void LevelsAllreduce::set_operands(const Operands& operands) {
     operands_ = operands;
     decoded_ = 0;
+    cursor_.restart();
+    const std::size_t round = flat_->current_round();
+    const bool encodes = operands.source != nullptr;
+    const ValueSource* source = operands.input != nullptr ? operands.source : encodes ? &shares_source_ : nullptr;
     for (std::size_t l = 0; l < lower_.size(); ++l) {
-        lower_[l]->begin(l == 0 ? operands.source : &sources_[l - 1], operands.number);
+        lower_[l]->begin(source, operands.number, round);
+        source = encodes ? &sources_[l] : nullptr;
     }
-    between_groups_->set_operands({.source = &sources_.back(), .number = operands.number});
+    between_groups_->set_operands(
+        {.source = encodes ? &group_average_ : nullptr, .number = operands.number, .tentative = operands.tentative});
     inner_.start(between_groups_->stages());
+}
+
+/// The source's blocks are those of the whole buffer's chunks, which the first level cuts otherwise.
+Status LevelsAllreduce::take_shares(Step* step) {
+    *step = Step::kDone;
+    Slice slice;
+    if (operands_.input != nullptr || operands_.source == nullptr || !cursor_.next(results_->chunks(), &slice)) {
+        cursor_.restart();
+        return {};
+    }
+    parallel_for(slice.first_block, slice.end_block, threads_, [&](std::size_t index) {
+        const Block block = {slice.chunk, index};
+        float* const to = shares_.data() + block.begin();
+        const float* const share = operands_.source->read_share(block, to);
+        if (share != to) std::copy_n(share, block.count(), to);
+    });
+    *step = Step::kAgain;
+    return {};
+}
+
+BlockValues LevelsAllreduce::GroupAverage::read(const Block& block, float*) const {
+    float* const mean = owner_.lower_.back()->shard_values() + block.begin();
+    const Operands& operands = owner_.operands_;
+    if (operands.input != nullptr) return {mean};
+    return operands.source->of_mean(owner_.results_->whole_block(owner_.own_, block), mean);
 }
 
 /// What overflowed in one shard must be said by all ranks, whose shards are others: check_results sees it.
@@ -155,36 +200,51 @@ Status LevelsAllreduce::exchange_across(Step* step) {
 /// All ranks see the same messages, and so come to the same verdict.
 Status LevelsAllreduce::check_results(Step* step) {
     *step = Step::kDone;
-    return codec_.first_overflowed(results_) == results_.size() ? Status() : fail(overflow(true));
+    for (std::size_t s = 0; s < shards_.size(); ++s) {
+        for (const Chunk& chunk : results_->chunks_of(s)) {
+            const EncodedSlice encoded = results_->encoded(s, flat_->gather().round(), Slice::whole(chunk));
+            if (codec_.first_overflowed(only(encoded)) == 0) return fail(overflow(!awaits_commit()));
+        }
+    }
+    return {};
 }
 
+/// A slice of some shard.
 Status LevelsAllreduce::decode_results(Step* step) {
     *step = Step::kDone;
-    if (decoded_ == results_.size()) return {};
-    codec_.decode(only(results_[decoded_++]), mask_.view(), *operands_.sink);
-    const Status verdict = look_at_results(*operands_.sink);
+    if (operands_.sink == nullptr || decoded_ == shards_.size()) return {};
     *step = Step::kAgain;
+    Slice slice;
+    if (!cursor_.next(results_->chunks_of(decoded_), &slice)) {
+        ++decoded_;
+        cursor_.restart();
+        return {};
+    }
+    results_->decode(decoded_, flat_->gather().round(), slice, *operands_.sink);
+    const Status verdict = look_at_results(*operands_.sink);
     return verdict.ok() ? Status() : fail(verdict);
 }
 
 Status LevelsAllreduce::fail(const Status& why) {
+    if (awaits_commit()) return why;
     for (const LevelError& level : errors_) level.error->reset();
-    flat_->finish(why);
+    flat_->forget();
     return why;
 }
 
 // -------------------------------------------------------------------------------------------- state and info ----
 
 void LevelsAllreduce::set_mask(AlignedBuffer<std::uint32_t> mask, AlignedBuffer<std::uint32_t> of_shard) {
-    ShardedForm::set_mask(std::move(mask), std::move(of_shard));
+    const AlignedBuffer<std::uint32_t> old = std::exchange(mask_, std::move(mask)); // which the levels still know
     for (const auto& level : lower_) {
         const std::span<const std::uint32_t> all = mask_.view();
         level->set_mask(all.empty() ? all : all.subspan(level->part().begin / kWordElements, level->part().words()));
     }
+    flat_->set_mask(std::move(of_shard));
 }
 
 std::size_t LevelsAllreduce::workspace_bytes() const {
-    std::size_t bytes = messages_.bytes() + mask_.bytes() + flat_->workspace_bytes();
+    std::size_t bytes = messages_.bytes() + shares_.bytes() + mask_.bytes() + flat_->workspace_bytes();
     for (const auto& level : lower_) bytes += level->workspace_bytes();
     return bytes;
 }

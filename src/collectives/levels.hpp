@@ -14,6 +14,7 @@
 #include "collectives/level_plan.hpp"
 #include "collectives/lower_level.hpp"
 #include "collectives/plan.hpp"
+#include "collectives/shard_results.hpp"
 #include "collectives/sharded_form.hpp"
 #include "numeric/elements.hpp"
 
@@ -39,8 +40,10 @@ class LevelsAllreduce final : public ShardedForm {
     /// Collective; every rank takes part in all, whatever fails.
     static Status open_channels(Transport& channel, const LevelsPlan& plan, Channels* channels);
 
-    /// Local. The channels must outlive it. `elements`: what the caller's values are.
+    /// Local. The channels must outlive it. `elements`: what the caller's values are. `sources`: there are
+    /// calls without an input. They take each rank's share from its source, and encode what that makes of their mean.
     static Status create(Channels& channels, const Codec& codec, const Elements& elements, const Plan& plan,
+                         const FlatAllreduce::Extras& extras, bool sources,
                          std::unique_ptr<LevelsAllreduce>* algorithm);
 
     std::span<const Stage> stages() const override { return stages_; }
@@ -50,6 +53,7 @@ class LevelsAllreduce final : public ShardedForm {
 
     Chunk shard() const override { return lower_.back()->shard(); }
     std::span<const LevelError> level_errors() const override { return errors_; }
+    const Delivery& delivery() const { return *results_; }
     void set_mask(AlignedBuffer<std::uint32_t> mask, AlignedBuffer<std::uint32_t> of_shard) override;
 
     void fill_info(std::size_t level, onebit_level_info_t* info) const;
@@ -57,7 +61,18 @@ class LevelsAllreduce final : public ShardedForm {
     void get_error(std::size_t level, float* error) const;
 
   private:
-    LevelsAllreduce(Channels& channels, const Codec& codec) : ShardedForm(codec), channels_(channels) {}
+    /// What is encoded between the last groups.
+    class GroupAverage final : public ValueSource {
+      public:
+        explicit GroupAverage(LevelsAllreduce& owner) : owner_(owner) {}
+        BlockValues read(const Block& block, float*) const override;
+
+      private:
+        LevelsAllreduce& owner_;
+    };
+
+    LevelsAllreduce(Channels& channels, const Codec& codec, unsigned threads)
+        : ShardedForm(codec), channels_(channels), threads_(threads), group_average_(*this) {}
 
     Transport& across() const { return *channels_.of_level[lower_.size()]; }
     /// That the last level is between.
@@ -65,14 +80,19 @@ class LevelsAllreduce final : public ShardedForm {
     std::uint64_t bytes_across() const;
 
     Status make_levels(const Elements& elements, const Plan& plan);
-    void lay_out_results();
+    void lay_out_results(std::size_t rounds);
+    /// Of a shard in a round.
+    LowerLevel::Words messages_of(std::size_t shard, std::size_t round);
     Status plan_exchanges();
     void make_stages();
+    /// The call may yet be called off by who has asked for it.
+    bool awaits_commit() const { return operands_.tentative; }
 
+    Status take_shares(Step* step);
     Status exchange_across(Step* step);
     Status check_results(Step* step);
     Status decode_results(Step* step);
-    /// Gives all errors up; returns why.
+    /// Gives all errors up, but of a call that may be called off; returns why.
     Status fail(const Status& why);
 
     Channels& channels_;
@@ -82,16 +102,22 @@ class LevelsAllreduce final : public ShardedForm {
     std::vector<Chunk> shards_;                         ///< of the last of them, in order, whoever's they are
     std::size_t own_ = 0;                               ///< which of these is this rank's
     AlignedBuffer<std::uint32_t> messages_;             ///< of all shards, one after the other
-    std::vector<std::size_t> first_words_;              ///< by shard; and one past the last
-    std::vector<EncodedSlice> results_;                 ///< all of them, each as much as is decoded in one step
+    std::vector<std::size_t> first_words_;              ///< by shard; of one round alone
+    std::size_t rounds_ = 1;
+    std::optional<ShardResults> results_;
     std::unique_ptr<PipelinedFlat> between_groups_;
-    std::vector<ArraySource> sources_; ///< of all levels but the first, and across
+    AlignedBuffer<float> shares_; ///< of a call without an input: this rank's; where there are such
+    ArraySource shares_source_;
+    std::vector<ArraySource> sources_; ///< of all levels but the first
+    unsigned threads_;
+    GroupAverage group_average_;
     std::vector<Stage> stages_;
 
     // The call in flight.
     Operands operands_;
     StageRunner inner_;
-    std::size_t decoded_ = 0; ///< of results_
+    SliceCursor cursor_;      ///< of shares, then of results
+    std::size_t decoded_ = 0; ///< shards
 };
 
 } // namespace onebit

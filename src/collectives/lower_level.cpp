@@ -26,24 +26,31 @@ std::vector<Chunk> LowerLevel::shards() const {
     return shards;
 }
 
-Status LowerLevel::plan(int tag, std::uint32_t* results, std::span<const std::size_t> words) {
+Status LowerLevel::plan(int tag, const std::vector<std::vector<std::vector<Words>>>& results) {
     ONEBIT_RETURN_IF_ERROR(scatter_.plan(channel_, 0, tag, tag + 1));
-    const std::size_t own = layout_.rank();
-    std::vector<Part> sends;
-    std::vector<Part> receives;
-    std::vector<std::uint32_t*> first = {results}; // of each shard's messages
-    for (const std::size_t of_shard : words) first.push_back(first.back() + of_shard);
-    const auto part_of = [&](std::size_t peer, std::size_t shard) {
-        return Part{static_cast<int>(peer), first[shard], words[shard] * sizeof(std::uint32_t), false};
-    };
-    for (const Chunk& chunk : layout_.chunks()) {
-        const std::size_t peer = chunk.index;
-        if (peer == own) continue;
-        sends.push_back(part_of(peer, own));
-        receives.push_back(part_of(peer, peer));
-        bytes_per_call_ += (codec_->message_words(chunk) + words[own]) * sizeof(std::uint32_t);
+    for (const std::vector<std::vector<Words>>& of_round : results) {
+        std::vector<Part> sends;
+        std::vector<Part> receives;
+        const auto add = [](std::size_t peer, const std::vector<Words>& messages, std::vector<Part>* parts) {
+            for (const Words& words : messages) {
+                parts->push_back({static_cast<int>(peer), words.data(), words.size_bytes(), false});
+            }
+        };
+        for (std::size_t peer = 0; peer < ranks(); ++peer) {
+            if (peer == layout_.rank()) continue;
+            add(peer, of_round[layout_.rank()], &sends);
+            add(peer, of_round[peer], &receives);
+        }
+        ONEBIT_RETURN_IF_ERROR(
+            channel_.plan_exchange(std::move(sends), std::move(receives), tag + 2, &results_.emplace_back()));
     }
-    return channel_.plan_exchange(std::move(sends), std::move(receives), tag + 2, &results_);
+    bytes_per_call_ = 0;
+    for (const Chunk& chunk : layout_.chunks()) {
+        if (chunk.index == layout_.rank()) continue;
+        bytes_per_call_ += codec_->message_words(chunk) * sizeof(std::uint32_t);
+        for (const Words& words : results.front()[layout_.rank()]) bytes_per_call_ += words.size_bytes();
+    }
+    return {};
 }
 
 void LowerLevel::add_stages_up(std::vector<Stage>* stages) {
@@ -51,13 +58,18 @@ void LowerLevel::add_stages_up(std::vector<Stage>* stages) {
 }
 
 void LowerLevel::add_stages_down(std::vector<Stage>* stages) {
-    stages->push_back(start_stage("hand results to the group", *results_));
-    stages->push_back(wait_stage("receive results from the group", *results_));
+    stages->push_back({"hand results to the group", [this](Step* step) {
+                           *step = Step::kDone;
+                           return results_[round_]->start();
+                       }});
+    stages->push_back(
+        {"receive results from the group", [this](Step* step) { return wait_for(*results_[round_], step); }});
 }
 
-void LowerLevel::begin(const ValueSource* source, std::uint64_t number) {
+void LowerLevel::begin(const ValueSource* source, std::uint64_t number, std::size_t round) {
     phase_.begin({.source = source, .number = number}, 0, {});
     scatter_.begin(nullptr);
+    round_ = round;
 }
 
 /// What others wait for comes first.

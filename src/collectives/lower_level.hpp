@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "collectives/algorithm.hpp"
-#include "collectives/level_plan.hpp"
 #include "collectives/phases/message_layout.hpp"
 #include "collectives/phases/pieces.hpp"
 #include "collectives/phases/scatter_phase.hpp"
@@ -34,17 +33,19 @@ class LowerLevel {
     Chunk shard() const { return in_buffer(layout_.own_chunk()); }
     std::vector<Chunk> shards() const;
     /// The average of the shard, after the last stage of the way up.
-    const float* shard_values() const { return mean_.data(); }
+    float* shard_values() { return mean_.data(); }
 
-    /// Local. Of both ways, the three tags from `tag` on of the channel. `results`: where the messages of all shards lie,
-    /// `words` for each, one behind the other, the own ones made by then.
-    Status plan(int tag, std::uint32_t* results, std::span<const std::size_t> words);
+    /// Some words of messages.
+    using Words = std::span<std::uint32_t>;
+    /// Local. Of both ways, the three tags from `tag` on of the channel. `results`: by round, and by number of the rank
+    /// whose shards they are, the messages of all that was made of these; the own ones are there by then.
+    Status plan(int tag, const std::vector<std::vector<std::vector<Words>>>& results);
 
     /// Adds the stages of a way; it must outlive them.
     void add_stages_up(std::vector<Stage>* stages);
     void add_stages_down(std::vector<Stage>* stages);
-    /// Of a call. `source`: its elements are counted from the part's first one.
-    void begin(const ValueSource* source, std::uint64_t number);
+    /// Of a call. `source`: its elements are counted from the part's first one; NULL: whatever lies there is sent.
+    void begin(const ValueSource* source, std::uint64_t number, std::size_t round);
 
     Feedback& error() { return phase_.error().now(); }
     const Feedback& error() const { return phase_.error().now(); }
@@ -72,8 +73,9 @@ class LowerLevel {
     Pieces pieces_;
     ScatterPieces scatter_;
     AlignedBuffer<float> mean_;
-    std::unique_ptr<Exchange> results_;
+    std::vector<std::unique_ptr<Exchange>> results_; ///< by round
     std::uint64_t bytes_per_call_ = 0;
+    std::size_t round_ = 0; ///< of the call in flight
 };
 
 } // namespace onebit

@@ -264,8 +264,8 @@ void Plan::tell(const Communicator& communicator, const char* collective) const 
 
 namespace {
 
-/// `form`: what is wrong with this rank's config already. `levels`: its own, taken over. `shards`: none of an allreduce.
-/// `why`: as for choose_algorithm.
+/// `form`: what is wrong with this rank's config already. `levels`: this rank's, taken over. `shards`: none of an
+/// allreduce. `why`: as for choose_algorithm.
 Status decide(Communicator& communicator, const Status& form, const onebit_allreduce_config_t& config,
               const std::vector<onebit_level_t>& levels, Kind kind, std::span<const Chunk> shards, const char* why,
               Plan* plan) {
@@ -290,8 +290,12 @@ Status decide(Communicator& communicator, const Status& form, const onebit_allre
     std::array<NamedValue, std::size(others) + std::tuple_size_v<std::remove_const_t<decltype(fields)>>> values{};
     std::ranges::copy(others, std::ranges::transform(fields, values.begin(), &Field::value).out);
     ONEBIT_RETURN_IF_ERROR(compare_across_ranks(communicator, form, values));
-    ONEBIT_RETURN_IF_ERROR(check_supported(config, kind));
-    ONEBIT_RETURN_IF_ERROR(check_levels(config, levels));
+    // The others return by themselves, too: a rank that has no memory to say what is wrong must not wait for them.
+    const Status supported = catch_exceptions([&] {
+        const Status config_alone = check_supported(config, kind);
+        return config_alone.ok() ? check_levels(config, levels) : config_alone;
+    });
+    ONEBIT_RETURN_IF_ERROR(supported);
 
     const bool chooses = asked.algorithm == ONEBIT_ALGORITHM_AUTO;
     if (config.codec == ONEBIT_CODEC_POWERSGD) {

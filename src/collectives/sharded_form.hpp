@@ -24,6 +24,7 @@ class ShardedForm : public Algorithm {
   public:
     /// Of the shard, whose elements are counted from its own beginning.
     FlatAllreduce& flat() { return *flat_; }
+    const FlatAllreduce& flat() const { return *flat_; }
     virtual Chunk shard() const = 0;
     /// Where averages inside groups are rounded, too; the smallest groups first.
     virtual std::span<const LevelError> level_errors() const { return {}; }
@@ -34,6 +35,7 @@ class ShardedForm : public Algorithm {
     /// `of_shard` is what shard_of made of it.
     virtual void set_mask(AlignedBuffer<std::uint32_t> mask, AlignedBuffer<std::uint32_t> of_shard);
     bool masked() const { return mask_.size() > 0; }
+    std::span<const std::uint32_t> mask() const { return mask_.view(); }
 
   protected:
     explicit ShardedForm(const Codec& codec) : codec_(codec) {}

@@ -27,26 +27,6 @@ std::size_t blocks_of_slice(std::size_t piece_blocks, std::size_t places) {
     return std::min(piece_blocks, std::max<std::size_t>(kMostBlocksInNode / places, 1));
 }
 
-/// The part of a sink that is a shard's, whose elements and chunks are counted from its own beginning.
-class ShardSink final : public ValueSink {
-  public:
-    /// `chunks`: the shard's, in the whole buffer.
-    ShardSink(const ValueSink& whole, std::span<const Chunk> chunks) : whole_(whole), chunks_(chunks) {}
-
-    float* place(std::size_t begin, float* scratch) const override { return whole_.place(first() + begin, scratch); }
-    Stores stores() const override { return whole_.stores(); }
-    void written(const Block& block, std::size_t begin, std::size_t count, const float* values) const override {
-        whole_.written({chunks_[block.chunk.index], block.index}, first() + begin, count, values);
-    }
-    bool overflowed() const override { return whole_.overflowed(); }
-
-  private:
-    std::size_t first() const { return chunks_.front().begin; }
-
-    const ValueSink& whole_;
-    std::span<const Chunk> chunks_;
-};
-
 /// Blocks of the longest chunk of the longest shard.
 std::size_t most_blocks(const std::vector<Chunk>& shards, std::size_t nodes) {
     return longest(partition(longest(shards).count, nodes)).blocks();
@@ -93,23 +73,17 @@ TwoLevelAllreduce::TwoLevelAllreduce(Channels& channels, std::shared_ptr<const S
       threads_(plan.threads),
       piece_blocks_(blocks_of_slice(plan.piece_blocks, shards_.size())),
       layout_(codec, elements, shards_, nodes_, piece_blocks_, extras.rounds()),
-      rows_(shards_.size()),
       counters_(*channels.memory, place_, shards_.size()),
       shared_values_(*channels.memory, SharedCounters::bytes(kCounters), place_, shards_.size(), std::move(buffers),
                      count_ * elements.bytes()),
       node_average_(*this),
       shard_consent_(*this),
+      results_(*this, codec, shards_, nodes_, extras.rounds(),
+               [&](std::size_t place, std::size_t round) {
+                   return messages_of(place) + round * FlatAllreduce::all_words(codec, shards_[place].count, nodes_);
+               }),
       decoded_(shards_.size()) {
     pieces_ = ceil_divide(most_blocks(shards_, nodes_), piece_blocks_);
-    for (std::size_t place = 0; place < shards_.size(); ++place) {
-        const MessageLayout messages(codec, chunks_[place], 0);
-        for (std::size_t round = 0; round < extras.rounds(); ++round) {
-            rows_[place].push_back(messages.rows_from(messages_of(place) + round * messages.words()));
-        }
-        for (const Chunk& chunk : chunks_[place]) {
-            all_chunks_.push_back({all_chunks_.size(), shards_[place].begin + chunk.begin, chunk.count});
-        }
-    }
     make_flat(extras, messages_of(place_));
     ready_ = [this] {
         return counters_.all_reached(kShared, calls_ * pieces_ * nodes_ + between_nodes_->encoded_slices() + 1);
@@ -142,7 +116,7 @@ std::uint32_t* TwoLevelAllreduce::messages_of(std::size_t place) const {
 }
 
 Slice TwoLevelAllreduce::slice_of(std::size_t place, std::size_t slice) const {
-    return Slice::piece_of(chunks_[place][slice % nodes_], slice / nodes_, piece_blocks_);
+    return Slice::piece_of(results_.chunks_of(place)[slice % nodes_], slice / nodes_, piece_blocks_);
 }
 
 const void* TwoLevelAllreduce::NodeAverage::part_of(std::size_t place, const Block& block) const {
@@ -168,7 +142,7 @@ BlockValues TwoLevelAllreduce::NodeAverage::read(const Block& block, float* scra
         for (std::size_t p = 0; p < places; ++p) parts[p] = static_cast<const float*>(part_of(p, block));
         return {.mean = Mean{{parts, places}, own.share_in_node()}};
     }
-    const Block whole = own.whole_block(own.place_, block);
+    const Block whole = own.results_.whole_block(own.place_, block);
     std::array<const void*, NodeGroups::kMostPlaces> parts;
     for (std::size_t p = 0; p < places; ++p) {
         const bool from_source = source != nullptr && p == own.place_;
@@ -176,30 +150,6 @@ BlockValues TwoLevelAllreduce::NodeAverage::read(const Block& block, float* scra
     }
     own.elements_.mean(parts.data(), places, 0, own.share_in_node(), block.count(), Stores::kCached, scratch);
     return source == nullptr ? BlockValues{scratch} : source->of_mean(whole, scratch);
-}
-
-// ------------------------------------------------------------------------------------------ what is delivered ----
-
-std::span<const std::uint32_t> TwoLevelAllreduce::mask_of(std::size_t place) const {
-    const std::span<const std::uint32_t> mask = mask_.view();
-    return mask.empty() ? mask : mask.subspan(shards_[place].begin / kWordElements);
-}
-
-void TwoLevelAllreduce::decode(Call call, const Block& block, float* values) const {
-    const std::size_t place = block.chunk.index / nodes_;
-    const Chunk& chunk = chunks_[place][block.chunk.index % nodes_];
-    const std::uint32_t* const message = rows_[place][flat_->round_of(call)][chunk.index];
-    codec_.decode_block(message, {chunk, block.index}, mask_of(place), values);
-}
-
-void TwoLevelAllreduce::decode(Call call, const ValueSink& sink) const {
-    for (std::size_t place = 0; place < shards_.size(); ++place) {
-        const ShardSink shard_sink(sink, chunks_of(place));
-        for (const Chunk& chunk : chunks_[place]) {
-            const EncodedSlice encoded = {Slice::whole(chunk), rows_[place][flat_->round_of(call)][chunk.index]};
-            codec_.decode(only(encoded), mask_of(place), shard_sink);
-        }
-    }
 }
 
 // --------------------------------------------------------------------------------------------- tentative calls ----
@@ -298,7 +248,7 @@ void TwoLevelAllreduce::share(std::size_t reader, const Slice& slice, std::byte*
     parallel_for(slice.first_block, slice.end_block, threads_, [&](std::size_t index) {
         alignas(64) float scratch[kBlockElements];
         const Block block = {slice.chunk, index};
-        const float* const values = operands_.source->read_share(whole_block(reader, block), scratch);
+        const float* const values = operands_.source->read_share(results_.whole_block(reader, block), scratch);
         float* const to = reinterpret_cast<float*>(slot) + (index - slice.first_block) * kBlockElements;
         // The optimizer has looked for NaNs itself. A call that it is going to call off may share some.
         (void)elements_.copy(values, block.count(), stores_, to);
@@ -348,12 +298,12 @@ Status TwoLevelAllreduce::decode_next(bool* did) {
         const Slice slice = slice_of(place, next++);
         if (flat_->gather().refused()) continue;
         // All ranks of all nodes see the same messages, and so come to the same verdict.
-        const EncodedSlice encoded = {slice, rows_[place][flat_->gather().round()][slice.chunk.index]};
+        const std::size_t round = flat_->gather().round();
+        const EncodedSlice encoded = results_.encoded(place, round, slice);
         if (verdict_.ok() && codec_.first_overflowed(only(encoded)) == 0) verdict_ = overflow(!awaits_commit());
         if (!verdict_.ok() || operands_.sink == nullptr) continue;
-        const ShardSink sink(*operands_.sink, chunks_of(place));
-        codec_.decode(only(encoded), mask_of(place), sink);
-        verdict_ = look_at_results(sink);
+        results_.decode(place, round, slice, *operands_.sink);
+        verdict_ = look_at_results(*operands_.sink);
     }
     return {};
 }

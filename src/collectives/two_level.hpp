@@ -13,6 +13,7 @@
 #include "collectives/flat_pipelined.hpp"
 #include "collectives/node_groups.hpp"
 #include "collectives/plan.hpp"
+#include "collectives/shard_results.hpp"
 #include "collectives/shared_counters.hpp"
 #include "collectives/shared_operands.hpp"
 #include "collectives/two_level_form.hpp"
@@ -33,7 +34,7 @@ namespace onebit {
 ///
 /// A call without an input shares what its source reads, and may want its results kept: the ranks of a node read them
 /// from each other's messages, which nobody overwrites before all have come to the next call.
-class TwoLevelAllreduce final : public TwoLevelForm, public Delivery {
+class TwoLevelAllreduce final : public TwoLevelForm {
   public:
     /// Collective; may block. OUT_OF_MEMORY where some node has none to share, UNSUPPORTED where it can't; on which
     /// ranks, the caller must agree on.
@@ -53,8 +54,7 @@ class TwoLevelAllreduce final : public TwoLevelForm, public Delivery {
     std::size_t workspace_bytes() const override;
     const char* way() const override { return shared_values_.all_see() ? ", shared buffers" : ""; }
 
-    const std::vector<Chunk>& chunks() const override { return all_chunks_; }
-    std::span<const std::uint32_t> mask() const override { return mask_.view(); }
+    const Delivery& delivery() const { return results_; }
 
   private:
     /// How far a rank has come.
@@ -110,18 +110,6 @@ class TwoLevelAllreduce final : public TwoLevelForm, public Delivery {
     std::uint32_t* messages_of(std::size_t place) const;
     /// Slice number `slice` of a shard.
     Slice slice_of(std::size_t place, std::size_t slice) const;
-    /// A shard's chunks in the whole buffer.
-    std::span<const Chunk> chunks_of(std::size_t place) const {
-        return std::span(all_chunks_).subspan(place * nodes_, nodes_);
-    }
-    std::span<const std::uint32_t> mask_of(std::size_t place) const;
-    void decode(Call call, const Block& block, float* values) const override;
-    void decode(Call call, const ValueSink& sink) const override;
-
-    /// A block of a shard, in the whole buffer.
-    Block whole_block(std::size_t place, const Block& block) const {
-        return {chunks_of(place)[block.chunk.index], block.index};
-    }
 
     /// A slice of a shard is not finite. As Consent::doubt.
     bool doubt(std::size_t place, Slice slice);
@@ -145,8 +133,6 @@ class TwoLevelAllreduce final : public TwoLevelForm, public Delivery {
     unsigned threads_;
     std::size_t piece_blocks_;
     Layout layout_;
-    std::vector<Chunk> all_chunks_;                              ///< of all shards, in the whole buffer
-    std::vector<std::vector<std::vector<std::uint32_t*>>> rows_; ///< of messages, by place, round and chunk
     SharedCounters counters_;
     SharedOperands shared_values_;
     Stores stores_ = stores_for_other_cores(); ///< how slots are filled
@@ -154,6 +140,7 @@ class TwoLevelAllreduce final : public TwoLevelForm, public Delivery {
     std::unique_ptr<PipelinedFlat> between_nodes_;
     NodeAverage node_average_;
     ShardConsent shard_consent_;
+    ShardResults results_;
     std::function<bool()> ready_;
 
     // The call in flight.

@@ -16,9 +16,7 @@ TwoLevelForm::TwoLevelForm(Channels& channels, const Codec& codec, onebit_op_t o
       channels_(channels),
       place_(static_cast<std::size_t>(channels_.node->rank())),
       nodes_(static_cast<std::size_t>(channels_.across->size())),
-      shards_(partition(count, static_cast<std::size_t>(channels_.node->size()))) {
-    for (const Chunk& shard : shards_) chunks_.push_back(partition(shard.count, nodes_));
-}
+      shards_(partition(count, static_cast<std::size_t>(channels_.node->size()))) {}
 
 void TwoLevelForm::make_flat(FlatAllreduce::Extras extras, std::uint32_t* messages) {
     extras.op = op_;

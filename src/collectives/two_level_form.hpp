@@ -46,8 +46,7 @@ class TwoLevelForm : public ShardedForm {
     Channels& channels_;
     std::size_t place_;
     std::size_t nodes_;
-    std::vector<Chunk> shards_;              ///< by place
-    std::vector<std::vector<Chunk>> chunks_; ///< by place: the shard's chunks, as the flat form cuts it
+    std::vector<Chunk> shards_; ///< by place
 };
 
 } // namespace onebit

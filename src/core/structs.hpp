@@ -82,7 +82,7 @@ struct Releases<onebit_optimizer_config_t> {
     static constexpr onebit_optimizer_config_t kDefaults = ONEBIT_OPTIMIZER_CONFIG_INIT(ONEBIT_OPTIMIZER_ADAM, 0);
     static constexpr std::array kSizes = {ONEBIT_SIZE_THROUGH(onebit_optimizer_config_t, stream),      // 0.1
                                           ONEBIT_SIZE_THROUGH(onebit_optimizer_config_t, algorithm),   // tests/abi/0.1
-                                          ONEBIT_SIZE_THROUGH(onebit_optimizer_config_t, error_type)}; // the coming one
+                                          ONEBIT_SIZE_THROUGH(onebit_optimizer_config_t, num_levels)}; // the coming one
 };
 template <>
 struct Releases<onebit_optimizer_info_t> {

@@ -17,8 +17,9 @@ namespace onebit {
 namespace {
 
 /// The exchange of a bucket. The optimizer has agreed on all checks by the time it calls it.
-onebit_allreduce_config_t exchange_config(const onebit_optimizer_config_t& config, std::size_t count,
-                                          onebit_algorithm_t algorithm) {
+/// Lives no longer than the settings.
+onebit_allreduce_config_t exchange_config(const Settings& settings, std::size_t count, onebit_algorithm_t algorithm) {
+    const onebit_optimizer_config_t& config = settings.config;
     onebit_allreduce_config_t exchange = ONEBIT_ALLREDUCE_CONFIG_INIT(count);
     exchange.algorithm = algorithm;
     if (algorithm != ONEBIT_ALGORITHM_DENSE) {
@@ -26,6 +27,10 @@ onebit_allreduce_config_t exchange_config(const onebit_optimizer_config_t& confi
         exchange.kept = config.kept;
         exchange.value_bits = config.value_bits;
         exchange.error_type = config.error_type;
+    }
+    if (algorithm == ONEBIT_ALGORITHM_LEVELS) {
+        exchange.levels = settings.levels.data();
+        exchange.num_levels = static_cast<std::uint32_t>(settings.levels.size());
     }
     exchange.scale = config.scale;
     exchange.group = config.group == ONEBIT_GROUP_TENSOR ? ONEBIT_GROUP_BUFFER : config.group;
@@ -80,10 +85,9 @@ Status FusedOptimizer::prepare(Communicator& communicator, bool keep_results) {
     const Allreduce& first = *buckets_.front().allreduce;
     kernels_ = &optim_kernels(first.codec().kernels());
     threads_ = first.plan().threads;
-    const bool on_two_levels = exchange_algorithm() == ONEBIT_ALGORITHM_TWO_LEVEL;
     ONEBIT_RETURN_IF_ERROR(communicator.agree(catch_exceptions([&] {
-        seats_ = on_two_levels ? seats_of(communicator.groups()) : std::vector<Seat>(static_cast<std::size_t>(ranks_));
-        return make_room();
+        const Status seated = take_seats(communicator.groups());
+        return seated.ok() ? make_room() : seated;
     })));
     if (settings_.measures_variances()) {
         ONEBIT_RETURN_IF_ERROR(
@@ -95,13 +99,33 @@ Status FusedOptimizer::prepare(Communicator& communicator, bool keep_results) {
     return GradientNorm::create(communicator, most_segments, &norm_);
 }
 
+/// Where all ranks stand: what their errors are of.
+Status FusedOptimizer::take_seats(const NodeGroups& nodes) {
+    const onebit_algorithm_t form = exchange_algorithm();
+    seats_.resize(static_cast<std::size_t>(ranks_));
+    if (form == ONEBIT_ALGORITHM_TWO_LEVEL) seats_ = seats_of(nodes);
+    if (form != ONEBIT_ALGORITHM_LEVELS) return {};
+    const auto compressing = std::ranges::find_if(buckets_, &Bucket::compresses);
+    const NodeGroups groups = NodeGroups::of(compressing->allreduce->plan().levels.lower.front().exchange_of_rank);
+    if (groups.objection() != nullptr) {
+        return Status::error(ONEBIT_ERROR_UNSUPPORTED,
+                             "config.levels[0].color makes %zu groups of %zu of %d ranks: an optimizer needs several "
+                             "groups of several ranks",
+                             groups.nodes, groups.places, ranks_);
+    }
+    seats_ = seats_of(groups);
+    return {};
+}
+
 /// All in one form, for a save is of one. Where some node has memory to share for one bucket but not for all, all are
 /// flat.
 Status FusedOptimizer::add_compressing_buckets(Communicator& communicator, const std::vector<const Tensor*>& tensors,
                                                bool keep_results) {
     onebit_algorithm_t form = config().algorithm;
     std::string reason; // of a choice
-    if (form == ONEBIT_ALGORITHM_AUTO) {
+    if (!settings_.levels.empty()) {
+        form = ONEBIT_ALGORITHM_LEVELS;
+    } else if (form == ONEBIT_ALGORITHM_AUTO) {
         std::uint64_t all = 0;
         std::uint64_t largest = settings_.bucket_size();
         for (const Tensor* tensor : tensors) {
@@ -145,12 +169,14 @@ Status FusedOptimizer::add_buckets(Communicator& communicator, const std::vector
             own = Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "tensors: %zu elements %s are fewer than the %d ranks",
                                 count, compresses ? "to be compressed" : "in all", communicator.size());
         }
-        const onebit_allreduce_config_t exchange = exchange_config(config(), count, algorithm);
+        const onebit_allreduce_config_t exchange = exchange_config(settings_, count, algorithm);
         const bool tentative = has_buckets() || (compresses && encoders_may_look());
-        ONEBIT_RETURN_IF_ERROR(Allreduce::create(
-            communicator, &exchange, own, &bucket.allreduce,
-            {.keep_results = keep_results || tentative, .tentative_calls = tentative, .exact_sums = !has_buckets()},
-            why));
+        ONEBIT_RETURN_IF_ERROR(Allreduce::create(communicator, &exchange, own, &bucket.allreduce,
+                                                 {.keep_results = keep_results || tentative,
+                                                  .tentative_calls = tentative,
+                                                  .exact_sums = !has_buckets(),
+                                                  .sources = true},
+                                                 why));
         bucket.allreduce->tell(communicator, "allreduce");
         buckets_.push_back(std::move(bucket));
     }

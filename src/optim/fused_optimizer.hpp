@@ -205,6 +205,7 @@ class FusedOptimizer : public Optimizer {
     void freeze_variance(Bucket& bucket, bool stops_masked = true);
 
   private:
+    Status take_seats(const NodeGroups& nodes);
     Status add_compressing_buckets(Communicator& communicator, const std::vector<const Tensor*>& tensors,
                                    bool keep_results);
     Status add_buckets(Communicator& communicator, const std::vector<const Tensor*>& tensors,

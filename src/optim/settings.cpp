@@ -10,6 +10,7 @@
 #include <string>
 
 #include "collectives/fingerprint.hpp"
+#include "collectives/level_plan.hpp"
 #include "compress/codec.hpp"
 #include "core/hash.hpp"
 #include "core/structs.hpp"
@@ -104,13 +105,34 @@ Status check_following(const onebit_optimizer_config_t& config) {
 
 Status check_algorithm(const Settings& settings) {
     const onebit_algorithm_t algorithm = settings.config.algorithm;
-    if (algorithm < ONEBIT_ALGORITHM_AUTO || algorithm > ONEBIT_ALGORITHM_RING) {
+    if (algorithm < ONEBIT_ALGORITHM_AUTO || algorithm > ONEBIT_ALGORITHM_LEVELS) {
         return out_of_range("config.algorithm", algorithm, "one of its constants");
     }
     if (algorithm != ONEBIT_ALGORITHM_DENSE || !settings.compresses()) return {};
     return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT,
                          "config.algorithm: ONEBIT_ALGORITHM_DENSE compresses nothing: ONEBIT_OPTIMIZER_ADAM and _LAMB "
                          "with ONEBIT_CODEC_SIGN average exactly");
+}
+
+/// Of the caller's config. What an error is of is then one shard, as on two levels.
+Status take_levels(const onebit_optimizer_config_t& config, Settings* settings) {
+    onebit_allreduce_config_t exchange = ONEBIT_ALLREDUCE_CONFIG_INIT(0);
+    exchange.algorithm = config.algorithm;
+    exchange.memory = config.memory;
+    exchange.codec = config.codec;
+    exchange.levels = config.levels;
+    exchange.num_levels = static_cast<std::uint32_t>(std::min<std::size_t>(config.num_levels, UINT32_MAX));
+    ONEBIT_RETURN_IF_ERROR(read_levels(exchange, &settings->levels));
+    ONEBIT_RETURN_IF_ERROR(check_levels(exchange, settings->levels));
+    if (settings->levels.empty()) return {};
+    if (!settings->compresses()) {
+        return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT,
+                             "config.levels: nothing is compressed: ONEBIT_OPTIMIZER_ADAM and _LAMB with "
+                             "ONEBIT_CODEC_SIGN average exactly");
+    }
+    if (settings->levels.size() == 1 && settings->levels.front().compressed == 0) return {};
+    return Status::error(ONEBIT_ERROR_UNSUPPORTED,
+                         "config.levels: an optimizer has one level, an exact one; onebit_allreduce_create has others");
 }
 
 Status check_config(const onebit_optimizer_config_t& config) {
@@ -267,6 +289,8 @@ Status read_settings(const onebit_optimizer_config_t* caller, const Transport& t
     if (config.thaw_ratio == 0) config.thaw_ratio = kThawRatio;
     settings->config = config;
     settings->config.groups = nullptr; // the caller's
+    settings->config.levels = nullptr;
+    ONEBIT_RETURN_IF_ERROR(take_levels(config, settings));
     ONEBIT_RETURN_IF_ERROR(check_algorithm(*settings));
     ONEBIT_RETURN_IF_ERROR(check_memory(*settings, transport));
     ONEBIT_RETURN_IF_ERROR(check_codec(codec_config_of(config)));
@@ -309,6 +333,7 @@ Status agree_on_settings(Communicator& communicator, const Status& own, const Se
         {"config.kept", config.kept},
         {"config.value_bits", config.value_bits},
         {"config.error_type", static_cast<std::uint64_t>(config.error_type)},
+        {"config.num_levels", settings.levels.size()},
     };
     ONEBIT_RETURN_IF_ERROR(compare_across_ranks(communicator, own, values));
 

@@ -26,6 +26,7 @@ inline bool freezes(onebit_optimizer_kind_t kind) {
 struct Settings {
     onebit_optimizer_config_t config = ONEBIT_OPTIMIZER_CONFIG_INIT(ONEBIT_OPTIMIZER_ADAM, 0); ///< but for its groups
     std::vector<onebit_param_group_t> groups;
+    std::vector<onebit_level_t> levels;
     double gradient_scale = 1;
     std::shared_ptr<const Placement> placement; ///< where the tensors lie, and all that is kept for them
 

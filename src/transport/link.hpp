@@ -178,9 +178,6 @@ class LinkTransport : public Transport {
     const Channel& channel() const { return channel_; }
 
   private:
-    /// Channels of some of the ranks that a channel of all is split into; their tags are behind its own.
-    static constexpr int kMostSplits = 3;
-
     /// The first channel of a group, with the first of its tags.
     static Status take_root(std::shared_ptr<Group> group, int rank, Channel* channel);
     bool is_root() const { return channel_.first_tag == channel_.group->first_tag(); }

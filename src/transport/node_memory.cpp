@@ -63,7 +63,7 @@ class Gathering {
     const std::vector<Report>& reports() const { return *reports_; }
 
   private:
-    static constexpr int kTag = kSplitTags - 1; // for any channel
+    static constexpr int kTag = kSplitTags - 1; // every channel has it, and has nothing else under way meanwhile
 
     Transport& channel_;
     std::unique_ptr<std::vector<Report>> reports_;

@@ -63,6 +63,8 @@ class SharedMemory {
 inline constexpr int kFewTags = 128;
 /// And what those of some of the ranks have.
 inline constexpr int kSplitTags = 64;
+/// How often a channel can be split, but a communicator's first one, at most.
+inline constexpr int kMostSplits = 3;
 
 /// Ranks and the way bytes travel between them; no arithmetic but NCCL's dense sum. One object is one channel: messages
 /// of different channels never meet. Used by one thread at a time.
@@ -93,7 +95,7 @@ class Transport {
     /// A new channel between the same ranks. The tags of its exchanges are less than `tags`.
     virtual Status duplicate(int tags, std::unique_ptr<Transport>* channel) = 0;
     /// A new channel between the ranks of this rank's color, in the same order. The same colors on every rank. Tags are
-    /// less than kSplitTags. No channel but a communicator's first one is split more than three times.
+    /// less than kSplitTags. UNSUPPORTED after kMostSplits times.
     virtual Status split(const std::vector<int>& color_of_rank, std::unique_ptr<Transport>* channel) = 0;
     /// The first channel of a part of the ranks, with an abort switch and channels of its own. `members`: the ranks of
     /// this rank's part, itself among them, in the order of their new ones; none: this rank is in no part, and gets

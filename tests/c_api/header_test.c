@@ -202,6 +202,7 @@ static void check_optimizer_macros(void) {
     check(config.compressed == ONEBIT_COMPRESSED_UPDATES, "optimizer config: what travels");
     check(config.follow_interval == 0 && config.thaw_ratio == 0.0, "optimizer config: after the freeze");
     check(config.missing_gradients == 0, "optimizer config: missing gradients");
+    check(config.levels == NULL && config.num_levels == 0, "optimizer config: levels");
     check(config.algorithm == ONEBIT_ALGORITHM_AUTO && config.codec == ONEBIT_CODEC_SIGN, "optimizer config: exchange");
     check(config.kept == 0 && config.value_bits == 0 && config.error_type == ONEBIT_FLOAT32, "optimizer config: codec");
     check(config.scale == ONEBIT_SCALE_L2 && config.group == ONEBIT_GROUP_BLOCK, "optimizer config: scale");

@@ -29,6 +29,7 @@ TEST_CASE("an abort ends a run, whatever its algorithm, and breaks the handle", 
                  ONEBIT_ALGORITHM_RING, ONEBIT_ALGORITHM_LEVELS);
     const onebit_check_t check = GENERATE(ONEBIT_CHECK_FULL, ONEBIT_CHECK_NONE);
     const std::uint64_t count = GENERATE(std::uint64_t{1000}, std::uint64_t{70001});
+    const Variable node_size("ONEBIT_NODE_SIZE", algorithm == ONEBIT_ALGORITHM_LEVELS ? "1" : ""); // levels between all
     run_aborted([&](onebit_comm_t comm, RankLog& log) {
         onebit_allreduce_config_t config = form_config(algorithm, count);
         config.check = check;

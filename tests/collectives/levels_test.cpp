@@ -23,6 +23,9 @@ struct LevelSpec {
     const char* name;
     Color color;
     int codec; // -1: exact
+    onebit_scale_t scale = ONEBIT_SCALE_L2;
+    onebit_group_t group = ONEBIT_GROUP_BLOCK;
+    onebit_datatype_t error_type = ONEBIT_FLOAT32;
 };
 
 // A config with its levels, for this rank.
@@ -34,6 +37,9 @@ struct Setup {
             if (spec.codec >= 0) {
                 level.compressed = 1;
                 level.codec = static_cast<onebit_codec_t>(spec.codec);
+                level.scale = spec.scale;
+                level.group = spec.group;
+                level.error_type = spec.error_type;
             }
             levels.push_back(level);
         }
@@ -76,7 +82,9 @@ oracle::Levels oracle_of(const std::vector<LevelSpec>& specs, std::uint64_t coun
     for (const LevelSpec& spec : specs) {
         oracle::Level level;
         for (int rank = 0; rank < ranks; ++rank) level.colors.push_back(spec.color(rank));
-        if (spec.codec >= 0) level.coding = oracle::Coding{spec.codec};
+        const Mode of_level{spec.scale, spec.group};
+        if (spec.codec >= 0)
+            level.coding = oracle::Coding{spec.codec, of_level.oracle_scale(), of_level.oracle_group()};
         levels.push_back(level);
     }
     return {count, ranks, levels, coding_of(mode), op};
@@ -171,8 +179,7 @@ TEST_CASE("levels: every codec on every level has the oracle's bits", "[levels]"
         if (log.size() % 2 != 0) return;
         for (const Mode& mode : every_mode()) {
             compare_with_oracle(comm, log, {{"pairs", pairs, -1}}, 9001, mode);
-            if (mode.group == ONEBIT_GROUP_BLOCK && mode.scale == ONEBIT_SCALE_L2)
-                compare_with_oracle(comm, log, {{"pairs", pairs, mode.codec}}, 9001, mode);
+            compare_with_oracle(comm, log, {{"pairs", pairs, mode.codec, mode.scale, mode.group}}, 9001, mode);
         }
     });
 }
@@ -208,6 +215,42 @@ TEST_CASE("levels: one exact level of the nodes has the bits of two levels, with
                 }
                 ONEBIT_EXPECT(log, same_bits(levels.run_steps(3, 0, 3), two.run_steps(3, 0, 3)));
                 ONEBIT_EXPECT(log, levels.errors().same_as(two.errors()));
+            }
+        }
+    });
+}
+
+TEST_CASE("levels: a mask that is set, changed and taken away leaves what it must", "[levels][mask]") {
+    for_each_size(2, [](onebit_comm_t comm, RankLog& log) {
+        if (log.size() % 2 != 0) return;
+        constexpr std::uint64_t count = 20001;
+        for (const Mode& mode : every_mode()) {
+            log.context(mode.name());
+            const Setup setup({{"pairs", pairs, mode.codec, mode.scale, mode.group}}, count, log.rank(), mode);
+            Allreduce reduce(comm, setup.config, log);
+            std::vector<float> before;
+            reduce.run_steps(9, 0, 2);
+            for (std::uint64_t turn = 0; turn < 3; ++turn) {
+                Random random(5 + turn, 0, 0);
+                std::vector<std::uint32_t> mask((count + 31) / 32);
+                for (std::uint32_t& word : mask) word = static_cast<std::uint32_t>(random.next());
+                const bool none = turn == 2;
+                level_info(log, reduce, 0, &before);
+                ONEBIT_EXPECT_OK(log, onebit_allreduce_set_mask(reduce.get(), none ? nullptr : mask.data()));
+                std::vector<float> after;
+                level_info(log, reduce, 0, &after);
+                bool right = true;
+                for (std::uint64_t i = 0; i < count; ++i) {
+                    const bool takes_part = none || (mask[i / 32] >> (i % 32) & 1) != 0;
+                    right = right && bits_of(after[i]) == (takes_part ? bits_of(before[i]) : 0);
+                }
+                ONEBIT_EXPECT(log, right);
+                const std::vector<float> output = reduce.run_steps(9, 2 + 2 * turn, 2);
+                for (std::uint64_t i = 0; i < count && right; ++i) {
+                    right = none || (mask[i / 32] >> (i % 32) & 1) != 0 || output[i] == 0;
+                }
+                ONEBIT_EXPECT(log, right);
+                ONEBIT_EXPECT(log, log.same_on_all(output.data(), output.size() * sizeof(float)));
             }
         }
     });
@@ -306,6 +349,10 @@ TEST_CASE("levels: a saved state goes on bit for bit, and only on the same level
         ONEBIT_EXPECT_OK(log, onebit_allreduce_unpack_state(second.get(), state.data(), state.size()));
         ONEBIT_EXPECT(log, same_bits(first.run_steps(4, 3, 2), second.run_steps(4, 3, 2)));
 
+        const Setup narrow({{"pairs", pairs, ONEBIT_CODEC_INT4, ONEBIT_SCALE_L2, ONEBIT_GROUP_BLOCK, ONEBIT_BFLOAT16}},
+                           count, log.rank());
+        Allreduce narrower(comm, narrow.config, log);
+        ONEBIT_EXPECT_OK(log, onebit_allreduce_unpack_state(narrower.get(), state.data(), state.size()));
         for (const int codec : {-1, static_cast<int>(ONEBIT_CODEC_INT8)}) {
             const Setup other({{"pairs", pairs, codec}}, count, log.rank());
             Allreduce handle(comm, other.config, log);
@@ -411,8 +458,8 @@ TEST_CASE("levels: bad input is refused on every rank, with the member's name", 
                  s.config.num_levels = 0;
              }},
             {invalid, "config.levels is for", [](Setup& s) { s.config.algorithm = ONEBIT_ALGORITHM_FLAT; }},
-            {invalid, "config.levels;size", [](Setup& s) { s.levels[0].size = 3; }},
-            {invalid, "config.levels;version", [](Setup& s) { s.levels[0].version = 9; }},
+            {invalid, "config.levels[0];size", [](Setup& s) { s.levels[0].size = 3; }},
+            {invalid, "config.levels[0];version", [](Setup& s) { s.levels[0].version = 9; }},
             {invalid, "levels[0].color;-2", [](Setup& s) { s.levels[0].color = -2; }},
             {invalid, "levels[0].compressed;2", [](Setup& s) { s.levels[0].compressed = 2; }},
             {invalid, "levels[0].reserved", [](Setup& s) { s.levels[0].reserved = 1; }},
@@ -422,13 +469,13 @@ TEST_CASE("levels: bad input is refused on every rank, with the member's name", 
                  s.levels[0].compressed = 1;
                  s.levels[0].codec = static_cast<onebit_codec_t>(99);
              }},
-            {unsupported, "levels[0];POWERSGD",
+            {unsupported, "levels[0].codec;POWERSGD",
              [](Setup& s) {
                  s.levels[0].compressed = 1;
                  s.levels[0].codec = ONEBIT_CODEC_POWERSGD;
              },
              true},
-            {invalid, "levels[0];kept",
+            {invalid, "levels[0].kept",
              [](Setup& s) {
                  s.levels[0].compressed = 1;
                  s.levels[0].kept = 5;
@@ -466,7 +513,8 @@ TEST_CASE("levels: bad input is refused on every rank, with the member's name", 
         Allreduce levels(comm, good.config, log), flat(comm, flat_config(1000), log);
         onebit_level_info_t info = ONEBIT_LEVEL_INFO_INIT;
         ONEBIT_EXPECT_FAILURE(log, invalid, "level: 2;1", onebit_allreduce_get_level(levels.get(), 2, &info, nullptr));
-        ONEBIT_EXPECT_FAILURE(log, invalid, "config.levels", onebit_allreduce_get_level(flat.get(), 0, &info, nullptr));
+        ONEBIT_EXPECT_FAILURE(log, invalid, "not ONEBIT_ALGORITHM_LEVELS",
+                              onebit_allreduce_get_level(flat.get(), 0, &info, nullptr));
         ONEBIT_EXPECT_FAILURE(log, invalid, "info is NULL",
                               onebit_allreduce_get_level(levels.get(), 0, nullptr, nullptr));
         ONEBIT_EXPECT_FAILURE(log, invalid, "DENSE or _LEVELS",

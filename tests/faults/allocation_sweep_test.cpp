@@ -463,6 +463,20 @@ TEST_CASE("allreduces run whatever memory there is", "[memory][run]") {
     }
 }
 
+TEST_CASE("allreduces on levels of single ranks are created and run whatever memory there is",
+          "[memory][create][run]") {
+    const Variable node_size("ONEBIT_NODE_SIZE", "1"); // so that the last level is between all
+    const onebit_allreduce_config_t config = form_config(ONEBIT_ALGORITHM_LEVELS, 5000);
+    run_sweep(creation_of(config));
+    run_sweep(averages_of(config, true));
+    run_sweep(calls_on("mask", ONEBIT_ALGORITHM_LEVELS, [](onebit_allreduce_t handle) {
+        static const std::vector<std::uint32_t> mask(200, 0x0f0f0f0f);
+        return onebit_allreduce_set_mask(handle, mask.data());
+    }));
+    run_sweep(states_through_files(ONEBIT_ALGORITHM_LEVELS));
+    run_sweep(unpacking_of(ONEBIT_ALGORITHM_LEVELS));
+}
+
 TEST_CASE("allreduces of matrices are created and run whatever memory there is", "[memory][create][run]") {
     static constexpr std::uint64_t shapes[] = {40, 50, 1, 7, 60, 30}; // of which two have factors
     onebit_allreduce_config_t config = form_config(ONEBIT_ALGORITHM_FLAT, 3807);

@@ -44,6 +44,39 @@ TEST_CASE("optimizers on two levels: 200 steps equal the oracle", "[optimizer][t
     });
 }
 
+TEST_CASE("optimizers on a level of the nodes have the bits of two levels", "[optimizer][levels]") {
+    const bool in_buckets = GENERATE(false, true);
+    run_nodes(two_by_two, [in_buckets](onebit_comm_t comm, RankLog& log) {
+        const onebit_level_t nodes = ONEBIT_LEVEL_INIT(ONEBIT_LEVEL_NODE);
+        for (const onebit_optimizer_kind_t kind :
+             {ONEBIT_OPTIMIZER_ADAM, ONEBIT_OPTIMIZER_ONEBIT_ADAM, ONEBIT_OPTIMIZER_LAMB, ONEBIT_OPTIMIZER_ONEBIT_LAMB,
+              ONEBIT_OPTIMIZER_ZERO_ONE_ADAM}) {
+            for (const onebit_codec_t codec : {ONEBIT_CODEC_SIGN, ONEBIT_CODEC_INT4}) {
+                const bool freezes = kind != ONEBIT_OPTIMIZER_ADAM && kind != ONEBIT_OPTIMIZER_LAMB;
+                if (!freezes && codec == ONEBIT_CODEC_SIGN) continue; // exact
+                log.context(name_of(kind) + ", codec " + std::to_string(codec));
+                Setup two = on_two_levels(
+                    {freezes ? quick_config(kind) : onebit_optimizer_config_t(ONEBIT_OPTIMIZER_CONFIG_INIT(kind, 0.01)),
+                     odd_sizes()});
+                two.config.codec = codec;
+                two.config.bucket_size = in_buckets ? 1024 : 0;
+                Setup levels = two;
+                levels.config.algorithm = ONEBIT_ALGORITHM_AUTO;
+                levels.config.levels = &nodes;
+                levels.config.num_levels = 1;
+                Training first(comm, two, log), second(comm, levels, log);
+                ONEBIT_EXPECT(log, second.info().algorithm == ONEBIT_ALGORITHM_LEVELS);
+                const Gradient gradient = gaussian_gradient(total(two.sizes), 3);
+                for (std::uint64_t t = 1; t <= 12; ++t) {
+                    first.step(gradient(log.rank(), t));
+                    second.step(gradient(log.rank(), t));
+                    ONEBIT_EXPECT(log, same_bits(first.parameters(), second.parameters()));
+                }
+            }
+        }
+    });
+}
+
 TEST_CASE("optimizers on two levels: any number of nodes and ranks equals the oracle", "[optimizer][two_level]") {
     const Nodes nodes = GENERATE(from_range(all_nodes()));
     run_nodes(nodes, [nodes](onebit_comm_t comm, RankLog& log) {
