@@ -327,6 +327,8 @@ class OptimizerConfig(Structure):
         ("kept", c_uint32),
         ("value_bits", c_uint32),
         ("error_type", c_int),
+        ("levels", c_void_p),
+        ("num_levels", c_size_t),
     ]
     VERSION = OPTIMIZER_CONFIG_VERSION
     ENUMS: dict = {

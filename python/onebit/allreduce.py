@@ -107,10 +107,7 @@ class Allreduce(Collective):
             config.array_of_shapes = (ctypes.c_uint64 * len(numbers))(*numbers)  # lives as long as the config
             config.shapes = ctypes.addressof(config.array_of_shapes)
             config.num_shapes = len(numbers) // 2
-        if levels:
-            config.array_of_levels = (_c.Level * len(levels))(*(_struct_of(Level(*level)) for level in levels))
-            config.levels = ctypes.addressof(config.array_of_levels)
-            config.num_levels = len(levels)
+        set_levels(config, levels)
         return config
 
     @classmethod
@@ -226,6 +223,14 @@ class Allreduce(Collective):
     def pack_state(self) -> bytearray:
         """The error state, for a checkpoint of this rank. Local. A mask isn't in it."""
         return super().pack_state()
+
+
+def set_levels(config, levels: Optional[Sequence]) -> None:
+    """Of an allreduce or an optimizer: `Level`s, or (color, codec) each; None: there are none."""
+    if levels:
+        config.array_of_levels = (_c.Level * len(levels))(*(_struct_of(Level(*level)) for level in levels))
+        config.levels = ctypes.addressof(config.array_of_levels)  # which lives as long as the config
+        config.num_levels = len(levels)
 
 
 def _struct_of(level: Level):

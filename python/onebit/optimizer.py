@@ -10,6 +10,7 @@ from onebit._errors import Error, InvalidArgument
 from onebit._library import library
 from onebit._operations import Callback, OperationHandle
 from onebit._values import Datatype, Memory, OptimizerInfo, OptimizerKind, State
+from onebit.allreduce import set_levels
 from onebit.communicator import Communicator
 
 _FLOATS = ("float32", "float16", "bfloat16")
@@ -60,7 +61,7 @@ class Optimizer(OperationHandle):
           options  members of onebit_optimizer_config_t by name: betas, eps, weight_decay, bias_correction,
                    max_grad_norm, freeze_step ("auto", "never", "paper" or a step), bucket_size, algorithm ("auto",
                    "two_level", ...), codec ("sign", "int8", ...), ... onebit.h says what they mean; the library has their
-                   defaults
+                   defaults. levels as an `Allreduce`'s, one of them and an exact one
         """
         try:
             config, c_tensors = self._described(kind, tensors, lr, groups, stream, options)
@@ -82,7 +83,7 @@ class Optimizer(OperationHandle):
     def _described(self, kind, tensors, lr, groups, stream, options):
         """The C structs of what the optimizer is made of. Local."""
         config = _config(kind, lr)
-        _structs.set_options(config, options)
+        set_options(config, options)
         self._groups = _array(_c.ParamGroup, [_param_group(group, lr) for group in groups])  # the config points to it
         config.groups = ctypes.addressof(self._groups) if groups else None
         config.num_groups = len(groups)
@@ -326,6 +327,12 @@ class Optimizer(OperationHandle):
             c_tensor.copy_type = _structs.enum_value(Datatype, "copy", tensor.copy.dtype)
         c_tensor.name = tensor.name and tensor.name.encode()
         return c_tensor
+
+
+def set_options(config, options: dict) -> None:
+    """Of an optimizer: members by name, and levels."""
+    _structs.set_options(config, {name: value for name, value in options.items() if name != "levels"})
+    set_levels(config, options.get("levels"))
 
 
 def _config(kind, lr: float):

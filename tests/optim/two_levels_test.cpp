@@ -9,6 +9,7 @@
 #include "optim/following.hpp"
 #include "optim/long_setup.hpp"
 #include "support/beside_oracle.hpp"
+#include "support/blobs.hpp"
 
 using namespace onebit_test;
 
@@ -72,8 +73,54 @@ TEST_CASE("optimizers on a level of the nodes have the bits of two levels", "[op
                     second.step(gradient(log.rank(), t));
                     ONEBIT_EXPECT(log, same_bits(first.parameters(), second.parameters()));
                 }
+                ONEBIT_EXPECT_OK(log, unpack(first.get(), all_packed(second.get(), log)));
+                ONEBIT_EXPECT_OK(log, unpack(second.get(), all_packed(first.get(), log)));
+                first.step(gradient(log.rank(), 13));
+                second.step(gradient(log.rank(), 13));
+                ONEBIT_EXPECT(log, same_bits(first.parameters(), second.parameters()));
             }
         }
+    });
+}
+
+TEST_CASE("an optimizer's level that can't be is refused on every rank", "[optimizer][levels][bad input]") {
+    run_nodes(two_by_two, [](onebit_comm_t comm, RankLog& log) {
+        onebit_level_t levels[2] = {ONEBIT_LEVEL_INIT(log.rank() / 2), ONEBIT_LEVEL_INIT(0)};
+        std::vector<float> parameters(5000), gradients(5000);
+        const onebit_tensor_t tensor = ONEBIT_TENSOR_INIT(parameters.data(), gradients.data(), 5000);
+        const auto expect = [&](onebit_status_t status, const char* needles, std::size_t num_levels,
+                                const std::function<void(onebit_optimizer_config_t&)>& spoil) {
+            log.context(needles);
+            onebit_optimizer_config_t config = ONEBIT_OPTIMIZER_CONFIG_INIT(ONEBIT_OPTIMIZER_ONEBIT_ADAM, 0.01);
+            config.levels = levels;
+            config.num_levels = num_levels;
+            spoil(config);
+            onebit_optimizer_t optimizer = nullptr;
+            ONEBIT_EXPECT_FAILURE(log, status, needles, onebit_optimizer_create(comm, &config, &tensor, 1, &optimizer));
+            ONEBIT_EXPECT(log, optimizer == nullptr);
+        };
+        const auto as_it_is = [](onebit_optimizer_config_t&) {};
+        const onebit_status_t invalid = ONEBIT_ERROR_INVALID_ARGUMENT, unsupported = ONEBIT_ERROR_UNSUPPORTED;
+        expect(unsupported, "config.levels;one level, an exact one", 2, as_it_is);
+        expect(invalid, "config.num_levels", std::size_t{1} << 40, as_it_is);
+        expect(invalid, "config.levels;nothing is compressed", 1,
+               [](onebit_optimizer_config_t& c) { c.kind = ONEBIT_OPTIMIZER_ADAM; });
+        expect(invalid, "config.levels is for ONEBIT_ALGORITHM_LEVELS", 1,
+               [](onebit_optimizer_config_t& c) { c.algorithm = ONEBIT_ALGORITHM_TWO_LEVEL; });
+        expect(invalid, "config.algorithm;config.levels", 0, [](onebit_optimizer_config_t& c) {
+            c.levels = nullptr;
+            c.algorithm = ONEBIT_ALGORITHM_LEVELS;
+        });
+        levels[0].compressed = 1;
+        expect(unsupported, "config.levels;an exact one", 1, as_it_is);
+        levels[0].compressed = 0;
+        levels[0].color = 0;
+        expect(unsupported, "config.levels[0].color makes 1 groups", 1, as_it_is);
+        levels[0].color = log.rank() == 0 ? 1 : 2;
+        expect(invalid, "config.levels[0].color;group of rank 1", 1, as_it_is);
+        levels[0].color = 0;
+        expect(ONEBIT_ERROR_MISMATCH, "config.num_levels", log.rank() == 0 ? 1 : 0,
+               [&](onebit_optimizer_config_t& c) { c.levels = log.rank() == 0 ? levels : nullptr; });
     });
 }
 

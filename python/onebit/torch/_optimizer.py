@@ -14,7 +14,7 @@ from onebit._errors import Error, Nonfinite
 from onebit._library import library
 from onebit._values import OptimizerInfo, OptimizerKind
 from onebit.communicator import Communicator
-from onebit.optimizer import Optimizer
+from onebit.optimizer import Optimizer, set_options
 from onebit.torch import _adam_state, _amp, _start
 from onebit.torch._communicator import agree, attempt, require_initialised
 from onebit.torch._communicator import communicator as communicator_of_group
@@ -206,7 +206,7 @@ class FusedOptimizer(SavedOptimizer):
     def _check_options(self, lr) -> None:
         """Raises for options that don't exist, before anything is collective."""
         config = _structs.initialised(_c.OptimizerConfig, library.onebit_optimizer_config_init, self._kind, float(lr))
-        _structs.set_options(config, self.options)
+        set_options(config, self.options)
 
     def _ready(self, check: bool = True) -> None:
         """Makes the C optimizer, if that is still to be done. Collective then. `check`: parameters must be equal."""
