@@ -170,7 +170,8 @@ Status Allreduce::add_two_levels() {
 
 Status Allreduce::add_levels() {
     std::unique_ptr<LevelsAllreduce> made;
-    ONEBIT_RETURN_IF_ERROR(LevelsAllreduce::create(level_channels_, *codec_, elements_, plan_, extras(), uses_.sources, &made));
+    ONEBIT_RETURN_IF_ERROR(
+        LevelsAllreduce::create(level_channels_, *codec_, elements_, plan_, extras(), uses_.sources, &made));
     sharded_ = levels_ = made.get();
     delivery_ = &made->delivery();
     add(ONEBIT_ALGORITHM_LEVELS, std::move(made));

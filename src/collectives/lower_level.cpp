@@ -20,12 +20,6 @@ LowerLevel::LowerLevel(Transport& channel, std::unique_ptr<Codec> codec, const C
       scatter_(phase_, pieces_),
       mean_(layout_.own_chunk().count) {}
 
-std::vector<Chunk> LowerLevel::shards() const {
-    std::vector<Chunk> shards;
-    for (const Chunk& chunk : layout_.chunks()) shards.push_back(in_buffer(chunk));
-    return shards;
-}
-
 Status LowerLevel::plan(int tag, const std::vector<std::vector<std::vector<Words>>>& results) {
     ONEBIT_RETURN_IF_ERROR(scatter_.plan(channel_, 0, tag, tag + 1));
     for (const std::vector<std::vector<Words>>& of_round : results) {

@@ -18,9 +18,9 @@
 
 namespace onebit {
 
-/// A level below the last one: on the way up a reduce-scatter among the ranks of a group, exact or with a code of its
-/// own, in pieces, after which each has the average, or sum, of one shard; on the way down an all-gather of the messages that the
-/// levels above have made of these shards.
+/// A level below the last one. On the way up it is a reduce-scatter among the ranks of a group, exact or with a code of
+/// its own, in pieces. Then each has the average, or sum, of one shard. On the way down it is an all-gather of the
+/// messages that the levels above have made of these shards.
 class LowerLevel {
   public:
     /// `codec`: of its messages. `part`: of the whole buffer, what its ranks bring. The channel must outlive it.
@@ -29,9 +29,12 @@ class LowerLevel {
 
     std::size_t ranks() const { return layout_.chunks().size(); }
     const Chunk& part() const { return part_; }
-    /// What is this rank's afterwards, of the whole buffer; and of each rank.
-    Chunk shard() const { return in_buffer(layout_.own_chunk()); }
-    std::vector<Chunk> shards() const;
+    /// What is this rank's afterwards, of the whole buffer.
+    Chunk shard() const {
+        Chunk shard = layout_.own_chunk();
+        shard.begin += part_.begin;
+        return shard;
+    }
     /// The average of the shard, after the last stage of the way up.
     float* shard_values() { return mean_.data(); }
 
@@ -56,10 +59,6 @@ class LowerLevel {
     std::uint64_t bytes_per_call() const { return bytes_per_call_; }
 
   private:
-    Chunk in_buffer(Chunk chunk) const {
-        chunk.begin += part_.begin;
-        return chunk;
-    }
     Status average_in_pieces(Step* step);
     Status average_next(bool* did);
 
