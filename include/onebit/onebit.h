@@ -445,11 +445,11 @@ typedef enum onebit_check ONEBIT_ENUM_INT {
 /* A level of ONEBIT_ALGORITHM_LEVELS: groups of ranks near each other, as those of a node, a rack or a site. The ranks
  * of a group average a part of the buffer each; that part then goes on to the next level. */
 typedef struct onebit_level {
-    size_t size;      /* sizeof(onebit_level_t) */
-    uint32_t version; /* ONEBIT_LEVEL_VERSION */
-    int32_t color;    /* this rank's own: ranks of one color are one group. ONEBIT_LEVEL_NODE, or any number from 0
-                         on. All groups of a level have as many ranks. A group of one level is in one group of the
-                         next */
+    size_t size;          /* sizeof(onebit_level_t) */
+    uint32_t version;     /* ONEBIT_LEVEL_VERSION */
+    int32_t color;        /* this rank's own: ranks of one color are one group. ONEBIT_LEVEL_NODE, or any number from 0
+                             on. All groups of a level have as many ranks. A group of one level is in one group of the
+                             next */
     uint32_t compressed;  /* 0: values travel inside a group as they are, and are added up exactly in the order of the
                              ranks. 1: as `codec` says, with an error that the next call makes up for */
     onebit_codec_t codec; /* this and what follows where `compressed` is 1, as in onebit_allreduce_config_t; else 0. The
