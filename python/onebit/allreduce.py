@@ -243,7 +243,8 @@ def _struct_of(level: Level):
     else:
         wrong = level.options
     if wrong:
-        raise InvalidArgument(f"levels: a level has no {', '.join(wrong)}" + ("" if level.codec else " without a codec"))
+        where = "" if level.codec is not None else " without a codec"
+        raise InvalidArgument(f"levels: a level{where} has no {', '.join(wrong)}")
     _structs.set_options(struct, level.options)
     return struct
 

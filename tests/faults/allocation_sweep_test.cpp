@@ -469,10 +469,9 @@ TEST_CASE("allreduces on levels of single ranks are created and run whatever mem
     const onebit_allreduce_config_t config = form_config(ONEBIT_ALGORITHM_LEVELS, 5000);
     run_sweep(creation_of(config));
     run_sweep(averages_of(config, true));
-    run_sweep(calls_on("mask", ONEBIT_ALGORITHM_LEVELS, [](onebit_allreduce_t handle) {
-        static const std::vector<std::uint32_t> mask(200, 0x0f0f0f0f);
-        return onebit_allreduce_set_mask(handle, mask.data());
-    }));
+    const std::vector<std::uint32_t> mask(200, 0x0f0f0f0f);
+    run_sweep(calls_on("mask", ONEBIT_ALGORITHM_LEVELS,
+                       [mask](onebit_allreduce_t handle) { return onebit_allreduce_set_mask(handle, mask.data()); }));
     run_sweep(states_through_files(ONEBIT_ALGORITHM_LEVELS));
     run_sweep(unpacking_of(ONEBIT_ALGORITHM_LEVELS));
 }
