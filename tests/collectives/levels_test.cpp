@@ -53,6 +53,12 @@ struct Setup {
     onebit_allreduce_config_t config;
 };
 
+// On two ranks and on four, where there can be so many.
+void for_pairs(const Body& body) {
+    const int n = GENERATE(2, 4);
+    if (can_have_ranks(n)) run_ranks(n, body);
+}
+
 int pairs(int rank) {
     return rank / 2;
 }
@@ -175,8 +181,7 @@ TEST_CASE("levels: results and errors are the oracle's, however ranks are groupe
 }
 
 TEST_CASE("levels: every codec on every level has the oracle's bits", "[levels]") {
-    for_each_size(2, [](onebit_comm_t comm, RankLog& log) {
-        if (log.size() % 2 != 0) return;
+    for_pairs([](onebit_comm_t comm, RankLog& log) {
         for (const Mode& mode : every_mode()) {
             compare_with_oracle(comm, log, {{"pairs", pairs, -1}}, 9001, mode);
             compare_with_oracle(comm, log, {{"pairs", pairs, mode.codec, mode.scale, mode.group}}, 9001, mode);
@@ -221,8 +226,7 @@ TEST_CASE("levels: one exact level of the nodes has the bits of two levels, with
 }
 
 TEST_CASE("levels: a mask that is set, changed and taken away leaves what it must", "[levels][mask]") {
-    for_each_size(2, [](onebit_comm_t comm, RankLog& log) {
-        if (log.size() % 2 != 0) return;
+    for_pairs([](onebit_comm_t comm, RankLog& log) {
         constexpr std::uint64_t count = 20001;
         for (const Mode& mode : every_mode()) {
             log.context(mode.name());
@@ -257,8 +261,7 @@ TEST_CASE("levels: a mask that is set, changed and taken away leaves what it mus
 }
 
 TEST_CASE("levels: what is not delivered is in the errors, as the header weighs them", "[levels]") {
-    for_each_size(2, [](onebit_comm_t comm, RankLog& log) {
-        if (log.size() % 2 != 0) return;
+    for_pairs([](onebit_comm_t comm, RankLog& log) {
         constexpr std::uint64_t count = 9001;
         const Setup setup({{"pairs", pairs, ONEBIT_CODEC_INT4}, {"all", all, ONEBIT_CODEC_SIGN}}, count, log.rank());
         Allreduce reduce(comm, setup.config, log);
@@ -298,8 +301,7 @@ TEST_CASE("levels: what is not delivered is in the errors, as the header weighs 
 }
 
 TEST_CASE("levels: start with test, 16-bit buffers, several threads and dense calls in between", "[levels][async]") {
-    for_each_size(2, [](onebit_comm_t comm, RankLog& log) {
-        if (log.size() % 2 != 0) return;
+    for_pairs([](onebit_comm_t comm, RankLog& log) {
         constexpr std::uint64_t count = 600001;
         Setup setup({{"pairs", pairs, ONEBIT_CODEC_INT8}}, count, log.rank());
         Allreduce reduce(comm, setup.config, log);
@@ -339,8 +341,7 @@ TEST_CASE("levels: start with test, 16-bit buffers, several threads and dense ca
 }
 
 TEST_CASE("levels: a saved state goes on bit for bit, and only on the same levels", "[levels][state]") {
-    for_each_size(2, [](onebit_comm_t comm, RankLog& log) {
-        if (log.size() % 2 != 0) return;
+    for_pairs([](onebit_comm_t comm, RankLog& log) {
         constexpr std::uint64_t count = 9001;
         const Setup setup({{"pairs", pairs, ONEBIT_CODEC_INT4}}, count, log.rank());
         Allreduce first(comm, setup.config, log), second(comm, setup.config, log);
@@ -370,8 +371,7 @@ TEST_CASE("levels: a saved state goes on bit for bit, and only on the same level
 }
 
 TEST_CASE("levels: what isn't finite is refused, and what overflows is said, by all", "[levels][failure]") {
-    for_each_size(2, [](onebit_comm_t comm, RankLog& log) {
-        if (log.size() % 2 != 0) return;
+    for_pairs([](onebit_comm_t comm, RankLog& log) {
         constexpr std::uint64_t count = 9001;
         for (const int codec : {-1, static_cast<int>(ONEBIT_CODEC_INT8), static_cast<int>(ONEBIT_CODEC_SIGN)}) {
             for (int culprit = 0; culprit < log.size(); ++culprit) {
@@ -400,8 +400,7 @@ TEST_CASE("levels: what isn't finite is refused, and what overflows is said, by 
 }
 
 TEST_CASE("levels: whatever is finite leaves finite results and errors", "[levels][magnitudes]") {
-    for_each_size(2, [](onebit_comm_t comm, RankLog& log) {
-        if (log.size() % 2 != 0) return;
+    for_pairs([](onebit_comm_t comm, RankLog& log) {
         for (const Mode& mode : every_mode()) {
             for (const int codec : {-1, static_cast<int>(mode.codec)}) {
                 const Setup setup({{"pairs", pairs, codec}}, 9001, log.rank(), mode);
@@ -422,8 +421,7 @@ TEST_CASE("levels: whatever is finite leaves finite results and errors", "[level
 }
 
 TEST_CASE("levels: each level sends the bytes that it says", "[levels]") {
-    for_each_size(2, [](onebit_comm_t comm, RankLog& log) {
-        if (log.size() % 2 != 0) return;
+    for_pairs([](onebit_comm_t comm, RankLog& log) {
         Setup setup({{"pairs", pairs, ONEBIT_CODEC_INT8}}, 60001, log.rank());
         setup.config.check = ONEBIT_CHECK_NONE;
         Allreduce reduce(comm, setup.config, log);
