@@ -39,8 +39,9 @@ struct Releases<onebit_bootstrap_t> {
 template <>
 struct Releases<onebit_allreduce_config_t> {
     static constexpr onebit_allreduce_config_t kDefaults = ONEBIT_ALLREDUCE_CONFIG_INIT(0);
-    static constexpr std::array kSizes = {ONEBIT_SIZE_THROUGH(onebit_allreduce_config_t, stream),  // 0.1
-                                          ONEBIT_SIZE_THROUGH(onebit_allreduce_config_t, levels)}; // the coming one
+    static constexpr std::array kSizes = {
+        ONEBIT_SIZE_THROUGH(onebit_allreduce_config_t, stream),  // 0.1
+        ONEBIT_SIZE_THROUGH(onebit_allreduce_config_t, levels)}; // NOLINT(bugprone-sizeof-expression): a pointer
 };
 template <>
 struct Releases<onebit_level_t> {
