@@ -93,7 +93,6 @@ Status LevelsAllreduce::make_levels(const Elements& elements, const Plan& plan) 
         }
         shards_ = std::move(shards);
     }
-    for (const auto& level : lower_) sources_.emplace_back(level->shard_values());
     codecs_.push_back(plan.codec);
     return {};
 }
@@ -157,7 +156,7 @@ void LevelsAllreduce::set_operands(const Operands& operands) {
     const ValueSource* source = operands.input != nullptr ? operands.source : encodes ? &shares_source_ : nullptr;
     for (std::size_t l = 0; l < lower_.size(); ++l) {
         lower_[l]->begin(source, operands.number, round);
-        source = encodes ? &sources_[l] : nullptr;
+        source = encodes ? &lower_[l]->shard_source() : nullptr;
     }
     between_groups_->set_operands(
         {.source = encodes ? &group_average_ : nullptr, .number = operands.number, .tentative = operands.tentative});

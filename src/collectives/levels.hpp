@@ -102,13 +102,12 @@ class LevelsAllreduce final : public ShardedForm {
     std::vector<Chunk> shards_;                         ///< of the last of them, in order, whoever's they are
     std::size_t own_ = 0;                               ///< which of these is this rank's
     AlignedBuffer<std::uint32_t> messages_;             ///< of all shards, one after the other
-    std::vector<std::size_t> first_words_;              ///< by shard; of one round alone
+    std::vector<std::size_t> first_words_;              ///< by shard, and one past the last; of one round alone
     std::size_t rounds_ = 1;
     std::optional<ShardResults> results_;
     std::unique_ptr<PipelinedFlat> between_groups_;
     AlignedBuffer<float> shares_; ///< of a call without an input: this rank's; where there are such
     ArraySource shares_source_;
-    std::vector<ArraySource> sources_; ///< of all levels but the first
     unsigned threads_;
     GroupAverage group_average_;
     std::vector<Stage> stages_;

@@ -18,7 +18,8 @@ LowerLevel::LowerLevel(Transport& channel, std::unique_ptr<Codec> codec, const C
       phase_(layout_, {layout_.rows_from(messages_.data())}, false),
       pieces_(layout_, piece_blocks),
       scatter_(phase_, pieces_),
-      mean_(layout_.own_chunk().count) {}
+      mean_(layout_.own_chunk().count),
+      shard_source_(mean_.data()) {}
 
 Status LowerLevel::plan(int tag, const std::vector<std::vector<std::vector<Words>>>& results) {
     ONEBIT_RETURN_IF_ERROR(scatter_.plan(channel_, 0, tag, tag + 1));

@@ -35,8 +35,9 @@ class LowerLevel {
         shard.begin += part_.begin;
         return shard;
     }
-    /// The average of the shard, after the last stage of the way up.
+    /// The average of the shard, after the last stage of the way up; and what the next level reads it from.
     float* shard_values() { return mean_.data(); }
+    const ValueSource& shard_source() const { return shard_source_; }
 
     /// Some words of messages.
     using Words = std::span<std::uint32_t>;
@@ -72,6 +73,7 @@ class LowerLevel {
     Pieces pieces_;
     ScatterPieces scatter_;
     AlignedBuffer<float> mean_;
+    ArraySource shard_source_;                       ///< of mean_
     std::vector<std::unique_ptr<Exchange>> results_; ///< by round
     std::uint64_t bytes_per_call_ = 0;
     std::size_t round_ = 0; ///< of the call in flight
