@@ -52,16 +52,6 @@ Status check_level(std::size_t l, const onebit_level_t& level) {
     return {};
 }
 
-CodecConfig codec_of(const onebit_level_t& level, const CodecConfig& common) {
-    CodecConfig codec = common;
-    codec.codec = level.codec;
-    codec.scale = level.scale;
-    codec.group = level.group;
-    codec.sparse = {level.kept, level.value_bits};
-    codec.error_type = level.error_type;
-    return codec;
-}
-
 /// How many ranks each group has. INVALID_ARGUMENT unless it is as many in all.
 Status count_ranks(std::size_t level, const std::vector<int>& group_of_rank, std::size_t* ranks) {
     std::vector<std::size_t> counts(group_of_rank.size());
@@ -194,7 +184,7 @@ Status check_levels(const onebit_allreduce_config_t& config, const std::vector<o
                                  "messages; all other codecs can be",
                                  l);
         }
-        const Status status = levels[l].compressed == 0 ? Status() : check_codec(codec_of(levels[l], {}));
+        const Status status = levels[l].compressed == 0 ? Status() : check_codec(codec_config_of(levels[l]));
         if (status.ok()) continue;
         std::string message = status.message(); // which speaks of the handle's own codec
         const std::string_view of_handle = "config.";
@@ -204,7 +194,7 @@ Status check_levels(const onebit_allreduce_config_t& config, const std::vector<o
     return {};
 }
 
-Status plan_levels(Communicator& communicator, const std::vector<onebit_level_t>& levels, const CodecConfig& common,
+Status plan_levels(Communicator& communicator, const std::vector<onebit_level_t>& levels, unsigned threads,
                    LevelsPlan* plan) {
     std::vector<std::int32_t> own;
     std::vector<std::int32_t> all;
@@ -218,7 +208,10 @@ Status plan_levels(Communicator& communicator, const std::vector<onebit_level_t>
     return communicator.agree(catch_exceptions([&] {
         for (const onebit_level_t& level : levels) {
             std::optional<CodecConfig>& codec = plan->lower.emplace_back().codec;
-            if (level.compressed != 0) codec = codec_of(level, common);
+            if (level.compressed == 0) continue;
+            codec = codec_config_of(level);
+            codec->threads = threads;
+            codec->kernels = communicator.environment().kernels;
         }
         ONEBIT_RETURN_IF_ERROR(find_exchanges(communicator.groups(), all, plan));
         std::vector<std::uint64_t> parts; // not what errors are kept in, or how many elements a code keeps

@@ -44,10 +44,10 @@ std::uint64_t hash_of(const std::vector<onebit_level_t>& levels);
 /// UNSUPPORTED or INVALID_ARGUMENT, seen alike by all ranks: as check_codec, of each level.
 Status check_levels(const onebit_allreduce_config_t& config, const std::vector<onebit_level_t>& levels);
 
-/// Finds out which ranks have come with the same colors. `common`: what codecs of all levels have in common.
+/// Finds out which ranks have come with the same colors. `threads`: of the levels' codecs.
 /// INVALID_ARGUMENT on every rank where groups aren't equally large, or one is in two of the next level. Collective;
 /// blocks.
-Status plan_levels(Communicator& communicator, const std::vector<onebit_level_t>& levels, const CodecConfig& common,
+Status plan_levels(Communicator& communicator, const std::vector<onebit_level_t>& levels, unsigned threads,
                    LevelsPlan* plan);
 
 } // namespace onebit

@@ -313,8 +313,7 @@ Status decide(Communicator& communicator, const Status& form, const onebit_allre
     }
     plan->threads = config.threads != 0 ? config.threads : environment.threads;
     if (asked.algorithm == ONEBIT_ALGORITHM_LEVELS) {
-        ONEBIT_RETURN_IF_ERROR(plan_levels(communicator, levels,
-                                           {.threads = plan->threads, .kernels = environment.kernels}, &plan->levels));
+        ONEBIT_RETURN_IF_ERROR(plan_levels(communicator, levels, plan->threads, &plan->levels));
         take_levels(config, communicator, plan);
     } else {
         choose_algorithm(config, why, communicator, plan);

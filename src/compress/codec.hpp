@@ -278,17 +278,17 @@ struct CodecConfig {
 /// are not looked at.
 Status check_codec(const CodecConfig& config);
 
-/// The settings of a codec in a caller's config, of whatever collective or optimizer.
+/// The settings of a codec in a caller's config, of whatever collective, level or optimizer.
 template <typename Config>
 CodecConfig codec_config_of(const Config& config) {
     CodecConfig codec;
     codec.codec = config.codec;
     codec.scale = config.scale;
     codec.group = config.group;
-    codec.memory = config.memory;
+    if constexpr (requires { config.memory; }) codec.memory = config.memory; // levels are the host's
     codec.sparse = {config.kept, config.value_bits};
     codec.error_type = config.error_type;
-    if constexpr (requires { config.rounding; }) codec.rounding = config.rounding; // optimizers have none
+    if constexpr (requires { config.rounding; }) codec.rounding = config.rounding; // optimizers and levels have none
     return codec;
 }
 
