@@ -80,9 +80,18 @@ onebit_status_t onebit_comm_get_info(onebit_comm_t comm, onebit_comm_info_t* inf
 }
 
 onebit_status_t onebit_comm_tune(onebit_comm_t comm, uint64_t max_count, double seconds, const char* path) noexcept {
+    const onebit_codec_t codec = ONEBIT_CODEC_SIGN;
+    return onebit_comm_tune_codecs(comm, &codec, 1, max_count, seconds, path);
+}
+
+onebit_status_t onebit_comm_tune_codecs(onebit_comm_t comm, const onebit_codec_t* codecs, size_t num_codecs,
+                                        uint64_t max_count, double seconds, const char* path) noexcept {
     return onebit::guard_object<Communicator>(comm, [&](Communicator& communicator) {
+        const Status own =
+            codecs == nullptr ? Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "codecs is NULL") : Status();
         return onebit::together(communicator, [&] {
-            return onebit::tune(communicator, {max_count, seconds, path == nullptr ? "" : path});
+            return onebit::tune(communicator, {{codecs, num_codecs}, max_count, seconds, path == nullptr ? "" : path},
+                                own);
         });
     });
 }

@@ -26,7 +26,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 CALLS = ["comm_create", "allreduce_create", "auto", "optimizer_create", "tune", "mem_alloc", "run_dense", "run_flat",
-         "run_pipelined", "start_wait", "step", "step_early", "save", "load", "set_mask", "destroy"]
+         "run_pipelined", "start_wait", "step", "step_early", "save", "load", "set_mask", "destroy", "run_int4",
+         "run_topk", "run_powersgd", "run_bruck", "run_ring", "run_two_level", "run_levels", "levels_create",
+         "reduce_scatter", "all_gather", "split", "step_started", "step_int8", "step_two_level", "step_levels"]
+IN_PAIRS = ["run_two_level", "run_levels", "levels_create", "step_two_level", "step_levels"]  # of ranks
 FAULTS = ["kill", "stop", "stop and continue"]
 CUT = "cut off"
 LAB = "reliability"
@@ -102,6 +105,8 @@ class Job:
         program = (options.build or ROOT / BUILDS[options.mpi]) / "tests/onebit_reliability"
         launcher = LAUNCHERS[options.mpi]
         environment = {"ONEBIT_TIMEOUT": str(PATIENCE)}
+        if call in IN_PAIRS and not in_lab:
+            environment["ONEBIT_NODE_SIZE"] = "2"
         if in_lab:
             launcher = [str(NETLAB), "run", "--name", LAB, "--mpi", options.mpi]
         else:
@@ -217,7 +222,7 @@ def judge(options, job, victim, at, survivors, counts, complain):
 
 def try_one(options, call, seed, counts):
     choice = random.Random(seed)
-    ranks = choice.choice([MOST_RANKS - 1, MOST_RANKS])
+    ranks = MOST_RANKS if call in IN_PAIRS else choice.choice([MOST_RANKS - 1, MOST_RANKS])
     victim = choice.randrange(ranks)
     fault = choice.choice([*FAULTS, CUT] if options.cuts else FAULTS)
     survivors = [rank for rank in range(ranks) if rank != victim or fault == CUT]

@@ -20,6 +20,7 @@
 #include <cstdlib>
 #include <exception>
 #include <fstream>
+#include <map>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <onebit/onebit.hpp>
@@ -31,15 +32,25 @@ namespace {
 
 struct Options {
     std::string output;
+    std::vector<std::string> codecs = {"sign"};
     std::uint64_t max_bytes = std::uint64_t{64} << 20;
     double seconds = 20;
     double limit = 1800;
 };
 
+const std::map<std::string, onebit_codec_t> kCodecs = {
+    {"sign", ONEBIT_CODEC_SIGN},   {"int8", ONEBIT_CODEC_INT8},         {"int4", ONEBIT_CODEC_INT4},
+    {"fp4", ONEBIT_CODEC_FP4},     {"bfloat16", ONEBIT_CODEC_BFLOAT16}, {"ternary", ONEBIT_CODEC_TERNARY},
+    {"topk", ONEBIT_CODEC_TOPK},   {"float16", ONEBIT_CODEC_FLOAT16},   {"int2", ONEBIT_CODEC_INT2},
+    {"means", ONEBIT_CODEC_MEANS}, {"randomk", ONEBIT_CODEC_RANDOMK}};
+
 // Returns the exit status the program must end with at once, or -1. Every rank parses; rank 0 talks.
 int parse(int argc, char** argv, bool talks, Options* options) {
     CLI::App app("Measures onebit's allreduce in all its forms and writes a tuning table. Run it under mpirun.");
     app.add_option("-o,--output", options->output, "File for the table, written by rank 0")->required();
+    app.add_option("-c,--codec", options->codecs,
+                   "Codecs to measure, each beside the exact average; sign if none is named")
+        ->check(CLI::IsMember(kCodecs));
     app.add_option("-m,--max-size", options->max_bytes, "Bytes of the largest allreduce; K, M and G are 1024 of each")
         ->transform(CLI::AsSizeValue(false))
         ->capture_default_str();
@@ -91,16 +102,13 @@ class Watchdog {
     std::thread thread_; // the last one: it uses the others
 };
 
-void print_table(const std::string& file) {
-    const auto table = nlohmann::ordered_json::parse(std::ifstream(file));
-    std::printf("# %d ranks, nodes: %d; microseconds of a call, medians\n", table["ranks"].get<int>(),
-                table["nodes"].get<int>());
-    std::printf("# %10s", "bytes");
-    for (const auto& [name, time] : table["rows"][0].items()) {
+void print_rows(const std::string& codec, const nlohmann::ordered_json& rows) {
+    std::printf("# %s\n# %10s", codec.c_str(), "bytes");
+    for (const auto& [name, time] : rows[0].items()) {
         if (name != "count") std::printf(" %12s", name.c_str());
     }
     std::printf("   quickest\n");
-    for (const auto& row : table["rows"]) {
+    for (const auto& row : rows) {
         std::printf("%12llu", 4ULL * row["count"].get<unsigned long long>());
         std::string quickest = "dense";
         for (const auto& [name, time] : row.items()) {
@@ -109,6 +117,16 @@ void print_table(const std::string& file) {
             if (time < row[quickest]) quickest = name;
         }
         std::printf("   %s\n", quickest.c_str());
+    }
+}
+
+void print_table(const std::string& file) {
+    const auto table = nlohmann::ordered_json::parse(std::ifstream(file));
+    std::printf("# %d ranks, nodes: %d; microseconds of a call, medians\n", table["ranks"].get<int>(),
+                table["nodes"].get<int>());
+    if (table.contains("rows")) print_rows("ONEBIT_CODEC_SIGN", table["rows"]);
+    if (table.contains("codecs")) {
+        for (const auto& [codec, rows] : table["codecs"].items()) print_rows(codec, rows);
     }
     std::printf("# To use it: ONEBIT_TUNING=%s\n", file.c_str());
 }
@@ -129,7 +147,9 @@ int main(int argc, char** argv) {
             onebit::check(onebit_comm_create_mpi(MPI_COMM_WORLD, &handle));
             onebit::Communicator communicator(handle);
             const Watchdog watchdog(options.limit, rank);
-            communicator.tune(options.max_bytes / sizeof(float), options.seconds, options.output.c_str());
+            std::vector<onebit_codec_t> codecs;
+            for (const std::string& name : options.codecs) codecs.push_back(kCodecs.at(name));
+            communicator.tune(codecs, options.max_bytes / sizeof(float), options.seconds, options.output.c_str());
             if (rank == 0) print_table(options.output);
             exit_status = EXIT_SUCCESS;
         } catch (const std::exception& error) { // the same on every rank, or the others are lost

@@ -427,6 +427,15 @@ module onebit
             real(c_double), value :: seconds
             type(c_ptr), value, target :: path
         end function
+        integer(c_int) function onebit_comm_tune_codecs(comm, codecs, num_codecs, max_count, seconds, path) bind(c)
+            import :: c_int, c_int64_t, c_size_t, c_double, c_ptr
+            type(c_ptr), value, target :: comm
+            integer(c_int), intent(in) :: codecs(*)
+            integer(c_size_t), value :: num_codecs
+            integer(c_int64_t), value :: max_count
+            real(c_double), value :: seconds
+            type(c_ptr), value, target :: path
+        end function
         integer(c_int) function onebit_comm_progress(comm, active) bind(c)
             import :: c_int, c_ptr
             type(c_ptr), value, target :: comm

@@ -261,10 +261,10 @@ ONEBIT_API onebit_status_t onebit_comm_set(onebit_comm_t comm, const char* name,
 /* Measures how long an allreduce takes between these ranks: in each form, dense and compressed, from few elements to
  * many. A handle with ONEBIT_ALGORITHM_AUTO that is created from `comm` afterwards takes the form that was quickest at
  * its size. Without this call the first such handle measures by itself, for some tenths of a second
- * (docs/ARCHITECTURE.md, "Choosing"). It measures ONEBIT_CODEC_SIGN; the first AUTO handle of another codec measures by
- * itself all the same. Where compression barely pays, two runs may choose differently, and then their
- * results differ in bits. With ONEBIT_DETERMINISTIC=1 AUTO uses no measurement of this run, and so not this call's: it
- * uses the table that ONEBIT_TUNING names, or else an estimate for 10 Gbit/s between nodes.
+ * (docs/ARCHITECTURE.md, "Choosing"). It measures ONEBIT_CODEC_SIGN; onebit_comm_tune_codecs measures others, too.
+ * Where compression barely pays, two runs may choose differently, and then their results differ in bits. With
+ * ONEBIT_DETERMINISTIC=1 AUTO uses no measurement of this run, and so not this call's: it uses the table that
+ * ONEBIT_TUNING names, or else an estimate for 10 Gbit/s between nodes.
  *   max_count  elements of the largest allreduce that is measured, at least the number of ranks; times of larger ones
  *              are extrapolated. Memory for about five times as many floats is used meanwhile. The same on every rank
  *   seconds    about how long it may take, more than 0; it takes longer where three calls of each form and size do. The
@@ -537,6 +537,16 @@ ONEBIT_API onebit_status_t onebit_allreduce_config_init(onebit_allreduce_config_
  * TRANSPORT, TIMEOUT. */
 ONEBIT_API onebit_status_t onebit_allreduce_create(onebit_comm_t comm, const onebit_allreduce_config_t* config,
                                                    onebit_allreduce_t* allreduce) ONEBIT_NOEXCEPT;
+
+/* What onebit_comm_tune does, for the codecs that the caller names, each with its default settings. Each codec's handles
+ * go by its times. The other codecs' times stay what they were. One file holds the times of all named codecs, by which
+ * onebit_allreduce_choose_codec compares them in later runs.
+ *   codecs      ONEBIT_CODEC_INT8 and ONEBIT_CODEC_INT4, say; each once, the same ones on every rank; not POWERSGD
+ *   num_codecs  at least 1
+ *   seconds     for all codecs together
+ * Else as onebit_comm_tune; and UNSUPPORTED (POWERSGD, whose AUTO goes by the times of SIGN). */
+ONEBIT_API onebit_status_t onebit_comm_tune_codecs(onebit_comm_t comm, const onebit_codec_t* codecs, size_t num_codecs,
+                                                   uint64_t max_count, double seconds, const char* path) ONEBIT_NOEXCEPT;
 
 /* Names the codec whose compressed allreduce is quickest between these ranks. Only codecs with an error of at most
  * max_error are considered. For each of them all that AUTO would measure is measured, some tenths of a second, and

@@ -98,6 +98,10 @@ class Communicator {
     void tune(std::uint64_t max_count, double seconds, const char* path = nullptr) {
         check(onebit_comm_tune(get(), max_count, seconds, path));
     }
+    void tune(const std::vector<onebit_codec_t>& codecs, std::uint64_t max_count, double seconds,
+              const char* path = nullptr) {
+        check(onebit_comm_tune_codecs(get(), codecs.data(), codecs.size(), max_count, seconds, path));
+    }
     /// Moves on all that was started on its handles; how many are not finished.
     int progress() {
         int active = 0;

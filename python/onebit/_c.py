@@ -405,6 +405,7 @@ FUNCTIONS = {
     "onebit_level_init": (None, [POINTER(Level), c_size_t, c_int]),
     "onebit_allreduce_config_init": (None, [POINTER(AllreduceConfig), c_size_t, c_uint64]),
     "onebit_allreduce_create": (None, [c_void_p, POINTER(AllreduceConfig), POINTER(c_void_p)]),
+    "onebit_comm_tune_codecs": (None, [c_void_p, POINTER(c_int), c_size_t, c_uint64, c_double, c_char_p]),
     "onebit_allreduce_choose_codec": (None, [c_void_p, POINTER(AllreduceConfig), c_double, POINTER(c_int)]),
     "onebit_allreduce_run": (None, [c_void_p, c_void_p, c_void_p]),
     "onebit_allreduce_start": (None, [c_void_p, c_void_p, c_void_p]),

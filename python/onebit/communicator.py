@@ -4,14 +4,14 @@
 
 import ctypes
 import weakref
-from typing import Callable, List, Optional
+from typing import Callable, List, Optional, Sequence, Union
 
 from onebit import _c, _errors, _mpi, _operations
 from onebit._handle import Handle
 from onebit._library import library
 from onebit._store import Folder, StoreAllgather
-from onebit._structs import initialised, read_info
-from onebit._values import CommInfo
+from onebit._structs import enum_value, initialised, read_info
+from onebit._values import Codec, CommInfo
 
 
 def _never() -> bool:
@@ -48,15 +48,26 @@ class Communicator(Handle):
         """
         library.onebit_comm_set(self._handle, name.encode(), str(value).encode())
 
-    def tune(self, max_count: int, seconds: float, path: Optional[str] = None) -> None:
+    def tune(
+        self, max_count: int, seconds: float, path: Optional[str] = None, codecs: Sequence[Union[str, Codec]] = (Codec.SIGN,)
+    ) -> None:
         """Measures how long an allreduce takes in each form. Handles made afterwards are of the quickest form.
 
         Collective; blocks.
           max_count  elements of the largest call, the same on every rank
           seconds    about how long it may take, the same on every rank
           path       file that rank 0 writes the table to, for later runs (ONEBIT_TUNING)
+          codecs     which to measure, each with its default settings, the same on every rank
         """
-        library.onebit_comm_tune(self._handle, max_count, seconds, None if path is None else str(path).encode())
+        numbers = [enum_value(Codec, f"codecs[{i}]", codec) for i, codec in enumerate(codecs)]
+        library.onebit_comm_tune_codecs(
+            self._handle,
+            (ctypes.c_int * len(numbers))(*numbers),
+            len(numbers),
+            max_count,
+            seconds,
+            None if path is None else str(path).encode(),
+        )
 
     def empty(self, count: int):
         """A NumPy array of `count` float32 zeros in memory that the ranks of a node see of each other.

@@ -38,6 +38,10 @@ def test_bad_arguments():
         comm.empty(0)
     with pytest.raises(onebit.InvalidArgument):
         comm.tune(100, -1.0)
+    with pytest.raises(onebit.InvalidArgument, match="codecs"):
+        comm.tune(100, 0.1, codecs=[])
+    with pytest.raises(onebit.InvalidArgument, match=r"codecs\[1\]"):
+        comm.tune(100, 0.1, codecs=["int8", "int9"])
 
 
 def test_every_status_has_an_exception():
@@ -51,7 +55,10 @@ def test_every_status_has_an_exception():
 def test_tune(seconds, tmp_path):
     (comm,) = onebit.loopback(1)
     comm.tune(1024, seconds, tmp_path / "table.json")
-    assert (tmp_path / "table.json").exists()
+    assert "codecs" not in (tmp_path / "table.json").read_text()
+    comm.tune(1024, seconds, tmp_path / "table.json", codecs=["sign", onebit.Codec.INT4])
+    text = (tmp_path / "table.json").read_text()
+    assert '"rows"' in text and "ONEBIT_CODEC_INT4" in text
 
 
 @pytest.mark.skipif(shutil.which(MPIRUN[0]) is None, reason="no Open MPI")

@@ -109,28 +109,35 @@ Status Communicator::meet(const Status& own, double timeout) {
 }
 
 Status Communicator::take_costs(std::string tuning_table, const Environment& environment) {
-    KnownCosts of_table(Costs::estimate(groups_, ONEBIT_MEMORY_HOST, kTunedCodec));
-    bool tuned = false;
+    TuningTable table;
     if (!tuning_table.empty()) {
-        TuningTable table;
         ONEBIT_RETURN_IF_ERROR(parse_tuning_table(tuning_table, "ONEBIT_TUNING", &table));
-        const std::string objection = table.objection(groups_);
-        tuned = objection.empty();
-        tuned ? of_table.tune(std::move(table.costs)) : of_table.keep_estimate(objection);
     }
-    if (!tuned && measurable_ && environment.measure) of_table.measure_later(); // when they are first needed
-    for (auto& of_memory : costs_) of_memory.fill(std::nullopt);
-    costs_[ONEBIT_MEMORY_HOST][kTunedCodec] = std::move(of_table);
+    const std::string objection = table.objection(groups_);
+    decltype(costs_) costs;
+    for (std::size_t codec = 0; codec < kCodecs; ++codec) {
+        if (!table.costs[codec]) continue;
+        std::optional<KnownCosts>& known = costs[ONEBIT_MEMORY_HOST][codec];
+        known.emplace(estimated_costs(ONEBIT_MEMORY_HOST, static_cast<onebit_codec_t>(codec), environment));
+        objection.empty() ? known->tune(std::move(*table.costs[codec])) : known->object(objection);
+    }
+    costs_ = std::move(costs);
     tuning_table_ = std::move(tuning_table);
     return {};
+}
+
+KnownCosts Communicator::estimated_costs(onebit_memory_t memory, onebit_codec_t codec,
+                                         const Environment& environment) const {
+    KnownCosts costs(Costs::estimate(groups_, memory, codec));
+    if (measurable_ && environment.measure) costs.measure_later(); // when they are first needed
+    return costs;
 }
 
 Status Communicator::know_costs(onebit_memory_t memory, onebit_codec_t codec) {
     std::optional<KnownCosts>& known = costs_[memory][codec];
     if (known) return {}; // on every rank
     const Status estimated = agree(catch_exceptions([&] {
-        known.emplace(Costs::estimate(groups_, memory, codec));
-        if (measurable_ && environment_.measure) known->measure_later();
+        known.emplace(estimated_costs(memory, codec, environment_));
         return Status();
     }));
     if (!estimated.ok()) known.reset();

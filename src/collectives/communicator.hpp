@@ -124,6 +124,8 @@ class Communicator {
     Status share_tuning_table(const std::string& name, std::string* text);
     /// Costs anew, from nothing but a table. Local.
     Status take_costs(std::string tuning_table, const Environment& environment);
+    /// Before anything is measured.
+    KnownCosts estimated_costs(onebit_memory_t memory, onebit_codec_t codec, const Environment& environment) const;
 
     /// Keeps what made the communicator unusable: an exchange that did not finish would meet the next one.
     Status remember(const Status& status);

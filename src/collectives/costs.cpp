@@ -181,7 +181,7 @@ void KnownCosts::set(Costs costs, std::string source, std::uint64_t known_to) {
 }
 
 void KnownCosts::keep_estimate(const std::string& why) {
-    objection_ += ", for " + why;
+    object(why);
     known_to_ = UINT64_MAX;
 }
 

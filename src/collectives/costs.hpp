@@ -99,6 +99,8 @@ class KnownCosts {
     void measure_later() { known_to_ = 0; }
     /// They won't be.
     void keep_estimate(const std::string& why);
+    /// Says with them why a table's are not taken.
+    void object(const std::string& why) { objection_ += ", for " + why; }
 
   private:
     Costs lasting_;

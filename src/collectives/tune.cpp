@@ -13,10 +13,12 @@
 #include <vector>
 
 #include "collectives/allreduce.hpp"
+#include "collectives/factors_plan.hpp"
 #include "collectives/fingerprint.hpp"
 #include "collectives/placement.hpp"
 #include "collectives/together.hpp"
 #include "collectives/tuning_table.hpp"
+#include "compress/codec.hpp"
 #include "core/aligned_buffer.hpp"
 #include "core/file.hpp"
 
@@ -150,6 +152,23 @@ std::vector<std::uint64_t> sizes_between(std::uint64_t least, std::uint64_t most
 }
 
 Status check_order(const TuningOrder& order, int ranks) {
+    if (order.codecs.empty()) return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "num_codecs is 0");
+    std::array<bool, kCodecs> has{};
+    for (std::size_t i = 0; i < order.codecs.size(); ++i) {
+        const onebit_codec_t codec = order.codecs[i];
+        if (codec == ONEBIT_CODEC_POWERSGD) {
+            return Status::error(ONEBIT_ERROR_UNSUPPORTED,
+                                 "codecs[%zu]: ONEBIT_CODEC_POWERSGD goes by the times of %s: name that one", i,
+                                 name_of(kTimedForFactors));
+        }
+        if (static_cast<std::size_t>(codec) >= kCodecs) {
+            return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "codecs[%zu]: %d is not a codec", i,
+                                 static_cast<int>(codec));
+        }
+        if (std::exchange(has[codec], true)) {
+            return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "codecs[%zu]: %s is there twice", i, name_of(codec));
+        }
+    }
     if (order.max_count < static_cast<std::uint64_t>(ranks) || order.max_count > SIZE_MAX / 8) {
         return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "max_count: %llu is not a possible number of elements",
                              static_cast<unsigned long long>(order.max_count));
@@ -267,25 +286,41 @@ Status write_table(const TuningTable& table, const std::string& path) {
 
 } // namespace
 
-Status tune(Communicator& communicator, const TuningOrder& order) {
-    const std::array<NamedValue, 2> same = {
-        {{"max_count", order.max_count}, NamedValue::of_double("seconds", order.seconds)}};
-    ONEBIT_RETURN_IF_ERROR(compare_across_ranks(communicator, check_order(order, communicator.size()), same));
-    const std::vector<std::uint64_t> sizes =
-        sizes_between(static_cast<std::uint64_t>(communicator.size()), order.max_count);
-    std::vector<Costs::Row> rows;
+Status tune(Communicator& communicator, const TuningOrder& order, const Status& own) {
+    const Status possible = own.ok() ? check_order(order, communicator.size()) : own;
+    std::uint64_t codecs = 0; // a bit for each
+    if (possible.ok()) {
+        for (const onebit_codec_t codec : order.codecs) codecs |= std::uint64_t{1} << codec;
+    }
+    const std::array<NamedValue, 3> same = {{{"codecs (2^i for codec i)", codecs},
+                                             {"max_count", order.max_count},
+                                             NamedValue::of_double("seconds", order.seconds)}};
+    ONEBIT_RETURN_IF_ERROR(compare_across_ranks(communicator, possible, same));
+
+    TuningTable table;
+    table.ranks = static_cast<std::size_t>(communicator.size());
+    table.nodes = communicator.groups().nodes;
     onebit_allreduce_config_t on_host = ONEBIT_ALLREDUCE_CONFIG_INIT(order.max_count);
-    on_host.codec = kTunedCodec;
+    const std::vector<std::uint64_t> sizes = sizes_between(table.ranks, order.max_count);
     const std::vector<onebit_algorithm_t> forms =
         forms_for(communicator.groups(), on_host.memory, communicator.transport());
-    ONEBIT_RETURN_IF_ERROR(measure_rows(communicator, on_host, forms, sizes, order.seconds, Costs::kNever, &rows));
-    TuningTable table = {static_cast<std::size_t>(communicator.size()), communicator.groups().nodes,
-                         Costs(std::move(rows))};
-    KnownCosts& known = communicator.costs(on_host.memory, on_host.codec);
-    KnownCosts next = known;
-    next.set(table.costs, "measured");
+    const double seconds = order.seconds / static_cast<double>(order.codecs.size());
+    std::array<std::optional<KnownCosts>, kCodecs> next;
+    for (std::size_t codec = 0; codec < kCodecs; ++codec) { // in an order that all ranks have
+        if ((codecs >> codec & 1) == 0) continue;
+        on_host.codec = static_cast<onebit_codec_t>(codec);
+        ONEBIT_RETURN_IF_ERROR(communicator.know_costs(on_host.memory, on_host.codec));
+        std::vector<Costs::Row> rows;
+        ONEBIT_RETURN_IF_ERROR(measure_rows(communicator, on_host, forms, sizes, seconds, Costs::kNever, &rows));
+        table.costs[codec] = Costs(std::move(rows));
+        next[codec] = communicator.costs(on_host.memory, on_host.codec);
+        next[codec]->set(*table.costs[codec], "measured");
+    }
     ONEBIT_RETURN_IF_ERROR(communicator.agree({})); // all ranks know the same from here on
-    if (!communicator.environment().deterministic) known = std::move(next);
+    for (std::size_t codec = 0; codec < kCodecs && !communicator.environment().deterministic; ++codec) {
+        if (!next[codec]) continue;
+        communicator.costs(on_host.memory, static_cast<onebit_codec_t>(codec)) = std::move(*next[codec]);
+    }
     const bool writes = communicator.rank() == 0 && !order.path.empty();
     return communicator.agree(catch_exceptions([&] { return writes ? write_table(table, order.path) : Status(); }));
 }

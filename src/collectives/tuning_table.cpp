@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "compress/codec.hpp"
 #include "core/config.hpp"
 #include "core/file.hpp"
 
@@ -80,6 +81,31 @@ std::vector<onebit_algorithm_t> forms_of(const Json& rows) {
     return forms;
 }
 
+/// What its list of this name says.
+Costs parse_costs(const Json& object, const char* name) {
+    const Json& rows = member(object, name); // no copy: that of a list in a list in a list takes a stack as deep
+    if (!rows.is_array() || rows.empty()) throw Flaw{std::string("\"") + name + "\" is empty or not a list"};
+    std::vector<Costs::Row> parsed;
+    for (const Json& row : rows) {
+        parsed.push_back(parse_row(row, forms_of(rows)));
+        if (parsed.size() > 1 && parsed.back().count <= parsed[parsed.size() - 2].count) {
+            throw Flaw{"\"count\" does not grow from row to row: " + std::to_string(parsed.back().count)};
+        }
+    }
+    return Costs(std::move(parsed));
+}
+
+/// All but SIGN, whose rows have stood by themselves since the first release.
+void parse_codecs(const Json& codecs, TuningTable* table) {
+    if (!codecs.is_object() || codecs.empty()) throw Flaw{"\"codecs\" is empty or not an object"};
+    for (const auto& [name, rows] : codecs.items()) {
+        std::size_t codec = ONEBIT_CODEC_SIGN + 1;
+        while (codec < kCodecs && name != name_of(static_cast<onebit_codec_t>(codec))) ++codec;
+        if (codec == kCodecs) throw Flaw{"\"codecs\" has " + brief(Json(name)) + ", which is none of them"};
+        table->costs[codec] = parse_costs(codecs, name.c_str());
+    }
+}
+
 TuningTable parse(const std::string& text) {
     Json json;
     try {
@@ -98,16 +124,9 @@ TuningTable parse(const std::string& text) {
     TuningTable table;
     table.ranks = positive(json, "ranks");
     table.nodes = positive(json, "nodes");
-    const Json& rows = member(json, "rows"); // no copy: that of a list in a list in a list takes a stack as deep
-    if (!rows.is_array() || rows.empty()) throw Flaw{"\"rows\" is empty or not a list"};
-    std::vector<Costs::Row> parsed;
-    for (const Json& row : rows) {
-        parsed.push_back(parse_row(row, forms_of(rows)));
-        if (parsed.size() > 1 && parsed.back().count <= parsed[parsed.size() - 2].count) {
-            throw Flaw{"\"count\" does not grow from row to row: " + std::to_string(parsed.back().count)};
-        }
-    }
-    table.costs = Costs(std::move(parsed));
+    const bool has_codecs = json.contains("codecs");
+    if (json.contains("rows") || !has_codecs) table.costs[ONEBIT_CODEC_SIGN] = parse_costs(json, "rows");
+    if (has_codecs) parse_codecs(json["codecs"], &table);
     return table;
 }
 
@@ -116,6 +135,24 @@ std::string printed(double number) {
     std::array<char, 32> text{};
     const auto end = std::to_chars(text.data(), text.data() + text.size(), number).ptr;
     return {text.data(), end};
+}
+
+/// A row a line, for people look at it.
+std::string printed(const Costs& costs) {
+    std::string text = "[";
+    const char* separator = "\n";
+    for (const Costs::Row& row : costs.rows()) {
+        text += separator + ("  {\"count\":" + std::to_string(row.count));
+        for (const onebit_algorithm_t form : kChosenForms) {
+            const double time = row.microseconds[form];
+            if (time == Costs::kNever) continue;
+            text += std::string(",\"") + algorithm_name(form) +
+                    "\":" + printed(std::max(std::round(time * 100), 1.0) / 100);
+        }
+        text += "}";
+        separator = ",\n";
+    }
+    return text + "\n ]";
 }
 
 } // namespace
@@ -135,24 +172,21 @@ Status parse_tuning_table(const std::string& text, const std::string& name, Tuni
     return {};
 }
 
-/// A row a line, for people look at it. By hand: a Json takes memory where it is destroyed, too, and there may be none.
+/// By hand: a Json takes memory where it is destroyed, too, and there may be none.
 std::string print_tuning_table(const TuningTable& table) {
     std::string text = std::string("{\"format\":\"") + kFormat + "\",\"version\":" + std::to_string(kVersion) +
-                       ",\"ranks\":" + std::to_string(table.ranks) + ",\"nodes\":" + std::to_string(table.nodes) +
-                       ",\n \"rows\": [";
-    const char* separator = "\n";
-    for (const Costs::Row& row : table.costs.rows()) {
-        text += separator + ("  {\"count\":" + std::to_string(row.count));
-        for (const onebit_algorithm_t form : kChosenForms) {
-            const double time = row.microseconds[form];
-            if (time == Costs::kNever) continue;
-            text += std::string(",\"") + algorithm_name(form) +
-                    "\":" + printed(std::max(std::round(time * 100), 1.0) / 100);
-        }
-        text += "}";
-        separator = ",\n";
+                       ",\"ranks\":" + std::to_string(table.ranks) + ",\"nodes\":" + std::to_string(table.nodes);
+    if (table.costs[ONEBIT_CODEC_SIGN]) text += ",\n \"rows\": " + printed(*table.costs[ONEBIT_CODEC_SIGN]);
+    const char* separator = ",\n \"codecs\": {\n ";
+    const char* end = "\n}\n";
+    for (std::size_t codec = ONEBIT_CODEC_SIGN + 1; codec < kCodecs; ++codec) {
+        if (!table.costs[codec]) continue;
+        text += std::string(separator) + "\"" + name_of(static_cast<onebit_codec_t>(codec)) +
+                "\": " + printed(*table.costs[codec]);
+        separator = ",\n ";
+        end = "}\n}\n";
     }
-    return text + "\n]}\n";
+    return text + end;
 }
 
 } // namespace onebit

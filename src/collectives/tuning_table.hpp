@@ -2,22 +2,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstddef>
+#include <optional>
 #include <string>
 
 #include "collectives/costs.hpp"
+#include "core/config.hpp"
 #include "core/status.hpp"
 
 namespace onebit {
 
-/// What a table is of, besides the host's memory.
-inline constexpr onebit_codec_t kTunedCodec = ONEBIT_CODEC_SIGN;
-
-/// Costs that were measured, and on what: a JSON file (README.md, "Tuning").
+/// Costs that were measured of values in the host's memory, and on what: a JSON file (README.md, "Tuning").
 struct TuningTable {
     std::size_t ranks = 0;
     std::size_t nodes = 0;
-    Costs costs = Costs({Costs::Row()});
+    std::array<std::optional<Costs>, kCodecs> costs; ///< by codec
 
     /// Why the table says nothing about these ranks; "": it does.
     std::string objection(const NodeGroups& groups) const;

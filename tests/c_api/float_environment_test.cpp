@@ -204,6 +204,10 @@ TEST_CASE("no call changes the caller's floating-point environment, nor does one
             ok([&] { return onebit_mem_alloc(comm, 100, &memory); });
             ok([&] { return onebit_mem_free(memory); });
             ok([&] { return onebit_comm_tune(comm, count, 1e-3, nullptr); });
+            const onebit_codec_t tuned = ONEBIT_CODEC_INT8;
+            ok([&] { return onebit_comm_tune_codecs(comm, &tuned, 1, count, 1e-3, nullptr); });
+            fails(ONEBIT_ERROR_INVALID_ARGUMENT,
+                  [&] { return onebit_comm_tune_codecs(comm, &tuned, 0, count, 1e-3, nullptr); });
             fails(ONEBIT_ERROR_INVALID_ARGUMENT, [&] { return onebit_comm_tune(comm, 0, 1e-3, nullptr); });
             fails(ONEBIT_ERROR_INVALID_ARGUMENT, [&] { return onebit_comm_create_loopback(0, nullptr); });
 

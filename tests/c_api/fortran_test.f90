@@ -115,6 +115,8 @@ contains
         call expect(info%nodes == 1 .and. onebit_text(info%transport) == 'mpi', 'a node, and the transport''s name')
         call expect(onebit_version_number() >= 100, 'the version')
         call expect_ok(onebit_comm_tune(comm, 1000_c_int64_t, 0.05d0, c_null_ptr), 'tune')
+        call expect_ok(onebit_comm_tune_codecs(comm, [onebit_codec_int8, onebit_codec_sign], 2_c_size_t, 1000_c_int64_t, &
+            0.05d0, c_null_ptr), 'tune two codecs')
         config = onebit_allreduce_config_init(1000_c_int64_t)
         call expect_ok(onebit_allreduce_choose_codec(comm, config, 0.02d0, codec), 'choose a codec')
         call expect(codec == onebit_codec_int8 .or. codec == onebit_codec_bfloat16 .or. codec == onebit_codec_float16, &

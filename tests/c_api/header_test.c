@@ -36,6 +36,7 @@ static const Row rows[] = {
     ROW(onebit_comm_get_info),
     ROW(onebit_comm_set),
     ROW(onebit_comm_tune),
+    ROW(onebit_comm_tune_codecs),
     ROW(onebit_mem_alloc),
     ROW(onebit_mem_free),
     ROW(onebit_comm_progress),

@@ -42,7 +42,7 @@ struct Choice {
     onebit_allreduce_info_t info = ONEBIT_ALLREDUCE_INFO_INIT;
 };
 
-Choice choose(const std::string& table, std::uint64_t count, int ranks = 2) {
+Choice choose(const std::string& table, std::uint64_t count, int ranks = 2, onebit_codec_t codec = ONEBIT_CODEC_SIGN) {
     const TableFile file(table);
     const Variable tuning("ONEBIT_TUNING", file.path());
     std::vector<onebit_comm_t> comms(static_cast<std::size_t>(ranks));
@@ -53,7 +53,8 @@ Choice choose(const std::string& table, std::uint64_t count, int ranks = 2) {
     std::vector<std::thread> threads;
     for (std::size_t r = 0; r < comms.size(); ++r) {
         threads.emplace_back([&, r] {
-            const onebit_allreduce_config_t config = ONEBIT_ALLREDUCE_CONFIG_INIT(count);
+            onebit_allreduce_config_t config = ONEBIT_ALLREDUCE_CONFIG_INIT(count);
+            config.codec = codec;
             onebit_allreduce_t allreduce = nullptr;
             onebit_allreduce_create(comms[r], &config, &allreduce);
             if (r == 0) onebit_allreduce_get_info(allreduce, &choice.info);
@@ -67,6 +68,12 @@ Choice choose(const std::string& table, std::uint64_t count, int ranks = 2) {
 
 std::string table(const std::string& rows, const std::string& head = R"("version": 1, "ranks": 2, "nodes": 1)") {
     return R"({"format": "onebit tuning table", )" + head + R"(, "rows": [)" + rows + "]}";
+}
+
+// With costs of codecs besides SIGN's, or alone.
+std::string table_of_codecs(const std::string& codecs, const std::string& rows = "") {
+    return R"({"format": "onebit tuning table", "version": 1, "ranks": 2, "nodes": 1, )" +
+           (rows.empty() ? "" : "\"rows\": [" + rows + "], ") + "\"codecs\": " + codecs + "}";
 }
 
 // Compressed is the quicker one of few elements and the slower one of many: the reverse of any estimate.
@@ -113,6 +120,28 @@ TEST_CASE("a table without a form never chooses it", "[tuning]") {
     CHECK(choose(table(R"({"count": 100, "dense": 30})"), 1000000).info.algorithm == ONEBIT_ALGORITHM_DENSE);
 }
 
+TEST_CASE("each codec goes by its own rows of a table", "[tuning][codec]") {
+    const std::string slow = R"({"count": 100, "dense": 30, "pipelined": 90})";
+    const std::string quick = R"({"count": 100, "dense": 30, "pipelined": 10})";
+    const auto source_of = [](const std::string& text, onebit_codec_t codec) {
+        const Choice choice = choose(text, 100, 2, codec);
+        REQUIRE(choice.status == ONEBIT_SUCCESS);
+        return std::string(choice.info.reason);
+    };
+    const std::string both = table_of_codecs(R"({"ONEBIT_CODEC_INT8": [)" + quick + "]}", slow);
+    CHECK(choose(both, 100).info.algorithm == ONEBIT_ALGORITHM_DENSE);
+    CHECK(choose(both, 100, 2, ONEBIT_CODEC_INT8).info.algorithm == ONEBIT_ALGORITHM_PIPELINED);
+    CHECK_THAT(source_of(both, ONEBIT_CODEC_SIGN), Catch::Contains("pipelined 90 us (tuned)"));
+    CHECK_THAT(source_of(both, ONEBIT_CODEC_INT8), Catch::Contains("pipelined 10 us (tuned)"));
+    CHECK_THAT(source_of(both, ONEBIT_CODEC_INT4), Catch::Contains("(estimated)"));
+    const std::string alone =
+        table_of_codecs(R"({"ONEBIT_CODEC_TOPK": [)" + quick + R"(], "ONEBIT_CODEC_FP4": [)" + slow + "]}");
+    CHECK_THAT(source_of(alone, ONEBIT_CODEC_SIGN), Catch::Contains("(estimated)"));
+    CHECK_THAT(source_of(alone, ONEBIT_CODEC_TOPK), Catch::Contains("pipelined 10 us (tuned)"));
+    CHECK_THAT(source_of(alone, ONEBIT_CODEC_FP4), Catch::Contains("pipelined 90 us (tuned)"));
+    CHECK_THAT(choose(alone, 100, 3, ONEBIT_CODEC_FP4).info.reason, Catch::Contains("2 ranks on 1 node"));
+}
+
 TEST_CASE("a table of other ranks or nodes is left aside, and that is said", "[tuning][bad input]") {
     for (const char* head : {R"("version": 1, "ranks": 4, "nodes": 1)", R"("version": 1, "ranks": 2, "nodes": 2)"}) {
         const Choice choice = choose(table(R"({"count": 100, "dense": 30, "pipelined": 10})", head), 64);
@@ -153,6 +182,15 @@ TEST_CASE("what is no table is refused with the file's name and the flaw", "[tun
         {table(R"({"count": 100, "dense": "quick"})"), "dense"},
         {table(row + R"(, {"count": 200, "dense": 1})"), "pipelined"},
         {table(row + ", " + row), "does not grow"},
+        {table_of_codecs("7", row), "\"codecs\" is empty or not an object"},
+        {table_of_codecs("{}", row), "\"codecs\" is empty"},
+        {table_of_codecs("[" + row + "]"), "\"codecs\" is empty or not an object"},
+        {table_of_codecs(R"({"ONEBIT_CODEC_INT9": [)" + row + "]}"), "\"ONEBIT_CODEC_INT9\", which is none of them"},
+        {table_of_codecs(R"({"ONEBIT_CODEC_SIGN": [)" + row + "]}"), "\"ONEBIT_CODEC_SIGN\", which is none of them"},
+        {table_of_codecs(R"({"ONEBIT_CODEC_INT8": []})"), "\"ONEBIT_CODEC_INT8\" is empty or not a list"},
+        {table_of_codecs(R"({"ONEBIT_CODEC_INT8": [)" + row + "]}", row + ", " + row), "does not grow"},
+        {table_of_codecs(R"({"ONEBIT_CODEC_INT8": [)" + row + "," + row + "]}", row), "does not grow"},
+        {table_of_codecs(R"({"ONEBIT_CODEC_INT8": [{"count": 100}]})"), "dense"},
     };
     for (const auto& file : files) {
         CAPTURE(file.text.substr(0, 200));

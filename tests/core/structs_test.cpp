@@ -174,7 +174,7 @@ TEST_CASE("public structs have no padding, and the sizes that releases gave them
                   &Config::local_steps, &Config::bucket_size, &Config::stream, &Config::freeze_window,
                   &Config::freeze_band, &Config::compressed, &Config::follow_interval, &Config::thaw_ratio,
                   &Config::missing_gradients, &Config::algorithm, &Config::codec, &Config::kept, &Config::value_bits,
-                  &Config::error_type));
+                  &Config::error_type, &Config::levels, &Config::num_levels));
     using Info = onebit_optimizer_info_t;
     CHECK(is_full(&Info::size, &Info::version, &Info::frozen, &Info::steps, &Info::skipped, &Info::freeze_step,
                   &Info::count, &Info::masked, &Info::exact_rounds, &Info::compressed_rounds, &Info::warmup_bytes_sent,

@@ -223,7 +223,10 @@ class Tuning final : public Subject {
   public:
     Tuning(onebit_comm_t comm, RankLog& log)
         : comm_(comm), log_(log), directory_(log), path_(directory_.prefix("table")) {}
-    onebit_status_t call() override { return onebit_comm_tune(comm_, 2048, 1e-6, path_.c_str()); }
+    onebit_status_t call() override {
+        constexpr onebit_codec_t kCodecs[] = {ONEBIT_CODEC_SIGN, ONEBIT_CODEC_INT8};
+        return onebit_comm_tune_codecs(comm_, kCodecs, 2, 2048, 1e-6, path_.c_str());
+    }
     void succeeded() override {
         onebit_allreduce_t handle = nullptr;
         const onebit_allreduce_config_t config = form_config(ONEBIT_ALGORITHM_AUTO, 2000);

@@ -133,8 +133,10 @@ class Program {
         if (bytes_.below(4) != 0) return; // takes long
         const std::uint64_t count = 2 * bytes_.below(100);
         const std::size_t other = bytes_.rarely() ? 1 : 0;
-        collectively(
-            [&](std::size_t r) { return onebit_comm_tune(comms_.whole[r], count + r * other, 1e-6, nullptr); });
+        const auto codec = static_cast<onebit_codec_t>(bytes_.below(ONEBIT_CODEC_POWERSGD + 2));
+        collectively([&](std::size_t r) {
+            return onebit_comm_tune_codecs(comms_.whole[r], &codec, 1, count + r * other, 1e-6, nullptr);
+        });
     }
 
     Bytes bytes_;

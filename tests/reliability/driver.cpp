@@ -3,6 +3,7 @@
 
 // Makes one collective call for ever, so that scripts/reliability.py can kill or stop a rank in it.
 // usage: onebit_reliability CALL SEED PREFIX
+// Calls on two levels, and on levels, need an even number of ranks, and ONEBIT_NODE_SIZE=2.
 //
 // Each rank tells what it does in PREFIX.RANK, a line at a time and at once: "pid PID", then for each call
 // "begin N TIME" and "end N TIME STATUS MESSAGE", by the monotonic clock. A call that fails is a rank's last.
@@ -49,8 +50,11 @@ class Journal {
 /// What a rank has before the calls begin; the handles that a call doesn't need are never made.
 struct Rank {
     std::string prefix;
+    int number = 0;
     onebit_comm_t comm = nullptr;
     onebit_allreduce_t reduce = nullptr;
+    onebit_reduce_scatter_t scatter = nullptr;
+    onebit_all_gather_t gather = nullptr;
     onebit_optimizer_t optimizer = nullptr;
     std::vector<float> input = std::vector<float>(kLarge, 1.0f), output = std::vector<float>(kLarge);
     std::vector<std::uint32_t> mask = std::vector<std::uint32_t>(kLarge / 32, 0x0f0f0f0fu);
@@ -65,16 +69,44 @@ onebit_status_t in_turn(const std::vector<Call>& calls) {
     return ONEBIT_SUCCESS;
 }
 
-onebit_status_t create_allreduce(Rank& rank, onebit_algorithm_t algorithm) {
+/// Pairs of ranks; by int8 inside, or exact there.
+onebit_level_t pairs(const Rank& rank, bool exact) {
+    onebit_level_t level = ONEBIT_LEVEL_INIT(rank.number / 2);
+    level.compressed = exact ? 0 : 1;
+    level.codec = exact ? ONEBIT_CODEC_SIGN : ONEBIT_CODEC_INT8;
+    return level;
+}
+
+onebit_status_t create_allreduce(Rank& rank, onebit_algorithm_t algorithm, onebit_codec_t codec = ONEBIT_CODEC_SIGN) {
     onebit_allreduce_config_t config = ONEBIT_ALLREDUCE_CONFIG_INIT(kLarge);
     config.algorithm = algorithm;
+    config.codec = codec;
+    const onebit_level_t level = pairs(rank, false);
+    const std::uint64_t shape[] = {1u << 10, kLarge >> 10};
+    if (algorithm == ONEBIT_ALGORITHM_LEVELS) {
+        config.levels = &level;
+        config.num_levels = 1;
+    }
+    if (codec == ONEBIT_CODEC_POWERSGD) {
+        config.shapes = shape;
+        config.num_shapes = 1;
+    }
     return onebit_allreduce_create(rank.comm, &config, &rank.reduce);
 }
 
-onebit_status_t create_optimizer(Rank& rank, std::uint64_t bucket_size) {
+onebit_status_t create_optimizer(Rank& rank, std::uint64_t bucket_size,
+                                 onebit_algorithm_t algorithm = ONEBIT_ALGORITHM_AUTO,
+                                 onebit_codec_t codec = ONEBIT_CODEC_SIGN) {
     onebit_optimizer_config_t config = ONEBIT_OPTIMIZER_CONFIG_INIT(ONEBIT_OPTIMIZER_ONEBIT_ADAM, 1e-3);
     config.freeze_step = 2;
     config.bucket_size = bucket_size;
+    config.algorithm = algorithm;
+    config.codec = codec;
+    const onebit_level_t level = pairs(rank, true);
+    if (algorithm == ONEBIT_ALGORITHM_LEVELS) {
+        config.levels = &level;
+        config.num_levels = 1;
+    }
     rank.tensors.clear();
     for (std::size_t i = 0; i < kTensors; ++i) {
         const onebit_tensor_t tensor =
@@ -86,6 +118,23 @@ onebit_status_t create_optimizer(Rank& rank, std::uint64_t bucket_size) {
 
 onebit_status_t run(Rank& rank) {
     return onebit_allreduce_run(rank.reduce, rank.input.data(), rank.output.data());
+}
+
+onebit_status_t split(Rank& rank) {
+    onebit_comm_t part = nullptr;
+    const onebit_status_t status = onebit_comm_split(rank.comm, rank.number / 2, 0, &part);
+    return status == ONEBIT_SUCCESS ? onebit_comm_destroy(part) : status;
+}
+
+/// A step that nobody waits in.
+onebit_status_t step_started(Rank& rank) {
+    const onebit_status_t started = onebit_optimizer_step_start(rank.optimizer);
+    if (started != ONEBIT_SUCCESS) return started;
+    for (int done = 0; done == 0;) {
+        const onebit_status_t status = onebit_optimizer_step_test(rank.optimizer, &done);
+        if (status != ONEBIT_SUCCESS) return status;
+    }
+    return ONEBIT_SUCCESS;
 }
 
 onebit_status_t step_early(Rank& rank) {
@@ -118,17 +167,21 @@ struct Named {
 
 std::vector<Named> all_calls(Rank& rank) {
     const Call nothing = [] { return ONEBIT_SUCCESS; };
-    const auto with = [&](onebit_algorithm_t algorithm) -> Call {
-        return [&rank, algorithm] { return create_allreduce(rank, algorithm); };
+    const auto with = [&](onebit_algorithm_t algorithm, onebit_codec_t codec = ONEBIT_CODEC_SIGN) -> Call {
+        return [&rank, algorithm, codec] { return create_allreduce(rank, algorithm, codec); };
     };
     const auto created = [&](onebit_algorithm_t algorithm) -> Call {
         return [&rank, make = with(algorithm)] {
             return in_turn({make, [&] { return onebit_allreduce_destroy(rank.reduce); }});
         };
     };
-    const auto optimizer = [&](std::uint64_t bucket) -> Call {
-        return [&rank, bucket] { return create_optimizer(rank, bucket); };
+    const auto optimizer = [&](std::uint64_t bucket, onebit_algorithm_t algorithm = ONEBIT_ALGORITHM_AUTO,
+                               onebit_codec_t codec = ONEBIT_CODEC_SIGN) -> Call {
+        return [&rank, bucket, algorithm, codec] { return create_optimizer(rank, bucket, algorithm, codec); };
     };
+    onebit_shard_config_t shards = ONEBIT_SHARD_CONFIG_INIT(kLarge);
+    shards.codec = ONEBIT_CODEC_INT4;
+    shards.algorithm = ONEBIT_ALGORITHM_PIPELINED;
     const Call step = [&] { return onebit_optimizer_step(rank.optimizer); };
     const Call save = [&] { return onebit_optimizer_save(rank.optimizer, rank.prefix.c_str()); };
     const Call reduce = [&] { return run(rank); };
@@ -155,7 +208,24 @@ std::vector<Named> all_calls(Rank& rank) {
              return in_turn({[&] { return onebit_allreduce_start(rank.reduce, rank.input.data(), rank.output.data()); },
                              [&] { return onebit_allreduce_wait(rank.reduce); }});
          }},
+        {"run_int4", with(ONEBIT_ALGORITHM_PIPELINED, ONEBIT_CODEC_INT4), reduce},
+        {"run_topk", with(ONEBIT_ALGORITHM_PIPELINED, ONEBIT_CODEC_TOPK), reduce},
+        {"run_powersgd", with(ONEBIT_ALGORITHM_FLAT, ONEBIT_CODEC_POWERSGD), reduce},
+        {"run_bruck", with(ONEBIT_ALGORITHM_BRUCK), reduce},
+        {"run_ring", with(ONEBIT_ALGORITHM_RING), reduce},
+        {"run_two_level", with(ONEBIT_ALGORITHM_TWO_LEVEL), reduce},
+        {"run_levels", with(ONEBIT_ALGORITHM_LEVELS), reduce},
+        {"levels_create", nothing, created(ONEBIT_ALGORITHM_LEVELS)},
+        {"reduce_scatter", [&rank, shards] { return onebit_reduce_scatter_create(rank.comm, &shards, &rank.scatter); },
+         [&] { return onebit_reduce_scatter_run(rank.scatter, rank.input.data(), rank.output.data()); }},
+        {"all_gather", [&rank, shards] { return onebit_all_gather_create(rank.comm, &shards, &rank.gather); },
+         [&] { return onebit_all_gather_run(rank.gather, rank.input.data(), rank.output.data()); }},
+        {"split", nothing, [&] { return split(rank); }},
         {"step", optimizer(0), step},
+        {"step_started", optimizer(0), [&] { return step_started(rank); }},
+        {"step_int8", optimizer(0, ONEBIT_ALGORITHM_AUTO, ONEBIT_CODEC_INT8), step},
+        {"step_two_level", optimizer(0, ONEBIT_ALGORITHM_TWO_LEVEL), step},
+        {"step_levels", optimizer(0, ONEBIT_ALGORITHM_LEVELS), step},
         {"step_early", optimizer(kTensor), [&] { return step_early(rank); }},
         {"save", optimizer(0), save},
         {"load",
@@ -198,18 +268,18 @@ int main(int argc, char** argv) {
         std::fputs("usage: onebit_reliability CALL SEED PREFIX\n", stderr);
         return 2;
     }
-    int provided = 0, me = 0;
+    int provided = 0;
     MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
-    MPI_Comm_rank(MPI_COMM_WORLD, &me);
     Rank rank;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank.number);
     rank.prefix = argv[3];
-    Journal journal(rank.prefix + "." + std::to_string(me));
+    Journal journal(rank.prefix + "." + std::to_string(rank.number));
     journal.line("pid " + std::to_string(getpid()));
     if (onebit_comm_create_mpi(MPI_COMM_WORLD, &rank.comm) != ONEBIT_SUCCESS) return fail(journal, "comm_create_mpi");
     for (const Named& named : all_calls(rank)) {
         if (std::string(named.name) != argv[1]) continue;
         if (named.prepare() != ONEBIT_SUCCESS) return fail(journal, "prepare");
-        repeat(journal, named.call, static_cast<unsigned>(std::atoi(argv[2])), me);
+        repeat(journal, named.call, static_cast<unsigned>(std::atoi(argv[2])), rank.number);
     }
     std::fprintf(stderr, "onebit_reliability: no call %s\n", argv[1]);
     return 2;

@@ -20,6 +20,7 @@ bad_input() {
     expect fails '--output is required' "${run[@]}" "$tune"
     expect fails '--max-size' "${run[@]}" "$tune" -o "$folder/table.json" -m much
     expect fails 'max_count' "${run[@]}" "$tune" -o "$folder/table.json" -m 0
+    expect fails '--codec' "${run[@]}" "$tune" -o "$folder/table.json" -c int9
     expect fails '--seconds' "${run[@]}" "$tune" -o "$folder/table.json" -s 0
     expect fails "onebit_tune: .*$folder/no/table.json" "${run[@]}" "$tune" -o "$folder/no/table.json" -m 4K -s 0.1
     [[ ! -e $folder/table.json ]] || fail "a table was written for all that"
@@ -27,13 +28,16 @@ bad_input() {
 
 a_table_and_its_use() {
     local table=$folder/table.json
-    expect 0 "bytes +dense .*quickest.*ONEBIT_TUNING=$table" "${run[@]}" "$tune" -o "$table" -m 64K -s 0.5
+    expect 0 "ONEBIT_CODEC_SIGN.*bytes +dense .*quickest.*ONEBIT_CODEC_INT8.*bytes +dense .*ONEBIT_TUNING=$table" \
+        "${run[@]}" "$tune" -o "$table" -m 64K -s 0.5 --codec sign int8
     grep -q '"ranks":2' "$table" || fail "no number of ranks in the table: $(cat "$table")"
-    local said
-    said=$(ONEBIT_LOG=1 ONEBIT_TUNING=$table timeout 60 "${run[@]}" "$osu" -m 16K:16K -i 2 -x 1 2>&1) ||
-        fail "'$osu' failed: $said"
-    (($(grep -c '^onebit: allreduce of .* because .* elements: dense .*(tuned)' <<<"$said") == 1)) ||
-        fail "not one line about one choice: $said"
+    local codec said
+    for codec in sign int8; do
+        said=$(ONEBIT_LOG=1 ONEBIT_TUNING=$table timeout 60 "${run[@]}" "$osu" -m 16K:16K -i 2 -x 1 --codec "$codec" \
+            2>&1) || fail "'$osu' failed: $said"
+        (($(grep -c '^onebit: allreduce of .* because .* elements: dense .*(tuned)' <<<"$said") == 1)) ||
+            fail "not one line about one choice: $said"
+    done
 }
 
 # It looks to the others as one whose host is gone: nothing comes, nothing is closed.
