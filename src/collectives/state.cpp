@@ -149,7 +149,6 @@ Status agree_and_set(Collective& collective, const Status& own, const Header& he
     ONEBIT_RETURN_IF_ERROR(collective.agree_now(
         own, static_cast<std::uint32_t>(header.head.save ^ (header.head.save >> 32)), header.calls,
         {"which save the state is of (a hash)", "when the state was saved (number of calls before)"}));
-    if (!collective.compresses()) return {};
     return collective.set_state(errors.data(), header.calls);
 }
 
