@@ -87,8 +87,9 @@ onebit_status_t onebit_comm_tune(onebit_comm_t comm, uint64_t max_count, double 
 onebit_status_t onebit_comm_tune_codecs(onebit_comm_t comm, const onebit_codec_t* codecs, size_t num_codecs,
                                         uint64_t max_count, double seconds, const char* path) noexcept {
     return onebit::guard_object<Communicator>(comm, [&](Communicator& communicator) {
-        const Status own =
-            codecs == nullptr ? Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "codecs is NULL") : Status();
+        const Status own = codecs == nullptr && num_codecs > 0
+                               ? Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "codecs is NULL")
+                               : Status();
         return onebit::together(communicator, [&] {
             return onebit::tune(communicator, {{codecs, num_codecs}, max_count, seconds, path == nullptr ? "" : path},
                                 own);

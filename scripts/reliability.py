@@ -26,8 +26,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 CALLS = ["comm_create", "allreduce_create", "auto", "optimizer_create", "tune", "mem_alloc", "run_dense", "run_flat",
-         "run_pipelined", "start_wait", "step", "step_early", "save", "load", "set_mask", "destroy", "run_int4",
-         "run_topk", "run_powersgd", "run_bruck", "run_ring", "run_two_level", "run_levels", "levels_create",
+         "run_pipelined", "start_wait", "step", "step_early", "save", "load", "set_mask", "destroy", "start_test",
+         "run_int4", "run_topk", "run_powersgd", "run_bruck", "run_ring", "run_two_level", "run_levels", "levels_create",
          "reduce_scatter", "all_gather", "split", "step_started", "step_int8", "step_two_level", "step_levels"]
 IN_PAIRS = ["run_two_level", "run_levels", "levels_create", "step_two_level", "step_levels"]  # of ranks
 FAULTS = ["kill", "stop", "stop and continue"]

@@ -298,7 +298,7 @@ ONEBIT_API onebit_status_t onebit_mem_free(void* memory) ONEBIT_NOEXCEPT;
 /* Moves on everything that was started on handles made from `comm` and is not finished: allreduces, reduce-scatters,
  * all-gathers, steps, and exchanges that onebit_optimizer_grad_ready has begun. One call takes the place of a test on
  * each handle. Each handle does a slice of its work, in the order in which the handles were created. Never waits for a
- * peer, and knows no timeout.
+ * peer. It gives peers up as test does.
  *   active  [out] handles that have something left to do, after the callbacks of this call
  * Progress doesn't tell how an operation ended: where there is no callback, the handle's next test or wait does so, at
  * once. With a callback (onebit_allreduce_set_callback and its like) the operation is over with it.
@@ -538,15 +538,16 @@ ONEBIT_API onebit_status_t onebit_allreduce_config_init(onebit_allreduce_config_
 ONEBIT_API onebit_status_t onebit_allreduce_create(onebit_comm_t comm, const onebit_allreduce_config_t* config,
                                                    onebit_allreduce_t* allreduce) ONEBIT_NOEXCEPT;
 
-/* What onebit_comm_tune does, for the codecs that the caller names, each with its default settings. Each codec's handles
- * go by its times. The other codecs' times stay what they were. One file holds the times of all named codecs, by which
- * onebit_allreduce_choose_codec compares them in later runs.
+/* What onebit_comm_tune does, for the codecs that the caller names, each with its default settings. Each codec's
+ * handles go by its times. The other codecs' times stay what they were. One file holds the times of all named codecs,
+ * by which onebit_allreduce_choose_codec compares them in later runs.
  *   codecs      ONEBIT_CODEC_INT8 and ONEBIT_CODEC_INT4, say; each once, the same ones on every rank; not POWERSGD
  *   num_codecs  at least 1
  *   seconds     for all codecs together
  * Else as onebit_comm_tune; and UNSUPPORTED (POWERSGD, whose AUTO goes by the times of SIGN). */
 ONEBIT_API onebit_status_t onebit_comm_tune_codecs(onebit_comm_t comm, const onebit_codec_t* codecs, size_t num_codecs,
-                                                   uint64_t max_count, double seconds, const char* path) ONEBIT_NOEXCEPT;
+                                                   uint64_t max_count, double seconds,
+                                                   const char* path) ONEBIT_NOEXCEPT;
 
 /* Names the codec whose compressed allreduce is quickest between these ranks. Only codecs with an error of at most
  * max_error are considered. For each of them all that AUTO would measure is measured, some tenths of a second, and
@@ -619,8 +620,9 @@ ONEBIT_API onebit_status_t onebit_allreduce_run(onebit_allreduce_t allreduce, co
  *   start  begins, and returns at once. What is wrong with its arguments or values is told, on every rank, by the call
  *          that finishes the operation. start itself returns INVALID_HANDLE and BUSY alone; with ONEBIT_CHECK_NONE also
  *          INVALID_ARGUMENT, and how a call before it ended that had returned earlier; over NCCL also UNSUPPORTED
- *   test   does a slice of the work, never waits, and knows no timeout. *done = 1: the operation is finished, and this
- *          is its status. *done = 0: it is not
+ *   test   does a slice of the work, and never waits. *done = 1: the operation is finished, and this is its status.
+ *          *done = 0: it is not. TIMEOUT once tests have found nothing from a peer for ONEBIT_TIMEOUT seconds, of which
+ *          a pause between two of them counts as one at most
  *   wait   finishes the operation, and returns its status
  * With nothing started test and wait return SUCCESS, test with *done = 1, as MPI's do. The operation's statuses are
  * run's. On hosts it moves on inside test, wait and onebit_comm_progress alone. Operations of several handles may be in
@@ -1204,10 +1206,10 @@ ONEBIT_API onebit_status_t onebit_optimizer_step(onebit_optimizer_t optimizer) O
  * start begins the step, does a first slice of it and doesn't wait. What is wrong with the step is told, on every rank,
  * by the test or wait that finishes it. start itself returns only INVALID_HANDLE, BUSY, UNSUPPORTED (config.stream is
  * captured) and what broke the handle; nothing has been started then, and other ranks wait for this rank's step.
- * test does a slice of the step, never waits for a peer, knows no timeout, and sets *done to 1 when the step is
- * finished (and then returns its status), else to 0. A slice is some milliseconds of work, however large the tensors
- * are. wait finishes the step; its timeout begins with it. With nothing started both return SUCCESS, test with *done =
- * 1. UNSUPPORTED (config.stream is captured) leaves the step for later.
+ * test does a slice of the step, never waits for a peer, and sets *done to 1 when the step is finished (and then
+ * returns its status), else to 0. A slice is some milliseconds of work, however large the tensors are. It gives peers
+ * up as onebit_allreduce_test does. wait finishes the step; its timeout begins with it. With nothing started both
+ * return SUCCESS, test with *done = 1. UNSUPPORTED (config.stream is captured) leaves the step for later.
  * Over NCCL start makes the whole step, and may block: operations must come to the stream in one order on all ranks.
  * A rank that has no memory for what start needs refuses the step, OUT_OF_MEMORY on every rank; its start blocks.
  * Until the step is finished the calls that grad_ready names are BUSY, and so are step, step_start, cancel_step,

@@ -49,7 +49,11 @@ class Communicator(Handle):
         library.onebit_comm_set(self._handle, name.encode(), str(value).encode())
 
     def tune(
-        self, max_count: int, seconds: float, path: Optional[str] = None, codecs: Sequence[Union[str, Codec]] = (Codec.SIGN,)
+        self,
+        max_count: int,
+        seconds: float,
+        path: Optional[str] = None,
+        codecs: Optional[Sequence[Union[str, Codec]]] = None,
     ) -> None:
         """Measures how long an allreduce takes in each form. Handles made afterwards are of the quickest form.
 
@@ -57,16 +61,15 @@ class Communicator(Handle):
           max_count  elements of the largest call, the same on every rank
           seconds    about how long it may take, the same on every rank
           path       file that rank 0 writes the table to, for later runs (ONEBIT_TUNING)
-          codecs     which to measure, each with its default settings, the same on every rank
+          codecs     which to measure, each with its default settings, the same on every rank; None: "sign"
         """
+        file = None if path is None else str(path).encode()
+        if codecs is None:
+            library.onebit_comm_tune(self._handle, max_count, seconds, file)
+            return
         numbers = [enum_value(Codec, f"codecs[{i}]", codec) for i, codec in enumerate(codecs)]
         library.onebit_comm_tune_codecs(
-            self._handle,
-            (ctypes.c_int * len(numbers))(*numbers),
-            len(numbers),
-            max_count,
-            seconds,
-            None if path is None else str(path).encode(),
+            self._handle, (ctypes.c_int * len(numbers))(*numbers), len(numbers), max_count, seconds, file
         )
 
     def empty(self, count: int):

@@ -113,6 +113,7 @@ void Collective::begin(std::span<const Stage> stages, const Operands& operands) 
     operands_ = operands;
     bytes_before_ = bytes_sent();
     runner_.start(stages);
+    vain_looks_.restart();
     in_flight_ = true;
 }
 
@@ -128,8 +129,13 @@ Status Collective::test(bool* done) {
     ONEBIT_RETURN_IF_ERROR(check_may_go_on());
     Step step = Step::kDone;
     Status status = advance(&step);
-    if (status.ok() && in_flight_ && waits(step) && patience_.aborted())
-        status = abandon(patience_.abort_switch->why());
+    if (status.ok() && in_flight_) {
+        if (!waits(step)) {
+            vain_looks_.restart();
+        } else if (patience_.aborted() || vain_looks_.last_for(patience_.timeout)) {
+            status = give_up_waiting();
+        }
+    }
     *done = !in_flight_ || !status.ok();
     return status;
 }
@@ -170,11 +176,15 @@ Status Collective::go_on_until(Step last) {
         if (!waits(step)) {
             waiter.progress();
         } else if (!waiter.keep_waiting()) {
-            const std::string stage = std::string("stage '") + runner_.stage_name() + "'";
-            return abandon(waiter.failure(stage.c_str()));
+            return give_up_waiting();
         }
     }
     return {};
+}
+
+Status Collective::give_up_waiting() {
+    const std::string stage = std::string("stage '") + runner_.stage_name() + "'";
+    return abandon(why_not_waited(stage.c_str(), patience_));
 }
 
 Status Collective::advance(Step* step) {

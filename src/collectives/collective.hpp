@@ -214,6 +214,8 @@ class Collective {
     Status check_finished() const;
     Status check_may_go_on() const;
     Status go_on_until(Step last);
+    /// What is in flight has been aborted, or has waited in vain for too long.
+    Status give_up_waiting();
     Status look_at_channels();
     Status tell_outcome();
     Status finish(const Status& status);
@@ -224,6 +226,7 @@ class Collective {
     bool returned_ = false;         ///< it is a run that has returned already: what is left is to be told how it ended
     std::optional<Status> outcome_; ///< of one that is finished but not told of
     StageRunner runner_;
+    VainLooks vain_looks_; ///< of test
     Operands operands_;
     std::uint64_t bytes_before_ = 0;
 

@@ -4,6 +4,7 @@
 
 #include <sched.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -23,16 +24,47 @@ struct Patience {
     bool aborted() const { return abort_switch->tripped(); }
 };
 
+/// Why a wait has ended without success: TRANSPORT with the abort's reason, or TIMEOUT, naming `what` was waited for.
+inline Status why_not_waited(const char* what, const Patience& patience) {
+    if (patience.aborted()) return patience.abort_switch->why();
+    return Status::error(ONEBIT_ERROR_TIMEOUT, "%s: no answer from a peer for %g seconds (ONEBIT_TIMEOUT)", what,
+                         patience.timeout);
+}
+
+/// How long looks have been in vain, one after the other, where the program decides when there is one. What it does
+/// between two of them is its own doing: that counts as a second at most.
+class VainLooks {
+  public:
+    void restart() { looked_ = false; }
+
+    /// To be called after each look that found nothing. Whether there have been only such for so many seconds; 0: no
+    /// time is too long.
+    bool last_for(double seconds) {
+        if (seconds <= 0) return false;
+        const auto now = std::chrono::steady_clock::now();
+        const std::chrono::duration<double> gap = now - latest_;
+        lasted_ = looked_ ? lasted_ + std::min(gap.count(), 1.0) : 0;
+        latest_ = now;
+        looked_ = true;
+        return lasted_ >= seconds;
+    }
+
+  private:
+    bool looked_ = false;
+    double lasted_ = 0; ///< seconds
+    std::chrono::steady_clock::time_point latest_;
+};
+
 /// Waits politely: polls for a while, then lets others have the core between two polls, for there may be more ranks
 /// than cores. Gives up after `patience.timeout` seconds without progress, or when the communicator is aborted. On a
-/// fiber it goes back to who resumes it instead, after each look: there only an abort ends the waiting, for how long it
-/// takes is the program's own doing.
+/// fiber it goes back to who resumes it instead, after each look, and counts the time as VainLooks does.
 class Waiter {
   public:
     explicit Waiter(const Patience& patience) : patience_(patience) {}
 
     void progress() {
         idle_polls_ = 0;
+        looks_.restart();
         (void)Fiber::pause();
     }
 
@@ -42,7 +74,7 @@ class Waiter {
         constexpr int kPollsBetweenClocks = 256;
         if (Fiber::pause()) {
             idle_polls_ = 0;
-            return !patience_.aborted();
+            return !patience_.aborted() && !looks_.last_for(patience_.timeout);
         }
         if (idle_polls_++ < kPollsBeforeYield) return true;
         sched_yield();
@@ -53,17 +85,13 @@ class Waiter {
         return std::chrono::duration<double>(now - idle_since_).count() < patience_.timeout;
     }
 
-    /// TRANSPORT with the abort's reason, or TIMEOUT, naming `what` was waited for.
-    Status failure(const char* what) const {
-        if (patience_.aborted()) return patience_.abort_switch->why();
-        return Status::error(ONEBIT_ERROR_TIMEOUT, "%s: no answer from a peer for %g seconds (ONEBIT_TIMEOUT)", what,
-                             patience_.timeout);
-    }
+    Status failure(const char* what) const { return why_not_waited(what, patience_); }
 
   private:
     const Patience& patience_;
     std::int64_t idle_polls_ = 0;
     std::chrono::steady_clock::time_point idle_since_;
+    VainLooks looks_; ///< on a fiber
 };
 
 /// Calls test(&done, &moved), which returns a Status, until it is done. TIMEOUT, naming `what`, where peers don't

@@ -5,6 +5,7 @@
 #include "support/progress.hpp"
 
 #include <cfenv>
+#include <chrono>
 #include <limits>
 #include <thread>
 
@@ -19,11 +20,10 @@ namespace {
 enum class Finish { wait, test, progress };
 
 onebit_status_t finish(onebit_comm_t comm, onebit_allreduce_t handle, Finish how, RankLog& log) {
-    if (how == Finish::wait) return onebit_allreduce_wait(handle);
     if (how == Finish::progress) progress_to_the_end(comm, log);
+    if (how != Finish::test) return onebit_allreduce_wait(handle);
     onebit_status_t status = ONEBIT_SUCCESS;
-    for (int done = how == Finish::test ? 0 : 1; done == 0; std::this_thread::yield())
-        status = onebit_allreduce_test(handle, &done);
+    for (int done = 0; done == 0; std::this_thread::yield()) status = onebit_allreduce_test(handle, &done);
     return status;
 }
 
@@ -258,5 +258,50 @@ TEST_CASE("an abort ends what progress moves on", "[async][progress][abort]") {
             ONEBIT_EXPECT(log, holds(onebit_last_error(), "it has had enough"));
         }
         log.barrier();
+    });
+}
+
+TEST_CASE("what waits for a peer that never comes has the timeout, in test, wait and progress",
+          "[async][progress][failure]") {
+    const onebit_algorithm_t algorithm =
+        GENERATE(ONEBIT_ALGORITHM_DENSE, ONEBIT_ALGORITHM_FLAT, ONEBIT_ALGORITHM_PIPELINED);
+    const Finish how = GENERATE(Finish::wait, Finish::test, Finish::progress);
+    const int n = GENERATE(from_range(rank_counts()));
+    if (n == 1) return;
+    const Variable timeout("ONEBIT_TIMEOUT", "0.5");
+    run_ranks(n, [&](onebit_comm_t comm, RankLog& log) {
+        onebit_allreduce_config_t config = flat_config(5000);
+        config.algorithm = algorithm;
+        Allreduce reduce(comm, config, log);
+        std::vector<float> values(5000, 1.0F);
+        log.barrier();
+        if (!log.last_rank()) {
+            ONEBIT_EXPECT_OK(log, onebit_allreduce_start(reduce.get(), values.data(), values.data()));
+            const auto begin = std::chrono::steady_clock::now();
+            const onebit_status_t status = finish(comm, reduce.get(), how, log);
+            const std::chrono::duration<double> time = std::chrono::steady_clock::now() - begin;
+            ONEBIT_EXPECT(log, status == ONEBIT_ERROR_TIMEOUT || status == ONEBIT_ERROR_TRANSPORT);
+            ONEBIT_EXPECT(log, holds(onebit_last_error(), "rank " + std::to_string(log.size() - 1)) ||
+                                   holds(onebit_last_error(), "ONEBIT_TIMEOUT"));
+            ONEBIT_EXPECT(log, time.count() < 5);
+            ONEBIT_EXPECT_STATUS(log, status, onebit_allreduce_run(reduce.get(), values.data(), values.data()));
+        }
+        log.barrier();
+    });
+}
+
+TEST_CASE("a pause of the program's between two tests is not held against a peer", "[async][failure]") {
+    const Variable timeout("ONEBIT_TIMEOUT", "3");
+    run_ranks(2, [&](onebit_comm_t comm, RankLog& log) {
+        Allreduce reduce(comm, flat_config(5000), log);
+        std::vector<float> values(5000, 1.0F);
+        const auto pause = [&] { std::this_thread::sleep_for(std::chrono::milliseconds(3500)); };
+        if (log.last_rank()) pause();
+        ONEBIT_EXPECT_OK(log, onebit_allreduce_start(reduce.get(), values.data(), values.data()));
+        int done = 0;
+        ONEBIT_EXPECT_OK(log, onebit_allreduce_test(reduce.get(), &done)); // in vain on the first rank
+        if (!log.last_rank()) pause();
+        ONEBIT_EXPECT_OK(log, finish(comm, reduce.get(), Finish::test, log));
+        ONEBIT_EXPECT(log, values.front() == 1.0F);
     });
 }

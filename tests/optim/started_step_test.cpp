@@ -335,23 +335,24 @@ TEST_CASE("an abort ends a started step, in test, wait, progress or destroy", "[
     });
 }
 
-TEST_CASE("a wait for a started step has the timeout, a test has none", "[optimizer][started]") {
+TEST_CASE("a started step has the timeout, in test, wait and progress", "[optimizer][started][failure]") {
     const std::uint64_t bucket_size = GENERATE(std::uint64_t{0}, std::uint64_t{2500});
+    const Finish how = GENERATE(Finish::wait, Finish::test, Finish::progress);
     const Variable timeout("ONEBIT_TIMEOUT", "0.5");
-    never_ending_step(bucket_size, [](onebit_comm_t, onebit_optimizer_t handle, RankLog& log) {
+    never_ending_step(bucket_size, [&](onebit_comm_t comm, onebit_optimizer_t handle, RankLog& log) {
         if (log.rank() != 0) { // it hears of the first one's end
             log.barrier();
             if (!log.last_rank()) ONEBIT_EXPECT_STATUS(log, ONEBIT_ERROR_TIMEOUT, onebit_optimizer_step_wait(handle));
             return;
         }
+        int done = 0;
+        ONEBIT_EXPECT_OK(log, onebit_optimizer_step_test(handle, &done));
+        ONEBIT_EXPECT(log, done == 0);
+        ONEBIT_EXPECT_STATUS(log, busy, onebit_optimizer_destroy(handle));
         const auto begin = std::chrono::steady_clock::now();
-        while (std::chrono::steady_clock::now() - begin < std::chrono::milliseconds(1500)) {
-            int done = -1;
-            ONEBIT_EXPECT_OK(log, onebit_optimizer_step_test(handle, &done));
-            ONEBIT_EXPECT(log, done == 0);
-            ONEBIT_EXPECT_STATUS(log, busy, onebit_optimizer_destroy(handle));
-        }
-        ONEBIT_EXPECT_STATUS(log, ONEBIT_ERROR_TIMEOUT, onebit_optimizer_step_wait(handle));
+        const onebit_status_t status = finish(comm, handle, how);
+        ONEBIT_EXPECT_STATUS(log, ONEBIT_ERROR_TIMEOUT, status);
+        ONEBIT_EXPECT(log, std::chrono::steady_clock::now() - begin < std::chrono::seconds(5));
         log.barrier();
     });
 }

@@ -126,6 +126,16 @@ onebit_status_t split(Rank& rank) {
     return status == ONEBIT_SUCCESS ? onebit_comm_destroy(part) : status;
 }
 
+onebit_status_t run_by_polling(Rank& rank) {
+    const onebit_status_t started = onebit_allreduce_start(rank.reduce, rank.input.data(), rank.output.data());
+    if (started != ONEBIT_SUCCESS) return started;
+    for (int done = 0; done == 0;) {
+        const onebit_status_t status = onebit_allreduce_test(rank.reduce, &done);
+        if (status != ONEBIT_SUCCESS) return status;
+    }
+    return ONEBIT_SUCCESS;
+}
+
 /// A step that nobody waits in.
 onebit_status_t step_started(Rank& rank) {
     const onebit_status_t started = onebit_optimizer_step_start(rank.optimizer);
@@ -208,6 +218,7 @@ std::vector<Named> all_calls(Rank& rank) {
              return in_turn({[&] { return onebit_allreduce_start(rank.reduce, rank.input.data(), rank.output.data()); },
                              [&] { return onebit_allreduce_wait(rank.reduce); }});
          }},
+        {"start_test", with(ONEBIT_ALGORITHM_PIPELINED), [&] { return run_by_polling(rank); }},
         {"run_int4", with(ONEBIT_ALGORITHM_PIPELINED, ONEBIT_CODEC_INT4), reduce},
         {"run_topk", with(ONEBIT_ALGORITHM_PIPELINED, ONEBIT_CODEC_TOPK), reduce},
         {"run_powersgd", with(ONEBIT_ALGORITHM_FLAT, ONEBIT_CODEC_POWERSGD), reduce},
