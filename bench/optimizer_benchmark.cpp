@@ -20,7 +20,7 @@
 #include "core/aligned_buffer.hpp"
 #include "core/parallel.hpp"
 #include "memory_floor.hpp"
-#include "optim/segment_passes.hpp"
+#include "optim/sources_and_sinks.hpp"
 #include "optim/tensors.hpp"
 #include "samples.hpp"
 

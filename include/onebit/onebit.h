@@ -621,8 +621,8 @@ ONEBIT_API onebit_status_t onebit_allreduce_run(onebit_allreduce_t allreduce, co
  *          that finishes the operation. start itself returns INVALID_HANDLE and BUSY alone; with ONEBIT_CHECK_NONE also
  *          INVALID_ARGUMENT, and how a call before it ended that had returned earlier; over NCCL also UNSUPPORTED
  *   test   does a slice of the work, and never waits. *done = 1: the operation is finished, and this is its status.
- *          *done = 0: it is not. TIMEOUT once tests have found nothing from a peer for ONEBIT_TIMEOUT seconds, of which
- *          a pause between two of them counts as one at most
+ *          *done = 0: it is not. TIMEOUT once tests have found nothing new from the peers for ONEBIT_TIMEOUT seconds.
+ *          A pause of the program's between two tests counts as a second at most
  *   wait   finishes the operation, and returns its status
  * With nothing started test and wait return SUCCESS, test with *done = 1, as MPI's do. The operation's statuses are
  * run's. On hosts it moves on inside test, wait and onebit_comm_progress alone. Operations of several handles may be in

@@ -83,24 +83,24 @@ Status AllGather::make_form(onebit_algorithm_t name) {
 }
 
 Status AllGather::check_buffers(const void* input, const void* output) const {
-    return check_->check_buffers({input, own_shard().count}, {output, plan_.count}, own_shard().begin);
+    return preflight_->check_buffers({input, own_shard().count}, {output, plan_.count}, own_shard().begin);
 }
 
 void AllGather::begin_call(const Status& own, const void* input, void* output) {
     const Chunk& shard = own_shard();
     const bool tentative = plan_.tentative && plan_.algorithm != ONEBIT_ALGORITHM_DENSE;
-    check_->begin(own, {.input = input,
-                        .count = shard.count,
-                        .first = shard.begin,
-                        .tentative = tentative,
-                        .algorithm = plan_.algorithm,
-                        .calls = calls_});
+    preflight_->begin(own, {.input = input,
+                            .count = shard.count,
+                            .first = shard.begin,
+                            .tentative = tentative,
+                            .algorithm = plan_.algorithm,
+                            .calls = calls_});
     values_.set(elements_, input, shard.begin, output, 0, plan_.count);
     begin(plan_.algorithm, {.source = values_.source(),
                             .sink = values_.sink(),
                             .number = calls_,
                             .tentative = tentative,
-                            .consent = tentative ? check_.get() : nullptr});
+                            .consent = tentative ? preflight_.get() : nullptr});
 }
 
 ErrorState AllGather::error_state() const {

@@ -11,7 +11,7 @@ namespace onebit {
 // ------------------------------------------------------------------------------------------------- operation ----
 
 Status Allreduce::check_buffers(const void* input, const void* output) const {
-    return check_->check_buffers({input, plan_.count}, {output, plan_.count});
+    return preflight_->check_buffers({input, plan_.count}, {output, plan_.count});
 }
 
 void Allreduce::begin_call(const Status& own, const void* input, void* output) {
@@ -20,15 +20,15 @@ void Allreduce::begin_call(const Status& own, const void* input, void* output) {
     const bool sum_tells = plan_.sum_tells();
     // What a mask leaves out the encoder doesn't look at.
     const bool tentative = if_all_apart || sum_tells || (plan_.tentative && !dense && !masked());
-    check_->begin(own, {.input = input,
-                        .count = plan_.count,
-                        .output = output,
-                        .output_count = plan_.count,
-                        .tentative = tentative,
-                        .if_all_apart = if_all_apart,
-                        .apart = input != output,
-                        .algorithm = plan_.algorithm,
-                        .calls = calls_});
+    preflight_->begin(own, {.input = input,
+                            .count = plan_.count,
+                            .output = output,
+                            .output_count = plan_.count,
+                            .tentative = tentative,
+                            .if_all_apart = if_all_apart,
+                            .apart = input != output,
+                            .algorithm = plan_.algorithm,
+                            .calls = calls_});
     values_.set(elements_, input, 0, output, 0, plan_.count);
     begin(plan_.algorithm, {.input = sum_tells && !own.ok() ? nullptr : input,
                             .output = output,
@@ -37,7 +37,7 @@ void Allreduce::begin_call(const Status& own, const void* input, void* output) {
                             .number = calls_,
                             .sum_only = plan_.op == ONEBIT_OP_SUM,
                             .tentative = tentative,
-                            .consent = tentative ? check_.get() : nullptr});
+                            .consent = tentative ? preflight_.get() : nullptr});
 }
 
 Status Allreduce::run_compressed(std::uint64_t number, const ValueSource& source) {
@@ -78,8 +78,8 @@ Status Allreduce::make_mask(const std::uint32_t* words, Mask* mask) const {
         mask->words[mask->words.size() - 1] &= (1U << rest) - 1;
     }
     if (sharded_ != nullptr) mask->of_shard = sharded_->shard_of(mask->words);
-    if (&placement_->memory() != &host_memory()) {
-        mask->placed = AlignedBuffer<std::uint32_t>(mask->words.size(), placement_->memory());
+    if (&backend_->memory() != &host_memory()) {
+        mask->placed = AlignedBuffer<std::uint32_t>(mask->words.size(), backend_->memory());
         mask->placed.copy_from(mask->words.data());
     }
     return {};

@@ -41,7 +41,7 @@ Status Allreduce::create(Communicator& communicator, const onebit_allreduce_conf
     Plan& plan = parts.plan;
     ONEBIT_RETURN_IF_ERROR(make_plan(communicator, config, own, why, &plan));
     ONEBIT_RETURN_IF_ERROR(make_parts(communicator, &parts));
-    const Entered entered(parts.placement);
+    const Entered entered(parts.backend);
     // With tentative calls sums are planned for.
     const bool sums = plan.compresses() ? uses.exact_sums : !uses.tentative_calls;
     plan.shares_sums = plan.can_share_sums && sums;
@@ -99,7 +99,7 @@ Status Allreduce::share_memory(Communicator& communicator, std::unique_ptr<TwoLe
 
 Status Allreduce::open_two_levels(Communicator& communicator, TwoLevelForm::Channels* channels) {
     if (plan_.memory != ONEBIT_MEMORY_HOST) {
-        return DeviceTwoLevel::open_channels(*channel_, communicator, *placement_, channels);
+        return DeviceTwoLevel::open_channels(*channel_, communicator, *backend_, channels);
     }
     return TwoLevelAllreduce::open_channels(*channel_, communicator, *codec_, elements_, plan_, extras().rounds(),
                                             channels);
@@ -160,7 +160,7 @@ Status Allreduce::add_two_levels() {
         made = std::move(on_host);
     } else {
         ONEBIT_RETURN_IF_ERROR(DeviceTwoLevel::create(channels_, *codec_, plan_.op,
-                                                      placement_->make_arithmetic(plan_.threads), plan_.count,
+                                                      backend_->make_arithmetic(plan_.threads), plan_.count,
                                                       plan_.piece_blocks, kAcrossTag, &made));
     }
     sharded_ = made.get();
@@ -183,7 +183,7 @@ Status Allreduce::add_power_sgd() {
     const PowerSgd::Settings settings = {
         .op = plan_.op, .threads = plan_.threads, .numeric = &numeric_kernels(codec_->kernels())};
     ONEBIT_RETURN_IF_ERROR(
-        PowerSgd::create(*channel_, *placement_, elements_, plan_.matrices, settings, kFactorsTag, &made));
+        PowerSgd::create(*channel_, *backend_, elements_, plan_.matrices, settings, kFactorsTag, &made));
     mask_hash_ = plan_.matrices.hash();
     power_sgd_ = made.get();
     add(ONEBIT_ALGORITHM_FLAT, std::move(made));
@@ -197,7 +197,7 @@ Status Allreduce::add_dense() {
                                                   plan_.threads);
     } else {
         ONEBIT_RETURN_IF_ERROR(
-            placement_->make_dense(*channel_, elements_, plan_.count, plan_.threads, kDenseTag, &dense));
+            backend_->make_dense(*channel_, elements_, plan_.count, plan_.threads, kDenseTag, &dense));
     }
     add(ONEBIT_ALGORITHM_DENSE, std::move(dense));
     return {};
@@ -219,7 +219,7 @@ void Allreduce::add(onebit_algorithm_t name, std::unique_ptr<Algorithm> algorith
     const int looks = !checked || plan_.sum_tells() ? 0 : plan_.checks_sums_on_the_way() ? 2 : 1;
     std::vector<Stage> behind;
     if (name == ONEBIT_ALGORITHM_DENSE && plan_.checks_sums()) {
-        behind.push_back({"look at the sum", [this](Step* step) { return check_->check_sum(step); }});
+        behind.push_back({"look at the sum", [this](Step* step) { return preflight_->check_sum(step); }});
     }
     add_form(name, std::move(algorithm), looks, std::move(behind));
 }
@@ -237,7 +237,7 @@ Allreduce::~Allreduce() {
 Status Allreduce::plan_sum(float* values) {
     direct_sum_.reset();
     if (values == nullptr) return {};
-    return DirectSum::create(*channel_, placement_->make_arithmetic(plan_.threads), values, plan_.count, kSumTag,
+    return DirectSum::create(*channel_, backend_->make_arithmetic(plan_.threads), values, plan_.count, kSumTag,
                              &direct_sum_);
 }
 

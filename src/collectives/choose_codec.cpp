@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <array>
 
-#include "collectives/fingerprint.hpp"
+#include "collectives/compare_ranks.hpp"
 #include "collectives/plan.hpp"
 #include "compress/codec.hpp"
 #include "core/structs.hpp"

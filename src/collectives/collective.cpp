@@ -17,8 +17,8 @@ Status Collective::make_parts(Communicator& communicator, Parts* parts) {
     const Plan& plan = parts->plan;
     parts->patience = communicator.patience();
     return communicator.agree(catch_exceptions([&] {
-        ONEBIT_RETURN_IF_ERROR(make_placement(plan.memory, plan.stream, &parts->placement));
-        const Entered entered(parts->placement);
+        ONEBIT_RETURN_IF_ERROR(make_memory_backend(plan.memory, plan.stream, &parts->backend));
+        const Entered entered(parts->backend);
         ONEBIT_RETURN_IF_ERROR(reserve_threads(plan.threads));
         CodecConfig codec = codec_config_of(plan);
         codec.threads = plan.threads;
@@ -30,10 +30,10 @@ Status Collective::make_parts(Communicator& communicator, Parts* parts) {
 }
 
 Status Collective::equip(const Environment& environment) {
-    ONEBIT_RETURN_IF_ERROR(placement_->reach(environment, &channel_));
+    ONEBIT_RETURN_IF_ERROR(backend_->reach(environment, &channel_));
     ONEBIT_RETURN_IF_ERROR(Agreement::create(*channel_, kAgreementTag, &agreement_));
-    search_ = placement_->make_search(elements_);
-    check_ = std::make_unique<CallCheck>(*agreement_, *search_, *placement_, elements_);
+    search_ = backend_->make_search(elements_);
+    preflight_ = std::make_unique<Preflight>(*agreement_, *search_, *backend_, elements_);
     return {};
 }
 
@@ -41,12 +41,12 @@ void Collective::add_form(onebit_algorithm_t name, std::unique_ptr<Algorithm> al
                           std::vector<Stage> behind) {
     std::vector<Stage> stages;
     for (int look = 0; look < looks; ++look) {
-        stages.push_back({"check values", [this](Step* step) { return check_->check_values(step); }});
-        stages.push_back({"agree", [this](Step* step) { return check_->agree(step); }});
+        stages.push_back({"check values", [this](Step* step) { return preflight_->check_values(step); }});
+        stages.push_back({"agree", [this](Step* step) { return preflight_->agree(step); }});
     }
     stages.insert(stages.end(), algorithm->stages().begin(), algorithm->stages().end());
     if (plan_.check != ONEBIT_CHECK_NONE) {
-        stages.push_back({"conclude", [this](Step* step) { return check_->conclude(step); }});
+        stages.push_back({"conclude", [this](Step* step) { return preflight_->conclude(step); }});
     }
     std::ranges::move(behind, std::back_inserter(stages));
     form(name) = {std::move(algorithm), std::move(stages)};
@@ -95,7 +95,7 @@ Status Collective::begin(const void* input, void* output) {
     if (returned_) ONEBIT_RETURN_IF_ERROR(wait()); // on every rank, whose verdict is the same
     ONEBIT_RETURN_IF_ERROR(check_not_broken());
     ONEBIT_RETURN_IF_ERROR(check_finished());
-    const Status ready = placement_->check_ready();
+    const Status ready = backend_->check_ready();
     if (channel_->is_stream_ordered()) ONEBIT_RETURN_IF_ERROR(ready); // words to the others go through the stream, too
     const Status own = ready.ok() ? check_buffers(input, output) : ready;
     if (plan_.check == ONEBIT_CHECK_NONE) ONEBIT_RETURN_IF_ERROR(own);
@@ -218,7 +218,7 @@ void Collective::break_off(const Status& why) {
 
 Status Collective::finish(const Status& status) {
     // Refused by all, or overflowed on all: their messages have come and gone.
-    const bool orderly = status.ok() || check_->refused() || status.code() == ONEBIT_ERROR_NONFINITE;
+    const bool orderly = status.ok() || preflight_->refused() || status.code() == ONEBIT_ERROR_NONFINITE;
     if (!orderly) return abandon(status);
     in_flight_ = false;
     if (!counts(status)) return status;
@@ -230,7 +230,7 @@ Status Collective::finish(const Status& status) {
 // ----------------------------------------------------------------------------------------------------- checks ----
 
 Status Collective::check_idle() {
-    ONEBIT_RETURN_IF_ERROR(placement_->check_ready()); // the error state is a stream's work, too
+    ONEBIT_RETURN_IF_ERROR(backend_->check_ready()); // the error state is a stream's work, too
     if (returned_ && in_flight_) outcome_ = go_on_until(Step::kDone);
     ONEBIT_RETURN_IF_ERROR(check_not_broken());
     return check_finished();
@@ -239,7 +239,7 @@ Status Collective::check_idle() {
 /// A call that this rank has refused goes on whatever happens to the stream: nothing of it comes there, but to the
 /// others.
 Status Collective::check_may_go_on() const {
-    return in_flight_ && !refused_here_ ? placement_->check_ready() : Status();
+    return in_flight_ && !refused_here_ ? backend_->check_ready() : Status();
 }
 
 Status Collective::check_not_broken() const {

@@ -14,10 +14,10 @@
 
 #include "collectives/agreement.hpp"
 #include "collectives/algorithm.hpp"
-#include "collectives/call_check.hpp"
 #include "collectives/communicator.hpp"
-#include "collectives/placement.hpp"
+#include "collectives/memory_backend.hpp"
 #include "collectives/plan.hpp"
+#include "collectives/preflight.hpp"
 #include "collectives/sharded_form.hpp"
 #include "collectives/stages.hpp"
 #include "numeric/elements.hpp"
@@ -44,7 +44,7 @@ class Collective {
     Collective& operator=(const Collective&) = delete;
 
     /// Whatever a thread calls here, it calls while it holds one of these.
-    Entered enter() const { return Entered(placement_); }
+    Entered enter() const { return Entered(backend_); }
     const std::shared_ptr<AbortSwitch>& abort_switch() const { return patience_.abort_switch; }
 
     Status run(const void* input, void* output);
@@ -128,17 +128,17 @@ class Collective {
     /// What each is made of.
     struct Parts {
         Plan plan;
-        std::shared_ptr<const Placement> placement;
+        std::shared_ptr<const MemoryBackend> backend;
         std::unique_ptr<Codec> codec;
         std::unique_ptr<Transport> channel;
         Patience patience;
     };
-    /// Makes the plan's placement and codec. Collective.
+    /// Makes the plan's backend and codec. Collective.
     static Status make_parts(Communicator& communicator, Parts* parts);
 
     explicit Collective(Parts parts)
         : plan_(std::move(parts.plan)),
-          placement_(std::move(parts.placement)),
+          backend_(std::move(parts.backend)),
           channel_(std::move(parts.channel)),
           patience_(std::move(parts.patience)),
           codec_(std::move(parts.codec)),
@@ -195,14 +195,14 @@ class Collective {
     void fill_common(Info* info) const;
 
     Plan plan_;
-    std::shared_ptr<const Placement> placement_;
+    std::shared_ptr<const MemoryBackend> backend_;
     std::unique_ptr<Transport> channel_;
     Patience patience_;
     std::unique_ptr<Codec> codec_;
     Elements elements_;              ///< of the caller's buffers
     std::unique_ptr<Search> search_; ///< for values that are not finite
     std::unique_ptr<Agreement> agreement_;
-    std::unique_ptr<CallCheck> check_;
+    std::unique_ptr<Preflight> preflight_;
     std::array<Form, kAlgorithms> forms_; ///< by onebit_algorithm_t; none for AUTO
 
     std::uint64_t calls_ = 0;

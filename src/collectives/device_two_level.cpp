@@ -28,15 +28,15 @@ Stage work_stage(const char* name, const Body& body) {
 // -------------------------------------------------------------------------------------------------- creation ----
 
 /// Every rank takes part in both, whatever fails, for the others wait for it in NCCL's, and count on it in the other.
-Status DeviceTwoLevel::open_channels(Transport& channel, Communicator& communicator, const Placement& placement,
+Status DeviceTwoLevel::open_channels(Transport& channel, Communicator& communicator, const MemoryBackend& backend,
                                      Channels* channels) {
     const std::vector<int>& places = communicator.groups().place_of_rank;
     const Status across = catch_exceptions([&] { return channel.split(places, &channels->across); });
     const Status node = catch_exceptions([&] { return communicator.open_node_channel(&channels->node); });
     ONEBIT_RETURN_IF_ERROR(across);
     ONEBIT_RETURN_IF_ERROR(node);
-    ONEBIT_RETURN_IF_ERROR(placement.reach(communicator.environment(), &channels->across));
-    return placement.reach(communicator.environment(), &channels->node);
+    ONEBIT_RETURN_IF_ERROR(backend.reach(communicator.environment(), &channels->across));
+    return backend.reach(communicator.environment(), &channels->node);
 }
 
 DeviceTwoLevel::DeviceTwoLevel(Channels& channels, const Codec& codec, onebit_op_t op,

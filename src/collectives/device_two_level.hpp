@@ -8,7 +8,7 @@
 
 #include "collectives/communicator.hpp"
 #include "collectives/flat_plain.hpp"
-#include "collectives/placement.hpp"
+#include "collectives/memory_backend.hpp"
 #include "collectives/two_level_form.hpp"
 #include "numeric/arithmetic.hpp"
 
@@ -27,7 +27,7 @@ namespace onebit {
 class DeviceTwoLevel final : public TwoLevelForm {
   public:
     /// `channel` is the handle's own, of the communicator's ranks. Collective; may block.
-    static Status open_channels(Transport& channel, Communicator& communicator, const Placement& placement,
+    static Status open_channels(Transport& channel, Communicator& communicator, const MemoryBackend& backend,
                                 Channels* channels);
     /// Local. The channels must outlive it. `piece_blocks`: of what travels together elsewhere; here some of them do.
     /// Two tags from `tag` on are its own on the channel across.

@@ -5,8 +5,8 @@
 #include <cstdio>
 #include <span>
 
+#include "collectives/compare_ranks.hpp"
 #include "collectives/costs.hpp"
-#include "collectives/fingerprint.hpp"
 #include "core/hash.hpp"
 #include "numeric/elements.hpp"
 

@@ -8,11 +8,11 @@
 #include <span>
 #include <vector>
 
+#include "collectives/compare_ranks.hpp"
 #include "collectives/costs.hpp"
 #include "collectives/factors_plan.hpp"
-#include "collectives/fingerprint.hpp"
 #include "collectives/halving_doubling.hpp"
-#include "collectives/placement.hpp"
+#include "collectives/memory_backend.hpp"
 #include "collectives/shared_allreduce.hpp"
 #include "collectives/tune.hpp"
 #include "compress/codec.hpp"

@@ -10,7 +10,7 @@
 
 #include "collectives/algorithm.hpp"
 #include "collectives/matrix_layout.hpp"
-#include "collectives/placement.hpp"
+#include "collectives/memory_backend.hpp"
 #include "compress/lowrank/kernels.hpp"
 #include "compress/stored_error.hpp"
 #include "core/aligned_buffer.hpp"
@@ -64,7 +64,7 @@ class PowerSgd final : public Algorithm {
     static constexpr int kTags = 76;
 
     /// Local; `layout` outlives it, and compresses. Its tags are those from `tag` on.
-    static Status create(Transport& transport, const Placement& placement, const Elements& elements,
+    static Status create(Transport& transport, const MemoryBackend& backend, const Elements& elements,
                          const MatrixLayout& layout, const Settings& settings, int tag,
                          std::unique_ptr<PowerSgd>* algorithm);
 

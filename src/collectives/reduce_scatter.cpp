@@ -120,9 +120,9 @@ Status ReduceScatter::make_form(onebit_algorithm_t name) {
     if (made == nullptr) return {};
     std::vector<Stage> behind;
     if (plan_.checks_results()) {
-        behind = {{"look at the sum", [this](Step* step) { return check_->check_part_of_sum(step); }},
+        behind = {{"look at the sum", [this](Step* step) { return preflight_->check_part_of_sum(step); }},
                   {"agree on the sum", [this, form = made.get()](Step* step) {
-                       const Status sums = check_->agree_on_sum(step);
+                       const Status sums = preflight_->agree_on_sum(step);
                        if (*step == Step::kDone) form->settle(sums);
                        return sums;
                    }}};
@@ -132,28 +132,28 @@ Status ReduceScatter::make_form(onebit_algorithm_t name) {
 }
 
 Status ReduceScatter::check_buffers(const void* input, const void* output) const {
-    return check_->check_buffers({input, plan_.count}, {output, own_shard().count}, own_shard().begin);
+    return preflight_->check_buffers({input, plan_.count}, {output, own_shard().count}, own_shard().begin);
 }
 
 void ReduceScatter::begin_call(const Status& own, const void* input, void* output) {
     const Chunk& shard = own_shard();
     const bool exact = plan_.algorithm == ONEBIT_ALGORITHM_DENSE;
     const bool tentative = plan_.tentative && !exact;
-    check_->begin(own, {.input = input,
-                        .count = plan_.count,
-                        .output = output,
-                        .output_count = shard.count,
-                        .output_first = shard.begin,
-                        .tentative = tentative,
-                        .algorithm = plan_.algorithm,
-                        .calls = calls_});
+    preflight_->begin(own, {.input = input,
+                            .count = plan_.count,
+                            .output = output,
+                            .output_count = shard.count,
+                            .output_first = shard.begin,
+                            .tentative = tentative,
+                            .algorithm = plan_.algorithm,
+                            .calls = calls_});
     values_.set(elements_, input, 0, output, shard.begin, shard.count);
     const bool asks = !exact && plan_.check != ONEBIT_CHECK_NONE;
     begin(plan_.algorithm, {.source = values_.source(),
                             .sink = values_.sink(),
                             .number = calls_,
                             .tentative = tentative,
-                            .consent = asks ? check_.get() : nullptr});
+                            .consent = asks ? preflight_.get() : nullptr});
 }
 
 Status ReduceScatter::get_error(float* error) {

@@ -67,7 +67,7 @@ Status ShardCollective::create_kind(Communicator& communicator, const onebit_sha
     Parts parts;
     parts.plan = std::move(plan.plan);
     ONEBIT_RETURN_IF_ERROR(make_parts(communicator, &parts));
-    const Entered entered(parts.placement);
+    const Entered entered(parts.backend);
     std::unique_ptr<Made> made;
     const Status ready = catch_exceptions([&] {
         ONEBIT_RETURN_IF_ERROR(communicator.open_channel(&parts.channel));

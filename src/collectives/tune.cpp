@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "collectives/allreduce.hpp"
+#include "collectives/compare_ranks.hpp"
 #include "collectives/factors_plan.hpp"
-#include "collectives/fingerprint.hpp"
-#include "collectives/placement.hpp"
+#include "collectives/memory_backend.hpp"
 #include "collectives/together.hpp"
 #include "collectives/tuning_table.hpp"
 #include "compress/codec.hpp"
@@ -30,7 +30,7 @@ struct Buffers {
     onebit_memory_t memory = ONEBIT_MEMORY_HOST;
     void* stream = nullptr;
     onebit_codec_t codec = ONEBIT_CODEC_SIGN; ///< that they are measured with
-    std::shared_ptr<const Placement> placement;
+    std::shared_ptr<const MemoryBackend> backend;
     // Not in place: where the forms are close to each other, dense sums gain more from that than compressed ones.
     AlignedBuffer<float> input;
     AlignedBuffer<float> output;
@@ -45,7 +45,7 @@ struct Contender {
     Status call(Buffers& buffers) {
         const auto begin = std::chrono::steady_clock::now();
         ONEBIT_RETURN_IF_ERROR(allreduce->run(buffers.input.data(), buffers.output.data()));
-        ONEBIT_RETURN_IF_ERROR(buffers.placement->settle());
+        ONEBIT_RETURN_IF_ERROR(buffers.backend->settle());
         const std::chrono::duration<double, std::micro> time = std::chrono::steady_clock::now() - begin;
         microseconds.push_back(time.count());
         return {};
@@ -185,7 +185,7 @@ Status fill_buffers(std::uint64_t count, Buffers* buffers) {
         const auto mixed = static_cast<std::uint32_t>(i) * 2654435761U;
         values[i] = static_cast<float>(static_cast<std::int32_t>(mixed) >> 8) * 0x1p-23F;
     }
-    Memory& memory = buffers->placement->memory();
+    Memory& memory = buffers->backend->memory();
     if (&memory == &host_memory()) {
         buffers->input = std::move(values);
     } else {
@@ -229,11 +229,11 @@ class KeptUnlessDone {
 Status measure_rows(Communicator& communicator, const onebit_allreduce_config_t& handle,
                     std::span<const onebit_algorithm_t> forms, std::span<const std::uint64_t> sizes, double seconds,
                     double patience_us, std::vector<Costs::Row>* rows) {
-    std::shared_ptr<const Placement> placement;
-    ONEBIT_RETURN_IF_ERROR(
-        communicator.agree(catch_exceptions([&] { return make_placement(handle.memory, handle.stream, &placement); })));
-    const Entered entered(placement);
-    Buffers buffers = {handle.memory, handle.stream, handle.codec, placement, {}, {}};
+    std::shared_ptr<const MemoryBackend> backend;
+    ONEBIT_RETURN_IF_ERROR(communicator.agree(
+        catch_exceptions([&] { return make_memory_backend(handle.memory, handle.stream, &backend); })));
+    const Entered entered(backend);
+    Buffers buffers = {handle.memory, handle.stream, handle.codec, backend, {}, {}};
     ONEBIT_RETURN_IF_ERROR(communicator.agree(catch_exceptions([&] { return fill_buffers(sizes.back(), &buffers); })));
     for (const std::uint64_t size : sizes) {
         Costs::Row row;

@@ -59,7 +59,7 @@ class FusedOptimizer : public Optimizer {
     FusedOptimizer(const FusedOptimizer&) = delete;
     FusedOptimizer& operator=(const FusedOptimizer&) = delete;
 
-    Entered enter() const final { return Entered(settings_.placement); }
+    Entered enter() const final { return Entered(settings_.backend); }
     const std::shared_ptr<AbortSwitch>& abort_switch() const final { return patience().abort_switch; }
     Status start() final; // these: fused_started.cpp
     Status test(bool* done) final;
@@ -155,7 +155,7 @@ class FusedOptimizer : public Optimizer {
     // ---- what it works with ----
 
     /// Where the tensors lie, and what is kept for them.
-    Memory& memory() const { return settings_.placement->memory(); }
+    Memory& memory() const { return settings_.backend->memory(); }
     /// The number of the step that is being made; the first is 1.
     std::uint64_t t() const { return steps_ + 1; }
     bool frozen() const { return freeze_step_ > 0; }

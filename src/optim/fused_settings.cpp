@@ -20,7 +20,7 @@ Status FusedOptimizer::check_number(std::size_t number) const {
 
 Status FusedOptimizer::check_gradients(const Tensor& tensor, const void* gradients) const {
     ONEBIT_RETURN_IF_ERROR(check_alignment(tensor, "gradients", gradients, tensor.gradient_type));
-    return check_place(tensor, "gradients", gradients, *settings_.placement);
+    return check_place(tensor, "gradients", gradients, *settings_.backend);
 }
 
 Status FusedOptimizer::set_gradients(std::size_t number, const void* gradients) {
@@ -52,7 +52,7 @@ Status FusedOptimizer::set_parameters(std::size_t number, float* parameters) {
         return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "%s: parameters is NULL", tensor.name.c_str());
     }
     ONEBIT_RETURN_IF_ERROR(check_alignment(tensor, "parameters", parameters, ONEBIT_FLOAT32));
-    ONEBIT_RETURN_IF_ERROR(check_place(tensor, "parameters", parameters, *settings_.placement));
+    ONEBIT_RETURN_IF_ERROR(check_place(tensor, "parameters", parameters, *settings_.backend));
     float* const before = std::exchange(tensor.parameters, parameters);
     const Status apart = catch_exceptions([&] { return check_disjoint(tensors_); });
     if (!apart.ok()) tensor.parameters = before;

@@ -17,7 +17,7 @@ Status FusedOptimizer::check_not_started() const {
 Status FusedOptimizer::start() {
     ONEBIT_RETURN_IF_ERROR(check_usable());
     ONEBIT_RETURN_IF_ERROR(check_not_started());
-    ONEBIT_RETURN_IF_ERROR(settings_.placement->check_ready());
+    ONEBIT_RETURN_IF_ERROR(settings_.backend->check_ready());
     started_->start();
     // Work of a stream must be put there in the same order on every rank, whoever tests what.
     if (buckets_.front().allreduce->channel().is_stream_ordered()) {
@@ -31,7 +31,7 @@ Status FusedOptimizer::start() {
 Status FusedOptimizer::test(bool* done) {
     *done = !started_->open();
     if (*done) return {};
-    ONEBIT_RETURN_IF_ERROR(settings_.placement->check_ready());
+    ONEBIT_RETURN_IF_ERROR(settings_.backend->check_ready());
     started_->move_on();
     *done = !started_->under_way();
     return *done ? started_->tell() : Status();
@@ -39,14 +39,14 @@ Status FusedOptimizer::test(bool* done) {
 
 Status FusedOptimizer::wait() {
     if (!started_->open()) return {};
-    ONEBIT_RETURN_IF_ERROR(settings_.placement->check_ready());
+    ONEBIT_RETURN_IF_ERROR(settings_.backend->check_ready());
     started_->finish();
     return started_->tell();
 }
 
 /// Nothing of it while the stream is captured.
 Status FusedOptimizer::move_on(bool* done) {
-    if (settings_.placement->check_ready().ok()) {
+    if (settings_.backend->check_ready().ok()) {
         bool moved = false;
         started_->move_on();
         if (!started_->open()) (void)progress(&moved); // what breaks it the next call tells

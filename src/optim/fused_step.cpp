@@ -48,7 +48,7 @@ Status FusedOptimizer::step_unless(const Status& refusal) {
 Status FusedOptimizer::make_step_unless(const Status& refusal) {
     ONEBIT_RETURN_IF_ERROR(check_usable());
     const Round round = coming_round();
-    const Status ready = settings_.placement->check_ready();
+    const Status ready = settings_.backend->check_ready();
     // No word to the others where words go through the stream, too, or where they may have begun an exchange that they
     // would wait in: they wait for this rank's step.
     const bool alone = has_buckets() || buckets_.front().allreduce->channel().is_stream_ordered();
@@ -303,7 +303,7 @@ Status FusedOptimizer::grad_ready(std::size_t number) {
     ONEBIT_RETURN_IF_ERROR(check_number(number));
     const Tensor& tensor = tensors_[number];
     ONEBIT_RETURN_IF_ERROR(check_has_gradients(tensor));
-    ONEBIT_RETURN_IF_ERROR(settings_.placement->check_ready());
+    ONEBIT_RETURN_IF_ERROR(settings_.backend->check_ready());
     if (ready_[number]) {
         return Status::error(ONEBIT_ERROR_INVALID_ARGUMENT, "%s: its gradients are ready already: step first",
                              tensor.name.c_str());

@@ -35,13 +35,13 @@ Status make_optimizer(Communicator& communicator, const onebit_optimizer_config_
     const Status checked = catch_exceptions([&] {
         ONEBIT_RETURN_IF_ERROR(own);
         ONEBIT_RETURN_IF_ERROR(read_settings(config, communicator.transport(), &settings));
-        const Entered entered(settings.placement); // or a look at an address makes a context on the current GPU
+        const Entered entered(settings.backend); // or a look at an address makes a context on the current GPU
         ONEBIT_RETURN_IF_ERROR(make_tensors(tensors, num_tensors, settings.groups.size(), &made));
-        for (const Tensor& tensor : made) ONEBIT_RETURN_IF_ERROR(check_place(tensor, *settings.placement));
+        for (const Tensor& tensor : made) ONEBIT_RETURN_IF_ERROR(check_place(tensor, *settings.backend));
         return Status();
     });
     ONEBIT_RETURN_IF_ERROR(agree_on_settings(communicator, checked, settings, made));
-    const Entered entered(settings.placement);
+    const Entered entered(settings.backend);
     for (const Row& row : kRegistry) {
         if (row.kind == settings.config.kind)
             return row.make(communicator, std::move(settings), std::move(made), optimizer);

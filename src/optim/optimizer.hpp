@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "collectives/communicator.hpp"
-#include "collectives/placement.hpp"
+#include "collectives/memory_backend.hpp"
 #include "collectives/stages.hpp"
 #include "core/status.hpp"
 

@@ -15,7 +15,7 @@
 #include "core/rounded.hpp"
 #include "optim/bucket.hpp"
 #include "optim/kernels/arithmetic.hpp"
-#include "optim/segment_passes.hpp"
+#include "optim/sources_and_sinks.hpp"
 
 namespace onebit {
 namespace {

@@ -9,7 +9,7 @@
 #include <cmath>
 #include <string>
 
-#include "collectives/fingerprint.hpp"
+#include "collectives/compare_ranks.hpp"
 #include "collectives/level_plan.hpp"
 #include "compress/codec.hpp"
 #include "core/hash.hpp"
@@ -296,7 +296,7 @@ Status read_settings(const onebit_optimizer_config_t* caller, const Transport& t
     ONEBIT_RETURN_IF_ERROR(check_codec(codec_config_of(config)));
     void*& stream = settings->config.stream;
     ONEBIT_RETURN_IF_ERROR(find_stream(transport, config.memory, config.stream, &stream));
-    return make_placement(config.memory, stream, &settings->placement);
+    return make_memory_backend(config.memory, stream, &settings->backend);
 }
 
 Status agree_on_settings(Communicator& communicator, const Status& own, const Settings& settings,

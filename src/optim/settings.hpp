@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "collectives/communicator.hpp"
-#include "collectives/placement.hpp"
+#include "collectives/memory_backend.hpp"
 #include "core/status.hpp"
 #include "optim/kernels/kernels.hpp"
 #include "optim/tensors.hpp"
@@ -28,7 +28,7 @@ struct Settings {
     std::vector<onebit_param_group_t> groups;
     std::vector<onebit_level_t> levels;
     double gradient_scale = 1;
-    std::shared_ptr<const Placement> placement; ///< where the tensors lie, and all that is kept for them
+    std::shared_ptr<const MemoryBackend> backend; ///< where the tensors lie, and all that is kept for them
 
     bool freezes() const { return onebit::freezes(config.kind); }
     /// Adam and LAMB with a codec for what they average.

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "collectives/placement.hpp"
+#include "collectives/memory_backend.hpp"
 #include "core/structs.hpp"
 
 namespace onebit {
@@ -77,15 +77,15 @@ Status check_alignment(const Tensor& tensor, const char* member, const void* poi
                          member, pointer, bytes_of(type));
 }
 
-Status check_place(const Tensor& tensor, const char* member, const void* pointer, const Placement& placement) {
+Status check_place(const Tensor& tensor, const char* member, const void* pointer, const MemoryBackend& backend) {
     if (pointer == nullptr) return {};
-    return placement.check_buffer(pointer, (tensor.name + ": " + member).c_str());
+    return backend.check_buffer(pointer, (tensor.name + ": " + member).c_str());
 }
 
-Status check_place(const Tensor& tensor, const Placement& placement) {
-    ONEBIT_RETURN_IF_ERROR(check_place(tensor, "parameters", tensor.parameters, placement));
-    ONEBIT_RETURN_IF_ERROR(check_place(tensor, "gradients", tensor.gradients, placement));
-    return check_place(tensor, "copy", tensor.copy, placement);
+Status check_place(const Tensor& tensor, const MemoryBackend& backend) {
+    ONEBIT_RETURN_IF_ERROR(check_place(tensor, "parameters", tensor.parameters, backend));
+    ONEBIT_RETURN_IF_ERROR(check_place(tensor, "gradients", tensor.gradients, backend));
+    return check_place(tensor, "copy", tensor.copy, backend);
 }
 
 Status make_tensors(const onebit_tensor_t* tensors, std::size_t num_tensors, std::size_t num_groups,

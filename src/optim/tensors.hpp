@@ -17,7 +17,7 @@
 
 namespace onebit {
 
-class Placement;
+class MemoryBackend;
 
 /// Segments that share a sketch before all are added up: half a million elements to 4 KiB.
 inline constexpr std::size_t kSketchSegments = 128;
@@ -54,8 +54,8 @@ Status check_disjoint(const std::vector<Tensor>& tensors);
 Status check_alignment(const Tensor& tensor, const char* member, const void* pointer, onebit_datatype_t type);
 
 /// INVALID_ARGUMENT unless the pointer, or each that the tensor has, is to memory of this kind. NULL is.
-Status check_place(const Tensor& tensor, const char* member, const void* pointer, const Placement& placement);
-Status check_place(const Tensor& tensor, const Placement& placement);
+Status check_place(const Tensor& tensor, const char* member, const void* pointer, const MemoryBackend& backend);
+Status check_place(const Tensor& tensor, const MemoryBackend& backend);
 
 /// What one block holds of one tensor.
 struct Segment {

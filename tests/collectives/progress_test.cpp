@@ -291,11 +291,12 @@ TEST_CASE("what waits for a peer that never comes has the timeout, in test, wait
 }
 
 TEST_CASE("a pause of the program's between two tests is not held against a peer", "[async][failure]") {
-    const Variable timeout("ONEBIT_TIMEOUT", "3");
+    if (!can_have_ranks(2)) return;
+    const Variable timeout("ONEBIT_TIMEOUT", "2");
     run_ranks(2, [&](onebit_comm_t comm, RankLog& log) {
         Allreduce reduce(comm, flat_config(5000), log);
         std::vector<float> values(5000, 1.0F);
-        const auto pause = [&] { std::this_thread::sleep_for(std::chrono::milliseconds(3500)); };
+        const auto pause = [&] { std::this_thread::sleep_for(std::chrono::milliseconds(2500)); };
         if (log.last_rank()) pause();
         ONEBIT_EXPECT_OK(log, onebit_allreduce_start(reduce.get(), values.data(), values.data()));
         int done = 0;

@@ -225,7 +225,7 @@ class Tuning final : public Subject {
         : comm_(comm), log_(log), directory_(log), path_(directory_.prefix("table")) {}
     onebit_status_t call() override {
         constexpr onebit_codec_t kCodecs[] = {ONEBIT_CODEC_SIGN, ONEBIT_CODEC_INT8};
-        return onebit_comm_tune_codecs(comm_, kCodecs, 2, 2048, 1e-6, path_.c_str());
+        return onebit_comm_tune_codecs(comm_, kCodecs, 2, 256, 1e-6, path_.c_str());
     }
     void succeeded() override {
         onebit_allreduce_t handle = nullptr;

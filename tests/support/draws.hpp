@@ -28,7 +28,11 @@ template <typename TryOne>
 void for_seeds(std::uint64_t otherwise, RankLog& log, const TryOne& try_one) {
     const std::uint64_t first = number_of("ONEBIT_FIRST_SEED", 1);
     const std::uint64_t end = first + number_of("ONEBIT_SEEDS", otherwise);
-    for (std::uint64_t seed = first; seed < end && log.failed() == 0; ++seed) try_one(seed);
+    const auto all_went_well = [&] {
+        const int failed = log.failed();
+        return log.same_on_all(&failed, sizeof failed) && failed == 0;
+    };
+    for (std::uint64_t seed = first; seed < end && all_went_well(); ++seed) try_one(seed);
 }
 inline std::vector<int> any_rank_counts() {
     std::vector<int> counts = rank_counts();

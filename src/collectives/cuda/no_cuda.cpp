@@ -1,12 +1,12 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 
-// What stands for cuda_placement.cpp in a build without CUDA.
-#include "collectives/placement.hpp"
+// What stands for cuda_memory_backend.cpp in a build without CUDA.
+#include "collectives/memory_backend.hpp"
 
 namespace onebit {
 
-Status make_cuda_placement(void* /*stream*/, std::shared_ptr<const Placement>* /*placement*/) {
+Status make_cuda_backend(void* /*stream*/, std::shared_ptr<const MemoryBackend>* /*backend*/) {
     return Status::error(ONEBIT_ERROR_UNSUPPORTED,
                          "config.memory: ONEBIT_MEMORY_CUDA: this libonebit was built without CUDA (ONEBIT_CUDA)");
 }

@@ -8,7 +8,7 @@ namespace onebit {
 
 std::unique_ptr<Passes> make_cuda_passes(Bucket& /*bucket*/, const PassSettings& /*settings*/, Memory& /*memory*/,
                                          void* /*stream*/, const CudaNeeds& /*needs*/) {
-    return nullptr; // never asked for: there is no placement in a GPU's memory either
+    return nullptr; // never asked for: there is no backend in a GPU's memory either
 }
 
 } // namespace onebit

@@ -1,6 +1,6 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-#include "collectives/placement.hpp"
+#include "collectives/memory_backend.hpp"
 
 #include <array>
 #include <cstddef>
@@ -29,7 +29,7 @@ class HostAddresses {
     std::array<const void*, kSlots> known_{};
 };
 
-class HostPlacement final : public Placement {
+class HostBackend final : public MemoryBackend {
   public:
     Status check_buffer(const void* buffer, const char* name) const override {
         if (!watches_ || known_.has(buffer)) return {};
@@ -64,9 +64,9 @@ class HostPlacement final : public Placement {
 
 } // namespace
 
-Status make_placement(onebit_memory_t memory, void* stream, std::shared_ptr<const Placement>* placement) {
-    if (memory == ONEBIT_MEMORY_CUDA) return make_cuda_placement(stream, placement);
-    *placement = std::make_shared<HostPlacement>();
+Status make_memory_backend(onebit_memory_t memory, void* stream, std::shared_ptr<const MemoryBackend>* backend) {
+    if (memory == ONEBIT_MEMORY_CUDA) return make_cuda_backend(stream, backend);
+    *backend = std::make_shared<HostBackend>();
     return {};
 }
 

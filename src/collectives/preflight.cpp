@@ -1,13 +1,13 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-#include "collectives/call_check.hpp"
+#include "collectives/preflight.hpp"
 
 #include <algorithm>
 #include <utility>
 
 namespace onebit {
 
-Status CallCheck::check_buffers(const Buffer& input, const Buffer& output, std::size_t in_place) const {
+Status Preflight::check_buffers(const Buffer& input, const Buffer& output, std::size_t in_place) const {
     const std::pair<const Buffer&, const char*> buffers[] = {{input, "sendbuf"}, {output, "recvbuf"}};
     for (const auto& [buffer, name] : buffers) {
         if (buffer.data == nullptr && buffer.count > 0) {
@@ -30,12 +30,12 @@ Status CallCheck::check_buffers(const Buffer& input, const Buffer& output, std::
                              input.count == output.count ? "the same" : "in place");
     }
     for (const auto& [buffer, name] : buffers) {
-        if (buffer.count > 0) ONEBIT_RETURN_IF_ERROR(placement_.check_buffer(buffer.data, name));
+        if (buffer.count > 0) ONEBIT_RETURN_IF_ERROR(backend_.check_buffer(buffer.data, name));
     }
     return {};
 }
 
-void CallCheck::begin(const Status& own, const Call& call) {
+void Preflight::begin(const Status& own, const Call& call) {
     call_ = call;
     own_ = own;
     unchecked_ = call.tentative && (call.apart || !call.if_all_apart) ? 0 : call.count;
@@ -49,7 +49,7 @@ void CallCheck::begin(const Status& own, const Call& call) {
 
 /// Looks for a NaN or an infinity, then says to the others what was found. From the end to the beginning: what it read
 /// last is still in the cache when the encoder, which begins at the beginning, needs it.
-Status CallCheck::check_values(Step* step) {
+Status Preflight::check_values(Step* step) {
     if (!agreed_ && own_.ok() && unchecked_ > 0) return check_slice(step);
     *step = Step::kDone;
     if (agreed_) return {};
@@ -57,7 +57,7 @@ Status CallCheck::check_values(Step* step) {
     return {};
 }
 
-Status CallCheck::check_slice(Step* step) {
+Status Preflight::check_slice(Step* step) {
     const std::size_t length = std::min(unchecked_, search_.values_at_once());
     std::size_t bad = length;
     const bool known = search_.find_nonfinite(elements_.at(call_.input, unchecked_ - length), length, &bad);
@@ -69,16 +69,16 @@ Status CallCheck::check_slice(Step* step) {
     return {};
 }
 
-void CallCheck::note_nonfinite(std::size_t index) {
+void Preflight::note_nonfinite(std::size_t index) {
     own_ = catch_exceptions([&] {
         float bits = 0; // room for one element of any type
-        placement_.memory().copy(&bits, elements_.at(call_.input, index), elements_.bytes());
+        backend_.memory().copy(&bits, elements_.at(call_.input, index), elements_.bytes());
         return Status::error(ONEBIT_ERROR_NONFINITE, "sendbuf[%zu] is %g", index,
                              static_cast<double>(elements_.value(&bits, 0)));
     });
 }
 
-void CallCheck::begin_agreement() {
+void Preflight::begin_agreement() {
     agreement_.begin(
         own_, static_cast<std::uint32_t>(call_.algorithm), call_.calls,
         {"the algorithm (1 dense, 2 flat, 3 pipelined, 4 two_level, 5 bruck, 6 ring)", "the number of calls so far"},
@@ -86,7 +86,7 @@ void CallCheck::begin_agreement() {
 }
 
 /// Goes on only if all ranks are ready.
-Status CallCheck::agree(Step* step) {
+Status Preflight::agree(Step* step) {
     *step = Step::kDone;
     if (agreed_) return {};
     ONEBIT_RETURN_IF_ERROR(agreement_.advance(step));
@@ -99,7 +99,7 @@ Status CallCheck::agree(Step* step) {
 }
 
 /// Where some are, they look at their values now, for the others' would be lost under a result that is called off.
-void CallCheck::see_who_is_apart() {
+void Preflight::see_who_is_apart() {
     const std::size_t apart = agreement_.flagged();
     call_.if_all_apart = false; // from now on
     call_.tentative = apart == agreement_.ranks();
@@ -108,13 +108,13 @@ void CallCheck::see_who_is_apart() {
 }
 
 /// All messages have come and gone, whatever the verdict.
-Status CallCheck::conclude(Step* step) {
+Status Preflight::conclude(Step* step) {
     *step = Step::kDone;
     refused_ = !consent_.ok();
     return consent_;
 }
 
-Status CallCheck::check_sum(Step* step) const {
+Status Preflight::check_sum(Step* step) const {
     std::size_t bad = call_.output_count;
     const bool known = search_.find_nonfinite(call_.output, call_.output_count, &bad);
     *step = known ? Step::kDone : Step::kWait;
@@ -123,13 +123,13 @@ Status CallCheck::check_sum(Step* step) const {
                          name_of(elements_.type()));
 }
 
-Status CallCheck::check_part_of_sum(Step* step) {
+Status Preflight::check_part_of_sum(Step* step) {
     own_ = check_sum(step);
     if (*step == Step::kDone) begin_agreement();
     return {};
 }
 
-Status CallCheck::agree_on_sum(Step* step) {
+Status Preflight::agree_on_sum(Step* step) {
     ONEBIT_RETURN_IF_ERROR(agreement_.advance(step));
     if (*step != Step::kDone) return {};
     refused_ = !agreement_.verdict().ok();
@@ -140,7 +140,7 @@ Status CallCheck::agree_on_sum(Step* step) {
 
 /// Where all values are finite their sums with the error have overflowed, which shows in the result on every rank; or,
 /// on two levels, another rank of the node has a NaN, and says so itself.
-bool CallCheck::doubt(const Slice& slice) {
+bool Preflight::doubt(const Slice& slice) {
     if (!own_.ok()) return true;
     const std::size_t begin = slice.begin() - call_.first;
     const std::size_t bad = search_.first_nonfinite(elements_.at(call_.input, begin), slice.count());
@@ -149,18 +149,18 @@ bool CallCheck::doubt(const Slice& slice) {
     return !own_.ok();
 }
 
-void CallCheck::refuse(const Status& why) {
+void Preflight::refuse(const Status& why) {
     if (own_.ok()) own_ = why;
 }
 
-Status CallCheck::ask() {
+Status Preflight::ask() {
     asked_ = true;
     begin_agreement();
     Step sent = Step::kWait;
     return agreement_.advance(&sent);
 }
 
-Status CallCheck::test(bool* known) {
+Status Preflight::test(bool* known) {
     *known = false;
     if (!asked_) return {};
     Step step = Step::kWait;

@@ -9,7 +9,7 @@
 
 #include "collectives/agreement.hpp"
 #include "collectives/algorithm.hpp"
-#include "collectives/placement.hpp"
+#include "collectives/memory_backend.hpp"
 #include "core/partition.hpp"
 #include "numeric/elements.hpp"
 #include "numeric/search.hpp"
@@ -24,7 +24,7 @@ namespace onebit {
 /// two levels handed on), while messages travel, on the values (Consent). Exact sums of values that lie apart from
 /// where the result goes on all ranks are tentative likewise; the first agreement says who has them in place. Few
 /// values that are averaged exactly nobody looks at, and nobody agrees on, unless their sum is not finite.
-class CallCheck final : public Consent {
+class Preflight final : public Consent {
   public:
     struct Call {
         const void* input = nullptr;
@@ -42,8 +42,8 @@ class CallCheck final : public Consent {
     };
 
     /// All of these outlive it. `elements`: what buffers are arrays of.
-    CallCheck(Agreement& agreement, Search& search, const Placement& placement, const Elements& elements)
-        : agreement_(agreement), search_(search), placement_(placement), elements_(elements) {}
+    Preflight(Agreement& agreement, Search& search, const MemoryBackend& backend, const Elements& elements)
+        : agreement_(agreement), search_(search), backend_(backend), elements_(elements) {}
 
     /// A caller's buffer of so many elements.
     struct Buffer {
@@ -88,7 +88,7 @@ class CallCheck final : public Consent {
 
     Agreement& agreement_;
     Search& search_;
-    const Placement& placement_;
+    const MemoryBackend& backend_;
     Elements elements_;
 
     // Of the call in flight.

@@ -18,9 +18,9 @@
 namespace onebit {
 
 /// Where the values of a handle lie, and what works on them there: all that a handle asks of a kind of memory.
-class Placement {
+class MemoryBackend {
   public:
-    virtual ~Placement() = default;
+    virtual ~MemoryBackend() = default;
 
     virtual Memory& memory() const { return host_memory(); }
     /// UNSUPPORTED while no call may begin: a GPU's stream that is being captured. Says so before anything is touched.
@@ -43,30 +43,28 @@ class Placement {
     virtual void leave() const {}
 };
 
-/// While one exists, this thread may use what a placement has made.
+/// While one exists, this thread may use what a backend has made.
 class Entered {
   public:
-    explicit Entered(std::shared_ptr<const Placement> placement) : placement_(std::move(placement)) {
-        placement_->enter();
-    }
-    ~Entered() { placement_->leave(); }
+    explicit Entered(std::shared_ptr<const MemoryBackend> backend) : backend_(std::move(backend)) { backend_->enter(); }
+    ~Entered() { backend_->leave(); }
     Entered(const Entered&) = delete;
     Entered& operator=(const Entered&) = delete;
 
   private:
-    std::shared_ptr<const Placement> placement_;
+    std::shared_ptr<const MemoryBackend> backend_;
 };
 
 /// The host's memory, or a GPU's with its work in `stream`, a cudaStream_t. Local. UNSUPPORTED where this build, or
 /// this machine, has no GPU.
-Status make_placement(onebit_memory_t memory, void* stream, std::shared_ptr<const Placement>* placement);
+Status make_memory_backend(onebit_memory_t memory, void* stream, std::shared_ptr<const MemoryBackend>* backend);
 
 /// Checks a config's memory and stream, and says which stream is meant: over a transport that has one, that.
 Status find_stream(const Transport& transport, onebit_memory_t memory, void* asked, void** stream);
 
-// What there is of it for GPUs: cuda/cuda_placement.cpp, or where there is no CUDA, cuda/no_cuda.cpp.
+// What there is of it for GPUs: cuda/cuda_memory_backend.cpp, or where there is no CUDA, cuda/no_cuda.cpp.
 
-Status make_cuda_placement(void* stream, std::shared_ptr<const Placement>* placement);
+Status make_cuda_backend(void* stream, std::shared_ptr<const MemoryBackend>* backend);
 /// Whether this program uses CUDA at all, so that addresses may be of a GPU's memory.
 bool has_cuda_addresses();
 /// Whether an address is, and the processor can't reach it.

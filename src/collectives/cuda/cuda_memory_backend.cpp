@@ -4,7 +4,7 @@
 
 #include "collectives/dense.hpp"
 #include "collectives/halving_doubling.hpp"
-#include "collectives/placement.hpp"
+#include "collectives/memory_backend.hpp"
 #include "core/cuda/device.hpp"
 #include "core/cuda/pointers.hpp"
 #include "numeric/cuda/cuda_arithmetic.hpp"
@@ -16,9 +16,9 @@ namespace onebit {
 namespace {
 
 /// The memory of the stream's device.
-class CudaPlacement final : public Placement {
+class CudaBackend final : public MemoryBackend {
   public:
-    CudaPlacement(cuda::Stream stream, std::shared_ptr<const cuda::Device> device)
+    CudaBackend(cuda::Stream stream, std::shared_ptr<const cuda::Device> device)
         : stream_(stream), device_(std::move(device)), memory_(stream) {}
 
     Memory& memory() const override { return memory_; }
@@ -77,7 +77,7 @@ class CudaPlacement final : public Placement {
 
 } // namespace
 
-Status make_cuda_placement(void* stream, std::shared_ptr<const Placement>* placement) {
+Status make_cuda_backend(void* stream, std::shared_ptr<const MemoryBackend>* backend) {
     auto* const work = static_cast<cuda::Stream>(stream);
     std::shared_ptr<const cuda::Device> device;
     const Status found = [&] {
@@ -88,10 +88,10 @@ Status make_cuda_placement(void* stream, std::shared_ptr<const Placement>* place
     if (!found.ok()) {
         return Status::error(found.code(), "config.memory: ONEBIT_MEMORY_CUDA: %s", found.message().c_str());
     }
-    auto made = std::make_shared<CudaPlacement>(work, std::move(device));
+    auto made = std::make_shared<CudaBackend>(work, std::move(device));
     const Entered entered(made);
     ONEBIT_RETURN_IF_ERROR(made->check_ready());
-    *placement = std::move(made);
+    *backend = std::move(made);
     return {};
 }
 

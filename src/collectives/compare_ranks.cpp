@@ -1,6 +1,6 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-#include "collectives/fingerprint.hpp"
+#include "collectives/compare_ranks.hpp"
 
 #include <array>
 #include <bit>
