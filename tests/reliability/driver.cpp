@@ -189,7 +189,7 @@ std::vector<Named> all_calls(Rank& rank) {
                                onebit_codec_t codec = ONEBIT_CODEC_SIGN) -> Call {
         return [&rank, bucket, algorithm, codec] { return create_optimizer(rank, bucket, algorithm, codec); };
     };
-    onebit_shard_config_t shards = ONEBIT_SHARD_CONFIG_INIT(kLarge);
+    onebit_shard_config_t shards = ONEBIT_SHARD_CONFIG_INIT(kLarge / 12 * 12); // equal ones for 3 ranks and 4
     shards.codec = ONEBIT_CODEC_INT4;
     shards.algorithm = ONEBIT_ALGORITHM_PIPELINED;
     const Call step = [&] { return onebit_optimizer_step(rank.optimizer); };
