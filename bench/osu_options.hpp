@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "codec_names.hpp"
 #include "osu_support.hpp"
 
 namespace onebit::bench {
@@ -24,10 +25,6 @@ inline constexpr std::array kAlgorithmNames = {"auto",      "dense", "flat", "pi
                                                "two_level", "bruck", "ring", "levels"};
 // Those that can be asked for by name alone.
 inline const std::vector<std::string> kNamedAlgorithms(kAlgorithmNames.begin(), kAlgorithmNames.end() - 1);
-
-// By onebit_codec_t.
-inline constexpr std::array kCodecNames = {"sign", "int8",    "int4", "fp4",   "bfloat16", "ternary",
-                                           "topk", "float16", "int2", "means", "randomk",  "powersgd"};
 
 // By onebit_datatype_t, "" where there is no benchmark of it.
 inline constexpr std::array kDatatypeNames = {"float32", "", "bfloat16", "int8"};

@@ -8,7 +8,7 @@ set -euo pipefail
 
 usage() {
     cat <<'END_OF_USAGE'
-usage: scripts/reliability.sh --short [OPTION...]    40 faults with Open MPI: two minutes
+usage: scripts/reliability.sh --short [OPTION...]    40 faults with Open MPI: two and a half minutes
        scripts/reliability.sh --long [OPTION...]     208 faults with each of Open MPI and MPICH: half an hour
 
 --long cuts hosts off, too, and needs root for it.

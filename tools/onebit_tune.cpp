@@ -13,6 +13,7 @@
 #include <onebit/onebit_mpi.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -20,13 +21,14 @@
 #include <cstdlib>
 #include <exception>
 #include <fstream>
-#include <map>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <onebit/onebit.hpp>
 #include <string>
 #include <thread>
 #include <vector>
+
+#include "../bench/codec_names.hpp"
 
 namespace {
 
@@ -38,11 +40,9 @@ struct Options {
     double limit = 1800;
 };
 
-const std::map<std::string, onebit_codec_t> kCodecs = {
-    {"sign", ONEBIT_CODEC_SIGN},   {"int8", ONEBIT_CODEC_INT8},         {"int4", ONEBIT_CODEC_INT4},
-    {"fp4", ONEBIT_CODEC_FP4},     {"bfloat16", ONEBIT_CODEC_BFLOAT16}, {"ternary", ONEBIT_CODEC_TERNARY},
-    {"topk", ONEBIT_CODEC_TOPK},   {"float16", ONEBIT_CODEC_FLOAT16},   {"int2", ONEBIT_CODEC_INT2},
-    {"means", ONEBIT_CODEC_MEANS}, {"randomk", ONEBIT_CODEC_RANDOMK}};
+using onebit::bench::kCodecNames;
+const std::vector<std::string> kTunedCodecs(kCodecNames.begin(),
+                                            kCodecNames.end() - 1); // powersgd goes by sign's times
 
 // Returns the exit status the program must end with at once, or -1. Every rank parses; rank 0 talks.
 int parse(int argc, char** argv, bool talks, Options* options) {
@@ -50,7 +50,7 @@ int parse(int argc, char** argv, bool talks, Options* options) {
     app.add_option("-o,--output", options->output, "File for the table, written by rank 0")->required();
     app.add_option("-c,--codec", options->codecs,
                    "Codecs to measure, each beside the exact average; sign if none is named")
-        ->check(CLI::IsMember(kCodecs));
+        ->check(CLI::IsMember(kTunedCodecs));
     app.add_option("-m,--max-size", options->max_bytes, "Bytes of the largest allreduce; K, M and G are 1024 of each")
         ->transform(CLI::AsSizeValue(false))
         ->capture_default_str();
@@ -148,7 +148,10 @@ int main(int argc, char** argv) {
             onebit::Communicator communicator(handle);
             const Watchdog watchdog(options.limit, rank);
             std::vector<onebit_codec_t> codecs;
-            for (const std::string& name : options.codecs) codecs.push_back(kCodecs.at(name));
+            for (const std::string& name : options.codecs) {
+                codecs.push_back(
+                    static_cast<onebit_codec_t>(std::ranges::find(kTunedCodecs, name) - kTunedCodecs.begin()));
+            }
             communicator.tune(codecs, options.max_bytes / sizeof(float), options.seconds, options.output.c_str());
             if (rank == 0) print_table(options.output);
             exit_status = EXIT_SUCCESS;

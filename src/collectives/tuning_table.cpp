@@ -137,7 +137,7 @@ std::string printed(double number) {
     return {text.data(), end};
 }
 
-/// A row a line, for people look at it.
+/// A row a line: people look at it.
 std::string printed(const Costs& costs) {
     std::string text = "[";
     const char* separator = "\n";

@@ -85,6 +85,7 @@ class Waiter {
         return std::chrono::duration<double>(now - idle_since_).count() < patience_.timeout;
     }
 
+    /// As why_not_waited says it.
     Status failure(const char* what) const { return why_not_waited(what, patience_); }
 
   private:

@@ -5,12 +5,12 @@
 // names its seed (support/draws.hpp).
 #include <algorithm>
 #include <cmath>
-#include <thread>
 
 #include "support/draws.hpp"
 #include "support/environment.hpp"
 #include "support/handles.hpp"
 #include "support/magnitudes.hpp"
+#include "support/progress.hpp"
 
 using namespace onebit_test;
 
@@ -85,55 +85,14 @@ struct Draw {
     const char* second_error = nullptr;
 };
 
-// A handle that may be there or not.
-class Handle {
-  public:
-    explicit Handle(RankLog& log) : log_(log) {}
-    ~Handle() { ONEBIT_EXPECT_OK(log_, onebit_allreduce_destroy(handle_)); }
-    Handle(const Handle&) = delete;
-    Handle& operator=(const Handle&) = delete;
-    onebit_allreduce_t* out() { return &handle_; }
-    onebit_allreduce_t get() const { return handle_; }
-
-  private:
-    RankLog& log_;
-    onebit_allreduce_t handle_ = nullptr;
-};
-
-using RawBytes = std::vector<unsigned char>;
-
-onebit_status_t poll(onebit_allreduce_t handle, const RawBytes& input, RawBytes* output) {
+onebit_status_t run_by_polls(onebit_allreduce_t handle, const Bytes& input, Bytes* output) {
     const onebit_status_t started = onebit_allreduce_start(handle, input.data(), output->data());
     if (started != ONEBIT_SUCCESS) return started;
-    onebit_status_t status = ONEBIT_SUCCESS;
-    for (int done = 0; done == 0; std::this_thread::yield()) status = onebit_allreduce_test(handle, &done);
-    return status;
-}
-
-std::vector<float> as_floats(const RawBytes& bytes, onebit_datatype_t type) {
-    std::vector<float> values(bytes.size() / bytes_of(type));
-    for (std::size_t i = 0; i < values.size(); ++i) {
-        std::uint16_t half = 0;
-        if (type == ONEBIT_FLOAT32) {
-            std::memcpy(&values[i], &bytes[i * sizeof(float)], sizeof(float));
-        } else {
-            std::memcpy(&half, &bytes[i * sizeof half], sizeof half);
-            values[i] = type == ONEBIT_FLOAT16 ? from_half(half) : from_bfloat(half);
-        }
-    }
-    return values;
-}
-
-RawBytes state_of(onebit_allreduce_t handle, RankLog& log) {
-    std::uint64_t size = 0;
-    ONEBIT_EXPECT_OK(log, onebit_allreduce_state_size(handle, &size));
-    RawBytes state(size);
-    ONEBIT_EXPECT_OK(log, onebit_allreduce_pack_state(handle, state.data(), size));
-    return state;
+    return poll([&](int* done) { return onebit_allreduce_test(handle, done); });
 }
 
 // Adds up what all ranks' errors hold back of the results, as the header says it.
-void add_errors(onebit_allreduce_t handle, const Draw& draw, const onebit_allreduce_info_t& info, RankLog& log,
+void add_errors(Allreduce& handle, const Draw& draw, const onebit_allreduce_info_t& info, RankLog& log,
                 std::vector<double>* balance, double* largest) {
     const auto n = static_cast<double>(log.size());
     const bool sum = draw.config.op == ONEBIT_OP_SUM;
@@ -147,22 +106,19 @@ void add_errors(onebit_allreduce_t handle, const Draw& draw, const onebit_allred
             }
         }
     };
-    std::vector<float> worker(draw.config.count), server(draw.config.count);
-    std::uint64_t begin = 0, count = 0;
-    ONEBIT_EXPECT_OK(log, onebit_allreduce_get_error(handle, worker.data(), server.data(), &begin, &count));
-    server.resize(count);
-    add(server, begin, 1);
+    const Errors errors = handle.errors();
+    add(errors.server, errors.begin, 1);
     if (info.algorithm != ONEBIT_ALGORITHM_LEVELS) {
         const double owners = info.algorithm == ONEBIT_ALGORITHM_TWO_LEVEL ? n / 2 : n; // nodes of two ranks
-        add(worker, 0, sum ? 1 : 1 / owners);
+        add(errors.worker, 0, sum ? 1 : 1 / owners);
         return;
     }
     double below = 1; // ranks of a group of the level before
     for (std::uint32_t l = 0; l <= draw.config.num_levels; ++l) {
         onebit_level_info_t level = ONEBIT_LEVEL_INFO_INIT;
-        ONEBIT_EXPECT_OK(log, onebit_allreduce_get_level(handle, l, &level, nullptr));
+        ONEBIT_EXPECT_OK(log, onebit_allreduce_get_level(handle.get(), l, &level, nullptr));
         std::vector<float> error(level.count);
-        ONEBIT_EXPECT_OK(log, onebit_allreduce_get_level(handle, l, &level, error.data()));
+        ONEBIT_EXPECT_OK(log, onebit_allreduce_get_level(handle.get(), l, &level, error.data()));
         add(error, level.begin, sum ? 1 : below / n);
         below *= level.ranks;
     }
@@ -186,8 +142,8 @@ void try_one(onebit_comm_t comm, RankLog& log, std::uint64_t seed, Tally* tally)
     log.context("seed " + std::to_string(seed) + ": " + draw.name());
     ONEBIT_EXPECT_OK(log, onebit_comm_set(comm, "ONEBIT_PIECE", draw.piece));
     ONEBIT_EXPECT_OK(log, onebit_comm_set(comm, "ONEBIT_SECOND_ERROR", draw.second_error));
-    Handle by_run(log), by_polls(log);
-    const onebit_status_t made = onebit_allreduce_create(comm, &draw.config, by_run.out());
+    onebit_status_t made = ONEBIT_SUCCESS;
+    Allreduce by_run(comm, draw.config, log, &made);
     const std::string why = made == ONEBIT_SUCCESS ? "" : onebit_last_error();
     if (!log.same_on_all(&made, sizeof made)) { // nothing can follow
         ONEBIT_EXPECT(log, false && "one status on all ranks");
@@ -203,10 +159,9 @@ void try_one(onebit_comm_t comm, RankLog& log, std::uint64_t seed, Tally* tally)
     onebit_allreduce_config_t config = draw.config; // with other threads and kernels, which make no difference
     config.threads = 1;
     ONEBIT_EXPECT_OK(log, onebit_comm_set(comm, "ONEBIT_KERNELS", "reference"));
-    ONEBIT_EXPECT_OK(log, onebit_allreduce_create(comm, &config, by_polls.out()));
+    Allreduce by_polls(comm, config, log);
     ONEBIT_EXPECT_OK(log, onebit_comm_set(comm, "ONEBIT_KERNELS", ""));
-    onebit_allreduce_info_t info = ONEBIT_ALLREDUCE_INFO_INIT;
-    ONEBIT_EXPECT_OK(log, onebit_allreduce_get_info(by_run.get(), &info));
+    const onebit_allreduce_info_t info = by_run.info();
 
     const std::uint64_t count = config.count;
     std::vector<std::uint32_t> mask((count + 31) / 32, ~0U);
@@ -227,17 +182,17 @@ void try_one(onebit_comm_t comm, RankLog& log, std::uint64_t seed, Tally* tally)
         for (float& value : values) value = rounded(value, config.datatype);
         return values;
     };
-    RawBytes result(count * bytes_of(config.datatype)), of_polls(result);
+    Bytes result(count * bytes_of(config.datatype)), of_polls(result);
     bool all_went_well = true;
     for (std::uint64_t t = 0; t < kCalls; ++t) {
-        const RawBytes input = converted(input_of(log.rank(), t), config.datatype);
+        const Bytes input = converted(input_of(log.rank(), t), config.datatype);
         if (t == kOutOfStep) { // a state is all that the other handle lacks
-            (void)poll(by_polls.get(), converted(input_of(log.rank(), 77), config.datatype), &of_polls);
-            const RawBytes state = state_of(by_run.get(), log);
+            (void)run_by_polls(by_polls.get(), converted(input_of(log.rank(), 77), config.datatype), &of_polls);
+            const Bytes state = by_run.packed();
             ONEBIT_EXPECT_OK(log, onebit_allreduce_unpack_state(by_polls.get(), state.data(), state.size()));
         }
         const onebit_status_t status = onebit_allreduce_run(by_run.get(), input.data(), result.data());
-        const onebit_status_t polled = poll(by_polls.get(), input, &of_polls);
+        const onebit_status_t polled = run_by_polls(by_polls.get(), input, &of_polls);
         ONEBIT_EXPECT(log, status == polled);
         ONEBIT_EXPECT(log, log.same_on_all(&status, sizeof status));
         ONEBIT_EXPECT(log, status == ONEBIT_SUCCESS || status == ONEBIT_ERROR_NONFINITE);
@@ -260,10 +215,10 @@ void try_one(onebit_comm_t comm, RankLog& log, std::uint64_t seed, Tally* tally)
         }
         ONEBIT_EXPECT(log, zero_outside);
     }
-    ONEBIT_EXPECT(log, state_of(by_run.get(), log) == state_of(by_polls.get(), log));
+    ONEBIT_EXPECT(log, by_run.packed() == by_polls.packed());
     if (!all_went_well || !loses_nothing(draw, info)) return;
     ++tally->balanced;
-    add_errors(by_run.get(), draw, info, log, &balance, &largest);
+    add_errors(by_run, draw, info, log, &balance, &largest);
     for (std::size_t i = 0; i < count; ++i) {
         if (!in_mask(i)) balance[i] = 0;
     }

@@ -99,14 +99,7 @@ void check_beside_oracle(onebit_comm_t comm, RankLog& log, const Shapes& shapes,
         const Bytes sent = converted(input, type);
         Bytes received(sent.size());
         ONEBIT_EXPECT_OK(log, onebit_allreduce_run(reduce.get(), sent.data(), received.data()));
-        std::vector<float> result(shapes.count());
-        for (std::size_t i = 0; i < result.size(); ++i) {
-            std::uint16_t half = 0;
-            std::memcpy(type == ONEBIT_FLOAT32 ? static_cast<void*>(&result[i]) : &half,
-                        received.data() + i * bytes_of(type), bytes_of(type));
-            if (type == ONEBIT_FLOAT16) result[i] = from_half(half);
-            if (type == ONEBIT_BFLOAT16) result[i] = from_bfloat(half);
-        }
+        const std::vector<float> result = as_floats(received, type);
         const double largest = std::max(1.0, largest_of(expected.result));
         const double rounding = type == ONEBIT_FLOAT32 ? 2e-5 : type == ONEBIT_FLOAT16 ? 6e-4 : 5e-3;
         expect_near(log, "the result", result, expected.result, rounding * largest);

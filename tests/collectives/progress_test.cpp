@@ -22,9 +22,7 @@ enum class Finish { wait, test, progress };
 onebit_status_t finish(onebit_comm_t comm, onebit_allreduce_t handle, Finish how, RankLog& log) {
     if (how == Finish::progress) progress_to_the_end(comm, log);
     if (how != Finish::test) return onebit_allreduce_wait(handle);
-    onebit_status_t status = ONEBIT_SUCCESS;
-    for (int done = 0; done == 0; std::this_thread::yield()) status = onebit_allreduce_test(handle, &done);
-    return status;
+    return poll([&](int* done) { return onebit_allreduce_test(handle, done); });
 }
 
 } // namespace

@@ -5,11 +5,11 @@
 // must hold of all of them. A failure names its seed (support/draws.hpp).
 #include <limits>
 #include <sstream>
-#include <thread>
 
 #include "support/blobs.hpp"
 #include "support/draws.hpp"
 #include "support/environment.hpp"
+#include "support/progress.hpp"
 #include "support/training.hpp"
 
 using namespace onebit_test;
@@ -77,46 +77,17 @@ struct Draw {
     const char* piece = nullptr;
 };
 
-// Whether there can be such an optimizer; where there can't, all ranks hear the same, with a reason.
-bool can_be_made(onebit_comm_t comm, const Setup& setup, RankLog& log) {
-    std::vector<float> parameters(total(setup.sizes)), gradients(parameters);
-    std::vector<onebit_tensor_t> tensors;
-    std::size_t at = 0;
-    for (std::size_t k = 0; k < setup.sizes.size(); at += setup.sizes[k++]) {
-        onebit_tensor_t tensor = ONEBIT_TENSOR_INIT(&parameters[at], &gradients[at], setup.sizes[k]);
-        tensor.gradient_type = setup.gradient_type;
-        if (!setup.group_of.empty()) tensor.group = setup.group_of[k];
-        tensors.push_back(tensor);
-    }
-    onebit_optimizer_config_t config = setup.config;
-    if (!setup.groups.empty()) {
-        config.groups = setup.groups.data();
-        config.num_groups = setup.groups.size();
-    }
-    onebit_optimizer_t optimizer = nullptr;
-    const onebit_status_t made = onebit_optimizer_create(comm, &config, tensors.data(), tensors.size(), &optimizer);
-    const std::string why = made == ONEBIT_SUCCESS ? "" : onebit_last_error();
-    ONEBIT_EXPECT(log, log.same_on_all(&made, sizeof made));
-    ONEBIT_EXPECT_OK(log, onebit_optimizer_destroy(optimizer));
-    if (made == ONEBIT_SUCCESS) return true;
-    ONEBIT_EXPECT(log, made == ONEBIT_ERROR_INVALID_ARGUMENT || made == ONEBIT_ERROR_UNSUPPORTED);
-    ONEBIT_EXPECT(log, holds(why, "config|tensors|elements"));
-    return false;
-}
-
 enum class Event { none, not_a_number, too_large, given_up };
 
-onebit_status_t poll(onebit_optimizer_t handle) {
+onebit_status_t step_by_polls(onebit_optimizer_t handle) {
     const onebit_status_t started = onebit_optimizer_step_start(handle);
     if (started != ONEBIT_SUCCESS) return started;
-    onebit_status_t status = ONEBIT_SUCCESS;
-    for (int done = 0; done == 0; std::this_thread::yield()) status = onebit_optimizer_step_test(handle, &done);
-    return status;
+    return poll([&](int* done) { return onebit_optimizer_step_test(handle, done); });
 }
 
 onebit_status_t step(Training& training, Event event, bool mine, bool polls) {
     if (event == Event::given_up && mine) return onebit_optimizer_cancel_step(training.get(), "enough");
-    return polls ? poll(training.get()) : onebit_optimizer_step(training.get());
+    return polls ? step_by_polls(training.get()) : onebit_optimizer_step(training.get());
 }
 
 void try_one(onebit_comm_t comm, RankLog& log, std::uint64_t seed, int* made) {
@@ -126,9 +97,16 @@ void try_one(onebit_comm_t comm, RankLog& log, std::uint64_t seed, int* made) {
     const std::string name = "seed " + std::to_string(seed) + ": " + draw.name();
     log.context(name);
     ONEBIT_EXPECT_OK(log, onebit_comm_set(comm, "ONEBIT_PIECE", draw.piece));
-    if (!can_be_made(comm, draw.setup, log)) return;
+    onebit_status_t created = ONEBIT_SUCCESS;
+    Training by_step(comm, draw.setup, log, &created);
+    const std::string why = created == ONEBIT_SUCCESS ? "" : onebit_last_error();
+    ONEBIT_EXPECT(log, log.same_on_all(&created, sizeof created));
+    if (created != ONEBIT_SUCCESS) {
+        ONEBIT_EXPECT(log, created == ONEBIT_ERROR_INVALID_ARGUMENT || created == ONEBIT_ERROR_UNSUPPORTED);
+        ONEBIT_EXPECT(log, holds(why, "config|tensors|elements"));
+        return;
+    }
     ++*made;
-    Training by_step(comm, draw.setup, log);
     Setup other = draw.setup; // with other threads and kernels, which make no difference
     other.config.threads = 1;
     ONEBIT_EXPECT_OK(log, onebit_comm_set(comm, "ONEBIT_KERNELS", "reference"));

@@ -114,21 +114,6 @@ std::vector<float> draw_gradients(const Model& model, double scale, std::uint64_
     return values;
 }
 
-bool bytes_finite(const Bytes& bytes, onebit_datatype_t type) {
-    for (std::size_t at = 0; at < bytes.size(); at += bytes_of(type)) {
-        float value = 0;
-        std::uint16_t small = 0;
-        if (type == ONEBIT_FLOAT32) {
-            std::memcpy(&value, &bytes[at], 4);
-        } else {
-            std::memcpy(&small, &bytes[at], 2);
-            value = type == ONEBIT_FLOAT16 ? from_half(small) : from_bfloat(small);
-        }
-        if (!std::isfinite(value)) return false;
-    }
-    return true;
-}
-
 bool copies_finite(const TrainingOn& training) {
     const Bytes all = training.copies();
     std::size_t at = 0;
@@ -136,7 +121,7 @@ bool copies_finite(const TrainingOn& training) {
         const std::size_t bytes = tensor.count * bytes_of(tensor.copy_type);
         const auto begin = all.begin() + static_cast<std::ptrdiff_t>(at);
         const auto end = begin + static_cast<std::ptrdiff_t>(bytes);
-        if (tensor.has_copy && !bytes_finite(Bytes(begin, end), tensor.copy_type)) return false;
+        if (tensor.has_copy && !all_finite(as_floats(Bytes(begin, end), tensor.copy_type))) return false;
         at += bytes;
     }
     return true;
@@ -151,7 +136,7 @@ bool saved_floats_finite(const Bytes& file) {
         const std::uint64_t bytes = 4 * get<std::uint64_t>(file, row + 32);
         const auto begin = file.begin() + static_cast<std::ptrdiff_t>(at);
         const Bytes array(begin, begin + static_cast<std::ptrdiff_t>(bytes));
-        if (get<std::uint32_t>(file, row) != kMask && !bytes_finite(array, ONEBIT_FLOAT32)) return false;
+        if (get<std::uint32_t>(file, row) != kMask && !all_finite(as_floats(array, ONEBIT_FLOAT32))) return false;
         at += bytes;
     }
     return at == file.size();

@@ -69,19 +69,17 @@ onebit_status_t in_turn(const std::vector<Call>& calls) {
     return ONEBIT_SUCCESS;
 }
 
-/// Pairs of ranks; by int8 inside, or exact there.
-onebit_level_t pairs(const Rank& rank, bool exact) {
-    onebit_level_t level = ONEBIT_LEVEL_INIT(rank.number / 2);
-    level.compressed = exact ? 0 : 1;
-    level.codec = exact ? ONEBIT_CODEC_SIGN : ONEBIT_CODEC_INT8;
-    return level;
+int pair_of(const Rank& rank) {
+    return rank.number / 2;
 }
 
 onebit_status_t create_allreduce(Rank& rank, onebit_algorithm_t algorithm, onebit_codec_t codec = ONEBIT_CODEC_SIGN) {
     onebit_allreduce_config_t config = ONEBIT_ALLREDUCE_CONFIG_INIT(kLarge);
     config.algorithm = algorithm;
     config.codec = codec;
-    const onebit_level_t level = pairs(rank, false);
+    onebit_level_t level = ONEBIT_LEVEL_INIT(pair_of(rank));
+    level.compressed = 1;
+    level.codec = ONEBIT_CODEC_INT8;
     const std::uint64_t shape[] = {1u << 10, kLarge >> 10};
     if (algorithm == ONEBIT_ALGORITHM_LEVELS) {
         config.levels = &level;
@@ -102,7 +100,7 @@ onebit_status_t create_optimizer(Rank& rank, std::uint64_t bucket_size,
     config.bucket_size = bucket_size;
     config.algorithm = algorithm;
     config.codec = codec;
-    const onebit_level_t level = pairs(rank, true);
+    const onebit_level_t level = ONEBIT_LEVEL_INIT(pair_of(rank));
     if (algorithm == ONEBIT_ALGORITHM_LEVELS) {
         config.levels = &level;
         config.num_levels = 1;
@@ -122,29 +120,15 @@ onebit_status_t run(Rank& rank) {
 
 onebit_status_t split(Rank& rank) {
     onebit_comm_t part = nullptr;
-    const onebit_status_t status = onebit_comm_split(rank.comm, rank.number / 2, 0, &part);
+    const onebit_status_t status = onebit_comm_split(rank.comm, pair_of(rank), 0, &part);
     return status == ONEBIT_SUCCESS ? onebit_comm_destroy(part) : status;
 }
 
-onebit_status_t run_by_polling(Rank& rank) {
-    const onebit_status_t started = onebit_allreduce_start(rank.reduce, rank.input.data(), rank.output.data());
-    if (started != ONEBIT_SUCCESS) return started;
-    for (int done = 0; done == 0;) {
-        const onebit_status_t status = onebit_allreduce_test(rank.reduce, &done);
-        if (status != ONEBIT_SUCCESS) return status;
-    }
-    return ONEBIT_SUCCESS;
-}
-
-/// A step that nobody waits in.
-onebit_status_t step_started(Rank& rank) {
-    const onebit_status_t started = onebit_optimizer_step_start(rank.optimizer);
-    if (started != ONEBIT_SUCCESS) return started;
-    for (int done = 0; done == 0;) {
-        const onebit_status_t status = onebit_optimizer_step_test(rank.optimizer, &done);
-        if (status != ONEBIT_SUCCESS) return status;
-    }
-    return ONEBIT_SUCCESS;
+/// Of a program that never waits: test(&done) until what was started has ended.
+onebit_status_t poll(const std::function<onebit_status_t(int*)>& test) {
+    onebit_status_t status = ONEBIT_SUCCESS;
+    for (int done = 0; done == 0 && status == ONEBIT_SUCCESS;) status = test(&done);
+    return status;
 }
 
 onebit_status_t step_early(Rank& rank) {
@@ -195,6 +179,7 @@ std::vector<Named> all_calls(Rank& rank) {
     const Call step = [&] { return onebit_optimizer_step(rank.optimizer); };
     const Call save = [&] { return onebit_optimizer_save(rank.optimizer, rank.prefix.c_str()); };
     const Call reduce = [&] { return run(rank); };
+    const Call start = [&] { return onebit_allreduce_start(rank.reduce, rank.input.data(), rank.output.data()); };
     return {
         {"comm_create", nothing,
          [&] {
@@ -214,11 +199,14 @@ std::vector<Named> all_calls(Rank& rank) {
         {"run_flat", with(ONEBIT_ALGORITHM_FLAT), reduce},
         {"run_pipelined", with(ONEBIT_ALGORITHM_PIPELINED), reduce},
         {"start_wait", with(ONEBIT_ALGORITHM_PIPELINED),
-         [&] {
-             return in_turn({[&] { return onebit_allreduce_start(rank.reduce, rank.input.data(), rank.output.data()); },
-                             [&] { return onebit_allreduce_wait(rank.reduce); }});
+         [=, &rank] {
+             return in_turn({start, [&] { return onebit_allreduce_wait(rank.reduce); }});
          }},
-        {"start_test", with(ONEBIT_ALGORITHM_PIPELINED), [&] { return run_by_polling(rank); }},
+        {"start_test", with(ONEBIT_ALGORITHM_PIPELINED),
+         [=, &rank] {
+             return in_turn(
+                 {start, [&] { return poll([&](int* done) { return onebit_allreduce_test(rank.reduce, done); }); }});
+         }},
         {"run_int4", with(ONEBIT_ALGORITHM_PIPELINED, ONEBIT_CODEC_INT4), reduce},
         {"run_topk", with(ONEBIT_ALGORITHM_PIPELINED, ONEBIT_CODEC_TOPK), reduce},
         {"run_powersgd", with(ONEBIT_ALGORITHM_FLAT, ONEBIT_CODEC_POWERSGD), reduce},
@@ -233,7 +221,12 @@ std::vector<Named> all_calls(Rank& rank) {
          [&] { return onebit_all_gather_run(rank.gather, rank.input.data(), rank.output.data()); }},
         {"split", nothing, [&] { return split(rank); }},
         {"step", optimizer(0), step},
-        {"step_started", optimizer(0), [&] { return step_started(rank); }},
+        {"step_started", optimizer(0),
+         [&] {
+             return in_turn(
+                 {[&] { return onebit_optimizer_step_start(rank.optimizer); },
+                  [&] { return poll([&](int* done) { return onebit_optimizer_step_test(rank.optimizer, done); }); }});
+         }},
         {"step_int8", optimizer(0, ONEBIT_ALGORITHM_AUTO, ONEBIT_CODEC_INT8), step},
         {"step_two_level", optimizer(0, ONEBIT_ALGORITHM_TWO_LEVEL), step},
         {"step_levels", optimizer(0, ONEBIT_ALGORITHM_LEVELS), step},

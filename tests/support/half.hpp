@@ -84,7 +84,20 @@ inline std::vector<unsigned char> converted(const std::vector<float>& values, on
     return bytes;
 }
 
-// The same of parameters in their copies: a finite one's is finite.
+// And back.
+inline std::vector<float> as_floats(const std::vector<unsigned char>& bytes, onebit_datatype_t type) {
+    std::vector<float> values(bytes.size() / bytes_of(type));
+    for (std::size_t i = 0; i < values.size(); ++i) {
+        std::uint16_t small = 0;
+        std::memcpy(type == ONEBIT_FLOAT32 ? static_cast<void*>(&values[i]) : &small, bytes.data() + i * bytes_of(type),
+                    bytes_of(type));
+        if (type == ONEBIT_FLOAT16) values[i] = from_half(small);
+        if (type == ONEBIT_BFLOAT16) values[i] = from_bfloat(small);
+    }
+    return values;
+}
+
+// As converted, of parameters in their copies: a finite one's is finite.
 inline std::vector<unsigned char> copied(std::vector<float> parameters, onebit_datatype_t type) {
     const float most = type == ONEBIT_FLOAT16 ? 65504.0f : type == ONEBIT_BFLOAT16 ? 0x1.fep127f : FLT_MAX;
     for (float& x : parameters) {

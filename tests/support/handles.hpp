@@ -190,6 +190,11 @@ class Allreduce {
         : log_(log), count_(config.count) {
         ONEBIT_EXPECT_OK(log_, onebit_allreduce_create(comm, &config, &handle_));
     }
+    // One that there may not be: get() is NULL then.
+    Allreduce(onebit_comm_t comm, const onebit_allreduce_config_t& config, RankLog& log, onebit_status_t* made)
+        : log_(log), count_(config.count) {
+        *made = onebit_allreduce_create(comm, &config, &handle_);
+    }
     ~Allreduce() { ONEBIT_EXPECT_OK(log_, onebit_allreduce_destroy(handle_)); }
     Allreduce(const Allreduce&) = delete;
     Allreduce& operator=(const Allreduce&) = delete;

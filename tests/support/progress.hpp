@@ -18,6 +18,14 @@ inline void progress_to_the_end(onebit_comm_t comm, RankLog& log) {
         ONEBIT_EXPECT_OK(log, onebit_comm_progress(comm, &active));
 }
 
+// Polls what was started until it has ended: test(&done).
+template <typename Test>
+onebit_status_t poll(const Test& test) {
+    onebit_status_t status = ONEBIT_SUCCESS;
+    for (int done = 0; done == 0; std::this_thread::yield()) status = test(&done);
+    return status;
+}
+
 // What a callback was told.
 struct Told {
     int times = 0;

@@ -128,23 +128,10 @@ class Training {
     Training(onebit_comm_t comm, const Setup& setup, RankLog& log)
         : Training(comm, setup, initial_parameters(total(setup.sizes)), log) {}
     Training(onebit_comm_t comm, const Setup& setup, const std::vector<float>& start, RankLog& log)
-        : log_(log), setup_(setup) {
-        auto from = start.begin();
-        for (std::size_t size : setup.sizes) {
-            const std::size_t words = (size * bytes_of(setup.gradient_type) + 3) / 4; // floats for their alignment
-            parameters_.emplace_back(from, from + static_cast<std::ptrdiff_t>(size));
-            gradients_.emplace_back(words, 0.0f);
-            copies_.emplace_back((size * bytes_of(setup.copy_type) + 3) / 4, untouched_);
-            from += static_cast<std::ptrdiff_t>(size);
-        }
-        const std::vector<onebit_tensor_t> tensors = this->tensors(); // read, not kept
-        onebit_optimizer_config_t config = setup.config;
-        if (!setup.groups.empty()) {
-            config.groups = setup.groups.data();
-            config.num_groups = setup.groups.size();
-        }
-        ONEBIT_EXPECT_OK(log_, onebit_optimizer_create(comm, &config, tensors.data(), tensors.size(), &handle_));
-    }
+        : Training(comm, setup, start, log, nullptr) {}
+    // One that there may not be: get() is NULL then.
+    Training(onebit_comm_t comm, const Setup& setup, RankLog& log, onebit_status_t* made)
+        : Training(comm, setup, initial_parameters(total(setup.sizes)), log, made) {}
     ~Training() { ONEBIT_EXPECT_OK(log_, onebit_optimizer_destroy(handle_)); }
     Training(const Training&) = delete;
     Training& operator=(const Training&) = delete;
@@ -199,6 +186,32 @@ class Training {
     }
 
   private:
+    // `made`: NULL, and it must be.
+    Training(onebit_comm_t comm, const Setup& setup, const std::vector<float>& start, RankLog& log,
+             onebit_status_t* made)
+        : log_(log), setup_(setup) {
+        auto from = start.begin();
+        for (std::size_t size : setup.sizes) {
+            const std::size_t words = (size * bytes_of(setup.gradient_type) + 3) / 4; // floats for their alignment
+            parameters_.emplace_back(from, from + static_cast<std::ptrdiff_t>(size));
+            gradients_.emplace_back(words, 0.0f);
+            copies_.emplace_back((size * bytes_of(setup.copy_type) + 3) / 4, untouched_);
+            from += static_cast<std::ptrdiff_t>(size);
+        }
+        const std::vector<onebit_tensor_t> tensors = this->tensors(); // read, not kept
+        onebit_optimizer_config_t config = setup.config;
+        if (!setup.groups.empty()) {
+            config.groups = setup.groups.data();
+            config.num_groups = setup.groups.size();
+        }
+        const onebit_status_t status = onebit_optimizer_create(comm, &config, tensors.data(), tensors.size(), &handle_);
+        if (made == nullptr) {
+            ONEBIT_EXPECT_OK(log_, status);
+        } else {
+            *made = status;
+        }
+    }
+
     std::vector<onebit_tensor_t> tensors() {
         std::vector<onebit_tensor_t> tensors;
         for (std::size_t k = 0; k < setup_.sizes.size(); ++k) {
