@@ -8,8 +8,10 @@ target_compile_features(onebit_options INTERFACE cxx_std_20)
 target_compile_options(onebit_options INTERFACE
     -ffp-contract=off # the same bits on every ISA: no multiply-add that rounds once where another rounds twice
     -fno-math-errno
-    -Wall -Wextra -Wshadow -Wno-unknown-pragmas # a GPU compiler's, which unroll
-    $<$<BOOL:${ONEBIT_WERROR}>:-Werror>)
+    -Wall -Wextra -Wshadow -Wno-unknown-pragmas) # a GPU compiler's, which unroll
+if(ONEBIT_WERROR)
+    add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Werror>)
+endif()
 if(ONEBIT_SANITIZE) # for every target, also those that only link the library
     add_compile_options(-fsanitize=${ONEBIT_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=undefined)
     add_link_options(-fsanitize=${ONEBIT_SANITIZE})

@@ -80,11 +80,11 @@ def write_cluster(folder, network, hosts, ranks_per_host, uplinks):
     return platform, hostfile
 
 
-def simulate(options, network, hosts, algorithm, count, ranks_per_host=1, check=False, slower=1.0, calls=1, uplinks=0):
+def simulate(options, network, hosts, algorithm, count, ranks_per_host=1, check=False, slower=1.0, calls=1, uplinks=0, poll=None):
     """Microseconds of a call; None if it took too long to find out."""
     # How often a rank that waits looks, simulated; every message costs it one look.
     large = count > 100 * SMALL
-    poll = 1e-5 if large else 1e-7
+    poll = poll or (1e-5 if large else 1e-7)
     rates = {name: rate * slower for name, rate in RATES.items()}
     arguments = [algorithm, str(count), str(calls), str(rates["check"] if check else 0), str(rates["encode"]),
                  str(NODE_RATE * slower * (ranks_per_host - 1)), str(rates["average"]), str(rates["average_message"]), str(rates["decode"]),
@@ -286,11 +286,11 @@ def self_test(options):
     floor = bits / (NETWORKS["1 Gbit/s"][0] * PAYLOAD) * 1e6
     pipelined = simulate(options, "1 Gbit/s", 2, "pipelined", count)
     few = {algorithm: simulate(options, "10 Gbit/s", 32, algorithm, 100_000) for algorithm in ("flat", "bruck")}
-    flat = simulate(options, "100 Mbit/s", 2, "flat", count, ranks_per_host=2)
-    two_level = simulate(options, "100 Mbit/s", 2, "two_level", count, ranks_per_host=2)
-    behind_one_link = {algorithm: simulate(options, "1 Gbit/s", 2 * RACK, algorithm, count // 8, uplinks=1)
+    flat = simulate(options, "100 Mbit/s", 2, "flat", count, ranks_per_host=2, poll=1e-6)
+    two_level = simulate(options, "100 Mbit/s", 2, "two_level", count, ranks_per_host=2, poll=1e-6)
+    behind_one_link = {algorithm: simulate(options, "1 Gbit/s", 2 * RACK, algorithm, count // 8, uplinks=1, poll=1e-6)
                        for algorithm in ("pipelined", "ring", f"levels:{RACK}")}
-    nodes_in_racks = {algorithm: simulate(options, "1 Gbit/s", 2 * RACK, algorithm, count // 64, ranks_per_host=2, uplinks=1)
+    nodes_in_racks = {algorithm: simulate(options, "1 Gbit/s", 2 * RACK, algorithm, count // 64, ranks_per_host=2, uplinks=1, poll=1e-6)
                       for algorithm in ("two_level", f"levels:2,{2 * RACK}")}
     exact = {algorithm: simulate(options, "10 Gbit/s", 16, algorithm, 2048, check=algorithm != "mpi", calls=5)
              for algorithm in ("dense", "mpi")}

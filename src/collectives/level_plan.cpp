@@ -42,7 +42,8 @@ Status check_level(std::size_t l, const onebit_level_t& level) {
                              static_cast<int>(level.color));
     }
     if (level.compressed > 1) return invalid(l, "compressed", level.compressed, "is neither 0 nor 1");
-    if (level.reserved != 0) return invalid(l, "reserved", level.reserved, "is not 0");
+    ONEBIT_RETURN_IF_ERROR(
+        check_reserved(("config.levels[" + std::to_string(l) + "].reserved").c_str(), level.reserved));
     for (const Member& member : codec_members(level)) {
         if (member.value > member.most) return invalid(l, member.name, member.value, "is not one of its constants");
         if (member.value != 0 && level.compressed == 0) {

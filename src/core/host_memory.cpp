@@ -1,30 +1,60 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 #include <sys/mman.h>
+#include <unistd.h>
 
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <new>
 
 #include "core/memory.hpp"
+#include "core/partition.hpp"
 
 namespace onebit {
 namespace {
 
+constexpr std::size_t kHugePage = std::size_t{2} << 20;
+constexpr std::size_t kOwnPages = std::size_t{1} << 20; ///< from so many bytes on
+
+/// Pages of its own, which are zero already: to create a handle doesn't wait for them, and a NUMA machine puts them
+/// where the threads are that use them first.
+void* map_pages(std::size_t bytes) {
+    // Large pieces ask for huge pages: a pass over a gigabyte in 4 KiB pages loses a tenth of the bandwidth to address
+    // translation.
+    const bool huge = bytes >= 2 * kHugePage;
+    const std::size_t more = huge ? kHugePage : 0; // the piece is to begin with a huge page
+    if (bytes + more < bytes) throw std::bad_alloc();
+    void* const mapped = mmap(nullptr, bytes + more, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (mapped == MAP_FAILED) throw std::bad_alloc();
+    if (!huge) return mapped;
+    const auto first = reinterpret_cast<std::uintptr_t>(mapped);
+    const std::size_t before = (kHugePage - first % kHugePage) % kHugePage;
+    const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+    const std::size_t used = ceil_divide(bytes, page) * page;
+    auto* const piece = static_cast<std::byte*>(mapped) + before;
+    if (before > 0) munmap(mapped, before);
+    if (more > before) munmap(piece + used, more - before);
+    madvise(piece, bytes, MADV_HUGEPAGE);
+    return piece;
+}
+
 class HostMemory final : public Memory {
   public:
-    /// Large pieces ask for huge pages: a pass over a gigabyte in 4 KiB pages loses a tenth of the bandwidth to address
-    /// translation.
     void* allocate(std::size_t bytes) override {
-        constexpr std::size_t kHugePage = std::size_t{2} << 20;
+        if (bytes >= kOwnPages) return map_pages(bytes);
         void* memory = nullptr;
-        const bool large = bytes >= 2 * kHugePage;
-        if (posix_memalign(&memory, large ? kHugePage : 64, bytes) != 0) throw std::bad_alloc();
-        if (large) madvise(memory, bytes, MADV_HUGEPAGE);
+        if (posix_memalign(&memory, 64, bytes) != 0) throw std::bad_alloc();
         fill_zero(memory, bytes);
         return memory;
     }
-    void release(void* memory, std::size_t /*bytes*/) override { std::free(memory); }
+    void release(void* memory, std::size_t bytes) override {
+        if (bytes >= kOwnPages) {
+            munmap(memory, bytes);
+        } else {
+            std::free(memory);
+        }
+    }
     void copy(void* to, const void* from, std::size_t bytes) override { std::memcpy(to, from, bytes); }
     void fill_zero(void* memory, std::size_t bytes) override { std::memset(memory, 0, bytes); }
 };

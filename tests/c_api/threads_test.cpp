@@ -155,7 +155,7 @@ TEST_CASE("a forked child computes the same as its parent, whatever the parent's
     std::vector<std::thread> others; // in the tables of handles all the time
     // GCC's address sanitizer leaves its allocator's locks as they are at a fork. The child may wait for one that a
     // thread of the parent held. So the parent has no other threads there.
-    for (int i = 0; i < (sanitized ? 0 : 2); ++i) {
+    for (int i = 0; i < (is_sanitized() ? 0 : 2); ++i) {
         others.emplace_back([&] {
             onebit_comm_t comm = nullptr;
             int rank = 0;
@@ -166,7 +166,8 @@ TEST_CASE("a forked child computes the same as its parent, whatever the parent's
             }
         });
     }
-    for (int i = 0; i < (sanitized ? 4 : 20); ++i) CHECK(in_child([&] { return use_as(i % 3 + 1U, expected); }) == "");
+    for (int i = 0; i < (is_sanitized() ? 4 : 20); ++i)
+        CHECK(in_child([&] { return use_as(i % 3 + 1U, expected); }) == "");
     stop = true;
     for (std::thread& other : others) other.join();
     CHECK(use_as(2, expected) == ""); // the parent is as it was
@@ -229,11 +230,11 @@ TEST_CASE("a child that ends as a program does ends", "[threads]") {
     }
     int status = 0;
     waitpid(child, &status, 0);
-    CHECK((WIFEXITED(status) || sanitized));
+    CHECK((WIFEXITED(status) || is_sanitized()));
 }
 
 TEST_CASE("threads that the system refuses are an error of all ranks, and one thread is enough", "[threads]") {
-    if (sanitized) return;
+    if (is_sanitized()) return;
     std::vector<float> expected;
     REQUIRE(use(1, &expected) == "");
     const auto with_limit = [&](const auto& limit) -> std::string {
@@ -307,7 +308,7 @@ std::string step_on_two_levels(onebit_comm_t comm) {
 } // namespace
 
 TEST_CASE("every call works on a thread with 64 KiB of stack", "[threads]") {
-    if (sanitized) return;
+    if (is_sanitized()) return;
     std::vector<float> expected;
     REQUIRE(use(1, &expected) == "");
     struct Job {
@@ -333,7 +334,7 @@ TEST_CASE("every call works on a thread with 64 KiB of stack", "[threads]") {
 
 // The encoder's source works in blocks of its own there.
 TEST_CASE("steps on two levels work on threads with 64 KiB of stack", "[threads]") {
-    if (sanitized) return;
+    if (is_sanitized()) return;
     const Variable node_size("ONEBIT_NODE_SIZE", "2");
     struct Job {
         onebit_comm_t comm = nullptr;
@@ -388,7 +389,7 @@ TEST_CASE("a started step goes on in whichever thread tests it", "[optimizer][st
 }
 
 TEST_CASE("a step that has no memory to be started in is refused, and the next one is made", "[optimizer][started]") {
-    if (sanitized) return;
+    if (is_sanitized()) return;
     CHECK(in_child([]() -> std::string {
               onebit_comm_t comm = nullptr;
               WRONG_UNLESS(onebit_comm_create_loopback(1, &comm) == ONEBIT_SUCCESS);

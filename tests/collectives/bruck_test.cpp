@@ -38,7 +38,7 @@ void compare_with_plain(onebit_comm_t comm, RankLog& log, std::uint64_t count, M
 std::vector<int> many_rank_counts() {
     const std::vector<int> ranks = rank_counts();
     if (ranks.size() == 1) return ranks;
-    if (sanitized) return {3, 9}; // what is read and written where, not which bits: more ranks take minutes
+    if (is_sanitized()) return {3, 9}; // what is read and written where, not which bits: more ranks take minutes
     return {1, 2, 3, 5, 8, 9, 13, 16};
 }
 

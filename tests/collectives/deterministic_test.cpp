@@ -59,7 +59,7 @@ std::vector<float> run_on_threads(int ranks, int rank, RankLog& log) {
 } // namespace
 
 TEST_CASE("with ONEBIT_DETERMINISTIC a program has the same bits with every MPI and on threads", "[deterministic]") {
-    if (sanitized) return; // minutes, and other tests make the same calls
+    if (is_sanitized()) return; // minutes, and other tests make the same calls
     const int n = GENERATE(from_range(rank_counts()));
     const char* const node_size = GENERATE("1", "4"); // by messages; through shared memory
     const Variable deterministic("ONEBIT_DETERMINISTIC", "1");

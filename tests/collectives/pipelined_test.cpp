@@ -7,6 +7,7 @@
 
 #include "support/environment.hpp"
 #include "support/handles.hpp"
+#include "support/sanitized.hpp"
 
 using namespace onebit_test;
 
@@ -61,6 +62,7 @@ void compare_with_plain(onebit_comm_t comm, RankLog& log, onebit_algorithm_t for
 TEST_CASE("pipelined gives the bits of plain, whatever the pieces", "[pipelined]") {
     const int n = GENERATE(from_range(rank_counts()));
     const char* piece = GENERATE("1", "8192", "1000000000000");
+    if (is_sanitized() && *piece != '8') return;
     const Variable chosen("ONEBIT_PIECE", piece); // rounded up to whole blocks
     const onebit_algorithm_t form = GENERATE(ONEBIT_ALGORITHM_PIPELINED, ONEBIT_ALGORITHM_RING);
     run_ranks(n, [form](onebit_comm_t comm, RankLog& log) {

@@ -53,7 +53,7 @@ double deviation_of(onebit_comm_t comm, RankLog& log, const onebit_allreduce_con
 
 } // namespace
 
-TEST_CASE("stochastic rounding: in the mean of many calls nothing is wrong", "[allreduce][rounding]") {
+TEST_CASE("stochastic rounding: in the mean of many calls nothing is wrong", "[allreduce][rounding][long]") {
     const int n = GENERATE(from_range(rank_counts()));
     run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
         constexpr int calls = 1000;

@@ -155,7 +155,7 @@ TEMPLATE_TEST_CASE("shards of odd sizes have the oracle's bits, in whatever way 
     follow_all(n, write_scripts<TestType>(odd_cuts(n), 4, maker_of(Kind::gaussian)));
 }
 
-TEMPLATE_TEST_CASE("shards have the oracle's bits in 40 steps", "[shards][oracle]", ReduceScatter, AllGather) {
+TEMPLATE_TEST_CASE("shards have the oracle's bits in 40 steps", "[shards][oracle][long]", ReduceScatter, AllGather) {
     const int n = GENERATE(from_range(rank_counts()));
     for (const Kind kind : {Kind::gaussian, Kind::heavy_tailed, Kind::zeros, Kind::tiny, Kind::huge})
         follow_all(n, write_scripts<TestType>({equal_cut(n, 130)}, kind == Kind::gaussian ? 40 : 10, maker_of(kind)));

@@ -147,7 +147,7 @@ TEST_CASE("optimizers with other codecs: forms, threads and when gradients are r
     });
 }
 
-TEST_CASE("optimizers with other codecs: error feedback loses nothing in 200 steps", "[optimizer][codec]") {
+TEST_CASE("optimizers with other codecs: error feedback loses nothing in 200 steps", "[optimizer][codec][long]") {
     const int n = GENERATE(from_range(rank_counts()));
     run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
         for (const onebit_optimizer_kind_t kind : {ONEBIT_OPTIMIZER_ADAM, ONEBIT_OPTIMIZER_ONEBIT_ADAM}) {

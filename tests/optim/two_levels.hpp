@@ -25,7 +25,7 @@ constexpr Nodes two_by_two{2, 2};
 inline const std::vector<Nodes>& all_nodes() {
     static const std::vector<Nodes> all = {two_by_two, {2, 3}, {3, 2}, {4, 2}};
     static const std::vector<Nodes> few = {two_by_two}; // a sanitizer takes ten times as long
-    return sanitized ? few : all;
+    return is_sanitized() ? few : all;
 }
 
 // Runs a body on ranks in these nodes; not at all where there can't be so many.

@@ -8,6 +8,7 @@
 #include "support/blobs.hpp"
 #include "support/files.hpp"
 #include "support/forge.hpp"
+#include "support/sanitized.hpp"
 
 using namespace onebit_test;
 
@@ -229,7 +230,7 @@ TEST_CASE("optimizers on two levels: other ranks and other nodes take over a sta
                                                             {{{3, 2}}, two_nodes},
                                                             {{{3, 2}}, {{2, 3}}},
                                                             {{{2, 3}}, {{4, 2}}}}));
-    if (!can_move(from, to) || (sanitized && to.ranks() > 4)) return;
+    if (!can_move(from, to) || (is_sanitized() && to.ranks() > 4)) return;
     const std::uint64_t at = GENERATE(std::uint64_t{5}, std::uint64_t{10}, std::uint64_t{11});
     const std::uint64_t bucket_size = at == 11 ? 1500 : 0;
     INFO(name_of(kind) << " after step " << at << ", from " << from.name() << " to " << to.name());
@@ -270,7 +271,7 @@ TEST_CASE("optimizers on two levels: equal ranks go on elsewhere as they would h
                                                                                {two_nodes, {{3, 2}}, 3001},
                                                                                {{{3, 2}}, two_nodes, 3001}}));
     const std::size_t count = size;
-    if (!can_move(from, to) || (sanitized && from.ranks() + to.ranks() > 8)) return;
+    if (!can_move(from, to) || (is_sanitized() && from.ranks() + to.ranks() > 8)) return;
     const std::uint64_t at = GENERATE(std::uint64_t{6}, std::uint64_t{10}, std::uint64_t{11});
     INFO(name_of(kind) << " after step " << at << ", from " << from.name() << " to " << to.name());
     const auto setup_in = [&](const Layout& layout) {
@@ -307,7 +308,7 @@ TEST_CASE("optimizers on two levels: masked elements that wait to be admitted ar
     const onebit_optimizer_kind_t kind = GENERATE(from_range(freezing_kinds()));
     const auto [from, to] = GENERATE(table<Layout, Layout>(
         {{two_nodes, flat_four}, {flat_four, two_nodes}, {two_nodes, {{3, 1}}}, {{{3, 2}}, two_nodes}}));
-    if (!can_move(from, to) || (sanitized && from.ranks() > 4)) return;
+    if (!can_move(from, to) || (is_sanitized() && from.ranks() > 4)) return;
     INFO(name_of(kind) << ", from " << from.name() << " to " << to.name());
     const auto setup_in = [&](const Layout& layout) {
         Setup setup = moved_setup(kind, layout, 1500);
