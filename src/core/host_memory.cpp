@@ -15,26 +15,22 @@ namespace onebit {
 namespace {
 
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
-constexpr std::size_t kOwnPages = std::size_t{1} << 20; ///< from so many bytes on
+constexpr std::size_t kLarge = 2 * kHugePage;
 
-/// Pages of its own, which are zero already: to create a handle doesn't wait for them, and a NUMA machine puts them
-/// where the threads are that use them first.
+/// Pages of its own for a large piece: huge ones, for a pass over a gigabyte in 4 KiB pages loses a tenth of the
+/// bandwidth to address translation. They are zero already: to create a handle does not wait for them, and on a NUMA
+/// machine they lie where the threads are that use them first.
 void* map_pages(std::size_t bytes) {
-    // Large pieces ask for huge pages: a pass over a gigabyte in 4 KiB pages loses a tenth of the bandwidth to address
-    // translation.
-    const bool huge = bytes >= 2 * kHugePage;
-    const std::size_t more = huge ? kHugePage : 0; // the piece is to begin with a huge page
+    const std::size_t more = kHugePage; // for the piece to begin with a huge page
     if (bytes + more < bytes) throw std::bad_alloc();
     void* const mapped = mmap(nullptr, bytes + more, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (mapped == MAP_FAILED) throw std::bad_alloc();
-    if (!huge) return mapped;
-    const auto first = reinterpret_cast<std::uintptr_t>(mapped);
-    const std::size_t before = (kHugePage - first % kHugePage) % kHugePage;
+    const std::size_t before = (kHugePage - reinterpret_cast<std::uintptr_t>(mapped) % kHugePage) % kHugePage;
     const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
     const std::size_t used = ceil_divide(bytes, page) * page;
     auto* const piece = static_cast<std::byte*>(mapped) + before;
     if (before > 0) munmap(mapped, before);
-    if (more > before) munmap(piece + used, more - before);
+    munmap(piece + used, more - before);
     madvise(piece, bytes, MADV_HUGEPAGE);
     return piece;
 }
@@ -42,14 +38,14 @@ void* map_pages(std::size_t bytes) {
 class HostMemory final : public Memory {
   public:
     void* allocate(std::size_t bytes) override {
-        if (bytes >= kOwnPages) return map_pages(bytes);
+        if (bytes >= kLarge) return map_pages(bytes);
         void* memory = nullptr;
         if (posix_memalign(&memory, 64, bytes) != 0) throw std::bad_alloc();
         fill_zero(memory, bytes);
         return memory;
     }
     void release(void* memory, std::size_t bytes) override {
-        if (bytes >= kOwnPages) {
+        if (bytes >= kLarge) {
             munmap(memory, bytes);
         } else {
             std::free(memory);

@@ -196,7 +196,7 @@ void expect_allreduce(onebit_comm_t comm, RankLog& log, const Cut& cut, Mode mod
 } // namespace
 
 TEST_CASE("a reduce-scatter and an all-gather of its averages are an allreduce, to the bit",
-          "[shards][reduce_scatter][all_gather]") {
+          "[shards][reduce_scatter][all_gather][long]") {
     const int n = GENERATE(from_range(rank_counts()));
     const Variable piece("ONEBIT_PIECE", "4096"); // so that there are several
     run_ranks(n, [n](onebit_comm_t comm, RankLog& log) {

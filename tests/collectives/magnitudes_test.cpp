@@ -128,7 +128,7 @@ TEST_CASE("an exact average is delivered of values that all ranks see", "[dense]
     });
 }
 
-TEST_CASE("a compressed form leaves finite results and errors, and loses nothing", "[magnitudes]") {
+TEST_CASE("a compressed form leaves finite results and errors, and loses nothing", "[magnitudes][long]") {
     const int n = GENERATE(from_range(rank_counts()));
     const auto seed = GENERATE(as<std::uint64_t>(), 1, 2, 3, 4);
     run_ranks(n, [&](onebit_comm_t comm, RankLog& log) {
