@@ -35,7 +35,7 @@ void* map_pages(std::size_t bytes) {
     return piece;
 }
 
-class HostMemory final : public Memory {
+class HostMemory final : public Memory { // NOLINT(cppcoreguidelines-virtual-class-destructor): it is final
   public:
     void* allocate(std::size_t bytes) override {
         if (bytes >= kLarge) return map_pages(bytes);
