@@ -12,7 +12,7 @@ usage: scripts/test.sh [PRESET...]
 
 Installs what is missing (Debian; needs root or sudo), builds everything and runs all tests, once for each preset of
 CMakePresets.json that is named. Default: release release-mpich, that is all tests with Open MPI, and with MPICH those in
-which MPI takes part, on 1 and 2 ranks.
+which MPI takes part, on 1 and 2 ranks. Simulated clusters and fuzzing are not among them: see CONTRIBUTING.md.
 Others: dev, clang, asan, tsan.
 END
 }
@@ -29,7 +29,7 @@ main() {
     source scripts/quietly.sh
 
     echo "==> Installing what is missing"
-    scripts/packages.sh build openmpi mpich test bench simulation python
+    scripts/packages.sh build openmpi mpich test bench python
     if [[ " ${presets[*]} " == *" clang "* ]]; then scripts/packages.sh clang; fi
     local preset
     for preset in "${presets[@]}"; do

@@ -26,7 +26,6 @@
 #include "support/handles.hpp"
 #include "support/loopback_ranks.hpp"
 #include "support/nccl_ranks.hpp"
-#include "support/sanitized.hpp"
 
 namespace onebit {
 namespace {
@@ -220,7 +219,6 @@ TEST_CASE("two levels over NCCL give the bits of the host's", "[nccl][two_level]
     const Way way = each_way();
     const Variable piece("ONEBIT_PIECE", "1"); // so that four blocks travel together
     const auto [nodes, places] = GENERATE(std::pair(2, 2), std::pair(2, 3), std::pair(3, 2));
-    if (onebit_test::is_sanitized() && places != 3) return;
     // One word, so that shards are empty; three, so that chunks are; whole ones and a few bits; shards and chunks that
     // are equally long, but for a few bits; several steps, one of them of several chunks.
     for (const std::size_t count : {6, 70, 4099, 12669, 40001}) {

@@ -116,7 +116,7 @@ Round round_of(onebit_optimizer_kind_t kind, std::uint64_t t) {
 
 } // namespace
 
-TEST_CASE("a message that overflows in one bucket refuses the step on all", "[cuda][optimizers][atomic][long]") {
+TEST_CASE("a message that overflows in one bucket refuses the step on all", "[cuda][optimizers][atomic]") {
     const int n = GENERATE(from_range(rank_counts()));
     run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
         for (const onebit_memory_t memory : {kHost, kGpu}) {
@@ -148,7 +148,7 @@ TEST_CASE("a message that overflows in one bucket refuses the step on all", "[cu
 }
 
 // Its steps alone go as far as floats do, those of one group; with the errors of that group's bucket it is too far.
-TEST_CASE("a drift that overflows in one bucket isn't sent twice by others", "[cuda][optimizers][atomic][long]") {
+TEST_CASE("a drift that overflows in one bucket isn't sent twice by others", "[cuda][optimizers][atomic]") {
     const int n = GENERATE(from_range(rank_counts()));
     run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
         const onebit_optimizer_kind_t kind = ONEBIT_OPTIMIZER_ZERO_ONE_ADAM;
@@ -186,8 +186,7 @@ TEST_CASE("a drift that overflows in one bucket isn't sent twice by others", "[c
     });
 }
 
-TEST_CASE("a sketch that overflows, and so no norm to clip to, refuses the step on all",
-          "[cuda][optimizers][atomic][long]") {
+TEST_CASE("a sketch that overflows, and so no norm to clip to, refuses the step on all", "[cuda][optimizers][atomic]") {
     const int n = GENERATE(from_range(rank_counts()));
     run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
         for (const onebit_memory_t memory : {kHost, kGpu}) {
@@ -222,8 +221,7 @@ TEST_CASE("a sketch that overflows, and so no norm to clip to, refuses the step 
 }
 
 // m is then what the step alone has made it.
-TEST_CASE("0/1 Adam's momenta move with the gradients where the learning rate is 0",
-          "[cuda][optimizers][atomic][long]") {
+TEST_CASE("0/1 Adam's momenta move with the gradients where the learning rate is 0", "[cuda][optimizers][atomic]") {
     if (!can_have_ranks(2)) return;
     run_ranks(2, [](onebit_comm_t comm, RankLog& log) {
         const Model model = grouped_model(ONEBIT_OPTIMIZER_ZERO_ONE_ADAM, 0);

@@ -69,7 +69,7 @@ std::uint64_t give_up(TrainingOn& training, const Gradient& gradient, std::uint6
 
 } // namespace
 
-TEST_CASE("a rank gives a step up, and it has never been", "[cuda][optimizers][cancel][long]") {
+TEST_CASE("a rank gives a step up, and it has never been", "[cuda][optimizers][cancel]") {
     const int n = GENERATE(from_range(rank_counts()));
     run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
         SharedDirectory directory(log);

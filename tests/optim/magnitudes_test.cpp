@@ -231,7 +231,7 @@ TEST_CASE("whatever the magnitudes, a step that succeeds leaves all finite", "[c
     train_all(GENERATE(from_range(rank_counts())), 1, 40, false);
 }
 
-TEST_CASE("whatever the magnitudes, a GPU gives the host's bits, all finite", "[cuda][optimizers][magnitudes][long]") {
+TEST_CASE("whatever the magnitudes, a GPU gives the host's bits, all finite", "[cuda][optimizers][magnitudes]") {
     train_all(GENERATE(from_range(rank_counts())), 1001, 8, true);
 }
 

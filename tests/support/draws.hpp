@@ -36,7 +36,9 @@ void for_seeds(std::uint64_t otherwise, RankLog& log, const TryOne& try_one) {
 }
 inline std::vector<int> any_rank_counts() {
     std::vector<int> counts = rank_counts();
-    if (can_have_ranks(8)) counts.push_back(8);
+    for (const int more : {4, 8}) {
+        if (can_have_ranks(more) && counts.front() != more) counts.push_back(more);
+    }
     return counts;
 }
 
