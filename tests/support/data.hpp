@@ -6,7 +6,6 @@
 // standard libraries.
 #pragma once
 
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -31,22 +30,19 @@ class Random {
 
     double uniform() { return (static_cast<double>(next() >> 11) + 0.5) * 0x1p-53; } // in (0, 1)
 
-    double gaussian() { // Box and Muller's pair, one kept for the next call
-        if (has_spare_) {
-            has_spare_ = false;
-            return spare_;
-        }
-        const double radius = std::sqrt(-2 * std::log(uniform()));
-        const double angle = 6.283185307179586 * uniform();
-        spare_ = radius * std::sin(angle);
-        has_spare_ = true;
-        return radius * std::cos(angle);
+    // Of mean 0 and variance 1, within 4.9 of 0: the sum of eight uniform numbers of 16 bits. Tests make so many that
+    // logarithms and sines took a quarter of their time.
+    double gaussian() {
+        constexpr std::uint64_t every_other = 0x0000ffff0000ffff;
+        const std::uint64_t a = next(), b = next();
+        const std::uint64_t pairs =
+            (a & every_other) + (a >> 16 & every_other) + (b & every_other) + (b >> 16 & every_other);
+        const double sum = static_cast<double>((pairs >> 32) + (pairs & 0xffffffff));
+        return (sum - 8 * 32767.5) * (1.224744871391589 / 65536); // each of them has the variance 1/12
     }
 
   private:
     std::uint64_t state_;
-    double spare_ = 0;
-    bool has_spare_ = false;
 };
 
 enum class Kind {
@@ -67,7 +63,7 @@ inline std::vector<float> make_data(Kind kind, std::size_t count, std::uint64_t 
     std::vector<float> data(count);
     for (float& x : data) {
         double value = random.gaussian();
-        const double choice = random.uniform();
+        const double choice = kind == Kind::heavy_tailed || kind == Kind::zeros ? random.uniform() : 1;
         if (kind == Kind::heavy_tailed && choice < 0.01) value *= 100;
         if (kind == Kind::zeros && choice < 0.4) value = choice < 0.2 ? 0.0 : -0.0;
         if (kind == Kind::tiny) value *= 1e-25;
