@@ -1,22 +1,29 @@
 # Copyright 2026 The onebit authors
 # SPDX-License-Identifier: Apache-2.0
 #
-# `cmake --install`: the library, that of the MPI, the headers, the Fortran module's source, a CMake package
-# (find_package(onebit)) and pkg-config files.
+# `cmake --install`: the library, that of each MPI, the headers, the Fortran module's source, a CMake package
+# (find_package(onebit)), pkg-config files, and the Python package where ONEBIT_PYTHON_DIR says.
+#
+# Components: `library` and `openmpi` or `mpich` are what a finished program needs; `development`, `tools_NAME` (tools/)
+# and `python`. A wheel has the first ones, and each Debian package is one of them (OnebitPackages.cmake).
 
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
-# `library` is what a finished program needs. ONEBIT_MPI=each leaves its libraries out of the package: they go by
-# pkg-config, not by CMake's search for an MPI.
-foreach(library onebit ${ONEBIT_MPI_TARGETS})
-    set(export EXPORT onebit)
-    if(ONEBIT_MPI STREQUAL "each" AND NOT library STREQUAL "onebit")
-        set(export)
+install(TARGETS onebit EXPORT onebit
+    LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT library NAMELINK_COMPONENT development)
+foreach(name IN LISTS ONEBIT_MPIS)
+    # ONEBIT_MPI=each: which of them onebit::mpi is, onebitConfig.cmake finds out.
+    set(target onebit_${name})
+    set(export)
+    if(TARGET onebit_mpi)
+        set(target onebit_mpi)
+        set(export EXPORT onebit)
     endif()
-    install(TARGETS ${library} ${export}
-        LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT library NAMELINK_COMPONENT development)
+    install(TARGETS ${target} ${export}
+        LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT ${name} NAMELINK_COMPONENT development)
 endforeach()
+set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME development)
 install(DIRECTORY include/onebit DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(FILES c_api/fortran/onebit.f90 DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/onebit) # for whatever compiler
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/onebit)
@@ -32,3 +39,7 @@ foreach(name IN LISTS ONEBIT_MPIS)
     configure_file(cmake/onebit-mpi.pc.in onebit-${name}.pc @ONLY)
     install(FILES ${PROJECT_BINARY_DIR}/onebit-${name}.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 endforeach()
+if(ONEBIT_PYTHON_DIR)
+    install(DIRECTORY python/onebit DESTINATION ${ONEBIT_PYTHON_DIR} COMPONENT python
+        PATTERN __pycache__ EXCLUDE)
+endif()

@@ -24,6 +24,7 @@ Installs, by apt, what is missing of the Debian packages of the groups:
   text     for the examples that train a language model
   python   for the tests of the Python package
   ccache   for builds that compile the same again
+  deb      for scripts/deb.sh
   cross    for scripts/cross_aarch64.sh
   torch    for the one of them that uses libtorch, and for the drawing of its curves
 Run it as root, or as a user who may use sudo.
@@ -53,6 +54,7 @@ packages_of() {
         # Of the BLAS variants the one without threads: each rank has one core.
         torch) echo libtorch-dev libopenblas0-serial libcli11-dev python3-matplotlib ;;
         ccache) echo ccache ;;
+        deb) echo dpkg-dev debootstrap file python3 ;;
         cross) echo g++-aarch64-linux-gnu qemu-user-static ;;
         *) die "there is no group \"$1\" (see --help)" ;;
     esac

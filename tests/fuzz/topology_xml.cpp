@@ -58,9 +58,8 @@ bool catch_crashes() {
     struct sigaction action = {};
     action.sa_sigaction = on_crash;
     action.sa_flags = SA_SIGINFO | SA_ONSTACK;
-    return std::all_of(std::begin(kCrashes), std::end(kCrashes), [&action](int signal) {
-        return sigaction(signal, &action, &others_actions[signal]) == 0;
-    });
+    return std::all_of(std::begin(kCrashes), std::end(kCrashes),
+                       [&action](int signal) { return sigaction(signal, &action, &others_actions[signal]) == 0; });
 }
 
 // False where hwloc crashed; what it had allocated is lost.

@@ -230,8 +230,8 @@ TEST_CASE("optimizers on two levels: they have bits of their own, and send less 
             const Gradient gradient = gaussian_gradient(two.count(), 1);
             two.steps(gradient, 1, 6);
             one.steps(gradient, 1, 6);
-            // 0/1 Adam has compressed two rounds by now. To 1-bit Adam the way makes no difference yet. 1-bit LAMB's norms
-            // are sums of other parts, and may round otherwise.
+            // 0/1 Adam has compressed two rounds by now. To 1-bit Adam the way makes no difference yet. 1-bit LAMB's
+            // norms are sums of other parts, and may round otherwise.
             const bool same = same_bits(two.parameters(), one.parameters());
             if (kind != ONEBIT_OPTIMIZER_ONEBIT_LAMB) ONEBIT_EXPECT(log, same == (two.info().compressed_rounds == 0));
             two.steps(gradient, 7, 9);
