@@ -38,8 +38,8 @@ class Random {
         const std::uint64_t pairs =
             (a & every_other) + (a >> 16 & every_other) + (b & every_other) + (b >> 16 & every_other);
         const double sum = static_cast<double>((pairs >> 32) + (pairs & 0xffffffff));
-        constexpr double deviation = 65536 * 0.816496580927726; // of eight, each of the variance 1/12
-        return (sum - 8 * 32767.5 + uniform() - 0.5) / deviation;
+        constexpr double scale = 1.224744871391589 / 65536; // each of the eight has the variance 1/12
+        return (sum - 8 * 32767.5 + uniform() - 0.5) * scale;
     }
 
   private:
