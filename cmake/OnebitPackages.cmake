@@ -54,5 +54,7 @@ if(ONEBIT_PYTHON_DIR)
         "${runtime} ${this_version}" python3 python3-numpy)
     set(CPACK_DEBIAN_PYTHON_PACKAGE_SUGGESTS "python3-torch, python3-mpi4py")
     set(CPACK_DEBIAN_PYTHON_PACKAGE_ARCHITECTURE all)
+    set(CPACK_DEBIAN_PYTHON_PACKAGE_CONTROL_EXTRA
+        "${CMAKE_CURRENT_LIST_DIR}/python3-onebit/postinst;${CMAKE_CURRENT_LIST_DIR}/python3-onebit/prerm")
 endif()
 include(CPack)
