@@ -49,7 +49,7 @@ fuzz() {
         options+=(-runs=10000000)
     fi
     if [[ -e tests/fuzz/$target.dict ]]; then options+=("-dict=tests/fuzz/$target.dict"); fi
-    # hwloc may end the process that reads: another goes on.
+    # What hwloc had allocated when it crashed is lost, and some of its crashes end the process: others go on.
     if [[ $target == topology_xml ]]; then
         options+=(-fork=1 -ignore_crashes=1)
         seeds+=(tests/topology/machines)
