@@ -121,7 +121,7 @@ test_packages() {
     for mpi in openmpi mpich; do try_mpi $mpi; done
     try_cpp
     try_python
-    apt_there purge libonebit0.1
+    apt_there purge "$(cd dist && basename libonebit[0-9]*.deb | cut -d _ -f 1)"
     ! find "$debian/usr" -name '*onebit*' | grep . || die "something stays behind when the packages are removed"
     echo "==> All programs ran, and the packages left nothing behind"
 }
