@@ -14,13 +14,11 @@ install(TARGETS onebit EXPORT onebit
     LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT library NAMELINK_COMPONENT development)
 foreach(name IN LISTS ONEBIT_MPIS)
     # ONEBIT_MPI=each: which of them onebit::mpi is, onebitConfig.cmake finds out.
-    set(target onebit_${name})
     set(export)
-    if(TARGET onebit_mpi)
-        set(target onebit_mpi)
+    if(NOT ONEBIT_MPI STREQUAL "each")
         set(export EXPORT onebit)
     endif()
-    install(TARGETS ${target} ${export}
+    install(TARGETS ${onebit_library_of_${name}} ${export}
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT ${name} NAMELINK_COMPONENT development)
 endforeach()
 set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME development)

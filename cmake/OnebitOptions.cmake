@@ -15,8 +15,8 @@ endif()
 if(ONEBIT_SANITIZE) # for every target, also those that only link the library
     add_compile_options(-fsanitize=${ONEBIT_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=undefined)
     add_link_options(-fsanitize=${ONEBIT_SANITIZE})
-    # GCC takes twice as long with these checks, of each access to memory. The address sanitizer sees what becomes of all
-    # but alignment, and clang's build has them (the preset "fuzz").
+    # GCC takes twice as long with these checks, of each access to memory. The address sanitizer sees most of what they
+    # would tell, and clang's build has them (the preset "fuzz").
     if(ONEBIT_SANITIZE MATCHES undefined AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
         add_compile_options(-fno-sanitize=null,alignment,object-size,pointer-overflow,vptr)
     endif()

@@ -1,8 +1,8 @@
 # Copyright 2026 The onebit authors
 # SPDX-License-Identifier: Apache-2.0
 #
-# Debian packages, one for each component that OnebitInstall.cmake knows: `cpack --preset packages`, or scripts/deb.sh,
-# which also tries them.
+# Debian packages, one for each component that OnebitInstall.cmake knows: cpack makes them in the build's folder, and
+# scripts/deb.sh makes and tries them.
 
 if(NOT PROJECT_IS_TOP_LEVEL)
     return()
@@ -34,24 +34,25 @@ endfunction()
 
 set(CPACK_COMPONENTS_ALL "")
 set(this_version "(= ${PROJECT_VERSION})")
-set(runtime libonebit${ONEBIT_SOVERSION})
-set(libraries "${runtime} ${this_version}")
-onebit_package(library ${runtime} libs "compressed allreduce and optimizers that send one bit: the library")
+set(runtime "libonebit${ONEBIT_SOVERSION} ${this_version}")
+set(libraries ${runtime})
+onebit_package(library libonebit${ONEBIT_SOVERSION} libs "compressed allreduce and optimizers that send one bit: the library")
 set(CPACK_DEBIAN_LIBRARY_PACKAGE_RECOMMENDS libhwloc15) # loaded at run time: which transport fits the machine
 foreach(mpi IN LISTS ONEBIT_MPIS)
     onebit_package(${mpi} libonebit-${mpi}${ONEBIT_SOVERSION} libs "onebit over the MPI called ${mpi}"
-        "${runtime} ${this_version}")
-    list(APPEND libraries "libonebit-${mpi}${ONEBIT_SOVERSION} ${this_version}")
+        ${runtime})
+    set(library "libonebit-${mpi}${ONEBIT_SOVERSION} ${this_version}")
+    list(APPEND libraries ${library})
     if(TARGET onebit_tune OR TARGET onebit_tune.${mpi})
         onebit_package(tools_${mpi} onebit-tools-${mpi} utils "onebit_info and onebit_tune for the MPI called ${mpi}"
-            "libonebit-${mpi}${ONEBIT_SOVERSION} ${this_version}")
+            ${library})
     endif()
 endforeach()
 onebit_package(development libonebit-dev libdevel
     "headers of onebit for C and C++, the Fortran module's source, files for CMake and pkg-config" ${libraries})
 if(ONEBIT_PYTHON_DIR)
     onebit_package(python python3-onebit python "onebit for Python: PyTorch's optimizers, NumPy, JAX"
-        "${runtime} ${this_version}" python3 python3-numpy)
+        ${runtime} python3 python3-numpy)
     set(CPACK_DEBIAN_PYTHON_PACKAGE_SUGGESTS "python3-torch, python3-mpi4py")
     set(CPACK_DEBIAN_PYTHON_PACKAGE_ARCHITECTURE all)
     set(CPACK_DEBIAN_PYTHON_PACKAGE_CONTROL_EXTRA
