@@ -34,14 +34,16 @@ Status no_such_handle(const void* handle) {
     return Status::error(ONEBIT_ERROR_INVALID_HANDLE, "%s is %s", kHandleName<Object>, what);
 }
 
-/// Makes sure that this thread alone uses an entry, and calls body(it). Where that finishes an operation a callback may
-/// be due.
+/// Calls body(an entry that this thread has taken), and leaves it. Where that finishes an operation a callback may be
+/// due.
 template <typename Object, typename Body>
-Status with_entry(Entry<Object>& entry, const void* handle, const Body& body, Completion* completion) {
-    const std::unique_lock lock(entry.in_use, std::try_to_lock);
-    if (!lock.owns_lock())
-        return Status::error(ONEBIT_ERROR_BUSY, "%s is in use by another thread", kHandleName<Object>);
-    if (entry.object == nullptr) return no_such_handle<Object>(handle); // destroyed between the look-up and the lock
+Status with_taken(Entry<Object>& entry, const Body& body, Completion* completion) {
+    struct Leave {
+        InUse& in_use;
+        ~Leave() { in_use.leave(); }
+    } const at_the_end{entry.in_use};
+    if (entry.object == nullptr)
+        return Status::error(ONEBIT_ERROR_INVALID_HANDLE, "%s is destroyed", kHandleName<Object>);
     const AbortSwitch::Use in_call(*entry.abort_switch);
     if constexpr (HasOperations<Object>) {
         const auto entered = entry.object->enter();
@@ -53,12 +55,23 @@ Status with_entry(Entry<Object>& entry, const void* handle, const Body& body, Co
     }
 }
 
-/// The same for a handle.
+template <typename Object>
+Status used_by_another_thread() {
+    return Status::error(ONEBIT_ERROR_BUSY, "%s is in use by another thread", kHandleName<Object>);
+}
+
+/// The same for a handle, where no other thread is in a call on it.
 template <typename Object, typename Body>
 Status with_handle(const void* handle, const Body& body, Completion* completion = nullptr) {
-    const std::shared_ptr<Entry<Object>> entry = HandleTable<Object>::instance().find(handle);
+    Entry<Object>* entry = nullptr;
+    bool taken = false;
+    HandleTable<Object>::instance().look_up(handle, [&](Entry<Object>* found) {
+        entry = found;
+        taken = found != nullptr && found->in_use.try_take();
+    });
     if (entry == nullptr) return no_such_handle<Object>(handle);
-    return with_entry<Object>(*entry, handle, body, completion);
+    if (!taken) return used_by_another_thread<Object>();
+    return with_taken<Object>(*entry, body, completion);
 }
 
 /// The same with the object itself.
@@ -105,7 +118,10 @@ bool OperationEntry<Object>::progress() noexcept {
     };
     const Status status = [&] {
         const FloatEnvironment environment;
-        return catch_exceptions([&] { return with_entry<Object>(*this, handle, move_on, &completion); });
+        return catch_exceptions([&] {
+            return this->in_use.try_take() ? with_taken<Object>(*this, move_on, &completion)
+                                           : used_by_another_thread<Object>();
+        });
     }();
     if (status.code() == ONEBIT_ERROR_INVALID_HANDLE) return false; // destroyed meanwhile
     if (completion.tell()) return this->operations->holds(handle);  // if the callback has started it anew
@@ -130,9 +146,10 @@ template <typename Object, typename Check>
 onebit_status_t guard_destroy(const void* handle, const Check& check) noexcept {
     return guard([&] {
         if (handle == nullptr || HandleTable<Object>::instance().is_parents(handle)) return Status();
+        std::shared_ptr<Entry<Object>> removed; // stays until it is left
         return with_handle<Object>(handle, [&](Entry<Object>& entry) {
             ONEBIT_RETURN_IF_ERROR(check(*entry.object));
-            HandleTable<Object>::instance().remove(handle);
+            removed = HandleTable<Object>::instance().remove(handle);
             entry.object.reset();
             return Status();
         });

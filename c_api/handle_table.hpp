@@ -4,9 +4,9 @@
 
 #include <onebit/onebit.h>
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <type_traits>
 
 #include "c_api/operations.hpp"
@@ -25,11 +25,22 @@ concept HasOperations = requires(Object& object) {
     object.under_way();
 };
 
+/// Whether a thread is in a call on a handle: one at a time.
+class InUse {
+  public:
+    /// False where another thread has it. It is left by who has taken it.
+    bool try_take() { return !taken_.exchange(true, std::memory_order_acquire); }
+    void leave() { taken_.store(false, std::memory_order_release); }
+
+  private:
+    std::atomic<bool> taken_ = false;
+};
+
 /// What every C handle stands for.
 template <typename Object>
 struct AnyEntry {
     std::unique_ptr<Object> object;             ///< gone once the handle is destroyed
-    std::mutex in_use;                          ///< held by the thread that is in a call
+    InUse in_use;                               ///< who has taken it keeps the entry in its table
     std::shared_ptr<AbortSwitch> abort_switch;  ///< the object's; any thread may trip it
     std::shared_ptr<OpenOperations> operations; ///< of a communicator; shared by all that is made from it
     int rank = 0;                               ///< of a communicator

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/status.hpp"
 
+#include <atomic>
 #include <cstdarg>
 #include <cstdio>
 #include <exception>
@@ -9,13 +10,38 @@
 
 namespace onebit {
 
+struct Status::Told {
+    onebit_status_t code;
+    std::string message;
+    std::atomic<unsigned> users = 1;
+};
+
+Status::Told* Status::told() const {
+    return word_ % 2 == 0 ? reinterpret_cast<Told*>(word_) : nullptr;
+}
+
+onebit_status_t Status::code_of_word() const {
+    const Told* const told = this->told();
+    return told == nullptr ? static_cast<onebit_status_t>(word_ / 2) : told->code;
+}
+
+void Status::share() const {
+    if (Told* const told = this->told()) told->users.fetch_add(1, std::memory_order_relaxed);
+}
+
+void Status::release() {
+    Told* const told = this->told();
+    if (told != nullptr && told->users.fetch_sub(1, std::memory_order_acq_rel) == 1) delete told;
+}
+
 Status Status::with_message(onebit_status_t code, const char* format, std::va_list arguments) noexcept {
     char text[512];
     std::vsnprintf(text, sizeof(text), format, arguments);
-    Status status(code);
+    Status status;
     try {
-        status.message_ = std::make_shared<const std::string>(text);
+        status.word_ = reinterpret_cast<std::uintptr_t>(new Told{code, text});
     } catch (const std::bad_alloc&) { // without its message
+        if (code != ONEBIT_SUCCESS) status.word_ = static_cast<std::uintptr_t>(code) * 2 + 1;
     }
     return status;
 }
@@ -39,7 +65,7 @@ Status Status::note(const char* format, ...) noexcept {
 const std::string& Status::message() const noexcept {
     static const std::string kNone;
     static const std::string kLost = "out of memory"; // short enough to need none
-    if (message_ != nullptr) return *message_;
+    if (const Told* const told = this->told()) return told->message;
     return ok() ? kNone : kLost;
 }
 

@@ -5,17 +5,29 @@
 #include <onebit/onebit.h>
 
 #include <cstdarg>
-#include <memory>
+#include <cstdint>
 #include <string>
 #include <utility>
 
 namespace onebit {
 
 /// What every fallible function inside the library returns: success, or a code and a message that names the culprit.
-/// Success costs no allocation. Nothing here throws: where there is no memory for the message it is lost, not the code.
+/// One word, for every stage of every call hands it on; a success is zero and costs nothing. Nothing here throws: where
+/// there is no memory for the message it is lost, not the code.
 class [[nodiscard]] Status {
   public:
     Status() = default;
+    Status(const Status& other) noexcept : word_(other.word_) {
+        if (word_ != 0) share();
+    }
+    Status(Status&& other) noexcept : word_(std::exchange(other.word_, 0)) {}
+    Status& operator=(Status other) noexcept {
+        std::swap(word_, other.word_);
+        return *this;
+    }
+    ~Status() {
+        if (word_ != 0) release();
+    }
 
     /// An error with a printf-style message.
     [[gnu::format(printf, 2, 3)]] static Status error(onebit_status_t code, const char* format, ...) noexcept;
@@ -23,18 +35,22 @@ class [[nodiscard]] Status {
     /// A success that has something to say all the same.
     [[gnu::format(printf, 1, 2)]] static Status note(const char* format, ...) noexcept;
 
-    bool ok() const { return code_ == ONEBIT_SUCCESS; }
-    onebit_status_t code() const { return code_; }
+    bool ok() const { return word_ == 0 || code() == ONEBIT_SUCCESS; }
+    onebit_status_t code() const { return word_ == 0 ? ONEBIT_SUCCESS : code_of_word(); }
     const std::string& message() const noexcept;
-    bool has_message() const { return message_ != nullptr; }
+    bool has_message() const { return told() != nullptr; }
 
   private:
-    explicit Status(onebit_status_t code) : code_(code) {}
+    struct Told; ///< a code and its message, shared by copies, which must not need memory
     [[gnu::format(printf, 2, 0)]] static Status with_message(onebit_status_t code, const char* format,
                                                              std::va_list arguments) noexcept;
+    Told* told() const;
+    onebit_status_t code_of_word() const;
+    void share() const;
+    void release();
 
-    onebit_status_t code_ = ONEBIT_SUCCESS;
-    std::shared_ptr<const std::string> message_; ///< shared, for copies must not need memory
+    /// 0: success. Odd: a code without a message, twice the code and one. Else: where the Told is.
+    std::uintptr_t word_ = 0;
 };
 
 /// The Status for the exception in flight; to be called from a catch block.
