@@ -25,6 +25,7 @@ Installs, by apt, what is missing of the Debian packages of the groups:
   python   for the tests of the Python package
   ccache   for builds that compile the same again
   deb      for scripts/deb.sh
+  site     for scripts/site.sh
   cross    for scripts/cross_aarch64.sh
   torch    for the one of them that uses libtorch, and for the drawing of its curves
 Run it as root, or as a user who may use sudo.
@@ -41,7 +42,7 @@ packages_of() {
         build) echo g++ cmake ninja-build pkg-config libhwy-dev libxxhash-dev libhwloc-dev nlohmann-json3-dev ;;
         openmpi) echo libopenmpi-dev openmpi-bin ;;
         mpich) echo libmpich-dev mpich ;;
-        test) echo catch2 python3 iproute2 procps gfortran abigail-tools ;;
+        test) echo catch2 python3 iproute2 procps gfortran abigail-tools patch ;;
         bench) echo libbenchmark-dev libcli11-dev ;;
         simulation) echo libsimgrid-dev ;;
         clang) echo clang ;;
@@ -55,6 +56,7 @@ packages_of() {
         torch) echo libtorch-dev libopenblas0-serial libcli11-dev python3-matplotlib ;;
         ccache) echo ccache ;;
         deb) echo dpkg-dev debootstrap file python3 ;;
+        site) echo doxygen python3-sphinx furo python3-breathe python3-myst-parser ;;
         cross) echo g++-aarch64-linux-gnu qemu-user-static ;;
         *) die "there is no group \"$1\" (see --help)" ;;
     esac

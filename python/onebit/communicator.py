@@ -184,6 +184,8 @@ def from_bootstrap(
                  Error that this rank gets
       interface  network interface or local address to listen on; None: ONEBIT_INTERFACE, else chosen
       timeout    seconds to wait for others, now and in later calls; 0: ONEBIT_TIMEOUT
+
+    Raises Error on every rank that comes, where one doesn't come in time.
     """
     failures: List[BaseException] = []
 
