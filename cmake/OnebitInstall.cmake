@@ -4,8 +4,9 @@
 # `cmake --install`: the library, that of each MPI, the headers, the Fortran module's source, a CMake package
 # (find_package(onebit)), pkg-config files, and the Python package where ONEBIT_PYTHON_DIR says.
 #
-# Components: `library` and `openmpi` or `mpich` are what a finished program needs; `development`, `tools_NAME` (tools/)
-# and `python`. A wheel has the first ones, and each Debian package is one of them (OnebitPackages.cmake).
+# Components: `library` and `openmpi` or `mpich` are what a finished program needs; `development`, `tools_NAME` (tools/),
+# `benchmarks` (osu_onebit_...) and `python`. A wheel has the first ones, and each Debian package is one of them
+# (OnebitPackages.cmake).
 
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)

@@ -26,6 +26,7 @@ Installs, by apt, what is missing of the Debian packages of the groups:
   ccache   for builds that compile the same again
   deb      for scripts/deb.sh
   site     for scripts/site.sh
+  slurm    for scripts/slurm_check.sh
   cross    for scripts/cross_aarch64.sh
   torch    for the one of them that uses libtorch, and for the drawing of its curves
 Run it as root, or as a user who may use sudo.
@@ -56,6 +57,7 @@ packages_of() {
         torch) echo libtorch-dev libopenblas0-serial libcli11-dev python3-matplotlib ;;
         ccache) echo ccache ;;
         deb) echo dpkg-dev debootstrap file python3 ;;
+        slurm) echo slurm-wlm munge ;;
         site) echo doxygen python3-sphinx furo python3-breathe python3-myst-parser ;;
         cross) echo g++-aarch64-linux-gnu qemu-user-static ;;
         *) die "there is no group \"$1\" (see --help)" ;;

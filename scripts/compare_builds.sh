@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# Copyright 2026 The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+
+# How long allreduces of two builds of the library take, both in one process: sees a hundredth, where two programs that
+# take turns see a tenth.
+
+set -euo pipefail
+
+usage() {
+    cat <<'END'
+usage: scripts/compare_builds.sh OLD NEW [BYTES...]
+
+OLD and NEW are source trees whose build/release has been built with Open MPI, of two versions with different SONAMEs or
+of one. Two ranks average BYTES (default: 8 to 65536) in turns of many calls. Prints medians and their ratio.
+END
+}
+
+# TREE NAME: compiles the shim of a tree. A copy of its libraries has names of its own, so that both can be loaded.
+shim() {
+    local -r tree=$1 name=$2 folder=$work/$2
+    local library
+    mkdir "$folder"
+    for library in onebit onebit_openmpi; do
+        [[ -e $tree/build/release/lib$library.so ]] || continue
+        cp -L "$tree/build/release/lib$library.so" "$folder/lib$library.so"
+        patchelf --set-soname "lib$library.$name.so" "$folder/lib$library.so"
+        mv "$folder/lib$library.so" "$folder/lib$library.$name.so"
+    done
+    local -a libraries=("$folder"/libonebit*.so)
+    if [[ -e $folder/libonebit_openmpi.$name.so ]]; then
+        local needed
+        needed=$(patchelf --print-needed "$folder/libonebit_openmpi.$name.so" | grep '^libonebit\.')
+        patchelf --replace-needed "$needed" "libonebit.$name.so" --set-rpath "$folder" "$folder/libonebit_openmpi.$name.so"
+    fi
+    mpicc.openmpi -O2 -shared -fPIC -I"$tree/include" -I"$tree/build/release/include" \
+        "$here/bench/compare_builds_shim.c" -o "$work/$name.so" "${libraries[@]}" -Wl,-rpath,"$folder"
+}
+
+main() {
+    if (($# < 2)) || [[ $1 == -h || $1 == --help ]]; then
+        usage
+        exit 1
+    fi
+    here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+    work=$(mktemp -d)
+    trap 'rm -rf "$work"' EXIT
+    shim "$(realpath "$1")" old
+    shim "$(realpath "$2")" new
+    shift 2
+    if (($# == 0)); then set -- 8 32 128 512 1024 2048 4096 8192 16384 32768 65536; fi
+    mpicc.openmpi -O2 "$here/bench/compare_builds.c" -o "$work/compare_builds" -ldl
+    mpirun.openmpi -n 2 --bind-to core "$work/compare_builds" "$work/old.so" "$work/new.so" 400 "$@"
+}
+
+main "$@"
