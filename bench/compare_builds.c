@@ -84,6 +84,7 @@ int main(int argc, char** argv) {
         check(build != NULL, build == NULL ? dlerror() : "");
         *(void**)&make[k] = dlsym(build, "make");
         *(void**)&run[k] = dlsym(build, "run");
+        check(make[k] != NULL && run[k] != NULL, "a shared object is not compare_builds_shim.c's");
     }
     int rank;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);

@@ -38,8 +38,16 @@ shim() {
 }
 
 main() {
-    if (($# < 2)) || [[ $1 == -h || $1 == --help ]]; then
+    if [[ ${1:-} == -h || ${1:-} == --help ]]; then
         usage
+        exit 0
+    fi
+    if (($# < 2)); then
+        usage >&2
+        exit 1
+    fi
+    if ! command -v patchelf >/dev/null; then
+        echo "compare_builds.sh: patchelf is missing: apt-get install patchelf" >&2
         exit 1
     fi
     here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -50,7 +58,7 @@ main() {
     shift 2
     if (($# == 0)); then set -- 8 32 128 512 1024 2048 4096 8192 16384 32768 65536; fi
     mpicc.openmpi -O2 "$here/bench/compare_builds.c" -o "$work/compare_builds" -ldl
-    mpirun.openmpi -n 2 --bind-to core "$work/compare_builds" "$work/old.so" "$work/new.so" 400 "$@"
+    OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun.openmpi -n 2 --bind-to core "$work/compare_builds" "$work/old.so" "$work/new.so" 400 "$@"
 }
 
 main "$@"

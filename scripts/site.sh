@@ -28,6 +28,7 @@ main() {
         exit 1
     fi
     scripts/packages.sh site python
+    rm -rf build/site # Sphinx tells of a page's warnings only when it reads that page
     export ONEBIT_SITE_XML=$PWD/build/site/xml PYTHONDONTWRITEBYTECODE=1
     ONEBIT_LIBRARY=$(realpath "$library") /usr/bin/python3 -m sphinx -q -W --keep-going -b html -d build/site/doctrees \
         docs build/site/html

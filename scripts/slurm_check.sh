@@ -65,12 +65,17 @@ start() {
 }
 
 stop() {
-    local file pid
+    local file pid i
+    scancel --user=root 2>/dev/null || true
+    for ((i = 0; i < 20; i++)); do
+        if [[ -z $(squeue --noheader 2>/dev/null) ]]; then break; fi
+        sleep 1
+    done
     for file in "$work"/{slurmctld,slurmd,munged}.pid; do
         [[ -e $file ]] || continue
         pid=$(<"$file")
         kill "$pid" 2>/dev/null || true
-        timeout 20 tail --pid="$pid" -f /dev/null || true
+        timeout 20 tail --pid="$pid" -f /dev/null || kill -KILL "$pid" 2>/dev/null || true
     done
     rm -rf "$work"
 }

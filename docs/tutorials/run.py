@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Does what a tutorial says: writes its programs to files, runs its commands, compares what they print.
 
-  run.py PAGE.md --prefix DIR
+  run.py PAGE.md --prefix DIR [--libdir lib64]
 
 A listing with a caption is a file of that name. An "sh" block is run. A "text" block behind it is what it prints; "..."
 there stands for anything. All of it happens in an empty directory.
@@ -32,7 +32,7 @@ def blocks_of(page):
             yield "file", caption["name"], block["body"][caption.end():]
 
 
-def environment_of(prefix):
+def environment_of(prefix, libdir):
     """Where tools look for what is installed there. Root may run tests, too, and tests share cores."""
     found = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMP_NUM_THREADS="1",
                  OMPI_MCA_rmaps_base_oversubscribe="1", OMPI_MCA_mpi_yield_when_idle="1")
@@ -41,7 +41,7 @@ def environment_of(prefix):
         found[name] = os.pathsep.join([str(prefix / folder), *filter(None, [found.get(name)])])
 
     put_first("PATH", Path(sys.executable).parent)
-    for name, folder in [("PATH", "bin"), ("PKG_CONFIG_PATH", "lib/pkgconfig"), ("LD_LIBRARY_PATH", "lib")]:
+    for name, folder in [("PATH", "bin"), ("PKG_CONFIG_PATH", f"{libdir}/pkgconfig"), ("LD_LIBRARY_PATH", libdir)]:
         put_first(name, folder)
     return found
 
@@ -51,8 +51,7 @@ def matches(expected, printed):
     return re.fullmatch(pattern, printed.strip(), re.DOTALL) is not None
 
 
-def run(page, prefix):
-    environment = environment_of(prefix)
+def run(page, environment):
     printed = None
     with tempfile.TemporaryDirectory() as folder:
         for kind, name, text in blocks_of(page):
@@ -75,8 +74,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("page", type=Path)
     parser.add_argument("--prefix", type=Path, required=True, help="where onebit is installed")
+    parser.add_argument("--libdir", default="lib", help="its folder for libraries [%(default)s]")
     options = parser.parse_args()
-    wrong = run(options.page, options.prefix)
+    wrong = run(options.page, environment_of(options.prefix, options.libdir))
     if wrong is not None:
         sys.exit(wrong)
 

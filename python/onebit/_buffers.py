@@ -56,7 +56,8 @@ def _of_protocol(array, name) -> Buffer:
             return _of_interface(array, name, interface, device)
     if hasattr(array, "__dlpack__"):
         found = _dlpack.read(array)
-        return Buffer(found.address, _count(found.shape, found.strides, 1, name), found.dtype, found.device, False,
+        immutable = type(array).__module__.startswith("jax")  # and before DLPack 1.0 no array could say so itself
+        return Buffer(found.address, _count(found.shape, found.strides, 1, name), found.dtype, found.device, immutable,
                       found.capsule)
     raise TypeError(f"{name} is a {type(array).__name__}; an array or a tensor wanted")
 

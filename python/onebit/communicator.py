@@ -216,7 +216,9 @@ def from_bootstrap(
 def from_folder(rank: int, size: int, path, *, interface: Optional[str] = None, timeout: float = 0.0) -> Communicator:
     """Ranks that find each other through files in a folder that all of them see. Collective; blocks.
 
-    For Slurm, say, without PMI or torch.distributed: SLURM_PROCID, SLURM_NTASKS, and a folder named by SLURM_JOB_ID.
+    For Slurm, say, without PMI or torch.distributed: SLURM_PROCID, SLURM_NTASKS, and a folder named by SLURM_JOB_ID,
+    SLURM_STEP_ID and SLURM_RESTART_COUNT.
+
       path                a new folder for each run and each communicator; made if it isn't there
       interface, timeout  as for `from_bootstrap`, of which the errors are, too
     """

@@ -60,6 +60,16 @@ def test_half_precision_where_it_is_allowed():
         assert _buffers.view(array, "array", dtypes=("float16", "bfloat16")).dtype == dtype
 
 
+def test_an_array_that_never_changes_is_only_read():
+    class OfJax(OnlyDlpack):
+        __module__ = "jaxlib.something"
+
+    array = OfJax(np.zeros(3, np.float32))
+    assert _buffers.view(array, "array").size == 3
+    with pytest.raises(onebit.InvalidArgument, match="array is read-only"):
+        _buffers.view(array, "array", writable=True)
+
+
 def test_a_gpus_memory():
     buffer = _buffers.view(OnCuda(), "array")
     assert (buffer.address, buffer.size, buffer.device) == (4096, 6, "cuda")

@@ -12,8 +12,8 @@
 namespace onebit {
 
 /// What every fallible function inside the library returns: success, or a code and a message that names the culprit.
-/// One word, for every stage of every call hands it on; a success is zero and costs nothing. Nothing here throws: where
-/// there is no memory for the message it is lost, not the code.
+/// One word, for every stage of every call hands it on; a success is zero and costs nothing. One that was moved from is
+/// a success. Nothing here throws: where there is no memory for the message it is lost, not the code.
 class [[nodiscard]] Status {
   public:
     Status() = default;
