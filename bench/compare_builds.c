@@ -6,8 +6,8 @@
 //
 //     compare_builds OLD.so NEW.so ROUNDS BYTES...
 //
-// A round is a block of calls of each build. Printed: medians of a call's time, over blocks and averaged over the ranks,
-// and the quartiles of the ratio.
+// A round is a block of calls of each build. Printed: medians of a call's time, over blocks and averaged over the
+// ranks, and the quartiles of the ratio.
 #include <dlfcn.h>
 #include <mpi.h>
 #include <stdint.h>
