@@ -65,9 +65,9 @@ template <typename Object, typename Body>
 Status with_handle(const void* handle, const Body& body, Completion* completion = nullptr) {
     Entry<Object>* entry = nullptr;
     bool taken = false;
-    HandleTable<Object>::instance().look_up(handle, [&](Entry<Object>* found) {
-        entry = found;
-        taken = found != nullptr && found->in_use.try_take();
+    HandleTable<Object>::instance().look_up(handle, [&](const std::shared_ptr<Entry<Object>>& found) {
+        entry = found.get();
+        taken = entry->in_use.try_take();
     });
     if (entry == nullptr) return no_such_handle<Object>(handle);
     if (!taken) return used_by_another_thread<Object>();

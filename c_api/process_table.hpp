@@ -46,17 +46,17 @@ class ProcessTable {
 
     /// NULL where there is none. Sharing keeps it alive while a call uses it.
     std::shared_ptr<Value> find(Key key) {
-        const std::lock_guard lock(mutex_);
-        const auto found = own_.find(key);
-        return found == own_.end() ? nullptr : found->second;
+        std::shared_ptr<Value> value;
+        look_up(key, [&](const std::shared_ptr<Value>& found) { value = found; });
+        return value;
     }
 
-    /// Calls look(what is there, or NULL) while nobody else is in the table: quicker than to share it.
+    /// Calls look(what is there), if anything is, while nobody else is in the table: quicker than to share it.
     template <typename Look>
     void look_up(Key key, const Look& look) {
         const std::lock_guard lock(mutex_);
         const auto found = own_.find(key);
-        look(found == own_.end() ? nullptr : found->second.get());
+        if (found != own_.end()) look(found->second);
     }
 
     /// What was there, or NULL.

@@ -17,7 +17,6 @@ HEADERS = ["onebit.h", "onebit_mpi.h", "onebit_nccl.h"]
 
 project = "onebit"
 copyright = "2026 The onebit authors"
-version = release = "0.1.0"
 
 extensions = ["breathe", "myst_parser", "sphinx.ext.autodoc"]
 html_theme = "furo"
@@ -55,7 +54,6 @@ def adapt(app, name, source):
         return path if found["text"].strip("`") in path else f"{found['text']} ({path})"
 
     source[0] = LINK.sub(link, source[0])
-
 
 
 # ---- C: Doxygen reads the headers, Breathe what it has read ----

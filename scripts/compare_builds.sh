@@ -23,9 +23,8 @@ shim() {
     mkdir "$folder"
     for library in onebit onebit_openmpi; do
         [[ -e $tree/build/release/lib$library.so ]] || continue
-        cp -L "$tree/build/release/lib$library.so" "$folder/lib$library.so"
-        patchelf --set-soname "lib$library.$name.so" "$folder/lib$library.so"
-        mv "$folder/lib$library.so" "$folder/lib$library.$name.so"
+        cp -L "$tree/build/release/lib$library.so" "$folder/lib$library.$name.so"
+        patchelf --set-soname "lib$library.$name.so" "$folder/lib$library.$name.so"
     done
     local -a libraries=("$folder"/libonebit*.so)
     if [[ -e $folder/libonebit_openmpi.$name.so ]]; then
@@ -33,7 +32,7 @@ shim() {
         needed=$(patchelf --print-needed "$folder/libonebit_openmpi.$name.so" | grep '^libonebit\.')
         patchelf --replace-needed "$needed" "libonebit.$name.so" --set-rpath "$folder" "$folder/libonebit_openmpi.$name.so"
     fi
-    mpicc.openmpi -O2 -shared -fPIC -I"$tree/include" -I"$tree/build/release/include" \
+    mpicc.openmpi -O2 -shared -fPIC -I"$tree/include" \
         "$here/bench/compare_builds_shim.c" -o "$work/$name.so" "${libraries[@]}" -Wl,-rpath,"$folder"
 }
 
