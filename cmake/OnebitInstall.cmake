@@ -8,7 +8,6 @@
 # `benchmarks` (osu_onebit_...) and `python`. A wheel has the first ones, and each Debian package is one of them
 # (OnebitPackages.cmake).
 
-include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 install(TARGETS onebit EXPORT onebit
