@@ -57,7 +57,7 @@ void find(const float (&corrected)[kGroupElements], float largest, Squares* squa
 void find(const float (&corrected)[kGroupElements], float /*largest*/, SignedSums* sums) {
     float positive[kLanes] = {}, negative[kLanes] = {};
     for (std::size_t i = 0; i < kGroupElements; ++i) {
-        const float part = corrected[i] * Sum::kPart;
+        const float part = corrected[i] * MagnitudeSum::kPart;
         positive[i % kLanes] += std::max(part, 0.0F);
         negative[i % kLanes] += std::max(-part, 0.0F);
     }

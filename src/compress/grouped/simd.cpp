@@ -196,7 +196,7 @@ HWY_INLINE void find(const Run* corrected, std::size_t runs, float /*largest*/, 
     for (std::size_t r = 0; r < runs; ++r) {
         for (std::size_t k = 0; k < kRegisters; ++k) {
             const Vector c = corrected[r][k];
-            const Vector part = hn::Mul(c, hn::Set(d, Sum::kPart));
+            const Vector part = hn::Mul(c, hn::Set(d, MagnitudeSum::kPart));
             positive[k] = hn::Add(positive[k], hn::Max(part, zero));
             negative[k] = hn::Add(negative[k], hn::Max(hn::Neg(part), zero));
             positives = count_also(positives, hn::Gt(c, zero));

@@ -32,7 +32,7 @@ struct Squares {
 };
 
 /// Of the positive elements, or the negative ones.
-struct Sum {
+struct MagnitudeSum {
     float sum;           ///< of their magnitudes times kPart: it is finite
     std::uint32_t count; ///< of them
 
@@ -47,8 +47,8 @@ struct Sum {
 };
 
 struct SignedSums {
-    Sum positive;
-    Sum negative;
+    MagnitudeSum positive;
+    MagnitudeSum negative;
 };
 
 } // namespace onebit

@@ -112,7 +112,7 @@ ONEBIT_DEVICE void find(const Thread& thread, const float* c, float /*largest*/,
     *sums = {};
 #pragma unroll
     for (unsigned r = 0; r < kGroupRuns; ++r) {
-        const float part = rounded::multiply(c[r], Sum::kPart);
+        const float part = rounded::multiply(c[r], MagnitudeSum::kPart);
         sums->positive.sum = rounded::add(sums->positive.sum, part > 0 ? part : 0);
         sums->negative.sum = rounded::add(sums->negative.sum, part < 0 ? -part : 0);
         sums->positive.count += c[r] > 0 ? 1U : 0U;
