@@ -1,0 +1,76 @@
+# Copyright 2026 The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+"""The ranks that take part, however they were started, and the exact average that they have without onebit."""
+
+import os
+from typing import Any, Callable, List, NamedTuple
+
+import onebit
+
+_OF_TORCHRUN = ("RANK", "WORLD_SIZE", "MASTER_ADDR")
+_OF_MPIRUN = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK", "MPI_LOCALNRANKS")
+
+
+class NoRanks(Exception):
+    """There are none to measure. The text says what to do."""
+
+
+class Ranks(NamedTuple):
+    comm: onebit.Communicator
+    dense: str
+    """What their programs average with today."""
+    sum: Callable[[Any], None]
+    """That, of a NumPy array of zeros, in place. Collective."""
+    gather: Callable[[Any], List[Any]]
+    """Every rank's object, by rank. Collective."""
+
+
+def find_ranks() -> Ranks:
+    """Those of torchrun's or of mpirun's variables. Collective."""
+    if all(name in os.environ for name in _OF_TORCHRUN):
+        return _of_torch()
+    if any(name in os.environ for name in _OF_MPIRUN):
+        return _of_mpi()
+    raise NoRanks(
+        "no ranks: start it as your training is started, for example\n"
+        "  torchrun --nproc_per_node 2 -m onebit.report\n"
+        "  mpirun -n 2 python -m onebit.report"
+    )
+
+
+def _of_torch() -> Ranks:
+    try:
+        import torch
+        import torch.distributed as dist
+    except ImportError as error:
+        raise NoRanks(f"torchrun's variables are set, but PyTorch can't be imported: {error}") from error
+    import onebit.torch
+
+    dist.init_process_group("gloo")
+
+    def gather(mine: Any) -> List[Any]:
+        all_: List[Any] = [None] * dist.get_world_size()
+        dist.all_gather_object(all_, mine)
+        return all_
+
+    return Ranks(
+        onebit.torch.communicator(),
+        "torch.distributed.all_reduce (gloo)",
+        lambda array: dist.all_reduce(torch.from_numpy(array)),
+        gather,
+    )
+
+
+def _of_mpi() -> Ranks:
+    try:
+        from mpi4py import MPI
+    except ImportError as error:
+        raise NoRanks(f"mpirun has started it, but mpi4py can't be imported: {error}") from error
+    world = MPI.COMM_WORLD
+    library = MPI.Get_library_version().split(",")[0].splitlines()[0].strip()
+    return Ranks(
+        onebit.from_mpi4py(world),
+        f"MPI_Allreduce ({library})",
+        lambda array: world.Allreduce(MPI.IN_PLACE, array),
+        world.allgather,
+    )
