@@ -17,6 +17,7 @@
 #include <sstream>
 #include <vector>
 
+#include "osu_overlap.hpp"
 #include "osu_report.hpp"
 #include "osu_validation.hpp"
 
@@ -117,10 +118,16 @@ double relative_error(const Ranks& ranks, Operation& operation, const float* val
     return std::sqrt(sums[0] / sums[1]);
 }
 
-std::string describe_settings(const Ranks& ranks, const OsuOptions& options, const Operation& operation) {
+std::string describe_settings(const Ranks& ranks, const OsuProgram& program, const OsuOptions& options,
+                              const Operation& operation) {
     const OperationInfo info = operation.info();
     std::ostringstream text;
-    text << "Ranks: " << ranks.size << ", kernels: " << info.kernels << ", threads: " << info.threads
+    text << "Ranks: " << ranks.size;
+    if (program.steps) {
+        text << ", codec: " << kCodecNames[options.codec] << operation.settings();
+        return text.str();
+    }
+    text << ", kernels: " << info.kernels << ", threads: " << info.threads
          << ", datatype: " << kDatatypeNames[options.datatype] << ", codec: " << kCodecNames[options.codec]
          << ", scale: " << (options.scale == ONEBIT_SCALE_L1 ? "l1" : "l2")
          << ", group: " << (options.group == ONEBIT_GROUP_BLOCK ? "block" : "buffer")
@@ -131,15 +138,16 @@ std::string describe_settings(const Ranks& ranks, const OsuOptions& options, con
 }
 
 // One size: plan, time, check, print. True if valid.
-bool benchmark_size(const Ranks& ranks, const OsuOptions& options, const OsuReport& report, Collective& collective,
-                    std::size_t bytes, std::string& last_plan) {
+bool benchmark_size(const Ranks& ranks, const OsuProgram& program, const OsuOptions& options, const OsuReport& report,
+                    Collective& collective, std::size_t bytes, std::string& last_plan) {
     const std::unique_ptr<Operation> operation = collective.create(bytes / element_bytes(options));
     OsuRow row;
     row.bytes = bytes;
     summarize(ranks, measure(ranks, options, *operation, bytes), row);
+    if (program.completion == Completion::kOverlapped) measure_overlap(ranks, options, *operation, row);
     if (options.full) {
         const OperationInfo info = operation->info();
-        if (last_plan.empty()) report.comment(describe_settings(ranks, options, *operation));
+        if (last_plan.empty()) report.comment(describe_settings(ranks, program, options, *operation));
         // The choice depends on the size, and a speedup near 1 means another thing where nothing was compressed.
         const std::string plan = std::string(kAlgorithmNames[info.algorithm]) + " over " + info.transport;
         if (plan != last_plan) {
@@ -147,9 +155,12 @@ bool benchmark_size(const Ranks& ranks, const OsuOptions& options, const OsuRepo
         }
         last_plan = plan;
         row.wire_bytes = info.last_bytes_sent;
-        row.relative_error = relative_error(ranks, *operation, collective.values());
+        if (!program.steps) row.relative_error = relative_error(ranks, *operation, collective.values());
     }
-    if (options.validation) row.valid = validate(ranks, *operation, options.codec, collective.values());
+    if (options.validation) {
+        row.valid =
+            program.steps ? operation->is_valid() : validate(ranks, *operation, options.codec, collective.values());
+    }
     report.row(row);
     return row.valid;
 }
@@ -221,7 +232,7 @@ bool measure_all(const Ranks& ranks, const OsuBenchmark& benchmark, const OsuOpt
         const auto collective = benchmark.prepare(ranks, comm, options, sizes.back() / element_bytes(options));
         std::string last_plan;
         for (const std::size_t bytes : sizes) {
-            valid = benchmark_size(ranks, options, report, *collective, bytes, last_plan) && valid;
+            valid = benchmark_size(ranks, benchmark.program(), options, report, *collective, bytes, last_plan) && valid;
         }
     }
     require_success(ranks, onebit_comm_destroy(comm), "onebit_comm_destroy");

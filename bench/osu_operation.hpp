@@ -89,9 +89,21 @@ class Operation {
     virtual void run_rival() = 0;
     virtual void run_bfloat16() {} // with --bf16
 
+    // The same calls, begun and not waited for: where the program overlaps them with something else. test() moves one
+    // on.
+    virtual void start() {}
+    virtual void test() {}
+    virtual void wait() {}
+    virtual void start_rival() {}
+    virtual void test_rival() {}
+    virtual void wait_rival() {}
+
     // One call with other values, from and to the host's memory.
     virtual void run_of(const float* input, float* output) = 0;
     virtual void run_rival_of(const float* input, float* output) = 0;
+
+    // Whether results are as they should be, where they are no averages: those have validate().
+    virtual bool is_valid() { return true; }
 
     virtual void reset() = 0;
     virtual OperationInfo info() const = 0;

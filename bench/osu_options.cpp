@@ -81,6 +81,7 @@ struct Words {
     std::string error_type = "float32";
     std::string scale = "l2";
     std::string group = "block";
+    std::string optimizer = "onebit_adam";
     std::string algorithm = "auto";
     std::string check = "full";
     std::vector<std::string> levels;
@@ -89,7 +90,9 @@ struct Words {
 // What --algorithm accepts.
 std::vector<std::string> algorithms(const OsuProgram& program) {
     if (program.shards) return {"auto", "dense", "pipelined"};
-    return kNamedAlgorithms; // levels come by --levels
+    std::vector<std::string> names = kNamedAlgorithms; // levels come by --levels
+    if (program.steps) std::erase(names, "dense");
+    return names;
 }
 
 // "a, b or c".
@@ -100,6 +103,8 @@ std::string enumerate(const std::vector<std::string>& words) {
 }
 
 void add_options(CLI::App& app, const OsuProgram& program, OsuOptions& options, Words& words) {
+    const bool averages_all = !program.shards && !program.steps;
+    const bool on_gpu = averages_all && program.completion != Completion::kOverlapped;
     app.set_help_flag("-h,--help", "Print this help and exit");
     app.set_version_flag("-v,--version", std::string(program.name) + " " + onebit_version());
     app.add_option("-m,--message-size", words.message_size,
@@ -112,24 +117,36 @@ void add_options(CLI::App& app, const OsuProgram& program, OsuOptions& options, 
     app.add_flag("-f,--full", options.full,
                  std::string("Also minimum, maximum and iterations, and the dense ") + program.rival +
                      " measured in the same run");
-    if (!program.shards) {
+    app.add_flag("--json", options.json, "Print an object of JSON for each line");
+    if (program.completion == Completion::kOverlapped) {
+        app.add_option("-t,--num-test-calls", options.tests,
+                       "Looks after the call in flight during each computation (default 100). Without one nothing "
+                       "moves until it is waited for")
+            ->check(CLI::Range(0, 1000000));
+    }
+    if (on_gpu) {
         app.add_flag("--bf16", options.bfloat16,
                      "With --full: also MPI_Allreduce of as many bfloat16, whose sum is an MPI_Op of the benchmark's "
                      "own");
     }
     app.add_flag("-c,--validation", options.validation,
                  "Check the results after each size; exit status 1 if one fails");
-    if (!program.shards) {
+    if (on_gpu) {
         app.add_option(
                "-d,--accelerator", words.accelerator,
                "Where values lie: cuda (a GPU of each rank's, by its number on the node) or host (default host)")
             ->check(CLI::IsMember({"cuda", "host"}));
     }
-    if (!program.shards) {
+    if (averages_all) {
         app.add_option("--datatype", words.datatype,
                        "What onebit's buffers are of, by which sizes count: float32 or bfloat16 (default float32). The "
                        "dense MPI_Allreduce is of as many float32")
             ->check(CLI::IsMember({"float32", "bfloat16"}));
+    }
+    if (program.steps) {
+        const std::vector<std::string> kinds(kOptimizerNames.begin(), kOptimizerNames.end());
+        app.add_option("--optimizer", words.optimizer, enumerate(kinds) + " (default onebit_adam)")
+            ->check(CLI::IsMember(kinds));
     }
     app.add_option("--buffers", words.buffers,
                    "Where values lie on the host, onebit's and MPI's: plain, or shared (onebit_mem_alloc)")
@@ -153,7 +170,7 @@ void add_options(CLI::App& app, const OsuProgram& program, OsuOptions& options, 
     app.add_option("--algorithm", words.algorithm,
                    enumerate(algorithms(program)) + " (default auto: the library's choice)")
         ->check(CLI::IsMember(algorithms(program)));
-    if (!program.shards) {
+    if (averages_all) {
         app.add_option(
                "--levels", words.levels,
                "RANKS[:CODEC],...  Groups of so many ranks, then of so many groups, the smallest first: averages "
@@ -193,6 +210,7 @@ void read_words(const Words& words, const OsuProgram& program, OsuOptions& optio
     options.error_type = static_cast<onebit_datatype_t>(place_of(words.error_type, kDatatypeNames));
     options.scale = words.scale == "l2" ? ONEBIT_SCALE_L2 : ONEBIT_SCALE_L1;
     options.group = words.group == "buffer" ? ONEBIT_GROUP_BUFFER : ONEBIT_GROUP_BLOCK;
+    options.optimizer = static_cast<onebit_optimizer_kind_t>(place_of(words.optimizer, kOptimizerNames));
     options.algorithm = static_cast<onebit_algorithm_t>(place_of(words.algorithm, kAlgorithmNames));
     options.check = static_cast<onebit_check_t>(place_of(words.check, kCheckNames));
 }

@@ -26,6 +26,9 @@ inline constexpr std::array kAlgorithmNames = {"auto",      "dense", "flat", "pi
 // Those that can be asked for by name alone.
 inline const std::vector<std::string> kNamedAlgorithms(kAlgorithmNames.begin(), kAlgorithmNames.end() - 1);
 
+// By onebit_optimizer_kind_t.
+inline constexpr std::array kOptimizerNames = {"adam", "onebit_adam", "lamb", "onebit_lamb", "zero_one_adam"};
+
 // By onebit_datatype_t, "" where there is no benchmark of it.
 inline constexpr std::array kDatatypeNames = {"float32", "", "bfloat16", "int8"};
 
@@ -45,6 +48,8 @@ struct OsuOptions {
     std::optional<std::size_t> iterations;          // given: for every size
     std::optional<std::size_t> warmup;
     bool full = false;
+    bool json = false;
+    std::size_t tests = 100; // of a call in flight, while something is computed
     bool validation = false;
     bool bfloat16 = false;                       // with full: also a dense sum of bfloat16
     bool cuda = false;                           // values lie in a GPU's memory
@@ -58,6 +63,7 @@ struct OsuOptions {
     onebit_scale_t scale = ONEBIT_SCALE_L2;
     onebit_group_t group = ONEBIT_GROUP_BLOCK;
     onebit_datatype_t error_type = ONEBIT_FLOAT32;
+    onebit_optimizer_kind_t optimizer = ONEBIT_OPTIMIZER_ONEBIT_ADAM;
     onebit_algorithm_t algorithm = ONEBIT_ALGORITHM_AUTO;
     onebit_check_t check = ONEBIT_CHECK_FULL;
     std::vector<OsuLevel> levels;

@@ -15,13 +15,21 @@
 
 namespace onebit::bench {
 
+enum class Completion {
+    kBlocking,
+    kStarted,    // and waited for at once
+    kOverlapped, // started, and something computed before they are waited for
+};
+
 // One of the benchmarks: what differs in what it says and accepts.
 struct OsuProgram {
     const char* name;       // "osu_onebit_allreduce"
     const char* collective; // in a sentence
     const char* title;      // as in the header of OMB's own benchmark
     const char* rival;      // MPI's function
-    bool shards;            // each rank has a shard of the whole buffer: onebit_shard_config_t
+    bool shards = false;    // each rank has a shard of the whole buffer: onebit_shard_config_t
+    Completion completion = Completion::kBlocking;
+    bool steps = false; // of an optimizer, whose results are no averages
 };
 
 struct Ranks {

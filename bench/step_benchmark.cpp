@@ -26,8 +26,7 @@ namespace {
 
 using onebit::bench::kAlgorithmNames;
 using onebit::bench::kCodecNames;
-
-const std::vector<std::string> kKinds = {"adam", "onebit_adam", "lamb", "onebit_lamb", "zero_one_adam"};
+using onebit::bench::kOptimizerNames;
 
 struct Options {
     std::size_t elements = 10'000'000;
@@ -60,7 +59,7 @@ class Form {
   public:
     Form(const onebit::Communicator& communicator, const Model& model, const Options& options,
          const std::string& algorithm) {
-        const auto kind = static_cast<onebit_optimizer_kind_t>(place_of(options.kind, kKinds));
+        const auto kind = static_cast<onebit_optimizer_kind_t>(place_of(options.kind, kOptimizerNames));
         onebit_optimizer_config_t config = ONEBIT_OPTIMIZER_CONFIG_INIT(kind, 1e-6);
         const bool freezes = kind != ONEBIT_OPTIMIZER_ADAM && kind != ONEBIT_OPTIMIZER_LAMB;
         if (freezes) config.freeze_step = 1;
@@ -138,7 +137,7 @@ int main(int argc, char** argv) {
     app.add_option("--rounds", options.rounds, "Measurements of each (default 11)")->check(CLI::PositiveNumber);
     app.add_option("--optimizer", options.kind,
                    "adam, onebit_adam, lamb, onebit_lamb or zero_one_adam (default onebit_adam)")
-        ->check(CLI::IsMember(kKinds));
+        ->check(CLI::IsMember(std::vector<std::string>(kOptimizerNames.begin(), kOptimizerNames.end())));
     app.add_option("--bucket-size", options.bucket_size, "In elements (default 0: all at once)");
     app.add_option("--algorithms", options.algorithms,
                    "Forms of the exchange: auto, flat, pipelined, two_level, bruck, ring (default pipelined,two_level)")

@@ -1,0 +1,30 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// The allreduce as a collective to be measured: what osu_onebit_allreduce, osu_onebit_allreduce_persistent and
+// osu_onebit_iallreduce share.
+//
+// With --accelerator cuda, OMB's option, values lie in GPUs' memory, and a call ends when its stream has come to its
+// end. The dense MPI_Allreduce is of the same memory where the MPI reaches it; else, of the host's, with a copy of all
+// values before and after it, as a program without onebit would do it: the "Ranks:" line says which.
+#pragma once
+
+#include <onebit/onebit.h>
+
+#include <cstddef>
+#include <memory>
+#include <string>
+
+#include "osu_benchmark.hpp"
+
+namespace onebit::bench {
+
+class AllreduceBenchmark : public OsuBenchmark {
+  public:
+    using OsuBenchmark::OsuBenchmark;
+    std::string missing(const OsuOptions& options) const override;
+    std::unique_ptr<Collective> prepare(const Ranks& ranks, onebit_comm_t comm, const OsuOptions& options,
+                                        std::size_t largest) const override;
+};
+
+} // namespace onebit::bench

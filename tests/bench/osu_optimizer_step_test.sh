@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# Copyright 2026 The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+
+# usage: osu_optimizer_step_test.sh COMMAND...
+# COMMAND: starts osu_onebit_optimizer_step on two ranks. Its table, with every optimizer, and other codecs and forms.
+
+set -uo pipefail
+
+readonly run=("$@" -m 64K:128K -i 3 -x 1 -f -c)
+# shellcheck source=tests/tools/expect.sh
+source "$(dirname "${BASH_SOURCE[0]}")/../tools/expect.sh"
+
+readonly header='# OSU onebit Optimizer Step Latency Test .*Validation +Dense.* WireBytes'
+for optimizer in adam onebit_adam lamb onebit_lamb zero_one_adam; do
+    expect 0 "$header.*65536 .* Pass .*131072 .* Pass " "${run[@]}" --optimizer "$optimizer"
+done
+expect 0 ' pipelined over .*131072 .* Pass ' "${run[@]}" --algorithm pipelined --codec int8
+expect 0 'over tcp .*131072 .* Pass ' "${run[@]}" --transport tcp --buffers shared
+expect 1 'dense not in' "${run[@]}" --algorithm dense
+expect 1 'sgd not in' "${run[@]}" --optimizer sgd
+expect 1 'not expected: --bf16' "${run[@]}" --bf16
+((failures == 0))
