@@ -124,7 +124,7 @@ std::string describe_settings(const Ranks& ranks, const OsuProgram& program, con
     std::ostringstream text;
     text << "Ranks: " << ranks.size;
     if (program.steps) {
-        text << ", codec: " << kCodecNames[options.codec] << operation.settings();
+        text << operation.settings();
         return text.str();
     }
     text << ", kernels: " << info.kernels << ", threads: " << info.threads

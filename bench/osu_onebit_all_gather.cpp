@@ -14,8 +14,8 @@
 namespace {
 
 struct AllGather {
-    static constexpr onebit::bench::OsuProgram kProgram = {"osu_onebit_all_gather", "all-gather", "Allgather",
-                                                           "MPI_Allgather", true};
+    static constexpr onebit::bench::OsuProgram kProgram = {"osu_onebit_all_gather", "compressed all-gather",
+                                                           "Allgather", "MPI_Allgather", true};
     static constexpr const char* kName = "onebit_all_gather";
     using Handle = onebit_all_gather_t;
     static constexpr auto kCreate = onebit_all_gather_create;

@@ -13,5 +13,6 @@
 int main(int argc, char** argv) {
     return onebit::bench::run_benchmark(
         argc, argv,
-        onebit::bench::AllreduceBenchmark({"osu_onebit_allreduce", "allreduce", "Allreduce", "MPI_Allreduce"}));
+        onebit::bench::AllreduceBenchmark(
+            {"osu_onebit_allreduce", "compressed allreduce", "Allreduce", "MPI_Allreduce"}));
 }

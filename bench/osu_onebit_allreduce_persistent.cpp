@@ -1,8 +1,8 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The same as osu_onebit_allreduce, of calls that are started and waited for: onebit_allreduce_start and _wait, as OMB's
-// osu_allreduce_persistent has MPI_Start and MPI_Wait. A handle of onebit's is planned once in either.
+// Latency of onebit_allreduce_start and onebit_allreduce_wait, as OMB's osu_allreduce_persistent measures MPI_Start and
+// MPI_Wait. (osu_onebit_allreduce measures onebit_allreduce_run. A handle is planned once for all of its calls there, too.)
 //
 //     mpirun -n 4 osu_onebit_allreduce_persistent -m 4:64M -f -c
 //
@@ -12,7 +12,8 @@
 
 int main(int argc, char** argv) {
     using namespace onebit::bench;
-    return run_benchmark(argc, argv,
-                         AllreduceBenchmark({"osu_onebit_allreduce_persistent", "allreduce, started and waited for",
-                                             "Persistent Allreduce", "MPI_Allreduce", false, Completion::kStarted}));
+    return run_benchmark(
+        argc, argv,
+        AllreduceBenchmark({"osu_onebit_allreduce_persistent", "compressed allreduce (start, then wait)",
+                            "Allreduce Persistent", "MPI_Allreduce", false, Completion::kStarted}));
 }

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // How much of an allreduce passes while something else is computed, as OMB's osu_iallreduce measures it of
-// MPI_Iallreduce: first calls alone, then as much computing as one of them takes, with a call in flight that is looked
-// after now and then.
+// MPI_Iallreduce: first calls alone, then as much computing as one of them takes, with a call in flight that is tested
+// now and then.
 //
 //     mpirun -n 4 osu_onebit_iallreduce -m 4:64M -f -c
 //
@@ -17,6 +17,6 @@ int main(int argc, char** argv) {
     using namespace onebit::bench;
     return run_benchmark(
         argc, argv,
-        AllreduceBenchmark({"osu_onebit_iallreduce", "allreduce beside computing", "Nonblocking Allreduce",
-                            "MPI_Iallreduce", false, Completion::kOverlapped}));
+        AllreduceBenchmark({"osu_onebit_iallreduce", "compressed allreduce with computing beside it",
+                            "Non-blocking Allreduce", "MPI_Iallreduce", false, Completion::kOverlapped}));
 }

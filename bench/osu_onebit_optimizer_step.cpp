@@ -6,8 +6,8 @@
 //
 //     mpirun -n 4 osu_onebit_optimizer_step -m 4M:64M -f -c
 //
-// The rival, with --full, is what a program has without onebit: MPI_Allreduce of all gradients, and dense Adam (LAMB for
-// LAMB's kinds) on each rank, by onebit's own fused kernels.
+// The rival, with --full, is MPI_Allreduce of all gradients with a dense step behind it, of onebit's fused kernels: Adam,
+// or LAMB for LAMB's kinds.
 //
 // --validation: all ranks have the same parameters, and they are finite.
 
@@ -23,6 +23,7 @@
 
 #include "osu_benchmark.hpp"
 #include "samples.hpp"
+#include "steady_steps.hpp"
 
 namespace onebit::bench {
 
@@ -80,17 +81,6 @@ struct Models {
     std::string transport;
 };
 
-onebit_optimizer_config_t config_of(const OsuOptions& options, onebit_optimizer_kind_t kind) {
-    onebit_optimizer_config_t config = ONEBIT_OPTIMIZER_CONFIG_INIT(kind, 1e-6);
-    const bool freezes = kind != ONEBIT_OPTIMIZER_ADAM && kind != ONEBIT_OPTIMIZER_LAMB;
-    if (freezes) {
-        config.freeze_step = 1;
-        config.follow_interval = ONEBIT_FOLLOW_NEVER; // the same work in every step
-    }
-    config.threads = options.threads;
-    return config;
-}
-
 onebit_optimizer_kind_t dense_kind(onebit_optimizer_kind_t kind) {
     const bool is_lamb = kind == ONEBIT_OPTIMIZER_LAMB || kind == ONEBIT_OPTIMIZER_ONEBIT_LAMB;
     return is_lamb ? ONEBIT_OPTIMIZER_LAMB : ONEBIT_OPTIMIZER_ADAM;
@@ -99,14 +89,21 @@ onebit_optimizer_kind_t dense_kind(onebit_optimizer_kind_t kind) {
 class Step : public Operation {
   public:
     Step(const Ranks& ranks, onebit_comm_t comm, const OsuOptions& options, Models& models, std::size_t count)
-        : ranks_(ranks), models_(models), count_(count) {
-        onebit_optimizer_config_t config = config_of(options, options.optimizer);
+        : ranks_(ranks), options_(options), models_(models), count_(count) {
+        onebit_optimizer_config_t config = steady_config(options.optimizer);
+        config.threads = options.threads;
         config.algorithm = options.algorithm;
         config.codec = options.codec;
+        config.kept = options.kept;
+        config.value_bits = options.value_bits;
+        config.error_type = options.error_type;
+        config.scale = options.scale;
+        config.group = options.group;
         own_ = std::make_unique<Optimizer>(ranks, comm, config, models.own.receive, models.own.send, count);
         own_->step(); // the warm-up
         if (!options.full) return;
-        config = config_of(options, dense_kind(options.optimizer));
+        config = steady_config(dense_kind(options.optimizer));
+        config.threads = options.threads;
         rival_ = std::make_unique<Optimizer>(ranks, models.alone, config, models.parameters, models.averages, count);
     }
 
@@ -137,6 +134,11 @@ class Step : public Operation {
         return info;
     }
 
+    std::string settings() const override {
+        return std::string(", optimizer: ") + kOptimizerNames[options_.optimizer] +
+               ", codec: " + (info().algorithm == ONEBIT_ALGORITHM_DENSE ? "none" : kCodecNames[options_.codec]);
+    }
+
     bool is_valid() override {
         const float* const mine = models_.own.receive.data();
         std::vector<float> first(mine, mine + count_);
@@ -149,6 +151,7 @@ class Step : public Operation {
 
   private:
     const Ranks& ranks_;
+    const OsuOptions& options_;
     Models& models_;
     std::size_t count_;
     std::unique_ptr<Optimizer> own_;
@@ -189,6 +192,6 @@ class StepBenchmark : public OsuBenchmark {
 int main(int argc, char** argv) {
     using namespace onebit::bench;
     return run_benchmark(argc, argv,
-                         StepBenchmark({"osu_onebit_optimizer_step", "optimizer's step", "Optimizer Step",
+                         StepBenchmark({"osu_onebit_optimizer_step", "optimizer step", "Optimizer Step",
                                         "MPI_Allreduce", false, Completion::kBlocking, true}));
 }

@@ -14,7 +14,7 @@
 namespace {
 
 struct ReduceScatter {
-    static constexpr onebit::bench::OsuProgram kProgram = {"osu_onebit_reduce_scatter", "reduce-scatter",
+    static constexpr onebit::bench::OsuProgram kProgram = {"osu_onebit_reduce_scatter", "compressed reduce-scatter",
                                                            "Reduce_scatter", "MPI_Reduce_scatter_block", true};
     static constexpr const char* kName = "onebit_reduce_scatter";
     using Handle = onebit_reduce_scatter_t;

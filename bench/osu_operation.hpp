@@ -89,8 +89,7 @@ class Operation {
     virtual void run_rival() = 0;
     virtual void run_bfloat16() {} // with --bf16
 
-    // The same calls, begun and not waited for: where the program overlaps them with something else. test() moves one
-    // on.
+    // The same calls in parts, where the program computes between them. A call makes progress in test() and wait().
     virtual void start() {}
     virtual void test() {}
     virtual void wait() {}

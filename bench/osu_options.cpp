@@ -116,12 +116,13 @@ void add_options(CLI::App& app, const OsuProgram& program, OsuOptions& options, 
     app.add_option("-x,--warmup", options.warmup, "Untimed calls before them (default 200 up to 8192 bytes, 10 above)");
     app.add_flag("-f,--full", options.full,
                  std::string("Also minimum, maximum and iterations, and the dense ") + program.rival +
-                     " measured in the same run");
-    app.add_flag("--json", options.json, "Print an object of JSON for each line");
+                     (program.steps ? " with a dense step behind it," : "") + " measured in the same run");
+    app.add_flag("--json", options.json, "Print each line as a JSON object");
     if (program.completion == Completion::kOverlapped) {
-        app.add_option("-t,--num-test-calls", options.tests,
-                       "Looks after the call in flight during each computation (default 100). Without one nothing "
-                       "moves until it is waited for")
+        app.add_option(
+               "-t,--num-test-calls", options.tests,
+               "How often the call in flight is tested during a computation (default 100). With 0 onebit's call "
+               "moves only when it is started and waited for")
             ->check(CLI::Range(0, 1000000));
     }
     if (on_gpu) {
@@ -160,7 +161,9 @@ void add_options(CLI::App& app, const OsuProgram& program, OsuOptions& options, 
     app.add_option("--kept", options.kept, "Of topk and randomk: how many of 4096 elements are sent (default 64)");
     app.add_option("--value-bits", options.value_bits,
                    "Of topk and randomk: bits for each of them, 8 or 2 (default 8)");
-    app.add_option("--matrix-rank", options.matrix_rank, "Of powersgd: directions, at most 64 (default 4)");
+    if (!program.steps) {
+        app.add_option("--matrix-rank", options.matrix_rank, "Of powersgd: directions, at most 64 (default 4)");
+    }
     app.add_option("--error-type", words.error_type,
                    "What errors are kept in: float32, bfloat16 or int8 (default float32)")
         ->check(CLI::IsMember({"float32", "bfloat16", "int8"}));
@@ -177,8 +180,11 @@ void add_options(CLI::App& app, const OsuProgram& program, OsuOptions& options, 
                "inside a group are exact or by a codec, and by --codec between the last ones")
             ->delimiter(',');
     }
-    app.add_option("--check", words.check, "What each call makes sure of: full, none or full_low_memory (default full)")
-        ->check(CLI::IsMember(std::vector<std::string>(kCheckNames.begin(), kCheckNames.end())));
+    if (!program.steps) {
+        app.add_option("--check", words.check,
+                       "What each call makes sure of: full, none or full_low_memory (default full)")
+            ->check(CLI::IsMember(std::vector<std::string>(kCheckNames.begin(), kCheckNames.end())));
+    }
     app.add_option("--threads", options.threads, "threads of each rank (default ONEBIT_THREADS, else 1)")
         ->check(CLI::Range(1, 4096));
 }
@@ -255,7 +261,7 @@ std::optional<std::size_t> parse_bytes(const std::string& text) {
 
 std::optional<int> parse_options(int argc, const char* const* argv, const OsuProgram& program, OsuOptions& options,
                                  std::ostream& out, std::ostream& err) {
-    CLI::App app(std::string("Latency of onebit's compressed ") + program.collective +
+    CLI::App app(std::string("Latency of onebit's ") + program.collective +
                      ", in the manner of the OSU micro-benchmarks. Run it under mpirun.",
                  program.name);
     Words words;

@@ -17,7 +17,7 @@ class Work {
   public:
     // Measures how long a unit takes, while all ranks do. Collective.
     explicit Work(const Ranks& ranks) {
-        constexpr std::size_t kUnits = 100000;
+        constexpr std::size_t kUnits = 1000000;
         MPI_Barrier(ranks.comm);
         const double begin = MPI_Wtime();
         compute(kUnits);
@@ -28,7 +28,7 @@ class Work {
 
     void compute(std::size_t units) {
         double value = value_;
-        for (std::size_t i = 0; i < 16 * units; ++i) value = value * 0.999999 + 1e-6;
+        for (std::size_t i = 0; i < units; ++i) value = value * 0.999999 + 1e-6;
         value_ = value;
     }
 
@@ -37,7 +37,7 @@ class Work {
     double units_per_us_ = 1;
 };
 
-// Calls start(), test() and wait() of one of the two.
+// onebit's call, or the rival's.
 struct Call {
     void (Operation::*start)();
     void (Operation::*test)();
@@ -56,14 +56,14 @@ Overlap measure(const Ranks& ranks, const OsuOptions& options, Operation& operat
                 const Call& call, double call_us) {
     const std::size_t warmup = warmup_for(options, bytes);
     const std::size_t iterations = iterations_for(options, bytes);
-    const std::size_t units = work.units_of(call_us) / (options.tests + 1); // between two looks
+    const std::size_t units = work.units_of(call_us) / (options.tests + 1); // between two tests
     double overall = 0;
     double alone = 0;
     for (std::size_t i = 0; i < warmup + iterations; ++i) {
         MPI_Barrier(ranks.comm);
         const double begin = MPI_Wtime();
         (operation.*call.start)();
-        for (std::size_t look = 0; look < options.tests; ++look) {
+        for (std::size_t test = 0; test < options.tests; ++test) {
             work.compute(units);
             (operation.*call.test)();
         }

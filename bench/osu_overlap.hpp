@@ -9,7 +9,7 @@
 
 namespace onebit::bench {
 
-// Computes with calls of row's size in flight, for as long as row says that a call takes, and fills in how that went.
+// Computes with calls of row's size in flight, for as long as row says that a call takes. Fills in row's overlaps.
 // Collective; complete on rank 0.
 void measure_overlap(const Ranks& ranks, const OsuOptions& options, Operation& operation, OsuRow& row);
 

@@ -53,19 +53,17 @@ void OsuReport::add_latencies(const OsuOptions& options) {
             "Iterations", "iterations", [](const OsuRow& row) { return static_cast<double>(row.iterations); }, kWhole,
             12);
     }
-    if (options.validation) {
-        add(
-            "Validation", "valid", [](const OsuRow& row) { return row.valid ? 1.0 : 0.0; }, kPassOrFail);
-    }
+    add_validation(options);
     if (!options.full) return;
     add("Dense(us)", "dense_us", [](const OsuRow& row) { return row.dense_us; });
     add("Median(us)", "median_us", [](const OsuRow& row) { return row.median_us; });
     add("DenseMedian(us)", "dense_median_us", [](const OsuRow& row) { return row.dense_median_us; });
     add("Speedup", "speedup", [](const OsuRow& row) { return row.dense_median_us / row.median_us; });
-    add(
-        "WireBytes", "wire_bytes", [](const OsuRow& row) { return static_cast<double>(row.wire_bytes); }, kWhole);
-    add(
-        "RelError", "rel_error", [](const OsuRow& row) { return row.relative_error; }, 4);
+    add_wire_bytes();
+    if (!program_.steps) {
+        add(
+            "RelError", "rel_error", [](const OsuRow& row) { return row.relative_error; }, 4);
+    }
     if (options.bfloat16) {
         add("Bf16Median(us)", "bf16_median_us", [](const OsuRow& row) { return row.bfloat16_median_us; });
     }
@@ -84,15 +82,23 @@ void OsuReport::add_overlaps(const OsuOptions& options) {
         add("Max Comm.(us)", "max_comm_us", [](const OsuRow& row) { return row.maximum_us; });
     }
     add("Overlap(%)", "overlap_percent", [](const OsuRow& row) { return row.overlap.percent(row.average_us); });
-    if (options.validation) {
-        add(
-            "Validation", "valid", [](const OsuRow& row) { return row.valid ? 1.0 : 0.0; }, kPassOrFail);
-    }
+    add_validation(options);
     if (!options.full) return;
     add("Dense Overall(us)", "dense_overall_us", [](const OsuRow& row) { return row.dense_overlap.overall_us; });
     add("Dense Comm.(us)", "dense_comm_us", [](const OsuRow& row) { return row.dense_us; });
     add("Dense Overlap(%)", "dense_overlap_percent",
         [](const OsuRow& row) { return row.dense_overlap.percent(row.dense_us); });
+    add_wire_bytes();
+}
+
+void OsuReport::add_validation(const OsuOptions& options) {
+    if (options.validation) {
+        add(
+            "Validation", "valid", [](const OsuRow& row) { return row.valid ? 1.0 : 0.0; }, kPassOrFail);
+    }
+}
+
+void OsuReport::add_wire_bytes() {
     add(
         "WireBytes", "wire_bytes", [](const OsuRow& row) { return static_cast<double>(row.wire_bytes); }, kWhole);
 }

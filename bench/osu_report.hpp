@@ -4,7 +4,7 @@
 // The table that the OSU-style benchmarks print. OMB's layout, so that what reads osu_allreduce reads this: lines that
 // are no data begin with '#', the size stands left in 10 characters, every further column right in 18 (the iterations
 // in 12). OMB's columns come first and in OMB's order; onebit's own, with --full, follow them. Those that one benchmark
-// alone has come last.
+// alone has come last. Of osu_onebit_iallreduce the columns are those that OMB has without --full.
 //
 // With --json each line is an object instead: {"size": 64, ...} for a row, {"comment": "..."} for what is no data.
 #pragma once
@@ -71,6 +71,8 @@ class OsuReport {
     void add(const char* heading, const char* key, double (*value)(const OsuRow&), int decimals = 2, int width = 18);
     void add_latencies(const OsuOptions& options);
     void add_overlaps(const OsuOptions& options);
+    void add_validation(const OsuOptions& options);
+    void add_wire_bytes();
     std::string text_of(const Column& column, const OsuRow& row) const;
 
     const OsuProgram& program_;

@@ -25,7 +25,7 @@ enum class Completion {
 struct OsuProgram {
     const char* name;       // "osu_onebit_allreduce"
     const char* collective; // in a sentence
-    const char* title;      // as in the header of OMB's own benchmark
+    const char* title;      // as in the header of OMB's own benchmark, if there is one
     const char* rival;      // MPI's function
     bool shards = false;    // each rank has a shard of the whole buffer: onebit_shard_config_t
     Completion completion = Completion::kBlocking;

@@ -21,6 +21,7 @@
 
 #include "osu_options.hpp"
 #include "samples.hpp"
+#include "steady_steps.hpp"
 
 namespace {
 
@@ -60,11 +61,8 @@ class Form {
     Form(const onebit::Communicator& communicator, const Model& model, const Options& options,
          const std::string& algorithm) {
         const auto kind = static_cast<onebit_optimizer_kind_t>(place_of(options.kind, kOptimizerNames));
-        onebit_optimizer_config_t config = ONEBIT_OPTIMIZER_CONFIG_INIT(kind, 1e-6);
-        const bool freezes = kind != ONEBIT_OPTIMIZER_ADAM && kind != ONEBIT_OPTIMIZER_LAMB;
-        if (freezes) config.freeze_step = 1;
+        onebit_optimizer_config_t config = onebit::bench::steady_config(kind);
         config.bucket_size = options.bucket_size;
-        config.follow_interval = freezes ? ONEBIT_FOLLOW_NEVER : 0; // the same work in every step
         config.algorithm = static_cast<onebit_algorithm_t>(place_of(algorithm, kAlgorithmNames));
         config.codec = static_cast<onebit_codec_t>(place_of(options.codec, kCodecNames));
         optimizer_ = std::make_unique<onebit::Optimizer>(communicator, config, model.tensors);

@@ -27,7 +27,7 @@ from onebit.report._advice import step_gains  # noqa: E402  (behind where it is 
 TRAINING = "bench/python/train_transformer.py"
 NETLAB = "tools/netlab"
 HEAD = ["network", "passes, ms", "Adam, predicted, ms", "measured", "1-bit Adam, predicted, ms", "measured",
-        "times quicker, predicted", "measured", "off, %"]
+        "times as fast, predicted", "measured", "off, %"]
 
 
 def parse_arguments():
@@ -38,7 +38,7 @@ def parse_arguments():
     parser.add_argument("--layers", type=int, default=4, help="[%(default)s]")
     parser.add_argument("--steps", type=int, default=16, help="the last half of which is timed [%(default)s]")
     parser.add_argument("--repeats", type=int, default=3, help="trainings of each kind [%(default)s]")
-    parser.add_argument("text")
+    parser.add_argument("text", type=Path)
     return parser.parse_args()
 
 
@@ -50,10 +50,14 @@ def output_of(command, **environment):
 
 
 def launcher(rate):
-    """What starts two ranks."""
+    """What starts two ranks, which find each other as torchrun's do."""
+    as_torchruns = 'export RANK=$OMPI_COMM_WORLD_RANK WORLD_SIZE=$OMPI_COMM_WORLD_SIZE MASTER_PORT=29511; exec env "$@"'
+    ranks = ["bash", "-c", as_torchruns, "bash"]
     if rate == "none":
-        return ["mpirun.openmpi", "-n", "2", "env", "MASTER_ADDR=127.0.0.1"]
-    return [NETLAB, "run", "--mpi", "openmpi", "-n", "2", "--", "env", "GLOO_SOCKET_IFNAME=eth0"]
+        as_root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
+        return ["mpirun.openmpi", "-n", "2", "--oversubscribe", *as_root, *ranks, "MASTER_ADDR=127.0.0.1"]
+    hosts = ["MASTER_ADDR=10.77.0.1", "GLOO_SOCKET_IFNAME=eth0"]
+    return [NETLAB, "run", "--mpi", "openmpi", "-n", "2", "--", *ranks, *hosts]
 
 
 def passes_seconds(training):
@@ -66,7 +70,10 @@ def passes_seconds(training):
         subprocess.Popen([*training, "--way", "adam"], cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
         for environment in environments
     ]
-    return statistics.mean(json.loads(rank.communicate()[0])["step_ms"] for rank in ranks) / 1000
+    printed = [rank.communicate()[0] for rank in ranks]
+    if any(rank.returncode != 0 for rank in ranks):
+        sys.exit("a rank that averages with nobody has failed")
+    return statistics.mean(json.loads(text)["step_ms"] for text in printed) / 1000
 
 
 def compare(rate, options):
@@ -78,7 +85,7 @@ def compare(rate, options):
     report = json.loads(times.read_text(encoding="utf-8"))
 
     training = [*python, TRAINING, "--width", str(options.width), "--layers", str(options.layers), "--steps",
-                str(options.steps), "--timed", str(options.steps // 2), options.text]
+                str(options.steps), "--timed", str(options.steps // 2), str(options.text.resolve())]
     measured = {"adam": [], "onebit_adam": []}
     alone = []
     for _ in range(options.repeats):
@@ -104,9 +111,9 @@ def main():
     for row in (HEAD, ["---"] * len(HEAD)):
         print("| " + " | ".join(row) + " |", flush=True)
     for rate in options.rates:
-        if rate != "none":
-            output_of([NETLAB, "up", "--hosts", "2", "--rate", rate])
         try:
+            if rate != "none":
+                output_of([NETLAB, "up", "--hosts", "2", "--rate", rate])
             print("| " + " | ".join(compare(rate, options)) + " |", flush=True)
         finally:
             if rate != "none":

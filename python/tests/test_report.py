@@ -7,14 +7,18 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from html.parser import HTMLParser
 
 import pytest
 
+import onebit
 from onebit.report import __main__ as command
 from onebit.report._advice import Curve, count, gains_of, step_gains, verdict
+from onebit.report._measure import Plan, blank, measure
 from onebit.report._page import page
-from ranks import free_address, run_together
+from onebit.report._ranks import Ranks
+from ranks import free_address, on_ranks, run_together
 
 SIZES = [1024, 4096, 16384, 65536, 262144]
 
@@ -27,8 +31,8 @@ def report(**seconds):
         for way, (start, each) in seconds.items()
     ]
     return {
-        "onebit": "1.2.3", "date": "2026-01-02 03:04", "command": "python -m onebit.report", "hosts": {"a": 1, "b": 1},
-        "transport": "tcp", "dense": "the average of <theirs>", "unfinished": None,
+        "onebit": "1.2.3", "date": "2026-01-02 03:04", "command": "python -m onebit.report", "hosts": ["a", "b"],
+        "notes": [], "transport": "tcp", "dense": "the average of <theirs>", "unfinished": None,
         "levels": [{"name": "all ranks", "ranks": 2, "times": times, "left_out": []}],
     }
 
@@ -38,7 +42,9 @@ def test_a_curve_goes_through_what_was_measured_and_beyond():
     curve = Curve(times, "yours")
     for size in [*SIZES, 1, 3000, 10**9]:
         assert curve(size) == pytest.approx(1.0 + 2.0 * size)
-    assert not Curve(times, "sign")
+    points = [(1, 5.0), (2, 3.0), (3, 4.0), (4, 2.0)]
+    uneven = [{"way": "yours", "elements": size, "seconds": time} for size, time in points]
+    assert [Curve(uneven, "yours")(size) for size in (0.5, 1, 2, 2.5, 3, 4, 9)] == [5.0, 5.0, 3.0, 3.5, 4.0, 2.0, 2.0]
     one = Curve(times[:1], "yours")
     assert one(2048) == pytest.approx(2 * one(1024)) and one(1) == one(1024)
 
@@ -48,11 +54,11 @@ def test_a_codec_pays_from_the_size_on_that_its_start_is_worth():
     gains = {gain.way: gain for gain in gains_of(measured)}
     # 0.01 + s/10^8 <= 0.8 s/10^6, that is s >= 12,659
     assert gains["sign"].from_elements == 16384
-    assert gains["sign"].times_quicker == pytest.approx(0.262144 / (0.01 + 0.00262144))
+    assert gains["sign"].times_as_fast == pytest.approx(0.262144 / (0.01 + 0.00262144))
     assert gains["int8"].from_elements is None  # a tenth quicker is too little for a codec
     assert gains["exact"].from_elements is None
     text = " ".join(verdict(measured))
-    assert text.startswith("Compression pays here from 16 Ki elements on.") and "OneBitAdam" in text
+    assert text.startswith("Compression pays here: 'sign' from 16 Ki elements on.") and "OneBitAdam" in text
     assert "'int8'" not in text
 
 
@@ -64,7 +70,7 @@ def test_what_is_quicker_at_small_sizes_only_does_not_pay():
 
 def test_onebits_exact_average_may_be_all_that_pays():
     text = " ".join(verdict(report(yours=(0, 1e-6), exact=(0, 1e-7), sign=(0, 0.9e-7))))
-    assert "does not pay" in text and 'algorithm="dense"' in text and "10.0 times quicker" in text
+    assert "does not pay" in text and 'algorithm="dense"' in text and "10.0 times as fast" in text
 
 
 def test_a_steps_gain_is_that_of_its_parts():
@@ -72,13 +78,16 @@ def test_a_steps_gain_is_that_of_its_parts():
     small, large = step_gains(measured, [100_000, 10_000_000])
     assert small.measured and not large.measured
     assert large.now == pytest.approx(105.0) and large.compressed == pytest.approx(15.0)
-    assert large.times_quicker(0) == pytest.approx(7) and large.times_quicker(75) == pytest.approx(2)
-    assert large.times_quicker(large.pays_below) == pytest.approx(1.1)
-    assert step_gains(report(yours=(0, 1), exact=(0, 1)), [10]) == []
+    assert large.times_as_fast(0) == pytest.approx(7) and large.times_as_fast(75) == pytest.approx(2)
+    assert large.times_as_fast(large.pays_below) == pytest.approx(1.1)
+    assert not step_gains(measured, [1000])[0].measured
+    measured["levels"][0]["times"] = [t for t in measured["levels"][0]["times"] if t["elements"] == 65536]
+    assert step_gains(measured, [10]) == []  # of one size nothing else follows
 
 
 @pytest.mark.parametrize(
-    "elements, text", [(1, "1"), (1000, "1 k"), (1024, "1 Ki"), (3 << 20, "3 Mi"), (10**7, "10 M"), (1.5e9, "1.5 G")]
+    "elements, text",
+    [(1, "1"), (1000, "1 k"), (1024, "1 Ki"), (3 << 20, "3 Mi"), (10**7, "10 M"), (2 * 10**9, "2 G"), (1.5e9, "1.5 G")],
 )
 def test_counts_are_short(elements, text):
     assert count(elements) == text
@@ -111,7 +120,7 @@ def test_the_page_says_what_was_measured(compute):
     text = " ".join(Checked(page(measured, [10**7], compute)).text)
     for part in ["the average of <theirs>", "interrupted by SIGINT", "16 Ki", "10 M *", "105000", *verdict(measured)]:
         assert part in text
-    assert ("times quicker with 0.25 s" in text) == (compute is not None)
+    assert ("times as fast with 0.25 s" in text) == (compute is not None)
 
 
 # ---- the command ----
@@ -130,7 +139,7 @@ def test_two_ranks_write_a_page_and_its_times(tmp_path):
     printed = as_ranks(tmp_path, "--codecs", "sign,int8")
     assert printed.count("ends with 0") == 2, printed
     measured = json.loads((tmp_path / "page.json").read_text())
-    assert measured["unfinished"] is None and measured["dense"].endswith("(gloo)")
+    assert measured["unfinished"] is None and measured["dense"].startswith("gloo")
     ways = {(time["way"], time["elements"]) for time in measured["levels"][0]["times"]}
     wanted = {(way, size) for way in ("yours", "exact", "sign", "int8") for size in SIZES[:4]}
     assert ways == wanted | {("adam", 65536), ("onebit_adam", 65536)}
@@ -149,6 +158,55 @@ def test_a_report_that_is_interrupted_keeps_what_it_has(tmp_path):
     measured = json.loads((tmp_path / "page.json").read_text())
     assert {time["elements"] for time in measured["levels"][0]["times"]} == {1024}
     assert "Not finished" in (tmp_path / "page.html").read_text()
+
+
+def measured_by_threads(plan, hosts):
+    """The levels of a report by so many threads, whose hosts are called so."""
+    size = len(hosts)
+    meeting = threading.Barrier(size, timeout=60)
+    shelf = [None] * size
+
+    def on_rank(comm):
+        def gather(mine):
+            shelf[comm.rank] = mine
+            meeting.wait()
+            all_ = list(shelf)
+            meeting.wait()
+            return all_
+
+        exact = onebit.Allreduce(comm, 1024, algorithm="dense")
+        ranks = Ranks(comm, "theirs", lambda array: exact.run(array[:1024]), gather, meeting.wait, comm.close)
+        found = {**blank(ranks, ""), "hosts": hosts}
+        measure(ranks, plan, found, lambda done, of: None)
+        return found["levels"]
+
+    return on_ranks(size, on_rank)[0]
+
+
+def test_a_host_of_several_ranks_is_a_level():
+    levels = measured_by_threads(Plan(4096, 2, ["int8"]), ["a", "b", "a"])
+    assert [(level["name"], level["ranks"]) for level in levels] == [
+        ("all ranks", 3), ("inside a host", 2), ("between hosts", 2)
+    ]
+    for level in levels:
+        yours = {"yours"} if level is levels[0] else set()
+        assert {time["way"] for time in level["times"]} == {"exact", "int8"} | yours
+        assert {time["elements"] for time in level["times"]} == {1024, 4096} and level["left_out"] == []
+
+
+def test_sizes_that_would_take_too_long_are_left_out():
+    (level,) = measured_by_threads(Plan(65536, 1e-6, ["int8"]), ["a", "a"])
+    assert {time["elements"] for time in level["times"]} == {1024} and level["left_out"] == SIZES[1:4]
+    text = page({**report(), "levels": [level]}, [10], None)
+    assert "From 4 Ki elements on there was no time left" in text
+
+
+@pytest.mark.parametrize("ranks, most, sizes", [
+    (2, 1000, []), (2, 1024, [1024]), (2, 5000, [1024, 5000]), (2, 8192, [1024, 4096, 8192]), (2, 7000, [1024, 7000]),
+    (3000, 4000, []), (3000, 4096, [4096]), (3000, 100000, [4096, 16384, 100000]),
+])  # fmt: skip
+def test_every_size_has_an_element_for_each_rank(ranks, most, sizes):
+    assert Plan(most, 1, []).sizes(ranks) == sizes
 
 
 @pytest.mark.parametrize(
@@ -183,9 +241,11 @@ def test_without_ranks_it_says_how_to_start_it(monkeypatch, capsys):
     "options, said",
     [
         (["--codecs", "sign,nonsense"], "nonsense: not one of sign, int8"),
-        (["--seconds", "0"], "0: not above 0"),
-        (["--seconds", "nan"], "nan: not above 0"),
-        (["--max-elements", "-1"], "-1: not above 0"),
+        (["--seconds", "0"], "0: not a finite number above 0"),
+        (["--seconds", "nan"], "nan: not a finite number above 0"),
+        (["--max-elements", "-1"], "-1: not a finite number above 0"),
+        (["--max-elements", "1.5"], "1.5: not a whole number"),
+        (["-o", "times.json"], "times.json: not a name for a page"),
         (["--parameters", "1e6,x"], "--parameters"),
     ],
 )
@@ -195,7 +255,7 @@ def test_options_that_make_no_sense_are_refused(options, said, capsys):
     assert ended.value.code == 2 and said in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[1]", '{"levels": 3, "hosts": {}}', None])
+@pytest.mark.parametrize("text", ["", "{}", "[1]", '{"levels": 3, "hosts": []}', None])
 def test_a_file_that_is_no_report_is_not_drawn(tmp_path, text, capsys):
     file = tmp_path / "times.json"
     if text is not None:

@@ -11,9 +11,9 @@ readonly run=("$@" -m 4K:64K -i 3 -x 1)
 # shellcheck source=tests/tools/expect.sh
 source "$(dirname "${BASH_SOURCE[0]}")/../tools/expect.sh"
 
-expect 0 $'# OSU onebit Persistent Allreduce Latency Test v[0-9.]+\n# Size +Avg Latency\\(us\\)\n4096 +[0-9.]+\n' "${run[@]}"
+expect 0 $'# OSU onebit Allreduce Persistent Latency Test v[0-9.]+\n# Size +Avg Latency\\(us\\)\n4096 +[0-9.]+\n' "${run[@]}"
 expect 0 ' flat over .*65536 .* Pass .* 0\.[0-9]+' "${run[@]}" -f -c --algorithm flat
-readonly start='\{"comment":"OSU onebit Persistent Allreduce Latency Test v[0-9.]+"\}'
+readonly start='\{"comment":"OSU onebit Allreduce Persistent Latency Test v[0-9.]+"\}'
 readonly row='\{"size":4096,"avg_latency_us":[0-9.]+,"min_latency_us":[0-9.]+,"max_latency_us":[0-9.]+,"iterations":3,"valid":true,'
 expect 0 "$start.*$row" "${run[@]}" -f -c --json
 if ! "${run[@]}" -f -c --json 2>&1 |

@@ -16,8 +16,11 @@ for optimizer in adam onebit_adam lamb onebit_lamb zero_one_adam; do
     expect 0 "$header.*65536 .* Pass .*131072 .* Pass " "${run[@]}" --optimizer "$optimizer"
 done
 expect 0 ' pipelined over .*131072 .* Pass ' "${run[@]}" --algorithm pipelined --codec int8
+expect 0 ', optimizer: lamb, codec: none.*8388608 .* Pass ' "${run[@]}" -m 8M:8M --optimizer lamb # several tensors
+expect 0 ', optimizer: onebit_adam, codec: topk.*131072 .* Pass ' "${run[@]}" --codec topk --kept 32 --error-type bfloat16
 expect 0 'over tcp .*131072 .* Pass ' "${run[@]}" --transport tcp --buffers shared
 expect 1 'dense not in' "${run[@]}" --algorithm dense
 expect 1 'sgd not in' "${run[@]}" --optimizer sgd
 expect 1 'not expected: --bf16' "${run[@]}" --bf16
+expect 1 'not expected: none --check' "${run[@]}" --check none
 ((failures == 0))

@@ -8,6 +8,7 @@ import os
 import shlex
 import signal
 import sys
+import traceback
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
@@ -24,61 +25,82 @@ compression pays there, from which size on, and what a training step gains. Star
   torchrun --nnodes 2 --nproc_per_node 4 ... -m onebit.report
   mpirun -n 8 python -m onebit.report
 
-It measures the host's memory. Beside the page it writes the times as JSON, after each size."""
+It measures averages in the host's memory. Rank 0 writes the page, and beside it the times as JSON."""
 
 
 class Interrupted(Exception):
-    """By a signal."""
+    """A signal has ended the measurement."""
 
 
-def main(arguments: Optional[List[str]] = None) -> int:
-    """What the process ends with: 1 where it was cut short, 2 where it could not begin."""
-    options = _parser().parse_args(arguments)
-    if options.draw is not None:
-        return _draw(options)
+def run() -> None:
+    """The process. Where something went wrong it ends at once: its peers may be gone, and MPI would wait for them."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _interrupt)
     try:
+        status = main()
+    except Exception:
+        traceback.print_exc()
+        status = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if status != 0:
+        os._exit(status)
+
+
+def main(arguments: Optional[List[str]] = None) -> int:
+    """What the process ends with: 1 where the measurement was cut short, 2 where it could not begin."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    options = _parser().parse_args(arguments)
+    if options.draw is not None:
+        return _draw(options)
+    try:
         ranks = find_ranks()
-        _check_alike(ranks, options)
-        _check_output(ranks, options)
+        _check(ranks, options)
     except (NoRanks, onebit.Error, RuntimeError, Interrupted) as error:
-        print(f"onebit-report: {error}", file=sys.stderr)
+        _say(error)
         return 2
-    return _run(ranks, options)
+    return _run(ranks, options, shlex.join(["python", "-m", "onebit.report", *arguments]))
+
+
+# ---- options ----
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="onebit-report", description=_DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("-o", "--output", type=Path, default=Path("onebit-report.html"), help="the page [%(default)s]")
-    parser.add_argument("--seconds", type=_positive(float), default=60, help="about how long it may take [%(default)s]")
-    parser.add_argument("--max-elements", type=_positive(int), default=1 << 22,
-                        help="of the largest average; larger ones follow from it [%(default)s]")
+    parser.add_argument("-o", "--output", type=_page_file, default=Path("onebit-report.html"), metavar="PAGE",
+                        help="the page; its times are in a file of the same name, .json [onebit-report.html]")
+    parser.add_argument("--seconds", type=_positive, default=60, help="about how long it may take [60]")
+    parser.add_argument("--max-elements", type=_count, default=1 << 22, metavar="N",
+                        help="elements of the largest average; times of larger ones are extrapolated [4194304]")
     parser.add_argument("--codecs", type=_codecs, default=["sign", "int8", "int4"], metavar="C[,C...]",
-                        help="to measure [sign,int8,int4]")
-    parser.add_argument("--parameters", type=_numbers, default=[10**6, 10**7, 10**8, 10**9], metavar="D[,D...]",
-                        help="of models whose training steps the page speaks of [1e6,1e7,1e8,1e9]")
-    parser.add_argument("--compute", type=_positive(float), metavar="SECONDS",
-                        help="of a step's forward and backward passes, where you know them")
-    parser.add_argument("--draw", type=Path, metavar="JSON", help="measure nothing: the page of a report's JSON file")
+                        help="codecs to measure [sign,int8,int4]")
+    parser.add_argument("--parameters", type=_counts, default=[10**6, 10**7, 10**8, 10**9], metavar="D[,D...]",
+                        help="sizes of the models in the table of training steps [1e6,1e7,1e8,1e9]")
+    parser.add_argument("--compute", type=_positive, metavar="SECONDS",
+                        help="how long your forward and backward passes take in a step, if you know it")
+    parser.add_argument("--draw", type=Path, metavar="JSON",
+                        help="measure nothing: make the page of these times anew")
     return parser
 
 
-def _positive(kind):
-    def parse(text: str):
-        value = kind(text)
-        if not 0 < value < float("inf"):
-            raise argparse.ArgumentTypeError(f"{text}: not above 0")
-        return value
-
-    parse.__name__ = "number"  # what argparse calls it
-    return parse
+def _positive(text: str) -> float:
+    number = float(text)
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text}: not a finite number above 0")
+    return number
 
 
-def _numbers(text: str) -> List[int]:
-    return [int(_positive(float)(part)) for part in text.split(",")]
+def _count(text: str) -> int:
+    number = _positive(text)
+    if number != int(number):
+        raise argparse.ArgumentTypeError(f"{text}: not a whole number")
+    return int(number)
+
+
+def _counts(text: str) -> List[int]:
+    return [_count(part) for part in text.split(",")]
 
 
 def _codecs(text: str) -> List[str]:
@@ -86,12 +108,23 @@ def _codecs(text: str) -> List[str]:
     for part in text.split(","):
         if part not in names:
             raise argparse.ArgumentTypeError(f"{part}: not one of {', '.join(names)}")
-    return text.split(",")
+    return list(dict.fromkeys(text.split(",")))
 
 
-def _check_alike(ranks: Ranks, options: argparse.Namespace) -> None:
-    """Raises NoRanks on every rank where there is but one, or where they were not started alike."""
-    if ranks.comm.size == 1:
+def _page_file(text: str) -> Path:
+    path = Path(text)
+    if not path.name or path.suffix == ".json":
+        raise argparse.ArgumentTypeError(f"{text}: not a name for a page")
+    return path
+
+
+# ---- the measurement ----
+
+
+def _check(ranks: Ranks, options: argparse.Namespace) -> None:
+    """Raises NoRanks on every rank, before minutes are spent, where the report can't be made."""
+    size = ranks.comm.size
+    if size == 1:
         raise NoRanks("it is one rank alone, which averages with nobody: start at least 2")
     mine = {name: str(value) for name, value in vars(options).items()}
     everyones = ranks.gather({"version": onebit.__version__, **mine})
@@ -99,25 +132,29 @@ def _check_alike(ranks: Ranks, options: argparse.Namespace) -> None:
         for name, value in everyones[0].items():
             if others[name] != value:
                 raise NoRanks(f"ranks differ: {name} is {value} on rank 0, {others[name]} on rank {rank}")
-
-
-def _check_output(ranks: Ranks, options: argparse.Namespace) -> None:
-    """Raises NoRanks on every rank where the first one can't write the page: before minutes are spent."""
-    failure = None
-    if ranks.comm.rank == 0:
-        try:
-            _write(options.output, "")
-        except OSError as error:
-            failure = str(error)
-    failure = ranks.gather(failure)[0]
-    if failure is not None:
+    if not Plan(options.max_elements, options.seconds, options.codecs).sizes(size):
+        raise NoRanks(f"--max-elements {options.max_elements}: less than the smallest size for {size} ranks")
+    failure = ranks.gather(_cannot_write(options.output) if ranks.comm.rank == 0 else "")[0]
+    if failure:
         raise NoRanks(failure)
 
 
-def _run(ranks: Ranks, options: argparse.Namespace) -> int:
+def _cannot_write(path: Path) -> str:
+    """Why not; "" where it can. Leaves a page that is there as it is."""
+    try:
+        if path.is_dir():
+            return f"{path}: it is a folder"
+        new = _new(path)
+        new.write_text("", encoding="utf-8")
+        new.unlink()
+    except OSError as error:
+        return str(error)
+    return ""
+
+
+def _run(ranks: Ranks, options: argparse.Namespace, command: str) -> int:
     is_first = ranks.comm.rank == 0
     times = options.output.with_suffix(".json")
-    status = 0
     report: Dict[str, Any] = {}
 
     def progress(done: int, of: int) -> None:
@@ -125,52 +162,54 @@ def _run(ranks: Ranks, options: argparse.Namespace) -> int:
             _show(done, of)
             _write(times, json.dumps(report, indent=1))
 
+    failure: Optional[Exception] = None
     try:
-        report = blank(ranks, shlex.join(["python", "-m", "onebit.report", *sys.argv[1:]]))
+        report.update(blank(ranks, command))
         measure(ranks, Plan(options.max_elements, options.seconds, options.codecs), report, progress)
-    except (onebit.Error, RuntimeError, OSError, Interrupted) as error:
-        status = 1
-        report["unfinished"] = str(error).splitlines()[0]
-        print(f"\nonebit-report: rank {ranks.comm.rank}: {error}", file=sys.stderr)
+    except Exception as error:
+        failure = error
+        reason = str(error) or type(error).__name__
+        report["unfinished"] = reason.splitlines()[0]
+        ranks.comm.abort(reason)  # others need not wait for this rank
+        _say(f"rank {ranks.comm.rank}: {reason}")
     if is_first and report.get("levels"):
         _write(times, json.dumps(report, indent=1))
         _write(options.output, page(report, options.parameters, options.compute))
         print(" ".join(verdict(report)) + f"\n{options.output}, {times}", flush=True)
-    return status
-
-
-def run() -> None:
-    """The process: main(), and its end."""
-    status = main()
-    sys.stdout.flush()
-    if status == 1:  # its peers may be gone: nothing that they left in flight is waited for
-        os._exit(status)
-    sys.exit(status)
+    if failure is None:
+        ranks.close()
+    return 0 if failure is None else 1
 
 
 def _draw(options: argparse.Namespace) -> int:
     try:
         report = json.loads(options.draw.read_text(encoding="utf-8"))
         text = page(report, options.parameters, options.compute)
-        _write(options.output, text)
     except OSError as error:
-        print(f"onebit-report: {error}", file=sys.stderr)
+        _say(error)
         return 2
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError):
-        print(f"onebit-report: {options.draw}: not the times of a report", file=sys.stderr)
+    except (ValueError, LookupError, TypeError, AttributeError, ZeroDivisionError):
+        _say(f"{options.draw}: not the times of a report")
         return 2
+    failure = _cannot_write(options.output)
+    if failure:
+        _say(failure)
+        return 2
+    _write(options.output, text)
     return 0
+
+
+# ---- files and messages ----
+
+
+def _new(path: Path) -> Path:
+    return path.with_name(path.name + ".new")
 
 
 def _write(path: Path, text: str) -> None:
     """All of it, or what was there before."""
-    new = path.with_name(path.name + ".new")
-    new.write_text(text, encoding="utf-8")
-    new.replace(path)
-
-
-def _interrupt(number, _frame):
-    raise Interrupted(f"interrupted by {signal.Signals(number).name}")
+    _new(path).write_text(text, encoding="utf-8")
+    _new(path).replace(path)
 
 
 def _show(done: int, of: int) -> None:
@@ -178,6 +217,17 @@ def _show(done: int, of: int) -> None:
     width = 30
     filled = "#" * (width * done // of)
     print(f"\r[{filled:<{width}}] {done} of {of} sizes", end="\n" if done == of else "", file=sys.stderr, flush=True)
+
+
+def _say(what: Any) -> None:
+    print(f"\nonebit-report: {what}", file=sys.stderr, flush=True)
+
+
+def _interrupt(number, _frame):
+    """A launcher may send several: the first one counts."""
+    for other in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(other, signal.SIG_IGN)
+    raise Interrupted(f"interrupted by {signal.Signals(number).name}")
 
 
 if __name__ == "__main__":

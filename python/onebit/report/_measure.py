@@ -18,14 +18,14 @@ import onebit
 from onebit.report._ranks import Ranks
 
 YOURS = "yours"
-"""The way that the ranks have without onebit."""
+"""The average that the ranks have without onebit."""
 EXACT = "exact"
 """onebit's own exact average."""
 STEP_EXACT, STEP_COMPRESSED = "adam", "onebit_adam"
-"""Steps of these optimizers; the latter after its warm-up."""
+"""Steps of these optimizers; of the latter behind its warm-up."""
 
 _SMALLEST, _FACTOR = 1024, 4
-_SMALLEST_STEP = 65536  # elements: of fewer no model consists
+_SMALLEST_STEP = 65536  # elements: models are larger
 _ROUND_SECONDS = 0.01
 _MOST_CALLS, _FEWEST_ROUNDS, _MOST_ROUNDS = 200, 3, 15
 
@@ -37,12 +37,14 @@ class Plan(NamedTuple):
     seconds: float
     codecs: Sequence[str]
 
-    @property
-    def sizes(self) -> List[int]:
-        sizes = [_SMALLEST]
-        while sizes[-1] * _FACTOR <= self.max_elements:
-            sizes.append(sizes[-1] * _FACTOR)
-        return sizes
+    def sizes(self, ranks: int) -> List[int]:
+        """The largest is max_elements. None where that is less than the smallest that so many ranks can average."""
+        size = max(_SMALLEST, 1 << (ranks - 1).bit_length())
+        sizes = []
+        while 2 * size <= self.max_elements:
+            sizes.append(size)
+            size *= _FACTOR
+        return [*sizes, self.max_elements] if sizes or size <= self.max_elements else []
 
 
 class Level(NamedTuple):
@@ -67,14 +69,14 @@ class Way(NamedTuple):
 
 def blank(ranks: Ranks, command: str) -> Dict[str, Any]:
     """Who is measured; nothing has been, so far. Collective."""
-    hosts = ranks.gather(socket.gethostname())
     return {
         "onebit": onebit.__version__,
         "date": datetime.datetime.now().strftime("%Y-%m-%d %H:%M"),
         "command": command,
-        "hosts": {host: hosts.count(host) for host in dict.fromkeys(hosts)},
+        "hosts": ranks.gather(socket.gethostname()),
         "transport": ranks.comm.info.transport,
         "dense": ranks.dense,
+        "notes": sorted(set(ranks.gather(ranks.note)) - {""}),
         "levels": [],
         "unfinished": "it is still running",
     }
@@ -82,8 +84,9 @@ def blank(ranks: Ranks, command: str) -> Dict[str, Any]:
 
 def measure(ranks: Ranks, plan: Plan, report: Dict[str, Any], progress: Callable[[int, int], None]) -> None:
     """Fills in the report. Collective. `progress` hears how many of how many sizes are done."""
-    levels = _levels(ranks)
-    jobs = [(level, size) for level in levels for size in plan.sizes]
+    levels = _levels(ranks, report["hosts"])
+    sizes = plan.sizes(len(report["hosts"]))
+    jobs = [(level, size) for level in levels for size in sizes]
     end = time.monotonic() + plan.seconds
     report["levels"] = [
         {"name": level.name, "ranks": level.ranks, "times": [], "left_out": []} for level in levels
@@ -93,25 +96,26 @@ def measure(ranks: Ranks, plan: Plan, report: Dict[str, Any], progress: Callable
         progress(done, len(jobs))
         measured = report["levels"][levels.index(level)]
         left = ranks.gather(end - time.monotonic())[0]
-        if size == _SMALLEST:
-            expected = 0.0
-        if expected > left:
+        if size != sizes[0] and expected > left:
             measured["left_out"].append(size)
             continue
         ways = _ways(ranks, plan, level, size)
         once = _time_once(ranks, ways)
         measured["times"] += _time(ranks, ways, size, once, left / (len(jobs) - done))
-        expected = _FACTOR * (_FEWEST_ROUNDS + 2) * sum(once)
+        expected = (_FEWEST_ROUNDS + 2) * sum(max(_ROUND_SECONDS, _FACTOR * seconds) for seconds in once)
+        del ways  # and their memory, before the next ones have theirs
     progress(len(jobs), len(jobs))
     report["unfinished"] = None
+    for level in levels[1:]:
+        if level.comm is not None:
+            level.comm.close()
 
 
 # ---- levels and ways ----
 
 
-def _levels(ranks: Ranks) -> List[Level]:
-    """All ranks; where a host has several of several hosts' ranks, also those of a host, and one of each host."""
-    hosts = ranks.gather(socket.gethostname())
+def _levels(ranks: Ranks, hosts: Sequence[str]) -> List[Level]:
+    """All ranks; where there are several hosts and one has several ranks, also a host's ranks, and one of each host."""
     names = list(dict.fromkeys(hosts))
     levels = [Level("all ranks", len(hosts), ranks.comm)]
     if 1 < len(names) < len(hosts):
@@ -166,8 +170,8 @@ def _step(level: Level, kind: str, values) -> Way:
 def _time_once(ranks: Ranks, ways: Sequence[Way]) -> List[float]:
     """Seconds of one call of each way, behind a first one that makes it ready."""
     for way in ways:
-        _seconds_of(way, 1)
-    return _longest(ranks, [_seconds_of(way, 1) for way in ways])
+        _seconds_of(ranks, way, 1)
+    return _longest(ranks, [_seconds_of(ranks, way, 1) for way in ways])
 
 
 def _time(ranks: Ranks, ways: Sequence[Way], size: int, once: Sequence[float], seconds: float) -> List[Dict[str, Any]]:
@@ -176,9 +180,10 @@ def _time(ranks: Ranks, ways: Sequence[Way], size: int, once: Sequence[float], s
     round_seconds = sum(number * duration for number, duration in zip(calls, once))
     rounds = max(_FEWEST_ROUNDS, min(_MOST_ROUNDS, int(seconds / round_seconds)))
     mine: List[List[Optional[float]]] = [[] for _ in ways]
-    for _ in range(rounds):
-        for times, way, number in zip(mine, ways, calls):
-            times.append(_seconds_of(way, number))
+    for number in range(rounds):
+        order = range(len(ways)) if number % 2 == 0 else reversed(range(len(ways)))
+        for i in order:
+            mine[i].append(_seconds_of(ranks, ways[i], calls[i]))
     longest = [_longest(ranks, times) for times in mine]
     return [
         {"way": way.name, "elements": size, "seconds": statistics.median(times), **way.details()}
@@ -186,7 +191,9 @@ def _time(ranks: Ranks, ways: Sequence[Way], size: int, once: Sequence[float], s
     ]
 
 
-def _seconds_of(way: Way, calls: int) -> Optional[float]:
+def _seconds_of(ranks: Ranks, way: Way, calls: int) -> Optional[float]:
+    """Of a call. All ranks begin at once."""
+    ranks.barrier()
     if way.call is None:
         return None
     begin = time.perf_counter()

@@ -6,7 +6,7 @@ import html
 import io
 from typing import Any, Dict, Iterable, Optional, Sequence
 
-from onebit.report._advice import count, gains_of, step_gains, verdict
+from onebit.report._advice import CODEC_GAIN, EXACT_GAIN, STEP_GAIN, count, gains_of, step_gains, verdict
 from onebit.report._measure import EXACT, STEP_COMPRESSED, STEP_EXACT, YOURS
 
 _STYLE = """
@@ -26,15 +26,14 @@ _LABELS = {EXACT: "onebit, exact", STEP_EXACT: "step: Adam, exact", STEP_COMPRES
 
 def page(report: Dict[str, Any], parameters: Sequence[int], compute: Optional[float]) -> str:
     """HTML. `compute`: seconds of a step's forward and backward passes, where they are known."""
-    ranks = sum(report["hosts"].values())
+    hosts = len(set(report["hosts"]))
     parts = [
         "<!doctype html><html lang='en'><head><meta charset='utf-8'>",
         "<meta name='viewport' content='width=device-width, initial-scale=1'>",
         f"<title>Does compression pay here?</title><style>{_STYLE}</style></head><body>",
         "<h1>Does compression pay here?</h1>",
-        f"<p class='facts'>{ranks} ranks on {len(report['hosts'])} "
-        f"host{'s' if len(report['hosts']) > 1 else ''} &middot; onebit {_text(report['onebit'])} over "
-        f"{_text(report['transport'])} &middot; {_text(report['date'])}</p>",
+        f"<p class='facts'>{len(report['hosts'])} ranks on {hosts} host{'s' if hosts > 1 else ''} &middot; "
+        f"onebit {_text(report['onebit'])} over {_text(report['transport'])} &middot; {_text(report['date'])}</p>",
     ]
     if report["unfinished"]:
         parts.append(f"<p><strong>Not finished:</strong> {_text(report['unfinished'])}.</p>")
@@ -54,19 +53,20 @@ def _gains(report: Dict[str, Any]) -> Iterable[str]:
     largest = max(time["elements"] for time in report["levels"][0]["times"])
     yield "<h2>What pays, from which size on</h2>"
     yield _table(
-        ["average", "pays from", f"times as quick at {count(largest)}"],
+        ["average", "pays from", f"times as fast at {count(largest)}"],
         [
             [
                 _LABELS.get(gain.way, gain.way),
                 "never" if gain.from_elements is None else f"{count(gain.from_elements)} elements",
-                f"{gain.times_quicker:.2f}",
+                f"{gain.times_as_fast:.2f}",
             ]
             for gain in gains
         ],
     )
     yield (
-        f"<p><small>Beside {_text(report['dense'])}. An exact average pays where it is 5&nbsp;% quicker. A codec loses "
-        "accuracy, and pays where it is a fifth quicker than both exact averages.</small></p>"
+        f"<p><small>Beside {_text(report['dense'])}. onebit's exact average pays where it takes at most "
+        f"{EXACT_GAIN:.0%} of that one's time. A codec loses accuracy: it pays where it takes at most {CODEC_GAIN:.0%} "
+        "of the time of either exact average.</small></p>"
     )
 
 
@@ -76,25 +76,27 @@ def _steps(report: Dict[str, Any], parameters: Sequence[int], compute: Optional[
         return
     yield "<h2>What a training step gains with 1-bit Adam</h2>"
     head = ["parameters", "now, ms", "exact Adam, ms", "1-bit Adam, ms"]
-    head.append("a tenth quicker below, s" if compute is None else f"times quicker with {compute:g} s of passes")
+    head.append("pays below, s" if compute is None else f"times as fast with {compute:g} s of passes")
     yield _table(
         head,
         [
             [count(gain.parameters) + ("" if gain.measured else " *"), _ms(gain.now), _ms(gain.exact),
              _ms(gain.compressed),
-             f"{gain.pays_below:.3g}" if compute is None else f"{gain.times_quicker(compute):.2f}"]
+             f"{gain.pays_below:.3g}" if compute is None else f"{gain.times_as_fast(compute):.2f}"]
             for gain in gains
         ],
     )
     yield (
-        "<p><small>Now: the average that you have, and Adam. The next two are onebit's; 1-bit Adam is after its "
-        "warm-up. * follows from smaller sizes. "
+        "<p><small>Now: the average that you have, then Adam. The next two are onebit's; 1-bit Adam is behind its "
+        "warm-up. * is extrapolated."
         + (
-            "The last column: the longest forward and backward passes with which a whole step becomes a tenth quicker. "
+            f" Pays below: where forward and backward passes take less than that, a whole step is {STEP_GAIN:g} times "
+            "as fast as now. --compute tells the report how long yours take."
             if compute is None
             else ""
         )
-        + "If you average during the backward pass, count only what is left of it afterwards.</small></p>"
+        + " The table supposes that averaging begins behind the backward pass. Where yours begins earlier, a step "
+        "gains less.</small></p>"
     )
 
 
@@ -111,12 +113,14 @@ def _level(level: Dict[str, Any], dense: str) -> Iterable[str]:
         yield "<p><small>No plot: matplotlib can't be imported (pip install 'onebit[report]').</small></p>"
     else:
         yield f"<figure>{drawn}</figure>"
-    cells = {(time["elements"], time["way"]): time["seconds"] for time in times}
+    cells = {(time["elements"], time["way"]): _cell(time) for time in times}
     sizes = sorted({time["elements"] for time in times})
     yield _table(
         ["elements", *(f"{labels.get(way, way)}, ms" for way in ways)],
-        [[count(size), *(_ms(cells.get((size, way))) for way in ways)] for size in sizes],
+        [[count(size), *(cells.get((size, way), "") for way in ways)] for size in sizes],
     )
+    if any(cell.endswith("=") for cell in cells.values()):
+        yield "<p><small>= onebit averaged exactly, for that is faster at this size.</small></p>"
     if YOURS in ways:
         yield f"<p><small>Yours: {_text(dense)}.</small></p>"
     if level["left_out"]:
@@ -124,14 +128,22 @@ def _level(level: Dict[str, Any], dense: str) -> Iterable[str]:
         yield f"<p><small>From {smallest} elements on there was no time left (--seconds).</small></p>"
 
 
+def _cell(time: Dict[str, Any]) -> str:
+    """A time; a codec's with a mark where the library did not use it."""
+    exact_instead = time["way"] != EXACT and time.get("algorithm") == "dense"
+    return _ms(time["seconds"]) + (" =" if exact_instead else "")
+
+
 def _facts(report: Dict[str, Any]) -> Iterable[str]:
     yield "<h2>How it was measured</h2>"
-    hosts = ", ".join(f"{host} ({ranks})" for host, ranks in report["hosts"].items())
+    hosts = ", ".join(f"{host} ({report['hosts'].count(host)})" for host in dict.fromkeys(report["hosts"]))
     yield f"<p><code>{_text(report['command'])}</code></p><p>Hosts and their ranks: {_text(hosts)}.</p>"
     yield (
-        "<p>float32 in the host's memory. Each time is a median of 3 to 15 rounds; in a round all ways come in turn. A "
-        "round's time is that of its slowest rank.</p>"
+        "<p>Values are float32 in the host's memory. Each time is a median of 3 to 15 rounds; in a round all ways come "
+        "in turn. A round's time is that of its slowest rank.</p>"
     )
+    for note in report["notes"]:
+        yield f"<p>{_text(note)}</p>"
 
 
 def _plot(times: Sequence[Dict[str, Any]], ways: Sequence[str], labels: Dict[str, str]) -> Optional[str]:
@@ -170,9 +182,7 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return f"<div class='table'><table><thead>{row(head, 'th')}</thead><tbody>{body}</tbody></table></div>"
 
 
-def _ms(seconds: Optional[float]) -> str:
-    if seconds is None:
-        return ""
+def _ms(seconds: float) -> str:
     milliseconds = seconds * 1000
     return f"{milliseconds:.0f}" if abs(milliseconds) >= 100 else f"{milliseconds:.3g}"
 

@@ -6,10 +6,13 @@ INTERRUPTED_BY=NUMBER: the first rank gets that signal when its second size begi
 """
 
 import os
+import signal
 import sys
 
 from onebit.report import __main__ as command
 
+for number in (signal.SIGINT, signal.SIGTERM):
+    signal.signal(number, command._interrupt)
 arguments = sys.argv[1:]
 if os.environ.get("ODD_RANK") == os.environ["RANK"]:
     arguments += os.environ["ODD_OPTIONS"].split()
@@ -27,4 +30,5 @@ try:
 except SystemExit as error:
     status = error.code
 print("ends with", status, flush=True)
+sys.stderr.flush()
 os._exit(0)  # peers may be gone
