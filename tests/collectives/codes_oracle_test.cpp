@@ -339,7 +339,7 @@ TEST_CASE("messages of all codes have the length that the page says", "[allreduc
     });
 }
 
-TEST_CASE("all codes have the oracle's bits on two levels", "[allreduce][codes][two_level]") {
+TEST_CASE("all codes have the oracle's bits on two levels", "[allreduce][codes][two_level][long]") {
     struct Nodes {
         int ranks, places;
         const char* size;

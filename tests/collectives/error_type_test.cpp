@@ -145,7 +145,7 @@ TEST_CASE("narrow errors take half the memory, or a quarter", "[allreduce][error
     });
 }
 
-TEST_CASE("narrow errors have the oracle's bits", "[allreduce][error_type][codes]") {
+TEST_CASE("narrow errors have the oracle's bits", "[allreduce][error_type][codes][long]") {
     const int n = GENERATE(from_range(rank_counts()));
     run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
         for (const NarrowMode& mode : narrow_modes()) {

@@ -189,7 +189,7 @@ TEST_CASE("levels: every codec on every level has the oracle's bits", "[levels]"
     });
 }
 
-TEST_CASE("levels: eight ranks on three levels have the oracle's bits", "[levels]") {
+TEST_CASE("levels: eight ranks on three levels have the oracle's bits", "[levels][long]") {
     if (!can_have_ranks(8) || !calls_are_quick()) return;
     run_ranks(8, [](onebit_comm_t comm, RankLog& log) {
         for (const std::vector<LevelSpec>& specs : shapes(8)) {

@@ -119,7 +119,7 @@ std::uint64_t most_bytes(std::uint64_t numbers, std::uint64_t ranks) {
 
 } // namespace
 
-TEST_CASE("matrices of a low rank: each call is the oracle's", "[allreduce][powersgd]") {
+TEST_CASE("matrices of a low rank: each call is the oracle's", "[allreduce][powersgd][long]") {
     const int n = GENERATE(from_range(rank_counts()));
     run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
         for (const onebit_op_t op : {ONEBIT_OP_AVERAGE, ONEBIT_OP_SUM}) {

@@ -266,7 +266,7 @@ TEST_CASE("two levels: values checked on the way give the bits of values checked
     });
 }
 
-TEST_CASE("two levels: a NaN is refused by all ranks, whoever's shard it is in", "[tentative][bad input]") {
+TEST_CASE("two levels: a NaN is refused by all ranks, whoever's shard it is in", "[tentative][bad input][long]") {
     run_nodes([](onebit_comm_t comm, RankLog& log) {
         for (const Mode& mode : every_mode()) {
             for (const std::uint64_t count : {std::uint64_t{20}, kUneven}) {

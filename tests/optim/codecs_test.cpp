@@ -93,7 +93,7 @@ TEST_CASE("optimizers with other codecs equal the oracle: clipped 16-bit gradien
     });
 }
 
-TEST_CASE("optimizers with other codecs on two levels equal the oracle", "[optimizer][codec][two_level]") {
+TEST_CASE("optimizers with other codecs on two levels equal the oracle", "[optimizer][codec][two_level][long]") {
     const Nodes nodes = GENERATE(from_range(all_nodes()));
     run_nodes(nodes, [nodes](onebit_comm_t comm, RankLog& log) {
         for (Setup setup : all_setups(odd_sizes())) {
@@ -357,7 +357,7 @@ std::vector<Setup> setups_of_errors(const Sizes& sizes) {
     return setups;
 }
 
-TEST_CASE("optimizers keep narrow errors", "[optimizer][codec][error_type]") {
+TEST_CASE("optimizers keep narrow errors", "[optimizer][codec][error_type][long]") {
     const int n = GENERATE(from_range(rank_counts()));
     const onebit_datatype_t type = GENERATE(ONEBIT_BFLOAT16, ONEBIT_INT8);
     run_ranks(n, [=](onebit_comm_t comm, RankLog& log) {
