@@ -82,7 +82,7 @@ def _steps(report: Dict[str, Any], parameters: Sequence[int], compute: Optional[
         [
             [count(gain.parameters) + ("" if gain.measured else " *"), _ms(gain.now), _ms(gain.exact),
              _ms(gain.compressed),
-             f"{gain.pays_below:.3g}" if compute is None else f"{gain.times_as_fast(compute):.2f}"]
+             _short(gain.pays_below) if compute is None else f"{gain.times_as_fast(compute):.2f}"]
             for gain in gains
         ],
     )
@@ -183,8 +183,11 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _ms(seconds: float) -> str:
-    milliseconds = seconds * 1000
-    return f"{milliseconds:.0f}" if abs(milliseconds) >= 100 else f"{milliseconds:.3g}"
+    return _short(seconds * 1000)
+
+
+def _short(number: float) -> str:
+    return f"{number:.0f}" if number >= 100 else f"{number:.3g}"
 
 
 def _text(text: str) -> str:
