@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Latency of onebit_allreduce_start and onebit_allreduce_wait, as OMB's osu_allreduce_persistent measures MPI_Start and
-// MPI_Wait. (osu_onebit_allreduce measures onebit_allreduce_run. A handle is planned once for all of its calls there, too.)
+// MPI_Wait. (osu_onebit_allreduce measures onebit_allreduce_run. Its handles are planned once for all of their calls,
+// too.)
 //
 //     mpirun -n 4 osu_onebit_allreduce_persistent -m 4:64M -f -c
 //

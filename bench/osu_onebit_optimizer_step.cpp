@@ -6,8 +6,8 @@
 //
 //     mpirun -n 4 osu_onebit_optimizer_step -m 4M:64M -f -c
 //
-// The rival, with --full, is MPI_Allreduce of all gradients with a dense step behind it, of onebit's fused kernels: Adam,
-// or LAMB for LAMB's kinds.
+// The rival, with --full, is MPI_Allreduce of all gradients with a dense step behind it, of onebit's fused kernels:
+// Adam, or LAMB for LAMB's kinds.
 //
 // --validation: all ranks have the same parameters, and they are finite.
 
