@@ -60,6 +60,7 @@ test_wheel() { # WHEEL
         --standalone --redirects 1 --tee 1 --nproc_per_node 2 "$root/examples/python/train.py" --steps 100) \
         >"$work/output" 2>&1 || { cat "$work/output" >&2; die "the training failed"; }
     grep 'step 100' "$work/output"
+    (cd "$work" && "$work/user/bin/onebit-report" --help >/dev/null) || die "the wheel has no onebit-report"
 }
 
 # pip builds the library by itself, with tools that it gets.
