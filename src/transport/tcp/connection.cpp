@@ -122,9 +122,13 @@ void Connection::lose(const Status& why) {
     lost_ = departed_ ? Status::error(ONEBIT_ERROR_TRANSPORT, "it has destroyed its communicator") : why;
 }
 
+/// What is to be sent goes first: a peer waits for it.
 bool Connection::pump() {
-    bool moved = pump_in();
-    if (pump_out()) moved = true;
+    bool moved = pump_out();
+    if (pump_in()) {
+        moved = true;
+        (void)pump_out(); // what the peer has become ready for
+    }
     return moved;
 }
 
