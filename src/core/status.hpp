@@ -14,7 +14,7 @@ namespace onebit {
 /// What every fallible function inside the library returns: success, or a code and a message that names the culprit.
 /// One word, for every stage of every call hands it on; a success is zero and costs nothing. One that was moved from is
 /// a success. Nothing here throws: where there is no memory for the message it is lost, not the code.
-class [[nodiscard]] Status {
+class [[nodiscard]] Status { // NOLINT(cppcoreguidelines-special-member-functions): one assignment both copies and moves
   public:
     Status() = default;
     Status(const Status& other) noexcept : word_(other.word_) {
