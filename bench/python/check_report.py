@@ -42,8 +42,8 @@ def parse_arguments():
     return parser.parse_args()
 
 
-def output_of(command, **environment):
-    done = subprocess.run(command, cwd=ROOT, env={**os.environ, **environment}, stdout=subprocess.PIPE, text=True)
+def output_of(command):
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     if done.returncode != 0:
         sys.exit(f"{shlex.join(command)} ends with {done.returncode}")
     return done.stdout

@@ -34,8 +34,7 @@ class Interrupted(Exception):
 
 def run() -> None:
     """The process. Where something went wrong it ends at once: its peers may be gone, and MPI would wait for them."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _interrupt)
+    _on_signals(_interrupt)
     try:
         status = main()
     except Exception:
@@ -223,10 +222,14 @@ def _say(what: Any) -> None:
     print(f"\nonebit-report: {what}", file=sys.stderr, flush=True)
 
 
+def _on_signals(handler) -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, handler)
+
+
 def _interrupt(number, _frame):
     """A launcher may send several: the first one counts."""
-    for other in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(other, signal.SIG_IGN)
+    _on_signals(signal.SIG_IGN)
     raise Interrupted(f"interrupted by {signal.Signals(number).name}")
 
 

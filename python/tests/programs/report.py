@@ -6,13 +6,11 @@ INTERRUPTED_BY=NUMBER: the first rank gets that signal when its second size begi
 """
 
 import os
-import signal
 import sys
 
 from onebit.report import __main__ as command
 
-for number in (signal.SIGINT, signal.SIGTERM):
-    signal.signal(number, command._interrupt)
+command._on_signals(command._interrupt)
 arguments = sys.argv[1:]
 if os.environ.get("ODD_RANK") == os.environ["RANK"]:
     arguments += os.environ["ODD_OPTIONS"].split()
