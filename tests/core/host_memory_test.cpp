@@ -26,8 +26,8 @@ std::size_t count_mappings() {
 } // namespace
 
 TEST_CASE("memory of any size is zero, aligned and whole, however often it is given back", "[memory]") {
-    const std::size_t bytes =
-        GENERATE(std::size_t{1}, 4097, 4 * kMiB - 1, 4 * kMiB, 4 * kMiB + 1, 6 * kMiB, 6 * kMiB + 4096, 37 * kMiB + 5);
+    const std::size_t bytes = GENERATE(std::size_t{1}, 4097, 2 * kMiB - 1, 2 * kMiB, 2 * kMiB + 1, 3 * kMiB - 1,
+                                       3 * kMiB, 3 * kMiB + 1, 4 * kMiB - 1, 4 * kMiB, 6 * kMiB + 4096, 37 * kMiB + 5);
     std::size_t before = 0;
     for (int time = 0; time < 50; ++time) {
         auto* const memory = static_cast<unsigned char*>(host_memory().allocate(bytes));
