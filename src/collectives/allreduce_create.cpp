@@ -183,7 +183,7 @@ Status Allreduce::add_power_sgd() {
     const PowerSgd::Settings settings = {
         .op = plan_.op, .threads = plan_.threads, .numeric = &numeric_kernels(codec_->kernels())};
     ONEBIT_RETURN_IF_ERROR(
-        PowerSgd::create(*channel_, *backend_, elements_, plan_.matrices, settings, kFactorsTag, &made));
+        PowerSgd::create(*channel_, plan_.nodes, *backend_, elements_, plan_.matrices, settings, kFactorsTag, &made));
     mask_hash_ = plan_.matrices.hash();
     power_sgd_ = made.get();
     add(ONEBIT_ALGORITHM_FLAT, std::move(made));
@@ -197,7 +197,7 @@ Status Allreduce::add_dense() {
                                                   plan_.threads);
     } else {
         ONEBIT_RETURN_IF_ERROR(
-            backend_->make_dense(*channel_, elements_, plan_.count, plan_.threads, kDenseTag, &dense));
+            backend_->make_dense(*channel_, plan_.nodes, elements_, plan_.count, plan_.threads, kDenseTag, &dense));
     }
     add(ONEBIT_ALGORITHM_DENSE, std::move(dense));
     return {};

@@ -47,11 +47,11 @@ class HostBackend final : public MemoryBackend {
     std::unique_ptr<Search> make_search(const Elements& elements) const override {
         return std::make_unique<HostSearch>(elements);
     }
-    Status make_dense(Transport& channel, const Elements& elements, std::size_t count, unsigned threads, int tag,
-                      std::unique_ptr<Algorithm>* dense) const override {
+    Status make_dense(Transport& channel, const NodeGroups& nodes, const Elements& elements, std::size_t count,
+                      unsigned threads, int tag, std::unique_ptr<Algorithm>* dense) const override {
         const auto ranks = static_cast<std::size_t>(channel.size());
         if (elements.type() != ONEBIT_FLOAT32 || !HalvingDoubling::suits(count, ranks)) {
-            return PipelinedSum::create(channel, elements, count, threads, tag, dense);
+            return PipelinedSum::create(channel, nodes, elements, count, threads, tag, dense);
         }
         return HalvingDoubling::create(channel, make_arithmetic(1), count, HalvingDoubling::quicker_way(count, ranks),
                                        tag, dense);

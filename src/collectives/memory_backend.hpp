@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "collectives/algorithm.hpp"
+#include "collectives/node_groups.hpp"
 #include "core/config.hpp"
 #include "numeric/arithmetic.hpp"
 #include "numeric/elements.hpp"
@@ -32,9 +33,10 @@ class MemoryBackend {
     virtual Status reach(const Environment& environment, std::unique_ptr<Transport>* channel) const = 0;
     virtual std::unique_ptr<Arithmetic> make_arithmetic(unsigned threads) const = 0;
     virtual std::unique_ptr<Search> make_search(const Elements& elements) const = 0;
-    /// The exact average over the channel's ranks. The tags from `tag` on are its own there. Local.
-    virtual Status make_dense(Transport& channel, const Elements& elements, std::size_t count, unsigned threads,
-                              int tag, std::unique_ptr<Algorithm>* dense) const = 0;
+    /// The exact average over the channel's ranks, which share these nodes. The tags from `tag` on are its own there.
+    /// Local.
+    virtual Status make_dense(Transport& channel, const NodeGroups& nodes, const Elements& elements, std::size_t count,
+                              unsigned threads, int tag, std::unique_ptr<Algorithm>* dense) const = 0;
     /// Waits for all work on this memory that it was given, where work may go on after a call.
     virtual Status settle() const { return {}; }
 

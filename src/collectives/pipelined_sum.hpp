@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "collectives/algorithm.hpp"
+#include "collectives/node_groups.hpp"
 #include "core/aligned_buffer.hpp"
 #include "core/partition.hpp"
 #include "numeric/elements.hpp"
@@ -14,19 +15,23 @@
 
 namespace onebit {
 
-/// The exact average of many values, or their sum, by messages on the host: each rank adds up one chunk, in the order
-/// of ranks and in float32, so that the result is the same with every MPI; and sends it to all. Messages are of the
+/// The exact average of many values, or their sum, by messages on the host, with the same bits on every MPI.
+///
+/// Each rank adds up one chunk, in float32, and sends it to all. Where nodes have several ranks each, that is done on
+/// two levels: ranks of a node add up what they have first, so that of each value a node sends one sum, and not one
+/// value of each rank. Values of 16 bits have one level, for a sum between levels would be rounded. A level is a
+/// reduce-scatter among some ranks on the way up, and an all-gather among them on the way down. Messages are of the
 /// values' own type.
 ///
 /// Chunks travel in pieces through a few slots, so that nobody but this rank touches the caller's values, whatever
-/// becomes of the call. Piece k of all chunks goes the same way at once: handed out, added up as soon as all ranks' are
-/// there, collected. Three counters say how many pieces have come how far, collected_ <= added_ <= handed_out_ <=
-/// collected_ + kSlots.
+/// becomes of the call. Piece k of all chunks goes the same way at once, a piece through one exchange after the other.
+/// Counters say how many pieces are past each of them.
 class PipelinedSum final : public Algorithm {
   public:
-    /// Local. `tag` and `tag` + 1 are its own on this channel.
-    static Status create(Transport& transport, const Elements& elements, std::size_t count, unsigned threads, int tag,
-                         std::unique_ptr<Algorithm>* algorithm);
+    /// Local. The tags from `tag` on are its own on this channel, kTags of them. `nodes`: of the channel's ranks.
+    static Status create(Transport& transport, const NodeGroups& nodes, const Elements& elements, std::size_t count,
+                         unsigned threads, int tag, std::unique_ptr<Algorithm>* algorithm);
+    static constexpr int kTags = 4;
 
     std::span<const Stage> stages() const override { return stages_; }
     void set_operands(const Operands& operands) override;
@@ -35,47 +40,60 @@ class PipelinedSum final : public Algorithm {
   private:
     static constexpr std::size_t kSlots = 4;
 
+    /// Ranks that exchange, and what each of them has afterwards of what they had: as many chunks, one behind the other.
+    struct Level {
+        std::vector<int> ranks; ///< in the order in which they are added up
+        std::size_t own;        ///< which of them this rank is
+        std::size_t before;     ///< chunks before those that they have
+        std::size_t chunks;
+
+        std::size_t begin_of(std::size_t member) const { return before + member * chunks; }
+    };
+    static std::vector<Level> levels_of(const NodeGroups& nodes, const Elements& elements, std::size_t rank);
+
     /// What a piece travels through: values first, then sums.
     struct Slot {
-        AlignedBuffer<std::byte>
-            outgoing; ///< by peer: this rank's values of its chunk; then, at the front, this rank's sum
-        AlignedBuffer<std::byte> incoming; ///< by peer: its values of this rank's chunk; then its sum
-        std::unique_ptr<Exchange> values;
-        std::unique_ptr<Exchange> sums;
+        AlignedBuffer<std::byte> pieces;                  ///< by chunk
+        AlignedBuffer<std::byte> incoming;                ///< of a level on the way up: by other member
+        std::vector<std::unique_ptr<Exchange>> exchanges; ///< of all levels up, then of all levels down
     };
 
-    PipelinedSum(const Elements& elements, std::size_t count, unsigned threads, std::size_t rank, std::size_t ranks);
+    PipelinedSum(std::vector<Level> levels, const Elements& elements, std::size_t count, unsigned threads);
     Status plan(Transport& transport, int tag, Slot* slot);
 
     Status copy(Step* step);
     Status advance(Step* step);
     Status hand_out_next(bool* did);
-    Status add_next(bool* did);
-    Status collect_next(bool* did);
+    Status take_next(std::size_t exchange, bool* did);
+    void hand_out(std::size_t piece);
+    void add_up(std::size_t level, std::size_t piece);
+    void collect(std::size_t piece);
 
     /// No chunk has more elements than the first.
     std::size_t longest() const { return chunks_.front().count; }
+    std::size_t exchanges() const { return 2 * levels_.size(); }
+    std::size_t own_chunk() const { return levels_.back().begin_of(levels_.back().own); }
     Slot& slot_of(std::size_t piece) { return slots_[piece % kSlots]; }
     /// A chunk's piece; empty past its end.
-    Chunk piece_of(std::size_t rank, std::size_t piece) const;
-    /// Of one of the other ranks.
-    std::byte* place(AlignedBuffer<std::byte>& buffer, std::size_t rank) const;
+    Chunk piece_of(std::size_t chunk, std::size_t piece) const;
+    std::size_t bytes_of_chunks(std::size_t chunks) const { return chunks * piece_elements_ * elements_.bytes(); }
+    /// Of a slot.
+    std::byte* place_of(Slot& slot, std::size_t chunk) const { return slot.pieces.data() + bytes_of_chunks(chunk); }
+    std::byte* incoming_of(Slot& slot, const Level& level, std::size_t member) const;
     void copy_elements(const void* from, std::size_t count, void* to) const;
-    void add_up(const Chunk& own, void* sum, void* output);
 
+    std::vector<Level> levels_;
     Elements elements_;
     unsigned threads_;
-    std::size_t rank_;
-    std::vector<Chunk> chunks_; ///< by rank
+    std::vector<Chunk> chunks_; ///< of the values; a rank's are behind one another on every level
     std::size_t pieces_;
     std::size_t piece_elements_;
     std::vector<Slot> slots_;
-    std::vector<const void*> parts_; ///< by rank, of the piece that is added up
+    std::vector<const void*> parts_; ///< by member of a level, of the chunk's piece that is added up
 
     Operands operands_;
     std::size_t handed_out_ = 0;
-    std::size_t added_ = 0;
-    std::size_t collected_ = 0;
+    std::vector<std::size_t> taken_; ///< pieces, by exchange
     std::vector<Stage> stages_;
 };
 

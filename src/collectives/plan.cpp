@@ -337,6 +337,7 @@ Status decide(Communicator& communicator, const Status& form, const onebit_allre
     plan->tentative = config.check == ONEBIT_CHECK_FULL && on_host && config.count >= environment.second_error &&
                       !plan->averages_factors() && // where no encoder looks at values
                       plan->levels.empty();        // where one rank's error would have to be put back by all
+    plan->nodes = communicator.groups();
     plan->can_share_sums = on_host && SharedAllreduce::suits(config.count, communicator.groups());
     return {};
 }

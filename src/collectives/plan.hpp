@@ -12,6 +12,7 @@
 #include "collectives/communicator.hpp"
 #include "collectives/level_plan.hpp"
 #include "collectives/matrix_layout.hpp"
+#include "collectives/node_groups.hpp"
 #include "core/log.hpp"
 #include "core/partition.hpp"
 #include "core/status.hpp"
@@ -41,6 +42,7 @@ struct Plan {
     onebit_check_t check = ONEBIT_CHECK_FULL;
     onebit_op_t op = ONEBIT_OP_AVERAGE;
     bool tentative = false;      ///< compressed calls without a mask: values are checked as they are encoded
+    NodeGroups nodes;            ///< of the ranks
     bool can_share_sums = false; ///< exact sums may go through memory that all ranks share
     bool shares_sums = false;    ///< and do
     unsigned threads = 1;

@@ -92,14 +92,14 @@ void PowerSgd::cut_into_parts() {
     vectors_ = AlignedBuffer<double>(vectors);
 }
 
-Status PowerSgd::create(Transport& transport, const MemoryBackend& backend, const Elements& elements,
-                        const MatrixLayout& layout, const Settings& settings, int tag,
+Status PowerSgd::create(Transport& transport, const NodeGroups& nodes, const MemoryBackend& backend,
+                        const Elements& elements, const MatrixLayout& layout, const Settings& settings, int tag,
                         std::unique_ptr<PowerSgd>* algorithm) {
     std::unique_ptr<PowerSgd> made(new PowerSgd(elements, layout, settings, transport.size()));
     const Elements floats(ONEBIT_FLOAT32, *settings.numeric);
     ONEBIT_RETURN_IF_ERROR(
-        backend.make_dense(transport, floats, made->left_.size(), settings.threads, tag, &made->left_average_));
-    ONEBIT_RETURN_IF_ERROR(backend.make_dense(transport, floats, layout.right_count(), settings.threads,
+        backend.make_dense(transport, nodes, floats, made->left_.size(), settings.threads, tag, &made->left_average_));
+    ONEBIT_RETURN_IF_ERROR(backend.make_dense(transport, nodes, floats, layout.right_count(), settings.threads,
                                               tag + kTags / 2, &made->right_average_));
     PowerSgd* const self = made.get();
     std::vector<Stage>& stages = self->stages_;

@@ -64,8 +64,8 @@ class PowerSgd final : public Algorithm {
     static constexpr int kTags = 76;
 
     /// Local; `layout` outlives it, and compresses. Its tags are those from `tag` on.
-    static Status create(Transport& transport, const MemoryBackend& backend, const Elements& elements,
-                         const MatrixLayout& layout, const Settings& settings, int tag,
+    static Status create(Transport& transport, const NodeGroups& nodes, const MemoryBackend& backend,
+                         const Elements& elements, const MatrixLayout& layout, const Settings& settings, int tag,
                          std::unique_ptr<PowerSgd>* algorithm);
 
     std::span<const Stage> stages() const override { return stages_; }

@@ -56,8 +56,8 @@ class CudaBackend final : public MemoryBackend {
     std::unique_ptr<Search> make_search(const Elements& /*floats*/) const override {
         return std::make_unique<CudaSearch>(stream_);
     }
-    Status make_dense(Transport& channel, const Elements& /*floats*/, std::size_t count, unsigned threads, int tag,
-                      std::unique_ptr<Algorithm>* dense) const override {
+    Status make_dense(Transport& channel, const NodeGroups& /*nodes*/, const Elements& /*floats*/, std::size_t count,
+                      unsigned threads, int tag, std::unique_ptr<Algorithm>* dense) const override {
         std::unique_ptr<Arithmetic> arithmetic = make_arithmetic(threads);
         if (channel.is_stream_ordered()) return DenseAllreduce::create(channel, std::move(arithmetic), count, dense);
         return HalvingDoubling::create(channel, std::move(arithmetic), count, HalvingDoubling::Way::kHalving, tag,
