@@ -18,9 +18,9 @@ namespace {
 enum Tag : int {
     kPlainTag = 2,
     kSumTag = 4,
-    kPipelinedTag = 6,
-    kBruckTag = 10,
-    kDenseTag = 12,      // and those behind it: two for each bit of the number of ranks, and two
+    kPipelinedTag = kSumTag + DirectSum::kTags,
+    kBruckTag = 12,
+    kDenseTag = 14,      // and those behind it: two for each bit of the number of ranks, and two
     kFactorsTag = 50,    // and PowerSgd::kTags of them
     kRingTag = kFewTags, // and all behind it
 };
@@ -237,8 +237,8 @@ Allreduce::~Allreduce() {
 Status Allreduce::plan_sum(float* values) {
     direct_sum_.reset();
     if (values == nullptr) return {};
-    return DirectSum::create(*channel_, backend_->make_arithmetic(plan_.threads), values, plan_.count, kSumTag,
-                             &direct_sum_);
+    return DirectSum::create(*channel_, sum_levels(plan_.nodes, static_cast<std::size_t>(channel_->rank())),
+                             backend_->make_arithmetic(plan_.threads), values, plan_.count, kSumTag, &direct_sum_);
 }
 
 } // namespace onebit

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <numeric>
 #include <utility>
 
 #include "core/parallel.hpp"
@@ -17,22 +16,13 @@ constexpr std::size_t kSlotElements = std::size_t{1} << 17;
 constexpr std::size_t kLeastPiece = 4096;
 constexpr std::size_t kMostPiece = std::size_t{1} << 16;
 
-/// Those for whom `of_rank` says the same as for `rank`.
-std::vector<int> ranks_alike(const std::vector<int>& of_rank, std::size_t rank) {
-    std::vector<int> alike;
-    for (std::size_t r = 0; r < of_rank.size(); ++r) {
-        if (of_rank[r] == of_rank[rank]) alike.push_back(static_cast<int>(r));
-    }
-    return alike;
-}
-
 } // namespace
 
-PipelinedSum::PipelinedSum(std::vector<Level> levels, const Elements& elements, std::size_t count, unsigned threads)
+PipelinedSum::PipelinedSum(std::vector<SumLevel> levels, const Elements& elements, std::size_t count, unsigned threads)
     : levels_(std::move(levels)),
       elements_(elements),
       threads_(threads),
-      chunks_(partition(count, levels_.front().chunks * levels_.front().ranks.size())),
+      chunks_(partition(count, levels_.front().members() * levels_.front().chunks)),
       pieces_(ceil_divide(longest(), std::clamp(kSlotElements / chunks_.size(), kLeastPiece, kMostPiece))),
       piece_elements_(ceil_divide(ceil_divide(longest(), pieces_), kWordElements) * kWordElements),
       slots_(chunks_.size() == 1 ? 0 : std::min(kSlots, pieces_)),
@@ -45,26 +35,12 @@ PipelinedSum::PipelinedSum(std::vector<Level> levels, const Elements& elements, 
     }
 }
 
-std::vector<PipelinedSum::Level> PipelinedSum::levels_of(const NodeGroups& nodes, const Elements& elements,
-                                                         std::size_t rank) {
-    const auto place_among = [rank](const std::vector<int>& ranks) {
-        return static_cast<std::size_t>(std::ranges::find(ranks, static_cast<int>(rank)) - ranks.begin());
-    };
-    if (nodes.objection() != nullptr || elements.type() != ONEBIT_FLOAT32) {
-        std::vector<int> all(nodes.node_of_rank.size());
-        std::iota(all.begin(), all.end(), 0);
-        return {{std::move(all), rank, 0, 1}};
-    }
-    Level node = {ranks_alike(nodes.node_of_rank, rank), 0, 0, nodes.nodes};
-    node.own = place_among(node.ranks);
-    Level across = {ranks_alike(nodes.place_of_rank, rank), 0, node.begin_of(node.own), 1};
-    across.own = place_among(across.ranks);
-    return {std::move(node), std::move(across)};
-}
-
 Status PipelinedSum::create(Transport& transport, const NodeGroups& nodes, const Elements& elements, std::size_t count,
                             unsigned threads, int tag, std::unique_ptr<Algorithm>* algorithm) {
-    std::vector<Level> levels = levels_of(nodes, elements, static_cast<std::size_t>(transport.rank()));
+    const auto rank = static_cast<std::size_t>(transport.rank());
+    std::vector<SumLevel> levels = elements.type() == ONEBIT_FLOAT32
+                                       ? sum_levels(nodes, rank)
+                                       : one_sum_level(static_cast<std::size_t>(transport.size()), rank);
     std::unique_ptr<PipelinedSum> made(new PipelinedSum(std::move(levels), elements, count, threads));
     for (Slot& slot : made->slots_) ONEBIT_RETURN_IF_ERROR(made->plan(transport, tag, &slot));
     *algorithm = std::move(made);
@@ -88,20 +64,20 @@ void PipelinedSum::set_operands(const Operands& operands) {
 /// Messages are as long as a whole piece, also where a chunk ends before that: by less than a word for each piece.
 Status PipelinedSum::plan(Transport& transport, int tag, Slot* slot) {
     std::size_t most = 0;
-    for (const Level& level : levels_) most = std::max(most, bytes_of_chunks((level.ranks.size() - 1) * level.chunks));
+    for (const SumLevel& level : levels_) most = std::max(most, bytes_of_chunks((level.members() - 1) * level.chunks));
     slot->pieces = AlignedBuffer<std::byte>(bytes_of_chunks(chunks_.size()));
     slot->incoming = AlignedBuffer<std::byte>(most);
     slot->exchanges.resize(exchanges());
     for (std::size_t l = 0; l < levels_.size(); ++l) {
-        const Level& level = levels_[l];
+        const SumLevel& level = levels_[l];
         const std::size_t bytes = bytes_of_chunks(level.chunks);
         std::vector<Part> send_values, receive_values, send_sum, receive_sums;
-        for (std::size_t member = 0; member < level.ranks.size(); ++member) {
+        for (std::size_t member = 0; member < level.members(); ++member) {
             if (member == level.own) continue;
             const int peer = level.ranks[member];
             send_values.push_back({peer, place_of(*slot, level.begin_of(member)), bytes});
             receive_values.push_back({peer, incoming_of(*slot, level, member), bytes});
-            send_sum.push_back({peer, place_of(*slot, level.begin_of(level.own)), bytes});
+            send_sum.push_back({peer, place_of(*slot, level.own_begin()), bytes});
             receive_sums.push_back({peer, place_of(*slot, level.begin_of(member)), bytes});
         }
         const std::size_t down = exchanges() - 1 - l;
@@ -119,9 +95,8 @@ Chunk PipelinedSum::piece_of(std::size_t chunk, std::size_t piece) const {
     return {piece, whole.begin + first, std::min(piece_elements_, whole.count - first)};
 }
 
-std::byte* PipelinedSum::incoming_of(Slot& slot, const Level& level, std::size_t member) const {
-    const std::size_t among_others = member - (member > level.own ? 1 : 0);
-    return slot.incoming.data() + bytes_of_chunks(among_others * level.chunks);
+std::byte* PipelinedSum::incoming_of(Slot& slot, const SumLevel& level, std::size_t member) const {
+    return slot.incoming.data() + bytes_of_chunks(level.among_others(member) * level.chunks);
 }
 
 void PipelinedSum::copy_elements(const void* from, std::size_t count, void* to) const {
@@ -175,7 +150,7 @@ Status PipelinedSum::take_next(std::size_t exchange, bool* did) {
 /// Of the first level: what others add up.
 void PipelinedSum::hand_out(std::size_t piece) {
     Slot& slot = slot_of(piece);
-    const Level& level = levels_.front();
+    const SumLevel& level = levels_.front();
     for (std::size_t c = 0; c < chunks_.size(); ++c) {
         if (c / level.chunks == level.own) continue;
         const Chunk part = piece_of(c, piece);
@@ -186,12 +161,12 @@ void PipelinedSum::hand_out(std::size_t piece) {
 /// What this rank has of a level afterwards; of the last one the sum, in both places.
 void PipelinedSum::add_up(std::size_t number, std::size_t piece) {
     Slot& slot = slot_of(piece);
-    const Level& level = levels_[number];
-    const std::size_t members = level.ranks.size();
+    const SumLevel& level = levels_[number];
+    const std::size_t members = level.members();
     const float share = operands_.sum_only ? 1.0F : 1.0F / static_cast<float>(members);
     for (std::size_t c = 0; c < level.chunks; ++c) {
-        const Chunk part = piece_of(level.begin_of(level.own) + c, piece);
-        void* const sum = place_of(slot, level.begin_of(level.own) + c);
+        const Chunk part = piece_of(level.own_begin() + c, piece);
+        void* const sum = place_of(slot, level.own_begin() + c);
         void* const output = number + 1 == levels_.size() ? elements_.at(operands_.output, part.begin) : sum;
         for (std::size_t member = 0; member < members; ++member) {
             parts_[member] = incoming_of(slot, level, member) + bytes_of_chunks(c);

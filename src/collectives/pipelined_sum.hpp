@@ -8,6 +8,7 @@
 
 #include "collectives/algorithm.hpp"
 #include "collectives/node_groups.hpp"
+#include "collectives/sum_levels.hpp"
 #include "core/aligned_buffer.hpp"
 #include "core/partition.hpp"
 #include "numeric/elements.hpp"
@@ -17,11 +18,8 @@ namespace onebit {
 
 /// The exact average of many values, or their sum, by messages on the host, with the same bits on every MPI.
 ///
-/// Each rank adds up one chunk, in float32, and sends it to all. Where nodes have several ranks each, that is done on
-/// two levels: ranks of a node add up what they have first, so that of each value a node sends one sum, and not one
-/// value of each rank. Values of 16 bits have one level, for a sum between levels would be rounded. A level is a
-/// reduce-scatter among some ranks on the way up, and an all-gather among them on the way down. Messages are of the
-/// values' own type.
+/// Each rank adds up one chunk, in float32, and sends it to all, on one level or two (SumLevel). Messages are of the
+/// values' own type, so values of 16 bits have one level: a sum between levels would be rounded.
 ///
 /// Chunks travel in pieces through a few slots, so that nobody but this rank touches the caller's values, whatever
 /// becomes of the call. Piece k of all chunks goes the same way at once, a piece through one exchange after the other.
@@ -40,17 +38,6 @@ class PipelinedSum final : public Algorithm {
   private:
     static constexpr std::size_t kSlots = 4;
 
-    /// Ranks that exchange, and what each of them has afterwards of what they had: as many chunks, one behind the other.
-    struct Level {
-        std::vector<int> ranks; ///< in the order in which they are added up
-        std::size_t own;        ///< which of them this rank is
-        std::size_t before;     ///< chunks before those that they have
-        std::size_t chunks;
-
-        std::size_t begin_of(std::size_t member) const { return before + member * chunks; }
-    };
-    static std::vector<Level> levels_of(const NodeGroups& nodes, const Elements& elements, std::size_t rank);
-
     /// What a piece travels through: values first, then sums.
     struct Slot {
         AlignedBuffer<std::byte> pieces;                  ///< by chunk
@@ -58,7 +45,7 @@ class PipelinedSum final : public Algorithm {
         std::vector<std::unique_ptr<Exchange>> exchanges; ///< of all levels up, then of all levels down
     };
 
-    PipelinedSum(std::vector<Level> levels, const Elements& elements, std::size_t count, unsigned threads);
+    PipelinedSum(std::vector<SumLevel> levels, const Elements& elements, std::size_t count, unsigned threads);
     Status plan(Transport& transport, int tag, Slot* slot);
 
     Status copy(Step* step);
@@ -72,17 +59,17 @@ class PipelinedSum final : public Algorithm {
     /// No chunk has more elements than the first.
     std::size_t longest() const { return chunks_.front().count; }
     std::size_t exchanges() const { return 2 * levels_.size(); }
-    std::size_t own_chunk() const { return levels_.back().begin_of(levels_.back().own); }
+    std::size_t own_chunk() const { return levels_.back().own_begin(); }
     Slot& slot_of(std::size_t piece) { return slots_[piece % kSlots]; }
     /// A chunk's piece; empty past its end.
     Chunk piece_of(std::size_t chunk, std::size_t piece) const;
     std::size_t bytes_of_chunks(std::size_t chunks) const { return chunks * piece_elements_ * elements_.bytes(); }
     /// Of a slot.
     std::byte* place_of(Slot& slot, std::size_t chunk) const { return slot.pieces.data() + bytes_of_chunks(chunk); }
-    std::byte* incoming_of(Slot& slot, const Level& level, std::size_t member) const;
+    std::byte* incoming_of(Slot& slot, const SumLevel& level, std::size_t member) const;
     void copy_elements(const void* from, std::size_t count, void* to) const;
 
-    std::vector<Level> levels_;
+    std::vector<SumLevel> levels_;
     Elements elements_;
     unsigned threads_;
     std::vector<Chunk> chunks_; ///< of the values; a rank's are behind one another on every level

@@ -20,8 +20,9 @@ Status RankSum::create(Communicator& communicator, std::size_t count, const char
     std::unique_ptr<RankSum> made;
     ONEBIT_RETURN_IF_ERROR(communicator.agree(catch_exceptions([&] {
         made.reset(new RankSum(std::move(channel), count, what, communicator.patience()));
-        return DirectSum::create(*made->channel_, std::make_unique<HostArithmetic>(1), made->values_.data(), count, 0,
-                                 &made->sum_);
+        const auto rank = static_cast<std::size_t>(communicator.rank());
+        return DirectSum::create(*made->channel_, one_sum_level(static_cast<std::size_t>(communicator.size()), rank),
+                                 std::make_unique<HostArithmetic>(1), made->values_.data(), count, 0, &made->sum_);
     })));
     *sum = std::move(made);
     return {};

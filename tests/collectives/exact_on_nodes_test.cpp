@@ -109,3 +109,36 @@ TEST_CASE("an average over nodes that is representable is delivered, though sums
         });
     }
 }
+
+TEST_CASE("an optimizer's exact rounds begun in the backward pass are the same on nodes as on one",
+          "[sum][two_level]") {
+    const std::uint64_t count = 20011;
+    // Whole numbers, whose sums are exact in any order: only a value that is lost or counted twice makes a difference.
+    const auto train = [count](onebit_comm_t comm, RankLog& log) {
+        std::vector<float> values(3 * count, 1), gradients(3 * count);
+        std::vector<onebit_tensor_t> tensors;
+        for (std::uint64_t t = 0; t < 3; ++t)
+            tensors.push_back(ONEBIT_TENSOR_INIT(values.data() + t * count, gradients.data() + t * count, count));
+        onebit_optimizer_config_t config = ONEBIT_OPTIMIZER_CONFIG_INIT(ONEBIT_OPTIMIZER_ADAM, 0.01);
+        config.bucket_size = count;
+        onebit_optimizer_t optimizer = nullptr;
+        ONEBIT_EXPECT_OK(log, onebit_optimizer_create(comm, &config, tensors.data(), tensors.size(), &optimizer));
+        for (std::uint64_t step = 0; step < 3; ++step) {
+            for (std::uint64_t i = 0; i < gradients.size(); ++i)
+                gradients[i] = static_cast<float>((i * 7 + static_cast<std::uint64_t>(log.rank()) * 13 + step) % 101);
+            for (std::size_t t = 3; t-- > 0;) ONEBIT_EXPECT_OK(log, onebit_optimizer_grad_ready(optimizer, t));
+            ONEBIT_EXPECT_OK(log, onebit_optimizer_step(optimizer));
+        }
+        ONEBIT_EXPECT_OK(log, onebit_optimizer_destroy(optimizer));
+        return values;
+    };
+    for (const Nodes& nodes : all_nodes()) {
+        std::vector<float> on_one_node;
+        run_ranks(nodes.ranks, [&](onebit_comm_t comm, RankLog& log) {
+            const std::vector<float> values = train(comm, log);
+            if (log.rank() == 0 || !can_have_ranks(1)) on_one_node = values; // threads are all here, processes alone
+        });
+        run_on(nodes,
+               [&](onebit_comm_t comm, RankLog& log) { ONEBIT_EXPECT(log, same_bits(train(comm, log), on_one_node)); });
+    }
+}
