@@ -48,9 +48,9 @@ endmacro()
 
 if(NOT ONEBIT_MPI STREQUAL "each")
     onebit_find_one_mpi()
-elseif(ONEBIT_TESTS OR ONEBIT_EXAMPLES OR ONEBIT_BENCH)
-    message(FATAL_ERROR "ONEBIT_MPI=each makes libraries alone. Tests, examples and benchmarks need one MPI: set "
-                        "ONEBIT_TESTS, ONEBIT_EXAMPLES and ONEBIT_BENCH to OFF, or ONEBIT_MPI to auto, openmpi or mpich")
+elseif(ONEBIT_TESTS OR ONEBIT_EXAMPLES)
+    message(FATAL_ERROR "ONEBIT_MPI=each makes libraries, tools and OSU-style benchmarks. Tests and examples need one "
+                        "MPI: set ONEBIT_TESTS and ONEBIT_EXAMPLES to OFF, or ONEBIT_MPI to auto, openmpi or mpich")
 else()
     onebit_find_each_mpi()
 endif()

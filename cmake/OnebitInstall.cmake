@@ -4,9 +4,9 @@
 # `cmake --install`: the library, that of each MPI, the headers, the Fortran module's source, a CMake package
 # (find_package(onebit)), pkg-config files, and the Python package where ONEBIT_PYTHON_DIR says.
 #
-# Components: `library` and `openmpi` or `mpich` are what a finished program needs; `development`, `tools_NAME` (tools/),
-# `benchmarks` (osu_onebit_...) and `python`. A wheel has the first ones, and each Debian package is one of them
-# (OnebitPackages.cmake).
+# Components: `library` and `openmpi` or `mpich` are what a finished program needs; `development`, `fortran` (the
+# module's source, for whatever compiler), `tools_NAME` (tools/), `benchmarks_NAME` (osu_onebit_...) and `python`. A
+# wheel has the first ones, and each Debian package is one of them (OnebitPackages.cmake).
 
 include(CMakePackageConfigHelpers)
 
@@ -23,7 +23,10 @@ foreach(name IN LISTS ONEBIT_MPIS)
 endforeach()
 set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME development)
 install(DIRECTORY include/onebit DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-install(FILES c_api/fortran/onebit.f90 DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/onebit) # for whatever compiler
+install(FILES c_api/fortran/onebit.f90 DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/onebit COMPONENT fortran)
+if(NOT SKBUILD) # a wheel has it elsewhere
+    install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT library)
+endif()
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/onebit)
 install(EXPORT onebit NAMESPACE onebit:: FILE onebitTargets.cmake DESTINATION ${package_dir})
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/onebitConfigVersion.cmake COMPATIBILITY SameMinorVersion)

@@ -47,9 +47,15 @@ foreach(mpi IN LISTS ONEBIT_MPIS)
         onebit_package(tools_${mpi} onebit-tools-${mpi} utils "onebit_info and onebit_tune for the MPI called ${mpi}"
             ${library})
     endif()
+    if(TARGET osu_benchmark OR TARGET osu_benchmark.${mpi})
+        onebit_package(benchmarks_${mpi} onebit-benchmarks-${mpi} utils
+            "OSU-style benchmarks of onebit for the MPI called ${mpi}" ${library})
+    endif()
 endforeach()
 onebit_package(development libonebit-dev libdevel
-    "headers of onebit for C and C++, the Fortran module's source, files for CMake and pkg-config" ${libraries})
+    "headers of onebit for C and C++, files for CMake and pkg-config" ${libraries})
+onebit_package(fortran libonebit-fortran-dev libdevel "source of onebit's Fortran module, for whatever compiler"
+    "libonebit-dev ${this_version}")
 if(ONEBIT_PYTHON_DIR)
     onebit_package(python python3-onebit python "onebit for Python: PyTorch's optimizers, NumPy, JAX"
         ${runtime} python3 python3-numpy)

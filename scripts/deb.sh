@@ -80,7 +80,9 @@ cmake -S . -B build >/dev/null
 cmake --build build >/dev/null
 mpif90.$mpi -c /usr/include/onebit/onebit.f90
 mpif90.$mpi allreduce.f90 onebit.o -o by_fortran -lonebit_$mpi -lonebit
-for program in ./by_pkg_config build/by_cmake ./by_fortran; do mpirun.$mpi -n 2 \$program; done
+for program in ./by_pkg_config build/by_cmake ./by_fortran "osu_onebit_allreduce.$mpi -m 8:4096 -i 10 -x 2"; do
+    mpirun.$mpi -n 2 \$program
+done
 onebit_info.$mpi
 END
     in_debian sh "$directory/build.sh" >"$work/output" 2>&1 || { cat "$work/output" >&2; die "no program runs with $mpi"; }
