@@ -26,10 +26,9 @@ namespace onebit {
 /// Counters say how many pieces are past each of them.
 class PipelinedSum final : public Algorithm {
   public:
-    /// Local. The tags from `tag` on are its own on this channel, kTags of them. `nodes`: of the channel's ranks.
+    /// Local. Two tags for each level, from `tag` on, are its own on this channel. `nodes`: of the channel's ranks.
     static Status create(Transport& transport, const NodeGroups& nodes, const Elements& elements, std::size_t count,
                          unsigned threads, int tag, std::unique_ptr<Algorithm>* algorithm);
-    static constexpr int kTags = 4;
 
     std::span<const Stage> stages() const override { return stages_; }
     void set_operands(const Operands& operands) override;
