@@ -34,30 +34,6 @@ make_packages() { # CMAKE-OPTION...
     cp build/packages/*.deb dist/
 }
 
-in_debian() { # COMMAND...: as someone there would
-    chroot "$debian" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8 \
-        DEBIAN_FRONTEND=noninteractive OMP_NUM_THREADS=1 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "$@"
-}
-
-apt_there() {
-    quietly in_debian apt-get -qq --yes --no-install-recommends "$@"
-}
-
-# With this machine's sources of packages.
-make_debian() {
-    local release mirror
-    # shellcheck source=/dev/null
-    release=$(. /etc/os-release && echo "$VERSION_CODENAME")
-    # shellcheck disable=SC2016
-    mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | head -n 1)
-    quietly debootstrap --variant=minbase "$release" "$debian" "$mirror"
-    cp -r /etc/apt/. "$debian/etc/apt/"
-    cp /etc/hosts "$debian/etc/" # an installer's, which debootstrap doesn't write
-    mount -t proc proc "$debian/proc"
-    mount --bind /dev "$debian/dev"
-    apt_there update
-}
-
 # Builds one program with each language's compiler, by what the packages gave it to find the library with.
 try_mpi() { # NAME
     local mpi=$1 directory=/root/$1
@@ -111,25 +87,24 @@ try_python() {
 
 test_packages() {
     local mpi packages=()
-    debian=$work/debian
     echo "==> Making a new Debian"
-    make_debian
+    make_debian "$work/debian"
     mkdir "$debian/root/dist"
     cp dist/*.deb "$debian/root/dist/"
     mapfile -t packages < <(cd dist && printf '/root/dist/%s\n' *.deb)
     echo "==> Installing ${#packages[@]} packages there"
-    apt_there install "${packages[@]}" g++ gfortran cmake make pkg-config python3-torch \
+    apt_in_debian install "${packages[@]}" g++ gfortran cmake make pkg-config python3-torch \
         libopenmpi-dev openmpi-bin libmpich-dev mpich
     for mpi in openmpi mpich; do try_mpi $mpi; done
     try_cpp
     try_python
-    apt_there purge "$(cd dist && basename libonebit[0-9]*.deb | cut -d _ -f 1)"
+    apt_in_debian purge "$(cd dist && basename libonebit[0-9]*.deb | cut -d _ -f 1)"
     ! find "$debian/usr" -name '*onebit*' | grep . || die "something stays behind when the packages are removed"
     echo "==> All programs ran, and the packages left nothing behind"
 }
 
 leave() {
-    umount -q "$work/debian/proc" "$work/debian/dev" 2>/dev/null || true
+    leave_debian
     rm -rf --one-file-system "$work"
 }
 
@@ -149,6 +124,8 @@ main() {
     cd "$(dirname "${BASH_SOURCE[0]}")/.."
     # shellcheck source=scripts/quietly.sh
     source scripts/quietly.sh
+    # shellcheck source=scripts/new_debian.sh
+    source scripts/new_debian.sh
     work=$(mktemp -d)
     trap leave EXIT
     scripts/packages.sh build openmpi mpich bench deb

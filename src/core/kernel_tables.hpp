@@ -3,13 +3,13 @@
 #pragma once
 
 #include <span>
-#include <string>
+#include <string_view>
 
 namespace onebit {
 
 /// The table of kernels that has this name; NULL where there is none.
 template <typename Table>
-const Table* table_named(std::span<const Table* const> tables, const std::string& name) {
+const Table* table_named(std::span<const Table* const> tables, std::string_view name) {
     for (const Table* table : tables) {
         if (name == table->name) return table;
     }
@@ -18,7 +18,7 @@ const Table* table_named(std::span<const Table* const> tables, const std::string
 
 /// The same, or the last one, the reference.
 template <typename Table>
-const Table& table_or_reference(std::span<const Table* const> tables, const std::string& name) {
+const Table& table_or_reference(std::span<const Table* const> tables, std::string_view name) {
     const Table* const named = table_named(tables, name);
     return named != nullptr ? *named : *tables.back();
 }

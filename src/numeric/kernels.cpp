@@ -7,13 +7,13 @@
 namespace onebit {
 namespace {
 
-const NumericKernels* find_kernels(const std::string& name) {
+const NumericKernels* find_kernels(std::string_view name) {
     return name.empty() ? available_numeric_kernels().front() : table_named(available_numeric_kernels(), name);
 }
 
 } // namespace
 
-const NumericKernels& numeric_kernels(const std::string& name) {
+const NumericKernels& numeric_kernels(std::string_view name) {
     const NumericKernels* const found = find_kernels(name);
     return found != nullptr ? *found : reference_numeric_kernels();
 }

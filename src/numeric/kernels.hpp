@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "core/status.hpp"
 #include "core/stores.hpp"
@@ -27,7 +28,7 @@ const NumericKernels& reference_numeric_kernels();
 std::span<const NumericKernels* const> available_numeric_kernels();
 
 /// Those of this name; "": the best. The name must be one that check_kernels accepts.
-const NumericKernels& numeric_kernels(const std::string& name);
+const NumericKernels& numeric_kernels(std::string_view name);
 
 /// INVALID_ARGUMENT, naming those there are, unless kernels of this name run on this machine ("" always does).
 Status check_kernels(const std::string& name);

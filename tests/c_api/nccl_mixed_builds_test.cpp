@@ -12,9 +12,9 @@
 #undef onebit_comm_bootstrap_nccl
 #undef onebit_comm_create_gpu
 
-#include <catch2/catch.hpp>
 #include <string>
 
+#include "support/catch2.hpp"
 #include "support/environment.hpp"
 #include "support/ranks.hpp"
 

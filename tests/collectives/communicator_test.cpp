@@ -6,11 +6,11 @@
 
 #include "collectives/communicator.hpp"
 
-#include <catch2/catch.hpp>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "support/catch2.hpp"
 #include "support/environment.hpp"
 #include "support/loopback_ranks.hpp"
 #include "transport/forwarding.hpp"
@@ -61,7 +61,7 @@ void check_mixed(std::uint32_t wire_format, std::uint64_t version, const std::st
             CHECK(outcomes[r].status.code() == ONEBIT_ERROR_MISMATCH);
             if (r + 1 < n) {
                 CHECK_THAT(outcomes[r].status.message(),
-                           Catch::Contains(told) && Catch::Contains("rank " + std::to_string(n - 1) + " has"));
+                           ContainsSubstring(told) && ContainsSubstring("rank " + std::to_string(n - 1) + " has"));
             }
         }
     }
@@ -101,7 +101,7 @@ TEST_CASE("a rank without memory for a gather says so to the others", "[comm][fa
         });
     for (const Outcome& outcome : outcomes) {
         CHECK(outcome.status.code() == ONEBIT_ERROR_OUT_OF_MEMORY);
-        CHECK_THAT(outcome.status.message(), Catch::Contains("rank 2"));
+        CHECK_THAT(outcome.status.message(), ContainsSubstring("rank 2"));
     }
 }
 

@@ -6,12 +6,12 @@
 
 #include "support/device_aware.hpp"
 
-#include <catch2/catch.hpp>
 #include <string>
 #include <vector>
 
 #include "collectives/allreduce.hpp"
 #include "compress/device_memory.hpp"
+#include "support/catch2.hpp"
 #include "support/data.hpp"
 #include "support/environment.hpp"
 #include "support/loopback_ranks.hpp"

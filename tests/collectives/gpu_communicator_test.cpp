@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <catch2/catch.hpp>
 #include <functional>
 #include <memory>
 #include <string>
@@ -19,6 +18,7 @@
 #include "collectives/cuda/bootstrap.hpp"
 #include "compress/device_memory.hpp"
 #include "optim/optimizer.hpp"
+#include "support/catch2.hpp"
 #include "support/data.hpp"
 #include "support/device_aware.hpp"
 #include "support/emulated_device.hpp"
@@ -231,7 +231,7 @@ TEST_CASE("all forms give the host's averages whatever GPUs' values travel by", 
             REQUIRE(rank.status.ok());
             CHECK(rank.info.transport == transport);
             CHECK(rank.info.algorithm == (falls_back ? ONEBIT_ALGORITHM_PIPELINED : form));
-            if (falls_back) CHECK_THAT(rank.info.reason, Catch::Contains("NCCL doesn't carry them inside a node"));
+            if (falls_back) CHECK_THAT(rank.info.reason, ContainsSubstring("NCCL doesn't carry them inside a node"));
             for (std::size_t step = 0; step < 3; ++step) {
                 CHECK(rank.averages[step] == told[0].averages[step]);
                 CHECK((form == ONEBIT_ALGORITHM_DENSE ? nearly_same(rank.averages[step], expected[0].averages[step])
@@ -298,7 +298,7 @@ TEST_CASE("a stream that is another one in each thread is refused on all ranks, 
     });
     for (const Told& rank : told) {
         CHECK(rank.status.code() == ONEBIT_ERROR_INVALID_ARGUMENT);
-        CHECK_THAT(rank.status.message(), Catch::Contains("rank 1") && Catch::Contains("in each thread"));
+        CHECK_THAT(rank.status.message(), ContainsSubstring("rank 1") && ContainsSubstring("in each thread"));
     }
 }
 
@@ -334,7 +334,7 @@ TEST_CASE("ONEBIT_GPU_PATH=direct over a base that can't is UNSUPPORTED on two l
     });
     for (const Told& rank : told) {
         CHECK(rank.status.code() == ONEBIT_ERROR_UNSUPPORTED);
-        CHECK_THAT(rank.status.message(), Catch::Contains("ONEBIT_GPU_PATH=direct"));
+        CHECK_THAT(rank.status.message(), ContainsSubstring("ONEBIT_GPU_PATH=direct"));
     }
 }
 
@@ -545,14 +545,14 @@ TEST_CASE("NCCL that fails in one node fails on all ranks, and nobody waits for 
     };
     for (const Told& rank : run(ids, 2)) {
         CHECK(rank.status.code() == ONEBIT_ERROR_TRANSPORT);
-        CHECK_THAT(rank.status.message(), Catch::StartsWith("rank 2: ncclGetUniqueId"));
+        CHECK_THAT(rank.status.message(), StartsWith("rank 2: ncclGetUniqueId"));
     }
     for (const Told& rank : run(joins, 3)) { // its neighbour's time is up about when the other node's is
         CHECK((rank.status.code() == ONEBIT_ERROR_TRANSPORT || rank.status.code() == ONEBIT_ERROR_TIMEOUT));
     }
     for (const Told& rank : run(splits, 2)) {
         CHECK(rank.status.code() == ONEBIT_ERROR_TRANSPORT);
-        CHECK_THAT(rank.status.message(), Catch::Contains("ncclCommSplit"));
+        CHECK_THAT(rank.status.message(), ContainsSubstring("ncclCommSplit"));
     }
 }
 

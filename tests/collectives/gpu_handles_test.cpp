@@ -5,13 +5,13 @@
 // stream is being captured, the GPU is one that the kernels aren't compiled for; what is still in the stream when a
 // call without checks returns, and how much it is given to do. On emulated GPUs.
 
-#include <catch2/catch.hpp>
 #include <string>
 #include <vector>
 
 #include "collectives/allreduce.hpp"
 #include "compress/device_memory.hpp"
 #include "optim/training_on.hpp"
+#include "support/catch2.hpp"
 #include "support/emulated_device.hpp"
 #include "support/handles.hpp"
 #include "support/nccl_ranks.hpp"
@@ -382,7 +382,7 @@ TEST_CASE("over NCCL a peer that is lost after the call has returned is told of,
     for (const Outcome& rank : outcomes) {
         CHECK(rank.status.message().empty());
         CHECK(rank.lost.code() == ONEBIT_ERROR_TRANSPORT);
-        CHECK_THAT(rank.lost.message(), Catch::Contains("the peer is gone"));
+        CHECK_THAT(rank.lost.message(), ContainsSubstring("the peer is gone"));
     }
 }
 

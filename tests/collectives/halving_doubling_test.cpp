@@ -6,12 +6,12 @@
 
 #include "collectives/halving_doubling.hpp"
 
-#include <catch2/catch.hpp>
 #include <cmath>
 #include <memory>
 #include <vector>
 
 #include "numeric/cuda/cuda_arithmetic.hpp"
+#include "support/catch2.hpp"
 #include "support/data.hpp"
 #include "support/loopback_ranks.hpp"
 #include "transport/staged.hpp"

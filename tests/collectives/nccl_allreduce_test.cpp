@@ -5,7 +5,6 @@
 // communicator, whose agreements lie in the host's memory.
 
 #include <algorithm>
-#include <catch2/catch.hpp>
 #include <memory>
 #include <vector>
 
@@ -15,6 +14,7 @@
 #include "collectives/flat_plain.hpp"
 #include "compress/device_memory.hpp"
 #include "compress/sign/cuda/cuda_sign_codec.hpp"
+#include "support/catch2.hpp"
 #include "support/data.hpp"
 #include "support/environment.hpp"
 #include "support/handles.hpp"
@@ -217,7 +217,8 @@ TEST_CASE("handles over NCCL, bootstrapped from other communicators, give the ho
         CHECK(outcome.average == on_gpu.front().average);
     }
     if (form == ONEBIT_ALGORITHM_AUTO) {
-        CHECK_THAT(on_gpu.front().info.reason, Catch::Contains("9001 elements: dense") && Catch::Contains("estimated"));
+        CHECK_THAT(on_gpu.front().info.reason,
+                   ContainsSubstring("9001 elements: dense") && ContainsSubstring("estimated"));
         return;
     }
     const std::vector<Averaged> on_host = run_all(false);
@@ -252,9 +253,9 @@ TEST_CASE("over NCCL values lie in a GPU's memory, in the communicator's stream"
     for (const Refused& outcome : outcomes) {
         REQUIRE(outcome.status.ok());
         CHECK(outcome.said[0].code() == ONEBIT_ERROR_UNSUPPORTED);
-        CHECK_THAT(outcome.said[0].message(), Catch::Contains("config.memory") && Catch::Contains("nccl"));
+        CHECK_THAT(outcome.said[0].message(), ContainsSubstring("config.memory") && ContainsSubstring("nccl"));
         CHECK(outcome.said[1].code() == ONEBIT_ERROR_INVALID_ARGUMENT);
-        CHECK_THAT(outcome.said[1].message(), Catch::Contains("rank 1") && Catch::Contains("config.stream"));
+        CHECK_THAT(outcome.said[1].message(), ContainsSubstring("rank 1") && ContainsSubstring("config.stream"));
     }
 }
 

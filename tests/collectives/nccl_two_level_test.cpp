@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <catch2/catch.hpp>
 #include <cmath>
 #include <cstring>
 #include <functional>
@@ -20,6 +19,7 @@
 #include "collectives/communicator.hpp"
 #include "collectives/state.hpp"
 #include "compress/device_memory.hpp"
+#include "support/catch2.hpp"
 #include "support/data.hpp"
 #include "support/environment.hpp"
 #include "support/gpu_ranks.hpp"
@@ -353,7 +353,7 @@ TEST_CASE("on two levels over NCCL an overflow is said by all, whosever shard it
         const std::vector<Told> on_gpu = live_on_gpu(nccl, setting, story);
         compare(on_gpu, live_on_host(setting, story));
         CHECK(on_gpu[0].said[1].empty());
-        CHECK_THAT(on_gpu[0].said[2], Catch::Contains("overflowed") && Catch::Contains("has been reset"));
+        CHECK_THAT(on_gpu[0].said[2], ContainsSubstring("overflowed") && ContainsSubstring("has been reset"));
     }
 }
 
@@ -417,7 +417,7 @@ TEST_CASE("AUTO considers two levels over NCCL; where there are none pipelined i
     };
     for (const Chosen& chosen : choose(ONEBIT_ALGORITHM_AUTO, "2")) {
         CAPTURE(chosen.status.message());
-        CHECK_THAT(chosen.reason, Catch::Contains("two_level") && Catch::Contains("estimated"));
+        CHECK_THAT(chosen.reason, ContainsSubstring("two_level") && ContainsSubstring("estimated"));
     }
     {
         const Variable forced("ONEBIT_ALGORITHM", "two_level");
@@ -430,7 +430,7 @@ TEST_CASE("AUTO considers two levels over NCCL; where there are none pipelined i
     for (const auto& [size, objection] : none) {
         for (const Chosen& chosen : choose(ONEBIT_ALGORITHM_TWO_LEVEL, size)) {
             CHECK(chosen.algorithm == ONEBIT_ALGORITHM_PIPELINED);
-            CHECK_THAT(chosen.reason, Catch::Contains("not two_level: ") && Catch::Contains(objection));
+            CHECK_THAT(chosen.reason, ContainsSubstring("not two_level: ") && ContainsSubstring(objection));
         }
     }
 }
@@ -448,7 +448,7 @@ TEST_CASE("a neighbour that doesn't come breaks two levels over NCCL, and lets g
     if (setting.way == Way::kNccl) {
         CHECK(complaints == std::vector<std::string>{"messages that nobody has received"});
     }
-    CHECK_THAT(told[0].said[0], Catch::Contains("receive values"));
+    CHECK_THAT(told[0].said[0], ContainsSubstring("receive values"));
     CHECK(told[0].said.size() == 1);
     for (const Told& rank : told) CHECK(rank.status.message().empty());
 }
@@ -469,8 +469,8 @@ TEST_CASE("a node that doesn't come breaks two levels on the other one", "[nccl]
     });
     for (std::size_t r = 0; r < 2; ++r) {
         CHECK(told[r].said.size() == 1);
-        CHECK_THAT(told[r].said[0], Catch::Contains("no answer from a peer") &&
-                                        Catch::Contains(check == ONEBIT_CHECK_NONE ? "'receive chunks'" : "'agree'"));
+        CHECK_THAT(told[r].said[0], ContainsSubstring("no answer from a peer") &&
+                                        ContainsSubstring(check == ONEBIT_CHECK_NONE ? "'receive chunks'" : "'agree'"));
     }
     for (const Told& rank : told) CHECK(rank.status.message().empty());
 }

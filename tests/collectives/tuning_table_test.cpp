@@ -89,12 +89,12 @@ TEST_CASE("a ring is taken where a table says that it is quickest, nowhere else"
     const Choice tuned = choose(table(rows, R"("version": 1, "ranks": 9, "nodes": 9)"), 80000, 9);
     REQUIRE(tuned.status == ONEBIT_SUCCESS);
     CHECK(tuned.info.algorithm == ONEBIT_ALGORITHM_RING);
-    CHECK_THAT(tuned.info.reason, Catch::Contains("ring ") && Catch::Contains("(tuned)"));
+    CHECK_THAT(tuned.info.reason, ContainsSubstring("ring ") && ContainsSubstring("(tuned)"));
     const Choice few = choose(table(rows, R"("version": 1, "ranks": 8, "nodes": 8)"), 80000, 8); // one switch will do
     CHECK(few.info.algorithm == ONEBIT_ALGORITHM_PIPELINED);
     const Choice estimated = choose(table(rows), 80000, 9); // the table is of others
     CHECK(estimated.info.algorithm == ONEBIT_ALGORITHM_PIPELINED);
-    CHECK_THAT(estimated.info.reason, Catch::Contains("(estimated") && !Catch::Contains("ring"));
+    CHECK_THAT(estimated.info.reason, ContainsSubstring("(estimated") && !ContainsSubstring("ring"));
 }
 
 TEST_CASE("a table decides, by straight lines between its rows", "[tuning]") {
@@ -112,7 +112,7 @@ TEST_CASE("a table decides, by straight lines between its rows", "[tuning]") {
         CAPTURE(row.count);
         const Choice choice = choose(kReversed, row.count);
         CHECK(choice.info.algorithm == row.expected);
-        CHECK_THAT(choice.info.reason, Catch::Contains(row.reason) && Catch::Contains("(tuned)"));
+        CHECK_THAT(choice.info.reason, ContainsSubstring(row.reason) && ContainsSubstring("(tuned)"));
     }
 }
 
@@ -131,15 +131,15 @@ TEST_CASE("each codec goes by its own rows of a table", "[tuning][codec]") {
     const std::string both = table_of_codecs(R"({"ONEBIT_CODEC_INT8": [)" + quick + "]}", slow);
     CHECK(choose(both, 100).info.algorithm == ONEBIT_ALGORITHM_DENSE);
     CHECK(choose(both, 100, 2, ONEBIT_CODEC_INT8).info.algorithm == ONEBIT_ALGORITHM_PIPELINED);
-    CHECK_THAT(source_of(both, ONEBIT_CODEC_SIGN), Catch::Contains("pipelined 90 us (tuned)"));
-    CHECK_THAT(source_of(both, ONEBIT_CODEC_INT8), Catch::Contains("pipelined 10 us (tuned)"));
-    CHECK_THAT(source_of(both, ONEBIT_CODEC_INT4), Catch::Contains("(estimated)"));
+    CHECK_THAT(source_of(both, ONEBIT_CODEC_SIGN), ContainsSubstring("pipelined 90 us (tuned)"));
+    CHECK_THAT(source_of(both, ONEBIT_CODEC_INT8), ContainsSubstring("pipelined 10 us (tuned)"));
+    CHECK_THAT(source_of(both, ONEBIT_CODEC_INT4), ContainsSubstring("(estimated)"));
     const std::string alone =
         table_of_codecs(R"({"ONEBIT_CODEC_TOPK": [)" + quick + R"(], "ONEBIT_CODEC_FP4": [)" + slow + "]}");
-    CHECK_THAT(source_of(alone, ONEBIT_CODEC_SIGN), Catch::Contains("(estimated)"));
-    CHECK_THAT(source_of(alone, ONEBIT_CODEC_TOPK), Catch::Contains("pipelined 10 us (tuned)"));
-    CHECK_THAT(source_of(alone, ONEBIT_CODEC_FP4), Catch::Contains("pipelined 90 us (tuned)"));
-    CHECK_THAT(choose(alone, 100, 3, ONEBIT_CODEC_FP4).info.reason, Catch::Contains("2 ranks on 1 node"));
+    CHECK_THAT(source_of(alone, ONEBIT_CODEC_SIGN), ContainsSubstring("(estimated)"));
+    CHECK_THAT(source_of(alone, ONEBIT_CODEC_TOPK), ContainsSubstring("pipelined 10 us (tuned)"));
+    CHECK_THAT(source_of(alone, ONEBIT_CODEC_FP4), ContainsSubstring("pipelined 90 us (tuned)"));
+    CHECK_THAT(choose(alone, 100, 3, ONEBIT_CODEC_FP4).info.reason, ContainsSubstring("2 ranks on 1 node"));
 }
 
 TEST_CASE("a table of other ranks or nodes is left aside, and that is said", "[tuning][bad input]") {
@@ -147,9 +147,9 @@ TEST_CASE("a table of other ranks or nodes is left aside, and that is said", "[t
         const Choice choice = choose(table(R"({"count": 100, "dense": 30, "pipelined": 10})", head), 64);
         CHECK(choice.status == ONEBIT_SUCCESS);
         CHECK(choice.info.algorithm == ONEBIT_ALGORITHM_DENSE); // the estimate
-        CHECK_THAT(choice.info.reason, Catch::Contains("estimated, for the tuning table is for"));
+        CHECK_THAT(choice.info.reason, ContainsSubstring("estimated, for the tuning table is for"));
     }
-    CHECK_THAT(choose(kReversed, 64, 3).info.reason, Catch::Contains("2 ranks on 1 node"));
+    CHECK_THAT(choose(kReversed, 64, 3).info.reason, ContainsSubstring("2 ranks on 1 node"));
 }
 
 TEST_CASE("what is no table is refused with the file's name and the flaw", "[tuning][bad input]") {
@@ -196,12 +196,12 @@ TEST_CASE("what is no table is refused with the file's name and the flaw", "[tun
         CAPTURE(file.text.substr(0, 200));
         const Choice choice = choose(file.text, 64);
         CHECK(choice.status == ONEBIT_ERROR_BAD_STATE);
-        CHECK_THAT(choice.message, Catch::Contains("table.json") && Catch::Contains(file.flaw));
+        CHECK_THAT(choice.message, ContainsSubstring("table.json") && ContainsSubstring(file.flaw));
     }
     const Variable tuning("ONEBIT_TUNING", "/no such file.json");
     onebit_comm_t comm = nullptr;
     CHECK(onebit_comm_create_loopback(1, &comm) == ONEBIT_ERROR_IO);
-    CHECK_THAT(onebit_last_error(), Catch::Contains("/no such file.json"));
+    CHECK_THAT(onebit_last_error(), ContainsSubstring("/no such file.json"));
 }
 
 TEST_CASE("a table's numbers must be what JSON calls them, and of this world", "[tuning][bad input]") {
@@ -244,7 +244,7 @@ TEST_CASE("a table's numbers must be what JSON calls them, and of this world", "
             if (std::string(wrong) == "4294967297" && file.culprit != std::string("version")) continue; // may be
             const Choice choice = choose(file.text, 64);
             CHECK(choice.status == ONEBIT_ERROR_BAD_STATE);
-            CHECK_THAT(choice.message, Catch::Contains("table.json") && Catch::Contains(file.culprit));
+            CHECK_THAT(choice.message, ContainsSubstring("table.json") && ContainsSubstring(file.culprit));
         }
     }
     for (const char* wrong :
@@ -252,7 +252,7 @@ TEST_CASE("a table's numbers must be what JSON calls them, and of this world", "
         CAPTURE(wrong);
         const Choice choice = choose(table(std::string(R"({"count": 100, "dense": )") + wrong + "}"), 64);
         CHECK(choice.status == ONEBIT_ERROR_BAD_STATE);
-        CHECK_THAT(choice.message, Catch::Contains("\"dense\""));
+        CHECK_THAT(choice.message, ContainsSubstring("\"dense\""));
     }
 }
 
@@ -266,7 +266,7 @@ TEST_CASE("what is no regular file is no table, and blocks nobody", "[tuning][ba
         const Variable tuning("ONEBIT_TUNING", name.c_str());
         onebit_comm_t comm = nullptr;
         CHECK(onebit_comm_create_loopback(1, &comm) == ONEBIT_ERROR_IO);
-        CHECK_THAT(onebit_last_error(), Catch::Contains(name) && Catch::Contains("not a regular file"));
+        CHECK_THAT(onebit_last_error(), ContainsSubstring(name) && ContainsSubstring("not a regular file"));
     }
     std::filesystem::remove_all(folder);
 }
@@ -290,7 +290,7 @@ TEST_CASE("a rank that vanishes during tuning ends it on the others", "[tuning][
         }
         CHECK((status == ONEBIT_ERROR_TIMEOUT || status == ONEBIT_ERROR_TRANSPORT));
         CHECK(onebit_comm_tune(comms[0], 1000, 0.1, nullptr) == status);
-        CHECK_THAT(onebit_last_error(), Catch::Contains("broken"));
+        CHECK_THAT(onebit_last_error(), ContainsSubstring("broken"));
         other.join();
         CHECK(onebit_comm_destroy(comms[0]) == ONEBIT_SUCCESS);
         if (!leaves) CHECK(onebit_comm_destroy(comms[1]) == ONEBIT_SUCCESS);

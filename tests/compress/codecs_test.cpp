@@ -4,7 +4,6 @@
 // What holds of every codec in the host's memory, above its kernels: threads, instruction sets, slices.
 
 #include <bit>
-#include <catch2/catch.hpp>
 #include <cmath>
 #include <random>
 #include <vector>
@@ -12,6 +11,7 @@
 #include "compress/codec.hpp"
 #include "numeric/kernels.hpp"
 #include "numeric/scaled_bytes.hpp"
+#include "support/catch2.hpp"
 #include "support/sanitized.hpp"
 
 namespace onebit {
@@ -235,20 +235,20 @@ TEST_CASE("a codec's settings that are another's are refused by name", "[codec]"
         config.codec = which;
         config.group = ONEBIT_GROUP_BUFFER;
         CHECK(make_codec(config, &codec).code() == ONEBIT_ERROR_INVALID_ARGUMENT);
-        CHECK_THAT(make_codec(config, &codec).message(), Catch::Contains("config.group"));
+        CHECK_THAT(make_codec(config, &codec).message(), ContainsSubstring("config.group"));
         config.group = ONEBIT_GROUP_BLOCK;
         config.scale = ONEBIT_SCALE_L1;
-        CHECK_THAT(make_codec(config, &codec).message(), Catch::Contains("config.scale"));
+        CHECK_THAT(make_codec(config, &codec).message(), ContainsSubstring("config.scale"));
         config.scale = ONEBIT_SCALE_L2;
         config.memory = ONEBIT_MEMORY_CUDA;
         config.error_type = ONEBIT_BFLOAT16;
         CHECK(make_codec(config, &codec).code() == ONEBIT_ERROR_UNSUPPORTED);
-        CHECK_THAT(make_codec(config, &codec).message(), Catch::Contains("config.error_type"));
+        CHECK_THAT(make_codec(config, &codec).message(), ContainsSubstring("config.error_type"));
         config.error_type = ONEBIT_FLOAT32;
         if (which != ONEBIT_CODEC_TOPK && which != ONEBIT_CODEC_RANDOMK) continue; // of the host's memory alone
         CHECK(make_codec(config, &codec).code() == ONEBIT_ERROR_UNSUPPORTED);
         CHECK_THAT(make_codec(config, &codec).message(),
-                   Catch::Contains("config.codec") && Catch::Contains("ONEBIT_CODEC_SIGN"));
+                   ContainsSubstring("config.codec") && ContainsSubstring("ONEBIT_CODEC_SIGN"));
     }
 }
 

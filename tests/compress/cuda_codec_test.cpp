@@ -5,12 +5,12 @@
 // Runs on a GPU, and on an emulated one, whose memory the host can't touch, as a part of the unit tests.
 
 #include <algorithm>
-#include <catch2/catch.hpp>
 #include <limits>
 #include <memory>
 #include <vector>
 
 #include "compress/sign/cuda/cuda_sign_codec.hpp"
+#include "support/catch2.hpp"
 #include "support/data.hpp"
 
 namespace onebit {

@@ -5,12 +5,12 @@
 
 #include "support/cuda_graph.hpp"
 
-#include <catch2/catch.hpp>
 #include <vector>
 
 #include "compress/device_memory.hpp"
 #include "compress/sign/arithmetic.hpp"
 #include "compress/sign/cuda/kernels.hpp"
+#include "support/catch2.hpp"
 #include "support/data.hpp"
 
 namespace onebit {

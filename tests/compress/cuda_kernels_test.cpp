@@ -5,7 +5,6 @@
 // scales, to the bit. Runs on a GPU, and on an emulated one as a part of the unit tests.
 
 #include <bit>
-#include <catch2/catch.hpp>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -16,6 +15,7 @@
 #include "compress/sign/arithmetic.hpp"
 #include "compress/sign/cuda/kernels.hpp"
 #include "compress/sign/sign_codec.hpp"
+#include "support/catch2.hpp"
 #include "support/data.hpp"
 
 namespace onebit {

@@ -5,7 +5,6 @@
 // And what the reference's own bits mean, in double precision.
 
 #include <bit>
-#include <catch2/catch.hpp>
 #include <cfloat>
 #include <cmath>
 #include <cstring>
@@ -17,6 +16,7 @@
 #include "compress/grouped/layout.hpp"
 #include "core/aligned_buffer.hpp"
 #include "numeric/awkward_values.hpp"
+#include "support/catch2.hpp"
 
 namespace onebit {
 namespace {

@@ -6,13 +6,13 @@
 
 #include <array>
 #include <bit>
-#include <catch2/catch.hpp>
 #include <cmath>
 #include <cstring>
 #include <vector>
 
 #include "compress/lowrank/kernels.hpp"
 #include "numeric/awkward_values.hpp"
+#include "support/catch2.hpp"
 
 namespace onebit {
 namespace {

@@ -5,11 +5,12 @@
 
 #include "compress/sign/sign_codec.hpp"
 
-#include <catch2/catch.hpp>
 #include <cmath>
 #include <cstring>
 #include <random>
 #include <vector>
+
+#include "support/catch2.hpp"
 
 namespace onebit {
 namespace {
@@ -108,7 +109,7 @@ TEST_CASE("unknown kernels are refused with the names of those there are", "[cod
     std::unique_ptr<Codec> codec;
     const Status status = make_codec({ONEBIT_CODEC_SIGN, ONEBIT_SCALE_L1, ONEBIT_GROUP_BLOCK, 1, "mmx"}, &codec);
     CHECK(status.code() == ONEBIT_ERROR_INVALID_ARGUMENT);
-    CHECK_THAT(status.message(), Catch::Contains("mmx") && Catch::Contains("reference"));
+    CHECK_THAT(status.message(), ContainsSubstring("mmx") && ContainsSubstring("reference"));
 }
 
 } // namespace

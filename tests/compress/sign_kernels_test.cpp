@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <catch2/catch.hpp>
 #include <cfloat>
 #include <cmath>
 #include <cstring>
@@ -17,6 +16,7 @@
 #include "core/aligned_buffer.hpp"
 #include "core/partition.hpp"
 #include "numeric/awkward_values.hpp"
+#include "support/catch2.hpp"
 
 namespace onebit {
 namespace {

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <catch2/catch.hpp>
 #include <cstring>
 #include <limits>
 #include <random>
@@ -16,6 +15,7 @@
 #include "compress/sparse/topk.hpp"
 #include "core/aligned_buffer.hpp"
 #include "numeric/awkward_values.hpp"
+#include "support/catch2.hpp"
 
 namespace onebit {
 namespace {

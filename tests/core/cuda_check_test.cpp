@@ -3,9 +3,8 @@
 //
 // What CUDA's errors mean to a caller.
 
-#include <catch2/catch.hpp>
-
 #include "core/cuda/check.hpp"
+#include "support/catch2.hpp"
 
 namespace onebit {
 namespace {

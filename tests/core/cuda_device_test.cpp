@@ -5,11 +5,11 @@
 
 #include <cuda_runtime.h>
 
-#include <catch2/catch.hpp>
 #include <vector>
 
 #include "core/aligned_buffer.hpp"
 #include "core/cuda/device.hpp"
+#include "support/catch2.hpp"
 
 namespace onebit {
 namespace {

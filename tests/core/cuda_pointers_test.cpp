@@ -3,11 +3,11 @@
 //
 // What is known of addresses, on a GPU or an emulated one.
 
-#include <catch2/catch.hpp>
 #include <vector>
 
 #include "compress/device_memory.hpp"
 #include "core/cuda/pointers.hpp"
+#include "support/catch2.hpp"
 
 namespace onebit {
 namespace {

@@ -4,13 +4,14 @@
 // Functions that stop in their middle.
 #include "core/fiber.hpp"
 
-#include <catch2/catch.hpp>
 #include <cfenv>
 #include <cstddef>
 #include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
+
+#include "support/catch2.hpp"
 
 using onebit::Fiber;
 

@@ -9,13 +9,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <catch2/catch.hpp>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <set>
 
 #include "core/file_lock.hpp"
+#include "support/catch2.hpp"
 
 using namespace onebit;
 namespace fs = std::filesystem;
@@ -69,7 +69,7 @@ TEST_CASE("a name of any length that the system has is replaced again and again"
     }
     const Status too_long = write_whole(folder.file(std::string(256, 'n')), "x");
     CHECK(too_long.code() == ONEBIT_ERROR_IO);
-    CHECK_THAT(too_long.message(), Catch::EndsWith("File name too long"));
+    CHECK_THAT(too_long.message(), EndsWith("File name too long"));
     CHECK(folder.names().empty());
 }
 
@@ -78,7 +78,7 @@ TEST_CASE("a message keeps the system's reason, whatever the path", "[file]") {
     const std::string path = "/nowhere/" + std::string(200, 'a') + "/" + std::string(200, 'b') + "/the-file";
     const Status status = read_file(path, 1, &bytes);
     CHECK(status.message().size() < 200);
-    CHECK_THAT(status.message(), Catch::Contains("the-file: No such file or directory"));
+    CHECK_THAT(status.message(), ContainsSubstring("the-file: No such file or directory"));
 }
 
 TEST_CASE("what is no regular file is refused at once", "[file]") {
@@ -160,9 +160,9 @@ TEST_CASE("a lock tells who holds it, and is gone with its holder", "[file]") {
         FileLock second;
         const Status refused = second.take(name);
         CHECK(refused.code() == ONEBIT_ERROR_IO);
-        CHECK_THAT(refused.message(), Catch::Contains("state.lock") && Catch::Contains("host ") &&
-                                          Catch::Contains("process " + std::to_string(getpid())) &&
-                                          Catch::Contains("since 20"));
+        CHECK_THAT(refused.message(), ContainsSubstring("state.lock") && ContainsSubstring("host ") &&
+                                          ContainsSubstring("process " + std::to_string(getpid())) &&
+                                          ContainsSubstring("since 20"));
         CHECK(FileLock::check_free(name).message() == refused.message());
     }
     CHECK(folder.names().empty());

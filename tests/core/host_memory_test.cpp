@@ -3,13 +3,13 @@
 
 // The host's memory: zeros, aligned, all of it, given back.
 #include <algorithm>
-#include <catch2/catch.hpp>
 #include <cstdint>
 #include <fstream>
 #include <new>
 #include <string>
 
 #include "core/memory.hpp"
+#include "support/catch2.hpp"
 
 namespace onebit {
 namespace {

@@ -6,12 +6,13 @@
 #include "core/instruction_sets.hpp"
 
 #include <algorithm>
-#include <catch2/catch.hpp>
 #include <fstream>
 #include <set>
 #include <sstream>
 #include <string>
 #include <vector>
+
+#include "support/catch2.hpp"
 
 namespace onebit {
 namespace {

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/partition.hpp"
 
-#include <catch2/catch.hpp>
+#include "support/catch2.hpp"
 
 namespace onebit {
 namespace {

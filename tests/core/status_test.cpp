@@ -2,12 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/status.hpp"
 
-#include <catch2/catch.hpp>
 #include <cstdlib>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
+
+#include "support/catch2.hpp"
 
 namespace onebit {
 namespace {

@@ -2,10 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/structs.hpp"
 
-#include <catch2/catch.hpp>
 #include <string>
 #include <type_traits>
 #include <vector>
+
+#include "support/catch2.hpp"
 
 namespace {
 
@@ -77,14 +78,14 @@ TEST_CASE("no other size is taken, and no other version", "[structs]") {
         Grown read;
         const Status status = read_struct("config", caller.data(), &read);
         CHECK(status.code() == ONEBIT_ERROR_INVALID_ARGUMENT);
-        CHECK_THAT(status.message(), Catch::StartsWith("config: size is " + std::to_string(size)));
+        CHECK_THAT(status.message(), StartsWith("config: size is " + std::to_string(size)));
     }
     Caller caller(sizeof(Grown));
     caller.data()[sizeof(std::size_t)] = 2;
     Grown read;
     const Status status = read_struct("config", caller.data(), &read);
     CHECK(status.code() == ONEBIT_ERROR_INVALID_ARGUMENT);
-    CHECK_THAT(status.message(), Catch::StartsWith("config: version is 2"));
+    CHECK_THAT(status.message(), StartsWith("config: version is 2"));
 }
 
 TEST_CASE("a later release's struct is taken if what it adds is zero", "[structs]") {
@@ -102,8 +103,8 @@ TEST_CASE("a later release's struct is taken if what it adds is zero", "[structs
             spoiled.data()[at] = 0x80;
             const Status status = read_struct("config", spoiled.data(), &read);
             CHECK(status.code() == ONEBIT_ERROR_UNSUPPORTED);
-            CHECK_THAT(status.message(), Catch::Contains("byte " + std::to_string(at)) &&
-                                             Catch::Contains(std::string("onebit ") + onebit_version()));
+            CHECK_THAT(status.message(), ContainsSubstring("byte " + std::to_string(at)) &&
+                                             ContainsSubstring(std::string("onebit ") + onebit_version()));
         }
     }
 }
@@ -144,7 +145,7 @@ TEST_CASE("an array's elements are as far apart as the first says, and all alike
         std::memcpy(array.data() + 3 * size, &other, sizeof other);
         const Status status = read_element("tensors[3]", first, 3, &read);
         CHECK(status.code() == ONEBIT_ERROR_INVALID_ARGUMENT);
-        CHECK_THAT(status.message(), Catch::StartsWith("tensors[3]: size is " + std::to_string(other)));
+        CHECK_THAT(status.message(), StartsWith("tensors[3]: size is " + std::to_string(other)));
     }
 }
 

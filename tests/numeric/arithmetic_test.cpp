@@ -4,7 +4,6 @@
 // What exact sums are made of, on the host and on a GPU, real or emulated: against loops that say what it is, to the
 // bit.
 
-#include <catch2/catch.hpp>
 #include <cfloat>
 #include <cmath>
 #include <memory>
@@ -12,6 +11,7 @@
 
 #include "core/aligned_buffer.hpp"
 #include "numeric/cuda/cuda_arithmetic.hpp"
+#include "support/catch2.hpp"
 #include "support/data.hpp"
 
 namespace onebit {

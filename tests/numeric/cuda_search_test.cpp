@@ -5,11 +5,11 @@
 
 #include "numeric/cuda/cuda_search.hpp"
 
-#include <catch2/catch.hpp>
 #include <limits>
 #include <vector>
 
 #include "core/aligned_buffer.hpp"
+#include "support/catch2.hpp"
 
 namespace onebit {
 namespace {

@@ -6,7 +6,6 @@
 
 #include "compress/sign/kernels.hpp"
 
-#include <catch2/catch.hpp>
 #include <cfenv>
 #include <cfloat>
 #include <cmath>
@@ -22,6 +21,7 @@
 #include "numeric/kernels.hpp"
 #include "numeric/scaled_bytes.hpp"
 #include "numeric/search.hpp"
+#include "support/catch2.hpp"
 
 namespace onebit {
 namespace {

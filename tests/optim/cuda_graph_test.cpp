@@ -7,12 +7,12 @@
 #include "support/cuda_graph.hpp"
 
 #include <algorithm>
-#include <catch2/catch.hpp>
 #include <cmath>
 #include <functional>
 #include <vector>
 
 #include "optim/pass_data.hpp"
+#include "support/catch2.hpp"
 
 namespace onebit {
 namespace {

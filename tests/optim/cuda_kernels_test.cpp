@@ -5,12 +5,12 @@
 // optimizers do: the same bits. Runs on a GPU, and on an emulated one as a part of the unit tests.
 
 #include <algorithm>
-#include <catch2/catch.hpp>
 #include <functional>
 
 #include "compress/sign/sign_codec.hpp"
 #include "optim/kernels/arithmetic.hpp"
 #include "optim/pass_data.hpp"
+#include "support/catch2.hpp"
 
 namespace onebit {
 namespace {

@@ -1,12 +1,12 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-#include <catch2/catch.hpp>
 #include <cmath>
 #include <functional>
 #include <limits>
 #include <vector>
 
 #include "optim/freeze.hpp"
+#include "support/catch2.hpp"
 
 namespace onebit {
 namespace {

@@ -8,13 +8,14 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <catch2/catch.hpp>
 #include <cfenv>
 #include <cmath>
 #include <cstring>
 #include <limits>
 #include <random>
 #include <vector>
+
+#include "support/catch2.hpp"
 
 namespace onebit {
 namespace {

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <catch2/catch.hpp>
 #include <cmath>
 #include <memory>
 #include <string>
@@ -16,6 +15,7 @@
 #include "compress/device_memory.hpp"
 #include "optim/gradient_norm.hpp"
 #include "optim/optimizer.hpp"
+#include "support/catch2.hpp"
 #include "support/data.hpp"
 #include "support/device_aware.hpp"
 #include "support/environment.hpp"
@@ -185,7 +185,7 @@ TEST_CASE("a rank that doesn't come for the gradients' norm is a timeout, which 
             return Status();
         });
     CHECK(outcomes[0].said.code() == ONEBIT_ERROR_TIMEOUT);
-    CHECK_THAT(outcomes[0].said.message(), Catch::Contains("the gradient norm"));
+    CHECK_THAT(outcomes[0].said.message(), ContainsSubstring("the gradient norm"));
     CHECK(outcomes[0].later.message() == outcomes[0].said.message());
     CHECK(outcomes[0].aborted == 2); // and the communicator that it is split from, in whose stream it was stuck
     for (const Waited& outcome : outcomes) CHECK(outcome.status.message().empty());
@@ -214,7 +214,7 @@ TEST_CASE("what can't be had over NCCL is said on every rank", "[nccl][optimizer
         });
     for (const Trained& outcome : outcomes) {
         CHECK(outcome.status.code() == ONEBIT_ERROR_UNSUPPORTED);
-        CHECK_THAT(outcome.status.message(), Catch::Contains("bucket_size") && Catch::Contains("nccl"));
+        CHECK_THAT(outcome.status.message(), ContainsSubstring("bucket_size") && ContainsSubstring("nccl"));
     }
 }
 

@@ -5,11 +5,11 @@
 #include "oracle/codes.hpp"
 
 #include <bit>
-#include <catch2/catch.hpp>
 #include <cfloat>
 #include <cmath>
 #include <limits>
 
+#include "support/catch2.hpp"
 #include "support/data.hpp"
 #include "support/magnitudes.hpp"
 

@@ -5,9 +5,10 @@
 // bias correction: a first gradient (2, -4) then gives m = (1, -2), v = (1, 4), D = (2, 3).
 #include "oracle/optimizers.hpp"
 
-#include <catch2/catch.hpp>
 #include <cmath>
 #include <functional>
+
+#include "support/catch2.hpp"
 
 using namespace oracle;
 

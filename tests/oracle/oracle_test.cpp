@@ -5,8 +5,9 @@
 #include "oracle/oracle.hpp"
 
 #include <algorithm>
-#include <catch2/catch.hpp>
 #include <cmath>
+
+#include "support/catch2.hpp"
 
 using namespace oracle;
 

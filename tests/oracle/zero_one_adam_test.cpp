@@ -2,11 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // The oracle of 0/1 Adam and its schedule against cases worked out by hand.
-#include <catch2/catch.hpp>
 #include <cmath>
 #include <string>
 
 #include "oracle/optimizers.hpp"
+#include "support/catch2.hpp"
 
 using namespace oracle;
 

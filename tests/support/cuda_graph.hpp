@@ -6,7 +6,7 @@
 
 #include <cuda_runtime.h>
 
-#include <catch2/catch.hpp>
+#include "support/catch2.hpp"
 
 namespace onebit_test {
 

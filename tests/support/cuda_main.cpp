@@ -6,7 +6,7 @@
 
 #include <cstdio>
 
-#include "support/catch.hpp"
+#include "support/run_tests.hpp"
 
 int main(int argc, char** argv) {
     std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ); // what was printed before a crash is in the log

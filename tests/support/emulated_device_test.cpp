@@ -8,11 +8,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <catch2/catch.hpp>
 #include <csignal>
 #include <vector>
 
 #include "compress/device_memory.hpp"
+#include "support/catch2.hpp"
 
 namespace onebit {
 namespace {

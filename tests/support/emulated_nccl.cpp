@@ -6,9 +6,9 @@
 
 #include "support/emulated_nccl.hpp"
 
-#include <catch2/catch.hpp>
 #include <cstring>
 
+#include "support/catch2.hpp"
 #include "support/emulated_device.hpp"
 #include "support/emulated_nccl_world.hpp"
 

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "support/catch.hpp"
+#include "support/run_tests.hpp"
 
 namespace {
 

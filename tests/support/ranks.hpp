@@ -14,12 +14,13 @@
 
 #include <onebit/onebit.h>
 
-#include <catch2/catch.hpp>
 #include <functional>
 #include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "support/catch2.hpp"
 
 #define ONEBIT_EXPECT(log, condition) (log).expect(static_cast<bool>(condition), #condition, __FILE__, __LINE__)
 // This rank's call returns `expected`.

@@ -5,8 +5,7 @@
 
 #include "topology/hwloc_calls.hpp"
 
-#include <catch2/catch.hpp>
-
+#include "support/catch2.hpp"
 #include "topology/machine.hpp"
 
 namespace onebit {
@@ -16,13 +15,13 @@ TEST_CASE("hwloc that is missing, of another version or poor is named", "[topolo
     HwlocCalls calls;
     const Status missing = load_hwloc("libhwloc-of-nowhere.so.15", &calls);
     CHECK(missing.code() == ONEBIT_ERROR_UNSUPPORTED);
-    CHECK_THAT(missing.message(), Catch::Contains("hwloc can't be loaded: libhwloc-of-nowhere.so.15: cannot open"));
+    CHECK_THAT(missing.message(), ContainsSubstring("hwloc can't be loaded: libhwloc-of-nowhere.so.15: cannot open"));
     const Status newer = load_hwloc(ONEBIT_TEST_NEWER_HWLOC, &calls);
     CHECK(newer.code() == ONEBIT_ERROR_UNSUPPORTED);
-    CHECK_THAT(newer.message(), Catch::Contains("is of hwloc 3; hwloc 2 wanted"));
+    CHECK_THAT(newer.message(), ContainsSubstring("is of hwloc 3; hwloc 2 wanted"));
     const Status poor = load_hwloc(ONEBIT_TEST_POOR_HWLOC, &calls);
     CHECK(poor.code() == ONEBIT_ERROR_UNSUPPORTED);
-    CHECK_THAT(poor.message(), Catch::Contains("has no hwloc_topology_init"));
+    CHECK_THAT(poor.message(), ContainsSubstring("has no hwloc_topology_init"));
     CHECK(calls.get_api_version == nullptr);
 }
 
@@ -39,7 +38,7 @@ TEST_CASE("a machine whose hwloc is of no use is unknown", "[.][no-hwloc]") {
     machine.host = "as before";
     const Status status = read_machine(nullptr, &machine);
     CHECK(status.code() == ONEBIT_ERROR_UNSUPPORTED);
-    CHECK_THAT(status.message(), Catch::Contains("libhwloc.so.15 is of hwloc 3"));
+    CHECK_THAT(status.message(), ContainsSubstring("libhwloc.so.15 is of hwloc 3"));
     CHECK(machine.host == "as before");
 }
 

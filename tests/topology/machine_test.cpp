@@ -7,11 +7,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <catch2/catch.hpp>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
 
+#include "support/catch2.hpp"
 #include "topology/machines.hpp"
 
 using namespace onebit;
@@ -50,7 +50,7 @@ void check_refused(const char* xml) {
     machine.host = "as it was";
     const Status status = read_machine(xml, &machine);
     CHECK(status.code() == ONEBIT_ERROR_INVALID_ARGUMENT);
-    CHECK_THAT(status.message(), Catch::Contains(xml));
+    CHECK_THAT(status.message(), ContainsSubstring(xml));
     CHECK(machine.host == "as it was");
 }
 
@@ -160,8 +160,8 @@ TEST_CASE("a machine in words", "[topology]") {
           "GPU1      PHB       X         PHB       SYS\n"
           "PIX: one PCIe switch; PXB: several; PHB: a host bridge; NODE: one socket; SYS: between sockets\n");
     const std::string nvlink = describe(machine_of("four-gpus-nvlink"));
-    CHECK_THAT(nvlink, Catch::Contains("GPU1      NV 150    X         NV 150    NV 150    NODE      PIX"));
-    CHECK_THAT(nvlink, Catch::Contains("NV: NVLink, GB/s"));
+    CHECK_THAT(nvlink, ContainsSubstring("GPU1      NV 150    X         NV 150    NV 150    NODE      PIX"));
+    CHECK_THAT(nvlink, ContainsSubstring("NV: NVLink, GB/s"));
 }
 
 TEST_CASE("this machine, whatever it is", "[topology]") {
@@ -203,9 +203,9 @@ TEST_CASE("a dump of a newer hwloc is called that, an older one is read", "[topo
         const File file(with(std::string("<topology version=\"") + newer + "\">"));
         const Status status = read_machine(file.name(), &machine);
         CHECK(status.code() == ONEBIT_ERROR_INVALID_ARGUMENT);
-        CHECK_THAT(status.message(), Catch::Contains(file.name()) &&
-                                         Catch::Contains("this file is of hwloc " + std::to_string(std::atoi(newer)) +
-                                                         ", this onebit_info reads hwloc 2"));
+        CHECK_THAT(status.message(), ContainsSubstring(file.name()) &&
+                                         ContainsSubstring("this file is of hwloc " + std::to_string(std::atoi(newer)) +
+                                                           ", this onebit_info reads hwloc 2"));
     }
     CHECK(read_machine(File(with(R"(<topology version="2.9">)")).name(), &machine).message() == "");
 }

@@ -4,9 +4,9 @@
 // The machines whose dumps lie in machines/.
 #pragma once
 
-#include <catch2/catch.hpp>
 #include <string>
 
+#include "support/catch2.hpp"
 #include "topology/machine.hpp"
 
 namespace onebit_test {

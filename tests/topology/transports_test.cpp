@@ -4,8 +4,7 @@
 // Which transports are chosen on which machine, and the reasons given.
 #include "topology/transports.hpp"
 
-#include <catch2/catch.hpp>
-
+#include "support/catch2.hpp"
 #include "topology/machines.hpp"
 
 using namespace onebit;

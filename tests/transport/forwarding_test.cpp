@@ -5,10 +5,10 @@
 #include "transport/forwarding.hpp"
 
 #include <algorithm>
-#include <catch2/catch.hpp>
 #include <functional>
 #include <string>
 
+#include "support/catch2.hpp"
 #include "transport/loopback.hpp"
 #include "transport/per_level.hpp"
 #include "transport/staged.hpp"
@@ -175,7 +175,7 @@ TEST_CASE("a communicator of GPUs has no parts, and says what to split instead",
     std::unique_ptr<Transport> part;
     const Status refused = transport->make_group({0}, &part);
     CHECK(refused.code() == ONEBIT_ERROR_UNSUPPORTED);
-    CHECK_THAT(refused.message(), Catch::Contains("split the one that it was made of"));
+    CHECK_THAT(refused.message(), ContainsSubstring("split the one that it was made of"));
 }
 
 TEST_CASE("transports per level give up both levels, and take the node's for nodes", "[transport][forwarding]") {

@@ -4,10 +4,10 @@
 // NCCL that is not there, or not as it should be.
 
 #include <atomic>
-#include <catch2/catch.hpp>
 #include <string>
 
 #include "core/aligned_buffer.hpp"
+#include "support/catch2.hpp"
 #include "support/emulated_device.hpp"
 #include "support/nccl_ranks.hpp"
 
@@ -98,7 +98,7 @@ TEST_CASE("an error of NCCL's comes out of the next test, in its words", "[nccl]
             return status;
         });
     CHECK(outcomes[0].status.code() == ONEBIT_ERROR_TRANSPORT);
-    CHECK_THAT(outcomes[0].status.message(), Catch::Contains("remote error") && Catch::Contains("rank 1 hung up"));
+    CHECK_THAT(outcomes[0].status.message(), ContainsSubstring("remote error") && ContainsSubstring("rank 1 hung up"));
     CHECK(outcomes[0].later.message() == outcomes[0].status.message());
     CHECK(outcomes[1].status.ok());
     CHECK(EmulatedNccl::aborted() == 2);
@@ -136,7 +136,7 @@ TEST_CASE("given up, the operations in flight end, and none begins", "[nccl]") {
         });
     for (const Outcome& outcome : outcomes) {
         CHECK(outcome.status.code() == ONEBIT_ERROR_TRANSPORT);
-        CHECK_THAT(outcome.status.message(), Catch::Contains("given up"));
+        CHECK_THAT(outcome.status.message(), ContainsSubstring("given up"));
         CHECK(outcome.later.code() == ONEBIT_ERROR_TRANSPORT);
     }
     CHECK(EmulatedNccl::aborted() == 2);
@@ -159,7 +159,7 @@ TEST_CASE("given up, a channel takes along all that share its stream, if it has 
     for (const Outcome& outcome : outcomes) CHECK(outcome.status.ok());
     CHECK(outcomes[0].later.code() == ONEBIT_ERROR_TRANSPORT);
     CHECK_THAT(outcomes[0].later.message(),
-               Catch::Contains("with another communicator of its stream") && Catch::Contains("was given up"));
+               ContainsSubstring("with another communicator of its stream") && ContainsSubstring("was given up"));
     CHECK(outcomes[1].later.message().empty());
     CHECK(EmulatedNccl::aborted() == 4);
 }
@@ -170,7 +170,7 @@ TEST_CASE("a rank that never comes is a timeout, where the user's communicator d
     std::unique_ptr<Transport> transport;
     const Status status = make_nccl_transport(EmulatedNccl::api(), comms[0], nullptr, 0.05, &transport);
     CHECK(status.code() == ONEBIT_ERROR_TIMEOUT);
-    CHECK_THAT(status.message(), Catch::Contains("ncclCommSplit"));
+    CHECK_THAT(status.message(), ContainsSubstring("ncclCommSplit"));
     const Status busy = make_nccl_transport(EmulatedNccl::api(), comms[0], nullptr, 0.05, &transport);
     CHECK(busy.code() == ONEBIT_ERROR_INVALID_ARGUMENT); // it still waits
     CHECK(make_nccl_transport(EmulatedNccl::api(), nullptr, nullptr, 1, &transport).code() ==
@@ -197,13 +197,13 @@ TEST_CASE("a library that is missing, too old or lacks something says so", "[ncc
     NcclApi api;
     const Status missing = load_nccl("libnccl-of-nowhere.so.2", &api);
     CHECK(missing.code() == ONEBIT_ERROR_UNSUPPORTED);
-    CHECK_THAT(missing.message(), Catch::Contains("libnccl-of-nowhere.so.2: cannot open"));
+    CHECK_THAT(missing.message(), ContainsSubstring("libnccl-of-nowhere.so.2: cannot open"));
     const Status old = load_nccl(ONEBIT_TEST_OLD_NCCL, &api);
     CHECK(old.code() == ONEBIT_ERROR_UNSUPPORTED);
-    CHECK_THAT(old.message(), Catch::Contains("version 2.18.5, older than 2.19.0"));
+    CHECK_THAT(old.message(), ContainsSubstring("version 2.18.5, older than 2.19.0"));
     const Status poor = load_nccl(ONEBIT_TEST_POOR_NCCL, &api);
     CHECK(poor.code() == ONEBIT_ERROR_UNSUPPORTED);
-    CHECK_THAT(poor.message(), Catch::Contains("has no ncclGetErrorString"));
+    CHECK_THAT(poor.message(), ContainsSubstring("has no ncclGetErrorString"));
     CHECK(api.get_version == nullptr);
 
     const NcclApi* first = nullptr;

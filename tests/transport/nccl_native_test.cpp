@@ -5,13 +5,13 @@
 // and that ranks which don't make the same call learn so.
 
 #include <algorithm>
-#include <catch2/catch.hpp>
 #include <functional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "core/aligned_buffer.hpp"
+#include "support/catch2.hpp"
 #include "support/loopback_ranks.hpp"
 #include "support/nccl_ranks.hpp"
 
@@ -176,7 +176,7 @@ TEST_CASE("an older NCCL has an all-gather, but no all-to-all; other transports 
     for (const Known& known : others) {
         CHECK_FALSE((known.all_to_all || known.all_gather));
         CHECK(known.planned.code() == ONEBIT_ERROR_UNSUPPORTED);
-        CHECK_THAT(known.planned.message(), Catch::Contains("loopback"));
+        CHECK_THAT(known.planned.message(), ContainsSubstring("loopback"));
     }
 }
 
@@ -233,7 +233,7 @@ TEST_CASE("ranks that make different calls for all are found out", "[nccl]") {
     const auto complaints =
         complaints_about(2, [](int rank) { return native(rank == 0 ? Pattern::kAllToAll : Pattern::kAllGather); });
     REQUIRE_FALSE(complaints.empty());
-    CHECK_THAT(complaints[0], Catch::Contains("ncclAllGather of 64 bytes where others call ncclAlltoAll"));
+    CHECK_THAT(complaints[0], ContainsSubstring("ncclAllGather of 64 bytes where others call ncclAlltoAll"));
 }
 
 TEST_CASE("rows of different lengths are found out", "[nccl]") {
@@ -248,7 +248,7 @@ TEST_CASE("rows of different lengths are found out", "[nccl]") {
     for (const Outcome& outcome : outcomes) CHECK(outcome.status.code() == ONEBIT_ERROR_TRANSPORT);
     const auto complaints = nccl.take_complaints();
     REQUIRE_FALSE(complaints.empty());
-    CHECK_THAT(complaints[0], Catch::Contains("ncclAllGather of 32 bytes where others call ncclAllGather of 64"));
+    CHECK_THAT(complaints[0], ContainsSubstring("ncclAllGather of 32 bytes where others call ncclAllGather of 64"));
 }
 
 } // namespace

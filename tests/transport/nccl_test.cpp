@@ -7,12 +7,12 @@
 
 #include <array>
 #include <atomic>
-#include <catch2/catch.hpp>
 #include <chrono>
 #include <string>
 #include <vector>
 
 #include "core/aligned_buffer.hpp"
+#include "support/catch2.hpp"
 #include "support/loopback_ranks.hpp"
 #include "support/nccl_ranks.hpp"
 #include "transport/nodes.hpp"

@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string>
+#include <string_view>
 
 #include "core/host_device.hpp"
 
@@ -62,6 +62,6 @@ const OptimKernels& reference_optim_kernels();
 std::span<const OptimKernels* const> available_optim_kernels();
 
 /// Those of this name: a codec's name of its kernels, so that one choice holds for both.
-const OptimKernels& optim_kernels(const std::string& name);
+const OptimKernels& optim_kernels(std::string_view name);
 
 } // namespace onebit

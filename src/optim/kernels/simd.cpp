@@ -393,7 +393,7 @@ namespace onebit {
 
 ONEBIT_DEFINE_TABLES(OptimKernels, available_optim_kernels, reference_optim_kernels)
 
-const OptimKernels& optim_kernels(const std::string& name) {
+const OptimKernels& optim_kernels(std::string_view name) {
     return table_or_reference(available_optim_kernels(), name);
 }
 

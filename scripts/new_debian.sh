@@ -1,0 +1,42 @@
+# Copyright 2026 The onebit authors
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash
+#
+# Sourced, after quietly.sh, by scripts that try something in a new Debian: a folder by debootstrap, entered by chroot.
+# They need root, and a mirror of Debian.
+
+# Makes one with this machine's sources of packages, by default of its own release. FOLDER is $debian from then on.
+make_debian() { # FOLDER [RELEASE]
+    local own mirror
+    debian=$1
+    # shellcheck source=/dev/null
+    own=$(. /etc/os-release && echo "$VERSION_CODENAME")
+    local -r release=${2:-$own}
+    # shellcheck disable=SC2016
+    mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | head -n 1)
+    quietly debootstrap --variant=minbase "$release" "$debian" "$mirror"
+    cp -r /etc/apt/. "$debian/etc/apt/"
+    find "$debian/etc/apt" \( -name '*.list' -o -name '*.sources' \) -exec sed -i "s/\b$own/$release/g" {} +
+    cp /etc/hosts "$debian/etc/" # an installer's, which debootstrap doesn't write
+    mount -t proc proc "$debian/proc"
+    mount -t sysfs sysfs "$debian/sys"
+    mount --rbind --make-rslave /dev "$debian/dev"
+    apt_in_debian update
+}
+
+in_debian() { # COMMAND...: as someone there would
+    chroot "$debian" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8 \
+        DEBIAN_FRONTEND=noninteractive OMP_NUM_THREADS=1 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "$@"
+}
+
+apt_in_debian() {
+    quietly in_debian apt-get -qq --yes --no-install-recommends "$@"
+}
+
+# Removes it, if there is one.
+leave_debian() {
+    if [[ -z ${debian:-} ]]; then return; fi
+    local place
+    for place in proc sys dev; do umount --quiet --recursive "$debian/$place" 2>/dev/null || true; done
+    rm -rf --one-file-system "$debian"
+}
