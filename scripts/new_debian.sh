@@ -3,7 +3,13 @@
 # shellcheck shell=bash
 #
 # Sourced, after quietly.sh, by scripts that try something in a new Debian: a folder by debootstrap, entered by chroot.
-# They need root, and a mirror of Debian.
+# That needs root, and a mirror of Debian.
+
+# Prints where this machine gets Debian's packages from.
+debian_mirror() {
+    # shellcheck disable=SC2016  # apt-get's format
+    apt-get indextargets --format '$(SITE)' | awk '!/security/ && !found { print; found = 1 }'
+}
 
 # Makes one with this machine's sources of packages, by default of its own release. FOLDER is $debian from then on.
 make_debian() { # FOLDER [RELEASE]
@@ -12,9 +18,8 @@ make_debian() { # FOLDER [RELEASE]
     # shellcheck source=/dev/null
     own=$(. /etc/os-release && echo "$VERSION_CODENAME")
     local -r release=${2:-$own}
-    # shellcheck disable=SC2016
-    mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | head -n 1)
-    quietly debootstrap --variant=minbase "$release" "$debian" "$mirror"
+    mirror=$(debian_mirror)
+    quietly debootstrap --variant=minbase "$release" "$debian" "$mirror" sid # whose script an older debootstrap has
     cp -r /etc/apt/. "$debian/etc/apt/"
     find "$debian/etc/apt" \( -name '*.list' -o -name '*.sources' \) -exec sed -i "s/\b$own/$release/g" {} +
     cp /etc/hosts "$debian/etc/" # an installer's, which debootstrap doesn't write

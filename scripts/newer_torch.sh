@@ -45,8 +45,7 @@ make_root() { # SUITE FOLDER
     local -a packages
     ((EUID == 0)) || die 77 "run it as root: it makes a root folder and mounts"
     command -v debootstrap >/dev/null || die 77 "install debootstrap"
-    # shellcheck disable=SC2016  # apt-get's format
-    mirror=$(apt-get indextargets --format '$(SITE)' | awk '!/security/ && !found { print; found = 1 }') # apt's own
+    mirror=$(debian_mirror)
     wget --quiet --spider --tries=2 --timeout=20 "$mirror/dists/$1/Release" ||
         die 77 "apt's Debian mirror can't be reached: $mirror"
     mapfile -t packages < <(packages_of "$1" | tr ' ' '\n')
@@ -103,6 +102,8 @@ main() {
     root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
     # shellcheck source=scripts/quietly.sh disable=SC1091
     source "$root/scripts/quietly.sh"
+    # shellcheck source=scripts/new_debian.sh disable=SC1091
+    source "$root/scripts/new_debian.sh"
     folder=${folder:-/var/cache/onebit/$suite}
     library=$(realpath -e -- "${library:-$root/build/release/libonebit.so}") || die 2 "build the library first (--help)"
     [[ -d $folder ]] || make_root "$suite" "$folder"
