@@ -21,7 +21,8 @@ struct Fault {
 
 class Pass {
   public:
-    Pass(const Sweep& sweep, const Fault& fault, RankLog& log) : sweep_(sweep), fault_(fault), log_(log) {}
+    Pass(const Sweep& sweep, const Fault& fault, onebit_comm_t comm, RankLog& log)
+        : sweep_(sweep), fault_(fault), comm_(comm), log_(log) {}
 
     void run() {
         for (int round = 0; round < sweep_.rounds; ++round) {
@@ -78,7 +79,7 @@ class Pass {
 
     // As after `rounds` calls.
     void set_up(int rounds) {
-        if (sweep_.on_communicator) communicator_.emplace(log_);
+        if (sweep_.on_communicator) communicator_.emplace(comm_, log_);
         subject_ = sweep_.make(communicator_ ? communicator_->get() : nullptr, log_);
         for (int round = 0; round < rounds; ++round) {
             subject_->prepare();
@@ -94,6 +95,7 @@ class Pass {
 
     const Sweep& sweep_;
     Fault fault_;
+    onebit_comm_t comm_;
     RankLog& log_;
     std::optional<FreshCommunicator> communicator_;
     std::unique_ptr<Subject> subject_;
@@ -106,11 +108,11 @@ void run_sweep(const Sweep& sweep) {
     setenv("ONEBIT_MEASURE", "0", 0);
     for (const int ranks : sweep.ranks) {
         if (!can_have_ranks(ranks)) continue;
-        run_ranks(ranks, [&](onebit_comm_t, RankLog& log) {
+        run_ranks(ranks, [&](onebit_comm_t comm, RankLog& log) {
             for (const int rank : std::set<int>{0, ranks - 1}) {
                 for (const bool all_behind : {false, true}) {
                     log.context(sweep.name);
-                    Pass(sweep, {rank, all_behind}, log).run();
+                    Pass(sweep, {rank, all_behind}, comm, log).run();
                 }
             }
         });

@@ -517,10 +517,10 @@ TEST_CASE("what is destroyed needs no memory", "[memory][destroy]") {
                        return [handle] { return onebit_allreduce_destroy(handle); };
                    });
                }});
-    run_sweep({"destroy a communicator", [](onebit_comm_t, RankLog& log) {
-                   return std::make_unique<Destruction>(log, [](RankLog& rank_log) {
-                       const onebit_comm_t comm = fresh_communicator(rank_log);
-                       return [comm] { return onebit_comm_destroy(comm); };
+    run_sweep({"destroy a communicator", [](onebit_comm_t comm, RankLog& log) {
+                   return std::make_unique<Destruction>(log, [=](RankLog& rank_log) {
+                       const onebit_comm_t fresh = fresh_communicator(comm, rank_log);
+                       return [fresh] { return onebit_comm_destroy(fresh); };
                    });
                }});
     run_sweep({"free memory", [](onebit_comm_t comm, RankLog& log) {

@@ -2,27 +2,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <cstring>
-#include <vector>
-
 #include "support/ranks.hpp"
 
 namespace onebit_test {
 
 // Another communicator of the same ranks, this one's end of it. Collective.
-inline onebit_comm_t fresh_communicator(RankLog& log) {
-    std::vector<onebit_comm_t> comms(static_cast<std::size_t>(log.size()));
-    if (log.rank() == 0) ONEBIT_EXPECT_OK(log, onebit_comm_create_loopback(log.size(), comms.data()));
-    const Bytes all = log.gather_bytes(comms.data(), comms.size() * sizeof(onebit_comm_t)).front();
-    onebit_comm_t own = nullptr;
-    std::memcpy(&own, all.data() + static_cast<std::size_t>(log.rank()) * sizeof own, sizeof own);
-    return own;
+inline onebit_comm_t fresh_communicator(onebit_comm_t of, RankLog& log) {
+    onebit_comm_t fresh = nullptr;
+    ONEBIT_EXPECT_OK(log, onebit_comm_split(of, 0, log.rank(), &fresh));
+    return fresh;
 }
 
 // The same with its end; for what may break one.
 class FreshCommunicator {
   public:
-    explicit FreshCommunicator(RankLog& log) : log_(log), comm_(fresh_communicator(log)) {}
+    FreshCommunicator(onebit_comm_t of, RankLog& log) : log_(log), comm_(fresh_communicator(of, log)) {}
     ~FreshCommunicator() { ONEBIT_EXPECT_OK(log_, onebit_comm_destroy(comm_)); }
     FreshCommunicator(const FreshCommunicator&) = delete;
     FreshCommunicator& operator=(const FreshCommunicator&) = delete;
