@@ -11,8 +11,7 @@ usage() {
 usage: scripts/debian_check.sh RELEASE [PRESET...]
 
 Makes a new Debian of RELEASE (its name: bookworm, trixie) by debootstrap, puts the last commit there, and runs
-scripts/test.sh with the PRESETs, by default with all that it has by default. Needs root, 6 GB in $TMPDIR, and a mirror of
-Debian. It takes an hour on two cores.
+scripts/test.sh there with the PRESETs, by default with its own. Needs root, gigabytes in $TMPDIR, and a mirror of Debian.
 END
 }
 
