@@ -41,6 +41,8 @@ Status Allreduce::create(Communicator& communicator, const onebit_allreduce_conf
     Plan& plan = parts.plan;
     ONEBIT_RETURN_IF_ERROR(make_plan(communicator, config, own, why, &plan));
     ONEBIT_RETURN_IF_ERROR(make_parts(communicator, &parts));
+    const int tags = tags_of(plan, communicator.size());
+    ONEBIT_RETURN_IF_ERROR(communicator.make_room(tags));
     const Entered entered(parts.backend);
     // With tentative calls sums are planned for.
     const bool sums = plan.compresses() ? uses.exact_sums : !uses.tentative_calls;
@@ -49,7 +51,7 @@ Status Allreduce::create(Communicator& communicator, const onebit_allreduce_conf
     std::unique_ptr<Allreduce> made;
     std::unique_ptr<TwoLevelForm::Channels> channels; // where memory is shared
     Status ready = catch_exceptions([&] {
-        ONEBIT_RETURN_IF_ERROR(communicator.open_channel(&parts.channel, tags_of(plan, communicator.size())));
+        ONEBIT_RETURN_IF_ERROR(communicator.open_channel(&parts.channel, tags));
         made.reset(new Allreduce(std::move(parts), uses));
         made->shared_buffers_ = communicator.shared_buffers();
         if (shares_memory) channels = std::make_unique<TwoLevelForm::Channels>();

@@ -16,6 +16,7 @@
 #include "core/wait.hpp"
 #include "transport/give_up.hpp"
 #include "transport/nodes.hpp"
+#include "transport/tag_space.hpp"
 
 namespace onebit {
 namespace {
@@ -189,6 +190,8 @@ Status Communicator::split(int color, int key, const Status& own, std::unique_pt
     std::sort(members.begin(), members.end(),
               [&](int a, int b) { return std::pair(wish(a).key, a) < std::pair(wish(b).key, b); });
     std::unique_ptr<Communicator> made;
+    const TagSpace* const tags = transport_->tag_space();
+    if (tags != nullptr && !tags->has_room_for_part()) ONEBIT_RETURN_IF_ERROR(reclaim_tags());
     ONEBIT_RETURN_IF_ERROR(agree(catch_exceptions([&] { return make_part(members, &made); })));
     *part = std::move(made);
     return {};
@@ -292,6 +295,30 @@ Status Communicator::open_channel(std::unique_ptr<Transport>* channel, int tags)
 Status Communicator::open_node_channel(std::unique_ptr<Transport>* channel) {
     ONEBIT_RETURN_IF_ERROR(broken_);
     return transport_->split_nodes(groups_.node_of_rank, channel);
+}
+
+Status Communicator::make_room(int tags) {
+    const TagSpace* const space = transport_->tag_space();
+    const int all = tags + kMostSplits * kSplitTags + kSplitTags;
+    return space == nullptr || space->has_room(all) ? Status() : reclaim_tags();
+}
+
+Status Communicator::reclaim_tags() {
+    TagSpace& tags = *transport_->tag_space();
+    for (std::size_t window = 0; window < tags.windows(); ++window) {
+        std::vector<std::uint64_t> held;
+        std::vector<std::uint64_t> of_all;
+        const Status prepared = catch_exceptions([&] {
+            held = tags.held(window);
+            of_all.resize(held.size() * static_cast<std::size_t>(size()));
+            return Status();
+        });
+        const std::size_t bytes = tags.window_bytes(window);
+        ONEBIT_RETURN_IF_ERROR(agree_and_gather(prepared, held.data(), bytes, of_all.data()));
+        for (std::size_t i = 0; i < of_all.size(); ++i) held[i % held.size()] |= of_all[i];
+        tags.free_all_but(window, held);
+    }
+    return {};
 }
 
 Status Communicator::give_up_if_lost(const Status& status) {

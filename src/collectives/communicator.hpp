@@ -88,6 +88,9 @@ class Communicator {
     /// on every rank and a multiple of 4.
     Status agree_and_gather(const Status& own, const void* mine, std::size_t bytes, void* all);
 
+    /// Sees to it that a channel with so many tags, and one of its nodes, will find them, if they can be had.
+    /// Collective, behind an agreement. Where ranks have to tell each other what they hold it blocks.
+    Status make_room(int tags = kFewTags);
     /// A new channel between the same ranks. Collective.
     Status open_channel(std::unique_ptr<Transport>* channel, int tags = kFewTags);
     /// One of this rank's node, for values in a GPU's memory. Likewise.
@@ -107,6 +110,8 @@ class Communicator {
         int color = 0;
         int key = 0;
     };
+    /// Asks all ranks which tags they hold, and frees the others. Collective; blocks; ends with an agreement.
+    Status reclaim_tags();
     /// Of the ranks `members` of this one, in this order. Collective over all of this one's ranks, for tags are taken
     /// first; else local.
     Status make_part(const std::vector<int>& members, std::unique_ptr<Communicator>* part);

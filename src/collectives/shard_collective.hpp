@@ -67,6 +67,7 @@ Status ShardCollective::create_kind(Communicator& communicator, const onebit_sha
     Parts parts;
     parts.plan = std::move(plan.plan);
     ONEBIT_RETURN_IF_ERROR(make_parts(communicator, &parts));
+    ONEBIT_RETURN_IF_ERROR(communicator.make_room());
     const Entered entered(parts.backend);
     std::unique_ptr<Made> made;
     const Status ready = catch_exceptions([&] {

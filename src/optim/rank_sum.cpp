@@ -15,6 +15,7 @@ RankSum::RankSum(std::unique_ptr<Transport> channel, std::size_t count, const ch
     : channel_(std::move(channel)), what_(what), patience_(std::move(patience)), values_(count) {}
 
 Status RankSum::create(Communicator& communicator, std::size_t count, const char* what, std::unique_ptr<RankSum>* sum) {
+    ONEBIT_RETURN_IF_ERROR(communicator.make_room());
     std::unique_ptr<Transport> channel;
     ONEBIT_RETURN_IF_ERROR(communicator.open_channel(&channel));
     std::unique_ptr<RankSum> made;

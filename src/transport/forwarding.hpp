@@ -21,6 +21,7 @@ class ForwardingTransport : public Transport {
     bool has_stream_ordered_nodes() const override { return inner_->has_stream_ordered_nodes(); }
     std::optional<void*> stream() const override { return inner_->stream(); }
     std::shared_ptr<AbortSwitch> abort_switch() const override { return inner_->abort_switch(); }
+    TagSpace* tag_space() override { return inner_->tag_space(); }
     std::uint64_t node_identity() const override { return inner_->node_identity(); }
 
     Status duplicate(int tags, std::unique_ptr<Transport>* channel) override {

@@ -86,56 +86,75 @@ bool Link::has_told(int rank, int channel) const {
     return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
 }
 
+// ---------------------------------------------------------------------------------------------------- tags ----
+
+TakenTags::TakenTags(TakenTags&& other) noexcept
+    : group_(std::move(other.group_)), first_(other.first_), tags_(other.tags_), lost_(other.lost_.load()) {}
+
+TakenTags& TakenTags::operator=(TakenTags&& other) noexcept {
+    let_go();
+    group_ = std::move(other.group_);
+    first_ = other.first_;
+    tags_ = other.tags_;
+    lost_ = other.lost_.load();
+    return *this;
+}
+
+Status TakenTags::take(const std::shared_ptr<Group>& group, int tags, TakenTags* taken) {
+    int first = 0;
+    ONEBIT_RETURN_IF_ERROR(group->tags().take(tags, &first));
+    *taken = TakenTags(group, first, tags);
+    return {};
+}
+
+Status TakenTags::take_part(const std::shared_ptr<Group>& group, TakenTags* taken) {
+    int first = 0;
+    ONEBIT_RETURN_IF_ERROR(group->tags().take_part(&first));
+    *taken = TakenTags(group, first, group->tags().tags_of_part());
+    return {};
+}
+
+/// Whoever aborts a group tells it under the group's tags, to ranks that may hear of it much later.
+void TakenTags::let_go() noexcept {
+    if (group_ == nullptr) return;
+    if (lost_ || group_->abort_switch()->tripped()) {
+        group_->lose_tags();
+    } else {
+        group_->tags().let_go(first_, tags_);
+    }
+    group_.reset();
+}
+
 // -------------------------------------------------------------------------------------------------- groups ----
 
 Group::Group(std::shared_ptr<Link> link)
     : link_(std::move(link)),
       members_(link_->everyone()),
-      first_tag_(Link::kFirstTag),
-      last_tag_(link_->last_tag()),
-      next_tag_(first_tag_),
+      tags_(Link::kFirstTag, link_->last_tag() - Link::kFirstTag),
       abort_switch_(link_->abort_switch()) {
-    link_->enlist(first_tag_, abort_switch_);
+    link_->enlist(first_tag(), abort_switch_);
 }
 
-Group::Group(std::shared_ptr<Group> whole, std::vector<int> members, int first_tag, int tags)
-    : link_(whole->link_),
-      whole_(std::move(whole)),
+Group::Group(TakenTags of_whole, std::vector<int> members)
+    : link_(of_whole.group()->link_),
+      of_whole_(std::move(of_whole)),
       members_(std::move(members)),
-      first_tag_(first_tag),
-      last_tag_(first_tag + tags - 1),
-      next_tag_(first_tag),
-      abort_switch_(std::make_shared<AbortSwitch>(whole_->abort_switch_)) {
-    link_->tell_by(*abort_switch_, members_, first_tag_);
-    link_->enlist(first_tag_, abort_switch_);
+      tags_(of_whole_.first(), of_whole_.tags()),
+      abort_switch_(std::make_shared<AbortSwitch>(of_whole_.group()->abort_switch_)) {
+    link_->tell_by(*abort_switch_, members_, first_tag());
+    link_->enlist(first_tag(), abort_switch_);
 }
 
 Group::~Group() {
-    if (whole_ == nullptr) return; // the link's own switch is the link's to care for
-    link_->strike(first_tag_);
+    if (!is_part()) return; // the link's own switch is the link's to care for
+    link_->strike(first_tag());
     abort_switch_->set_messenger(nullptr, false); // handles may keep the switch
-}
-
-Status Group::take_tags(int tags, int* first) {
-    *first = next_tag_.fetch_add(tags);
-    if (*first >= first_tag_ && *first <= last_tag_ - tags) return {};
-    next_tag_ = last_tag_; // and so for good
-    return Status::error(ONEBIT_ERROR_UNSUPPORTED,
-                         "the communicator has used up its %d tags: make a new communicator for further handles",
-                         last_tag_ - first_tag_ + 1);
-}
-
-/// Enough for thousands of handles, and so few that a communicator has hundreds of parts with any MPI.
-int Group::tags_of_part() const {
-    constexpr int kMost = 1 << 20;
-    constexpr int kParts = 16; // at least, of a part of a part
-    return std::min(kMost, (last_tag_ - first_tag_) / kParts);
 }
 
 bool Group::has_told(int rank, int channel) const {
     if (link_->has_gone(rank) || link_->has_told(rank, channel)) return true;
-    for (const Group* group = this; group != nullptr; group = group->whole_.get()) {
-        if (link_->has_told(rank, Link::everything_of(group->first_tag_))) return true;
+    for (const Group* group = this; group != nullptr; group = group->of_whole_.group().get()) {
+        if (link_->has_told(rank, Link::everything_of(group->first_tag()))) return true;
     }
     return false;
 }
@@ -146,43 +165,44 @@ Status LinkTransport::take_root(const std::shared_ptr<Link>& link, Channel* chan
     return take_root(std::make_shared<Group>(link), link->rank(), channel);
 }
 
-Status LinkTransport::take_root(std::shared_ptr<Group> group, int rank, Channel* channel) {
-    int first_tag = 0;
-    ONEBIT_RETURN_IF_ERROR(group->take_tags(kFewTags, &first_tag));
-    std::vector<int> members = group->members();
-    *channel = {std::move(group), std::move(members), rank, first_tag, kFewTags};
+Status LinkTransport::take_root(const std::shared_ptr<Group>& group, int rank, Channel* channel) {
+    TakenTags taken;
+    ONEBIT_RETURN_IF_ERROR(TakenTags::take(group, kFewTags, &taken));
+    const int first_tag = taken.first();
+    *channel = {std::make_shared<TakenTags>(std::move(taken)), group->members(), rank, first_tag, kFewTags};
     return {};
 }
 
 Status LinkTransport::duplicate(int tags, std::unique_ptr<Transport>* channel) {
-    int first_tag = 0; // taken first, so that ranks keep step whatever fails
-    ONEBIT_RETURN_IF_ERROR(take_tags(tags + kMostSplits * kSplitTags, &first_tag));
-    *channel = open({channel_.group, channel_.members, channel_.rank, first_tag, tags});
+    ONEBIT_RETURN_IF_ERROR(check_is_of_all());
+    TakenTags taken;
+    ONEBIT_RETURN_IF_ERROR(TakenTags::take(channel_.group(), tags + kMostSplits * kSplitTags, &taken));
+    const int first_tag = taken.first();
+    *channel = open({std::make_shared<TakenTags>(std::move(taken)), channel_.members, channel_.rank, first_tag, tags});
     return {};
 }
 
 /// Parts of which no two have a rank in common share the tags: their messages never meet.
 Status LinkTransport::make_group(const std::vector<int>& members, std::unique_ptr<Transport>* channel) {
-    const int tags = channel_.group->tags_of_part();
-    int first_tag = 0; // as in duplicate()
-    ONEBIT_RETURN_IF_ERROR(take_tags(tags, &first_tag));
+    ONEBIT_RETURN_IF_ERROR(check_is_of_all());
+    TakenTags taken;
+    ONEBIT_RETURN_IF_ERROR(TakenTags::take_part(channel_.group(), &taken));
     if (members.empty()) return {};
     const auto mine = std::find(members.begin(), members.end(), rank());
     std::vector<int> of_link;
     of_link.reserve(members.size());
     for (const int member : members) of_link.push_back(channel_.member(member));
     Channel root;
-    ONEBIT_RETURN_IF_ERROR(take_root(std::make_shared<Group>(channel_.group, std::move(of_link), first_tag, tags),
+    ONEBIT_RETURN_IF_ERROR(take_root(std::make_shared<Group>(std::move(taken), std::move(of_link)),
                                      static_cast<int>(mine - members.begin()), &root));
     *channel = open(std::move(root));
     return {};
 }
 
 Status LinkTransport::split(const std::vector<int>& color_of_rank, std::unique_ptr<Transport>* channel) {
-    int first_tag = 0;
-    ONEBIT_RETURN_IF_ERROR(is_root() ? take_tags(kSplitTags, &first_tag) : take_tags_of_split(&first_tag));
+    Channel part;
+    ONEBIT_RETURN_IF_ERROR(take_split(&part));
     const int color = color_of_rank[static_cast<std::size_t>(rank())];
-    Channel part = {channel_.group, {}, 0, first_tag, kSplitTags};
     for (std::size_t r = 0; r < color_of_rank.size(); ++r) {
         if (color_of_rank[r] != color) continue;
         if (static_cast<int>(r) == rank()) part.rank = static_cast<int>(part.members.size());
@@ -208,26 +228,38 @@ Status LinkTransport::plan_exchange(std::vector<Part> sends, std::vector<Part> r
 }
 
 void LinkTransport::give_up(const Status& why) {
+    channel_.taken->lose();
     if (!std::exchange(given_up_, true)) link_->tell(channel_.members, channel_.first_tag, why);
 }
 
 std::vector<int> LinkTransport::silent_ranks() {
     std::vector<int> silent;
     for (int r = 0; r < size(); ++r) {
-        if (r != rank() && !channel_.group->has_told(channel_.member(r), channel_.first_tag)) silent.push_back(r);
+        if (r != rank() && !channel_.group()->has_told(channel_.member(r), channel_.first_tag)) silent.push_back(r);
     }
     return silent;
 }
 
 /// The other ranks would not know which tags the channel of some of them has taken.
-Status LinkTransport::take_tags(int tags, int* first) const {
-    if (is_of_all()) return channel_.group->take_tags(tags, first);
+Status LinkTransport::check_is_of_all() const {
+    if (is_of_all()) return {};
     return Status::error(ONEBIT_ERROR_UNSUPPORTED, "%s: a channel of some of the ranks has no channels of its own",
                          name());
 }
 
-Status LinkTransport::take_tags_of_split(int* first) {
-    *first = channel_.first_tag + channel_.tags + splits_ * kSplitTags;
+/// Tags of its own for the first channel's, for it can be split any number of times. Else some of the channel's.
+Status LinkTransport::take_split(Channel* part) {
+    part->tags = kSplitTags;
+    if (is_root()) {
+        ONEBIT_RETURN_IF_ERROR(check_is_of_all());
+        TakenTags taken;
+        ONEBIT_RETURN_IF_ERROR(TakenTags::take(channel_.group(), kSplitTags, &taken));
+        part->first_tag = taken.first();
+        part->taken = std::make_shared<TakenTags>(std::move(taken));
+        return {};
+    }
+    part->first_tag = channel_.first_tag + channel_.tags + splits_ * kSplitTags;
+    part->taken = channel_.taken;
     if (is_of_all() && splits_++ < kMostSplits) return {};
     return Status::error(ONEBIT_ERROR_UNSUPPORTED, "%s: a channel is split %d times at most", name(), kMostSplits);
 }

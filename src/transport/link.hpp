@@ -15,6 +15,7 @@
 
 #include "core/abort_switch.hpp"
 #include "core/status.hpp"
+#include "transport/tag_space.hpp"
 #include "transport/transport.hpp"
 
 namespace onebit {
@@ -101,49 +102,82 @@ class Link {
     std::atomic<bool> has_heard_ = false;
 };
 
+class Group;
+
+/// Tags of a group that a channel or a part has taken. They are let go with it. Copies of the channel share it.
+class TakenTags {
+  public:
+    /// None.
+    TakenTags() = default;
+    TakenTags(TakenTags&& other) noexcept;
+    TakenTags& operator=(TakenTags&& other) noexcept;
+    ~TakenTags() { let_go(); }
+    TakenTags(const TakenTags&) = delete;
+    TakenTags& operator=(const TakenTags&) = delete;
+
+    /// For a channel with so many tags. Needs no memory, so that ranks keep step whatever fails.
+    static Status take(const std::shared_ptr<Group>& group, int tags, TakenTags* taken);
+    static Status take_part(const std::shared_ptr<Group>& group, TakenTags* taken);
+
+    int first() const { return first_; }
+    int tags() const { return tags_; }
+    const std::shared_ptr<Group>& group() const { return group_; }
+
+    /// Messages that have them may be under way for ever, so nobody is to take them again.
+    void lose() { lost_ = true; }
+
+  private:
+    TakenTags(std::shared_ptr<Group> group, int first, int tags)
+        : group_(std::move(group)), first_(first), tags_(tags) {}
+    void let_go() noexcept;
+
+    std::shared_ptr<Group> group_; ///< NULL: nothing is taken
+    int first_ = 0;
+    int tags_ = 0;
+    std::atomic<bool> lost_ = false;
+};
+
 /// The ranks of a communicator, what ends its calls, and the tags that its channels have.
 class Group {
   public:
     /// Everyone, and all tags.
     explicit Group(std::shared_ptr<Link> link);
-    /// A part of a group. Its tags have been taken from those of the whole. Others that it is divided into may have the
-    /// same.
-    Group(std::shared_ptr<Group> whole, std::vector<int> members, int first_tag, int tags);
+    /// A part of a group. Its tags are those of the whole. Others that it is divided into may have the same.
+    Group(TakenTags of_whole, std::vector<int> members);
     ~Group();
     Group(const Group&) = delete;
     Group& operator=(const Group&) = delete;
 
     const std::vector<int>& members() const { return members_; }
-    int first_tag() const { return first_tag_; }
+    int first_tag() const { return tags_.first(); }
+    TagSpace& tags() { return tags_; }
     const std::shared_ptr<AbortSwitch>& abort_switch() const { return abort_switch_; }
 
-    /// The first of so many tags of a new channel, which no other channel of this group ever has. The same on every
-    /// rank that makes the same channels in the same order. Local; UNSUPPORTED when the tags are used up.
-    Status take_tags(int tags, int* first);
-    /// How many tags a part gets.
-    int tags_of_part() const;
+    /// Of those that the part has of its whole, if it is one.
+    void lose_tags() { of_whole_.lose(); }
 
     /// Whether this rank of the link has given up the channel, everything of this group, or of one that it is in.
     bool has_told(int rank, int channel) const;
 
   private:
+    bool is_part() const { return of_whole_.group() != nullptr; }
+
     std::shared_ptr<Link> link_;
-    std::shared_ptr<Group> whole_; ///< NULL: there is none
-    std::vector<int> members_;     ///< ranks of the link
-    int first_tag_;
-    int last_tag_;
-    std::atomic<int> next_tag_;
+    TakenTags of_whole_;       ///< nothing where there is no whole
+    std::vector<int> members_; ///< ranks of the link
+    TagSpace tags_;
     std::shared_ptr<AbortSwitch> abort_switch_;
 };
 
 /// The members of a channel, by their ranks in it, and its tags.
 struct Channel {
-    std::shared_ptr<Group> group;
-    std::vector<int> members; ///< ranks of the link
-    int rank = 0;             ///< of this process
+    std::shared_ptr<TakenTags> taken; ///< its own are some of them
+    std::vector<int> members;         ///< ranks of the link
+    int rank = 0;                     ///< of this process
     int first_tag = 0;
     int tags = 0;
 
+    const std::shared_ptr<Group>& group() const { return taken->group(); }
     int member(int peer) const { return members[static_cast<std::size_t>(peer)]; }
 };
 
@@ -153,7 +187,8 @@ class LinkTransport : public Transport {
     const char* name() const final { return link_->name(); }
     int rank() const final { return channel_.rank; }
     int size() const final { return static_cast<int>(channel_.members.size()); }
-    std::shared_ptr<AbortSwitch> abort_switch() const final { return channel_.group->abort_switch(); }
+    std::shared_ptr<AbortSwitch> abort_switch() const final { return channel_.group()->abort_switch(); }
+    TagSpace* tag_space() final { return &channel_.group()->tags(); }
 
     Status duplicate(int tags, std::unique_ptr<Transport>* channel) final;
     Status split(const std::vector<int>& color_of_rank, std::unique_ptr<Transport>* channel) final;
@@ -179,11 +214,12 @@ class LinkTransport : public Transport {
 
   private:
     /// The first channel of a group, with the first of its tags.
-    static Status take_root(std::shared_ptr<Group> group, int rank, Channel* channel);
-    bool is_root() const { return channel_.first_tag == channel_.group->first_tag(); }
-    bool is_of_all() const { return channel_.members.size() == channel_.group->members().size(); }
-    Status take_tags(int tags, int* first) const;
-    Status take_tags_of_split(int* first);
+    static Status take_root(const std::shared_ptr<Group>& group, int rank, Channel* channel);
+    bool is_root() const { return channel_.first_tag == channel_.group()->first_tag(); }
+    bool is_of_all() const { return channel_.members.size() == channel_.group()->members().size(); }
+    /// Of a channel of all ranks.
+    Status check_is_of_all() const;
+    Status take_split(Channel* part);
 
     std::shared_ptr<Link> link_;
     Channel channel_;

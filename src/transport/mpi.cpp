@@ -27,11 +27,12 @@ struct Message {
 
 class MpiExchange final : public Exchange {
   public:
-    MpiExchange(std::shared_ptr<MpiLink> link, int channel, std::uint64_t& bytes_sent)
-        : link_(std::move(link)), channel_(channel), bytes_sent_(bytes_sent) {}
+    MpiExchange(std::shared_ptr<MpiLink> link, const Channel& channel, std::uint64_t& bytes_sent)
+        : link_(std::move(link)), taken_(channel.taken), channel_(channel.first_tag), bytes_sent_(bytes_sent) {}
 
-    /// Requests that a dead peer left active can be neither freed nor waited for. They are abandoned.
+    /// Requests that a dead peer left active can be neither freed nor waited for. They are abandoned, and their tags.
     ~MpiExchange() override {
+        if (active_) taken_->lose();
         if (!persistent() || active_ || !MpiLink::check_up().ok()) return;
         for (MpiCalls::Handle& request : requests_) {
             if (request != link_->calls().request_null) (void)link_->calls().request_free(&request);
@@ -122,6 +123,7 @@ class MpiExchange final : public Exchange {
     }
 
     std::shared_ptr<MpiLink> link_;          ///< exchanges may outlive the transport
+    std::shared_ptr<TakenTags> taken_;       ///< the channel's
     int channel_;                            ///< its first tag
     std::vector<Message> messages_;          ///< receives first
     std::vector<MpiCalls::Handle> requests_; ///< by message
@@ -160,7 +162,7 @@ class MpiTransport final : public LinkTransport {
     }
     Status plan(const std::vector<Part>& sends, const std::vector<Part>& receives, int tag,
                 std::unique_ptr<Exchange>* exchange) override {
-        auto planned = std::make_unique<MpiExchange>(link_, channel().first_tag, bytes_sent_);
+        auto planned = std::make_unique<MpiExchange>(link_, channel(), bytes_sent_);
         ONEBIT_RETURN_IF_ERROR(planned->plan(channel(), sends, receives, tag));
         *exchange = std::move(planned);
         return {};

@@ -15,6 +15,8 @@
 
 namespace onebit {
 
+class TagSpace;
+
 /// One message of an exchange: `bytes` at `data`, to or from `peer`.
 struct Part {
     int peer = 0;
@@ -87,6 +89,8 @@ class Transport {
 
     /// What ends everything in flight on the communicator that this channel belongs to; its channels share it.
     virtual std::shared_ptr<AbortSwitch> abort_switch() const = 0;
+    /// What the tags of the communicator's channels are taken from; NULL where channels need none.
+    virtual TagSpace* tag_space() { return nullptr; }
     /// Ranks that can share memory have the same, other ranks another one.
     virtual std::uint64_t node_identity() const = 0;
 

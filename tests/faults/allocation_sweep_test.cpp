@@ -539,7 +539,7 @@ TEST_CASE("memory to share is there, or on no rank", "[memory][mem_alloc]") {
                }});
 }
 
-TEST_CASE("a communicator is tuned with memory, or on no rank", "[memory][tune]") {
+TEST_CASE("a communicator is tuned with memory, or on no rank", "[memory]") {
     run_sweep({"tune", [](onebit_comm_t comm, RankLog& log) { return std::make_unique<Tuning>(comm, log); }});
 }
 

@@ -31,6 +31,7 @@ class Recorder final : public Transport {
     bool has_stream_ordered_nodes() const override { return note("has_stream_ordered_nodes", false); }
     std::optional<void*> stream() const override { return note("stream", std::optional<void*>()); }
     std::shared_ptr<AbortSwitch> abort_switch() const override { return note("abort_switch", switch_); }
+    TagSpace* tag_space() override { return note("tag_space", static_cast<TagSpace*>(nullptr)); }
     std::uint64_t node_identity() const override { return note("node_identity", std::uint64_t{7}); }
     Status duplicate(int, std::unique_ptr<Transport>* channel) override { return make("duplicate", channel); }
     Status split(const std::vector<int>&, std::unique_ptr<Transport>* channel) override {
@@ -89,6 +90,7 @@ const std::vector<Verb>& all_verbs() {
         {"has_stream_ordered_nodes", [](Transport& t) { (void)t.has_stream_ordered_nodes(); }},
         {"stream", [](Transport& t) { (void)t.stream(); }},
         {"abort_switch", [](Transport& t) { (void)t.abort_switch(); }},
+        {"tag_space", [](Transport& t) { (void)t.tag_space(); }},
         {"node_identity", [](Transport& t) { (void)t.node_identity(); }},
         {"duplicate",
          [](Transport& t) {

@@ -31,6 +31,7 @@ Status bootstrap_nccl(const NcclApi* api, Communicator& base, const Status& own,
     // What can be seen before NCCL is asked: a rank that fails in there leaves the others to their timeouts.
     std::shared_ptr<const cuda::Device> device;
     ONEBIT_RETURN_IF_ERROR(base.agree(own.ok() ? open_nccl_device(stream, &device) : own));
+    ONEBIT_RETURN_IF_ERROR(base.make_room());
     std::unique_ptr<Transport> channel;
     ONEBIT_RETURN_IF_ERROR(base.open_channel(&channel));
     return join(*api, base, *channel, stream, transport);
@@ -38,6 +39,7 @@ Status bootstrap_nccl(const NcclApi* api, Communicator& base, const Status& own,
 
 Status bootstrap_nccl_in_nodes(const NcclApi& api, Communicator& base, cuda::Stream stream,
                                std::unique_ptr<Transport>* transport) {
+    ONEBIT_RETURN_IF_ERROR(base.make_room());
     std::unique_ptr<Transport> channel;
     ONEBIT_RETURN_IF_ERROR(base.open_channel(&channel));
     std::unique_ptr<Transport> of_node;

@@ -136,6 +136,7 @@ Status make_transport(Communicator& base, const NcclApi* nccl, Reach reach, cuda
                       std::unique_ptr<Transport>* transport) {
     if (reach == kEverywhere) return bootstrap_nccl(nccl, base, {}, stream, transport);
     if (reach == kInNode) return bootstrap_nccl_in_nodes(*nccl, base, stream, transport);
+    ONEBIT_RETURN_IF_ERROR(base.make_room());
     std::unique_ptr<Transport> channel;
     ONEBIT_RETURN_IF_ERROR(base.open_channel(&channel));
     *transport = make_per_level_transport(std::move(channel), base.groups().node_of_rank, nullptr, stream);

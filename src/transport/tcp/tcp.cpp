@@ -24,9 +24,12 @@ struct OpenLink {
 
 class TcpExchange final : public Exchange {
   public:
-    TcpExchange(std::shared_ptr<TcpLink> link, int channel, std::uint64_t& bytes_sent)
-        : link_(std::move(link)), channel_(channel), bytes_sent_(bytes_sent) {}
-    ~TcpExchange() override { link_->cancel(messages_); }
+    TcpExchange(std::shared_ptr<TcpLink> link, const Channel& channel, std::uint64_t& bytes_sent)
+        : link_(std::move(link)), taken_(channel.taken), channel_(channel.first_tag), bytes_sent_(bytes_sent) {}
+    ~TcpExchange() override {
+        if (pending_ < messages_.size()) taken_->lose();
+        link_->cancel(messages_);
+    }
     TcpExchange(const TcpExchange&) = delete;
     TcpExchange& operator=(const TcpExchange&) = delete;
 
@@ -62,6 +65,7 @@ class TcpExchange final : public Exchange {
 
   private:
     std::shared_ptr<TcpLink> link_;       ///< exchanges may outlive the transport
+    std::shared_ptr<TakenTags> taken_;    ///< the channel's
     int channel_;                         ///< its first tag
     std::vector<TcpLink::Post> messages_; ///< receives first
     std::size_t pending_ = 0;             ///< those before it are done
@@ -92,7 +96,7 @@ class TcpTransport final : public LinkTransport {
     }
     Status plan(const std::vector<Part>& sends, const std::vector<Part>& receives, int tag,
                 std::unique_ptr<Exchange>* exchange) override {
-        auto planned = std::make_unique<TcpExchange>(open_link_->link, channel().first_tag, bytes_sent_);
+        auto planned = std::make_unique<TcpExchange>(open_link_->link, channel(), bytes_sent_);
         planned->plan(channel(), sends, receives, tag);
         *exchange = std::move(planned);
         return {};
