@@ -1,6 +1,6 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-#include "collectives/all_gather.hpp"
+#include "collectives/shards/all_gather.hpp"
 
 #include "c_api/collectives.hpp"
 

@@ -3,7 +3,7 @@
 #include "collectives/allreduce.hpp"
 
 #include "c_api/collectives.hpp"
-#include "collectives/choose_codec.hpp"
+#include "collectives/selection/choose_codec.hpp"
 
 using onebit::Allreduce;
 using onebit::Communicator;

@@ -7,8 +7,8 @@
 #include <memory>
 
 #include "c_api/guard.hpp"
-#include "collectives/state.hpp"
-#include "collectives/together.hpp"
+#include "collectives/operation/state.hpp"
+#include "collectives/operation/together.hpp"
 
 namespace onebit {
 

@@ -1,14 +1,14 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-#include "collectives/communicator.hpp"
+#include "collectives/communicator/communicator.hpp"
 
 #include <algorithm>
 #include <cstdio>
 #include <vector>
 
 #include "c_api/guard.hpp"
-#include "collectives/together.hpp"
-#include "collectives/tune.hpp"
+#include "collectives/communicator/together.hpp"
+#include "collectives/selection/tune.hpp"
 #include "transport/loopback.hpp"
 
 using onebit::Communicator;

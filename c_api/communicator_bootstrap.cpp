@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "c_api/guard.hpp"
-#include "collectives/communicator.hpp"
+#include "collectives/communicator/communicator.hpp"
 #include "core/config.hpp"
 #include "transport/tcp/tcp.hpp"
 

@@ -3,7 +3,7 @@
 #include "c_api/communicator_mpi.hpp"
 
 #include "c_api/guard.hpp"
-#include "collectives/communicator.hpp"
+#include "collectives/communicator/communicator.hpp"
 #include "transport/mpi.hpp"
 
 using onebit::Status;

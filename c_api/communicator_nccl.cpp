@@ -3,7 +3,7 @@
 #include <onebit/onebit_nccl.h>
 
 #include "c_api/guard.hpp"
-#include "collectives/communicator.hpp"
+#include "collectives/communicator/communicator.hpp"
 #include "collectives/cuda/bootstrap.hpp"
 #include "collectives/cuda/gpu_communicator.hpp"
 #include "transport/nccl.hpp"

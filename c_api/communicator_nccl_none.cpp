@@ -6,7 +6,7 @@
 #include <onebit/onebit_nccl.h>
 
 #include "c_api/guard.hpp"
-#include "collectives/communicator.hpp"
+#include "collectives/communicator/communicator.hpp"
 
 namespace {
 

@@ -11,10 +11,10 @@
 
 #include "c_api/operations.hpp"
 #include "c_api/process_table.hpp"
-#include "collectives/all_gather.hpp"
 #include "collectives/allreduce.hpp"
-#include "collectives/communicator.hpp"
-#include "collectives/reduce_scatter.hpp"
+#include "collectives/communicator/communicator.hpp"
+#include "collectives/shards/all_gather.hpp"
+#include "collectives/shards/reduce_scatter.hpp"
 #include "optim/optimizer.hpp"
 
 namespace onebit {

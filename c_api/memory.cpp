@@ -1,8 +1,8 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 #include "c_api/guard.hpp"
-#include "collectives/shared_buffers.hpp"
-#include "collectives/together.hpp"
+#include "collectives/communicator/shared_buffers.hpp"
+#include "collectives/communicator/together.hpp"
 
 using onebit::Communicator;
 using onebit::SharedBuffer;

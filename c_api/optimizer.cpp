@@ -3,7 +3,7 @@
 #include "optim/optimizer.hpp"
 
 #include "c_api/guard.hpp"
-#include "collectives/together.hpp"
+#include "collectives/communicator/together.hpp"
 
 using onebit::Optimizer;
 using onebit::Status;

@@ -1,6 +1,6 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-#include "collectives/reduce_scatter.hpp"
+#include "collectives/shards/reduce_scatter.hpp"
 
 #include "c_api/collectives.hpp"
 

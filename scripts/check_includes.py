@@ -3,8 +3,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks who includes whom, so that the house keeps its floors.
 
-  core <- numeric <- compress and core <- transport, topology; these <- collectives <- optim <- c_api.
+  core <- numeric <- compress, core <- transport <- schedule and core <- topology; these <- collectives <- optim <- c_api.
   Compress, transport and topology never see each other.
+  In collectives: call <- communicator <- sums <- selection <- operation <- phases <- forms <- shards <- what is in no
+  folder, and cuda.
 
 Prints one line per violation, "FILE:LINE: RULE: what is wrong", and exits with status 1 if there is any.
 
@@ -23,12 +25,17 @@ HOUSE = {
     "core": set(),
     "numeric": {"core"},
     "transport": {"core"},
+    "schedule": {"core", "transport"},
     "topology": {"core"},
     "compress": {"core", "numeric"},
-    "collectives": {"core", "numeric", "transport", "topology", "compress"},
+    "collectives": {"core", "numeric", "transport", "schedule", "topology", "compress"},
 }
 HOUSE["optim"] = set(HOUSE)
 HOUSE["c_api"] = set(HOUSE)
+# The folders of src/collectives, from the ground up.
+FLOORS = ("call", "communicator", "sums", "selection", "operation", "phases", "forms", "shards", "", "cuda")
+# What is chosen may have to be measured first, by making it.
+MAY_LOOK_UP = "src/collectives/selection/tune.cpp"
 LIBRARY = ("src", "c_api", "include")
 CHECKED = LIBRARY + ("tests", "bench", "examples", "tools")
 SOURCES = {".c", ".cc", ".cpp", ".cu", ".cuh", ".def", ".h", ".hpp", ".inc"}
@@ -124,6 +131,8 @@ class Checker:
     def check_layers(self, path, line, bracket, included):
         target = self.locate(path, line, bracket, included)
         source = part_of(path)
+        if source == target == "collectives":
+            self.check_floors(path, line, included)
         if target is None or source not in HOUSE or source == target:
             return
         if target not in HOUSE:
@@ -132,6 +141,15 @@ class Checker:
             self.add(path, line, "layers", f'"{included}": {source} lies below {target}')
         elif target not in HOUSE[source]:
             self.add(path, line, "layers", f'"{included}": {source} and {target} never see each other')
+
+    def check_floors(self, path, line, included):
+        own, other = (file.removeprefix("collectives/").rpartition("/")[0] for file in (path[len("src/"):], included))
+        for floor in (own, other):
+            if floor not in FLOORS:
+                self.add(path, line, "floors", f"src/collectives/{floor} is not one of its folders")
+                return
+        if FLOORS.index(other) > FLOORS.index(own) and path != MAY_LOOK_UP:
+            self.add(path, line, "floors", f'"{included}": {own} lies below {other or "what is in no folder"}')
 
     def locate(self, path, line, bracket, included):
         """The part that an include leads to; None if out of the house, or if it is wrong in itself (then reported)."""
@@ -167,8 +185,11 @@ CLEAN = {
     "src/transport/mpi.hpp": HEADER,
     "src/transport/mpi.cpp": '#include "transport/mpi.hpp"\nauto s = "getenv";\n',
     "src/topology/tree.hpp": HEADER,
-    "src/collectives/flat.hpp": HEADER + '#include "compress/codec.hpp"\n#include "transport/mpi.hpp"\n',
-    "src/optim/adam.hpp": HEADER + '#include "collectives/flat.hpp"\n',
+    "src/schedule/ring.hpp": HEADER + '#include "transport/mpi.hpp"\n',
+    "src/collectives/allreduce.hpp": HEADER + '#include "collectives/forms/flat.hpp"\n',
+    "src/collectives/selection/tune.cpp": '#include "collectives/allreduce.hpp"\n',
+    "src/collectives/forms/flat.hpp": HEADER + '#include "compress/codec.hpp"\n#include "transport/mpi.hpp"\n',
+    "src/optim/adam.hpp": HEADER + '#include "collectives/forms/flat.hpp"\n',
     "c_api/guard.hpp": HEADER + '#include "core/status.hpp"\n',
     "c_api/mpi/comm.cpp": '#include <onebit/onebit_mpi.h>\n#include "c_api/guard.hpp"\n',
     "tests/test.cpp": '#include <mpi.h>\n#include "helper.hpp"\nauto v = getenv("X");\n',
@@ -184,11 +205,15 @@ MADE_UP = [
     ("src/compress/sign/sign.cpp", '#  include  "topology/tree.hpp"\n', "layers"),
     ("src/transport/mpi.cpp", '#include "compress/codec.hpp"\n', "layers"),
     ("src/topology/tree.hpp", '#include "transport/mpi.hpp"\n', "layers"),
-    ("src/collectives/flat.hpp", '#include "optim/adam.hpp"\n', "layers"),
+    ("src/collectives/forms/flat.hpp", '#include "optim/adam.hpp"\n', "layers"),
+    ("src/transport/mpi.cpp", '#include "schedule/ring.hpp"\n', "layers"),
+    ("src/collectives/forms/flat.hpp", '#include "collectives/allreduce.hpp"\n', "floors"),
+    ("src/collectives/sums/dense.cpp", '#include "collectives/forms/flat.hpp"\n', "floors"),
+    ("src/collectives/misc/flat.cpp", '#include "collectives/allreduce.hpp"\n', "floors"),
     ("src/util/strings.cpp", "int x;\n", "layers"),
     ("src/compress/sign/sign.cpp", '#include "../codec.hpp"\n', "spelling"),
     ("src/transport/mpi.cpp", '#include "mpi.hpp"\n', "spelling"),
-    ("src/collectives/flat.hpp", "#include <core/status.hpp>\n", "spelling"),
+    ("src/collectives/forms/flat.hpp", "#include <core/status.hpp>\n", "spelling"),
     ("c_api/mpi/comm.cpp", '#include "../src/core/status.hpp"\n', "spelling"),
     ("include/onebit/onebit.h", "#include <mpi.h>\n", "public mpi"),
     ("include/onebit/onebit.h", "#include <cuda_runtime.h>\n", "public"),
@@ -197,7 +222,7 @@ MADE_UP = [
     ("include/onebit/onebit_mpi.h", "#include <core/status.hpp>\n", "public"),
     ("src/transport/mpi.cpp", 'auto v = getenv("ONEBIT_LOG");\n', "getenv"),
     ("c_api/guard.hpp", 'auto v = ::secure_getenv("ONEBIT_LOG");\n', "getenv"),
-    ("src/collectives/flat.hpp", "#include <mpi.h>\n", "mpi"),
+    ("src/collectives/forms/flat.hpp", "#include <mpi.h>\n", "mpi"),
     ("src/core/status.hpp", "#include <onebit/onebit_mpi.h>\n", "mpi"),
     ("src/transport/mpi.cpp", "#include <mpi.h>\n", "mpi"),
     ("c_api/guard.hpp", "#include <mpi.h>\n", "mpi"),

@@ -7,15 +7,15 @@
 #include <memory>
 #include <utility>
 
-#include "collectives/collective.hpp"
-#include "collectives/delivery.hpp"
-#include "collectives/direct_sum.hpp"
-#include "collectives/flat.hpp"
-#include "collectives/flat_pipelined.hpp"
-#include "collectives/levels.hpp"
-#include "collectives/power_sgd.hpp"
-#include "collectives/sharded_form.hpp"
-#include "collectives/two_level_form.hpp"
+#include "collectives/call/delivery.hpp"
+#include "collectives/forms/flat.hpp"
+#include "collectives/forms/flat_pipelined.hpp"
+#include "collectives/forms/levels.hpp"
+#include "collectives/forms/power_sgd.hpp"
+#include "collectives/forms/sharded_form.hpp"
+#include "collectives/forms/two_level_form.hpp"
+#include "collectives/operation/collective.hpp"
+#include "collectives/sums/direct_sum.hpp"
 #include "compress/caller_values.hpp"
 #include "core/hash.hpp"
 

@@ -6,10 +6,10 @@
 #include <utility>
 
 #include "collectives/allreduce.hpp"
-#include "collectives/device_two_level.hpp"
-#include "collectives/flat_plain.hpp"
-#include "collectives/shared_allreduce.hpp"
-#include "collectives/two_level.hpp"
+#include "collectives/forms/device_two_level.hpp"
+#include "collectives/forms/flat_plain.hpp"
+#include "collectives/forms/two_level.hpp"
+#include "collectives/sums/shared_allreduce.hpp"
 
 namespace onebit {
 namespace {

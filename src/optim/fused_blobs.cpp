@@ -8,7 +8,7 @@
 #include <memory>
 #include <vector>
 
-#include "collectives/block_gather.hpp"
+#include "collectives/shards/block_gather.hpp"
 #include "core/hash.hpp"
 #include "optim/fused_optimizer.hpp"
 #include "optim/saved_blobs.hpp"

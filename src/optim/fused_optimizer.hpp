@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "collectives/seat.hpp"
+#include "collectives/forms/seat.hpp"
 #include "core/aligned_buffer.hpp"
 #include "optim/bucket.hpp"
 #include "optim/freeze.hpp"

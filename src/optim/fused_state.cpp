@@ -8,8 +8,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "collectives/saved_files.hpp"
-#include "collectives/together.hpp"
+#include "collectives/operation/saved_files.hpp"
+#include "collectives/operation/together.hpp"
 #include "core/file_lock.hpp"
 #include "core/hash.hpp"
 #include "optim/fused_optimizer.hpp"

@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "collectives/communicator.hpp"
+#include "collectives/communicator/communicator.hpp"
 #include "core/aligned_buffer.hpp"
 #include "optim/bucket.hpp"
 #include "optim/rank_sum.hpp"

@@ -6,9 +6,9 @@
 
 #include <memory>
 
-#include "collectives/communicator.hpp"
-#include "collectives/memory_backend.hpp"
-#include "collectives/stages.hpp"
+#include "collectives/call/stages.hpp"
+#include "collectives/communicator/communicator.hpp"
+#include "collectives/operation/memory_backend.hpp"
 #include "core/status.hpp"
 
 namespace onebit {

@@ -4,7 +4,7 @@
 
 #include <utility>
 
-#include "collectives/stages.hpp"
+#include "collectives/call/stages.hpp"
 #include "core/wait.hpp"
 #include "numeric/arithmetic.hpp"
 #include "transport/give_up.hpp"

@@ -7,8 +7,8 @@
 #include <memory>
 #include <span>
 
-#include "collectives/communicator.hpp"
-#include "collectives/direct_sum.hpp"
+#include "collectives/communicator/communicator.hpp"
+#include "collectives/sums/direct_sum.hpp"
 #include "core/aligned_buffer.hpp"
 #include "transport/transport.hpp"
 

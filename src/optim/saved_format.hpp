@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/saved_files.hpp"
+#include "collectives/operation/saved_files.hpp"
 #include "optim/saved_state.hpp"
 
 namespace onebit {

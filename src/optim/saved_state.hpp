@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/saved_files.hpp"
-#include "collectives/seat.hpp"
+#include "collectives/forms/seat.hpp"
+#include "collectives/operation/saved_files.hpp"
 #include "core/aligned_buffer.hpp"
 #include "core/status.hpp"
 

@@ -9,8 +9,9 @@
 #include <cmath>
 #include <string>
 
-#include "collectives/compare_ranks.hpp"
-#include "collectives/level_plan.hpp"
+#include "collectives/communicator/compare_ranks.hpp"
+#include "collectives/selection/level_plan.hpp"
+#include "collectives/selection/read_config.hpp"
 #include "compress/codec.hpp"
 #include "core/hash.hpp"
 #include "core/structs.hpp"

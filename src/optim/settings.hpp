@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "collectives/communicator.hpp"
-#include "collectives/memory_backend.hpp"
+#include "collectives/communicator/communicator.hpp"
+#include "collectives/operation/memory_backend.hpp"
 #include "core/status.hpp"
 #include "optim/kernels/kernels.hpp"
 #include "optim/tensors.hpp"

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "collectives/memory_backend.hpp"
+#include "collectives/operation/memory_backend.hpp"
 #include "core/structs.hpp"
 
 namespace onebit {

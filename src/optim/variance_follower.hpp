@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "collectives/communicator.hpp"
+#include "collectives/communicator/communicator.hpp"
 #include "core/aligned_buffer.hpp"
 #include "optim/bucket.hpp"
 #include "optim/rank_sum.hpp"

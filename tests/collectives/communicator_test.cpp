@@ -4,7 +4,7 @@
 // Communicators below the C interface: ranks that can't work together, and a rank that can't do its part, are told to
 // all at once.
 
-#include "collectives/communicator.hpp"
+#include "collectives/communicator/communicator.hpp"
 
 #include <string>
 #include <utility>

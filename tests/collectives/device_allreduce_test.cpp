@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/flat_pipelined.hpp"
-#include "collectives/flat_plain.hpp"
+#include "collectives/forms/flat_pipelined.hpp"
+#include "collectives/forms/flat_plain.hpp"
 #include "compress/sign/cuda/cuda_sign_codec.hpp"
 #include "support/catch2.hpp"
 #include "support/data.hpp"

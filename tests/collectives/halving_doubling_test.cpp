@@ -4,7 +4,7 @@
 // Recursive halving and doubling with ranks as threads: against sums in double, on the host and on an emulated or a
 // real GPU, whose memory the transport can't reach.
 
-#include "collectives/halving_doubling.hpp"
+#include "collectives/sums/halving_doubling.hpp"
 
 #include <cmath>
 #include <memory>

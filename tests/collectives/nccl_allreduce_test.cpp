@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "collectives/allreduce.hpp"
-#include "collectives/communicator.hpp"
+#include "collectives/communicator/communicator.hpp"
 #include "collectives/cuda/bootstrap.hpp"
-#include "collectives/flat_plain.hpp"
+#include "collectives/forms/flat_plain.hpp"
 #include "compress/device_memory.hpp"
 #include "compress/sign/cuda/cuda_sign_codec.hpp"
 #include "support/catch2.hpp"

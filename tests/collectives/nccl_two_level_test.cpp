@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "collectives/allreduce.hpp"
-#include "collectives/communicator.hpp"
-#include "collectives/state.hpp"
+#include "collectives/communicator/communicator.hpp"
+#include "collectives/operation/state.hpp"
 #include "compress/device_memory.hpp"
 #include "support/catch2.hpp"
 #include "support/data.hpp"

@@ -1,6 +1,6 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-#include "collectives/seat.hpp"
+#include "collectives/forms/seat.hpp"
 
 #include "support/catch2.hpp"
 

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Tuning tables: one is taken, and can be chosen by and written again, or it is BAD_STATE.
-#include "collectives/tuning_table.hpp"
+#include "collectives/communicator/tuning_table.hpp"
 
 #include <optional>
 #include <string>

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/communicator.hpp"
+#include "collectives/communicator/communicator.hpp"
 #include "collectives/cuda/gpu_communicator.hpp"
 #include "support/emulated_nccl.hpp"
 #include "support/loopback_ranks.hpp"

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/algorithm.hpp"
+#include "collectives/call/algorithm.hpp"
 #include "transport/loopback.hpp"
 
 namespace onebit_test {

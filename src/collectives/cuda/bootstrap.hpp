@@ -4,7 +4,7 @@
 
 #include <memory>
 
-#include "collectives/communicator.hpp"
+#include "collectives/communicator/communicator.hpp"
 #include "core/cuda/device.hpp"
 #include "transport/nccl_api.hpp"
 

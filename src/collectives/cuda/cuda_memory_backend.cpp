@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <utility>
 
-#include "collectives/dense.hpp"
-#include "collectives/halving_doubling.hpp"
-#include "collectives/memory_backend.hpp"
+#include "collectives/operation/memory_backend.hpp"
+#include "collectives/sums/dense.hpp"
+#include "collectives/sums/halving_doubling.hpp"
 #include "core/cuda/device.hpp"
 #include "core/cuda/pointers.hpp"
 #include "numeric/cuda/cuda_arithmetic.hpp"

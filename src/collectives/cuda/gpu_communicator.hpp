@@ -4,7 +4,7 @@
 
 #include <memory>
 
-#include "collectives/communicator.hpp"
+#include "collectives/communicator/communicator.hpp"
 #include "core/config.hpp"
 #include "core/cuda/device.hpp"
 #include "topology/machine.hpp"

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // What stands for cuda_memory_backend.cpp in a build without CUDA.
-#include "collectives/memory_backend.hpp"
+#include "collectives/operation/memory_backend.hpp"
 
 namespace onebit {
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "collectives/ring.hpp"
+#include "schedule/ring.hpp"
 
 namespace onebit {
 

@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "collectives/algorithm.hpp"
+#include "collectives/call/algorithm.hpp"
 #include "collectives/phases/carried_error.hpp"
 #include "collectives/phases/message_layout.hpp"
 #include "core/aligned_buffer.hpp"

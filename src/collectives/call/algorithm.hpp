@@ -1,0 +1,77 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <onebit/onebit.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+
+#include "collectives/call/stages.hpp"
+#include "compress/codec.hpp"
+
+namespace onebit {
+
+/// What each of so many values is multiplied by when they are added up.
+inline float share_of(onebit_op_t op, std::size_t values) {
+    return op == ONEBIT_OP_SUM ? 1.0F : 1.0F / static_cast<float>(values);
+}
+
+/// The ranks' consent to a tentative call: whether all could encode, or add up, all of their values. It is asked for on
+/// the way, so that nothing waits for it but what can't be undone: decoding.
+class Consent {
+  public:
+    virtual ~Consent() = default;
+    /// False, once the stages have begun, where all values have been seen before after all: nothing is to be asked.
+    virtual bool needed() const { return true; }
+    /// What was read of this slice, or made of it, is not finite. Whether a value is to blame.
+    virtual bool doubt(const Slice& slice) = 0;
+    /// This rank can't go on, for this reason.
+    virtual void refuse(const Status& why) = 0;
+    /// This rank knows what there is to know of its values: tells the others.
+    virtual Status ask() = 0;
+    /// Whether all have said so, as with an Exchange; false until this rank has asked.
+    virtual Status test(bool* known) = 0;
+    /// The same on every rank, once known.
+    virtual const Status& verdict() const = 0;
+};
+
+/// What one call works on. A flat compressed call reads `source` (NULL: it sends whatever lies there, for a call that
+/// is going to be called off) and writes `sink` (NULL: the result is only kept), which must live until it is finished;
+/// a dense one `input` and `output`, count elements each, the same or not overlapping; one on two levels `input`, and
+/// `sink` or on a GPU `output`.
+struct Operands {
+    /// Of an algorithm that is for floats alone.
+    const float* float_input() const { return static_cast<const float*>(input); }
+    float* float_output() const { return static_cast<float*>(output); }
+
+    const void* input = nullptr; ///< of a tentative dense call, NULL: this rank refuses
+    void* output = nullptr;
+    const ValueSource* source = nullptr;
+    const ValueSink* sink = nullptr;
+    std::uint64_t number = 0;   ///< of the call, the same on every rank (Feedback::call)
+    bool sum_only = false;      ///< dense: the sum, not the average
+    bool tentative = false;     ///< may be called off; compressed: leaves error and last result alone until committed
+    Consent* consent = nullptr; ///< needed before anything is decoded, or an exact call ends; NULL: nobody is asked
+    const std::function<bool()>* ready = nullptr; ///< pipelined: whether the source has the next slice's values yet
+};
+
+/// One way of a collective, written once over Transport and Codec. Everything is planned and allocated when
+/// it is made; a call only walks through the stages.
+class Algorithm {
+  public:
+    virtual ~Algorithm() = default;
+    virtual std::span<const Stage> stages() const = 0;
+    /// The next call's operands; to be set before its stages run.
+    virtual void set_operands(const Operands& operands) = 0;
+    /// What it has allocated for itself.
+    virtual std::size_t workspace_bytes() const { return 0; }
+    /// What info.transport says behind the channel's name.
+    virtual const char* way() const { return ""; }
+    /// Bytes that this rank has sent to others otherwise than through the handle's channel.
+    virtual std::uint64_t bytes_sent() const { return 0; }
+};
+
+} // namespace onebit

@@ -1,0 +1,32 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "collectives/communicator/communicator.hpp"
+
+namespace onebit {
+
+/// Runs `body`, this rank's part in something collective. An exception of the body does not leave the other ranks
+/// waiting: this rank takes it to the agreement that they come to next, and that agreement fails on all ranks.
+/// What a body must keep to:
+/// - It ends with an agreement, on every way through it that succeeds.
+/// - What else in it is collective stands right behind an agreement, with nothing between the two that can throw.
+/// - It returns where an agreement has failed. A way on from there is another body, run by another together().
+template <typename Body, typename Agree>
+Status take_part(const Body& body, const Agree& agree) {
+    bool threw = true;
+    const Status status = catch_exceptions([&] {
+        Status returned = body();
+        threw = false;
+        return returned;
+    });
+    return threw ? agree(status) : status;
+}
+
+/// The same of what a communicator's ranks agree on.
+template <typename Body>
+Status together(Communicator& communicator, const Body& body) {
+    return take_part(body, [&](const Status& own) { return communicator.usable() ? communicator.agree(own) : own; });
+}
+
+} // namespace onebit

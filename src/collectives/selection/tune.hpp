@@ -1,0 +1,37 @@
+// Copyright 2026 The onebit authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <onebit/onebit.h>
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "collectives/communicator/communicator.hpp"
+
+namespace onebit {
+
+/// What onebit_comm_tune_codecs' caller asks for.
+struct TuningOrder {
+    std::span<const onebit_codec_t> codecs;
+    std::uint64_t max_count = 0;
+    double seconds = 0;
+    std::string path; ///< rank 0's; "": none
+};
+
+/// Measures, codec after codec, a call of every form, from few elements to many, in turn, takes the times for the
+/// communicator's costs and writes them down. A time is the median of the calls' on the slowest rank; it is the same on
+/// every rank. `own`: what is wrong on this rank, if anything. Collective; blocks. Status as for
+/// onebit_comm_tune_codecs.
+Status tune(Communicator& communicator, const TuningOrder& order, const Status& own);
+
+inline constexpr double kStartSeconds = 0.1;
+
+/// The same in short, at a few sizes, for a communicator that nobody has tuned, and a handle of its count, memory and
+/// stream: it takes the times for its costs, or keeps its estimate where that fails and it is still usable. Up to 4
+/// MiB; for larger handles up to 64 MiB, since what fits into the caches says little of what doesn't. Collective;
+/// blocks.
+Status measure_at_start(Communicator& communicator, const onebit_allreduce_config_t& handle);
+
+} // namespace onebit
