@@ -37,7 +37,7 @@ void Allreduce::begin_call(const Status& own, const void* input, void* output) {
                             .number = calls_,
                             .sum_only = plan_.op == ONEBIT_OP_SUM,
                             .tentative = tentative,
-                            .consent = tentative ? preflight_.get() : nullptr});
+                            .vote = tentative ? preflight_.get() : nullptr});
 }
 
 Status Allreduce::run_compressed(std::uint64_t number, const ValueSource& source) {

@@ -222,11 +222,11 @@ std::unique_ptr<ValueSource> FusedOptimizer::gradients_of(Bucket& bucket) const 
 
 std::unique_ptr<Passes> FusedOptimizer::make_passes(Bucket& bucket) const {
     if (config().memory == ONEBIT_MEMORY_HOST) return make_host_passes(bucket, by_group_, *kernels_, threads_);
-    const bool lamb = config().kind == ONEBIT_OPTIMIZER_LAMB || config().kind == ONEBIT_OPTIMIZER_ONEBIT_LAMB;
     return make_cuda_passes(bucket, by_group_, memory(), config().stream,
                             {.clipping = config().max_grad_norm > 0,
                              .measuring = bucket.compresses && settings_.measures_variances(),
-                             .lamb = lamb,
+                             .norms = needs_norms(),
+                             .refreshing = refreshes_variance(),
                              .missing_gradients = config().missing_gradients != 0});
 }
 

@@ -101,6 +101,14 @@ class FusedOptimizer : public Optimizer {
 
     /// What the coming step does with the buckets that compress.
     virtual Round next_round() const { return frozen() || compresses_gradients() ? Round::kCompressed : Round::kExact; }
+    /// Whether some of those before the freeze are compressed.
+    virtual bool compresses_in_warm_up() const { return false; }
+    /// Whether ranks go their own ways after it, from the parameters that the last round brought (bucket.anchor).
+    virtual bool drifts() const { return false; }
+    /// Whether it keeps a fresh variance then (bucket.v_fresh).
+    virtual bool refreshes_variance() const { return false; }
+    /// Whether it asks for norms of tensors.
+    virtual bool needs_norms() const { return false; }
     /// What the first step after the freeze does with them.
     virtual Round round_after_freeze() const { return Round::kCompressed; }
     /// What a bucket's compressed exchanges encode, where that isn't the gradients; made once, read in each, which

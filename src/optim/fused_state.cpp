@@ -78,24 +78,21 @@ struct FusedOptimizer::ArrayPlan {
 std::vector<FusedOptimizer::ArrayPlan> FusedOptimizer::plan_arrays(const Bucket& bucket, SavedStage stage,
                                                                    bool on_two_levels) const {
     const std::size_t count = bucket.layout.count();
-    const bool zero_one = config().kind == ONEBIT_OPTIMIZER_ZERO_ONE_ADAM;
     const bool compressing = bucket.compresses && is_frozen(stage);
-    // In 0/1 Adam's local steps every rank goes its own way.
-    const Ownership drifting = compressing && zero_one ? Ownership::kMeans : Ownership::kPieces;
+    const Ownership drifting = compressing && drifts() ? Ownership::kMeans : Ownership::kPieces;
     std::vector<ArrayPlan> plan = {{ArrayName::kParameters, drifting, count}, {ArrayName::kMomentum, drifting, count}};
     const auto add = [&](bool wanted, ArrayName name, Ownership ownership, std::size_t length) {
         if (wanted) plan.push_back({name, ownership, length});
     };
     add(!compressing, ArrayName::kVariance, Ownership::kPieces, count);
     add(compressing, ArrayName::kPrecondition, Ownership::kPieces, count);
-    const bool refreshes = config().kind == ONEBIT_OPTIMIZER_ONEBIT_LAMB && !exchanges_updates();
-    add(compressing && refreshes, ArrayName::kFreshVariance, Ownership::kPieces, count);
-    add(compressing && zero_one, ArrayName::kAnchor, Ownership::kPieces, count);
+    add(compressing && refreshes_variance(), ArrayName::kFreshVariance, Ownership::kPieces, count);
+    add(compressing && drifts(), ArrayName::kAnchor, Ownership::kPieces, count);
     add(compressing, ArrayName::kMask, Ownership::kPieces, ceil_divide(count, kWordElements));
     // Where this optimizer averages exactly, what compressed is told by its group.
     const bool may_compress = group_of(*bucket.layout.tensors().front()).no_compress == 0;
-    const bool has_error =
-        compressing || (bucket.compresses && zero_one) || (may_compress && stage == SavedStage::kGradients);
+    const bool has_error = compressing || (bucket.compresses && compresses_in_warm_up()) ||
+                           (may_compress && stage == SavedStage::kGradients);
     add(has_error, ArrayName::kServerError, Ownership::kPieces, count);
     add(has_error, ArrayName::kWorkerError, Ownership::kSpread, count);
     add(has_error && on_two_levels, ArrayName::kShardError, Ownership::kSpread, count);

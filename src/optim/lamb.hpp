@@ -43,6 +43,8 @@ class Lamb final : public FusedOptimizer {
     }
     /// Whether frozen trust ratios are corrected, by what the last two messages tell of the variance.
     bool corrects() const { return config().kind == ONEBIT_OPTIMIZER_ONEBIT_LAMB && !exchanges_updates(); }
+    bool refreshes_variance() const override { return corrects(); }
+    bool needs_norms() const override { return true; }
     void begin_momenta(Bucket& bucket);
     Status prepare_freeze(Bucket& bucket) override;
     void drop_preparations(Bucket& bucket) override { bucket.v_fresh = {}; }

@@ -169,8 +169,9 @@ std::unique_ptr<Passes> make_host_passes(Bucket& bucket, const PassSettings& set
 /// What of a GPU's passes is going to be asked for.
 struct CudaNeeds {
     bool clipping = false;
-    bool measuring = false; ///< of frozen variances
-    bool lamb = false;
+    bool measuring = false;         ///< of frozen variances
+    bool norms = false;             ///< of tensors
+    bool refreshing = false;        ///< a fresh variance, after the freeze
     bool missing_gradients = false; ///< which are zeros
 };
 

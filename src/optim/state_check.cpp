@@ -128,13 +128,12 @@ Status FusedOptimizer::check_all_numbers(bool saved_frozen) {
     const bool may_request = settings_.freezes() && steps_ > 0 && !frozen();
     ONEBIT_RETURN_IF_ERROR(check_state(freeze_requested_ <= (may_request ? 1U : 0U), "freeze flag", freeze_requested_));
     ONEBIT_RETURN_IF_ERROR(check_state(settings_.freezes() || !frozen(), "freeze step", freeze_step_));
-    // 0/1 Adam alone has steps without a round, and of the kinds that freeze compressed ones before that.
-    const bool zero_one = config().kind == ONEBIT_OPTIMIZER_ZERO_ONE_ADAM;
     const std::uint64_t rounds = exact_rounds_ + compressed_rounds_;
     const bool froze_once = thaws_ == 0;
-    const bool stages_fit = zero_one ? rounds <= steps_ && (frozen() || !froze_once || rounds == steps_)
-                                     : rounds == steps_ && (!froze_once || !settings_.freezes() ||
-                                                            exact_rounds_ == (frozen() ? freeze_step_ : steps_));
+    const bool may_skip_rounds = drifts() && (frozen() || !froze_once);
+    const bool all_exact_before = settings_.freezes() && froze_once && !compresses_in_warm_up();
+    const bool stages_fit = (may_skip_rounds ? rounds <= steps_ : rounds == steps_) &&
+                            (!all_exact_before || exact_rounds_ == (frozen() ? freeze_step_ : steps_));
     ONEBIT_RETURN_IF_ERROR(check_state(stages_fit, "exact rounds", exact_rounds_));
     ONEBIT_RETURN_IF_ERROR(
         check_state(masked_ <= tensors_.back().offset + tensors_.back().count, "masked elements", masked_));

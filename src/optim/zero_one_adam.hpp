@@ -33,6 +33,8 @@ class ZeroOneAdam final : public FusedOptimizer {
     ZeroOneAdam(Settings settings, std::vector<Tensor> tensors);
 
     Round next_round() const override;
+    bool compresses_in_warm_up() const override { return true; }
+    bool drifts() const override { return true; }
     Round round_after_freeze() const override { return local_round(); }
     std::unique_ptr<ValueSource> make_source(Bucket& bucket) override;
     bool must_prepare_exchange() const override { return frozen() || mask_is_old_; }

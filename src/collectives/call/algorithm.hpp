@@ -19,20 +19,21 @@ inline float share_of(onebit_op_t op, std::size_t values) {
     return op == ONEBIT_OP_SUM ? 1.0F : 1.0F / static_cast<float>(values);
 }
 
-/// The ranks' consent to a tentative call: whether all could encode, or add up, all of their values. It is asked for on
-/// the way, so that nothing waits for it but what can't be undone: decoding.
-class Consent {
+/// A tentative call is a two-phase commit. Ranks prepare it: they encode, or add up, and exchange. On the way each rank
+/// votes on whether all of its values could be; only decoding, which can't be undone, waits for the votes of all. Then
+/// the call is committed on all ranks, or abandoned.
+class Vote {
   public:
-    virtual ~Consent() = default;
-    /// False, once the stages have begun, where all values have been seen before after all: nothing is to be asked.
+    virtual ~Vote() = default;
+    /// False, once the stages have begun, where all values have been seen before after all.
     virtual bool needed() const { return true; }
     /// What was read of this slice, or made of it, is not finite. Whether a value is to blame.
     virtual bool doubt(const Slice& slice) = 0;
-    /// This rank can't go on, for this reason.
+    /// This rank votes no, for this reason.
     virtual void refuse(const Status& why) = 0;
-    /// This rank knows what there is to know of its values: tells the others.
-    virtual Status ask() = 0;
-    /// Whether all have said so, as with an Exchange; false until this rank has asked.
+    /// This rank knows what there is to know of its values: tells the others its vote.
+    virtual Status cast() = 0;
+    /// Whether all have voted, as with an Exchange; false until this rank has.
     virtual Status test(bool* known) = 0;
     /// The same on every rank, once known.
     virtual const Status& verdict() const = 0;
@@ -51,10 +52,10 @@ struct Operands {
     void* output = nullptr;
     const ValueSource* source = nullptr;
     const ValueSink* sink = nullptr;
-    std::uint64_t number = 0;   ///< of the call, the same on every rank (Feedback::call)
-    bool sum_only = false;      ///< dense: the sum, not the average
-    bool tentative = false;     ///< may be called off; compressed: leaves error and last result alone until committed
-    Consent* consent = nullptr; ///< needed before anything is decoded, or an exact call ends; NULL: nobody is asked
+    std::uint64_t number = 0; ///< of the call, the same on every rank (Feedback::call)
+    bool sum_only = false;    ///< dense: the sum, not the average
+    bool tentative = false;   ///< may be called off; compressed: leaves error and last result alone until committed
+    Vote* vote = nullptr;     ///< before anything is decoded, or an exact call ends; NULL: nobody votes
     const std::function<bool()>* ready = nullptr; ///< pipelined: whether the source has the next slice's values yet
 };
 

@@ -59,10 +59,10 @@ class FlatAllreduce final : public Delivery {
     GatherPhase& gather() { return gather_; }
     /// Of the own chunk, for which all ranks' messages must be there.
     void average_and_encode(const Slice& slice);
-    /// The call is over. One that overflowed was not transactional, unless it was tentative and needed no consent: the
+    /// The call is over. One that overflowed was not transactional, unless it was tentative and needed no vote: the
     /// error is reset.
     void finish(const Status& verdict);
-    /// Makes the tentative call that has just finished, and needed no consent, a call like others.
+    /// Makes the tentative call that has just finished, and needed no vote, a call like others.
     void commit();
     /// Forgets the errors, and which messages were the last: until the next call they mean nothing.
     void forget();
@@ -114,7 +114,7 @@ class FlatAllreduce final : public Delivery {
     std::vector<std::vector<std::uint32_t*>> rows_by_round(std::uint32_t* messages);
     std::size_t native_row_bytes() const;
     /// Whether it is up to somebody else to commit the call.
-    bool awaits_commit() const { return operands_.tentative && operands_.consent == nullptr; }
+    bool awaits_commit() const { return operands_.tentative && operands_.vote == nullptr; }
     void take_turns();
 
     MessageLayout layout_;

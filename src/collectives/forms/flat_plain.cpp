@@ -16,7 +16,7 @@ PlainFlat::PlainFlat(FlatAllreduce& flat)
         {"average and encode", [this](Step* step) { return average_and_encode(step); }},
         {"send result", [this](Step* step) { return send_result(step); }},
         {"receive results", [this](Step* step) { return receive(*exchanges().results, step); }},
-        {"await consent", [this](Step* step) { return await_consent(step); }},
+        {"await votes", [this](Step* step) { return await_votes(step); }},
         {"check results", [this](Step* step) { return check_results(step); }},
         {"decode results", [this](Step* step) { return decode_results(step); }},
         {"finish", [this](Step* step) { return finish(step); }},
@@ -59,13 +59,13 @@ Status PlainFlat::encode_chunks(Step* step) {
 Status PlainFlat::send_chunks(Step* step) {
     *step = Step::kDone;
     ONEBIT_RETURN_IF_ERROR(exchanges().chunks->start());
-    return flat_.scatter().ask_consent();
+    return flat_.scatter().cast_vote();
 }
 
-/// Moves the consent on, too.
+/// Moves the vote on, too.
 Status PlainFlat::receive(Exchange& exchange, Step* step) {
     bool known = false;
-    ONEBIT_RETURN_IF_ERROR(flat_.gather().test_consent(&known));
+    ONEBIT_RETURN_IF_ERROR(flat_.gather().test_vote(&known));
     return wait_for(exchange, step);
 }
 
@@ -87,9 +87,9 @@ Status PlainFlat::send_result(Step* step) {
     return exchanges().results->start();
 }
 
-Status PlainFlat::await_consent(Step* step) {
+Status PlainFlat::await_votes(Step* step) {
     bool known = false;
-    ONEBIT_RETURN_IF_ERROR(flat_.gather().test_consent(&known));
+    ONEBIT_RETURN_IF_ERROR(flat_.gather().test_vote(&known));
     *step = known ? Step::kDone : Step::kWait;
     return {};
 }

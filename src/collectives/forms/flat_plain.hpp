@@ -42,7 +42,7 @@ class PlainFlat final : public Algorithm {
     Status receive(Exchange& exchange, Step* step);
     Status average_and_encode(Step* step);
     Status send_result(Step* step);
-    Status await_consent(Step* step);
+    Status await_votes(Step* step);
     Status check_results(Step* step);
     Status decode_results(Step* step);
     Status finish(Step* step);

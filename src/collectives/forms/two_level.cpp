@@ -77,7 +77,7 @@ TwoLevelAllreduce::TwoLevelAllreduce(Channels& channels, std::shared_ptr<const S
       shared_values_(*channels.memory, SharedCounters::bytes(kCounters), place_, shards_.size(), std::move(buffers),
                      count_ * elements.bytes()),
       node_average_(*this),
-      shard_consent_(*this),
+      shard_vote_(*this),
       results_(*this, codec, shards_, nodes_, extras.rounds(),
                [&](std::size_t place, std::size_t round) {
                    return messages_of(place) + round * FlatAllreduce::all_words(codec, shards_[place].count, nodes_);
@@ -156,7 +156,7 @@ BlockValues TwoLevelAllreduce::NodeAverage::read(const Block& block, float* scra
 
 bool TwoLevelAllreduce::doubt(std::size_t place, Slice slice) {
     slice.chunk.begin += shards_[place].begin;
-    return operands_.consent->doubt(slice);
+    return operands_.vote->doubt(slice);
 }
 
 /// Where this rank reads the others' values, it may be those that are not finite.
@@ -171,12 +171,12 @@ bool TwoLevelAllreduce::seen_all() const {
     return !shared_values_.all_see() || counters_.all_reached(kEncoded, (calls_ + 1) * pieces_ * nodes_);
 }
 
-Status TwoLevelAllreduce::ask_consent() {
-    if (operands_.consent == nullptr || asked_ || !seen_all()) return {};
-    asked_ = true;
+Status TwoLevelAllreduce::cast_vote() {
+    if (operands_.vote == nullptr || voted_ || !seen_all()) return {};
+    voted_ = true;
     const bool doubted = shared_values_.all_see() && counters_.any_reached(kDoubted, calls_ + 1);
-    if (doubted) (void)operands_.consent->doubt(Slice::whole({0, 0, count_}));
-    return operands_.consent->ask();
+    if (doubted) (void)operands_.vote->doubt(Slice::whole({0, 0, count_}));
+    return operands_.vote->cast();
 }
 
 // ---------------------------------------------------------------------------------------------- the one stage ----
@@ -187,10 +187,10 @@ void TwoLevelAllreduce::set_operands(const Operands& operands) {
     between_nodes_->set_operands({.source = encodes ? &node_average_ : nullptr,
                                   .number = operands.number,
                                   .tentative = operands.tentative,
-                                  .consent = operands.consent != nullptr ? &shard_consent_ : nullptr,
+                                  .vote = operands.vote != nullptr ? &shard_vote_ : nullptr,
                                   .ready = &ready_});
     inner_.start(between_nodes_->stages());
-    begun_ = asked_ = false;
+    begun_ = voted_ = false;
     shared_ = 0;
     std::fill(decoded_.begin(), decoded_.end(), 0);
     verdict_ = {};
@@ -204,7 +204,7 @@ Status TwoLevelAllreduce::advance(Step* step) {
     bool did = false;
     if (shared_values_.look()) shared_values_.all_see() ? share_all(&did) : share_next(&did);
     if (!did) ONEBIT_RETURN_IF_ERROR(exchange_between_nodes(&did));
-    ONEBIT_RETURN_IF_ERROR(ask_consent());
+    ONEBIT_RETURN_IF_ERROR(cast_vote());
     if (!did) ONEBIT_RETURN_IF_ERROR(decode_next(&did));
     if (did) return {};
     const bool all_decoded =
@@ -241,7 +241,7 @@ void TwoLevelAllreduce::share(std::size_t reader, const Slice& slice, std::byte*
     if (operands_.input != nullptr) {
         const void* const values = elements_.at(operands_.input, shards_[reader].begin + slice.begin());
         const bool finite = elements_.copy(values, slice.count(), stores_, slot);
-        if (!finite && operands_.consent != nullptr) (void)doubt(reader, slice);
+        if (!finite && operands_.vote != nullptr) (void)doubt(reader, slice);
         return;
     }
     if (operands_.source == nullptr) return;
@@ -285,11 +285,11 @@ Status TwoLevelAllreduce::exchange_between_nodes(bool* did) {
     return {};
 }
 
-/// Decodes a slice of some shard whose result is there, if all ranks consent.
+/// Decodes a slice of some shard whose result is there, if all ranks agree.
 Status TwoLevelAllreduce::decode_next(bool* did) {
-    bool consented = false;
-    ONEBIT_RETURN_IF_ERROR(flat_->gather().test_consent(&consented)); // moves it on, too
-    if (!consented) return {};
+    bool voted = false;
+    ONEBIT_RETURN_IF_ERROR(flat_->gather().test_vote(&voted)); // moves it on, too
+    if (!voted) return {};
     for (std::size_t place = 0; place < shards_.size() && !*did; ++place) {
         std::size_t& next = decoded_[place];
         const std::uint64_t needed = calls_ * pieces_ + next / nodes_ + 1;

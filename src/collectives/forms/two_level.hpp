@@ -84,19 +84,19 @@ class TwoLevelAllreduce final : public TwoLevelForm {
         TwoLevelAllreduce& owner_;
     };
 
-    /// A tentative call's consent, as the exchange between nodes needs it. A rank is asked for no more than it has
-    /// seen: the values of its own shard there, those of the others when it shares them, or when their owners say that
+    /// A tentative call's vote, as the exchange between nodes needs it. A rank votes on no more than it has seen: the
+    /// values of its own shard there, those of the others when it shares them, or when their owners say that
     /// they have made a NaN or an infinity of some.
-    class ShardConsent final : public Consent {
+    class ShardVote final : public Vote {
       public:
-        explicit ShardConsent(TwoLevelAllreduce& owner) : owner_(owner) {}
+        explicit ShardVote(TwoLevelAllreduce& owner) : owner_(owner) {}
         bool doubt(const Slice& slice) override { return owner_.doubt_own(slice); }
-        void refuse(const Status& why) override { owner_.operands_.consent->refuse(why); }
-        /// ask_consent does, once all is shared, too. The exchange of a shard without elements is over at once: what it
+        void refuse(const Status& why) override { owner_.operands_.vote->refuse(why); }
+        /// cast_vote does, once all is shared, too. The exchange of a shard without elements is over at once: what it
         /// commits has none either.
-        Status ask() override { return {}; }
-        Status test(bool* known) override { return owner_.operands_.consent->test(known); }
-        const Status& verdict() const override { return owner_.operands_.consent->verdict(); }
+        Status cast() override { return {}; }
+        Status test(bool* known) override { return owner_.operands_.vote->test(known); }
+        const Status& verdict() const override { return owner_.operands_.vote->verdict(); }
 
       private:
         TwoLevelAllreduce& owner_;
@@ -111,12 +111,12 @@ class TwoLevelAllreduce final : public TwoLevelForm {
     /// Slice number `slice` of a shard.
     Slice slice_of(std::size_t place, std::size_t slice) const;
 
-    /// A slice of a shard is not finite. As Consent::doubt.
+    /// A slice of a shard is not finite. As Vote::doubt.
     bool doubt(std::size_t place, Slice slice);
     /// The average of a slice of this rank's is not.
     bool doubt_own(const Slice& slice);
     bool seen_all() const;
-    Status ask_consent();
+    Status cast_vote();
 
     Status advance(Step* step);
     void share_next(bool* did);
@@ -126,7 +126,7 @@ class TwoLevelAllreduce final : public TwoLevelForm {
     Status decode_next(bool* did);
 
     /// The call may yet be called off by who has asked for it.
-    bool awaits_commit() const { return operands_.tentative && operands_.consent == nullptr; }
+    bool awaits_commit() const { return operands_.tentative && operands_.vote == nullptr; }
 
     Elements elements_;
     std::size_t count_;
@@ -139,7 +139,7 @@ class TwoLevelAllreduce final : public TwoLevelForm {
     std::size_t pieces_;                       ///< of the longest chunk of the longest shard
     std::unique_ptr<PipelinedFlat> between_nodes_;
     NodeAverage node_average_;
-    ShardConsent shard_consent_;
+    ShardVote shard_vote_;
     ShardResults results_;
     std::function<bool()> ready_;
 
@@ -151,7 +151,7 @@ class TwoLevelAllreduce final : public TwoLevelForm {
     std::size_t shared_ = 0;           ///< slices
     std::uint64_t least_encoded_ = 0;  ///< by the last of the node's ranks, when last looked at
     std::vector<std::size_t> decoded_; ///< by place: slices
-    bool asked_ = false;               ///< for consent
+    bool voted_ = false;
     Status verdict_;
     std::vector<Stage> stages_;
 };

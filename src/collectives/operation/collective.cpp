@@ -222,7 +222,7 @@ Status Collective::finish(const Status& status) {
     if (!orderly) return abandon(status);
     in_flight_ = false;
     if (!counts(status)) return status;
-    calls_ += operands_.tentative && operands_.consent == nullptr ? 0 : 1;
+    calls_ += operands_.tentative && operands_.vote == nullptr ? 0 : 1;
     last_bytes_sent_ = bytes_sent() - bytes_before_;
     return status;
 }

@@ -40,8 +40,8 @@ void Preflight::begin(const Status& own, const Call& call) {
     own_ = own;
     unchecked_ = call.tentative && (call.apart || !call.if_all_apart) ? 0 : call.count;
     agreed_ = false;
-    asked_ = false;
-    consent_ = {};
+    voted_ = false;
+    verdict_ = {};
     refused_ = false;
 }
 
@@ -110,8 +110,8 @@ void Preflight::see_who_is_apart() {
 /// All messages have come and gone, whatever the verdict.
 Status Preflight::conclude(Step* step) {
     *step = Step::kDone;
-    refused_ = !consent_.ok();
-    return consent_;
+    refused_ = !verdict_.ok();
+    return verdict_;
 }
 
 Status Preflight::check_sum(Step* step) const {
@@ -136,7 +136,7 @@ Status Preflight::agree_on_sum(Step* step) {
     return agreement_.verdict();
 }
 
-// --------------------------------------------------------------------------------------------------- consent ----
+// ------------------------------------------------------------------------------------------------------ vote ----
 
 /// Where all values are finite their sums with the error have overflowed, which shows in the result on every rank; or,
 /// on two levels, another rank of the node has a NaN, and says so itself.
@@ -153,8 +153,8 @@ void Preflight::refuse(const Status& why) {
     if (own_.ok()) own_ = why;
 }
 
-Status Preflight::ask() {
-    asked_ = true;
+Status Preflight::cast() {
+    voted_ = true;
     begin_agreement();
     Step sent = Step::kWait;
     return agreement_.advance(&sent);
@@ -162,11 +162,11 @@ Status Preflight::ask() {
 
 Status Preflight::test(bool* known) {
     *known = false;
-    if (!asked_) return {};
+    if (!voted_) return {};
     Step step = Step::kWait;
     if (!agreement_.decided()) ONEBIT_RETURN_IF_ERROR(agreement_.advance(&step));
     *known = agreement_.decided();
-    if (*known) consent_ = agreement_.verdict();
+    if (*known) verdict_ = agreement_.verdict();
     return {};
 }
 

@@ -21,10 +21,10 @@ namespace onebit {
 ///
 /// Values are looked at before anything else, and the ranks agree once. In a tentative call the encoder looks at them
 /// on its way, which spares a pass over memory: the ranks agree on the arguments first, and once all is encoded (and on
-/// two levels handed on), while messages travel, on the values (Consent). Exact sums of values that lie apart from
+/// two levels handed on), while messages travel, on the values (Vote). Exact sums of values that lie apart from
 /// where the result goes on all ranks are tentative likewise; the first agreement says who has them in place. Few
 /// values that are averaged exactly nobody looks at, and nobody agrees on, unless their sum is not finite.
-class Preflight final : public Consent {
+class Preflight final : public Vote {
   public:
     struct Call {
         const void* input = nullptr;
@@ -71,14 +71,14 @@ class Preflight final : public Consent {
     /// The ranks agreed not to go on, or not to keep what was done: an error that breaks nothing.
     bool refused() const { return refused_; }
 
-    // ---- as the consent of a tentative call ----
+    // ---- as the vote on a tentative call ----
 
     bool needed() const override { return call_.tentative; }
     bool doubt(const Slice& slice) override;
     void refuse(const Status& why) override;
-    Status ask() override;
+    Status cast() override;
     Status test(bool* known) override;
-    const Status& verdict() const override { return consent_; }
+    const Status& verdict() const override { return verdict_; }
 
   private:
     Status check_slice(Step* step);
@@ -96,8 +96,8 @@ class Preflight final : public Consent {
     Status own_;
     std::size_t unchecked_ = 0; ///< values that check_values has yet to look at
     bool agreed_ = false;       ///< on all that is to be agreed on before the algorithm's stages
-    bool asked_ = false;
-    Status consent_;
+    bool voted_ = false;
+    Status verdict_;
     bool refused_ = false;
 };
 

@@ -30,9 +30,9 @@ void GatherPhase::begin(const Operands& operands, std::size_t round) {
     error_.begin_call(operands.number);
 }
 
-Status GatherPhase::test_consent(bool* known) {
-    *known = operands_.consent == nullptr;
-    return *known ? Status() : operands_.consent->test(known);
+Status GatherPhase::test_vote(bool* known) {
+    *known = operands_.vote == nullptr;
+    return *known ? Status() : operands_.vote->test(known);
 }
 
 Status GatherPhase::check(std::span<const Slice> slices) const {
@@ -54,7 +54,7 @@ bool GatherPhase::find_overflow(Status* verdict) const {
 }
 
 Status GatherPhase::overflow_of(const Chunk& chunk) const {
-    const bool to_be_committed = operands_.tentative && operands_.consent == nullptr;
+    const bool to_be_committed = operands_.tentative && operands_.vote == nullptr;
     return Status::error(ONEBIT_ERROR_NONFINITE,
                          "the sum of values and error overflowed float32 in the chunk of rank %zu (elements %zu to "
                          "%zu)%s",

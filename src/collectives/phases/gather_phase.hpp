@@ -39,9 +39,9 @@ class GatherPhase {
     std::uint32_t* own_message() const { return rows_[round_][layout_.rank()]; }
     Feedback& error_after() { return error_.after(operands_.tentative); }
     void seal() { layout_.codec().seal(error_after(), std::span(&rows_[round_][layout_.rank()], 1)); }
-    /// Whether all have answered, where consent was asked for; and whether one has refused.
-    Status test_consent(bool* known);
-    bool refused() const { return operands_.consent != nullptr && !operands_.consent->verdict().ok(); }
+    /// Whether all have voted, where a vote is held; and whether one has refused.
+    Status test_vote(bool* known);
+    bool refused() const { return operands_.vote != nullptr && !operands_.vote->verdict().ok(); }
     /// Whether the sink wants anything decoded.
     bool decodes() const { return operands_.sink != nullptr && !refused(); }
     /// NONFINITE if one of these messages says that its server's error has overflowed. All ranks see the same ones and

@@ -41,7 +41,7 @@ class GatherPieces {
     bool all_sent() const { return sent_ == pieces_.count; }
     /// Keeps rings going: all pieces that are on their way, for decoding waits for the first of them only.
     Status pass_on();
-    /// Decodes the next piece of one chunk, or of all, if all chunks' are there, and all ranks consent.
+    /// Decodes the next piece of one chunk, or of all, if all chunks' are there, and all ranks agree.
     Status decode_next(bool* did);
     std::size_t decoded() const { return cursor_.piece(); }
     bool all_decoded() const { return cursor_.at_end(); }

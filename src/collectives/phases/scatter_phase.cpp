@@ -35,9 +35,9 @@ void ScatterPhase::encode(std::span<const Slice> slices) {
         to_encode_.push_back({slice, last_.empty() ? nullptr : last_[j], rows_[round_][j]});
     }
     codec.encode(*operands_.source, error_.now(), after, to_encode_);
-    if (operands_.consent == nullptr) return;
+    if (operands_.vote == nullptr) return;
     for (const auto& [slice, last, message] : to_encode_) {
-        if (!codec.encoded_finite(after, slice, message)) (void)operands_.consent->doubt(slice);
+        if (!codec.encoded_finite(after, slice, message)) (void)operands_.vote->doubt(slice);
     }
 }
 

@@ -39,8 +39,8 @@ class ScatterPhase {
     bool encodes() const { return operands_.source != nullptr; }
     void encode(std::span<const Slice> slices);
     void seal() { layout_.codec().seal(error_.after(operands_.tentative), rows_[round_]); }
-    /// All is encoded and sent: asks for consent where the call needs any.
-    Status ask_consent() { return operands_.consent == nullptr ? Status() : operands_.consent->ask(); }
+    /// All is encoded and sent: votes, where a vote is held.
+    Status cast_vote() { return operands_.vote == nullptr ? Status() : operands_.vote->cast(); }
     /// By rank: its message for the own chunk.
     std::span<const std::uint32_t* const> received() const { return received_; }
 

@@ -34,7 +34,7 @@ Status ScatterPieces::encode_next(bool* did) {
     if (!all_encoded()) return {};
     phase_.seal();
     ONEBIT_RETURN_IF_ERROR(exchanges().trailers->start());
-    return phase_.ask_consent();
+    return phase_.cast_vote();
 }
 
 Status ScatterPieces::test_next(bool* there) const {

@@ -57,10 +57,10 @@ Status AllGatherInPieces::encode_next(bool* did) {
     std::uint32_t* const message = phase_.own_message();
     codec.encode(*operands_.source, phase_.error().now(), phase_.error_after(),
                  only(SliceToEncode{slice, nullptr, message}));
-    Consent* const consent = operands_.consent;
-    if (consent != nullptr && !codec.encoded_finite(phase_.error_after(), slice, message)) (void)consent->doubt(slice);
+    Vote* const vote = operands_.vote;
+    if (vote != nullptr && !codec.encoded_finite(phase_.error_after(), slice, message)) (void)vote->doubt(slice);
     ONEBIT_RETURN_IF_ERROR(gather_.send_next());
-    return gather_.all_sent() && consent != nullptr ? consent->ask() : Status();
+    return gather_.all_sent() && vote != nullptr ? vote->cast() : Status();
 }
 
 /// A call that overflowed was not transactional: the error is reset.
@@ -100,7 +100,7 @@ void AllGather::begin_call(const Status& own, const void* input, void* output) {
                             .sink = values_.sink(),
                             .number = calls_,
                             .tentative = tentative,
-                            .consent = tentative ? preflight_.get() : nullptr});
+                            .vote = tentative ? preflight_.get() : nullptr});
 }
 
 ErrorState AllGather::error_state() const {

@@ -39,9 +39,9 @@ Status ReduceScatterInPieces::create(Transport& transport, const Codec& codec, c
 
 void ReduceScatterInPieces::set_operands(const Operands& operands) {
     operands_ = operands;
-    consent_.begin(operands.consent);
+    vote_.begin(operands.vote);
     received_ = {};
-    operands_.consent = &consent_;
+    operands_.vote = &vote_;
     phase_.begin(operands_, 0, {});
     scatter_.begin(nullptr);
 }
@@ -56,20 +56,20 @@ Status ReduceScatterInPieces::advance(Step* step) {
     *step = scatter_.all_taken() ? Step::kDone : Step::kWait;
     if (*step == Step::kWait) return {};
     finish();
-    if (consent_.is_asked_for()) return {}; // whose verdict is told when the call is concluded
-    return consent_.overflow().ok() ? received_ : consent_.overflow();
+    if (vote_.is_held()) return {}; // whose verdict is told when the call is concluded
+    return vote_.overflow().ok() ? received_ : vote_.overflow();
 }
 
-/// The next piece of the own shard, if all ranks' are there, and all consent. Messages are waited for in any case.
+/// The next piece of the own shard, if all ranks' are there, and all agree. Messages are waited for in any case.
 Status ReduceScatterInPieces::average_next(bool* did) {
-    bool consented = false;
-    ONEBIT_RETURN_IF_ERROR(consent_.test(&consented)); // moves it on, too
-    if (!consented) return {};
+    bool voted = false;
+    ONEBIT_RETURN_IF_ERROR(vote_.test(&voted)); // moves it on, too
+    if (!voted) return {};
     ONEBIT_RETURN_IF_ERROR(scatter_.test_next(did));
     if (!*did) return {};
     const Slice slice = scatter_.next();
-    if (!consent_.is_asked_for()) look_for_overflow(slice);
-    if (consent_.verdict().ok() && received_.ok())
+    if (!vote_.is_held()) look_for_overflow(slice);
+    if (vote_.verdict().ok() && received_.ok())
         layout_.codec().average(phase_.received(), share_, slice, *operands_.sink);
     scatter_.take();
     return {};
@@ -86,8 +86,8 @@ void ReduceScatterInPieces::look_for_overflow(const Slice& slice) {
 
 /// An error that may not be kept as it was, or that has overflowed, begins at zero again.
 void ReduceScatterInPieces::finish() {
-    if (!consent_.verdict().ok()) {
-        if (!operands_.tentative || !consent_.overflow().ok()) error().reset();
+    if (!vote_.verdict().ok()) {
+        if (!operands_.tentative || !vote_.overflow().ok()) error().reset();
     } else if (!settles_later_) {
         settle({});
     }
@@ -101,13 +101,13 @@ void ReduceScatterInPieces::settle(const Status& sums) {
     }
 }
 
-bool ReduceScatterInPieces::OwnConsent::doubt(const Slice& slice) {
+bool ReduceScatterInPieces::OwnVote::doubt(const Slice& slice) {
     if (all_ != nullptr && all_->doubt(slice)) return true;
     refuse(overflow_in(slice, "values and error of this rank, which begins anew,"));
     return false;
 }
 
-void ReduceScatterInPieces::OwnConsent::refuse(const Status& why) {
+void ReduceScatterInPieces::OwnVote::refuse(const Status& why) {
     if (overflow_.ok()) overflow_ = why;
     if (all_ != nullptr) all_->refuse(why);
 }
@@ -153,7 +153,7 @@ void ReduceScatter::begin_call(const Status& own, const void* input, void* outpu
                             .sink = values_.sink(),
                             .number = calls_,
                             .tentative = tentative,
-                            .consent = asks ? preflight_.get() : nullptr});
+                            .vote = asks ? preflight_.get() : nullptr});
 }
 
 Status ReduceScatter::get_error(float* error) {

@@ -12,7 +12,7 @@
 namespace onebit {
 
 /// A reduce-scatter in pieces: the scatter of an allreduce, whose servers add up what came and hand it to the caller.
-/// Where a compressed call is checked, nothing is handed over before all ranks have consented: what overflows with the
+/// Where a compressed call is checked, nothing is handed over before all ranks have agreed: what overflows with the
 /// error shows to the rank that encodes it alone, and to the one that gets it.
 class ReduceScatterInPieces final : public Algorithm {
   public:
@@ -28,26 +28,26 @@ class ReduceScatterInPieces final : public Algorithm {
     void settle(const Status& sums);
 
   private:
-    /// A call's consent, if it needs any, as the encoder is to ask for it. Keeps that this rank's error has overflowed.
-    class OwnConsent final : public Consent {
+    /// A call's vote, if one is held, as the encoder casts it. Keeps that this rank's error has overflowed.
+    class OwnVote final : public Vote {
       public:
-        void begin(Consent* all) {
+        void begin(Vote* all) {
             all_ = all;
             overflow_ = {};
         }
         bool doubt(const Slice& slice) override;
         void refuse(const Status& why) override;
-        Status ask() override { return all_ == nullptr ? Status() : all_->ask(); }
+        Status cast() override { return all_ == nullptr ? Status() : all_->cast(); }
         Status test(bool* known) override {
             *known = all_ == nullptr;
             return *known ? Status() : all_->test(known);
         }
         const Status& verdict() const override { return all_ == nullptr ? overflow_ : all_->verdict(); }
-        bool is_asked_for() const { return all_ != nullptr; }
+        bool is_held() const { return all_ != nullptr; }
         const Status& overflow() const { return overflow_; }
 
       private:
-        Consent* all_ = nullptr;
+        Vote* all_ = nullptr;
         Status overflow_;
     };
 
@@ -68,7 +68,7 @@ class ReduceScatterInPieces final : public Algorithm {
 
     // The call in flight.
     Operands operands_;
-    OwnConsent consent_;
+    OwnVote vote_;
     Status received_; ///< where nobody is asked: what was wrong with a message
 };
 

@@ -38,7 +38,7 @@ Status HalvingDoubling::create(Transport& transport, std::unique_ptr<Arithmetic>
     self.stages_.push_back({"copy", [&self](Step* step) { return self.copy(step); }});
     ONEBIT_RETURN_IF_ERROR(self.plan_pair(transport, way, tag));
     self.stages_.push_back({"look at the sum", [&self](Step* step) { return self.look_at_sum(step); }});
-    self.stages_.push_back({"await consent", [&self](Step* step) { return self.await_consent(step); }});
+    self.stages_.push_back({"await votes", [&self](Step* step) { return self.await_votes(step); }});
     self.stages_.push_back({"divide", [&self](Step* step) { return self.divide(step); }});
     *algorithm = std::move(made);
     return {};
@@ -159,23 +159,23 @@ void HalvingDoubling::add_sum_stage(Range range) {
 
 Status HalvingDoubling::look_at_sum(Step* step) {
     *step = Step::kDone;
-    Consent* const consent = operands_.consent;
-    doubted_ = consent != nullptr && !all_finite(sum_.data(), count_);
+    Vote* const vote = operands_.vote;
+    doubted_ = vote != nullptr && !all_finite(sum_.data(), count_);
     if (!doubted_) return {};
-    (void)consent->doubt(Slice::whole({0, 0, count_}));
-    return consent->ask();
+    (void)vote->doubt(Slice::whole({0, 0, count_}));
+    return vote->cast();
 }
 
-Status HalvingDoubling::await_consent(Step* step) {
+Status HalvingDoubling::await_votes(Step* step) {
     bool known = true;
-    if (doubted_) ONEBIT_RETURN_IF_ERROR(operands_.consent->test(&known));
+    if (doubted_) ONEBIT_RETURN_IF_ERROR(operands_.vote->test(&known));
     *step = known ? Step::kDone : Step::kWait;
     return {};
 }
 
 Status HalvingDoubling::divide(Step* step) {
     *step = Step::kDone;
-    if (doubted_ && !operands_.consent->verdict().ok()) return {};
+    if (doubted_ && !operands_.vote->verdict().ok()) return {};
     const float after = operands_.sum_only ? 1.0F : Averaging(ranks_).after;
     arithmetic_->multiply(sum_.data(), after, count_, operands_.float_output());
     return arithmetic_->failure();

@@ -32,8 +32,8 @@ namespace onebit {
 /// An average is scaled before it is added up (Averaging), which costs nothing here.
 ///
 /// In a tentative call nobody has looked at the values yet: one that isn't finite shows in the sum, on every rank
-/// alike, and so does a rank that has none to give (its input is NULL). Only then consent is asked for, before the
-/// output is written.
+/// alike, and so does a rank that has none to give (its input is NULL). Only then the ranks vote, before the output is
+/// written.
 class HalvingDoubling final : public Algorithm {
   public:
     enum class Way { kHalving, kDoublingAlone };
@@ -81,7 +81,7 @@ class HalvingDoubling final : public Algorithm {
     void add_swap_stages(const char* name, Exchange& exchange);
     void add_sum_stage(Range range);
     Status look_at_sum(Step* step);
-    Status await_consent(Step* step);
+    Status await_votes(Step* step);
     Status divide(Step* step);
 
     std::unique_ptr<Arithmetic> arithmetic_;
@@ -89,7 +89,7 @@ class HalvingDoubling final : public Algorithm {
     int ranks_;
     std::vector<Chunk> chunks_; ///< p of them
     Operands operands_;
-    bool doubted_ = false; ///< the sum: consent has been asked for
+    bool doubted_ = false; ///< the sum: the ranks vote
     AlignedBuffer<float> sum_;
     AlignedBuffer<float> incoming_;
     std::vector<std::unique_ptr<Exchange>> exchanges_;

@@ -94,7 +94,7 @@ void* SharedAllreduce::slot(std::size_t owner, std::size_t reader, std::uint64_t
 void SharedAllreduce::set_operands(const Operands& operands) {
     operands_ = operands;
     handed_out_ = averaged_ = collected_ = 0;
-    begun_ = asked_ = false;
+    begun_ = voted_ = false;
 }
 
 Status SharedAllreduce::advance(Step* step) {
@@ -106,7 +106,7 @@ Status SharedAllreduce::advance(Step* step) {
     idle_ = did ? 0 : idle_ + 1;
     if (idle_ % kLooksBetweenMessages == kLooksBetweenMessages - 1) ONEBIT_RETURN_IF_ERROR(channel_.progress());
     bool known = false;
-    ONEBIT_RETURN_IF_ERROR(seek_consent(&known));
+    ONEBIT_RETURN_IF_ERROR(vote(&known));
     if (!finished() || !known) return {};
     end_call();
     *step = Step::kDone;
@@ -129,20 +129,20 @@ void SharedAllreduce::end_call() {
     shared_operands_.end();
 }
 
-Status SharedAllreduce::seek_consent(bool* known) {
+Status SharedAllreduce::vote(bool* known) {
     *known = !looks();
     if (*known || !seen()) return {};
-    if (!asked_) {
+    if (!voted_) {
         const bool doubted = counters_.any_reached(kDoubted, before_ + layout_.slices);
         if (doubted) look_at({0, count_}, false);
-        ONEBIT_RETURN_IF_ERROR(operands_.consent->ask());
+        ONEBIT_RETURN_IF_ERROR(operands_.vote->cast());
     }
-    asked_ = true;
-    return operands_.consent->test(known);
+    voted_ = true;
+    return operands_.vote->test(known);
 }
 
 void SharedAllreduce::look_at(const Part& part, bool finite) {
-    if (!finite && looks()) (void)operands_.consent->doubt(Slice::whole({0, part.begin, part.count}));
+    if (!finite && looks()) (void)operands_.vote->doubt(Slice::whole({0, part.begin, part.count}));
 }
 
 // ------------------------------------------------------------------------------------- where all values are seen ----

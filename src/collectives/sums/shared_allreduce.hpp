@@ -29,8 +29,8 @@ namespace onebit {
 /// A rank that waits also looks at the channel now and then, for a neighbour may have to finish something else first,
 /// and need this rank's help.
 ///
-/// In a tentative call a rank looks at its values as it hands them out or adds them up, and asks for consent once it
-/// has seen them all; the call ends when consent is known. It's only for values that the result doesn't overwrite. Of
+/// In a tentative call a rank looks at its values as it hands them out or adds them up, and votes once it has seen
+/// them all; the call ends when all have voted. It's only for values that the result doesn't overwrite. Of
 /// values that others add up it looks at none, unless one of them has made a NaN or an infinity of some.
 ///
 /// A rank begins a call only when it is done with the last one, but others may not be: what they still have to copy is
@@ -85,9 +85,9 @@ class SharedAllreduce final : public Algorithm {
     bool finished() const;
     void end_call();
     float share() const { return operands_.sum_only ? 1.0F : 1.0F / static_cast<float>(ranks_); }
-    bool looks() const { return operands_.consent != nullptr && operands_.consent->needed(); }
+    bool looks() const { return operands_.vote != nullptr && operands_.vote->needed(); }
     void look_at(const Part& part, bool finite);
-    Status seek_consent(bool* known);
+    Status vote(bool* known);
     bool hand_out_next();
     bool average_next();
     bool collect_next();
@@ -117,7 +117,7 @@ class SharedAllreduce final : public Algorithm {
     std::size_t handed_out_ = 0;
     std::size_t averaged_ = 0;
     std::size_t collected_ = 0;
-    bool asked_ = false;              ///< for consent
+    bool voted_ = false;
     unsigned idle_ = 0;               ///< looks that found nothing to do, in a row
     std::vector<const void*> values_; ///< by rank, of the part that is being averaged
     std::vector<void*> results_;      ///< likewise
