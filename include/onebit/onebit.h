@@ -211,8 +211,9 @@ ONEBIT_API onebit_status_t onebit_comm_create_bootstrap(const onebit_bootstrap_t
  * calls on all of its parts, too. What a message says of a connection to a peer, or that a peer gave up, may number the
  * peer as the communicator does that was split first.
  *
- * One communicator can be split 255 times over MPICH, 2000 times over Open MPI and over TCP; a part 15 times (then
- * UNSUPPORTED). One over NCCL can't, nor one for GPUs (UNSUPPORTED): split the one that it was made of.
+ * The parts of 255 splits can exist at once over MPICH, of 2000 over Open MPI and over TCP, of 15 where `comm` is a
+ * part itself (then UNSUPPORTED). A part that all its ranks have destroyed counts no more, unless it was aborted. A
+ * communicator over NCCL can't be split, nor one for GPUs (UNSUPPORTED): split the one that it was made of.
  * Collective over all ranks of `comm`, those in no part included; blocks. INVALID_ARGUMENT (`part` is NULL),
  * INVALID_HANDLE, BUSY, UNSUPPORTED, OUT_OF_MEMORY, TRANSPORT, TIMEOUT. */
 ONEBIT_API onebit_status_t onebit_comm_split(onebit_comm_t comm, int color, int key,

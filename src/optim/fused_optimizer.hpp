@@ -80,8 +80,8 @@ class FusedOptimizer : public Optimizer {
     Status freeze() final;
     Status reset_error() final;
     Status get_error(float* worker, float* server) const final;
-    Status save(const char* prefix) final; // these two: fused_state.cpp
-    Status load(const char* prefix) final;
+    Status save(const char* prefix) final;         // fused_save.cpp
+    Status load(const char* prefix) final;         // fused_load.cpp
     Status state_size(std::uint64_t* bytes) final; // these three: fused_blobs.cpp
     Status pack_state(void* buffer, std::uint64_t bytes) final;
     Status unpack_state(const void* const* blobs, const std::uint64_t* bytes, std::size_t num_blobs) final;

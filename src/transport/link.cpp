@@ -120,7 +120,7 @@ void TakenTags::let_go() noexcept {
     if (lost_ || group_->abort_switch()->tripped()) {
         group_->lose_tags();
     } else {
-        group_->tags().let_go(first_, tags_);
+        group_->tags().let_go(first_);
     }
     group_.reset();
 }
@@ -148,7 +148,8 @@ Group::Group(TakenTags of_whole, std::vector<int> members)
 Group::~Group() {
     if (!is_part()) return; // the link's own switch is the link's to care for
     link_->strike(first_tag());
-    abort_switch_->set_messenger(nullptr, false); // handles may keep the switch
+    abort_switch_->set_messenger(nullptr, false);   // handles may keep the switch
+    if (abort_switch_->tripped()) of_whole_.lose(); // by another thread, while the last channel went
 }
 
 bool Group::has_told(int rank, int channel) const {

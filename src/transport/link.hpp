@@ -153,7 +153,7 @@ class Group {
     TagSpace& tags() { return tags_; }
     const std::shared_ptr<AbortSwitch>& abort_switch() const { return abort_switch_; }
 
-    /// Of those that the part has of its whole, if it is one.
+    /// Of a part: the whole never gives the part's tags again.
     void lose_tags() { of_whole_.lose(); }
 
     /// Whether this rank of the link has given up the channel, everything of this group, or of one that it is in.

@@ -5,18 +5,21 @@
 // and nothing is taken that some rank still holds.
 #include "transport/tag_space.hpp"
 
+#include <algorithm>
+#include <iterator>
+#include <limits>
 #include <map>
+#include <memory>
 #include <random>
+#include <vector>
 
 #include "support/catch2.hpp"
 
 namespace onebit {
 namespace {
 
-struct Range {
-    int first = 0;
-    int tags = 0;
-};
+/// Tags of a block of a small space.
+constexpr int kBlock = 64;
 
 class Ranks {
   public:
@@ -59,20 +62,19 @@ class Ranks {
 
     void let_go(std::size_t rank, std::size_t which) {
         const auto range = std::next(held(rank).begin(), static_cast<std::ptrdiff_t>(which));
-        space(rank).let_go(range->first, range->second);
+        space(rank).let_go(range->first);
         held(rank).erase(range);
     }
 
     void tell_each_other() {
-        for (std::size_t window = 0; window < space(0).windows(); ++window) {
-            std::vector<std::uint64_t> of_any(space(0).window_bytes(window) / sizeof(std::uint64_t));
-            for (std::size_t r = 0; r < ranks(); ++r) {
-                const std::vector<std::uint64_t> held = space(r).held(window);
-                REQUIRE(held.size() == of_any.size());
-                for (std::size_t i = 0; i < held.size(); ++i) of_any[i] |= held[i];
-            }
-            for (std::size_t r = 0; r < ranks(); ++r) space(r).free_all_but(window, of_any);
+        std::vector<std::uint64_t> of_any(space(0).held_words());
+        for (std::size_t r = 0; r < ranks(); ++r) {
+            REQUIRE(space(r).held_words() == of_any.size());
+            const std::vector<std::uint64_t> held = space(r).held();
+            REQUIRE(held.size() == of_any.size());
+            for (std::size_t i = 0; i < held.size(); ++i) of_any[i] |= held[i];
         }
+        for (std::size_t r = 0; r < ranks(); ++r) space(r).free_all_but(of_any);
     }
 
   private:
@@ -86,7 +88,7 @@ TEST_CASE("nothing is taken that a rank still holds, whatever ranks do", "[trans
     for (unsigned seed = 0; seed < 12; ++seed) {
         CAPTURE(blocks, first, seed);
         std::mt19937 draw(seed);
-        Ranks all(1 + static_cast<int>(draw() % 4), first, blocks * TagSpace::kBlock + static_cast<int>(draw() % 64));
+        Ranks all(1 + static_cast<int>(draw() % 4), first, blocks * kBlock + static_cast<int>(draw() % 64));
         int taken = 0;
         for (int round = 0; round < 300; ++round) {
             const unsigned what = draw() % 16;
@@ -111,8 +113,8 @@ TEST_CASE("nothing is taken that a rank still holds, whatever ranks do", "[trans
 }
 
 TEST_CASE("what has been let go is not taken before the ranks have told each other", "[transport][tags]") {
-    Ranks all(2, 1, 10 * TagSpace::kBlock);
-    REQUIRE(all.take_channel(10 * TagSpace::kBlock));
+    Ranks all(2, 1, 10 * kBlock);
+    REQUIRE(all.take_channel(10 * kBlock));
     for (std::size_t r = 0; r < 2; ++r) all.let_go(r, 0);
     CHECK_FALSE(all.space(0).has_room(1));
     CHECK_FALSE(all.take_channel(1));
@@ -122,18 +124,27 @@ TEST_CASE("what has been let go is not taken before the ranks have told each oth
 }
 
 TEST_CASE("channels and parts don't come between each other", "[transport][tags]") {
-    Ranks all(1, 1, 64 * TagSpace::kBlock);
+    Ranks all(1, 1, 64 * kBlock);
     for (int channel = 0; channel < 32; ++channel) REQUIRE(all.take_channel(1));
     for (int part = 0; part < 8; ++part) REQUIRE(all.take_part());
     CHECK_FALSE(all.take_part());
     CHECK_FALSE(all.take_channel(1));
 }
 
-TEST_CASE("a link's tags are used up to a limit that a table of them stays small for", "[transport][tags]") {
-    const TagSpace space(1, std::numeric_limits<int>::max() - 1);
-    CHECK(space.tags() == TagSpace::kMostTags);
-    CHECK(space.tags_of_part() == 1 << 20);
-    CHECK(space.windows() * TagSpace::kWindowWords * sizeof(std::uint64_t) == 128U << 10U);
+TEST_CASE("a communicator has as many parts at once as onebit.h says, whatever MPI has of tags", "[transport][tags]") {
+    struct {
+        int tags;
+        int parts;
+    } const spaces[] = {{std::numeric_limits<int>::max() - 1, 2000}, {(1 << 28) - 1, 255}, {1 << 20, 15}};
+    for (const auto& space : spaces) {
+        CAPTURE(space.tags);
+        Ranks all(1, 1, space.tags);
+        REQUIRE(all.take_channel(128)); // its own
+        int parts = 0;
+        while (all.take_part()) ++parts;
+        CHECK(parts >= space.parts);
+        CHECK(all.space(0).tags_of_part() == std::min(1 << 20, space.tags / 16));
+    }
 }
 
 } // namespace

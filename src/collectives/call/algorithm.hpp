@@ -20,8 +20,8 @@ inline float share_of(onebit_op_t op, std::size_t values) {
 }
 
 /// A tentative call is a two-phase commit. Ranks prepare it: they encode, or add up, and exchange. On the way each rank
-/// votes on whether all of its values could be; only decoding, which can't be undone, waits for the votes of all. Then
-/// the call is committed on all ranks, or abandoned.
+/// votes on whether it could do so with all of its values. Only decoding, which can't be undone, waits for the votes of
+/// all. Then the call is committed on all ranks, or called off on all.
 class Vote {
   public:
     virtual ~Vote() = default;

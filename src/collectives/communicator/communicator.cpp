@@ -147,8 +147,7 @@ Status Communicator::split(int color, int key, const Status& own, std::unique_pt
     std::sort(members.begin(), members.end(),
               [&](int a, int b) { return std::pair(wish(a).key, a) < std::pair(wish(b).key, b); });
     std::unique_ptr<Communicator> made;
-    const TagSpace* const tags = transport_->tag_space();
-    if (tags != nullptr && !tags->has_room_for_part()) ONEBIT_RETURN_IF_ERROR(reclaim_tags());
+    ONEBIT_RETURN_IF_ERROR(make_room_for_part());
     ONEBIT_RETURN_IF_ERROR(agree(catch_exceptions([&] { return make_part(members, &made); })));
     *part = std::move(made);
     return {};
@@ -263,21 +262,39 @@ Status Communicator::make_room(int tags) {
 }
 
 Status Communicator::reclaim_tags() {
+    constexpr std::size_t kWordsAtOnce = 1024;
     TagSpace& tags = *transport_->tag_space();
-    for (std::size_t window = 0; window < tags.windows(); ++window) {
-        std::vector<std::uint64_t> held;
-        std::vector<std::uint64_t> of_all;
-        const Status prepared = catch_exceptions([&] {
-            held = tags.held(window);
-            of_all.resize(held.size() * static_cast<std::size_t>(size()));
-            return Status();
-        });
-        const std::size_t bytes = tags.window_bytes(window);
-        ONEBIT_RETURN_IF_ERROR(agree_and_gather(prepared, held.data(), bytes, of_all.data()));
-        for (std::size_t i = 0; i < of_all.size(); ++i) held[i % held.size()] |= of_all[i];
-        tags.free_all_but(window, held);
+    const std::size_t words = tags.held_words();
+    std::vector<std::uint64_t> held;
+    std::vector<std::uint64_t> of_all;
+    Status prepared = catch_exceptions([&] {
+        held = tags.held();
+        of_all.resize(std::min(words, kWordsAtOnce) * static_cast<std::size_t>(size()));
+        return Status();
+    });
+    for (std::size_t begin = 0; begin < words; begin += kWordsAtOnce) {
+        const std::size_t some = std::min(words - begin, kWordsAtOnce);
+        std::uint64_t* const mine = held.data() + begin;
+        ONEBIT_RETURN_IF_ERROR(agree_and_gather(prepared, mine, some * sizeof(std::uint64_t), of_all.data()));
+        for (std::size_t i = 0; i < some * static_cast<std::size_t>(size()); ++i) mine[i % some] |= of_all[i];
     }
+    tags.free_all_but(held);
     return {};
+}
+
+Status Communicator::open_part(std::unique_ptr<Transport>* channel) {
+    std::vector<int> everyone;
+    ONEBIT_RETURN_IF_ERROR(agree(catch_exceptions([&] {
+        for (int r = 0; r < size(); ++r) everyone.push_back(r);
+        return Status();
+    })));
+    ONEBIT_RETURN_IF_ERROR(make_room_for_part());
+    return agree(catch_exceptions([&] { return transport_->make_group(everyone, channel); }));
+}
+
+Status Communicator::make_room_for_part() {
+    const TagSpace* const tags = transport_->tag_space();
+    return tags == nullptr || tags->has_room_for_part() ? Status() : reclaim_tags();
 }
 
 Status Communicator::give_up_if_lost(const Status& status) {

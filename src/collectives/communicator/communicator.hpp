@@ -97,11 +97,15 @@ class Communicator {
     Status agree_and_gather(const Status& own, const void* mine, std::size_t bytes, void* all);
 
     /// Sees to it that a channel with so many tags, and one of its nodes, will find them, if they can be had.
-    /// Collective, behind an agreement. Where ranks have to tell each other what they hold it blocks.
+    /// Collective, behind an agreement. Where ranks have to tell each other what they hold it blocks. Needs no memory
+    /// after the last message.
     Status make_room(int tags = kFewTags);
     /// A new channel between the same ranks. Collective.
     Status open_channel(std::unique_ptr<Transport>* channel, int tags = kFewTags);
-    /// One of this rank's node, for values in a GPU's memory. Likewise.
+    /// The first channel of a part of all ranks: with an abort switch and tags of its own, for another communicator.
+    /// Collective; blocks; ends with an agreement.
+    Status open_part(std::unique_ptr<Transport>* channel);
+    /// One of this rank's node, for values in a GPU's memory. As open_channel.
     Status open_node_channel(std::unique_ptr<Transport>* channel);
 
     /// Why this transport, in words; "" where it is what the program asked for.
@@ -118,7 +122,8 @@ class Communicator {
         int color = 0;
         int key = 0;
     };
-    /// Asks all ranks which tags they hold, and frees the others. Collective; blocks; ends with an agreement.
+    Status make_room_for_part();
+    /// Asks all ranks which tags they hold, and frees the others. Collective, behind an agreement; blocks.
     Status reclaim_tags();
     /// Of the ranks `members` of this one, in this order. Collective over all of this one's ranks, for tags are taken
     /// first; else local.

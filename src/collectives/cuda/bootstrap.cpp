@@ -18,6 +18,7 @@ Status join(const NcclApi& api, Communicator& base, Transport& channel, cuda::St
     const Status joined = catch_exceptions(
         [&] { return bootstrap_nccl_transport(api, channel, stream, base.patience().timeout, &made); });
     const Status agreed = base.agree(joined);
+    if (!agreed.ok()) channel.give_up(agreed);                  // a rank that failed may not have received from it
     if (!agreed.ok() && made != nullptr) made->give_up(agreed); // those who failed won't leave it together with us
     ONEBIT_RETURN_IF_ERROR(agreed);
     *transport = std::move(made);
@@ -39,9 +40,8 @@ Status bootstrap_nccl(const NcclApi* api, Communicator& base, const Status& own,
 
 Status bootstrap_nccl_in_nodes(const NcclApi& api, Communicator& base, cuda::Stream stream,
                                std::unique_ptr<Transport>* transport) {
-    ONEBIT_RETURN_IF_ERROR(base.make_room());
     std::unique_ptr<Transport> channel;
-    ONEBIT_RETURN_IF_ERROR(base.open_channel(&channel));
+    ONEBIT_RETURN_IF_ERROR(base.open_part(&channel));
     std::unique_ptr<Transport> of_node;
     ONEBIT_RETURN_IF_ERROR(channel->split(base.groups().node_of_rank, &of_node));
     std::unique_ptr<Transport> node;

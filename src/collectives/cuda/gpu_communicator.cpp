@@ -27,7 +27,7 @@ struct Choice {
 };
 
 /// A rank's choice on its way to the others.
-struct Vote {
+struct GpuVote {
     std::uint32_t forced; ///< GpuTransport
     std::uint32_t reach;
     std::uint64_t host;
@@ -77,7 +77,7 @@ Choice choose_by_machine(const GpuRank& here, const NodeGroups& groups, std::siz
     return {kNowhere, advice.reason + "; no two levels, for " + objection};
 }
 
-Status vote(const Communicator& base, const GpuRank& here, cuda::Stream stream, Vote* mine) {
+Status vote(const Communicator& base, const GpuRank& here, cuda::Stream stream, GpuVote* mine) {
     int device = 0;
     std::string bus_id;
     ONEBIT_RETURN_IF_ERROR(cuda::check_same_in_all_threads(stream));
@@ -96,7 +96,7 @@ Status vote(const Communicator& base, const GpuRank& here, cuda::Stream stream, 
 }
 
 /// Two ranks on one GPU, in words; empty where there are none.
-std::string shared_gpu(const std::vector<Vote>& votes) {
+std::string shared_gpu(const std::vector<GpuVote>& votes) {
     for (std::size_t r = 1; r < votes.size(); ++r) {
         for (std::size_t s = 0; s < r; ++s) {
             if (votes[s].host != votes[r].host || votes[s].gpu != votes[r].gpu) continue;
@@ -108,16 +108,16 @@ std::string shared_gpu(const std::vector<Vote>& votes) {
 }
 
 /// What comes of all votes, the same on every rank.
-Status count(const std::vector<Vote>& votes, Choice* choice) {
+Status count(const std::vector<GpuVote>& votes, Choice* choice) {
     const auto forced = static_cast<GpuTransport>(votes[0].forced);
-    const auto other = std::ranges::find_if(votes, [&](const Vote& v) { return v.forced != votes[0].forced; });
+    const auto other = std::ranges::find_if(votes, [&](const GpuVote& v) { return v.forced != votes[0].forced; });
     if (other != votes.end()) {
         return Status::error(ONEBIT_ERROR_MISMATCH, "ONEBIT_GPU_TRANSPORT differs: rank 0 has %s, rank %zu has %s",
                              gpu_transport_name(forced), static_cast<std::size_t>(other - votes.begin()),
                              gpu_transport_name(static_cast<GpuTransport>(other->forced)));
     }
-    const auto least = std::ranges::min_element(votes, {}, &Vote::reach); // the first of them
-    const bool unanimous = std::ranges::all_of(votes, [&](const Vote& v) { return v.reach == least->reach; });
+    const auto least = std::ranges::min_element(votes, {}, &GpuVote::reach); // the first of them
+    const bool unanimous = std::ranges::all_of(votes, [&](const GpuVote& v) { return v.reach == least->reach; });
     choice->reach = static_cast<Reach>(least->reach);
     choice->reason =
         (unanimous ? "" : "rank " + std::to_string(least - votes.begin()) + ": ") + std::string(least->reason.data());
@@ -136,9 +136,8 @@ Status make_transport(Communicator& base, const NcclApi* nccl, Reach reach, cuda
                       std::unique_ptr<Transport>* transport) {
     if (reach == kEverywhere) return bootstrap_nccl(nccl, base, {}, stream, transport);
     if (reach == kInNode) return bootstrap_nccl_in_nodes(*nccl, base, stream, transport);
-    ONEBIT_RETURN_IF_ERROR(base.make_room());
     std::unique_ptr<Transport> channel;
-    ONEBIT_RETURN_IF_ERROR(base.open_channel(&channel));
+    ONEBIT_RETURN_IF_ERROR(base.open_part(&channel));
     *transport = make_per_level_transport(std::move(channel), base.groups().node_of_rank, nullptr, stream);
     return {};
 }
@@ -147,12 +146,15 @@ Status make_transport(Communicator& base, const NcclApi* nccl, Reach reach, cuda
 
 Status make_gpu_communicator(Communicator& base, const GpuRank& here, const Status& own, cuda::Stream stream,
                              std::unique_ptr<Communicator>* communicator) {
-    Vote mine{};
-    const Status voted = catch_exceptions([&] { return own.ok() ? vote(base, here, stream, &mine) : own; });
-    std::vector<Vote> votes(static_cast<std::size_t>(base.size()));
+    GpuVote mine{};
+    std::vector<GpuVote> votes;
+    const Status voted = catch_exceptions([&] {
+        votes.resize(static_cast<std::size_t>(base.size()));
+        return own.ok() ? vote(base, here, stream, &mine) : own;
+    });
     ONEBIT_RETURN_IF_ERROR(base.agree_and_gather(voted, &mine, sizeof(mine), votes.data()));
     Choice choice;
-    ONEBIT_RETURN_IF_ERROR(count(votes, &choice));
+    ONEBIT_RETURN_IF_ERROR(base.agree(catch_exceptions([&] { return count(votes, &choice); })));
     std::unique_ptr<Transport> transport;
     ONEBIT_RETURN_IF_ERROR(make_transport(base, here.nccl, choice.reach, stream, &transport));
     std::unique_ptr<Communicator> made;

@@ -287,9 +287,9 @@ Status TwoLevelAllreduce::exchange_between_nodes(bool* did) {
 
 /// Decodes a slice of some shard whose result is there, if all ranks agree.
 Status TwoLevelAllreduce::decode_next(bool* did) {
-    bool voted = false;
-    ONEBIT_RETURN_IF_ERROR(flat_->gather().test_vote(&voted)); // moves it on, too
-    if (!voted) return {};
+    bool all_voted = false;
+    ONEBIT_RETURN_IF_ERROR(flat_->gather().test_vote(&all_voted)); // moves it on, too
+    if (!all_voted) return {};
     for (std::size_t place = 0; place < shards_.size() && !*did; ++place) {
         std::size_t& next = decoded_[place];
         const std::uint64_t needed = calls_ * pieces_ + next / nodes_ + 1;

@@ -41,9 +41,9 @@ Status GatherPieces::pass_on() {
 }
 
 Status GatherPieces::decode_next(bool* did) {
-    bool voted = false;
-    ONEBIT_RETURN_IF_ERROR(phase_.test_vote(&voted)); // moves it on, too
-    if (!voted || decoded() == sent_) return {};
+    bool all_voted = false;
+    ONEBIT_RETURN_IF_ERROR(phase_.test_vote(&all_voted)); // moves it on, too
+    if (!all_voted || decoded() == sent_) return {};
     ONEBIT_RETURN_IF_ERROR(exchanges().test(decoded(), pieces_.trailing, all_sent(), did));
     if (!*did) return {};
     const std::span<const Slice> slices = cursor_.next();

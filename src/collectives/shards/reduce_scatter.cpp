@@ -62,9 +62,9 @@ Status ReduceScatterInPieces::advance(Step* step) {
 
 /// The next piece of the own shard, if all ranks' are there, and all agree. Messages are waited for in any case.
 Status ReduceScatterInPieces::average_next(bool* did) {
-    bool voted = false;
-    ONEBIT_RETURN_IF_ERROR(vote_.test(&voted)); // moves it on, too
-    if (!voted) return {};
+    bool all_voted = false;
+    ONEBIT_RETURN_IF_ERROR(vote_.test(&all_voted)); // moves it on, too
+    if (!all_voted) return {};
     ONEBIT_RETURN_IF_ERROR(scatter_.test_next(did));
     if (!*did) return {};
     const Slice slice = scatter_.next();
@@ -148,12 +148,12 @@ void ReduceScatter::begin_call(const Status& own, const void* input, void* outpu
                             .algorithm = plan_.algorithm,
                             .calls = calls_});
     values_.set(elements_, input, 0, output, shard.begin, shard.count);
-    const bool asks = !exact && plan_.check != ONEBIT_CHECK_NONE;
+    const bool votes = !exact && plan_.check != ONEBIT_CHECK_NONE;
     begin(plan_.algorithm, {.source = values_.source(),
                             .sink = values_.sink(),
                             .number = calls_,
                             .tentative = tentative,
-                            .vote = asks ? preflight_.get() : nullptr});
+                            .vote = votes ? preflight_.get() : nullptr});
 }
 
 Status ReduceScatter::get_error(float* error) {
