@@ -45,6 +45,11 @@ class DeviceAwareTransport final : public onebit::ForwardingTransport {
         *channel = std::make_unique<DeviceAwareTransport>(std::move(*channel));
         return {};
     }
+    onebit::Status make_group(const std::vector<int>& members, std::unique_ptr<onebit::Transport>* channel) override {
+        ONEBIT_RETURN_IF_ERROR(inner_->make_group(members, channel));
+        if (*channel != nullptr) *channel = std::make_unique<DeviceAwareTransport>(std::move(*channel));
+        return {};
+    }
     onebit::Status split_nodes(const std::vector<int>& node_of_rank,
                                std::unique_ptr<onebit::Transport>* channel) override {
         return split(node_of_rank, channel);

@@ -154,7 +154,12 @@ Status make_gpu_communicator(Communicator& base, const GpuRank& here, const Stat
     });
     ONEBIT_RETURN_IF_ERROR(base.agree_and_gather(voted, &mine, sizeof(mine), votes.data()));
     Choice choice;
-    ONEBIT_RETURN_IF_ERROR(base.agree(catch_exceptions([&] { return count(votes, &choice); })));
+    Status counted; // the same on every rank, but that one may have no memory to count
+    ONEBIT_RETURN_IF_ERROR(base.agree(catch_exceptions([&] {
+        counted = count(votes, &choice);
+        return Status();
+    })));
+    ONEBIT_RETURN_IF_ERROR(counted);
     std::unique_ptr<Transport> transport;
     ONEBIT_RETURN_IF_ERROR(make_transport(base, here.nccl, choice.reach, stream, &transport));
     std::unique_ptr<Communicator> made;
