@@ -1,7 +1,7 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Loading first puts everything together beside the optimizer, then all ranks agree, and only then does anything change.
+// Loading first puts everything together beside the optimizer. Then all ranks agree, and only then anything changes.
 
 #include <algorithm>
 
