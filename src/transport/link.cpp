@@ -89,13 +89,12 @@ bool Link::has_told(int rank, int channel) const {
 // ---------------------------------------------------------------------------------------------------- tags ----
 
 TakenTags::TakenTags(TakenTags&& other) noexcept
-    : group_(std::move(other.group_)), first_(other.first_), tags_(other.tags_), lost_(other.lost_.load()) {}
+    : group_(std::move(other.group_)), first_(other.first_), lost_(other.lost_.load()) {}
 
 TakenTags& TakenTags::operator=(TakenTags&& other) noexcept {
     let_go();
     group_ = std::move(other.group_);
     first_ = other.first_;
-    tags_ = other.tags_;
     lost_ = other.lost_.load();
     return *this;
 }
@@ -103,14 +102,14 @@ TakenTags& TakenTags::operator=(TakenTags&& other) noexcept {
 Status TakenTags::take(const std::shared_ptr<Group>& group, int tags, TakenTags* taken) {
     int first = 0;
     ONEBIT_RETURN_IF_ERROR(group->tags().take(tags, &first));
-    *taken = TakenTags(group, first, tags);
+    *taken = TakenTags(group, first);
     return {};
 }
 
 Status TakenTags::take_part(const std::shared_ptr<Group>& group, TakenTags* taken) {
     int first = 0;
     ONEBIT_RETURN_IF_ERROR(group->tags().take_part(&first));
-    *taken = TakenTags(group, first, group->tags().tags_of_part());
+    *taken = TakenTags(group, first);
     return {};
 }
 
@@ -139,7 +138,7 @@ Group::Group(TakenTags of_whole, std::vector<int> members)
     : link_(of_whole.group()->link_),
       of_whole_(std::move(of_whole)),
       members_(std::move(members)),
-      tags_(of_whole_.first(), of_whole_.tags()),
+      tags_(of_whole_.first(), of_whole_.group()->tags().tags_of_part()),
       abort_switch_(std::make_shared<AbortSwitch>(of_whole_.group()->abort_switch_)) {
     link_->tell_by(*abort_switch_, members_, first_tag());
     link_->enlist(first_tag(), abort_switch_);
@@ -177,7 +176,7 @@ Status LinkTransport::take_root(const std::shared_ptr<Group>& group, int rank, C
 Status LinkTransport::duplicate(int tags, std::unique_ptr<Transport>* channel) {
     ONEBIT_RETURN_IF_ERROR(check_is_of_all());
     TakenTags taken;
-    ONEBIT_RETURN_IF_ERROR(TakenTags::take(channel_.group(), tags + kMostSplits * kSplitTags, &taken));
+    ONEBIT_RETURN_IF_ERROR(TakenTags::take(channel_.group(), tags_with_splits(tags), &taken));
     const int first_tag = taken.first();
     *channel = open({std::make_shared<TakenTags>(std::move(taken)), channel_.members, channel_.rank, first_tag, tags});
     return {};

@@ -120,20 +120,17 @@ class TakenTags {
     static Status take_part(const std::shared_ptr<Group>& group, TakenTags* taken);
 
     int first() const { return first_; }
-    int tags() const { return tags_; }
     const std::shared_ptr<Group>& group() const { return group_; }
 
     /// Messages that have them may be under way for ever, so nobody is to take them again.
     void lose() { lost_ = true; }
 
   private:
-    TakenTags(std::shared_ptr<Group> group, int first, int tags)
-        : group_(std::move(group)), first_(first), tags_(tags) {}
+    TakenTags(std::shared_ptr<Group> group, int first) : group_(std::move(group)), first_(first) {}
     void let_go() noexcept;
 
     std::shared_ptr<Group> group_; ///< NULL: nothing is taken
     int first_ = 0;
-    int tags_ = 0;
     std::atomic<bool> lost_ = false;
 };
 

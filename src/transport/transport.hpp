@@ -67,6 +67,10 @@ inline constexpr int kFewTags = 128;
 inline constexpr int kSplitTags = 64;
 /// How often a channel can be split, but a communicator's first one, at most.
 inline constexpr int kMostSplits = 3;
+/// What a channel with so many tags takes, so that it can be split.
+constexpr int tags_with_splits(int tags) {
+    return tags + kMostSplits * kSplitTags;
+}
 
 /// Ranks and the way bytes travel between them; no arithmetic but NCCL's dense sum. One object is one channel: messages
 /// of different channels never meet. Used by one thread at a time.

@@ -257,8 +257,7 @@ Status Communicator::open_node_channel(std::unique_ptr<Transport>* channel) {
 
 Status Communicator::make_room(int tags) {
     const TagSpace* const space = transport_->tag_space();
-    const int all = tags + kMostSplits * kSplitTags + kSplitTags;
-    return space == nullptr || space->has_room(all) ? Status() : reclaim_tags();
+    return space == nullptr || space->has_room(tags_with_splits(tags) + kSplitTags) ? Status() : reclaim_tags();
 }
 
 Status Communicator::reclaim_tags() {
@@ -267,7 +266,7 @@ Status Communicator::reclaim_tags() {
     const std::size_t words = tags.held_words();
     std::vector<std::uint64_t> held;
     std::vector<std::uint64_t> of_all;
-    Status prepared = catch_exceptions([&] {
+    const Status prepared = catch_exceptions([&] {
         held = tags.held();
         of_all.resize(std::min(words, kWordsAtOnce) * static_cast<std::size_t>(size()));
         return Status();
