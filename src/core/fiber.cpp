@@ -40,7 +40,7 @@
 namespace onebit {
 namespace {
 
-constexpr std::size_t kStackBytes = std::size_t{512} << 10; // the library needs 64 KiB, MPI and a GPU's runtime more
+constexpr std::size_t kFiberBytes = std::size_t{512} << 10; // the library needs 64 KiB, MPI and a GPU's runtime more
 
 /// One side of a switch, the fiber or who resumes it, as the sanitizers are to know it.
 struct Side {
@@ -107,18 +107,18 @@ Fiber::Stack* Fiber::Stack::pausable_now() {
 
 Fiber::Stack::Stack() : guard_bytes(static_cast<std::size_t>(sysconf(_SC_PAGESIZE))) {
     constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK | MAP_NORESERVE;
-    memory = mmap(nullptr, guard_bytes + kStackBytes, PROT_READ | PROT_WRITE, kFlags, -1, 0);
+    memory = mmap(nullptr, guard_bytes + kFiberBytes, PROT_READ | PROT_WRITE, kFlags, -1, 0);
     if (memory == MAP_FAILED) throw std::bad_alloc();
     if (mprotect(memory, guard_bytes, PROT_NONE) != 0) { // cuts the mapping in two, which may be one too many
-        munmap(memory, guard_bytes + kStackBytes);
+        munmap(memory, guard_bytes + kFiberBytes);
         throw std::bad_alloc();
     }
     fiber.stack = static_cast<std::byte*>(memory) + guard_bytes;
-    fiber.stack_bytes = kStackBytes;
+    fiber.stack_bytes = kFiberBytes;
 }
 
 Fiber::Stack::~Stack() {
-    munmap(memory, guard_bytes + kStackBytes);
+    munmap(memory, guard_bytes + kFiberBytes);
 }
 
 void Fiber::Stack::begin(Body what, void* with) {
@@ -126,7 +126,7 @@ void Fiber::Stack::begin(Body what, void* with) {
     argument = with;
     (void)getcontext(&inside); // can't fail
     inside.uc_stack.ss_sp = static_cast<std::byte*>(memory) + guard_bytes;
-    inside.uc_stack.ss_size = kStackBytes;
+    inside.uc_stack.ss_size = kFiberBytes;
     inside.uc_link = nullptr;                                 // run() leaves by itself
     const auto self = reinterpret_cast<std::uintptr_t>(this); // makecontext passes ints alone
     makecontext(&inside, reinterpret_cast<void (*)()>(&Stack::run), 2, static_cast<unsigned>(self >> 32),

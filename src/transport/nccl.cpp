@@ -17,9 +17,9 @@ using nccl::Channel;
 using nccl::Comm;
 
 /// Parts of an exchange; those in the host's memory with room for them on the GPU, and in pinned memory on the way.
-class Stopover {
+class DeviceStopover {
   public:
-    Stopover(std::vector<Part> parts, cuda::DeviceMemory& memory) : parts_(std::move(parts)), on_device_(parts_) {
+    DeviceStopover(std::vector<Part> parts, cuda::DeviceMemory& memory) : parts_(std::move(parts)), on_device_(parts_) {
         std::size_t bytes = 0;
         for (const Part& part : parts_) bytes += part.on_device ? 0 : room_of(part);
         pinned_ = AlignedBuffer<std::byte>(bytes, cuda::pinned_memory());
@@ -149,8 +149,8 @@ class NcclExchange final : public Exchange, private nccl::Operation {
     }
 
     std::shared_ptr<Channel> channel_;
-    Stopover sends_;
-    Stopover receives_;
+    DeviceStopover sends_;
+    DeviceStopover receives_;
     cuda::Event down_;
     std::uint64_t bytes_per_start_ = 0;
     State state_ = State::kDone;

@@ -15,9 +15,9 @@ namespace {
 
 /// Parts of an exchange, those in a GPU's memory with room for them on the host; none where they travel `direct`. What
 /// goes to several ranks has one room, and what lies in some rows of an array is copied at once.
-class Stopover {
+class HostStopover {
   public:
-    Stopover(std::vector<Part> parts, bool direct) : across_(std::move(parts)) {
+    HostStopover(std::vector<Part> parts, bool direct) : across_(std::move(parts)) {
         has_device_parts_ = std::ranges::any_of(across_, &Part::on_device);
         if (direct) return;
         std::vector<std::size_t> places; // of those on the device, in the room
@@ -95,7 +95,8 @@ struct Departures {
 /// across: the next way down is behind the last way up in the stream.
 class StagedExchange final : public Exchange {
   public:
-    StagedExchange(Stopover sends, Stopover receives, cuda::Stream stream, std::shared_ptr<Departures> departures)
+    StagedExchange(HostStopover sends, HostStopover receives, cuda::Stream stream,
+                   std::shared_ptr<Departures> departures)
         : sends_(std::move(sends)),
           receives_(std::move(receives)),
           stream_(stream),
@@ -163,8 +164,8 @@ class StagedExchange final : public Exchange {
         }
     }
 
-    Stopover sends_;
-    Stopover receives_;
+    HostStopover sends_;
+    HostStopover receives_;
     cuda::Stream stream_;
     std::shared_ptr<Departures> departures_;
     StagedExchange* next_ = nullptr;
@@ -198,8 +199,8 @@ class StagedTransport final : public ForwardingTransport {
     Status plan_exchange(std::vector<Part> sends, std::vector<Part> receives, int tag,
                          std::unique_ptr<Exchange>* exchange) override {
         drop_empty(sends, receives);
-        Stopover from(std::move(sends), direct_);
-        Stopover to(std::move(receives), direct_);
+        HostStopover from(std::move(sends), direct_);
+        HostStopover to(std::move(receives), direct_);
         if (!from.has_device_parts() && !to.has_device_parts()) {
             return inner_->plan_exchange(from.across(), to.across(), tag, exchange);
         }

@@ -11,7 +11,7 @@
 namespace onebit {
 namespace {
 
-using Pieces = std::vector<std::unique_ptr<MappedMemory>>;
+using NodePieces = std::vector<std::unique_ptr<MappedMemory>>;
 
 std::size_t machine_bytes() {
     return static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
@@ -48,7 +48,7 @@ const char* objection(const NodeGroups& groups) {
 
 /// The pieces of the node's other ranks; this one's is there.
 Status open_others(const NodeGroups& groups, const std::vector<MappedMemory::Address>& addresses, std::size_t rank,
-                   Pieces* pieces) {
+                   NodePieces* pieces) {
     const auto missing = [](const MappedMemory::Address& address) { return address.bytes == 0; };
     if (std::ranges::any_of(addresses, missing)) return {}; // whose rank says why
     for (std::size_t r = 0; r < addresses.size(); ++r) {
@@ -80,7 +80,7 @@ Status SharedBuffers::allocate(Communicator& communicator, const Status& own_bef
 
     const auto place = static_cast<std::size_t>(groups.place_of_rank[rank]);
     const char* const alone = objection(groups);
-    Pieces pieces(groups.places);
+    NodePieces pieces(groups.places);
     MappedMemory::Address address;
     Status here;
     if (alone != nullptr) {
