@@ -81,6 +81,7 @@ struct Words {
     std::string error_type = "float32";
     std::string scale = "l2";
     std::string group = "block";
+    std::string rounding = "nearest";
     std::string optimizer = "onebit_adam";
     std::string algorithm = "auto";
     std::string check = "full";
@@ -170,6 +171,10 @@ void add_options(CLI::App& app, const OsuProgram& program, OsuOptions& options, 
     app.add_option("--scale", words.scale, "l1 or l2 (default l2)")->check(CLI::IsMember({"l1", "l2"}));
     app.add_option("--group", words.group, "Elements that share a scale: block or buffer (default block)")
         ->check(CLI::IsMember({"block", "buffer"}));
+    if (!program.steps) {
+        app.add_option("--rounding", words.rounding, "Of int8 and int4: nearest or stochastic (default nearest)")
+            ->check(CLI::IsMember({"nearest", "stochastic"}));
+    }
     app.add_option("--algorithm", words.algorithm,
                    enumerate(algorithms(program)) + " (default auto: the library's choice)")
         ->check(CLI::IsMember(algorithms(program)));
@@ -216,6 +221,7 @@ void read_words(const Words& words, const OsuProgram& program, OsuOptions& optio
     options.error_type = static_cast<onebit_datatype_t>(place_of(words.error_type, kDatatypeNames));
     options.scale = words.scale == "l2" ? ONEBIT_SCALE_L2 : ONEBIT_SCALE_L1;
     options.group = words.group == "buffer" ? ONEBIT_GROUP_BUFFER : ONEBIT_GROUP_BLOCK;
+    options.rounding = words.rounding == "stochastic" ? ONEBIT_ROUNDING_STOCHASTIC : ONEBIT_ROUNDING_NEAREST;
     options.optimizer = static_cast<onebit_optimizer_kind_t>(place_of(words.optimizer, kOptimizerNames));
     options.algorithm = static_cast<onebit_algorithm_t>(place_of(words.algorithm, kAlgorithmNames));
     options.check = static_cast<onebit_check_t>(place_of(words.check, kCheckNames));

@@ -63,6 +63,7 @@ struct OsuOptions {
     onebit_scale_t scale = ONEBIT_SCALE_L2;
     onebit_group_t group = ONEBIT_GROUP_BLOCK;
     onebit_datatype_t error_type = ONEBIT_FLOAT32;
+    onebit_rounding_t rounding = ONEBIT_ROUNDING_NEAREST;
     onebit_optimizer_kind_t optimizer = ONEBIT_OPTIMIZER_ONEBIT_ADAM;
     onebit_algorithm_t algorithm = ONEBIT_ALGORITHM_AUTO;
     onebit_check_t check = ONEBIT_CHECK_FULL;
@@ -98,6 +99,7 @@ void apply(const OsuOptions& options, Config* config) {
     config->kept = options.kept;
     config->value_bits = options.value_bits;
     config->error_type = options.error_type;
+    config->rounding = options.rounding;
     config->scale = options.scale;
     config->group = options.group;
     config->check = options.check;

@@ -25,6 +25,10 @@ onebit_status_t Status::code_of_word() const {
     return told == nullptr ? static_cast<onebit_status_t>(word_ / 2) : told->code;
 }
 
+onebit_status_t told_status(std::uint32_t code) noexcept {
+    return code <= ONEBIT_ERROR_CANCELLED ? static_cast<onebit_status_t>(code) : ONEBIT_ERROR_TRANSPORT;
+}
+
 void Status::share() const {
     if (Told* const told = this->told()) told->users.fetch_add(1, std::memory_order_relaxed);
 }

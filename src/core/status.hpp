@@ -53,6 +53,9 @@ class [[nodiscard]] Status { // NOLINT(cppcoreguidelines-special-member-function
     std::uintptr_t word_ = 0;
 };
 
+/// The status that a peer's message names; TRANSPORT where it is none that there is.
+onebit_status_t told_status(std::uint32_t code) noexcept;
+
 /// The Status for the exception in flight; to be called from a catch block.
 Status status_of_current_exception() noexcept;
 

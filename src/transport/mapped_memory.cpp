@@ -19,6 +19,11 @@ Status fail(onebit_status_t code, const char* call, int error) {
     return Status::error(code, "%s: %s", call, std::strerror(error));
 }
 
+Status too_few(std::uint64_t bytes, std::size_t expected) {
+    return Status::error(ONEBIT_ERROR_TRANSPORT, "a peer shares %llu bytes where %zu were expected",
+                         static_cast<unsigned long long>(bytes), expected);
+}
+
 /// posix_fallocate of some pages only: a signal makes it begin again.
 int allocate(int descriptor, std::size_t bytes) {
     constexpr std::size_t kAtATime = std::size_t{4} << 20;
@@ -56,16 +61,20 @@ Status MappedMemory::create(const char* what, std::size_t bytes, std::unique_ptr
     return {};
 }
 
-Status MappedMemory::open(const Address& address, std::unique_ptr<MappedMemory>* memory) {
+Status MappedMemory::open(const Address& address, std::size_t bytes, std::unique_ptr<MappedMemory>* memory) {
+    if (address.bytes != bytes) return too_few(address.bytes, bytes);
     const std::string path = "/proc/" + std::to_string(address.process) + "/fd/" + std::to_string(address.descriptor);
-    std::unique_ptr<MappedMemory> made(new MappedMemory(address.bytes));
+    std::unique_ptr<MappedMemory> made(new MappedMemory(bytes));
     made->descriptor_ = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY); // whatever it is
     if (made->descriptor_ < 0) return fail(ONEBIT_ERROR_UNSUPPORTED, path.c_str(), errno);
-    const Address found = made->address();
-    if (found.device != address.device ||
-        found.inode != address.inode) { // a process that is numbered likewise elsewhere
+    struct stat file {};
+    fstat(made->descriptor_, &file);
+    if (file.st_dev != address.device ||
+        file.st_ino != address.inode) { // a process that is numbered likewise elsewhere
         return Status::error(ONEBIT_ERROR_UNSUPPORTED, "%s is of another process", path.c_str());
     }
+    if (static_cast<std::uint64_t>(file.st_size) < bytes)
+        return too_few(static_cast<std::uint64_t>(file.st_size), bytes);
     ONEBIT_RETURN_IF_ERROR(made->map());
     made->close();
     *memory = std::move(made);

@@ -30,14 +30,15 @@ class MappedMemory {
     /// Zeroed, and really there. `what`: what the system calls it, in /proc/PID/maps. OUT_OF_MEMORY, UNSUPPORTED.
     static Status create(const char* what, std::size_t bytes, std::unique_ptr<MappedMemory>* memory);
     /// Maps what another process has created, which must not have closed it yet. UNSUPPORTED where it isn't to be
-    /// found.
-    static Status open(const Address& address, std::unique_ptr<MappedMemory>* memory);
+    /// found. TRANSPORT where it hasn't so many bytes: to touch those that aren't there would end this process.
+    static Status open(const Address& address, std::size_t bytes, std::unique_ptr<MappedMemory>* memory);
 
     ~MappedMemory();
     MappedMemory(const MappedMemory&) = delete;
     MappedMemory& operator=(const MappedMemory&) = delete;
 
     std::byte* data() const { return data_; }
+    std::size_t bytes() const { return bytes_; }
     Address address() const;
     /// Nobody is going to open it any more.
     void close();

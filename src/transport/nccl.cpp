@@ -381,8 +381,10 @@ Status bootstrap_nccl_transport(const NcclApi& api, Transport& host, cuda::Strea
         (void)opening.release(); // it may still be read or written
         return told;
     }
-    if (const auto code = static_cast<onebit_status_t>(opening->status); code != ONEBIT_SUCCESS) {
-        return Status::error(code, "%s%s", host.rank() == 0 ? "" : "the first rank: ", opening->reason.data());
+    if (opening->status != ONEBIT_SUCCESS) {
+        return Status::error(told_status(opening->status), "%s%.*s",
+                             host.rank() == 0 ? "" : "the first rank: ", static_cast<int>(opening->reason.size()),
+                             opening->reason.data());
     }
     Comm comm = nullptr;
     ONEBIT_RETURN_IF_ERROR(nccl::join_comm(api, opening->id, host.size(), host.rank(), timeout, &comm));

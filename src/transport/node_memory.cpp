@@ -55,8 +55,9 @@ class Gathering {
         const auto failed = [](const Report& report) { return report.status != ONEBIT_SUCCESS; };
         const auto first = std::find_if(reports_->begin(), reports_->end(), failed);
         if (first == reports_->end()) return {};
-        return Status::error(static_cast<onebit_status_t>(first->status), "rank %d of the node: %s",
-                             static_cast<int>(first - reports_->begin()), first->reason.data());
+        return Status::error(told_status(first->status), "rank %d of the node: %.*s",
+                             static_cast<int>(first - reports_->begin()), static_cast<int>(first->reason.size()),
+                             first->reason.data());
     }
 
     Report& mine() { return (*reports_)[static_cast<std::size_t>(channel_.rank())]; }
@@ -89,7 +90,8 @@ class NodeMemory final : public SharedMemory {
         ONEBIT_RETURN_IF_ERROR(all_->gather(made, patience));
         const Status opened = catch_exceptions([&] {
             for (std::size_t r = 0; r < parts_.size(); ++r) {
-                if (r != rank_) ONEBIT_RETURN_IF_ERROR(MappedMemory::open(all_->reports()[r].address, &parts_[r]));
+                if (r == rank_) continue;
+                ONEBIT_RETURN_IF_ERROR(MappedMemory::open(all_->reports()[r].address, bytes, &parts_[r]));
             }
             return Status();
         });

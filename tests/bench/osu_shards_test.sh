@@ -21,6 +21,8 @@ for check in none full_low_memory; do
     expect 0 '65536 .* Pass ' "${run[@]}" -m 64K:64K --algorithm pipelined --check "$check"
 done
 expect 0 ' dense over .*65536 .* Pass .* 0\.0000 +[0-9.]+' "${run[@]}" -m 8:64K --algorithm dense
+expect 0 '65536 .* Pass ' "${run[@]}" -m 64K:64K --algorithm pipelined --codec int4 --rounding stochastic
+expect 1 'rounding' "${run[@]}" -m 64K:64K --algorithm pipelined --rounding stochastic # of the sign
 expect 0 ' over tcp .*65536 .* Pass ' "${run[@]}" -m 64K:64K --transport tcp --group buffer --scale l1
 expect 0 ', buffers: onebit_mem_alloc.*65536 .* Pass ' "${run[@]}" -m 64K:64K --buffers shared
 # 20000 bytes are 2500 elements for each of two ranks.

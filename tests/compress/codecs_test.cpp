@@ -186,6 +186,51 @@ TEST_CASE("slices of every codec's messages lie in order without gaps, and a tra
     }
 }
 
+/// Decodes and averages `message`, which a peer has sent, in a buffer between guards. Whether they are as they were.
+bool stays_inside(const Codec& codec, const Chunk& chunk, const std::vector<std::uint32_t>& message) {
+    constexpr std::size_t kGuards = 64;
+    constexpr float kGuard = 12345.0F;
+    std::vector<float> buffer(kGuards + chunk.begin + chunk.count + kGuards, kGuard);
+    const ArraySink values(buffer.data() + kGuards);
+    const auto server = codec.make_feedback(only(chunk));
+    std::vector<std::uint32_t> result(message.size() + 1, 0xa5a5a5a5);
+    const std::uint32_t* const received[] = {message.data(), message.data()};
+    const std::vector<Chunk> chunks = {chunk};
+    SliceCursor cursor(128);
+    for (Slice slice; cursor.next(chunks, &slice);) {
+        codec.average(received, 0.5F, slice, values);
+        codec.average_encode(received, 0.5F, *server, *server, slice, result.data());
+    }
+    codec.decode(only(EncodedSlice{Slice::whole(chunk), message.data()}), {}, values);
+    std::vector<float> block(kBlockElements);
+    codec.decode_block(message.data(), {chunk, 0}, {}, block.data());
+    const auto is_guard = [](float value) { return value == kGuard; };
+    const auto begin = buffer.begin() + static_cast<std::ptrdiff_t>(kGuards + chunk.begin);
+    return std::all_of(buffer.begin(), begin, is_guard) &&
+           std::all_of(begin + static_cast<std::ptrdiff_t>(chunk.count), buffer.end(), is_guard) &&
+           result.back() == 0xa5a5a5a5;
+}
+
+TEST_CASE("whatever words a peer's message has, nothing outside its elements is touched, by any codec", "[codec]") {
+    std::mt19937 random(5);
+    for (const onebit_codec_t which : all_codecs()) {
+        for (const NumericKernels* kernels : available_numeric_kernels()) {
+            const auto codec = codec_with(which, 1, kernels->name);
+            for (const std::size_t count : {1, 100, 4096, 5001, 20'003}) {
+                for (const Chunk& chunk : partition(count, 2)) {
+                    if (chunk.count == 0) continue;
+                    CAPTURE(which, kernels->name, count, chunk.begin);
+                    std::vector<std::uint32_t> message(codec->message_words(chunk));
+                    for (std::uint32_t& word : message) word = random();
+                    CHECK(stays_inside(*codec, chunk, message));
+                    std::fill(message.begin(), message.end(), ~0U);
+                    CHECK(stays_inside(*codec, chunk, message));
+                }
+            }
+        }
+    }
+}
+
 TEST_CASE("a call of two ranks leaves the error that codecs are chosen by", "[codec]") {
     constexpr std::size_t kCount = 1 << 17;
     const Slice all = Slice::whole({0, 0, kCount});

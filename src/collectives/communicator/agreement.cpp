@@ -121,8 +121,9 @@ Status Agreement::compare() const {
 
 Status Agreement::first_failure() const {
     const std::size_t rank = first_rank(&Agreement::is_bad);
-    return Status::error(static_cast<onebit_status_t>(tickets_[rank].status), "rank %zu: %s", rank,
-                         reasons_[rank].data());
+    const Reason& reason = reasons_[rank];
+    return Status::error(told_status(tickets_[rank].status), "rank %zu: %.*s", rank, static_cast<int>(reason.size()),
+                         reason.data());
 }
 
 Status decide_now(Agreement& agreement, const Patience& patience, const Status& own, std::uint32_t word,

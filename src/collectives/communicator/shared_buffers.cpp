@@ -47,14 +47,14 @@ const char* objection(const NodeGroups& groups) {
 }
 
 /// The pieces of the node's other ranks; this one's is there.
-Status open_others(const NodeGroups& groups, const std::vector<MappedMemory::Address>& addresses, std::size_t rank,
-                   NodePieces* pieces) {
+Status open_others(const NodeGroups& groups, const std::vector<MappedMemory::Address>& addresses,
+                   const std::vector<std::size_t>& sizes, std::size_t rank, NodePieces* pieces) {
     const auto missing = [](const MappedMemory::Address& address) { return address.bytes == 0; };
     if (std::ranges::any_of(addresses, missing)) return {}; // whose rank says why
     for (std::size_t r = 0; r < addresses.size(); ++r) {
         if (r == rank || groups.node_of_rank[r] != groups.node_of_rank[rank]) continue;
         const auto place = static_cast<std::size_t>(groups.place_of_rank[r]);
-        ONEBIT_RETURN_IF_ERROR(MappedMemory::open(addresses[r], &(*pieces)[place]));
+        ONEBIT_RETURN_IF_ERROR(MappedMemory::open(addresses[r], sizes[r], &(*pieces)[place]));
     }
     return {};
 }
@@ -91,7 +91,7 @@ Status SharedBuffers::allocate(Communicator& communicator, const Status& own_bef
     }
     std::vector<MappedMemory::Address> addresses(ranks);
     ONEBIT_RETURN_IF_ERROR(communicator.agree_and_gather(own, &address, sizeof(address), addresses.data()));
-    if (here.ok()) here = catch_exceptions([&] { return open_others(groups, addresses, rank, &pieces); });
+    if (here.ok()) here = catch_exceptions([&] { return open_others(groups, addresses, sizes, rank, &pieces); });
     const Status shared = communicator.agree(here);
     if (!communicator.usable()) return shared;
     if (!shared.ok()) { // no memory is had anew before all have let go of all pieces

@@ -27,8 +27,13 @@ class SharedBuffer {
     SharedBuffer(std::vector<std::unique_ptr<MappedMemory>> pieces, std::size_t place)
         : pieces_(std::move(pieces)), place_(place) {}
 
-    std::byte* own() { return pieces_.empty() ? alone_.data() : of(place_); }
-    std::byte* of(std::size_t place) const { return pieces_[place]->data(); }
+    std::byte* own() { return pieces_.empty() ? alone_.data() : pieces_[place_]->data(); }
+    /// `bytes` at `offset` of a piece that all see; NULL where it hasn't as many.
+    std::byte* at(std::size_t place, std::uint64_t offset, std::size_t bytes) const {
+        const MappedMemory& piece = *pieces_[place];
+        const bool has = bytes <= piece.bytes() && offset <= piece.bytes() - bytes;
+        return has ? piece.data() + offset : nullptr;
+    }
 
   private:
     AlignedBuffer<std::byte> alone_;

@@ -69,10 +69,11 @@ bool SharedOperands::find_all() {
     return true;
 }
 
-void* SharedOperands::find(const Place& place, std::size_t rank) {
+void* SharedOperands::find(Place place, std::size_t rank) {
     std::shared_ptr<SharedBuffer> buffer = buffers_->get(place.buffer);
     if (buffer == nullptr) return nullptr;
-    std::byte* const found = buffer->of(rank) + place.offset;
+    std::byte* const found = buffer->at(rank, place.offset, bytes_);
+    if (found == nullptr) return nullptr;
     held_.push_back(std::move(buffer));
     return found;
 }

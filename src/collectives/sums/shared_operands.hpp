@@ -54,7 +54,7 @@ class SharedOperands {
     Whereabouts& whereabouts_of(std::size_t rank) const;
     bool all_have_places() const;
     bool find_all();
-    void* find(const Place& place, std::size_t rank);
+    void* find(Place place, std::size_t rank);
 
     SharedMemory& memory_;
     std::size_t offset_;

@@ -13,6 +13,8 @@ constexpr std::size_t kReadAhead = std::size_t{1} << 16;
 constexpr std::size_t kDirect = 4096;
 /// A peer that sends more which nobody waits for is not read any further until somebody does.
 constexpr std::size_t kMostUnexpected = std::size_t{64} << 20;
+/// Receives that a peer may announce before their sends are there: more than all handles of a rank can have under way.
+constexpr std::size_t kMostReady = std::size_t{1} << 20;
 constexpr std::size_t kNoticeBytes = sizeof(Notice);
 
 } // namespace
@@ -79,7 +81,7 @@ void Connection::post_receive(Transfer& transfer) {
     if (!arrived->whole) return;
     std::memcpy(transfer.data, arrived->data.get(), transfer.bytes);
     transfer.pending = false;
-    unexpected_bytes_ -= transfer.bytes;
+    unexpected_bytes_ -= room_for(transfer.bytes);
     unexpected_.erase(arrived);
 }
 
@@ -186,6 +188,11 @@ bool Connection::read_header() {
     return true;
 }
 
+/// Of what is kept for nobody yet, an empty message too.
+std::size_t Connection::room_for(std::size_t bytes) {
+    return bytes + sizeof(Unexpected);
+}
+
 /// False where there is no memory for what follows: the next pump tries again.
 bool Connection::begin_frame() {
     const Status begun = catch_exceptions([&] {
@@ -194,6 +201,7 @@ bool Connection::begin_frame() {
                 begin_message();
                 return Status();
             case Kind::kReady:
+                if (ready_.size() == kMostReady) break;
                 take_ready();
                 return Status();
             case Kind::kNotice:
@@ -220,9 +228,9 @@ void Connection::begin_message() {
     if (incoming.transfer != nullptr) {
         incoming.target = incoming.transfer->data;
     } else if (header_->bytes <= kEager) {
-        if (unexpected_bytes_ + header_->bytes > kMostUnexpected) throw std::bad_alloc();
+        if (unexpected_bytes_ + room_for(header_->bytes) > kMostUnexpected) throw std::bad_alloc();
         unexpected_.push_back({header_->tag, header_->bytes, std::make_unique<std::byte[]>(header_->bytes)});
-        unexpected_bytes_ += header_->bytes;
+        unexpected_bytes_ += room_for(header_->bytes);
         incoming.unexpected = &unexpected_.back();
         incoming.target = incoming.unexpected->data.get();
     } // else its receive was cancelled
@@ -262,7 +270,7 @@ void Connection::end_body() {
     if (taker == nullptr) return;
     std::memcpy(taker->data, incoming.unexpected->data.get(), taker->bytes);
     taker->pending = false;
-    unexpected_bytes_ -= taker->bytes;
+    unexpected_bytes_ -= room_for(taker->bytes);
     std::erase_if(unexpected_, [&](const Unexpected& message) { return &message == incoming.unexpected; });
 }
 

@@ -110,6 +110,7 @@ class Connection {
         Transfer* transfer = nullptr;
     };
 
+    static std::size_t room_for(std::size_t bytes);
     bool pump_in();
     bool read(std::byte* into, std::size_t bytes, std::size_t* got);
     bool read_header();

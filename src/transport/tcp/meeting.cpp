@@ -163,7 +163,7 @@ class Meeting {
         for (std::size_t r = 0; r < ranks_; ++r) {
             const std::uint32_t status = all[r].head.status;
             if (status == ONEBIT_SUCCESS) continue;
-            return Status::error(static_cast<onebit_status_t>(status), "rank %zu: %s", r, all[r].reason());
+            return Status::error(told_status(status), "rank %zu: %s", r, all[r].reason());
         }
         return {};
     }
@@ -216,9 +216,10 @@ class Meeting {
         std::vector<std::unique_ptr<const Inbox>> inboxes(ranks_);
         for (const std::size_t r : in_node_) {
             std::unique_ptr<MappedMemory> memory;
-            const MappedMemory::Address& address = invitations_[r].inbox;
-            if (inbox_ == nullptr || r == rank_ || address.bytes != Inbox::bytes(in_node_.size())) continue;
-            if (MappedMemory::open(address, &memory).ok()) inboxes[r] = std::make_unique<Inbox>(std::move(memory));
+            if (inbox_ == nullptr || r == rank_) continue;
+            const std::size_t bytes = Inbox::bytes(in_node_.size());
+            if (!MappedMemory::open(invitations_[r].inbox, bytes, &memory).ok()) continue; // then over TCP
+            inboxes[r] = std::make_unique<Inbox>(std::move(memory));
         }
         return inboxes;
     }
