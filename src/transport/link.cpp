@@ -27,7 +27,8 @@ void Link::keep(int from, const Notice& notice) {
     const std::string reason(notice.reason.data(), strnlen(notice.reason.data(), notice.reason.size()));
     const char* const what = notice.channel < 0 ? "aborted" : "gave up";
     const std::string by = reason.starts_with("rank ") ? "" : "rank " + std::to_string(from) + " " + what + ": ";
-    const Status why = Status::error(told_status(static_cast<std::uint32_t>(notice.status)), "%s%s", by.c_str(), reason.c_str());
+    const Status why =
+        Status::error(told_status(static_cast<std::uint32_t>(notice.status)), "%s%s", by.c_str(), reason.c_str());
     std::shared_ptr<AbortSwitch> abort_switch;
     {
         const std::lock_guard lock(mutex_);
