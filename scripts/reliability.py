@@ -55,7 +55,7 @@ def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mpi", choices=LAUNCHERS, default="openmpi", help="[%(default)s]")
     parser.add_argument("--build", type=Path, help=f"build directory {list(BUILDS.values())}")
-    parser.add_argument("--faults", type=int, default=40, help="[%(default)s]")
+    parser.add_argument("--faults", type=int, default=len(CALLS), help="[one in each call: %(default)s]")
     parser.add_argument("--seed", type=int, default=1, help="[%(default)s]")
     parser.add_argument("--call", choices=CALLS, help="this one alone [all, in turn]")
     parser.add_argument("--allowance", type=float, default=1.0,

@@ -28,7 +28,7 @@ namespace {
 std::atomic<unsigned> forks{0};
 thread_local bool is_helper = false; ///< has none itself
 
-constexpr std::size_t kWorkerStackBytes = std::size_t{256} << 10; // a part takes less than 64 KiB
+constexpr std::size_t kHelperStackBytes = std::size_t{256} << 10; // a part takes less than 64 KiB
 
 inline void relax() {
 #if defined(__x86_64__)
@@ -68,7 +68,7 @@ class Helpers {
         threads_.reserve(helpers); // nothing else may throw
         pthread_attr_t small;
         if (const int error = pthread_attr_init(&small); error != 0) return error;
-        pthread_attr_setstacksize(&small, kWorkerStackBytes);
+        pthread_attr_setstacksize(&small, kHelperStackBytes);
         sigset_t all;
         sigset_t own;
         sigfillset(&all);

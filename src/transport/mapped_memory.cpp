@@ -19,7 +19,7 @@ Status fail(onebit_status_t code, const char* call, int error) {
     return Status::error(code, "%s: %s", call, std::strerror(error));
 }
 
-Status too_few(std::uint64_t bytes, std::size_t expected) {
+Status other_size(std::uint64_t bytes, std::size_t expected) {
     return Status::error(ONEBIT_ERROR_TRANSPORT, "a peer shares %llu bytes where %zu were expected",
                          static_cast<unsigned long long>(bytes), expected);
 }
@@ -62,7 +62,7 @@ Status MappedMemory::create(const char* what, std::size_t bytes, std::unique_ptr
 }
 
 Status MappedMemory::open(const Address& address, std::size_t bytes, std::unique_ptr<MappedMemory>* memory) {
-    if (address.bytes != bytes) return too_few(address.bytes, bytes);
+    if (address.bytes != bytes) return other_size(address.bytes, bytes);
     const std::string path = "/proc/" + std::to_string(address.process) + "/fd/" + std::to_string(address.descriptor);
     std::unique_ptr<MappedMemory> made(new MappedMemory(bytes));
     made->descriptor_ = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY); // whatever it is
@@ -74,7 +74,7 @@ Status MappedMemory::open(const Address& address, std::size_t bytes, std::unique
         return Status::error(ONEBIT_ERROR_UNSUPPORTED, "%s is of another process", path.c_str());
     }
     if (static_cast<std::uint64_t>(file.st_size) < bytes)
-        return too_few(static_cast<std::uint64_t>(file.st_size), bytes);
+        return other_size(static_cast<std::uint64_t>(file.st_size), bytes);
     ONEBIT_RETURN_IF_ERROR(made->map());
     made->close();
     *memory = std::move(made);

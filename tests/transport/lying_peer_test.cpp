@@ -58,14 +58,14 @@ class Speech final : public Stream {
 };
 
 struct Peer {
-    Peer(const Frame& frame, std::size_t times) : stream(std::make_unique<Speech>(frame, times)) {
+    Peer(const Frame& frame, std::size_t times) {
+        auto stream = std::make_unique<Speech>(frame, times);
         speech = stream.get();
         connection = std::make_unique<Connection>(std::move(stream));
         for (int look = 0; look < 3; ++look) (void)connection->pump();
     }
 
-    std::unique_ptr<Speech> stream;
-    Speech* speech;
+    Speech* speech = nullptr; ///< the connection's
     std::unique_ptr<Connection> connection;
 };
 

@@ -188,7 +188,7 @@ bool Connection::read_header() {
     return true;
 }
 
-/// Of what is kept for nobody yet, an empty message too.
+/// What a message that nobody waits for counts for: an empty one takes memory, too.
 std::size_t Connection::room_for(std::size_t bytes) {
     return bytes + sizeof(Unexpected);
 }
