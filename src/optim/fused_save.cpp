@@ -1,9 +1,8 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
-#include <cstring>
-
 #include "collectives/operation/saved_files.hpp"
 #include "collectives/operation/together.hpp"
+#include "core/copy_bytes.hpp"
 #include "optim/fused_optimizer.hpp"
 
 namespace onebit {
@@ -12,7 +11,7 @@ namespace {
 /// The bytes of one rank's masks or floats, which move and are not computed with.
 std::vector<float> as_floats(std::span<const std::uint32_t> words) {
     std::vector<float> floats(words.size());
-    if (!words.empty()) std::memcpy(floats.data(), words.data(), words.size_bytes());
+    copy_bytes(floats.data(), words.data(), words.size_bytes());
     return floats;
 }
 

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstring>
 
+#include "core/copy_bytes.hpp"
 #include "core/file.hpp"
 #include "core/hash.hpp"
 #include "numeric/mean.hpp"
@@ -172,7 +173,7 @@ Status read_saved(const SavedPart& part, bool own_arrays, SavedOptimizer* saved)
     ONEBIT_RETURN_IF_ERROR(read_checked(part, own_arrays, &room, &all));
     const std::byte* from = all.data() + sizeof(SavedHeader); // as long as it must be: check_part
     const auto take = [&from](void* to, std::size_t size) {
-        if (size > 0) std::memcpy(to, from, size);
+        copy_bytes(to, from, size);
         from += size;
     };
     saved->numbers.resize(header.numbers);
@@ -206,7 +207,7 @@ void SavedOptimizer::pack(const SaveMark& mark, std::byte* bytes) const {
     const SavedSizes sizes(numbers.size(), rows);
     std::byte* to = bytes + sizeof(SavedHeader);
     const auto put = [&to](const void* from, std::size_t size) {
-        if (size > 0) std::memcpy(to, from, size);
+        copy_bytes(to, from, size);
         to += size;
     };
     put(numbers.data(), numbers.size() * sizeof(std::uint64_t));
@@ -287,7 +288,7 @@ AlignedBuffer<float>& Assembly::whole(ArrayName name, const SavedArray& array) {
 
 void Assembly::copy(ArrayName name, const SavedArray& array) {
     float* const to = whole(name, array).data() + array.row.begin;
-    if (!array.values.empty()) std::memcpy(to, array.values.data(), array.values.size() * sizeof(float));
+    copy_bytes(to, array.values.data(), array.values.size() * sizeof(float));
 }
 
 /// In double, so that the mean of equal floats is that float.

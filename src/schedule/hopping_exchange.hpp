@@ -3,11 +3,11 @@
 #pragma once
 
 #include <cstddef>
-#include <cstring>
 #include <memory>
 #include <utility>
 #include <vector>
 
+#include "core/copy_bytes.hpp"
 #include "transport/transport.hpp"
 
 namespace onebit {
@@ -58,7 +58,7 @@ class HoppingExchange final : public Exchange {
     }
 
     static void make(const std::vector<Copy>& copies) {
-        for (const Copy& copy : copies) std::memcpy(copy.to, copy.from, copy.bytes);
+        for (const Copy& copy : copies) copy_bytes(copy.to, copy.from, copy.bytes);
     }
 
     std::vector<Hop> hops_;

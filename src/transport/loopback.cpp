@@ -7,12 +7,12 @@
 #include "transport/loopback.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <mutex>
 #include <utility>
 
 #include "core/aligned_buffer.hpp"
+#include "core/copy_bytes.hpp"
 
 namespace onebit {
 namespace {
@@ -146,7 +146,7 @@ class LoopbackExchange final : public Exchange {
             return Status::error(ONEBIT_ERROR_TRANSPORT, "loopback: rank %d sent %zu bytes where %zu were expected",
                                  part.peer, (*match)->bytes, part.bytes);
         }
-        std::memcpy(part.data, (*match)->data, part.bytes);
+        copy_bytes(part.data, (*match)->data, part.bytes);
         (*match)->taken = true;
         hub_->posted.erase(match);
         received_[i] = true;

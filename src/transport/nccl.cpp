@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/aligned_buffer.hpp"
+#include "core/copy_bytes.hpp"
 #include "transport/nccl_channel.hpp"
 #include "transport/nodes.hpp"
 
@@ -44,7 +45,7 @@ class DeviceStopover {
     /// From the host's memory to the GPU's, there in order with the stream.
     Status bring_up(cuda::Stream stream) {
         if (!needed()) return {};
-        each_on_host([](std::byte* pinned, const Part& part) { std::memcpy(pinned, part.data, part.bytes); });
+        each_on_host([](std::byte* pinned, const Part& part) { copy_bytes(pinned, part.data, part.bytes); });
         return cuda::copy_later(device_.data(), pinned_.data(), device_.size(), stream);
     }
     Status bring_down(cuda::Stream stream) {
@@ -52,7 +53,7 @@ class DeviceStopover {
     }
     /// What has come down, to its place.
     void hand_over() {
-        each_on_host([](const std::byte* pinned, const Part& part) { std::memcpy(part.data, pinned, part.bytes); });
+        each_on_host([](const std::byte* pinned, const Part& part) { copy_bytes(part.data, pinned, part.bytes); });
     }
 
   private:

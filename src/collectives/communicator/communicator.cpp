@@ -9,6 +9,7 @@
 
 #include "collectives/communicator/together.hpp"
 #include "collectives/communicator/tuning_table.hpp"
+#include "core/copy_bytes.hpp"
 #include "core/file.hpp"
 #include "core/hash.hpp"
 #include "core/wait.hpp"
@@ -229,7 +230,7 @@ Status Communicator::agree_and_gather(const Status& own, const void* mine, std::
     const Status planned = catch_exceptions([&] {
         ONEBIT_RETURN_IF_ERROR(own);
         gathered->resize(bytes * ranks);
-        std::memcpy(gathered->data() + bytes * static_cast<std::size_t>(rank()), mine, bytes);
+        copy_bytes(gathered->data() + bytes * static_cast<std::size_t>(rank()), mine, bytes);
         return plan_all_gather(*transport_, kGatherTag, gathered->data(), bytes, &exchange);
     });
     ONEBIT_RETURN_IF_ERROR(agree(planned));
@@ -241,7 +242,7 @@ Status Communicator::agree_and_gather(const Status& own, const void* mine, std::
         (void)gathered.release(); // as in the destructor
         return remember(status);
     }
-    std::memcpy(all, gathered->data(), bytes * ranks);
+    copy_bytes(all, gathered->data(), bytes * ranks);
     return {};
 }
 

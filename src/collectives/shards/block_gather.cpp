@@ -3,8 +3,8 @@
 #include "collectives/shards/block_gather.hpp"
 
 #include <algorithm>
-#include <cstring>
 
+#include "core/copy_bytes.hpp"
 #include "core/partition.hpp"
 #include "core/wait.hpp"
 
@@ -57,7 +57,7 @@ Status BlockGather::run_slice(std::size_t begin) {
         if (begin >= all.size()) return;
         const std::span<std::byte> part = all.subspan(begin, std::min(slice_, all.size() - begin));
         std::byte* const slice = slices_.data() + rank * slice_;
-        std::memcpy(out ? part.data() : slice, out ? slice : part.data(), part.size());
+        copy_bytes(out ? part.data() : slice, out ? slice : part.data(), part.size());
     };
     copy(static_cast<std::size_t>(collective_.channel().rank()), false);
     ONEBIT_RETURN_IF_ERROR(exchange_->start());

@@ -3,9 +3,9 @@
 #include "collectives/sums/pipelined_sum.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
+#include "core/copy_bytes.hpp"
 #include "core/parallel.hpp"
 
 namespace onebit {
@@ -100,7 +100,7 @@ std::byte* PipelinedSum::incoming_of(Slot& slot, const SumLevel& level, std::siz
 }
 
 void PipelinedSum::copy_elements(const void* from, std::size_t count, void* to) const {
-    if (count > 0) std::memcpy(to, from, count * elements_.bytes());
+    copy_bytes(to, from, count * elements_.bytes());
 }
 
 // ---------------------------------------------------------------------------------------------- the one stage ----

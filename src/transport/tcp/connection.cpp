@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/copy_bytes.hpp"
+
 namespace onebit {
 namespace {
 
@@ -79,7 +81,7 @@ void Connection::post_receive(Transfer& transfer) {
     }
     arrived->taker = &transfer;
     if (!arrived->whole) return;
-    std::memcpy(transfer.data, arrived->data.get(), transfer.bytes);
+    copy_bytes(transfer.data, arrived->data.get(), transfer.bytes);
     transfer.pending = false;
     unexpected_bytes_ -= room_for(transfer.bytes);
     unexpected_.erase(arrived);
@@ -268,7 +270,7 @@ void Connection::end_body() {
     incoming.unexpected->whole = true;
     Transfer* const taker = incoming.unexpected->taker;
     if (taker == nullptr) return;
-    std::memcpy(taker->data, incoming.unexpected->data.get(), taker->bytes);
+    copy_bytes(taker->data, incoming.unexpected->data.get(), taker->bytes);
     taker->pending = false;
     unexpected_bytes_ -= room_for(taker->bytes);
     std::erase_if(unexpected_, [&](const Unexpected& message) { return &message == incoming.unexpected; });
