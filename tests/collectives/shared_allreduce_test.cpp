@@ -23,7 +23,7 @@ bool shares_memory(Allreduce& reduce) {
 
 } // namespace
 
-TEST_CASE("ranks of one node average exactly through shared memory, in rank order", "[shared]") {
+TEST_CASE("ranks of one node average exactly through shared memory, in rank order", "[shared][sizes]") {
     const int n = GENERATE(from_range(rank_counts()));
     run_ranks(n, [](onebit_comm_t comm, RankLog& log) {
         for (const std::uint64_t count : counts) {

@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <cstring>
 #include <map>
 #include <sstream>
 #include <stdexcept>
@@ -160,7 +159,7 @@ class Buffer {
     Buffer& operator=(const Buffer&) = delete;
 
     float* data() { return storage_.data() + offset_; }
-    void set(const std::vector<float>& values) { std::memcpy(data(), values.data(), count_ * sizeof(float)); }
+    void set(const std::vector<float>& values) { std::copy_n(values.begin(), count_, data()); }
     std::vector<float> get() { return {data(), data() + count_}; }
     bool guards_intact() const {
         for (std::size_t i = 0; i < storage_.size(); ++i)
