@@ -3,8 +3,8 @@
 // Copyright 2026 The onebit authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Each class owns one C handle; get() gives it for everything that has no method here. The meaning of each call, its
-// blocking behaviour and its errors are those of the C function named like it (onebit.h). Over MPI, make the
+// Each class owns one C handle; get() gives the handle for everything that has no method here. Each call has the
+// meaning, the blocking behaviour and the errors of the C function with the same name (onebit.h). Over MPI, make the
 // communicator with onebit_comm_create_mpi (onebit_mpi.h) and hand it to Communicator's constructor. Destructors ignore
 // errors. A program that catches an Error on one rank alone should tell the others: Communicator::abort.
 #ifndef ONEBIT_ONEBIT_HPP
@@ -23,7 +23,7 @@
 
 namespace onebit {
 
-/// A call that failed: what() is onebit_last_error's text behind the status' name.
+/// A call that failed: what() is the status' name, followed by the text of onebit_last_error.
 class Error : public std::runtime_error {
   public:
     explicit Error(onebit_status_t status)
@@ -71,7 +71,7 @@ class Communicator {
                                          std::make_move_iterator(handles.end()));
     }
 
-    /// The communicator of this rank's color; without a handle (get() is NULL) where the color is negative.
+    /// The communicator of this rank's color. A negative color gives one without a handle (get() is NULL).
     Communicator split(int color, int key = 0) const {
         onebit_comm_t part = nullptr;
         check(onebit_comm_split(get(), color, key, &part));
@@ -93,7 +93,7 @@ class Communicator {
         check(onebit_comm_get_info(get(), &info));
         return info;
     }
-    /// As an environment variable, for what is created from now on.
+    /// Sets an environment variable's value for handles and parts that are created from now on.
     void set(const char* name, const char* value) { check(onebit_comm_set(get(), name, value)); }
     void tune(std::uint64_t max_count, double seconds, const char* path = nullptr) {
         check(onebit_comm_tune(get(), max_count, seconds, path));
@@ -102,7 +102,7 @@ class Communicator {
               const char* path = nullptr) {
         check(onebit_comm_tune_codecs(get(), codecs.data(), codecs.size(), max_count, seconds, path));
     }
-    /// Moves on all that was started on its handles; how many are not finished.
+    /// Advances all operations that were started on its handles, and returns how many handles are not finished.
     int progress() {
         int active = 0;
         check(onebit_comm_progress(get(), &active));
@@ -140,7 +140,8 @@ class SharedArray {
     std::size_t size_;
 };
 
-/// Finishes what was started, whose buffers are still the library's (declare them before the handle), then destroys it.
+/// Finishes a started operation, then destroys the handle. The operation still uses its buffers: declare them before
+/// the handle.
 inline onebit_status_t finish_and_destroy(onebit_allreduce_t handle) noexcept {
     if (handle != nullptr) onebit_allreduce_wait(handle);
     return onebit_allreduce_destroy(handle);
@@ -154,7 +155,7 @@ class Allreduce {
         handle_ = UniqueHandle<onebit_allreduce_t, finish_and_destroy>(handle);
     }
 
-    /// The one that is quickest, of those with an error of at most `max_error` in a call.
+    /// The quickest codec of those with an error of at most `max_error` in a call.
     static onebit_codec_t choose_codec(const Communicator& communicator, const onebit_allreduce_config_t& config,
                                        double max_error) {
         onebit_codec_t codec = ONEBIT_CODEC_SIGN;
@@ -189,7 +190,7 @@ class Allreduce {
     UniqueHandle<onebit_allreduce_t, finish_and_destroy> handle_;
 };
 
-/// As an allreduce's.
+/// As for an allreduce.
 inline onebit_status_t finish_and_destroy(onebit_reduce_scatter_t handle) noexcept {
     if (handle != nullptr) onebit_reduce_scatter_wait(handle);
     return onebit_reduce_scatter_destroy(handle);
@@ -203,7 +204,7 @@ class ReduceScatter {
         handle_ = UniqueHandle<onebit_reduce_scatter_t, finish_and_destroy>(handle);
     }
 
-    /// sendbuf: the whole buffer. recvbuf: this rank's shard of it, maybe in place.
+    /// sendbuf: the whole buffer. recvbuf: this rank's shard, which may lie in sendbuf (in place).
     void run(const void* sendbuf, void* recvbuf) { check(onebit_reduce_scatter_run(get(), sendbuf, recvbuf)); }
     void start(const void* sendbuf, void* recvbuf) { check(onebit_reduce_scatter_start(get(), sendbuf, recvbuf)); }
     bool test() {
@@ -230,7 +231,7 @@ class ReduceScatter {
     UniqueHandle<onebit_reduce_scatter_t, finish_and_destroy> handle_;
 };
 
-/// As an allreduce's.
+/// As for an allreduce.
 inline onebit_status_t finish_and_destroy(onebit_all_gather_t handle) noexcept {
     if (handle != nullptr) onebit_all_gather_wait(handle);
     return onebit_all_gather_destroy(handle);
@@ -244,7 +245,7 @@ class AllGather {
         handle_ = UniqueHandle<onebit_all_gather_t, finish_and_destroy>(handle);
     }
 
-    /// sendbuf: this rank's shard, maybe in place. recvbuf: the whole buffer.
+    /// sendbuf: this rank's shard, which may lie in recvbuf (in place). recvbuf: the whole buffer.
     void run(const void* sendbuf, void* recvbuf) { check(onebit_all_gather_run(get(), sendbuf, recvbuf)); }
     void start(const void* sendbuf, void* recvbuf) { check(onebit_all_gather_start(get(), sendbuf, recvbuf)); }
     bool test() {
@@ -271,8 +272,8 @@ class AllGather {
     UniqueHandle<onebit_all_gather_t, finish_and_destroy> handle_;
 };
 
-/// Finishes a step that was started, or gives up one that has begun (onebit_optimizer_grad_ready), on all ranks, then
-/// destroys it. Tensors outlive the handle: declare them before it.
+/// Finishes a started step, then destroys the handle. A step that has only begun (onebit_optimizer_grad_ready) is
+/// cancelled on all ranks instead. Tensors must outlive the handle: declare them before the handle.
 inline onebit_status_t cancel_and_destroy(onebit_optimizer_t handle) noexcept {
     if (handle != nullptr) onebit_optimizer_step_wait(handle);
     const onebit_status_t destroyed = onebit_optimizer_destroy(handle);
@@ -302,7 +303,7 @@ class Optimizer {
     void set_callback(onebit_callback_fn callback, void* context) {
         check(onebit_optimizer_set_callback(get(), callback, context));
     }
-    /// In place of step(): all ranks' throw ONEBIT_ERROR_CANCELLED, this call too.
+    /// Replaces step(). The calls of all ranks throw ONEBIT_ERROR_CANCELLED, this call too.
     void cancel_step(const std::string& reason) { check(onebit_optimizer_cancel_step(get(), reason.c_str())); }
     void grad_ready(std::size_t tensor) { check(onebit_optimizer_grad_ready(get(), tensor)); }
     void set_gradients(std::size_t tensor, const void* gradients) {
@@ -340,7 +341,7 @@ class Optimizer {
         }
         check(onebit_optimizer_unpack_state(get(), pointers.data(), bytes.data(), blobs.size()));
     }
-    /// As many floats as the tensor has elements.
+    /// `values` gets as many floats as the tensor has elements.
     void get_state(std::size_t tensor, onebit_state_t which, float* values) const {
         check(onebit_optimizer_get_state(get(), tensor, which, values));
     }

@@ -158,36 +158,37 @@ class CommInfo(NamedTuple):
     """onebit_comm_info_t."""
 
     nodes: int
-    """That the ranks are on: they share memory there, or are to count as one (ONEBIT_NODE_SIZE)."""
+    """Number of nodes of the ranks. Ranks of a node share memory, or count as one node by
+    ONEBIT_NODE_SIZE."""
     transport: str
     """'loopback', 'mpi', 'tcp', 'nccl'; 'nccl+mpi': NCCL inside a node and MPI between nodes."""
     reason: str
-    """Why this one, where onebit_comm_create_gpu chose it; else ''."""
+    """Why this transport, if onebit_comm_create_gpu chose it; else ''."""
 
 
 class AllreduceInfo(NamedTuple):
     """onebit_allreduce_info_t."""
 
     threads: int
-    """That compute."""
+    """Number of threads that compute."""
     calls: int
-    """Finished with success, or in a GPU's stream without a failure yet."""
+    """Calls that finished with success, or are in a GPU's stream without a failure so far."""
     bytes_sent: int
-    """By this rank to others, in all, whatever for: data, agreement, saving."""
+    """By this rank to other ranks, in total, for any purpose: data, agreement, saving."""
     last_bytes_sent: int
     """By the last call that finished with success."""
     dense_bytes: int
-    """What an exact ring allreduce would send per call: 2 (n-1)/n * count * the size of an element."""
+    """Bytes that an exact ring allreduce would send per call: 2 (n-1)/n * count * the size of an element."""
     state_bytes: int
     """Allocated for the error state."""
     workspace_bytes: int
     """Allocated for all else."""
     algorithm: Algorithm
-    """What the next call will use; never AUTO."""
+    """The next call's; never AUTO."""
     transport: str
-    """'loopback', 'mpi', 'tcp', 'nccl'; of a GPU's memory 'mpi, staged', 'mpi, direct', and with NCCL inside
-    the nodes 'nccl+mpi, staged', 'nccl+mpi, direct'; of exact averages inside one node 'mpi, shared memory';
-    of these and of two levels 'mpi, shared buffers' where in the last one this rank's node read its values
+    """'loopback', 'mpi', 'tcp', 'nccl'. With a GPU's memory 'mpi, staged', 'mpi, direct'; with NCCL inside
+    the nodes 'nccl+mpi, staged', 'nccl+mpi, direct'. For exact averages inside one node 'mpi, shared memory'.
+    For these and for two levels 'mpi, shared buffers', if in the last call this rank's node read its values
     where they lie."""
     kernels: str
     """'reference', 'sse4', 'avx2', 'avx512', ."""
@@ -199,12 +200,13 @@ class LevelInfo(NamedTuple):
     """onebit_level_info_t."""
 
     ranks: int
-    """That exchange with each other: of a group, or one of each group of the level before."""
+    """Number of ranks that exchange with each other: those of a group, or one of each group of the level
+    before."""
     begin: int
-    """The elements that this rank brings to them: [begin, begin + count)."""
+    """The elements that this rank contributes to this exchange: [begin, begin + count)."""
     count: int  # type: ignore[assignment]
     bytes: int
-    """That this rank sends to them in a call, without what calls agree on."""
+    """Bytes that this rank sends to these ranks in a call, not counting the ranks' agreement."""
     compressed: int
     """As in onebit_level_t."""
     codec: Codec
@@ -214,26 +216,26 @@ class ShardInfo(NamedTuple):
     """onebit_shard_info_t."""
 
     threads: int
-    """That compute."""
+    """Number of threads that compute."""
     shard_begin: int
-    """The element of the whole buffer that this rank's shard begins with."""
+    """The first element of this rank's shard in the whole buffer."""
     shard_count: int
     """Elements of this rank's shard."""
     calls: int
-    """Finished with success."""
+    """Calls that finished with success."""
     bytes_sent: int
-    """By this rank to others, in all, whatever for: data, agreement, saving."""
+    """By this rank to other ranks, in total, for any purpose: data, agreement, saving."""
     last_bytes_sent: int
     """By the last call that finished with success."""
     dense_bytes: int
-    """What this rank would send per call exactly: of a reduce-scatter the others' shards, of an all-gather
-    its own to each of them."""
+    """Bytes that this rank would send per exact call: with a reduce-scatter the other ranks' shards, with an
+    all-gather its own shard to each of them."""
     state_bytes: int
     """Allocated for the error state."""
     workspace_bytes: int
     """Allocated for all else."""
     algorithm: Algorithm
-    """What the next call will use: DENSE or PIPELINED."""
+    """The next call's: DENSE or PIPELINED."""
     transport: str
     """'loopback', 'mpi' or 'tcp'."""
     kernels: str
@@ -248,53 +250,53 @@ class OptimizerInfo(NamedTuple):
     frozen: int
     """1 once the variance is frozen, or will be when the next step begins."""
     steps: int
-    """Finished with success."""
+    """Steps that finished with success."""
     skipped: int
-    """That ended with NONFINITE."""
+    """Steps that ended with NONFINITE."""
     freeze_step: int
-    """The last warm-up step; 0 while warming up."""
+    """The last warm-up step; 0 during the warm-up."""
     count: int  # type: ignore[assignment]
     """Elements in all tensors."""
     masked: int
     """Elements that have had no gradient that counts: they take part in no exchange."""
     exact_rounds: int
-    """Steps that averaged exactly (but for no_compress, which always does)."""
+    """Steps that averaged exactly (not counting no_compress, which always does)."""
     compressed_rounds: int
     """Steps that exchanged codes; all others exchanged nothing."""
     warmup_bytes_sent: int
     """By this rank in the warm-up stage."""
     compressed_bytes_sent: int
-    """By this rank in the compression stage: all, of Adam and LAMB that compress."""
+    """By this rank in the compression stage: all bytes, with Adam and LAMB that compress."""
     state_bytes: int
     """Allocated in all: moments, error state, workspace."""
     grad_norm: float
-    """Of the last step's averaged gradient; 0 where max_grad_norm is 0. Estimated in steps that don't average
-    it exactly (docs/OPTIMIZERS.md)."""
+    """Norm of the last step's averaged gradient; 0 if max_grad_norm is 0. Estimated in steps that don't
+    average it exactly (docs/OPTIMIZERS.md)."""
     cancelled: int
     """Steps that ended with CANCELLED since this handle was created: not saved."""
     freeze_wait: FreezeWait
-    """What a freeze by a rule waits for, as the rule last looked: AUTO 16 times in a window, PAPER after each
-    step."""
+    """What a freeze by a rule waits for, at the last check of the rule: AUTO checks 16 times in a window,
+    PAPER after each step."""
     freeze_tensor: int
-    """WAIT_VARIANCE, _PARAMETERS: the number of the tensor that is furthest from having settled; with
-    ONEBIT_FREEZE_PAPER, which looks at the sum, 0."""
+    """WAIT_VARIANCE, _PARAMETERS: the number of the tensor that is furthest from having settled; 0 with
+    ONEBIT_FREEZE_PAPER, which looks at the sum."""
     freeze_ratio: float
-    """And that variance, or squared norm, over what it was a window ago; 0 where there was none."""
+    """That tensor's variance, or squared norm, divided by its value a window ago; 0 if there was none."""
     thaws: int
-    """Freezes that have ended, for a variance had outgrown them; steps are exact from there to the next
-    freeze."""
+    """Freezes that have ended because a variance had outgrown them; from there to the next freeze steps are
+    exact."""
     variance_ratio: float
-    """What a tensor's variance, as last measured, makes of D^2, over D^2 as it was frozen: the largest of any
-    tensor; after a thaw, until a load, what ended the freeze; else 0."""
+    """D^2 by a tensor's variance, as last measured, divided by D^2 as it was frozen: the largest of any
+    tensor. After a thaw, until a load: the ratio that ended the freeze. Else 0."""
     variance_tensor: int
-    """And that tensor's number."""
+    """The number of that tensor."""
     step_ratio: float
-    """After a freeze of momenta: how far a compressed step takes an element by the scale that it shares, over
-    how far one of its own would take it; the largest of any element (docs/OPTIMIZERS.md, 'Small variances');
-    else 0."""
+    """After a freeze of momenta: how far a compressed step moves an element by the scale that it shares,
+    divided by how far a scale of its own would move it; the largest of any element (docs/OPTIMIZERS.md,
+    'Small variances'); else 0."""
     step_tensor: int
-    """And the number of that element's tensor."""
+    """The number of that element's tensor."""
     algorithm: Algorithm
-    """Of compressed exchanges: never AUTO; DENSE: there are none (Adam and LAMB)."""
+    """Of compressed exchanges: never AUTO; DENSE: no compressed exchanges (Adam and LAMB)."""
     reason: str
-    """Why that one, in words; cut to fit."""
+    """Why this algorithm, in words; cut to fit."""
